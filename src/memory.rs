@@ -3,8 +3,8 @@
 //! mimalloc returns freed pages after a delay, and only during a later allocation: a process that
 //! goes idle after a burst would keep all of it (250 MB after 100,000 deleted objects). Under load,
 //! its default delay of 1 s keeps up to 100 MB freed by large objects (64 writers of an object of
-//! 500 KB: 295 MB resident, with 25 ms 200 MB). No scenario of `benches/load` slows down with 25 ms;
-//! lists do with no delay at all.
+//! 500 KB: 295 MB resident, with 25 ms 200 MB). No scenario of `benches/load` slows down with 25
+//! ms; lists do with no delay at all.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -40,8 +40,8 @@ pub(crate) fn set_up() {
     allocator::mi_option_set(PURGE_DELAY, PURGE_DELAY_MS);
 }
 
-/// A thread that is no worker and has nothing to do ends after this. Until then it holds what it has freed, and nobody else can use that: some megabytes if it
-/// has computed on large objects.
+/// A thread that is no worker and has nothing to do ends after this. Until then it holds what it
+/// has freed, and nobody else can use that: some megabytes if it has computed on large objects.
 pub(crate) const IDLE_THREAD: Duration = Duration::from_secs(1);
 
 thread_local! {

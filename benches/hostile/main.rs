@@ -75,11 +75,21 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     for name in &options.only {
-        anyhow::ensure!(attacks::ALL.iter().any(|attack| attack.name == name), "unknown attack {name}; see --list");
+        anyhow::ensure!(
+            attacks::ALL.iter().any(|attack| attack.name == name),
+            "unknown attack {name}; see --list"
+        );
     }
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let attackers = tokio::runtime::Builder::new_multi_thread().worker_threads(2).on_thread_start(lower_priority).enable_all().build()?;
-    let outcome = tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run(&options, attackers.handle()));
+    let attackers = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .on_thread_start(lower_priority)
+        .enable_all()
+        .build()?;
+    let outcome = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(run(&options, attackers.handle()));
     attackers.shutdown_background();
     outcome
 }
@@ -91,14 +101,19 @@ fn lower_priority() {
 
 async fn run(options: &HostileOptions, attackers: &tokio::runtime::Handle) -> anyhow::Result<()> {
     let binary = options.binary.clone().unwrap_or_else(|| env!("CARGO_BIN_EXE_ferrokube").into());
-    let stage = Arc::new(Testbed::set(&binary, options.objects).await.context("cannot prepare the server")?);
+    let stage = Arc::new(
+        Testbed::set(&binary, options.objects).await.context("cannot prepare the server")?,
+    );
     let victim = Victim::new(&stage);
     let seconds = Duration::from_secs(options.seconds);
     victim.measure(Duration::from_secs(2)).await;
     let quiet = measured("quiet", &stage, &victim, seconds).await;
-    let quiet_p99 = [&quiet.latencies, &quiet.manifests].map(|latencies| latencies.percentile(0.99));
+    let quiet_p99 =
+        [&quiet.latencies, &quiet.manifests].map(|latencies| latencies.percentile(0.99));
     let mut outcomes = vec![quiet];
-    let chosen = |attack: &&Attack| options.only.is_empty() || options.only.iter().any(|name| name == attack.name);
+    let chosen = |attack: &&Attack| {
+        options.only.is_empty() || options.only.iter().any(|name| name == attack.name)
+    };
     for attack in attacks::ALL.iter().filter(chosen) {
         eprintln!("{}: {}", attack.name, attack.what);
         let tally = Arc::new(attacks::AttackTally::default());
@@ -125,7 +140,12 @@ async fn run(options: &HostileOptions, attackers: &tokio::runtime::Handle) -> an
     Ok(())
 }
 
-async fn measured(name: &'static str, stage: &Testbed, victim: &Victim, seconds: Duration) -> AttackOutcome {
+async fn measured(
+    name: &'static str,
+    stage: &Testbed,
+    victim: &Victim,
+    seconds: Duration,
+) -> AttackOutcome {
     let watch = stage.watch_memory();
     let (latencies, manifests) = victim.measure(seconds).await;
     AttackOutcome { name, latencies, manifests, peak_mib: watch.peak_mib(), seen: String::new() }
@@ -137,16 +157,25 @@ fn print_row(outcome: &AttackOutcome, quiet_p99: [f64; 2]) {
 
 fn row(outcome: &AttackOutcome, quiet_p99: [f64; 2]) -> String {
     let AttackOutcome { name, latencies, manifests, peak_mib, seen } = outcome;
-    let [small, large] = [(latencies, quiet_p99[0]), (manifests, quiet_p99[1])].map(|(latencies, quiet)| {
-        let (p50, p99) = (latencies.percentile(0.5), latencies.percentile(0.99));
-        format!("{p50:.1} | {p99:.1} | {:.1} | {} of {}", p99 / quiet, latencies.errors, latencies.count())
-    });
+    let [small, large] =
+        [(latencies, quiet_p99[0]), (manifests, quiet_p99[1])].map(|(latencies, quiet)| {
+            let (p50, p99) = (latencies.percentile(0.5), latencies.percentile(0.99));
+            format!(
+                "{p50:.1} | {p99:.1} | {:.1} | {} of {}",
+                p99 / quiet,
+                latencies.errors,
+                latencies.count()
+            )
+        });
     format!("| {name} | {small} | {large} | {peak_mib} | {seen} |")
 }
 
 fn table(outcomes: &[AttackOutcome], quiet_p99: [f64; 2]) -> String {
     let measured = "p50 ms | p99 ms | p99 / quiet | errors";
-    let mut text = format!("| attack | {measured} | manifests: {measured} | peak RSS MiB | attacker saw |\n{}|\n", "|---".repeat(11));
+    let mut text = format!(
+        "| attack | {measured} | manifests: {measured} | peak RSS MiB | attacker saw |\n{}|\n",
+        "|---".repeat(11)
+    );
     for outcome in outcomes {
         text.push_str(&row(outcome, quiet_p99));
         text.push('\n');

@@ -19,8 +19,16 @@ pub(crate) const TENANT: &str = "tenant-token";
 pub(crate) const AUTHOR: &str = "author-token";
 
 /// Tokens of eight attackers with the rights of [`TENANT`], to contend for what callers share.
-pub(crate) const TENANTS: [&str; 8] =
-    ["tenant0-token", "tenant1-token", "tenant2-token", "tenant3-token", "tenant4-token", "tenant5-token", "tenant6-token", "tenant7-token"];
+pub(crate) const TENANTS: [&str; 8] = [
+    "tenant0-token",
+    "tenant1-token",
+    "tenant2-token",
+    "tenant3-token",
+    "tenant4-token",
+    "tenant5-token",
+    "tenant6-token",
+    "tenant7-token",
+];
 
 /// A running server.
 pub(crate) struct Testbed {
@@ -40,22 +48,35 @@ impl Testbed {
     pub(crate) async fn set(binary: &Path, objects: usize) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
         let tokens = directory.path().join("tokens");
-        let mut file = std::fs::File::options().create_new(true).write(true).mode(0o600).open(&tokens)?;
-        let line = |token: &str, group: &str| format!("{token},{0},{0},{group}\n", token.trim_end_matches("-token"));
-        let mut lines = vec![line(VICTIM, "victim"), line(TENANT, "tenant"), line(AUTHOR, "author")];
+        let mut file =
+            std::fs::File::options().create_new(true).write(true).mode(0o600).open(&tokens)?;
+        let line = |token: &str, group: &str| {
+            format!("{token},{0},{0},{group}\n", token.trim_end_matches("-token"))
+        };
+        let mut lines =
+            vec![line(VICTIM, "victim"), line(TENANT, "tenant"), line(AUTHOR, "author")];
         lines.extend(TENANTS.map(|token| line(token, "tenant")));
         std::io::Write::write_all(&mut file, lines.concat().as_bytes())?;
-        let cluster = Launch::new(binary).flag(format!("--token-auth-file={}", tokens.display())).start()?;
+        let cluster =
+            Launch::new(binary).flag(format!("--token-auth-file={}", tokens.display())).start()?;
         let admin = cluster.admin()?;
         let ca = std::fs::read(cluster.data_dir().join("pki/ca.crt")).context("no CA")?;
         let mut roots = rustls::RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&ca) {
             roots.add(certificate?)?;
         }
-        let tls = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let tls =
+            rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         let authority = cluster.url().trim_start_matches("https://").to_owned();
         let host = authority.rsplit_once(':').context("no port")?.0.to_owned();
-        let stage = Self { admin, authority, server_name: ServerName::try_from(host)?, tls, _directory: directory, cluster };
+        let stage = Self {
+            admin,
+            authority,
+            server_name: ServerName::try_from(host)?,
+            tls,
+            _directory: directory,
+            cluster,
+        };
         stage.rights().await?;
         stage.custom().await?;
         stage.fill(objects).await?;
@@ -74,20 +95,37 @@ impl Testbed {
         }
         let rbac = "/apis/rbac.authorization.k8s.io/v1";
         let all = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
-        let read = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]);
-        let define = json!([{"apiGroups": ["apiextensions.k8s.io"], "resources": ["*"], "verbs": ["*"]}]);
+        let read =
+            json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]);
+        let define =
+            json!([{"apiGroups": ["apiextensions.k8s.io"], "resources": ["*"], "verbs": ["*"]}]);
         for namespace in ["victim", "tenant"] {
             let subjects = json!([{"kind": "Group", "name": namespace, "apiGroup": "rbac.authorization.k8s.io"}]);
-            let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "all"});
-            self.make(&format!("{rbac}/namespaces/{namespace}/roles"), json!({"metadata": {"name": "all"}, "rules": all})).await?;
-            let binding = json!({"metadata": {"name": "all"}, "subjects": subjects, "roleRef": reference});
+            let reference =
+                json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "all"});
+            self.make(
+                &format!("{rbac}/namespaces/{namespace}/roles"),
+                json!({"metadata": {"name": "all"}, "rules": all}),
+            )
+            .await?;
+            let binding =
+                json!({"metadata": {"name": "all"}, "subjects": subjects, "roleRef": reference});
             self.make(&format!("{rbac}/namespaces/{namespace}/rolebindings"), binding).await?;
         }
         for (user, rules) in [("tenant", read), ("author", define)] {
-            let subjects = json!([{"kind": "Group", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]);
+            let subjects =
+                json!([{"kind": "Group", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]);
             let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user});
-            self.make(&format!("{rbac}/clusterroles"), json!({"metadata": {"name": user}, "rules": rules})).await?;
-            self.make(&format!("{rbac}/clusterrolebindings"), json!({"metadata": {"name": user}, "subjects": subjects, "roleRef": reference})).await?;
+            self.make(
+                &format!("{rbac}/clusterroles"),
+                json!({"metadata": {"name": user}, "rules": rules}),
+            )
+            .await?;
+            self.make(
+                &format!("{rbac}/clusterrolebindings"),
+                json!({"metadata": {"name": user}, "subjects": subjects, "roleRef": reference}),
+            )
+            .await?;
         }
         Ok(())
     }
@@ -96,9 +134,14 @@ impl Testbed {
     async fn custom(&self) -> anyhow::Result<()> {
         let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
         let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema});
-        let names = json!({"plural": "bags", "kind": "Bag", "singular": "bag", "listKind": "BagList"});
+        let names =
+            json!({"plural": "bags", "kind": "Bag", "singular": "bag", "listKind": "BagList"});
         let spec = json!({"group": "hostile.example.com", "scope": "Namespaced", "names": names, "versions": [version]});
-        self.make("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json!({"metadata": {"name": "bags.hostile.example.com"}, "spec": spec})).await?;
+        self.make(
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            json!({"metadata": {"name": "bags.hostile.example.com"}, "spec": spec}),
+        )
+        .await?;
         for _ in 0..500 {
             if self.admin.get("/apis/hostile.example.com/v1/bags").await?.status == 200 {
                 return Ok(());
@@ -123,7 +166,11 @@ impl Testbed {
     /// Deletes what victim and attackers created, so that each attack starts with the same objects.
     pub(crate) async fn clear(&self) -> anyhow::Result<()> {
         let tenant = "/api/v1/namespaces/tenant/configmaps";
-        for path in ["/api/v1/namespaces/victim/configmaps", tenant, "/apis/hostile.example.com/v1/namespaces/tenant/bags"] {
+        for path in [
+            "/api/v1/namespaces/victim/configmaps",
+            tenant,
+            "/apis/hostile.example.com/v1/namespaces/tenant/bags",
+        ] {
             let answer = self.admin.delete(path).await?;
             ensure!(answer.status == 200, "DELETE {path}: {} {}", answer.status, answer.text);
         }
@@ -141,13 +188,17 @@ impl Testbed {
     /// Samples the server's memory until dropped.
     pub(crate) fn watch_memory(&self) -> MemoryWatch {
         let (peak, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let (path, thread) = (format!("/proc/{}/status", self.cluster.pid()), (Arc::clone(&peak), Arc::clone(&stop)));
+        let (path, thread) = (
+            format!("/proc/{}/status", self.cluster.pid()),
+            (Arc::clone(&peak), Arc::clone(&stop)),
+        );
         std::thread::spawn(move || {
             let (peak, stop) = thread;
             while !stop.load(Ordering::Relaxed) {
                 let text = std::fs::read_to_string(&path).unwrap_or_default();
                 let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-                let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0);
+                let kib =
+                    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0);
                 peak.fetch_max(kib, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(20));
             }

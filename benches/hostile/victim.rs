@@ -71,16 +71,28 @@ impl Victim {
     /// Creates small objects and manifests for `time`.
     pub(crate) async fn measure(&self, time: Duration) -> (Latencies, Latencies) {
         let end = Instant::now() + time;
-        let small = futures::future::join_all((0..CONNECTIONS).map(|_| self.create_until(end, PACE, async |kept: &mut Option<Wire>| self.create(kept).await)));
-        let manifests = futures::future::join_all(
-            (0..MANIFEST_CONNECTIONS)
-                .map(|_| self.create_until(end, MANIFEST_PACE, async |kept: &mut Option<SendRequest<Full<Bytes>>>| self.create_manifest(kept).await)),
-        );
+        let small = futures::future::join_all((0..CONNECTIONS).map(|_| {
+            self.create_until(end, PACE, async |kept: &mut Option<Wire>| self.create(kept).await)
+        }));
+        let manifests = futures::future::join_all((0..MANIFEST_CONNECTIONS).map(|_| {
+            self.create_until(
+                end,
+                MANIFEST_PACE,
+                async |kept: &mut Option<SendRequest<Full<Bytes>>>| {
+                    self.create_manifest(kept).await
+                },
+            )
+        }));
         let (small, manifests) = tokio::join!(small, manifests);
         (Latencies::of(small), Latencies::of(manifests))
     }
 
-    async fn create_until<C>(&self, end: Instant, pace: Duration, create: impl AsyncFn(&mut Option<C>) -> anyhow::Result<()>) -> Latencies {
+    async fn create_until<C>(
+        &self,
+        end: Instant,
+        pace: Duration,
+        create: impl AsyncFn(&mut Option<C>) -> anyhow::Result<()>,
+    ) -> Latencies {
         let mut latencies = Latencies::default();
         let mut wire = None;
         let mut ticks = tokio::time::interval(pace);
@@ -108,20 +120,28 @@ impl Victim {
         latencies
     }
 
-    async fn create_manifest(&self, kept: &mut Option<SendRequest<Full<Bytes>>>) -> anyhow::Result<()> {
+    async fn create_manifest(
+        &self,
+        kept: &mut Option<SendRequest<Full<Bytes>>>,
+    ) -> anyhow::Result<()> {
         let mut connection = match kept.take() {
             Some(connection) => connection,
             None => {
-                let io = TokioIo::new(Wire::connect(&self.stage, WireProtocol::Http2).await?.stream);
-                let (connection, driver) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?;
+                let io =
+                    TokioIo::new(Wire::connect(&self.stage, WireProtocol::Http2).await?.stream);
+                let (connection, driver) =
+                    hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await?;
                 tokio::spawn(driver);
                 connection
             }
         };
         let number = self.number.get() + 1;
         self.number.set(number);
-        let lines = "a line of a file: 40 bytes, more or less\\n".repeat(MANIFEST_BYTES[number as usize % 3] / 42);
-        let body = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"m{number}"}},"data":{{"file":"{lines}"}}}}"#);
+        let lines = "a line of a file: 40 bytes, more or less\\n"
+            .repeat(MANIFEST_BYTES[number as usize % 3] / 42);
+        let body = format!(
+            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"m{number}"}},"data":{{"file":"{lines}"}}}}"#
+        );
         let request = http::Request::post(format!("https://{}{PATH}", self.stage.authority))
             .header("authorization", format!("Bearer {VICTIM}"))
             .header("content-type", "application/json")
@@ -130,7 +150,11 @@ impl Victim {
         let response = connection.send_request(request).await?;
         let status = response.status();
         let text = response.into_body().collect().await.context("no answer")?.to_bytes();
-        anyhow::ensure!(status == 201, "{status}: {}", String::from_utf8_lossy(&text[..text.len().min(200)]));
+        anyhow::ensure!(
+            status == 201,
+            "{status}: {}",
+            String::from_utf8_lossy(&text[..text.len().min(200)])
+        );
         *kept = Some(connection);
         Ok(())
     }
@@ -141,8 +165,11 @@ impl Victim {
             None => Wire::connect(&self.stage, WireProtocol::Http1).await?,
         };
         self.number.set(self.number.get() + 1);
-        let body =
-            format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"c{}"}},"data":{{"text":"{}"}}}}"#, self.number.get(), "x".repeat(1000));
+        let body = format!(
+            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"c{}"}},"data":{{"text":"{}"}}}}"#,
+            self.number.get(),
+            "x".repeat(1000)
+        );
         let (status, text) = wire.post(PATH, VICTIM, "application/json", body.as_bytes()).await?;
         anyhow::ensure!(status == 201, "{status}: {}", &text[..text.len().min(200)]);
         *kept = Some(wire);

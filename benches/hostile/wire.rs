@@ -44,15 +44,28 @@ impl Wire {
     }
 
     /// Performs the TLS handshake on a TCP connection.
-    pub(crate) async fn over(stage: &Testbed, protocol: WireProtocol, tcp: TcpStream) -> anyhow::Result<Self> {
+    pub(crate) async fn over(
+        stage: &Testbed,
+        protocol: WireProtocol,
+        tcp: TcpStream,
+    ) -> anyhow::Result<Self> {
         let mut tls = stage.tls.clone();
-        tls.alpn_protocols = vec![if protocol == WireProtocol::Http1 { b"http/1.1".to_vec() } else { b"h2".to_vec() }];
-        let stream = TlsConnector::from(Arc::new(tls)).connect(stage.server_name.clone(), tcp).await?;
+        tls.alpn_protocols = vec![if protocol == WireProtocol::Http1 {
+            b"http/1.1".to_vec()
+        } else {
+            b"h2".to_vec()
+        }];
+        let stream =
+            TlsConnector::from(Arc::new(tls)).connect(stage.server_name.clone(), tcp).await?;
         Ok(Self { stream, authority: stage.authority.clone() })
     }
 
     /// A TCP connection from a loopback address, optionally with a small receive buffer.
-    pub(crate) async fn tcp(stage: &Testbed, from: Ipv4Addr, receive_bytes: Option<u32>) -> anyhow::Result<TcpStream> {
+    pub(crate) async fn tcp(
+        stage: &Testbed,
+        from: Ipv4Addr,
+        receive_bytes: Option<u32>,
+    ) -> anyhow::Result<TcpStream> {
         let socket = TcpSocket::new_v4()?;
         if let Some(bytes) = receive_bytes {
             socket.set_recv_buffer_size(bytes)?;
@@ -62,18 +75,45 @@ impl Wire {
     }
 
     /// Head of an HTTP/1.1 request, with its Content-Length.
-    pub(crate) fn head(&self, method: &str, path: &str, token: &str, content_type: &str, length: usize) -> String {
-        let authorization = if token.is_empty() { String::new() } else { format!("authorization: Bearer {token}\r\n") };
-        format!("{method} {path} HTTP/1.1\r\nhost: {}\r\n{authorization}content-type: {content_type}\r\ncontent-length: {length}\r\n\r\n", self.authority)
+    pub(crate) fn head(
+        &self,
+        method: &str,
+        path: &str,
+        token: &str,
+        content_type: &str,
+        length: usize,
+    ) -> String {
+        let authorization = if token.is_empty() {
+            String::new()
+        } else {
+            format!("authorization: Bearer {token}\r\n")
+        };
+        format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\n{authorization}content-type: {content_type}\r\ncontent-length: {length}\r\n\r\n",
+            self.authority
+        )
     }
 
     /// An HTTP/1.1 POST. Returns status and body.
-    pub(crate) async fn post(&mut self, path: &str, token: &str, content_type: &str, body: &[u8]) -> anyhow::Result<(u16, String)> {
+    pub(crate) async fn post(
+        &mut self,
+        path: &str,
+        token: &str,
+        content_type: &str,
+        body: &[u8],
+    ) -> anyhow::Result<(u16, String)> {
         self.send("POST", path, token, content_type, body).await
     }
 
     /// An HTTP/1.1 request. Returns status and body.
-    pub(crate) async fn send(&mut self, method: &str, path: &str, token: &str, content_type: &str, body: &[u8]) -> anyhow::Result<(u16, String)> {
+    pub(crate) async fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        token: &str,
+        content_type: &str,
+        body: &[u8],
+    ) -> anyhow::Result<(u16, String)> {
         let mut bytes = self.head(method, path, token, content_type, body.len()).into_bytes();
         bytes.extend_from_slice(body);
         // A server that rejects a body may respond and close before reading all of it.
@@ -102,7 +142,8 @@ impl Wire {
                 };
             }
             if let Some(at) = end.filter(|at| bytes.len() >= at + length) {
-                let status = std::str::from_utf8(bytes.get(9..12).context("no status")?)?.parse()?;
+                let status =
+                    std::str::from_utf8(bytes.get(9..12).context("no status")?)?.parse()?;
                 return Ok((status, String::from_utf8_lossy(&bytes[at..]).into_owned()));
             }
             match self.stream.read(&mut buffer).await? {
@@ -129,7 +170,12 @@ impl Wire {
     pub(crate) fn header_block(&self, method: &str, path: &str, token: &str) -> Vec<u8> {
         let mut block = Vec::new();
         let authorization = format!("Bearer {token}");
-        let mut fields = vec![(":method", method), (":scheme", "https"), (":authority", &self.authority), (":path", path)];
+        let mut fields = vec![
+            (":method", method),
+            (":scheme", "https"),
+            (":authority", &self.authority),
+            (":path", path),
+        ];
         if !token.is_empty() {
             fields.push(("authorization", &authorization));
         }

@@ -61,7 +61,12 @@ impl LoadRequest {
     }
 
     /// A write with a JSON body of the given type.
-    pub(crate) fn write(method: &'static str, path: impl Into<String>, content_type: &'static str, body: impl Into<Bytes>) -> Self {
+    pub(crate) fn write(
+        method: &'static str,
+        path: impl Into<String>,
+        content_type: &'static str,
+        body: impl Into<Bytes>,
+    ) -> Self {
         Self { method, path: path.into(), content_type, body: body.into(), ..Self::default() }
     }
 }
@@ -70,10 +75,17 @@ impl LoadConnection {
     /// Connects to a target.
     pub(crate) async fn open(target: &LoadTarget, protocol: HttpVersion) -> anyhow::Result<Self> {
         let mut tls = target.tls.clone();
-        tls.alpn_protocols = vec![if protocol == HttpVersion::Http1 { b"http/1.1".to_vec() } else { b"h2".to_vec() }];
-        let tcp = TcpStream::connect(&target.authority).await.with_context(|| format!("cannot connect to {}", target.authority))?;
+        tls.alpn_protocols = vec![if protocol == HttpVersion::Http1 {
+            b"http/1.1".to_vec()
+        } else {
+            b"h2".to_vec()
+        }];
+        let tcp = TcpStream::connect(&target.authority)
+            .await
+            .with_context(|| format!("cannot connect to {}", target.authority))?;
         tcp.set_nodelay(true)?;
-        let stream = TlsConnector::from(Arc::new(tls)).connect(target.server_name.clone(), tcp).await?;
+        let stream =
+            TlsConnector::from(Arc::new(tls)).connect(target.server_name.clone(), tcp).await?;
         let io = TokioIo::new(stream);
         let sender = match protocol {
             HttpVersion::Http1 => {
@@ -82,22 +94,38 @@ impl LoadConnection {
                 RequestSender::Http1(sender)
             }
             HttpVersion::Http2 => {
-                let (sender, connection) = http2::Builder::new(TokioExecutor::new()).initial_stream_window_size(1 << 20).handshake(io).await?;
+                let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+                    .initial_stream_window_size(1 << 20)
+                    .handshake(io)
+                    .await?;
                 tokio::spawn(connection);
                 RequestSender::Http2(sender)
             }
         };
-        Ok(Self { sender, authority: target.authority.clone(), authorization: target.authorization.clone() })
+        Ok(Self {
+            sender,
+            authority: target.authority.clone(),
+            authorization: target.authorization.clone(),
+        })
     }
 
     /// Sends a request. Returns the response head with its body to read.
-    pub(crate) async fn start(&mut self, ask: &LoadRequest) -> anyhow::Result<http::Response<Incoming>> {
+    pub(crate) async fn start(
+        &mut self,
+        ask: &LoadRequest,
+    ) -> anyhow::Result<http::Response<Incoming>> {
         let mut request = http::Request::builder().method(ask.method);
         request = match &self.sender {
             RequestSender::Http1(_) => request.uri(&ask.path).header("host", &self.authority),
-            RequestSender::Http2(_) => request.uri(format!("https://{}{}", self.authority, ask.path)),
+            RequestSender::Http2(_) => {
+                request.uri(format!("https://{}{}", self.authority, ask.path))
+            }
         };
-        for (name, value) in [("accept", ask.accept), ("content-type", ask.content_type), ("accept-encoding", if ask.gzip { "gzip" } else { "" })] {
+        for (name, value) in [
+            ("accept", ask.accept),
+            ("content-type", ask.content_type),
+            ("accept-encoding", if ask.gzip { "gzip" } else { "" }),
+        ] {
             if !value.is_empty() {
                 request = request.header(name, value);
             }
@@ -119,7 +147,10 @@ impl LoadConnection {
     }
 
     /// Sends a request. Returns the whole response, whatever its status.
-    pub(crate) async fn ask(&mut self, ask: &LoadRequest) -> anyhow::Result<(http::StatusCode, Bytes)> {
+    pub(crate) async fn ask(
+        &mut self,
+        ask: &LoadRequest,
+    ) -> anyhow::Result<(http::StatusCode, Bytes)> {
         let response = self.start(ask).await?;
         Ok((response.status(), response.into_body().collect().await?.to_bytes()))
     }
@@ -131,7 +162,12 @@ impl LoadConnection {
         let mut body = response.into_body();
         if !status.is_success() {
             let text = body.collect().await?.to_bytes();
-            bail!("{} {} returned {status}: {}", ask.method, ask.path, String::from_utf8_lossy(&text[..text.len().min(300)]));
+            bail!(
+                "{} {} returned {status}: {}",
+                ask.method,
+                ask.path,
+                String::from_utf8_lossy(&text[..text.len().min(300)])
+            );
         }
         let mut size = 0;
         while let Some(frame) = body.frame().await {

@@ -120,8 +120,12 @@ fn main() -> anyhow::Result<()> {
 async fn run(options: LoadOptions) -> anyhow::Result<()> {
     let mut results = Results::default();
     for path in &options.from {
-        let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        results.merge(serde_json::from_slice(&text).with_context(|| format!("{} is not a report", path.display()))?);
+        let text =
+            std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        results.merge(
+            serde_json::from_slice(&text)
+                .with_context(|| format!("{} is not a report", path.display()))?,
+        );
     }
     let chosen = chosen(&options.only)?;
     if !(chosen.is_empty() && options.curve.is_empty()) {
@@ -130,10 +134,12 @@ async fn run(options: LoadOptions) -> anyhow::Result<()> {
         results.merge(measured);
     }
     if let Some(path) = options.json {
-        std::fs::write(&path, serde_json::to_string_pretty(&results)? + "\n").with_context(|| format!("cannot write {}", path.display()))?;
+        std::fs::write(&path, serde_json::to_string_pretty(&results)? + "\n")
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     if let Some(path) = options.page {
-        std::fs::write(&path, page::render(&results)).with_context(|| format!("cannot write {}", path.display()))?;
+        std::fs::write(&path, page::render(&results))
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
 }
@@ -142,7 +148,9 @@ fn chosen(only: &[String]) -> anyhow::Result<Vec<&'static Scenario>> {
     if only == ["none"] {
         return Ok(Vec::new());
     }
-    let wanted = |scenario: &&Scenario| only.is_empty() || only.iter().any(|word| scenario.name.starts_with(word.as_str()));
+    let wanted = |scenario: &&Scenario| {
+        only.is_empty() || only.iter().any(|word| scenario.name.starts_with(word.as_str()))
+    };
     let chosen: Vec<&Scenario> = scenarios::all().filter(wanted).collect();
     if chosen.is_empty() {
         bail!("unknown scenario {only:?}; see --list");
@@ -150,7 +158,11 @@ fn chosen(only: &[String]) -> anyhow::Result<Vec<&'static Scenario>> {
     Ok(chosen)
 }
 
-async fn measure(options: &LoadOptions, chosen: &[&Scenario], results: &mut Results) -> anyhow::Result<()> {
+async fn measure(
+    options: &LoadOptions,
+    chosen: &[&Scenario],
+    results: &mut Results,
+) -> anyhow::Result<()> {
     let (targets, started) = targets(options).await?;
     let LoadOptions { requests, connections, objects, stored, watchers, events, .. } = *options;
     let plan = LoadPlan { requests, connections, objects, stored, watchers, events };
@@ -165,7 +177,9 @@ async fn measure(options: &LoadOptions, chosen: &[&Scenario], results: &mut Resu
         let wanted = CurveSpec::parse(text)?;
         for target in &targets {
             results.noise.push(Noise::look());
-            let curve = grow(&wanted, target).await.with_context(|| format!("{text} on {}", target.name))?;
+            let curve = grow(&wanted, target)
+                .await
+                .with_context(|| format!("{text} on {}", target.name))?;
             eprint!("\r\x1b[K");
             table::print_curve(&curve);
             results.curves.push(curve);
@@ -181,7 +195,11 @@ async fn measure(options: &LoadOptions, chosen: &[&Scenario], results: &mut Resu
 /// All targets, and those that were started here.
 async fn targets(options: &LoadOptions) -> anyhow::Result<(Vec<Arc<LoadTarget>>, Vec<OwnServer>)> {
     let (mut targets, mut started) = (Vec::new(), Vec::new());
-    let mut binaries = options.binary.iter().map(|text| Binary::parse(text).with_context(|| format!("--binary {text}"))).collect::<Result<Vec<_>, _>>()?;
+    let mut binaries = options
+        .binary
+        .iter()
+        .map(|text| Binary::parse(text).with_context(|| format!("--binary {text}")))
+        .collect::<Result<Vec<_>, _>>()?;
     if binaries.is_empty() && options.target.is_empty() && options.server.is_empty() {
         binaries.push(Binary::ours());
     }
@@ -191,18 +209,32 @@ async fn targets(options: &LoadOptions) -> anyhow::Result<(Vec<Arc<LoadTarget>>,
         started.push(own);
     }
     for text in &options.target {
-        targets.push(Arc::new(LoadTarget::parse(text).with_context(|| format!("--target {text}"))?));
+        targets
+            .push(Arc::new(LoadTarget::parse(text).with_context(|| format!("--target {text}"))?));
     }
     for (index, text) in options.server.iter().enumerate() {
-        let kubeconfig = options.kubeconfig.get(index).or(options.kubeconfig.last()).context("--server needs --kubeconfig")?;
-        targets.push(Arc::new(LoadTarget::by_url(text, kubeconfig).with_context(|| format!("--server {text}"))?));
+        let kubeconfig = options
+            .kubeconfig
+            .get(index)
+            .or(options.kubeconfig.last())
+            .context("--server needs --kubeconfig")?;
+        targets.push(Arc::new(
+            LoadTarget::by_url(text, kubeconfig).with_context(|| format!("--server {text}"))?,
+        ));
     }
     Ok((targets, started))
 }
 
 /// One round on every target, in alternating order, so that drift affects all alike.
-async fn rounds(scenario: &Scenario, round: usize, targets: &[Arc<LoadTarget>], plan: &LoadPlan, results: &mut Results) -> anyhow::Result<()> {
-    let mut order: Vec<&Arc<LoadTarget>> = targets.iter().filter(|target| !scenario.starts || target.binary.is_some()).collect();
+async fn rounds(
+    scenario: &Scenario,
+    round: usize,
+    targets: &[Arc<LoadTarget>],
+    plan: &LoadPlan,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    let mut order: Vec<&Arc<LoadTarget>> =
+        targets.iter().filter(|target| !scenario.starts || target.binary.is_some()).collect();
     if round % 2 == 1 {
         order.reverse();
     }
@@ -210,7 +242,9 @@ async fn rounds(scenario: &Scenario, round: usize, targets: &[Arc<LoadTarget>], 
     let mut measured = Vec::new();
     for target in order {
         eprint!("\r\x1b[K{} round {} on {}", scenario.name, round + 1, target.name);
-        let sample = one(scenario, target, plan).await.with_context(|| format!("{} on {}", scenario.name, target.name))?;
+        let sample = one(scenario, target, plan)
+            .await
+            .with_context(|| format!("{} on {}", scenario.name, target.name))?;
         measured.push((target.name.clone(), Round::from(sample)));
     }
     if round % 2 == 1 {
@@ -222,7 +256,11 @@ async fn rounds(scenario: &Scenario, round: usize, targets: &[Arc<LoadTarget>], 
     Ok(())
 }
 
-async fn one(scenario: &Scenario, target: &Arc<LoadTarget>, plan: &LoadPlan) -> anyhow::Result<measure::Sample> {
+async fn one(
+    scenario: &Scenario,
+    target: &Arc<LoadTarget>,
+    plan: &LoadPlan,
+) -> anyhow::Result<measure::Sample> {
     let space = BenchNamespace::make(target.clone()).await?;
     let sample = (scenario.run)(&space, plan).await?;
     space.remove().await?;

@@ -38,7 +38,10 @@ fn on_cpu(task: &std::path::Path) -> u64 {
 pub(crate) fn resident_kib(pids: &[u32]) -> u64 {
     let of = |pid: &u32| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        text.lines().find_map(|line| line.strip_prefix("VmRSS:")).and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
+        text.lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
+            .unwrap_or(0)
     };
     pids.iter().map(of).sum()
 }
@@ -51,7 +54,8 @@ pub(crate) fn listeners(port: u16) -> Vec<u32> {
         inodes.extend(text.lines().skip(1).filter_map(|line| listening_inode(line, port)));
     }
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbered = processes.filter_map(|process| process.file_name().to_str()?.parse::<u32>().ok());
+    let numbered =
+        processes.filter_map(|process| process.file_name().to_str()?.parse::<u32>().ok());
     numbered.filter(|pid| holds_socket(*pid, &inodes)).collect()
 }
 
@@ -97,6 +101,8 @@ impl Sample {
     /// Latency percentile in milliseconds.
     pub(crate) fn percentile(&self, share: f64) -> f64 {
         let last = self.latencies.len().saturating_sub(1);
-        self.latencies.get((last as f64 * share).round() as usize).map_or(0.0, |latency| latency.as_secs_f64() * 1e3)
+        self.latencies
+            .get((last as f64 * share).round() as usize)
+            .map_or(0.0, |latency| latency.as_secs_f64() * 1e3)
     }
 }

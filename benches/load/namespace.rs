@@ -27,7 +27,10 @@ pub(crate) struct BenchNamespace {
 
 /// About 1 KiB of data, 1.4 KiB as stored JSON.
 pub(crate) fn config_map(name: &str) -> String {
-    format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}"}},"data":{{"value":"{}"}}}}"#, "x".repeat(1024))
+    format!(
+        r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}"}},"data":{{"value":"{}"}}}}"#,
+        "x".repeat(1024)
+    )
 }
 
 /// A name unique among runs.
@@ -42,12 +45,18 @@ impl BenchNamespace {
     pub(crate) async fn make(target: Arc<LoadTarget>) -> anyhow::Result<Self> {
         let name = unique();
         let mut connection = LoadConnection::open(&target, HttpVersion::Http1).await?;
-        let body = format!(r#"{{"kind":"Namespace","apiVersion":"v1","metadata":{{"name":"{name}"}}}}"#);
-        let (status, answer) = connection.ask(&LoadRequest::write("POST", "/api/v1/namespaces", JSON, body)).await?;
+        let body =
+            format!(r#"{{"kind":"Namespace","apiVersion":"v1","metadata":{{"name":"{name}"}}}}"#);
+        let (status, answer) =
+            connection.ask(&LoadRequest::write("POST", "/api/v1/namespaces", JSON, body)).await?;
         if status == http::StatusCode::NOT_FOUND {
             return Ok(Self { target, name: "default".to_owned(), own: false });
         }
-        ensure!(status.is_success(), "the namespace {name} was answered with {status}: {}", String::from_utf8_lossy(&answer));
+        ensure!(
+            status.is_success(),
+            "the namespace {name} was answered with {status}: {}",
+            String::from_utf8_lossy(&answer)
+        );
         Ok(Self { target, name, own: true })
     }
 
@@ -58,7 +67,9 @@ impl BenchNamespace {
         }
         let mut connection = self.connect().await?;
         // A million objects exceed the time limit of one request.
-        while connection.ask(&LoadRequest::delete(self.objects())).await?.0 == StatusCode::GATEWAY_TIMEOUT {}
+        while connection.ask(&LoadRequest::delete(self.objects())).await?.0
+            == StatusCode::GATEWAY_TIMEOUT
+        {}
         connection.send(&LoadRequest::delete(format!("/api/v1/namespaces/{}", self.name))).await?;
         Ok(())
     }
@@ -84,14 +95,30 @@ impl BenchNamespace {
     }
 
     /// Creates ConfigMaps with these numbers.
-    pub(crate) async fn fill_range(&self, numbers: std::ops::Range<usize>, connections: usize) -> anyhow::Result<Sample> {
+    pub(crate) async fn fill_range(
+        &self,
+        numbers: std::ops::Range<usize>,
+        connections: usize,
+    ) -> anyhow::Result<Sample> {
         let (path, first) = (self.objects(), numbers.start);
-        let ask = move |index: usize| LoadRequest::write("POST", path.clone(), JSON, config_map(&format!("o{}", first + index)));
+        let ask = move |index: usize| {
+            LoadRequest::write(
+                "POST",
+                path.clone(),
+                JSON,
+                config_map(&format!("o{}", first + index)),
+            )
+        };
         self.load(numbers.len(), connections, ask).await
     }
 
     /// Sends `count` requests over `connections` connections, one at a time on each.
-    pub(crate) async fn load(&self, count: usize, connections: usize, ask: impl Fn(usize) -> LoadRequest + Send + Sync + 'static) -> anyhow::Result<Sample> {
+    pub(crate) async fn load(
+        &self,
+        count: usize,
+        connections: usize,
+        ask: impl Fn(usize) -> LoadRequest + Send + Sync + 'static,
+    ) -> anyhow::Result<Sample> {
         let (ask, next) = (Arc::new(ask), Arc::new(AtomicUsize::new(0)));
         let mut open = Vec::new();
         for _ in 0..connections.min(count) {
@@ -118,7 +145,12 @@ impl BenchNamespace {
         while let Some(done) = tasks.join_next().await {
             latencies.extend(done??);
         }
-        let sample = Sample { count, wall: begun.elapsed(), cpu: cpu(&self.target.pids).saturating_sub(before), ..Sample::default() };
+        let sample = Sample {
+            count,
+            wall: begun.elapsed(),
+            cpu: cpu(&self.target.pids).saturating_sub(before),
+            ..Sample::default()
+        };
         latencies.sort_unstable();
         Ok(Sample { latencies, ..sample })
     }

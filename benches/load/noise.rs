@@ -23,15 +23,25 @@ impl Machine {
     /// The current machine.
     pub(crate) fn here() -> Self {
         let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let cpu = info.lines().find_map(|line| line.strip_prefix("model name")).map_or("unknown", |rest| rest.trim_start_matches(['\t', ' ', ':']));
+        let cpu = info
+            .lines()
+            .find_map(|line| line.strip_prefix("model name"))
+            .map_or("unknown", |rest| rest.trim_start_matches(['\t', ' ', ':']));
         let version = std::fs::read_to_string("/proc/version").unwrap_or_default();
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
         Self {
             cpu: cpu.to_owned(),
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             kernel: version.split(' ').nth(2).unwrap_or("unknown").to_owned(),
             unix_seconds: now,
-            command: std::env::args().skip(1).filter(|word| word != "--bench").map(|word| without_folders(&word)).collect::<Vec<_>>().join(" "),
+            command: std::env::args()
+                .skip(1)
+                .filter(|word| word != "--bench")
+                .map(|word| without_folders(&word))
+                .collect::<Vec<_>>()
+                .join(" "),
         }
     }
 }
@@ -39,7 +49,13 @@ impl Machine {
 /// Shortens paths in a command line argument to their last component: reports must not name local
 /// directories.
 fn without_folders(word: &str) -> String {
-    let last = |value: &str| if value.contains("://") { value.to_owned() } else { value.rsplit('/').next().unwrap_or_default().to_owned() };
+    let last = |value: &str| {
+        if value.contains("://") {
+            value.to_owned()
+        } else {
+            value.rsplit('/').next().unwrap_or_default().to_owned()
+        }
+    };
     let values = |part: &str| part.split(',').map(last).collect::<Vec<_>>().join(",");
     word.split('=').map(values).collect::<Vec<_>>().join("=")
 }
@@ -61,7 +77,8 @@ impl Noise {
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let (before, begun) = (own_cpu(), Instant::now());
         std::hint::black_box(work());
-        let (used, wall) = (own_cpu().saturating_sub(before).as_secs_f64(), begun.elapsed().as_secs_f64());
+        let (used, wall) =
+            (own_cpu().saturating_sub(before).as_secs_f64(), begun.elapsed().as_secs_f64());
         Self {
             load: load.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0),
             loop_cpu_ms: used * 1e3,

@@ -12,7 +12,9 @@ th:first-child,td:first-child,td:nth-child(2){text-align:left}small{color:#555}.
 
 /// Renders the page.
 pub(crate) fn render(results: &Results) -> String {
-    let mut page = format!("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Benchmarks</title><style>{STYLE}</style></head><body>\n");
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Benchmarks</title><style>{STYLE}</style></head><body>\n"
+    );
     page += "<h1>Benchmarks</h1>\n";
     about(&mut page, results);
     if !results.measured.is_empty() {
@@ -20,7 +22,10 @@ pub(crate) fn render(results: &Results) -> String {
         plots(&mut page, results);
     }
     for name in results.curves.iter().map(|curve| curve.name.as_str()).collect::<BTreeSet<_>>() {
-        growth(&mut page, &results.curves.iter().filter(|curve| curve.name == name).collect::<Vec<_>>());
+        growth(
+            &mut page,
+            &results.curves.iter().filter(|curve| curve.name == name).collect::<Vec<_>>(),
+        );
     }
     page + "</body></html>\n"
 }
@@ -28,15 +33,19 @@ pub(crate) fn render(results: &Results) -> String {
 fn about(page: &mut String, results: &Results) {
     for machine in &results.machines {
         let date = date(machine.unix_seconds);
-        let (cpu, kernel, command) = (escape(&machine.cpu), escape(&machine.kernel), escape(&machine.command));
+        let (cpu, kernel, command) =
+            (escape(&machine.cpu), escape(&machine.kernel), escape(&machine.command));
         let _ = writeln!(
             page,
             "<p><small>{date}, {} cores of {cpu}, Linux {kernel}: <code>cargo bench --bench load -- {command}</code></small></p>",
             machine.cores
         );
     }
-    let of = |figure: fn(&crate::noise::Noise) -> f64| interval(Spread::of(results.noise.iter().map(figure).collect()));
-    let (load, cpu, waiting) = (of(|noise| noise.load), of(|noise| noise.loop_cpu_ms), of(|noise| noise.waiting));
+    let of = |figure: fn(&crate::noise::Noise) -> f64| {
+        interval(Spread::of(results.noise.iter().map(figure).collect()))
+    };
+    let (load, cpu, waiting) =
+        (of(|noise| noise.load), of(|noise| noise.loop_cpu_ms), of(|noise| noise.waiting));
     let _ = writeln!(
         page,
         "<p>Values are medians over interleaved rounds; brackets hold the true median with at least 93 % (sign test). CPU is that of the server's \
@@ -76,11 +85,18 @@ fn table(page: &mut String, results: &Results) {
 
 fn row(page: &mut String, measured: &Measured, first: Option<&Measured>) {
     let median = |figure: fn(&crate::results::Round) -> f64| short(measured.spread(figure).median);
-    let against =
-        |figure: fn(&crate::results::Round) -> f64| first.map_or(String::new(), |first| interval(ratio(&measured.values(figure), &first.values(figure))));
-    let names: BTreeSet<&String> = measured.rounds.iter().flat_map(|round| round.figures.keys()).collect();
-    let figure = |name: &str| short(measured.spread(|round| round.figures.get(name).copied().unwrap_or(f64::NAN)).median);
-    let more: Vec<String> = names.into_iter().map(|name| format!("{} {}", escape(name), figure(name))).collect();
+    let against = |figure: fn(&crate::results::Round) -> f64| {
+        first.map_or(String::new(), |first| {
+            interval(ratio(&measured.values(figure), &first.values(figure)))
+        })
+    };
+    let names: BTreeSet<&String> =
+        measured.rounds.iter().flat_map(|round| round.figures.keys()).collect();
+    let figure = |name: &str| {
+        short(measured.spread(|round| round.figures.get(name).copied().unwrap_or(f64::NAN)).median)
+    };
+    let more: Vec<String> =
+        names.into_iter().map(|name| format!("{} {}", escape(name), figure(name))).collect();
     let cells = [
         escape(&measured.scenario),
         escape(&measured.target),
@@ -109,13 +125,26 @@ fn plots(page: &mut String, results: &Results) {
     let names = targets(results);
     page.push_str("<h2>CPU per operation</h2>\n<p>");
     for (index, name) in names.iter().enumerate() {
-        let _ = write!(page, "<span class=\"key\" style=\"background:{}\"></span>{}", color(index), escape(name));
+        let _ = write!(
+            page,
+            "<span class=\"key\" style=\"background:{}\"></span>{}",
+            color(index),
+            escape(name)
+        );
     }
     page.push_str("</p>\n");
     for scenario in results.scenarios() {
         let index = |target: &str| names.iter().position(|name| *name == target).unwrap_or(0);
-        let rows: Vec<(usize, String, Spread)> =
-            results.of(scenario).map(|measured| (index(&measured.target), measured.target.clone(), measured.spread(|round| round.cpu_ms))).collect();
+        let rows: Vec<(usize, String, Spread)> = results
+            .of(scenario)
+            .map(|measured| {
+                (
+                    index(&measured.target),
+                    measured.target.clone(),
+                    measured.spread(|round| round.cpu_ms),
+                )
+            })
+            .collect();
         let _ = writeln!(page, "<h3>{} <small>ms</small></h3>\n{}", escape(scenario), bars(&rows));
     }
 }
@@ -124,10 +153,22 @@ fn plots(page: &mut String, results: &Results) {
 fn growth(page: &mut String, all: &[&Curve]) {
     let Some(first) = all.first() else { return };
     let _ = writeln!(page, "<h2>By number of {}</h2>", escape(&first.name));
-    let names: BTreeSet<&String> = all.iter().flat_map(|curve| &curve.points).flat_map(|(_, figures)| figures.keys()).collect();
+    let names: BTreeSet<&String> = all
+        .iter()
+        .flat_map(|curve| &curve.points)
+        .flat_map(|(_, figures)| figures.keys())
+        .collect();
     let lines = |name: &str| {
-        let points = |curve: &Curve| curve.points.iter().filter_map(|(size, figures)| Some((*size, *figures.get(name)?))).collect();
-        all.iter().map(|curve| PlotLine { label: curve.target.clone(), points: points(curve) }).collect::<Vec<_>>()
+        let points = |curve: &Curve| {
+            curve
+                .points
+                .iter()
+                .filter_map(|(size, figures)| Some((*size, *figures.get(name)?)))
+                .collect()
+        };
+        all.iter()
+            .map(|curve| PlotLine { label: curve.target.clone(), points: points(curve) })
+            .collect::<Vec<_>>()
     };
     for curve in all {
         let _ = writeln!(
@@ -137,8 +178,12 @@ fn growth(page: &mut String, all: &[&Curve]) {
             names.iter().map(|name| escape(name)).collect::<Vec<_>>().join("</th><th>")
         );
         for (size, figures) in &curve.points {
-            let cells: Vec<String> = names.iter().map(|name| figures.get(*name).map_or(String::new(), |value| short(*value))).collect();
-            let _ = writeln!(page, "<tr><td>{size:.0}</td><td>{}</td></tr>", cells.join("</td><td>"));
+            let cells: Vec<String> = names
+                .iter()
+                .map(|name| figures.get(*name).map_or(String::new(), |value| short(*value)))
+                .collect();
+            let _ =
+                writeln!(page, "<tr><td>{size:.0}</td><td>{}</td></tr>", cells.join("</td><td>"));
         }
         page.push_str("</table>\n");
     }

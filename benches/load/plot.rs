@@ -34,17 +34,40 @@ pub(crate) fn bars(rows: &[(usize, String, Spread)]) -> String {
     const WIDTH: f64 = 640.0;
     const LEFT: f64 = 130.0;
     const ROW: f64 = 22.0;
-    let most = rows.iter().map(|(.., value)| value.high.max(value.median)).fold(f64::MIN_POSITIVE, f64::max);
+    let most = rows
+        .iter()
+        .map(|(.., value)| value.high.max(value.median))
+        .fold(f64::MIN_POSITIVE, f64::max);
     let scale = (WIDTH - LEFT - 90.0) / most;
     let mut svg = svg(WIDTH, ROW * rows.len() as f64 + 4.0);
     for (row, (index, label, value)) in rows.iter().enumerate() {
         let (y, middle) = (row as f64 * ROW + 3.0, row as f64 * ROW + 11.0);
         let end = LEFT + value.median * scale;
         let (low, high) = (LEFT + value.low * scale, LEFT + value.high * scale);
-        let _ = write!(svg, r#"<text x="{:.1}" y="{:.1}" text-anchor="end">{}</text>"#, LEFT - 6.0, middle + 4.0, escape(label));
-        let _ = write!(svg, r#"<rect x="{LEFT}" y="{y}" width="{:.1}" height="16" fill="{}"/>"#, (end - LEFT).max(1.0), color(*index));
-        let _ = write!(svg, r##"<path d="M{low:.1} {middle}H{high:.1}M{low:.1} {y}v16M{high:.1} {y}v16" stroke="#111" fill="none"/>"##);
-        let _ = write!(svg, r#"<text x="{:.1}" y="{:.1}">{}</text>"#, end.max(high) + 6.0, middle + 4.0, short(value.median));
+        let _ = write!(
+            svg,
+            r#"<text x="{:.1}" y="{:.1}" text-anchor="end">{}</text>"#,
+            LEFT - 6.0,
+            middle + 4.0,
+            escape(label)
+        );
+        let _ = write!(
+            svg,
+            r#"<rect x="{LEFT}" y="{y}" width="{:.1}" height="16" fill="{}"/>"#,
+            (end - LEFT).max(1.0),
+            color(*index)
+        );
+        let _ = write!(
+            svg,
+            r##"<path d="M{low:.1} {middle}H{high:.1}M{low:.1} {y}v16M{high:.1} {y}v16" stroke="#111" fill="none"/>"##
+        );
+        let _ = write!(
+            svg,
+            r#"<text x="{:.1}" y="{:.1}">{}</text>"#,
+            end.max(high) + 6.0,
+            middle + 4.0,
+            short(value.median)
+        );
     }
     svg + "</svg>"
 }
@@ -80,7 +103,10 @@ impl Axis {
 
     fn decades(&self) -> impl Iterator<Item = f64> + use<> {
         let (low, high) = (self.low, self.high);
-        (0..=20).map(move |step| low + f64::from(step)).take_while(move |decade| *decade <= high).map(|decade| 10f64.powf(decade))
+        (0..=20)
+            .map(move |step| low + f64::from(step))
+            .take_while(move |decade| *decade <= high)
+            .map(|decade| 10f64.powf(decade))
     }
 }
 
@@ -89,7 +115,12 @@ pub(crate) fn curves(lines: &[PlotLine], title: &str) -> String {
     const WIDTH: f64 = 420.0;
     const LEFT: f64 = 60.0;
     const BOTTOM: f64 = 200.0;
-    let points = || lines.iter().flat_map(|line| &line.points).filter(|(_, value)| value.is_finite() && *value > 0.0);
+    let points = || {
+        lines
+            .iter()
+            .flat_map(|line| &line.points)
+            .filter(|(_, value)| value.is_finite() && *value > 0.0)
+    };
     let across = Axis::of(points().map(|(size, _)| *size), LEFT, WIDTH - 15.0);
     let up = Axis::of(points().map(|(_, value)| *value), BOTTOM, 30.0);
     let mut svg = svg(WIDTH, BOTTOM + 40.0);
@@ -97,23 +128,49 @@ pub(crate) fn curves(lines: &[PlotLine], title: &str) -> String {
     for value in up.decades() {
         let y = up.at(value);
         let _ = write!(svg, r##"<path d="M{LEFT} {y:.1}H{:.1}" stroke="#ddd"/>"##, WIDTH - 15.0);
-        let _ = write!(svg, r#"<text x="{:.1}" y="{:.1}" text-anchor="end">{}</text>"#, LEFT - 6.0, y + 4.0, short(value));
+        let _ = write!(
+            svg,
+            r#"<text x="{:.1}" y="{:.1}" text-anchor="end">{}</text>"#,
+            LEFT - 6.0,
+            y + 4.0,
+            short(value)
+        );
     }
     for size in across.decades() {
         let x = across.at(size);
-        let _ =
-            write!(svg, r##"<path d="M{x:.1} 30V{BOTTOM}" stroke="#eee"/><text x="{x:.1}" y="{:.1}" text-anchor="middle">{size:.0}</text>"##, BOTTOM + 16.0);
+        let _ = write!(
+            svg,
+            r##"<path d="M{x:.1} 30V{BOTTOM}" stroke="#eee"/><text x="{x:.1}" y="{:.1}" text-anchor="middle">{size:.0}</text>"##,
+            BOTTOM + 16.0
+        );
     }
     for (index, line) in lines.iter().enumerate() {
-        let places: Vec<(f64, f64)> =
-            line.points.iter().filter(|(_, value)| value.is_finite() && *value > 0.0).map(|(size, value)| (across.at(*size), up.at(*value))).collect();
+        let places: Vec<(f64, f64)> = line
+            .points
+            .iter()
+            .filter(|(_, value)| value.is_finite() && *value > 0.0)
+            .map(|(size, value)| (across.at(*size), up.at(*value)))
+            .collect();
         let text: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-        let _ = write!(svg, r#"<polyline points="{}" fill="none" stroke="{}" stroke-width="2"/>"#, text.join(" "), color(index));
+        let _ = write!(
+            svg,
+            r#"<polyline points="{}" fill="none" stroke="{}" stroke-width="2"/>"#,
+            text.join(" "),
+            color(index)
+        );
         for (x, y) in places {
-            let _ = write!(svg, r#"<circle cx="{x:.1}" cy="{y:.1}" r="3" fill="{}"/>"#, color(index));
+            let _ =
+                write!(svg, r#"<circle cx="{x:.1}" cy="{y:.1}" r="3" fill="{}"/>"#, color(index));
         }
         if lines.len() > 1 {
-            let _ = write!(svg, r#"<text x="{:.1}" y="{:.1}" fill="{}">{}</text>"#, LEFT + 8.0, 44.0 + 14.0 * index as f64, color(index), escape(&line.label));
+            let _ = write!(
+                svg,
+                r#"<text x="{:.1}" y="{:.1}" fill="{}">{}</text>"#,
+                LEFT + 8.0,
+                44.0 + 14.0 * index as f64,
+                color(index),
+                escape(&line.label)
+            );
         }
     }
     svg + "</svg>"

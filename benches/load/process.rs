@@ -23,7 +23,8 @@ impl Binary {
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let mut words = text.split_whitespace();
         let first = words.next().context("empty argument")?;
-        let (name, path) = first.split_once('=').map_or((None, first), |(name, path)| (Some(name), path));
+        let (name, path) =
+            first.split_once('=').map_or((None, first), |(name, path)| (Some(name), path));
         let file = Path::new(path).file_name().context("not a file")?;
         let name = name.map_or_else(|| file.to_string_lossy().into_owned(), str::to_owned);
         Ok(Self { name, path: path.into(), flags: words.map(str::to_owned).collect() })
@@ -31,7 +32,11 @@ impl Binary {
 
     /// The binary that cargo built for this bench.
     pub(crate) fn ours() -> Self {
-        Self { name: "ferrokube".to_owned(), path: env!("CARGO_BIN_EXE_ferrokube").into(), flags: Vec::new() }
+        Self {
+            name: "ferrokube".to_owned(),
+            path: env!("CARGO_BIN_EXE_ferrokube").into(),
+            flags: Vec::new(),
+        }
     }
 }
 
@@ -64,7 +69,10 @@ impl OwnServer {
             .spawn()
             .with_context(|| format!("cannot start {}", binary.path.display()))?;
         let mut lines = BufReader::new(process.stdout.take().context("no stdout")?).lines();
-        let line = tokio::time::timeout(Duration::from_secs(60), lines.next_line()).await.context("not ready in 60 s")??.context("the server exited")?;
+        let line = tokio::time::timeout(Duration::from_secs(60), lines.next_line())
+            .await
+            .context("not ready in 60 s")??
+            .context("the server exited")?;
         ensure!(line.starts_with("ready in "), "unexpected line {line:?}");
         Ok(Self { binary, process, directory, ready: begun.elapsed() })
     }
@@ -83,7 +91,9 @@ impl OwnServer {
     pub(crate) async fn restart(mut self) -> anyhow::Result<Self> {
         let pid = Pid::from_raw(i32::try_from(self.pid()?)?).context("no process")?;
         kill_process(pid, Signal::TERM)?;
-        let status = tokio::time::timeout(Duration::from_secs(60), self.process.wait()).await.context("still running after SIGTERM")??;
+        let status = tokio::time::timeout(Duration::from_secs(60), self.process.wait())
+            .await
+            .context("still running after SIGTERM")??;
         ensure!(status.success(), "exited with {status}");
         Self::start_in(self.binary, self.directory).await
     }

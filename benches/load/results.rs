@@ -31,7 +31,11 @@ impl From<Sample> for Round {
             rate: sample.rate(),
             p50_ms: sample.percentile(0.5),
             p99_ms: sample.percentile(0.99),
-            figures: sample.figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+            figures: sample
+                .figures
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), *value))
+                .collect(),
         }
     }
 }
@@ -86,9 +90,17 @@ pub(crate) struct Results {
 impl Results {
     /// Adds a round.
     pub(crate) fn add(&mut self, scenario: &str, target: &str, round: Round) {
-        match self.measured.iter_mut().find(|measured| measured.scenario == scenario && measured.target == target) {
+        match self
+            .measured
+            .iter_mut()
+            .find(|measured| measured.scenario == scenario && measured.target == target)
+        {
             Some(measured) => measured.rounds.push(round),
-            None => self.measured.push(Measured { scenario: scenario.to_owned(), target: target.to_owned(), rounds: vec![round] }),
+            None => self.measured.push(Measured {
+                scenario: scenario.to_owned(),
+                target: target.to_owned(),
+                rounds: vec![round],
+            }),
         }
     }
 
@@ -110,8 +122,15 @@ impl Results {
 
     /// Merges a later run, which wins for scenarios measured by both.
     pub(crate) fn merge(&mut self, later: Self) {
-        self.measured.retain(|old| !later.measured.iter().any(|new| new.scenario == old.scenario && new.target == old.target));
-        self.curves.retain(|old| !later.curves.iter().any(|new| new.name == old.name && new.target == old.target));
+        self.measured.retain(|old| {
+            !later
+                .measured
+                .iter()
+                .any(|new| new.scenario == old.scenario && new.target == old.target)
+        });
+        self.curves.retain(|old| {
+            !later.curves.iter().any(|new| new.name == old.name && new.target == old.target)
+        });
         self.machines.extend(later.machines);
         self.noise.extend(later.noise);
         self.measured.extend(later.measured);

@@ -44,21 +44,43 @@ impl LoadTarget {
 
     /// A server started here.
     pub(crate) fn of(own: &OwnServer) -> anyhow::Result<Self> {
-        let mut target = Self::from_kubeconfig(&own.binary.name, &own.kubeconfig(), None, vec![own.pid()?])?;
+        let mut target =
+            Self::from_kubeconfig(&own.binary.name, &own.kubeconfig(), None, vec![own.pid()?])?;
         target.binary = Some(own.binary.clone());
         Ok(target)
     }
 
-    fn from_kubeconfig(name: &str, path: &Path, url: Option<&str>, pids: Vec<u32>) -> anyhow::Result<Self> {
-        let config = Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let (cluster, user) = current(&config).with_context(|| format!("{} has no cluster and user", path.display()))?;
+    fn from_kubeconfig(
+        name: &str,
+        path: &Path,
+        url: Option<&str>,
+        pids: Vec<u32>,
+    ) -> anyhow::Result<Self> {
+        let config = Kubeconfig::read_from(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let (cluster, user) = current(&config)
+            .with_context(|| format!("{} has no cluster and user", path.display()))?;
         let server = url.or(cluster.server.as_deref()).context("no server")?;
-        let authority = server.strip_prefix("https://").context("only https")?.trim_end_matches('/').to_owned();
+        let authority =
+            server.strip_prefix("https://").context("only https")?.trim_end_matches('/').to_owned();
         let (host, port) = authority.rsplit_once(':').context("the URL has no port")?;
-        let pids = if pids.is_empty() { listeners(port.parse().context("the port is not a number")?) } else { pids };
+        let pids = if pids.is_empty() {
+            listeners(port.parse().context("the port is not a number")?)
+        } else {
+            pids
+        };
         let server_name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())?;
-        let authorization = user.token.as_ref().map(|token| format!("Bearer {}", token.expose_secret()));
-        Ok(Self { name: name.to_owned(), server_name, tls: tls(cluster, user)?, authorization, pids, authority, binary: None })
+        let authorization =
+            user.token.as_ref().map(|token| format!("Bearer {}", token.expose_secret()));
+        Ok(Self {
+            name: name.to_owned(),
+            server_name,
+            tls: tls(cluster, user)?,
+            authorization,
+            pids,
+            authority,
+            binary: None,
+        })
     }
 }
 
@@ -72,24 +94,41 @@ fn split(text: &str) -> anyhow::Result<(&str, &str, Vec<u32>)> {
 
 /// Of the current context, or else the first ones.
 fn current(config: &Kubeconfig) -> Option<(&Cluster, &AuthInfo)> {
-    let context = config.contexts.iter().find(|named| Some(&named.name) == config.current_context.as_ref()).and_then(|named| named.context.as_ref());
-    let cluster = config.clusters.iter().find(|named| context.is_none_or(|context| context.cluster == named.name))?;
+    let context = config
+        .contexts
+        .iter()
+        .find(|named| Some(&named.name) == config.current_context.as_ref())
+        .and_then(|named| named.context.as_ref());
+    let cluster = config
+        .clusters
+        .iter()
+        .find(|named| context.is_none_or(|context| context.cluster == named.name))?;
     let user = context.and_then(|context| context.user.as_ref());
-    let user = config.auth_infos.iter().find(|named| user.is_none_or(|user| *user == named.name))?;
+    let user =
+        config.auth_infos.iter().find(|named| user.is_none_or(|user| *user == named.name))?;
     Some((cluster.cluster.as_ref()?, user.auth_info.as_ref()?))
 }
 
 fn tls(cluster: &Cluster, user: &AuthInfo) -> anyhow::Result<rustls::ClientConfig> {
-    let ca = decode(cluster.certificate_authority_data.as_deref(), cluster.certificate_authority.as_deref()).context("no certificate authority")?;
+    let ca = decode(
+        cluster.certificate_authority_data.as_deref(),
+        cluster.certificate_authority.as_deref(),
+    )
+    .context("no certificate authority")?;
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&ca) {
         roots.add(certificate?)?;
     }
     let builder = rustls::ClientConfig::builder().with_root_certificates(roots);
-    let Ok(chain) = decode(user.client_certificate_data.as_deref(), user.client_certificate.as_deref()) else {
+    let Ok(chain) =
+        decode(user.client_certificate_data.as_deref(), user.client_certificate.as_deref())
+    else {
         return Ok(builder.with_no_client_auth());
     };
-    let key = decode(user.client_key_data.as_ref().map(ExposeSecret::expose_secret), user.client_key.as_deref())?;
+    let key = decode(
+        user.client_key_data.as_ref().map(ExposeSecret::expose_secret),
+        user.client_key.as_deref(),
+    )?;
     let chain = CertificateDer::pem_slice_iter(&chain).collect::<Result<Vec<_>, _>>()?;
     Ok(builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(&key)?)?)
 }

@@ -1,5 +1,6 @@
-//! A controller as anybody writes one with kube-rs, which takes part in log tracking: `ferrokube_client::tracked` around the reconcile, and a ClusterRole that
-//! lets it `propagate` on `/trace-context` (in `fleet.yaml`). A Fleet of `replicas: 3` has three ConfigMaps, its ships.
+//! A controller as anybody writes one with kube-rs, which takes part in log tracking:
+//! `ferrokube_client::tracked` around the reconcile, and a ClusterRole that lets it `propagate` on
+//! `/trace-context` (in `fleet.yaml`). A Fleet of `replicas: 3` has three ConfigMaps, its ships.
 //!
 //!     kubectl apply -f examples/fleet/fleet.yaml
 //!     KUBECONFIG=... cargo run --example fleet
@@ -27,16 +28,25 @@ const FLEET: &str = "example.com/fleet";
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Log lines with the ids; the lines of any `tracing` subscriber that shows the spans of target `ferrokube::seam` have them too.
-    let config = ferrokube_trace::log::Config { filter: "warn,fleet=info,ferrokube=info".to_owned(), ..Default::default() };
+    // Log lines with the ids; the lines of any `tracing` subscriber that shows the spans of target
+    // `ferrokube::seam` have them too.
+    let config = ferrokube_trace::log::Config {
+        filter: "warn,fleet=info,ferrokube=info".to_owned(),
+        ..Default::default()
+    };
     let _flush = ferrokube_trace::log::start(&config, std::io::stderr())?;
     let client = Client::try_default().await?;
     let fleets: Api<Fleet> = Api::all(client.clone());
     let ships: Api<ConfigMap> = Api::all(client.clone());
     let only_ships = watcher::Config::default().labels(FLEET);
     tracing::info!("watching fleets");
-    let controller = Controller::new(fleets, watcher::Config::default()).owns(ships, only_ships).shutdown_on_signal();
-    controller.run(reconcile, |_, _, _| Action::requeue(Duration::from_secs(1)), Arc::new(client)).for_each(|_| std::future::ready(())).await;
+    let controller = Controller::new(fleets, watcher::Config::default())
+        .owns(ships, only_ships)
+        .shutdown_on_signal();
+    controller
+        .run(reconcile, |_, _, _| Action::requeue(Duration::from_secs(1)), Arc::new(client))
+        .for_each(|_| std::future::ready(()))
+        .await;
     Ok(())
 }
 
@@ -51,8 +61,12 @@ async fn sail(fleet: &Fleet, client: Client) -> Result<Action, kube::Error> {
         return Ok(Action::await_change());
     }
     let ships: Api<ConfigMap> = Api::namespaced(client, &fleet.namespace().unwrap_or_default());
-    let wanted: BTreeSet<String> = (0..fleet.spec.replicas).map(|number| format!("{}-{number}", fleet.name_any())).collect();
-    let present = ships.list_metadata(&ListParams::default().labels(&format!("{FLEET}={}", fleet.name_any()))).await?.items;
+    let wanted: BTreeSet<String> =
+        (0..fleet.spec.replicas).map(|number| format!("{}-{number}", fleet.name_any())).collect();
+    let present = ships
+        .list_metadata(&ListParams::default().labels(&format!("{FLEET}={}", fleet.name_any())))
+        .await?
+        .items;
     let present: BTreeSet<String> = present.iter().map(ResourceExt::name_any).collect();
     for name in wanted.difference(&present) {
         match ships.create(&PostParams::default(), &ship(fleet, name)).await {

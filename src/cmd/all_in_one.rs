@@ -10,7 +10,13 @@ use std::time::Instant;
 #[derive(Debug, Args)]
 pub(crate) struct AllInOneFlags {
     /// Controllers to run: names, * for all, -name to exclude one, -* to exclude all
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        default_value = "*",
+        allow_hyphen_values = true
+    )]
     controllers: Vec<String>,
     /// Treat requests without credentials as system:anonymous, which has next to no rights; false:
     /// refuse them
@@ -23,8 +29,14 @@ pub(crate) struct AllInOneFlags {
 
 /// Runs until a signal.
 pub(crate) fn run(flags: AllInOneFlags, started: Instant) -> anyhow::Result<ExitCode> {
-    let kube_apiserver = KubeApiserverFlags { anonymous_auth: flags.anonymous_auth, ..kube_apiserver_defaults() };
-    server::run(&flags.server, &kube_apiserver, Some(&Controllers { chosen: &flags.controllers }), started)
+    let kube_apiserver =
+        KubeApiserverFlags { anonymous_auth: flags.anonymous_auth, ..kube_apiserver_defaults() };
+    server::run(
+        &flags.server,
+        &kube_apiserver,
+        Some(&Controllers { chosen: &flags.controllers }),
+        started,
+    )
 }
 
 #[cfg(test)]
@@ -40,9 +52,15 @@ mod tests {
 
     #[test]
     fn anonymous_requests_can_be_refused() {
-        for (arguments, want) in [(&["all-in-one"][..], true), (&["all-in-one", "--anonymous-auth=false"], false), (&["all-in-one", "--anonymous-auth"], true)]
-        {
-            assert_eq!(AllInOneCli::try_parse_from(arguments).expect("flags").flags.anonymous_auth, want);
+        for (arguments, want) in [
+            (&["all-in-one"][..], true),
+            (&["all-in-one", "--anonymous-auth=false"], false),
+            (&["all-in-one", "--anonymous-auth"], true),
+        ] {
+            assert_eq!(
+                AllInOneCli::try_parse_from(arguments).expect("flags").flags.anonymous_auth,
+                want
+            );
         }
     }
 }

@@ -34,7 +34,11 @@ const MAX_LIFE: Duration = Duration::from_secs(1 << 32);
 fn max_token_life(text: &str) -> Result<Duration, String> {
     let life = super::flags::duration(text)?;
     let is_some = Duration::from_secs(3600)..=MAX_LIFE;
-    if life.is_zero() || is_some.contains(&life) { Ok(life) } else { Err("must be between 1 hour and 2^32 seconds".to_owned()) }
+    if life.is_zero() || is_some.contains(&life) {
+        Ok(life)
+    } else {
+        Err("must be between 1 hour and 2^32 seconds".to_owned())
+    }
 }
 
 fn never(text: &str) -> Result<bool, String> {
@@ -43,17 +47,21 @@ fn never(text: &str) -> Result<bool, String> {
 
 /// A token issuer: any text, but a valid URL if it looks like one.
 pub(crate) fn issuer(text: &str) -> Result<String, String> {
-    let is_url = !text.contains(':') || text.parse::<http::Uri>().is_ok_and(|url| url.scheme().is_some());
+    let is_url =
+        !text.contains(':') || text.parse::<http::Uri>().is_ok_and(|url| url.scheme().is_some());
     if is_url { word(text) } else { Err("not a URL".to_owned()) }
 }
 
 /// Text without spaces or control characters.
 pub(crate) fn word(text: &str) -> Result<String, String> {
-    let is_word = !text.is_empty() && !text.contains(|letter: char| letter.is_control() || letter.is_whitespace());
+    let is_word = !text.is_empty()
+        && !text.contains(|letter: char| letter.is_control() || letter.is_whitespace());
     if is_word { Ok(text.to_owned()) } else { Err("must be a single word".to_owned()) }
 }
 
 /// A header name or prefix.
 pub(crate) fn header(text: &str) -> Result<String, String> {
-    text.parse::<http::HeaderName>().map(|_| text.to_owned()).map_err(|_| "not a header name".to_owned())
+    text.parse::<http::HeaderName>()
+        .map(|_| text.to_owned())
+        .map_err(|_| "not a header name".to_owned())
 }

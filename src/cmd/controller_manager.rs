@@ -27,7 +27,13 @@ pub(crate) struct ControllerManagerFlags {
     #[arg(long, value_name = "FILE")]
     kubeconfig: PathBuf,
     /// Controllers to run: names, * for all, -name to exclude one, -* to exclude all
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        default_value = "*",
+        allow_hyphen_values = true
+    )]
     controllers: Vec<String>,
     /// Act only while holding the lease kube-system/kube-controller-manager
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
@@ -65,14 +71,20 @@ pub(crate) struct ControllerManagerFlags {
 
 impl ControllerManagerFlags {
     fn timing(&self) -> LeaseTiming {
-        LeaseTiming { duration: self.leader_elect_lease_duration, deadline: self.leader_elect_renew_deadline, retry: self.leader_elect_retry_period }
+        LeaseTiming {
+            duration: self.leader_elect_lease_duration,
+            deadline: self.leader_elect_renew_deadline,
+            retry: self.leader_elect_retry_period,
+        }
     }
 
     /// Checks flags before anything is opened. Returns the CA to publish.
     fn check(&self) -> anyhow::Result<Option<String>> {
         ferrokube_controllers::check_names(&self.controllers)?;
         self.timing().check().context("inconsistent --leader-elect times")?;
-        let read = |path: &PathBuf| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+        let read = |path: &PathBuf| {
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+        };
         read(&self.kubeconfig)?;
         if let Some(path) = &self.service_account_private_key_file {
             KeyFiles::signing(path.clone()).keys()?;
@@ -100,7 +112,8 @@ async fn work(flags: ControllerManagerFlags, root_ca: Option<String>) -> anyhow:
     let (trigger, shutdown) = ShutdownTrigger::new();
     let server = listen(&flags)?;
     tracing::info!(address = %server.local_address(), "listening for health and metrics");
-    let serving = tokio::spawn(server.serve(Arc::new(HealthHandler { is_leading }), shutdown.clone()));
+    let serving =
+        tokio::spawn(server.serve(Arc::new(HealthHandler { is_leading }), shutdown.clone()));
     let config = ManagerConfig {
         connection,
         controllers: flags.controllers,
@@ -135,18 +148,26 @@ async fn work(flags: ControllerManagerFlags, root_ca: Option<String>) -> anyhow:
 
 fn listen(flags: &ControllerManagerFlags) -> anyhow::Result<Server> {
     let pair = pki::self_signed(&pki::serving_names(flags.bind_address, &[]))?;
-    let tls = Tls::with_policy(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes(), &flags.tls.policy())?;
+    let tls =
+        Tls::with_policy(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes(), &flags.tls.policy())?;
     let address = SocketAddr::new(flags.bind_address, flags.secure_port);
     match Server::bind(address, tls, Limits::default().of_process()) {
         Ok(server) => Ok(server),
-        Err(error) => bail!("{error}; choose another port with --secure-port (0 takes any free one)"),
+        Err(error) => {
+            bail!("{error}; choose another port with --secure-port (0 takes any free one)")
+        }
     }
 }
 
 /// Unique among managers: host name, process id, and a random part in case process ids are reused.
 fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{}_{}_{}", host.trim(), std::process::id(), ferrokube_trace::SpanId::random().hex().as_str())
+    format!(
+        "{}_{}_{}",
+        host.trim(),
+        std::process::id(),
+        ferrokube_trace::SpanId::random().hex().as_str()
+    )
 }
 
 /// Serves health and two metrics, none of them confidential, to everyone.
@@ -162,7 +183,10 @@ impl Handler for HealthHandler {
             "/metrics" => (200, metrics(leading)),
             _ => (404, "404 page not found\n".to_owned()),
         };
-        let response = http::Response::builder().status(status).header("content-type", "text/plain; charset=utf-8").body(full(text));
+        let response = http::Response::builder()
+            .status(status)
+            .header("content-type", "text/plain; charset=utf-8")
+            .body(full(text));
         Box::pin(std::future::ready(response.expect("a constant response is well-formed")))
     }
 }

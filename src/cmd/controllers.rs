@@ -37,8 +37,20 @@ impl Companion for Controllers<'_> {
         Ok(ferrokube_controllers::check_names(self.chosen)?)
     }
 
-    fn start(&self, setup: &ServerSetup<'_>, pki: &Pki, url: &str, shutdown: Shutdown, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
-        let run = ControllersRun { chosen: self.chosen.to_vec(), pki: pki.clone(), url: url.to_owned(), signer: signer(KeyFiles::new(setup)) };
+    fn start(
+        &self,
+        setup: &ServerSetup<'_>,
+        pki: &Pki,
+        url: &str,
+        shutdown: Shutdown,
+        tasks: &mut JoinSet<()>,
+    ) -> anyhow::Result<()> {
+        let run = ControllersRun {
+            chosen: self.chosen.to_vec(),
+            pki: pki.clone(),
+            url: url.to_owned(),
+            signer: signer(KeyFiles::new(setup)),
+        };
         tasks.spawn(run.run_with_restart(shutdown));
         Ok(())
     }
@@ -48,7 +60,12 @@ impl Companion for Controllers<'_> {
 pub(crate) fn signer(keys: KeyFiles) -> Signer {
     let sign = move |subject: &TokenSubject<'_>| match keys.keys() {
         Ok(keys) => {
-            let token = SecretToken { namespace: subject.namespace, account: subject.account, account_uid: subject.account_uid, secret: subject.secret };
+            let token = SecretToken {
+                namespace: subject.namespace,
+                account: subject.account,
+                account_uid: subject.account_uid,
+                secret: subject.secret,
+            };
             Some(token.sign(&keys))
         }
         Err(error) => {
@@ -71,7 +88,10 @@ impl ControllersRun {
     async fn run_with_restart(self, shutdown: Shutdown) {
         while !shutdown.is_begun() {
             if let Err(error) = self.run_once(&shutdown).await {
-                tracing::error!(error = &error as &dyn std::error::Error, "the controllers failed, restarting");
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "the controllers failed, restarting"
+                );
                 tokio::select! {
                     () = shutdown.begun() => {}
                     () = tokio::time::sleep(PAUSE) => {}
@@ -84,7 +104,13 @@ impl ControllersRun {
     async fn run_once(&self, shutdown: &Shutdown) -> Result<(), RunError> {
         let pair = self.pki.client(&CONTROLLER_MANAGER, LEAF_LIFETIME)?;
         let config = ferrokube_controllers::ManagerConfig {
-            connection: Connection::from_parts(&self.url, self.pki.ca_pem(), &pair.chain_pem, &pair.key_pem).await?,
+            connection: Connection::from_parts(
+                &self.url,
+                self.pki.ca_pem(),
+                &pair.chain_pem,
+                &pair.key_pem,
+            )
+            .await?,
             controllers: self.chosen.clone(),
             // The data directory is locked by this process, so there is no other candidate.
             leader_elect: false,

@@ -50,7 +50,8 @@ impl DataDir {
     /// number of a new one.
     pub(crate) fn open(chosen: Option<&Path>) -> anyhow::Result<Self> {
         let path = Self::locate(chosen)?;
-        files::private_directory(&path).with_context(|| format!("cannot use the data directory {}", path.display()))?;
+        files::private_directory(&path)
+            .with_context(|| format!("cannot use the data directory {}", path.display()))?;
         let lock = lock(&path)?;
         let mut directory = Self { path, _lock: lock, lacks_format: false };
         directory.make_room();
@@ -72,8 +73,15 @@ impl DataDir {
     /// Reserves space for the next start, if there is plenty.
     pub(crate) fn hold_back(&self) {
         if self.free_bytes().is_ok_and(|free| free >= PLENTY_BYTES) {
-            let options = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(self.join("reserve"));
-            let held = options.and_then(|file| Ok(rustix::fs::fallocate(file, FallocateFlags::empty(), 0, RESERVE_BYTES)?));
+            let options = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(self.join("reserve"));
+            let held = options.and_then(|file| {
+                Ok(rustix::fs::fallocate(file, FallocateFlags::empty(), 0, RESERVE_BYTES)?)
+            });
             if let Err(error) = held {
                 tracing::debug!(%error, "failed to reserve space for a start");
             }
@@ -88,7 +96,9 @@ impl DataDir {
     /// Location of the directory, without opening it.
     pub(crate) fn locate(chosen: Option<&Path>) -> anyhow::Result<PathBuf> {
         match chosen {
-            Some(path) => std::path::absolute(path).with_context(|| format!("cannot use {}", path.display())),
+            Some(path) => {
+                std::path::absolute(path).with_context(|| format!("cannot use {}", path.display()))
+            }
             None => default_path(),
         }
     }
@@ -109,7 +119,10 @@ impl DataDir {
 
     /// Advice for a missing journal.
     pub(crate) fn advice(&self) -> String {
-        format!("restore the directory, or remove {} to start with an empty state", self.join(STATE_MADE).display())
+        format!(
+            "restore the directory, or remove {} to start with an empty state",
+            self.join(STATE_MADE).display()
+        )
     }
 
     pub(crate) fn join(&self, name: &str) -> PathBuf {
@@ -122,16 +135,24 @@ impl DataDir {
             self.lacks_format = true;
             return Ok(());
         };
-        let found: Option<u32> = std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
-        let found = found.filter(|found| *found > 0).ok_or_else(|| anyhow!("{} contains no format number: restore the file", path.display()))?;
+        let found: Option<u32> =
+            std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok());
+        let found = found.filter(|found| *found > 0).ok_or_else(|| {
+            anyhow!("{} contains no format number: restore the file", path.display())
+        })?;
         if found > FORMAT {
-            bail!("{} has format {found}, this version writes format {FORMAT}: use the newer version that wrote it", self.path.display());
+            bail!(
+                "{} has format {found}, this version writes format {FORMAT}: use the newer version that wrote it",
+                self.path.display()
+            );
         }
         if found == FORMAT {
             return Ok(());
         }
         for upgrade in &UPGRADES[found as usize - 1..] {
-            upgrade(&self.path).with_context(|| format!("cannot upgrade {} from format {found}", self.path.display()))?;
+            upgrade(&self.path).with_context(|| {
+                format!("cannot upgrade {} from format {found}", self.path.display())
+            })?;
         }
         self.write_format()
     }
@@ -149,9 +170,13 @@ impl DataDir {
 
 /// `$XDG_DATA_HOME/ferrokube`, else `~/.local/share/ferrokube`.
 fn default_path() -> anyhow::Result<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")));
-    base.map(|base| base.join("ferrokube")).ok_or_else(|| anyhow!("neither XDG_DATA_HOME nor HOME is set: choose a directory with --data-dir"))
+    let absolute =
+        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute("XDG_DATA_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/share")));
+    base.map(|base| base.join("ferrokube")).ok_or_else(|| {
+        anyhow!("neither XDG_DATA_HOME nor HOME is set: choose a directory with --data-dir")
+    })
 }
 
 /// Locks the directory itself, which cannot be removed, and the lock file, which earlier versions
@@ -159,20 +184,40 @@ fn default_path() -> anyhow::Result<PathBuf> {
 fn lock(directory: &Path) -> anyhow::Result<[File; 2]> {
     let path = directory.join("lock");
     let failed = || format!("cannot lock {}", directory.display());
-    let held = File::from(rustix::fs::open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).with_context(failed)?);
-    let take = |file: &File| match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+    let held = File::from(
+        rustix::fs::open(
+            directory,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .with_context(failed)?,
+    );
+    let take = |file: &File| match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
+    {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut owner = String::new();
             let _ = File::open(&path).and_then(|file| file.take(32).read_to_string(&mut owner));
             let owner = owner.trim();
-            let process = if owner.is_empty() { "another process".to_owned() } else { format!("process {owner}") };
-            bail!("{} is in use by {process}: stop it, or choose another directory with --data-dir", directory.display())
+            let process = if owner.is_empty() {
+                "another process".to_owned()
+            } else {
+                format!("process {owner}")
+            };
+            bail!(
+                "{} is in use by {process}: stop it, or choose another directory with --data-dir",
+                directory.display()
+            )
         }
         Err(error) => Err(error).with_context(failed),
     };
     take(&held)?;
-    let handle = rustix::fs::open(&path, OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR).with_context(failed)?;
+    let handle = rustix::fs::open(
+        &path,
+        OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC,
+        Mode::RUSR | Mode::WUSR,
+    )
+    .with_context(failed)?;
     let mut file = File::from(handle);
     take(&file)?;
     // Written in place: on a full disk, released space may not come back. Informational only.
@@ -201,7 +246,10 @@ mod tests {
         let path = directory.path().join("data");
         let first = open(&path).unwrap();
         let message = open(&path).unwrap_err().to_string();
-        assert!(message.contains(&format!("in use by process {}", std::process::id())), "{message}");
+        assert!(
+            message.contains(&format!("in use by process {}", std::process::id())),
+            "{message}"
+        );
         // The lock does not depend on the file.
         std::fs::remove_file(path.join("lock")).unwrap();
         let message = open(&path).unwrap_err().to_string();
@@ -218,7 +266,12 @@ mod tests {
         let path = directory.path().join("data");
         open(&path).unwrap().finish().unwrap();
         assert_eq!(std::fs::read_to_string(path.join("version")).unwrap(), format!("{FORMAT}\n"));
-        for (text, expected) in [("9\n", "format 9"), ("x", "no format number"), ("0", "no format number"), ("", "no format number")] {
+        for (text, expected) in [
+            ("9\n", "format 9"),
+            ("x", "no format number"),
+            ("0", "no format number"),
+            ("", "no format number"),
+        ] {
             std::fs::write(path.join("version"), text).unwrap();
             let message = format!("{:#}", open(&path).unwrap_err());
             assert!(message.contains(expected), "{message}");

@@ -44,17 +44,32 @@ const FILE_FILTER: &str = "warn,kube_client=off,ferrokube=info,ferrokube::seam=o
 impl LogFlags {
     /// Includes trace ids if the gate is on. `file` is the default log file.
     pub(crate) fn config(&self, gates: &Gates, file: Option<&Path>) -> log::Config {
-        let of_verbosity = self.verbosity.map(|verbosity| log::level_of_verbosity(verbosity).to_owned());
+        let of_verbosity =
+            self.verbosity.map(|verbosity| log::level_of_verbosity(verbosity).to_owned());
         let of_environment = || std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
         let chosen = self.log_level.clone().or(of_verbosity).or_else(of_environment);
         let path = self.log_file.as_deref().or(file).filter(|path| *path != Path::new("-"));
-        let file = path.map(|path| LogFile { path: path.to_owned(), rotation: self.rotation(), filter: chosen.clone().unwrap_or_else(|| FILE_FILTER.into()) });
+        let file = path.map(|path| LogFile {
+            path: path.to_owned(),
+            rotation: self.rotation(),
+            filter: chosen.clone().unwrap_or_else(|| FILE_FILTER.into()),
+        });
         let filter = chosen.unwrap_or_else(|| "info".into());
-        log::Config { format: self.log_format, filter, ids: gates.enabled(&LOG_TRACKING), file, tap: None }
+        log::Config {
+            format: self.log_format,
+            filter,
+            ids: gates.enabled(&LOG_TRACKING),
+            file,
+            tap: None,
+        }
     }
 
     fn rotation(&self) -> Rotation {
-        Rotation { max_bytes: self.log_file_maxsize << 20, max_backups: self.log_file_maxbackup.into(), max_age: Duration::ZERO }
+        Rotation {
+            max_bytes: self.log_file_maxsize << 20,
+            max_backups: self.log_file_maxbackup.into(),
+            max_age: Duration::ZERO,
+        }
     }
 }
 
@@ -82,7 +97,8 @@ impl FeatureFlags {
 /// Parses `15s`, `1m30s`, `500ms`, `24h` or `0`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let text = if text == "0" { "0s" } else { text };
-    let parsed: jiff::SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    let parsed: jiff::SignedDuration =
+        text.parse().map_err(|error: jiff::Error| error.to_string())?;
     Duration::try_from(parsed).map_err(|_| "must not be negative".to_owned())
 }
 
@@ -176,7 +192,8 @@ fn backend(text: &str) -> Result<String, String> {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Audit")]
 pub(crate) struct AuditFlags {
-    /// Audit policy (audit.k8s.io/v1) [default: metadata of writes, of reads of secrets, and of what is refused]
+    /// Audit policy (audit.k8s.io/v1) [default: metadata of writes, of reads of secrets, and of
+    /// what is refused]
     #[arg(long, value_name = "FILE")]
     pub(crate) audit_policy_file: Option<PathBuf>,
     /// Audit log file; - for standard output [default: audit.log in the data directory; none with
@@ -219,7 +236,12 @@ pub(crate) struct KubeApiserverFlags {
     #[arg(long, value_name = "FILE")]
     pub(crate) requestheader_client_ca_file: Option<PathBuf>,
     /// Common names allowed for front proxies; empty: any
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', requires = "requestheader_client_ca_file")]
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        requires = "requestheader_client_ca_file"
+    )]
     pub(crate) requestheader_allowed_names: Vec<String>,
     /// Headers with the user name
     #[arg(long, value_name = "HEADER,...", value_delimiter = ',', value_parser = auth_flags::header, default_value = "X-Remote-User")]
@@ -260,7 +282,11 @@ pub(crate) struct KubeApiserverFlags {
 fn positive_duration(text: &str) -> Result<Duration, String> {
     let parsed = duration(text)?;
     let bounds = Duration::from_secs(1)..=Duration::from_secs(10 * 365 * 24 * 3600);
-    if bounds.contains(&parsed) { Ok(parsed) } else { Err("must be between 1s and 87600h".to_owned()) }
+    if bounds.contains(&parsed) {
+        Ok(parsed)
+    } else {
+        Err("must be between 1s and 87600h".to_owned())
+    }
 }
 
 /// As in clusters set up by kubeadm.

@@ -32,7 +32,14 @@ use std::time::Instant;
 /// The role is the first argument, or the name of the executable (`apiserver`, `kube-apiserver`,
 /// ...).
 #[derive(Debug, Parser)]
-#[command(name = "ferrokube", version, propagate_version = true, max_term_width = 120, subcommand_required = true, arg_required_else_help = true)]
+#[command(
+    name = "ferrokube",
+    version,
+    propagate_version = true,
+    max_term_width = 120,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
 struct Cli {
     #[command(subcommand)]
     role: Role,
@@ -63,7 +70,8 @@ enum Role {
 }
 
 /// Executable names that select a role, including planned roles.
-const ROLE_NAMES: [&str; 5] = ["all-in-one", "apiserver", "controller-manager", "kubelet", "feature-admin"];
+const ROLE_NAMES: [&str; 5] =
+    ["all-in-one", "apiserver", "controller-manager", "kubelet", "feature-admin"];
 /// Commands that are not roles.
 const OTHERS: [&str; 5] = ["trace", "trace-webhook", "version", "completions", "help"];
 
@@ -73,16 +81,24 @@ const USAGE: u8 = 2;
 /// Runs the role chosen by `arguments`, which start with the name of the executable.
 pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
     let (arguments, by_name) = by_name(arguments);
-    let parsed = Cli::command().multicall(by_name).try_get_matches_from(&arguments).and_then(|matches| Cli::from_arg_matches(&matches));
+    let parsed = Cli::command()
+        .multicall(by_name)
+        .try_get_matches_from(&arguments)
+        .and_then(|matches| Cli::from_arg_matches(&matches));
     let result = match parsed.map(|cli| cli.role) {
         Ok(Role::AllInOne(flags)) => all_in_one::run(*flags, started),
         Ok(Role::Apiserver(flags)) => apiserver::run(*flags, started),
         Ok(Role::ControllerManager(flags)) => controller_manager::run(*flags),
         Ok(Role::Trace(flags)) => Ok(trace::run(&flags)),
         Ok(Role::TraceWebhook(flags)) => trace_webhook::run(&flags),
-        Ok(Role::Version) => {
-            print(format!("ferrokube {} (Kubernetes {})\n", env!("CARGO_PKG_VERSION"), ferrokube_features::KubernetesVersion::CURRENT).as_bytes())
-        }
+        Ok(Role::Version) => print(
+            format!(
+                "ferrokube {} (Kubernetes {})\n",
+                env!("CARGO_PKG_VERSION"),
+                ferrokube_features::KubernetesVersion::CURRENT
+            )
+            .as_bytes(),
+        ),
         Ok(Role::Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "ferrokube", &mut script);
@@ -92,9 +108,15 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
             // `help kubelet` has it in second place.
             let word = match error.get(ContextKind::InvalidSubcommand) {
                 Some(ContextValue::String(word)) => word.clone(),
-                _ => arguments.get(1).map(|word| word.to_string_lossy().into_owned()).unwrap_or_default(),
+                _ => arguments
+                    .get(1)
+                    .map(|word| word.to_string_lossy().into_owned())
+                    .unwrap_or_default(),
             };
-            eprintln!("ferrokube: no role {word:?} in this version; the roles are {}", roles().join(", "));
+            eprintln!(
+                "ferrokube: no role {word:?} in this version; the roles are {}",
+                roles().join(", ")
+            );
             return ExitCode::from(USAGE);
         }
         Err(error) => {
@@ -114,7 +136,10 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
 
 /// If the executable's name denotes a role, makes it the first argument. Returns whether it does.
 fn by_name(mut arguments: Vec<OsString>) -> (Vec<OsString>, bool) {
-    let called = arguments.first().and_then(|path| Path::new(path).file_name()?.to_str().map(str::to_owned)).unwrap_or_default();
+    let called = arguments
+        .first()
+        .and_then(|path| Path::new(path).file_name()?.to_str().map(str::to_owned))
+        .unwrap_or_default();
     let role = called.strip_prefix("kube-").unwrap_or(&called);
     let is_role = ROLE_NAMES.contains(&role);
     if is_role {
@@ -124,7 +149,11 @@ fn by_name(mut arguments: Vec<OsString>) -> (Vec<OsString>, bool) {
 }
 
 fn roles() -> Vec<String> {
-    Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).filter(|name| !OTHERS.contains(&name.as_str())).collect()
+    Cli::command()
+        .get_subcommands()
+        .map(|command| command.get_name().to_owned())
+        .filter(|name| !OTHERS.contains(&name.as_str()))
+        .collect()
 }
 
 /// The error chain on a single line.
@@ -153,14 +182,21 @@ mod tests {
     fn the_name_of_the_executable_can_be_the_role() {
         let with = |words: &[&str]| by_name(words.iter().map(OsString::from).collect());
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-        assert_eq!(with(&["/usr/bin/kube-apiserver", "--secure-port=0"]), (words(&["apiserver", "--secure-port=0"]), true));
+        assert_eq!(
+            with(&["/usr/bin/kube-apiserver", "--secure-port=0"]),
+            (words(&["apiserver", "--secure-port=0"]), true)
+        );
         assert_eq!(with(&["kubelet"]), (words(&["kubelet"]), true));
         assert_eq!(with(&["./ferrokube", "version"]), (words(&["./ferrokube", "version"]), false));
         assert_eq!(with(&["renamed", "version"]), (words(&["renamed", "version"]), false));
         assert_eq!(with(&[]), (Vec::new(), false));
         let usage = |text: &str| {
             let (arguments, by_name) = with(&[text, "--bogus"]);
-            Cli::command().multicall(by_name).try_get_matches_from(arguments).expect_err("no such flag").to_string()
+            Cli::command()
+                .multicall(by_name)
+                .try_get_matches_from(arguments)
+                .expect_err("no such flag")
+                .to_string()
         };
         let usage = usage("/usr/bin/kube-controller-manager");
         assert!(usage.contains("Usage: controller-manager [OPTIONS]"), "{usage}");

@@ -20,7 +20,12 @@ pub(crate) struct Telemetry {
 
 /// Starts logging and, if configured, span export; raises the file descriptor limit, and turns
 /// panics into log lines.
-pub(crate) fn set_up(log: &log::Config, gates: &Gates, warnings: &[GateWarning], spans: Option<&export::Config>) -> anyhow::Result<Telemetry> {
+pub(crate) fn set_up(
+    log: &log::Config,
+    gates: &Gates,
+    warnings: &[GateWarning],
+    spans: Option<&export::Config>,
+) -> anyhow::Result<Telemetry> {
     if gates.enabled(&LOG_TRACKING_INTEROP) {
         ferrokube_trace::interop::turn_on();
     }
@@ -45,9 +50,15 @@ pub(crate) fn check_log(log: &log::Config) -> anyhow::Result<()> {
 /// Checks a log path; `-` means no file.
 pub(crate) fn check_log_path(flag: &str, path: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = path.filter(|path| *path != Path::new("-")) else { return Ok(()) };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder =
+        path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     ensure!(!path.is_dir(), "cannot use {flag} {}: is a directory", path.display());
-    ensure!(folder.is_dir(), "cannot use {flag} {}: {} is not a directory", path.display(), folder.display());
+    ensure!(
+        folder.is_dir(),
+        "cannot use {flag} {}: {} is not a directory",
+        path.display(),
+        folder.display()
+    );
     Ok(())
 }
 
@@ -55,14 +66,17 @@ pub(crate) fn check_log_path(flag: &str, path: Option<&Path>) -> anyhow::Result<
 fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let location = panic.location().map(ToString::to_string).unwrap_or_default();
-        let reason = panic.payload().downcast_ref::<&'static str>().copied().unwrap_or("(computed)");
+        let reason =
+            panic.payload().downcast_ref::<&'static str>().copied().unwrap_or("(computed)");
         let thread = std::thread::current();
         tracing::error!(location, reason, thread = thread.name().unwrap_or_default(), "panic");
     }));
 }
 
 /// Runs a role to completion on a new runtime with at least two workers.
-pub(crate) fn block_on(role: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+pub(crate) fn block_on(
+    role: impl Future<Output = anyhow::Result<ExitCode>>,
+) -> anyhow::Result<ExitCode> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let runtime = Builder::new_multi_thread()
         .worker_threads(cores.max(2))
@@ -88,7 +102,10 @@ pub(crate) struct Signals {
 impl Signals {
     pub(crate) fn new() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
     }
 
     /// The next signal's name, and the exit code of a process that it terminates.

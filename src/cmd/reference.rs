@@ -7,7 +7,8 @@ use std::fmt::Write;
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md");
 /// Everything after this line is generated.
-const MARK: &str = "<!-- Generated: FERROKUBE_UPDATE_DOCS=1 cargo test --bin ferrokube documented -->\n";
+const MARK: &str =
+    "<!-- Generated: FERROKUBE_UPDATE_DOCS=1 cargo test --bin ferrokube documented -->\n";
 
 /// Tables for every role; flags that a role shares with `all-in-one` are listed there only.
 fn reference() -> String {
@@ -21,9 +22,18 @@ fn reference() -> String {
         if name == "apiserver" {
             text.push_str("\nThe flags of `all-in-one` that concern no controllers, and these:\n");
         }
-        let flags: Vec<_> =
-            role.get_arguments().filter(|flag| !flag.is_hide_set() && !matches!(flag.get_action(), ArgAction::Help | ArgAction::Version)).collect();
-        let new: Vec<_> = flags.iter().copied().filter(|flag| name != "apiserver" || !shared.contains(&cells(flag))).collect();
+        let flags: Vec<_> = role
+            .get_arguments()
+            .filter(|flag| {
+                !flag.is_hide_set()
+                    && !matches!(flag.get_action(), ArgAction::Help | ArgAction::Version)
+            })
+            .collect();
+        let new: Vec<_> = flags
+            .iter()
+            .copied()
+            .filter(|flag| name != "apiserver" || !shared.contains(&cells(flag)))
+            .collect();
         tables(&mut text, &new);
         if name == "all-in-one" {
             shared.extend(flags.into_iter().map(cells));
@@ -35,13 +45,18 @@ fn reference() -> String {
 /// One table for each help heading, in the order of the help.
 fn tables(text: &mut String, flags: &[&Arg]) {
     let mut seen = BTreeSet::new();
-    let headings = flags.iter().map(|flag| flag.get_help_heading().unwrap_or_default()).filter(|heading| seen.insert(*heading));
+    let headings = flags
+        .iter()
+        .map(|flag| flag.get_help_heading().unwrap_or_default())
+        .filter(|heading| seen.insert(*heading));
     for heading in headings.collect::<Vec<_>>() {
         if !heading.is_empty() {
             let _ = write!(text, "\n### {heading}\n");
         }
         text.push_str("\n| flag | default | meaning |\n|---|---|---|\n");
-        for flag in flags.iter().filter(|flag| flag.get_help_heading().unwrap_or_default() == heading) {
+        for flag in
+            flags.iter().filter(|flag| flag.get_help_heading().unwrap_or_default() == heading)
+        {
             let [name, default, meaning] = cells(flag);
             let _ = writeln!(text, "| {name} | {default} | {meaning} |");
         }
@@ -50,16 +65,35 @@ fn tables(text: &mut String, flags: &[&Arg]) {
 
 fn cells(flag: &Arg) -> [String; 3] {
     let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
-    let (meaning, default) = help.split_once("[default:").map_or((help.as_str(), ""), |(meaning, default)| (meaning, default.trim_end_matches(']')));
-    let given = flag.get_default_values().iter().map(|value| format!("`{}`", value.to_string_lossy())).collect::<Vec<_>>().join(", ");
+    let (meaning, default) = help
+        .split_once("[default:")
+        .map_or((help.as_str(), ""), |(meaning, default)| (meaning, default.trim_end_matches(']')));
+    let given = flag
+        .get_default_values()
+        .iter()
+        .map(|value| format!("`{}`", value.to_string_lossy()))
+        .collect::<Vec<_>>()
+        .join(", ");
     let is_switch = !flag.get_action().takes_values();
-    let default = if !default.is_empty() || given.is_empty() || is_switch { escape(default) } else { given };
+    let default =
+        if !default.is_empty() || given.is_empty() || is_switch { escape(default) } else { given };
     [format!("`{}`", escape(&spelled(flag, is_switch))), default, escape(meaning)]
 }
 
 fn spelled(flag: &Arg, is_switch: bool) -> String {
-    let names = flag.get_value_names().unwrap_or_default().iter().map(|name| name.as_str()).collect::<Vec<_>>().join(" ");
-    let choices = flag.get_possible_values().iter().filter(|value| !value.is_hide_set()).map(|value| value.get_name().to_owned()).collect::<Vec<_>>();
+    let names = flag
+        .get_value_names()
+        .unwrap_or_default()
+        .iter()
+        .map(|name| name.as_str())
+        .collect::<Vec<_>>()
+        .join(" ");
+    let choices = flag
+        .get_possible_values()
+        .iter()
+        .filter(|value| !value.is_hide_set())
+        .map(|value| value.get_name().to_owned())
+        .collect::<Vec<_>>();
     let value = if choices.len() > 1 { choices.join("|") } else { names };
     match (flag.get_short(), flag.get_long()) {
         (_, None) => value,

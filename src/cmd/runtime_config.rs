@@ -15,18 +15,31 @@ pub(crate) fn on_request(settings: &[String]) -> anyhow::Result<Vec<&'static Nat
             "false" => false,
             other => bail!("--runtime-config {name}: {other:?} is neither true nor false"),
         };
-        if !matches!(name, "api/all" | "api/beta" | "api/alpha" | "api/ga") && !rows.iter().any(|row| version(row) == name) {
+        if !matches!(name, "api/all" | "api/beta" | "api/alpha" | "api/ga")
+            && !rows.iter().any(|row| version(row) == name)
+        {
             let known: Vec<String> = rows.iter().map(version).collect();
-            bail!("--runtime-config {name}: not an optional version; these are {}", known.join(", "));
+            bail!(
+                "--runtime-config {name}: not an optional version; these are {}",
+                known.join(", ")
+            );
         }
         if !value && matches!(name, "api/all" | "api/ga") {
             bail!("--runtime-config {name}=false: versions served by default cannot be disabled");
         }
         chosen.push((name, value));
     }
-    let last = |name: &str| chosen.iter().rev().find(|(chosen, _)| *chosen == name).map(|(_, value)| *value);
-    let stage = |row: &NativeKind| if row.version.contains("beta") { "api/beta" } else { "api/alpha" };
-    let is_on = |row: &&NativeKind| last(&version(row)).or_else(|| last(stage(row))).or_else(|| last("api/all")).unwrap_or(false);
+    let last = |name: &str| {
+        chosen.iter().rev().find(|(chosen, _)| *chosen == name).map(|(_, value)| *value)
+    };
+    let stage =
+        |row: &NativeKind| if row.version.contains("beta") { "api/beta" } else { "api/alpha" };
+    let is_on = |row: &&NativeKind| {
+        last(&version(row))
+            .or_else(|| last(stage(row)))
+            .or_else(|| last("api/all"))
+            .unwrap_or(false)
+    };
     Ok(rows.iter().filter(is_on).collect())
 }
 
@@ -58,7 +71,9 @@ mod tests {
         }
         assert_eq!(plurals(&["api/all=true"]).unwrap().len(), 3);
         assert!(plurals(&["coordination.k8s.io/v1beta1=false"]).unwrap().is_empty());
-        for setting in ["coordination.k8s.io/v1beta1=maybe", "v1=false", "apps/v1=true", "", "api/all=false"] {
+        for setting in
+            ["coordination.k8s.io/v1beta1=maybe", "v1=false", "apps/v1=true", "", "api/all=false"]
+        {
             assert!(plurals(&[setting]).is_err(), "{setting}");
         }
     }

@@ -29,7 +29,8 @@ struct CipherSuiteName(String);
 
 impl TlsFlags {
     pub(crate) fn policy(&self) -> TlsPolicy {
-        let suites = self.tls_cipher_suites.iter().filter_map(|suite| TlsPolicy::suite(&suite.0)).collect();
+        let suites =
+            self.tls_cipher_suites.iter().filter_map(|suite| TlsPolicy::suite(&suite.0)).collect();
         TlsPolicy { only_tls13: self.tls_min_version == MinTlsVersion::Tls13, suites }
     }
 }
@@ -38,7 +39,9 @@ fn minimum(text: &str) -> Result<MinTlsVersion, String> {
     match text {
         "VersionTLS12" => Ok(MinTlsVersion::Tls12),
         "VersionTLS13" => Ok(MinTlsVersion::Tls13),
-        "VersionTLS10" | "VersionTLS11" => Err("not safe and not supported; use VersionTLS12 or VersionTLS13".to_owned()),
+        "VersionTLS10" | "VersionTLS11" => {
+            Err("not safe and not supported; use VersionTLS12 or VersionTLS13".to_owned())
+        }
         _ => Err(format!("unknown tls version {text:?}")),
     }
 }
@@ -46,10 +49,17 @@ fn minimum(text: &str) -> Result<MinTlsVersion, String> {
 fn suite(text: &str) -> Result<CipherSuiteName, String> {
     let text = text.trim();
     // Upstream accepts these two without the hash, too.
-    let full = if text.ends_with("_WITH_CHACHA20_POLY1305") { format!("{text}_SHA256") } else { text.to_owned() };
+    let full = if text.ends_with("_WITH_CHACHA20_POLY1305") {
+        format!("{text}_SHA256")
+    } else {
+        text.to_owned()
+    };
     match TlsPolicy::suite(&full) {
         Some(_) => Ok(CipherSuiteName(full)),
-        None => Err(format!("Cipher suite {text} not supported or doesn't exist; there are {}", TlsPolicy::suite_names().join(", "))),
+        None => Err(format!(
+            "Cipher suite {text} not supported or doesn't exist; there are {}",
+            TlsPolicy::suite_names().join(", ")
+        )),
     }
 }
 
@@ -65,7 +75,9 @@ mod tests {
     }
 
     fn policy(flags: &[&str]) -> Result<TlsPolicy, String> {
-        TlsCli::try_parse_from([&["x"], flags].concat()).map(|line| line.tls.policy()).map_err(|error| error.to_string())
+        TlsCli::try_parse_from([&["x"], flags].concat())
+            .map(|line| line.tls.policy())
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -73,7 +85,9 @@ mod tests {
         let default = policy(&[]).unwrap();
         assert!(!default.only_tls13 && default.suites.is_empty());
         assert!(policy(&["--tls-min-version=VersionTLS13"]).unwrap().only_tls13);
-        for (version, text) in [("VersionTLS11", "not safe"), ("1.2", "unknown tls version \"1.2\"")] {
+        for (version, text) in
+            [("VersionTLS11", "not safe"), ("1.2", "unknown tls version \"1.2\"")]
+        {
             let error = policy(&["--tls-min-version", version]).unwrap_err();
             assert!(error.contains(text), "{error}");
         }

@@ -15,7 +15,9 @@ use std::process::ExitCode;
 const NOTHING: u8 = 1;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 something was found, 1 nothing was, 2 the command line cannot be followed or nothing could be searched.")]
+#[command(
+    after_help = "Exit codes: 0 something was found, 1 nothing was, 2 the command line cannot be followed or nothing could be searched."
+)]
 pub(crate) struct TraceFlags {
     /// A trace id, initial trace id or span id from a log line; or an object as KIND/NAME
     #[arg(value_name = "ID | KIND/NAME")]
@@ -60,11 +62,17 @@ fn run_or_fail(flags: &TraceFlags) -> anyhow::Result<ExitCode> {
     let directory = DataDir::locate(flags.data_dir.as_deref())?;
     let logs = if flags.logs.is_empty() { default_logs(&directory)? } else { flags.logs.clone() };
     let ids = match flags.what.split_once('/') {
-        Some((kind, name)) if kind.is_empty() || name.is_empty() || name.contains('/') => bail!("{:?} is neither an id nor KIND/NAME", flags.what),
+        Some((kind, name)) if kind.is_empty() || name.is_empty() || name.contains('/') => {
+            bail!("{:?} is neither an id nor KIND/NAME", flags.what)
+        }
         Some((kind, name)) => {
             let asked = RequestedObject { kind, name, namespace: &flags.namespace };
-            let kubeconfig = flags.kubeconfig.clone().unwrap_or_else(|| directory.join("admin.kubeconfig"));
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+            let kubeconfig =
+                flags.kubeconfig.clone().unwrap_or_else(|| directory.join("admin.kubeconfig"));
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .context("cannot start the runtime")?;
             runtime.block_on(ids_of(&asked, kubeconfig, &logs))?
         }
         None => vec![flags.what.clone()],
@@ -82,9 +90,15 @@ fn show(output: &mut impl Write, story: &Story, json: bool) {
 
 /// Files in an all-in-one's data directory.
 fn default_logs(directory: &std::path::Path) -> anyhow::Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(directory).with_context(|| format!("cannot read {} (name the files with --logs)", directory.display()))?;
+    let entries = std::fs::read_dir(directory).with_context(|| {
+        format!("cannot read {} (name the files with --logs)", directory.display())
+    })?;
     let is_log = |path: &PathBuf| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().contains(".log") || name == "logs" || name.to_string_lossy().starts_with("audit"))
+        path.file_name().is_some_and(|name| {
+            name.to_string_lossy().contains(".log")
+                || name == "logs"
+                || name.to_string_lossy().starts_with("audit")
+        })
     };
     let logs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_log).collect();
     if logs.is_empty() {
@@ -96,12 +110,23 @@ fn default_logs(directory: &std::path::Path) -> anyhow::Result<Vec<PathBuf>> {
 
 /// The ids on an object, its initial trace id first, as it leads to the object's whole life. For a
 /// deleted object, from the audit log.
-async fn ids_of(asked: &RequestedObject<'_>, kubeconfig: PathBuf, logs: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+async fn ids_of(
+    asked: &RequestedObject<'_>,
+    kubeconfig: PathBuf,
+    logs: &[PathBuf],
+) -> anyhow::Result<Vec<String>> {
     let RequestedObject { kind, name, namespace } = asked;
     let client = Connection::from_kubeconfig(&kubeconfig).await?.client()?;
-    let discovered = Discovered::query(&client).await.context("cannot discover the API server's resources (searching for an id needs no server)")?;
-    let Some(found) = discovered.named(kind) else { bail!("the API server serves no kind {kind:?}") };
-    let annotations = found.annotations(&client, namespace, name).await.with_context(|| format!("cannot read {kind}/{name}"))?;
+    let discovered = Discovered::query(&client).await.context(
+        "cannot discover the API server's resources (searching for an id needs no server)",
+    )?;
+    let Some(found) = discovered.named(kind) else {
+        bail!("the API server serves no kind {kind:?}")
+    };
+    let annotations = found
+        .annotations(&client, namespace, name)
+        .await
+        .with_context(|| format!("cannot read {kind}/{name}"))?;
     let Some(annotations) = annotations else {
         let resource = found.resource.plural.clone();
         // Requests on a namespace have it as their namespace.
@@ -112,21 +137,35 @@ async fn ids_of(asked: &RequestedObject<'_>, kubeconfig: PathBuf, logs: &[PathBu
         } else {
             ""
         };
-        let ids = last_life(&ObjectName { resource, namespace: namespace.to_owned(), name: (*name).to_owned() }, logs)?;
+        let ids = last_life(
+            &ObjectName { resource, namespace: namespace.to_owned(), name: (*name).to_owned() },
+            logs,
+        )?;
         if ids.is_empty() {
-            let place = if found.namespaced { format!(" in namespace {namespace}") } else { String::new() };
-            bail!("there is no {kind}/{name}{place}, and no audit log among the files tells of one");
+            let place =
+                if found.namespaced { format!(" in namespace {namespace}") } else { String::new() };
+            bail!(
+                "there is no {kind}/{name}{place}, and no audit log among the files tells of one"
+            );
         }
         eprintln!("ferrokube: {kind}/{name} was deleted; showing the last object of that name");
         return Ok(ids);
     };
     let of = |key: &str| annotations.get(key).cloned();
-    let mut ids: Vec<String> = [of(ferrokube_trace::annotation::INITIAL_TRACE_ID), of(ferrokube_trace::annotation::TRACE_ID)].into_iter().flatten().collect();
+    let mut ids: Vec<String> = [
+        of(ferrokube_trace::annotation::INITIAL_TRACE_ID),
+        of(ferrokube_trace::annotation::TRACE_ID),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     // Another API server may let anyone edit them.
     ids.retain(|id| id.parse::<TraceId>().is_ok());
     ids.dedup();
     if ids.is_empty() {
-        bail!("{kind}/{name} has no ids: it was written with the gate LogTracking off, or by another server");
+        bail!(
+            "{kind}/{name} has no ids: it was written with the gate LogTracking off, or by another server"
+        );
     }
     Ok(ids)
 }

@@ -10,7 +10,10 @@ use ferrokube_auth::authenticate::X509;
 use ferrokube_auth::{Authenticator, Credentials, system_clock};
 use ferrokube_features::LOG_TRACKING;
 use ferrokube_serve::reload::{Loaded, TlsFiles};
-use ferrokube_serve::{BodyError, Handler, Limits, Peer, Request, Response, Server, ShutdownTrigger, Tls, full, read_body_within};
+use ferrokube_serve::{
+    BodyError, Handler, Limits, Peer, Request, Response, Server, ShutdownTrigger, Tls, full,
+    read_body_within,
+};
 use ferrokube_trace::{TraceContext, extract, extract_initial, in_scope};
 use http::{HeaderMap, Method, StatusCode};
 use std::future::Future;
@@ -70,10 +73,14 @@ pub(crate) fn run(flags: &TraceWebhookFlags) -> anyhow::Result<ExitCode> {
     let (log, files) = (flags.log.config(&gates, None), flags.files());
     process::check_log(&log)?;
     let (chain, key) = files.read_serving()?.ok_or_else(|| anyhow!("no certificate"))?;
-    let tls = Tls::new(&chain, &key).context("cannot use --tls-cert-file and --tls-private-key-file")?;
+    let tls =
+        Tls::new(&chain, &key).context("cannot use --tls-cert-file and --tls-private-key-file")?;
     let loaded = files.apply(&tls, &Loaded::default())?;
     let _telemetry = process::set_up(&log, &gates, &warnings, None)?;
-    let callers = flags.client_ca_file.is_some().then(|| Callers { certificates: X509::new(system_clock()), allowed: flags.client_allowed_names.clone() });
+    let callers = flags.client_ca_file.is_some().then(|| Callers {
+        certificates: X509::new(system_clock()),
+        allowed: flags.client_allowed_names.clone(),
+    });
     if callers.is_none() && !flags.bind_address.is_loopback() {
         tracing::warn!(address = %flags.bind_address, "anyone who reaches this address may call; --client-ca-file requires client certificates");
     }
@@ -94,10 +101,15 @@ impl TraceWebhookFlags {
     }
 }
 
-async fn serve(flags: &TraceWebhookFlags, webhook: Arc<TraceWebhook>, (files, tls, loaded): (TlsFiles, Tls, Loaded)) -> anyhow::Result<ExitCode> {
+async fn serve(
+    flags: &TraceWebhookFlags,
+    webhook: Arc<TraceWebhook>,
+    (files, tls, loaded): (TlsFiles, Tls, Loaded),
+) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let address = SocketAddr::new(flags.bind_address, flags.secure_port);
-    let server = Server::bind(address, tls.clone(), Limits::default().of_process()).context("choose another port with --secure-port (0 takes any free one)")?;
+    let server = Server::bind(address, tls.clone(), Limits::default().of_process())
+        .context("choose another port with --secure-port (0 takes any free one)")?;
     let (trigger, shutdown) = ShutdownTrigger::new();
     let local = server.local_address();
     let watching = tokio::spawn(files.watch(tls, loaded, RELOAD, shutdown.clone()));
@@ -132,7 +144,10 @@ impl BodyBudget<'_> {
     fn take(&mut self, bytes: usize) -> bool {
         let counted = bytes.saturating_sub(self.free);
         self.free -= bytes - counted;
-        let Ok(more) = self.bytes.try_acquire_many(u32::try_from(counted).unwrap_or(u32::MAX)) else { return false };
+        let Ok(more) = self.bytes.try_acquire_many(u32::try_from(counted).unwrap_or(u32::MAX))
+        else {
+            return false;
+        };
         match &mut self.held {
             Some(held) => held.merge(more),
             none => *none = Some(more),
@@ -150,8 +165,13 @@ struct Callers {
 impl Callers {
     fn may_call(&self, peer: Option<&Arc<Peer>>) -> bool {
         let certificates = peer.map_or(&[][..], |peer| &peer.certificates);
-        let known = self.certificates.authenticate(&Credentials { certificates, ..Credentials::default() });
-        known.is_ok_and(|known| known.is_some_and(|known| self.allowed.is_empty() || self.allowed.contains(&known.user.name)))
+        let known =
+            self.certificates.authenticate(&Credentials { certificates, ..Credentials::default() });
+        known.is_ok_and(|known| {
+            known.is_some_and(|known| {
+                self.allowed.is_empty() || self.allowed.contains(&known.user.name)
+            })
+        })
     }
 }
 
@@ -167,11 +187,17 @@ impl Handler for TraceWebhook {
     fn call(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
         Box::pin(async move {
             match (request.method(), request.uri().path()) {
-                (&Method::GET, "/healthz" | "/livez" | "/readyz") => text(StatusCode::OK, "ok".to_owned()),
-                _ if !self.may_call(&request) => text(StatusCode::UNAUTHORIZED, "client certificate required\n".to_owned()),
+                (&Method::GET, "/healthz" | "/livez" | "/readyz") => {
+                    text(StatusCode::OK, "ok".to_owned())
+                }
+                _ if !self.may_call(&request) => {
+                    text(StatusCode::UNAUTHORIZED, "client certificate required\n".to_owned())
+                }
                 (&Method::GET, "/metrics") => text(StatusCode::OK, self.counts.metrics()),
                 (&Method::POST, "/" | "/mutate") => self.review(request).await,
-                (_, "/" | "/mutate") => text(StatusCode::METHOD_NOT_ALLOWED, "use POST\n".to_owned()),
+                (_, "/" | "/mutate") => {
+                    text(StatusCode::METHOD_NOT_ALLOWED, "use POST\n".to_owned())
+                }
                 _ => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
             }
         })
@@ -184,10 +210,14 @@ impl TraceWebhook {
     }
 
     async fn review(&self, request: Request) -> Response {
-        let Ok(_reading) = self.bodies.try_acquire() else { return text(StatusCode::TOO_MANY_REQUESTS, format!("{}\n", BodyError::NoRoom)) };
+        let Ok(_reading) = self.bodies.try_acquire() else {
+            return text(StatusCode::TOO_MANY_REQUESTS, format!("{}\n", BodyError::NoRoom));
+        };
         let mut room = BodyBudget { bytes: &self.bytes, free: FREE_BYTES, held: None };
         let (head, body) = request.into_parts();
-        let body = match read_body_within(body, MAX_BODY_BYTES, BODY_TIME, |bytes| room.take(bytes)).await {
+        let body = match read_body_within(body, MAX_BODY_BYTES, BODY_TIME, |bytes| room.take(bytes))
+            .await
+        {
             Ok(body) => body,
             Err(error) => {
                 self.counts.unreadable.fetch_add(1, Ordering::Relaxed);
@@ -239,13 +269,17 @@ fn text(status: StatusCode, text: String) -> Response {
 }
 
 fn respond(status: StatusCode, media_type: &'static str, body: Vec<u8>) -> Response {
-    let response = http::Response::builder().status(status).header(http::header::CONTENT_TYPE, media_type).body(full(body));
+    let response = http::Response::builder()
+        .status(status)
+        .header(http::header::CONTENT_TYPE, media_type)
+        .body(full(body));
     response.expect("a constant head is well-formed")
 }
 
 impl WebhookCounters {
     fn metrics(&self) -> String {
-        let [stamped, skipped, unreadable] = [&self.stamped, &self.skipped, &self.unreadable].map(|count| count.load(Ordering::Relaxed));
+        let [stamped, skipped, unreadable] = [&self.stamped, &self.skipped, &self.unreadable]
+            .map(|count| count.load(Ordering::Relaxed));
         format!(
             "# HELP ferrokube_trace_stamps_total Reviews that gave an object ids, and reviews that did not.\n\
              # TYPE ferrokube_trace_stamps_total counter\n\

@@ -20,7 +20,11 @@ pub(crate) struct TracingFlags {
 }
 
 /// Equivalent API versions.
-const VERSIONS: [&str; 3] = ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1"];
+const VERSIONS: [&str; 3] = [
+    "apiserver.config.k8s.io/v1",
+    "apiserver.config.k8s.io/v1beta1",
+    "apiserver.config.k8s.io/v1alpha1",
+];
 /// Sampling rate for all traces.
 const MAX_RATE: i64 = 1_000_000;
 
@@ -37,7 +41,12 @@ fn read(path: &Path, service: &str) -> anyhow::Result<Config> {
     let (endpoint, rate) = parse(&bytes)?;
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let instance = format!("{}_{}", host.trim(), std::process::id());
-    Ok(Config { endpoint, sampler: rate.map(Sampler::per_million), service: service.to_owned(), instance })
+    Ok(Config {
+        endpoint,
+        sampler: rate.map(Sampler::per_million),
+        service: service.to_owned(),
+        instance,
+    })
 }
 
 /// Endpoint and sampling rate, if set.
@@ -65,7 +74,9 @@ fn parse(bytes: &[u8]) -> anyhow::Result<(Option<Endpoint>, Option<u32>)> {
         Some(value) => {
             let rate = value.as_i64().filter(|rate| (0..=MAX_RATE).contains(rate));
             let rate = rate.and_then(|rate| u32::try_from(rate).ok());
-            Some(rate.ok_or_else(|| anyhow!("samplingRatePerMillion must be a number from 0 to {MAX_RATE}"))?)
+            Some(rate.ok_or_else(|| {
+                anyhow!("samplingRatePerMillion must be a number from 0 to {MAX_RATE}")
+            })?)
         }
     };
     Ok((endpoint, rate))
@@ -83,7 +94,8 @@ mod tests {
     fn reads_upstreams_format_strictly() {
         assert_eq!(parsed("").unwrap(), (None, None));
         assert_eq!(parsed("endpoint: ''").unwrap(), (None, None));
-        let (endpoint, rate) = parsed("endpoint: http://127.0.0.1:4318\nsamplingRatePerMillion: 1000000").unwrap();
+        let (endpoint, rate) =
+            parsed("endpoint: http://127.0.0.1:4318\nsamplingRatePerMillion: 1000000").unwrap();
         assert!(matches!(endpoint, Some(Endpoint::Http(_))));
         assert_eq!(rate, Some(1_000_000));
         for wrong in [

@@ -11,39 +11,72 @@ use std::path::Path;
 use std::process::Command;
 
 pub(crate) fn openssl(directory: &Path, arguments: &str) {
-    let output = Command::new("openssl").args(arguments.split(' ')).current_dir(directory).output().unwrap();
-    assert!(output.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    let output =
+        Command::new("openssl").args(arguments.split(' ')).current_dir(directory).output().unwrap();
+    assert!(
+        output.status.success(),
+        "openssl {arguments}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// Makes `NAME.crt` and `NAME.key` of a CA.
 fn ca(directory: &Path, name: &str) {
-    openssl(directory, &format!("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -keyout {name}.key -out {name}.crt -subj /CN={name}"));
+    openssl(
+        directory,
+        &format!(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -keyout {name}.key -out {name}.crt -subj /CN={name}"
+        ),
+    );
 }
 
 /// Makes `NAME.crt` and `NAME.key`, signed by a CA, with an extension file's text.
 fn signed(directory: &Path, ca: &str, name: &str, subject: &str, extensions: &str) {
     fs::write(directory.join(format!("{name}.ext")), extensions).unwrap();
-    openssl(directory, &format!("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {name}.key -out {name}.csr -subj {subject}"));
-    openssl(directory, &format!("x509 -req -in {name}.csr -CA {ca}.crt -CAkey {ca}.key -CAcreateserial -days 2 -extfile {name}.ext -out {name}.crt"));
-    fs::set_permissions(directory.join(format!("{name}.key")), fs::Permissions::from_mode(0o600)).unwrap();
+    openssl(
+        directory,
+        &format!(
+            "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {name}.key -out {name}.csr -subj {subject}"
+        ),
+    );
+    openssl(
+        directory,
+        &format!(
+            "x509 -req -in {name}.csr -CA {ca}.crt -CAkey {ca}.key -CAcreateserial -days 2 -extfile {name}.ext -out {name}.crt"
+        ),
+    );
+    fs::set_permissions(directory.join(format!("{name}.key")), fs::Permissions::from_mode(0o600))
+        .unwrap();
 }
 
 fn identity(directory: &Path, name: &str) -> Vec<u8> {
-    [fs::read(directory.join(format!("{name}.crt"))).unwrap(), fs::read(directory.join(format!("{name}.key"))).unwrap()].concat()
+    [
+        fs::read(directory.join(format!("{name}.crt"))).unwrap(),
+        fs::read(directory.join(format!("{name}.key"))).unwrap(),
+    ]
+    .concat()
+}
+
+/// Certificates of a server, clients and front proxies, each by the CA of its trust; `stranger` is
+/// signed by a CA that is not trusted for clients.
+fn sign_all(path: &Path) {
+    for name in ["serving-ca", "client-ca", "proxy-ca"] {
+        ca(path, name);
+    }
+    let serving = "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth\n";
+    let client = "extendedKeyUsage=clientAuth\n";
+    signed(path, "serving-ca", "serving", "/CN=server", serving);
+    signed(path, "client-ca", "alice", "/O=system:masters/CN=alice", client);
+    signed(path, "proxy-ca", "proxy", "/CN=front-proxy", client);
+    signed(path, "proxy-ca", "other-proxy", "/CN=other-proxy", client);
+    signed(path, "serving-ca", "stranger", "/O=system:masters/CN=stranger", client);
 }
 
 #[tokio::test]
 async fn fault_52_certificates_of_the_user_clients_and_front_proxies() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
-    for name in ["serving-ca", "client-ca", "proxy-ca"] {
-        ca(path, name);
-    }
-    signed(path, "serving-ca", "serving", "/CN=server", "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth\n");
-    signed(path, "client-ca", "alice", "/O=system:masters/CN=alice", "extendedKeyUsage=clientAuth\n");
-    signed(path, "proxy-ca", "proxy", "/CN=front-proxy", "extendedKeyUsage=clientAuth\n");
-    signed(path, "proxy-ca", "other-proxy", "/CN=other-proxy", "extendedKeyUsage=clientAuth\n");
-    signed(path, "serving-ca", "stranger", "/O=system:masters/CN=stranger", "extendedKeyUsage=clientAuth\n");
+    sign_all(path);
     let flag = |name: &str, file: &str| format!("--{name}={}", path.join(file).display());
     let launch = Launch::new(FERROKUBE)
         .role("apiserver")
@@ -55,47 +88,81 @@ async fn fault_52_certificates_of_the_user_clients_and_front_proxies() {
         .flag(flag("token-auth-file", "tokens.csv"));
     fs::write(path.join("tokens.csv"), "known,dave,u-dave\n").unwrap();
     fs::set_permissions(path.join("tokens.csv"), fs::Permissions::from_mode(0o600)).unwrap();
-    let cluster = launch.clone().flag(flag("requestheader-client-ca-file", "proxy-ca.crt")).start().unwrap();
+    let cluster =
+        launch.clone().flag(flag("requestheader-client-ca-file", "proxy-ca.crt")).start().unwrap();
     let serving_ca = fs::read(path.join("serving-ca.crt")).unwrap();
-    let client = |name: Option<&str>| Client::new(cluster.url(), &serving_ca, name.map(|name| identity(path, name)).as_deref(), None).unwrap();
+    let client = |name: Option<&str>| {
+        Client::new(
+            cluster.url(),
+            &serving_ca,
+            name.map(|name| identity(path, name)).as_deref(),
+            None,
+        )
+        .unwrap()
+    };
     let whoami = async |client: &Client, headers: &[(&str, &str)]| {
         let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-        let mut request = client.request(Method::POST, "/apis/authentication.k8s.io/v1/selfsubjectreviews").header("content-type", "application/json");
+        let mut request = client
+            .request(Method::POST, "/apis/authentication.k8s.io/v1/selfsubjectreviews")
+            .header("content-type", "application/json");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         client.send(request.body(body.to_string())).await.unwrap()
     };
-    let of = |answer: &ferrokube_testkit::ApiResponse| answer.body["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned();
+    let of = |answer: &ferrokube_testkit::ApiResponse| {
+        answer.body["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned()
+    };
     assert_eq!(of(&whoami(&client(Some("alice")), &[]).await), "alice");
     // Only the front proxy speaks for others.
     let remote = [("x-remote-user", "bob"), ("x-remote-group", "system:masters")];
     assert_eq!(of(&whoami(&client(Some("alice")), &remote).await), "alice");
     assert_eq!(of(&whoami(&client(Some("proxy")), &remote).await), "bob");
-    assert_eq!(of(&whoami(&client(Some("proxy")), &[("x-caller", "carol")]).await), "carol", "whatever the header is called");
+    assert_eq!(
+        of(&whoami(&client(Some("proxy")), &[("x-caller", "carol")]).await),
+        "carol",
+        "whatever the header is called"
+    );
     // A proxy that may not speak for others is refused, unless something else says who it is.
     assert_eq!(whoami(&client(Some("other-proxy")), &remote).await.status, 401);
-    assert_eq!(of(&whoami(&client(Some("other-proxy")), &[remote[0], ("authorization", "Bearer known")]).await), "dave");
+    assert_eq!(
+        of(&whoami(&client(Some("other-proxy")), &[remote[0], ("authorization", "Bearer known")])
+            .await),
+        "dave"
+    );
     assert_eq!(whoami(&client(Some("stranger")), &[]).await.status, 401);
     assert_eq!(whoami(&client(None), &remote).await.status, 403);
     // Other servers of the cluster are told whom to believe.
-    let info = client(Some("alice")).get("/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication").await.unwrap();
+    let info = client(Some("alice"))
+        .get("/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication")
+        .await
+        .unwrap();
     let data = |key: &str| info.body["data"][key].as_str().unwrap_or_default().to_owned();
-    assert!(data("client-ca-file").contains(fs::read_to_string(path.join("client-ca.crt")).unwrap().trim()), "{}", info.text);
-    assert_eq!(data("requestheader-client-ca-file"), fs::read_to_string(path.join("proxy-ca.crt")).unwrap());
+    assert!(
+        data("client-ca-file")
+            .contains(fs::read_to_string(path.join("client-ca.crt")).unwrap().trim()),
+        "{}",
+        info.text
+    );
+    assert_eq!(
+        data("requestheader-client-ca-file"),
+        fs::read_to_string(path.join("proxy-ca.crt")).unwrap()
+    );
     assert_eq!(
         (data("requestheader-username-headers"), data("requestheader-allowed-names")),
         (r#"["X-Remote-User","X-Caller"]"#.into(), r#"["front-proxy"]"#.into())
     );
     drop(cluster);
     // One CA for both would let every client speak for everybody.
-    let refused = launch.flag(flag("requestheader-client-ca-file", "client-ca.crt")).start().unwrap_err();
+    let refused =
+        launch.flag(flag("requestheader-client-ca-file", "client-ca.crt")).start().unwrap_err();
     assert!(format!("{refused:#}").contains("share a key"), "{refused:#}");
 }
 
 #[tokio::test]
 async fn without_anonymous_requests_need_credentials() {
-    let cluster = Launch::new(FERROKUBE).role("apiserver").flag("--anonymous-auth=false").start().unwrap();
+    let cluster =
+        Launch::new(FERROKUBE).role("apiserver").flag("--anonymous-auth=false").start().unwrap();
     assert_eq!(cluster.anonymous().unwrap().get("/livez").await.unwrap().status, 401);
     assert_eq!(cluster.admin().unwrap().get("/livez").await.unwrap().status, 200);
     assert!(raw(&cluster, "h2").await.is_ok());
@@ -103,13 +170,24 @@ async fn without_anonymous_requests_need_credentials() {
 
 #[tokio::test]
 async fn service_account_tokens_have_the_issuer_and_audience_of_the_flags() {
-    let launch = Launch::new(FERROKUBE).role("apiserver").flag("--service-account-issuer=https://issuer.example").flag("--api-audiences=one,two");
+    let launch = Launch::new(FERROKUBE)
+        .role("apiserver")
+        .flag("--service-account-issuer=https://issuer.example")
+        .flag("--api-audiences=one,two");
     let cluster = launch.start().unwrap();
     let admin = cluster.admin().unwrap();
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
-    assert_eq!(admin.post("/api/v1/namespaces/default/serviceaccounts", &account).await.unwrap().status, 201);
-    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    let token = admin.post("/api/v1/namespaces/default/serviceaccounts/robot/token", &request).await.unwrap();
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    assert_eq!(
+        admin.post("/api/v1/namespaces/default/serviceaccounts", &account).await.unwrap().status,
+        201
+    );
+    let request =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let token = admin
+        .post("/api/v1/namespaces/default/serviceaccounts/robot/token", &request)
+        .await
+        .unwrap();
     assert_eq!(token.status, 201, "{}", token.text);
     assert_eq!(token.body["spec"]["audiences"], json!(["one", "two"]));
     let robot = cluster.with_token(token.body["status"]["token"].as_str().unwrap()).unwrap();
@@ -117,9 +195,12 @@ async fn service_account_tokens_have_the_issuer_and_audience_of_the_flags() {
     assert_eq!(refused.status, 403);
     assert!(refused.text.contains("system:serviceaccount:default:robot"), "{}", refused.text);
     let any = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("*/*"))]);
-    let read = async |client: &Client, path: &str| client.send(client.request(Method::GET, path).headers(any.clone())).await.unwrap();
+    let read = async |client: &Client, path: &str| {
+        client.send(client.request(Method::GET, path).headers(any.clone())).await.unwrap()
+    };
     let paths = ["/.well-known/openid-configuration", "/openid/v1/jwks"];
-    // The keys by kube-apiserver's default binding: service accounts may verify one another, others are bound to the role.
+    // The keys by kube-apiserver's default binding: service accounts may verify one another, others
+    // are bound to the role.
     let discovery = read(&robot, paths[0]).await;
     assert_eq!(discovery.body["issuer"], "https://issuer.example", "{}", discovery.text);
     let keys = read(&robot, paths[1]).await;
@@ -132,11 +213,16 @@ async fn service_account_tokens_have_the_issuer_and_audience_of_the_flags() {
 
 #[tokio::test]
 async fn the_issuers_keys_are_public_on_request_only() {
-    let cluster = Launch::new(FERROKUBE).role("apiserver").flag("--public-issuer-discovery").start().unwrap();
+    let cluster =
+        Launch::new(FERROKUBE).role("apiserver").flag("--public-issuer-discovery").start().unwrap();
     let anonymous = cluster.anonymous().unwrap();
     for path in ["/.well-known/openid-configuration", "/openid/v1/jwks"] {
         let any = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("*/*"))]);
-        assert_eq!(anonymous.send(anonymous.request(Method::GET, path).headers(any)).await.unwrap().status, 200, "{path}");
+        assert_eq!(
+            anonymous.send(anonymous.request(Method::GET, path).headers(any)).await.unwrap().status,
+            200,
+            "{path}"
+        );
     }
     assert_eq!(anonymous.get("/openid/v2").await.unwrap().status, 403);
 }
@@ -153,18 +239,32 @@ async fn fault_51_static_tokens_are_read_again() {
         fs::rename(next, &path).unwrap();
     };
     replace("canary-one,alice,u,system:masters\n", 0o600);
-    let cluster = Launch::new(FERROKUBE).flag(format!("--token-auth-file={}", path.display())).start().unwrap();
-    let status = async |token: &str| cluster.with_token(token).unwrap().get("/api").await.unwrap().status;
+    let cluster = Launch::new(FERROKUBE)
+        .flag(format!("--token-auth-file={}", path.display()))
+        .start()
+        .unwrap();
+    let status =
+        async |token: &str| cluster.with_token(token).unwrap().get("/api").await.unwrap().status;
     let becomes = async |token: &str, code: u16| {
-        wait_until("the file is read again", BOUND, || async { (status(token).await == code).then_some(()).ok_or_else(|| cluster.log()) }).await;
+        wait_until("the file is read again", BOUND, || async {
+            (status(token).await == code).then_some(()).ok_or_else(|| cluster.log())
+        })
+        .await;
     };
     let complains = async |words: &str| {
-        wait_until("what cannot be used is said", BOUND, || async { cluster.log().contains(words).then_some(()).ok_or_else(|| cluster.log()) }).await;
+        wait_until("what cannot be used is said", BOUND, || async {
+            cluster.log().contains(words).then_some(()).ok_or_else(|| cluster.log())
+        })
+        .await;
     };
     assert_eq!((status("canary-one").await, status("canary-two").await), (200, 401));
     replace("canary-two,bob,u,system:masters\n", 0o644);
     complains("is open to others").await;
-    assert_eq!((status("canary-one").await, status("canary-two").await), (200, 401), "a file that others may write is not believed");
+    assert_eq!(
+        (status("canary-one").await, status("canary-two").await),
+        (200, 401),
+        "a file that others may write is not believed"
+    );
     replace("canary-two\n", 0o600);
     complains("line 1 of the token file").await;
     assert_eq!(status("canary-one").await, 200);
@@ -178,28 +278,69 @@ async fn fault_51_static_tokens_are_read_again() {
 #[tokio::test]
 async fn fault_51_bootstrap_tokens_are_opt_in() {
     for (flags, code) in [(&[][..], 401), (&["--enable-bootstrap-token-auth"], 200)] {
-        let launch = flags.iter().fold(Launch::new(FERROKUBE).role("apiserver"), |launch, flag| launch.flag(*flag));
+        let launch = flags
+            .iter()
+            .fold(Launch::new(FERROKUBE).role("apiserver"), |launch, flag| launch.flag(*flag));
         let cluster = launch.start().unwrap();
         let data = json!({"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"});
         let metadata = json!({"name": "bootstrap-token-abcdef", "namespace": "kube-system"});
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token", "metadata": metadata, "stringData": data});
-        assert_eq!(cluster.admin().unwrap().post("/api/v1/namespaces/kube-system/secrets", &secret).await.unwrap().status, 201);
-        assert_eq!(cluster.with_token("abcdef.0123456789abcdef").unwrap().get("/api").await.unwrap().status, code, "{flags:?}");
+        assert_eq!(
+            cluster
+                .admin()
+                .unwrap()
+                .post("/api/v1/namespaces/kube-system/secrets", &secret)
+                .await
+                .unwrap()
+                .status,
+            201
+        );
+        assert_eq!(
+            cluster
+                .with_token("abcdef.0123456789abcdef")
+                .unwrap()
+                .get("/api")
+                .await
+                .unwrap()
+                .status,
+            code,
+            "{flags:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn service_account_tokens_have_a_longest_life() {
     for (flags, hours) in [(&[][..], 24), (&["--service-account-max-token-expiration=2h"], 2)] {
-        let launch = flags.iter().fold(Launch::new(FERROKUBE).role("apiserver"), |launch, flag| launch.flag(*flag));
-        let cluster = launch.flag("--service-account-extend-token-expiration=false").start().unwrap();
+        let launch = flags
+            .iter()
+            .fold(Launch::new(FERROKUBE).role("apiserver"), |launch, flag| launch.flag(*flag));
+        let cluster =
+            launch.flag("--service-account-extend-token-expiration=false").start().unwrap();
         let admin = cluster.admin().unwrap();
-        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
-        assert_eq!(admin.post("/api/v1/namespaces/default/serviceaccounts", &account).await.unwrap().status, 201);
+        let account =
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+        assert_eq!(
+            admin
+                .post("/api/v1/namespaces/default/serviceaccounts", &account)
+                .await
+                .unwrap()
+                .status,
+            201
+        );
         let spec = json!({"expirationSeconds": 365 * 24 * 3600});
-        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
-        let token = admin.post("/api/v1/namespaces/default/serviceaccounts/robot/token", &request).await.unwrap();
-        assert_eq!((token.status, &token.body["spec"]["expirationSeconds"]), (201, &json!(hours * 3600)), "{}", token.text);
+        let request =
+            json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+        let token = admin
+            .post("/api/v1/namespaces/default/serviceaccounts/robot/token", &request)
+            .await
+            .unwrap();
+        assert_eq!(
+            (token.status, &token.body["spec"]["expirationSeconds"]),
+            (201, &json!(hours * 3600)),
+            "{}",
+            token.text
+        );
         let warning = token.headers["warning"].to_str().unwrap();
         assert!(warning.contains("shortened to"), "{warning}");
     }
@@ -211,7 +352,10 @@ async fn fault_51_token_keys_rotate_and_old_tokens_live_as_long_as_their_key_is_
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     for name in ["one", "two"] {
-        openssl(path, &format!("genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out {name}.key"));
+        openssl(
+            path,
+            &format!("genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out {name}.key"),
+        );
         openssl(path, &format!("pkey -in {name}.key -pubout -out {name}.pub"));
     }
     let read = |name: &str| fs::read(path.join(name)).unwrap();
@@ -224,31 +368,54 @@ async fn fault_51_token_keys_rotate_and_old_tokens_live_as_long_as_their_key_is_
     };
     replace("signing.key", &read("one.key"));
     replace("all.pub", &[read("one.pub"), read("two.pub")].concat());
-    let launch = Launch::new(FERROKUBE).role("apiserver").flag(format!("--service-account-signing-key-file={}", path.join("signing.key").display()));
-    let cluster = launch.flag(format!("--service-account-key-file={}", path.join("all.pub").display())).start().unwrap();
+    let launch = Launch::new(FERROKUBE)
+        .role("apiserver")
+        .flag(format!("--service-account-signing-key-file={}", path.join("signing.key").display()));
+    let cluster = launch
+        .flag(format!("--service-account-key-file={}", path.join("all.pub").display()))
+        .start()
+        .unwrap();
     let admin = cluster.admin().unwrap();
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
-    assert_eq!(admin.post("/api/v1/namespaces/default/serviceaccounts", &account).await.unwrap().status, 201);
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    assert_eq!(
+        admin.post("/api/v1/namespaces/default/serviceaccounts", &account).await.unwrap().status,
+        201
+    );
     let issue = async || {
-        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-        let answer = admin.post("/api/v1/namespaces/default/serviceaccounts/robot/token", &request).await.unwrap();
+        let request =
+            json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+        let answer = admin
+            .post("/api/v1/namespaces/default/serviceaccounts/robot/token", &request)
+            .await
+            .unwrap();
         answer.body["status"]["token"].as_str().unwrap().to_owned()
     };
-    let status = async |token: &str| cluster.with_token(token).unwrap().get("/api").await.unwrap().status;
+    let status =
+        async |token: &str| cluster.with_token(token).unwrap().get("/api").await.unwrap().status;
     let head = |token: &str| token.split('.').next().unwrap().to_owned();
     let old = issue().await;
     assert_eq!(status(&old).await, 200);
 
     replace("signing.key", &read("two.key"));
-    let new = wait_until("the new key signs", BOUND, || async { Some(issue().await).filter(|token| head(token) != head(&old)).ok_or_else(String::new) }).await;
+    let new = wait_until("the new key signs", BOUND, || async {
+        Some(issue().await).filter(|token| head(token) != head(&old)).ok_or_else(String::new)
+    })
+    .await;
     assert_eq!((status(&old).await, status(&new).await), (200, 200), "both keys are there");
 
     replace("all.pub", b"nonsense");
-    wait_until("what cannot be used is said", BOUND, || async { cluster.log().contains("cannot reload").then_some(()).ok_or_else(|| cluster.log()) }).await;
+    wait_until("what cannot be used is said", BOUND, || async {
+        cluster.log().contains("cannot reload").then_some(()).ok_or_else(|| cluster.log())
+    })
+    .await;
     assert_eq!((status(&old).await, status(&new).await), (200, 200), "and changes nothing");
 
     replace("all.pub", &read("two.pub"));
-    wait_until("the old key is gone", BOUND, || async { (status(&old).await == 401).then_some(()).ok_or_else(|| cluster.log()) }).await;
+    wait_until("the old key is gone", BOUND, || async {
+        (status(&old).await == 401).then_some(()).ok_or_else(|| cluster.log())
+    })
+    .await;
     assert_eq!(status(&new).await, 200);
     assert!(!cluster.log().contains("PRIVATE"), "no key is logged");
 }

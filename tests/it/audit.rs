@@ -1,4 +1,5 @@
-//! Fault 55: the audit log of the real process: what was acknowledged is in it, what must not be is not, and it ties objects to requests.
+//! Fault 55: the audit log of the real process: what was acknowledged is in it, what must not be is
+//! not, and it ties objects to requests.
 
 use crate::FERROKUBE;
 use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
@@ -12,7 +13,9 @@ const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 fn events(cluster: &Cluster) -> Vec<Value> {
     let text = fs::read_to_string(cluster.data_dir().join("audit.log")).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect()
 }
 
 fn config_map(name: &str) -> Value {
@@ -37,7 +40,15 @@ async fn fault_55_kill_9_loses_no_event_of_an_acknowledged_write() {
     let acknowledged = Arc::new(Mutex::new(Vec::new()));
     for round in 0..5_u64 {
         let client = cluster.admin().unwrap();
-        let writers: Vec<_> = (0..4).map(|one| tokio::spawn(writer(client.clone(), format!("r{round}-{one}"), Arc::clone(&acknowledged)))).collect();
+        let writers: Vec<_> = (0..4)
+            .map(|one| {
+                tokio::spawn(writer(
+                    client.clone(),
+                    format!("r{round}-{one}"),
+                    Arc::clone(&acknowledged),
+                ))
+            })
+            .collect();
         // Not to wait for anything: to be killed at another point of the work each time.
         tokio::time::sleep(Duration::from_millis(60 + round * 41)).await;
         cluster.kill().unwrap();
@@ -47,12 +58,18 @@ async fn fault_55_kill_9_loses_no_event_of_an_acknowledged_write() {
         cluster.restart().unwrap();
     }
     let events = events(&cluster);
-    let recorded: std::collections::BTreeSet<&str> =
-        events.iter().filter(|event| event["responseStatus"]["code"] == 201).filter_map(|event| event["objectRef"]["name"].as_str()).collect();
+    let recorded: std::collections::BTreeSet<&str> = events
+        .iter()
+        .filter(|event| event["responseStatus"]["code"] == 201)
+        .filter_map(|event| event["objectRef"]["name"].as_str())
+        .collect();
     let acknowledged = acknowledged.lock().unwrap();
     assert!(acknowledged.len() > 20, "only {} writes", acknowledged.len());
     for name in acknowledged.iter() {
-        assert!(recorded.contains(name.as_str()), "{name} was acknowledged and is not in the audit log");
+        assert!(
+            recorded.contains(name.as_str()),
+            "{name} was acknowledged and is not in the audit log"
+        );
     }
 }
 
@@ -63,24 +80,36 @@ async fn fault_55_a_write_whose_client_hung_up_is_recorded() {
     let admin = cluster.admin().unwrap();
     let stored = async || {
         let list = admin.get(CONFIGMAPS).await.unwrap().body;
-        let names = list["items"].as_array().unwrap().iter().filter_map(|item| item["metadata"]["name"].as_str()).filter(|name| name.starts_with("brief-"));
+        let names = list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|item| item["metadata"]["name"].as_str())
+            .filter(|name| name.starts_with("brief-"));
         names.map(str::to_owned).collect::<std::collections::BTreeSet<_>>()
     };
     let (mut answered, mut number, begun) = (0, 0_u64, std::time::Instant::now());
     // Until enough of them were written without an answer.
     while stored().await.len() < answered + 20 {
-        assert!(begun.elapsed() < BOUND, "{number} writes, {answered} of them answered: none was cut off in time");
+        assert!(
+            begun.elapsed() < BOUND,
+            "{number} writes, {answered} of them answered: none was cut off in time"
+        );
         for _ in 0..20 {
             number += 1;
             let body = config_map(&format!("brief-{number}"));
             let patience = Duration::from_micros(200 + number * 61 % 2000);
-            answered += usize::from(tokio::time::timeout(patience, admin.post(CONFIGMAPS, &body)).await.is_ok());
+            answered += usize::from(
+                tokio::time::timeout(patience, admin.post(CONFIGMAPS, &body)).await.is_ok(),
+            );
         }
     }
     let recorded = || {
         let events = events(&cluster);
         let creates = events.iter().filter(|event| event["objectRef"]["resource"] == "configmaps");
-        creates.filter_map(|event| event["objectRef"]["name"].as_str().map(str::to_owned)).collect::<std::collections::BTreeSet<_>>()
+        creates
+            .filter_map(|event| event["objectRef"]["name"].as_str().map(str::to_owned))
+            .collect::<std::collections::BTreeSet<_>>()
     };
     wait_until("every object has its event", BOUND, async || {
         let missing: Vec<String> = stored().await.difference(&recorded()).cloned().collect();
@@ -94,7 +123,10 @@ async fn an_event_has_the_ids_of_its_object() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let made = cluster.admin().unwrap().post(CONFIGMAPS, &config_map("traced")).await.unwrap();
     let events = events(&cluster);
-    let event = events.iter().find(|event| event["objectRef"]["name"] == "traced").expect("it is written before it is answered");
+    let event = events
+        .iter()
+        .find(|event| event["objectRef"]["name"] == "traced")
+        .expect("it is written before it is answered");
     for id in ["trace-id", "span-id", "initial-trace-id"] {
         let key = format!("trace.kubernetes.io/{id}");
         assert_eq!(event["annotations"][&key], made.body["metadata"]["annotations"][&key], "{id}");
@@ -110,29 +142,67 @@ async fn an_event_has_the_ids_of_its_object() {
 async fn fault_54_no_policy_records_bodies_with_credentials() {
     let directory = tempfile::tempdir().unwrap();
     let policy = directory.path().join("policy.yaml");
-    fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: RequestResponse\n").unwrap();
-    let cluster = Launch::new(FERROKUBE).flag(format!("--audit-policy-file={}", policy.display())).start().unwrap();
+    fs::write(
+        &policy,
+        "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: RequestResponse\n",
+    )
+    .unwrap();
+    let cluster = Launch::new(FERROKUBE)
+        .flag(format!("--audit-policy-file={}", policy.display()))
+        .start()
+        .unwrap();
     let admin = cluster.admin().unwrap();
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"b": "canary-secret"}});
-    assert_eq!(admin.post("/api/v1/namespaces/default/secrets", &secret).await.unwrap().status, 201);
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
-    assert_eq!(admin.post("/api/v1/namespaces/default/serviceaccounts", &account).await.unwrap().status, 201);
-    let token = admin.post("/api/v1/namespaces/default/serviceaccounts/robot/token", &json!({"spec": {}})).await.unwrap();
+    assert_eq!(
+        admin.post("/api/v1/namespaces/default/secrets", &secret).await.unwrap().status,
+        201
+    );
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    assert_eq!(
+        admin.post("/api/v1/namespaces/default/serviceaccounts", &account).await.unwrap().status,
+        201
+    );
+    let token = admin
+        .post("/api/v1/namespaces/default/serviceaccounts/robot/token", &json!({"spec": {}}))
+        .await
+        .unwrap();
     let token = token.body["status"]["token"].as_str().unwrap().to_owned();
-    let review = admin.post("/apis/authentication.k8s.io/v1/tokenreviews", &json!({"spec": {"token": token}})).await.unwrap();
-    assert_eq!(review.body["status"]["user"]["username"], "system:serviceaccount:default:robot", "{}", review.text);
-    let own = cluster.with_token(&token).unwrap().post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &json!({})).await.unwrap();
-    assert_eq!(own.body["status"]["userInfo"]["username"], "system:serviceaccount:default:robot", "{}", own.text);
+    let review = admin
+        .post("/apis/authentication.k8s.io/v1/tokenreviews", &json!({"spec": {"token": token}}))
+        .await
+        .unwrap();
+    assert_eq!(
+        review.body["status"]["user"]["username"], "system:serviceaccount:default:robot",
+        "{}",
+        review.text
+    );
+    let own = cluster
+        .with_token(&token)
+        .unwrap()
+        .post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &json!({}))
+        .await
+        .unwrap();
+    assert_eq!(
+        own.body["status"]["userInfo"]["username"], "system:serviceaccount:default:robot",
+        "{}",
+        own.text
+    );
     assert_eq!(admin.post(CONFIGMAPS, &config_map("plain")).await.unwrap().status, 201);
 
     let text = fs::read_to_string(cluster.data_dir().join("audit.log")).unwrap();
-    for canary in ["canary-secret", &token, token.rsplit('.').next().unwrap(), "Y2FuYXJ5LXNlY3JldA"] {
+    for canary in ["canary-secret", &token, token.rsplit('.').next().unwrap(), "Y2FuYXJ5LXNlY3JldA"]
+    {
         assert!(!text.contains(canary), "{canary}");
         assert!(!cluster.log().contains(canary), "{canary}");
     }
     let events = events(&cluster);
     let of = |resource: &str| {
-        let found = events.iter().find(|event| event["objectRef"]["resource"] == resource && event["verb"] == "create" && event["stage"] == "ResponseComplete");
+        let found = events.iter().find(|event| {
+            event["objectRef"]["resource"] == resource
+                && event["verb"] == "create"
+                && event["stage"] == "ResponseComplete"
+        });
         found.unwrap_or_else(|| panic!("no event of {resource}"))
     };
     assert_eq!(of("configmaps")["requestObject"]["data"]["k"], "v");
@@ -145,12 +215,24 @@ async fn reads_of_secrets_and_refusals_are_recorded_by_default() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let (admin, anonymous) = (cluster.admin().unwrap(), cluster.anonymous().unwrap());
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "canary"}, "stringData": {"password": "canary-password"}});
-    assert_eq!(admin.post("/api/v1/namespaces/default/secrets", &secret).await.unwrap().status, 201);
+    assert_eq!(
+        admin.post("/api/v1/namespaces/default/secrets", &secret).await.unwrap().status,
+        201
+    );
     assert_eq!(admin.get("/api/v1/namespaces/default/secrets/canary").await.unwrap().status, 200);
     assert_eq!(admin.get("/api/v1/secrets?limit=1").await.unwrap().status, 200);
     assert_eq!(admin.get("/api/v1/namespaces/default/configmaps").await.unwrap().status, 200);
     assert_eq!(anonymous.get("/api/v1/namespaces/default/configmaps").await.unwrap().status, 403);
-    assert_eq!(cluster.with_token("canary-token").unwrap().get("/api/v1/nodes?watch=1").await.unwrap().status, 401);
+    assert_eq!(
+        cluster
+            .with_token("canary-token")
+            .unwrap()
+            .get("/api/v1/nodes?watch=1")
+            .await
+            .unwrap()
+            .status,
+        401
+    );
     let mut refused = 0;
     for _ in 0..80 {
         refused += usize::from(anonymous.get("/metrics").await.unwrap().status == 403);
@@ -160,7 +242,11 @@ async fn reads_of_secrets_and_refusals_are_recorded_by_default() {
     admin.post("/api/v1/namespaces/default/configmaps", &config_map("last")).await.unwrap();
     let events = events(&cluster);
     let count = |verb: &str, code: u16, uri: &str| {
-        let is = |event: &&Value| event["verb"] == verb && event["responseStatus"]["code"] == code && event["requestURI"] == uri;
+        let is = |event: &&Value| {
+            event["verb"] == verb
+                && event["responseStatus"]["code"] == code
+                && event["requestURI"] == uri
+        };
         events.iter().filter(is).inspect(|event| assert_eq!(event["level"], "Metadata")).count()
     };
     assert_eq!(count("get", 200, "/api/v1/namespaces/default/secrets/canary"), 1);
@@ -170,7 +256,10 @@ async fn reads_of_secrets_and_refusals_are_recorded_by_default() {
     assert_eq!(count("watch", 401, "/api/v1/nodes?watch=1"), 1);
     let flood = count("get", 403, "/metrics");
     assert!((58..80).contains(&flood), "some of a flood: {flood}");
-    assert!(!fs::read_to_string(cluster.data_dir().join("audit.log")).unwrap().contains("canary-"), "neither secrets nor tokens");
+    assert!(
+        !fs::read_to_string(cluster.data_dir().join("audit.log")).unwrap().contains("canary-"),
+        "neither secrets nor tokens"
+    );
 }
 
 #[tokio::test]
@@ -178,53 +267,93 @@ async fn the_end_of_a_watch_says_who_watched_what() {
     let directory = tempfile::tempdir().unwrap();
     let policy = directory.path().join("policy.yaml");
     fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n- level: Metadata\n").unwrap();
-    let cluster = Launch::new(FERROKUBE).role("apiserver").flag(format!("--audit-policy-file={}", policy.display())).start().unwrap();
+    let cluster = Launch::new(FERROKUBE)
+        .role("apiserver")
+        .flag(format!("--audit-policy-file={}", policy.display()))
+        .start()
+        .unwrap();
     let admin = cluster.admin().unwrap();
     let path = format!("{CONFIGMAPS}?watch=1&timeoutSeconds=1");
-    let request = admin.request(reqwest::Method::GET, &path).header("impersonate-user", "jane").header("impersonate-group", "system:masters");
+    let request = admin
+        .request(reqwest::Method::GET, &path)
+        .header("impersonate-user", "jane")
+        .header("impersonate-group", "system:masters");
     let answer = admin.send(request.header("user-agent", "looker/1")).await.unwrap();
     assert_eq!(answer.status, 200, "{}", answer.text);
     let stages = ["ResponseStarted", "ResponseComplete"];
-    let of_watch = || events(&cluster).into_iter().filter(|event| event["verb"] == "watch" && event["userAgent"] == "looker/1");
-    let both = || async { Some(of_watch().collect::<Vec<_>>()).filter(|found| found.len() == stages.len()).ok_or_else(|| format!("{:?}", events(&cluster))) };
+    let of_watch = || {
+        events(&cluster)
+            .into_iter()
+            .filter(|event| event["verb"] == "watch" && event["userAgent"] == "looker/1")
+    };
+    let both = || async {
+        Some(of_watch().collect::<Vec<_>>())
+            .filter(|found| found.len() == stages.len())
+            .ok_or_else(|| format!("{:?}", events(&cluster)))
+    };
     let mut found = wait_until("the end is recorded", BOUND, both).await;
     for (event, stage) in found.iter_mut().zip(stages) {
         assert_eq!(event["stage"], stage);
         assert_eq!(event["impersonatedUser"]["username"], "jane", "{event}");
         assert_eq!(event["objectRef"]["resource"], "configmaps", "{event}");
         assert_eq!(event["annotations"]["authorization.k8s.io/decision"], "allow", "{event}");
-        event.as_object_mut().unwrap().retain(|field, _| field != "stage" && field != "stageTimestamp");
+        event
+            .as_object_mut()
+            .unwrap()
+            .retain(|field, _| field != "stage" && field != "stageTimestamp");
     }
     assert_eq!(found[0], found[1]);
 }
 
 /// The log is written by a thread of its own.
 async fn says_so(cluster: &Cluster) {
-    let probe = || async { cluster.log().contains("the audit log cannot be written").then_some(()).ok_or_else(|| cluster.log()) };
+    let probe = || async {
+        cluster
+            .log()
+            .contains("the audit log cannot be written")
+            .then_some(())
+            .ok_or_else(|| cluster.log())
+    };
     wait_until("the log says so", BOUND, probe).await;
 }
 
 #[tokio::test]
 async fn fault_55_while_the_log_cannot_be_written_writes_are_refused_and_reads_go_on() {
-    let cluster = Launch::new(FERROKUBE).role("apiserver").flag("--audit-log-path=/dev/full").start().unwrap();
+    let cluster = Launch::new(FERROKUBE)
+        .role("apiserver")
+        .flag("--audit-log-path=/dev/full")
+        .start()
+        .unwrap();
     let admin = cluster.admin().unwrap();
     let first = admin.post(CONFIGMAPS, &config_map("first")).await.unwrap();
     assert_eq!(first.status, 500, "{}", first.text);
     let second = admin.post(CONFIGMAPS, &config_map("second")).await.unwrap();
     assert_eq!(second.status, 500, "{}", second.text);
-    assert_eq!(admin.get(&format!("{CONFIGMAPS}/second")).await.unwrap().status, 404, "refused before it was executed");
+    assert_eq!(
+        admin.get(&format!("{CONFIGMAPS}/second")).await.unwrap().status,
+        404,
+        "refused before it was executed"
+    );
     says_so(&cluster).await;
 }
 
 #[tokio::test]
 async fn fault_55_or_events_are_dropped_visibly_when_the_mode_says_so() {
-    let cluster = Launch::new(FERROKUBE).role("apiserver").flag("--audit-log-path=/dev/full").flag("--audit-log-mode=blocking").start().unwrap();
+    let cluster = Launch::new(FERROKUBE)
+        .role("apiserver")
+        .flag("--audit-log-path=/dev/full")
+        .flag("--audit-log-mode=blocking")
+        .start()
+        .unwrap();
     let admin = cluster.admin().unwrap();
     let answer = admin.post(CONFIGMAPS, &config_map("first")).await.unwrap();
     assert_eq!(answer.status, 201, "{}", answer.text);
     says_so(&cluster).await;
     let metrics = admin.get("/metrics").await.unwrap().text;
-    let dropped = metrics.lines().find(|line| line.starts_with("ferrokube_audit_errors")).expect("the metric");
+    let dropped = metrics
+        .lines()
+        .find(|line| line.starts_with("ferrokube_audit_errors"))
+        .expect("the metric");
     assert!(!dropped.ends_with(" 0"), "{dropped}");
 }
 
@@ -232,8 +361,12 @@ async fn fault_55_or_events_are_dropped_visibly_when_the_mode_says_so() {
 async fn a_policy_that_omits_no_stage_sees_requests_come_and_end() {
     let directory = tempfile::tempdir().unwrap();
     let policy = directory.path().join("policy.yaml");
-    fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n").unwrap();
-    let cluster = Launch::new(FERROKUBE).flag(format!("--audit-policy-file={}", policy.display())).start().unwrap();
+    fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n")
+        .unwrap();
+    let cluster = Launch::new(FERROKUBE)
+        .flag(format!("--audit-policy-file={}", policy.display()))
+        .start()
+        .unwrap();
     let admin = cluster.admin().unwrap();
     assert_eq!(admin.get(&format!("{CONFIGMAPS}/absent")).await.unwrap().status, 404);
     let of = |event: &Value| event["objectRef"]["name"] == "absent";
@@ -242,10 +375,16 @@ async fn a_policy_that_omits_no_stage_sees_requests_come_and_end() {
         if mine.len() == 2 { Ok(mine) } else { Err(format!("{mine:?}")) }
     })
     .await;
-    assert_eq!((&mine[0]["stage"], &mine[1]["stage"]), (&json!("RequestReceived"), &json!("ResponseComplete")));
+    assert_eq!(
+        (&mine[0]["stage"], &mine[1]["stage"]),
+        (&json!("RequestReceived"), &json!("ResponseComplete"))
+    );
     assert_eq!(mine[0]["auditID"], mine[1]["auditID"]);
     assert!(mine[0].get("responseStatus").is_none() && mine[0]["user"] == mine[1]["user"]);
-    assert_eq!(mine[1]["responseStatus"]["details"], json!({"name": "absent", "kind": "configmaps"}));
+    assert_eq!(
+        mine[1]["responseStatus"]["details"],
+        json!({"name": "absent", "kind": "configmaps"})
+    );
 }
 
 #[tokio::test]
@@ -254,40 +393,87 @@ async fn objects_are_recorded_in_whatever_form_they_come_and_go() {
     let policy = directory.path().join("policy.yaml");
     let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nomitManagedFields: true\nrules:\n- level: RequestResponse\n";
     fs::write(&policy, text).unwrap();
-    let cluster = Launch::new(FERROKUBE).role("apiserver").flag(format!("--audit-policy-file={}", policy.display())).start().unwrap();
+    let cluster = Launch::new(FERROKUBE)
+        .role("apiserver")
+        .flag(format!("--audit-policy-file={}", policy.display()))
+        .start()
+        .unwrap();
     let admin = cluster.admin().unwrap();
     let send = async |method: reqwest::Method, path: &str, types: (&str, &str), body: &str| {
         let headers = [("content-type", types.0), ("accept", types.1), ("user-agent", "form/1")];
         // They take the place of the client's own.
-        let headers = headers.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap()));
-        admin.send(admin.request(method, path).headers(HeaderMap::from_iter(headers)).body(body.to_owned())).await.unwrap()
+        let headers = headers.map(|(name, value)| {
+            (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
+        });
+        admin
+            .send(
+                admin
+                    .request(method, path)
+                    .headers(HeaderMap::from_iter(headers))
+                    .body(body.to_owned()),
+            )
+            .await
+            .unwrap()
     };
     let applied = format!("{CONFIGMAPS}/a?fieldManager=me");
     let yaml = "application/yaml";
     let object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: v}\n";
     let table = "application/json;as=Table;g=meta.k8s.io;v=v1";
     let protobuf = "application/vnd.kubernetes.protobuf";
-    send(reqwest::Method::PATCH, &applied, ("application/apply-patch+yaml", protobuf), object).await;
+    send(reqwest::Method::PATCH, &applied, ("application/apply-patch+yaml", protobuf), object)
+        .await;
     send(reqwest::Method::POST, CONFIGMAPS, (yaml, yaml), object).await;
     send(reqwest::Method::GET, CONFIGMAPS, (yaml, table), "").await;
     send(reqwest::Method::GET, CONFIGMAPS, (yaml, protobuf), "").await;
-    send(reqwest::Method::DELETE, &format!("{CONFIGMAPS}/a"), (yaml, protobuf), "propagationPolicy: Background\n").await;
+    send(
+        reqwest::Method::DELETE,
+        &format!("{CONFIGMAPS}/a"),
+        (yaml, protobuf),
+        "propagationPolicy: Background\n",
+    )
+    .await;
     send(reqwest::Method::DELETE, CONFIGMAPS, (yaml, yaml), "gracePeriodSeconds: 0\n").await;
     let mine = wait_until("all six are recorded", BOUND, async || {
-        let mine: Vec<Value> = events(&cluster).into_iter().filter(|event| event["userAgent"] == "form/1").collect();
+        let mine: Vec<Value> =
+            events(&cluster).into_iter().filter(|event| event["userAgent"] == "form/1").collect();
         if mine.len() == 6 { Ok(mine) } else { Err(format!("{mine:?}")) }
     })
     .await;
-    let [apply, create, rows, list, delete, collection] = mine.as_slice() else { unreachable!("six") };
-    assert_eq!((&apply["requestObject"]["data"]["k"], &apply["responseObject"]["data"]["k"]), (&json!("v"), &json!("v")), "{apply}");
+    let [apply, create, rows, list, delete, collection] = mine.as_slice() else {
+        unreachable!("six")
+    };
+    assert_eq!(
+        (&apply["requestObject"]["data"]["k"], &apply["responseObject"]["data"]["k"]),
+        (&json!("v"), &json!("v")),
+        "{apply}"
+    );
     assert!(apply["responseObject"]["metadata"].get("managedFields").is_none(), "{apply}");
-    assert_eq!((&create["requestObject"]["data"]["k"], &create["objectRef"]["name"]), (&json!("v"), &json!("a")), "{create}");
-    assert_eq!((&create["responseObject"]["kind"], &create["responseObject"]["reason"]), (&json!("Status"), &json!("AlreadyExists")), "{create}");
+    assert_eq!(
+        (&create["requestObject"]["data"]["k"], &create["objectRef"]["name"]),
+        (&json!("v"), &json!("a")),
+        "{create}"
+    );
+    assert_eq!(
+        (&create["responseObject"]["kind"], &create["responseObject"]["reason"]),
+        (&json!("Status"), &json!("AlreadyExists")),
+        "{create}"
+    );
     assert_eq!(rows["responseObject"]["rows"][0]["object"]["metadata"]["name"], "a", "{rows}");
-    assert!(rows["responseObject"]["rows"][0]["object"]["metadata"].get("managedFields").is_none(), "{rows}");
-    assert_eq!((&list["responseObject"]["kind"], &list["responseObject"]["items"][0]["data"]["k"]), (&json!("ConfigMapList"), &json!("v")), "{list}");
+    assert!(
+        rows["responseObject"]["rows"][0]["object"]["metadata"].get("managedFields").is_none(),
+        "{rows}"
+    );
+    assert_eq!(
+        (&list["responseObject"]["kind"], &list["responseObject"]["items"][0]["data"]["k"]),
+        (&json!("ConfigMapList"), &json!("v")),
+        "{list}"
+    );
     assert_eq!(delete["requestObject"]["propagationPolicy"], "Background", "{delete}");
     assert_eq!(delete["responseObject"]["status"], "Success", "{delete}");
     assert_eq!(collection["requestObject"]["gracePeriodSeconds"], 0, "{collection}");
-    assert_eq!((&collection["verb"], &collection["responseObject"]["kind"]), (&json!("deletecollection"), &json!("ConfigMapList")), "{collection}");
+    assert_eq!(
+        (&collection["verb"], &collection["responseObject"]["kind"]),
+        (&json!("deletecollection"), &json!("ConfigMapList")),
+        "{collection}"
+    );
 }

@@ -8,20 +8,44 @@ use std::fs;
 
 #[tokio::test]
 async fn fault_54_planted_secrets_are_in_no_log() {
-    const CANARIES: [&str; 7] =
-        ["canary-token-1", "canary-bearer-2", "Y2FuYXJ5LWRhdGEtMw==", "canary-stringdata-4", "canary-broken-5", "canary-query-6", "canary-patch-7"];
+    const CANARIES: [&str; 7] = [
+        "canary-token-1",
+        "canary-bearer-2",
+        "Y2FuYXJ5LWRhdGEtMw==",
+        "canary-stringdata-4",
+        "canary-broken-5",
+        "canary-query-6",
+        "canary-patch-7",
+    ];
     let directory = tempfile::tempdir().unwrap();
     let tokens = directory.path().join("tokens.csv");
     ferrokube_testkit::write_secret(&tokens, "canary-token-1,alice,1,\"system:masters\"\n");
-    let mut cluster = Launch::new(FERROKUBE).flag(format!("--token-auth-file={}", tokens.display())).flag("-v=10").start().unwrap();
+    let mut cluster = Launch::new(FERROKUBE)
+        .flag(format!("--token-auth-file={}", tokens.display()))
+        .flag("-v=10")
+        .start()
+        .unwrap();
     let alice = cluster.with_token("canary-token-1").unwrap();
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "Y2FuYXJ5LWRhdGEtMw=="}, "stringData": {"b": "canary-stringdata-4"}});
     let secrets = "/api/v1/namespaces/default/secrets";
     assert_eq!(alice.post(secrets, &secret).await.unwrap().status, 201);
     assert_eq!(alice.get(&format!("{secrets}/s")).await.unwrap().status, 200);
-    assert_eq!(alice.merge(&format!("{secrets}/s"), &json!({"stringData": {"b": "canary-patch-7"}})).await.unwrap().status, 200);
-    assert_eq!(cluster.with_token("canary-bearer-2").unwrap().get(secrets).await.unwrap().status, 401);
-    let broken = alice.request(Method::POST, secrets).header("content-type", "application/json").body("{\"data\": {\"a\": \"canary-broken-5\"");
+    assert_eq!(
+        alice
+            .merge(&format!("{secrets}/s"), &json!({"stringData": {"b": "canary-patch-7"}}))
+            .await
+            .unwrap()
+            .status,
+        200
+    );
+    assert_eq!(
+        cluster.with_token("canary-bearer-2").unwrap().get(secrets).await.unwrap().status,
+        401
+    );
+    let broken = alice
+        .request(Method::POST, secrets)
+        .header("content-type", "application/json")
+        .body("{\"data\": {\"a\": \"canary-broken-5\"");
     assert_eq!(alice.send(broken).await.unwrap().status, 400);
     let wrong = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "w"}, "data": {"a": "canary-broken-5 not base64"}});
     assert!(alice.post(secrets, &wrong).await.unwrap().status >= 400);
@@ -32,7 +56,8 @@ async fn fault_54_planted_secrets_are_in_no_log() {
     outputs.push(("audit.log".into(), fs::read_to_string(audit).unwrap_or_default()));
     for (name, text) in outputs {
         for canary in CANARIES {
-            // A URL's query is the client's own doing and is in the audit event, as upstream has it.
+            // A URL's query is the client's own doing and is in the audit event, as upstream has
+            // it.
             if name == "audit.log" && canary == "canary-query-6" {
                 continue;
             }

@@ -28,7 +28,8 @@ fn run(arguments: &[&str]) -> Ended {
 fn refused(ended: &Ended, words: &[&str]) {
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert_eq!(ended.stdout, "");
-    let message: Vec<_> = ended.stderr.lines().filter(|line| line.starts_with("ferrokube: ")).collect();
+    let message: Vec<_> =
+        ended.stderr.lines().filter(|line| line.starts_with("ferrokube: ")).collect();
     assert_eq!(message.len(), 1, "{}", ended.stderr);
     for word in words {
         assert!(message[0].contains(word), "{word:?} in {}", message[0]);
@@ -43,12 +44,28 @@ fn help_names_the_roles_and_their_flags() {
         assert!(help.stdout.contains(word), "{word} in {}", help.stdout);
     }
     let flags = run(&["help", "all-in-one"]).stdout;
-    for flag in ["--data-dir", "--bind-address", "--secure-port", "--tls-san", "--storage", "--token-auth-file", "--profile", "--feature-gates", "--log-format"]
-    {
+    for flag in [
+        "--data-dir",
+        "--bind-address",
+        "--secure-port",
+        "--tls-san",
+        "--storage",
+        "--token-auth-file",
+        "--profile",
+        "--feature-gates",
+        "--log-format",
+    ] {
         assert!(flags.contains(flag), "{flag} in {flags}");
     }
     let flags = run(&["apiserver", "--help"]).stdout;
-    for flag in ["--tls-cert-file", "--client-ca-file", "--requestheader-client-ca-file", "--service-account-issuer", "--audit-log-path", "--anonymous-auth"] {
+    for flag in [
+        "--tls-cert-file",
+        "--client-ca-file",
+        "--requestheader-client-ca-file",
+        "--service-account-issuer",
+        "--audit-log-path",
+        "--anonymous-auth",
+    ] {
         assert!(flags.contains(flag), "{flag} in {flags}");
     }
     assert_eq!(run(&[]).code, Some(2));
@@ -58,7 +75,11 @@ fn help_names_the_roles_and_their_flags() {
 fn version_and_completions() {
     let version = run(&["version"]);
     assert_eq!((version.code, version.stderr.as_str()), (Some(0), ""));
-    assert!(version.stdout.starts_with("ferrokube ") && version.stdout.contains("1.36"), "{}", version.stdout);
+    assert!(
+        version.stdout.starts_with("ferrokube ") && version.stdout.contains("1.36"),
+        "{}",
+        version.stdout
+    );
     for shell in ["bash", "zsh", "fish"] {
         assert!(run(&["completions", shell]).stdout.contains("all-in-one"));
     }
@@ -69,9 +90,15 @@ fn an_absent_role_names_those_that_exist() {
     let directory = tempdir().unwrap();
     let renamed = directory.path().join("kubelet");
     symlink(FERROKUBE, &renamed).unwrap();
-    for ended in [run(&["kubelet"]), run(&["feature-admin", "--help"]), end(&mut Command::new(&renamed))] {
+    for ended in
+        [run(&["kubelet"]), run(&["feature-admin", "--help"]), end(&mut Command::new(&renamed))]
+    {
         assert_eq!(ended.code, Some(2));
-        assert!(ended.stderr.contains("no role") && ended.stderr.contains("all-in-one, apiserver"), "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains("no role") && ended.stderr.contains("all-in-one, apiserver"),
+            "{}",
+            ended.stderr
+        );
     }
     assert!(run(&["help", "kubelet"]).stderr.contains("no role \"kubelet\""));
 }
@@ -130,7 +157,8 @@ fn a_newer_format_is_refused_and_left_alone() {
 fn keys_that_others_can_read_are_refused() {
     let mut cluster = Cluster::start(FERROKUBE).unwrap();
     cluster.terminate().unwrap();
-    fs::set_permissions(cluster.data_dir().join("pki/ca.key"), fs::Permissions::from_mode(0o644)).unwrap();
+    fs::set_permissions(cluster.data_dir().join("pki/ca.key"), fs::Permissions::from_mode(0o644))
+        .unwrap();
     refused(&start_in(&cluster.data_dir()), &["ca.key", "chmod go="]);
 }
 
@@ -142,7 +170,12 @@ fn fault_12_a_port_in_use_and_a_second_process_are_one_clear_line() {
     let port = cluster.url().rsplit_once(':').unwrap().1;
     let mut second = Launch::new(FERROKUBE).command(&directory.path().join("data"));
     // The later flag wins over the one that asks for any port.
-    let ended = end(Command::new(FERROKUBE).args(["all-in-one", "--secure-port", port, "--data-dir"]).arg(directory.path().join("data2")));
+    let ended = end(Command::new(FERROKUBE)
+        .args(["all-in-one", "--secure-port", port, "--data-dir"])
+        .arg(directory.path().join("data2")));
     refused(&ended, &[port, "--secure-port"]);
-    refused(&end(second.args(["--token-auth-file", "/nonexistent/tokens"])), &["/nonexistent/tokens"]);
+    refused(
+        &end(second.args(["--token-auth-file", "/nonexistent/tokens"])),
+        &["/nonexistent/tokens"],
+    );
 }

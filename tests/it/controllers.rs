@@ -1,4 +1,5 @@
-//! The controllers as processes: one of two leads, kill -9 at random loses and spares nothing wrongly, a thousand objects go.
+//! The controllers as processes: one of two leads, kill -9 at random loses and spares nothing
+//! wrongly, a thousand objects go.
 
 use crate::FERROKUBE;
 use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
@@ -17,9 +18,17 @@ use tokio::task::JoinSet;
 /// How often a manager is killed; `FERROKUBE_MANAGER_KILLS=50` is the long form.
 const KILLS: u64 = 6;
 /// Another takes over soon.
-const SHORT: [&str; 3] = ["--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=1500ms", "--leader-elect-retry-period=200ms"];
+const SHORT: [&str; 3] = [
+    "--leader-elect-lease-duration=2s",
+    "--leader-elect-renew-deadline=1500ms",
+    "--leader-elect-retry-period=200ms",
+];
 /// The defaults, but for how often it is tried.
-const LONG: [&str; 3] = ["--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=10s", "--leader-elect-retry-period=200ms"];
+const LONG: [&str; 3] = [
+    "--leader-elect-lease-duration=15s",
+    "--leader-elect-renew-deadline=10s",
+    "--leader-elect-retry-period=200ms",
+];
 /// Before one of so many kills the leader is paused until it has lost the lease.
 const PAUSES: u64 = 5;
 /// So many lines of a manager's log, and so many things that are left, are shown when a test fails.
@@ -29,7 +38,8 @@ const WIDTH: usize = 4;
 const THOUSAND: usize = 1000;
 const NAMESPACES: &str = "/api/v1/namespaces";
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
-const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
+const LEASE: &str =
+    "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
 
 #[tokio::test]
 async fn a_controller_whose_account_was_deleted_goes_on() {
@@ -37,23 +47,42 @@ async fn a_controller_whose_account_was_deleted_goes_on() {
     let admin = cluster.admin().unwrap();
     let account = "/api/v1/namespaces/kube-system/serviceaccounts/namespace-controller";
     let first = || async {
-        admin.get(account).await.map_err(|error| error.to_string()).and_then(|answer| (answer.status == 200).then_some(answer.body).ok_or(answer.text))
+        admin
+            .get(account)
+            .await
+            .map_err(|error| error.to_string())
+            .and_then(|answer| (answer.status == 200).then_some(answer.body).ok_or(answer.text))
     };
     let before = wait_until("the account is there", BOUND, first).await;
     delete(&admin, account).await;
-    create(&admin, NAMESPACES, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "brief"}})).await;
+    create(
+        &admin,
+        NAMESPACES,
+        &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "brief"}}),
+    )
+    .await;
     delete(&admin, &format!("{NAMESPACES}/brief")).await;
     let gone = || async {
-        let answer = admin.get(&format!("{NAMESPACES}/brief")).await.map_err(|error| error.to_string())?;
+        let answer =
+            admin.get(&format!("{NAMESPACES}/brief")).await.map_err(|error| error.to_string())?;
         (answer.status == 404).then_some(()).ok_or(answer.text)
     };
     wait_until("the namespace is gone", BOUND, gone).await;
-    assert_ne!(first().await.unwrap()["metadata"]["uid"], before["metadata"]["uid"], "it was made again");
+    assert_ne!(
+        first().await.unwrap()["metadata"]["uid"],
+        before["metadata"]["uid"],
+        "it was made again"
+    );
 }
 
 /// The lines of a manager's log that hold both words.
 fn told(manager: &Manager, level: &str, word: &str) -> Vec<String> {
-    manager.log().lines().filter(|line| line.contains(level) && line.contains(word)).map(str::to_owned).collect()
+    manager
+        .log()
+        .lines()
+        .filter(|line| line.contains(level) && line.contains(word))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// What connections go through, so that a server can be away and come back under the same address.
@@ -80,23 +109,35 @@ async fn a_manager_says_once_that_its_server_is_away_and_once_that_it_is_back() 
     let way = tokio::spawn(relay(listener, to.clone()));
     let kubeconfig = directory.path().join("kubeconfig");
     let admin = std::fs::read_to_string(cluster.kubeconfig()).unwrap();
-    std::fs::write(&kubeconfig, admin.replace(cluster.url(), &format!("https://{address}"))).unwrap();
+    std::fs::write(&kubeconfig, admin.replace(cluster.url(), &format!("https://{address}")))
+        .unwrap();
 
-    let manager = Manager::start(&kubeconfig, directory.path().join("log"), &["--leader-elect=false"]);
+    let manager =
+        Manager::start(&kubeconfig, directory.path().join("log"), &["--leader-elect=false"]);
     let line = |level: &'static str, word: &'static str| {
         let manager = &manager;
         wait_until("the line is there", BOUND, move || {
-            let found = told(manager, level, word).pop().ok_or_else(|| format!("{level} {word}: {}", manager.log()));
+            let found = told(manager, level, word)
+                .pop()
+                .ok_or_else(|| format!("{level} {word}: {}", manager.log()));
             async move { found }
         })
     };
     line("INFO", "controllers started").await;
     way.abort();
     let warned = line("WARN", "").await;
-    assert!(warned.contains("cannot ") && warned.contains("check that the API server runs"), "what was tried, and what to do: {warned}");
+    assert!(
+        warned.contains("cannot ") && warned.contains("check that the API server runs"),
+        "what was tried, and what to do: {warned}"
+    );
     let way = tokio::spawn(relay(TcpListener::bind(address).await.unwrap(), to));
     line("INFO", " again").await;
-    assert_eq!(told(&manager, "WARN", "").len(), 1, "all watches and questions share one outage: {}", manager.log());
+    assert_eq!(
+        told(&manager, "WARN", "").len(),
+        1,
+        "all watches and questions share one outage: {}",
+        manager.log()
+    );
     way.abort();
 }
 
@@ -104,18 +145,38 @@ async fn a_manager_says_once_that_its_server_is_away_and_once_that_it_is_back() 
 #[tokio::test]
 async fn a_manager_without_rights_says_so_once() {
     let directory = tempfile::tempdir().unwrap();
-    let (tokens, kubeconfig) = (directory.path().join("tokens"), directory.path().join("kubeconfig"));
+    let (tokens, kubeconfig) =
+        (directory.path().join("tokens"), directory.path().join("kubeconfig"));
     ferrokube_testkit::write_secret(&tokens, "nobody,nobody,u1\n");
-    let cluster = Launch::new(FERROKUBE).role("apiserver").flag(format!("--token-auth-file={}", tokens.display())).start().unwrap();
+    let cluster = Launch::new(FERROKUBE)
+        .role("apiserver")
+        .flag(format!("--token-auth-file={}", tokens.display()))
+        .start()
+        .unwrap();
     let admin = std::fs::read_to_string(cluster.kubeconfig()).unwrap();
-    let ca = admin.split("certificate-authority-data").nth(1).unwrap().trim_start_matches(['"', ':', ' ']).split(['"', '\n']).next().unwrap().trim();
+    let ca = admin
+        .split("certificate-authority-data")
+        .nth(1)
+        .unwrap()
+        .trim_start_matches(['"', ':', ' '])
+        .split(['"', '\n'])
+        .next()
+        .unwrap()
+        .trim();
     let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         "clusters": [{"name": "c", "cluster": {"server": cluster.url(), "certificate-authority-data": ca}}],
         "users": [{"name": "u", "user": {"token": "nobody"}}]});
     std::fs::write(&kubeconfig, config.to_string()).unwrap();
-    let manager = Manager::start(&kubeconfig, directory.path().join("log"), &["--leader-elect=false"]);
-    let warned = wait_until("it warns", BOUND, async || told(&manager, "WARN", "forbidden").pop().ok_or_else(|| manager.log())).await;
-    assert!(warned.contains("cannot get a token") && warned.contains("grant this user the permission"), "{warned}");
+    let manager =
+        Manager::start(&kubeconfig, directory.path().join("log"), &["--leader-elect=false"]);
+    let warned = wait_until("it warns", BOUND, async || {
+        told(&manager, "WARN", "forbidden").pop().ok_or_else(|| manager.log())
+    })
+    .await;
+    assert!(
+        warned.contains("cannot get a token") && warned.contains("grant this user the permission"),
+        "{warned}"
+    );
     assert_eq!(told(&manager, "WARN", "").len(), 1, "{}", manager.log());
 }
 
@@ -128,8 +189,19 @@ struct Manager {
 impl Manager {
     fn start(kubeconfig: &Path, log: PathBuf, flags: &[&str]) -> Self {
         let mut command = Command::new(FERROKUBE);
-        command.arg("controller-manager").arg("--kubeconfig").arg(kubeconfig).args(["--secure-port", "0"]).args(flags);
-        let process = command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn().unwrap();
+        command
+            .arg("controller-manager")
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .args(["--secure-port", "0"])
+            .args(flags);
+        let process = command
+            .env_remove("RUST_LOG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
         Self { process, log }
     }
 
@@ -150,7 +222,12 @@ impl Manager {
         };
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
-        format!("--- {} {state}; of {} lines:\n{}\n", self.log.display(), lines.len(), lines[lines.len().saturating_sub(TAIL)..].join("\n"))
+        format!(
+            "--- {} {state}; of {} lines:\n{}\n",
+            self.log.display(),
+            lines.len(),
+            lines[lines.len().saturating_sub(TAIL)..].join("\n")
+        )
     }
 }
 
@@ -175,14 +252,25 @@ struct Pair {
 
 impl Pair {
     fn start(kubeconfig: PathBuf) -> Self {
-        let mut pair = Self { kubeconfig, logs: tempfile::tempdir().unwrap(), started: 0, deposed: 0, lease: SHORT, managers: Vec::new() };
+        let mut pair = Self {
+            kubeconfig,
+            logs: tempfile::tempdir().unwrap(),
+            started: 0,
+            deposed: 0,
+            lease: SHORT,
+            managers: Vec::new(),
+        };
         pair.managers = vec![pair.another(), pair.another()];
         pair
     }
 
     fn another(&mut self) -> Manager {
         self.started += 1;
-        Manager::start(&self.kubeconfig, self.logs.path().join(self.started.to_string()), &self.lease)
+        Manager::start(
+            &self.kubeconfig,
+            self.logs.path().join(self.started.to_string()),
+            &self.lease,
+        )
     }
 
     fn replace(&mut self, index: usize) {
@@ -192,19 +280,24 @@ impl Pair {
         self.managers.insert(index, manager);
     }
 
-    /// Starts those again that ended because they lost the lease (a slow machine), as systemd or a Deployment would. They may end for no other reason.
+    /// Starts those again that ended because they lost the lease (a slow machine), as systemd or a
+    /// Deployment would. They may end for no other reason.
     fn supervise(&mut self) {
         for index in 0..self.managers.len() {
             if let Some(status) = self.managers[index].process.try_wait().unwrap() {
                 let log = self.managers[index].log();
-                assert!(log.contains("could not be renewed in time"), "a manager ended by itself: {status}\n{log}");
+                assert!(
+                    log.contains("could not be renewed in time"),
+                    "a manager ended by itself: {status}\n{log}"
+                );
                 self.deposed += 1;
                 self.replace(index);
             }
         }
     }
 
-    /// Pauses the leader until the other one leads: it goes on, deposed, in the middle of what it was doing.
+    /// Pauses the leader until the other one leads: it goes on, deposed, in the middle of what it
+    /// was doing.
     async fn depose(&mut self, leader: usize) {
         let paused = Pid::from_child(&self.managers[leader].process);
         kill_process(paused, Signal::STOP).unwrap();
@@ -220,13 +313,18 @@ impl Pair {
     /// Who runs, and what they said last.
     fn report(&mut self) -> String {
         let managers: String = self.managers.iter_mut().map(Manager::report).collect();
-        format!("{} managers were started, {} lost the lease\n{managers}", self.started, self.deposed)
+        format!(
+            "{} managers were started, {} lost the lease\n{managers}",
+            self.started, self.deposed
+        )
     }
 
-    /// Keeps the managers running until everything is as it should be. How long that takes is a matter of the machine; that less is left all the time is not.
+    /// Keeps the managers running until everything is as it should be. How long that takes is a
+    /// matter of the machine; that less is left all the time is not.
     ///
-    /// Who is started again from here on has the lease for as long as upstream's managers: on a machine that is too slow for a short one nobody leads for long
-    /// enough to look at everything once.
+    /// Who is started again from here on has the lease for as long as upstream's managers: on a
+    /// machine that is too slow for a short one nobody leads for long enough to look at everything
+    /// once.
     async fn converge(&mut self, admin: &Client, expected: &Expected) {
         self.lease = LONG;
         let (mut fewest, mut since) = (usize::MAX, Instant::now());
@@ -240,7 +338,13 @@ impl Pair {
                 (fewest, since) = (left.len(), Instant::now());
             }
             let shown = &left[..left.len().min(TAIL)];
-            assert!(since.elapsed() < BOUND, "{} things are left and do not get fewer: {}\n{}", left.len(), shown.join(", "), self.report());
+            assert!(
+                since.elapsed() < BOUND,
+                "{} things are left and do not get fewer: {}\n{}",
+                left.len(),
+                shown.join(", "),
+                self.report()
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -250,15 +354,22 @@ impl Pair {
         let deadline = Instant::now() + BOUND;
         loop {
             self.supervise();
-            let leading: Vec<usize> = (0..self.managers.len()).filter(|index| self.managers[*index].leads()).collect();
+            let leading: Vec<usize> =
+                (0..self.managers.len()).filter(|index| self.managers[*index].leads()).collect();
             let lease = admin.get(LEASE).await.unwrap();
-            let holder = lease.body["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
+            let holder =
+                lease.body["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
             if let [one] = leading[..]
                 && holder.contains(&format!("_{}_", self.managers[one].process.id()))
             {
                 return one;
             }
-            assert!(Instant::now() < deadline, "leading: {leading:?}, the lease: {}\n{}", lease.text, self.report());
+            assert!(
+                Instant::now() < deadline,
+                "leading: {leading:?}, the lease: {}\n{}",
+                lease.text,
+                self.report()
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -299,15 +410,31 @@ impl Expected {
         self.kept.insert(name, (uid(object), owners.iter().map(|owner| uid(owner)).collect()));
     }
 
-    /// An owner with dependents, some of which have a second owner that lives; the owner is deleted by a policy, or stays.
+    /// An owner with dependents, some of which have a second owner that lives; the owner is deleted
+    /// by a policy, or stays.
     async fn tree(&mut self, admin: &Client, number: usize, policy: Option<&str>) {
         let owner = create(admin, CONFIGMAPS, &configmap(&format!("owner-{number}"), &[])).await;
         let anchor = create(admin, CONFIGMAPS, &configmap(&format!("anchor-{number}"), &[])).await;
         self.keep(&anchor, &[]);
         for index in 0..WIDTH {
-            let single = create(admin, CONFIGMAPS, &configmap(&format!("single-{number}-{index}"), &[&owner])).await;
-            let shared = create(admin, CONFIGMAPS, &configmap(&format!("shared-{number}-{index}"), &[&owner, &anchor])).await;
-            let below = create(admin, CONFIGMAPS, &configmap(&format!("below-{number}-{index}"), &[&single])).await;
+            let single = create(
+                admin,
+                CONFIGMAPS,
+                &configmap(&format!("single-{number}-{index}"), &[&owner]),
+            )
+            .await;
+            let shared = create(
+                admin,
+                CONFIGMAPS,
+                &configmap(&format!("shared-{number}-{index}"), &[&owner, &anchor]),
+            )
+            .await;
+            let below = create(
+                admin,
+                CONFIGMAPS,
+                &configmap(&format!("below-{number}-{index}"), &[&single]),
+            )
+            .await;
             match policy {
                 None => {
                     self.keep(&single, &[&owner]);
@@ -321,7 +448,10 @@ impl Expected {
                 }
                 Some(_) => {
                     self.keep(&shared, &[&anchor]);
-                    self.gone.extend([format!("single-{number}-{index}"), format!("below-{number}-{index}")]);
+                    self.gone.extend([
+                        format!("single-{number}-{index}"),
+                        format!("below-{number}-{index}"),
+                    ]);
                 }
             }
         }
@@ -329,14 +459,20 @@ impl Expected {
             None => self.keep(&owner, &[]),
             Some(policy) => {
                 self.gone.push(format!("owner-{number}"));
-                delete(admin, &format!("{CONFIGMAPS}/owner-{number}?propagationPolicy={policy}")).await;
+                delete(admin, &format!("{CONFIGMAPS}/owner-{number}?propagationPolicy={policy}"))
+                    .await;
             }
         }
     }
 
     async fn namespace(&mut self, admin: &Client, number: usize) {
         let name = format!("churn-{number}");
-        create(admin, NAMESPACES, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+        create(
+            admin,
+            NAMESPACES,
+            &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
+        )
+        .await;
         let path = format!("{NAMESPACES}/{name}/configmaps");
         let owner = create(admin, &path, &configmap("owner", &[])).await;
         for index in 0..WIDTH {
@@ -346,25 +482,55 @@ impl Expected {
         self.namespaces.push(name);
     }
 
-    /// What is not as it should be yet; what should have stayed and did not never comes back, so it fails at once.
+    /// What is not as it should be yet; what should have stayed and did not never comes back, so it
+    /// fails at once.
     async fn left(&self, admin: &Client) -> Vec<String> {
         let list = admin.get(CONFIGMAPS).await.unwrap();
-        let present: BTreeMap<&str, &Value> =
-            list.body["items"].as_array().unwrap().iter().map(|item| (item["metadata"]["name"].as_str().unwrap(), item)).collect();
+        let present: BTreeMap<&str, &Value> = list.body["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| (item["metadata"]["name"].as_str().unwrap(), item))
+            .collect();
         let mut wrong = Vec::new();
         for (name, (uid, owners)) in &self.kept {
-            let Some(item) = present.get(name.as_str()) else { panic!("{name} is gone: it has a living owner, or none, or was orphaned") };
+            let Some(item) = present.get(name.as_str()) else {
+                panic!("{name} is gone: it has a living owner, or none, or was orphaned")
+            };
             assert_eq!(item["metadata"]["uid"], uid.as_str(), "{item}");
-            assert!(item["metadata"]["deletionTimestamp"].is_null(), "{name} is being deleted: {item}");
-            let left: Vec<&str> = item["metadata"]["ownerReferences"].as_array().into_iter().flatten().filter_map(|owner| owner["uid"].as_str()).collect();
+            assert!(
+                item["metadata"]["deletionTimestamp"].is_null(),
+                "{name} is being deleted: {item}"
+            );
+            let left: Vec<&str> = item["metadata"]["ownerReferences"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|owner| owner["uid"].as_str())
+                .collect();
             if left != *owners {
                 wrong.push(format!("{name} has the owners {left:?}"));
             }
         }
-        wrong.extend(self.gone.iter().filter(|name| present.contains_key(name.as_str())).map(|name| format!("{name} is left")));
+        wrong.extend(
+            self.gone
+                .iter()
+                .filter(|name| present.contains_key(name.as_str()))
+                .map(|name| format!("{name} is left")),
+        );
         let namespaces = admin.get(NAMESPACES).await.unwrap();
-        let names: Vec<&str> = namespaces.body["items"].as_array().unwrap().iter().filter_map(|item| item["metadata"]["name"].as_str()).collect();
-        wrong.extend(self.namespaces.iter().filter(|name| names.contains(&name.as_str())).map(|name| format!("the namespace {name} is left")));
+        let names: Vec<&str> = namespaces.body["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|item| item["metadata"]["name"].as_str())
+            .collect();
+        wrong.extend(
+            self.namespaces
+                .iter()
+                .filter(|name| names.contains(&name.as_str()))
+                .map(|name| format!("the namespace {name} is left")),
+        );
         wrong
     }
 }
@@ -395,7 +561,10 @@ fn random(state: &mut u64) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fault_29_two_managers_killed_at_random_converge() {
-    let kills = std::env::var("FERROKUBE_MANAGER_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
+    let kills = std::env::var("FERROKUBE_MANAGER_KILLS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(KILLS);
     let mut state = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64 | 1;
     println!("seed {state}");
     let cluster = Launch::new(FERROKUBE).role("apiserver").start().unwrap();
@@ -434,10 +603,14 @@ async fn fault_29_two_managers_killed_at_random_converge() {
         expected.namespaces.len()
     );
     assert!(!expected.gone.is_empty() && !expected.namespaces.is_empty());
-    assert!(pair.deposed >= kills.div_ceil(PAUSES), "each leader that was paused lost the lease, ended and was started again");
+    assert!(
+        pair.deposed >= kills.div_ceil(PAUSES),
+        "each leader that was paused lost the lease, ended and was started again"
+    );
 }
 
-/// A leader that was paused (a snapshot of its machine, a stuck disk) for longer than its lease ends when it comes back, and acts no more.
+/// A leader that was paused (a snapshot of its machine, a stuck disk) for longer than its lease
+/// ends when it comes back, and acts no more.
 #[tokio::test(flavor = "multi_thread")]
 async fn fault_31_a_leader_that_was_paused_ends_and_the_other_leads() {
     let cluster = Launch::new(FERROKUBE).role("apiserver").start().unwrap();
@@ -447,7 +620,10 @@ async fn fault_31_a_leader_that_was_paused_ends_and_the_other_leads() {
     let paused = Pid::from_child(&pair.managers[leader].process);
     kill_process(paused, Signal::STOP).unwrap();
     let other = 1 - leader;
-    wait_until("the other leads", BOUND, || std::future::ready(if pair.managers[other].leads() { Ok(()) } else { Err(String::new()) })).await;
+    wait_until("the other leads", BOUND, || {
+        std::future::ready(if pair.managers[other].leads() { Ok(()) } else { Err(String::new()) })
+    })
+    .await;
     let lease = admin.get(LEASE).await.unwrap().body;
     let transitions = lease["spec"]["leaseTransitions"].as_i64();
     let holder = lease["spec"]["holderIdentity"].clone();
@@ -458,9 +634,17 @@ async fn fault_31_a_leader_that_was_paused_ends_and_the_other_leads() {
         std::future::ready(ended.map(drop).ok_or_else(|| manager.log()))
     })
     .await;
-    assert!(pair.managers[leader].log().contains("could not be renewed in time"), "{}", pair.managers[leader].log());
+    assert!(
+        pair.managers[leader].log().contains("could not be renewed in time"),
+        "{}",
+        pair.managers[leader].log()
+    );
     let lease = admin.get(LEASE).await.unwrap().body;
-    assert_eq!((lease["spec"]["leaseTransitions"].as_i64(), &lease["spec"]["holderIdentity"]), (transitions, &holder), "the lease was not taken back: {lease}");
+    assert_eq!(
+        (lease["spec"]["leaseTransitions"].as_i64(), &lease["spec"]["holderIdentity"]),
+        (transitions, &holder),
+        "the lease was not taken back: {lease}"
+    );
     // And the new one works.
     let mut expected = Expected::default();
     expected.tree(&admin, 0, Some("Background")).await;
@@ -491,14 +675,21 @@ async fn a_namespace_of_a_thousand_and_a_thousand_dependents_go() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let admin = cluster.admin().unwrap();
     for name in ["full", "trees"] {
-        create(&admin, NAMESPACES, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+        create(
+            &admin,
+            NAMESPACES,
+            &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
+        )
+        .await;
     }
     thousand(&admin, "full", None).await;
     let started = Instant::now();
     delete(&admin, &format!("{NAMESPACES}/full")).await;
-    wait_until("the namespace goes", BOUND, async || match admin.get(&format!("{NAMESPACES}/full")).await.unwrap() {
-        answer if answer.status == 404 => Ok(()),
-        answer => Err(answer.text),
+    wait_until("the namespace goes", BOUND, async || {
+        match admin.get(&format!("{NAMESPACES}/full")).await.unwrap() {
+            answer if answer.status == 404 => Ok(()),
+            answer => Err(answer.text),
+        }
     })
     .await;
     println!("a namespace of {THOUSAND} configmaps: {} ms", started.elapsed().as_millis());
@@ -511,10 +702,22 @@ async fn a_namespace_of_a_thousand_and_a_thousand_dependents_go() {
     delete(&admin, &format!("{path}/owner?propagationPolicy=Background")).await;
     let left = wait_until("the dependents go", BOUND, async || {
         let list = admin.get(&path).await.unwrap().body;
-        let names: Vec<String> = list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect();
-        if names.iter().any(|name| name.starts_with("object-")) { Err(format!("{} are left", names.len())) } else { Ok(names) }
+        let names: Vec<String> = list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| item["metadata"]["name"].as_str().unwrap().to_owned())
+            .collect();
+        if names.iter().any(|name| name.starts_with("object-")) {
+            Err(format!("{} are left", names.len()))
+        } else {
+            Ok(names)
+        }
     })
     .await;
     println!("{THOUSAND} dependents: {} ms", started.elapsed().as_millis());
-    assert!(left.iter().any(|name| name == "bystander") && left.iter().any(|name| name == "spared"), "{left:?}");
+    assert!(
+        left.iter().any(|name| name == "bystander") && left.iter().any(|name| name == "spared"),
+        "{left:?}"
+    );
 }

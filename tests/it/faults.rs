@@ -1,4 +1,5 @@
-//! `docs/faults.md` and `docs/log-tracking-tests.md`: every known fault and every requirement has its line, and every test that they name exists.
+//! `docs/faults.md` and `docs/log-tracking-tests.md`: every known fault and every requirement has
+//! its line, and every test that they name exists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,8 +29,17 @@ fn functions() -> BTreeSet<String> {
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
         let is_name = |letter: char| !letter.is_ascii_alphanumeric() && letter != '_';
-        let keyword = if file.extension().is_some_and(|extension| extension == "py") { "def " } else { "fn " };
-        names.extend(text.split(keyword).skip(1).filter_map(|rest| rest.split(is_name).next()).map(str::to_owned));
+        let keyword = if file.extension().is_some_and(|extension| extension == "py") {
+            "def "
+        } else {
+            "fn "
+        };
+        names.extend(
+            text.split(keyword)
+                .skip(1)
+                .filter_map(|rest| rest.split(is_name).next())
+                .map(str::to_owned),
+        );
     }
     names
 }
@@ -44,9 +54,16 @@ fn checked_rows(table: &str) -> BTreeSet<String> {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let [row, what, tests, rest] = cells[..] else { panic!("not four cells: {line}") };
         assert!(seen.insert(row.to_owned()), "row {row} is there twice");
-        assert!(!(what.is_empty() || tests.is_empty() && rest.is_empty()), "row {row} names neither a test nor a reason");
+        assert!(
+            !(what.is_empty() || tests.is_empty() && rest.is_empty()),
+            "row {row} names neither a test nor a reason"
+        );
         for name in tests.split('`').skip(1).step_by(2) {
-            let exists = if name.contains('/') { root.join(name).exists() } else { functions.contains(name) };
+            let exists = if name.contains('/') {
+                root.join(name).exists()
+            } else {
+                functions.contains(name)
+            };
             assert!(exists, "row {row} names {name}, which does not exist");
         }
     }
@@ -55,7 +72,11 @@ fn checked_rows(table: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_fault_has_its_line_and_every_test_named_there_exists() {
-    assert_eq!(checked_rows("docs/faults.md"), (1..=ROWS).map(|row| row.to_string()).collect(), "every row once");
+    assert_eq!(
+        checked_rows("docs/faults.md"),
+        (1..=ROWS).map(|row| row.to_string()).collect(),
+        "every row once"
+    );
 }
 
 #[test]
@@ -65,6 +86,14 @@ fn every_requirement_of_log_tracking_has_its_line_and_every_test_named_there_exi
     let requirements = (1..=38).map(|row| format!("L{row:02}"));
     // Of the questionnaire, the answers that can be tested.
     let answers = ["P02", "P04", "P10", "P24"].map(str::to_owned);
-    let wanted: BTreeSet<String> = requirements.chain(numbered('D', 6)).chain(numbered('B', 9)).chain(answers).chain(numbered('M', 5)).collect();
-    assert_eq!(seen, wanted, "every requirement, decision, bad input, answer and limit has its line, and no other is there");
+    let wanted: BTreeSet<String> = requirements
+        .chain(numbered('D', 6))
+        .chain(numbered('B', 9))
+        .chain(answers)
+        .chain(numbered('M', 5))
+        .collect();
+    assert_eq!(
+        seen, wanted,
+        "every requirement, decision, bad input, answer and limit has its line, and no other is there"
+    );
 }

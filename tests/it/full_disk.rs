@@ -1,4 +1,5 @@
-//! Fault 7 on a real file system: filled until refusal and then by others to the last byte, everything can be deleted, and writes go on when there is space.
+//! Fault 7 on a real file system: filled until refusal and then by others to the last byte,
+//! everything can be deleted, and writes go on when there is space.
 
 use crate::FERROKUBE;
 use ferrokube_testkit::{ApiResponse, BOUND, Client, Launch, wait_until};
@@ -23,9 +24,15 @@ impl FileSystem {
         let (image, at) = (directory.path().join("image"), directory.path().join("at"));
         File::create(&image).unwrap().set_len(bytes).unwrap();
         std::fs::create_dir(&at).unwrap();
-        let runs = |command: &mut Command| command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
-        let made =
-            runs(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image)) && runs(Command::new("mount").args(["-o", "loop"]).args([&image, &at]));
+        let runs = |command: &mut Command| {
+            command
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .is_ok_and(|status| status.success())
+        };
+        let made = runs(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image))
+            && runs(Command::new("mount").args(["-o", "loop"]).args([&image, &at]));
         made.then_some(Self { directory })
     }
 
@@ -35,7 +42,8 @@ impl FileSystem {
 
     /// Somebody else writes until nothing more fits.
     fn fill(&self) {
-        let mut file = OpenOptions::new().create(true).append(true).open(self.path().join("others")).unwrap();
+        let mut file =
+            OpenOptions::new().create(true).append(true).open(self.path().join("others")).unwrap();
         for chunk in [vec![7; 1 << 20], vec![7; 4096]] {
             while file.write_all(&chunk).is_ok() {}
         }
@@ -63,13 +71,26 @@ struct Server {
 impl Server {
     fn start(data: &Path) -> Self {
         let log = data.with_file_name("server.log");
-        let log = OpenOptions::new().create(true).append(true).open(&log).unwrap_or_else(|_| File::create("/dev/null").unwrap());
-        let mut process = Launch::new(FERROKUBE).command(data).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .unwrap_or_else(|_| File::create("/dev/null").unwrap());
+        let mut process = Launch::new(FERROKUBE)
+            .command(data)
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap();
         let mut output = BufReader::new(process.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
         assert!(line.starts_with("ready in "), "{line:?}");
-        Self { process, _output: output, admin: Client::from_kubeconfig(&data.join("admin.kubeconfig")).unwrap() }
+        Self {
+            process,
+            _output: output,
+            admin: Client::from_kubeconfig(&data.join("admin.kubeconfig")).unwrap(),
+        }
     }
 }
 
@@ -105,24 +126,67 @@ async fn is_gone(admin: &Client, path: &str) {
 /// Objects of all kinds that deleting knows; their names.
 async fn fill_in(admin: &Client) -> Vec<String> {
     for namespace in ["full", "doomed"] {
-        let made = admin.post("/api/v1/namespaces", &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await.unwrap();
+        let made = admin
+            .post(
+                "/api/v1/namespaces",
+                &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+            )
+            .await
+            .unwrap();
         assert_eq!(made.status, 201, "{}", made.text);
     }
     for number in 0..20 {
-        let held = config_map(&format!("held-{number}"), 1000, &json!({"finalizers": ["ex.com/held"]}));
+        let held =
+            config_map(&format!("held-{number}"), 1000, &json!({"finalizers": ["ex.com/held"]}));
         assert_eq!(create(admin, "full", &held).await.status, 201);
-        assert_eq!(create(admin, "doomed", &config_map(&format!("small-{number}"), 1000, &json!({}))).await.status, 201);
+        assert_eq!(
+            create(admin, "doomed", &config_map(&format!("small-{number}"), 1000, &json!({})))
+                .await
+                .status,
+            201
+        );
     }
-    let held = create(admin, "doomed", &config_map("held", OBJECT_BYTES, &json!({"finalizers": ["ex.com/held"]}))).await;
+    let held = create(
+        admin,
+        "doomed",
+        &config_map("held", OBJECT_BYTES, &json!({"finalizers": ["ex.com/held"]})),
+    )
+    .await;
     let owner = create(admin, "full", &config_map("owner", OBJECT_BYTES, &json!({}))).await;
     assert_eq!((held.status, owner.status), (201, 201));
     let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.body["metadata"]["uid"], "blockOwnerDeletion": true});
-    assert_eq!(create(admin, "full", &config_map("owned", OBJECT_BYTES, &json!({"ownerReferences": [reference]}))).await.status, 201);
+    assert_eq!(
+        create(
+            admin,
+            "full",
+            &config_map("owned", OBJECT_BYTES, &json!({"ownerReferences": [reference]}))
+        )
+        .await
+        .status,
+        201
+    );
     for number in 0.. {
-        let answer = create(admin, "full", &config_map(&format!("large-{number}"), OBJECT_BYTES, &json!({}))).await;
+        let answer = create(
+            admin,
+            "full",
+            &config_map(&format!("large-{number}"), OBJECT_BYTES, &json!({})),
+        )
+        .await;
         if answer.status != 201 {
-            assert_eq!((answer.status, answer.body["reason"].as_str()), (507, Some("InsufficientStorage")), "{}", answer.text);
-            assert!(answer.body["message"].as_str().unwrap().contains("the disk is full: nothing was written"), "{}", answer.text);
+            assert_eq!(
+                (answer.status, answer.body["reason"].as_str()),
+                (507, Some("InsufficientStorage")),
+                "{}",
+                answer.text
+            );
+            assert!(
+                answer.body["message"]
+                    .as_str()
+                    .unwrap()
+                    .contains("the disk is full: nothing was written"),
+                "{}",
+                answer.text
+            );
             return (0..number).map(|number| format!("large-{number}")).collect();
         }
     }
@@ -132,7 +196,13 @@ async fn fill_in(admin: &Client) -> Vec<String> {
 async fn says_so(admin: &Client) {
     let ready = admin.get("/readyz").await.unwrap();
     assert!(ready.status == 500 && ready.text.contains("[-]disk-space failed"), "{}", ready.text);
-    assert_eq!((admin.get("/livez").await.unwrap().status, admin.get("/readyz?exclude=disk-space").await.unwrap().status), (200, 200));
+    assert_eq!(
+        (
+            admin.get("/livez").await.unwrap().status,
+            admin.get("/readyz?exclude=disk-space").await.unwrap().status
+        ),
+        (200, 200)
+    );
     assert!(admin.get("/metrics").await.unwrap().text.contains("\nferrokube_store_disk_full 1\n"));
 }
 
@@ -154,16 +224,30 @@ async fn fault_07_a_small_file_system_that_is_full_can_be_emptied() {
     let server = Server::start(&data);
     let admin = &server.admin;
     says_so(admin).await;
-    assert_eq!(create(admin, "full", &config_map("more", OBJECT_BYTES, &json!({}))).await.status, 507);
-    assert_eq!(admin.get(&path("full", &names[0])).await.unwrap().body["data"]["v"].as_str().map(str::len), Some(OBJECT_BYTES));
+    assert_eq!(
+        create(admin, "full", &config_map("more", OBJECT_BYTES, &json!({}))).await.status,
+        507
+    );
+    assert_eq!(
+        admin.get(&path("full", &names[0])).await.unwrap().body["data"]["v"].as_str().map(str::len),
+        Some(OBJECT_BYTES)
+    );
     // Foreground: marked, its dependent goes first.
-    let foreground = admin.request(Method::DELETE, &format!("{}?propagationPolicy=Foreground", path("full", "owner")));
+    let foreground = admin.request(
+        Method::DELETE,
+        &format!("{}?propagationPolicy=Foreground", path("full", "owner")),
+    );
     assert_eq!(admin.send(foreground).await.unwrap().status, 200);
     for number in 0..20 {
         let held = path("full", &format!("held-{number}"));
         let marked = admin.delete(&held).await.unwrap();
-        assert!(marked.status == 200 && marked.body["metadata"]["deletionTimestamp"].is_string(), "{}", marked.text);
-        let released = admin.merge(&held, &json!({"metadata": {"finalizers": null}})).await.unwrap();
+        assert!(
+            marked.status == 200 && marked.body["metadata"]["deletionTimestamp"].is_string(),
+            "{}",
+            marked.text
+        );
+        let released =
+            admin.merge(&held, &json!({"metadata": {"finalizers": null}})).await.unwrap();
         assert_eq!(released.status, 200, "{}", released.text);
         assert_eq!(admin.get(&held).await.unwrap().status, 404);
     }
@@ -180,10 +264,17 @@ async fn fault_07_a_small_file_system_that_is_full_can_be_emptied() {
     let held = path("doomed", "held");
     wait_until("the namespace's content is marked", BOUND, || async {
         let answer = admin.get(&held).await.unwrap();
-        if answer.body["metadata"]["deletionTimestamp"].is_string() { Ok(()) } else { Err(answer.text.chars().take(500).collect()) }
+        if answer.body["metadata"]["deletionTimestamp"].is_string() {
+            Ok(())
+        } else {
+            Err(answer.text.chars().take(500).collect())
+        }
     })
     .await;
-    assert_eq!(admin.merge(&held, &json!({"metadata": {"finalizers": null}})).await.unwrap().status, 200);
+    assert_eq!(
+        admin.merge(&held, &json!({"metadata": {"finalizers": null}})).await.unwrap().status,
+        200
+    );
     is_gone(admin, "/api/v1/namespaces/doomed").await;
     assert_eq!(admin.delete("/api/v1/namespaces/full").await.unwrap().status, 200);
     is_gone(admin, "/api/v1/namespaces/full").await;

@@ -1,4 +1,5 @@
-//! What the garbage collector and the namespace controller do with references and finalizers that are wrong, stuck or circular.
+//! What the garbage collector and the namespace controller do with references and finalizers that
+//! are wrong, stuck or circular.
 
 use crate::FERROKUBE;
 use ferrokube_testkit::{BOUND, Client, Cluster, wait_until};
@@ -39,7 +40,8 @@ async fn gone(admin: &Client, what: &str, path: &str) {
 }
 
 async fn patch(admin: &Client, path: &str, body: &Value) {
-    let request = admin.request(Method::PATCH, path).header("content-type", "application/merge-patch+json");
+    let request =
+        admin.request(Method::PATCH, path).header("content-type", "application/merge-patch+json");
     let answer = admin.send(request.body(body.to_string())).await.unwrap();
     assert_eq!(answer.status, 200, "{}", answer.text);
 }
@@ -51,12 +53,22 @@ async fn fault_25_only_a_proven_absence_of_the_owner_costs_a_dependent() {
     let keeper = create(&admin, CONFIGMAPS, &configmap("keeper", &json!({}))).await;
     let uid = &keeper["metadata"]["uid"];
     let nobody = json!("00000000-0000-0000-0000-000000000000");
-    let dependent = async |name: &str, owners: Value| create(&admin, CONFIGMAPS, &configmap(name, &json!({ "ownerReferences": owners }))).await;
+    let dependent = async |name: &str, owners: Value| {
+        create(&admin, CONFIGMAPS, &configmap(name, &json!({ "ownerReferences": owners }))).await
+    };
 
     dependent("owned", json!([owner("v1", "ConfigMap", "keeper", uid)])).await;
     // Nobody can say whether an object of a kind that is not served exists.
-    dependent("of-an-unknown-kind", json!([owner("example.com/v1", "Unknown", "keeper", uid)])).await;
-    dependent("of-two", json!([owner("v1", "ConfigMap", "keeper", uid), owner("v1", "ConfigMap", "ghost", &nobody)])).await;
+    dependent("of-an-unknown-kind", json!([owner("example.com/v1", "Unknown", "keeper", uid)]))
+        .await;
+    dependent(
+        "of-two",
+        json!([
+            owner("v1", "ConfigMap", "keeper", uid),
+            owner("v1", "ConfigMap", "ghost", &nobody)
+        ]),
+    )
+    .await;
     // A cluster-scoped object can have no owner in a namespace: which one would be meant?
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": [],
         "metadata": {"name": "of-a-namespaced-owner", "ownerReferences": [owner("v1", "ConfigMap", "keeper", uid)]}});
@@ -64,15 +76,22 @@ async fn fault_25_only_a_proven_absence_of_the_owner_costs_a_dependent() {
     // These have no owner: the uid is another's, the kind is another's, the namespace is another's.
     dependent("wrong-uid", json!([owner("v1", "ConfigMap", "keeper", &nobody)])).await;
     dependent("wrong-kind", json!([owner("v1", "Secret", "keeper", uid)])).await;
-    let elsewhere = configmap("wrong-namespace", &json!({"ownerReferences": [owner("v1", "ConfigMap", "keeper", uid)]}));
+    let elsewhere = configmap(
+        "wrong-namespace",
+        &json!({"ownerReferences": [owner("v1", "ConfigMap", "keeper", uid)]}),
+    );
     create(&admin, "/api/v1/namespaces/kube-public/configmaps", &elsewhere).await;
 
     for name in ["wrong-uid", "wrong-kind"] {
         gone(&admin, name, &format!("{CONFIGMAPS}/{name}")).await;
     }
-    gone(&admin, "wrong-namespace", "/api/v1/namespaces/kube-public/configmaps/wrong-namespace").await;
+    gone(&admin, "wrong-namespace", "/api/v1/namespaces/kube-public/configmaps/wrong-namespace")
+        .await;
     wait_until("the reference across scopes is an event", BOUND, async || {
-        let events = admin.get("/api/v1/events?fieldSelector=reason%3DOwnerRefInvalidNamespace").await.unwrap();
+        let events = admin
+            .get("/api/v1/events?fieldSelector=reason%3DOwnerRefInvalidNamespace")
+            .await
+            .unwrap();
         if events.text.contains("of-a-namespaced-owner") { Ok(()) } else { Err(events.text) }
     })
     .await;
@@ -83,7 +102,11 @@ async fn fault_25_only_a_proven_absence_of_the_owner_costs_a_dependent() {
     .await;
     wait_until("the reference to nobody is dropped", BOUND, async || {
         let object = admin.get(&format!("{CONFIGMAPS}/of-two")).await.unwrap();
-        if object.body["metadata"]["ownerReferences"].as_array().map(Vec::len) == Some(1) { Ok(()) } else { Err(object.text) }
+        if object.body["metadata"]["ownerReferences"].as_array().map(Vec::len) == Some(1) {
+            Ok(())
+        } else {
+            Err(object.text)
+        }
     })
     .await;
     for name in ["keeper", "owned", "of-an-unknown-kind", "of-two"] {
@@ -94,9 +117,21 @@ async fn fault_25_only_a_proven_absence_of_the_owner_costs_a_dependent() {
     let mut cluster = cluster;
     cluster.restart().unwrap();
     let admin = cluster.admin().unwrap();
-    create(&admin, CONFIGMAPS, &configmap("later", &json!({"ownerReferences": [owner("v1", "ConfigMap", "ghost", &nobody)]}))).await;
+    create(
+        &admin,
+        CONFIGMAPS,
+        &configmap(
+            "later",
+            &json!({"ownerReferences": [owner("v1", "ConfigMap", "ghost", &nobody)]}),
+        ),
+    )
+    .await;
     gone(&admin, "a dependent of nobody after a restart", &format!("{CONFIGMAPS}/later")).await;
-    for path in [format!("{CONFIGMAPS}/owned"), format!("{CONFIGMAPS}/of-an-unknown-kind"), format!("{CLUSTER_ROLES}/of-a-namespaced-owner")] {
+    for path in [
+        format!("{CONFIGMAPS}/owned"),
+        format!("{CONFIGMAPS}/of-an-unknown-kind"),
+        format!("{CLUSTER_ROLES}/of-a-namespaced-owner"),
+    ] {
         assert_eq!(status(&admin, &path).await, 200, "{path}");
     }
 }
@@ -107,10 +142,16 @@ async fn fault_28_a_circle_and_a_finalizer_that_nobody_removes_stop_nothing_else
     let admin = cluster.admin().unwrap();
     let namespaces = "/api/v1/namespaces";
     for name in ["stuck", "other"] {
-        create(&admin, namespaces, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+        create(
+            &admin,
+            namespaces,
+            &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
+        )
+        .await;
     }
     let within = "/api/v1/namespaces/stuck/configmaps";
-    create(&admin, within, &configmap("held", &json!({"finalizers": ["example.com/nobody"]}))).await;
+    create(&admin, within, &configmap("held", &json!({"finalizers": ["example.com/nobody"]})))
+        .await;
     create(&admin, within, &configmap("free", &json!({}))).await;
     // A circle of two, each blocking the other's deletion.
     let one = create(&admin, CONFIGMAPS, &configmap("one", &json!({}))).await;
@@ -119,7 +160,8 @@ async fn fault_28_a_circle_and_a_finalizer_that_nobody_removes_stop_nothing_else
         reference["blockOwnerDeletion"] = json!(true);
         json!({"metadata": {"ownerReferences": [reference]}})
     };
-    let two = create(&admin, CONFIGMAPS, &configmap("two", &reference("one", &one)["metadata"])).await;
+    let two =
+        create(&admin, CONFIGMAPS, &configmap("two", &reference("one", &one)["metadata"])).await;
     patch(&admin, &format!("{CONFIGMAPS}/one"), &reference("two", &two)).await;
 
     // Twice each: the second changes nothing.
@@ -127,7 +169,14 @@ async fn fault_28_a_circle_and_a_finalizer_that_nobody_removes_stop_nothing_else
         let answer = admin.delete(&format!("{namespaces}/stuck")).await.unwrap();
         assert!(matches!(answer.status, 200 | 202 | 409), "{}", answer.text);
     }
-    assert_eq!(admin.delete(&format!("{CONFIGMAPS}/one?propagationPolicy=Foreground")).await.unwrap().status, 200);
+    assert_eq!(
+        admin
+            .delete(&format!("{CONFIGMAPS}/one?propagationPolicy=Foreground"))
+            .await
+            .unwrap()
+            .status,
+        200
+    );
     let _ = admin.delete(&format!("{CONFIGMAPS}/one?propagationPolicy=Foreground")).await.unwrap();
     gone(&admin, "the circle", &format!("{CONFIGMAPS}/one")).await;
     gone(&admin, "the circle", &format!("{CONFIGMAPS}/two")).await;
@@ -158,9 +207,11 @@ fn gears(versions: &[(&str, bool)]) -> Value {
 }
 
 async fn served(admin: &Client, version: &str) {
-    wait_until("the version is served", BOUND, async || match admin.get(&format!("/apis/ex.com/{version}/{GEARS}")).await.unwrap() {
-        answer if answer.status == 200 => Ok(()),
-        answer => Err(answer.text),
+    wait_until("the version is served", BOUND, async || {
+        match admin.get(&format!("/apis/ex.com/{version}/{GEARS}")).await.unwrap() {
+            answer if answer.status == 200 => Ok(()),
+            answer => Err(answer.text),
+        }
     })
     .await;
 }
@@ -178,21 +229,43 @@ async fn fault_25_a_version_that_is_served_no_longer_costs_no_dependent() {
     served(&admin, "v2").await;
     let keeper = gear(&admin, "v1", "keeper", &json!([])).await;
     let nobody = json!("00000000-0000-0000-0000-000000000000");
-    let owners = json!([owner("ex.com/v1", "Gear", "keeper", &keeper["metadata"]["uid"]), owner("v1", "ConfigMap", "ghost", &nobody)]);
+    let owners = json!([
+        owner("ex.com/v1", "Gear", "keeper", &keeper["metadata"]["uid"]),
+        owner("v1", "ConfigMap", "ghost", &nobody)
+    ]);
     let mut made = 0;
     for round in 0..6 {
-        patch(&admin, &format!("{DEFINITIONS}/gears.ex.com"), &gears(&[("v1", round % 2 == 1), ("v2", round % 2 == 0)])).await;
+        patch(
+            &admin,
+            &format!("{DEFINITIONS}/gears.ex.com"),
+            &gears(&[("v1", round % 2 == 1), ("v2", round % 2 == 0)]),
+        )
+        .await;
         for _ in 0..30 {
-            create(&admin, CONFIGMAPS, &configmap(&format!("tooth-{made}"), &json!({ "ownerReferences": owners }))).await;
+            create(
+                &admin,
+                CONFIGMAPS,
+                &configmap(&format!("tooth-{made}"), &json!({ "ownerReferences": owners })),
+            )
+            .await;
             made += 1;
         }
     }
     wait_until("every dependent was judged and kept its living owner", BOUND, async || {
         let list = admin.get(CONFIGMAPS).await.unwrap();
-        let teeth: Vec<&Value> = list.body["items"].as_array().unwrap().iter().map(|item| &item["metadata"]).collect();
-        let teeth: Vec<&&Value> = teeth.iter().filter(|metadata| metadata["name"].as_str().is_some_and(|name| name.starts_with("tooth-"))).collect();
+        let teeth: Vec<&Value> =
+            list.body["items"].as_array().unwrap().iter().map(|item| &item["metadata"]).collect();
+        let teeth: Vec<&&Value> = teeth
+            .iter()
+            .filter(|metadata| {
+                metadata["name"].as_str().is_some_and(|name| name.starts_with("tooth-"))
+            })
+            .collect();
         assert_eq!(teeth.len(), made, "a dependent of a living owner was deleted");
-        let open = teeth.iter().filter(|metadata| metadata["ownerReferences"].as_array().map(Vec::len) != Some(1)).count();
+        let open = teeth
+            .iter()
+            .filter(|metadata| metadata["ownerReferences"].as_array().map(Vec::len) != Some(1))
+            .count();
         if open == 0 { Ok(()) } else { Err(format!("{open} still refer to nobody")) }
     })
     .await;
@@ -202,7 +275,9 @@ async fn fault_25_a_version_that_is_served_no_longer_costs_no_dependent() {
 async fn fault_25_dependents_go_in_whatever_version_they_are_served() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let admin = cluster.admin().unwrap();
-    let boss = async |name: &str| create(&admin, CONFIGMAPS, &configmap(name, &json!({}))).await["metadata"]["uid"].clone();
+    let boss = async |name: &str| {
+        create(&admin, CONFIGMAPS, &configmap(name, &json!({}))).await["metadata"]["uid"].clone()
+    };
     let owned = |name: &str, uid: &Value| json!([owner("v1", "ConfigMap", name, uid)]);
     let [first, second, third] = [boss("first").await, boss("second").await, boss("third").await];
     create(&admin, DEFINITIONS, &gears(&[("v1", true), ("v2", true)])).await;
@@ -212,9 +287,11 @@ async fn fault_25_dependents_go_in_whatever_version_they_are_served() {
     // The collector works in the version it knows.
     assert_eq!(admin.delete(&format!("{CONFIGMAPS}/first")).await.unwrap().status, 200);
     gone(&admin, "a dependent", &format!("/apis/ex.com/v2/{GEARS}/of-first")).await;
-    patch(&admin, &format!("{DEFINITIONS}/gears.ex.com"), &gears(&[("v1", false), ("v2", true)])).await;
+    patch(&admin, &format!("{DEFINITIONS}/gears.ex.com"), &gears(&[("v1", false), ("v2", true)]))
+        .await;
     assert_eq!(admin.delete(&format!("{CONFIGMAPS}/second")).await.unwrap().status, 200);
-    gone(&admin, "a dependent in a new version", &format!("/apis/ex.com/v2/{GEARS}/of-second")).await;
+    gone(&admin, "a dependent in a new version", &format!("/apis/ex.com/v2/{GEARS}/of-second"))
+        .await;
     // Deleted and made again in yet another version.
     assert_eq!(admin.delete(&format!("{DEFINITIONS}/gears.ex.com")).await.unwrap().status, 200);
     gone(&admin, "the definition", &format!("{DEFINITIONS}/gears.ex.com")).await;
@@ -222,11 +299,29 @@ async fn fault_25_dependents_go_in_whatever_version_they_are_served() {
     served(&admin, "v3").await;
     gear(&admin, "v3", "of-third", &owned("third", &third)).await;
     // The right uid under another name is no owner.
-    create(&admin, CONFIGMAPS, &configmap("wrong-name", &json!({"ownerReferences": [owner("v1", "ConfigMap", "fourth", &third)]}))).await;
-    gone(&admin, "a dependent of an owner that has another name", &format!("{CONFIGMAPS}/wrong-name")).await;
+    create(
+        &admin,
+        CONFIGMAPS,
+        &configmap(
+            "wrong-name",
+            &json!({"ownerReferences": [owner("v1", "ConfigMap", "fourth", &third)]}),
+        ),
+    )
+    .await;
+    gone(
+        &admin,
+        "a dependent of an owner that has another name",
+        &format!("{CONFIGMAPS}/wrong-name"),
+    )
+    .await;
     assert_eq!(status(&admin, &format!("/apis/ex.com/v3/{GEARS}/of-third")).await, 200);
     assert_eq!(admin.delete(&format!("{CONFIGMAPS}/third")).await.unwrap().status, 200);
-    gone(&admin, "a dependent of a definition made again", &format!("/apis/ex.com/v3/{GEARS}/of-third")).await;
+    gone(
+        &admin,
+        "a dependent of a definition made again",
+        &format!("/apis/ex.com/v3/{GEARS}/of-third"),
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -238,7 +333,12 @@ async fn fault_28_a_version_that_changes_during_a_namespace_deletion_leaves_noth
     let mut version = "v1";
     for round in 0..5 {
         let name = format!("round-{round}");
-        create(&admin, "/api/v1/namespaces", &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;
+        create(
+            &admin,
+            "/api/v1/namespaces",
+            &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
+        )
+        .await;
         for number in 0..3 {
             let gear = json!({"apiVersion": format!("ex.com/{version}"), "kind": "Gear", "metadata": {"name": format!("gear-{number}")}});
             create(&admin, &format!("/apis/ex.com/{version}/namespaces/{name}/gears"), &gear).await;
@@ -258,11 +358,24 @@ async fn fault_28_a_version_that_changes_during_a_namespace_deletion_leaves_noth
 
 /// An object in foreground deletion and its namespace: both are gone soon.
 async fn deletions_complete(admin: &Client, namespace: &str) {
-    create(admin, "/api/v1/namespaces", &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await;
+    create(
+        admin,
+        "/api/v1/namespaces",
+        &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+    )
+    .await;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let mine = create(admin, &path, &configmap("mine", &json!({}))).await;
-    create(admin, &path, &configmap("below", &json!({"ownerReferences": [blocking("mine", &mine)]}))).await;
-    assert_eq!(admin.delete(&format!("{path}/mine?propagationPolicy=Foreground")).await.unwrap().status, 200);
+    create(
+        admin,
+        &path,
+        &configmap("below", &json!({"ownerReferences": [blocking("mine", &mine)]})),
+    )
+    .await;
+    assert_eq!(
+        admin.delete(&format!("{path}/mine?propagationPolicy=Foreground")).await.unwrap().status,
+        200
+    );
     gone(admin, "the owner", &format!("{path}/mine")).await;
     assert_eq!(admin.delete(&format!("/api/v1/namespaces/{namespace}")).await.unwrap().status, 200);
     gone(admin, "the namespace", &format!("/api/v1/namespaces/{namespace}")).await;
@@ -279,11 +392,23 @@ async fn an_object_of_another_namespace_delays_no_deletion() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let admin = cluster.admin().unwrap();
     let mine = create(&admin, CONFIGMAPS, &configmap("mine", &json!({}))).await;
-    let held = json!({"finalizers": ["example.com/keep"], "ownerReferences": [blocking("mine", &mine)]});
+    let held =
+        json!({"finalizers": ["example.com/keep"], "ownerReferences": [blocking("mine", &mine)]});
     create(&admin, "/api/v1/namespaces/kube-public/configmaps", &configmap("blocker", &held)).await;
-    assert_eq!(admin.delete(&format!("{CONFIGMAPS}/mine?propagationPolicy=Foreground")).await.unwrap().status, 200);
+    assert_eq!(
+        admin
+            .delete(&format!("{CONFIGMAPS}/mine?propagationPolicy=Foreground"))
+            .await
+            .unwrap()
+            .status,
+        200
+    );
     gone(&admin, "the owner", &format!("{CONFIGMAPS}/mine")).await;
-    assert_eq!(status(&admin, "/api/v1/namespaces/kube-public/configmaps/blocker").await, 200, "its finalizer holds it");
+    assert_eq!(
+        status(&admin, "/api/v1/namespaces/kube-public/configmaps/blocker").await,
+        200,
+        "its finalizer holds it"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -295,9 +420,11 @@ async fn a_kind_that_paths_cannot_name_delays_no_deletion() {
         definition["metadata"]["name"] = json!(format!("{plural}.ex.com"));
         definition["spec"]["names"] = json!({"plural": plural, "kind": format!("Kind{plural}")});
         create(&admin, DEFINITIONS, &definition).await;
-        wait_until("the kind is described", BOUND, async || match admin.get("/apis/ex.com/v1").await.unwrap() {
-            answer if answer.text.contains(&format!("\"Kind{plural}\"")) => Ok(()),
-            answer => Err(answer.text),
+        wait_until("the kind is described", BOUND, async || {
+            match admin.get("/apis/ex.com/v1").await.unwrap() {
+                answer if answer.text.contains(&format!("\"Kind{plural}\"")) => Ok(()),
+                answer => Err(answer.text),
+            }
         })
         .await;
     }

@@ -57,12 +57,20 @@ async fn fault_40_hostile_paths_are_refused_and_nothing_is_written() {
         "/api//v1/namespaces",
     ] {
         let request = admin.request(Method::POST, path).header("content-type", "application/json");
-        let answer = admin.send(request.body(r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}"#)).await.unwrap();
+        let answer = admin
+            .send(request.body(r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}"#))
+            .await
+            .unwrap();
         assert!((400..500).contains(&answer.status), "{path} at {address}: {}", answer.text);
     }
     let long = format!("/api/v1/namespaces/{}/configmaps", "a".repeat(60_000));
     let answer = admin.get(&long).await.unwrap();
-    assert!(answer.status == 200 && answer.body["items"] == serde_json::json!([]) || (400..500).contains(&answer.status), "{}", answer.text);
+    assert!(
+        answer.status == 200 && answer.body["items"] == serde_json::json!([])
+            || (400..500).contains(&answer.status),
+        "{}",
+        answer.text
+    );
     let after = admin.get("/api/v1/configmaps").await.unwrap().body;
     assert_eq!(before["items"], after["items"]);
 }
@@ -71,8 +79,16 @@ async fn fault_40_hostile_paths_are_refused_and_nothing_is_written() {
 async fn fault_35_bodies_that_are_too_large_or_too_deep_are_refused() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let admin = cluster.admin().unwrap();
-    let post = |body: String| admin.request(Method::POST, "/api/v1/namespaces/default/configmaps").header("content-type", "application/json").body(body);
-    let large = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"x"}},"data":{{"a":"{}"}}}}"#, "x".repeat(4 << 20));
+    let post = |body: String| {
+        admin
+            .request(Method::POST, "/api/v1/namespaces/default/configmaps")
+            .header("content-type", "application/json")
+            .body(body)
+    };
+    let large = format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"x"}},"data":{{"a":"{}"}}}}"#,
+        "x".repeat(4 << 20)
+    );
     // The server may stop reading before the client stops writing: then there is no answer to read.
     if let Ok(answer) = admin.send(post(large)).await {
         assert_eq!(answer.status, 413, "{}", answer.text);

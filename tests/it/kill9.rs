@@ -1,5 +1,6 @@
-//! Fault 1: kill -9 of the real process under load, again and again, half of the time at a place where its journal meets the disk. No acknowledged write is
-//! lost, no revision comes twice, and a watch that goes on from the last revision it saw misses nothing.
+//! Fault 1: kill -9 of the real process under load, again and again, half of the time at a place
+//! where its journal meets the disk. No acknowledged write is lost, no revision comes twice, and a
+//! watch that goes on from the last revision it saw misses nothing.
 
 use crate::FERROKUBE;
 use anyhow::Context;
@@ -50,7 +51,11 @@ fn revision(value: &Value) -> u64 {
 
 fn held(object: &Value) -> Held {
     let number = object["data"]["number"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0);
-    if object["metadata"]["deletionTimestamp"].is_null() { Held::Live(number) } else { Held::Marked(number) }
+    if object["metadata"]["deletionTimestamp"].is_null() {
+        Held::Live(number)
+    } else {
+        Held::Marked(number)
+    }
 }
 
 /// One who writes to an object until the server is gone.
@@ -70,25 +75,23 @@ impl Writer {
         loop {
             self.number += 1;
             let before = self.with(|own| own.acknowledged);
-            let next = match before {
-                Held::Absent => Held::Live(self.number),
-                Held::Live(number) if self.number.is_multiple_of(5) => {
-                    if number.is_multiple_of(2) {
-                        Held::Marked(number)
-                    } else {
-                        Held::Absent
+            let next =
+                match before {
+                    Held::Absent => Held::Live(self.number),
+                    Held::Live(number) if self.number.is_multiple_of(5) => {
+                        if number.is_multiple_of(2) { Held::Marked(number) } else { Held::Absent }
                     }
-                }
-                Held::Live(_) => Held::Live(self.number),
-                Held::Marked(_) => Held::Absent,
-            };
+                    Held::Live(_) => Held::Live(self.number),
+                    Held::Marked(_) => Held::Absent,
+                };
             self.with(|own| own.maybe = Some(next));
             let Some(answer) = self.send(before, next).await else { return };
             self.with(|own| {
                 (own.acknowledged, own.maybe) = (next, None);
                 let found = revision(&answer.body);
                 // What goes is shown at the revision that it had.
-                let is_new = found > own.revision || (next == Held::Absent && (found == 0 || found == own.revision));
+                let is_new = found > own.revision
+                    || (next == Held::Absent && (found == 0 || found == own.revision));
                 assert!(is_new, "the revision went back: {found} after {}", own.revision);
                 own.revision = own.revision.max(found);
             });
@@ -106,7 +109,8 @@ impl Writer {
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"number": number.to_string(), "pad": "x".repeat(500)}})
         };
         // A deletion of an even number is held.
-        let finalizers = |number: u64| if number.is_multiple_of(2) { vec![FINALIZER] } else { Vec::new() };
+        let finalizers =
+            |number: u64| if number.is_multiple_of(2) { vec![FINALIZER] } else { Vec::new() };
         let client = &self.client;
         let answer = match (before, next) {
             (Held::Absent, Held::Live(number)) => client.post(PATH, &object(number, &finalizers(number))).await,
@@ -118,7 +122,11 @@ impl Writer {
             (..) => client.delete(&path).await,
         };
         let answer = answer.ok()?;
-        assert!(answer.status == 200 || answer.status == 201, "{before:?} -> {next:?}: {}", answer.text);
+        assert!(
+            answer.status == 200 || answer.status == 201,
+            "{before:?} -> {next:?}: {}",
+            answer.text
+        );
         Some(answer)
     }
 
@@ -128,7 +136,16 @@ impl Writer {
             own.shared_maybe = own.shared + 1;
             own.shared_maybe
         });
-        let Ok(answer) = self.client.merge(&format!("{PATH}/{SHARED}"), &json!({"data": {self.name.as_str(): next.to_string()}})).await else { return false };
+        let Ok(answer) = self
+            .client
+            .merge(
+                &format!("{PATH}/{SHARED}"),
+                &json!({"data": {self.name.as_str(): next.to_string()}}),
+            )
+            .await
+        else {
+            return false;
+        };
         assert_eq!(answer.status, 200, "{}", answer.text);
         self.with(|own| own.shared = next);
         true
@@ -166,13 +183,28 @@ impl Watcher {
 
     /// Goes on where it was until it has seen what a list shows.
     async fn catch_up(&mut self, client: &Client, list: &List) -> anyhow::Result<WatchLines> {
-        let mut lines = client.watch(&format!("{PATH}?watch=true&allowWatchBookmarks=true&resourceVersion={}", self.last)).await?;
+        let mut lines = client
+            .watch(&format!(
+                "{PATH}?watch=true&allowWatchBookmarks=true&resourceVersion={}",
+                self.last
+            ))
+            .await?;
         self.resumed += 1;
         while self.state != list.state {
             let event = tokio::time::timeout(BOUND, lines.next()).await;
-            let event = event.unwrap_or_else(|_| panic!("a watch after {} lacks events: {:?} instead of {:?}", self.last, self.state, list.state));
+            let event = event.unwrap_or_else(|_| {
+                panic!(
+                    "a watch after {} lacks events: {:?} instead of {:?}",
+                    self.last, self.state, list.state
+                )
+            });
             let event = event?.context("the watch ended")?;
-            assert!(revision(&event["object"]) <= list.revision, "events are missing before {event}: {:?} instead of {:?}", self.state, list.state);
+            assert!(
+                revision(&event["object"]) <= list.revision,
+                "events are missing before {event}: {:?} instead of {:?}",
+                self.state,
+                list.state
+            );
             self.see(&event);
         }
         Ok(lines)
@@ -200,20 +232,35 @@ async fn check(client: &Client, all: &All, before: u64) -> anyhow::Result<List> 
     let now = revision(&list.body);
     assert!(now >= before, "the revision went back: {now} after {before}");
     let items = list.body["items"].as_array().unwrap();
-    let stored: BTreeMap<String, &Value> = items.iter().map(|item| (item["metadata"]["name"].as_str().unwrap().to_owned(), item)).collect();
+    let stored: BTreeMap<String, &Value> = items
+        .iter()
+        .map(|item| (item["metadata"]["name"].as_str().unwrap().to_owned(), item))
+        .collect();
     for (name, own) in all.lock().unwrap().iter_mut() {
         let found = stored.get(name).map_or(Held::Absent, |item| held(item));
-        assert!(found == own.acknowledged || Some(found) == own.maybe, "{name} is {found:?}: {own:?}");
+        assert!(
+            found == own.acknowledged || Some(found) == own.maybe,
+            "{name} is {found:?}: {own:?}"
+        );
         if let Some(item) = stored.get(name) {
             assert!(revision(item) >= own.revision && revision(item) <= now, "{name}: {item}");
             own.revision = revision(item);
         }
         let shared = stored[SHARED]["data"][name].as_str().map_or(0, |text| text.parse().unwrap());
-        assert!(shared == own.shared || shared == own.shared_maybe, "{name} in the shared object is {shared}: {own:?}");
+        assert!(
+            shared == own.shared || shared == own.shared_maybe,
+            "{name} in the shared object is {shared}: {own:?}"
+        );
         // What was read is there from now on.
         (own.acknowledged, own.maybe, own.shared) = (found, None, shared);
     }
-    Ok(List { revision: now, state: stored.into_iter().map(|(name, item)| (name, (revision(item), held(item)))).collect() })
+    Ok(List {
+        revision: now,
+        state: stored
+            .into_iter()
+            .map(|(name, item)| (name, (revision(item), held(item))))
+            .collect(),
+    })
 }
 
 /// Starts it, with a place to die at; false when it died there before it was ready.
@@ -233,10 +280,15 @@ fn has_died(cluster: &mut Cluster) -> bool {
     cluster.wait().is_ok_and(|status| status.signal() == Some(9))
 }
 
-/// A place in or around one of its first calls, and how often a server gets there: the journal's own files first.
+/// A place in or around one of its first calls, and how often a server gets there: the journal's
+/// own files first.
 fn failpoint(round: usize, dice: &mut Dice) -> String {
     let place = Failpoint::PLACES[round % Failpoint::PLACES.len()];
-    let moments: &[&str] = if place.starts_with("write") { &["before", "half", "after"] } else { &["before", "after"] };
+    let moments: &[&str] = if place.starts_with("write") {
+        &["before", "half", "after"]
+    } else {
+        &["before", "after"]
+    };
     let most = if ["write log", "sync log", "write manifest"].contains(&place) { 60 } else { 2 };
     format!("{place} {} {}", moments[dice.below(moments.len())], 1 + dice.below(most))
 }
@@ -254,7 +306,8 @@ struct Lives {
 
 impl Lives {
     async fn new() -> Self {
-        let cluster = Launch::new(FERROKUBE).environment("FERROKUBE_FAILPOINT", "none").start().unwrap();
+        let cluster =
+            Launch::new(FERROKUBE).environment("FERROKUBE_FAILPOINT", "none").start().unwrap();
         let (all, client) = (All::default(), cluster.admin().unwrap());
         let list = check(&client, &all, 0).await.unwrap();
         let watcher = Watcher { last: list.revision, state: list.state, ..Watcher::default() };
@@ -284,7 +337,12 @@ impl Lives {
         };
         let following = tokio::spawn(std::mem::take(&mut self.watcher).follow(lines));
         self.number += 1_000_000;
-        let writer = |index: usize| Writer { client: client.clone(), name: format!("object-{index}"), all: self.all.clone(), number: self.number };
+        let writer = |index: usize| Writer {
+            client: client.clone(),
+            name: format!("object-{index}"),
+            all: self.all.clone(),
+            number: self.number,
+        };
         let writers: Vec<_> = (0..WRITERS).map(|index| tokio::spawn(writer(index).run())).collect();
         // Not to wait for anything: to be killed at another point of the work each time.
         let begun = Instant::now();
@@ -302,7 +360,8 @@ impl Lives {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fault_01_kill_9_under_load_loses_nothing_acknowledged() {
-    let kills = std::env::var("FERROKUBE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
+    let kills =
+        std::env::var("FERROKUBE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
     let (begun, mut dice, mut lives) = (Instant::now(), Dice::new(11), Lives::new().await);
     let (mut starting, mut armed) = (0, 0);
     for round in 0..kills {
@@ -325,5 +384,9 @@ async fn fault_01_kill_9_under_load_loses_nothing_acknowledged() {
         lives.at_failpoints,
         begun.elapsed()
     );
-    assert!(events > kills && lives.at_failpoints > kills / 4, "{events} events, {} of {kills} deaths at failpoints", lives.at_failpoints);
+    assert!(
+        events > kills && lives.at_failpoints > kills / 4,
+        "{events} events, {} of {kills} deaths at failpoints",
+        lives.at_failpoints
+    );
 }

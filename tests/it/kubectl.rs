@@ -1,4 +1,5 @@
-//! The real kubectl, the oldest supported and the newest: create, apply, patch, label, list, watch, edit, wait, delete.
+//! The real kubectl, the oldest supported and the newest: create, apply, patch, label, list, watch,
+//! edit, wait, delete.
 
 mod custom;
 
@@ -23,8 +24,18 @@ impl Session<'_> {
         let mut all = vec![namespace.as_str()];
         all.extend(arguments);
         let ran = self.kubectl.run(&self.cluster.kubeconfig(), &all);
-        assert!(ran.ok, "kubectl {} {arguments:?}: {}{}", self.kubectl.version, ran.stdout, ran.stderr);
-        assert!(ran.stdout.contains(words), "kubectl {} {arguments:?}: {words:?} in {:?} {:?}", self.kubectl.version, ran.stdout, ran.stderr);
+        assert!(
+            ran.ok,
+            "kubectl {} {arguments:?}: {}{}",
+            self.kubectl.version, ran.stdout, ran.stderr
+        );
+        assert!(
+            ran.stdout.contains(words),
+            "kubectl {} {arguments:?}: {words:?} in {:?} {:?}",
+            self.kubectl.version,
+            ran.stdout,
+            ran.stderr
+        );
         ran.stdout
     }
 
@@ -35,35 +46,68 @@ impl Session<'_> {
     }
 
     fn manifest(&self, color: &str) -> String {
-        let text = format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: page\ndata:\n  color: {color}\n");
+        let text = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: page\ndata:\n  color: {color}\n"
+        );
         self.file("page.yaml", &text).display().to_string()
     }
 }
 
 fn writes(session: &Session<'_>) {
     session.check(&["create", "namespace", &session.namespace], "created");
-    session.check(&["create", "configmap", "plain", "--from-literal=a=b"], "configmap/plain created");
-    session.check(&["create", "secret", "generic", "hidden", "--from-literal=a=b"], "secret/hidden created");
+    session
+        .check(&["create", "configmap", "plain", "--from-literal=a=b"], "configmap/plain created");
+    session.check(
+        &["create", "secret", "generic", "hidden", "--from-literal=a=b"],
+        "secret/hidden created",
+    );
     session.check(&["apply", "-f", &session.manifest("blue")], "configmap/page created");
     session.check(&["apply", "-f", &session.manifest("blue")], "configmap/page unchanged");
     session.check(&["apply", "-f", &session.manifest("green")], "configmap/page configured");
-    session.check(&["apply", "--server-side", "--force-conflicts", "-f", &session.manifest("red")], "serverside-applied");
+    session.check(
+        &["apply", "--server-side", "--force-conflicts", "-f", &session.manifest("red")],
+        "serverside-applied",
+    );
     session.check(&["patch", "configmap", "page", "-p", r#"{"data":{"size":"9"}}"#], "patched");
-    session.check(&["patch", "configmap", "page", "--type=json", "-p", r#"[{"op":"add","path":"/data/json","value":"1"}]"#], "patched");
-    session.check(&["patch", "configmap", "page", "--type=merge", "-p", r#"{"data":{"json":null}}"#], "patched");
+    session.check(
+        &[
+            "patch",
+            "configmap",
+            "page",
+            "--type=json",
+            "-p",
+            r#"[{"op":"add","path":"/data/json","value":"1"}]"#,
+        ],
+        "patched",
+    );
+    session.check(
+        &["patch", "configmap", "page", "--type=merge", "-p", r#"{"data":{"json":null}}"#],
+        "patched",
+    );
     session.check(&["label", "configmap", "page", "tier=front"], "labeled");
     session.check(&["annotate", "configmap", "page", "note=here"], "annotate");
     let editor = session.file("editor", "#!/bin/sh\nsed -i 's/color: red/color: edited/' \"$1\"\n");
     fs::set_permissions(&editor, fs::Permissions::from_mode(0o755)).unwrap();
     let mut edit = session.kubectl.command(&session.cluster.kubeconfig());
-    let output = edit.args(["-n", &session.namespace, "edit", "configmap", "page"]).env("EDITOR", &editor).env("KUBE_EDITOR", &editor).output().unwrap();
+    let output = edit
+        .args(["-n", &session.namespace, "edit", "configmap", "page"])
+        .env("EDITOR", &editor)
+        .env("KUBE_EDITOR", &editor)
+        .output()
+        .unwrap();
     assert!(output.status.success(), "edit: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn reads(session: &Session<'_>) {
-    session.check(&["get", "configmap", "page", "-o", "jsonpath={.data.color}/{.data.size}/{.data.json}"], "edited/9/");
+    session.check(
+        &["get", "configmap", "page", "-o", "jsonpath={.data.color}/{.data.size}/{.data.json}"],
+        "edited/9/",
+    );
     session.check(&["get", "configmaps", "-l", "tier=front", "-o", "name"], "configmap/page");
-    session.check(&["get", "configmaps", "--field-selector=metadata.name=plain", "-o", "name"], "configmap/plain");
+    session.check(
+        &["get", "configmaps", "--field-selector=metadata.name=plain", "-o", "name"],
+        "configmap/plain",
+    );
     session.check(&["get", "configmaps"], "NAME");
     session.check(&["get", "--raw=/version"], "1.36");
     session.check(&["get", "secret", "hidden", "-o", "yaml"], "a: Yg==");
@@ -75,17 +119,31 @@ fn reads(session: &Session<'_>) {
 
 async fn watches_and_waits(session: &Session<'_>) {
     let mut watch = session.kubectl.command(&session.cluster.kubeconfig());
-    watch.args(["-n", &session.namespace, "get", "configmap", "page", "--watch", "-o", "jsonpath={.data.color}{\"\\n\"}"]);
+    watch.args([
+        "-n",
+        &session.namespace,
+        "get",
+        "configmap",
+        "page",
+        "--watch",
+        "-o",
+        "jsonpath={.data.color}{\"\\n\"}",
+    ]);
     let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(sender.send(line))));
+    std::thread::spawn(move || {
+        lines.map_while(Result::ok).for_each(|line| drop(sender.send(line)))
+    });
     let mut seen = Vec::new();
     let mut color = 0;
     wait_until("the watch sees a change", BOUND, || {
         color += 1;
         // Again and again: the watch may begin after the first change.
-        session.check(&["patch", "configmap", "page", "-p", &format!(r#"{{"data":{{"color":"c{color}"}}}}"#)], "patched");
+        session.check(
+            &["patch", "configmap", "page", "-p", &format!(r#"{{"data":{{"color":"c{color}"}}}}"#)],
+            "patched",
+        );
         seen.extend(receiver.try_iter());
         let done = seen.iter().any(|line: &String| line.starts_with('c')) && seen.len() > 1;
         let result = if done { Ok(()) } else { Err(format!("{seen:?}")) };
@@ -94,7 +152,10 @@ async fn watches_and_waits(session: &Session<'_>) {
     .await;
     watch.kill().unwrap();
     watch.wait().unwrap();
-    session.check(&["wait", "--for=jsonpath={.data.size}=9", "--timeout=30s", "configmap/page"], "condition met");
+    session.check(
+        &["wait", "--for=jsonpath={.data.size}=9", "--timeout=30s", "configmap/page"],
+        "condition met",
+    );
     session.check(&["delete", "configmap", "plain", "--wait=true"], "deleted");
     session.check(&["wait", "--for=delete", "--timeout=30s", "configmap/plain"], "");
     session.check(&["delete", "configmaps,secrets", "--all"], "deleted");
@@ -104,7 +165,11 @@ async fn watches_and_waits(session: &Session<'_>) {
 async fn the_oldest_and_the_newest_kubectl_drive_it() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     for kubectl in &kubectls() {
-        let session = Session { cluster: &cluster, kubectl, namespace: format!("with-{}", kubectl.version.replace('.', "-")) };
+        let session = Session {
+            cluster: &cluster,
+            kubectl,
+            namespace: format!("with-{}", kubectl.version.replace('.', "-")),
+        };
         writes(&session);
         reads(&session);
         watches_and_waits(&session).await;

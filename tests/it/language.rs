@@ -46,8 +46,10 @@ const PHRASES: &[(&str, &str)] = &[
 ];
 
 /// Type names that say nothing about what the type is.
-const VAGUE_TYPES: &[&str] =
-    &["Answer", "Found", "Held", "Kept", "Part", "Parts", "Piece", "Place", "Plan", "Row", "Seen", "Shape", "Sink", "Step", "Thing", "Told", "Wanted"];
+const VAGUE_TYPES: &[&str] = &[
+    "Answer", "Found", "Held", "Kept", "Part", "Parts", "Piece", "Place", "Plan", "Row", "Seen",
+    "Shape", "Sink", "Step", "Thing", "Told", "Wanted",
+];
 
 /// Type names that several files of the reworked crates may share, each with the reason.
 const SHARED_TYPES: &[(&str, &str)] = &[];
@@ -64,9 +66,16 @@ fn clean_files() -> Vec<CleanFile> {
     while let Some(path) = paths.pop() {
         if path.is_dir() {
             paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-        } else if path.extension().is_some_and(|extension| extension == "rs" || extension == "md" || extension == "html") {
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == "rs" || extension == "md" || extension == "html")
+        {
             let name = path.strip_prefix(root).unwrap().display().to_string();
-            files.push(CleanFile { name, text: fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())) });
+            files.push(CleanFile {
+                name,
+                text: fs::read_to_string(&path)
+                    .unwrap_or_else(|error| panic!("{}: {error}", path.display())),
+            });
         }
     }
     assert!(files.len() > 100, "only {} files", files.len());
@@ -76,13 +85,20 @@ fn clean_files() -> Vec<CleanFile> {
 /// A line without its indentation and comment marker.
 fn prose(line: &str) -> &str {
     let line = line.trim();
-    ["///", "//!", "//"].iter().find_map(|marker| line.strip_prefix(marker)).map_or(line, str::trim_start)
+    ["///", "//!", "//"]
+        .iter()
+        .find_map(|marker| line.strip_prefix(marker))
+        .map_or(line, str::trim_start)
 }
 
 /// Whether `text` contains `phrase` as whole words, beginning before byte `end`.
 fn contains_words(text: &str, phrase: &str, end: usize) -> bool {
     let is_word = |character: char| character.is_alphanumeric() || character == '_';
-    text.match_indices(phrase).any(|(at, _)| at < end && !text[..at].ends_with(is_word) && !text[at + phrase.len()..].starts_with(is_word))
+    text.match_indices(phrase).any(|(at, _)| {
+        at < end
+            && !text[..at].ends_with(is_word)
+            && !text[at + phrase.len()..].starts_with(is_word)
+    })
 }
 
 /// Lines with a banned phrase, as `line number: phrase (replacement)`.
@@ -92,7 +108,8 @@ fn banned_phrases(text: &str) -> Vec<String> {
     for (index, line) in lines.iter().enumerate() {
         let both = format!("{line} {}", lines.get(index + 1).map_or("", String::as_str));
         let banned = PHRASES.iter().filter(|(phrase, _)| contains_words(&both, phrase, line.len()));
-        found.extend(banned.map(|(phrase, better)| format!("{}: {phrase:?} ({better})", index + 1)));
+        found
+            .extend(banned.map(|(phrase, better)| format!("{}: {phrase:?} ({better})", index + 1)));
     }
     found
 }
@@ -100,16 +117,26 @@ fn banned_phrases(text: &str) -> Vec<String> {
 /// The type that a line declares.
 fn declared_type(line: &str) -> Option<&str> {
     let line = line.trim_start();
-    let line = ["pub(crate) ", "pub(super) ", "pub "].iter().find_map(|visibility| line.strip_prefix(visibility)).unwrap_or(line);
-    let rest = ["struct ", "enum ", "trait ", "union "].iter().find_map(|keyword| line.strip_prefix(keyword))?;
-    let name = rest.split(|character: char| !character.is_alphanumeric() && character != '_').next()?;
+    let line = ["pub(crate) ", "pub(super) ", "pub "]
+        .iter()
+        .find_map(|visibility| line.strip_prefix(visibility))
+        .unwrap_or(line);
+    let rest = ["struct ", "enum ", "trait ", "union "]
+        .iter()
+        .find_map(|keyword| line.strip_prefix(keyword))?;
+    let name =
+        rest.split(|character: char| !character.is_alphanumeric() && character != '_').next()?;
     name.starts_with(char::is_uppercase).then_some(name)
 }
 
 #[test]
 fn reworked_files_have_no_banned_phrases() {
-    let found: Vec<String> =
-        clean_files().iter().flat_map(|file| banned_phrases(&file.text).into_iter().map(|found| format!("{}:{found}", file.name))).collect();
+    let found: Vec<String> = clean_files()
+        .iter()
+        .flat_map(|file| {
+            banned_phrases(&file.text).into_iter().map(|found| format!("{}:{found}", file.name))
+        })
+        .collect();
     assert!(found.is_empty(), "{found:#?}");
 }
 
@@ -126,11 +153,16 @@ fn type_names_of_reworked_crates_are_unique_and_say_what_they_are() {
     }
     assert!(declared.len() > 200, "only {} types", declared.len());
     let is_shared = |name: &str| SHARED_TYPES.iter().any(|(shared, _)| *shared == name);
-    let repeated: Vec<_> = declared.iter().filter(|(name, files)| files.len() > 1 && !is_shared(name)).collect();
+    let repeated: Vec<_> =
+        declared.iter().filter(|(name, files)| files.len() > 1 && !is_shared(name)).collect();
     assert!(repeated.is_empty(), "rename, or list in SHARED_TYPES with the reason: {repeated:#?}");
-    let outdated: Vec<_> = SHARED_TYPES.iter().filter(|(name, _)| declared.get(*name).is_none_or(|files| files.len() < 2)).collect();
+    let outdated: Vec<_> = SHARED_TYPES
+        .iter()
+        .filter(|(name, _)| declared.get(*name).is_none_or(|files| files.len() < 2))
+        .collect();
     assert!(outdated.is_empty(), "no longer shared: {outdated:#?}");
-    let vague: Vec<_> = declared.iter().filter(|(name, _)| VAGUE_TYPES.contains(&name.as_str())).collect();
+    let vague: Vec<_> =
+        declared.iter().filter(|(name, _)| VAGUE_TYPES.contains(&name.as_str())).collect();
     assert!(vague.is_empty(), "say what the type is: {vague:#?}");
 }
 

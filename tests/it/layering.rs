@@ -1,4 +1,5 @@
-//! Which crate may use which: the edges as data, compared with what cargo says. Code that needs another edge is in the wrong crate.
+//! Which crate may use which: the edges as data, compared with what cargo says. Code that needs
+//! another edge is in the wrong crate.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +19,21 @@ const EDGES: &[(&str, &[&str])] = &[
     ("registry", &["apimachinery", "schema", "trace", "storage", "resource"]),
     ("auth", &["apimachinery", "trace", "storage", "registry"]),
     ("admission", &["apimachinery", "trace", "features", "storage", "registry"]),
-    ("controlplane", &["apimachinery", "schema", "trace", "features", "storage", "serve", "cel", "resource", "registry", "auth"]),
+    (
+        "controlplane",
+        &[
+            "apimachinery",
+            "schema",
+            "trace",
+            "features",
+            "storage",
+            "serve",
+            "cel",
+            "resource",
+            "registry",
+            "auth",
+        ],
+    ),
     ("resources", &["apimachinery", "schema", "cel", "resource"]),
     ("client", &["trace"]),
     ("controllers", &["trace", "serve", "client"]),
@@ -65,7 +80,10 @@ const FENCES: &[(&str, &[&str])] = &[
     ("rcgen", &["pki"]),
     ("reqwest", &["admission", "controlplane", "client", "testkit"]),
     ("rustls", &["serve", "client", "ferrokube", "testkit"]),
-    ("serde_json", &["apimachinery", "auth", "client", "controllers", "kubelet", "timeline", "testkit"]),
+    (
+        "serde_json",
+        &["apimachinery", "auth", "client", "controllers", "kubelet", "timeline", "testkit"],
+    ),
     ("tokio-rustls", &["serve", "client", "testkit"]),
     ("tonic", &["kubelet"]),
     ("tracing-subscriber", &["trace"]),
@@ -73,12 +91,23 @@ const FENCES: &[(&str, &[&str])] = &[
 
 /// Package -> its dependencies, without those for tests.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
-    let output = Command::new(env!("CARGO")).args(["metadata", "--format-version", "1", "--no-deps", "--offline"]).output().unwrap();
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
     let name = |value: &Value| value["name"].as_str().unwrap().to_owned();
     let packages = metadata["packages"].as_array().unwrap();
-    let of = |package: &Value| package["dependencies"].as_array().unwrap().iter().filter(|dependency| dependency["kind"].is_null()).map(name).collect();
+    let of = |package: &Value| {
+        package["dependencies"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|dependency| dependency["kind"].is_null())
+            .map(name)
+            .collect()
+    };
     packages.iter().map(|package| (name(package), of(package))).collect()
 }
 
@@ -89,7 +118,10 @@ fn short(package: &str) -> &str {
 #[test]
 fn crates_use_only_what_lies_below_them() {
     let mut wrong = Vec::new();
-    let mut unused: BTreeSet<_> = EDGES.iter().flat_map(|(name, allowed)| allowed.iter().map(|below| (*name, *below))).collect();
+    let mut unused: BTreeSet<_> = EDGES
+        .iter()
+        .flat_map(|(name, allowed)| allowed.iter().map(|below| (*name, *below)))
+        .collect();
     for (package, dependencies) in dependencies() {
         for dependency in &dependencies {
             unused.retain(|edge| *edge != (short(&package), short(dependency)));
@@ -98,8 +130,12 @@ fn crates_use_only_what_lies_below_them() {
             wrong.push(format!("{package} has no row in EDGES"));
             continue;
         };
-        let ours = dependencies.iter().filter_map(|dependency| dependency.strip_prefix("ferrokube-"));
-        wrong.extend(ours.filter(|dependency| !allowed.contains(dependency)).map(|dependency| format!("{package} -> {dependency}")));
+        let ours =
+            dependencies.iter().filter_map(|dependency| dependency.strip_prefix("ferrokube-"));
+        wrong.extend(
+            ours.filter(|dependency| !allowed.contains(dependency))
+                .map(|dependency| format!("{package} -> {dependency}")),
+        );
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(unused.is_empty(), "nobody uses these edges: {unused:#?}");

@@ -21,7 +21,8 @@ async fn a_restart_keeps_everything() {
     assert!(cluster.terminate().unwrap().success(), "{}", cluster.log());
     cluster.restart().unwrap();
     assert_eq!(fs::read(cluster.data_dir().join("pki/ca.crt")).unwrap(), ca);
-    let got = cluster.admin().unwrap().get("/api/v1/namespaces/default/configmaps/kept").await.unwrap();
+    let got =
+        cluster.admin().unwrap().get("/api/v1/namespaces/default/configmaps/kept").await.unwrap();
     assert_eq!(got.body, created.body);
 }
 
@@ -29,9 +30,27 @@ async fn a_restart_keeps_everything() {
 async fn memory_forgets() {
     let mut cluster = Launch::new(FERROKUBE).flag("--storage=memory").start().unwrap();
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "gone"}});
-    assert_eq!(cluster.admin().unwrap().post("/api/v1/namespaces/default/configmaps", &body).await.unwrap().status, 201);
+    assert_eq!(
+        cluster
+            .admin()
+            .unwrap()
+            .post("/api/v1/namespaces/default/configmaps", &body)
+            .await
+            .unwrap()
+            .status,
+        201
+    );
     cluster.restart().unwrap();
-    assert_eq!(cluster.admin().unwrap().get("/api/v1/namespaces/default/configmaps/gone").await.unwrap().status, 404);
+    assert_eq!(
+        cluster
+            .admin()
+            .unwrap()
+            .get("/api/v1/namespaces/default/configmaps/gone")
+            .await
+            .unwrap()
+            .status,
+        404
+    );
 }
 
 #[tokio::test]
@@ -42,8 +61,14 @@ async fn the_administrators_certificate_is_short_lived_and_renewed() {
     let copied = cluster.admin().unwrap();
     assert_eq!(copied.get("/api/v1/namespaces").await.unwrap().status, 200);
     let is = |is: bool| if is { Ok(()) } else { Err("not yet".to_owned()) };
-    wait_until("the kubeconfig is written again", BOUND, async || is(fs::read(&path).unwrap() != before)).await;
-    wait_until("the copy expires", BOUND, async || is(copied.get("/api/v1/namespaces").await.is_ok_and(|answer| answer.status == 401))).await;
+    wait_until("the kubeconfig is written again", BOUND, async || {
+        is(fs::read(&path).unwrap() != before)
+    })
+    .await;
+    wait_until("the copy expires", BOUND, async || {
+        is(copied.get("/api/v1/namespaces").await.is_ok_and(|answer| answer.status == 401))
+    })
+    .await;
     assert_eq!(cluster.admin().unwrap().get("/api/v1/namespaces").await.unwrap().status, 200);
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 }
@@ -51,21 +76,37 @@ async fn the_administrators_certificate_is_short_lived_and_renewed() {
 #[test]
 fn files_are_for_their_owner_only() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
-    let mode = |name: &str| fs::metadata(cluster.data_dir().join(name)).unwrap().permissions().mode() & 0o777;
+    let mode = |name: &str| {
+        fs::metadata(cluster.data_dir().join(name)).unwrap().permissions().mode() & 0o777
+    };
     assert_eq!([mode(""), mode("pki")], [0o700, 0o700]);
-    assert_eq!([mode("admin.kubeconfig"), mode("pki/ca.key"), mode("pki/client-ca.key"), mode("pki/sa.key")], [0o600; 4]);
+    assert_eq!(
+        [
+            mode("admin.kubeconfig"),
+            mode("pki/ca.key"),
+            mode("pki/client-ca.key"),
+            mode("pki/sa.key")
+        ],
+        [0o600; 4]
+    );
 }
 
 #[tokio::test]
 async fn a_signal_ends_watches_and_exits_0() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut cluster = Cluster::start(FERROKUBE).unwrap();
-        let mut watch = cluster.admin().unwrap().watch("/api/v1/namespaces?watch=true").await.unwrap();
+        let mut watch =
+            cluster.admin().unwrap().watch("/api/v1/namespaces?watch=true").await.unwrap();
         assert!(watch.next().await.unwrap().is_some());
         cluster.signal(signal).unwrap();
         let ended = async { while let Ok(Some(_)) = watch.next().await {} };
         tokio::time::timeout(BOUND, ended).await.unwrap();
-        let status = tokio::task::spawn_blocking(move || cluster.wait().map(|status| (status, cluster.log()))).await.unwrap().unwrap();
+        let status = tokio::task::spawn_blocking(move || {
+            cluster.wait().map(|status| (status, cluster.log()))
+        })
+        .await
+        .unwrap()
+        .unwrap();
         assert_eq!(status.0.code(), Some(0), "{}", status.1);
     }
 }
@@ -73,15 +114,23 @@ async fn a_signal_ends_watches_and_exits_0() {
 #[tokio::test]
 async fn a_second_signal_ends_it_at_once() {
     let mut cluster = Cluster::start(FERROKUBE).unwrap();
-    // A request whose body never comes keeps the drain waiting. "Continue" says that somebody waits for it.
+    // A request whose body never comes keeps the drain waiting. "Continue" says that somebody waits
+    // for it.
     let mut stuck = raw(&cluster, "http/1.1").await.unwrap();
     let head = "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\nexpect: 100-continue\r\n\r\n";
     stuck.write_all(head.as_bytes()).await.unwrap();
     let mut answer = [0; 64];
     let read = stuck.read(&mut answer).await.unwrap();
-    assert!(answer[..read].starts_with(b"HTTP/1.1 100"), "{:?}", String::from_utf8_lossy(&answer[..read]));
+    assert!(
+        answer[..read].starts_with(b"HTTP/1.1 100"),
+        "{:?}",
+        String::from_utf8_lossy(&answer[..read])
+    );
     cluster.signal(Signal::TERM).unwrap();
-    wait_until("the drain begins", BOUND, || async { if cluster.log().contains("ending") { Ok(()) } else { Err(cluster.log()) } }).await;
+    wait_until("the drain begins", BOUND, || async {
+        if cluster.log().contains("ending") { Ok(()) } else { Err(cluster.log()) }
+    })
+    .await;
     cluster.signal(Signal::TERM).unwrap();
     let started = std::time::Instant::now();
     let status = cluster.wait().unwrap();
@@ -91,11 +140,19 @@ async fn a_second_signal_ends_it_at_once() {
 
 #[test]
 fn names_of_the_command_line_are_in_the_certificate() {
-    let cluster = Launch::new(FERROKUBE).flag("--tls-san=api.example.com,192.0.2.7").start().unwrap();
+    let cluster =
+        Launch::new(FERROKUBE).flag("--tls-san=api.example.com,192.0.2.7").start().unwrap();
     let address = cluster.url().trim_start_matches("https://").to_owned();
-    let script = format!("openssl s_client -connect {address} </dev/null 2>&1 | openssl x509 -noout -ext subjectAltName");
-    let names = String::from_utf8(Command::new("sh").args(["-c", &script]).output().unwrap().stdout).unwrap();
-    assert!(names.contains("DNS:api.example.com") && names.contains("IP Address:192.0.2.7"), "{names}");
+    let script = format!(
+        "openssl s_client -connect {address} </dev/null 2>&1 | openssl x509 -noout -ext subjectAltName"
+    );
+    let names =
+        String::from_utf8(Command::new("sh").args(["-c", &script]).output().unwrap().stdout)
+            .unwrap();
+    assert!(
+        names.contains("DNS:api.example.com") && names.contains("IP Address:192.0.2.7"),
+        "{names}"
+    );
     let refused = Launch::new(FERROKUBE).flag("--tls-san=b\u{e4}d").start().unwrap_err();
     assert!(refused.to_string().contains("cannot stand in a certificate"), "{refused}");
 }
@@ -105,9 +162,18 @@ async fn tokens_of_a_file_are_known() {
     let directory = tempfile::tempdir().unwrap();
     let tokens = directory.path().join("tokens.csv");
     ferrokube_testkit::write_secret(&tokens, "s3cret-token,alice,1,\"system:masters\"\n");
-    let cluster = Launch::new(FERROKUBE).flag(format!("--token-auth-file={}", tokens.display())).start().unwrap();
-    assert_eq!(cluster.with_token("s3cret-token").unwrap().get("/api/v1/namespaces").await.unwrap().status, 200);
-    assert_eq!(cluster.with_token("wrong").unwrap().get("/api/v1/namespaces").await.unwrap().status, 401);
+    let cluster = Launch::new(FERROKUBE)
+        .flag(format!("--token-auth-file={}", tokens.display()))
+        .start()
+        .unwrap();
+    assert_eq!(
+        cluster.with_token("s3cret-token").unwrap().get("/api/v1/namespaces").await.unwrap().status,
+        200
+    );
+    assert_eq!(
+        cluster.with_token("wrong").unwrap().get("/api/v1/namespaces").await.unwrap().status,
+        401
+    );
     assert_eq!(cluster.anonymous().unwrap().get("/api/v1/namespaces").await.unwrap().status, 403);
     assert_eq!(cluster.anonymous().unwrap().get("/livez").await.unwrap().status, 200);
 }

@@ -1,4 +1,5 @@
-//! The log file: an all-in-one keeps one in its data directory, so that `ferrokube trace` needs nothing but the object; bounded, and for its owner only.
+//! The log file: an all-in-one keeps one in its data directory, so that `ferrokube trace` needs
+//! nothing but the object; bounded, and for its owner only.
 
 use crate::FERROKUBE;
 use crate::objects::made;
@@ -17,20 +18,32 @@ const OFF: &str = "--feature-gates=LogTracking=false";
 fn trace(cluster: &Cluster, words: &[&str]) -> Output {
     let home = tempfile::tempdir().unwrap();
     symlink(cluster.data_dir(), home.path().join("ferrokube")).unwrap();
-    Command::new(FERROKUBE).arg("trace").args(words).env("XDG_DATA_HOME", home.path()).output().unwrap()
+    Command::new(FERROKUBE)
+        .arg("trace")
+        .args(words)
+        .env("XDG_DATA_HOME", home.path())
+        .output()
+        .unwrap()
 }
 
 /// The log file and those that it was before.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-    entries.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("ferrokube")).collect()
+    entries
+        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("ferrokube"))
+        .collect()
 }
 
 #[tokio::test]
 async fn l12_in_all_in_one_trace_needs_no_arguments_beyond_the_object() {
     let mut cluster = Cluster::start(FERROKUBE).unwrap();
     let admin = cluster.admin().unwrap();
-    let namespace = made(&admin, NAMESPACES, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "harbor"}})).await;
+    let namespace = made(
+        &admin,
+        NAMESPACES,
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "harbor"}}),
+    )
+    .await;
     let family = id(&namespace, "initial-trace-id");
     let both = || async {
         let output = trace(&cluster, &["namespace/harbor", "--json"]);
@@ -42,7 +55,11 @@ async fn l12_in_all_in_one_trace_needs_no_arguments_beyond_the_object() {
     };
     wait_until("the request and the controller's line", BOUND, both).await;
     let text = String::from_utf8(trace(&cluster, &["ns/harbor"]).stdout).unwrap();
-    assert!(text.contains(&format!("trace {family}")) && text.contains("create /api/v1/namespaces by kubernetes-admin -> 201"), "{text}");
+    assert!(
+        text.contains(&format!("trace {family}"))
+            && text.contains("create /api/v1/namespaces by kubernetes-admin -> 201"),
+        "{text}"
+    );
 
     let file = cluster.data_dir().join("ferrokube.log");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
@@ -51,7 +68,8 @@ async fn l12_in_all_in_one_trace_needs_no_arguments_beyond_the_object() {
     cluster.restart_with(&[OFF]).unwrap();
     let added = || async {
         let text = fs::read_to_string(&file).unwrap();
-        let added = text.strip_prefix(&before).unwrap_or_else(|| panic!("it goes on where it was: {text}"));
+        let added =
+            text.strip_prefix(&before).unwrap_or_else(|| panic!("it goes on where it was: {text}"));
         if added.contains("the API server is ready") { Ok(added.to_owned()) } else { Err(text) }
     };
     let added = wait_until("the log goes on", BOUND, added).await;
@@ -60,7 +78,12 @@ async fn l12_in_all_in_one_trace_needs_no_arguments_beyond_the_object() {
 
 #[tokio::test]
 async fn the_log_file_is_bounded() {
-    let cluster = Launch::new(FERROKUBE).flag("--log-level=debug").flag("--log-file-maxsize=1").flag("--log-file-maxbackup=1").start().unwrap();
+    let cluster = Launch::new(FERROKUBE)
+        .flag("--log-level=debug")
+        .flag("--log-file-maxsize=1")
+        .flag("--log-file-maxbackup=1")
+        .start()
+        .unwrap();
     let admin = cluster.admin().unwrap();
     let path = format!("/api/v1/namespaces/default/configmaps/{}", "x".repeat(6000));
     for _ in 0..600 {
@@ -83,29 +106,51 @@ async fn the_log_file_is_where_it_is_asked_to_be() {
     let folder = tempfile::tempdir().unwrap();
     let (chosen, none) = (folder.path().join("chosen.json"), folder.path().join("none"));
     let flag = format!("--log-file={}", chosen.display());
-    let cluster = Launch::new(FERROKUBE).role("apiserver").flag(flag).flag("--log-format=json").start().unwrap();
+    let cluster = Launch::new(FERROKUBE)
+        .role("apiserver")
+        .flag(flag)
+        .flag("--log-format=json")
+        .start()
+        .unwrap();
     assert!(files(&cluster.data_dir()).is_empty(), "an API server of its own keeps none by itself");
     let line = || async {
         let text = fs::read_to_string(&chosen).unwrap_or_default();
-        text.lines().find(|line| line.contains("the API server is ready")).map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()).ok_or(text)
+        text.lines()
+            .find(|line| line.contains("the API server is ready"))
+            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+            .ok_or(text)
     };
     assert_eq!(wait_until("the line is there", BOUND, line).await["level"], "INFO");
     for flags in [&["--log-file=-"][..], &["--storage=memory"]] {
-        let cluster = flags.iter().fold(Launch::new(FERROKUBE), |launch, flag| launch.flag(*flag)).start().unwrap();
+        let cluster = flags
+            .iter()
+            .fold(Launch::new(FERROKUBE), |launch, flag| launch.flag(*flag))
+            .start()
+            .unwrap();
         assert!(files(&cluster.data_dir()).is_empty(), "{flags:?}");
     }
-    let refused = Launch::new(FERROKUBE).flag(format!("--log-file={}/x/y", none.display())).command(&folder.path().join("data")).output().unwrap();
+    let refused = Launch::new(FERROKUBE)
+        .flag(format!("--log-file={}/x/y", none.display()))
+        .command(&folder.path().join("data"))
+        .output()
+        .unwrap();
     assert_eq!(refused.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot use --log-file"), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("cannot use --log-file"),
+        "{refused:?}"
+    );
 }
 
-/// Files as they are left by crashes, rotation and hands: what is of a known form is found, the rest is counted, and nothing is fatal.
+/// Files as they are left by crashes, rotation and hands: what is of a known form is found, the
+/// rest is counted, and nothing is fatal.
 #[test]
 fn l11_bad_log_files_are_skipped_and_counted() {
     use std::io::Write;
     let folder = tempfile::tempdir().unwrap();
     let id = "0af7651916cd43dd8448eb211c80319c";
-    let line = |text: &str| format!("2026-11-21T03:00:00Z INFO x: {text} trace_id={id} span_id=b7ad6b7169203331\n");
+    let line = |text: &str| {
+        format!("2026-11-21T03:00:00Z INFO x: {text} trace_id={id} span_id=b7ad6b7169203331\n")
+    };
     let gzip = |text: &str| {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(text.as_bytes()).unwrap();
@@ -114,17 +159,30 @@ fn l11_bad_log_files_are_skipped_and_counted() {
     let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
     write("a.log.1.gz", &gzip(&line("rotated")));
     write("cut.log.2.gz", &gzip(&line("cut"))[..30]);
-    let noise: Vec<u8> = (0..3_000_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let noise: Vec<u8> =
+        (0..3_000_000_u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     write("binary", &noise);
     write("long.log", (line(&"x".repeat(2 << 20)) + &line("after")).as_bytes());
     let terminal = line("a\u{1b}[31mb");
-    write("broken.log", format!("{{\"message\":\"broken {id}\nno form {id}\n{terminal}\u{1b}[31m {id}\n").as_bytes());
+    write(
+        "broken.log",
+        format!("{{\"message\":\"broken {id}\nno form {id}\n{terminal}\u{1b}[31m {id}\n")
+            .as_bytes(),
+    );
     write("empty.log", b"");
-    let search = |what: &str| Command::new(FERROKUBE).args(["trace", what, "--logs"]).arg(folder.path()).output().unwrap();
+    let search = |what: &str| {
+        Command::new(FERROKUBE).args(["trace", what, "--logs"]).arg(folder.path()).output().unwrap()
+    };
     let output = search(id);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
-    for found in ["rotated", "after", "a\\u{1b}[31mb", "cut.log.2.gz was not read completely", "! 4 lines were skipped"] {
+    for found in [
+        "rotated",
+        "after",
+        "a\\u{1b}[31mb",
+        "cut.log.2.gz was not read completely",
+        "! 4 lines were skipped",
+    ] {
         assert!(text.contains(found), "{found}: {text}");
     }
     assert!(!text.contains('\u{1b}'));

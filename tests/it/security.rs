@@ -5,8 +5,16 @@ use std::path::Path;
 
 /// The numbers of a cell, each as a count of bytes, seconds or things.
 fn numbers(cell: &str) -> Vec<f64> {
-    let words: Vec<&str> = cell.split_whitespace().map(|word| word.trim_matches([';', ',', '(', ')', '.'])).collect();
-    let units = [("KiB", 1024.0), ("MiB", 1024.0 * 1024.0), ("million", 1e6), ("s", 1.0), ("min", 60.0), ("h", 3600.0)];
+    let words: Vec<&str> =
+        cell.split_whitespace().map(|word| word.trim_matches([';', ',', '(', ')', '.'])).collect();
+    let units = [
+        ("KiB", 1024.0),
+        ("MiB", 1024.0 * 1024.0),
+        ("million", 1e6),
+        ("s", 1.0),
+        ("min", 60.0),
+        ("h", 3600.0),
+    ];
     let number = |(at, word): (usize, &&str)| {
         let number: f64 = word.replace(',', "").parse().ok()?;
         let unit = words.get(at + 1).and_then(|next| units.iter().find(|(name, _)| name == next));
@@ -15,13 +23,15 @@ fn numbers(cell: &str) -> Vec<f64> {
     words.iter().enumerate().filter_map(number).collect()
 }
 
-/// What an expression of a constant comes to: products and shifts of numbers, durations in seconds; of a struct its first field.
+/// What an expression of a constant comes to: products and shifts of numbers, durations in seconds;
+/// of a struct its first field.
 fn value(expression: &str) -> Option<f64> {
     let expression = expression.trim().trim_matches('"');
     if let Some((_, fields)) = expression.split_once('{') {
         return value(fields.split_once(':')?.1.split(',').next()?);
     }
-    for (constructor, seconds) in [("Duration::from_secs(", 1.0), ("Duration::from_millis(", 0.001)] {
+    for (constructor, seconds) in [("Duration::from_secs(", 1.0), ("Duration::from_millis(", 0.001)]
+    {
         if let Some(inner) = expression.strip_prefix(constructor) {
             return Some(value(inner.trim_end_matches(')'))? * seconds);
         }
@@ -43,7 +53,9 @@ fn defined(text: &str, name: &str) -> Option<f64> {
     let mut flag = None;
     text.lines().map(str::trim).filter(|line| !line.starts_with("//")).find_map(|line| {
         if let Some((_, default)) = line.split_once("default_value") {
-            flag = default.split_once('=').map(|(_, default)| default.split([',', ')']).next().unwrap_or_default());
+            flag = default
+                .split_once('=')
+                .map(|(_, default)| default.split([',', ')']).next().unwrap_or_default());
         }
         let (head, rest) = line.split_once(':')?;
         if head.split(' ').next_back()? != name {
@@ -61,8 +73,22 @@ fn values_are_read_as_they_are_written() {
     let text = "/// A: 1\npub(crate) const A: usize = 3 << 20;\nconst B: Duration = Duration::from_secs(24 * 3600);\n    stall: Duration::from_millis(1_500),\n\
         const C: Few = Few { burst: 600, each: X };\n#[arg(long, default_value_t = 30)]\npub(crate) days: u32,\n#[arg(default_value = \"24h\", value_parser = x)]\nlife: D,";
     let values = ["A", "B", "stall", "C", "days", "life", "D"].map(|name| defined(text, name));
-    assert_eq!(values, [Some(3_145_728.0), Some(86_400.0), Some(1.5), Some(600.0), Some(30.0), Some(86_400.0), None]);
-    assert_eq!(numbers("3 MiB; 10,000, 10 min (1.5 KiB in all), 10 million"), [3_145_728.0, 10_000.0, 600.0, 1536.0, 1e7]);
+    assert_eq!(
+        values,
+        [
+            Some(3_145_728.0),
+            Some(86_400.0),
+            Some(1.5),
+            Some(600.0),
+            Some(30.0),
+            Some(86_400.0),
+            None
+        ]
+    );
+    assert_eq!(
+        numbers("3 MiB; 10,000, 10 min (1.5 KiB in all), 10 million"),
+        [3_145_728.0, 10_000.0, 600.0, 1536.0, 1e7]
+    );
 }
 
 #[test]
@@ -78,7 +104,8 @@ fn every_limit_of_the_security_page_is_the_one_in_the_code() {
         let mut text = String::new();
         for word in place.split_whitespace().map(|word| word.trim_matches('`')) {
             if word.contains('/') {
-                text = fs::read_to_string(root.join(word)).unwrap_or_else(|error| panic!("{word}: {error}"));
+                text = fs::read_to_string(root.join(word))
+                    .unwrap_or_else(|error| panic!("{word}: {error}"));
                 continue;
             }
             names += 1;
@@ -87,7 +114,8 @@ fn every_limit_of_the_security_page_is_the_one_in_the_code() {
                 assert!(text.contains(word), "no {word} in the file of {row}");
                 continue;
             }
-            let value = defined(&text, word).unwrap_or_else(|| panic!("no {word} in the file of {row}"));
+            let value =
+                defined(&text, word).unwrap_or_else(|| panic!("no {word} in the file of {row}"));
             assert!(told.contains(&value), "{word} is {value}: {row}");
         }
     }

@@ -1,4 +1,5 @@
-//! Files and functions stay small; every file says what it is; sources are ASCII; nothing names a folder of one machine.
+//! Files and functions stay small; every file says what it is; sources are ASCII; nothing names a
+//! folder of one machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,8 @@ struct Source {
 fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
-    let mut folders: Vec<PathBuf> = ["src", "tests", "benches"].map(|folder| root.join(folder)).to_vec();
+    let mut folders: Vec<PathBuf> =
+        ["src", "tests", "benches"].map(|folder| root.join(folder)).to_vec();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             let path = entry.path();
@@ -44,25 +46,41 @@ fn files_are_not_too_long() {
     let long: Vec<_> = sources()
         .into_iter()
         .map(|source| (source.name, shipped(&source.text).lines().count()))
-        .filter(|(name, lines)| *lines > MAX_FILE_LINES && !LONG_FILES.iter().any(|(allowed, _)| allowed == name))
+        .filter(|(name, lines)| {
+            *lines > MAX_FILE_LINES && !LONG_FILES.iter().any(|(allowed, _)| allowed == name)
+        })
         .collect();
     assert!(long.is_empty(), "split: {long:?}");
 }
 
 #[test]
 fn every_file_says_what_it_is() {
-    let silent: Vec<_> = sources().into_iter().filter(|source| !source.text.starts_with("//!")).map(|source| source.name).collect();
+    let silent: Vec<_> = sources()
+        .into_iter()
+        .filter(|source| !source.text.starts_with("//!"))
+        .map(|source| source.name)
+        .collect();
     assert!(silent.is_empty(), "no `//!` at the start: {silent:?}");
 }
 
 #[test]
 fn sources_are_ascii() {
-    let others: Vec<_> = sources().into_iter().filter(|source| !source.text.is_ascii()).map(|source| source.name).collect();
+    let others: Vec<_> = sources()
+        .into_iter()
+        .filter(|source| !source.text.is_ascii())
+        .map(|source| source.name)
+        .collect();
     assert!(others.is_empty(), "{others:?}");
 }
 
-/// Prefixes of folders that exist on some developer's machine only. In two halves, so that this file passes.
-const LOCAL_FOLDERS: [&str; 4] = [concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/Us", "ers/"), concat!("google", "-cloud-sdk")];
+/// Prefixes of folders that exist on some developer's machine only. In two halves, so that this
+/// file passes.
+const LOCAL_FOLDERS: [&str; 4] = [
+    concat!("/wo", "rk/"),
+    concat!("/ho", "me/"),
+    concat!("/Us", "ers/"),
+    concat!("google", "-cloud-sdk"),
+];
 
 #[test]
 fn nothing_names_a_folder_of_one_machine() {
@@ -80,8 +98,13 @@ fn nothing_names_a_folder_of_one_machine() {
                 folders.push(path);
             } else if let Ok(text) = fs::read_to_string(&path) {
                 looked_at += 1;
-                let lines = text.lines().enumerate().filter(|(_, line)| LOCAL_FOLDERS.iter().any(|local| line.contains(local)));
-                found.extend(lines.map(|(at, _)| format!("{}:{}", path.strip_prefix(root).unwrap().display(), at + 1)));
+                let lines = text
+                    .lines()
+                    .enumerate()
+                    .filter(|(_, line)| LOCAL_FOLDERS.iter().any(|local| line.contains(local)));
+                found.extend(lines.map(|(at, _)| {
+                    format!("{}:{}", path.strip_prefix(root).unwrap().display(), at + 1)
+                }));
             }
         }
     }
@@ -89,7 +112,8 @@ fn nothing_names_a_folder_of_one_machine() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Counts from a line that begins a function to the brace that ends it: the formatter puts both at the same depth.
+/// Counts from a line that begins a function to the brace that ends it: the formatter puts both at
+/// the same depth.
 #[test]
 fn functions_are_not_too_long() {
     let mut long = Vec::new();
@@ -97,10 +121,19 @@ fn functions_are_not_too_long() {
         let lines: Vec<&str> = source.text.lines().collect();
         for (start, line) in lines.iter().enumerate() {
             let trimmed = line.trim_start();
-            let is_function =
-                ["fn ", "pub fn ", "async fn ", "pub async fn ", "pub(crate) fn ", "pub(super) fn ", "pub(crate) async fn ", "const fn ", "pub const fn "]
-                    .iter()
-                    .any(|begin| trimmed.starts_with(begin));
+            let is_function = [
+                "fn ",
+                "pub fn ",
+                "async fn ",
+                "pub async fn ",
+                "pub(crate) fn ",
+                "pub(super) fn ",
+                "pub(crate) async fn ",
+                "const fn ",
+                "pub const fn ",
+            ]
+            .iter()
+            .any(|begin| trimmed.starts_with(begin));
             if !is_function || line.ends_with('}') || line.ends_with(';') {
                 continue;
             }

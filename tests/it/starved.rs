@@ -36,7 +36,8 @@ fn start(command: &mut Command, data: &Path) -> (Running, Client) {
 async fn fault_13_a_log_that_nobody_reads_stops_nothing() {
     let directory = tempdir().unwrap();
     let data = directory.path().join("data");
-    let (_running, admin) = start(Launch::new(FERROKUBE).flag("-v=10").command(&data).stderr(Stdio::piped()), &data);
+    let (_running, admin) =
+        start(Launch::new(FERROKUBE).flag("-v=10").command(&data).stderr(Stdio::piped()), &data);
     // More lines than a pipe and the queue behind it hold.
     for round in 0..3000 {
         let answer = admin.get("/api/v1/namespaces/default").await.unwrap();
@@ -50,13 +51,18 @@ async fn fault_38_without_file_handles_the_listener_waits_and_goes_on() {
     let data = directory.path().join("data");
     let own = Launch::new(FERROKUBE).role("apiserver").command(&data);
     let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 80; exec \"$@\"", "sh"]).arg(own.get_program()).args(own.get_args()).stderr(Stdio::null());
+    command
+        .args(["-c", "ulimit -n 80; exec \"$@\"", "sh"])
+        .arg(own.get_program())
+        .args(own.get_args())
+        .stderr(Stdio::null());
     let (_running, admin) = start(&mut command, &data);
     let address = admin.url().trim_start_matches("https://").to_owned();
     let crowd: Vec<_> = (0..200).map(|_| TcpStream::connect(&address).unwrap()).collect();
     drop(crowd);
     wait_until("the server answers again", BOUND, || async {
-        match Client::from_kubeconfig(&data.join("admin.kubeconfig")).unwrap().get("/readyz").await {
+        match Client::from_kubeconfig(&data.join("admin.kubeconfig")).unwrap().get("/readyz").await
+        {
             Ok(answer) if answer.status == 200 => Ok(()),
             other => Err(format!("{other:?}")),
         }
@@ -74,13 +80,22 @@ async fn fault_38_the_controllers_watch_hundreds_of_kinds_over_few_connections()
         let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": format!("k{at}s.ex.com")},
             "spec": {"group": "ex.com", "scope": "Namespaced", "names": {"plural": format!("k{at}s"), "kind": format!("K{at}")},
                 "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}});
-        let answer = admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.unwrap();
+        let answer = admin
+            .post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition)
+            .await
+            .unwrap();
         assert_eq!(answer.status, 201, "{}", answer.text);
     }
     wait_until("all of them are watched", BOUND, async || {
         let metrics = admin.get("/metrics").await.unwrap().text;
-        let value = |name: &str| metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok()).unwrap_or(0);
-        let (watches, connections) = (value("apiserver_longrunning_requests "), value("ferrokube_connections_open "));
+        let value = |name: &str| {
+            metrics
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+                .unwrap_or(0)
+        };
+        let (watches, connections) =
+            (value("apiserver_longrunning_requests "), value("ferrokube_connections_open "));
         // A hundred on each, and ours.
         assert!(connections <= watches / 50 + 5, "{connections} connections for {watches} watches");
         if watches >= KINDS { Ok(()) } else { Err(format!("{watches} watches")) }

@@ -1,4 +1,5 @@
-//! Service account tokens of the real process: those that live in secrets, what requests for them may hold, and keys that change.
+//! Service account tokens of the real process: those that live in secrets, what requests for them
+//! may hold, and keys that change.
 
 use crate::FERROKUBE;
 use crate::apiserver::openssl;
@@ -47,7 +48,15 @@ async fn gone(admin: &Client, path: &str) {
 }
 
 async fn who(cluster: &Cluster, token: &str) -> ApiResponse {
-    cluster.with_token(token).unwrap().post(WHO_AM_I, &json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"})).await.unwrap()
+    cluster
+        .with_token(token)
+        .unwrap()
+        .post(
+            WHO_AM_I,
+            &json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"}),
+        )
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -59,16 +68,37 @@ async fn fault_51_a_token_lives_in_its_secret_and_with_its_account() {
     let token = token_in(&admin, "one").await;
     let answer = who(&cluster, &token).await;
     let user = &answer.body["status"]["userInfo"];
-    assert_eq!((&user["username"], &user["uid"]), (&json!("system:serviceaccount:default:robot"), &account["metadata"]["uid"]), "{}", answer.text);
+    assert_eq!(
+        (&user["username"], &user["uid"]),
+        (&json!("system:serviceaccount:default:robot"), &account["metadata"]["uid"]),
+        "{}",
+        answer.text
+    );
     let held = admin.get(&format!("{SECRETS}/one")).await.unwrap().body;
     assert_eq!(decode(held["data"]["namespace"].as_str().unwrap()), b"default");
-    assert_eq!(decode(held["data"]["ca.crt"].as_str().unwrap()), fs::read(cluster.data_dir().join("pki/ca.crt")).unwrap());
-    assert_eq!(held["metadata"]["annotations"]["kubernetes.io/service-account.uid"], account["metadata"]["uid"]);
+    assert_eq!(
+        decode(held["data"]["ca.crt"].as_str().unwrap()),
+        fs::read(cluster.data_dir().join("pki/ca.crt")).unwrap()
+    );
+    assert_eq!(
+        held["metadata"]["annotations"]["kubernetes.io/service-account.uid"],
+        account["metadata"]["uid"]
+    );
 
     // A secret of nobody does not stay, a reference to one that is gone does not either.
     create(&admin, SECRETS, &token_secret("of-nobody", "nobody")).await;
     gone(&admin, &format!("{SECRETS}/of-nobody")).await;
-    assert_eq!(admin.merge(&format!("{ACCOUNTS}/robot"), &json!({"secrets": [{"name": "one"}, {"name": "other"}]})).await.unwrap().status, 200);
+    assert_eq!(
+        admin
+            .merge(
+                &format!("{ACCOUNTS}/robot"),
+                &json!({"secrets": [{"name": "one"}, {"name": "other"}]})
+            )
+            .await
+            .unwrap()
+            .status,
+        200
+    );
     assert_eq!(admin.delete(&format!("{SECRETS}/one")).await.unwrap().status, 200);
     assert_eq!(who(&cluster, &token).await.status, 401, "its secret is gone");
     wait_until("the account forgets the secret", BOUND, async || {
@@ -90,7 +120,9 @@ async fn a_request_for_a_token_is_read_by_its_schema() {
     let admin = cluster.admin().unwrap();
     create(&admin, ACCOUNTS, &json!({"metadata": {"name": "robot"}})).await;
     let path = format!("{ACCOUNTS}/robot/token");
-    let ask = async |query: &str, spec: Value| admin.post(&format!("{path}{query}"), &json!({ "spec": spec })).await.unwrap();
+    let ask = async |query: &str, spec: Value| {
+        admin.post(&format!("{path}{query}"), &json!({ "spec": spec })).await.unwrap()
+    };
     let answer = ask("", json!({"bogus": 1})).await;
     assert_eq!((answer.status, answer.body["spec"].get("bogus")), (201, None), "{}", answer.text);
     assert_eq!(ask("?fieldValidation=Strict", json!({"bogus": 1})).await.status, 400);
@@ -104,7 +136,10 @@ async fn fault_51_the_servers_own_key_is_read_again() {
     let admin = cluster.admin().unwrap();
     create(&admin, ACCOUNTS, &json!({"metadata": {"name": "robot"}})).await;
     let path = format!("{ACCOUNTS}/robot/token");
-    let token = create(&admin, &path, &json!({"spec": {}})).await["status"]["token"].as_str().unwrap().to_owned();
+    let token = create(&admin, &path, &json!({"spec": {}})).await["status"]["token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert_eq!(who(&cluster, &token).await.status, 201);
     let pki = cluster.data_dir().join("pki");
     openssl(&pki, "genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out next");
@@ -115,6 +150,9 @@ async fn fault_51_the_servers_own_key_is_read_again() {
         if answer.status == 401 { Ok(()) } else { Err(answer.text) }
     })
     .await;
-    let token = create(&admin, &path, &json!({"spec": {}})).await["status"]["token"].as_str().unwrap().to_owned();
+    let token = create(&admin, &path, &json!({"spec": {}})).await["status"]["token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert_eq!(who(&cluster, &token).await.status, 201);
 }

@@ -1,4 +1,5 @@
-//! `/ui/trace/`: who sees what over HTTP, and the page in headless Chromium: no script, keyboard, a screenshot in `target/trace-page.png`.
+//! `/ui/trace/`: who sees what over HTTP, and the page in headless Chromium: no script, keyboard, a
+//! screenshot in `target/trace-page.png`.
 
 use crate::FERROKUBE;
 use crate::objects::{config_map, made};
@@ -14,7 +15,10 @@ const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PAGE: &str = "/ui/trace/";
 
 fn family(object: &Value) -> String {
-    object["metadata"]["annotations"]["trace.kubernetes.io/initial-trace-id"].as_str().unwrap().to_owned()
+    object["metadata"]["annotations"]["trace.kubernetes.io/initial-trace-id"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
@@ -22,7 +26,9 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
 }
 
 fn with_page() -> Launch {
-    Launch::new(FERROKUBE).flag("--trace-ui").flag("--trace-ui-backend=https://jaeger.example/trace/{trace_id}")
+    Launch::new(FERROKUBE)
+        .flag("--trace-ui")
+        .flag("--trace-ui-backend=https://jaeger.example/trace/{trace_id}")
 }
 
 #[tokio::test]
@@ -32,14 +38,21 @@ async fn the_page_is_off_by_default_and_get_only() {
     let cluster = with_page().start().unwrap();
     let admin = cluster.admin().unwrap();
     let page = admin.get(PAGE).await.unwrap();
-    assert_eq!((page.status, header(&page.headers, "content-type")), (200, "text/html; charset=utf-8"));
+    assert_eq!(
+        (page.status, header(&page.headers, "content-type")),
+        (200, "text/html; charset=utf-8")
+    );
     let policy = header(&page.headers, "content-security-policy");
     assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"), "{policy}");
     assert_eq!(header(&page.headers, "cache-control"), "no-store");
     assert_eq!(admin.get("/ui/trace/style.css").await.unwrap().status, 200);
     assert_eq!(admin.get("/ui/trace").await.unwrap().headers["location"], "trace/");
     for method in ["POST", "PUT", "PATCH", "DELETE"] {
-        assert_eq!(admin.send(admin.request(method.parse().unwrap(), PAGE)).await.unwrap().status, 405, "{method}");
+        assert_eq!(
+            admin.send(admin.request(method.parse().unwrap(), PAGE)).await.unwrap().status,
+            405,
+            "{method}"
+        );
     }
     let anonymous = cluster.anonymous().unwrap().get(PAGE).await.unwrap();
     assert!(matches!(anonymous.status, 401 | 403), "{}", anonymous.status);
@@ -55,16 +68,36 @@ async fn reader(cluster: &Cluster, admin: &Client) -> Client {
     };
     let subjects = json!([{"kind": "ServiceAccount", "name": "reader", "namespace": "default"}]);
     let role = |kind: &str, name: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name});
-    made(admin, "/api/v1/namespaces/default/serviceaccounts", json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader"}})).await;
+    made(
+        admin,
+        "/api/v1/namespaces/default/serviceaccounts",
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader"}}),
+    )
+    .await;
     let page = json!({"rules": [{"nonResourceURLs": ["/ui/trace/*"], "verbs": ["get"]}]});
-    made(admin, &format!("{rbac}/clusterroles"), with(kind("ClusterRole", "trace-page"), page)).await;
+    made(admin, &format!("{rbac}/clusterroles"), with(kind("ClusterRole", "trace-page"), page))
+        .await;
     let binding = json!({"subjects": subjects, "roleRef": role("ClusterRole", "trace-page")});
-    made(admin, &format!("{rbac}/clusterrolebindings"), with(kind("ClusterRoleBinding", "trace-page"), binding)).await;
+    made(
+        admin,
+        &format!("{rbac}/clusterrolebindings"),
+        with(kind("ClusterRoleBinding", "trace-page"), binding),
+    )
+    .await;
     let rules = json!({"rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": ["shown"]}]});
-    made(admin, &format!("{rbac}/namespaces/default/roles"), with(kind("Role", "shown"), rules)).await;
+    made(admin, &format!("{rbac}/namespaces/default/roles"), with(kind("Role", "shown"), rules))
+        .await;
     let binding = json!({"subjects": subjects, "roleRef": role("Role", "shown")});
-    made(admin, &format!("{rbac}/namespaces/default/rolebindings"), with(kind("RoleBinding", "shown"), binding)).await;
-    let token = admin.post("/api/v1/namespaces/default/serviceaccounts/reader/token", &json!({"spec": {}})).await.unwrap();
+    made(
+        admin,
+        &format!("{rbac}/namespaces/default/rolebindings"),
+        with(kind("RoleBinding", "shown"), binding),
+    )
+    .await;
+    let token = admin
+        .post("/api/v1/namespaces/default/serviceaccounts/reader/token", &json!({"spec": {}}))
+        .await
+        .unwrap();
     cluster.with_token(token.body["status"]["token"].as_str().unwrap()).unwrap()
 }
 
@@ -75,22 +108,36 @@ async fn events_are_shown_only_to_users_who_may_get_the_object() {
     let shown = family(&made(&admin, CONFIGMAPS, config_map("shown", None)).await);
     let hidden = family(&made(&admin, CONFIGMAPS, config_map("hidden", None)).await);
     let page = admin.get(&format!("{PAGE}{shown}")).await.unwrap();
-    assert!(page.status == 200 && page.text.contains("create configmaps default/shown") && page.text.contains("kubernetes-admin"), "{}", page.text);
+    assert!(
+        page.status == 200
+            && page.text.contains("create configmaps default/shown")
+            && page.text.contains("kubernetes-admin"),
+        "{}",
+        page.text
+    );
     assert!(page.text.contains(&format!("https://jaeger.example/trace/{shown}")));
     let reader = reader(&cluster, &admin).await;
     let open = |rest: String| {
         let reader = reader.clone();
         async move { reader.get(&format!("{PAGE}{rest}")).await.unwrap() }
     };
-    let visible: ApiResponse = wait_until("the bindings are seen", BOUND, async || match open(shown.clone()).await {
-        answer if answer.status == 200 => Ok(answer),
-        answer => Err(format!("{} {}", answer.status, answer.text)),
-    })
-    .await;
+    let visible: ApiResponse =
+        wait_until("the bindings are seen", BOUND, async || match open(shown.clone()).await {
+            answer if answer.status == 200 => Ok(answer),
+            answer => Err(format!("{} {}", answer.status, answer.text)),
+        })
+        .await;
     assert!(visible.text.contains("configmaps default/shown"));
     assert_eq!(open(hidden.clone()).await.status, 404);
     let index = open(String::new()).await;
-    assert!(index.status == 200 && index.text.contains(&shown) && !index.text.contains(&hidden) && !index.text.contains("hidden"), "{}", index.text);
+    assert!(
+        index.status == 200
+            && index.text.contains(&shown)
+            && !index.text.contains(&hidden)
+            && !index.text.contains("hidden"),
+        "{}",
+        index.text
+    );
     assert_eq!(open("?q=configmap/hidden".to_owned()).await.status, 404);
 }
 
@@ -100,15 +147,26 @@ async fn a_server_of_its_own_leads_to_the_tracing_backend() {
     let admin = cluster.admin().unwrap();
     let id = family(&made(&admin, CONFIGMAPS, config_map("a", None)).await);
     let page = admin.get(&format!("{PAGE}{id}")).await.unwrap();
-    assert!(page.status == 200 && page.text.contains(&format!("href=\"https://jaeger.example/trace/{id}\"")), "{}", page.text);
+    assert!(
+        page.status == 200
+            && page.text.contains(&format!("href=\"https://jaeger.example/trace/{id}\"")),
+        "{}",
+        page.text
+    );
 }
 
-/// A process that is killed when it is dropped, and the first line of its output that holds some words.
+/// A process that is killed when it is dropped, and the first line of its output that holds some
+/// words.
 struct Helper(Child);
 
 impl Helper {
     fn start(command: &mut Command, words: &str) -> (Self, String) {
-        let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let line = lines.by_ref().map_while(Result::ok).find(|line| line.contains(words));
         let line = line.unwrap_or_else(|| panic!("it ended without saying {words:?}"));
@@ -136,7 +194,10 @@ struct Browser {
 impl Browser {
     async fn start() -> Self {
         let profile = tempfile::tempdir().unwrap();
-        let (driver, line) = Helper::start(Command::new("chromedriver").arg("--port=0"), "started successfully on port");
+        let (driver, line) = Helper::start(
+            Command::new("chromedriver").arg("--port=0"),
+            "started successfully on port",
+        );
         let port: u16 = line.rsplit("port ").next().unwrap().trim_end_matches('.').parse().unwrap();
         let mut arguments: Vec<String> = [
             "--headless",
@@ -161,17 +222,38 @@ impl Browser {
             _profile: profile,
         };
         let made = browser.post("", capabilities).await;
-        browser.session = format!("{}/{}", browser.session, made["sessionId"].as_str().unwrap_or_else(|| panic!("{made}")));
+        browser.session = format!(
+            "{}/{}",
+            browser.session,
+            made["sessionId"].as_str().unwrap_or_else(|| panic!("{made}"))
+        );
         browser
     }
 
     async fn post(&self, path: &str, body: Value) -> Value {
-        let answer = self.http.post(format!("{}{path}", self.session)).header("content-type", "application/json").body(body.to_string()).send().await.unwrap();
+        let answer = self
+            .http
+            .post(format!("{}{path}", self.session))
+            .header("content-type", "application/json")
+            .body(body.to_string())
+            .send()
+            .await
+            .unwrap();
         value(&answer.text().await.unwrap())
     }
 
     async fn get(&self, path: &str) -> Value {
-        value(&self.http.get(format!("{}{path}", self.session)).send().await.unwrap().text().await.unwrap())
+        value(
+            &self
+                .http
+                .get(format!("{}{path}", self.session))
+                .send()
+                .await
+                .unwrap()
+                .text()
+                .await
+                .unwrap(),
+        )
     }
 
     async fn open(&self, url: &str) {
@@ -184,12 +266,17 @@ impl Browser {
 
     async fn press(&self, key: char) {
         let actions = json!([{"type": "keyDown", "value": key.to_string()}, {"type": "keyUp", "value": key.to_string()}]);
-        self.post("/actions", json!({"actions": [{"type": "key", "id": "keys", "actions": actions}]})).await;
+        self.post(
+            "/actions",
+            json!({"actions": [{"type": "key", "id": "keys", "actions": actions}]}),
+        )
+        .await;
     }
 
     async fn screenshot(&self, name: &str) -> Vec<u8> {
         let text = self.get("/screenshot").await;
-        let bytes = base64::engine::general_purpose::STANDARD.decode(text.as_str().unwrap()).unwrap();
+        let bytes =
+            base64::engine::general_purpose::STANDARD.decode(text.as_str().unwrap()).unwrap();
         let target = Path::new(FERROKUBE).ancestors().nth(2).unwrap();
         std::fs::write(target.join(name), &bytes).unwrap();
         bytes
@@ -201,7 +288,8 @@ impl Browser {
 }
 
 fn value(text: &str) -> Value {
-    let answer: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let answer: Value =
+        serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
     answer["value"].clone()
 }
 
@@ -210,9 +298,11 @@ async fn life(admin: &Client) -> String {
     let early = made(admin, CONFIGMAPS, config_map("early", None)).await;
     made(admin, CONFIGMAPS, config_map("follower", Some(&early))).await;
     let gone = async |name: &str| {
-        wait_until("it goes", BOUND, async || match admin.get(&format!("{CONFIGMAPS}/{name}")).await.unwrap() {
-            answer if answer.status == 404 => Ok(()),
-            answer => Err(answer.text),
+        wait_until("it goes", BOUND, async || {
+            match admin.get(&format!("{CONFIGMAPS}/{name}")).await.unwrap() {
+                answer if answer.status == 404 => Ok(()),
+                answer => Err(answer.text),
+            }
         })
         .await;
     };
@@ -232,21 +322,36 @@ async fn life(admin: &Client) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_reads_the_page_in_a_browser_with_the_keyboard_alone() {
-    let installed = ["/usr/bin/chromium", "/usr/bin/chromedriver"].into_iter().all(|path| Path::new(path).exists());
+    let installed = ["/usr/bin/chromium", "/usr/bin/chromedriver"]
+        .into_iter()
+        .all(|path| Path::new(path).exists());
     assert!(installed, "this test needs a browser: apt-get install chromium chromium-driver");
     let kubectl = newest_kubectl();
     let cluster = with_page().start().unwrap();
     let id = life(&cluster.admin().unwrap()).await;
-    let (_proxy, line) = Helper::start(kubectl.command(&cluster.kubeconfig()).args(["proxy", "--port=0"]), "Starting to serve on");
+    let (_proxy, line) = Helper::start(
+        kubectl.command(&cluster.kubeconfig()).args(["proxy", "--port=0"]),
+        "Starting to serve on",
+    );
     let base = format!("http://{}{PAGE}", line.rsplit(' ').next().unwrap());
     let browser = Browser::start().await;
 
     browser.open(&format!("{base}?q=configmap/page")).await;
-    assert!(browser.run("return location.pathname").await.as_str().unwrap().ends_with(&id), "the form leads to the family");
-    assert_eq!(browser.run("return document.querySelectorAll('section').length").await, 3, "create, patch, delete");
-    let rows = browser.run("return document.querySelectorAll('section:last-of-type details').length").await;
+    assert!(
+        browser.run("return location.pathname").await.as_str().unwrap().ends_with(&id),
+        "the form leads to the family"
+    );
+    assert_eq!(
+        browser.run("return document.querySelectorAll('section').length").await,
+        3,
+        "create, patch, delete"
+    );
+    let rows = browser
+        .run("return document.querySelectorAll('section:last-of-type details').length")
+        .await;
     assert!(rows.as_u64().unwrap() > 4, "the deletion with what followed: {rows}");
-    let styled = browser.run("return getComputedStyle(document.querySelector('summary')).display").await;
+    let styled =
+        browser.run("return getComputedStyle(document.querySelector('summary')).display").await;
     assert_eq!(styled, "grid", "the style sheet is allowed by the policy and loaded");
     let bars = browser.run("return [...document.querySelectorAll('.bar')].every(bar => bar.getBoundingClientRect().width > 0)").await;
     assert_eq!(bars, true);
@@ -266,11 +371,22 @@ async fn a_person_reads_the_page_in_a_browser_with_the_keyboard_alone() {
     assert!(picture.starts_with(b"\x89PNG") && picture.len() > 20_000, "{} bytes", picture.len());
 
     browser.open(&base).await;
-    assert!(browser.run("return document.body.innerText").await.as_str().unwrap().contains("configmaps default/page"));
+    assert!(
+        browser
+            .run("return document.body.innerText")
+            .await
+            .as_str()
+            .unwrap()
+            .contains("configmaps default/page")
+    );
     browser.screenshot("trace-page-recent.png").await;
     let log = browser.post("/se/log", json!({"type": "browser"})).await;
-    let refused: Vec<&Value> =
-        log.as_array().into_iter().flatten().filter(|entry| entry["message"].as_str().unwrap_or_default().contains("Security Policy")).collect();
+    let refused: Vec<&Value> = log
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|entry| entry["message"].as_str().unwrap_or_default().contains("Security Policy"))
+        .collect();
     assert!(refused.is_empty(), "{refused:?}");
     browser.end().await;
 }

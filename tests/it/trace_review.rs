@@ -1,5 +1,6 @@
-//! The objects and requests of a real life (a user's create, label, scale and delete; children by a controller), sent to a `ferrokube trace-webhook` process
-//! over TLS as a kube-apiserver sends them: its patches give them the ids that the built-in step gave them.
+//! The objects and requests of a real life (a user's create, label, scale and delete; children by a
+//! controller), sent to a `ferrokube trace-webhook` process over TLS as a kube-apiserver sends
+//! them: its patches give them the ids that the built-in step gave them.
 
 use crate::trace_webhook::{ask, patched, start};
 use crate::trails::{ADMIN, Fleets, ROBOT, audited, id};
@@ -27,15 +28,21 @@ fn audit(fleets: &Fleets, user: &str, [verb, resource, name, subresource]: [&str
         let object = &event["objectRef"];
         let sub = object["subresource"].as_str().unwrap_or_default();
         let about = object["resource"] == resource && object["name"] == name && sub == subresource;
-        about && event["verb"] == verb && event["user"]["username"] == user && event["responseStatus"]["code"].as_u64() < Some(300)
+        about
+            && event["verb"] == verb
+            && event["user"]["username"] == user
+            && event["responseStatus"]["code"].as_u64() < Some(300)
     };
-    events.find(is_it).unwrap_or_else(|| panic!("no {verb} of {resource} {name} {subresource} in {text}"))
+    events
+        .find(is_it)
+        .unwrap_or_else(|| panic!("no {verb} of {resource} {name} {subresource} in {text}"))
 }
 
 /// An object as admission sees it: with the ids of another one, or none.
 fn with_ids_of(object: &Value, old: &Value) -> Value {
     let mut object = object.clone();
-    let mut annotations: Map<String, Value> = object["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+    let mut annotations: Map<String, Value> =
+        object["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
     for name in IDS.map(|id| format!("trace.kubernetes.io/{id}")) {
         match &old["metadata"]["annotations"][&name] {
             Value::Null => _ = annotations.remove(&name),
@@ -60,9 +67,14 @@ async fn reviewed(client: &Client, call: &Call<'_>) -> Value {
         request["subResource"] = json!(subresource);
         request["requestSubResource"] = json!(subresource);
     }
-    let parent = format!("00-{}-{}-00", audited(&call.event, "trace-id"), audited(&call.event, "span-id"));
-    let headers: Vec<(&str, &str)> = [("traceparent", parent.as_str())].into_iter().chain(call.initial.map(|initial| ("initial-trace-id", initial))).collect();
-    let review = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request});
+    let parent =
+        format!("00-{}-{}-00", audited(&call.event, "trace-id"), audited(&call.event, "span-id"));
+    let headers: Vec<(&str, &str)> = [("traceparent", parent.as_str())]
+        .into_iter()
+        .chain(call.initial.map(|initial| ("initial-trace-id", initial)))
+        .collect();
+    let review =
+        json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request});
     patched(&ask(client, &review, &headers).await)
 }
 
@@ -80,25 +92,44 @@ async fn l01_l33_l38_reviews_of_a_fleets_life_get_the_ids_that_the_built_in_step
 
     // B: a user's create, whose trace becomes the family.
     let manifest = fleets.log("fleet").with_extension("yaml");
-    fs::write(&manifest, "apiVersion: example.com/v1\nkind: Fleet\nmetadata: {name: alpha}\nspec: {replicas: 2}\n").unwrap();
+    fs::write(
+        &manifest,
+        "apiVersion: example.com/v1\nkind: Fleet\nmetadata: {name: alpha}\nspec: {replicas: 2}\n",
+    )
+    .unwrap();
     let created = fleets.kubectl(&["create", "-o", "json", "-f", &manifest.display().to_string()]);
     let created: Value = serde_json::from_str(&created).unwrap();
     let event = audit(&fleets, ADMIN, ["create", "fleets", "alpha", ""]);
-    let call = Call { event, operation: "CREATE", old: &Value::Null, object: with_ids_of(&created, &Value::Null), initial: None };
+    let call = Call {
+        event,
+        operation: "CREATE",
+        old: &Value::Null,
+        object: with_ids_of(&created, &Value::Null),
+        initial: None,
+    };
     assert_eq!(reviewed(&client, &call).await, stamped(&created, &IDS));
     let family = id(&created, "initial-trace-id").to_owned();
 
-    // A: the controller's creates. A kube-apiserver of today does not send the second header on: then a family of its own begins, in the same trace.
+    // A: the controller's creates. A kube-apiserver of today does not send the second header on:
+    // then a family of its own begins, in the same trace.
     for ship in fleets.ships(&admin, 2).await {
-        let event = audit(&fleets, ROBOT, ["create", "configmaps", ship["metadata"]["name"].as_str().unwrap(), ""]);
+        let event = audit(
+            &fleets,
+            ROBOT,
+            ["create", "configmaps", ship["metadata"]["name"].as_str().unwrap(), ""],
+        );
         let mut object = with_ids_of(&ship, &Value::Null);
         // Lists leave these out.
         (object["kind"], object["apiVersion"]) = (json!("ConfigMap"), json!("v1"));
-        let mut call = Call { event, operation: "CREATE", old: &Value::Null, object, initial: Some(&family) };
+        let mut call =
+            Call { event, operation: "CREATE", old: &Value::Null, object, initial: Some(&family) };
         assert_eq!(reviewed(&client, &call).await, stamped(&ship, &IDS));
         call.initial = None;
         let without = reviewed(&client, &call).await;
-        assert_eq!((&without["trace-id"], &without["initial-trace-id"]), (&json!(id(&ship, "trace-id")), &json!(id(&ship, "trace-id"))));
+        assert_eq!(
+            (&without["trace-id"], &without["initial-trace-id"]),
+            (&json!(id(&ship, "trace-id")), &json!(id(&ship, "trace-id")))
+        );
     }
 
     // C: a user's change keeps the family; a label that is there already is none.
@@ -106,19 +137,30 @@ async fn l01_l33_l38_reviews_of_a_fleets_life_get_the_ids_that_the_built_in_step
     fleets.kubectl(&["label", "fleet", "alpha", "crew=seven"]);
     let labeled = admin.get(FLEET).await.unwrap().body;
     let event = audit(&fleets, ADMIN, ["patch", "fleets", "alpha", ""]);
-    let mut call = Call { event, operation: "UPDATE", old: &before, object: with_ids_of(&labeled, &before), initial: None };
+    let mut call = Call {
+        event,
+        operation: "UPDATE",
+        old: &before,
+        object: with_ids_of(&labeled, &before),
+        initial: None,
+    };
     assert_eq!(reviewed(&client, &call).await, stamped(&labeled, &IDS[..2]));
     assert_eq!(id(&labeled, "initial-trace-id"), family);
     (call.old, call.object) = (&labeled, labeled.clone());
     assert_eq!(reviewed(&client, &call).await, Value::Null, "D5");
 
-    // A scale: the built-in step stamps the fleet; what is reviewed is a Scale, which keeps no annotations.
+    // A scale: the built-in step stamps the fleet; what is reviewed is a Scale, which keeps no
+    // annotations.
     fleets.kubectl(&["scale", "fleet/alpha", "--replicas=3"]);
     let event = audit(&fleets, ADMIN, ["patch", "fleets", "alpha", "scale"]);
     let scaled = admin.get(FLEET).await.unwrap().body;
-    assert_eq!(stamped(&scaled, &IDS), json!({"trace-id": audited(&event, "trace-id"), "span-id": audited(&event, "span-id"), "initial-trace-id": family}));
+    assert_eq!(
+        stamped(&scaled, &IDS),
+        json!({"trace-id": audited(&event, "trace-id"), "span-id": audited(&event, "span-id"), "initial-trace-id": family})
+    );
     let scale = |replicas: u64| {
-        let metadata = json!({"name": "alpha", "namespace": "default", "uid": scaled["metadata"]["uid"]});
+        let metadata =
+            json!({"name": "alpha", "namespace": "default", "uid": scaled["metadata"]["uid"]});
         json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": {"replicas": replicas}})
     };
     let call = Call { event, operation: "UPDATE", old: &scale(2), object: scale(3), initial: None };
@@ -129,11 +171,14 @@ async fn l01_l33_l38_reviews_of_a_fleets_life_get_the_ids_that_the_built_in_step
     fleets.kubectl(&["delete", "fleet", "alpha"]);
     let event = audit(&fleets, ADMIN, ["delete", "fleets", "alpha", ""]);
     let deletion = audited(&event, "trace-id");
-    let call = Call { event, operation: "DELETE", old: &scaled, object: Value::Null, initial: None };
+    let call =
+        Call { event, operation: "DELETE", old: &scaled, object: Value::Null, initial: None };
     assert_eq!(reviewed(&client, &call).await, Value::Null);
     let logged = || async {
         let log = webhook.log();
-        let found = log.lines().any(|line| line.contains("operation=DELETE") && line.contains(&format!("trace_id={deletion}")));
+        let found = log.lines().any(|line| {
+            line.contains("operation=DELETE") && line.contains(&format!("trace_id={deletion}"))
+        });
         if found { Ok(()) } else { Err(log) }
     };
     wait_until("the deletion is in the log", BOUND, logged).await;

@@ -1,4 +1,5 @@
-//! `ferrokube trace-webhook` as a process: over TLS, with certificates that change, with callers that misbehave.
+//! `ferrokube trace-webhook` as a process: over TLS, with certificates that change, with callers
+//! that misbehave.
 
 use crate::FERROKUBE;
 use base64::Engine;
@@ -55,7 +56,15 @@ pub(crate) fn start(flags: &[&str]) -> Webhook {
     let path = |name: &str| directory.path().join(name).display().to_string();
     let log = fs::File::create(directory.path().join("log")).unwrap();
     let mut process = Command::new(FERROKUBE)
-        .args(["trace-webhook", "--secure-port=0", "--log-level=debug", "--tls-cert-file", &path("cert.pem"), "--tls-private-key-file", &path("key.pem")])
+        .args([
+            "trace-webhook",
+            "--secure-port=0",
+            "--log-level=debug",
+            "--tls-cert-file",
+            &path("cert.pem"),
+            "--tls-private-key-file",
+            &path("key.pem"),
+        ])
         .args(flags)
         .env_remove("RUST_LOG")
         .stdin(Stdio::null())
@@ -65,7 +74,11 @@ pub(crate) fn start(flags: &[&str]) -> Webhook {
         .unwrap();
     let mut line = String::new();
     BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let url = line.split_whitespace().find_map(|word| word.strip_suffix("/mutate")).unwrap_or_else(|| panic!("{line:?}")).to_owned();
+    let url = line
+        .split_whitespace()
+        .find_map(|word| word.strip_suffix("/mutate"))
+        .unwrap_or_else(|| panic!("{line:?}"))
+        .to_owned();
     Webhook { process, url, directory, pair }
 }
 
@@ -87,20 +100,41 @@ fn review(operation: &str, object: &Value, old: &Value) -> Value {
 
 /// The annotations that the answer's patch sets.
 pub(crate) fn patched(answer: &Value) -> Value {
-    assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&json!("u-1"), &json!(true)), "{answer}");
+    assert_eq!(
+        (&answer["response"]["uid"], &answer["response"]["allowed"]),
+        (&json!("u-1"), &json!(true)),
+        "{answer}"
+    );
     let Some(patch) = answer["response"]["patch"].as_str() else { return Value::Null };
-    let operations: Value = serde_json::from_slice(&base64::engine::general_purpose::STANDARD.decode(patch).unwrap()).unwrap();
-    let set = operations.as_array().unwrap().iter().filter(|operation| operation["value"].is_string());
-    set.map(|operation| (operation["path"].as_str().unwrap().rsplit("~1").next().unwrap().to_owned(), operation["value"].clone())).collect()
+    let operations: Value =
+        serde_json::from_slice(&base64::engine::general_purpose::STANDARD.decode(patch).unwrap())
+            .unwrap();
+    let set =
+        operations.as_array().unwrap().iter().filter(|operation| operation["value"].is_string());
+    set.map(|operation| {
+        (
+            operation["path"].as_str().unwrap().rsplit("~1").next().unwrap().to_owned(),
+            operation["value"].clone(),
+        )
+    })
+    .collect()
 }
 
 pub(crate) async fn ask(client: &Client, review: &Value, headers: &[(&str, &str)]) -> Value {
-    let mut request = client.request(Method::POST, "/mutate?timeout=10s").header("content-type", "application/json").body(review.to_string());
+    let mut request = client
+        .request(Method::POST, "/mutate?timeout=10s")
+        .header("content-type", "application/json")
+        .body(review.to_string());
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
     let answer = client.send(request).await.unwrap();
-    assert_eq!((answer.status, answer.headers["content-type"].to_str().unwrap()), (200, "application/json"), "{}", answer.text);
+    assert_eq!(
+        (answer.status, answer.headers["content-type"].to_str().unwrap()),
+        (200, "application/json"),
+        "{}",
+        answer.text
+    );
     answer.body
 }
 
@@ -110,13 +144,29 @@ async fn l33_l36_reviews_get_the_ids_of_their_headers() {
     let client = webhook.client();
     let object = json!({"metadata": {"name": "a"}, "data": {"k": "1"}});
     // A: from a controller, by a server that forwards both headers (ours does).
-    let set = patched(&ask(&client, &review("CREATE", &object, &Value::Null), &[("traceparent", PARENT), ("initial-trace-id", INITIAL)]).await);
-    assert_eq!(set, json!({"trace-id": "4bf92f3577b34da6a3ce929d0e0e4736", "span-id": "00f067aa0ba902b7", "initial-trace-id": INITIAL}));
+    let set = patched(
+        &ask(
+            &client,
+            &review("CREATE", &object, &Value::Null),
+            &[("traceparent", PARENT), ("initial-trace-id", INITIAL)],
+        )
+        .await,
+    );
+    assert_eq!(
+        set,
+        json!({"trace-id": "4bf92f3577b34da6a3ce929d0e0e4736", "span-id": "00f067aa0ba902b7", "initial-trace-id": INITIAL})
+    );
     // B: from a user, by a stock server with tracing on.
-    let set = patched(&ask(&client, &review("CREATE", &object, &Value::Null), &[("traceparent", PARENT)]).await);
+    let set = patched(
+        &ask(&client, &review("CREATE", &object, &Value::Null), &[("traceparent", PARENT)]).await,
+    );
     assert_eq!(set["initial-trace-id"], "4bf92f3577b34da6a3ce929d0e0e4736");
     // By a stock server without tracing, or with headers that are none: a trace of its own.
-    for headers in [&[][..], &[("traceparent", "junk"), ("initial-trace-id", "junk")], &[("traceparent", PARENT), ("traceparent", PARENT)]] {
+    for headers in [
+        &[][..],
+        &[("traceparent", "junk"), ("initial-trace-id", "junk")],
+        &[("traceparent", PARENT), ("traceparent", PARENT)],
+    ] {
         let set = patched(&ask(&client, &review("CREATE", &object, &Value::Null), headers).await);
         assert_eq!(set["trace-id"].as_str().unwrap().len(), 32);
         assert_ne!(set["trace-id"], "4bf92f3577b34da6a3ce929d0e0e4736");
@@ -126,14 +176,33 @@ async fn l33_l36_reviews_get_the_ids_of_their_headers() {
     let stored = json!({"metadata": {"name": "a", "annotations": {"trace.kubernetes.io/initial-trace-id": INITIAL}}, "data": {"k": "1"}});
     let mut changed = stored.clone();
     changed["data"]["k"] = json!("2");
-    let set = patched(&ask(&client, &review("UPDATE", &changed, &stored), &[("traceparent", PARENT)]).await);
-    assert_eq!(set, json!({"trace-id": "4bf92f3577b34da6a3ce929d0e0e4736", "span-id": "00f067aa0ba902b7"}));
-    assert_eq!(patched(&ask(&client, &review("UPDATE", &stored, &stored), &[("traceparent", PARENT)]).await), Value::Null);
+    let set = patched(
+        &ask(&client, &review("UPDATE", &changed, &stored), &[("traceparent", PARENT)]).await,
+    );
+    assert_eq!(
+        set,
+        json!({"trace-id": "4bf92f3577b34da6a3ce929d0e0e4736", "span-id": "00f067aa0ba902b7"})
+    );
+    assert_eq!(
+        patched(
+            &ask(&client, &review("UPDATE", &stored, &stored), &[("traceparent", PARENT)]).await
+        ),
+        Value::Null
+    );
     // L38: a deletion is in the log.
-    assert_eq!(patched(&ask(&client, &review("DELETE", &Value::Null, &stored), &[("traceparent", PARENT)]).await), Value::Null);
+    assert_eq!(
+        patched(
+            &ask(&client, &review("DELETE", &Value::Null, &stored), &[("traceparent", PARENT)])
+                .await
+        ),
+        Value::Null
+    );
     let logged = || async {
         let log = webhook.log();
-        let found = log.lines().any(|line| line.contains("operation=DELETE") && line.contains("trace_id=4bf92f3577b34da6a3ce929d0e0e4736"));
+        let found = log.lines().any(|line| {
+            line.contains("operation=DELETE")
+                && line.contains("trace_id=4bf92f3577b34da6a3ce929d0e0e4736")
+        });
         if found { Ok(()) } else { Err(log) }
     };
     wait_until("the deletion is in the log", BOUND, logged).await;
@@ -146,7 +215,8 @@ async fn what_is_no_review_is_told_and_harms_nobody() {
     let webhook = start(&[]);
     let client = webhook.client();
     let post = |body: Vec<u8>| client.send(client.request(Method::POST, "/mutate").body(body));
-    for body in ["", "{", "null", "{\"apiVersion\":\"admission.k8s.io/v1\"}", &"[".repeat(1 << 20)] {
+    for body in ["", "{", "null", "{\"apiVersion\":\"admission.k8s.io/v1\"}", &"[".repeat(1 << 20)]
+    {
         assert_eq!(post(body.as_bytes().to_vec()).await.unwrap().status, 400);
     }
     // Larger than any review: refused from its announcement on.
@@ -159,10 +229,20 @@ async fn what_is_no_review_is_told_and_harms_nobody() {
     for path in ["/healthz", "/livez", "/readyz"] {
         assert_eq!(client.get(path).await.unwrap().text, "ok");
     }
-    // Garbage in the place of an object is allowed as it is: whether it is an object is the server's question.
-    let answer = ask(&client, &review("CREATE", &json!({"metadata": {"annotations": 5}}), &json!([1])), &[]).await;
+    // Garbage in the place of an object is allowed as it is: whether it is an object is the
+    // server's question.
+    let answer =
+        ask(&client, &review("CREATE", &json!({"metadata": {"annotations": 5}}), &json!([1])), &[])
+            .await;
     assert_eq!(patched(&answer), Value::Null);
-    assert!(client.get("/metrics").await.unwrap().text.contains("ferrokube_trace_unreadable_reviews_total"));
+    assert!(
+        client
+            .get("/metrics")
+            .await
+            .unwrap()
+            .text
+            .contains("ferrokube_trace_unreadable_reviews_total")
+    );
 }
 
 #[tokio::test]
@@ -175,14 +255,25 @@ async fn certificates_are_read_again_when_they_change() {
         client.get("/healthz").await.map(drop).map_err(|error| error.to_string())
     };
     wait_until("the new certificate is served", BOUND, trusted).await;
-    assert!(webhook.client().get("/healthz").await.is_err(), "who trusts only the old one is refused");
+    assert!(
+        webhook.client().get("/healthz").await.is_err(),
+        "who trusts only the old one is refused"
+    );
 }
 
 #[tokio::test]
 async fn p03_off_is_an_answer_without_a_patch() {
     let webhook = start(&["--feature-gates=LogTracking=false"]);
-    let answer = ask(&webhook.client(), &review("CREATE", &json!({"metadata": {"name": "a"}}), &Value::Null), &[("traceparent", PARENT)]).await;
-    assert_eq!(answer, json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": {"uid": "u-1", "allowed": true}}));
+    let answer = ask(
+        &webhook.client(),
+        &review("CREATE", &json!({"metadata": {"name": "a"}}), &Value::Null),
+        &[("traceparent", PARENT)],
+    )
+    .await;
+    assert_eq!(
+        answer,
+        json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": {"uid": "u-1", "allowed": true}})
+    );
 }
 
 #[tokio::test]
@@ -192,17 +283,35 @@ async fn with_a_client_ca_only_its_holders_may_call() {
     let (callers, strangers) = (pki("callers"), pki("strangers"));
     let ca = directory.path().join("callers.crt");
     fs::write(&ca, callers.client_ca_pem()).unwrap();
-    let webhook = start(&["--client-ca-file", &ca.display().to_string(), "--client-allowed-names=kube-apiserver"]);
+    let webhook = start(&[
+        "--client-ca-file",
+        &ca.display().to_string(),
+        "--client-allowed-names=kube-apiserver",
+    ]);
     let client = |pair: Option<Pair>| {
-        let identity = pair.map(|pair| [pair.chain_pem.as_bytes(), pair.key_pem.as_bytes()].concat());
-        Client::new(&webhook.url, webhook.pair.chain_pem.as_bytes(), identity.as_deref(), None).unwrap()
+        let identity =
+            pair.map(|pair| [pair.chain_pem.as_bytes(), pair.key_pem.as_bytes()].concat());
+        Client::new(&webhook.url, webhook.pair.chain_pem.as_bytes(), identity.as_deref(), None)
+            .unwrap()
     };
-    let named = |pki: &pki::Pki, common_name: &str| Some(pki.client(&pki::Subject { common_name, organizations: &[] }, pki::LEAF_LIFETIME).unwrap());
+    let named = |pki: &pki::Pki, common_name: &str| {
+        Some(
+            pki.client(&pki::Subject { common_name, organizations: &[] }, pki::LEAF_LIFETIME)
+                .unwrap(),
+        )
+    };
     let create = review("CREATE", &json!({"metadata": {"name": "a"}}), &Value::Null);
     let known = client(named(&callers, "kube-apiserver"));
     assert!(patched(&ask(&known, &create, &[]).await).is_object());
-    for refused in [client(None), client(named(&callers, "somebody")), client(named(&strangers, "kube-apiserver"))] {
-        let answer = refused.send(refused.request(Method::POST, "/mutate").body(create.to_string())).await.unwrap();
+    for refused in [
+        client(None),
+        client(named(&callers, "somebody")),
+        client(named(&strangers, "kube-apiserver")),
+    ] {
+        let answer = refused
+            .send(refused.request(Method::POST, "/mutate").body(create.to_string()))
+            .await
+            .unwrap();
         assert_eq!((answer.status, refused.get("/metrics").await.unwrap().status), (401, 401));
         assert_eq!(refused.get("/healthz").await.unwrap().status, 200);
     }
@@ -213,11 +322,19 @@ async fn with_a_client_ca_only_its_holders_may_call() {
 async fn silent(webhook: &Webhook) -> TlsStream<TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(webhook.pair.chain_pem.as_bytes()).unwrap()).unwrap();
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions().unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap();
     let config = builder.with_root_certificates(roots).with_no_client_auth();
     let socket = TcpStream::connect(webhook.url.trim_start_matches("https://")).await.unwrap();
-    let mut stream = TlsConnector::from(Arc::new(config)).connect("localhost".try_into().unwrap(), socket).await.unwrap();
-    stream.write_all(b"POST /mutate HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n{").await.unwrap();
+    let mut stream = TlsConnector::from(Arc::new(config))
+        .connect("localhost".try_into().unwrap(), socket)
+        .await
+        .unwrap();
+    stream
+        .write_all(b"POST /mutate HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n{")
+        .await
+        .unwrap();
     stream
 }
 
@@ -225,12 +342,18 @@ async fn silent(webhook: &Webhook) -> TlsStream<TcpStream> {
 async fn bodies_that_do_not_come_hold_up_nobody() {
     let webhook = start(&[]);
     let mut all = Vec::new();
-    // Far more at a time than reviews that are worked on; each would keep its place for ten seconds.
+    // Far more at a time than reviews that are worked on; each would keep its place for ten
+    // seconds.
     for _ in 0..400 {
         all.push(silent(&webhook).await);
     }
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
-    let answer = tokio::time::timeout(BOUND, ask(&webhook.client(), &review("CREATE", &object, &Value::Null), &[])).await.unwrap();
+    let answer = tokio::time::timeout(
+        BOUND,
+        ask(&webhook.client(), &review("CREATE", &object, &Value::Null), &[]),
+    )
+    .await
+    .unwrap();
     assert_eq!(answer["response"]["allowed"], true);
 }
 
@@ -238,8 +361,15 @@ async fn bodies_that_do_not_come_hold_up_nobody() {
 fn a_certificate_is_needed() {
     let output = Command::new(FERROKUBE).arg("trace-webhook").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    let output =
-        Command::new(FERROKUBE).args(["trace-webhook", "--secure-port=0", "--tls-cert-file=/nowhere/c", "--tls-private-key-file=/nowhere/k"]).output().unwrap();
+    let output = Command::new(FERROKUBE)
+        .args([
+            "trace-webhook",
+            "--secure-port=0",
+            "--tls-cert-file=/nowhere/c",
+            "--tls-private-key-file=/nowhere/k",
+        ])
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("/nowhere/"), "{output:?}");
 }

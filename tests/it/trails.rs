@@ -1,5 +1,6 @@
-//! Log tracking with real processes (KEP-1668): what the ids are in storage, logs and audit after a user's create, scale and delete of a parent whose children
-//! are made by a controller, and how `ferrokube trace` answers from the request to the log lines (L12) and back (L11).
+//! Log tracking with real processes (KEP-1668): what the ids are in storage, logs and audit after a
+//! user's create, scale and delete of a parent whose children are made by a controller, and how
+//! `ferrokube trace` answers from the request to the log lines (L12) and back (L11).
 
 use crate::FERROKUBE;
 use crate::objects::{config_map, made};
@@ -15,28 +16,42 @@ const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const FLEETS: &str = "/apis/example.com/v1/namespaces/default/fleets";
 
 pub(crate) fn id<'a>(object: &'a Value, name: &str) -> &'a str {
-    object["metadata"]["annotations"][format!("trace.kubernetes.io/{name}")].as_str().unwrap_or_else(|| panic!("no {name} in {object}"))
+    object["metadata"]["annotations"][format!("trace.kubernetes.io/{name}")]
+        .as_str()
+        .unwrap_or_else(|| panic!("no {name} in {object}"))
 }
 
 pub(crate) fn audited(event: &Value, name: &str) -> String {
-    event["annotations"][format!("trace.kubernetes.io/{name}")].as_str().unwrap_or_else(|| panic!("no {name} in {event}")).to_owned()
+    event["annotations"][format!("trace.kubernetes.io/{name}")]
+        .as_str()
+        .unwrap_or_else(|| panic!("no {name} in {event}"))
+        .to_owned()
 }
 
 /// The audit event of one request.
 fn audit_event(cluster: &Cluster, verb: &str, resource: &str, name: &str) -> Value {
     let text = fs::read_to_string(cluster.data_dir().join("audit.log")).unwrap();
     let mut events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let found = events.find(|event| event["verb"] == verb && event["objectRef"]["resource"] == resource && event["objectRef"]["name"] == name);
+    let found = events.find(|event| {
+        event["verb"] == verb
+            && event["objectRef"]["resource"] == resource
+            && event["objectRef"]["name"] == name
+    });
     found.unwrap_or_else(|| panic!("no {verb} of {resource} {name} in {text}"))
 }
 
 /// The last states of all objects that a watch sees go, until it has seen the names.
 async fn gone(admin: &Client, path: &str, from: &str, names: &[&str]) -> Vec<Value> {
-    let mut watch = admin.watch(&format!("{path}?watch=true&resourceVersion={from}")).await.unwrap();
+    let mut watch =
+        admin.watch(&format!("{path}?watch=true&resourceVersion={from}")).await.unwrap();
     let mut missing: BTreeSet<&str> = names.iter().copied().collect();
     let mut seen = Vec::new();
     while !missing.is_empty() {
-        let event = tokio::time::timeout(BOUND, watch.next()).await.expect("the objects go").unwrap().expect("the watch goes on");
+        let event = tokio::time::timeout(BOUND, watch.next())
+            .await
+            .expect("the objects go")
+            .unwrap()
+            .expect("the watch goes on");
         if event["type"] == "DELETED" {
             missing.remove(event["object"]["metadata"]["name"].as_str().unwrap());
             seen.push(event["object"].clone());
@@ -49,38 +64,75 @@ async fn gone(admin: &Client, path: &str, from: &str, names: &[&str]) -> Vec<Val
 async fn l31_l38_cascades_belong_to_the_deletion() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let admin = cluster.admin().unwrap();
-    // What is deleted before the collector has seen it is found by a look, which tells of no deleter: it must be up first.
+    // What is deleted before the collector has seen it is found by a look, which tells of no
+    // deleter: it must be up first.
     let early = made(&admin, CONFIGMAPS, config_map("early", None)).await;
     let follower = made(&admin, CONFIGMAPS, config_map("follower", Some(&early))).await;
     assert_eq!(admin.delete(&format!("{CONFIGMAPS}/early")).await.unwrap().status, 200);
-    gone(&admin, CONFIGMAPS, follower["metadata"]["resourceVersion"].as_str().unwrap(), &["follower"]).await;
+    gone(
+        &admin,
+        CONFIGMAPS,
+        follower["metadata"]["resourceVersion"].as_str().unwrap(),
+        &["follower"],
+    )
+    .await;
 
     let owner = made(&admin, CONFIGMAPS, config_map("owner", None)).await;
     let child = made(&admin, CONFIGMAPS, config_map("child", Some(&owner))).await;
     let grandchild = made(&admin, CONFIGMAPS, config_map("grandchild", Some(&child))).await;
-    assert_ne!(id(&owner, "initial-trace-id"), id(&child, "initial-trace-id"), "three requests of a user: three families");
+    assert_ne!(
+        id(&owner, "initial-trace-id"),
+        id(&child, "initial-trace-id"),
+        "three requests of a user: three families"
+    );
     let from = grandchild["metadata"]["resourceVersion"].as_str().unwrap();
-    assert_eq!(admin.delete(&format!("{CONFIGMAPS}/owner?propagationPolicy=Background")).await.unwrap().status, 200);
+    assert_eq!(
+        admin
+            .delete(&format!("{CONFIGMAPS}/owner?propagationPolicy=Background"))
+            .await
+            .unwrap()
+            .status,
+        200
+    );
     let last = gone(&admin, CONFIGMAPS, from, &["owner", "child", "grandchild"]).await;
     let deletion = audit_event(&cluster, "delete", "configmaps", "owner");
-    assert_eq!(audited(&deletion, "initial-trace-id"), id(&owner, "initial-trace-id"), "the family ends with its own id");
+    assert_eq!(
+        audited(&deletion, "initial-trace-id"),
+        id(&owner, "initial-trace-id"),
+        "the family ends with its own id"
+    );
     let mut spans = BTreeSet::new();
     for (object, before) in last.iter().zip([&owner, &child, &grandchild]) {
         assert_eq!(id(object, "trace-id"), audited(&deletion, "trace-id"), "{object}");
-        assert_eq!(id(object, "initial-trace-id"), id(before, "initial-trace-id"), "it dies as what it was: {object}");
+        assert_eq!(
+            id(object, "initial-trace-id"),
+            id(before, "initial-trace-id"),
+            "it dies as what it was: {object}"
+        );
         spans.insert(id(object, "span-id").to_owned());
     }
     assert_eq!(spans.len(), 3, "each request is an action of its own");
 
-    let namespace = made(&admin, NAMESPACES, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "doomed"}})).await;
+    let namespace = made(
+        &admin,
+        NAMESPACES,
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "doomed"}}),
+    )
+    .await;
     let accounts = format!("{NAMESPACES}/doomed/serviceaccounts");
-    let account = wait_until("the default service account", BOUND, async || match admin.get(&format!("{accounts}/default")).await.unwrap() {
-        answer if answer.status == 200 => Ok(answer.body),
-        answer => Err(answer.text),
+    let account = wait_until("the default service account", BOUND, async || {
+        match admin.get(&format!("{accounts}/default")).await.unwrap() {
+            answer if answer.status == 200 => Ok(answer.body),
+            answer => Err(answer.text),
+        }
     })
     .await;
     for name in ["trace-id", "initial-trace-id"] {
-        assert_eq!(id(&account, name), id(&namespace, name), "made because of the namespace: {name}");
+        assert_eq!(
+            id(&account, name),
+            id(&namespace, name),
+            "made because of the namespace: {name}"
+        );
     }
     assert_ne!(id(&account, "span-id"), id(&namespace, "span-id"));
     let from = account["metadata"]["resourceVersion"].as_str().unwrap();
@@ -96,14 +148,19 @@ async fn l31_l38_cascades_belong_to_the_deletion() {
 async fn ids_of_those_who_may_not_propagate_are_refused_and_seen_in_the_audit_log() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let admin = cluster.admin().unwrap();
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
     made(&admin, "/api/v1/namespaces/default/serviceaccounts", account).await;
     let subject = json!({"kind": "ServiceAccount", "name": "robot", "namespace": "default"});
-    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"});
+    let role =
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"});
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "robot"},
         "subjects": [&subject], "roleRef": role});
     made(&admin, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await;
-    let token = admin.post("/api/v1/namespaces/default/serviceaccounts/robot/token", &json!({"spec": {}})).await.unwrap();
+    let token = admin
+        .post("/api/v1/namespaces/default/serviceaccounts/robot/token", &json!({"spec": {}}))
+        .await
+        .unwrap();
     let robot = cluster.with_token(token.body["status"]["token"].as_str().unwrap()).unwrap();
     let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
     let request = robot
@@ -112,18 +169,20 @@ async fn ids_of_those_who_may_not_propagate_are_refused_and_seen_in_the_audit_lo
         .header("initial-trace-id", trace)
         .header("content-type", "application/json")
         .body(config_map("forged", None).to_string());
-    let answer = wait_until("the binding is seen", BOUND, async || match robot.send(request.try_clone().unwrap()).await.unwrap() {
-        answer if answer.status == 201 => Ok(answer.body),
-        answer => Err(answer.text),
+    let answer = wait_until("the binding is seen", BOUND, async || {
+        match robot.send(request.try_clone().unwrap()).await.unwrap() {
+            answer if answer.status == 201 => Ok(answer.body),
+            answer => Err(answer.text),
+        }
     })
     .await;
     assert_ne!(id(&answer, "trace-id"), trace);
     assert_ne!(id(&answer, "initial-trace-id"), trace);
     let text = fs::read_to_string(cluster.data_dir().join("audit.log")).unwrap();
-    let event = text
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap())
-        .find(|event| event["objectRef"]["name"] == "forged" && event["responseStatus"]["code"] == 201);
+    let event =
+        text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).find(|event| {
+            event["objectRef"]["name"] == "forged" && event["responseStatus"]["code"] == 201
+        });
     let event = event.expect("the request is audited");
     assert_eq!(audited(&event, "link"), format!("{trace}-{span}"));
     assert_eq!(audited(&event, "refused-initial-trace-id"), trace);
@@ -136,7 +195,11 @@ async fn ids_of_those_who_may_not_propagate_are_refused_and_seen_in_the_audit_lo
     wait_until("it is believed", BOUND, async || {
         admin.delete(&format!("{CONFIGMAPS}/forged")).await.unwrap();
         let made = robot.send(request.try_clone().unwrap()).await.unwrap().body;
-        if (id(&made, "trace-id"), id(&made, "initial-trace-id")) == (trace, trace) { Ok(()) } else { Err(made.to_string()) }
+        if (id(&made, "trace-id"), id(&made, "initial-trace-id")) == (trace, trace) {
+            Ok(())
+        } else {
+            Err(made.to_string())
+        }
     })
     .await;
 }
@@ -146,7 +209,11 @@ pub(crate) struct Process(Child);
 
 impl Process {
     pub(crate) fn start(mut command: Command, log: &Path) -> Self {
-        let command = command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(log).unwrap());
+        let command = command
+            .env_remove("RUST_LOG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(log).unwrap());
         Self(command.spawn().unwrap())
     }
 }
@@ -161,7 +228,13 @@ impl Drop for Process {
 /// Builds the example controller as it would be built for anybody, and says where it is.
 fn example() -> PathBuf {
     let mut build = Command::new(env!("CARGO"));
-    build.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--example", "fleet", "--locked", "--offline"]);
+    build.current_dir(env!("CARGO_MANIFEST_DIR")).args([
+        "build",
+        "--example",
+        "fleet",
+        "--locked",
+        "--offline",
+    ]);
     if !cfg!(debug_assertions) {
         build.arg("--release");
     }
@@ -180,20 +253,37 @@ pub(crate) struct Fleets {
 
 impl Fleets {
     pub(crate) async fn start(kubectl: Kubectl) -> Self {
-        let cluster = Launch::new(FERROKUBE).role("apiserver").flag("--log-level=debug").start().unwrap();
+        let cluster =
+            Launch::new(FERROKUBE).role("apiserver").flag("--log-level=debug").start().unwrap();
         let logs = tempfile::tempdir().unwrap();
         let mut manager = Command::new(FERROKUBE);
-        manager.arg("controller-manager").arg("--kubeconfig").arg(cluster.kubeconfig()).args(["--secure-port=0", "--log-level=debug", "--leader-elect=false"]);
+        manager.arg("controller-manager").arg("--kubeconfig").arg(cluster.kubeconfig()).args([
+            "--secure-port=0",
+            "--log-level=debug",
+            "--leader-elect=false",
+        ]);
         let mut fleets = Self { cluster, kubectl, logs, _processes: Vec::new() };
         let manager = Process::start(manager, &fleets.log("controller-manager"));
-        fleets.kubectl(&["apply", "-f", concat!(env!("CARGO_MANIFEST_DIR"), "/examples/fleet/fleet.yaml")]);
-        fleets.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd/fleets.example.com"]);
+        fleets.kubectl(&[
+            "apply",
+            "-f",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/examples/fleet/fleet.yaml"),
+        ]);
+        fleets.kubectl(&[
+            "wait",
+            "--for=condition=Established",
+            "--timeout=30s",
+            "crd/fleets.example.com",
+        ]);
         let mut controller = Command::new(example());
         controller.env("KUBECONFIG", fleets.robot());
         let controller = Process::start(controller, &fleets.log("fleet"));
         fleets._processes = vec![manager, controller];
-        // Whose deletion a cascade follows is known of what the collector saw; it looks for new kinds every second or so.
-        let all_known = |line: &str| line.contains("listed all objects") && line.contains("resource=fleets.example.com");
+        // Whose deletion a cascade follows is known of what the collector saw; it looks for new
+        // kinds every second or so.
+        let all_known = |line: &str| {
+            line.contains("listed all objects") && line.contains("resource=fleets.example.com")
+        };
         wait_until("the collector knows fleets", BOUND, async || {
             let log = fs::read_to_string(fleets.log("controller-manager")).unwrap();
             if log.lines().any(all_known) { Ok(()) } else { Err(log) }
@@ -230,10 +320,18 @@ impl Fleets {
 
     pub(crate) async fn ships(&self, admin: &Client, count: usize) -> Vec<Value> {
         wait_until("the ships", BOUND, async || {
-            let list = admin.get(&format!("{CONFIGMAPS}?labelSelector=example.com/fleet")).await.unwrap().body;
+            let list = admin
+                .get(&format!("{CONFIGMAPS}?labelSelector=example.com/fleet"))
+                .await
+                .unwrap()
+                .body;
             let items = list["items"].as_array().cloned().unwrap_or_default();
             let log = || fs::read_to_string(self.log("fleet")).unwrap_or_default();
-            if items.len() == count { Ok(items) } else { Err(format!("{} ships; the controller says: {}", items.len(), log())) }
+            if items.len() == count {
+                Ok(items)
+            } else {
+                Err(format!("{} ships; the controller says: {}", items.len(), log()))
+            }
         })
         .await
     }
@@ -243,7 +341,12 @@ impl Fleets {
         fs::write(self.log("apiserver"), self.cluster.log()).unwrap();
         let mut command = Command::new(FERROKUBE);
         command.args(["trace", what, "--json", "--kubeconfig"]).arg(self.cluster.kubeconfig());
-        command.arg("--logs").arg(self.logs.path()).arg(self.cluster.data_dir().join("audit.log")).output().unwrap()
+        command
+            .arg("--logs")
+            .arg(self.logs.path())
+            .arg(self.cluster.data_dir().join("audit.log"))
+            .output()
+            .unwrap()
     }
 }
 
@@ -261,12 +364,20 @@ pub(crate) fn actions<'a>(story: &'a Value, trace: &str) -> &'a [Value] {
 pub(crate) fn has_request(actions: &[Value], verb: &str, uri: &str, user: &str) -> bool {
     actions.iter().any(|action| {
         let request = &action["request"];
-        request["verb"] == verb && request["uri"].as_str().unwrap_or_default().starts_with(uri) && request["user"] == user
+        request["verb"] == verb
+            && request["uri"].as_str().unwrap_or_default().starts_with(uri)
+            && request["user"] == user
     })
 }
 
 pub(crate) fn has_line(actions: &[Value], component: &str, message: &str) -> bool {
-    let of = |action: &Value| action["lines"].as_array().unwrap().iter().any(|line| line["message"].as_str().unwrap_or_default().contains(message));
+    let of = |action: &Value| {
+        action["lines"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|line| line["message"].as_str().unwrap_or_default().contains(message))
+    };
     actions.iter().any(|action| action["component"] == component && of(action))
 }
 
@@ -274,19 +385,30 @@ pub(crate) fn has_line(actions: &[Value], component: &str, message: &str) -> boo
 fn l11_the_systemd_journal_is_searched() {
     let directory = tempfile::tempdir().unwrap();
     let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
-    let line = format!("2026-11-21T03:00:01Z ERROR x: mount failed trace_id={trace} span_id={span}");
+    let line =
+        format!("2026-11-21T03:00:01Z ERROR x: mount failed trace_id={trace} span_id={span}");
     let entry = json!({"__REALTIME_TIMESTAMP": "1795230001000000", "_SYSTEMD_UNIT": "kubelet.service", "MESSAGE": line});
     let fake = directory.path().join("journalctl");
     fs::write(&fake, format!("#!/bin/sh\ncat <<'END'\n{entry}\n{{}}\nEND\n")).unwrap();
     fs::set_permissions(&fake, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
     let search = |path: &str| {
-        Command::new(FERROKUBE).current_dir(directory.path()).env("PATH", path).args(["trace", span, "--json", "--logs", "journald"]).output().unwrap()
+        Command::new(FERROKUBE)
+            .current_dir(directory.path())
+            .env("PATH", path)
+            .args(["trace", span, "--json", "--logs", "journald"])
+            .output()
+            .unwrap()
     };
     let found = story(&search(&path));
     assert!(has_line(actions(&found, trace), "kubelet", "mount failed"), "{found:#}");
     let none = search("/nowhere");
-    assert_eq!(none.status.code(), Some(1), "without a journal nothing is found, and it says so: {}", String::from_utf8_lossy(&none.stdout));
+    assert_eq!(
+        none.status.code(),
+        Some(1),
+        "without a journal nothing is found, and it says so: {}",
+        String::from_utf8_lossy(&none.stdout)
+    );
     assert!(String::from_utf8_lossy(&none.stdout).contains("journald"));
 }
 
@@ -301,16 +423,25 @@ async fn l10_l11_l12_a_fleet_is_created_scaled_and_deleted_with_stock_kubectl() 
 
     // Case 1: a user's create. The children are of its trace and family (L01, L03, L35, L37).
     let manifest = fleets.log("fleet").with_extension("yaml");
-    fs::write(&manifest, "apiVersion: example.com/v1\nkind: Fleet\nmetadata: {name: alpha}\nspec: {replicas: 2}\n").unwrap();
+    fs::write(
+        &manifest,
+        "apiVersion: example.com/v1\nkind: Fleet\nmetadata: {name: alpha}\nspec: {replicas: 2}\n",
+    )
+    .unwrap();
     fleets.kubectl(&["create", "-f", &manifest.display().to_string()]);
     let ships = fleets.ships(&admin, 2).await;
     let created = admin.get(&format!("{FLEETS}/alpha")).await.unwrap().body;
     let family = id(&created, "initial-trace-id").to_owned();
     assert_eq!(id(&created, "trace-id"), family);
     for ship in &ships {
-        assert_eq!((id(ship, "trace-id"), id(ship, "initial-trace-id")), (family.as_str(), family.as_str()), "case 3: {ship}");
+        assert_eq!(
+            (id(ship, "trace-id"), id(ship, "initial-trace-id")),
+            (family.as_str(), family.as_str()),
+            "case 3: {ship}"
+        );
     }
-    let spans: BTreeSet<&str> = ships.iter().chain([&created]).map(|object| id(object, "span-id")).collect();
+    let spans: BTreeSet<&str> =
+        ships.iter().chain([&created]).map(|object| id(object, "span-id")).collect();
     assert_eq!(spans.len(), 3, "L02: every request is an action of its own");
 
     // Case 2: a user's update. The family stays (L36), the new ship is of it.
@@ -321,15 +452,29 @@ async fn l10_l11_l12_a_fleet_is_created_scaled_and_deleted_with_stock_kubectl() 
     assert_ne!(scaling, family);
     assert_eq!(id(&scaled, "initial-trace-id"), family);
     let third = ships.iter().find(|ship| ship["metadata"]["name"] == "alpha-2").unwrap();
-    assert_eq!((id(third, "trace-id"), id(third, "initial-trace-id")), (scaling.as_str(), family.as_str()));
+    assert_eq!(
+        (id(third, "trace-id"), id(third, "initial-trace-id")),
+        (scaling.as_str(), family.as_str())
+    );
 
     // L12 in one call, by the object: both requests with everything that followed.
     let story_of_object = story(&fleets.trace("fleet/alpha"));
     let creation = actions(&story_of_object, &family);
     assert!(has_request(creation, "create", FLEETS, ADMIN), "{creation:#?}");
     assert!(has_request(creation, "create", CONFIGMAPS, ROBOT), "{creation:#?}");
-    assert!(has_line(creation, "fleet", "launched") && has_line(creation, "apiserver", "request"), "{creation:#?}");
-    assert!(has_request(actions(&story_of_object, &scaling), "patch", &format!("{FLEETS}/alpha/scale"), ADMIN), "{story_of_object:#}");
+    assert!(
+        has_line(creation, "fleet", "launched") && has_line(creation, "apiserver", "request"),
+        "{creation:#?}"
+    );
+    assert!(
+        has_request(
+            actions(&story_of_object, &scaling),
+            "patch",
+            &format!("{FLEETS}/alpha/scale"),
+            ADMIN
+        ),
+        "{story_of_object:#}"
+    );
     assert!(has_line(actions(&story_of_object, &scaling), "fleet", "launched"));
 
     // L11 in one call: from a line of the controller's log to the request.
@@ -337,23 +482,37 @@ async fn l10_l11_l12_a_fleet_is_created_scaled_and_deleted_with_stock_kubectl() 
     let line = log.lines().find(|line| line.contains("ship=alpha-2")).unwrap();
     let span = line.split("span_id=").nth(1).unwrap().split(' ').next().unwrap();
     let story_of_line = story(&fleets.trace(span));
-    assert!(has_request(actions(&story_of_line, &scaling), "patch", &format!("{FLEETS}/alpha/scale"), ADMIN), "{story_of_line:#}");
+    assert!(
+        has_request(
+            actions(&story_of_line, &scaling),
+            "patch",
+            &format!("{FLEETS}/alpha/scale"),
+            ADMIN
+        ),
+        "{story_of_line:#}"
+    );
 
     // Deletion: the ships go with it, in its trace, and the log of the garbage collector says so.
     fleets.kubectl(&["delete", "fleet", "alpha"]);
     fleets.ships(&admin, 0).await;
     let deletion = audited(&audit_event(&fleets.cluster, "delete", "fleets", "alpha"), "trace-id");
-    // What the store shows as gone is in the logs a moment later: the audit log before the collector has its answer, its own log after it.
+    // What the store shows as gone is in the logs a moment later: the audit log before the
+    // collector has its answer, its own log after it.
     let story_of_family = wait_until("the collector's deletions are in the story", BOUND, || {
         let told = story(&fleets.trace(&family));
         let deleted = actions(&told, &deletion);
-        let is_whole = has_request(deleted, "delete", CONFIGMAPS, COLLECTOR) && has_line(deleted, "garbage-collector", "deleting a dependent");
+        let is_whole = has_request(deleted, "delete", CONFIGMAPS, COLLECTOR)
+            && has_line(deleted, "garbage-collector", "deleting a dependent");
         std::future::ready(if is_whole { Ok(told) } else { Err(format!("{deleted:#?}")) })
     })
     .await;
     let deleted = actions(&story_of_family, &deletion);
     assert!(has_request(deleted, "delete", &format!("{FLEETS}/alpha"), ADMIN), "{deleted:#?}");
-    assert_eq!(story_of_family["traces"].as_array().unwrap().len(), 3, "create, scale, delete: {story_of_family:#}");
+    assert_eq!(
+        story_of_family["traces"].as_array().unwrap().len(),
+        3,
+        "create, scale, delete: {story_of_family:#}"
+    );
 
     // L06: the same name again is another family, and nothing of the old one is left.
     fleets.kubectl(&["create", "-f", &manifest.display().to_string()]);

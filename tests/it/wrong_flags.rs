@@ -11,7 +11,12 @@ use std::process::{Command, Output};
 /// Files that flags name, good and bad.
 fn files(path: &Path) {
     for name in ["ca", "other"] {
-        openssl(path, &format!("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {name}.key -out {name}.crt -days 1 -subj /CN={name}"));
+        openssl(
+            path,
+            &format!(
+                "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {name}.key -out {name}.crt -days 1 -subj /CN={name}"
+            ),
+        );
     }
     openssl(path, "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out rsa.key");
     let write = |name: &str, text: &str, mode: u32| {
@@ -24,7 +29,11 @@ fn files(path: &Path) {
     write("bad", "nonsense", 0o600);
     write("tokens.csv", "token-of-alice,alice,u\n", 0o600);
     write("open.csv", "token-of-alice,alice,u\n", 0o640);
-    write("policy.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Everything}]\n", 0o600);
+    write(
+        "policy.yaml",
+        "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Everything}]\n",
+        0o600,
+    );
 }
 
 /// `{F}` stands for the files' directory; the words must be in the one line that is said.
@@ -89,11 +98,15 @@ const APISERVER: &[(&str, &str)] = &[
     ("--anonymous-auth=perhaps", "perhaps"),
 ];
 
-const ALL_IN_ONE: &[(&str, &str)] =
-    &[("--controllers=nodeipam", "nodeipam"), ("--controllers=*,-nodeipam", "nodeipam"), ("--controllers=", "unknown controller")];
+const ALL_IN_ONE: &[(&str, &str)] = &[
+    ("--controllers=nodeipam", "nodeipam"),
+    ("--controllers=*,-nodeipam", "nodeipam"),
+    ("--controllers=", "unknown controller"),
+];
 
 fn run(role: &str, flags: &str, path: &Path) -> Output {
-    let flags: Vec<String> = flags.split(' ').map(|flag| flag.replace("{F}", &path.display().to_string())).collect();
+    let flags: Vec<String> =
+        flags.split(' ').map(|flag| flag.replace("{F}", &path.display().to_string())).collect();
     Command::new(FERROKUBE).arg(role).args(flags).env_remove("RUST_LOG").output().unwrap()
 }
 
@@ -103,10 +116,16 @@ fn wrong_flags_are_found_before_anything_is_written() {
     let path = directory.path();
     files(path);
     let data = path.join("data");
-    let both = ["all-in-one", "apiserver"].into_iter().flat_map(|role| SERVER.iter().map(move |row| (role, row)));
-    let more = APISERVER.iter().map(|row| ("apiserver", row)).chain(ALL_IN_ONE.iter().map(|row| ("all-in-one", row)));
+    let both = ["all-in-one", "apiserver"]
+        .into_iter()
+        .flat_map(|role| SERVER.iter().map(move |row| (role, row)));
+    let more = APISERVER
+        .iter()
+        .map(|row| ("apiserver", row))
+        .chain(ALL_IN_ONE.iter().map(|row| ("all-in-one", row)));
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = format!("--bind-address=127.0.0.1 --secure-port={}", taken.local_addr().unwrap().port());
+    let port =
+        format!("--bind-address=127.0.0.1 --secure-port={}", taken.local_addr().unwrap().port());
     let port = (port.as_str(), "in use by another process");
     let more = more.chain([("apiserver", &port), ("all-in-one", &port)]);
     for (role, (flags, words)) in both.chain(more) {
@@ -114,7 +133,10 @@ fn wrong_flags_are_found_before_anything_is_written() {
         let port = if flags.contains("--secure-port") { "" } else { "--secure-port=0 " };
         let output = run(role, &format!("{port}{flags} --data-dir={}", data.display()), path);
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(matches!(output.status.code(), Some(1 | 2)) && said.contains(words), "{role} {flags}: {said}");
+        assert!(
+            matches!(output.status.code(), Some(1 | 2)) && said.contains(words),
+            "{role} {flags}: {said}"
+        );
         assert!(!said.contains("token-of-alice"), "{said}");
         assert!(!data.exists(), "{role} {flags}");
     }
@@ -132,16 +154,29 @@ fn other_roles_check_before_they_open_their_log() {
         ("controller-manager", manager, "--controllers=nodeipam", "nodeipam"),
         ("controller-manager", manager, "--leader-elect-renew-deadline=20s", "--leader-elect"),
         ("controller-manager", manager, "--root-ca-file={F}/missing", "missing"),
-        ("controller-manager", manager, "--service-account-private-key-file={F}/bad", "service account key"),
+        (
+            "controller-manager",
+            manager,
+            "--service-account-private-key-file={F}/bad",
+            "service account key",
+        ),
         ("controller-manager", "--kubeconfig={F}/missing", "--controllers=*", "missing"),
         ("trace-webhook", webhook, "--client-ca-file={F}/missing", "missing"),
         ("trace-webhook", webhook, "--client-ca-file={F}/bad", "no usable certificate"),
         ("trace-webhook", webhook, "--client-allowed-names=x", "--client-ca-file"),
-        ("trace-webhook", "--tls-cert-file={F}/ca.crt --tls-private-key-file={F}/other.key", "--secure-port=0", "do not work together"),
+        (
+            "trace-webhook",
+            "--tls-cert-file={F}/ca.crt --tls-private-key-file={F}/other.key",
+            "--secure-port=0",
+            "do not work together",
+        ),
     ] {
         let output = run(role, &format!("{given} {flags} --log-file={{F}}/role.log"), path);
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(matches!(output.status.code(), Some(1 | 2)) && said.contains(words), "{role} {flags}: {said}");
+        assert!(
+            matches!(output.status.code(), Some(1 | 2)) && said.contains(words),
+            "{role} {flags}: {said}"
+        );
         assert!(!path.join("role.log").exists(), "{role} {flags}");
     }
 }

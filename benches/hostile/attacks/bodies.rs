@@ -16,21 +16,46 @@ async fn send(stage: &Testbed, tally: &AttackTally, request: (&str, &str, &str),
 }
 
 /// Likewise, as any caller.
-pub(super) async fn send_as(stage: &Testbed, tally: &AttackTally, (method, path, content_type): (&str, &str, &str), (token, body): (&str, &[u8])) {
-    let answer = async { Wire::connect(stage, WireProtocol::Http1).await?.send(method, path, token, content_type, body).await }.await;
+pub(super) async fn send_as(
+    stage: &Testbed,
+    tally: &AttackTally,
+    (method, path, content_type): (&str, &str, &str),
+    (token, body): (&str, &[u8]),
+) {
+    let answer = async {
+        Wire::connect(stage, WireProtocol::Http1)
+            .await?
+            .send(method, path, token, content_type, body)
+            .await
+    }
+    .await;
     tally.answer(&answer);
 }
 
 /// A repeated key: quadratic if the parser searches the previous ones linearly.
 pub(super) async fn yaml(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
-    let body = format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: y\ndata:\n{}", "  k: v\n".repeat(2_800_000 / 7));
-    at_once(4, |_| send(&stage, &tally, ("POST", CONFIG_MAPS, "application/yaml"), body.as_bytes())).await;
+    let body = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: y\ndata:\n{}",
+        "  k: v\n".repeat(2_800_000 / 7)
+    );
+    at_once(4, |_| {
+        send(&stage, &tally, ("POST", CONFIG_MAPS, "application/yaml"), body.as_bytes())
+    })
+    .await;
 }
 
 /// A collection that a naive parser scans to its end before yielding the first item.
 pub(super) async fn yaml_flow(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let body = format!("# x\n[{}]", "a,".repeat(1_450_000));
-    at_once(8, |index| send_as(&stage, &tally, ("POST", CONFIG_MAPS, "application/yaml"), (TENANTS[index % 8], body.as_bytes()))).await;
+    at_once(8, |index| {
+        send_as(
+            &stage,
+            &tally,
+            ("POST", CONFIG_MAPS, "application/yaml"),
+            (TENANTS[index % 8], body.as_bytes()),
+        )
+    })
+    .await;
 }
 
 /// RBAC rules, which are reread after each write.
@@ -76,7 +101,10 @@ pub(super) async fn custom_maps(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
 /// Patches whose cost is the product of two lengths.
 pub(super) async fn patches(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let fields: Vec<_> = (0..20_000).map(|number| format!("\"k{number}\":\"v\"")).collect();
-    let object = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"patched"}},"data":{{{}}}}}"#, fields.join(","));
+    let object = format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"patched"}},"data":{{{}}}}}"#,
+        fields.join(",")
+    );
     send(&stage, &tally, ("POST", CONFIG_MAPS, JSON), object.as_bytes()).await;
     let kept: Vec<_> = (0..100_000).map(|number| format!("\"z{number}\"")).collect();
     let retain = format!(r#"{{"data":{{"$retainKeys":[{}],"k1":"w"}}}}"#, kept.join(","));
@@ -84,7 +112,9 @@ pub(super) async fn patches(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
         .map(|number| format!(r#"{{"op":"copy","from":"/data","path":"/metadata/c{number}"}},{{"op":"copy","from":"/metadata","path":"/data/d{number}"}}"#))
         .collect();
     let copies = format!("[{}]", doubled.join(","));
-    let many: Vec<_> = (0..10_000).map(|number| format!(r#"{{"op":"add","path":"/data/k{number}","value":"w"}}"#)).collect();
+    let many: Vec<_> = (0..10_000)
+        .map(|number| format!(r#"{{"op":"add","path":"/data/k{number}","value":"w"}}"#))
+        .collect();
     let many = format!("[{}]", many.join(","));
     let path = format!("{CONFIG_MAPS}/patched");
     at_once(6, |index| {
@@ -101,14 +131,20 @@ pub(super) async fn patches(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
 /// Many writers of one key, which queue.
 pub(super) async fn hot_object(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let text = "x".repeat(500_000);
-    let body = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"hot"}},"data":{{"text":"{text}"}}}}"#);
+    let body = format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"hot"}},"data":{{"text":"{text}"}}}}"#
+    );
     send(&stage, &tally, ("POST", CONFIG_MAPS, JSON), body.as_bytes()).await;
     let number = AtomicU64::new(0);
     let path = format!("{CONFIG_MAPS}/hot");
     at_once(64, |_| {
-        let body = format!(r#"{{"data":{{"number":"{}"}}}}"#, number.fetch_add(1, Ordering::Relaxed));
+        let body =
+            format!(r#"{{"data":{{"number":"{}"}}}}"#, number.fetch_add(1, Ordering::Relaxed));
         let (stage, tally, path) = (&stage, &tally, &path);
-        async move { send(stage, tally, ("PATCH", path, "application/merge-patch+json"), body.as_bytes()).await }
+        async move {
+            send(stage, tally, ("PATCH", path, "application/merge-patch+json"), body.as_bytes())
+                .await
+        }
     })
     .await;
 }

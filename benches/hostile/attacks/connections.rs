@@ -11,7 +11,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 /// Headers sent byte by byte.
 pub(super) async fn slow_heads(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     at_once(400, |_| async {
-        let Ok(mut wire) = Wire::connect(&stage, WireProtocol::Http1).await else { return tally.count("refused") };
+        let Ok(mut wire) = Wire::connect(&stage, WireProtocol::Http1).await else {
+            return tally.count("refused");
+        };
         if wire.stream.write_all(b"GET /api HTTP/1.1\r\nhost: x\r\nx-slow: ").await.is_err() {
             return tally.count("cut");
         }
@@ -27,8 +29,12 @@ pub(super) async fn slow_heads(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
 pub(super) async fn half_heads(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let head = format!("GET /api HTTP/1.1\r\nhost: x\r\nx-long: {}", "x".repeat(63 * 1024));
     at_once(1000, |_| async {
-        let Ok(mut wire) = Wire::connect(&stage, WireProtocol::Http1).await else { return tally.count("refused") };
-        if wire.stream.write_all(head.as_bytes()).await.is_err() || wire.stream.flush().await.is_err() {
+        let Ok(mut wire) = Wire::connect(&stage, WireProtocol::Http1).await else {
+            return tally.count("refused");
+        };
+        if wire.stream.write_all(head.as_bytes()).await.is_err()
+            || wire.stream.flush().await.is_err()
+        {
             return tally.count("cut");
         }
         tally.count("half a head");
@@ -62,7 +68,8 @@ pub(super) async fn silent_sockets(stage: Arc<Testbed>, tally: Arc<AttackTally>)
             loop {
                 let ready = tcp.readable().await;
                 match tcp.try_read(&mut byte) {
-                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && ready.is_ok() => {}
+                    Err(error)
+                        if error.kind() == std::io::ErrorKind::WouldBlock && ready.is_ok() => {}
                     _ => return tally.count("cut"),
                 }
             }

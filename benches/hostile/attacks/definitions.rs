@@ -22,7 +22,8 @@ fn definition(plural: &str, properties: Value) -> String {
 }
 
 fn wide() -> Value {
-    let properties: serde_json::Map<String, Value> = (0..20_000).map(|number| (format!("p{number}"), json!({"type": "string"}))).collect();
+    let properties: serde_json::Map<String, Value> =
+        (0..20_000).map(|number| (format!("p{number}"), json!({"type": "string"}))).collect();
     json!({"type": "object", "properties": properties})
 }
 
@@ -41,8 +42,14 @@ fn rules() -> Value {
 }
 
 fn patterns() -> Value {
-    let properties: serde_json::Map<String, Value> =
-        (0..500).map(|number| (format!("p{number}"), json!({"type": "string", "pattern": "^((a{1,200}){1,200}){1,200}$"}))).collect();
+    let properties: serde_json::Map<String, Value> = (0..500)
+        .map(|number| {
+            (
+                format!("p{number}"),
+                json!({"type": "string", "pattern": "^((a{1,200}){1,200}){1,200}$"}),
+            )
+        })
+        .collect();
     json!({"type": "object", "properties": properties})
 }
 
@@ -60,8 +67,16 @@ pub(super) async fn bombs(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
             let body = definition(plural, properties);
             let answer = async {
                 let mut wire = Wire::connect(stage, WireProtocol::Http1).await?;
-                let answer = wire.post(DEFINITIONS, AUTHOR, "application/json", body.as_bytes()).await?;
-                wire.send("DELETE", &format!("{DEFINITIONS}/{plural}.bombs.example.com"), AUTHOR, "application/json", b"").await?;
+                let answer =
+                    wire.post(DEFINITIONS, AUTHOR, "application/json", body.as_bytes()).await?;
+                wire.send(
+                    "DELETE",
+                    &format!("{DEFINITIONS}/{plural}.bombs.example.com"),
+                    AUTHOR,
+                    "application/json",
+                    b"",
+                )
+                .await?;
                 Ok(answer)
             };
             tally.answer(&answer.await);
@@ -74,13 +89,28 @@ pub(super) async fn bombs(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
 pub(super) async fn openapi(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let reading = at_once(100, |index| {
         let (stage, tally) = (&stage, &tally);
-        async move { read_as(stage, tally, ("/openapi/v2", TENANTS[index % 8], "accept-encoding: gzip\r\n")).await }
+        async move {
+            read_as(stage, tally, ("/openapi/v2", TENANTS[index % 8], "accept-encoding: gzip\r\n"))
+                .await
+        }
     });
     let changing = at_once(1, |_| async {
         let body = definition("changes", json!({"type": "object"}));
-        send_as(&stage, &tally, ("POST", DEFINITIONS, "application/json"), (AUTHOR, body.as_bytes())).await;
+        send_as(
+            &stage,
+            &tally,
+            ("POST", DEFINITIONS, "application/json"),
+            (AUTHOR, body.as_bytes()),
+        )
+        .await;
         tokio::time::sleep(Duration::from_millis(100)).await;
-        send_as(&stage, &tally, ("DELETE", &format!("{DEFINITIONS}/changes.bombs.example.com"), "application/json"), (AUTHOR, b"")).await;
+        send_as(
+            &stage,
+            &tally,
+            ("DELETE", &format!("{DEFINITIONS}/changes.bombs.example.com"), "application/json"),
+            (AUTHOR, b""),
+        )
+        .await;
     });
     tokio::join!(reading, changing);
 }
@@ -88,24 +118,35 @@ pub(super) async fn openapi(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
 /// Large objects behind a webhook that accepts connections and never responds.
 pub(super) async fn hung_webhook(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     const THINGS: &str = "/apis/hung.example.com/v1/namespaces/tenant/things";
-    let Ok(listener) = TcpListener::bind("127.0.0.1:0").await else { return tally.count("no listener") };
+    let Ok(listener) = TcpListener::bind("127.0.0.1:0").await else {
+        return tally.count("no listener");
+    };
     let Ok(address) = listener.local_addr() else { return tally.count("no listener") };
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let version = |name: &str| json!({"name": name, "served": true, "storage": name == "v1", "schema": schema});
-    let names = json!({"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"});
+    let names =
+        json!({"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"});
     let client = json!({"url": format!("https://{address}/"), "caBundle": ""});
     let webhook = json!({"clientConfig": client, "conversionReviewVersions": ["v1"]});
     let conversion = json!({"strategy": "Webhook", "webhook": webhook});
-    let spec =
-        json!({"group": "hung.example.com", "scope": "Namespaced", "names": names, "versions": [version("v1"), version("v2")], "conversion": conversion});
+    let spec = json!({"group": "hung.example.com", "scope": "Namespaced", "names": names, "versions": [version("v1"), version("v2")], "conversion": conversion});
     let body = json!({"metadata": {"name": "things.hung.example.com"}, "spec": spec}).to_string();
-    send_as(&stage, &tally, ("POST", DEFINITIONS, "application/json"), (AUTHOR, body.as_bytes())).await;
+    send_as(&stage, &tally, ("POST", DEFINITIONS, "application/json"), (AUTHOR, body.as_bytes()))
+        .await;
     let (maps, text) = (one_key_maps(400_000), "x".repeat(900_000));
     let thing = |version: &str, index: usize| {
-        format!(r#"{{"apiVersion":"hung.example.com/{version}","kind":"Thing","metadata":{{"name":"t{index}"}},"spec":{maps},"text":"{text}"}}"#)
+        format!(
+            r#"{{"apiVersion":"hung.example.com/{version}","kind":"Thing","metadata":{{"name":"t{index}"}},"spec":{maps},"text":"{text}"}}"#
+        )
     };
     for (index, token) in TENANTS.iter().enumerate() {
-        send_as(&stage, &tally, ("POST", THINGS, "application/json"), (token, thing("v1", index).as_bytes())).await;
+        send_as(
+            &stage,
+            &tally,
+            ("POST", THINGS, "application/json"),
+            (token, thing("v1", index).as_bytes()),
+        )
+        .await;
     }
     let taking = async {
         let mut taken = Vec::new();
@@ -119,7 +160,8 @@ pub(super) async fn hung_webhook(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
         async move {
             let path = format!("/apis/hung.example.com/v2/namespaces/tenant/things/t{}", index % 8);
             let method = if body.is_empty() { "GET" } else { "PUT" };
-            send_as(stage, tally, (method, &path, "application/json"), (token, body.as_bytes())).await;
+            send_as(stage, tally, (method, &path, "application/json"), (token, body.as_bytes()))
+                .await;
         }
     });
     tokio::join!(taking, waiting);

@@ -24,7 +24,12 @@ async fn open(stage: &Testbed, tally: &AttackTally) -> Option<(Wire, Vec<u8>)> {
 }
 
 /// Writes frames while dropping what is received, until the server closes the connection.
-async fn pour(wire: Wire, tally: &AttackTally, mut next: impl FnMut() -> Option<Vec<u8>>, pause: Duration) {
+async fn pour(
+    wire: Wire,
+    tally: &AttackTally,
+    mut next: impl FnMut() -> Option<Vec<u8>>,
+    pause: Duration,
+) {
     let (mut read, mut write) = tokio::io::split(wire.stream);
     let reading = async {
         let mut buffer = vec![0; 64 * 1024];
@@ -49,7 +54,11 @@ async fn pour(wire: Wire, tally: &AttackTally, mut next: impl FnMut() -> Option<
 }
 
 /// Requests with endless bodies, 25 on each of ten connections per second.
-pub(super) async fn endless_posts(stage: Arc<Testbed>, tally: Arc<AttackTally>, token: &'static str) {
+pub(super) async fn endless_posts(
+    stage: Arc<Testbed>,
+    tally: Arc<AttackTally>,
+    token: &'static str,
+) {
     at_once(10, |_| async {
         let Some((wire, _)) = open(&stage, &tally).await else { return };
         let block = wire.header_block("POST", CONFIG_MAPS, token);

@@ -32,43 +32,131 @@ pub(crate) const ALL: &[Attack] = &[
         what: "250 POSTs a second without credentials, their bodies never end",
         run: |s, t| Box::pin(frames::endless_posts(s, t, "")),
     },
-    Attack { name: "silent-bodies", what: "200 POSTs of a tenant at once whose bodies never come", run: |s, t| Box::pin(frames::silent_bodies(s, t)) },
-    Attack { name: "slowloris-heads", what: "400 connections send a header byte by byte", run: |s, t| Box::pin(connections::slow_heads(s, t)) },
-    Attack { name: "tls-flood", what: "handshakes without end, 16 at once", run: |s, t| Box::pin(connections::handshakes(s, t)) },
-    Attack { name: "silent-sockets", what: "sockets from five addresses until no more are taken", run: |s, t| Box::pin(connections::silent_sockets(s, t)) },
-    Attack { name: "rapid-reset", what: "HTTP/2 requests reset as soon as sent", run: |s, t| Box::pin(frames::rapid_reset(s, t)) },
-    Attack { name: "ping-flood", what: "HTTP/2 PING frames", run: |s, t| Box::pin(frames::flood(s, t, frames::ping())) },
-    Attack { name: "settings-flood", what: "HTTP/2 SETTINGS frames", run: |s, t| Box::pin(frames::flood(s, t, frames::settings())) },
-    Attack { name: "empty-data-flood", what: "HTTP/2 DATA frames without data", run: |s, t| Box::pin(frames::empty_data(s, t)) },
-    Attack { name: "continuation-flood", what: "header blocks that never end", run: |s, t| Box::pin(frames::continuation(s, t)) },
-    Attack { name: "window-zero", what: "2,000 lists on HTTP/2 with a window of nothing", run: |s, t| Box::pin(readers::window_zero(s, t)) },
-    Attack { name: "yaml-bomb", what: "2.8 MB of YAML with one key over and over, 4 at once", run: |s, t| Box::pin(bodies::yaml(s, t)) },
-    Attack { name: "json-maps", what: "2.8 MB of one-key maps in JSON, 20 at once", run: |s, t| Box::pin(bodies::maps(s, t)) },
-    Attack { name: "custom-maps", what: "custom objects of 1.4 MB of one-key maps, 20 at once", run: |s, t| Box::pin(bodies::custom_maps(s, t)) },
+    Attack {
+        name: "silent-bodies",
+        what: "200 POSTs of a tenant at once whose bodies never come",
+        run: |s, t| Box::pin(frames::silent_bodies(s, t)),
+    },
+    Attack {
+        name: "slowloris-heads",
+        what: "400 connections send a header byte by byte",
+        run: |s, t| Box::pin(connections::slow_heads(s, t)),
+    },
+    Attack {
+        name: "tls-flood",
+        what: "handshakes without end, 16 at once",
+        run: |s, t| Box::pin(connections::handshakes(s, t)),
+    },
+    Attack {
+        name: "silent-sockets",
+        what: "sockets from five addresses until no more are taken",
+        run: |s, t| Box::pin(connections::silent_sockets(s, t)),
+    },
+    Attack {
+        name: "rapid-reset",
+        what: "HTTP/2 requests reset as soon as sent",
+        run: |s, t| Box::pin(frames::rapid_reset(s, t)),
+    },
+    Attack {
+        name: "ping-flood",
+        what: "HTTP/2 PING frames",
+        run: |s, t| Box::pin(frames::flood(s, t, frames::ping())),
+    },
+    Attack {
+        name: "settings-flood",
+        what: "HTTP/2 SETTINGS frames",
+        run: |s, t| Box::pin(frames::flood(s, t, frames::settings())),
+    },
+    Attack {
+        name: "empty-data-flood",
+        what: "HTTP/2 DATA frames without data",
+        run: |s, t| Box::pin(frames::empty_data(s, t)),
+    },
+    Attack {
+        name: "continuation-flood",
+        what: "header blocks that never end",
+        run: |s, t| Box::pin(frames::continuation(s, t)),
+    },
+    Attack {
+        name: "window-zero",
+        what: "2,000 lists on HTTP/2 with a window of nothing",
+        run: |s, t| Box::pin(readers::window_zero(s, t)),
+    },
+    Attack {
+        name: "yaml-bomb",
+        what: "2.8 MB of YAML with one key over and over, 4 at once",
+        run: |s, t| Box::pin(bodies::yaml(s, t)),
+    },
+    Attack {
+        name: "json-maps",
+        what: "2.8 MB of one-key maps in JSON, 20 at once",
+        run: |s, t| Box::pin(bodies::maps(s, t)),
+    },
+    Attack {
+        name: "custom-maps",
+        what: "custom objects of 1.4 MB of one-key maps, 20 at once",
+        run: |s, t| Box::pin(bodies::custom_maps(s, t)),
+    },
     Attack {
         name: "patch-bomb",
         what: "JSON patches of copies of copies, and strategic ones with long $retainKeys",
         run: |s, t| Box::pin(bodies::patches(s, t)),
     },
-    Attack { name: "selector-bomb", what: "8 lists of all objects with 700 terms each", run: |s, t| Box::pin(readers::selectors(s, t)) },
-    Attack { name: "list-flood", what: "lists of everything as fast as they are answered, 32 at once", run: |s, t| Box::pin(readers::lists(s, t)) },
+    Attack {
+        name: "selector-bomb",
+        what: "8 lists of all objects with 700 terms each",
+        run: |s, t| Box::pin(readers::selectors(s, t)),
+    },
+    Attack {
+        name: "list-flood",
+        what: "lists of everything as fast as they are answered, 32 at once",
+        run: |s, t| Box::pin(readers::lists(s, t)),
+    },
     Attack {
         name: "stalled-lists",
         what: "100 readers of the whole list in YAML, Tables and JSON who stop reading",
         run: |s, t| Box::pin(readers::stalled_lists(s, t)),
     },
-    Attack { name: "stalled-watches", what: "2,000 watchers who stop reading, and 50 MB of events", run: |s, t| Box::pin(readers::stalled_watches(s, t)) },
-    Attack { name: "definition-bomb", what: "definitions with 1 MB of schema, costly rules and patterns", run: |s, t| Box::pin(definitions::bombs(s, t)) },
-    Attack { name: "half-bodies", what: "9 KiB each of 8 bodies of 3 MB, of 8 callers, and no more", run: |s, t| Box::pin(frames::half_bodies(s, t)) },
-    Attack { name: "half-heads", what: "1,000 unfinished heads of 63 KiB, unauthenticated", run: |s, t| Box::pin(connections::half_heads(s, t)) },
+    Attack {
+        name: "stalled-watches",
+        what: "2,000 watchers who stop reading, and 50 MB of events",
+        run: |s, t| Box::pin(readers::stalled_watches(s, t)),
+    },
+    Attack {
+        name: "definition-bomb",
+        what: "definitions with 1 MB of schema, costly rules and patterns",
+        run: |s, t| Box::pin(definitions::bombs(s, t)),
+    },
+    Attack {
+        name: "half-bodies",
+        what: "9 KiB each of 8 bodies of 3 MB, of 8 callers, and no more",
+        run: |s, t| Box::pin(frames::half_bodies(s, t)),
+    },
+    Attack {
+        name: "half-heads",
+        what: "1,000 unfinished heads of 63 KiB, unauthenticated",
+        run: |s, t| Box::pin(connections::half_heads(s, t)),
+    },
     Attack {
         name: "stalled-objects",
         what: "an object of 15.9 KB on 40 x 250 streams of HTTP/2 with a window of nothing",
         run: |s, t| Box::pin(readers::stalled_objects(s, t)),
     },
-    Attack { name: "yaml-flow", what: "2.9 MB of YAML in flow style, of 8 callers", run: |s, t| Box::pin(bodies::yaml_flow(s, t)) },
-    Attack { name: "role-rewrite", what: "a role of 1.4 MB written again and again", run: |s, t| Box::pin(bodies::roles(s, t)) },
-    Attack { name: "gzip-flood", what: "one object of 1.4 MB, compressed for 200 readers of 8 callers", run: |s, t| Box::pin(readers::gzip(s, t)) },
+    Attack {
+        name: "yaml-flow",
+        what: "2.9 MB of YAML in flow style, of 8 callers",
+        run: |s, t| Box::pin(bodies::yaml_flow(s, t)),
+    },
+    Attack {
+        name: "role-rewrite",
+        what: "a role of 1.4 MB written again and again",
+        run: |s, t| Box::pin(bodies::roles(s, t)),
+    },
+    Attack {
+        name: "gzip-flood",
+        what: "one object of 1.4 MB, compressed for 200 readers of 8 callers",
+        run: |s, t| Box::pin(readers::gzip(s, t)),
+    },
     Attack {
         name: "openapi-flood",
         what: "OpenAPI compressed for 100 readers of 8 callers, while definitions change",
@@ -84,11 +172,19 @@ pub(crate) const ALL: &[Attack] = &[
         what: "half-bodies and gzip-flood",
         run: |s, t| {
             Box::pin(async move {
-                futures::future::join(frames::half_bodies(Arc::clone(&s), Arc::clone(&t)), readers::gzip(s, t)).await;
+                futures::future::join(
+                    frames::half_bodies(Arc::clone(&s), Arc::clone(&t)),
+                    readers::gzip(s, t),
+                )
+                .await;
             })
         },
     },
-    Attack { name: "hot-object", what: "64 writers of one large object", run: |s, t| Box::pin(bodies::hot_object(s, t)) },
+    Attack {
+        name: "hot-object",
+        what: "64 writers of one large object",
+        run: |s, t| Box::pin(bodies::hot_object(s, t)),
+    },
 ];
 
 /// Responses and connection ends seen by attackers, counted.
@@ -113,7 +209,8 @@ impl AttackTally {
 impl fmt::Display for AttackTally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let words: Vec<_> = counts.iter().map(|(what, count)| format!("{count} x {what}")).collect();
+        let words: Vec<_> =
+            counts.iter().map(|(what, count)| format!("{count} x {what}")).collect();
         f.write_str(&words.join(", "))
     }
 }

@@ -27,9 +27,17 @@ async fn read(stage: &Testbed, tally: &AttackTally, path: &str) {
 }
 
 /// Reads a whole response, with additional request headers.
-pub(super) async fn read_as(stage: &Testbed, tally: &AttackTally, (path, token, headers): (&str, &str, &str)) {
-    let Ok(mut wire) = Wire::connect(stage, WireProtocol::Http1).await else { return tally.count("refused") };
-    let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n{headers}connection: close\r\n\r\n");
+pub(super) async fn read_as(
+    stage: &Testbed,
+    tally: &AttackTally,
+    (path, token, headers): (&str, &str, &str),
+) {
+    let Ok(mut wire) = Wire::connect(stage, WireProtocol::Http1).await else {
+        return tally.count("refused");
+    };
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n{headers}connection: close\r\n\r\n"
+    );
     if wire.stream.write_all(head.as_bytes()).await.is_err() {
         return tally.count("cut");
     }
@@ -37,7 +45,8 @@ pub(super) async fn read_as(stage: &Testbed, tally: &AttackTally, (path, token, 
     let mut status = String::new();
     while let Ok(length @ 1..) = wire.stream.read(&mut buffer).await {
         if status.is_empty() {
-            status = String::from_utf8_lossy(buffer.get(9..12.min(length)).unwrap_or_default()).into_owned();
+            status = String::from_utf8_lossy(buffer.get(9..12.min(length)).unwrap_or_default())
+                .into_owned();
         }
     }
     tally.count(if status.is_empty() { "cut".to_owned() } else { status });
@@ -50,7 +59,9 @@ async fn stall(stage: &Testbed, tally: &AttackTally, path: &str, accept: &str) {
         Wire::over(stage, WireProtocol::Http1, tcp).await
     };
     let Ok(mut wire) = connected.await else { return tally.count("refused") };
-    let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TENANT}\r\naccept: {accept}\r\n\r\n");
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TENANT}\r\naccept: {accept}\r\n\r\n"
+    );
     match wire.stream.write_all(head.as_bytes()).await {
         Ok(()) => tally.count("stalled"),
         Err(_) => return tally.count("cut"),
@@ -77,14 +88,27 @@ pub(super) async fn stalled_lists(stage: Arc<Testbed>, tally: Arc<AttackTally>) 
 
 /// HTTP/2 watchers with a zero window, and objects that change.
 pub(super) async fn stalled_watches(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
-    let watching = at_once(20, |_| streams(&stage, &tally, "/api/v1/namespaces/tenant/configmaps?watch=1", &[]));
+    let watching = at_once(20, |_| {
+        streams(&stage, &tally, "/api/v1/namespaces/tenant/configmaps?watch=1", &[])
+    });
     let writing = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let Ok(mut wire) = Wire::connect(&stage, WireProtocol::Http1).await else { return tally.count("refused") };
+        let Ok(mut wire) = Wire::connect(&stage, WireProtocol::Http1).await else {
+            return tally.count("refused");
+        };
         let text = "x".repeat(100_000);
         for number in 0..500 {
-            let body = format!(r#"{{"metadata":{{"generateName":"e"}},"data":{{"number":"{number}","text":"{text}"}}}}"#);
-            let answer = wire.post("/api/v1/namespaces/tenant/configmaps", TENANT, "application/json", body.as_bytes()).await;
+            let body = format!(
+                r#"{{"metadata":{{"generateName":"e"}},"data":{{"number":"{number}","text":"{text}"}}}}"#
+            );
+            let answer = wire
+                .post(
+                    "/api/v1/namespaces/tenant/configmaps",
+                    TENANT,
+                    "application/json",
+                    body.as_bytes(),
+                )
+                .await;
             tally.answer(&answer);
             if answer.is_err() {
                 return;
@@ -109,7 +133,9 @@ pub(super) async fn gzip(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
     let path = keep(&stage, &tally, "zipped", 1_400_000).await;
     at_once(200, |index| {
         let (stage, tally, path) = (&stage, &tally, &path);
-        async move { read_as(stage, tally, (path, TENANTS[index % 8], "accept-encoding: gzip\r\n")).await }
+        async move {
+            read_as(stage, tally, (path, TENANTS[index % 8], "accept-encoding: gzip\r\n")).await
+        }
     })
     .await;
 }
@@ -118,8 +144,15 @@ pub(super) async fn gzip(stage: Arc<Testbed>, tally: Arc<AttackTally>) {
 async fn keep(stage: &Testbed, tally: &AttackTally, name: &str, bytes: usize) -> String {
     const PATH: &str = "/apis/hostile.example.com/v1/namespaces/tenant/bags";
     let text: String = (0..bytes / 8).map(|number| format!("{number:08x}")).collect();
-    let body = format!(r#"{{"apiVersion":"hostile.example.com/v1","kind":"Bag","metadata":{{"name":"{name}"}},"text":"{text}"}}"#);
-    let stored = async { Wire::connect(stage, WireProtocol::Http1).await?.post(PATH, TENANT, "application/json", body.as_bytes()).await };
+    let body = format!(
+        r#"{{"apiVersion":"hostile.example.com/v1","kind":"Bag","metadata":{{"name":"{name}"}},"text":"{text}"}}"#
+    );
+    let stored = async {
+        Wire::connect(stage, WireProtocol::Http1)
+            .await?
+            .post(PATH, TENANT, "application/json", body.as_bytes())
+            .await
+    };
     tally.answer(&stored.await);
     format!("{PATH}/{name}")
 }
@@ -135,15 +168,28 @@ async fn streams(stage: &Testbed, tally: &AttackTally, path: &str, settings: &[(
 }
 
 /// `number` requests on a connection that is never read.
-async fn requests(stage: &Testbed, tally: &AttackTally, (path, token, number): (&str, &str, u32), settings: &[(u16, u32)]) {
-    let Ok(mut wire) = Wire::connect(stage, WireProtocol::Http2).await else { return tally.count("refused") };
+async fn requests(
+    stage: &Testbed,
+    tally: &AttackTally,
+    (path, token, number): (&str, &str, u32),
+    settings: &[(u16, u32)],
+) {
+    let Ok(mut wire) = Wire::connect(stage, WireProtocol::Http2).await else {
+        return tally.count("refused");
+    };
     if wire.preface(settings).await.is_err() {
         return tally.count("cut");
     }
     let block = wire.header_block("GET", path, token);
     let mut bytes = Vec::new();
     for index in 0..number {
-        push_frame(&mut bytes, frame::HEADERS, frame::END_HEADERS | frame::END_STREAM, 2 * index + 1, &block);
+        push_frame(
+            &mut bytes,
+            frame::HEADERS,
+            frame::END_HEADERS | frame::END_STREAM,
+            2 * index + 1,
+            &block,
+        );
     }
     match wire.stream.write_all(&bytes).await {
         Ok(()) => tally.count(format!("{number} streams")),

@@ -32,9 +32,15 @@ pub(crate) struct CurveSpec {
 impl CurveSpec {
     /// Parses the argument.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
-        let (name, sizes) = text.split_once('=').map_or((text, None), |(name, sizes)| (name, Some(sizes)));
-        let Some((name, _, usual)) = ALL.iter().find(|(known, ..)| *known == name) else { bail!("unknown curve {name}; see --list") };
-        let given = sizes.map(|sizes| sizes.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()).transpose().context("a size is not a number")?;
+        let (name, sizes) =
+            text.split_once('=').map_or((text, None), |(name, sizes)| (name, Some(sizes)));
+        let Some((name, _, usual)) = ALL.iter().find(|(known, ..)| *known == name) else {
+            bail!("unknown curve {name}; see --list")
+        };
+        let given = sizes
+            .map(|sizes| sizes.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>())
+            .transpose()
+            .context("a size is not a number")?;
         Ok(Self { name, sizes: given.unwrap_or_else(|| usual.to_vec()) })
     }
 

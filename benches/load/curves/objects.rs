@@ -14,7 +14,10 @@ const PROBES: usize = 2000;
 const PAGES: usize = 20;
 
 /// CPU per operation, by number of objects in one namespace.
-pub(super) async fn measure(target: Arc<LoadTarget>, sizes: &[usize]) -> anyhow::Result<Vec<(usize, Figures)>> {
+pub(super) async fn measure(
+    target: Arc<LoadTarget>,
+    sizes: &[usize],
+) -> anyhow::Result<Vec<(usize, Figures)>> {
     let idle = resident_kib(&target.pids);
     let space = BenchNamespace::make(target.clone()).await?;
     let (mut made, mut points) = (0, Vec::new());
@@ -33,7 +36,11 @@ pub(super) async fn measure(target: Arc<LoadTarget>, sizes: &[usize]) -> anyhow:
         ]);
         figures.insert("page-middle-cpu-ms".to_owned(), middle_page(&space, *size).await?);
         let other = BenchNamespace::make(target.clone()).await?;
-        figures.insert("event-us".to_owned(), fan_out(&other, crate::connection::HttpVersion::Http2, (100, EVENTS)).await?.cpu_ms() * 1e3);
+        figures.insert(
+            "event-us".to_owned(),
+            fan_out(&other, crate::connection::HttpVersion::Http2, (100, EVENTS)).await?.cpu_ms()
+                * 1e3,
+        );
         other.remove().await?;
         points.push((*size, figures));
     }
@@ -51,7 +58,9 @@ pub(super) async fn measure(target: Arc<LoadTarget>, sizes: &[usize]) -> anyhow:
 async fn create(space: &BenchNamespace, size: usize) -> anyhow::Result<Sample> {
     let sample = space.fill_range(size..size + PROBES, 16).await?;
     let paths = space.objects();
-    space.load(PROBES, 16, move |index| LoadRequest::delete(format!("{paths}/o{}", size + index))).await?;
+    space
+        .load(PROBES, 16, move |index| LoadRequest::delete(format!("{paths}/o{}", size + index)))
+        .await?;
     Ok(sample)
 }
 
@@ -62,13 +71,26 @@ fn spread(index: usize, size: usize) -> usize {
 
 async fn get(space: &BenchNamespace, size: usize) -> anyhow::Result<Sample> {
     let paths = space.objects();
-    space.load(PROBES, 16, move |index| LoadRequest::get(format!("{paths}/o{}", spread(index, size)))).await
+    space
+        .load(PROBES, 16, move |index| {
+            LoadRequest::get(format!("{paths}/o{}", spread(index, size)))
+        })
+        .await
 }
 
 async fn patch(space: &BenchNamespace, size: usize) -> anyhow::Result<Sample> {
     let paths = space.objects();
     let body = move |index: usize| format!(r#"{{"data":{{"count":"{index}-{size}"}}}}"#);
-    space.load(PROBES, 16, move |index| LoadRequest::write("PATCH", format!("{paths}/o{}", spread(index, size)), MERGE, body(index))).await
+    space
+        .load(PROBES, 16, move |index| {
+            LoadRequest::write(
+                "PATCH",
+                format!("{paths}/o{}", spread(index, size)),
+                MERGE,
+                body(index),
+            )
+        })
+        .await
 }
 
 async fn page(space: &BenchNamespace) -> anyhow::Result<Sample> {
@@ -79,9 +101,17 @@ async fn page(space: &BenchNamespace) -> anyhow::Result<Sample> {
 /// A page in the middle of a list, at the revision of its first page.
 async fn middle_page(space: &BenchNamespace, size: usize) -> anyhow::Result<f64> {
     let mut connection = space.connect().await?;
-    let (_, body) = connection.ask(&LoadRequest::get(format!("{}?limit={}", space.objects(), (size / 2).min(5000)))).await?;
+    let (_, body) = connection
+        .ask(&LoadRequest::get(format!("{}?limit={}", space.objects(), (size / 2).min(5000))))
+        .await?;
     let text = String::from_utf8_lossy(&body[..body.len().min(2000)]);
-    let Some(token) = text.split_once("\"continue\":\"").and_then(|(_, rest)| rest.split('"').next()).map(str::to_owned) else { return Ok(f64::NAN) };
+    let Some(token) = text
+        .split_once("\"continue\":\"")
+        .and_then(|(_, rest)| rest.split('"').next())
+        .map(str::to_owned)
+    else {
+        return Ok(f64::NAN);
+    };
     let path = format!("{}?limit=500&continue={token}", space.objects());
     Ok(space.load(PAGES, 1, move |_| LoadRequest::get(path.clone())).await?.cpu_ms())
 }

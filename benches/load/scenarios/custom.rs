@@ -12,12 +12,42 @@ const GROUP: &str = "load.example.com";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 pub(crate) const ALL: &[Scenario] = &[
-    Scenario { name: "custom-first", what: "a new CustomResourceDefinition: until its first object is stored", starts: false, run: first },
-    Scenario { name: "custom-create", what: "creates of a custom object with 20 fields, 1.1 KB", starts: false, run: creates },
-    Scenario { name: "custom-patch", what: "merge patches of such objects, each of another", starts: false, run: patches },
-    Scenario { name: "custom-one", what: "merge patches of one such object by 64 clients", starts: false, run: one },
-    Scenario { name: "custom-table", what: "Table of --objects such objects", starts: false, run: table },
-    Scenario { name: "custom-list", what: "LIST of --objects such objects", starts: false, run: list },
+    Scenario {
+        name: "custom-first",
+        what: "a new CustomResourceDefinition: until its first object is stored",
+        starts: false,
+        run: first,
+    },
+    Scenario {
+        name: "custom-create",
+        what: "creates of a custom object with 20 fields, 1.1 KB",
+        starts: false,
+        run: creates,
+    },
+    Scenario {
+        name: "custom-patch",
+        what: "merge patches of such objects, each of another",
+        starts: false,
+        run: patches,
+    },
+    Scenario {
+        name: "custom-one",
+        what: "merge patches of one such object by 64 clients",
+        starts: false,
+        run: one,
+    },
+    Scenario {
+        name: "custom-table",
+        what: "Table of --objects such objects",
+        starts: false,
+        run: table,
+    },
+    Scenario {
+        name: "custom-list",
+        what: "LIST of --objects such objects",
+        starts: false,
+        run: list,
+    },
 ];
 
 /// A definition created for a measurement.
@@ -28,18 +58,28 @@ pub(crate) struct BenchDefinition {
 impl BenchDefinition {
     /// Creates the definition and waits until it accepts an object, which is deleted again. Returns
     /// how long that took.
-    pub(crate) async fn make(space: &BenchNamespace, connection: &mut LoadConnection) -> anyhow::Result<(Self, Duration)> {
+    pub(crate) async fn make(
+        space: &BenchNamespace,
+        connection: &mut LoadConnection,
+    ) -> anyhow::Result<(Self, Duration)> {
         let definition = Self { plural: unique().replace('-', "x") };
         let begun = Instant::now();
-        connection.send(&LoadRequest::write("POST", DEFINITIONS, JSON, definition.manifest())).await?;
-        let probe = LoadRequest::write("POST", definition.path(space), JSON, definition.object("probe"));
+        connection
+            .send(&LoadRequest::write("POST", DEFINITIONS, JSON, definition.manifest()))
+            .await?;
+        let probe =
+            LoadRequest::write("POST", definition.path(space), JSON, definition.object("probe"));
         loop {
             let (status, body) = connection.ask(&probe).await?;
             if status.is_success() {
                 break;
             }
             // 404 means not served yet; any other error is permanent.
-            ensure!(status == http::StatusCode::NOT_FOUND, "the first object was answered with {status}: {}", String::from_utf8_lossy(&body));
+            ensure!(
+                status == http::StatusCode::NOT_FOUND,
+                "the first object was answered with {status}: {}",
+                String::from_utf8_lossy(&body)
+            );
             if begun.elapsed() > Duration::from_secs(60) {
                 bail!("no object was accepted within 60 s");
             }
@@ -51,13 +91,30 @@ impl BenchDefinition {
 
     /// Deletes the definition with its objects.
     pub(crate) async fn remove(&self, connection: &mut LoadConnection) -> anyhow::Result<()> {
-        connection.send(&LoadRequest::delete(format!("{DEFINITIONS}/{}.{GROUP}", self.plural))).await.map(drop)
+        connection
+            .send(&LoadRequest::delete(format!("{DEFINITIONS}/{}.{GROUP}", self.plural)))
+            .await
+            .map(drop)
     }
 
     /// Creates `count` objects.
-    pub(crate) async fn fill(&self, space: &BenchNamespace, count: usize, connections: usize) -> anyhow::Result<Sample> {
+    pub(crate) async fn fill(
+        &self,
+        space: &BenchNamespace,
+        count: usize,
+        connections: usize,
+    ) -> anyhow::Result<Sample> {
         let (path, whole) = (self.path(space), self.object("NAME"));
-        space.load(count, connections, move |index| LoadRequest::write("POST", path.clone(), JSON, whole.replace("NAME", &format!("o{index}")))).await
+        space
+            .load(count, connections, move |index| {
+                LoadRequest::write(
+                    "POST",
+                    path.clone(),
+                    JSON,
+                    whole.replace("NAME", &format!("o{index}")),
+                )
+            })
+            .await
     }
 
     /// Path of the objects.
@@ -71,7 +128,8 @@ impl BenchDefinition {
 
     fn manifest(&self) -> String {
         let (plural, kind) = (&self.plural, self.kind());
-        let fields: Vec<String> = (0..20).map(|index| format!("\"{}\":{}", field(index), schema(index))).collect();
+        let fields: Vec<String> =
+            (0..20).map(|index| format!("\"{}\":{}", field(index), schema(index))).collect();
         format!(
             r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{{"name":"{plural}.{GROUP}"}},"spec":{{"group":"{GROUP}","scope":"Namespaced","names":{{"plural":"{plural}","singular":"{plural}","kind":"{kind}","listKind":"{kind}List"}},"versions":[{{"name":"v1","served":true,"storage":true,"schema":{{"openAPIV3Schema":{{"type":"object","properties":{{"spec":{{"type":"object","required":["field0"],"properties":{{{}}}}}}}}}}}}}]}}}}"#,
             fields.join(",")
@@ -80,9 +138,13 @@ impl BenchDefinition {
 
     /// An object of 1.1 KB.
     pub(crate) fn object(&self, name: &str) -> String {
-        let fields: Vec<String> = (0..20).map(|index| format!("\"{}\":{}", field(index), value(index))).collect();
+        let fields: Vec<String> =
+            (0..20).map(|index| format!("\"{}\":{}", field(index), value(index))).collect();
         let kind = self.kind();
-        format!(r#"{{"apiVersion":"{GROUP}/v1","kind":"{kind}","metadata":{{"name":"{name}"}},"spec":{{{}}}}}"#, fields.join(","))
+        format!(
+            r#"{{"apiVersion":"{GROUP}/v1","kind":"{kind}","metadata":{{"name":"{name}"}},"spec":{{{}}}}}"#,
+            fields.join(",")
+        )
     }
 }
 
@@ -97,7 +159,9 @@ fn schema(index: usize) -> &'static str {
         1 => r#"{"type":"integer","minimum":0,"maximum":100000}"#,
         2 => r#"{"type":"string","enum":["red","green","blue"]}"#,
         3 => r#"{"type":"array","items":{"type":"string"},"maxItems":8}"#,
-        _ => r#"{"type":"object","properties":{"host":{"type":"string"},"port":{"type":"integer"},"on":{"type":"boolean"}}}"#,
+        _ => {
+            r#"{"type":"object","properties":{"host":{"type":"string"},"port":{"type":"integer"},"on":{"type":"boolean"}}}"#
+        }
     }
 }
 
@@ -123,7 +187,11 @@ fn first<'a>(space: &'a BenchNamespace, _: &'a LoadPlan) -> Measuring<'a> {
 }
 
 /// Runs with a definition that has `count` objects.
-async fn with_objects(space: &BenchNamespace, count: usize, connections: usize) -> anyhow::Result<(BenchDefinition, Sample)> {
+async fn with_objects(
+    space: &BenchNamespace,
+    count: usize,
+    connections: usize,
+) -> anyhow::Result<(BenchDefinition, Sample)> {
     let (definition, _) = BenchDefinition::make(space, &mut space.connect().await?).await?;
     let sample = definition.fill(space, count, connections).await?;
     Ok((definition, sample))
@@ -141,7 +209,14 @@ fn patches<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan) -> Measuring<'a> {
     Box::pin(async {
         let (definition, _) = with_objects(space, plan.requests, plan.connections).await?;
         let path = definition.path(space);
-        let ask = move |index: usize| LoadRequest::write("PATCH", format!("{path}/o{index}"), MERGE, format!(r#"{{"spec":{{"field1":{index}}}}}"#));
+        let ask = move |index: usize| {
+            LoadRequest::write(
+                "PATCH",
+                format!("{path}/o{index}"),
+                MERGE,
+                format!(r#"{{"spec":{{"field1":{index}}}}}"#),
+            )
+        };
         let sample = space.load(plan.requests, plan.connections, ask).await?;
         definition.remove(&mut space.connect().await?).await?;
         Ok(sample)
@@ -155,7 +230,14 @@ fn one<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan) -> Measuring<'a> {
     Box::pin(async {
         let (definition, _) = with_objects(space, 1, 1).await?;
         let path = format!("{}/o0", definition.path(space));
-        let ask = move |index: usize| LoadRequest::write("PATCH", path.clone(), MERGE, format!(r#"{{"spec":{{"field1":{}}}}}"#, index % 100_000));
+        let ask = move |index: usize| {
+            LoadRequest::write(
+                "PATCH",
+                path.clone(),
+                MERGE,
+                format!(r#"{{"spec":{{"field1":{}}}}}"#, index % 100_000),
+            )
+        };
         let sample = space.load(plan.requests, RIVALS, ask).await?;
         definition.remove(&mut space.connect().await?).await?;
         Ok(sample)
@@ -166,7 +248,11 @@ fn table<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan) -> Measuring<'a> {
     Box::pin(async {
         let (definition, _) = with_objects(space, plan.objects, plan.connections).await?;
         let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
-        let sample = super::list::repeat(space, LoadRequest { accept, ..LoadRequest::get(definition.path(space)) }).await?;
+        let sample = super::list::repeat(
+            space,
+            LoadRequest { accept, ..LoadRequest::get(definition.path(space)) },
+        )
+        .await?;
         definition.remove(&mut space.connect().await?).await?;
         Ok(sample)
     })

@@ -4,7 +4,8 @@ use super::{LoadPlan, Measuring, Scenario};
 use crate::connection::LoadRequest;
 use crate::namespace::BenchNamespace;
 
-pub(crate) const ALL: &[Scenario] = &[Scenario { name: "get", what: "GETs of one object", starts: false, run: get }];
+pub(crate) const ALL: &[Scenario] =
+    &[Scenario { name: "get", what: "GETs of one object", starts: false, run: get }];
 
 fn get<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan) -> Measuring<'a> {
     Box::pin(async {

@@ -40,9 +40,16 @@ enum StoredKind {
 /// In a separate process if possible, to exclude memory of earlier scenarios.
 fn memory<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan, kind: StoredKind) -> Measuring<'a> {
     Box::pin(async move {
-        let Some(binary) = space.target.binary.clone() else { return measure(space, plan.stored, kind).await };
+        let Some(binary) = space.target.binary.clone() else {
+            return measure(space, plan.stored, kind).await;
+        };
         let own = OwnServer::start(binary).await?;
-        let sample = measure(&BenchNamespace::make(Arc::new(LoadTarget::of(&own)?)).await?, plan.stored, kind).await?;
+        let sample = measure(
+            &BenchNamespace::make(Arc::new(LoadTarget::of(&own)?)).await?,
+            plan.stored,
+            kind,
+        )
+        .await?;
         own.stop().await?;
         Ok(sample)
     })
@@ -52,13 +59,17 @@ async fn measure(space: &BenchNamespace, count: usize, kind: StoredKind) -> anyh
     let resident = || resident_kib(&space.target.pids) as f64;
     let definition = match kind {
         StoredKind::ConfigMap => None,
-        StoredKind::Custom => Some(BenchDefinition::make(space, &mut space.connect().await?).await?.0),
+        StoredKind::Custom => {
+            Some(BenchDefinition::make(space, &mut space.connect().await?).await?.0)
+        }
     };
     tokio::time::sleep(Duration::from_secs(2)).await;
     let idle = resident();
     let (path, sample) = match &definition {
         None => (space.objects(), space.fill(count).await?),
-        Some(definition) => (definition.path(space), definition.fill(space, count, CONNECTIONS).await?),
+        Some(definition) => {
+            (definition.path(space), definition.fill(space, count, CONNECTIONS).await?)
+        }
     };
     let full = resident();
     space.connect().await?.send(&LoadRequest::delete(path)).await?;

@@ -50,5 +50,19 @@ pub(crate) struct Scenario {
 
 /// All scenarios in order of execution.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
-    [start::ALL, create::ALL, get::ALL, patch::ALL, apply::ALL, delete::ALL, list::ALL, watch::ALL, custom::ALL, memory::ALL, idle::ALL].into_iter().flatten()
+    [
+        start::ALL,
+        create::ALL,
+        get::ALL,
+        patch::ALL,
+        apply::ALL,
+        delete::ALL,
+        list::ALL,
+        watch::ALL,
+        custom::ALL,
+        memory::ALL,
+        idle::ALL,
+    ]
+    .into_iter()
+    .flatten()
 }

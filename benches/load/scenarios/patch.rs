@@ -8,8 +8,18 @@ use crate::namespace::{BenchNamespace, MERGE};
 const CROWD: usize = 64;
 
 pub(crate) const ALL: &[Scenario] = &[
-    Scenario { name: "patch-many", what: "merge patches, each of another object", starts: false, run: many },
-    Scenario { name: "patch-hot", what: "merge patches of one object by 64 clients", starts: false, run: hot },
+    Scenario {
+        name: "patch-many",
+        what: "merge patches, each of another object",
+        starts: false,
+        run: many,
+    },
+    Scenario {
+        name: "patch-hot",
+        what: "merge patches of one object by 64 clients",
+        starts: false,
+        run: hot,
+    },
 ];
 
 /// A patch that changes the object.
@@ -21,7 +31,11 @@ fn many<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan) -> Measuring<'a> {
     Box::pin(async {
         space.fill(plan.requests).await?;
         let paths = space.objects();
-        space.load(plan.requests, plan.connections, move |index| patch(format!("{paths}/o{index}"), index)).await
+        space
+            .load(plan.requests, plan.connections, move |index| {
+                patch(format!("{paths}/o{index}"), index)
+            })
+            .await
     })
 }
 

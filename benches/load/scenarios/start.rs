@@ -9,8 +9,18 @@ use anyhow::Context;
 use std::sync::Arc;
 
 pub(crate) const ALL: &[Scenario] = &[
-    Scenario { name: "start", what: "start to ready in an empty directory", starts: true, run: start },
-    Scenario { name: "restart", what: "start to ready with --stored objects of 1 KiB", starts: true, run: restart },
+    Scenario {
+        name: "start",
+        what: "start to ready in an empty directory",
+        starts: true,
+        run: start,
+    },
+    Scenario {
+        name: "restart",
+        what: "start to ready with --stored objects of 1 KiB",
+        starts: true,
+        run: restart,
+    },
 ];
 
 /// Binary of the target.
@@ -41,5 +51,11 @@ fn restart<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan) -> Measuring<'a> {
 fn sample(own: &OwnServer) -> anyhow::Result<Sample> {
     let pid = own.pid()?;
     let figures = vec![("MB-ready", resident_kib(&[pid]) as f64 / 1024.0)];
-    Ok(Sample { count: 1, wall: own.ready, cpu: whole_cpu(pid), latencies: vec![own.ready], figures })
+    Ok(Sample {
+        count: 1,
+        wall: own.ready,
+        cpu: whole_cpu(pid),
+        latencies: vec![own.ready],
+        figures,
+    })
 }

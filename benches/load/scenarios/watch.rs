@@ -51,12 +51,15 @@ pub(crate) const ALL: &[Scenario] = &[
 /// reuse memory freed by the first.
 async fn memory(space: &BenchNamespace, watchers: usize) -> anyhow::Result<Sample> {
     let mut sample = Sample::default();
-    for (protocol, name) in [(HttpVersion::Http1, "KiB/h1-watch"), (HttpVersion::Http2, "KiB/h2-watch")] {
+    for (protocol, name) in
+        [(HttpVersion::Http1, "KiB/h1-watch"), (HttpVersion::Http2, "KiB/h2-watch")]
+    {
         let held = match space.target.binary.clone() {
             None => held(&space.target, protocol, watchers, &mut sample).await?,
             Some(binary) => {
                 let own = OwnServer::start(binary).await?;
-                let held = held(&Arc::new(LoadTarget::of(&own)?), protocol, watchers, &mut sample).await?;
+                let held =
+                    held(&Arc::new(LoadTarget::of(&own)?), protocol, watchers, &mut sample).await?;
                 own.stop().await?;
                 held
             }
@@ -67,7 +70,12 @@ async fn memory(space: &BenchNamespace, watchers: usize) -> anyhow::Result<Sampl
 }
 
 /// Resident KiB per watch, shortly after all were opened. Adds the cost of opening them.
-pub(crate) async fn held(target: &Arc<LoadTarget>, protocol: HttpVersion, watchers: usize, sample: &mut Sample) -> anyhow::Result<f64> {
+pub(crate) async fn held(
+    target: &Arc<LoadTarget>,
+    protocol: HttpVersion,
+    watchers: usize,
+    sample: &mut Sample,
+) -> anyhow::Result<f64> {
     let space = BenchNamespace::make(Arc::clone(target)).await?;
     space.fill(1).await?;
     let pids = &target.pids;
@@ -86,12 +94,20 @@ pub(crate) async fn held(target: &Arc<LoadTarget>, protocol: HttpVersion, watche
     Ok(held)
 }
 
-fn watches<'a>(space: &'a BenchNamespace, plan: &'a LoadPlan, protocol: HttpVersion) -> Measuring<'a> {
+fn watches<'a>(
+    space: &'a BenchNamespace,
+    plan: &'a LoadPlan,
+    protocol: HttpVersion,
+) -> Measuring<'a> {
     Box::pin(fan_out(space, protocol, (plan.watchers, plan.events)))
 }
 
 /// One round with `watchers` watchers and `events` events.
-pub(crate) async fn fan_out(space: &BenchNamespace, protocol: HttpVersion, (watchers, events): (usize, usize)) -> anyhow::Result<Sample> {
+pub(crate) async fn fan_out(
+    space: &BenchNamespace,
+    protocol: HttpVersion,
+    (watchers, events): (usize, usize),
+) -> anyhow::Result<Sample> {
     space.fill(1).await?;
     let pids = &space.target.pids;
     let crowd = Crowd::open(space, protocol, watchers).await?;
@@ -126,7 +142,10 @@ impl WatchProgress {
         let before = self.lines.fetch_add(lines, Ordering::AcqRel);
         let goal = self.goal.load(Ordering::Acquire);
         if before < goal && before + lines >= goal {
-            self.reached.store(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
+            self.reached.store(
+                u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX),
+                Ordering::Release,
+            );
             self.wake.notify_one();
         }
     }
@@ -142,19 +161,33 @@ struct Crowd {
 
 impl Crowd {
     /// Opens all watches and waits until each got its first event.
-    async fn open(space: &BenchNamespace, protocol: HttpVersion, watchers: usize) -> anyhow::Result<Self> {
+    async fn open(
+        space: &BenchNamespace,
+        protocol: HttpVersion,
+        watchers: usize,
+    ) -> anyhow::Result<Self> {
         let on_one = if protocol == HttpVersion::Http1 { 1 } else { STREAMS.min(watchers) };
         let connections = watchers.div_ceil(on_one);
         let watchers = connections * on_one;
         let lines = (AtomicUsize::new(0), AtomicUsize::new(watchers));
-        let seen = Arc::new(WatchProgress { begun: Instant::now(), lines: lines.0, goal: lines.1, reached: AtomicU64::new(0), wake: Notify::new() });
+        let seen = Arc::new(WatchProgress {
+            begun: Instant::now(),
+            lines: lines.0,
+            goal: lines.1,
+            reached: AtomicU64::new(0),
+            wake: Notify::new(),
+        });
         let ask = LoadRequest::get(format!("{}?watch=true&resourceVersion=0", space.objects()));
         let (mut readers, mut open) = (JoinSet::new(), Vec::new());
         for _ in 0..connections {
             let mut connection = LoadConnection::open(&space.target, protocol).await?;
             for _ in 0..on_one {
                 let response = connection.start(&ask).await?;
-                ensure!(response.status().is_success(), "a watch was answered with {}", response.status());
+                ensure!(
+                    response.status().is_success(),
+                    "a watch was answered with {}",
+                    response.status()
+                );
                 readers.spawn(read(response.into_body(), seen.clone()));
             }
             open.push(connection);
@@ -185,7 +218,8 @@ impl Crowd {
 
 async fn read(mut body: Incoming, seen: Arc<WatchProgress>) {
     while let Some(Ok(frame)) = body.frame().await {
-        let lines = frame.data_ref().map_or(0, |data| data.iter().filter(|byte| **byte == b'\n').count());
+        let lines =
+            frame.data_ref().map_or(0, |data| data.iter().filter(|byte| **byte == b'\n').count());
         if lines > 0 {
             seen.add(lines);
         }

@@ -26,7 +26,9 @@ impl AuthenticationInfo {
     /// From the flags. Without a front proxy CA nothing about front proxies is published.
     pub(super) fn new(setup: &ServerSetup<'_>, pki: &Pki) -> anyhow::Result<Self> {
         let kube_apiserver = setup.kube_apiserver;
-        let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+        let read = |path: &Path| {
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+        };
         let mut clients = pki.client_ca_pem().to_owned();
         if let Some(path) = &kube_apiserver.client_ca_file {
             clients = join(&clients, &read(path)?);
@@ -35,10 +37,16 @@ impl AuthenticationInfo {
         if let Some(path) = &kube_apiserver.requestheader_client_ca_file {
             info.bundles.push(("requestheader-client-ca-file", read(path)?));
             info.lists = vec![
-                ("requestheader-username-headers", kube_apiserver.requestheader_username_headers.clone()),
+                (
+                    "requestheader-username-headers",
+                    kube_apiserver.requestheader_username_headers.clone(),
+                ),
                 ("requestheader-uid-headers", kube_apiserver.requestheader_uid_headers.clone()),
                 ("requestheader-group-headers", kube_apiserver.requestheader_group_headers.clone()),
-                ("requestheader-extra-headers-prefix", kube_apiserver.requestheader_extra_headers_prefix.clone()),
+                (
+                    "requestheader-extra-headers-prefix",
+                    kube_apiserver.requestheader_extra_headers_prefix.clone(),
+                ),
                 ("requestheader-allowed-names", kube_apiserver.requestheader_allowed_names.clone()),
             ];
         }
@@ -51,8 +59,16 @@ impl AuthenticationInfo {
         let Some(maps) = Local::new(&registry, "", "v1", "configmaps") else { return Ok(()) };
         for attempt in 1.. {
             match self.publish_once(&maps).await {
-                Err(failure) if attempt < ATTEMPTS && matches!(failure.reason, Some(Reason::Conflict | Reason::AlreadyExists | Reason::NotFound)) => {}
-                other => return other.map_err(|failure| format!("cannot write {NAMESPACE}/{NAME}: {failure}")),
+                Err(failure)
+                    if attempt < ATTEMPTS
+                        && matches!(
+                            failure.reason,
+                            Some(Reason::Conflict | Reason::AlreadyExists | Reason::NotFound)
+                        ) => {}
+                other => {
+                    return other
+                        .map_err(|failure| format!("cannot write {NAMESPACE}/{NAME}: {failure}"));
+                }
             }
         }
         Ok(())
@@ -78,9 +94,15 @@ impl AuthenticationInfo {
             map.set(&["data", key], bundle);
         }
         for (key, ours) in &self.lists {
-            let mut all =
-                codec::read_value(map.str(&["data", key]).unwrap_or_default().as_bytes()).ok().and_then(|list| list.as_array().cloned()).unwrap_or_default();
-            let missing: Vec<Value> = ours.iter().map(|word| Value::from(word.as_str())).filter(|word| !all.contains(word)).collect();
+            let mut all = codec::read_value(map.str(&["data", key]).unwrap_or_default().as_bytes())
+                .ok()
+                .and_then(|list| list.as_array().cloned())
+                .unwrap_or_default();
+            let missing: Vec<Value> = ours
+                .iter()
+                .map(|word| Value::from(word.as_str()))
+                .filter(|word| !all.contains(word))
+                .collect();
             all.extend(missing);
             let text = String::from_utf8(codec::to_vec(&Value::Array(all))).expect("JSON is UTF-8");
             map.set(&["data", key], text);

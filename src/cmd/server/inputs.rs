@@ -30,9 +30,14 @@ pub(crate) struct Inputs {
 
 impl Inputs {
     /// Reads everything; fails at the first error.
-    pub(super) fn read(flags: &ServerFlags, kube_apiserver: &KubeApiserverFlags, companion: Option<&dyn Companion>) -> anyhow::Result<Self> {
+    pub(super) fn read(
+        flags: &ServerFlags,
+        kube_apiserver: &KubeApiserverFlags,
+        companion: Option<&dyn Companion>,
+    ) -> anyhow::Result<Self> {
         let (gates, warnings) = flags.features.gates()?;
-        let spans = flags.tracing.config(if companion.is_some() { "ferrokube" } else { "apiserver" })?;
+        let spans =
+            flags.tracing.config(if companion.is_some() { "ferrokube" } else { "apiserver" })?;
         process::check_log(&flags.log.config(&gates, None))?;
         if let Some(companion) = companion {
             companion.check()?;
@@ -43,7 +48,12 @@ impl Inputs {
             spans,
             on_request: runtime_config::on_request(&flags.runtime_config)?,
             audit_policy: audit_policy(flags.audit.audit_policy_file.as_deref())?,
-            static_tokens: flags.auth.token_auth_file.clone().map(StaticTokens::read).transpose()?,
+            static_tokens: flags
+                .auth
+                .token_auth_file
+                .clone()
+                .map(StaticTokens::read)
+                .transpose()?,
         };
         process::check_log_path("--audit-log-path", flags.audit.audit_log_path.as_deref())?;
         KeyFiles::check(kube_apiserver)?;

@@ -34,14 +34,18 @@ pub(super) struct Listener {
 
 /// Checks address, port and files before anything is opened, as a port in use should cost nothing.
 /// Discards what it creates.
-pub(super) fn check(flags: &ServerFlags, kube_apiserver: &KubeApiserverFlags) -> anyhow::Result<()> {
+pub(super) fn check(
+    flags: &ServerFlags,
+    kube_apiserver: &KubeApiserverFlags,
+) -> anyhow::Result<()> {
     let address = SocketAddr::new(flags.bind_address, flags.secure_port);
     TcpListener::bind(address).map_err(|source| advise(ServerError::Bind { address, source }))?;
     let (files, policy) = (tls_files(kube_apiserver), flags.tls.policy());
     if files == TlsFiles::default() && flags.tls_sans.is_empty() && policy.suites.is_empty() {
         return Ok(());
     }
-    let own = pki::self_signed(&pki::serving_names(flags.bind_address, &flags.tls_sans)).context(SAN)?;
+    let own =
+        pki::self_signed(&pki::serving_names(flags.bind_address, &flags.tls_sans)).context(SAN)?;
     let tls = match files.read_serving()? {
         Some((chain, key)) => Tls::with_policy(&chain, &key, &policy).context(PAIR)?,
         None => Tls::with_policy(own.chain_pem.as_bytes(), own.key_pem.as_bytes(), &policy)?,
@@ -52,7 +56,10 @@ pub(super) fn check(flags: &ServerFlags, kube_apiserver: &KubeApiserverFlags) ->
 
 fn tls_files(kube_apiserver: &KubeApiserverFlags) -> TlsFiles {
     TlsFiles {
-        serving: kube_apiserver.tls_cert_file.clone().zip(kube_apiserver.tls_private_key_file.clone()),
+        serving: kube_apiserver
+            .tls_cert_file
+            .clone()
+            .zip(kube_apiserver.tls_private_key_file.clone()),
         client_ca: kube_apiserver.client_ca_file.clone(),
         proxy_ca: kube_apiserver.requestheader_client_ca_file.clone(),
         ..TlsFiles::default()
@@ -63,17 +70,36 @@ impl Listener {
     /// Binds with the certificates from the flags, or with our own.
     pub(super) fn bind(setup: &ServerSetup<'_>, pki: &Pki) -> anyhow::Result<Self> {
         let (flags, kube_apiserver) = (setup.flags, setup.kube_apiserver);
-        let files = TlsFiles { client_ca_pem: pki.client_ca_pem().into(), ..tls_files(kube_apiserver) };
+        let files =
+            TlsFiles { client_ca_pem: pki.client_ca_pem().into(), ..tls_files(kube_apiserver) };
         let names = pki::serving_names(flags.bind_address, &flags.tls_sans);
         let policy = flags.tls.policy();
         let own = || pki.serving(&names).context(SAN);
         let (serving, tls) = match files.read_serving()? {
             Some((chain, key)) => (None, Tls::with_policy(&chain, &key, &policy).context(PAIR)?),
-            None => own().and_then(|pair| Ok((Some(pair.clone()), Tls::with_policy(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes(), &policy)?)))?,
+            None => own().and_then(|pair| {
+                Ok((
+                    Some(pair.clone()),
+                    Tls::with_policy(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes(), &policy)?,
+                ))
+            })?,
         };
         let loaded = files.apply(&tls, &Loaded::default())?;
-        let server = Server::bind(SocketAddr::new(flags.bind_address, flags.secure_port), tls.clone(), Limits::default().of_process()).map_err(advise)?;
-        Ok(Self { server, tls, files, loaded, serving, names, admin_lifetime: flags.admin_certificate_lifetime })
+        let server = Server::bind(
+            SocketAddr::new(flags.bind_address, flags.secure_port),
+            tls.clone(),
+            Limits::default().of_process(),
+        )
+        .map_err(advise)?;
+        Ok(Self {
+            server,
+            tls,
+            files,
+            loaded,
+            serving,
+            names,
+            admin_lifetime: flags.admin_certificate_lifetime,
+        })
     }
 
     pub(super) fn stats(&self) -> Arc<Stats> {
@@ -104,14 +130,20 @@ impl Listener {
         let Self { server, tls, files, loaded, serving, names, admin_lifetime } = self;
         let first = write_kubeconfig(&pki, &url, kubeconfig, admin_lifetime)?;
         let (kubeconfig, clients) = (kubeconfig.to_owned(), pki.clone());
-        tasks.spawn(pki::renew(first, ended(shutdown.clone()), move || write_kubeconfig(&clients, &url, &kubeconfig, admin_lifetime)));
+        tasks.spawn(pki::renew(first, ended(shutdown.clone()), move || {
+            write_kubeconfig(&clients, &url, &kubeconfig, admin_lifetime)
+        }));
         if let Some(own) = serving {
             let renewed = tls.clone();
-            tasks.spawn(pki::renew(own.renewal, ended(shutdown.clone()), move || -> Result<_, RenewError> {
-                let pair = pki.serving(&names)?;
-                renewed.replace_serving(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes())?;
-                Ok(pair.renewal)
-            }));
+            tasks.spawn(pki::renew(
+                own.renewal,
+                ended(shutdown.clone()),
+                move || -> Result<_, RenewError> {
+                    let pair = pki.serving(&names)?;
+                    renewed.replace_serving(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes())?;
+                    Ok(pair.renewal)
+                },
+            ));
         }
         if files.serving.is_some() || files.client_ca.is_some() || files.proxy_ca.is_some() {
             tasks.spawn(files.watch(tls, loaded, RELOAD, shutdown.clone()));
@@ -133,22 +165,44 @@ async fn ended(shutdown: Shutdown) {
     shutdown.begun().await;
 }
 
-fn write_kubeconfig(pki: &Pki, url: &str, path: &Path, lifetime: Duration) -> Result<Renewal, PkiError> {
+fn write_kubeconfig(
+    pki: &Pki,
+    url: &str,
+    path: &Path,
+    lifetime: Duration,
+) -> Result<Renewal, PkiError> {
     let admin = pki.client(&ADMIN, lifetime)?;
-    Kubeconfig { server: url, cluster: "ferrokube", user: ADMIN.common_name, ca_pem: pki.ca_pem(), client: &admin }.write(path)?;
+    Kubeconfig {
+        server: url,
+        cluster: "ferrokube",
+        user: ADMIN.common_name,
+        ca_pem: pki.ca_pem(),
+        client: &admin,
+    }
+    .write(path)?;
     Ok(admin.renewal)
 }
 
 fn advise(error: ServerError) -> anyhow::Error {
     match error {
         ServerError::Bind { address, source } if source.kind() == io::ErrorKind::AddrInUse => {
-            anyhow!("cannot listen on {address}: in use by another process; stop it, or choose another port with --secure-port (0 takes any free one)")
+            anyhow!(
+                "cannot listen on {address}: in use by another process; stop it, or choose another port with --secure-port (0 takes any free one)"
+            )
         }
-        ServerError::Bind { address, source } if source.kind() == io::ErrorKind::AddrNotAvailable => {
-            anyhow!("cannot listen on {address}: not an address of this machine; choose another with --bind-address")
+        ServerError::Bind { address, source }
+            if source.kind() == io::ErrorKind::AddrNotAvailable =>
+        {
+            anyhow!(
+                "cannot listen on {address}: not an address of this machine; choose another with --bind-address"
+            )
         }
-        ServerError::Bind { address, source } if source.kind() == io::ErrorKind::PermissionDenied => {
-            anyhow!("cannot listen on {address}: not permitted; choose a port above 1023 with --secure-port")
+        ServerError::Bind { address, source }
+            if source.kind() == io::ErrorKind::PermissionDenied =>
+        {
+            anyhow!(
+                "cannot listen on {address}: not permitted; choose a port above 1023 with --secure-port"
+            )
         }
         error => error.into(),
     }

@@ -49,18 +49,35 @@ pub(crate) trait Companion {
     fn check(&self) -> anyhow::Result<()>;
 
     /// Starts it. It stops by itself on shutdown.
-    fn start(&self, setup: &ServerSetup<'_>, pki: &Pki, url: &str, shutdown: Shutdown, tasks: &mut JoinSet<()>) -> anyhow::Result<()>;
+    fn start(
+        &self,
+        setup: &ServerSetup<'_>,
+        pki: &Pki,
+        url: &str,
+        shutdown: Shutdown,
+        tasks: &mut JoinSet<()>,
+    ) -> anyhow::Result<()>;
 }
 
 /// Runs a server until a signal.
-pub(crate) fn run(flags: &ServerFlags, kube_apiserver: &KubeApiserverFlags, companion: Option<&dyn Companion>, started: Instant) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(
+    flags: &ServerFlags,
+    kube_apiserver: &KubeApiserverFlags,
+    companion: Option<&dyn Companion>,
+    started: Instant,
+) -> anyhow::Result<ExitCode> {
     let inputs = Inputs::read(flags, kube_apiserver, companion)?;
-    let remembers = flags.trace_ui.enabled && companion.is_some() && inputs.gates.enabled(&LOG_TRACKING);
+    let remembers =
+        flags.trace_ui.enabled && companion.is_some() && inputs.gates.enabled(&LOG_TRACKING);
     let ring = remembers.then(|| Arc::new(Ring::default()));
     // Opened first: the log may be in it.
     let directory = DataDir::open(flags.data_dir.as_deref())?;
-    let log_file = (companion.is_some() && flags.storage == Storage::Embedded).then(|| directory.join("ferrokube.log"));
-    let log = log::Config { tap: ring.clone().map(|ring| ring as Arc<dyn log::Tap>), ..flags.log.config(&inputs.gates, log_file.as_deref()) };
+    let log_file = (companion.is_some() && flags.storage == Storage::Embedded)
+        .then(|| directory.join("ferrokube.log"));
+    let log = log::Config {
+        tap: ring.clone().map(|ring| ring as Arc<dyn log::Tap>),
+        ..flags.log.config(&inputs.gates, log_file.as_deref())
+    };
     let _telemetry = process::set_up(&log, &inputs.gates, &inputs.warnings, inputs.spans.as_ref())?;
     let setup = ServerSetup { flags, kube_apiserver, inputs, directory, ring };
     process::block_on(serve(&setup, companion, started))
@@ -76,11 +93,16 @@ struct RunningServer {
     tasks: JoinSet<()>,
 }
 
-async fn serve(setup: &ServerSetup<'_>, companion: Option<&dyn Companion>, started: Instant) -> anyhow::Result<ExitCode> {
+async fn serve(
+    setup: &ServerSetup<'_>,
+    companion: Option<&dyn Companion>,
+    started: Instant,
+) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let (pki, store) = open(setup)?;
     let listener = Listener::bind(setup, &pki)?;
-    let wiring::AssembledServer { control_plane, audit, tokens, keys: (key_files, pem) } = wiring::build(setup, &pki, &store)?;
+    let wiring::AssembledServer { control_plane, audit, tokens, keys: (key_files, pem) } =
+        wiring::build(setup, &pki, &store)?;
     control_plane.show_listener(listener.stats());
     let url = listener.url();
     let mut tasks = JoinSet::new();
@@ -90,7 +112,8 @@ async fn serve(setup: &ServerSetup<'_>, companion: Option<&dyn Companion>, start
         tasks.spawn(tokens.watch(shutdown.clone()));
     }
     let kubeconfig = setup.directory.join("admin.kubeconfig");
-    let serving = listener.start(control_plane.handler(), pki.clone(), &kubeconfig, &shutdown, &mut tasks)?;
+    let serving =
+        listener.start(control_plane.handler(), pki.clone(), &kubeconfig, &shutdown, &mut tasks)?;
     let mut running = RunningServer { control_plane, store, audit, trigger, serving, tasks };
     tokio::select! {
         result = running.control_plane.start() => result?,
@@ -105,13 +128,20 @@ async fn serve(setup: &ServerSetup<'_>, companion: Option<&dyn Companion>, start
         companion.start(setup, &pki, &url, shutdown, &mut running.tasks)?;
     }
     setup.directory.hold_back();
-    report(&format!("ready in {} ms: {url} kubeconfig {}", started.elapsed().as_millis(), kubeconfig.display()));
+    report(&format!(
+        "ready in {} ms: {url} kubeconfig {}",
+        started.elapsed().as_millis(),
+        kubeconfig.display()
+    ));
     running.wait(&mut signals).await
 }
 
 fn open(setup: &ServerSetup<'_>) -> anyhow::Result<(Pki, Store)> {
     let config = match setup.flags.storage {
-        Storage::Embedded => Config { must_exist: setup.directory.had_state(), ..Config::embedded(setup.directory.join("store")) },
+        Storage::Embedded => Config {
+            must_exist: setup.directory.had_state(),
+            ..Config::embedded(setup.directory.join("store"))
+        },
         Storage::Memory => Config::memory(),
     };
     // Overlaps recovery (IO), key generation (CPU, syncs) and parsing of definitions.
@@ -128,7 +158,11 @@ fn open(setup: &ServerSetup<'_>) -> anyhow::Result<(Pki, Store)> {
 fn open_store(setup: &ServerSetup<'_>, config: Config) -> anyhow::Result<Store> {
     let is_embedded = setup.flags.storage == Storage::Embedded;
     let store = match Store::open_with(config, store_environment()?) {
-        Err(error @ OpenError::Missing(_)) => return Err(error).with_context(|| setup.directory.advice()).context("cannot open the state"),
+        Err(error @ OpenError::Missing(_)) => {
+            return Err(error)
+                .with_context(|| setup.directory.advice())
+                .context("cannot open the state");
+        }
         outcome => outcome.context("cannot open the state")?,
     };
     if is_embedded {
@@ -144,9 +178,18 @@ fn store_environment() -> anyhow::Result<Environment> {
     use ferrokube_storage::JournalLimits;
     use ferrokube_storage::testing::FailpointDisk;
     let Ok(text) = std::env::var("FERROKUBE_FAILPOINT") else { return Ok(Environment::default()) };
-    let failpoint = if text == "none" { None } else { Some(text.parse().map_err(|why: String| anyhow!(why))?) };
-    let journal = JournalLimits { segment_bytes: 64 << 10, retain_bytes: 512 << 10, ..JournalLimits::default() };
-    Ok(Environment { io: Arc::new(FailpointDisk::new(failpoint)), journal, ..Environment::default() })
+    let failpoint =
+        if text == "none" { None } else { Some(text.parse().map_err(|why: String| anyhow!(why))?) };
+    let journal = JournalLimits {
+        segment_bytes: 64 << 10,
+        retain_bytes: 512 << 10,
+        ..JournalLimits::default()
+    };
+    Ok(Environment {
+        io: Arc::new(FailpointDisk::new(failpoint)),
+        journal,
+        ..Environment::default()
+    })
 }
 
 #[cfg(not(debug_assertions))]

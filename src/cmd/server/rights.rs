@@ -22,7 +22,8 @@ impl Rights {
     /// Sets the authorizer. Called once.
     pub(super) fn set(&self, rbac: &Arc<Rbac>, authorizer: &Arc<dyn Authorizer>) {
         let escalation = EscalationCheck::new(Arc::clone(rbac), Arc::clone(authorizer));
-        let is_first = self.0.set(RbacRights { authorizer: Arc::clone(authorizer), escalation }).is_ok();
+        let is_first =
+            self.0.set(RbacRights { authorizer: Arc::clone(authorizer), escalation }).is_ok();
         debug_assert!(is_first, "set once");
     }
 
@@ -30,10 +31,11 @@ impl Rights {
     /// upstream; the object as stored decides.
     pub(super) fn escalation_step(&self) -> Arc<dyn Step> {
         let rights = self.clone();
-        let check = move |attributes: &Attributes<'_>, object: Option<&Document>| match rights.0.get() {
-            Some(known) => known.escalation.check_admission(attributes, object),
-            None => Err(Failure::new(Reason::ServiceUnavailable, "the server is starting")),
-        };
+        let check =
+            move |attributes: &Attributes<'_>, object: Option<&Document>| match rights.0.get() {
+                Some(known) => known.escalation.check_admission(attributes, object),
+                None => Err(Failure::new(Reason::ServiceUnavailable, "the server is starting")),
+            };
         Arc::new(Check::new("RBACEscalation", check).early())
     }
 }
@@ -42,7 +44,11 @@ impl Permits for Rights {
     fn permits(&self, user: &UserInfo, question: &Question<'_>) -> bool {
         let Some(known) = self.0.get() else { return false };
         let Question { verb, group, version, resource, namespace, name } = *question;
-        let resource = ResourceAccess { group, version, resource, subresource: "", namespace, name };
-        known.authorizer.authorize(&Access { user, verb, resource: Some(resource), path: "" }).is_allowed()
+        let resource =
+            ResourceAccess { group, version, resource, subresource: "", namespace, name };
+        known
+            .authorizer
+            .authorize(&Access { user, verb, resource: Some(resource), path: "" })
+            .is_allowed()
     }
 }

@@ -23,7 +23,8 @@ impl StaticTokens {
     /// Reads the file.
     pub(super) fn read(path: PathBuf) -> anyhow::Result<Self> {
         let bytes = read(&path)?;
-        let tokens = TokenFile::parse(&bytes).with_context(|| format!("cannot use {}", path.display()))?;
+        let tokens =
+            TokenFile::parse(&bytes).with_context(|| format!("cannot use {}", path.display()))?;
         Ok(Self { path, tokens: Arc::new(tokens) })
     }
 
@@ -37,13 +38,17 @@ impl StaticTokens {
             match self.reload() {
                 Ok(true) => tracing::info!(path = %self.path.display(), "token file reloaded"),
                 Ok(false) => {}
-                Err(error) => tracing::error!(error = format!("{error:#}"), "cannot reload the token file"),
+                Err(error) => {
+                    tracing::error!(error = format!("{error:#}"), "cannot reload the token file")
+                }
             }
         }
     }
 
     fn reload(&self) -> anyhow::Result<bool> {
-        self.tokens.replace(&read(&self.path)?).with_context(|| format!("cannot use {}", self.path.display()))
+        self.tokens
+            .replace(&read(&self.path)?)
+            .with_context(|| format!("cannot use {}", self.path.display()))
     }
 }
 

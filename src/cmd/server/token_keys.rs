@@ -81,7 +81,12 @@ impl KeyFiles {
     }
 
     /// Watches the files until shutdown. Invalid files are logged and leave the keys unchanged.
-    pub(super) async fn watch(self, tokens: ServiceAccountTokens, mut used: KeyPem, shutdown: Shutdown) {
+    pub(super) async fn watch(
+        self,
+        tokens: ServiceAccountTokens,
+        mut used: KeyPem,
+        shutdown: Shutdown,
+    ) {
         loop {
             tokio::select! {
                 () = shutdown.begun() => return,
@@ -93,12 +98,19 @@ impl KeyFiles {
                     used = now;
                 }
                 Ok(None) => {}
-                Err(error) => tracing::error!(error = format!("{error:#}"), "cannot reload the service account keys"),
+                Err(error) => tracing::error!(
+                    error = format!("{error:#}"),
+                    "cannot reload the service account keys"
+                ),
             }
         }
     }
 
-    fn reload(&self, tokens: &ServiceAccountTokens, used: &KeyPem) -> anyhow::Result<Option<KeyPem>> {
+    fn reload(
+        &self,
+        tokens: &ServiceAccountTokens,
+        used: &KeyPem,
+    ) -> anyhow::Result<Option<KeyPem>> {
         let now = self.read()?;
         if now == *used {
             return Ok(None);

@@ -8,7 +8,10 @@ use ferrokube_registry::UserInfo;
 use ferrokube_serve::{Response, full};
 use ferrokube_timeline::line::LoggedRequest;
 use ferrokube_timeline::{CONTENT_SECURITY_POLICY, ObjectRef, Page, Ring, TracePages};
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY as POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY as POLICY, CONTENT_TYPE, LOCATION,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{HeaderValue, Method};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -27,10 +30,18 @@ impl TracePage {
     fn respond(&self, request: &RouteRequest) -> Result<Response, Failure> {
         let uri = &request.head.uri;
         if request.head.method != Method::GET {
-            return Err(Failure::new(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource"));
+            return Err(Failure::new(
+                Reason::MethodNotAllowed,
+                "the server does not allow this method on the requested resource",
+            ));
         }
         let Some(rest) = request.path.strip_prefix(PATH) else {
-            return Ok(response(Page { status: 308, media_type: "", location: "trace/".to_owned(), body: String::new() }));
+            return Ok(response(Page {
+                status: 308,
+                media_type: "",
+                location: "trace/".to_owned(),
+                body: String::new(),
+            }));
         };
         let known: RefCell<HashMap<Option<ObjectRef>, bool>> = RefCell::default();
         let may = |object: Option<&ObjectRef>| {
@@ -47,13 +58,16 @@ impl TracePage {
     /// Whoever may get the object (list the resource, for a collection) may see its events; those
     /// without an object require the right to get everything.
     fn may(&self, user: &UserInfo, object: Option<&ObjectRef>) -> bool {
-        let all = ResourceAccess { group: "*", version: "*", resource: "*", ..ResourceAccess::default() };
+        let all =
+            ResourceAccess { group: "*", version: "*", resource: "*", ..ResourceAccess::default() };
         let (verb, resource) = object.map_or(("get", all), |object| {
             let verb = if object.name.is_empty() { "list" } else { "get" };
             let ObjectRef { group, version, resource, namespace, name } = object;
             (verb, ResourceAccess { group, version, resource, subresource: "", namespace, name })
         });
-        self.authorizer.authorize(&Access { user, verb, resource: Some(resource), path: "" }).is_allowed()
+        self.authorizer
+            .authorize(&Access { user, verb, resource: Some(resource), path: "" })
+            .is_allowed()
     }
 }
 
@@ -92,12 +106,26 @@ pub(super) struct RingObserver(pub(super) Arc<Ring>);
 impl Observer for RingObserver {
     fn seen(&self, seen: &RequestRecord<'_>) {
         let ResourceAccess { group, version, resource, namespace, name, .. } = seen.resource;
-        let object = ObjectRef { group: group.into(), version: version.into(), resource: resource.into(), namespace: namespace.into(), name: name.into() };
+        let object = ObjectRef {
+            group: group.into(),
+            version: version.into(),
+            resource: resource.into(),
+            namespace: namespace.into(),
+            name: name.into(),
+        };
         // A create's path ends with the collection; use the name of the created object.
-        let is_named = name.is_empty() || seen.verb != "create" || !seen.resource.subresource.is_empty();
+        let is_named =
+            name.is_empty() || seen.verb != "create" || !seen.resource.subresource.is_empty();
         let uri = if is_named { seen.path.to_owned() } else { format!("{}/{name}", seen.path) };
         let received = seen.received.try_into().ok();
-        let request = LoggedRequest { verb: seen.verb.into(), uri, user: seen.user.into(), code: seen.code.into(), audit_id: seen.audit_id.into(), received };
+        let request = LoggedRequest {
+            verb: seen.verb.into(),
+            uri,
+            user: seen.user.into(),
+            code: seen.code.into(),
+            audit_id: seen.audit_id.into(),
+            received,
+        };
         let ended = seen.received.checked_add(seen.took).and_then(|time| time.try_into().ok());
         self.0.request(seen.trace, object, request, ended);
     }

@@ -11,9 +11,13 @@ use ferrokube_admission::Chain;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::{self, AuditLog, OnFailure, Rotation};
-use ferrokube_auth::authenticate::{Bearer, BootstrapTokens, FrontProxy, FrontProxyHeaders, TokenAuthenticator, X509};
+use ferrokube_auth::authenticate::{
+    Bearer, BootstrapTokens, FrontProxy, FrontProxyHeaders, TokenAuthenticator, X509,
+};
 use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig, TokenKeys};
-use ferrokube_auth::{AnonymousLock, Authenticator, Authorizer, Rbac, bootstrap, review, system_clock};
+use ferrokube_auth::{
+    AnonymousLock, Authenticator, Authorizer, Rbac, bootstrap, review, system_clock,
+};
 use ferrokube_controlplane::{Builder, ControlPlane, DocumentRoute, Route};
 use ferrokube_pki::Pki;
 use ferrokube_registry::{Catalog, ComputedResource, Registry, RequestContext, Target};
@@ -66,23 +70,37 @@ pub(super) struct AssembledServer {
 }
 
 /// Wires the crates according to the plan.
-pub(super) fn build(setup: &ServerSetup<'_>, pki: &Pki, store: &Store) -> anyhow::Result<AssembledServer> {
+pub(super) fn build(
+    setup: &ServerSetup<'_>,
+    pki: &Pki,
+    store: &Store,
+) -> anyhow::Result<AssembledServer> {
     let catalog = Arc::new(Catalog::default());
     for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
         catalog.put(definition);
     }
     for row in &setup.inputs.on_request {
-        let definition = row.definition(ferrokube_resources::tables()).map_err(|missing| anyhow!("no schema for {missing}"))?;
+        let definition = row
+            .definition(ferrokube_resources::tables())
+            .map_err(|missing| anyhow!("no schema for {missing}"))?;
         catalog.put(Arc::new(definition));
     }
     let key_files = KeyFiles::new(setup);
     let pem = key_files.read()?;
     let tokens = service_account_tokens(setup, pem.keys()?, store);
-    let request = ferrokube_resources::tables().get(TOKEN_REQUEST).context("no schema for token requests")?;
-    catalog.put_computed("", "serviceaccounts", "token", Arc::new(TypedSubresource { behaviour: tokens.clone(), schema: request }));
+    let request =
+        ferrokube_resources::tables().get(TOKEN_REQUEST).context("no schema for token requests")?;
+    catalog.put_computed(
+        "",
+        "serviceaccounts",
+        "token",
+        Arc::new(TypedSubresource { behaviour: tokens.clone(), schema: request }),
+    );
     let rights = Rights::default();
-    let admission = Chain::new(store, setup.inputs.gates.clone(), Arc::new(rights.clone())).with(rights.escalation_step());
-    let registry = Registry::new(store.clone(), catalog, Arc::new(admission)).with_token_key(&pki.derived_key("continue tokens"));
+    let admission = Chain::new(store, setup.inputs.gates.clone(), Arc::new(rights.clone()))
+        .with(rights.escalation_step());
+    let registry = Registry::new(store.clone(), catalog, Arc::new(admission))
+        .with_token_key(&pki.derived_key("continue tokens"));
     let rbac = Arc::new(Rbac::of(&registry));
     let authorizer: Arc<dyn Authorizer> = Arc::new(AnonymousLock(Arc::clone(&rbac) as _));
     rights.set(&rbac, &authorizer);
@@ -96,8 +114,14 @@ pub(super) fn build(setup: &ServerSetup<'_>, pki: &Pki, store: &Store) -> anyhow
         .anonymous(setup.kube_apiserver.anonymous_auth)
         .authorizer(Arc::clone(&authorizer))
         .audit(audit.clone())
-        .post_start("rbac/bootstrap-roles", Box::new(|registry| Box::pin(bootstrap_roles(registry))))
-        .post_start("start-cluster-authentication-info-controller", Box::new(|registry| Box::pin(info.publish(registry))));
+        .post_start(
+            "rbac/bootstrap-roles",
+            Box::new(|registry| Box::pin(bootstrap_roles(registry))),
+        )
+        .post_start(
+            "start-cluster-authentication-info-controller",
+            Box::new(|registry| Box::pin(info.publish(registry))),
+        );
     for authenticator in authenticators(setup, bearer) {
         builder = builder.authenticator(authenticator);
     }
@@ -110,10 +134,17 @@ pub(super) fn build(setup: &ServerSetup<'_>, pki: &Pki, store: &Store) -> anyhow
     Ok(AssembledServer { control_plane: builder.build(), audit, tokens, keys: (key_files, pem) })
 }
 
-fn with_trace_page(setup: &ServerSetup<'_>, builder: Builder, authorizer: Arc<dyn Authorizer>) -> Builder {
-    let pages = TracePages { ring: setup.ring.clone(), backend: setup.flags.trace_ui.backend.clone() };
+fn with_trace_page(
+    setup: &ServerSetup<'_>,
+    builder: Builder,
+    authorizer: Arc<dyn Authorizer>,
+) -> Builder {
+    let pages =
+        TracePages { ring: setup.ring.clone(), backend: setup.flags.trace_ui.backend.clone() };
     let page: Arc<dyn Route> = Arc::new(TracePage { pages, authorizer });
-    let builder = builder.route(trace_page::PATH.trim_end_matches('/'), false, Arc::clone(&page)).route(trace_page::PATH, false, page);
+    let builder = builder
+        .route(trace_page::PATH.trim_end_matches('/'), false, Arc::clone(&page))
+        .route(trace_page::PATH, false, page);
     match &setup.ring {
         Some(ring) => builder.observer(Arc::new(RingObserver(Arc::clone(ring)))),
         None => builder,
@@ -128,22 +159,45 @@ async fn bootstrap_roles(registry: Registry) -> Result<(), String> {
 /// kube-apiserver serves them to anyone.
 fn oidc_documents(tokens: &ServiceAccountTokens) -> [(&'static str, bool, Arc<dyn Route>); 2] {
     let (discovery, keys) = (tokens.clone(), tokens.clone());
-    let discovery = DocumentRoute { media_type: "application/json", produce: Box::new(move || discovery.discovery_document()) };
-    let keys = DocumentRoute { media_type: "application/jwk-set+json", produce: Box::new(move || keys.jwks()) };
-    [("/.well-known/openid-configuration", true, Arc::new(discovery)), ("/openid/v1/jwks", false, Arc::new(keys))]
+    let discovery = DocumentRoute {
+        media_type: "application/json",
+        produce: Box::new(move || discovery.discovery_document()),
+    };
+    let keys = DocumentRoute {
+        media_type: "application/jwk-set+json",
+        produce: Box::new(move || keys.jwks()),
+    };
+    [
+        ("/.well-known/openid-configuration", true, Arc::new(discovery)),
+        ("/openid/v1/jwks", false, Arc::new(keys)),
+    ]
 }
 
-fn service_account_tokens(setup: &ServerSetup<'_>, keys: TokenKeys, store: &Store) -> ServiceAccountTokens {
+fn service_account_tokens(
+    setup: &ServerSetup<'_>,
+    keys: TokenKeys,
+    store: &Store,
+) -> ServiceAccountTokens {
     let issuer = setup.kube_apiserver.service_account_issuer.clone();
-    let max_life = Some(setup.flags.auth.service_account_max_token_expiration).filter(|life| !life.is_zero());
-    let config = TokenConfig { issuers: vec![issuer], api_audiences: audiences(setup), jwks_uri: String::new(), max_life };
+    let max_life =
+        Some(setup.flags.auth.service_account_max_token_expiration).filter(|life| !life.is_zero());
+    let config = TokenConfig {
+        issuers: vec![issuer],
+        api_audiences: audiences(setup),
+        jwks_uri: String::new(),
+        max_life,
+    };
     ServiceAccountTokens::new(config, keys, store.clone(), system_clock())
 }
 
 /// Of the server itself.
 fn audiences(setup: &ServerSetup<'_>) -> Vec<String> {
     let kube_apiserver = setup.kube_apiserver;
-    if kube_apiserver.api_audiences.is_empty() { vec![kube_apiserver.service_account_issuer.clone()] } else { kube_apiserver.api_audiences.clone() }
+    if kube_apiserver.api_audiences.is_empty() {
+        vec![kube_apiserver.service_account_issuer.clone()]
+    } else {
+        kube_apiserver.api_audiences.clone()
+    }
 }
 
 /// In order of evaluation.
@@ -158,7 +212,11 @@ fn authenticators(setup: &ServerSetup<'_>, bearer: Bearer) -> Vec<Arc<dyn Authen
             group: lower(&kube_apiserver.requestheader_group_headers),
             extra: lower(&kube_apiserver.requestheader_extra_headers_prefix),
         };
-        authenticators.push(Arc::new(FrontProxy::new(headers, kube_apiserver.requestheader_allowed_names.clone(), system_clock())));
+        authenticators.push(Arc::new(FrontProxy::new(
+            headers,
+            kube_apiserver.requestheader_allowed_names.clone(),
+            system_clock(),
+        )));
     }
     authenticators.push(Arc::new(X509::new(system_clock())));
     authenticators.push(Arc::new(bearer));
@@ -166,7 +224,11 @@ fn authenticators(setup: &ServerSetup<'_>, bearer: Bearer) -> Vec<Arc<dyn Authen
 }
 
 /// Every supported kind of bearer token.
-fn bearer(setup: &ServerSetup<'_>, store: &Store, service_accounts: &ServiceAccountTokens) -> Bearer {
+fn bearer(
+    setup: &ServerSetup<'_>,
+    store: &Store,
+    service_accounts: &ServiceAccountTokens,
+) -> Bearer {
     let mut kinds: Vec<Arc<dyn TokenAuthenticator>> = Vec::new();
     if let Some(file) = &setup.inputs.static_tokens {
         kinds.push(Arc::clone(&file.tokens) as _);
@@ -180,16 +242,20 @@ fn bearer(setup: &ServerSetup<'_>, store: &Store, service_accounts: &ServiceAcco
 
 fn open_audit(setup: &ServerSetup<'_>) -> anyhow::Result<AuditLog> {
     let flags = &setup.flags.audit;
-    let default = || (setup.flags.storage == Storage::Embedded).then(|| setup.directory.join("audit.log"));
+    let default =
+        || (setup.flags.storage == Storage::Embedded).then(|| setup.directory.join("audit.log"));
     // In our own data directory the log's space is our responsibility.
     let reserve_bytes = if flags.audit_log_path.is_none() { AUDIT_RESERVE } else { 0 };
-    let Some(path): Option<PathBuf> = flags.audit_log_path.clone().or_else(default) else { return Ok(AuditLog::disabled()) };
+    let Some(path): Option<PathBuf> = flags.audit_log_path.clone().or_else(default) else {
+        return Ok(AuditLog::disabled());
+    };
     let rotation = Rotation {
         max_bytes: flags.audit_log_maxsize.saturating_mul(1 << 20),
         max_backups: flags.audit_log_maxbackup,
         max_age: Duration::from_secs(u64::from(flags.audit_log_maxage) * 24 * 3600),
     };
-    let on_failure = if flags.audit_log_mode == "blocking" { OnFailure::Drop } else { OnFailure::Refuse };
+    let on_failure =
+        if flags.audit_log_mode == "blocking" { OnFailure::Drop } else { OnFailure::Refuse };
     let config = audit::Config {
         policy: setup.inputs.audit_policy.clone(),
         rotation,

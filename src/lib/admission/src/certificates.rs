@@ -1,4 +1,5 @@
-//! CertificateApproval, CertificateSigning, CertificateSubjectRestriction: rights to decide and sign go by signer.
+//! CertificateApproval, CertificateSigning, CertificateSubjectRestriction: rights to decide and
+//! sign go by signer.
 
 use crate::step::{Permits, Question, Step};
 use base64::Engine;
@@ -44,7 +45,12 @@ impl Step for Approval {
         "CertificateApproval"
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Document>,
+        _effects: &mut Effects,
+    ) -> Result<(), Failure> {
         let Some(object) = object.filter(|_| is_signing_request(attributes, "approval")) else {
             return Ok(());
         };
@@ -57,8 +63,15 @@ impl Step for Signing {
         "CertificateSigning"
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
-        let (Some(object), Some(old)) = (object.filter(|_| is_signing_request(attributes, "status")), attributes.old) else {
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Document>,
+        _effects: &mut Effects,
+    ) -> Result<(), Failure> {
+        let (Some(object), Some(old)) =
+            (object.filter(|_| is_signing_request(attributes, "status")), attributes.old)
+        else {
             return Ok(());
         };
         let same = |field: &str| old.get(&["status", field]) == object.get(&["status", field]);
@@ -74,13 +87,26 @@ impl Step for SubjectRestriction {
         "CertificateSubjectRestriction"
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
-        let creates = attributes.operation == Operation::Create && is_signing_request(attributes, "");
-        let Some(object) = object.filter(|object| creates && signer(object) == CLIENT_SIGNER) else {
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Document>,
+        _effects: &mut Effects,
+    ) -> Result<(), Failure> {
+        let creates =
+            attributes.operation == Operation::Create && is_signing_request(attributes, "");
+        let Some(object) = object.filter(|object| creates && signer(object) == CLIENT_SIGNER)
+        else {
             return Ok(());
         };
-        if organizations(object.str(&["spec", "request"]).unwrap_or_default()).iter().any(|name| name == MASTERS) {
-            return Err(forbidden(attributes, &format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed")));
+        if organizations(object.str(&["spec", "request"]).unwrap_or_default())
+            .iter()
+            .any(|name| name == MASTERS)
+        {
+            return Err(forbidden(
+                attributes,
+                &format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed"),
+            ));
         }
         Ok(())
     }
@@ -89,7 +115,9 @@ impl Step for SubjectRestriction {
 fn is_signing_request(attributes: &Attributes<'_>, subresource: &str) -> bool {
     let target = attributes.target;
     let definition = &target.served.definition;
-    target.subresource == subresource && definition.group == GROUP && definition.plural == "certificatesigningrequests"
+    target.subresource == subresource
+        && definition.group == GROUP
+        && definition.plural == "certificatesigningrequests"
 }
 
 fn signer(object: &Document) -> &str {
@@ -97,15 +125,24 @@ fn signer(object: &Document) -> &str {
 }
 
 /// A right to the signer itself, or to all of its domain.
-fn may(permits: &dyn Permits, attributes: &Attributes<'_>, verb: &str, signer: &str) -> Result<(), Failure> {
+fn may(
+    permits: &dyn Permits,
+    attributes: &Attributes<'_>,
+    verb: &str,
+    signer: &str,
+) -> Result<(), Failure> {
     let domain = format!("{}/*", signer.split('/').next().unwrap_or_default());
     for name in [signer, &domain] {
-        let question = Question { verb, group: GROUP, version: "*", resource: "signers", namespace: "", name };
+        let question =
+            Question { verb, group: GROUP, version: "*", resource: "signers", namespace: "", name };
         if permits.permits(&attributes.context.user, &question) {
             return Ok(());
         }
     }
-    Err(forbidden(attributes, &format!("user not permitted to {verb} requests with signerName {signer:?}")))
+    Err(forbidden(
+        attributes,
+        &format!("user not permitted to {verb} requests with signerName {signer:?}"),
+    ))
 }
 
 fn forbidden(attributes: &Attributes<'_>, why: &str) -> Failure {
@@ -125,5 +162,8 @@ fn organizations(request: &str) -> Vec<String> {
         return Vec::new();
     };
     let subject = &request.certification_request_info.subject;
-    subject.iter_organization().map(|name| name.as_str().map_or_else(|_| MASTERS.to_owned(), str::to_owned)).collect()
+    subject
+        .iter_organization()
+        .map(|name| name.as_str().map_or_else(|_| MASTERS.to_owned(), str::to_owned))
+        .collect()
 }

@@ -15,8 +15,9 @@ use ferrokube_trace::annotation::Ids;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The places of all steps, also of those that do not exist yet: upstream's order, with the RBAC check (there it is part of the storage) first among
-/// those that validate. The remote ones run outside the turn; only quota comes after them, since what it counts must not be refused later.
+/// The places of all steps, also of those that do not exist yet: upstream's order, with the RBAC
+/// check (there it is part of the storage) first among those that validate. The remote ones run
+/// outside the turn; only quota comes after them, since what it counts must not be refused later.
 pub const ORDER: &[&str] = &[
     "RBACEscalation",
     "NamespaceLifecycle",
@@ -52,9 +53,15 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// The built-in steps of the generic profile over a store; `permits` is the server's authorizer.
+    /// The built-in steps of the generic profile over a store; `permits` is the server's
+    /// authorizer.
     pub fn new(store: &Store, gates: Gates, permits: Arc<dyn Permits>) -> Self {
-        let none = Self { steps: Vec::new(), gates, stamped: AtomicU64::new(0), skipped: AtomicU64::new(0) };
+        let none = Self {
+            steps: Vec::new(),
+            gates,
+            stamped: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+        };
         none.with(Arc::new(Lifecycle::new(store.clone())))
             .with(Arc::new(Approval::new(permits.clone())))
             .with(Arc::new(Signing::new(permits)))
@@ -93,7 +100,11 @@ impl Admission for Chain {
         self.steps.iter().try_for_each(|step| step.mutate(attributes, object))
     }
 
-    fn mutate_remote<'a>(&'a self, _attributes: Attributes<'a>, object: Document) -> RemoteFuture<'a, Document> {
+    fn mutate_remote<'a>(
+        &'a self,
+        _attributes: Attributes<'a>,
+        object: Document,
+    ) -> RemoteFuture<'a, Document> {
         Box::pin(std::future::ready(Ok(object)))
     }
 
@@ -109,14 +120,26 @@ impl Admission for Chain {
     }
 
     fn stamps(&self) -> Stamps {
-        Stamps { stamped: self.stamped.load(Ordering::Relaxed), skipped: self.skipped.load(Ordering::Relaxed) }
+        Stamps {
+            stamped: self.stamped.load(Ordering::Relaxed),
+            skipped: self.skipped.load(Ordering::Relaxed),
+        }
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, effects: &mut Effects) -> Result<(), Failure> {
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Document>,
+        effects: &mut Effects,
+    ) -> Result<(), Failure> {
         self.steps.iter().try_for_each(|step| step.validate(attributes, object, effects))
     }
 
-    fn validate_remote<'a>(&'a self, _attributes: Attributes<'a>, _object: Option<&'a Document>) -> RemoteFuture<'a, ()> {
+    fn validate_remote<'a>(
+        &'a self,
+        _attributes: Attributes<'a>,
+        _object: Option<&'a Document>,
+    ) -> RemoteFuture<'a, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
 }

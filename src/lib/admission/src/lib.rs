@@ -1,6 +1,7 @@
 //! What a write must pass: the ordered admission steps of a server.
 //!
-//! Must never know HTTP routing, nor who authorizes: questions of rights go through [`Permits`]. Start reading at [`chain`]; a step is a file.
+//! Must never know HTTP routing, nor who authorizes: questions of rights go through [`Permits`].
+//! Start reading at [`chain`]; a step is a file.
 
 pub mod certificates;
 pub mod chain;

@@ -1,6 +1,8 @@
-//! NamespaceLifecycle: nothing is created in a namespace that is missing or being deleted, and some namespaces stay.
+//! NamespaceLifecycle: nothing is created in a namespace that is missing or being deleted, and some
+//! namespaces stay.
 //!
-//! The namespace's pending head is read, not a cache, and the write is guarded by its revision: a create and the namespace's deletion cannot cross.
+//! The namespace's pending head is read, not a cache, and the write is guarded by its revision: a
+//! create and the namespace's deletion cannot cross.
 
 use crate::step::Step;
 use ferrokube_apimachinery::document::Document;
@@ -14,7 +16,8 @@ use std::sync::Arc;
 const PROTECTED: [&str; 3] = ["default", "kube-system", "kube-public"];
 /// The storage prefix of namespaces.
 const PREFIX: &str = "namespaces";
-/// What the phase field of a namespace's sidecar says once it is being deleted (`status.phase` is its first selectable field).
+/// What the phase field of a namespace's sidecar says once it is being deleted (`status.phase` is
+/// its first selectable field).
 const TERMINATING: &str = "Terminating";
 
 /// The step.
@@ -36,11 +39,16 @@ impl Lifecycle {
     fn namespace<'a>(attributes: &'a Attributes<'_>) -> Option<&'a str> {
         let definition = &attributes.target.served.definition;
         // Reviews answer about namespaces that need not exist: to say so would leak.
-        let checked = attributes.operation == Operation::Create && definition.storage_prefix.is_some();
+        let checked =
+            attributes.operation == Operation::Create && definition.storage_prefix.is_some();
         attributes.target.namespace.as_deref().filter(|_| checked)
     }
 
-    fn active(&self, attributes: &Attributes<'_>, namespace: &str) -> Result<(Key, Arc<Entry>), Failure> {
+    fn active(
+        &self,
+        attributes: &Attributes<'_>,
+        namespace: &str,
+    ) -> Result<(Key, Arc<Entry>), Failure> {
         let missing = || Failure::not_found(&GroupResource::new("", "namespaces"), namespace);
         let key = self.prefix.key(None, namespace).map_err(|_| missing())?;
         let entry = self.store.pending(&key).ok_or_else(missing)?;
@@ -63,7 +71,12 @@ impl Step for Lifecycle {
         }
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, _object: Option<&Document>, effects: &mut Effects) -> Result<(), Failure> {
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        _object: Option<&Document>,
+        effects: &mut Effects,
+    ) -> Result<(), Failure> {
         if attributes.operation == Operation::Delete {
             return protect(attributes);
         }
@@ -78,8 +91,13 @@ impl Step for Lifecycle {
 fn protect(attributes: &Attributes<'_>) -> Result<(), Failure> {
     let definition = &attributes.target.served.definition;
     let name = attributes.target.name.as_deref().unwrap_or_default();
-    if definition.group.is_empty() && definition.plural == "namespaces" && PROTECTED.contains(&name) {
-        return Err(Failure::forbidden(&definition.group_resource(), name, "this namespace may not be deleted"));
+    if definition.group.is_empty() && definition.plural == "namespaces" && PROTECTED.contains(&name)
+    {
+        return Err(Failure::forbidden(
+            &definition.group_resource(),
+            name,
+            "this namespace may not be deleted",
+        ));
     }
     Ok(())
 }
@@ -92,6 +110,9 @@ fn terminating(attributes: &Attributes<'_>, namespace: &str) -> Failure {
         message: format!("namespace {namespace} is being terminated"),
         field: "metadata.namespace".to_owned(),
     };
-    let message = format!("{resource} \"{name}\" is forbidden: unable to create new content in namespace {namespace} because it is being terminated");
-    Failure::new(Reason::Forbidden, message).with_details(Details { causes: vec![cause], ..Details::of(&resource, name) })
+    let message = format!(
+        "{resource} \"{name}\" is forbidden: unable to create new content in namespace {namespace} because it is being terminated"
+    );
+    Failure::new(Reason::Forbidden, message)
+        .with_details(Details { causes: vec![cause], ..Details::of(&resource, name) })
 }

@@ -1,10 +1,11 @@
 //! ResourceQuota: object counts that creates never exceed, however many run at once.
 //!
-//! A create reads the pending heads of the namespace's quotas, guards all that count it, and writes their new usage with the object in one
-//! transaction: of two creates that read the same usage, one finds its guard broken and computes again. Deletes are counted back by the controller.
+//! A create reads the pending heads of the namespace's quotas, guards all that count it, and writes
+//! their new usage with the object in one transaction: of two creates that read the same usage, one
+//! finds its guard broken and computes again. Deletes are counted back by the controller.
 //!
-//! A quota counts only what its `status.hard` names, which is the controller's doing: a fresh quota refuses nothing yet. Scopes select pods and come
-//! with them.
+//! A quota counts only what its `status.hard` names, which is the controller's doing: a fresh quota
+//! refuses nothing yet. Scopes select pods and come with them.
 
 use crate::step::Step;
 use ferrokube_apimachinery::document::{Document, Value};
@@ -17,8 +18,16 @@ use std::sync::Arc;
 
 /// The storage prefix of quotas.
 const PREFIX: &str = "resourcequotas";
-/// Resources of the core group that are also counted under their plain name. (`pods` is no count of objects: finished ones do not count.)
-const LEGACY: [&str; 6] = ["configmaps", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas", "secrets", "services"];
+/// Resources of the core group that are also counted under their plain name. (`pods` is no count of
+/// objects: finished ones do not count.)
+const LEGACY: [&str; 6] = [
+    "configmaps",
+    "persistentvolumeclaims",
+    "replicationcontrollers",
+    "resourcequotas",
+    "secrets",
+    "services",
+];
 /// Resources that no quota counts.
 const UNCOUNTED: [(&str, &str); 2] = [("", "events"), ("events.k8s.io", "events")];
 
@@ -46,7 +55,12 @@ impl Quota {
     }
 
     /// The quotas of a namespace that count any of the names, by name of the quota.
-    fn matched(&self, attributes: &Attributes<'_>, namespace: &str, names: &[String]) -> Result<Vec<Matched>, Failure> {
+    fn matched(
+        &self,
+        attributes: &Attributes<'_>,
+        namespace: &str,
+        names: &[String],
+    ) -> Result<Vec<Matched>, Failure> {
         let snapshot = self.store.snapshot(&self.prefix);
         let mut matched = Vec::new();
         for published in snapshot.range(Some(namespace), None) {
@@ -54,7 +68,10 @@ impl Quota {
                 continue;
             };
             let Ok(decoded) = json::read(&entry.bytes) else {
-                return Err(Failure::internal(format!("the quota {} cannot be read", entry.key.name())));
+                return Err(Failure::internal(format!(
+                    "the quota {} cannot be read",
+                    entry.key.name()
+                )));
             };
             let object = decoded.document;
             if is_scoped(&object) {
@@ -74,10 +91,17 @@ impl Step for Quota {
         "ResourceQuota"
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, _object: Option<&Document>, effects: &mut Effects) -> Result<(), Failure> {
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        _object: Option<&Document>,
+        effects: &mut Effects,
+    ) -> Result<(), Failure> {
         let target = attributes.target;
         let definition = &target.served.definition;
-        let creates = attributes.operation == Operation::Create && target.subresource.is_empty() && definition.storage_prefix.is_some();
+        let creates = attributes.operation == Operation::Create
+            && target.subresource.is_empty()
+            && definition.storage_prefix.is_some();
         let Some(namespace) = target.namespace.as_deref().filter(|_| creates) else {
             return Ok(());
         };
@@ -89,18 +113,25 @@ impl Step for Quota {
         for quota in &matched {
             enforce(attributes, quota)?;
         }
-        effects.guards.extend(matched.iter().map(|quota| Guard::At(quota.entry.key.clone(), quota.entry.revision)));
+        effects.guards.extend(
+            matched.iter().map(|quota| Guard::At(quota.entry.key.clone(), quota.entry.revision)),
+        );
         effects.writes.extend(matched.into_iter().map(charge));
         Ok(())
     }
 }
 
-/// The names under which one object of a namespaced resource counts; none for what is never counted. The controller that repairs usage goes by the same.
+/// The names under which one object of a namespaced resource counts; none for what is never
+/// counted. The controller that repairs usage goes by the same.
 pub fn names(group: &str, plural: &str) -> Vec<String> {
     if UNCOUNTED.contains(&(group, plural)) {
         return Vec::new();
     }
-    let mut names = vec![if group.is_empty() { format!("count/{plural}") } else { format!("count/{plural}.{group}") }];
+    let mut names = vec![if group.is_empty() {
+        format!("count/{plural}")
+    } else {
+        format!("count/{plural}.{group}")
+    }];
     if group.is_empty() && LEGACY.contains(&plural) {
         names.push(plural.to_owned());
     }
@@ -108,16 +139,32 @@ pub fn names(group: &str, plural: &str) -> Vec<String> {
 }
 
 fn is_scoped(quota: &Document) -> bool {
-    !quota.list(&["spec", "scopes"]).is_empty() || quota.get(&["spec", "scopeSelector"]).is_some_and(|selector| !selector.is_null())
+    !quota.list(&["spec", "scopes"]).is_empty()
+        || quota.get(&["spec", "scopeSelector"]).is_some_and(|selector| !selector.is_null())
 }
 
 /// What a quota says about the names: only what its status limits; usage must then be known.
-fn counted(attributes: &Attributes<'_>, quota: &Document, names: &[String]) -> Result<Vec<(String, i64, i64)>, Failure> {
-    let limited: Vec<(&String, i64)> = names.iter().filter_map(|name| Some((name, amount(quota, "hard", name)?))).collect();
-    let counted: Option<Vec<_>> = limited.iter().map(|(name, hard)| Some(((*name).clone(), *hard, amount(quota, "used", name)?))).collect();
+fn counted(
+    attributes: &Attributes<'_>,
+    quota: &Document,
+    names: &[String],
+) -> Result<Vec<(String, i64, i64)>, Failure> {
+    let limited: Vec<(&String, i64)> =
+        names.iter().filter_map(|name| Some((name, amount(quota, "hard", name)?))).collect();
+    let counted: Option<Vec<_>> = limited
+        .iter()
+        .map(|(name, hard)| Some(((*name).clone(), *hard, amount(quota, "used", name)?)))
+        .collect();
     counted.ok_or_else(|| {
         let limited: Vec<&str> = limited.iter().map(|(name, _)| name.as_str()).collect();
-        forbidden(attributes, &format!("status unknown for quota: {}, resources: {}", quota.name(), limited.join(",")))
+        forbidden(
+            attributes,
+            &format!(
+                "status unknown for quota: {}, resources: {}",
+                quota.name(),
+                limited.join(",")
+            ),
+        )
     })
 }
 
@@ -127,9 +174,11 @@ fn amount(quota: &Document, field: &str, name: &str) -> Option<i64> {
     Some(text.parse().unwrap_or_else(|_| scaled(text)))
 }
 
-/// `1k`, `2M`, `1Ki`, `5e3`: what the canonical form makes of round numbers. Anything else is as no limit could be read: zero.
+/// `1k`, `2M`, `1Ki`, `5e3`: what the canonical form makes of round numbers. Anything else is as no
+/// limit could be read: zero.
 fn scaled(text: &str) -> i64 {
-    let split = text.find(|letter: char| !letter.is_ascii_digit() && letter != '-').unwrap_or(text.len());
+    let split =
+        text.find(|letter: char| !letter.is_ascii_digit() && letter != '-').unwrap_or(text.len());
     let (digits, suffix) = text.split_at(split);
     let factor: Option<i64> = match suffix {
         "k" => Some(1_000),
@@ -142,14 +191,18 @@ fn scaled(text: &str) -> i64 {
         "Gi" => Some(1 << 30),
         "Ti" => Some(1 << 40),
         "Pi" => Some(1 << 50),
-        _ => suffix.strip_prefix(['e', 'E']).and_then(|power| power.parse().ok()).and_then(|power| 10_i64.checked_pow(power)),
+        _ => suffix
+            .strip_prefix(['e', 'E'])
+            .and_then(|power| power.parse().ok())
+            .and_then(|power| 10_i64.checked_pow(power)),
     };
     let digits: i64 = digits.parse().unwrap_or(0);
     digits.saturating_mul(factor.unwrap_or(0))
 }
 
 fn enforce(attributes: &Attributes<'_>, quota: &Matched) -> Result<(), Failure> {
-    let exceeded: Vec<&(String, i64, i64)> = quota.counted.iter().filter(|(_, hard, used)| used >= hard).collect();
+    let exceeded: Vec<&(String, i64, i64)> =
+        quota.counted.iter().filter(|(_, hard, used)| used >= hard).collect();
     if exceeded.is_empty() {
         return Ok(());
     }
@@ -178,7 +231,12 @@ fn charge(quota: Matched) -> Write {
         object.set(&["status", "used", &name], Value::from(used.saturating_add(1).to_string()));
     }
     let (value, layout) = json::write(&object);
-    let sidecar = Sidecar { marks: layout.marks(), revision_at: layout.revision_at, comma: layout.comma(), ..entry.sidecar.clone() };
+    let sidecar = Sidecar {
+        marks: layout.marks(),
+        revision_at: layout.revision_at,
+        comma: layout.comma(),
+        ..entry.sidecar.clone()
+    };
     Write::Put(Put { key: entry.key.clone(), value: value.into(), sidecar, ttl: None })
 }
 

@@ -1,4 +1,5 @@
-//! The ids for another API server: [`trace_stamp`](crate::trace_stamp) behind an `AdmissionReview` (v1), as a mutating webhook.
+//! The ids for another API server: [`trace_stamp`](crate::trace_stamp) behind an `AdmissionReview`
+//! (v1), as a mutating webhook.
 //!
 //! It never refuses anything: what it cannot read or does not understand is allowed as it is.
 
@@ -40,7 +41,8 @@ pub struct About {
 #[error("the body is no AdmissionReview with a request and its uid")]
 pub struct Unreadable;
 
-/// Answers a review: allowed, with a JSON patch when the object gets ids (`on`: gate `LogTracking`).
+/// Answers a review: allowed, with a JSON patch when the object gets ids (`on`: gate
+/// `LogTracking`).
 ///
 /// # Errors
 /// [`Unreadable`].
@@ -49,7 +51,11 @@ pub fn answer(body: &[u8], trace: &TraceContext, on: bool) -> Result<Answered, U
     let api_version = review.api_version().to_owned();
     let Some(Value::Object(request)) = review.remove(&["request"]) else { return Err(Unreadable) };
     let request = Document::from_value(Value::Object(request)).map_err(|_| Unreadable)?;
-    let uid = request.str(&["uid"]).filter(|uid| !uid.is_empty() && uid.len() <= 256).ok_or(Unreadable)?.to_owned();
+    let uid = request
+        .str(&["uid"])
+        .filter(|uid| !uid.is_empty() && uid.len() <= 256)
+        .ok_or(Unreadable)?
+        .to_owned();
     if !api_version.starts_with("admission.k8s.io/") {
         return Err(Unreadable);
     }
@@ -60,13 +66,20 @@ pub fn answer(body: &[u8], trace: &TraceContext, on: bool) -> Result<Answered, U
         response.insert("patchType".to_owned(), Value::from("JSONPatch"));
         response.insert("patch".to_owned(), Value::from(STANDARD.encode(codec::to_vec(patch))));
     }
-    let body = codec::to_vec(&json!({"kind": "AdmissionReview", "apiVersion": api_version, "response": response}));
+    let body = codec::to_vec(
+        &json!({"kind": "AdmissionReview", "apiVersion": api_version, "response": response}),
+    );
     Ok(Answered { body, stamped: patch.is_some(), about })
 }
 
 fn about(request: &Document) -> About {
     let text = |path: &[&str]| request.str(path).unwrap_or_default().to_owned();
-    About { operation: text(&["operation"]), resource: text(&["resource", "resource"]), namespace: text(&["namespace"]), name: text(&["name"]) }
+    About {
+        operation: text(&["operation"]),
+        resource: text(&["resource", "resource"]),
+        namespace: text(&["namespace"]),
+        name: text(&["name"]),
+    }
 }
 
 /// What would have to change for the object to have its ids; `None`: nothing.
@@ -78,12 +91,15 @@ fn patch(mut request: Document, trace: &TraceContext) -> Option<Value> {
     let operation = match text(&["operation"]) {
         "CREATE" if subresource.is_empty() => Operation::Create,
         "UPDATE" if subresource != "scale" => Operation::Update,
-        // What is not the object itself (a Scale, an Eviction, a Binding) has no annotations that are kept, or they would go where another family's are.
-        // A patch of what is deleted is refused by every server.
+        // What is not the object itself (a Scale, an Eviction, a Binding) has no annotations that
+        // are kept, or they would go where another family's are. A patch of what is deleted is
+        // refused by every server.
         _ => return None,
     };
     let annotations = object.get(&["metadata", "annotations"]).filter(|value| !value.is_null());
-    if object.get(&["metadata"]).is_none_or(|metadata| !metadata.is_object()) || annotations.is_some_and(|value| !value.is_object()) {
+    if object.get(&["metadata"]).is_none_or(|metadata| !metadata.is_object())
+        || annotations.is_some_and(|value| !value.is_object())
+    {
         return None;
     }
     let subject = Subject {
@@ -117,7 +133,8 @@ fn operations(before: &Document, after: &Document) -> Vec<Value> {
     }
     let has_map = before.get(&["metadata", "annotations"]).is_some_and(Value::is_object);
     if !operations.is_empty() && !has_map {
-        operations.insert(0, json!({"op": "add", "path": "/metadata/annotations", "value": Map::new()}));
+        operations
+            .insert(0, json!({"op": "add", "path": "/metadata/annotations", "value": Map::new()}));
     }
     operations
 }

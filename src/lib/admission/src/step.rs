@@ -4,7 +4,8 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{Attributes, Effects, UserInfo};
 
-/// A local admission step: synchronous, called inside the key's turn, perhaps several times for one write.
+/// A local admission step: synchronous, called inside the key's turn, perhaps several times for one
+/// write.
 pub trait Step: Send + Sync {
     /// Its name, one of [`crate::ORDER`].
     fn name(&self) -> &'static str;
@@ -17,11 +18,17 @@ pub trait Step: Send + Sync {
         Ok(())
     }
 
-    /// May refuse the write, and say what must hold or be written with it. `object` is `None` for a delete.
+    /// May refuse the write, and say what must hold or be written with it. `object` is `None` for a
+    /// delete.
     ///
     /// # Errors
     /// The refusal, as the client sees it.
-    fn validate(&self, _attributes: &Attributes<'_>, _object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
+    fn validate(
+        &self,
+        _attributes: &Attributes<'_>,
+        _object: Option<&Document>,
+        _effects: &mut Effects,
+    ) -> Result<(), Failure> {
         Ok(())
     }
 }
@@ -49,7 +56,8 @@ pub struct Question<'a> {
     pub name: &'a str,
 }
 
-/// A validating step made of a function: how steps of other crates (the RBAC escalation check) take their place.
+/// A validating step made of a function: how steps of other crates (the RBAC escalation check) take
+/// their place.
 pub struct Check<F> {
     name: &'static str,
     check: F,
@@ -65,7 +73,8 @@ where
         Self { name, check, early: false }
     }
 
-    /// The same, asked before the object is validated as well: its refusal comes before that of what is wrong with the object.
+    /// The same, asked before the object is validated as well: its refusal comes before that of
+    /// what is wrong with the object.
     #[must_use]
     pub fn early(self) -> Self {
         Self { early: true, ..self }
@@ -84,7 +93,12 @@ where
         if self.early { (self.check)(attributes, Some(object)) } else { Ok(()) }
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Document>,
+        _effects: &mut Effects,
+    ) -> Result<(), Failure> {
         (self.check)(attributes, object)
     }
 }

@@ -1,11 +1,15 @@
-//! The ids on objects (design section 5, KEP-1668): written by the server after everybody else has changed the object.
+//! The ids on objects (design section 5, KEP-1668): written by the server after everybody else has
+//! changed the object.
 //!
-//! Three cases: a request with an initial id writes all three annotations; a create without one copies the trace id as initial; any other write
-//! keeps the stored initial id. What clients or webhooks put under these keys is replaced by what is stored. A write that changes nothing, or only who
-//! owns which field, keeps the stored ids: whoever asks what an apply would change is not told of ids.
+//! Three cases: a request with an initial id writes all three annotations; a create without one
+//! copies the trace id as initial; any other write keeps the stored initial id. What clients or
+//! webhooks put under these keys is replaced by what is stored. A write that changes nothing, or
+//! only who owns which field, keeps the stored ids: whoever asks what an apply would change is not
+//! told of ids.
 //!
-//! A delete has no object of its own to write to: its ids go into the last state, where watchers (garbage collection, namespace deletion) find them.
-//! There the family stays what it was: it spans the object's whole life, and its end is part of it.
+//! A delete has no object of its own to write to: its ids go into the last state, where watchers
+//! (garbage collection, namespace deletion) find them. There the family stays what it was: it spans
+//! the object's whole life, and its end is part of it.
 
 use ferrokube_apimachinery::document::Document;
 use ferrokube_features::{Gates, LOG_TRACKING};
@@ -13,7 +17,8 @@ use ferrokube_registry::{Attributes, Operation, is_same_content, keep_ids};
 use ferrokube_trace::annotation::{INITIAL_TRACE_ID, Ids};
 use ferrokube_trace::{InitialTraceId, TraceContext};
 
-/// The ids that a write gives its object; none while the gate is off. The family is noted for the audit event.
+/// The ids that a write gives its object; none while the gate is off. The family is noted for the
+/// audit event.
 pub fn stamp(gates: &Gates, attributes: &Attributes<'_>, object: &mut Document) -> Option<Ids> {
     if !gates.enabled(&LOG_TRACKING) {
         return None;
@@ -24,7 +29,11 @@ pub fn stamp(gates: &Gates, attributes: &Attributes<'_>, object: &mut Document) 
         group: &definition.group,
         resource: &definition.plural,
         subresource: &target.subresource,
-        operation: if definition.storage_prefix.is_some() { attributes.operation } else { Operation::Connect },
+        operation: if definition.storage_prefix.is_some() {
+            attributes.operation
+        } else {
+            Operation::Connect
+        },
         user: &attributes.context.user.name,
         trace: &attributes.context.trace,
         old: attributes.old,
@@ -36,7 +45,8 @@ pub fn stamp(gates: &Gates, attributes: &Attributes<'_>, object: &mut Document) 
     ids
 }
 
-/// A write, as far as its ids are concerned: one of this server, or what another server's webhook call tells about one.
+/// A write, as far as its ids are concerned: one of this server, or what another server's webhook
+/// call tells about one.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// The resource's group.
@@ -64,7 +74,8 @@ pub struct Outcome {
     pub family: Option<InitialTraceId>,
 }
 
-/// The server itself: nobody's request is behind what it makes at its start, unless it says whose family that belongs to.
+/// The server itself: nobody's request is behind what it makes at its start, unless it says whose
+/// family that belongs to.
 const SERVER: &str = "system:apiserver";
 
 impl Subject<'_> {
@@ -73,22 +84,30 @@ impl Subject<'_> {
         if self.operation != Operation::Delete {
             keep_ids(self.old, object);
         }
-        let stored: Option<InitialTraceId> = object.annotation(INITIAL_TRACE_ID).and_then(|text| text.parse().ok());
-        let stamped = self.is_stamped() && !self.is_bootstrap(object) && !self.old.is_some_and(|old| is_same_content(old, object));
+        let stored: Option<InitialTraceId> =
+            object.annotation(INITIAL_TRACE_ID).and_then(|text| text.parse().ok());
+        let stamped = self.is_stamped()
+            && !self.is_bootstrap(object)
+            && !self.old.is_some_and(|old| is_same_content(old, object));
         if stamped { self.give(stored, object) } else { Outcome { ids: None, family: stored } }
     }
 
-    /// Whether this write is one: never status, heartbeats (leases) and events, nor what is not stored.
+    /// Whether this write is one: never status, heartbeats (leases) and events, nor what is not
+    /// stored.
     fn is_stamped(&self) -> bool {
         if self.user == SERVER && self.trace.initial.is_none() {
             return false;
         }
         let heartbeat = self.resource == "leases" && self.group == "coordination.k8s.io";
         let event = self.resource == "events" && matches!(self.group, "" | "events.k8s.io");
-        !matches!(self.subresource, "status" | "finalize") && self.operation != Operation::Connect && !heartbeat && !event
+        !matches!(self.subresource, "status" | "finalize")
+            && self.operation != Operation::Connect
+            && !heartbeat
+            && !event
     }
 
-    /// The policy that every cluster begins with is part of no request and no family: the server writes it by itself, again at every upgrade.
+    /// The policy that every cluster begins with is part of no request and no family: the server
+    /// writes it by itself, again at every upgrade.
     fn is_bootstrap(&self, object: &Document) -> bool {
         self.user == SERVER && object.label("kubernetes.io/bootstrapping").is_some()
     }

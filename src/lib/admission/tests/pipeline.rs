@@ -5,7 +5,9 @@
 use ferrokube_admission::{Chain, Permits, Question};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_features::{GateSettings, Gates, KubernetesVersion};
-use ferrokube_registry::{Catalog, DeleteOptions, Local, Registry, RequestContext, Target, UserInfo, WriteOptions};
+use ferrokube_registry::{
+    Catalog, DeleteOptions, Local, Registry, RequestContext, Target, UserInfo, WriteOptions,
+};
 use ferrokube_storage::{Config, Prefix, Store};
 use ferrokube_trace::TraceContext;
 use ferrokube_trace::annotation::{INITIAL_TRACE_ID, SPAN_ID, TRACE_ID};
@@ -28,7 +30,9 @@ impl Server {
     fn new(gates: &str) -> Self {
         let store = Store::open(Config::memory()).unwrap();
         let catalog = Arc::new(Catalog::default());
-        ferrokube_resources::definitions(ferrokube_resources::tables()).into_iter().for_each(|definition| catalog.put(definition));
+        ferrokube_resources::definitions(ferrokube_resources::tables())
+            .into_iter()
+            .for_each(|definition| catalog.put(definition));
         let settings: GateSettings = gates.parse().unwrap();
         let gates = Gates::new(KubernetesVersion::new(1, 36), &settings).unwrap().0;
         let chain = Chain::new(&store, gates, Arc::new(Anybody));
@@ -38,7 +42,11 @@ impl Server {
     /// With a namespace `n`.
     async fn with_namespace() -> Self {
         let server = Self::new("LogTracking=false");
-        server.core("namespaces").create("", document(json!({"metadata": {"name": "n"}}))).await.unwrap();
+        server
+            .core("namespaces")
+            .create("", document(json!({"metadata": {"name": "n"}})))
+            .await
+            .unwrap();
         server
     }
 
@@ -58,7 +66,9 @@ fn document(value: Value) -> Document {
 /// The object without what the server sets in its metadata.
 fn plain(object: Document) -> Value {
     let mut object = object;
-    for field in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "name", "namespace"] {
+    for field in
+        ["uid", "resourceVersion", "creationTimestamp", "managedFields", "name", "namespace"]
+    {
         object.remove(&["metadata", field]);
     }
     object.into_value()
@@ -74,13 +84,27 @@ async fn a_namespaces_life() {
         "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}
     });
     assert_eq!(plain(made), expected);
-    server.core("configmaps").create("n", document(json!({"metadata": {"name": "a"}}))).await.unwrap();
+    server
+        .core("configmaps")
+        .create("n", document(json!({"metadata": {"name": "a"}})))
+        .await
+        .unwrap();
     namespaces.delete("", "n", &DeleteOptions::default()).await.unwrap();
     let mut terminating = namespaces.get("", "n").await.unwrap().unwrap();
     assert_eq!(terminating.str(&["status", "phase"]), Some("Terminating"));
-    assert!(terminating.is_terminating() && terminating.get(&["metadata", "deletionGracePeriodSeconds"]).is_none());
-    let failure = server.core("configmaps").create("n", document(json!({"metadata": {"name": "b"}}))).await.unwrap_err();
-    assert_eq!((failure.code, failure.details.unwrap().causes[0].reason.as_str()), (403, "NamespaceTerminating"));
+    assert!(
+        terminating.is_terminating()
+            && terminating.get(&["metadata", "deletionGracePeriodSeconds"]).is_none()
+    );
+    let failure = server
+        .core("configmaps")
+        .create("n", document(json!({"metadata": {"name": "b"}})))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (failure.code, failure.details.unwrap().causes[0].reason.as_str()),
+        (403, "NamespaceTerminating")
+    );
     terminating.set(&["spec"], json!({}));
     namespaces.update(terminating, "finalize").await.unwrap();
     assert!(namespaces.get("", "n").await.unwrap().is_none());
@@ -89,7 +113,11 @@ async fn a_namespaces_life() {
 #[tokio::test]
 async fn a_create_in_no_namespace_is_404_before_anything_else() {
     let server = Server::new("");
-    let failure = server.core("configmaps").create("nowhere", document(json!({"metadata": {"name": "a"}, "data": {"bad key": ""}}))).await.unwrap_err();
+    let failure = server
+        .core("configmaps")
+        .create("nowhere", document(json!({"metadata": {"name": "a"}, "data": {"bad key": ""}})))
+        .await
+        .unwrap_err();
     assert_eq!((failure.code, failure.details.unwrap().kind.as_str()), (404, "namespaces"));
 }
 
@@ -110,7 +138,10 @@ async fn events_have_one_store_and_two_forms() {
     assert_eq!(plain(made.clone()), expected);
     assert_eq!(plain(newer.get("n", "e").await.unwrap().unwrap()), expected);
     let old_form = core.get("n", "e").await.unwrap().unwrap();
-    assert_eq!((old_form.api_version(), old_form.str(&["involvedObject", "name"]), old_form.uid()), ("v1", Some("a"), made.uid()));
+    assert_eq!(
+        (old_form.api_version(), old_form.str(&["involvedObject", "name"]), old_form.uid()),
+        ("v1", Some("a"), made.uid())
+    );
     assert_eq!(core.list("n").await.unwrap().len(), 1);
     let failure = newer.create("n", document(json!({"metadata": {"name": "bad"}, "regarding": {"namespace": "n"}, "type": "Strange"}))).await.unwrap_err();
     let details = failure.details.unwrap();
@@ -123,7 +154,10 @@ async fn signing_requests_are_decided_and_signed() {
     let requests = server.kind("certificates.k8s.io", "certificatesigningrequests");
     let pem = include_str!("../../resources/tests/kinds/request.base64").trim();
     let spec = json!({"request": pem, "signerName": "example.com/signer", "usages": ["client auth"], "username": "mallory"});
-    let made = requests.create("", document(json!({"metadata": {"name": "c"}, "spec": spec}))).await.unwrap();
+    let made = requests
+        .create("", document(json!({"metadata": {"name": "c"}, "spec": spec})))
+        .await
+        .unwrap();
     assert_eq!(made.str(&["spec", "username"]), Some("system:apiserver"));
     assert_eq!(made.get(&["status"]), Some(&json!({})));
     let approved = json!({"conditions": [{"type": "Approved", "status": "True", "reason": "X"}]});
@@ -155,24 +189,44 @@ async fn role_rules_are_null_when_there_are_none() {
 async fn secrets_take_string_data() {
     let server = Server::with_namespace().await;
     let secrets = server.core("secrets");
-    let made = secrets.create("n", document(json!({"metadata": {"name": "s"}, "stringData": {"k": "v"}}))).await.unwrap();
+    let made = secrets
+        .create("n", document(json!({"metadata": {"name": "s"}, "stringData": {"k": "v"}})))
+        .await
+        .unwrap();
     let fields = made.get(&["metadata", "managedFields"]).unwrap().to_string();
     assert!(fields.contains("f:data") && !fields.contains("stringData"), "{fields}");
-    assert_eq!(plain(made), json!({"kind": "Secret", "apiVersion": "v1", "metadata": {}, "data": {"k": "dg=="}, "type": "Opaque"}));
+    assert_eq!(
+        plain(made),
+        json!({"kind": "Secret", "apiVersion": "v1", "metadata": {}, "data": {"k": "dg=="}, "type": "Opaque"})
+    );
 }
 
 #[tokio::test]
 async fn quota_holds_under_parallel_creates() {
     let server = Server::with_namespace().await;
     let quotas = server.core("resourcequotas");
-    let mut quota = quotas.create("n", document(json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/secrets": 3}}}))).await.unwrap();
-    assert_eq!((quota.get(&["status"]), quota.str(&["spec", "hard", "count/secrets"])), (Some(&json!({})), Some("3")));
+    let mut quota = quotas
+        .create(
+            "n",
+            document(json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/secrets": 3}}})),
+        )
+        .await
+        .unwrap();
+    assert_eq!(
+        (quota.get(&["status"]), quota.str(&["spec", "hard", "count/secrets"])),
+        (Some(&json!({})), Some("3"))
+    );
     quota.set(&["status"], json!({"hard": {"count/secrets": "3"}, "used": {"count/secrets": "0"}}));
     quotas.update(quota, "status").await.unwrap();
     let tasks: Vec<_> = (0..12)
         .map(|index| {
             let secrets = server.core("secrets");
-            tokio::spawn(async move { secrets.create("n", document(json!({"metadata": {"name": format!("s{index}")}}))).await.map_err(|failure| failure.code) })
+            tokio::spawn(async move {
+                secrets
+                    .create("n", document(json!({"metadata": {"name": format!("s{index}")}})))
+                    .await
+                    .map_err(|failure| failure.code)
+            })
         })
         .collect();
     let mut made = 0;
@@ -185,7 +239,10 @@ async fn quota_holds_under_parallel_creates() {
     assert_eq!(made, 3);
     let quota = quotas.get("n", "q").await.unwrap().unwrap();
     assert_eq!(quota.str(&["status", "used", "count/secrets"]), Some("3"));
-    assert_eq!(server.registry.store().snapshot(&Prefix::new("secrets").unwrap()).count(Some("n"), None), 3);
+    assert_eq!(
+        server.registry.store().snapshot(&Prefix::new("secrets").unwrap()).count(Some("n"), None),
+        3
+    );
 }
 
 /// A write of a config map by somebody.
@@ -193,23 +250,43 @@ struct Writer<'a>(&'a Server);
 
 impl Writer<'_> {
     fn context() -> RequestContext {
-        RequestContext::new(UserInfo { name: "alice".to_owned(), ..UserInfo::default() }, TraceContext::root(), "test".to_owned(), SystemTime::now())
+        RequestContext::new(
+            UserInfo { name: "alice".to_owned(), ..UserInfo::default() },
+            TraceContext::root(),
+            "test".to_owned(),
+            SystemTime::now(),
+        )
     }
 
     fn target(&self, name: Option<&str>) -> Target {
         let served = self.0.core("configmaps").served().clone();
-        Target { served, namespace: Some("n".to_owned()), name: name.map(str::to_owned), subresource: String::new() }
+        Target {
+            served,
+            namespace: Some("n".to_owned()),
+            name: name.map(str::to_owned),
+            subresource: String::new(),
+        }
     }
 
     async fn create(&self, object: Value) -> Document {
         let target = self.target(None);
-        let written = self.0.registry.create(&Self::context(), &target, document(object).into(), &WriteOptions::default()).await.unwrap();
+        let written = self
+            .0
+            .registry
+            .create(&Self::context(), &target, document(object).into(), &WriteOptions::default())
+            .await
+            .unwrap();
         written.object.into_document(&target.served)
     }
 
     async fn update(&self, object: Document) -> Document {
         let target = self.target(Some(object.name()));
-        let written = self.0.registry.update(&Self::context(), &target, object.into(), &WriteOptions::default()).await.unwrap();
+        let written = self
+            .0
+            .registry
+            .update(&Self::context(), &target, object.into(), &WriteOptions::default())
+            .await
+            .unwrap();
         written.object.into_document(&target.served)
     }
 }
@@ -217,13 +294,23 @@ impl Writer<'_> {
 #[tokio::test]
 async fn stamps_follow_the_object_and_a_write_of_nothing_stays_one() {
     let server = Server::new("");
-    server.core("namespaces").create("", document(json!({"metadata": {"name": "n"}}))).await.unwrap();
+    server
+        .core("namespaces")
+        .create("", document(json!({"metadata": {"name": "n"}})))
+        .await
+        .unwrap();
     let alice = Writer(&server);
     let made = alice.create(json!({"metadata": {"name": "a", "annotations": {TRACE_ID: "x", "mine": "1"}}, "data": {"k": "1"}})).await;
     let initial = made.annotation(INITIAL_TRACE_ID).unwrap();
     assert_eq!(made.annotation(TRACE_ID), Some(initial));
     assert_eq!((initial.len(), made.annotation(SPAN_ID).unwrap().len()), (32, 16));
-    assert!(!made.get(&["metadata", "managedFields"]).unwrap().to_string().contains("trace.kubernetes.io"));
+    assert!(
+        !made
+            .get(&["metadata", "managedFields"])
+            .unwrap()
+            .to_string()
+            .contains("trace.kubernetes.io")
+    );
     // The same again, from a client that never saw the annotations: nothing is written.
     let mut same = made.clone();
     same.set(&["metadata", "annotations"], json!({"mine": "1"}));
@@ -240,7 +327,18 @@ async fn stamps_follow_the_object_and_a_write_of_nothing_stays_one() {
 #[tokio::test]
 async fn leases_and_events_are_never_stamped() {
     let server = Server::new("");
-    server.core("namespaces").create("", document(json!({"metadata": {"name": "n"}}))).await.unwrap();
-    let lease = server.kind("coordination.k8s.io", "leases").create("n", document(json!({"metadata": {"name": "l"}}))).await.unwrap();
-    assert_eq!(plain(lease), json!({"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {}, "spec": {}}));
+    server
+        .core("namespaces")
+        .create("", document(json!({"metadata": {"name": "n"}})))
+        .await
+        .unwrap();
+    let lease = server
+        .kind("coordination.k8s.io", "leases")
+        .create("n", document(json!({"metadata": {"name": "l"}})))
+        .await
+        .unwrap();
+    assert_eq!(
+        plain(lease),
+        json!({"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {}, "spec": {}})
+    );
 }

@@ -6,7 +6,10 @@ use ferrokube_admission::{Chain, Permits, Question};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;
 use ferrokube_features::{GateSettings, Gates, KubernetesVersion};
-use ferrokube_registry::{Admission, Attributes, Effects, Operation, RequestContext, RequestOptions, Served, Target, UserInfo, WriteOptions};
+use ferrokube_registry::{
+    Admission, Attributes, Effects, Operation, RequestContext, RequestOptions, Served, Target,
+    UserInfo, WriteOptions,
+};
 use ferrokube_resource::{DefaultHooks, Definition, DefinitionVersion, Scope, Verbs};
 use ferrokube_schema::Schema;
 use ferrokube_storage::{Config, Key, Prefix, Put, Sidecar, Store, Txn, Write};
@@ -83,7 +86,12 @@ fn definition(group: &str, plural: &str, scope: Scope) -> Arc<Definition> {
 
 fn target(definition: &Arc<Definition>, namespace: Option<&str>, name: &str) -> Target {
     let served = Served { definition: definition.clone(), version: 0 };
-    Target { served, namespace: namespace.map(str::to_owned), name: Some(name.to_owned()), subresource: String::new() }
+    Target {
+        served,
+        namespace: namespace.map(str::to_owned),
+        name: Some(name.to_owned()),
+        subresource: String::new(),
+    }
 }
 
 fn document(value: Value) -> Document {
@@ -91,10 +99,21 @@ fn document(value: Value) -> Document {
 }
 
 fn context() -> RequestContext {
-    RequestContext::new(UserInfo::default(), TraceContext::root(), "test".to_owned(), SystemTime::UNIX_EPOCH)
+    RequestContext::new(
+        UserInfo::default(),
+        TraceContext::root(),
+        "test".to_owned(),
+        SystemTime::UNIX_EPOCH,
+    )
 }
 
-static OPTIONS: WriteOptions = WriteOptions { dry_run: false, field_validation: None, field_manager: String::new(), force: false, forbid_create: None };
+static OPTIONS: WriteOptions = WriteOptions {
+    dry_run: false,
+    field_validation: None,
+    field_manager: String::new(),
+    force: false,
+    forbid_create: None,
+};
 
 /// One write.
 struct Request {
@@ -121,7 +140,11 @@ impl Request {
     }
 
     /// Through the whole chain, as the pipeline calls it.
-    fn pass(&self, chain: &Chain, object: &mut Document) -> Result<Effects, ferrokube_apimachinery::status::Failure> {
+    fn pass(
+        &self,
+        chain: &Chain,
+        object: &mut Document,
+    ) -> Result<Effects, ferrokube_apimachinery::status::Failure> {
         let attributes = self.attributes();
         let mut effects = Effects::default();
         if self.operation == Operation::Delete {
@@ -139,14 +162,21 @@ impl Request {
 fn put(key: &Key, object: &Value, fields: &[&str]) -> Write {
     let (value, layout) = json::write(&document(object.clone()));
     let fields = fields.iter().map(|text| Box::from(*text)).collect();
-    let sidecar = Sidecar { marks: layout.marks(), revision_at: layout.revision_at, comma: layout.comma(), fields, ..Sidecar::default() };
+    let sidecar = Sidecar {
+        marks: layout.marks(),
+        revision_at: layout.revision_at,
+        comma: layout.comma(),
+        fields,
+        ..Sidecar::default()
+    };
     Write::Put(Put { key: key.clone(), value: value.into(), sidecar, ttl: None })
 }
 
 /// Writes a namespace in a phase.
 async fn write_namespace(store: &Store, name: &str, phase: &str) {
     let key = Prefix::new("namespaces").unwrap().key(None, name).unwrap();
-    let object = value(&format!(r#"{{"metadata":{{"name":"{name}"}},"status":{{"phase":"{phase}"}}}}"#));
+    let object =
+        value(&format!(r#"{{"metadata":{{"name":"{name}"}},"status":{{"phase":"{phase}"}}}}"#));
     let txn = Txn { guards: Vec::new(), writes: vec![put(&key, &object, &[phase])] };
     store.submit(txn).unwrap().committed().await.unwrap();
 }

@@ -1,4 +1,5 @@
-//! Time per call of the codecs on the objects that matter: `cargo run --release -p ferrokube-apimachinery --example codec_bench`.
+//! Time per call of the codecs on the objects that matter:
+//! `cargo run --release -p ferrokube-apimachinery --example codec_bench`.
 
 use ferrokube_apimachinery::document::{Map, Value, json};
 use ferrokube_apimachinery::protobuf::Messages;
@@ -16,14 +17,18 @@ fn main() {
         let yaml_text = yaml::to_vec(object);
         println!("{name}: {} bytes of JSON, {} of YAML", text.len(), yaml_text.len());
         time("json::read", || drop(black_box(codec::read(black_box(&text)))));
-        time("serde_json", || drop(black_box(serde_json::from_slice::<serde_json::Value>(black_box(&text)))));
+        time("serde_json", || {
+            drop(black_box(serde_json::from_slice::<serde_json::Value>(black_box(&text))))
+        });
         time("json::write", || drop(black_box(codec::write(black_box(&document)))));
         let theirs: serde_json::Value = serde_json::from_slice(&text).expect("own output");
         time("serde_json", || drop(black_box(serde_json::to_vec(black_box(&theirs)))));
         println!("  heap: {:.2} times its JSON", document.heap_bytes() as f64 / text.len() as f64);
         time("clone", || drop(black_box(object.clone())));
         time("splice", || drop(black_box(codec::forms::splice_revision(&bytes, &layout, 123_456))));
-        let selector = CompiledLabels::new(&LabelSelector::parse("app=web,tier in (a,b),!gone").expect("well-formed"));
+        let selector = CompiledLabels::new(
+            &LabelSelector::parse("app=web,tier in (a,b),!gone").expect("well-formed"),
+        );
         time("select by bytes", || {
             black_box(selector.matches(codec::forms::labels(black_box(&bytes), &layout)));
         });
@@ -40,7 +45,8 @@ fn main() {
 }
 
 fn protobuf(config_map: &Value) {
-    let table = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../resources/data/protobuf.tsv"));
+    let table =
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../resources/data/protobuf.tsv"));
     println!("protobuf: {} bytes of tables", table.len());
     time("parse tables", || drop(black_box(Messages::parse(table))));
     let messages = Messages::parse(table).expect("the committed table parses");
@@ -51,7 +57,8 @@ fn protobuf(config_map: &Value) {
     time("protobuf read", || drop(black_box(messages.read(message, black_box(&body)))));
 }
 
-/// The median CPU time of 40 batches after warming up: the wall clock would measure the machine's other work.
+/// The median CPU time of 40 batches after warming up: the wall clock would measure the machine's
+/// other work.
 fn time(name: &str, mut call: impl FnMut()) {
     (0..200).for_each(|_| call());
     let mut batches: Vec<u64> = (0..40)
@@ -62,18 +69,27 @@ fn time(name: &str, mut call: impl FnMut()) {
         })
         .collect();
     batches.sort_unstable();
-    println!("  {name:<28} {:>9.2} us (best {:.2})", batches[20] as f64 / 1e5, batches[0] as f64 / 1e5);
+    println!(
+        "  {name:<28} {:>9.2} us (best {:.2})",
+        batches[20] as f64 / 1e5,
+        batches[0] as f64 / 1e5
+    );
 }
 
 /// What this process has run so far.
 fn cpu_nanos() -> u64 {
     std::thread::yield_now();
     let schedstat = std::fs::read_to_string("/proc/self/schedstat").expect("Linux");
-    schedstat.split(' ').next().and_then(|nanos| nanos.parse().ok()).expect("the first number is the CPU time")
+    schedstat
+        .split(' ')
+        .next()
+        .and_then(|nanos| nanos.parse().ok())
+        .expect("the first number is the CPU time")
 }
 
 fn config_map() -> Value {
-    let data: Map = (0..8).map(|i| (format!("k{i}"), Value::from("0123456789".repeat(12)))).collect();
+    let data: Map =
+        (0..8).map(|i| (format!("k{i}"), Value::from("0123456789".repeat(12)))).collect();
     json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata("settings"), "data": data})
 }
 

@@ -68,7 +68,8 @@ impl Document {
         self.get(path).and_then(Value::as_array).map_or(&[], Array::as_slice)
     }
 
-    /// Sets the value at a path, making the objects on the way (a non-object on the way is replaced).
+    /// Sets the value at a path, making the objects on the way (a non-object on the way is
+    /// replaced).
     pub fn set(&mut self, path: &[&str], value: impl Into<Value>) {
         let Some((last, parents)) = path.split_last() else {
             return;
@@ -88,7 +89,11 @@ impl Document {
     /// Removes and returns the value at a path.
     pub fn remove(&mut self, path: &[&str]) -> Option<Value> {
         let (last, parents) = path.split_last()?;
-        let map = if parents.is_empty() { &mut self.0 } else { self.get_mut(parents)?.as_object_mut()? };
+        let map = if parents.is_empty() {
+            &mut self.0
+        } else {
+            self.get_mut(parents)?.as_object_mut()?
+        };
         map.remove(last)
     }
 

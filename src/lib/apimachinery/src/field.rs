@@ -1,4 +1,5 @@
-//! Field errors: what is wrong with an object, where, and why. They become the causes of an `Invalid` status.
+//! Field errors: what is wrong with an object, where, and why. They become the causes of an
+//! `Invalid` status.
 
 use crate::document::Value;
 
@@ -60,7 +61,8 @@ impl FieldReason {
     }
 }
 
-/// At most so many errors of one object are collected and shown: more help nobody, and each names its path.
+/// At most so many errors of one object are collected and shown: more help nobody, and each names
+/// its path.
 pub const MAX_ERRORS: usize = 100;
 /// The longest name of a field manager.
 pub const MAX_MANAGER_BYTES: usize = 128;
@@ -71,7 +73,8 @@ const MAX_MESSAGE_BYTES: usize = 4 * 1024;
 
 /// One refused field. `field` is a path such as `metadata.labels` or `spec.ports[0].name`.
 ///
-/// The constructors write the message as kube-apiserver does, `<reason>: <value>: <detail>`: clients match on it.
+/// The constructors write the message as kube-apiserver does, `<reason>: <value>: <detail>`:
+/// clients match on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// Why.
@@ -140,7 +143,10 @@ impl Written {
 
     /// An object with its fields in the given order, as Go writes a struct.
     pub fn object<'a>(fields: impl IntoIterator<Item = (&'a str, Self)>) -> Self {
-        let fields: Vec<String> = fields.into_iter().map(|(name, value)| format!("{}:{}", escaped(&Value::from(name)), value.0)).collect();
+        let fields: Vec<String> = fields
+            .into_iter()
+            .map(|(name, value)| format!("{}:{}", escaped(&Value::from(name)), value.0))
+            .collect();
         Self(cut(format!("{{{}}}", fields.join(",")), MAX_MESSAGE_BYTES))
     }
 
@@ -207,10 +213,17 @@ macro_rules! shown_as_displayed {
 impl Shown for f64 {
     fn shown(&self) -> String {
         let scientific = format!("{self:e}");
-        let Some((digits, exponent)) = scientific.split_once('e').and_then(|(digits, exponent)| Some((digits, exponent.parse::<i32>().ok()?))) else {
+        let Some((digits, exponent)) = scientific
+            .split_once('e')
+            .and_then(|(digits, exponent)| Some((digits, exponent.parse::<i32>().ok()?)))
+        else {
             return scientific;
         };
-        if (-4..6).contains(&exponent) { self.to_string() } else { format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs()) }
+        if (-4..6).contains(&exponent) {
+            self.to_string()
+        } else {
+            format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+        }
     }
 }
 
@@ -219,7 +232,11 @@ shown_as_displayed!(i64, i32, u64, u32, usize, bool);
 impl FieldError {
     /// From its parts. A path over 1 KiB and a message over 4 KiB lose their ends.
     fn new(reason: FieldReason, field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { reason, field: cut(field.into(), MAX_FIELD_BYTES), message: cut(message.into(), MAX_MESSAGE_BYTES) }
+        Self {
+            reason,
+            field: cut(field.into(), MAX_FIELD_BYTES),
+            message: cut(message.into(), MAX_MESSAGE_BYTES),
+        }
     }
 
     /// The same within the bounds of [`FieldError::new`].
@@ -244,7 +261,11 @@ impl FieldError {
 
     /// A malformed or disallowed value.
     pub fn invalid(field: impl Into<String>, value: impl Shown, detail: impl AsRef<str>) -> Self {
-        Self::new(FieldReason::Invalid, field, joined(&format!("Invalid value: {}", value.shown()), detail.as_ref()))
+        Self::new(
+            FieldReason::Invalid,
+            field,
+            joined(&format!("Invalid value: {}", value.shown()), detail.as_ref()),
+        )
     }
 
     /// A malformed value that is not shown: it is secret, large, or kube-apiserver leaves it out.
@@ -253,15 +274,35 @@ impl FieldError {
     }
 
     /// A value of another JSON type.
-    pub fn type_invalid(field: impl Into<String>, value: impl Shown, detail: impl AsRef<str>) -> Self {
-        Self::new(FieldReason::TypeInvalid, field, joined(&format!("Invalid value: {}", value.shown()), detail.as_ref()))
+    pub fn type_invalid(
+        field: impl Into<String>,
+        value: impl Shown,
+        detail: impl AsRef<str>,
+    ) -> Self {
+        Self::new(
+            FieldReason::TypeInvalid,
+            field,
+            joined(&format!("Invalid value: {}", value.shown()), detail.as_ref()),
+        )
     }
 
     /// A value outside a fixed set, which is shown in the given order.
-    pub fn not_supported<T: AsRef<str>>(field: impl Into<String>, value: impl Shown, supported: impl IntoIterator<Item = T>) -> Self {
+    pub fn not_supported<T: AsRef<str>>(
+        field: impl Into<String>,
+        value: impl Shown,
+        supported: impl IntoIterator<Item = T>,
+    ) -> Self {
         let supported: Vec<_> = supported.into_iter().map(|word| quote(word.as_ref())).collect();
-        let detail = if supported.is_empty() { String::new() } else { format!("supported values: {}", supported.join(", ")) };
-        Self::new(FieldReason::NotSupported, field, joined(&format!("Unsupported value: {}", value.shown()), &detail))
+        let detail = if supported.is_empty() {
+            String::new()
+        } else {
+            format!("supported values: {}", supported.join(", "))
+        };
+        Self::new(
+            FieldReason::NotSupported,
+            field,
+            joined(&format!("Unsupported value: {}", value.shown()), &detail),
+        )
     }
 
     /// A value that must be unique is repeated.
@@ -276,28 +317,44 @@ impl FieldError {
 
     /// More than so many bytes.
     pub fn too_long(field: impl Into<String>, max_bytes: usize) -> Self {
-        Self::new(FieldReason::TooLong, field, format!("Too long: may not be more than {max_bytes} bytes"))
+        Self::new(
+            FieldReason::TooLong,
+            field,
+            format!("Too long: may not be more than {max_bytes} bytes"),
+        )
     }
 
     /// More than so many characters.
     pub fn too_long_characters(field: impl Into<String>, max: u64) -> Self {
         let noun = if max == 1 { "character" } else { "characters" };
-        Self::new(FieldReason::TooLong, field, format!("Too long: may not be more than {max} {noun}"))
+        Self::new(
+            FieldReason::TooLong,
+            field,
+            format!("Too long: may not be more than {max} {noun}"),
+        )
     }
 
     /// More than so many items.
     pub fn too_many(field: impl Into<String>, items: usize, max: usize) -> Self {
         let noun = if max == 1 { "item" } else { "items" };
-        Self::new(FieldReason::TooMany, field, format!("Too many: {items}: must have at most {max} {noun}"))
+        Self::new(
+            FieldReason::TooMany,
+            field,
+            format!("Too many: {items}: must have at most {max} {noun}"),
+        )
     }
 
-    /// What is wrong with the name of a field manager: an error for its length, and one for each character that is not printable.
+    /// What is wrong with the name of a field manager: an error for its length, and one for each
+    /// character that is not printable.
     pub fn manager(field: &str, manager: &str) -> Vec<Self> {
         let mut errors = Vec::new();
         if manager.len() > MAX_MANAGER_BYTES {
             errors.push(Self::too_long(field, MAX_MANAGER_BYTES));
         }
-        let hidden = manager.char_indices().filter(|(_, letter)| !crate::name::is_printable(*letter)).take(MAX_ERRORS);
+        let hidden = manager
+            .char_indices()
+            .filter(|(_, letter)| !crate::name::is_printable(*letter))
+            .take(MAX_ERRORS);
         errors.extend(hidden.map(|(at, letter)| {
             let code = format!("U+{:04X}", u32::from(letter));
             Self::invalid(field, manager, format!("invalid character {code} (at position {at})"))
@@ -330,9 +387,13 @@ pub fn quote(text: &str) -> String {
             '\r' => quoted.push_str("\\r"),
             '\t' => quoted.push_str("\\t"),
             '\u{b}' => quoted.push_str("\\v"),
-            letter if letter < ' ' || letter == '\u{7f}' => quoted.push_str(&format!("\\x{:02x}", u32::from(letter))),
+            letter if letter < ' ' || letter == '\u{7f}' => {
+                quoted.push_str(&format!("\\x{:02x}", u32::from(letter)))
+            }
             letter if crate::name::is_printable(letter) => quoted.push(letter),
-            letter if u32::from(letter) < 0x1_0000 => quoted.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            letter if u32::from(letter) < 0x1_0000 => {
+                quoted.push_str(&format!("\\u{:04x}", u32::from(letter)))
+            }
             letter => quoted.push_str(&format!("\\U{:08x}", u32::from(letter))),
         }
     }
@@ -365,15 +426,28 @@ mod tests {
             (FieldError::invalid("f", "a\"b", "no"), "Invalid value: \"a\\\"b\": no"),
             (FieldError::invalid("f", 3_i64, "no"), "Invalid value: 3: no"),
             (FieldError::invalid("f", json!({"a": [1]}), "no"), "Invalid value: {\"a\":[1]}: no"),
-            (FieldError::invalid("f", json!({"<": ["&"]}), "no"), "Invalid value: {\"\\u003c\":[\"\\u0026\"]}: no"),
+            (
+                FieldError::invalid("f", json!({"<": ["&"]}), "no"),
+                "Invalid value: {\"\\u003c\":[\"\\u0026\"]}: no",
+            ),
             (FieldError::invalid("f", &["a"][..], "no"), "Invalid value: [\"a\"]: no"),
             (FieldError::duplicate("f", Word("<")), "Duplicate value: \"\\u003c\""),
             (
-                FieldError::invalid("f", Written::list([Written::object([("b", Written::new(Word("<"))), ("a", Written::new(1_i64))])]), ""),
+                FieldError::invalid(
+                    "f",
+                    Written::list([Written::object([
+                        ("b", Written::new(Word("<"))),
+                        ("a", Written::new(1_i64)),
+                    ])]),
+                    "",
+                ),
                 "Invalid value: [{\"b\":\"\\u003c\",\"a\":1}]",
             ),
             (FieldError::invalid("f", None::<&Value>, "no"), "Invalid value: null: no"),
-            (FieldError::not_supported("f", "x", ["", "b"]), "Unsupported value: \"x\": supported values: \"\", \"b\""),
+            (
+                FieldError::not_supported("f", "x", ["", "b"]),
+                "Unsupported value: \"x\": supported values: \"\", \"b\"",
+            ),
             (FieldError::duplicate("f", "x"), "Duplicate value: \"x\""),
             (FieldError::too_long("f", 5), "Too long: may not be more than 5 bytes"),
             (FieldError::too_many("f", 2, 1), "Too many: 2: must have at most 1 item"),
@@ -385,7 +459,10 @@ mod tests {
 
     #[test]
     fn quotes_as_go_does() {
-        assert_eq!(FieldError::manager("m", "a\0")[0].message, "Invalid value: \"a\\x00\": invalid character U+0000 (at position 1)");
+        assert_eq!(
+            FieldError::manager("m", "a\0")[0].message,
+            "Invalid value: \"a\\x00\": invalid character U+0000 (at position 1)"
+        );
         assert_eq!(quote("a\0\n\u{7f}\u{e9}\u{200b}"), "\"a\\x00\\n\\x7f\u{e9}\\u200b\"");
     }
 }

@@ -1,5 +1,5 @@
-//! Texts of Go's standard library that clients see inside Status messages. They are made only once something was refused: what is accepted is decided
-//! elsewhere.
+//! Texts of Go's standard library that clients see inside Status messages. They are made only once
+//! something was refused: what is accepted is decided elsewhere.
 
 mod json;
 mod time;
@@ -13,18 +13,27 @@ pub use time::{duration_fault, time_fault};
 pub fn integer_fault(text: &str, signed: bool) -> String {
     let digits = if signed { text.strip_prefix(['+', '-']).unwrap_or(text) } else { text };
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let (function, why) = (if signed { "ParseInt" } else { "ParseUint" }, if is_number { "value out of range" } else { "invalid syntax" });
+    let (function, why) = (
+        if signed { "ParseInt" } else { "ParseUint" },
+        if is_number { "value out of range" } else { "invalid syntax" },
+    );
     format!("strconv.{function}: parsing {}: {why}", quote(text))
 }
 
 /// Why a text is no standard base64.
 pub fn base64_fault(text: &str) -> String {
-    format!("illegal base64 data at input byte {}", base64_position(text.as_bytes(), true, |byte| matches!(byte, b'+' | b'/')))
+    format!(
+        "illegal base64 data at input byte {}",
+        base64_position(text.as_bytes(), true, |byte| matches!(byte, b'+' | b'/'))
+    )
 }
 
 /// The same in the alphabet for URLs, without padding.
 pub fn url_base64_fault(text: &str) -> String {
-    format!("illegal base64 data at input byte {}", base64_position(text.as_bytes(), false, |byte| matches!(byte, b'-' | b'_')))
+    format!(
+        "illegal base64 data at input byte {}",
+        base64_position(text.as_bytes(), false, |byte| matches!(byte, b'-' | b'_'))
+    )
 }
 
 /// The byte at which a text stops being base64.
@@ -65,7 +74,9 @@ pub fn summary(body: &[u8]) -> String {
     match body.first() {
         None => "<empty>".to_owned(),
         Some(b'{') => format!("{}{more}", String::from_utf8_lossy(shown)),
-        Some(_) => shown.iter().map(|byte| format!("{byte:02x}")).chain([more.to_owned()]).collect(),
+        Some(_) => {
+            shown.iter().map(|byte| format!("{byte:02x}")).chain([more.to_owned()]).collect()
+        }
     }
 }
 
@@ -80,14 +91,25 @@ pub fn dump(value: &Value) -> String {
         // Large floats have exponents of two digits, with a sign.
         Value::Number(number) => number_text(number),
         Value::Bool(truth) => truth.to_string(),
-        Value::Array(items) => format!("[{}]", items.iter().map(dump).collect::<Vec<_>>().join(" ")),
-        Value::Object(fields) => format!("map[{}]", fields.iter().map(|(name, value)| format!("{name}:{}", dump(value))).collect::<Vec<_>>().join(" ")),
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(dump).collect::<Vec<_>>().join(" "))
+        }
+        Value::Object(fields) => format!(
+            "map[{}]",
+            fields
+                .iter()
+                .map(|(name, value)| format!("{name}:{}", dump(value)))
+                .collect::<Vec<_>>()
+                .join(" ")
+        ),
     }
 }
 
 /// Integers of more than 63 bits are floats to Go where no type is known.
 fn number_text(number: &Number) -> String {
-    number.as_i64().map_or_else(|| number.as_f64().unwrap_or_default().shown(), |whole| whole.to_string())
+    number
+        .as_i64()
+        .map_or_else(|| number.as_f64().unwrap_or_default().shown(), |whole| whole.to_string())
 }
 
 /// The kind of a value's Go type where no type is known: `map`, `slice`.
@@ -129,9 +151,14 @@ pub fn dump_typed(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
         Value::String(text) => quote(text),
-        Value::Array(items) => format!("[]interface {{}}{{{}}}", list(items.iter().map(dump_typed).collect())),
+        Value::Array(items) => {
+            format!("[]interface {{}}{{{}}}", list(items.iter().map(dump_typed).collect()))
+        }
         Value::Object(fields) => {
-            let fields = fields.iter().map(|(name, value)| format!("{}:{}", quote(name), dump_typed(value))).collect();
+            let fields = fields
+                .iter()
+                .map(|(name, value)| format!("{}:{}", quote(name), dump_typed(value)))
+                .collect();
             format!("map[string]interface {{}}{{{}}}", list(fields))
         }
         scalar => dump(scalar),
@@ -145,17 +172,34 @@ mod tests {
     #[test]
     fn numbers_are_refused_in_go_s_words() {
         assert_eq!(integer_fault("x", true), "strconv.ParseInt: parsing \"x\": invalid syntax");
-        assert_eq!(integer_fault("-99999999999999999999", true), "strconv.ParseInt: parsing \"-99999999999999999999\": value out of range");
+        assert_eq!(
+            integer_fault("-99999999999999999999", true),
+            "strconv.ParseInt: parsing \"-99999999999999999999\": value out of range"
+        );
         assert_eq!(integer_fault("-1", false), "strconv.ParseUint: parsing \"-1\": invalid syntax");
         assert_eq!(integer_fault("", true), "strconv.ParseInt: parsing \"\": invalid syntax");
     }
 
     #[test]
     fn base64_is_refused_where_it_ends() {
-        for (text, at) in
-            [("x", 0), ("not base64", 3), ("***", 0), ("dg", 0), ("dgo", 0), ("d===", 1), ("a b=", 1), ("dg=x", 2), ("dg=", 3), ("dg==x", 4), ("dgo=x", 4)]
-        {
-            assert_eq!(base64_fault(text), format!("illegal base64 data at input byte {at}"), "{text}");
+        for (text, at) in [
+            ("x", 0),
+            ("not base64", 3),
+            ("***", 0),
+            ("dg", 0),
+            ("dgo", 0),
+            ("d===", 1),
+            ("a b=", 1),
+            ("dg=x", 2),
+            ("dg=", 3),
+            ("dg==x", 4),
+            ("dgo=x", 4),
+        ] {
+            assert_eq!(
+                base64_fault(text),
+                format!("illegal base64 data at input byte {at}"),
+                "{text}"
+            );
         }
         assert_eq!(url_base64_fault("abc="), "illegal base64 data at input byte 3");
         assert_eq!(url_base64_fault("x"), "illegal base64 data at input byte 0");
@@ -165,14 +209,23 @@ mod tests {
     fn integers_of_64_bits_are_floats() {
         let value = crate::document::json!([9223372036854775808_u64, 9223372036854775807_i64, -1]);
         assert_eq!(dump(&value), "[9.223372036854776e+18 9223372036854775807 -1]");
-        assert_eq!([dump(&Value::from(2e6)), dump(&Value::from(1.5)), dump(&Value::from(1e30))], ["2e+06", "1.5", "1e+30"]);
-        assert_eq!((type_of(&value[0]), kind_of(&value[1]), kind_of(&value)), ("float64", "int64", "slice"));
+        assert_eq!(
+            [dump(&Value::from(2e6)), dump(&Value::from(1.5)), dump(&Value::from(1e30))],
+            ["2e+06", "1.5", "1e+30"]
+        );
+        assert_eq!(
+            (type_of(&value[0]), kind_of(&value[1]), kind_of(&value)),
+            ("float64", "int64", "slice")
+        );
     }
 
     #[test]
     fn bodies_are_summed_up() {
         assert_eq!(summary(b""), "<empty>");
         assert_eq!(summary(b"[]"), "5b5d");
-        assert_eq!(summary(b"{\"kind\":\"x\",\"apiVersion\": 2147483648}"), "{\"kind\":\"x\",\"apiVersion\": 2147 ...");
+        assert_eq!(
+            summary(b"{\"kind\":\"x\",\"apiVersion\": 2147483648}"),
+            "{\"kind\":\"x\",\"apiVersion\": 2147 ..."
+        );
     }
 }

@@ -26,7 +26,11 @@ impl GroupVersion {
 
 impl fmt::Display for GroupVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.group.is_empty() { f.write_str(&self.version) } else { write!(f, "{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            f.write_str(&self.version)
+        } else {
+            write!(f, "{}/{}", self.group, self.version)
+        }
     }
 }
 
@@ -43,7 +47,11 @@ pub struct GroupVersionKind {
 
 impl GroupVersionKind {
     /// From its three parts.
-    pub fn new(group: impl Into<String>, version: impl Into<String>, kind: impl Into<String>) -> Self {
+    pub fn new(
+        group: impl Into<String>,
+        version: impl Into<String>,
+        kind: impl Into<String>,
+    ) -> Self {
         Self { group: group.into(), version: version.into(), kind: kind.into() }
     }
 
@@ -71,6 +79,10 @@ impl GroupResource {
 
 impl fmt::Display for GroupResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.group.is_empty() { f.write_str(&self.resource) } else { write!(f, "{}.{}", self.resource, self.group) }
+        if self.group.is_empty() {
+            f.write_str(&self.resource)
+        } else {
+            write!(f, "{}.{}", self.resource, self.group)
+        }
     }
 }

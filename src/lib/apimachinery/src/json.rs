@@ -1,4 +1,5 @@
-//! JSON: one reader that finds duplicate keys and bounds depth in one pass, and the canonical writer.
+//! JSON: one reader that finds duplicate keys and bounds depth in one pass, and the canonical
+//! writer.
 
 mod census;
 pub mod forms;
@@ -11,8 +12,8 @@ use crate::document::{Document, Number, Value};
 
 /// How deep objects and arrays may nest in any body or stored value.
 ///
-/// Real objects stay below 40; clients do store 500 (parity case `deep-nesting-stored`). Every walk over a value may recurse, because no reader or patch
-/// makes a deeper one.
+/// Real objects stay below 40; clients do store 500 (parity case `deep-nesting-stored`). Every walk
+/// over a value may recurse, because no reader or patch makes a deeper one.
 pub const MAX_DEPTH: usize = 512;
 
 /// How many repeated keys are reported.
@@ -23,7 +24,8 @@ pub(crate) const MAX_DUPLICATES: usize = 10;
 pub struct Decoded {
     /// The last of several equal keys wins, as in upstream's decoder.
     pub document: Document,
-    /// Paths of repeated keys, such as `metadata.name`, first repeat first; bounded to the first 10.
+    /// Paths of repeated keys, such as `metadata.name`, first repeat first; bounded to the first
+    /// 10.
     pub duplicates: Vec<String>,
 }
 
@@ -59,15 +61,20 @@ pub enum DecodeError {
     TooLarge,
 }
 
-/// A float as Go's round trip leaves it where no type is known (YAML, stored custom objects): `1.0` is written as `1`, and the next reader sees an integer
-/// (so `-0.0` is 0). The JSON reader keeps the difference, since a typed integer refuses `1.0`, and rules of custom objects see a double. `None` for
-/// infinities and NaN, which JSON cannot say.
+/// A float as Go's round trip leaves it where no type is known (YAML, stored custom objects): `1.0`
+/// is written as `1`, and the next reader sees an integer (so `-0.0` is 0). The JSON reader keeps
+/// the difference, since a typed integer refuses `1.0`, and rules of custom objects see a double.
+/// `None` for infinities and NaN, which JSON cannot say.
 pub fn float(float: f64) -> Option<Number> {
-    if float.fract() == 0.0 && float.abs() < 9e18 { Some((float as i64).into()) } else { Number::from_f64(float) }
+    if float.fract() == 0.0 && float.abs() < 9e18 {
+        Some((float as i64).into())
+    } else {
+        Number::from_f64(float)
+    }
 }
 
-/// Makes integers of all floats without a fraction, as Go's round trip does: `1.0` becomes `1`, `-0.0` becomes `0`. Integers over 63 bits, which are
-/// floats there, keep the digits of one.
+/// Makes integers of all floats without a fraction, as Go's round trip does: `1.0` becomes `1`,
+/// `-0.0` becomes `0`. Integers over 63 bits, which are floats there, keep the digits of one.
 pub fn round_trip_floats(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
@@ -76,7 +83,9 @@ pub fn round_trip_floats(value: &mut Value) {
             }
         }
         Value::Number(number) if number.is_u64() && !number.is_i64() => {
-            if let Some(rounded) = number.as_f64().and_then(|float| float.to_string().parse::<u64>().ok()) {
+            if let Some(rounded) =
+                number.as_f64().and_then(|float| float.to_string().parse::<u64>().ok())
+            {
                 *number = rounded.into();
             }
         }
@@ -89,7 +98,8 @@ pub fn round_trip_floats(value: &mut Value) {
 
 /// Reads one JSON object.
 ///
-/// Invalid UTF-8 inside strings is read as U+FFFD, as upstream does. Trailing bytes other than white space are an error.
+/// Invalid UTF-8 inside strings is read as U+FFFD, as upstream does. Trailing bytes other than
+/// white space are an error.
 ///
 /// # Errors
 /// [`DecodeError`]; nothing is partially read.
@@ -105,7 +115,8 @@ pub fn read_value(body: &[u8]) -> Result<Value, DecodeError> {
     Ok(read_any(body)?.value)
 }
 
-/// Reads any JSON value with the paths of its repeated keys (for patches under strict field validation).
+/// Reads any JSON value with the paths of its repeated keys (for patches under strict field
+/// validation).
 ///
 /// # Errors
 /// As [`read`], without `NotObject`.
@@ -115,12 +126,15 @@ pub fn read_any(body: &[u8]) -> Result<DecodedValue, DecodeError> {
         Err(_) => reader::parse(&text::replace_invalid(body), false),
     };
     read.map_err(|error| match error {
-        DecodeError::Syntax(why) => DecodeError::Syntax(crate::go::syntax_fault(body).unwrap_or(why)),
+        DecodeError::Syntax(why) => {
+            DecodeError::Syntax(crate::go::syntax_fault(body).unwrap_or(why))
+        }
         other => other,
     })
 }
 
-/// The same for JSON that is given as YAML: floats without a fraction are integers (see [`round_trip_floats`]).
+/// The same for JSON that is given as YAML: floats without a fraction are integers (see
+/// [`round_trip_floats`]).
 pub(crate) fn read_as_yaml(body: &[u8]) -> Result<DecodedValue, DecodeError> {
     match std::str::from_utf8(body) {
         Ok(text) => reader::parse(text, true),
@@ -130,7 +144,8 @@ pub(crate) fn read_as_yaml(body: &[u8]) -> Result<DecodedValue, DecodeError> {
 
 /// Takes the value as an object or says what else it is.
 pub(crate) fn into_object(decoded: DecodedValue) -> Result<Decoded, DecodeError> {
-    let document = Document::from_value(decoded.value).map_err(|value| DecodeError::NotObject(type_name(&value)))?;
+    let document = Document::from_value(decoded.value)
+        .map_err(|value| DecodeError::NotObject(type_name(&value)))?;
     Ok(Decoded { document, duplicates: decoded.duplicates })
 }
 
@@ -155,7 +170,8 @@ pub fn depth(value: &Value) -> usize {
     }
 }
 
-/// Positions in a canonical encoding, so that other forms of an object are slices of its bytes (see [`forms`]).
+/// Positions in a canonical encoding, so that other forms of an object are slices of its bytes (see
+/// [`forms`]).
 ///
 /// ```text
 /// {"kind":"ConfigMap","apiVersion":"v1","metadata":{"labels":{..},"name":"a"},"data":{..}}
@@ -169,12 +185,14 @@ pub struct Layout {
     pub metadata: u32,
     /// Where the value of `metadata.labels` begins; 0 without labels.
     pub labels: u32,
-    /// Where `"resourceVersion":"N"` (with a comma before it unless metadata is empty) is spliced in: before metadata's closing brace.
+    /// Where `"resourceVersion":"N"` (with a comma before it unless metadata is empty) is spliced
+    /// in: before metadata's closing brace.
     pub revision_at: u32,
 }
 
 impl Layout {
-    /// From the three marks that the store keeps (`type_end`, `metadata`, `labels`) and the splice position.
+    /// From the three marks that the store keeps (`type_end`, `metadata`, `labels`) and the splice
+    /// position.
     pub fn from_marks(marks: [u32; 3], revision_at: u32) -> Self {
         Self { type_end: marks[0], metadata: marks[1], labels: marks[2], revision_at }
     }
@@ -190,17 +208,23 @@ impl Layout {
     }
 }
 
-/// The canonical bytes of an object: kind, apiVersion, metadata, then the other fields in key order; no white space, no newline at the end.
+/// The canonical bytes of an object: kind, apiVersion, metadata, then the other fields in key
+/// order; no white space, no newline at the end.
 ///
-/// `metadata.resourceVersion` is left out: the store splices it in. Objects without metadata get an empty one.
+/// `metadata.resourceVersion` is left out: the store splices it in. Objects without metadata get an
+/// empty one.
 pub fn write(document: &Document) -> (Vec<u8>, Layout) {
     writer::canonical(document, &[])
 }
 
-/// The same with these annotations among the object's own, in whose place they come: as if they had been set before, without making room for them in the
-/// document. The keys are in order, and neither keys nor values need an escape (see [`is_plain`]).
+/// The same with these annotations among the object's own, in whose place they come: as if they had
+/// been set before, without making room for them in the document. The keys are in order, and
+/// neither keys nor values need an escape (see [`is_plain`]).
 pub fn write_with(document: &Document, annotations: &[(&str, &str)]) -> (Vec<u8>, Layout) {
-    debug_assert!(annotations.is_sorted() && annotations.iter().all(|(key, text)| is_plain(key) && is_plain(text)));
+    debug_assert!(
+        annotations.is_sorted()
+            && annotations.iter().all(|(key, text)| is_plain(key) && is_plain(text))
+    );
     writer::canonical(document, annotations)
 }
 

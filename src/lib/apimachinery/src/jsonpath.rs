@@ -1,9 +1,11 @@
-//! The JSONPath of printer columns: fields, indexes, wildcards, recursion and simple filters, as kubectl's dialect has them.
+//! The JSONPath of printer columns: fields, indexes, wildcards, recursion and simple filters, as
+//! kubectl's dialect has them.
 
 use crate::document::{Array, Value};
 use crate::work;
 
-/// Nodes that the cells of one row may look at, those of filters included: about a millisecond. Of a longer list nothing behind them is found.
+/// Nodes that the cells of one row may look at, those of filters included: about a millisecond. Of
+/// a longer list nothing behind them is found.
 pub const MAX_NODES: usize = 20_000;
 
 /// A parsed path.
@@ -41,21 +43,27 @@ enum Operator {
 }
 
 impl JsonPath {
-    /// Parses `.spec.a`, `{.a[0]}`, `.status.conditions[?(@.type=="Ready")].status`; `None` when malformed.
+    /// Parses `.spec.a`, `{.a[0]}`, `.status.conditions[?(@.type=="Ready")].status`; `None` when
+    /// malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let text = text.strip_prefix('{').and_then(|inner| inner.strip_suffix('}')).unwrap_or(text);
         parse_steps(text.strip_prefix('$').unwrap_or(text), 0)
     }
 
-    /// The first value that it leads to. `left`: the nodes that may still be looked at, at first [`MAX_NODES`].
+    /// The first value that it leads to. `left`: the nodes that may still be looked at, at first
+    /// [`MAX_NODES`].
     pub fn first<'a>(&self, root: &'a Value, left: &mut usize) -> Option<&'a Value> {
         self.find(root, left).into_iter().next()
     }
 
-    /// The names of the fields that it goes down, when it does nothing else: such a path needs no parsed value.
+    /// The names of the fields that it goes down, when it does nothing else: such a path needs no
+    /// parsed value.
     pub fn names(&self) -> Option<Vec<&str>> {
-        self.0.iter().map(|step| if let Step::Field(name) = step { Some(name.as_str()) } else { None }).collect()
+        self.0
+            .iter()
+            .map(|step| if let Step::Field(name) = step { Some(name.as_str()) } else { None })
+            .collect()
     }
 
     /// `left`: the nodes that may still be looked at.
@@ -90,7 +98,10 @@ impl Step {
             Self::Field(name) => out.extend(value.get(name)),
             Self::Index(index) => out.extend(at(items(), *index).and_then(|at| items().get(at))),
             Self::Range(from, to, step) => {
-                let (from, to) = (from.map_or(Some(0), |from| at(items(), from)), to.map_or(Some(items().len()), |to| at(items(), to)));
+                let (from, to) = (
+                    from.map_or(Some(0), |from| at(items(), from)),
+                    to.map_or(Some(items().len()), |to| at(items(), to)),
+                );
                 if let Some((from, to)) = from.zip(to) {
                     let range = items().get(from..to.min(items().len())).unwrap_or_default();
                     out.extend(range.iter().step_by((*step).max(1)).take_while(|_| take(left)));
@@ -115,7 +126,8 @@ impl Step {
 
 /// An index that may count from the end.
 fn at(items: &[Value], index: i64) -> Option<usize> {
-    usize::try_from(if index < 0 { i64::try_from(items.len()).unwrap_or(0) + index } else { index }).ok()
+    usize::try_from(if index < 0 { i64::try_from(items.len()).unwrap_or(0) + index } else { index })
+        .ok()
 }
 
 fn children(value: &Value) -> impl Iterator<Item = &Value> {
@@ -168,7 +180,11 @@ fn parse_steps(mut text: &str, depth: u8) -> Option<JsonPath> {
                 text = parse_field(text, &mut steps)?;
             }
         } else if let Some(rest) = text.strip_prefix('.') {
-            text = if rest.is_empty() || rest.starts_with('[') { rest } else { parse_field(rest, &mut steps)? };
+            text = if rest.is_empty() || rest.starts_with('[') {
+                rest
+            } else {
+                parse_field(rest, &mut steps)?
+            };
         } else if let Some(rest) = text.strip_prefix('[') {
             text = parse_bracket(rest, &mut steps, depth)?;
         } else if steps.is_empty() {
@@ -217,7 +233,8 @@ fn parse_bracket<'a>(text: &'a str, steps: &mut Vec<Step>, depth: u8) -> Option<
         }
     }
     let end = text.find(']')?;
-    let mut parts: Vec<Step> = text[..end].split(',').map(|part| parse_index(part.trim())).collect::<Option<_>>()?;
+    let mut parts: Vec<Step> =
+        text[..end].split(',').map(|part| parse_index(part.trim())).collect::<Option<_>>()?;
     steps.push(if parts.len() == 1 { parts.remove(0) } else { Step::Union(parts) });
     Some(&text[end + 1..])
 }
@@ -231,7 +248,8 @@ fn parse_index(text: &str) -> Option<Step> {
     if text == "*" {
         return Some(Step::Every);
     }
-    let number = |text: &str| if text.is_empty() { Some(None) } else { text.parse::<i64>().ok().map(Some) };
+    let number =
+        |text: &str| if text.is_empty() { Some(None) } else { text.parse::<i64>().ok().map(Some) };
     let parts: Vec<Option<i64>> = text.split(':').map(number).collect::<Option<_>>()?;
     match parts.as_slice() {
         [index] => Some(Step::Index((*index)?)),
@@ -256,7 +274,9 @@ fn parse_filter(text: &str, depth: u8) -> Option<Filter> {
         .min_by_key(|(at, length, _)| (*at, 3 - length));
     let (path, test) = match found {
         None => (text, None),
-        Some((at, length, operator)) => (&text[..at], Some((operator, parse_literal(text[at + length..].trim())?))),
+        Some((at, length, operator)) => {
+            (&text[..at], Some((operator, parse_literal(text[at + length..].trim())?)))
+        }
     };
     let path = path.trim().strip_prefix('@')?;
     Some(Filter { path: parse_steps(path, depth + 1)?, test })
@@ -271,7 +291,11 @@ fn parse_literal(text: &str) -> Option<Value> {
     match text {
         "true" => Some(Value::from(true)),
         "false" => Some(Value::from(false)),
-        number => number.parse::<i64>().map(Value::from).or_else(|_| number.parse::<f64>().map(Value::from)).ok(),
+        number => number
+            .parse::<i64>()
+            .map(Value::from)
+            .or_else(|_| number.parse::<f64>().map(Value::from))
+            .ok(),
     }
 }
 
@@ -305,7 +329,11 @@ mod tests {
             let Some(parsed) = JsonPath::parse(&path) else { continue };
             let (_, steps) = work::counted(|| parsed.first(object, &mut { MAX_NODES }).is_some());
             // What is refused counts once for each value that was found.
-            assert!(steps <= 3 * MAX_NODES as u64 + 10_000, "{steps} steps for {}", &path[..path.len().min(40)]);
+            assert!(
+                steps <= 3 * MAX_NODES as u64 + 10_000,
+                "{steps} steps for {}",
+                &path[..path.len().min(40)]
+            );
         }
     }
 
@@ -338,10 +366,18 @@ mod tests {
             ("..n", json!(3)),
         ];
         for (path, want) in cases {
-            assert_eq!(JsonPath::parse(path).unwrap().first(&object, &mut { MAX_NODES }), Some(&want), "{path}");
+            assert_eq!(
+                JsonPath::parse(path).unwrap().first(&object, &mut { MAX_NODES }),
+                Some(&want),
+                "{path}"
+            );
         }
         for path in [".spec.none", ".spec.a.b", ".spec.l[7]"] {
-            assert_eq!(JsonPath::parse(path).unwrap().first(&object, &mut { MAX_NODES }), None, "{path}");
+            assert_eq!(
+                JsonPath::parse(path).unwrap().first(&object, &mut { MAX_NODES }),
+                None,
+                "{path}"
+            );
         }
         for bad in [".spec..", "[", ".a[", ".a[x]", ".a[?(b)]"] {
             assert_eq!(JsonPath::parse(bad), None, "{bad}");

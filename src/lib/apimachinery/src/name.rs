@@ -62,7 +62,11 @@ pub fn path_segment(text: &str) -> NameErrors {
     if matches!(text, "." | "..") {
         return vec![format!("may not be '{text}'")];
     }
-    ['/', '%'].into_iter().filter(|char| text.contains(*char)).map(|char| format!("may not contain '{char}'")).collect()
+    ['/', '%']
+        .into_iter()
+        .filter(|char| text.contains(*char))
+        .map(|char| format!("may not contain '{char}'"))
+        .collect()
 }
 
 /// A label or annotation key: an optional DNS prefix and `/`, then at most 63 of `[A-Za-z0-9-_.]`.
@@ -74,17 +78,24 @@ pub fn qualified_name(text: &str) -> NameErrors {
     };
     if name.contains('/') {
         let form = misformed(WORD_FORM, WORD, &EXAMPLES);
-        return vec![format!("a valid label key {form} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')")];
+        return vec![format!(
+            "a valid label key {form} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        )];
     }
     let mut errors = match prefix {
         Some("") => vec!["prefix part must be non-empty".to_owned()],
-        Some(prefix) => subdomain(prefix, "bytes").into_iter().map(|error| format!("prefix part {error}")).collect(),
+        Some(prefix) => subdomain(prefix, "bytes")
+            .into_iter()
+            .map(|error| format!("prefix part {error}"))
+            .collect(),
         None => NameErrors::new(),
     };
     if name.is_empty() {
         errors.push("name part must be non-empty".to_owned());
     }
-    errors.extend(too_long(name, MAX_LABEL, "bytes").into_iter().map(|error| format!("name part {error}")));
+    errors.extend(
+        too_long(name, MAX_LABEL, "bytes").into_iter().map(|error| format!("name part {error}")),
+    );
     if !is_word(name) {
         errors.push(format!("name part {}", misformed(WORD_FORM, WORD, &EXAMPLES)));
     }
@@ -102,7 +113,8 @@ pub fn label_value(text: &str) -> NameErrors {
     errors
 }
 
-/// A key of a config map or secret: at most 253 of `[A-Za-z0-9-_.]`, not `.`, and not beginning with `..`.
+/// A key of a config map or secret: at most 253 of `[A-Za-z0-9-_.]`, not `.`, and not beginning
+/// with `..`.
 pub fn config_key(text: &str) -> NameErrors {
     let mut errors = too_long(text, MAX_SUBDOMAIN, "characters");
     if text.is_empty() || !text.bytes().all(is_word_byte) {
@@ -117,18 +129,24 @@ pub fn config_key(text: &str) -> NameErrors {
     errors
 }
 
-/// Whether a character may stand in texts such as the name of a field manager: letters, marks, numbers, punctuation, symbols and the ASCII space.
+/// Whether a character may stand in texts such as the name of a field manager: letters, marks,
+/// numbers, punctuation, symbols and the ASCII space.
 pub fn is_printable(letter: char) -> bool {
     match letter {
         ' '..='~' => true,
         _ if letter.is_ascii() => false,
-        // The standard library escapes what is not printable, and a combining mark when it comes first.
+        // The standard library escapes what is not printable, and a combining mark when it comes
+        // first.
         _ => ['a', letter].iter().collect::<String>().escape_debug().all(|shown| shown != '\\'),
     }
 }
 
 fn too_long(text: &str, longest: usize, unit: &str) -> NameErrors {
-    if text.len() > longest { vec![format!("must be no more than {longest} {unit}")] } else { NameErrors::new() }
+    if text.len() > longest {
+        vec![format!("must be no more than {longest} {unit}")]
+    } else {
+        NameErrors::new()
+    }
 }
 
 fn misformed(form: &str, pattern: &str, examples: &[&str]) -> String {
@@ -137,7 +155,9 @@ fn misformed(form: &str, pattern: &str, examples: &[&str]) -> String {
 }
 
 fn is_label(text: &str) -> bool {
-    let edge = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let edge = |byte: Option<u8>| {
+        byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    };
     let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     edge(text.bytes().next()) && edge(text.bytes().last()) && text.bytes().all(inside)
 }
@@ -168,10 +188,36 @@ mod tests {
     #[test]
     fn dns_names() {
         let long = |length: usize| "x".repeat(length);
-        let bad = ["", "-", "a-", "-a", "A", "a_b", "a b", "a/b", "a%b", "\u{e9}", "\u{430}pple", "a\0b", "a\n"];
-        check_all(dns1123_label, &["a", "0", "a-b", "1-2", &long(63)], &[&bad[..], &["a.b", &long(64)]].concat());
-        check_all(dns1035_label, &["a", "a-1", &long(63)], &[&bad[..], &["1a", "a.b", &long(64)]].concat());
-        check_all(dns1123_subdomain, &["a", "a.b", "0.1.2", "a-b.c", &long(253)], &[&bad[..], &[".", "..", "a..b", "a.", ".a", "a.-b", &long(254)]].concat());
+        let bad = [
+            "",
+            "-",
+            "a-",
+            "-a",
+            "A",
+            "a_b",
+            "a b",
+            "a/b",
+            "a%b",
+            "\u{e9}",
+            "\u{430}pple",
+            "a\0b",
+            "a\n",
+        ];
+        check_all(
+            dns1123_label,
+            &["a", "0", "a-b", "1-2", &long(63)],
+            &[&bad[..], &["a.b", &long(64)]].concat(),
+        );
+        check_all(
+            dns1035_label,
+            &["a", "a-1", &long(63)],
+            &[&bad[..], &["1a", "a.b", &long(64)]].concat(),
+        );
+        check_all(
+            dns1123_subdomain,
+            &["a", "a.b", "0.1.2", "a-b.c", &long(253)],
+            &[&bad[..], &[".", "..", "a..b", "a.", ".a", "a.-b", &long(254)]].concat(),
+        );
     }
 
     #[test]
@@ -179,7 +225,9 @@ mod tests {
         for letter in "az ~'\"\\\u{e9}\u{301}\u{4e2d}\u{1f600}\u{fffd}".chars() {
             assert!(is_printable(letter), "{letter:?}");
         }
-        for letter in "\t\n\u{7f}\u{a0}\u{ad}\u{200b}\u{202e}\u{2028}\u{3000}\u{e000}\u{feff}".chars() {
+        for letter in
+            "\t\n\u{7f}\u{a0}\u{ad}\u{200b}\u{202e}\u{2028}\u{3000}\u{e000}\u{feff}".chars()
+        {
             assert!(!is_printable(letter), "{letter:?}");
         }
     }
@@ -190,10 +238,31 @@ mod tests {
         check_all(
             qualified_name,
             &["a", "A", "a_b.c-d", "1", "example.com/A", &long(63), &format!("{}/a", long(253))],
-            &["", "/", "/a", "a/", "a/b/c", "-a", "a-", "a b", "A.com/b", "\u{e9}", &long(64), &format!("{}/a", long(254))],
+            &[
+                "",
+                "/",
+                "/a",
+                "a/",
+                "a/b/c",
+                "-a",
+                "a-",
+                "a b",
+                "A.com/b",
+                "\u{e9}",
+                &long(64),
+                &format!("{}/a", long(254)),
+            ],
         );
-        check_all(label_value, &["", "a", "A_b.c-1", "1", &long(63)], &["-", "a-", "a b", "a/b", "\u{e9}", "a\n", &long(64)]);
-        check_all(config_key, &["a", ".a", "a.b_c-D", "_", &long(253)], &["", ".", "..", "..a", "a/b", "a b", "\u{e9}", &long(254)]);
+        check_all(
+            label_value,
+            &["", "a", "A_b.c-1", "1", &long(63)],
+            &["-", "a-", "a b", "a/b", "\u{e9}", "a\n", &long(64)],
+        );
+        check_all(
+            config_key,
+            &["a", ".a", "a.b_c-D", "_", &long(253)],
+            &["", ".", "..", "..a", "a/b", "a b", "\u{e9}", &long(254)],
+        );
         check_all(path_segment, &["a", "a:b", "A B", "...", ""], &[".", "..", "a/b", "a%b"]);
     }
 
@@ -206,11 +275,26 @@ mod tests {
         assert_eq!(dns1123_label("a.b"), ["must not contain dots"]);
         assert_eq!(dns1123_subdomain("A"), [subdomain]);
         assert_eq!(dns1123_subdomain(&"x".repeat(254)), ["must be no more than 253 characters"]);
-        assert_eq!(qualified_name("A/"), [format!("prefix part {subdomain}"), "name part must be non-empty".to_owned(), format!("name part {word}")]);
+        assert_eq!(
+            qualified_name("A/"),
+            [
+                format!("prefix part {subdomain}"),
+                "name part must be non-empty".to_owned(),
+                format!("name part {word}")
+            ]
+        );
         assert_eq!(qualified_name("/b"), ["prefix part must be non-empty"]);
-        assert_eq!(qualified_name("a/b/c"), [format!("a valid label key {word} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')")]);
+        assert_eq!(
+            qualified_name("a/b/c"),
+            [format!(
+                "a valid label key {word} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )]
+        );
         let long = "x".repeat(254);
-        let lengths = ["prefix part must be no more than 253 bytes", "name part must be no more than 63 bytes"];
+        let lengths = [
+            "prefix part must be no more than 253 bytes",
+            "name part must be no more than 63 bytes",
+        ];
         assert_eq!(qualified_name(&format!("{long}/{long}")), lengths);
         assert_eq!(label_value(&long), ["must be no more than 63 bytes"]);
         assert_eq!(config_key("..a"), ["must not start with '..'"]);

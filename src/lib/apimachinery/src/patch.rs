@@ -1,4 +1,5 @@
-//! JSON patch (RFC 6902 with upstream's leniency) and JSON merge patch (RFC 7386). Strategic merge and apply need a schema: crate `schema`.
+//! JSON patch (RFC 6902 with upstream's leniency) and JSON merge patch (RFC 7386). Strategic merge
+//! and apply need a schema: crate `schema`.
 
 mod json_patch;
 mod pointer;
@@ -21,7 +22,8 @@ pub enum PatchError {
     /// It does not fit the object: a failed `test`, a path that is absent (422).
     #[error("the patch cannot be applied: {0}")]
     DoesNotApply(String),
-    /// A strategic merge directive that makes no sense (upstream answers 500 without a reason, and clients see it).
+    /// A strategic merge directive that makes no sense (upstream answers 500 without a reason, and
+    /// clients see it).
     #[error("the patch cannot be understood: {0}")]
     Directive(String),
     /// Too many operations or too much work (413).
@@ -31,8 +33,9 @@ pub enum PatchError {
 
 /// Applies a merge patch: null removes, objects merge, everything else replaces.
 ///
-/// Nulls inside new objects are dropped, and also inside objects of a list that replaces something other than an object, as upstream does.
-/// Both values are at most [`crate::json::MAX_DEPTH`] deep, and so is the result.
+/// Nulls inside new objects are dropped, and also inside objects of a list that replaces something
+/// other than an object, as upstream does. Both values are at most [`crate::json::MAX_DEPTH`] deep,
+/// and so is the result.
 pub fn merge_patch(target: &mut Value, patch: &Value) {
     let Value::Object(changes) = patch else {
         *target = if target.is_object() { patch.clone() } else { without_nulls(patch) };
@@ -65,9 +68,12 @@ fn merge_objects(fields: &mut Map, changes: &Map) {
 /// A copy without object fields that are null, at any depth.
 fn without_nulls(value: &Value) -> Value {
     match value {
-        Value::Object(map) => {
-            Value::Object(map.iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.clone(), without_nulls(value))).collect())
-        }
+        Value::Object(map) => Value::Object(
+            map.iter()
+                .filter(|(_, value)| !value.is_null())
+                .map(|(name, value)| (name.clone(), without_nulls(value)))
+                .collect(),
+        ),
         Value::Array(items) => Value::Array(items.iter().map(without_nulls).collect()),
         scalar => scalar.clone(),
     }

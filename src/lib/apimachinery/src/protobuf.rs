@@ -1,7 +1,10 @@
-//! Kubernetes protobuf: `k8s\0` + `runtime.Unknown` around messages, transcoded to and from documents by tables.
+//! Kubernetes protobuf: `k8s\0` + `runtime.Unknown` around messages, transcoded to and from
+//! documents by tables.
 //!
-//! A document's fields become message fields one to one. Zero values that are on the wire stay in the document: Go writes every field that is no pointer, and
-//! the kind's encoding rules (crate `schema`) drop the ones that JSON would omit. Nulls are not written. Empty lists and maps have no form in protobuf.
+//! A document's fields become message fields one to one. Zero values that are on the wire stay in
+//! the document: Go writes every field that is no pointer, and the kind's encoding rules (crate
+//! `schema`) drop the ones that JSON would omit. Nulls are not written. Empty lists and maps have
+//! no form in protobuf.
 
 mod read;
 mod special;
@@ -85,7 +88,8 @@ impl<'a> Envelope<'a> {
 }
 
 impl Messages {
-    /// Reads an enveloped body (`k8s\0`...) of the named message; sets `kind` and `apiVersion` from the envelope.
+    /// Reads an enveloped body (`k8s\0`...) of the named message; sets `kind` and `apiVersion` from
+    /// the envelope.
     ///
     /// # Errors
     /// [`ProtobufError`].
@@ -96,7 +100,9 @@ impl Messages {
             if heap::json_bound(envelope.raw) > heap::LARGEST {
                 return Err(ProtobufError::TooLarge);
             }
-            json::read(envelope.raw).map_err(|error| ProtobufError::Malformed(error.to_string()))?.document
+            json::read(envelope.raw)
+                .map_err(|error| ProtobufError::Malformed(error.to_string()))?
+                .document
         } else {
             match read::message(self, index, envelope.raw)? {
                 Value::Object(fields) => Document::from(fields),
@@ -136,7 +142,8 @@ impl Messages {
     /// [`ProtobufError::UnknownMessage`], [`ProtobufError::DoesNotFit`].
     pub fn write_bare(&self, message: &str, value: &Value) -> Result<Vec<u8>, ProtobufError> {
         let mut out = Vec::with_capacity(512);
-        let fields = value.as_object().ok_or_else(|| ProtobufError::DoesNotFit(message.to_owned()))?;
+        let fields =
+            value.as_object().ok_or_else(|| ProtobufError::DoesNotFit(message.to_owned()))?;
         write::object(self, self.index_of(message)?, fields, &mut out)?;
         Ok(out)
     }
@@ -144,13 +151,25 @@ impl Messages {
     /// Writes an enveloped list from items that are bare messages already.
     ///
     /// # Errors
-    /// [`ProtobufError::UnknownMessage`] when `list.message` is no list message, [`ProtobufError::DoesNotFit`].
-    pub fn write_list<I: AsRef<[u8]>>(&self, list: &ListHead<'_>, items: &[I]) -> Result<Vec<u8>, ProtobufError> {
+    /// [`ProtobufError::UnknownMessage`] when `list.message` is no list message,
+    /// [`ProtobufError::DoesNotFit`].
+    pub fn write_list<I: AsRef<[u8]>>(
+        &self,
+        list: &ListHead<'_>,
+        items: &[I],
+    ) -> Result<Vec<u8>, ProtobufError> {
         let message = self.message(self.index_of(list.message)?);
-        let number = |name: &str| message.number_of(name).ok_or_else(|| ProtobufError::UnknownMessage(format!("{}.{name}", list.message)));
+        let number = |name: &str| {
+            message
+                .number_of(name)
+                .ok_or_else(|| ProtobufError::UnknownMessage(format!("{}.{name}", list.message)))
+        };
         let (metadata_number, items_number) = (number("metadata")?, number("items")?);
         let metadata = self.write_bare(table::LIST_META, list.metadata)?;
-        let items_length: usize = items.iter().map(|item| wire::delimited_length(items_number, item.as_ref().len())).sum();
+        let items_length: usize = items
+            .iter()
+            .map(|item| wire::delimited_length(items_number, item.as_ref().len()))
+            .sum();
         let length = wire::delimited_length(metadata_number, metadata.len()) + items_length;
         let mut out = begin_envelope(list.api_version, list.kind, length);
         // The order of field numbers, as Go writes them.
@@ -189,12 +208,16 @@ pub fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     out
 }
 
-/// One event of a watch as it goes over the wire: four bytes of length, then a bare `meta.v1.WatchEvent` around the enveloped object.
+/// One event of a watch as it goes over the wire: four bytes of length, then a bare
+/// `meta.v1.WatchEvent` around the enveloped object.
 pub fn write_watch_event(event_type: &str, enveloped_object: &[u8]) -> Vec<u8> {
     let object_length = wire::delimited_length(1, enveloped_object.len());
-    let length = wire::delimited_length(1, event_type.len()) + wire::delimited_length(2, object_length);
+    let length =
+        wire::delimited_length(1, event_type.len()) + wire::delimited_length(2, object_length);
     let mut out = Vec::with_capacity(4 + length);
-    out.extend_from_slice(&u32::try_from(length).expect("objects are bounded far below 4 GiB").to_be_bytes());
+    out.extend_from_slice(
+        &u32::try_from(length).expect("objects are bounded far below 4 GiB").to_be_bytes(),
+    );
     wire::put_bytes(&mut out, 1, event_type.as_bytes());
     // RawExtension: its only field is the raw object.
     wire::put_length(&mut out, 2, object_length);
@@ -204,7 +227,8 @@ pub fn write_watch_event(event_type: &str, enveloped_object: &[u8]) -> Vec<u8> {
 
 /// Everything of an envelope before the raw message, which has so many bytes.
 fn begin_envelope(api_version: &str, kind: &str, raw_length: usize) -> Vec<u8> {
-    let type_length = wire::delimited_length(1, api_version.len()) + wire::delimited_length(2, kind.len());
+    let type_length =
+        wire::delimited_length(1, api_version.len()) + wire::delimited_length(2, kind.len());
     let mut out = Vec::with_capacity(MAGIC.len() + type_length + raw_length + 24);
     out.extend_from_slice(MAGIC);
     wire::put_length(&mut out, 1, type_length);

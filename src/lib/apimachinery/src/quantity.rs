@@ -21,7 +21,8 @@ pub enum Format {
     DecimalExponent,
 }
 
-/// A parsed quantity: exact decimal arithmetic in 10^-9 units within i128 (about 1.7 * 10^29). Equality and order are those of the amount, whatever the format.
+/// A parsed quantity: exact decimal arithmetic in 10^-9 units within i128 (about 1.7 * 10^29).
+/// Equality and order are those of the amount, whatever the format.
 #[derive(Clone, Debug, Default)]
 pub struct Quantity {
     nanos: i128,
@@ -100,14 +101,16 @@ impl Quantity {
         self.nanos as f64 / NANOS as f64
     }
 
-    /// The sum, in this quantity's format; zero takes the other's. Stays at the bounds of what can be counted.
+    /// The sum, in this quantity's format; zero takes the other's. Stays at the bounds of what can
+    /// be counted.
     #[must_use]
     pub fn add(&self, other: &Self) -> Self {
         let format = if self.is_zero() { other.format } else { self.format };
         Self { nanos: self.nanos.saturating_add(other.nanos), format, text: None }
     }
 
-    /// The difference, in this quantity's format; zero takes the other's. Stays at the bounds of what can be counted.
+    /// The difference, in this quantity's format; zero takes the other's. Stays at the bounds of
+    /// what can be counted.
     #[must_use]
     pub fn sub(&self, other: &Self) -> Self {
         let format = if self.is_zero() { other.format } else { self.format };

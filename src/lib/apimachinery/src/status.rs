@@ -125,7 +125,8 @@ pub struct Details {
     pub retry_after_seconds: u32,
 }
 
-/// A failed request as its client sees it. It is safe to show: no secret, no internal chain (log that where it is handled).
+/// A failed request as its client sees it. It is safe to show: no secret, no internal chain (log
+/// that where it is handled).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// `None`: a failure without a reason (upstream answers a few oddities so).
@@ -143,7 +144,13 @@ pub struct Failure {
 impl Failure {
     /// A failure with a reason and its usual status.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason: Some(reason), code: reason.code(), message: message.into(), details: None, continue_token: None }
+        Self {
+            reason: Some(reason),
+            code: reason.code(),
+            message: message.into(),
+            details: None,
+            continue_token: None,
+        }
     }
 
     /// The same with details.
@@ -168,34 +175,45 @@ impl Failure {
         let detail = message.into();
         let message = format!("Internal error occurred: {detail}");
         let cause = Cause { message: detail, ..Cause::default() };
-        Self::new(Reason::InternalError, message).with_details(Details { causes: vec![cause], ..Details::default() })
+        Self::new(Reason::InternalError, message)
+            .with_details(Details { causes: vec![cause], ..Details::default() })
     }
 
     /// 404 for an object.
     pub fn not_found(resource: &GroupResource, name: &str) -> Self {
-        Self::new(Reason::NotFound, format!("{resource} \"{name}\" not found")).with_details(Details::of(resource, name))
+        Self::new(Reason::NotFound, format!("{resource} \"{name}\" not found"))
+            .with_details(Details::of(resource, name))
     }
 
     /// 409: the name is taken.
     pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
-        Self::new(Reason::AlreadyExists, format!("{resource} \"{name}\" already exists")).with_details(Details::of(resource, name))
+        Self::new(Reason::AlreadyExists, format!("{resource} \"{name}\" already exists"))
+            .with_details(Details::of(resource, name))
     }
 
     /// 409: the precondition does not hold.
     pub fn conflict(resource: &GroupResource, name: &str, why: &str) -> Self {
-        Self::new(Reason::Conflict, format!("Operation cannot be fulfilled on {resource} \"{name}\": {why}")).with_details(Details::of(resource, name))
+        Self::new(
+            Reason::Conflict,
+            format!("Operation cannot be fulfilled on {resource} \"{name}\": {why}"),
+        )
+        .with_details(Details::of(resource, name))
     }
 
     /// 403.
     pub fn forbidden(resource: &GroupResource, name: &str, why: &str) -> Self {
-        let subject = if name.is_empty() { resource.to_string() } else { format!("{resource} \"{name}\"") };
-        Self::new(Reason::Forbidden, format!("{subject} is forbidden: {why}")).with_details(Details::of(resource, name))
+        let subject =
+            if name.is_empty() { resource.to_string() } else { format!("{resource} \"{name}\"") };
+        Self::new(Reason::Forbidden, format!("{subject} is forbidden: {why}"))
+            .with_details(Details::of(resource, name))
     }
 
-    /// 422 with a cause for each field, at most [`MAX_ERRORS`]. `kind` is the object's kind, not its resource.
+    /// 422 with a cause for each field, at most [`MAX_ERRORS`]. `kind` is the object's kind, not
+    /// its resource.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let more = errors.len().saturating_sub(MAX_ERRORS);
-        let errors: Vec<FieldError> = errors.iter().take(MAX_ERRORS).map(FieldError::bounded).collect();
+        let errors: Vec<FieldError> =
+            errors.iter().take(MAX_ERRORS).map(FieldError::bounded).collect();
         // The message says a thing once, the causes as often as it is found.
         let mut said = HashSet::new();
         let texts = errors.iter().map(|error| format!("{}: {}", error.field, error.message));
@@ -203,12 +221,26 @@ impl Failure {
         if more > 0 {
             texts.push(format!("and {more} more"));
         }
-        let list = if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
+        let list =
+            if texts.len() == 1 { texts.concat() } else { format!("[{}]", texts.join(", ")) };
         let subject = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let causes =
-            errors.iter().map(|error| Cause { reason: error.reason.as_str().to_owned(), message: error.message.clone(), field: error.field.clone() }).collect();
-        let details = Details { name: name.to_owned(), group: group.to_owned(), kind: kind.to_owned(), causes, ..Details::default() };
-        Self::new(Reason::Invalid, format!("{subject} \"{name}\" is invalid: {list}")).with_details(details)
+        let causes = errors
+            .iter()
+            .map(|error| Cause {
+                reason: error.reason.as_str().to_owned(),
+                message: error.message.clone(),
+                field: error.field.clone(),
+            })
+            .collect();
+        let details = Details {
+            name: name.to_owned(),
+            group: group.to_owned(),
+            kind: kind.to_owned(),
+            causes,
+            ..Details::default()
+        };
+        Self::new(Reason::Invalid, format!("{subject} \"{name}\" is invalid: {list}"))
+            .with_details(details)
     }
 
     /// The details as the `Status` object has them; `None` without any.
@@ -243,12 +275,19 @@ impl Failure {
 impl Details {
     /// Details that name one object.
     pub fn of(resource: &GroupResource, name: &str) -> Self {
-        Self { name: name.to_owned(), group: resource.group.clone(), kind: resource.resource.clone(), ..Self::default() }
+        Self {
+            name: name.to_owned(),
+            group: resource.group.clone(),
+            kind: resource.resource.clone(),
+            ..Self::default()
+        }
     }
 
     fn to_value(&self) -> Value {
         let mut out = Document::new();
-        for (field, text) in [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)] {
+        for (field, text) in
+            [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)]
+        {
             if !text.is_empty() {
                 out.set(&[field], text.as_str());
             }
@@ -266,7 +305,9 @@ impl Details {
 impl Cause {
     fn to_value(&self) -> Value {
         let mut out = Document::new();
-        for (field, text) in [("reason", &self.reason), ("message", &self.message), ("field", &self.field)] {
+        for (field, text) in
+            [("reason", &self.reason), ("message", &self.message), ("field", &self.field)]
+        {
             if !text.is_empty() {
                 out.set(&[field], text.as_str());
             }

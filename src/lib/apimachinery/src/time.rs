@@ -35,8 +35,9 @@ pub fn parse_micros(text: &str) -> Option<SystemTime> {
 /// An age as tables print it: `5s`, `3m20s`, `5h`, `3d2h`, `2y10d`.
 pub fn human_age(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
-    let pair =
-        |whole: u64, unit: &str, rest: u64, rest_unit: &str| if rest == 0 { format!("{whole}{unit}") } else { format!("{whole}{unit}{rest}{rest_unit}") };
+    let pair = |whole: u64, unit: &str, rest: u64, rest_unit: &str| {
+        if rest == 0 { format!("{whole}{unit}") } else { format!("{whole}{unit}{rest}{rest_unit}") }
+    };
     match () {
         () if seconds < 120 => format!("{seconds}s"),
         () if minutes < 10 => pair(minutes, "m", seconds % 60, "s"),
@@ -63,14 +64,16 @@ pub fn since_epoch(time: SystemTime) -> (i64, u32) {
     }
 }
 
-/// The time at so many seconds and nanoseconds after the epoch; `None` outside the platform's range or the years 0 to 9999.
+/// The time at so many seconds and nanoseconds after the epoch; `None` outside the platform's range
+/// or the years 0 to 9999.
 pub fn from_epoch(seconds: i64, nanos: u32) -> Option<SystemTime> {
     let years = days_from_civil(0, 1, 1) * DAY..days_from_civil(10_000, 1, 1) * DAY;
     if !years.contains(&seconds) {
         return None;
     }
     let whole = Duration::from_secs(seconds.unsigned_abs());
-    let time = if seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
+    let time =
+        if seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
     time?.checked_add(Duration::from_nanos(nanos.into()))
 }
 
@@ -78,7 +81,13 @@ fn date_and_time(seconds: i64) -> String {
     let (year, month, day) = civil_from_days(seconds.div_euclid(DAY));
     let of_day = seconds.rem_euclid(DAY) as u64;
     let mut out = String::with_capacity(32);
-    for (value, width, after) in [(year.clamp(0, 9999) as u64, 4, '-'), (month, 2, '-'), (day, 2, 'T'), (of_day / 3_600, 2, ':'), (of_day / 60 % 60, 2, ':')] {
+    for (value, width, after) in [
+        (year.clamp(0, 9999) as u64, 4, '-'),
+        (month, 2, '-'),
+        (day, 2, 'T'),
+        (of_day / 3_600, 2, ':'),
+        (of_day / 60 % 60, 2, ':'),
+    ] {
         push_digits(&mut out, value, width);
         out.push(after);
     }
@@ -92,7 +101,8 @@ fn push_digits(out: &mut String, value: u64, width: u32) {
     }
 }
 
-/// Days since 1970-01-01 of a date of the proleptic Gregorian calendar, counted in eras of 400 years that begin in March.
+/// Days since 1970-01-01 of a date of the proleptic Gregorian calendar, counted in eras of 400
+/// years that begin in March.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -128,16 +138,25 @@ fn parse(text: &str) -> Option<Parsed> {
     let number = |from: usize, to: usize| digits(bytes.get(from..to)?);
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
     let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-    if !(1..=12).contains(&month) || day < 1 || day > days_in_month(year, month) || hour > 23 || minute > 59 || second > 59 {
+    if !(1..=12).contains(&month)
+        || day < 1
+        || day > days_in_month(year, month)
+        || hour > 23
+        || minute > 59
+        || second > 59
+    {
         return None;
     }
     let (nanos, fraction_digits, zone) = fraction(&bytes[19..])?;
-    let seconds = days_from_civil(year, month, day) * DAY + hour * 3_600 + minute * 60 + second - offset(zone)?;
+    let seconds = days_from_civil(year, month, day) * DAY + hour * 3_600 + minute * 60 + second
+        - offset(zone)?;
     Some(Parsed { time: from_epoch(seconds, nanos)?, fraction_digits })
 }
 
 fn digits(bytes: &[u8]) -> Option<i64> {
-    bytes.iter().try_fold(0, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + i64::from(byte - b'0')))
+    bytes
+        .iter()
+        .try_fold(0, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + i64::from(byte - b'0')))
 }
 
 fn days_in_month(year: i64, month: i64) -> i64 {
@@ -149,14 +168,16 @@ fn days_in_month(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Reads `.123`, if it is there: nanoseconds (further digits are dropped), the number of digits, and what follows.
+/// Reads `.123`, if it is there: nanoseconds (further digits are dropped), the number of digits,
+/// and what follows.
 fn fraction(rest: &[u8]) -> Option<(u32, usize, &[u8])> {
     let Some(after) = rest.strip_prefix(b".") else { return Some((0, 0, rest)) };
     let count = after.iter().take_while(|byte| byte.is_ascii_digit()).count();
     if count == 0 {
         return None;
     }
-    let nanos = (0..9).fold(0, |sum, at| sum * 10 + if at < count { u32::from(after[at] - b'0') } else { 0 });
+    let nanos = (0..9)
+        .fold(0, |sum, at| sum * 10 + if at < count { u32::from(after[at] - b'0') } else { 0 });
     Some((nanos, count, &after[count..]))
 }
 
@@ -204,7 +225,10 @@ mod tests {
         assert_eq!(parse_rfc3339("2024-02-29T14:04:56+01:30"), noon);
         assert_eq!(parse_rfc3339("2024-02-29T10:34:56-02:00"), noon);
         assert_eq!(parse_rfc3339("2024-02-29T12:34:56.5Z"), Some(at(1_709_210_096, 500_000_000)));
-        assert_eq!(parse_rfc3339("2024-02-29T12:34:56.1234567891Z"), Some(at(1_709_210_096, 123_456_789)));
+        assert_eq!(
+            parse_rfc3339("2024-02-29T12:34:56.1234567891Z"),
+            Some(at(1_709_210_096, 123_456_789))
+        );
         assert_eq!(parse_micros("2024-02-29T12:34:56.000001Z"), Some(at(1_709_210_096, 1_000)));
         assert_eq!(parse_micros("2024-02-29T12:34:56Z"), None);
         assert_eq!(parse_micros("2024-02-29T12:34:56.001Z"), None);

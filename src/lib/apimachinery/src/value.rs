@@ -1,7 +1,8 @@
 //! A JSON value in little memory: 24 bytes and no header on the heap, whatever it is.
 //!
-//! A body may hold a value in every second byte, so that what a value takes decides what a request may. Strings and keys of up to 24 bytes lie in their place;
-//! lists and maps that are read have no room to spare. [`crate::heap`] says what a value takes.
+//! A body may hold a value in every second byte, so that what a value takes decides what a request
+//! may. Strings and keys of up to 24 bytes lie in their place; lists and maps that are read have no
+//! room to spare. [`crate::heap`] says what a value takes.
 
 mod array;
 mod convert;
@@ -178,5 +179,9 @@ fn pointer(pointer: &str) -> Option<impl Iterator<Item = String>> {
 }
 
 fn position(token: &str) -> Option<usize> {
-    if token.starts_with('+') || (token.len() > 1 && token.starts_with('0')) { None } else { token.parse().ok() }
+    if token.starts_with('+') || (token.len() > 1 && token.starts_with('0')) {
+        None
+    } else {
+        token.parse().ok()
+    }
 }

@@ -10,7 +10,8 @@ use crate::document::Value;
 use crate::heap;
 use crate::json::{self, DecodeError, Decoded, DecodedValue};
 
-/// Reads the first document of a YAML stream as an object, by YAML 1.1's rules for booleans as Go's reader applies them.
+/// Reads the first document of a YAML stream as an object, by YAML 1.1's rules for booleans as Go's
+/// reader applies them.
 ///
 /// # Errors
 /// [`DecodeError`]: syntax (also tabs), depth, alias expansion, not an object.
@@ -39,7 +40,8 @@ pub fn read_any(body: &[u8]) -> Result<DecodedValue, DecodeError> {
 /// Bodies up to this length are looked at again for their repeated keys.
 const MAX_REPEATING: usize = 16 * 1024;
 
-/// The repeated keys of a body that was read, with their lines and in the words of Go's strict reader; none for a long body.
+/// The repeated keys of a body that was read, with their lines and in the words of Go's strict
+/// reader; none for a long body.
 pub fn repeated_keys(body: &[u8]) -> Vec<String> {
     match std::str::from_utf8(body) {
         Ok(text) if text.len() <= MAX_REPEATING => repeats::sentences(text),
@@ -54,7 +56,9 @@ pub fn to_vec(value: &Value) -> Vec<u8> {
 
 /// The body as text without a byte order mark; characters that YAML forbids are refused.
 fn text(body: &[u8]) -> Result<&str, DecodeError> {
-    let text = std::str::from_utf8(body).map_err(|error| DecodeError::Syntax(format!("not UTF-8 at byte {}", error.valid_up_to())))?;
+    let text = std::str::from_utf8(body).map_err(|error| {
+        DecodeError::Syntax(format!("not UTF-8 at byte {}", error.valid_up_to()))
+    })?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match text.bytes().position(|byte| matches!(byte, 0..=8 | 0x0b | 0x0c | 0x0e..=0x1f | 0x7f)) {
         Some(_) => Err(DecodeError::Syntax("control characters are not allowed".to_owned())),

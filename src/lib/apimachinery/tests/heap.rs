@@ -19,7 +19,8 @@ fn note(change: isize) {
     });
 }
 
-// SAFETY: everything is passed on to the system's allocator; the counters are cells of the thread and allocate nothing.
+// SAFETY: everything is passed on to the system's allocator; the counters are cells of the thread
+// and allocate nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size() as isize);
@@ -58,11 +59,25 @@ fn list(item: &str) -> String {
 
 /// Bodies that become as large a tree as they can.
 fn hostile() -> Vec<(&'static str, String)> {
-    let deep = |open: &str, close: &str, levels: usize| list(&format!("{}{}", open.repeat(levels), close.repeat(levels)));
-    let fields = |value: &str| format!("{{{}}}", (0..SIZE / 12).map(|number| format!("\"{number:x}\":{value}")).collect::<Vec<_>>().join(","));
+    let deep = |open: &str, close: &str, levels: usize| {
+        list(&format!("{}{}", open.repeat(levels), close.repeat(levels)))
+    };
+    let fields = |value: &str| {
+        format!(
+            "{{{}}}",
+            (0..SIZE / 12)
+                .map(|number| format!("\"{number:x}\":{value}"))
+                .collect::<Vec<_>>()
+                .join(",")
+        )
+    };
     let shuffled = |value: &str| {
-        let keys = (0..SIZE as u64 / 12).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44);
-        format!("{{{}}}", keys.map(|key| format!("\"{key:x}\":{value}")).collect::<Vec<_>>().join(","))
+        let keys =
+            (0..SIZE as u64 / 12).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44);
+        format!(
+            "{{{}}}",
+            keys.map(|key| format!("\"{key:x}\":{value}")).collect::<Vec<_>>().join(",")
+        )
     };
     vec![
         ("numbers", list("0")),
@@ -73,7 +88,12 @@ fn hostile() -> Vec<(&'static str, String)> {
         ("empty strings", list("\"\"")),
         ("short strings", list("\"a\"")),
         ("strings just too long", list(&format!("\"{}\"", "a".repeat(25)))),
-        ("escaped strings", list("\"\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\"")),
+        (
+            "escaped strings",
+            list(
+                "\"\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\\n\"",
+            ),
+        ),
         ("lists of one", list("[0]")),
         ("lists of three", list("[0,0,0]")),
         ("maps of one", list("{\"\":0}")),
@@ -96,10 +116,20 @@ fn trees_of_json_take_what_they_say_and_no_more_than_the_bound() {
         let (held, peak, read) = measure(|| json::read_any(body.as_bytes()).expect(name));
         let said = heap::bytes(&read.value);
         let times = |bytes: usize| bytes as f64 / body.len() as f64;
-        println!("{name:<24} held {:>6.1}x said {:>6.1}x peak {:>6.1}x bound {:>6.1}x", times(held), times(said), times(peak), times(bound));
+        println!(
+            "{name:<24} held {:>6.1}x said {:>6.1}x peak {:>6.1}x bound {:>6.1}x",
+            times(held),
+            times(said),
+            times(peak),
+            times(bound)
+        );
         assert!(said + 1024 >= held - held / 50, "{name}: {said} of {held}");
         assert!(peak <= bound, "{name}: {peak} of {bound}");
-        assert!(peak <= 12 * body.len() + body.len() / 2 + 4096, "{name}: {peak} for {} bytes", body.len());
+        assert!(
+            peak <= 12 * body.len() + body.len() / 2 + 4096,
+            "{name}: {peak} for {} bytes",
+            body.len()
+        );
         assert!(bound <= 25 * body.len() + (10 << 20), "{name}: {bound} for {} bytes", body.len());
     }
 }
@@ -107,7 +137,9 @@ fn trees_of_json_take_what_they_say_and_no_more_than_the_bound() {
 /// Short bodies are not counted beforehand: their lists grow.
 #[test]
 fn short_bodies_take_no_more_than_the_bound() {
-    for (name, body) in [("numbers", "0,"), ("lists", "[],"), ("maps", "{\"\":0},"), ("strings", "\"a\",")] {
+    for (name, body) in
+        [("numbers", "0,"), ("lists", "[],"), ("maps", "{\"\":0},"), ("strings", "\"a\",")]
+    {
         for length in [1, 10, 1_000, 16_000] {
             let body = format!("[{}0]", body.repeat(length / body.len() + 1));
             let (_, peak, _) = measure(|| json::read_any(body.as_bytes()).expect(name));
@@ -123,7 +155,12 @@ fn trees_of_yaml_take_no_more_than_the_bound() {
         let bound = heap::yaml_bound(body.as_bytes());
         let (held, peak, read) = measure(|| yaml::read_any(body.as_bytes()));
         let times = |bytes: usize| bytes as f64 / body.len() as f64;
-        println!("{name:<24} held {:>6.1}x peak {:>6.1}x bound {:>6.1}x", times(held), times(peak), times(bound));
+        println!(
+            "{name:<24} held {:>6.1}x peak {:>6.1}x bound {:>6.1}x",
+            times(held),
+            times(peak),
+            times(bound)
+        );
         assert!(peak <= bound, "{name}: {peak} of {bound}");
         drop(read);
     }
@@ -146,7 +183,9 @@ const LARGE: usize = 1_500_000;
 /// Shapes whose bound is far beyond what can be had: the reader stops in time.
 #[test]
 fn no_yaml_takes_more_than_one_body_may() {
-    let filled = |open: &str, piece: &str, close: &str| format!("{open}{}{close}", piece.repeat(LARGE / piece.len()));
+    let filled = |open: &str, piece: &str, close: &str| {
+        format!("{open}{}{close}", piece.repeat(LARGE / piece.len()))
+    };
     let shapes = [
         ("flow list", filled("# x\n[", "a,", "]")),
         ("flow list of pairs", filled("[", "a: ,", "]")),
@@ -174,7 +213,11 @@ fn no_yaml_takes_more_than_one_body_may() {
     for (name, body) in shapes {
         let bound = heap::yaml_bound(body.as_bytes());
         let (_, peak, read) = measure(|| yaml::read_any(body.as_bytes()).map(|_| ()));
-        println!("{name:<24} peak {:>5.1} MB bound {:>5.1} MB {read:?}", peak as f64 / 1e6, bound as f64 / 1e6);
+        println!(
+            "{name:<24} peak {:>5.1} MB bound {:>5.1} MB {read:?}",
+            peak as f64 / 1e6,
+            bound as f64 / 1e6
+        );
         assert!(peak <= heap::LARGEST, "{name}: {peak}");
         assert!(peak <= bound, "{name}: {peak} of {bound}");
     }
@@ -184,8 +227,11 @@ fn no_yaml_takes_more_than_one_body_may() {
 #[test]
 fn long_yaml_is_read() {
     let folded: String = (0..20_000).map(|_| format!("    {}\n", "word ".repeat(14))).collect();
-    let fields: String = (0..60_000).map(|number| format!("  key-{number}: value-{number}\n")).collect();
-    let embedded: String = (0..50_000).map(|number| format!("    {{\"a\": [{number}, {{\"b\": true}}]}},\n")).collect();
+    let fields: String =
+        (0..60_000).map(|number| format!("  key-{number}: value-{number}\n")).collect();
+    let embedded: String = (0..50_000)
+        .map(|number| format!("    {{\"a\": [{number}, {{\"b\": true}}]}},\n"))
+        .collect();
     let numbers = (0..8_000).map(|number| number.to_string()).collect::<Vec<_>>().join(", ");
     for (name, body) in [
         ("a folded string", format!("data:\n  a: \"\n{folded}    \"\n")),
@@ -193,10 +239,20 @@ fn long_yaml_is_read() {
         ("fields", format!("data:\n{fields}")),
         ("JSON in a string", format!("data:\n  a.json: |\n{embedded}")),
         ("a list in brackets", format!("data: [{numbers}]\n")),
-        ("braces", format!("{{data: {{a: [{}]}}}}", numbers.split(", ").take(3_000).collect::<Vec<_>>().join(", "))),
+        (
+            "braces",
+            format!(
+                "{{data: {{a: [{}]}}}}",
+                numbers.split(", ").take(3_000).collect::<Vec<_>>().join(", ")
+            ),
+        ),
     ] {
         let (_, peak, read) = measure(|| yaml::read_any(body.as_bytes()).map(|_| ()));
-        println!("{name:<24} {} bytes, bound {}, peak {peak}", body.len(), heap::yaml_bound(body.as_bytes()));
+        println!(
+            "{name:<24} {} bytes, bound {}, peak {peak}",
+            body.len(),
+            heap::yaml_bound(body.as_bytes())
+        );
         read.unwrap_or_else(|error| panic!("{name}: {error}"));
     }
 }

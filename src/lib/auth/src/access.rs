@@ -1,4 +1,5 @@
-//! The authorization seam: one question, asked once per request, from the same typed request that reaches the store.
+//! The authorization seam: one question, asked once per request, from the same typed request that
+//! reaches the store.
 
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
@@ -29,7 +30,8 @@ pub struct ResourceAccess<'a> {
     pub resource: &'a str,
     /// Empty for the object itself.
     pub subresource: &'a str,
-    /// Empty for cluster scope and across namespaces. For `namespaces/x` (and its subresources) it is `x`, so that a role inside the namespace covers it.
+    /// Empty for cluster scope and across namespaces. For `namespaces/x` (and its subresources) it
+    /// is `x`, so that a role inside the namespace covers it.
     pub namespace: &'a str,
     /// Empty for collections.
     pub name: &'a str,
@@ -65,7 +67,8 @@ pub struct Union(pub Vec<std::sync::Arc<dyn Authorizer>>);
 
 impl Authorizer for Union {
     fn catch_up<'a>(&'a self, user: &UserInfo) -> Option<CatchUp<'a>> {
-        let mut waits: Vec<CatchUp<'a>> = self.0.iter().filter_map(|authorizer| authorizer.catch_up(user)).collect();
+        let mut waits: Vec<CatchUp<'a>> =
+            self.0.iter().filter_map(|authorizer| authorizer.catch_up(user)).collect();
         let first = waits.pop()?;
         Some(Box::pin(async move {
             first.await;
@@ -97,7 +100,8 @@ pub const AUTHENTICATED: &str = "system:authenticated";
 /// Paths that every client may read, also without credentials (design section 8).
 pub const OPEN_PATHS: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
 
-/// Whether nobody known acts: the anonymous user or a member of its group, however that came about (no credentials, impersonation, a front proxy's headers).
+/// Whether nobody known acts: the anonymous user or a member of its group, however that came about
+/// (no credentials, impersonation, a front proxy's headers).
 pub fn is_anonymous(user: &UserInfo) -> bool {
     user.name == ANONYMOUS || user.groups.iter().any(|group| group == UNAUTHENTICATED)
 }
@@ -109,10 +113,12 @@ pub fn add_authenticated(user: &mut UserInfo) {
     }
 }
 
-/// Whatever the bindings say, nobody known may read the open paths and do nothing else, impersonation included.
+/// Whatever the bindings say, nobody known may read the open paths and do nothing else,
+/// impersonation included.
 ///
-/// It stands before the whole authorizer, so that a request, the check of an impersonation and an access review get the same answer. Upstream leaves this to
-/// the bindings; one to `system:unauthenticated` by mistake is how clusters are lost.
+/// It stands before the whole authorizer, so that a request, the check of an impersonation and an
+/// access review get the same answer. Upstream leaves this to the bindings; one to
+/// `system:unauthenticated` by mistake is how clusters are lost.
 pub struct AnonymousLock(pub std::sync::Arc<dyn Authorizer>);
 
 impl Authorizer for AnonymousLock {
@@ -121,7 +127,9 @@ impl Authorizer for AnonymousLock {
     }
 
     fn authorize(&self, access: &Access<'_>) -> Decision {
-        let is_open = || access.resource.is_none() && access.verb == "get" && OPEN_PATHS.contains(&access.path);
+        let is_open = || {
+            access.resource.is_none() && access.verb == "get" && OPEN_PATHS.contains(&access.path)
+        };
         if is_anonymous(access.user) && !is_open() {
             return Decision::NoOpinion(String::new());
         }
@@ -135,13 +143,21 @@ pub fn forbidden(access: &Access<'_>, reason: &str) -> Failure {
     let user = &access.user.name;
     let verb = access.verb;
     let Some(resource) = &access.resource else {
-        let message = format!("forbidden: User {user:?} cannot {verb} path {:?}{suffix}", access.path);
+        let message =
+            format!("forbidden: User {user:?} cannot {verb} path {:?}{suffix}", access.path);
         return Failure::new(Reason::Forbidden, message).with_details(Details::default());
     };
     let slash = if resource.subresource.is_empty() { "" } else { "/" };
-    let place = if resource.namespace.is_empty() { "at the cluster scope".to_owned() } else { format!("in the namespace {:?}", resource.namespace) };
+    let place = if resource.namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace {:?}", resource.namespace)
+    };
     let what = format!("{}{slash}{}", resource.resource, resource.subresource);
-    let why = format!("User {user:?} cannot {verb} resource {what:?} in API group {:?} {place}{suffix}", resource.group);
+    let why = format!(
+        "User {user:?} cannot {verb} resource {what:?} in API group {:?} {place}{suffix}",
+        resource.group
+    );
     Failure::forbidden(&GroupResource::new(resource.group, resource.resource), resource.name, &why)
 }
 
@@ -161,11 +177,13 @@ pub type CatchUp<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// An authorizer. Its decisions are synchronous and fast: they are made on every request.
 pub trait Authorizer: Send + Sync {
-    /// Decides, waiting for nothing: on the state that the last [`Self::catch_up`] reached, or a later one.
+    /// Decides, waiting for nothing: on the state that the last [`Self::catch_up`] reached, or a
+    /// later one.
     fn authorize(&self, access: &Access<'_>) -> Decision;
 
-    /// Awaited before decisions about a user that must know everything which was acknowledged before this call; `None`: they do. The request chain awaits it
-    /// for every request, off no worker: what takes long is done by one of those who wait, where it holds up nobody else.
+    /// Awaited before decisions about a user that must know everything which was acknowledged
+    /// before this call; `None`: they do. The request chain awaits it for every request, off no
+    /// worker: what takes long is done by one of those who wait, where it holds up nobody else.
     fn catch_up<'a>(&'a self, _user: &UserInfo) -> Option<CatchUp<'a>> {
         None
     }
@@ -177,7 +195,11 @@ pub struct MastersOnly;
 
 impl Authorizer for MastersOnly {
     fn authorize(&self, access: &Access<'_>) -> Decision {
-        if access.user.groups.iter().any(|group| group == "system:masters") { Decision::Allow(String::new()) } else { Decision::NoOpinion(String::new()) }
+        if access.user.groups.iter().any(|group| group == "system:masters") {
+            Decision::Allow(String::new())
+        } else {
+            Decision::NoOpinion(String::new())
+        }
     }
 }
 

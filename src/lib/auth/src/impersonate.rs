@@ -1,9 +1,13 @@
 //! Impersonation: who is asked for, what that takes, who it becomes.
 //!
-//! Constrained impersonation (KEP-5284) is tried first: a right to impersonate somebody of a kind, and a right to do this very request as such. What
-//! none of its modes allows may still be allowed by the older verb `impersonate`, which covers all requests.
+//! Constrained impersonation (KEP-5284) is tried first: a right to impersonate somebody of a kind,
+//! and a right to do this very request as such. What none of its modes allows may still be allowed
+//! by the older verb `impersonate`, which covers all requests.
 
-use crate::access::{ANONYMOUS, Access, Authorizer, Decision, ResourceAccess, UNAUTHENTICATED, add_authenticated, forbidden};
+use crate::access::{
+    ANONYMOUS, Access, Authorizer, Decision, ResourceAccess, UNAUTHENTICATED, add_authenticated,
+    forbidden,
+};
 use ferrokube_apimachinery::name;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::UserInfo;
@@ -40,7 +44,13 @@ enum Mode {
 }
 
 impl Mode {
-    const ALL: [Self; 5] = [Self::AssociatedNode, Self::ArbitraryNode, Self::ServiceAccount, Self::UserInfo, Self::Legacy];
+    const ALL: [Self; 5] = [
+        Self::AssociatedNode,
+        Self::ArbitraryNode,
+        Self::ServiceAccount,
+        Self::UserInfo,
+        Self::Legacy,
+    ];
 
     fn verb(self) -> &'static str {
         match self {
@@ -58,7 +68,8 @@ impl Mode {
     }
 }
 
-/// How each user impersonated last: what worked is tried first, and its refusal is the one that is told.
+/// How each user impersonated last: what worked is tried first, and its refusal is the one that is
+/// told.
 #[derive(Debug, Default)]
 pub struct ImpersonationModes(Mutex<HashMap<String, Mode>>);
 
@@ -99,7 +110,9 @@ impl Impersonation {
     ///
     /// # Errors
     /// 400 when something but no user is asked for, or too much.
-    pub fn parse<'a>(headers: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Option<Self>, Failure> {
+    pub fn parse<'a>(
+        headers: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Option<Self>, Failure> {
         let mut asked = Self::default();
         let (mut any, mut values) = (false, 0);
         for (name, value) in headers.filter(|(name, _)| name.starts_with("impersonate-")) {
@@ -108,7 +121,11 @@ impl Impersonation {
                 "impersonate-uid" if asked.uid.is_empty() => asked.uid = value.to_owned(),
                 "impersonate-group" => asked.groups.push(value.to_owned()),
                 _ => match name.strip_prefix(EXTRA_PREFIX) {
-                    Some(key) => asked.extra.entry(percent_decode_str(key).decode_utf8_lossy().to_lowercase()).or_default().push(value.to_owned()),
+                    Some(key) => asked
+                        .extra
+                        .entry(percent_decode_str(key).decode_utf8_lossy().to_lowercase())
+                        .or_default()
+                        .push(value.to_owned()),
                     None => continue,
                 },
             }
@@ -116,19 +133,29 @@ impl Impersonation {
             values += 1;
         }
         if values > MAX_VALUES {
-            return Err(Failure::bad_request("too many values are requested in impersonation headers"));
+            return Err(Failure::bad_request(
+                "too many values are requested in impersonation headers",
+            ));
         }
         if any && asked.user.is_empty() && asked != Self::default() {
-            return Err(Failure::bad_request("requested groups, a uid or extra attributes without impersonating a user"));
+            return Err(Failure::bad_request(
+                "requested groups, a uid or extra attributes without impersonating a user",
+            ));
         }
         Ok((!asked.user.is_empty()).then_some(asked))
     }
 
-    /// Checks that who asks may become the asked user for this request, and makes that user. `request` is the request itself, by who really asks.
+    /// Checks that who asks may become the asked user for this request, and makes that user.
+    /// `request` is the request itself, by who really asks.
     ///
     /// # Errors
     /// 403: what the first mode lacked, beginning with the one that worked last for who asks.
-    pub fn become_user(self, authorizer: &dyn Authorizer, modes: &ImpersonationModes, request: &Access<'_>) -> Result<Impersonated, Failure> {
+    pub fn become_user(
+        self,
+        authorizer: &dyn Authorizer,
+        modes: &ImpersonationModes,
+        request: &Access<'_>,
+    ) -> Result<Impersonated, Failure> {
         let last = modes.of(&request.user.name);
         let others = Mode::ALL.into_iter().filter(|mode| Some(*mode) != last);
         let mut refused = None;
@@ -151,8 +178,13 @@ impl Impersonation {
         let mut groups = self.groups;
         if matches!(mode, Mode::AssociatedNode | Mode::ArbitraryNode) {
             groups = vec!["system:nodes".to_owned()];
-        } else if let Some((namespace, _)) = service_account(&self.user).filter(|_| groups.is_empty()) {
-            groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+        } else if let Some((namespace, _)) =
+            service_account(&self.user).filter(|_| groups.is_empty())
+        {
+            groups = vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{namespace}"),
+            ];
         }
         let is_in = |name: &str| groups.iter().any(|group| group == name);
         if self.user == ANONYMOUS && !is_in(UNAUTHENTICATED) {
@@ -163,12 +195,18 @@ impl Impersonation {
         user
     }
 
-    /// Whether the asked user is of the mode's kind. Of nodes and service accounts the constrained modes take only the name: the rest follows from it.
+    /// Whether the asked user is of the mode's kind. Of nodes and service accounts the constrained
+    /// modes take only the name: the rest follows from it.
     fn fits(&self, mode: Mode, real: &UserInfo) -> bool {
         let only_name = self.uid.is_empty() && self.groups.is_empty() && self.extra.is_empty();
         let (node, account) = (node(&self.user), service_account(&self.user));
         match mode {
-            Mode::AssociatedNode => only_name && node.is_some() && service_account(&real.name).is_some() && single(real, NODE_NAME) == node,
+            Mode::AssociatedNode => {
+                only_name
+                    && node.is_some()
+                    && service_account(&real.name).is_some()
+                    && single(real, NODE_NAME) == node
+            }
             Mode::ArbitraryNode => only_name && node.is_some(),
             Mode::ServiceAccount => only_name && account.is_some(),
             Mode::UserInfo => node.is_none() && account.is_none(),
@@ -176,7 +214,12 @@ impl Impersonation {
         }
     }
 
-    fn check(&self, mode: Mode, authorizer: &dyn Authorizer, request: &Access<'_>) -> Result<(), Failure> {
+    fn check(
+        &self,
+        mode: Mode,
+        authorizer: &dyn Authorizer,
+        request: &Access<'_>,
+    ) -> Result<(), Failure> {
         if let Some(constraint) = mode.constraint() {
             let verb = format!("impersonate-on:{constraint}:{}", request.verb);
             ask(authorizer, &Access { verb: &verb, ..request.clone() })?;
@@ -200,20 +243,36 @@ struct Check<'a> {
 
 impl<'a> Check<'a> {
     fn authentication(&self, resource: &'static str, name: &'a str) -> ResourceAccess<'a> {
-        ResourceAccess { group: AUTHENTICATION, version: "v1", resource, name, ..ResourceAccess::default() }
+        ResourceAccess {
+            group: AUTHENTICATION,
+            version: "v1",
+            resource,
+            name,
+            ..ResourceAccess::default()
+        }
     }
 
     /// Users, groups and service accounts are of the core group for the older verb.
     fn subject(&self, resource: &'static str, name: &'a str) -> ResourceAccess<'a> {
-        ResourceAccess { group: if self.mode == Mode::Legacy { "" } else { AUTHENTICATION }, ..self.authentication(resource, name) }
+        ResourceAccess {
+            group: if self.mode == Mode::Legacy { "" } else { AUTHENTICATION },
+            ..self.authentication(resource, name)
+        }
     }
 
     fn name(&self, user: &'a str) -> Result<(), Failure> {
         match (service_account(user), node(user)) {
-            (Some((namespace, name)), _) => self.may(ResourceAccess { namespace, ..self.subject("serviceaccounts", name) }),
-            // Whoever may act as one associated node may as any: which one it is, is no question of rights.
-            (None, Some(_)) if self.mode == Mode::AssociatedNode => self.may(self.subject("nodes", "*")),
-            (None, Some(name)) if self.mode != Mode::Legacy => self.may(self.subject("nodes", name)),
+            (Some((namespace, name)), _) => {
+                self.may(ResourceAccess { namespace, ..self.subject("serviceaccounts", name) })
+            }
+            // Whoever may act as one associated node may as any: which one it is, is no question of
+            // rights.
+            (None, Some(_)) if self.mode == Mode::AssociatedNode => {
+                self.may(self.subject("nodes", "*"))
+            }
+            (None, Some(name)) if self.mode != Mode::Legacy => {
+                self.may(self.subject("nodes", name))
+            }
             _ => self.may(self.subject("users", user)),
         }
     }
@@ -221,10 +280,16 @@ impl<'a> Check<'a> {
     fn groups(&self, groups: &'a [String]) -> Result<(), Failure> {
         if self.mode != Mode::Legacy {
             if groups.iter().any(String::is_empty) {
-                return Err(self.refuse(self.subject("groups", ""), "impersonating the empty string group is not allowed"));
+                return Err(self.refuse(
+                    self.subject("groups", ""),
+                    "impersonating the empty string group is not allowed",
+                ));
             }
             if groups.iter().any(|group| group == "system:masters") {
-                return Err(self.refuse(self.subject("groups", "system:masters"), "impersonating the system:masters group is not allowed"));
+                return Err(self.refuse(
+                    self.subject("groups", "system:masters"),
+                    "impersonating the system:masters group is not allowed",
+                ));
             }
             if groups.len() >= MANY && self.may(self.subject("groups", "*")).is_ok() {
                 return Ok(());
@@ -234,16 +299,23 @@ impl<'a> Check<'a> {
     }
 
     fn extra(&self, extra: &'a BTreeMap<String, Vec<String>>) -> Result<(), Failure> {
-        let of = |key: &'a str, value: &'a str| ResourceAccess { subresource: key, ..self.authentication("userextras", value) };
+        let of = |key: &'a str, value: &'a str| ResourceAccess {
+            subresource: key,
+            ..self.authentication("userextras", value)
+        };
         if self.mode != Mode::Legacy {
             if let Some(why) = extra.iter().find_map(|(key, values)| extra_error(key, values)) {
                 return Err(self.refuse(of("", ""), &why));
             }
-            if extra.values().map(Vec::len).sum::<usize>() >= MANY && self.may(of("*", "*")).is_ok() {
+            if extra.values().map(Vec::len).sum::<usize>() >= MANY && self.may(of("*", "*")).is_ok()
+            {
                 return Ok(());
             }
         }
-        extra.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value))).try_for_each(|(key, value)| self.may(of(key, value)))
+        extra
+            .iter()
+            .flat_map(|(key, values)| values.iter().map(move |value| (key, value)))
+            .try_for_each(|(key, value)| self.may(of(key, value)))
     }
 
     fn may(&self, resource: ResourceAccess<'_>) -> Result<(), Failure> {
@@ -268,12 +340,22 @@ fn ask(authorizer: &dyn Authorizer, access: &Access<'_>) -> Result<(), Failure> 
 
 /// Why the constrained modes do not take an extra attribute.
 fn extra_error(key: &str, values: &[String]) -> Option<String> {
-    let is_path = |path: &str| !path.is_empty() && path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte));
+    let is_path = |path: &str| {
+        !path.is_empty()
+            && path
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte))
+    };
     if key.is_empty() {
         return Some("impersonating the empty string key in extra is not allowed".to_owned());
     }
-    if !key.split_once('/').is_some_and(|(domain, path)| name::dns1123_subdomain(domain).is_empty() && is_path(path)) {
-        return Some(format!("impersonating an invalid key in extra is not allowed: {key:?} must be a domain-prefixed path (such as \"acme.io/foo\")"));
+    if !key
+        .split_once('/')
+        .is_some_and(|(domain, path)| name::dns1123_subdomain(domain).is_empty() && is_path(path))
+    {
+        return Some(format!(
+            "impersonating an invalid key in extra is not allowed: {key:?} must be a domain-prefixed path (such as \"acme.io/foo\")"
+        ));
     }
     if values.iter().any(String::is_empty) {
         return Some("impersonating the empty string value in extra is not allowed".to_owned());
@@ -297,7 +379,8 @@ fn node(user: &str) -> Option<&str> {
 /// Namespace and name of a service account's user name.
 pub fn service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
-    (name::dns1123_label(namespace).is_empty() && name::dns1123_subdomain(name).is_empty()).then_some((namespace, name))
+    (name::dns1123_label(namespace).is_empty() && name::dns1123_subdomain(name).is_empty())
+        .then_some((namespace, name))
 }
 
 #[cfg(test)]
@@ -306,7 +389,8 @@ mod tests {
     use crate::MastersOnly;
     use crate::testing::user;
 
-    /// Allows what is listed, and notes what it was asked: `verb group/resource/subresource namespace/name`.
+    /// Allows what is listed, and notes what it was asked:
+    /// `verb group/resource/subresource namespace/name`.
     #[derive(Default)]
     struct Noting {
         allowed: Vec<&'static str>,
@@ -316,10 +400,25 @@ mod tests {
     impl Authorizer for Noting {
         fn authorize(&self, access: &Access<'_>) -> Decision {
             let resource = access.resource.expect("a resource");
-            let text = format!("{} {}/{}/{} {}/{}", access.verb, resource.group, resource.resource, resource.subresource, resource.namespace, resource.name);
-            let allowed = self.allowed.iter().any(|allowed| text.strip_prefix(allowed).is_some_and(|rest| rest.is_empty() || allowed.ends_with(' ')));
+            let text = format!(
+                "{} {}/{}/{} {}/{}",
+                access.verb,
+                resource.group,
+                resource.resource,
+                resource.subresource,
+                resource.namespace,
+                resource.name
+            );
+            let allowed = self.allowed.iter().any(|allowed| {
+                text.strip_prefix(allowed)
+                    .is_some_and(|rest| rest.is_empty() || allowed.ends_with(' '))
+            });
             self.asked.lock().expect("lock").push(text);
-            if allowed { Decision::Allow(String::new()) } else { Decision::NoOpinion(String::new()) }
+            if allowed {
+                Decision::Allow(String::new())
+            } else {
+                Decision::NoOpinion(String::new())
+            }
         }
     }
 
@@ -327,14 +426,36 @@ mod tests {
         Impersonation::parse(headers.iter().copied())
     }
 
-    fn attempt(authorizer: &dyn Authorizer, real: &UserInfo, headers: &[(&str, &str)]) -> Result<Impersonated, Failure> {
+    fn attempt(
+        authorizer: &dyn Authorizer,
+        real: &UserInfo,
+        headers: &[(&str, &str)],
+    ) -> Result<Impersonated, Failure> {
         attempt_again(authorizer, &ImpersonationModes::default(), real, headers)
     }
 
-    fn attempt_again(authorizer: &dyn Authorizer, modes: &ImpersonationModes, real: &UserInfo, headers: &[(&str, &str)]) -> Result<Impersonated, Failure> {
-        let pods = ResourceAccess { version: "v1", resource: "pods", namespace: "n", ..ResourceAccess::default() };
-        let request = Access { user: real, verb: "list", resource: Some(pods), path: "/api/v1/namespaces/n/pods" };
-        parse(headers).expect("well-formed").expect("asked").become_user(authorizer, modes, &request)
+    fn attempt_again(
+        authorizer: &dyn Authorizer,
+        modes: &ImpersonationModes,
+        real: &UserInfo,
+        headers: &[(&str, &str)],
+    ) -> Result<Impersonated, Failure> {
+        let pods = ResourceAccess {
+            version: "v1",
+            resource: "pods",
+            namespace: "n",
+            ..ResourceAccess::default()
+        };
+        let request = Access {
+            user: real,
+            verb: "list",
+            resource: Some(pods),
+            path: "/api/v1/namespaces/n/pods",
+        };
+        parse(headers)
+            .expect("well-formed")
+            .expect("asked")
+            .become_user(authorizer, modes, &request)
     }
 
     fn become_user(headers: &[(&str, &str)]) -> UserInfo {
@@ -350,17 +471,55 @@ mod tests {
     #[test]
     fn groups_that_come_along() {
         assert_eq!(become_user(&[("impersonate-user", "jane")]).groups, ["system:authenticated"]);
-        assert_eq!(become_user(&[("impersonate-user", "jane"), ("impersonate-group", "g")]).groups, ["g", "system:authenticated"]);
-        assert_eq!(become_user(&[("impersonate-user", "jane"), ("impersonate-group", "system:unauthenticated")]).groups, ["system:unauthenticated"]);
-        assert_eq!(become_user(&[("impersonate-user", "system:anonymous")]).groups, ["system:unauthenticated"]);
+        assert_eq!(
+            become_user(&[("impersonate-user", "jane"), ("impersonate-group", "g")]).groups,
+            ["g", "system:authenticated"]
+        );
+        assert_eq!(
+            become_user(&[
+                ("impersonate-user", "jane"),
+                ("impersonate-group", "system:unauthenticated")
+            ])
+            .groups,
+            ["system:unauthenticated"]
+        );
+        assert_eq!(
+            become_user(&[("impersonate-user", "system:anonymous")]).groups,
+            ["system:unauthenticated"]
+        );
         let robot = become_user(&[("impersonate-user", "system:serviceaccount:n:robot")]);
-        assert_eq!(robot.groups, ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"]);
-        assert_eq!(become_user(&[("impersonate-user", "system:serviceaccount:N:robot")]).groups, ["system:authenticated"], "no account's name");
-        assert_eq!(become_user(&[("impersonate-user", "system:node:a")]).groups, ["system:nodes", "system:authenticated"]);
-        let extra = become_user(&[("impersonate-user", "j"), ("impersonate-uid", "u"), ("impersonate-extra-example.com%2fKey", "v")]);
-        assert_eq!((extra.uid.as_str(), extra.extra["example.com/key"].as_slice()), ("u", &["v".to_owned()][..]));
-        let masters = become_user(&[("impersonate-user", "jane"), ("impersonate-group", "system:masters"), ("impersonate-extra-scopes", "s")]);
-        assert_eq!(masters.groups, ["system:masters", "system:authenticated"], "by the older verb, which has no such limits");
+        assert_eq!(
+            robot.groups,
+            ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"]
+        );
+        assert_eq!(
+            become_user(&[("impersonate-user", "system:serviceaccount:N:robot")]).groups,
+            ["system:authenticated"],
+            "no account's name"
+        );
+        assert_eq!(
+            become_user(&[("impersonate-user", "system:node:a")]).groups,
+            ["system:nodes", "system:authenticated"]
+        );
+        let extra = become_user(&[
+            ("impersonate-user", "j"),
+            ("impersonate-uid", "u"),
+            ("impersonate-extra-example.com%2fKey", "v"),
+        ]);
+        assert_eq!(
+            (extra.uid.as_str(), extra.extra["example.com/key"].as_slice()),
+            ("u", &["v".to_owned()][..])
+        );
+        let masters = become_user(&[
+            ("impersonate-user", "jane"),
+            ("impersonate-group", "system:masters"),
+            ("impersonate-extra-scopes", "s"),
+        ]);
+        assert_eq!(
+            masters.groups,
+            ["system:masters", "system:authenticated"],
+            "by the older verb, which has no such limits"
+        );
     }
 
     #[test]
@@ -386,8 +545,13 @@ mod tests {
         assert_eq!(asked[1..], everything);
         for refused in everything {
             let allowed = everything.into_iter().filter(|right| *right != refused).collect();
-            let failure = attempt(&Noting { allowed, ..Noting::default() }, &real, &headers).expect_err("refused");
-            assert_eq!(about(failure), (403, "pods".to_owned(), String::new()), "the first mode's refusal is told");
+            let failure = attempt(&Noting { allowed, ..Noting::default() }, &real, &headers)
+                .expect_err("refused");
+            assert_eq!(
+                about(failure),
+                (403, "pods".to_owned(), String::new()),
+                "the first mode's refusal is told"
+            );
         }
     }
 
@@ -395,10 +559,18 @@ mod tests {
     fn the_mode_that_worked_is_tried_first_and_its_refusal_told() {
         let (modes, real) = (ImpersonationModes::default(), user("real", &[]));
         let authorizer = Noting { allowed: vec!["impersonate /users/ /jane"], ..Noting::default() };
-        attempt_again(&authorizer, &modes, &real, &[("impersonate-user", "jane")]).expect("allowed");
-        let failure = attempt_again(&authorizer, &modes, &real, &[("impersonate-user", "jane"), ("impersonate-group", "g")]).expect_err("refused");
+        attempt_again(&authorizer, &modes, &real, &[("impersonate-user", "jane")])
+            .expect("allowed");
+        let failure = attempt_again(
+            &authorizer,
+            &modes,
+            &real,
+            &[("impersonate-user", "jane"), ("impersonate-group", "g")],
+        )
+        .expect_err("refused");
         assert_eq!(about(failure), (403, "groups".to_owned(), "g".to_owned()));
-        let failure = attempt_again(&authorizer, &modes, &real, &[("impersonate-user", "joe")]).expect_err("refused");
+        let failure = attempt_again(&authorizer, &modes, &real, &[("impersonate-user", "joe")])
+            .expect_err("refused");
         assert_eq!(about(failure), (403, "users".to_owned(), "joe".to_owned()));
     }
 
@@ -407,15 +579,31 @@ mod tests {
         let real = user("real", &[]);
         let may = |allowed: &[&'static str], who: &str| {
             let authorizer = Noting { allowed: allowed.to_vec(), ..Noting::default() };
-            attempt(&authorizer, &real, &[("impersonate-user", who)]).map(|became| became.constraint)
+            attempt(&authorizer, &real, &[("impersonate-user", who)])
+                .map(|became| became.constraint)
         };
-        let jane = ["impersonate-on:user-info:list /pods/ n/", "impersonate:user-info authentication.k8s.io/users/ /jane"];
+        let jane = [
+            "impersonate-on:user-info:list /pods/ n/",
+            "impersonate:user-info authentication.k8s.io/users/ /jane",
+        ];
         assert_eq!(may(&jane, "jane").expect("both rights"), "impersonate:user-info");
         assert!(may(&jane[..1], "jane").is_err() && may(&jane[1..], "jane").is_err());
-        assert!(may(&["impersonate-on:user-info:get /pods/ n/", jane[1]], "jane").is_err(), "another verb");
-        let robot = ["impersonate-on:serviceaccount:list /pods/ n/", "impersonate:serviceaccount authentication.k8s.io/serviceaccounts/ n/robot"];
-        assert_eq!(may(&robot, "system:serviceaccount:n:robot").expect("both rights"), "impersonate:serviceaccount");
-        let node = ["impersonate-on:arbitrary-node:list /pods/ n/", "impersonate:arbitrary-node authentication.k8s.io/nodes/ /a"];
+        assert!(
+            may(&["impersonate-on:user-info:get /pods/ n/", jane[1]], "jane").is_err(),
+            "another verb"
+        );
+        let robot = [
+            "impersonate-on:serviceaccount:list /pods/ n/",
+            "impersonate:serviceaccount authentication.k8s.io/serviceaccounts/ n/robot",
+        ];
+        assert_eq!(
+            may(&robot, "system:serviceaccount:n:robot").expect("both rights"),
+            "impersonate:serviceaccount"
+        );
+        let node = [
+            "impersonate-on:arbitrary-node:list /pods/ n/",
+            "impersonate:arbitrary-node authentication.k8s.io/nodes/ /a",
+        ];
         assert_eq!(may(&node, "system:node:a").expect("both rights"), "impersonate:arbitrary-node");
         assert!(may(&node, "system:node:b").is_err());
     }
@@ -424,9 +612,21 @@ mod tests {
     fn a_service_account_acts_as_its_own_node_only() {
         let mut real = user("system:serviceaccount:n:agent", &[]);
         real.extra.insert(NODE_NAME.to_owned(), vec!["a".to_owned()]);
-        let allowed = ["impersonate-on:associated-node:list /pods/ n/", "impersonate:associated-node authentication.k8s.io/nodes/ /*"];
-        let may = |who: &str| attempt(&Noting { allowed: allowed.to_vec(), ..Noting::default() }, &real, &[("impersonate-user", who)]);
-        assert_eq!(may("system:node:a").expect("its own").constraint, "impersonate:associated-node");
+        let allowed = [
+            "impersonate-on:associated-node:list /pods/ n/",
+            "impersonate:associated-node authentication.k8s.io/nodes/ /*",
+        ];
+        let may = |who: &str| {
+            attempt(
+                &Noting { allowed: allowed.to_vec(), ..Noting::default() },
+                &real,
+                &[("impersonate-user", who)],
+            )
+        };
+        assert_eq!(
+            may("system:node:a").expect("its own").constraint,
+            "impersonate:associated-node"
+        );
         assert!(may("system:node:b").is_err());
     }
 
@@ -438,9 +638,17 @@ mod tests {
             let authorizer = Noting { allowed: allowed.clone(), ..Noting::default() };
             attempt(&authorizer, &real, &[("impersonate-user", "jane"), header]).is_ok()
         };
-        assert!(may(("impersonate-group", "g")) && may(("impersonate-extra-ex.com%2fkey", "v")) && may(("impersonate-uid", "u")));
-        let never =
-            [("impersonate-group", "system:masters"), ("impersonate-group", ""), ("impersonate-extra-scopes", "s"), ("impersonate-extra-ex.com%2fkey", "")];
+        assert!(
+            may(("impersonate-group", "g"))
+                && may(("impersonate-extra-ex.com%2fkey", "v"))
+                && may(("impersonate-uid", "u"))
+        );
+        let never = [
+            ("impersonate-group", "system:masters"),
+            ("impersonate-group", ""),
+            ("impersonate-extra-scopes", "s"),
+            ("impersonate-extra-ex.com%2fkey", ""),
+        ];
         for header in never {
             assert!(!may(header), "{header:?}");
         }
@@ -453,9 +661,21 @@ mod tests {
             "impersonate:user-info authentication.k8s.io/users/ /jane",
             "impersonate:user-info authentication.k8s.io/groups/ /*",
         ];
-        let headers =
-            [("impersonate-user", "jane"), ("impersonate-group", "a"), ("impersonate-group", "b"), ("impersonate-group", "c"), ("impersonate-group", "d")];
-        let may = |headers: &[(&str, &str)]| attempt(&Noting { allowed: allowed.clone(), ..Noting::default() }, &user("real", &[]), headers).is_ok();
+        let headers = [
+            ("impersonate-user", "jane"),
+            ("impersonate-group", "a"),
+            ("impersonate-group", "b"),
+            ("impersonate-group", "c"),
+            ("impersonate-group", "d"),
+        ];
+        let may = |headers: &[(&str, &str)]| {
+            attempt(
+                &Noting { allowed: allowed.clone(), ..Noting::default() },
+                &user("real", &[]),
+                headers,
+            )
+            .is_ok()
+        };
         assert!(may(&headers) && !may(&headers[..4]));
     }
 

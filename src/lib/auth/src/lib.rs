@@ -1,6 +1,7 @@
 //! Who asks and what they may: authenticators, the RBAC authorizer, the token signer, audit.
 //!
-//! Must never know HTTP routing. Start reading at [`access`] and [`authenticate`], the two seams; then [`audit`].
+//! Must never know HTTP routing. Start reading at [`access`] and [`authenticate`], the two seams;
+//! then [`audit`].
 
 pub mod access;
 pub mod audit;
@@ -13,7 +14,12 @@ pub mod review;
 mod testing;
 pub mod token;
 
-pub use access::{Access, AlwaysDeny, AnonymousLock, Authorizer, CatchUp, Decision, MastersOnly, ResourceAccess, Union, forbidden};
-pub use authenticate::{Authenticator, Clock, Credentials, Identity, Unauthenticated, system_clock};
+pub use access::{
+    Access, AlwaysDeny, AnonymousLock, Authorizer, CatchUp, Decision, MastersOnly, ResourceAccess,
+    Union, forbidden,
+};
+pub use authenticate::{
+    Authenticator, Clock, Credentials, Identity, Unauthenticated, system_clock,
+};
 pub use impersonate::{Impersonated, Impersonation, ImpersonationModes};
 pub use rbac::{EscalationCheck, Rbac};

@@ -41,7 +41,10 @@ pub(crate) fn store() -> Store {
 }
 
 fn key(resource: &str, namespace: &str, name: &str) -> Key {
-    Prefix::new(resource).expect("prefix").key((!namespace.is_empty()).then_some(namespace), name).expect("key")
+    Prefix::new(resource)
+        .expect("prefix")
+        .key((!namespace.is_empty()).then_some(namespace), name)
+        .expect("key")
 }
 
 /// Stores an object under its metadata's names.
@@ -49,7 +52,12 @@ pub(crate) async fn put(store: &Store, resource: &str, object: Value) {
     let document = Document::from_value(object).expect("an object");
     let key = key(resource, document.namespace(), document.name());
     let (value, layout) = json::write(&document);
-    let sidecar = Sidecar { marks: layout.marks(), revision_at: layout.revision_at, comma: layout.comma(), ..Sidecar::default() };
+    let sidecar = Sidecar {
+        marks: layout.marks(),
+        revision_at: layout.revision_at,
+        comma: layout.comma(),
+        ..Sidecar::default()
+    };
     commit(store, Write::Put(Put { key, value: value.into(), sidecar, ttl: None })).await;
 }
 
@@ -63,9 +71,18 @@ async fn commit(store: &Store, write: Write) {
 }
 
 pub(crate) fn context(clock: &FakeClock) -> RequestContext {
-    RequestContext::new(UserInfo::default(), ferrokube_trace::TraceContext::root(), "test".into(), clock.now())
+    RequestContext::new(
+        UserInfo::default(),
+        ferrokube_trace::TraceContext::root(),
+        "test".into(),
+        clock.now(),
+    )
 }
 
 pub(crate) fn user(name: &str, groups: &[&str]) -> UserInfo {
-    UserInfo { name: name.to_owned(), groups: groups.iter().map(|group| (*group).to_owned()).collect(), ..UserInfo::default() }
+    UserInfo {
+        name: name.to_owned(),
+        groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+        ..UserInfo::default()
+    }
 }

@@ -1,11 +1,17 @@
-//! What every request pays here. The bounds are far above the costs (they hold in debug builds on a busy machine), so that only a blunder breaks them;
-//! `cargo test --release -p ferrokube-auth --test costs -- --nocapture --test-threads=1` prints the figures.
+//! What every request pays here. The bounds are far above the costs (they hold in debug builds on a
+//! busy machine), so that only a blunder breaks them;
+//! `cargo test --release -p ferrokube-auth --test costs -- --nocapture --test-threads=1` prints the
+//! figures.
 
 use ferrokube_apimachinery::document::{Document, json};
-use ferrokube_auth::audit::{AuditLog, Config, Event, Level, ObjectRef, Outcome, Plan, Stage, Stages, Subject, TraceIds};
+use ferrokube_auth::audit::{
+    AuditLog, Config, Event, Level, ObjectRef, Outcome, Plan, Stage, Stages, Subject, TraceIds,
+};
 use ferrokube_auth::authenticate::{Bearer, TokenFile, X509};
 use ferrokube_auth::rbac::{Change, Feed, Kind};
-use ferrokube_auth::{Access, Authenticator, Authorizer, Credentials, Rbac, ResourceAccess, bootstrap, system_clock};
+use ferrokube_auth::{
+    Access, Authenticator, Authorizer, Credentials, Rbac, ResourceAccess, bootstrap, system_clock,
+};
 use ferrokube_registry::UserInfo;
 use ferrokube_trace::{SpanId, TraceId};
 use std::collections::BTreeMap;
@@ -29,23 +35,45 @@ impl Feed for Policy {
             "metadata": {"namespace": "n", "name": "robots"}, "roleRef": {"kind": "ClusterRole", "name": "edit"},
             "subjects": [{"kind": "ServiceAccount", "namespace": "kube-system", "name": "job-controller"}],
         });
-        apply(Change::Put(Kind::RoleBinding, Arc::new(Document::from_value(own).expect("an object"))));
-        bootstrap::expected().into_iter().for_each(|one| apply(Change::Put(one.kind, Arc::new(one.document))));
+        apply(Change::Put(
+            Kind::RoleBinding,
+            Arc::new(Document::from_value(own).expect("an object")),
+        ));
+        bootstrap::expected()
+            .into_iter()
+            .for_each(|one| apply(Change::Put(one.kind, Arc::new(one.document))));
     }
 }
 
 fn user(name: &str, groups: &[&str]) -> UserInfo {
-    UserInfo { name: name.to_owned(), groups: groups.iter().map(|group| (*group).to_owned()).collect(), ..UserInfo::default() }
+    UserInfo {
+        name: name.to_owned(),
+        groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+        ..UserInfo::default()
+    }
 }
 
 #[test]
 fn authorization() {
     let rbac = Rbac::new(Box::new(Policy), Box::new(|| 1));
-    let robot =
-        user("system:serviceaccount:kube-system:job-controller", &["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"]);
-    let asked = [("allowed", "batch", "update", "jobs"), ("allowed in its namespace", "", "delete", "secrets"), ("refused", "batch", "delete", "secrets")];
+    let robot = user(
+        "system:serviceaccount:kube-system:job-controller",
+        &["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"],
+    );
+    let asked = [
+        ("allowed", "batch", "update", "jobs"),
+        ("allowed in its namespace", "", "delete", "secrets"),
+        ("refused", "batch", "delete", "secrets"),
+    ];
     for (name, group, verb, resource) in asked {
-        let resource = ResourceAccess { group, version: "v1", resource, namespace: "n", name: "j", ..ResourceAccess::default() };
+        let resource = ResourceAccess {
+            group,
+            version: "v1",
+            resource,
+            namespace: "n",
+            name: "j",
+            ..ResourceAccess::default()
+        };
         measure(&format!("RBAC, {name}"), Duration::from_micros(100), || {
             let access = Access { user: &robot, verb, resource: Some(resource), path: "" };
             assert_eq!(rbac.authorize(&access).is_allowed(), name != "refused");
@@ -55,21 +83,40 @@ fn authorization() {
 
 #[test]
 fn authentication() {
-    let file = TokenFile::parse(b"a-static-token-of-some-length,alice,u-alice,\"devs,ops\"").expect("parse");
+    let file = TokenFile::parse(b"a-static-token-of-some-length,alice,u-alice,\"devs,ops\"")
+        .expect("parse");
     let bearer = Bearer::new(vec![Arc::new(file)], vec!["https://kubernetes.default.svc".into()]);
     measure("static token", Duration::from_micros(200), || {
-        assert!(bearer.authenticate(&Credentials { bearer: Some("a-static-token-of-some-length"), ..Credentials::default() }).is_ok());
+        assert!(
+            bearer
+                .authenticate(&Credentials {
+                    bearer: Some("a-static-token-of-some-length"),
+                    ..Credentials::default()
+                })
+                .is_ok()
+        );
     });
     let mut params = rcgen::CertificateParams::default();
     params.distinguished_name.push(rcgen::DnType::CommonName, "alice");
-    let chain = [params.self_signed(&rcgen::KeyPair::generate().expect("key")).expect("certificate").der().to_vec()];
+    let chain = [params
+        .self_signed(&rcgen::KeyPair::generate().expect("key"))
+        .expect("certificate")
+        .der()
+        .to_vec()];
     let x509 = X509::new(system_clock());
     measure("client certificate", Duration::from_micros(200), || {
-        assert!(x509.authenticate(&Credentials { certificates: &chain, ..Credentials::default() }).is_ok());
+        assert!(
+            x509.authenticate(&Credentials { certificates: &chain, ..Credentials::default() })
+                .is_ok()
+        );
     });
 }
 
-fn event<'a>(user: &'a UserInfo, ips: &'a [String], annotations: &'a BTreeMap<String, String>) -> Event<'a> {
+fn event<'a>(
+    user: &'a UserInfo,
+    ips: &'a [String],
+    annotations: &'a BTreeMap<String, String>,
+) -> Event<'a> {
     let now = SystemTime::now();
     Event {
         id: "6b0f2f0e-5f5c-4d51-9d0d-1f7f3ad30b55",
@@ -82,14 +129,27 @@ fn event<'a>(user: &'a UserInfo, ips: &'a [String], annotations: &'a BTreeMap<St
         method: "x509",
         source_ips: ips,
         user_agent: "kubectl/v1.33.0 (linux/amd64) kubernetes/60a317e",
-        object: Some(ObjectRef { resource: "configmaps", namespace: "default", name: "a-config-map", version: "v1", ..ObjectRef::default() }),
+        object: Some(ObjectRef {
+            resource: "configmaps",
+            namespace: "default",
+            name: "a-config-map",
+            version: "v1",
+            ..ObjectRef::default()
+        }),
         outcome: Some(Outcome { code: 201, ..Outcome::default() }),
         request: None,
         response: None,
         received: now,
         at: now,
-        trace: Some(TraceIds { trace: TraceId::random(), span: SpanId::random(), initial: Some(TraceId::random()) }),
-        decision: ("allow", "RBAC: allowed by ClusterRoleBinding \"cluster-admin\" of ClusterRole \"cluster-admin\" to Group \"admins\""),
+        trace: Some(TraceIds {
+            trace: TraceId::random(),
+            span: SpanId::random(),
+            initial: Some(TraceId::random()),
+        }),
+        decision: (
+            "allow",
+            "RBAC: allowed by ClusterRoleBinding \"cluster-admin\" of ClusterRole \"cluster-admin\" to Group \"admins\"",
+        ),
         annotations,
     }
 }
@@ -98,14 +158,35 @@ fn event<'a>(user: &'a UserInfo, ips: &'a [String], annotations: &'a BTreeMap<St
 async fn audit() {
     let folder = tempfile::tempdir().expect("folder");
     let log = AuditLog::open(Config::new(folder.path().join("audit.log"))).expect("open");
-    let (user, ips, annotations) = (user("kubernetes-admin", &["system:masters", "system:authenticated"]), ["127.0.0.1".to_owned()], BTreeMap::new());
-    let resource = ResourceAccess { version: "v1", resource: "configmaps", namespace: "default", ..ResourceAccess::default() };
+    let (user, ips, annotations) = (
+        user("kubernetes-admin", &["system:masters", "system:authenticated"]),
+        ["127.0.0.1".to_owned()],
+        BTreeMap::new(),
+    );
+    let resource = ResourceAccess {
+        version: "v1",
+        resource: "configmaps",
+        namespace: "default",
+        ..ResourceAccess::default()
+    };
     measure("audit, asking the policy", Duration::from_micros(100), || {
-        assert_eq!(log.plan(&Subject { user: &user, verb: "create", resource: Some(resource), path: "" }).level, Level::Metadata);
+        assert_eq!(
+            log.plan(&Subject { user: &user, verb: "create", resource: Some(resource), path: "" })
+                .level,
+            Level::Metadata
+        );
     });
-    let plan = Plan { level: Level::Metadata, omit: Stages::NONE, omit_managed_fields: true, refusals: false, rationed: false };
+    let plan = Plan {
+        level: Level::Metadata,
+        omit: Stages::NONE,
+        omit_managed_fields: true,
+        refusals: false,
+        rationed: false,
+    };
     let mut waiting = Vec::new();
-    measure("audit, encoding and queueing an event", Duration::from_micros(500), || waiting.push(log.record(&event(&user, &ips, &annotations), &plan)));
+    measure("audit, encoding and queueing an event", Duration::from_micros(500), || {
+        waiting.push(log.record(&event(&user, &ips, &annotations), &plan))
+    });
     for written in waiting {
         written.await.expect("written");
     }
@@ -117,6 +198,8 @@ async fn audit() {
     log.close();
     let text = std::fs::read_to_string(folder.path().join("audit.log")).expect("a file");
     assert_eq!(text.lines().count(), 6_001);
-    let line = ferrokube_apimachinery::json::read(text.lines().next().expect("a line").as_bytes()).expect("JSON").document;
+    let line = ferrokube_apimachinery::json::read(text.lines().next().expect("a line").as_bytes())
+        .expect("JSON")
+        .document;
     assert_eq!(Document::get(&line, &["objectRef", "resource"]), Some(&json!("configmaps")));
 }

@@ -10,7 +10,9 @@ fn resident() -> u64 {
 }
 
 fn binding(number: usize, users: usize) -> Document {
-    let subjects: Vec<Value> = (0..users).map(|user| json!({"kind": "User", "name": format!("{number}.{user}")})).collect();
+    let subjects: Vec<Value> = (0..users)
+        .map(|user| json!({"kind": "User", "name": format!("{number}.{user}")}))
+        .collect();
     let metadata = json!({"namespace": "n", "name": format!("b{number}")});
     Document::from_value(json!({"metadata": metadata, "roleRef": {"kind": "Role", "name": "r"}, "subjects": subjects})).expect("an object")
 }

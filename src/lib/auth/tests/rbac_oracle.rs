@@ -1,5 +1,6 @@
-//! An independent oracle for RBAC: no index, no compiled roles; every question scans every stored document and spells out what each rule grants.
-//! It must agree with the authorizer on 100,000 random questions while roles and bindings come and go.
+//! An independent oracle for RBAC: no index, no compiled roles; every question scans every stored
+//! document and spells out what each rule grants. It must agree with the authorizer on 100,000
+//! random questions while roles and bindings come and go.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_auth::rbac::{Change, Feed, Kind};
@@ -10,13 +11,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 const NAMESPACES: [&str; 3] = ["a", "b", "c"];
-const USERS: [&str; 6] = ["u1", "u2", "system:serviceaccount:a:s", "system:serviceaccount:b:s", "", "u1 "];
+const USERS: [&str; 6] =
+    ["u1", "u2", "system:serviceaccount:a:s", "system:serviceaccount:b:s", "", "u1 "];
 const GROUPS: [&str; 4] = ["g1", "g2", "system:masters", "system:authenticated"];
 const VERBS: [&str; 5] = ["get", "list", "create", "*", "use"];
 const API_GROUPS: [&str; 4] = ["", "apps", "x.example.com", "*"];
-const RESOURCES: [&str; 9] = ["pods", "pods/log", "pods/status", "things", "things/status", "*", "*/status", "*/log", "pods/*"];
+const RESOURCES: [&str; 9] = [
+    "pods",
+    "pods/log",
+    "pods/status",
+    "things",
+    "things/status",
+    "*",
+    "*/status",
+    "*/log",
+    "pods/*",
+];
 const NAMES: [&str; 4] = ["n1", "n2", "*", ""];
-const URLS: [&str; 8] = ["/healthz", "/healthz/*", "/api*", "*", "/", "/metrics", "/api/**", "/x*y"];
+const URLS: [&str; 8] =
+    ["/healthz", "/healthz/*", "/api*", "*", "/", "/metrics", "/api/**", "/x*y"];
 const PATHS: [&str; 7] = ["/healthz", "/healthz/etcd", "/api", "/apis/x", "/", "/metrics/", "/x*y"];
 
 /// Deterministic random numbers.
@@ -55,7 +68,8 @@ impl Feed for WorldFeed {
 }
 
 fn kind_number(kind: Kind) -> u8 {
-    u8::try_from(Kind::ALL.iter().position(|other| *other == kind).expect("one of four")).expect("small")
+    u8::try_from(Kind::ALL.iter().position(|other| *other == kind).expect("one of four"))
+        .expect("small")
 }
 
 impl World {
@@ -66,7 +80,11 @@ impl World {
     }
 
     fn remove(&mut self, kind: Kind, namespace: &str, name: &str) {
-        if self.objects.remove(&(kind_number(kind), namespace.to_owned(), name.to_owned())).is_some() {
+        if self
+            .objects
+            .remove(&(kind_number(kind), namespace.to_owned(), name.to_owned()))
+            .is_some()
+        {
             self.pending.push(Change::Remove(kind, namespace.to_owned(), name.to_owned()));
         }
     }
@@ -74,12 +92,16 @@ impl World {
     fn replace_all(&mut self, kind: Kind) {
         self.pending.push(Change::Clear(kind));
         let of_kind = self.objects.iter().filter(|((number, ..), _)| *number == kind_number(kind));
-        let puts: Vec<Change> = of_kind.map(|(_, document)| Change::Put(kind, Arc::new(document.clone()))).collect();
+        let puts: Vec<Change> =
+            of_kind.map(|(_, document)| Change::Put(kind, Arc::new(document.clone()))).collect();
         self.pending.extend(puts);
     }
 
     fn of(&self, kind: Kind) -> impl Iterator<Item = &Document> {
-        self.objects.iter().filter(move |((number, ..), _)| *number == kind_number(kind)).map(|(_, document)| document)
+        self.objects
+            .iter()
+            .filter(move |((number, ..), _)| *number == kind_number(kind))
+            .map(|(_, document)| document)
     }
 
     /// The oracle: true when some binding that applies gives some rule that grants.
@@ -87,13 +109,16 @@ impl World {
         if access.user.groups.contains(&"system:masters".to_owned()) {
             return true;
         }
-        let cluster = self.of(Kind::ClusterRoleBinding).filter(|binding| binds(binding, access.user));
+        let cluster =
+            self.of(Kind::ClusterRoleBinding).filter(|binding| binds(binding, access.user));
         let mut granted = cluster.flat_map(|binding| self.rules(binding));
         if granted.any(|rule| grants(&rule, access)) {
             return true;
         }
         let place = access.resource.map_or("", |resource| resource.namespace);
-        let here = self.of(Kind::RoleBinding).filter(|binding| !place.is_empty() && binding.namespace() == place && binds(binding, access.user));
+        let here = self.of(Kind::RoleBinding).filter(|binding| {
+            !place.is_empty() && binding.namespace() == place && binds(binding, access.user)
+        });
         here.flat_map(|binding| self.rules(binding)).any(|rule| grants(&rule, access))
     }
 
@@ -103,7 +128,10 @@ impl World {
             _ => (Kind::ClusterRole, ""),
         };
         let name = binding.str(&["roleRef", "name"]).expect("a name");
-        self.objects.get(&(kind_number(kind), namespace.to_owned(), name.to_owned())).map(|role| role.list(&["rules"]).to_vec()).unwrap_or_default()
+        self.objects
+            .get(&(kind_number(kind), namespace.to_owned(), name.to_owned()))
+            .map(|role| role.list(&["rules"]).to_vec())
+            .unwrap_or_default()
     }
 }
 
@@ -114,8 +142,15 @@ fn binds(binding: &Document, user: &UserInfo) -> bool {
             Some("User") => user.name == name,
             Some("Group") => user.groups.iter().any(|group| group == name),
             Some("ServiceAccount") => {
-                let namespace = subject["namespace"].as_str().filter(|text| !text.is_empty()).unwrap_or(binding.namespace());
-                user.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':')) == Some((namespace, name)) && !namespace.is_empty()
+                let namespace = subject["namespace"]
+                    .as_str()
+                    .filter(|text| !text.is_empty())
+                    .unwrap_or(binding.namespace());
+                user.name
+                    .strip_prefix("system:serviceaccount:")
+                    .and_then(|rest| rest.split_once(':'))
+                    == Some((namespace, name))
+                    && !namespace.is_empty()
             }
             _ => false,
         }
@@ -123,10 +158,14 @@ fn binds(binding: &Document, user: &UserInfo) -> bool {
 }
 
 fn words<'a>(rule: &'a Value, field: &str) -> Vec<&'a str> {
-    rule[field].as_array().map(|words| words.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
+    rule[field]
+        .as_array()
+        .map(|words| words.iter().filter_map(Value::as_str).collect())
+        .unwrap_or_default()
 }
 
-/// Spells out all (verb, group, resource, name) quadruples of a rule and looks for one that is the question.
+/// Spells out all (verb, group, resource, name) quadruples of a rule and looks for one that is the
+/// question.
 fn grants(rule: &Value, access: &Access<'_>) -> bool {
     words(rule, "verbs").iter().any(|verb| *verb == "*" || *verb == access.verb)
         && match &access.resource {
@@ -136,8 +175,18 @@ fn grants(rule: &Value, access: &Access<'_>) -> bool {
 }
 
 fn url_grants(url: &str, path: &str) -> bool {
-    let stem: String = url.chars().rev().skip_while(|letter| *letter == '*').collect::<Vec<_>>().into_iter().rev().collect();
-    url == path || (stem.len() < url.len() && path.chars().zip(stem.chars()).filter(|(one, other)| one == other).count() == stem.chars().count())
+    let stem: String = url
+        .chars()
+        .rev()
+        .skip_while(|letter| *letter == '*')
+        .collect::<Vec<_>>()
+        .into_iter()
+        .rev()
+        .collect();
+    url == path
+        || (stem.len() < url.len()
+            && path.chars().zip(stem.chars()).filter(|(one, other)| one == other).count()
+                == stem.chars().count())
 }
 
 fn quadruple_grants(rule: &Value, asked: &ResourceAccess<'_>) -> bool {
@@ -149,9 +198,15 @@ fn quadruple_grants(rule: &Value, asked: &ResourceAccess<'_>) -> bool {
     for group in words(rule, "apiGroups") {
         for resource in words(rule, "resources") {
             for name in &names {
-                let whole = if asked.subresource.is_empty() { asked.resource.to_owned() } else { [asked.resource, asked.subresource].join("/") };
+                let whole = if asked.subresource.is_empty() {
+                    asked.resource.to_owned()
+                } else {
+                    [asked.resource, asked.subresource].join("/")
+                };
                 let suffix = format!("*/{}", asked.subresource);
-                let same_resource = resource == "*" || resource == whole || (!asked.subresource.is_empty() && resource == suffix);
+                let same_resource = resource == "*"
+                    || resource == whole
+                    || (!asked.subresource.is_empty() && resource == suffix);
                 if (group == "*" || group == asked.group) && same_resource && *name == asked.name {
                     return true;
                 }
@@ -170,7 +225,10 @@ fn random_role(random: &mut Random, namespace: &str, name: &str) -> Document {
             })
         })
         .collect();
-    Document::from_value(json!({"metadata": {"namespace": namespace, "name": name}, "rules": rules})).expect("an object")
+    Document::from_value(
+        json!({"metadata": {"namespace": namespace, "name": name}, "rules": rules}),
+    )
+    .expect("an object")
 }
 
 fn random_binding(random: &mut Random, namespace: &str, name: &str) -> Document {
@@ -196,15 +254,22 @@ fn change(random: &mut Random, world: &mut World) {
     match random.below(12) {
         0..=2 => world.remove(kind, namespace, &name),
         3 => world.replace_all(kind),
-        _ if matches!(kind, Kind::Role | Kind::ClusterRole) => world.put(kind, random_role(random, namespace, &name)),
+        _ if matches!(kind, Kind::Role | Kind::ClusterRole) => {
+            world.put(kind, random_role(random, namespace, &name))
+        }
         _ => world.put(kind, random_binding(random, namespace, &name)),
     }
 }
 
 fn agree(random: &mut Random, rbac: &Rbac, world: &World) -> bool {
-    let groups = random.some(&GROUPS, 2).into_iter().filter(|group| group != "system:masters" || world.objects.len().is_multiple_of(50)).collect();
+    let groups = random
+        .some(&GROUPS, 2)
+        .into_iter()
+        .filter(|group| group != "system:masters" || world.objects.len().is_multiple_of(50))
+        .collect();
     let user = UserInfo { name: random.pick(&USERS).to_owned(), groups, ..UserInfo::default() };
-    let asked = random.pick(&["pods", "pods/log", "things", "things/status", "nodes", "pods/", "*"]);
+    let asked =
+        random.pick(&["pods", "pods/log", "things", "things/status", "nodes", "pods/", "*"]);
     let (resource, subresource) = asked.split_once('/').unwrap_or((asked, ""));
     let resource = ResourceAccess {
         group: random.pick(&API_GROUPS),
@@ -215,7 +280,8 @@ fn agree(random: &mut Random, rbac: &Rbac, world: &World) -> bool {
         name: random.pick(&["n1", "n2", "", "n3"]),
     };
     let resource = (random.below(5) > 0).then_some(resource);
-    let access = Access { user: &user, verb: random.pick(&VERBS), resource, path: random.pick(&PATHS) };
+    let access =
+        Access { user: &user, verb: random.pick(&VERBS), resource, path: random.pick(&PATHS) };
     let expected = world.allows(&access);
     assert_eq!(rbac.authorize(&access).is_allowed(), expected, "{access:?}");
     expected
@@ -226,7 +292,10 @@ fn the_oracle_agrees_on_100_000_questions() {
     let world = Arc::new(Mutex::new(World::default()));
     let head = Arc::new(AtomicU64::new(0));
     let published = Arc::clone(&head);
-    let rbac = Rbac::new(Box::new(WorldFeed(Arc::clone(&world))), Box::new(move || published.load(Ordering::SeqCst)));
+    let rbac = Rbac::new(
+        Box::new(WorldFeed(Arc::clone(&world))),
+        Box::new(move || published.load(Ordering::SeqCst)),
+    );
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut allowed = 0;
     for round in 0..2_000 {
@@ -235,7 +304,8 @@ fn the_oracle_agrees_on_100_000_questions() {
         }
         head.fetch_add(1, Ordering::SeqCst);
         for _ in 0..50 {
-            // The feed locks the world too, so the authorizer catches up before the oracle holds it.
+            // The feed locks the world too, so the authorizer catches up before the oracle holds
+            // it.
             rbac.index();
             let world = world.lock().expect("lock");
             allowed += usize::from(agree(&mut random, &rbac, &world));

@@ -1,12 +1,18 @@
-//! The crate over a real registry and store: bootstrap, reading one's own writes, reviews and token requests as computed resources.
+//! The crate over a real registry and store: bootstrap, reading one's own writes, reviews and token
+//! requests as computed resources.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::authenticate::{Bearer, TokenFile};
 use ferrokube_auth::rbac::{Change, Feed, RegistryFeed};
 use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig, TokenKeys};
-use ferrokube_auth::{Access, Authorizer, EscalationCheck, Rbac, ResourceAccess, bootstrap, review, system_clock};
-use ferrokube_registry::{Admission, Attributes, Catalog, DeleteOptions, Effects, Local, Registry, RequestContext, Target, UserInfo};
+use ferrokube_auth::{
+    Access, Authorizer, EscalationCheck, Rbac, ResourceAccess, bootstrap, review, system_clock,
+};
+use ferrokube_registry::{
+    Admission, Attributes, Catalog, DeleteOptions, Effects, Local, Registry, RequestContext,
+    Target, UserInfo,
+};
 use ferrokube_storage::{Config, Store};
 use ferrokube_trace::TraceContext;
 use std::sync::{Arc, OnceLock};
@@ -23,7 +29,12 @@ impl Admission for Checked {
         Ok(())
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Document>,
+        _effects: &mut Effects,
+    ) -> Result<(), Failure> {
         self.0.get().map_or(Ok(()), |check| check.check_admission(attributes, object))
     }
 }
@@ -54,20 +65,37 @@ impl Server {
 
     fn may(&self, name: &str, verb: &str, namespace: &str, resource: &str) -> bool {
         let user = UserInfo { name: name.into(), ..UserInfo::default() };
-        let resource = ResourceAccess { version: "v1", resource, namespace, ..ResourceAccess::default() };
-        self.rbac.authorize(&Access { user: &user, verb, resource: Some(resource), path: "" }).is_allowed()
+        let resource =
+            ResourceAccess { version: "v1", resource, namespace, ..ResourceAccess::default() };
+        self.rbac
+            .authorize(&Access { user: &user, verb, resource: Some(resource), path: "" })
+            .is_allowed()
     }
 
     fn target(&self, group: &str, plural: &str, of: (&str, &str, &str)) -> Target {
         let (namespace, name, subresource) = of;
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let served = self.registry.catalog().find(group, "v1", plural).expect("served");
-        Target { served, namespace: some(namespace), name: some(name), subresource: subresource.to_owned() }
+        Target {
+            served,
+            namespace: some(namespace),
+            name: some(name),
+            subresource: subresource.to_owned(),
+        }
     }
 
-    async fn compute(&self, context: &RequestContext, target: &Target, object: Value) -> Result<Document, Failure> {
+    async fn compute(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        object: Value,
+    ) -> Result<Document, Failure> {
         let definition = &target.served.definition;
-        let behaviour = self.registry.catalog().find_computed(&definition.group, &definition.plural, &target.subresource).expect("installed");
+        let behaviour = self
+            .registry
+            .catalog()
+            .find_computed(&definition.group, &definition.plural, &target.subresource)
+            .expect("installed");
         behaviour.create(context, target, Document::from_value(object).expect("an object")).await
     }
 }
@@ -130,7 +158,11 @@ async fn bootstrap_writes_once_and_repairs() {
     let revision = server.registry.store().revision();
     let again = bootstrap::reconcile(&server.registry).await.expect("checked");
     assert_eq!((again.created, again.updated), (0, 0));
-    assert_eq!(server.registry.store().revision(), revision, "nothing is written when nothing is missing");
+    assert_eq!(
+        server.registry.store().revision(),
+        revision,
+        "nothing is written when nothing is missing"
+    );
     server.rbac.caught_up().await;
     assert!(server.may("system:kube-controller-manager", "list", "", "anything"));
     assert!(server.may("system:serviceaccount:kube-system:job-controller", "create", "x", "pods"));
@@ -143,7 +175,11 @@ async fn bootstrap_writes_once_and_repairs() {
     view.set(&["metadata", "annotations", "rbac.authorization.kubernetes.io/autoupdate"], "false");
     view.remove(&["metadata", "labels"]);
     roles.update(view, "").await.expect("written");
-    server.local(RBAC, "clusterrolebindings").delete("", "cluster-admin", &DeleteOptions::default()).await.expect("deleted");
+    server
+        .local(RBAC, "clusterrolebindings")
+        .delete("", "cluster-admin", &DeleteOptions::default())
+        .await
+        .expect("deleted");
     let repaired = bootstrap::reconcile(&server.registry).await.expect("repaired");
     assert_eq!((repaired.created, repaired.updated), (1, 1));
 }
@@ -151,8 +187,14 @@ async fn bootstrap_writes_once_and_repairs() {
 #[tokio::test]
 async fn two_servers_bootstrap_at_once() {
     let server = Server::new(1 << 24);
-    let (one, other) = tokio::join!(bootstrap::reconcile(&server.registry), bootstrap::reconcile(&server.registry));
-    assert_eq!(one.expect("written").created + other.expect("written").created, bootstrap::expected().len());
+    let (one, other) = tokio::join!(
+        bootstrap::reconcile(&server.registry),
+        bootstrap::reconcile(&server.registry)
+    );
+    assert_eq!(
+        one.expect("written").created + other.expect("written").created,
+        bootstrap::expected().len()
+    );
 }
 
 #[tokio::test]
@@ -187,11 +229,19 @@ async fn escalation_is_refused_in_the_pipeline() {
     let server = Server::new(1 << 24);
     let target = server.target(RBAC, "roles", ("n", "", ""));
     let create = |user: &str| {
-        let context =
-            context(UserInfo { name: user.into(), groups: if user == "root" { vec!["system:masters".into()] } else { Vec::new() }, ..UserInfo::default() });
+        let context = context(UserInfo {
+            name: user.into(),
+            groups: if user == "root" { vec!["system:masters".into()] } else { Vec::new() },
+            ..UserInfo::default()
+        });
         let body = ferrokube_registry::Body { lenient: false, ..role("get").into() };
         let (registry, target) = (server.registry.clone(), target.clone());
-        async move { registry.create(&context, &target, body, &ferrokube_registry::WriteOptions::default()).await.map(|written| written.created) }
+        async move {
+            registry
+                .create(&context, &target, body, &ferrokube_registry::WriteOptions::default())
+                .await
+                .map(|written| written.created)
+        }
     };
     let failure = create("alice").await.expect_err("refused");
     assert_eq!((failure.code, failure.details.expect("details").kind.as_str()), (403, "roles"));
@@ -203,10 +253,16 @@ async fn reviews_and_tokens_are_served() {
     let server = Server::new(1 << 24);
     bootstrap::reconcile(&server.registry).await.expect("written");
     let audience = "https://kubernetes.default.svc".to_owned();
-    let config = TokenConfig { issuers: vec![audience.clone()], api_audiences: vec![audience.clone()], jwks_uri: String::new(), max_life: None };
+    let config = TokenConfig {
+        issuers: vec![audience.clone()],
+        api_audiences: vec![audience.clone()],
+        jwks_uri: String::new(),
+        max_life: None,
+    };
     let pem = rcgen::KeyPair::generate().expect("key").serialize_pem();
     let keys = TokenKeys::from_pem(pem.as_bytes(), &[]).expect("keys");
-    let tokens = ServiceAccountTokens::new(config, keys, server.registry.store().clone(), system_clock());
+    let tokens =
+        ServiceAccountTokens::new(config, keys, server.registry.store().clone(), system_clock());
     let file = TokenFile::parse(b"tok,alice,u-alice").expect("parse");
     let bearer = Bearer::new(vec![Arc::new(file), Arc::new(tokens.clone())], vec![audience]);
     let authorizer: Arc<dyn Authorizer> = Arc::clone(&server.rbac) as Arc<dyn Authorizer>;
@@ -214,23 +270,40 @@ async fn reviews_and_tokens_are_served() {
     server.registry.catalog().put_computed("", "serviceaccounts", "token", Arc::new(tokens));
 
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "job-controller", "namespace": "kube-system"}});
-    server.local("", "serviceaccounts").create("kube-system", Document::from_value(account).expect("an object")).await.expect("created");
-    let context = context(UserInfo { name: "alice".into(), groups: vec!["system:authenticated".into()], ..UserInfo::default() });
+    server
+        .local("", "serviceaccounts")
+        .create("kube-system", Document::from_value(account).expect("an object"))
+        .await
+        .expect("created");
+    let context = context(UserInfo {
+        name: "alice".into(),
+        groups: vec!["system:authenticated".into()],
+        ..UserInfo::default()
+    });
     let target = server.target("", "serviceaccounts", ("kube-system", "job-controller", "token"));
     let answer = server.compute(&context, &target, json!({"spec": {}})).await.expect("issued");
     assert!(context.take_audit().contains_key("authentication.kubernetes.io/issued-credential-id"));
 
     let target = server.target("authentication.k8s.io", "tokenreviews", ("", "", ""));
-    let review = server.compute(&context, &target, json!({"spec": {"token": answer.get(&["status", "token"])}})).await.expect("answered");
-    assert_eq!(review.str(&["status", "user", "username"]), Some("system:serviceaccount:kube-system:job-controller"));
+    let review = server
+        .compute(&context, &target, json!({"spec": {"token": answer.get(&["status", "token"])}}))
+        .await
+        .expect("answered");
+    assert_eq!(
+        review.str(&["status", "user", "username"]),
+        Some("system:serviceaccount:kube-system:job-controller")
+    );
 
     let target = server.target("authorization.k8s.io", "subjectaccessreviews", ("", "", ""));
-    let spec =
-        json!({"user": "system:serviceaccount:kube-system:job-controller", "resourceAttributes": {"verb": "update", "group": "batch", "resource": "jobs"}});
-    let review = server.compute(&context, &target, json!({ "spec": spec })).await.expect("answered");
+    let spec = json!({"user": "system:serviceaccount:kube-system:job-controller", "resourceAttributes": {"verb": "update", "group": "batch", "resource": "jobs"}});
+    let review =
+        server.compute(&context, &target, json!({ "spec": spec })).await.expect("answered");
     assert_eq!(review.get(&["status", "allowed"]), Some(&json!(true)));
     let target = server.target("authorization.k8s.io", "selfsubjectrulesreviews", ("", "", ""));
-    let review = server.compute(&context, &target, json!({"spec": {"namespace": "n"}})).await.expect("answered");
+    let review = server
+        .compute(&context, &target, json!({"spec": {"namespace": "n"}}))
+        .await
+        .expect("answered");
     assert_eq!(review.list(&["status", "resourceRules"]).len(), 2);
 }
 
@@ -244,7 +317,10 @@ async fn a_decision_does_not_depend_on_how_many_bindings_there_are() {
     let many = (0..3_000).map(|number| {
         let mut one = binding();
         one.set(&["metadata", "name"], format!("b{number}"));
-        one.set(&["subjects"], json!([{"kind": "User", "name": format!("u{number}"), "apiGroup": RBAC}]));
+        one.set(
+            &["subjects"],
+            json!([{"kind": "User", "name": format!("u{number}"), "apiGroup": RBAC}]),
+        );
         bindings.create("n", one)
     });
     futures::future::try_join_all(many).await.expect("created");

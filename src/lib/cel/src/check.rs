@@ -1,4 +1,5 @@
-//! Types and costs of expressions, in one walk that also resolves names. What has no type is noted, and may be anything for what is around it.
+//! Types and costs of expressions, in one walk that also resolves names. What has no type is noted,
+//! and may be anything for what is around it.
 
 mod macros;
 
@@ -38,13 +39,28 @@ pub(crate) struct Checker {
 /// Names before a dot that are no variables.
 const NAMESPACES: [&str; 7] = ["optional", "sets", "format", "ip", "lists", "strings", "cel"];
 /// Names of types, as values.
-const TYPES: [&str; 12] =
-    ["bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type", "type", "google.protobuf.Duration", "google.protobuf.Timestamp"];
+const TYPES: [&str; 12] = [
+    "bool",
+    "int",
+    "uint",
+    "double",
+    "string",
+    "bytes",
+    "list",
+    "map",
+    "null_type",
+    "type",
+    "google.protobuf.Duration",
+    "google.protobuf.Timestamp",
+];
 
 impl Checker {
     pub(crate) fn new(variables: &[(&str, Type)]) -> Self {
         Self {
-            variables: variables.iter().map(|(name, given)| ((*name).to_owned(), given.clone())).collect(),
+            variables: variables
+                .iter()
+                .map(|(name, given)| ((*name).to_owned(), given.clone()))
+                .collect(),
             used: vec![false; variables.len()],
             mixed: false,
             macros: Faults::default(),
@@ -54,9 +70,13 @@ impl Checker {
         }
     }
 
-    /// What is wrong, in the order of the reference implementation's passes: the first that finds something is the last.
+    /// What is wrong, in the order of the reference implementation's passes: the first that finds
+    /// something is the last.
     pub(crate) fn faults(&mut self) -> Option<Faults> {
-        [&mut self.macros, &mut self.types, &mut self.late].into_iter().find(|faults| !faults.is_empty()).map(std::mem::take)
+        [&mut self.macros, &mut self.types, &mut self.late]
+            .into_iter()
+            .find(|faults| !faults.is_empty())
+            .map(std::mem::take)
     }
 
     /// Notes what has no type; it stands for anything.
@@ -72,11 +92,20 @@ impl Checker {
             Kind::Int(number) => constant(Value::Int(*number), Type::Int),
             Kind::Uint(number) => constant(Value::Uint(*number), Type::Uint),
             Kind::Double(number) => constant(Value::Double(*number), Type::Double),
-            Kind::Text(text) => constant(Value::String(Text::Own(text.as_str().into())), Type::String(text.len() as u64)),
-            Kind::Bytes(bytes) => constant(Value::Bytes(bytes.as_slice().into()), Type::Bytes(bytes.len() as u64)),
+            Kind::Text(text) => constant(
+                Value::String(Text::Own(text.as_str().into())),
+                Type::String(text.len() as u64),
+            ),
+            Kind::Bytes(bytes) => {
+                constant(Value::Bytes(bytes.as_slice().into()), Type::Bytes(bytes.len() as u64))
+            }
             Kind::Name(name) => self.variable(name, ast.at),
-            Kind::Select { operand, field, optional } => self.select(operand, (field, ast.at), *optional),
-            Kind::Index { operand, index, optional } => self.index(operand, index, (*optional, ast.at)),
+            Kind::Select { operand, field, optional } => {
+                self.select(operand, (field, ast.at), *optional)
+            }
+            Kind::Index { operand, index, optional } => {
+                self.index(operand, index, (*optional, ast.at))
+            }
             Kind::Call { target, name, args } => self.call(target.as_deref(), (name, ast.at), args),
             Kind::And(all) => self.logical(all, Code::And),
             Kind::Or(all) => self.logical(all, Code::Or),
@@ -96,7 +125,11 @@ impl Checker {
             if let Some(used) = self.used.get_mut(place) {
                 *used = true;
             }
-            return Checked { code: Code::Variable(place), answer: self.variables[place].1.clone(), cost: 1 };
+            return Checked {
+                code: Code::Variable(place),
+                answer: self.variables[place].1.clone(),
+                cost: 1,
+            };
         }
         match TYPES.into_iter().find(|known| *known == name) {
             Some(name) => constant(Value::Type(name), Type::Type(name.into())),
@@ -112,14 +145,17 @@ impl Checker {
     fn qualified(&self, ast: &Ast) -> Option<String> {
         match &ast.kind {
             Kind::Name(name) if !self.is_variable(name) => Some(name.clone()),
-            Kind::Select { operand, field, optional: false } => Some(format!("{}.{field}", self.qualified(operand)?)),
+            Kind::Select { operand, field, optional: false } => {
+                Some(format!("{}.{field}", self.qualified(operand)?))
+            }
             _ => None,
         }
     }
 
     fn select(&mut self, operand: &Ast, (field, at): (&str, usize), optional: bool) -> Checked {
         let whole = self.qualified(operand).map(|prefix| format!("{prefix}.{field}"));
-        if let Some(name) = whole.and_then(|whole| TYPES.into_iter().find(|known| *known == whole)) {
+        if let Some(name) = whole.and_then(|whole| TYPES.into_iter().find(|known| *known == whole))
+        {
             return constant(Value::Type(name), Type::Type(name.into()));
         }
         let operand = self.check(operand);
@@ -130,17 +166,22 @@ impl Checker {
                 self.fault(at, why);
                 // What has no fields at all could have any.
                 let has_fields = matches!(operand.answer, Type::Object(..));
-                return constant(Value::Null, wrap(if has_fields { Type::Error } else { Type::Dyn }));
+                return constant(
+                    Value::Null,
+                    wrap(if has_fields { Type::Error } else { Type::Dyn }),
+                );
             }
         };
-        let code = Code::Select { operand: Box::new(operand.code), field: Field::new(field), optional };
+        let code =
+            Code::Select { operand: Box::new(operand.code), field: Field::new(field), optional };
         Checked { code, answer, cost: operand.cost.saturating_add(1) }
     }
 
     /// `has(a.b)`
     fn has(&mut self, arg: &Ast, at: usize) -> Checked {
         let Kind::Select { operand, field, optional: false } = &arg.kind else {
-            self.macros.push(Fault { at: arg.at, why: "invalid argument to has() macro".to_owned() });
+            self.macros
+                .push(Fault { at: arg.at, why: "invalid argument to has() macro".to_owned() });
             return unknown();
         };
         let operand = self.check(operand);
@@ -169,7 +210,15 @@ impl Checker {
         };
         let answer = if optional || chained { Type::optional(found) } else { found };
         let cost = operand.cost.saturating_add(index.cost).saturating_add(1);
-        Checked { code: Code::Index { operand: Box::new(operand.code), index: Box::new(index.code), optional }, answer, cost }
+        Checked {
+            code: Code::Index {
+                operand: Box::new(operand.code),
+                index: Box::new(index.code),
+                optional,
+            },
+            answer,
+            cost,
+        }
     }
 
     fn call(&mut self, target: Option<&Ast>, (name, at): (&str, usize), args: &[Ast]) -> Checked {
@@ -189,7 +238,12 @@ impl Checker {
         self.function(Some(target), (name, at), args)
     }
 
-    fn function(&mut self, target: Option<&Ast>, (name, at): (&str, usize), args: &[Ast]) -> Checked {
+    fn function(
+        &mut self,
+        target: Option<&Ast>,
+        (name, at): (&str, usize),
+        args: &[Ast],
+    ) -> Checked {
         let mut codes = Vec::with_capacity(args.len() + 1);
         let mut types = Vec::with_capacity(args.len() + 1);
         let mut total = 0u64;
@@ -203,9 +257,13 @@ impl Checker {
             types.push(checked.answer);
         }
         self.literals(name, &codes, target.into_iter().chain(args));
-        let Some(Found { rows, answer, cost }) = (Call { name, method: target.is_some(), types: &types }).find() else {
+        let Some(Found { rows, answer, cost }) =
+            (Call { name, method: target.is_some(), types: &types }).find()
+        else {
             return match Call::exists(name) {
-                true => self.fault(at, no_match(operator(name, args.len()), target.is_some(), &types)),
+                true => {
+                    self.fault(at, no_match(operator(name, args.len()), target.is_some(), &types))
+                }
                 false => self.undeclared(name, at),
             };
         };
@@ -227,11 +285,16 @@ impl Checker {
     fn conditional(&mut self, parts: &[Ast; 3], at: usize) -> Checked {
         let [condition, yes, no] = [&parts[0], &parts[1], &parts[2]].map(|part| self.check(part));
         if !is_a(&condition.answer, &Type::Bool) || !yes.answer.fits(&no.answer) {
-            return self.fault(at, no_match("_?_:_", false, &[condition.answer, yes.answer, no.answer]));
+            return self
+                .fault(at, no_match("_?_:_", false, &[condition.answer, yes.answer, no.answer]));
         }
         let answer = yes.answer.join(&no.answer);
         let cost = condition.cost.saturating_add(yes.cost.max(no.cost)).saturating_add(1);
-        Checked { code: Code::Conditional(Box::new([condition.code, yes.code, no.code])), answer, cost }
+        Checked {
+            code: Code::Conditional(Box::new([condition.code, yes.code, no.code])),
+            answer,
+            cost,
+        }
     }
 
     fn expect(&mut self, given: &Type, wanted: &Type, at: usize) {
@@ -253,11 +316,14 @@ impl Checker {
         }
     }
 
-    /// Parts of a literal have one type: that of the first of them. What has parts of several is refused later, and of any type until then.
+    /// Parts of a literal have one type: that of the first of them. What has parts of several is
+    /// refused later, and of any type until then.
     fn together(&mut self, before: Option<Parts>, next: &Type, at: usize) -> Parts {
         match before {
             None => Parts { first: next.clone(), of_all: true },
-            Some(Parts { first, of_all }) if first.fits(next) => Parts { first: first.join(next), of_all },
+            Some(Parts { first, of_all }) if first.fits(next) => {
+                Parts { first: first.join(next), of_all }
+            }
             Some(_) if self.mixed => Parts { first: Type::Dyn, of_all: true },
             Some(Parts { first, .. }) => {
                 self.late.push(Fault { at, why: mismatch(&first, next) });
@@ -291,12 +357,21 @@ impl Checker {
             cost = cost.saturating_add(key.cost).saturating_add(value.cost);
             codes.push((key.code, value.code, *optional));
         }
-        let answer = Type::Map(Arc::new(Parts::answer(keys)), Arc::new(Parts::answer(values)), entries.len() as u64);
+        let answer = Type::Map(
+            Arc::new(Parts::answer(keys)),
+            Arc::new(Parts::answer(values)),
+            entries.len() as u64,
+        );
         Checked { code: Code::Map(codes), answer, cost }
     }
 
     /// Notes literals that no evaluation could make sense of.
-    fn literals<'a>(&mut self, name: &str, codes: &[Code], mut asts: impl Iterator<Item = &'a Ast>) {
+    fn literals<'a>(
+        &mut self,
+        name: &str,
+        codes: &[Code],
+        mut asts: impl Iterator<Item = &'a Ast>,
+    ) {
         let text = |place: usize| match codes.get(place) {
             Some(Code::Constant(Value::String(text))) => Some(text.to_string()),
             _ => None,

@@ -1,4 +1,5 @@
-//! What expressions may cost, in upstream's units: about one for a step, a tenth for a byte that is looked at.
+//! What expressions may cost, in upstream's units: about one for a step, a tenth for a byte that is
+//! looked at.
 
 use crate::machine::Failure;
 

@@ -1,4 +1,5 @@
-//! Tokens of the language, as the grammar of the reference implementation has them: its errors name them.
+//! Tokens of the language, as the grammar of the reference implementation has them: its errors name
+//! them.
 
 use crate::source::{Fault, Faults};
 
@@ -140,7 +141,10 @@ pub(crate) fn tokens(source: &str, faults: &mut Faults) -> Vec<Lexeme> {
                 at += length;
             }
             Err(length) => {
-                faults.push(Fault::syntax(at, format!("token recognition error at: '{}'", &rest[..length])));
+                faults.push(Fault::syntax(
+                    at,
+                    format!("token recognition error at: '{}'", &rest[..length]),
+                ));
                 at += length;
             }
         }
@@ -172,12 +176,20 @@ fn next(rest: &str) -> Result<(Token, usize), usize> {
     if first.is_ascii_alphabetic() || first == '_' {
         return Ok(word(rest));
     }
-    if first.is_ascii_digit() || (first == '.' && rest[1..].starts_with(|c: char| c.is_ascii_digit())) {
+    if first.is_ascii_digit()
+        || (first == '.' && rest[1..].starts_with(|c: char| c.is_ascii_digit()))
+    {
         return Ok(number(rest));
     }
     if first == '`' {
-        let length = rest[1..].find(|c: char| !(c.is_ascii_alphanumeric() || "_.-/ ".contains(c))).map_or(rest.len(), |at| at + 1);
-        return if length > 1 && rest[length..].starts_with('`') { Ok((Token::Escaped, length + 1)) } else { Err(through(rest, length)) };
+        let length = rest[1..]
+            .find(|c: char| !(c.is_ascii_alphanumeric() || "_.-/ ".contains(c)))
+            .map_or(rest.len(), |at| at + 1);
+        return if length > 1 && rest[length..].starts_with('`') {
+            Ok((Token::Escaped, length + 1))
+        } else {
+            Err(through(rest, length))
+        };
     }
     match SYMBOLS.into_iter().find(|(symbol, _)| rest.starts_with(symbol)) {
         Some((symbol, token)) => Ok((token, symbol.len())),
@@ -193,7 +205,8 @@ fn through(rest: &str, stop: usize) -> usize {
 }
 
 fn word(rest: &str) -> (Token, usize) {
-    let length = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
+    let length =
+        rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
     let token = match &rest[..length] {
         "in" => Token::In,
         "true" => Token::True,
@@ -207,7 +220,8 @@ fn word(rest: &str) -> (Token, usize) {
 fn number(rest: &str) -> (Token, usize) {
     let digits = |text: &str| text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     if let Some(hexadecimal) = rest.strip_prefix("0x") {
-        let length = hexadecimal.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(hexadecimal.len());
+        let length =
+            hexadecimal.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(hexadecimal.len());
         if length > 0 {
             return suffixed(rest, 2 + length);
         }
@@ -230,10 +244,15 @@ fn number(rest: &str) -> (Token, usize) {
 }
 
 fn suffixed(rest: &str, length: usize) -> (Token, usize) {
-    if rest[length..].starts_with(['u', 'U']) { (Token::Uint, length + 1) } else { (Token::Int, length) }
+    if rest[length..].starts_with(['u', 'U']) {
+        (Token::Uint, length + 1)
+    } else {
+        (Token::Int, length)
+    }
 }
 
-/// The length of a text or of bytes if there is one (`'a'`, `"""a"""`, `r'a'`, `b"a"`), or where it stops to be one; and whether it is bytes.
+/// The length of a text or of bytes if there is one (`'a'`, `"""a"""`, `r'a'`, `b"a"`), or where it
+/// stops to be one; and whether it is bytes.
 fn quoted(rest: &str) -> Option<(Result<usize, usize>, bool)> {
     let after_bytes = rest.strip_prefix(['b', 'B']);
     let body = after_bytes.unwrap_or(rest);
@@ -246,14 +265,19 @@ fn quoted(rest: &str) -> Option<(Result<usize, usize>, bool)> {
     let prefix = rest.len() - body.len();
     let quote = &body[..1];
     let triple = quote.repeat(3);
-    let long = body.strip_prefix(&*triple).map(|inner| content(inner, &triple, raw).map(|length| length + 6).map_err(|stop| stop + 3));
+    let long = body.strip_prefix(&*triple).map(|inner| {
+        content(inner, &triple, raw).map(|length| length + 6).map_err(|stop| stop + 3)
+    });
     let length = match long {
         Some(Ok(length)) => Ok(length),
         // An empty text, and another one after it.
         Some(Err(_)) => Ok(2),
         None => content(&body[1..], quote, raw).map(|length| length + 2).map_err(|stop| stop + 1),
     };
-    Some((length.map(|length| length + prefix).map_err(|stop| stop + prefix), after_bytes.is_some()))
+    Some((
+        length.map(|length| length + prefix).map_err(|stop| stop + prefix),
+        after_bytes.is_some(),
+    ))
 }
 
 /// How long a text is up to its closing quote, or where it stops to be one.
@@ -276,11 +300,17 @@ fn content(text: &str, quote: &str, raw: bool) -> Result<usize, usize> {
 /// The length of an escape behind its backslash, or where it stops to be one.
 fn escape(text: &str) -> Result<usize, usize> {
     let digits = |from: usize, count: usize, is_digit: fn(u8) -> bool| {
-        let found = text.as_bytes()[from.min(text.len())..].iter().take(count).take_while(|byte| is_digit(**byte)).count();
+        let found = text.as_bytes()[from.min(text.len())..]
+            .iter()
+            .take(count)
+            .take_while(|byte| is_digit(**byte))
+            .count();
         if found == count { Ok(from + count) } else { Err(from + found) }
     };
     match text.as_bytes().first() {
-        Some(b'a' | b'b' | b'f' | b'n' | b'r' | b't' | b'v' | b'"' | b'\'' | b'\\' | b'?' | b'`') => Ok(1),
+        Some(
+            b'a' | b'b' | b'f' | b'n' | b'r' | b't' | b'v' | b'"' | b'\'' | b'\\' | b'?' | b'`',
+        ) => Ok(1),
         Some(b'x' | b'X') => digits(1, 2, |byte| byte.is_ascii_hexdigit()),
         Some(b'u') => digits(1, 4, |byte| byte.is_ascii_hexdigit()),
         Some(b'U') => digits(1, 8, |byte| byte.is_ascii_hexdigit()),
@@ -295,9 +325,17 @@ pub(crate) fn unquoted(lexeme: &str) -> Option<Vec<u8>> {
     let body = after_bytes.unwrap_or(lexeme);
     let after_raw = body.strip_prefix(['r', 'R']);
     let body = after_raw.unwrap_or(body);
-    let width = if body.len() >= 6 && (body.starts_with("\"\"\"") || body.starts_with("'''")) { 3 } else { 1 };
+    let width = if body.len() >= 6 && (body.starts_with("\"\"\"") || body.starts_with("'''")) {
+        3
+    } else {
+        1
+    };
     let inner = body.get(width..body.len().checked_sub(width)?)?;
-    if after_raw.is_some() { Some(inner.as_bytes().to_vec()) } else { unescape(inner, after_bytes.is_some()) }
+    if after_raw.is_some() {
+        Some(inner.as_bytes().to_vec())
+    } else {
+        unescape(inner, after_bytes.is_some())
+    }
 }
 
 /// Without backslashes. In bytes `\xff` and `\377` are bytes, in texts characters.
@@ -350,7 +388,10 @@ mod tests {
 
     fn lexed(source: &str) -> (Vec<(Token, &str)>, bool) {
         let mut faults = Faults::default();
-        let found = tokens(source, &mut faults).into_iter().map(|one| (one.token, &source[one.start..one.end])).collect();
+        let found = tokens(source, &mut faults)
+            .into_iter()
+            .map(|one| (one.token, &source[one.start..one.end]))
+            .collect();
         (found, faults.is_empty())
     }
 
@@ -358,7 +399,8 @@ mod tests {
     fn tokens_are_the_longest() {
         let one = |source: &str| lexed(source).0[0].0;
         assert_eq!(
-            [one("0x1F"), one("7u"), one(".5e1"), one("1e5"), one("rb"), one("b'\\xff'")].map(Token::shown),
+            [one("0x1F"), one("7u"), one(".5e1"), one("1e5"), one("rb"), one("b'\\xff'")]
+                .map(Token::shown),
             ["NUM_INT", "NUM_UINT", "NUM_FLOAT", "NUM_FLOAT", "IDENTIFIER", "BYTES"]
         );
         assert_eq!(unquoted(r#""a\n\u00e9\x41\101""#), Some("a\n\u{e9}AA".as_bytes().to_vec()));
@@ -369,7 +411,10 @@ mod tests {
         for bad in ["'a", "'\\q'", "\u{e9}", "'\\x4\u{e9}'", "&", "=", "`a"] {
             assert!(!lexed(bad).1, "{bad}");
         }
-        assert_eq!(lexed("a // b\n.c").0.iter().map(|(_, text)| *text).collect::<Vec<_>>(), ["a", ".", "c", ""]);
+        assert_eq!(
+            lexed("a // b\n.c").0.iter().map(|(_, text)| *text).collect::<Vec<_>>(),
+            ["a", ".", "c", ""]
+        );
         assert_eq!(lexed("''''a").0.len(), 4);
     }
 }

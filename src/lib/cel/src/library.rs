@@ -1,4 +1,5 @@
-//! The functions and operators: rows of tables, a file for each library. A row says what it takes, what it gives, what it costs and how it runs.
+//! The functions and operators: rows of tables, a file for each library. A row says what it takes,
+//! what it gives, what it costs and how it runs.
 
 mod conversion;
 mod format;
@@ -98,7 +99,9 @@ impl Arg {
     fn takes(self, given: &Type, first: &Type) -> bool {
         match (self, given) {
             (Self::Any, _) | (_, Type::Dyn | Type::Error) => true,
-            (Self::Duration | Self::Timestamp | Self::Optional | Self::Library(_), Type::Null) => true,
+            (Self::Duration | Self::Timestamp | Self::Optional | Self::Library(_), Type::Null) => {
+                true
+            }
             (Self::SameList, given) => matches!(given, Type::List(..)) && given.fits(first),
             (Self::ListOf(item), Type::List(given, _)) => item.takes(given, first),
             (Self::Same, given) => given.fits(first),
@@ -141,7 +144,8 @@ impl Arg {
     }
 }
 
-/// What it costs, by the sizes of the arguments: of their types before it runs, of the values when it does.
+/// What it costs, by the sizes of the arguments: of their types before it runs, of the values when
+/// it does.
 pub(crate) type Cost = fn(&[u64]) -> u64;
 type Run = for<'a> fn(&mut Meter, &[Value<'a>]) -> Answer<'a>;
 
@@ -159,12 +163,14 @@ pub(crate) struct Row {
 
 impl Row {
     fn takes_types(&self, types: &[Type]) -> bool {
-        self.args.len() == types.len() && self.args.iter().zip(types).all(|(arg, given)| arg.takes(given, &types[0]))
+        self.args.len() == types.len()
+            && self.args.iter().zip(types).all(|(arg, given)| arg.takes(given, &types[0]))
     }
 
     /// Whether values that were not known before fit.
     pub(crate) fn takes_values(&self, values: &[Value<'_>]) -> bool {
-        self.args.len() == values.len() && self.args.iter().zip(values).all(|(arg, value)| arg.takes_value(value))
+        self.args.len() == values.len()
+            && self.args.iter().zip(values).all(|(arg, value)| arg.takes_value(value))
     }
 
     /// Pays and runs.
@@ -213,7 +219,10 @@ pub(crate) struct Found {
 impl Call<'_> {
     /// `None`: there is no such function for these types.
     pub(crate) fn find(&self) -> Option<Found> {
-        let named = TABLES.into_iter().flatten().filter(|row| row.name == self.name && row.method == self.method);
+        let named = TABLES
+            .into_iter()
+            .flatten()
+            .filter(|row| row.name == self.name && row.method == self.method);
         let rows: Vec<&'static Row> = named.filter(|row| row.takes_types(self.types)).collect();
         let mut sizes = [1; 4];
         for (size, given) in sizes.iter_mut().zip(self.types) {
@@ -221,8 +230,17 @@ impl Call<'_> {
         }
         let answers: Vec<Type> = rows.iter().map(|row| (row.answer)(self.types)).collect();
         let first = answers.first()?;
-        let answer = if answers.iter().all(|answer| answer.name() == first.name()) { first.clone() } else { Type::Dyn };
-        let cost = rows.iter().map(|row| (row.cost)(&sizes)).max().unwrap_or(1).saturating_add(by_items(self.name, self.types));
+        let answer = if answers.iter().all(|answer| answer.name() == first.name()) {
+            first.clone()
+        } else {
+            Type::Dyn
+        };
+        let cost = rows
+            .iter()
+            .map(|row| (row.cost)(&sizes))
+            .max()
+            .unwrap_or(1)
+            .saturating_add(by_items(self.name, self.types));
         Some(Found { rows, answer, cost })
     }
 
@@ -234,12 +252,21 @@ impl Call<'_> {
 
 /// What a function over a list costs more when its items are texts, which it looks at.
 fn by_items(name: &str, types: &[Type]) -> u64 {
-    let (Some(Type::List(item, most)), true) = (types.first(), matches!(name, "isSorted" | "min" | "max" | "indexOf" | "lastIndexOf" | "sort" | "join")) else {
+    let (Some(Type::List(item, most)), true) = (
+        types.first(),
+        matches!(name, "isSorted" | "min" | "max" | "indexOf" | "lastIndexOf" | "sort" | "join"),
+    ) else {
         return 0;
     };
-    let separators = if name == "join" { types.get(1).map_or(0, Type::size).saturating_mul(most.saturating_sub(1)) } else { 0 };
+    let separators = if name == "join" {
+        types.get(1).map_or(0, Type::size).saturating_mul(most.saturating_sub(1))
+    } else {
+        0
+    };
     match &**item {
-        Type::String(size) | Type::Bytes(size) => traversal(most.saturating_mul(*size).saturating_add(separators)),
+        Type::String(size) | Type::Bytes(size) => {
+            traversal(most.saturating_mul(*size).saturating_add(separators))
+        }
         _ => 0,
     }
 }

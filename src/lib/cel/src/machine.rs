@@ -24,7 +24,9 @@ impl Failure {
     pub(crate) fn misfit(kind: Kind) -> Self {
         match kind {
             Kind::Integer => "invalid data, expected int, got float64".into(),
-            _ => "invalid data, expected XIntOrString value to be either a string or integer".into(),
+            _ => {
+                "invalid data, expected XIntOrString value to be either a string or integer".into()
+            }
         }
     }
 }
@@ -68,7 +70,12 @@ impl<'a, 'm> Machine<'a, 'm> {
     pub(crate) fn evaluate(&mut self, code: &'a Code) -> Answer<'a> {
         match code {
             Code::Constant(value) => return Ok(value.clone()),
-            Code::Call(..) | Code::And(_) | Code::Or(_) | Code::List(_) | Code::Map(_) | Code::Loop(_) => {}
+            Code::Call(..)
+            | Code::And(_)
+            | Code::Or(_)
+            | Code::List(_)
+            | Code::Map(_)
+            | Code::Loop(_) => {}
             _ => self.meter.spend(1)?,
         }
         match self.step(code)? {
@@ -80,7 +87,9 @@ impl<'a, 'm> Machine<'a, 'm> {
     fn step(&mut self, code: &'a Code) -> Answer<'a> {
         match code {
             Code::Constant(value) => Ok(value.clone()),
-            Code::Variable(place) => self.variables.get(*place).cloned().ok_or_else(|| "no such variable".into()),
+            Code::Variable(place) => {
+                self.variables.get(*place).cloned().ok_or_else(|| "no such variable".into())
+            }
             Code::Select { operand, field, optional } => self.select(operand, field, *optional),
             Code::Has { operand, field } => self.has(operand, field),
             Code::Index { operand, index, optional } => self.index(operand, index, *optional),
@@ -133,7 +142,8 @@ impl<'a, 'm> Machine<'a, 'm> {
             Value::Optional(None) => Ok(Value::Optional(None)),
             Value::Optional(Some(inner)) => Ok(Value::optional(found(&inner)?)),
             operand if optional => Ok(Value::optional(found(&operand)?)),
-            operand => found(&operand)?.ok_or_else(|| Failure::Failed(format!("no such key: {}", field.given))),
+            operand => found(&operand)?
+                .ok_or_else(|| Failure::Failed(format!("no such key: {}", field.given))),
         }
     }
 
@@ -158,7 +168,11 @@ impl<'a, 'm> Machine<'a, 'm> {
             Value::Optional(Some(inner)) => Ok(Value::optional(at(&inner, &index)?)),
             operand if optional => Ok(Value::optional(at(&operand, &index)?)),
             operand => at(&operand, &index)?.ok_or_else(|| {
-                let what = if matches!(operand, Value::List(_)) { "index out of bounds" } else { "no such key" };
+                let what = if matches!(operand, Value::List(_)) {
+                    "index out of bounds"
+                } else {
+                    "no such key"
+                };
                 Failure::Failed(match &index {
                     Value::String(text) => format!("{what}: {}", &**text),
                     Value::Int(number) => format!("{what}: {number}"),
@@ -217,7 +231,8 @@ impl<'a, 'm> Machine<'a, 'm> {
         self.meter.spend(30)?;
         let mut out = BTreeMap::new();
         for (key, value, optional) in entries {
-            let key = Key::of(&self.evaluate(key)?).ok_or_else(|| Failure::from("unsupported key type"))?;
+            let key = Key::of(&self.evaluate(key)?)
+                .ok_or_else(|| Failure::from("unsupported key type"))?;
             let value = match (self.evaluate(value)?, optional) {
                 (value, false) => value,
                 (Value::Optional(Some(value)), true) => (*value).clone(),
@@ -239,7 +254,9 @@ impl<'a, 'm> Machine<'a, 'm> {
 
 fn at<'a>(operand: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>, Failure> {
     match (operand, index) {
-        (Value::List(list), index) => Ok(usize::try_from(position(index)?).ok().and_then(|index| list.get(index))),
+        (Value::List(list), index) => {
+            Ok(usize::try_from(position(index)?).ok().and_then(|index| list.get(index)))
+        }
         (Value::Map(map), key) => match Key::of(key) {
             Some(key) => Ok(map.get(&key)),
             None => no_overload(),
@@ -263,7 +280,9 @@ pub(crate) fn items<'a>(range: &Value<'a>) -> Result<Vec<(Value<'a>, Value<'a>)>
     };
     match range {
         Value::List(list) => Ok(numbered(list)),
-        Value::Map(map) => Ok(map.entries().into_iter().map(|(key, value)| (key.value(), value)).collect()),
+        Value::Map(map) => {
+            Ok(map.entries().into_iter().map(|(key, value)| (key.value(), value)).collect())
+        }
         _ => no_overload(),
     }
 }

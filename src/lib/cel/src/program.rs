@@ -43,7 +43,12 @@ impl Program {
         if let Some(why) = checker.unplanned.take() {
             return Err(CompileError::Program(why));
         }
-        Ok(Self { code: Arc::new(checked.code), answer: checked.answer, cost: checked.cost, used: checker.used.into() })
+        Ok(Self {
+            code: Arc::new(checked.code),
+            answer: checked.answer,
+            cost: checked.cost,
+            used: checker.used.into(),
+        })
     }
 
     /// The type of its answer.
@@ -65,7 +70,11 @@ impl Program {
     ///
     /// # Errors
     /// It failed, or cost more than it may.
-    pub fn evaluate<'a>(&'a self, variables: Vec<Value<'a>>, meter: &mut Meter) -> Result<Value<'a>, Failure> {
+    pub fn evaluate<'a>(
+        &'a self,
+        variables: Vec<Value<'a>>,
+        meter: &mut Meter,
+    ) -> Result<Value<'a>, Failure> {
         meter.begin();
         Machine::new(variables, meter).evaluate(&self.code)
     }

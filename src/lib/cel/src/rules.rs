@@ -30,7 +30,10 @@ struct Branch {
 
 impl Branch {
     fn is_empty(&self) -> bool {
-        self.rules.is_empty() && self.properties.is_empty() && self.items.is_none() && self.values.is_none()
+        self.rules.is_empty()
+            && self.properties.is_empty()
+            && self.items.is_none()
+            && self.values.is_none()
     }
 }
 
@@ -51,7 +54,8 @@ struct Rule {
 }
 
 impl Rules {
-    /// Compiles the rules of a schema; `None` when it has none. `path` is where errors say that the schema is.
+    /// Compiles the rules of a schema; `None` when it has none. `path` is where errors say that the
+    /// schema is.
     ///
     /// # Errors
     /// What is wrong with them, and what may cost too much.
@@ -63,14 +67,21 @@ impl Rules {
         Ok(Some(Self { schema: Arc::clone(schema), root }))
     }
 
-    /// What is wrong with the rules of a schema that may be wrong itself: `refused` says why it is, and nothing is compiled there or above, nor anywhere in a
-    /// schema that is not structural.
-    pub fn judge(schema: &Arc<Schema>, path: &str, refused: &[FieldError], is_structural: bool) -> Vec<FieldError> {
+    /// What is wrong with the rules of a schema that may be wrong itself: `refused` says why it is,
+    /// and nothing is compiled there or above, nor anywhere in a schema that is not structural.
+    pub fn judge(
+        schema: &Arc<Schema>,
+        path: &str,
+        refused: &[FieldError],
+        is_structural: bool,
+    ) -> Vec<FieldError> {
         if !compile::has_rules(schema, 0) {
             return Vec::new();
         }
         match compile::compile(schema, path, refused, is_structural) {
-            Ok(root) if is_structural && refused.is_empty() => evaluate::validate_defaults(&root, schema, path),
+            Ok(root) if is_structural && refused.is_empty() => {
+                evaluate::validate_defaults(&root, schema, path)
+            }
             Ok(_) => Vec::new(),
             Err(errors) => errors,
         }
@@ -81,12 +92,14 @@ impl Rules {
         compile::has_rules(schema, 0)
     }
 
-    /// What the rules have to say against the defaults of the schema. `path` is where errors say that the schema is.
+    /// What the rules have to say against the defaults of the schema. `path` is where errors say
+    /// that the schema is.
     pub fn validate_defaults(&self, path: &str) -> Vec<FieldError> {
         evaluate::validate_defaults(&self.root, &self.schema, path)
     }
 
-    /// What the rules have to say against an object. A rule that does not look at the old object only warns about what did not change.
+    /// What the rules have to say against an object. A rule that does not look at the old object
+    /// only warns about what did not change.
     pub fn check(&self, old: Option<&Document>, object: &Document) -> Verdict {
         evaluate::check(&self.root, &self.schema, old, object)
     }

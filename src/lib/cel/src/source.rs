@@ -57,7 +57,9 @@ fn written(source: &str, fault: &Fault) -> String {
         return head;
     }
     // What takes more than a byte is marked by wide signs.
-    let sign = |letter: Option<char>, narrow: char, wide: char| if letter.is_some_and(|letter| letter.len_utf8() > 1) { wide } else { narrow };
+    let sign = |letter: Option<char>, narrow: char, wide: char| {
+        if letter.is_some_and(|letter| letter.len_utf8() > 1) { wide } else { narrow }
+    };
     let mut letters = line.chars();
     let mut mark = String::new();
     for _ in 0..column {
@@ -78,6 +80,9 @@ mod tests {
         let mut faults = Faults::default();
         faults.push(Fault::syntax(6, "two"));
         faults.push(Fault { at: 0, why: "one".to_owned() });
-        assert_eq!(faults.written("'\u{e9}'\n\tb"), "ERROR: <input>:1:1: one\n | '\u{e9}'\n | ^\nERROR: <input>:2:2: Syntax error: two\n |  b\n | .^");
+        assert_eq!(
+            faults.written("'\u{e9}'\n\tb"),
+            "ERROR: <input>:1:1: one\n | '\u{e9}'\n | ^\nERROR: <input>:2:2: Syntax error: two\n |  b\n | .^"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Expressions as they were written, and the parser that makes them.
 //!
-//! It goes through the grammar as a parser that is generated from it does, and recovers from errors the same way, so that both find the same ones.
+//! It goes through the grammar as a parser that is generated from it does, and recovers from errors
+//! the same way, so that both find the same ones.
 
 mod recovery;
 
@@ -22,7 +23,8 @@ pub(crate) struct Ast {
     depth: u16,
 }
 
-/// The forms of expressions. Operators other than these are calls of functions named by their symbols.
+/// The forms of expressions. Operators other than these are calls of functions named by their
+/// symbols.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Null,
@@ -70,7 +72,13 @@ pub(crate) enum Kind {
 pub(crate) fn parse(source: &str) -> Result<Ast, Faults> {
     let mut faults = Faults::default();
     if source.len() > MAX_SOURCE {
-        faults.push(Fault { at: 0, why: format!("expression code point size exceeds limit: size: {}, limit {MAX_SOURCE}", source.len()) });
+        faults.push(Fault {
+            at: 0,
+            why: format!(
+                "expression code point size exceeds limit: size: {}, limit {MAX_SOURCE}",
+                source.len()
+            ),
+        });
         return Err(faults);
     }
     let tokens = tokens(source, &mut faults);
@@ -112,15 +120,40 @@ const MEMBER: Set = set(&[
 const EXPRESSION: Set = MEMBER.with(Token::Not);
 /// What an item that may be optional begins with.
 const ITEM: Set = EXPRESSION.with(Token::Question);
-const RELATIONS: Set = set(&[Token::Equals, Token::NotEquals, Token::In, Token::Less, Token::LessEquals, Token::GreaterEquals, Token::Greater]);
+const RELATIONS: Set = set(&[
+    Token::Equals,
+    Token::NotEquals,
+    Token::In,
+    Token::Less,
+    Token::LessEquals,
+    Token::GreaterEquals,
+    Token::Greater,
+]);
 const PRODUCTS: Set = set(&[Token::Star, Token::Slash, Token::Percent]);
 const SUMS: Set = set(&[Token::Plus, Token::Minus]);
 const SUFFIXES: Set = set(&[Token::Dot, Token::OpenBracket]);
 const FIELD: Set = set(&[Token::Name, Token::Escaped]);
 
 /// Words that are no names.
-const RESERVED: [&str; 17] =
-    ["as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package", "namespace", "return", "var", "void", "while"];
+const RESERVED: [&str; 17] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
 
 impl Ast {
     fn leaf(at: usize, kind: Kind) -> Self {
@@ -157,7 +190,8 @@ impl Parser<'_> {
 
     /// Nothing more is read.
     fn too_deep(&mut self, at: usize) -> Ast {
-        self.faults.push(Fault { at, why: format!("expression recursion limit exceeded: {MAX_DEPTH}") });
+        self.faults
+            .push(Fault { at, why: format!("expression recursion limit exceeded: {MAX_DEPTH}") });
         self.at = self.tokens.len() - 1;
         self.recovering = true;
         self.nothing()
@@ -165,7 +199,11 @@ impl Parser<'_> {
 
     fn call(&mut self, at: usize, target: Option<Ast>, name: &str, args: Vec<Ast>) -> Ast {
         let below = deepest(target.iter().chain(&args));
-        self.above(at, Kind::Call { target: target.map(Box::new), name: name.to_owned(), args }, below)
+        self.above(
+            at,
+            Kind::Call { target: target.map(Box::new), name: name.to_owned(), args },
+            below,
+        )
     }
 
     fn start(&mut self) -> Ast {
@@ -210,7 +248,13 @@ impl Parser<'_> {
         self.logical(Token::And, |parser, follow| parser.relation(true, follow), Kind::And, follow)
     }
 
-    fn logical(&mut self, symbol: Token, below: fn(&mut Self, &Follow) -> Ast, kind: fn(Vec<Ast>) -> Kind, follow: &Follow) -> Ast {
+    fn logical(
+        &mut self,
+        symbol: Token,
+        below: fn(&mut Self, &Follow) -> Ast,
+        kind: fn(Vec<Ast>) -> Kind,
+        follow: &Follow,
+    ) -> Ast {
         let inner = follow.or(set(&[symbol]));
         let first = below(self, &inner);
         if self.peek() != symbol {
@@ -333,7 +377,11 @@ impl Parser<'_> {
                 let optional = self.eat(Token::Question);
                 let below = operand.depth;
                 let field = self.field(follow);
-                Ok(self.above(at, Kind::Select { operand: Box::new(operand), field, optional }, below))
+                Ok(self.above(
+                    at,
+                    Kind::Select { operand: Box::new(operand), field, optional },
+                    below,
+                ))
             }
             _ => Err(self.no_alternative(1)),
         }
@@ -341,10 +389,13 @@ impl Parser<'_> {
 
     /// The name of a field.
     fn field(&mut self, follow: &Follow) -> String {
-        let found = self.sync(FIELD).and_then(|()| if FIELD.has(self.peek()) { Ok(self.consume()) } else { Err(self.no_alternative(0)) });
+        let found = self.sync(FIELD).and_then(|()| {
+            if FIELD.has(self.peek()) { Ok(self.consume()) } else { Err(self.no_alternative(0)) }
+        });
         match found {
             Ok(lexeme) if lexeme.token == Token::Escaped => {
-                self.faults.push(Fault { at: lexeme.start, why: "unsupported syntax: '`'".to_owned() });
+                self.faults
+                    .push(Fault { at: lexeme.start, why: "unsupported syntax: '`'".to_owned() });
                 String::new()
             }
             Ok(lexeme) => self.text(lexeme),
@@ -364,7 +415,11 @@ impl Parser<'_> {
         let index = self.expression(&follow.then(set(&[Token::CloseBracket])));
         self.expect(Token::CloseBracket, follow.exact.and(SUFFIXES))?;
         let below = operand.depth.max(index.depth);
-        Ok(self.above(at, Kind::Index { operand: Box::new(operand), index: Box::new(index), optional }, below))
+        Ok(self.above(
+            at,
+            Kind::Index { operand: Box::new(operand), index: Box::new(index), optional },
+            below,
+        ))
     }
 
     /// From the opening parenthesis to the closing one.
@@ -432,14 +487,19 @@ impl Parser<'_> {
             .map_err(|_| "invalid int literal"),
             Token::Uint => {
                 let digits = &text[..text.len() - 1];
-                let parsed = digits.strip_prefix("0x").map_or_else(|| digits.parse(), |digits| u64::from_str_radix(digits, 16));
+                let parsed = digits
+                    .strip_prefix("0x")
+                    .map_or_else(|| digits.parse(), |digits| u64::from_str_radix(digits, 16));
                 parsed.map(Kind::Uint).map_err(|_| "invalid uint literal")
             }
             Token::Double => {
-                let parsed = format!("{sign}{text}").parse::<f64>().ok().filter(|number| number.is_finite());
+                let parsed =
+                    format!("{sign}{text}").parse::<f64>().ok().filter(|number| number.is_finite());
                 parsed.map(Kind::Double).ok_or("invalid double literal")
             }
-            Token::Text => unquoted().and_then(|bytes| String::from_utf8(bytes).map_err(|_| "unable to unescape string")).map(Kind::Text),
+            Token::Text => unquoted()
+                .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "unable to unescape string"))
+                .map(Kind::Text),
             Token::Bytes => unquoted().map(Kind::Bytes),
             Token::True => Ok(Kind::Bool(true)),
             Token::False => Ok(Kind::Bool(false)),
@@ -457,7 +517,9 @@ impl Parser<'_> {
         let start = self.place();
         let leading = usize::from(self.peek() == Token::Dot);
         let mut names = 1;
-        while self.ahead(leading + 2 * names - 1) == Token::Dot && self.ahead(leading + 2 * names) == Token::Name {
+        while self.ahead(leading + 2 * names - 1) == Token::Dot
+            && self.ahead(leading + 2 * names) == Token::Name
+        {
             names += 1;
         }
         if self.ahead(leading + 2 * names - 1) == Token::OpenBrace {
@@ -546,7 +608,11 @@ impl Parser<'_> {
         Ok(self.above(at, Kind::Map(entries), below))
     }
 
-    fn entries(&mut self, entries: &mut Vec<(Ast, Ast, bool)>, follow: &Follow) -> Result<(), Thrown> {
+    fn entries(
+        &mut self,
+        entries: &mut Vec<(Ast, Ast, bool)>,
+        follow: &Follow,
+    ) -> Result<(), Thrown> {
         loop {
             let optional = self.eat(Token::Question);
             let key = self.expression(&follow.then(set(&[Token::Colon])));
@@ -596,7 +662,10 @@ mod tests {
         ];
         for (source, column, why) in cases {
             let marks = ".".repeat(column - 1);
-            assert_eq!(all(source), format!("ERROR: <input>:1:{column}: {why}\n | {source}\n | {marks}^"));
+            assert_eq!(
+                all(source),
+                format!("ERROR: <input>:1:{column}: {why}\n | {source}\n | {marks}^")
+            );
         }
         let several = [
             ("1 ? : 3", vec![5, 8]),
@@ -610,7 +679,12 @@ mod tests {
             ("self.?", vec![7, 7]),
         ];
         for (source, columns) in several {
-            let found: Vec<usize> = all(source).lines().filter_map(|line| line.strip_prefix("ERROR: <input>:1:")?.split(':').next()?.parse().ok()).collect();
+            let found: Vec<usize> = all(source)
+                .lines()
+                .filter_map(|line| {
+                    line.strip_prefix("ERROR: <input>:1:")?.split(':').next()?.parse().ok()
+                })
+                .collect();
             assert_eq!(found, columns, "{source}: {}", all(source));
         }
     }

@@ -1,4 +1,5 @@
-//! The types of expressions, as they follow from a schema; those with a length carry its bound, which the cost needs.
+//! The types of expressions, as they follow from a schema; those with a length carry its bound,
+//! which the cost needs.
 
 use crate::value::{escape, is_reserved};
 use ferrokube_schema::{Kind, Schema};
@@ -52,7 +53,8 @@ pub enum Type {
     Library(&'static str),
 }
 
-/// Where an object is: at the root and where a resource is embedded only a few fields of its metadata can be seen.
+/// Where an object is: at the root and where a resource is embedded only a few fields of its
+/// metadata can be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Inside an object.
@@ -87,14 +89,24 @@ impl Type {
             Kind::String => Self::string(schema),
             Kind::Array => {
                 let items = schema.items.as_ref()?.shared();
-                Self::List(Arc::new(Self::at(items, &format!("{name}.@idx"), depth + 1)?), capacity(schema))
+                Self::List(
+                    Arc::new(Self::at(items, &format!("{name}.@idx"), depth + 1)?),
+                    capacity(schema),
+                )
             }
             Kind::Object => match &schema.additional {
-                // `additionalProperties: true` says nothing of the values: it is an object without fields.
-                Some(values) if values.kind != Kind::Any || values.preserve_unknown => {
-                    Self::Map(Arc::new(Self::String(MAX_REQUEST)), Arc::new(Self::at(values.shared(), &format!("{name}.@prop"), depth + 1)?), capacity(schema))
-                }
-                _ => Self::Object(Arc::clone(schema), if schema.embedded { Place::Resource } else { Place::Inner }, name.into()),
+                // `additionalProperties: true` says nothing of the values: it is an object without
+                // fields.
+                Some(values) if values.kind != Kind::Any || values.preserve_unknown => Self::Map(
+                    Arc::new(Self::String(MAX_REQUEST)),
+                    Arc::new(Self::at(values.shared(), &format!("{name}.@prop"), depth + 1)?),
+                    capacity(schema),
+                ),
+                _ => Self::Object(
+                    Arc::clone(schema),
+                    if schema.embedded { Place::Resource } else { Place::Inner },
+                    name.into(),
+                ),
             },
         })
     }
@@ -111,7 +123,8 @@ impl Type {
         if let Some(most) = longest {
             return Self::String(most.saturating_mul(4).min(MAX_REQUEST));
         }
-        let listed = schema.enumeration.iter().filter_map(|value| value.as_str()).map(str::len).max();
+        let listed =
+            schema.enumeration.iter().filter_map(|value| value.as_str()).map(str::len).max();
         Self::String(listed.map_or(MAX_REQUEST, |most| most as u64))
     }
 
@@ -123,7 +136,8 @@ impl Type {
         match self {
             Self::Dyn | Self::Error => Ok(Self::Dyn),
             Self::Map(_, values, _) => Ok((**values).clone()),
-            Self::Object(schema, place, own) => Self::declared(schema, (*place, own), name).ok_or_else(|| format!("undefined field '{name}'")),
+            Self::Object(schema, place, own) => Self::declared(schema, (*place, own), name)
+                .ok_or_else(|| format!("undefined field '{name}'")),
             Self::Optional(inner) => Ok(Self::optional(inner.field(name)?)),
             other => Err(format!("type '{}' does not support field selection", other.shown())),
         }
@@ -131,14 +145,30 @@ impl Type {
 
     fn declared(schema: &Arc<Schema>, (place, own): (Place, &str), name: &str) -> Option<Self> {
         match (place, name) {
-            (Place::Metadata, "name" | "generateName") | (Place::Resource, "apiVersion" | "kind") => return Some(Self::String(MAX_NAME)),
+            (Place::Metadata, "name" | "generateName")
+            | (Place::Resource, "apiVersion" | "kind") => return Some(Self::String(MAX_NAME)),
             (Place::Metadata, _) => return None,
-            (Place::Resource, "metadata") => return Some(Self::Object(Arc::clone(schema), Place::Metadata, format!("{own}.metadata").into())),
+            (Place::Resource, "metadata") => {
+                return Some(Self::Object(
+                    Arc::clone(schema),
+                    Place::Metadata,
+                    format!("{own}.metadata").into(),
+                ));
+            }
             _ => {}
         }
         // A word of the language needs no escape after a dot.
-        let plain = schema.properties.get(name).filter(|_| is_reserved(name) || escape(name).as_deref() == Some(name));
-        let property = plain.or_else(|| schema.properties.iter().find(|(field, _)| escape(field).as_deref() == Some(name)).map(|(_, property)| property))?;
+        let plain = schema
+            .properties
+            .get(name)
+            .filter(|_| is_reserved(name) || escape(name).as_deref() == Some(name));
+        let property = plain.or_else(|| {
+            schema
+                .properties
+                .iter()
+                .find(|(field, _)| escape(field).as_deref() == Some(name))
+                .map(|(_, property)| property)
+        })?;
         Self::at(property.schema.shared(), &format!("{own}.{name}"), 0)
     }
 
@@ -198,13 +228,27 @@ impl Type {
     /// Whether values of the types may be compared, or stand for each other.
     pub(crate) fn fits(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Dyn | Self::Error, _) | (_, Self::Dyn | Self::Error) | (Self::Null, Self::Null) => true,
+            (Self::Dyn | Self::Error, _)
+            | (_, Self::Dyn | Self::Error)
+            | (Self::Null, Self::Null) => true,
             (Self::Null, other) | (other, Self::Null) => {
-                matches!(other, Self::Object(..) | Self::Duration | Self::Timestamp | Self::Optional(_) | Self::Library(_))
+                matches!(
+                    other,
+                    Self::Object(..)
+                        | Self::Duration
+                        | Self::Timestamp
+                        | Self::Optional(_)
+                        | Self::Library(_)
+                )
             }
-            (Self::List(one, _), Self::List(other, _)) | (Self::Optional(one), Self::Optional(other)) => one.fits(other),
-            (Self::Map(key, one, _), Self::Map(other_key, other, _)) => key.fits(other_key) && one.fits(other),
-            (Self::Object(one, place, _), Self::Object(other, other_place, _)) => Arc::ptr_eq(one, other) && place == other_place,
+            (Self::List(one, _), Self::List(other, _))
+            | (Self::Optional(one), Self::Optional(other)) => one.fits(other),
+            (Self::Map(key, one, _), Self::Map(other_key, other, _)) => {
+                key.fits(other_key) && one.fits(other)
+            }
+            (Self::Object(one, place, _), Self::Object(other, other_place, _)) => {
+                Arc::ptr_eq(one, other) && place == other_place
+            }
             _ => self.name() == other.name(),
         }
     }
@@ -216,11 +260,17 @@ impl Type {
             (Self::Dyn | Self::Error, _) | (_, Self::Dyn | Self::Error) => Self::Dyn,
             (Self::String(one), Self::String(other)) => Self::String(*one.max(other)),
             (Self::Bytes(one), Self::Bytes(other)) => Self::Bytes(*one.max(other)),
-            (Self::List(one, size), Self::List(other, most)) => Self::List(Arc::new(Self::known(one, other)), *size.max(most)),
-            (Self::Map(key, one, size), Self::Map(other_key, other, most)) => {
-                Self::Map(Arc::new(Self::known(key, other_key)), Arc::new(Self::known(one, other)), *size.max(most))
+            (Self::List(one, size), Self::List(other, most)) => {
+                Self::List(Arc::new(Self::known(one, other)), *size.max(most))
             }
-            (Self::Optional(one), Self::Optional(other)) => Self::Optional(Arc::new(Self::known(one, other))),
+            (Self::Map(key, one, size), Self::Map(other_key, other, most)) => Self::Map(
+                Arc::new(Self::known(key, other_key)),
+                Arc::new(Self::known(one, other)),
+                *size.max(most),
+            ),
+            (Self::Optional(one), Self::Optional(other)) => {
+                Self::Optional(Arc::new(Self::known(one, other)))
+            }
             _ => self.clone(),
         }
     }
@@ -236,7 +286,10 @@ impl Type {
     /// How much a walk over a value may cost.
     pub(crate) fn size(&self) -> u64 {
         match self {
-            Self::String(most) | Self::Bytes(most) | Self::List(_, most) | Self::Map(_, _, most) => *most,
+            Self::String(most)
+            | Self::Bytes(most)
+            | Self::List(_, most)
+            | Self::Map(_, _, most) => *most,
             Self::Object(schema, ..) => schema.properties.len() as u64,
             Self::Dyn => MAX_REQUEST,
             Self::Optional(inner) => inner.size(),
@@ -249,8 +302,14 @@ impl Type {
 pub(crate) fn capacity(schema: &Schema) -> u64 {
     let checks = schema.checks.as_deref();
     let (bound, smallest_entry) = match schema.kind {
-        Kind::Array => (checks.and_then(|checks| checks.max_items), schema.items.as_deref().map_or(1, |items| smallest(items, 0)) + 1),
-        _ => (checks.and_then(|checks| checks.max_properties), schema.additional.as_deref().map_or(1, |values| smallest(values, 0)) + 6),
+        Kind::Array => (
+            checks.and_then(|checks| checks.max_items),
+            schema.items.as_deref().map_or(1, |items| smallest(items, 0)) + 1,
+        ),
+        _ => (
+            checks.and_then(|checks| checks.max_properties),
+            schema.additional.as_deref().map_or(1, |values| smallest(values, 0)) + 6,
+        ),
     };
     bound.unwrap_or((MAX_REQUEST - 2) / smallest_entry).min(MAX_REQUEST)
 }
@@ -268,8 +327,15 @@ fn smallest(schema: &Schema, depth: usize) -> u64 {
         Kind::String | Kind::Array => 2,
         Kind::Object if depth > 8 => 2,
         Kind::Object => {
-            let required = schema.properties.iter().filter(|(_, property)| property.required && property.schema.default.is_none());
-            2 + required.map(|(name, property)| name.len() as u64 + 4 + smallest(&property.schema, depth + 1)).sum::<u64>()
+            let required = schema
+                .properties
+                .iter()
+                .filter(|(_, property)| property.required && property.schema.default.is_none());
+            2 + required
+                .map(|(name, property)| {
+                    name.len() as u64 + 4 + smallest(&property.schema, depth + 1)
+                })
+                .sum::<u64>()
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Values while an expression runs. What comes from the object is a view of it: it is looked at only where the expression looks.
+//! Values while an expression runs. What comes from the object is a view of it: it is looked at
+//! only where the expression looks.
 
 mod json;
 
@@ -42,7 +43,8 @@ pub enum Value<'a> {
     Type(&'static str),
     /// A value of one of the libraries: an address, a quantity, ...
     Library(Arc<Library>),
-    /// A number of the object that is no integer where its schema has one (`1.0` is a double until it is stored): to look at it is an error.
+    /// A number of the object that is no integer where its schema has one (`1.0` is a double until
+    /// it is stored): to look at it is an error.
     Misfit(Kind),
 }
 
@@ -176,8 +178,13 @@ impl<'a> Key<'a> {
             Value::Bool(flag) => Self::Bool(*flag),
             Value::Int(number) => Self::Number(i128::from(*number)),
             Value::Uint(number) => Self::Number(i128::from(*number)),
-            #[allow(clippy::cast_possible_truncation, reason = "without a fraction, and bounded just before")]
-            Value::Double(number) if number.fract() == 0.0 && number.abs() < 1e18 => Self::Number(*number as i128),
+            #[allow(
+                clippy::cast_possible_truncation,
+                reason = "without a fraction, and bounded just before"
+            )]
+            Value::Double(number) if number.fract() == 0.0 && number.abs() < 1e18 => {
+                Self::Number(*number as i128)
+            }
             Value::String(text) => Self::Text(text.clone()),
             _ => return None,
         })
@@ -186,7 +193,10 @@ impl<'a> Key<'a> {
     pub(crate) fn value(&self) -> Value<'a> {
         match self {
             Self::Bool(flag) => Value::Bool(*flag),
-            Self::Number(number) => i64::try_from(*number).map_or_else(|_| Value::Uint(u64::try_from(*number).unwrap_or(u64::MAX)), Value::Int),
+            Self::Number(number) => i64::try_from(*number).map_or_else(
+                |_| Value::Uint(u64::try_from(*number).unwrap_or(u64::MAX)),
+                Value::Int,
+            ),
             Self::Text(text) => Value::String(text.clone()),
         }
     }
@@ -223,7 +233,12 @@ impl<'a> Map<'a> {
     /// Keys and values.
     pub(crate) fn entries(&self) -> Vec<(Key<'a>, Value<'a>)> {
         match self {
-            Self::Json { map, shape } => map.iter().filter_map(|(name, _)| Some((Key::Text(Text::Of(name)), json::entry(map, *shape, name)?))).collect(),
+            Self::Json { map, shape } => map
+                .iter()
+                .filter_map(|(name, _)| {
+                    Some((Key::Text(Text::Of(name)), json::entry(map, *shape, name)?))
+                })
+                .collect(),
             Self::Own(map) => map.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
         }
     }

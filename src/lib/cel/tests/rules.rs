@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 
 fn schema(spec: &Value) -> Arc<Schema> {
     let root = json!({"type": "object", "properties": {"spec": spec}});
-    Arc::new(from_json_schema(&root, &Loading { path: "s", ..Loading::default() }).expect("a structural fixture"))
+    Arc::new(
+        from_json_schema(&root, &Loading { path: "s", ..Loading::default() })
+            .expect("a structural fixture"),
+    )
 }
 
 fn compile(spec: &Value) -> Result<Rules, Vec<FieldError>> {
@@ -19,7 +22,10 @@ fn compile(spec: &Value) -> Result<Rules, Vec<FieldError>> {
 }
 
 fn object(spec: Value) -> Document {
-    Document::from_value(json!({"apiVersion": "e/v1", "kind": "T", "metadata": {"name": "n"}, "spec": spec})).expect("an object")
+    Document::from_value(
+        json!({"apiVersion": "e/v1", "kind": "T", "metadata": {"name": "n"}, "spec": spec}),
+    )
+    .expect("an object")
 }
 
 /// A schema of some fields with one rule on it.
@@ -156,7 +162,10 @@ fn what_makes_no_sense_is_refused() {
     ];
     for rule in refused {
         let errors = compile(&with_rule(rule)).expect_err(rule);
-        assert_eq!(errors[0].field, "s.properties[spec].x-kubernetes-validations[0].rule", "{rule}");
+        assert_eq!(
+            errors[0].field, "s.properties[spec].x-kubernetes-validations[0].rule",
+            "{rule}"
+        );
     }
 }
 
@@ -182,9 +191,12 @@ fn what_fails_while_it_runs_is_an_error() {
         let errors = rules.validate(None, &object(json!({"s": "a", "n": 3, "l": [], "m": {}})));
         assert!(
             errors.len() == 1
-                && [" evaluating rule: ", "did not match a supported operator, function or macro signature for rule: "]
-                    .iter()
-                    .any(|why| errors[0].message.contains(why)),
+                && [
+                    " evaluating rule: ",
+                    "did not match a supported operator, function or macro signature for rule: "
+                ]
+                .iter()
+                .any(|why| errors[0].message.contains(why)),
             "{rule}: {errors:?}"
         );
     }
@@ -229,7 +241,10 @@ fn old_values_and_ratcheting() {
     let [one, two] = [json!({"id": "a", "v": 1}), json!({"id": "b", "v": 2})];
     let old = object(json!({"k": [one, two]}));
     assert!(rules.validate(None, &old).is_empty(), "there is no old value");
-    assert!(rules.validate(Some(&old), &object(json!({"k": [two, one]}))).is_empty(), "a list map has no order");
+    assert!(
+        rules.validate(Some(&old), &object(json!({"k": [two, one]}))).is_empty(),
+        "a list map has no order"
+    );
     assert_eq!(rules.validate(Some(&old), &object(json!({"k": [two]}))).len(), 1);
 }
 
@@ -244,8 +259,12 @@ fn what_did_not_change_is_warned_about() {
     let verdict = rules.check(Some(&old), &object(json!({"a": "bad", "b": "2", "l": ["bad"]})));
     assert!(verdict.errors.is_empty() && verdict.warnings.len() == 2, "{verdict:?}");
     // Items of such a list are only told from others by the list as a whole.
-    let verdict = rules.check(Some(&old), &object(json!({"a": "bad", "b": "1", "l": ["bad", "ok"]})));
-    assert_eq!((verdict.errors.len(), verdict.errors[0].field.as_str(), verdict.warnings.len()), (1, "spec.l[0]", 1));
+    let verdict =
+        rules.check(Some(&old), &object(json!({"a": "bad", "b": "1", "l": ["bad", "ok"]})));
+    assert_eq!(
+        (verdict.errors.len(), verdict.errors[0].field.as_str(), verdict.warnings.len()),
+        (1, "spec.l[0]", 1)
+    );
     assert_eq!(rules.check(None, &object(json!({"m": {"k": "bad"}}))).errors[0].field, "spec.m[k]");
 }
 
@@ -274,7 +293,12 @@ fn fault_42_expressions_that_are_bombs_are_refused_in_time() {
     for bomb in bombs {
         let started = Instant::now();
         assert!(compile(&with_rule(&bomb)).is_err(), "{}", &bomb[..20]);
-        assert!(started.elapsed() < Duration::from_secs(10), "{} took {:?}", &bomb[..20], started.elapsed());
+        assert!(
+            started.elapsed() < Duration::from_secs(10),
+            "{} took {:?}",
+            &bomb[..20],
+            started.elapsed()
+        );
     }
 }
 
@@ -284,18 +308,33 @@ fn fault_42_cost_is_bounded_before_and_while_it_runs() {
         "type": "array", "items": {"type": "string"}, "x-kubernetes-validations": [{"rule": "self.all(x, self.all(y, x == y || x.contains(y)))"}],
     }}});
     let errors = compile(&spec).expect_err("unbounded");
-    assert!(errors.iter().all(|error| error.reason == ferrokube_apimachinery::field::FieldReason::Forbidden), "{errors:?}");
-    // A bound that the schema says is believed when it is written, and not when it runs: the object may be older.
+    assert!(
+        errors
+            .iter()
+            .all(|error| error.reason == ferrokube_apimachinery::field::FieldReason::Forbidden),
+        "{errors:?}"
+    );
+    // A bound that the schema says is believed when it is written, and not when it runs: the object
+    // may be older.
     spec["properties"]["l"]["maxItems"] = json!(10);
     spec["properties"]["l"]["items"]["maxLength"] = json!(10);
     let rules = compile(&spec).expect("bounded");
     let many: Vec<String> = (0..5000).map(|number| format!("item-{number}")).collect();
-    spec["properties"]["l"]["x-kubernetes-validations"][0]["rule"] = json!("self.all(x, self.exists(y, x == y && y != 'none'))");
+    spec["properties"]["l"]["x-kubernetes-validations"][0]["rule"] =
+        json!("self.all(x, self.exists(y, x == y && y != 'none'))");
     let all = compile(&spec).expect("bounded").validate(None, &object(json!({"l": many})));
-    assert!(all.len() == 1 && all[0].message.contains("call cost exceeds limit for rule: "), "{all:?}");
-    for growing in ["self.l.map(x, self.l.map(y, self.l.map(z, x + y + z)))", "self.l.map(x, self.l).map(y, y.map(z, self.l))"] {
+    assert!(
+        all.len() == 1 && all[0].message.contains("call cost exceeds limit for rule: "),
+        "{all:?}"
+    );
+    for growing in [
+        "self.l.map(x, self.l.map(y, self.l.map(z, x + y + z)))",
+        "self.l.map(x, self.l).map(y, y.map(z, self.l))",
+    ] {
         let rule = format!("cel.bind(a, {growing}, a.map(b, a.map(c, a)).size() >= 0)");
-        let rules = compile(&json!({"type": "object", "properties": {"l": spec["properties"]["l"]}, "x-kubernetes-validations": [{"rule": rule}]}));
+        let rules = compile(
+            &json!({"type": "object", "properties": {"l": spec["properties"]["l"]}, "x-kubernetes-validations": [{"rule": rule}]}),
+        );
         let Ok(rules) = rules else { continue };
         let errors = rules.validate(None, &object(json!({"l": many})));
         assert!(!errors.is_empty(), "{errors:?}");
@@ -309,17 +348,27 @@ fn fault_34_rules_find_old_items_and_their_nodes_without_searching() {
         "items": {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}, "v": {"type": "integer"}},
             "x-kubernetes-validations": [{"rule": "self.v == oldSelf.v"}]}}))
     .expect("bounded");
-    let items = |reversed: bool| (0..10_000).map(|n| if reversed { 9_999 - n } else { n }).map(|n| json!({"id": n, "v": n})).collect::<Vec<_>>();
-    let (errors, steps) = work::counted(|| rules.validate(Some(&object(json!(items(false)))), &object(json!(items(true)))));
+    let items = |reversed: bool| {
+        (0..10_000)
+            .map(|n| if reversed { 9_999 - n } else { n })
+            .map(|n| json!({"id": n, "v": n}))
+            .collect::<Vec<_>>()
+    };
+    let (errors, steps) = work::counted(|| {
+        rules.validate(Some(&object(json!(items(false)))), &object(json!(items(true))))
+    });
     assert!(errors.is_empty(), "{errors:?}");
     assert!((1..100_000).contains(&steps), "{steps}");
 
     // Deep, and with a rule at the bottom only.
     let leaf = json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0"}]});
-    let wide: ferrokube_apimachinery::document::Map = (0..2_000).map(|n| (format!("p{n}"), json!({"type": "string"}))).collect();
+    let wide: ferrokube_apimachinery::document::Map =
+        (0..2_000).map(|n| (format!("p{n}"), json!({"type": "string"}))).collect();
     let bottom = json!({"type": "object", "properties": wide});
-    let deep = (0..150)
-        .fold(json!({"type": "object", "properties": {"leaf": leaf, "wide": bottom}}), |inner, _| json!({"type": "object", "properties": {"a": inner}}));
+    let deep = (0..150).fold(
+        json!({"type": "object", "properties": {"leaf": leaf, "wide": bottom}}),
+        |inner, _| json!({"type": "object", "properties": {"a": inner}}),
+    );
     let schema = schema(&deep);
     let (compiled, steps) = work::counted(|| Rules::compile(&schema, "s"));
     assert!(compiled.expect("few rules").is_some());
@@ -356,35 +405,77 @@ fn the_deepest_expression_runs_on_a_small_stack() {
         let chosen = format!("{}true", "self.n == 0 ? false : ".repeat(60));
         assert!(holds(&chosen, json!({"n": 1})));
     };
-    std::thread::Builder::new().stack_size(1 << 20).spawn(run).expect("a thread").join().expect("it fits a stack of 1 MiB");
+    std::thread::Builder::new()
+        .stack_size(1 << 20)
+        .spawn(run)
+        .expect("a thread")
+        .join()
+        .expect("it fits a stack of 1 MiB");
 }
 
 #[test]
 fn what_follows_a_fault_has_the_types_of_the_reference_implementation() {
     let cases: [(&str, &[&str]); 9] = [
-        ("[1, 'a'].contains('a')", &["found no matching overload for 'contains' applied to 'list(dyn).(string)'"]),
+        (
+            "[1, 'a'].contains('a')",
+            &["found no matching overload for 'contains' applied to 'list(dyn).(string)'"],
+        ),
         (
             "null / undefined == 1",
-            &["found no matching overload for '_/_' applied to '(null, !error!)'", "undeclared reference to 'undefined' (in container '')"],
+            &[
+                "found no matching overload for '_/_' applied to '(null, !error!)'",
+                "undeclared reference to 'undefined' (in container '')",
+            ],
         ),
-        ("duration(has(self.n.a)) == null", &["found no matching overload for 'duration' applied to '(bool)'", "type 'int' does not support field selection"]),
+        (
+            "duration(has(self.n.a)) == null",
+            &[
+                "found no matching overload for 'duration' applied to '(bool)'",
+                "type 'int' does not support field selection",
+            ],
+        ),
         (
             "self.s.?a % null == 1",
-            &["type 'string' does not support field selection", "found no matching overload for '_%_' applied to '(optional_type(dyn), null)'"],
+            &[
+                "type 'string' does not support field selection",
+                "found no matching overload for '_%_' applied to '(optional_type(dyn), null)'",
+            ],
         ),
-        ("self.?zz || true", &["undefined field 'zz'", "expected type 'bool' but found 'optional_type(!error!)'"]),
-        ("true || string(true + -1)", &["expected type 'bool' but found 'string'", "found no matching overload for '_+_' applied to '(bool, int)'"]),
-        ("[1] < string(null)", &["found no matching overload for '_<_' applied to '(list(int), string)'"]),
-        ("type(1) + 1 == 2", &["found no matching overload for '_+_' applied to '(type(int), int)'"]),
+        (
+            "self.?zz || true",
+            &["undefined field 'zz'", "expected type 'bool' but found 'optional_type(!error!)'"],
+        ),
+        (
+            "true || string(true + -1)",
+            &[
+                "expected type 'bool' but found 'string'",
+                "found no matching overload for '_+_' applied to '(bool, int)'",
+            ],
+        ),
+        (
+            "[1] < string(null)",
+            &["found no matching overload for '_<_' applied to '(list(int), string)'"],
+        ),
+        (
+            "type(1) + 1 == 2",
+            &["found no matching overload for '_+_' applied to '(type(int), int)'"],
+        ),
         (
             "self.s.a.map(x, x + 1) == 'a'",
-            &["type 'string' does not support field selection", "found no matching overload for '_==_' applied to '(list(int), string)'"],
+            &[
+                "type 'string' does not support field selection",
+                "found no matching overload for '_==_' applied to '(list(int), string)'",
+            ],
         ),
     ];
     for (rule, wanted) in cases {
         let errors = compile(&with_rule(rule)).expect_err(rule);
         let message = &errors[0].message;
-        let found: Vec<&str> = message.split("ERROR: <input>:").skip(1).filter_map(|fault| fault.split_once(": ")?.1.lines().next()).collect();
+        let found: Vec<&str> = message
+            .split("ERROR: <input>:")
+            .skip(1)
+            .filter_map(|fault| fault.split_once(": ")?.1.lines().next())
+            .collect();
         assert_eq!(found, wanted, "{rule}: {message}");
     }
 }

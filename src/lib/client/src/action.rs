@@ -23,7 +23,9 @@
 //! annotations from a parent to its children.
 
 use crate::traced::traced;
-use ferrokube_trace::{Kind, Span, SpanInfo, TraceContext, annotation, in_scope, request_span, sample, scoped};
+use ferrokube_trace::{
+    Kind, Span, SpanInfo, TraceContext, annotation, in_scope, request_span, sample, scoped,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Client, Resource};
 
@@ -87,7 +89,10 @@ impl ReconcileTrace {
         let Some(context) = self.context else { return reconcile.await };
         for link in &self.links {
             let (trace_id, span_id) = (context.trace_id, context.span_id);
-            in_scope(link, || tracing::debug!(in_trace_id = %trace_id, in_span_id = %span_id, name = info.object, "handled together with a later change"));
+            in_scope(
+                link,
+                || tracing::debug!(in_trace_id = %trace_id, in_span_id = %span_id, name = info.object, "handled together with a later change"),
+            );
         }
         let mut span = Span::start(&context, Kind::Internal, &info);
         self.links.iter().for_each(|link| span.link(link));
@@ -149,10 +154,17 @@ mod tests {
             (annotation::SPAN_ID, cause.span_id.to_string()),
             (annotation::INITIAL_TRACE_ID, cause.initial.unwrap().to_string()),
         ];
-        let annotations = annotations.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        let action = ReconcileTrace::of(&ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() });
+        let annotations =
+            annotations.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let action = ReconcileTrace::of(&ObjectMeta {
+            annotations: Some(annotations),
+            ..ObjectMeta::default()
+        });
         let context = action.context().unwrap();
-        assert_eq!((context.trace_id, context.initial, context.parent_span_id), (cause.trace_id, cause.initial, Some(cause.span_id)));
+        assert_eq!(
+            (context.trace_id, context.initial, context.parent_span_id),
+            (cause.trace_id, cause.initial, Some(cause.span_id))
+        );
         assert_ne!(context.span_id, cause.span_id);
     }
 }

@@ -20,8 +20,9 @@ use tower::{BoxError, ServiceBuilder};
 /// there.
 const AGENT: &str = concat!("kube-controller-manager/ferrokube-", env!("CARGO_PKG_VERSION"));
 
-/// Until the head of a response: a little longer than API servers work on a request, so that a server that vanished (unplugged, paused) does not hold a
-/// worker for as long as TCP waits. What streams after it (a watch) has limits of its own.
+/// Until the head of a response: a little longer than API servers work on a request, so that a
+/// server that vanished (unplugged, paused) does not hold a worker for as long as TCP waits. What
+/// streams after it (a watch) has limits of its own.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(65);
 
 /// Why a client cannot be created.
@@ -65,15 +66,25 @@ impl Connection {
         let failed = |error| kubeconfig_error(&path.display().to_string(), &error);
         let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
         let config = configure(kubeconfig).await.map_err(failed)?;
-        let source = |shows_certificate| TlsSource::File { path: path.to_owned(), shows_certificate };
-        Ok(Self { config, with_certificate: Pool::new(source(true)), without_certificate: Pool::new(source(false)) })
+        let source =
+            |shows_certificate| TlsSource::File { path: path.to_owned(), shows_certificate };
+        Ok(Self {
+            config,
+            with_certificate: Pool::new(source(true)),
+            without_certificate: Pool::new(source(false)),
+        })
     }
 
     /// From a server URL, and a CA, certificate chain and key in PEM.
     ///
     /// # Errors
     /// [`ConnectionError::Kubeconfig`].
-    pub async fn from_parts(server: &str, ca_pem: &str, chain_pem: &str, key_pem: &str) -> Result<Self, ConnectionError> {
+    pub async fn from_parts(
+        server: &str,
+        ca_pem: &str,
+        chain_pem: &str,
+        key_pem: &str,
+    ) -> Result<Self, ConnectionError> {
         let encode = |pem: &str| base64::engine::general_purpose::STANDARD.encode(pem);
         // Via an in-memory kubeconfig, which is how kube parses certificates.
         let text = format!(
@@ -85,17 +96,26 @@ impl Connection {
             encode(key_pem)
         );
         let failed = |error| kubeconfig_error("in memory", &error);
-        let config = configure(Kubeconfig::from_yaml(&text).map_err(failed)?).await.map_err(failed)?;
+        let config =
+            configure(Kubeconfig::from_yaml(&text).map_err(failed)?).await.map_err(failed)?;
         let pool = |config| Pool::new(TlsSource::Fixed(Box::new(config)));
-        Ok(Self { with_certificate: pool(config.clone()), without_certificate: pool(without_identity(&config)), config })
+        Ok(Self {
+            with_certificate: pool(config.clone()),
+            without_certificate: pool(without_identity(&config)),
+            config,
+        })
     }
 
     /// The CA that verifies the server, in PEM; empty if not configured.
     pub fn ca_pem(&self) -> String {
         let pem = |der: &Vec<u8>| {
             let text = base64::engine::general_purpose::STANDARD.encode(der);
-            let lines: Vec<&str> = (0..text.len()).step_by(64).map(|at| &text[at..text.len().min(at + 64)]).collect();
-            format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+            let lines: Vec<&str> =
+                (0..text.len()).step_by(64).map(|at| &text[at..text.len().min(at + 64)]).collect();
+            format!(
+                "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
+                lines.join("\n")
+            )
         };
         self.config.root_cert.iter().flatten().map(pem).collect()
     }
@@ -120,7 +140,10 @@ impl Connection {
         let config = without_identity(&self.config);
         if self.needs_default_client() {
             let builder = ClientBuilder::try_from(config).map_err(client_error)?;
-            return Ok(builder.with_layer(&TimeoutLayer::new(RESPONSE_TIMEOUT)).with_layer(&identity.layer()).build());
+            return Ok(builder
+                .with_layer(&TimeoutLayer::new(RESPONSE_TIMEOUT))
+                .with_layer(&identity.layer())
+                .build());
         }
         Ok(shared(&config, self.without_certificate.clone())?.with_layer(&identity.layer()).build())
     }
@@ -128,12 +151,14 @@ impl Connection {
     /// Whether the server is behind a proxy or without TLS (`kubectl proxy`), which shared
     /// connections do not support.
     fn needs_default_client(&self) -> bool {
-        self.config.proxy_url.is_some() || self.config.cluster_url.scheme() != Some(&http::uri::Scheme::HTTPS)
+        self.config.proxy_url.is_some()
+            || self.config.cluster_url.scheme() != Some(&http::uri::Scheme::HTTPS)
     }
 }
 
 async fn configure(kubeconfig: Kubeconfig) -> Result<Config, KubeconfigError> {
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let mut config =
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.connect_timeout = Some(Duration::from_secs(10));
     // On loopback or a cluster network, compression costs more than it saves.
     config.disable_compression = true;
@@ -185,12 +210,26 @@ mod tests {
     async fn a_request_without_a_response_fails() {
         // The kernel accepts; nobody reads.
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let config = Config::new(format!("http://{}", silent.local_addr().unwrap()).parse().unwrap());
+        let config =
+            Config::new(format!("http://{}", silent.local_addr().unwrap()).parse().unwrap());
         let pool = || Pool::new(TlsSource::Fixed(Box::new(config.clone())));
-        let connection = Connection { with_certificate: pool(), without_certificate: pool(), config: config.clone() };
+        let connection = Connection {
+            with_certificate: pool(),
+            without_certificate: pool(),
+            config: config.clone(),
+        };
         let begun = Instant::now();
-        let error = connection.client().unwrap().request_text(Request::get("/version").body(Vec::new()).unwrap()).await.unwrap_err();
+        let error = connection
+            .client()
+            .unwrap()
+            .request_text(Request::get("/version").body(Vec::new()).unwrap())
+            .await
+            .unwrap_err();
         assert!(is_unanswered(&error), "{error}");
-        assert!((RESPONSE_TIMEOUT..2 * RESPONSE_TIMEOUT).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        assert!(
+            (RESPONSE_TIMEOUT..2 * RESPONSE_TIMEOUT).contains(&begun.elapsed()),
+            "{:?}",
+            begun.elapsed()
+        );
     }
 }

@@ -28,10 +28,21 @@ impl DiscoveredResource {
     ///
     /// # Errors
     /// Any failure of the request.
-    pub async fn annotations(&self, client: &Client, namespace: &str, name: &str) -> Result<Option<BTreeMap<String, String>>, kube::Error> {
-        let api: Api<DynamicObject> =
-            if self.namespaced { Api::namespaced_with(client.clone(), namespace, &self.resource) } else { Api::all_with(client.clone(), &self.resource) };
-        Ok(api.get_metadata_opt(name).await?.map(|object| object.metadata.annotations.unwrap_or_default()))
+    pub async fn annotations(
+        &self,
+        client: &Client,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<BTreeMap<String, String>>, kube::Error> {
+        let api: Api<DynamicObject> = if self.namespaced {
+            Api::namespaced_with(client.clone(), namespace, &self.resource)
+        } else {
+            Api::all_with(client.clone(), &self.resource)
+        };
+        Ok(api
+            .get_metadata_opt(name)
+            .await?
+            .map(|object| object.metadata.annotations.unwrap_or_default()))
     }
 }
 
@@ -81,7 +92,11 @@ impl Discovered {
                 self.names.extend(names.map(|short| (short, self.resources.len())));
                 let gvk = kube::core::GroupVersionKind::gvk(&name, &version_name, &kind);
                 let resource = ApiResource::from_gvk_with_plural(&gvk, &plural);
-                self.resources.push(DiscoveredResource { resource, namespaced: found.scope.as_deref() == Some("Namespaced"), verbs: found.verbs });
+                self.resources.push(DiscoveredResource {
+                    resource,
+                    namespaced: found.scope.as_deref() == Some("Namespaced"),
+                    verbs: found.verbs,
+                });
                 seen.push(plural);
             }
         }
@@ -90,11 +105,15 @@ impl Discovered {
     /// Resolves `configmap`, `ConfigMaps`, `cm` or `deployments.apps`, like kubectl.
     pub fn named(&self, word: &str) -> Option<&DiscoveredResource> {
         let lower = word.to_ascii_lowercase();
-        let (word, group) = lower.split_once('.').map_or((lower.as_str(), None), |(word, group)| (word, Some(group)));
+        let (word, group) = lower
+            .split_once('.')
+            .map_or((lower.as_str(), None), |(word, group)| (word, Some(group)));
         let fits = |(place, found): &(usize, &DiscoveredResource)| {
-            let with_certificate =
-                [&found.resource.plural, &found.resource.kind].into_iter().any(|with_certificate| with_certificate.eq_ignore_ascii_case(word));
-            let named = with_certificate || self.names.iter().any(|(name, of)| of == place && name == word);
+            let with_certificate = [&found.resource.plural, &found.resource.kind]
+                .into_iter()
+                .any(|with_certificate| with_certificate.eq_ignore_ascii_case(word));
+            let named =
+                with_certificate || self.names.iter().any(|(name, of)| of == place && name == word);
             named && group.is_none_or(|group| group == found.resource.group)
         };
         self.resources.iter().enumerate().find(fits).map(|(_, found)| found)
@@ -102,6 +121,8 @@ impl Discovered {
 
     /// The resource of a kind, in its preferred version.
     pub fn find_kind(&self, group: &str, kind: &str) -> Option<&DiscoveredResource> {
-        self.resources.iter().find(|found| found.resource.group == group && found.resource.kind == kind)
+        self.resources
+            .iter()
+            .find(|found| found.resource.group == group && found.resource.kind == kind)
     }
 }

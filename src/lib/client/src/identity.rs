@@ -58,17 +58,28 @@ impl ServiceAccountIdentity {
     ///
     /// # Errors
     /// Any failure of the requests.
-    pub async fn obtain(issuer: &kube::Client, namespace: &str, name: &str) -> Result<Self, kube::Error> {
+    pub async fn obtain(
+        issuer: &kube::Client,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Self, kube::Error> {
         let accounts: Api<ServiceAccount> = Api::namespaced(issuer.clone(), namespace);
         let header = RwLock::new(token_of(&accounts, name).await?);
-        Ok(Self { namespace: namespace.into(), name: name.into(), token: Arc::new(CachedToken { header, refused: Notify::new() }) })
+        Ok(Self {
+            namespace: namespace.into(),
+            name: name.into(),
+            token: Arc::new(CachedToken { header, refused: Notify::new() }),
+        })
     }
 
     /// Keeps the token fresh; never returns. A refused token is replaced at once: its account was
     /// deleted (and is recreated), or the server's keys changed.
     pub async fn keep_fresh(self, issuer: kube::Client) {
         let accounts: Api<ServiceAccount> = Api::namespaced(issuer, &self.namespace);
-        let mut outage = Outage::new(format!("renew the token of service account {}/{}", self.namespace, self.name));
+        let mut outage = Outage::new(format!(
+            "renew the token of service account {}/{}",
+            self.namespace, self.name
+        ));
         let mut pause = RENEW_AFTER;
         loop {
             tokio::select! {
@@ -107,7 +118,10 @@ async fn token_of(accounts: &Api<ServiceAccount>, name: &str) -> Result<HeaderVa
 }
 
 async fn create(accounts: &Api<ServiceAccount>, name: &str) -> Result<(), kube::Error> {
-    let account = ServiceAccount { metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }, ..ServiceAccount::default() };
+    let account = ServiceAccount {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        ..ServiceAccount::default()
+    };
     match accounts.create(&PostParams::default(), &account).await {
         // Another manager was faster.
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
@@ -115,12 +129,21 @@ async fn create(accounts: &Api<ServiceAccount>, name: &str) -> Result<(), kube::
     }
 }
 
-async fn request_token(accounts: &Api<ServiceAccount>, name: &str) -> Result<HeaderValue, kube::Error> {
-    let request =
-        TokenRequest { spec: Some(TokenRequestSpec { expiration_seconds: Some(TOKEN_SECONDS), ..TokenRequestSpec::default() }), ..TokenRequest::default() };
+async fn request_token(
+    accounts: &Api<ServiceAccount>,
+    name: &str,
+) -> Result<HeaderValue, kube::Error> {
+    let request = TokenRequest {
+        spec: Some(TokenRequestSpec {
+            expiration_seconds: Some(TOKEN_SECONDS),
+            ..TokenRequestSpec::default()
+        }),
+        ..TokenRequest::default()
+    };
     let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
     let token = answer.status.and_then(|status| status.token).unwrap_or_default();
-    let mut header = HeaderValue::try_from(format!("Bearer {token}")).map_err(|error| kube::Error::Service(error.into()))?;
+    let mut header = HeaderValue::try_from(format!("Bearer {token}"))
+        .map_err(|error| kube::Error::Service(error.into()))?;
     header.set_sensitive(true);
     Ok(header)
 }

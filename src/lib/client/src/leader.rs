@@ -26,7 +26,11 @@ pub struct LeaseTiming {
 
 impl Default for LeaseTiming {
     fn default() -> Self {
-        Self { duration: Duration::from_secs(15), deadline: Duration::from_secs(10), retry: Duration::from_secs(2) }
+        Self {
+            duration: Duration::from_secs(15),
+            deadline: Duration::from_secs(10),
+            retry: Duration::from_secs(2),
+        }
     }
 }
 
@@ -38,9 +42,13 @@ impl LeaseTiming {
     /// [`LeaseTimingError`].
     pub fn check(&self) -> Result<(), LeaseTimingError> {
         match () {
-            () if self.duration.subsec_nanos() != 0 || self.duration.is_zero() => Err(LeaseTimingError::Duration),
+            () if self.duration.subsec_nanos() != 0 || self.duration.is_zero() => {
+                Err(LeaseTimingError::Duration)
+            }
             () if self.deadline >= self.duration => Err(LeaseTimingError::Deadline),
-            () if self.retry.is_zero() || self.retry.saturating_mul(6) / 5 >= self.deadline => Err(LeaseTimingError::Retry),
+            () if self.retry.is_zero() || self.retry.saturating_mul(6) / 5 >= self.deadline => {
+                Err(LeaseTimingError::Retry)
+            }
             () => Ok(()),
         }
     }
@@ -56,7 +64,9 @@ pub enum LeaseTimingError {
     #[error("the renew deadline must be shorter than the lease duration")]
     Deadline,
     /// One failed renewal would end the leadership.
-    #[error("the retry period must be longer than 0 and, times 1.2, shorter than the renew deadline")]
+    #[error(
+        "the retry period must be longer than 0 and, times 1.2, shorter than the renew deadline"
+    )]
     Retry,
 }
 
@@ -107,7 +117,8 @@ impl Elector {
 
     /// Waits until this candidate holds the lease. Cancel safe.
     pub async fn acquire(&mut self) {
-        let mut outage = Outage::new(format!("acquire the leader lease {}/{}", self.namespace, self.name));
+        let mut outage =
+            Outage::new(format!("acquire the leader lease {}/{}", self.namespace, self.name));
         loop {
             // A request that never completes (a paused or vanished server) must not block the next
             // attempt.
@@ -134,7 +145,9 @@ impl Elector {
             match tokio::time::timeout(left, self.attempt()).await {
                 Ok(Ok(true)) => renewed = Instant::now(),
                 Ok(Ok(false)) => return self.lost(),
-                Ok(Err(error)) => tracing::warn!(error = %error, cause = last_cause(&error), "cannot renew the leader lease"),
+                Ok(Err(error)) => {
+                    tracing::warn!(error = %error, cause = last_cause(&error), "cannot renew the leader lease")
+                }
                 Err(_) => return self.lost(),
             }
             if renewed.elapsed() >= self.timing.deadline {
@@ -166,11 +179,16 @@ impl Elector {
         let Some(lease) = self.leases.get_opt(&self.name).await? else {
             return self.create().await;
         };
-        let same = self.observed.as_ref().filter(|(seen, _)| seen.metadata.resource_version == lease.metadata.resource_version);
+        let same = self
+            .observed
+            .as_ref()
+            .filter(|(seen, _)| seen.metadata.resource_version == lease.metadata.resource_version);
         let since = same.map_or_else(Instant::now, |(_, since)| *since);
         let spec = lease.spec.clone().unwrap_or_default();
         let holder = spec.holder_identity.clone().unwrap_or_default();
-        let lasts = Duration::from_secs(u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0));
+        let lasts = Duration::from_secs(
+            u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0),
+        );
         self.observed = Some((lease.clone(), since));
         if !holder.is_empty() && holder != self.identity && since.elapsed() < lasts {
             return Ok(false);
@@ -184,7 +202,12 @@ impl Elector {
         self.keep(self.leases.create(&PostParams::default(), &lease).await)
     }
 
-    async fn take(&mut self, mut lease: Lease, old: LeaseSpec, ours: bool) -> Result<bool, kube::Error> {
+    async fn take(
+        &mut self,
+        mut lease: Lease,
+        old: LeaseSpec,
+        ours: bool,
+    ) -> Result<bool, kube::Error> {
         lease.spec = Some(self.record(&old, ours));
         let written = self.leases.replace(&self.name, &PostParams::default(), &lease).await;
         self.keep(written)
@@ -209,7 +232,9 @@ impl Elector {
             lease_duration_seconds: i32::try_from(self.timing.duration.as_secs()).ok(),
             acquire_time: if ours { old.acquire_time.clone() } else { Some(now.clone()) },
             renew_time: Some(now),
-            lease_transitions: Some(old.lease_transitions.unwrap_or(-1).saturating_add(i32::from(!ours)).max(0)),
+            lease_transitions: Some(
+                old.lease_transitions.unwrap_or(-1).saturating_add(i32::from(!ours)).max(0),
+            ),
             ..LeaseSpec::default()
         }
     }

@@ -40,7 +40,12 @@ pub struct Outage {
 impl Outage {
     /// `tried` completes "cannot ...".
     pub fn new(tried: impl Into<String>) -> Self {
-        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), tried: tried.into(), threshold: 1, failing: false }
+        Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            tried: tried.into(),
+            threshold: 1,
+            failing: false,
+        }
     }
 
     /// For a watch: that it ends is normal, that it cannot be restarted is an outage.
@@ -79,7 +84,8 @@ impl Outage {
         let failing = failing.get_or_insert_default();
         // Already removed: another operation with the same cause worked earlier.
         let Some(ended) = failing.remove(&self.id) else { return false };
-        let told = ended.told || failing.values().any(|other| other.told && other.answer == ended.answer);
+        let told =
+            ended.told || failing.values().any(|other| other.told && other.answer == ended.answer);
         failing.retain(|_, other| other.answer != ended.answer);
         if told {
             tracing::info!("can {} again", self.tried);
@@ -92,13 +98,16 @@ impl Outage {
         self.failing = true;
         let mut failing = failing();
         let failing = failing.get_or_insert_default();
-        let is_known = failing.iter().any(|(id, other)| *id != self.id && other.told && other.answer == answer && other.last.elapsed() < APART);
+        let is_known = failing.iter().any(|(id, other)| {
+            *id != self.id && other.told && other.answer == answer && other.last.elapsed() < APART
+        });
         let fresh = || ActiveOutage { answer: None, last: Instant::now(), times: 0, told: false };
         let with_certificate = failing.entry(self.id).or_insert_with(fresh);
         if with_certificate.last.elapsed() > APART {
             *with_certificate = fresh();
         }
-        (with_certificate.last, with_certificate.times, with_certificate.answer) = (Instant::now(), with_certificate.times.saturating_add(1), answer);
+        (with_certificate.last, with_certificate.times, with_certificate.answer) =
+            (Instant::now(), with_certificate.times.saturating_add(1), answer);
         let tell = !with_certificate.told && !is_known && with_certificate.times >= self.threshold;
         with_certificate.told |= tell;
         tell
@@ -125,14 +134,20 @@ pub(crate) fn last_cause(error: &(dyn Error + 'static)) -> String {
 /// The server's refusal or an unreadable response, which tells failures apart. Failures to get any
 /// response are all alike.
 fn answer(error: &(dyn Error + 'static)) -> Option<String> {
-    let is_answer = |error: &(dyn Error + 'static)| matches!(error.downcast_ref(), Some(kube::Error::Api(_) | kube::Error::SerdeError(_)));
+    let is_answer = |error: &(dyn Error + 'static)| {
+        matches!(error.downcast_ref(), Some(kube::Error::Api(_) | kube::Error::SerdeError(_)))
+    };
     chain(error).any(|error| is_answer(error) || status(error).is_some()).then(|| last_cause(error))
 }
 
 /// Whether a request got no response: no connection, a broken one, or a timeout.
 pub fn is_unanswered(error: &(dyn Error + 'static)) -> bool {
-    let is_of_transport =
-        |error: &(dyn Error + 'static)| matches!(error.downcast_ref(), Some(kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_)));
+    let is_of_transport = |error: &(dyn Error + 'static)| {
+        matches!(
+            error.downcast_ref(),
+            Some(kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_))
+        )
+    };
     chain(error).any(is_of_transport)
 }
 
@@ -143,16 +158,24 @@ fn advice(error: &(dyn Error + 'static)) -> &'static str {
         _ => status(error).map(|status| status.code),
     });
     match answered {
-        Some(401) => "check that the client certificate or token in the kubeconfig is valid and known to the API server",
-        Some(403) => "grant this user the permission with a role and a binding (kubectl auth can-i), or disable the controller",
+        Some(401) => {
+            "check that the client certificate or token in the kubeconfig is valid and known to the API server"
+        }
+        Some(403) => {
+            "grant this user the permission with a role and a binding (kubectl auth can-i), or disable the controller"
+        }
         Some(_) => "the API server responded: see its log",
-        None => "check that the API server runs, and that the kubeconfig has its address and its CA",
+        None => {
+            "check that the API server runs, and that the kubeconfig has its address and its CA"
+        }
     }
 }
 
 /// The Status in an error, also that of a watch event.
 fn status<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Status> {
-    error.downcast_ref::<Status>().or_else(|| error.downcast_ref::<Box<Status>>().map(|status| &**status))
+    error
+        .downcast_ref::<Status>()
+        .or_else(|| error.downcast_ref::<Box<Status>>().map(|status| &**status))
 }
 
 fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
@@ -180,7 +203,10 @@ mod tests {
     fn ended_watches_are_no_outage_and_one_cause_is_logged_once() {
         let mut watches = ["a", "b", "c"].map(Outage::of_watch);
         assert!(!watches.iter_mut().any(|watch| watch.failed(&error("refused"))), "they ended");
-        assert_eq!(watches.each_mut().map(|watch| watch.failed(&error("refused"))), [true, false, false]);
+        assert_eq!(
+            watches.each_mut().map(|watch| watch.failed(&error("refused"))),
+            [true, false, false]
+        );
         assert!(watches[1].works(), "also if another operation reported it");
         assert_eq!(watches.each_mut().map(|watch| watch.works()), [false, false, false]);
         let [mut one, mut other, _] = watches;
@@ -193,9 +219,15 @@ mod tests {
 
     #[test]
     fn failures_without_a_response_are_one_outage() {
-        assert_eq!(answer(&std::io::Error::other("refused")), answer(&kube::Error::Service("cut".into())));
+        assert_eq!(
+            answer(&std::io::Error::other("refused")),
+            answer(&kube::Error::Service("cut".into()))
+        );
         assert_ne!(answer(&error("not you")), answer(&error("nor you")));
-        assert_eq!(advice(&error("not you")), advice(&*Box::new(Status::failure("not you", "Forbidden").with_code(403))));
+        assert_eq!(
+            advice(&error("not you")),
+            advice(&*Box::new(Status::failure("not you", "Forbidden").with_code(403)))
+        );
         assert_ne!(advice(&error("not you")), advice(&std::io::Error::other("refused")));
     }
 

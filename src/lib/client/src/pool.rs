@@ -61,7 +61,11 @@ impl TlsSource {
         match self {
             Self::Fixed(config) => Ok(Config::clone(config)),
             Self::File { path, shows_certificate } => {
-                let mut config = Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &KubeConfigOptions::default()).await?;
+                let mut config = Config::from_custom_kubeconfig(
+                    Kubeconfig::read_from(path)?,
+                    &KubeConfigOptions::default(),
+                )
+                .await?;
                 if !shows_certificate {
                     config.auth_info = AuthInfo::default();
                 }
@@ -112,7 +116,9 @@ impl PooledConnection {
     fn is_closed(&self) -> bool {
         let is_closed = match &self.sender {
             HttpSender::Http2(sender) => sender.is_closed(),
-            HttpSender::Http1(sender) => lock(sender).as_ref().is_some_and(http1::SendRequest::is_closed),
+            HttpSender::Http1(sender) => {
+                lock(sender).as_ref().is_some_and(http1::SendRequest::is_closed)
+            }
         };
         is_closed || self.retired.load(Ordering::Relaxed)
     }
@@ -134,7 +140,9 @@ struct StreamSlot {
 
 impl Drop for StreamSlot {
     fn drop(&mut self) {
-        if let (Some(sender), HttpSender::Http1(idle)) = (self.http1.take(), &self.connection.sender) {
+        if let (Some(sender), HttpSender::Http1(idle)) =
+            (self.http1.take(), &self.connection.sender)
+        {
             *lock(idle) = Some(sender);
         }
         self.connection.in_flight.fetch_sub(1, Ordering::Release);
@@ -143,11 +151,15 @@ impl Drop for StreamSlot {
 
 impl StreamSlot {
     /// Sends a request. One that the connection did not accept comes back with the error.
-    async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, TrySendError<Request<Body>>> {
+    async fn send(
+        &mut self,
+        request: Request<Body>,
+    ) -> Result<Response<Incoming>, TrySendError<Request<Body>>> {
         match &self.connection.sender {
             HttpSender::Http2(sender) => sender.clone().try_send_request(request).await,
             HttpSender::Http1(idle) => {
-                let sender = self.http1.insert(lock(idle).take().expect("exclusive to one request"));
+                let sender =
+                    self.http1.insert(lock(idle).take().expect("exclusive to one request"));
                 // An unread response has closed the connection, which this reports at once.
                 let _ = sender.ready().await;
                 sender.try_send_request(origin_form(request)).await
@@ -170,13 +182,19 @@ fn origin_form(mut request: Request<Body>) -> Request<Body> {
 
 impl Pool {
     pub(crate) fn new(source: TlsSource) -> Self {
-        Self(Arc::new(PoolInner { source, connections: Mutex::default(), opening: tokio::sync::Mutex::default() }))
+        Self(Arc::new(PoolInner {
+            source,
+            connections: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+        }))
     }
 
     fn free(&self) -> Option<StreamSlot> {
         let mut connections = lock(&self.0.connections);
         connections.retain(|connection| !connection.is_closed());
-        let connection = connections.iter().find(|connection| connection.in_flight.load(Ordering::Acquire) < connection.capacity())?;
+        let connection = connections.iter().find(|connection| {
+            connection.in_flight.load(Ordering::Acquire) < connection.capacity()
+        })?;
         // Only incremented under the lock.
         connection.in_flight.fetch_add(1, Ordering::Relaxed);
         Some(StreamSlot { connection: Arc::clone(connection), http1: None })
@@ -200,12 +218,19 @@ impl Pool {
         };
         match opened {
             Ok(sender) => {
-                let connection = Arc::new(PooledConnection { sender, in_flight: AtomicUsize::new(1), retired: AtomicBool::new(false) });
+                let connection = Arc::new(PooledConnection {
+                    sender,
+                    in_flight: AtomicUsize::new(1),
+                    retired: AtomicBool::new(false),
+                });
                 lock(&self.0.connections).push(Arc::clone(&connection));
                 Ok(StreamSlot { connection, http1: None })
             }
             Err(source) => {
-                let failure = Arc::new(ConnectFailure { address: uri.authority().map(ToString::to_string).unwrap_or_default(), source });
+                let failure = Arc::new(ConnectFailure {
+                    address: uri.authority().map(ToString::to_string).unwrap_or_default(),
+                    source,
+                });
                 *failed = Some((Instant::now(), Arc::clone(&failure)));
                 Err(SharedFailure(failure).into())
             }
@@ -229,7 +254,9 @@ impl Pool {
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(WINDOW_BYTES)
-            .initial_connection_window_size(u32::try_from(STREAMS).unwrap_or(u32::MAX).saturating_mul(WINDOW_BYTES))
+            .initial_connection_window_size(
+                u32::try_from(STREAMS).unwrap_or(u32::MAX).saturating_mul(WINDOW_BYTES),
+            )
             .keep_alive_interval(PING)
             .keep_alive_timeout(PONG)
             .keep_alive_while_idle(true)
@@ -250,7 +277,9 @@ impl Pool {
             let mut slot = self.slot(request.uri()).await?;
             match slot.send(request).await {
                 Ok(response) => {
-                    if response.status() == http::StatusCode::UNAUTHORIZED && matches!(self.0.source, TlsSource::File { shows_certificate: true, .. }) {
+                    if response.status() == http::StatusCode::UNAUTHORIZED
+                        && matches!(self.0.source, TlsSource::File { shows_certificate: true, .. })
+                    {
                         // The certificate may have expired, and the file may hold a new one.
                         slot.connection.retired.store(true, Ordering::Relaxed);
                     }
@@ -293,7 +322,10 @@ impl http_body::Body for ResponseBody {
     type Data = bytes::Bytes;
     type Error = hyper::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         Pin::new(&mut self.body).poll_frame(task)
     }
 

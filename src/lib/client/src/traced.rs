@@ -26,7 +26,8 @@ struct TraceInjector {
 impl Service<Request<Body>> for TraceInjector {
     type Response = http::Response<Body>;
     type Error = kube::Error;
-    type Future = std::pin::Pin<Box<dyn Future<Output = Result<Self::Response, kube::Error>> + Send>>;
+    type Future =
+        std::pin::Pin<Box<dyn Future<Output = Result<Self::Response, kube::Error>> + Send>>;
 
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), kube::Error>> {
         Poll::Ready(Ok(()))

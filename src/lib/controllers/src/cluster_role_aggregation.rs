@@ -20,8 +20,12 @@ const ALL: &str = "all cluster roles";
 pub(crate) async fn run(client: Client) {
     let queue: WorkQueue<&'static str> = WorkQueue::default();
     let roles: Api<ClusterRole> = Api::all(client.clone());
-    let watch = watching::each(roles, watcher::Config::default(), |role, _| queue.add(ALL, cause(&role.metadata)));
-    let work = queue.run("clusterrole-aggregation", 1, move |_, trace| aggregate(Api::all(trace.client(&client))));
+    let watch = watching::each(roles, watcher::Config::default(), |role, _| {
+        queue.add(ALL, cause(&role.metadata))
+    });
+    let work = queue.run("clusterrole-aggregation", 1, move |_, trace| {
+        aggregate(Api::all(trace.client(&client)))
+    });
     tokio::join!(watch, work);
 }
 
@@ -44,10 +48,16 @@ async fn aggregate(roles: Api<ClusterRole>) -> Result<Next, kube::Error> {
 
 /// The rules of all selected roles, by role name, without duplicates.
 fn aggregated(role: &ClusterRole, all: &[ClusterRole]) -> Vec<PolicyRule> {
-    let selectors = role.aggregation_rule.iter().flat_map(|rule| rule.cluster_role_selectors.iter().flatten());
+    let selectors =
+        role.aggregation_rule.iter().flat_map(|rule| rule.cluster_role_selectors.iter().flatten());
     let selectors: Vec<&LabelSelector> = selectors.collect();
-    let mut selected: Vec<&ClusterRole> =
-        all.iter().filter(|other| other.name_any() != role.name_any() && selectors.iter().any(|selector| selects(selector, other))).collect();
+    let mut selected: Vec<&ClusterRole> = all
+        .iter()
+        .filter(|other| {
+            other.name_any() != role.name_any()
+                && selectors.iter().any(|selector| selects(selector, other))
+        })
+        .collect();
     selected.sort_by_key(|other| other.name_any());
     let mut rules: Vec<PolicyRule> = Vec::new();
     for rule in selected.iter().flat_map(|other| other.rules.iter().flatten()) {

@@ -5,8 +5,14 @@ use crate::monitor::{MetadataListener, Monitor};
 use crate::namespace::NamespaceTracker;
 use crate::resource_quota::{CountedAs, QuotaTracker};
 use crate::secret_tokens::Signer;
-use crate::{cluster_role_aggregation, namespace, resource_quota, root_ca, secret_tokens, service_account, storage_migration, token_cleaner};
-use ferrokube_client::{Connection, ConnectionError, Elector, LeadershipLost, LeaseTiming, Outage, ServiceAccountIdentity};
+use crate::{
+    cluster_role_aggregation, namespace, resource_quota, root_ca, secret_tokens, service_account,
+    storage_migration, token_cleaner,
+};
+use ferrokube_client::{
+    Connection, ConnectionError, Elector, LeadershipLost, LeaseTiming, Outage,
+    ServiceAccountIdentity,
+};
 use ferrokube_serve::Shutdown;
 use kube::Client;
 use std::collections::BTreeSet;
@@ -69,22 +75,48 @@ struct ControllerLaunch<'a> {
 }
 
 const CONTROLLERS: [ControllerSpec; 9] = [
-    ControllerSpec { name: LIFECYCLE, alias: "namespace", account: "namespace-controller", start: Start::Monitored },
-    ControllerSpec { name: COLLECTOR, alias: "garbagecollector", account: "generic-garbage-collector", start: Start::Monitored },
+    ControllerSpec {
+        name: LIFECYCLE,
+        alias: "namespace",
+        account: "namespace-controller",
+        start: Start::Monitored,
+    },
+    ControllerSpec {
+        name: COLLECTOR,
+        alias: "garbagecollector",
+        account: "generic-garbage-collector",
+        start: Start::Monitored,
+    },
     ControllerSpec {
         name: ACCOUNTS,
         alias: "serviceaccount",
         account: "service-account-controller",
         start: Start::Alone(|launch| Box::pin(service_account::run(launch.manager, launch.client))),
     },
-    ControllerSpec { name: TOKENS, alias: "serviceaccount-token", account: "", start: Start::Alone(start_tokens) },
+    ControllerSpec {
+        name: TOKENS,
+        alias: "serviceaccount-token",
+        account: "",
+        start: Start::Alone(start_tokens),
+    },
     ControllerSpec {
         name: PUBLISHER,
         alias: "root-ca-cert-publisher",
         account: "root-ca-cert-publisher",
-        start: Start::Alone(|launch| Box::pin(root_ca::run(launch.manager, launch.client, Arc::clone(&launch.config.root_ca)))),
+        start: Start::Alone(|launch| {
+            Box::pin(root_ca::run(
+                launch.manager,
+                launch.client,
+                Arc::clone(&launch.config.root_ca),
+            ))
+        }),
     },
-    ControllerSpec { name: COUNTER, alias: "resourcequota", account: "resourcequota-controller", start: Start::Monitored },
+    ControllerSpec {
+        name: COUNTER,
+        alias: "resourcequota",
+        account: "resourcequota-controller",
+        start: Start::Monitored,
+    },
     ControllerSpec {
         name: AGGREGATOR,
         alias: "clusterrole-aggregation",
@@ -101,7 +133,9 @@ const CONTROLLERS: [ControllerSpec; 9] = [
         name: MIGRATOR,
         alias: "storage-version-migrator",
         account: "",
-        start: Start::Alone(|launch| Box::pin(migrations(launch.config.connection.clone(), launch.manager))),
+        start: Start::Alone(|launch| {
+            Box::pin(migrations(launch.config.connection.clone(), launch.manager))
+        }),
     },
 ];
 
@@ -118,7 +152,9 @@ pub const NAMES: [&str; CONTROLLERS.len()] = {
 
 fn start_tokens(launch: ControllerLaunch<'_>) -> Running {
     match launch.config.signer.clone() {
-        Some(signer) => Box::pin(secret_tokens::run(launch.manager, Arc::clone(&launch.config.root_ca), signer)),
+        Some(signer) => {
+            Box::pin(secret_tokens::run(launch.manager, Arc::clone(&launch.config.root_ca), signer))
+        }
         None => Box::pin(std::future::pending()),
     }
 }
@@ -163,10 +199,15 @@ pub enum ManagerError {
 ///
 /// # Errors
 /// [`ManagerError`].
-pub async fn run(config: ManagerConfig, shutdown: Shutdown, leading: watch::Sender<bool>) -> Result<(), ManagerError> {
+pub async fn run(
+    config: ManagerConfig,
+    shutdown: Shutdown,
+    leading: watch::Sender<bool>,
+) -> Result<(), ManagerError> {
     let chosen = choose(&config.controllers)?;
     let client = config.connection.client()?;
-    let mut elector = Elector::new(client.clone(), NAMESPACE, LEASE, config.identity.clone()).timing(config.timing);
+    let mut elector = Elector::new(client.clone(), NAMESPACE, LEASE, config.identity.clone())
+        .timing(config.timing);
     let stopped = shutdown.begun();
     tokio::pin!(stopped);
     if config.leader_elect {
@@ -216,7 +257,12 @@ fn choose(words: &[String]) -> Result<BTreeSet<&'static str>, ManagerError> {
 }
 
 /// Runs the selected controllers. Never returns; dropping it stops them all.
-async fn controllers(config: &ManagerConfig, manager: Client, chosen: &BTreeSet<&'static str>, leading: &watch::Sender<bool>) -> Result<(), ManagerError> {
+async fn controllers(
+    config: &ManagerConfig,
+    manager: Client,
+    chosen: &BTreeSet<&'static str>,
+    leading: &watch::Sender<bool>,
+) -> Result<(), ManagerError> {
     let mut tasks: JoinSet<()> = JoinSet::new();
     let mut monitored = Vec::new();
     for spec in CONTROLLERS.iter().filter(|spec| chosen.contains(spec.name)) {
@@ -229,11 +275,17 @@ async fn controllers(config: &ManagerConfig, manager: Client, chosen: &BTreeSet<
             client
         };
         match spec.start {
-            Start::Alone(start) => drop(tasks.spawn(start(ControllerLaunch { config, manager: manager.clone(), client }))),
+            Start::Alone(start) => drop(tasks.spawn(start(ControllerLaunch {
+                config,
+                manager: manager.clone(),
+                client,
+            }))),
             Start::Monitored => monitored.push((spec.name, client)),
         }
     }
-    let client_of = |name: &str| monitored.iter().find(|(own, _)| *own == name).map(|(_, client)| client.clone());
+    let client_of = |name: &str| {
+        monitored.iter().find(|(own, _)| *own == name).map(|(_, client)| client.clone())
+    };
     start_monitored(&client_of, config.counted_as, &mut tasks);
     leading.send_replace(true);
     tracing::info!(controllers = chosen.len(), "controllers started");
@@ -256,14 +308,22 @@ async fn migrations(connection: Connection, manager: Client) {
     }
     let identity = obtain(&manager, MIGRATOR).await;
     match connection.client_as(&identity) {
-        Ok(client) => _ = tokio::join!(storage_migration::run(client), identity.keep_fresh(manager)),
-        Err(error) => tracing::error!(error = %error, "cannot create the client for storage migrations"),
+        Ok(client) => {
+            _ = tokio::join!(storage_migration::run(client), identity.keep_fresh(manager))
+        }
+        Err(error) => {
+            tracing::error!(error = %error, "cannot create the client for storage migrations")
+        }
     }
 }
 
 /// Garbage collection, quota and namespaces share one set of metadata watches; namespaces alone run
 /// without.
-fn start_monitored(client_of: &impl Fn(&str) -> Option<Client>, counted_as: CountedAs, tasks: &mut JoinSet<()>) {
+fn start_monitored(
+    client_of: &impl Fn(&str) -> Option<Client>,
+    counted_as: CountedAs,
+    tasks: &mut JoinSet<()>,
+) {
     let (collector, counter) = (client_of(COLLECTOR), client_of(COUNTER));
     let namespaces = Arc::new(NamespaceTracker::default());
     let lifecycle = client_of(LIFECYCLE);
@@ -294,7 +354,10 @@ fn start_monitored(client_of: &impl Fn(&str) -> Option<Client>, counted_as: Coun
 
 /// Obtains a controller's identity; waits until the API server grants it.
 async fn obtain(client: &Client, account: &str) -> ServiceAccountIdentity {
-    let mut outage = Outage::new(format!("get a token for the controller's service account {NAMESPACE}/{account}")).after(MAX_STARTUP_FAILURES);
+    let mut outage = Outage::new(format!(
+        "get a token for the controller's service account {NAMESPACE}/{account}"
+    ))
+    .after(MAX_STARTUP_FAILURES);
     loop {
         match ServiceAccountIdentity::obtain(client, NAMESPACE, account).await {
             Ok(identity) => {
@@ -312,7 +375,10 @@ mod tests {
     use super::*;
 
     fn chosen(words: &[&str]) -> Vec<&'static str> {
-        choose(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()).unwrap().into_iter().collect()
+        choose(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+            .unwrap()
+            .into_iter()
+            .collect()
     }
 
     #[test]
@@ -320,7 +386,10 @@ mod tests {
         assert_eq!(chosen(&[]).len(), NAMES.len());
         assert_eq!(chosen(&["*"]).len(), NAMES.len());
         assert_eq!(chosen(&["namespace"]), ["namespace-controller"]);
-        assert_eq!(chosen(&["namespace-controller", "tokencleaner"]), ["namespace-controller", "token-cleaner-controller"]);
+        assert_eq!(
+            chosen(&["namespace-controller", "tokencleaner"]),
+            ["namespace-controller", "token-cleaner-controller"]
+        );
         assert!(!chosen(&["*", "-garbagecollector"]).contains(&"garbage-collector-controller"));
         assert_eq!(chosen(&["-garbagecollector"]).len(), NAMES.len() - 1);
         assert_eq!(chosen(&["-*"]), [""; 0]);

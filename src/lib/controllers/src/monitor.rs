@@ -67,7 +67,13 @@ pub(crate) struct Monitor {
 
 impl Monitor {
     pub(crate) fn new(client: Client, listeners: Vec<Arc<dyn MetadataListener>>) -> Self {
-        Self { client, listeners, known: Mutex::default(), wanted: Notify::new(), beginning: Semaphore::new(BEGINNING) }
+        Self {
+            client,
+            listeners,
+            known: Mutex::default(),
+            wanted: Notify::new(),
+            beginning: Semaphore::new(BEGINNING),
+        }
     }
 
     /// One that discovers nothing by itself.
@@ -120,7 +126,8 @@ impl Monitor {
         let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let definitions = ApiResource::from_gvk_with_plural(&gvk, "customresourcedefinitions");
         let api: Api<Observed> = Api::all_with(self.client.clone(), &definitions);
-        let mut events = std::pin::pin!(watcher(api, Config::default().streaming_lists()).default_backoff());
+        let mut events =
+            std::pin::pin!(watcher(api, Config::default().streaming_lists()).default_backoff());
         let mut outage = Outage::of_watch("custom resource definitions");
         while let Some(event) = events.next().await {
             if has_begun(&event) {
@@ -135,13 +142,24 @@ impl Monitor {
     }
 
     /// Starts and stops watches to match the served resources.
-    fn adjust(self: &Arc<Self>, discovered: Arc<Discovered>, watched: &mut HashMap<String, (DiscoveredResource, AbortHandle)>, tasks: &mut JoinSet<()>) {
+    fn adjust(
+        self: &Arc<Self>,
+        discovered: Arc<Discovered>,
+        watched: &mut HashMap<String, (DiscoveredResource, AbortHandle)>,
+        tasks: &mut JoinSet<()>,
+    ) {
         *self.known.lock().expect("lock holders do not panic") = discovered.clone();
         let mut gone: HashMap<String, (DiscoveredResource, AbortHandle)> = std::mem::take(watched);
         for found in discovered.resources.iter().filter(|found| is_watched(found)) {
             let name = qualified(found);
             let entry = match gone.remove(&name) {
-                Some((old, task)) if old.resource == found.resource && old.namespaced == found.namespaced && !task.is_finished() => (found.clone(), task),
+                Some((old, task))
+                    if old.resource == found.resource
+                        && old.namespaced == found.namespaced
+                        && !task.is_finished() =>
+                {
+                    (found.clone(), task)
+                }
                 replaced => {
                     // Another version: the new watch starts with a full list.
                     if let Some((_, task)) = replaced {
@@ -167,12 +185,17 @@ impl Monitor {
 
     async fn watch(self: Arc<Self>, resource: DiscoveredResource) {
         let api: Api<Observed> = Api::all_with(self.client.clone(), &resource.resource);
-        let mut events = std::pin::pin!(watcher(api, Config::default().streaming_lists()).default_backoff());
+        let mut events =
+            std::pin::pin!(watcher(api, Config::default().streaming_lists()).default_backoff());
         let mut outage = Outage::of_watch(&format!("the metadata of {}", qualified(&resource)));
         let mut turn = self.beginning.acquire().await.ok();
         let room = tokio::time::Instant::now() + BEGIN;
         loop {
-            let next = if turn.is_some() { tokio::time::timeout_at(room, events.next()).await } else { Ok(events.next().await) };
+            let next = if turn.is_some() {
+                tokio::time::timeout_at(room, events.next()).await
+            } else {
+                Ok(events.next().await)
+            };
             let event = match next {
                 Ok(Some(event)) => event,
                 Ok(None) => return,
@@ -188,15 +211,23 @@ impl Monitor {
                 outage.works();
             }
             match event {
-                Ok(Event::Init) => self.listeners.iter().for_each(|listener| listener.list_begins(&resource)),
+                Ok(Event::Init) => {
+                    self.listeners.iter().for_each(|listener| listener.list_begins(&resource))
+                }
                 Ok(Event::InitDone) => {
                     tracing::debug!(resource = qualified(&resource), "listed all objects");
                     self.listeners.iter().for_each(|listener| listener.list_ends(&resource));
                 }
-                Ok(Event::Apply(object) | Event::InitApply(object)) => self.listeners.iter().for_each(|listener| listener.applied(&resource, &object)),
-                Ok(Event::Delete(object)) => self.listeners.iter().for_each(|listener| listener.deleted(&resource, &object)),
+                Ok(Event::Apply(object) | Event::InitApply(object)) => {
+                    self.listeners.iter().for_each(|listener| listener.applied(&resource, &object))
+                }
+                Ok(Event::Delete(object)) => {
+                    self.listeners.iter().for_each(|listener| listener.deleted(&resource, &object))
+                }
                 // The definition was deleted; discovery will notice.
-                Err(error) if is_gone(&error) => tracing::debug!(error = %error, resource = qualified(&resource), "no longer served"),
+                Err(error) if is_gone(&error) => {
+                    tracing::debug!(error = %error, resource = qualified(&resource), "no longer served")
+                }
                 Err(error) => _ = outage.failed(&error),
             }
         }
@@ -205,13 +236,22 @@ impl Monitor {
 
 /// Whether the server does not know the resource.
 fn is_gone(error: &Error) -> bool {
-    let (Error::InitialListFailed(error) | Error::WatchStartFailed(error) | Error::WatchFailed(error)) = error else { return false };
+    let (Error::InitialListFailed(error)
+    | Error::WatchStartFailed(error)
+    | Error::WatchFailed(error)) = error
+    else {
+        return false;
+    };
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
 pub(crate) fn qualified(resource: &DiscoveredResource) -> String {
     let resource = &resource.resource;
-    if resource.group.is_empty() { resource.plural.clone() } else { format!("{}.{}", resource.plural, resource.group) }
+    if resource.group.is_empty() {
+        resource.plural.clone()
+    } else {
+        format!("{}.{}", resource.plural, resource.group)
+    }
 }
 
 pub(crate) fn is_watched(resource: &DiscoveredResource) -> bool {
@@ -227,7 +267,10 @@ mod tests {
     #[test]
     fn a_kind_that_no_path_names_is_not_waited_for() {
         let watched = |plural: &str| {
-            let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("ex.com", "v1", "Gear"), plural);
+            let resource = ApiResource::from_gvk_with_plural(
+                &GroupVersionKind::gvk("ex.com", "v1", "Gear"),
+                plural,
+            );
             let verbs = ["get", "list", "watch", "delete"].map(str::to_owned).to_vec();
             is_watched(&DiscoveredResource { resource, namespaced: true, verbs })
         };

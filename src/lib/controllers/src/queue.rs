@@ -91,7 +91,13 @@ impl<K: QueueKey> WorkQueue<K> {
             causes: HashMap::new(),
             number: 0,
         };
-        Self { shared: Arc::new(WorkQueueInner { state: Mutex::new(state), changed: Notify::new(), group }) }
+        Self {
+            shared: Arc::new(WorkQueueInner {
+                state: Mutex::new(state),
+                changed: Notify::new(),
+                group,
+            }),
+        }
     }
 
     /// Queues a key now. An earlier entry stays in place.
@@ -202,13 +208,15 @@ impl<K: QueueKey> WorkQueue<K> {
             };
             let trace = ReconcileTrace::caused_by(causes.clone());
             let work = reconcile(key.clone(), &trace);
-            let (queue, owned_key, outage, warned) = (self.clone(), key.clone(), outage.clone(), warned.clone());
+            let (queue, owned_key, outage, warned) =
+                (self.clone(), key.clone(), outage.clone(), warned.clone());
             running.spawn(async move {
                 let shown = format!("{owned_key:?}");
                 // Debug output of a string key, without its quotes.
                 let object = shown.trim_matches('"');
                 let span = SpanInfo { name, resource: "", namespace: "", object };
-                let result = trace.run(span, attempt((name, object), (&outage, &warned), work)).await;
+                let result =
+                    trace.run(span, attempt((name, object), (&outage, &warned), work)).await;
                 queue.finish(key, causes, &result);
             });
         }
@@ -217,14 +225,20 @@ impl<K: QueueKey> WorkQueue<K> {
 
 /// Runs one reconcile and logs its failure. A task of its own, so that a panic becomes a failure.
 /// An unreachable server is an outage, logged once for all keys and controllers.
-async fn attempt<R, E>((controller, key): (&'static str, &str), (outage, warned): (&Mutex<Outage>, &Mutex<RecentWarnings>), work: R) -> Result<Next, ()>
+async fn attempt<R, E>(
+    (controller, key): (&'static str, &str),
+    (outage, warned): (&Mutex<Outage>, &Mutex<RecentWarnings>),
+    work: R,
+) -> Result<Next, ()>
 where
     R: Future<Output = Result<Next, E>> + Send + 'static,
     E: Into<Box<dyn Error + Send + Sync>> + Send + 'static,
 {
     let started = Instant::now();
     let task = match ferrokube_trace::current() {
-        Some(context) => tokio::spawn(ferrokube_trace::scoped(context, tracing::Span::current(), work)),
+        Some(context) => {
+            tokio::spawn(ferrokube_trace::scoped(context, tracing::Span::current(), work))
+        }
         None => tokio::spawn(work),
     };
     let _abort = AbortOnDrop(task.abort_handle());
@@ -240,7 +254,11 @@ where
     if is_unanswered(&*error) {
         tracing::debug!(controller, key, error = %error, "reconcile failed, retrying");
         outage.lock().expect("lock holders do not panic").failed(&*error);
-    } else if !warned.lock().expect("lock holders do not panic").is_new(&error.to_string(), Instant::now()) {
+    } else if !warned
+        .lock()
+        .expect("lock holders do not panic")
+        .is_new(&error.to_string(), Instant::now())
+    {
         tracing::debug!(controller, key, error = %error, "reconcile failed, retrying");
     } else {
         tracing::warn!(controller, key, error = %error, "reconcile failed, retrying");
@@ -344,7 +362,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn equal_keys_are_worked_on_once_and_never_side_by_side() {
         let queue: WorkQueue<u32> = WorkQueue::default();
-        let (active, runs) = (Arc::new(Mutex::new(HashSet::new())), Arc::new(Mutex::new(Vec::new())));
+        let (active, runs) =
+            (Arc::new(Mutex::new(HashSet::new())), Arc::new(Mutex::new(Vec::new())));
         for _ in 0..5 {
             queue.add(1, None);
             queue.add(2, None);
@@ -397,7 +416,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_error_of_thousands_of_keys_is_one_warning() {
         let mut warned = RecentWarnings::default();
-        let mut times = |errors: usize| (0..8_000).filter(|number| warned.is_new(&format!("unknown kind {}", number % errors), Instant::now())).count();
+        let mut times = |errors: usize| {
+            (0..8_000)
+                .filter(|number| {
+                    warned.is_new(&format!("unknown kind {}", number % errors), Instant::now())
+                })
+                .count()
+        };
         assert_eq!((times(1), times(1), times(3), times(8_000)), (1, 0, 2, MAX_WARNINGS - 3));
         tokio::time::advance(WARN_PERIOD).await;
         assert!(warned.is_new("unknown kind 0", Instant::now()));
@@ -412,7 +437,11 @@ mod tests {
         let work = {
             let times = times.clone();
             move |_, trace: &ReconcileTrace| {
-                assert_eq!(trace.context().map(|context| context.trace_id), Some(cause.trace_id), "also on the retry");
+                assert_eq!(
+                    trace.context().map(|context| context.trace_id),
+                    Some(cause.trace_id),
+                    "also on the retry"
+                );
                 let times = times.clone();
                 async move {
                     times.lock().unwrap().push(Instant::now());

@@ -56,28 +56,44 @@ impl MetadataListener for QuotaTracker {
 }
 
 /// Runs until dropped.
-pub(crate) async fn run(client: Client, quotas: Arc<QuotaTracker>, monitor: Arc<Monitor>, counted_as: CountedAs) {
-    let watch = watching::each(Api::<ResourceQuota>::all(client.clone()), watcher::Config::default(), |quota, gone| {
-        let key = (quota.namespace().unwrap_or_default(), quota.name_any());
-        let mut known = quotas.known.lock().expect("lock holders do not panic");
-        if gone {
-            known.remove(&key);
-        } else {
-            known.insert(key.clone());
-            quotas.queue.add(key, cause(&quota.metadata));
-        }
+pub(crate) async fn run(
+    client: Client,
+    quotas: Arc<QuotaTracker>,
+    monitor: Arc<Monitor>,
+    counted_as: CountedAs,
+) {
+    let watch = watching::each(
+        Api::<ResourceQuota>::all(client.clone()),
+        watcher::Config::default(),
+        |quota, gone| {
+            let key = (quota.namespace().unwrap_or_default(), quota.name_any());
+            let mut known = quotas.known.lock().expect("lock holders do not panic");
+            if gone {
+                known.remove(&key);
+            } else {
+                known.insert(key.clone());
+                quotas.queue.add(key, cause(&quota.metadata));
+            }
+        },
+    );
+    let work = quotas.queue.run("resourcequota", WORKERS, move |key, trace| {
+        reconcile(trace.client(&client), (monitor.clone(), counted_as), key)
     });
-    let work = quotas.queue.run("resourcequota", WORKERS, move |key, trace| reconcile(trace.client(&client), (monitor.clone(), counted_as), key));
     tokio::join!(watch, work);
 }
 
-async fn reconcile(client: Client, (monitor, counted_as): (Arc<Monitor>, CountedAs), (namespace, name): Key) -> Result<Next, kube::Error> {
+async fn reconcile(
+    client: Client,
+    (monitor, counted_as): (Arc<Monitor>, CountedAs),
+    (namespace, name): Key,
+) -> Result<Next, kube::Error> {
     let path = format!("/api/v1/namespaces/{namespace}/resourcequotas/{name}");
     let Some(mut quota) = read(&client, &namespace, &name).await? else { return Ok(Next::Done) };
     let hard = quota["spec"]["hard"].as_object().cloned().unwrap_or_default();
     let mut used = Map::new();
     // Scopes select pods only; no other object matches one.
-    let scoped = quota["spec"]["scopes"].as_array().is_some_and(|scopes| !scopes.is_empty()) || quota["spec"]["scopeSelector"].is_object();
+    let scoped = quota["spec"]["scopes"].as_array().is_some_and(|scopes| !scopes.is_empty())
+        || quota["spec"]["scopeSelector"].is_object();
     for resource in hard.keys() {
         if let Some(counted) = counted(resource, &monitor.known(), counted_as) {
             let counted = if scoped { 0 } else { count(&client, &namespace, counted).await? };
@@ -92,7 +108,14 @@ async fn reconcile(client: Client, (monitor, counted_as): (Arc<Monitor>, Counted
         return Ok(Next::Done);
     }
     quota["status"] = status;
-    match rest::send(&client, Method::PUT, &format!("{path}/status"), RequestOptions { body: Some(&quota), ..RequestOptions::default() }).await {
+    match rest::send(
+        &client,
+        Method::PUT,
+        &format!("{path}/status"),
+        RequestOptions { body: Some(&quota), ..RequestOptions::default() },
+    )
+    .await
+    {
         Err(error) if code(&error) == 404 => Ok(Next::Done),
         // Admission counted concurrently: recount.
         Err(error) if code(&error) == 409 => Ok(Next::After(Duration::from_millis(10))),
@@ -102,21 +125,42 @@ async fn reconcile(client: Client, (monitor, counted_as): (Arc<Monitor>, Counted
 
 /// Lists one item: the controller's role allows listing quotas, not getting one.
 async fn read(client: &Client, namespace: &str, name: &str) -> Result<Option<Value>, kube::Error> {
-    let path = format!("/api/v1/namespaces/{namespace}/resourcequotas?fieldSelector=metadata.name%3D{name}");
+    let path = format!(
+        "/api/v1/namespaces/{namespace}/resourcequotas?fieldSelector=metadata.name%3D{name}"
+    );
     let mut list = rest::send(client, Method::GET, &path, RequestOptions::default()).await?;
     Ok(list["items"].get_mut(0).map(Value::take))
 }
 
 /// The resource that a quota key counts; `None` for other measures, and for resources not served.
-fn counted<'a>(key: &str, discovered: &'a Discovered, counted_as: CountedAs) -> Option<&'a DiscoveredResource> {
-    let counts = |found: &&DiscoveredResource| found.namespaced && counted_as(&found.resource.group, &found.resource.plural).iter().any(|name| name == key);
+fn counted<'a>(
+    key: &str,
+    discovered: &'a Discovered,
+    counted_as: CountedAs,
+) -> Option<&'a DiscoveredResource> {
+    let counts = |found: &&DiscoveredResource| {
+        found.namespaced
+            && counted_as(&found.resource.group, &found.resource.plural)
+                .iter()
+                .any(|name| name == key)
+    };
     discovered.resources.iter().find(counts)
 }
 
 /// Number of objects, from a page of one item.
-async fn count(client: &Client, namespace: &str, resource: &DiscoveredResource) -> Result<u64, kube::Error> {
+async fn count(
+    client: &Client,
+    namespace: &str,
+    resource: &DiscoveredResource,
+) -> Result<u64, kube::Error> {
     let path = format!("{}?limit=1", rest::path(&resource.resource, Some(namespace), ""));
-    let list = rest::send(client, Method::GET, &path, RequestOptions { representation: rest::Representation::MetadataList, body: None }).await?;
+    let list = rest::send(
+        client,
+        Method::GET,
+        &path,
+        RequestOptions { representation: rest::Representation::MetadataList, body: None },
+    )
+    .await?;
     let shown = list["items"].as_array().map_or(0, Vec::len) as u64;
     Ok(shown + list["metadata"]["remainingItemCount"].as_u64().unwrap_or(0))
 }
@@ -131,8 +175,15 @@ mod tests {
     fn a_newly_served_resource_is_counted() {
         let quotas = QuotaTracker::default();
         quotas.known.lock().expect("lock").insert(("n".to_owned(), "q".to_owned()));
-        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("ex.com", "v1", "Gear"), "gears");
-        quotas.list_ends(&DiscoveredResource { resource: resource.clone(), namespaced: false, verbs: Vec::new() });
+        let resource = ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk("ex.com", "v1", "Gear"),
+            "gears",
+        );
+        quotas.list_ends(&DiscoveredResource {
+            resource: resource.clone(),
+            namespaced: false,
+            verbs: Vec::new(),
+        });
         assert!(quotas.queue.is_empty());
         quotas.list_ends(&DiscoveredResource { resource, namespaced: true, verbs: Vec::new() });
         assert_eq!(quotas.queue.len(), 1);
@@ -141,16 +192,23 @@ mod tests {
     #[test]
     fn keys_name_resources() {
         let found = |group: &str, kind: &str, plural: &str| DiscoveredResource {
-            resource: ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural),
+            resource: ApiResource::from_gvk_with_plural(
+                &GroupVersionKind::gvk(group, "v1", kind),
+                plural,
+            ),
             namespaced: true,
             verbs: Vec::new(),
         };
-        let discovered = Discovered { resources: vec![found("", "ConfigMap", "configmaps"), found("batch", "Job", "jobs")], ..Discovered::default() };
+        let discovered = Discovered {
+            resources: vec![found("", "ConfigMap", "configmaps"), found("batch", "Job", "jobs")],
+            ..Discovered::default()
+        };
         let counted_as: CountedAs = |group, plural| match group {
             "" => vec![format!("count/{plural}"), plural.to_owned()],
             group => vec![format!("count/{plural}.{group}")],
         };
-        let plural = |key| counted(key, &discovered, counted_as).map(|found| found.resource.plural.as_str());
+        let plural =
+            |key| counted(key, &discovered, counted_as).map(|found| found.resource.plural.as_str());
         assert_eq!(plural("configmaps"), Some("configmaps"));
         assert_eq!(plural("count/configmaps"), Some("configmaps"));
         assert_eq!(plural("count/jobs.batch"), Some("jobs"));

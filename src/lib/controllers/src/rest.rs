@@ -29,9 +29,17 @@ const SEGMENT: &AsciiSet = &CONTROLS
 
 /// Path of an object, or of a collection if `name` is empty.
 pub(crate) fn path(resource: &ApiResource, namespace: Option<&str>, name: &str) -> String {
-    let root = if resource.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}", resource.api_version) };
+    let root = if resource.group.is_empty() {
+        "/api/v1".to_owned()
+    } else {
+        format!("/apis/{}", resource.api_version)
+    };
     let within = namespace.map(|namespace| format!("/namespaces/{namespace}")).unwrap_or_default();
-    let last = if name.is_empty() { String::new() } else { format!("/{}", utf8_percent_encode(name, SEGMENT)) };
+    let last = if name.is_empty() {
+        String::new()
+    } else {
+        format!("/{}", utf8_percent_encode(name, SEGMENT))
+    };
     format!("{root}{within}/{}{last}", resource.plural)
 }
 
@@ -56,14 +64,21 @@ pub(crate) struct RequestOptions<'a> {
     pub(crate) body: Option<&'a Value>,
 }
 
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+const METADATA: &str =
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const METADATA_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// Sends a request and parses the JSON response.
 ///
 /// # Errors
 /// Any failure of the request.
-pub(crate) async fn send(client: &Client, method: Method, path: &str, ask: RequestOptions<'_>) -> Result<Value, kube::Error> {
+pub(crate) async fn send(
+    client: &Client,
+    method: Method,
+    path: &str,
+    ask: RequestOptions<'_>,
+) -> Result<Value, kube::Error> {
     let mut request = Request::builder().method(&method).uri(path);
     request = match ask.representation {
         Representation::Whole => request,
@@ -72,7 +87,11 @@ pub(crate) async fn send(client: &Client, method: Method, path: &str, ask: Reque
     };
     let body = match ask.body {
         Some(body) => {
-            let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+            let kind = if method == Method::PATCH {
+                "application/merge-patch+json"
+            } else {
+                "application/json"
+            };
             request = request.header(http::header::CONTENT_TYPE, kind);
             serde_json::to_vec(body).map_err(kube::Error::SerdeError)?
         }
@@ -105,8 +124,11 @@ pub(crate) async fn get(
 /// live on in another version.
 pub(crate) fn is_absent(error: &kube::Error, resource: &ApiResource, name: &str) -> bool {
     let kube::Error::Api(status) = error else { return false };
-    let about_it =
-        |details: &StatusDetails| details.name == name && details.group == resource.group && (details.kind == resource.plural || details.kind == resource.kind);
+    let about_it = |details: &StatusDetails| {
+        details.name == name
+            && details.group == resource.group
+            && (details.kind == resource.plural || details.kind == resource.kind)
+    };
     status.code == 404 && status.details.as_ref().is_some_and(about_it)
 }
 
@@ -130,22 +152,43 @@ mod tests {
 
     #[test]
     fn names_stay_in_their_segment() {
-        let roles = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "Role"), "roles");
+        let roles = ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "Role"),
+            "roles",
+        );
         let root = "/apis/rbac.authorization.k8s.io/v1/namespaces/n/roles";
         assert_eq!(path(&roles, Some("n"), ""), root);
-        for (name, segment) in
-            [("system:a-b.c", "system:a-b.c"), ("a b?c#d", "a%20b%3Fc%23d"), ("a/../b", "a%2F..%2Fb"), ("50%", "50%25"), ("\u{e9}", "%C3%A9")]
-        {
+        for (name, segment) in [
+            ("system:a-b.c", "system:a-b.c"),
+            ("a b?c#d", "a%20b%3Fc%23d"),
+            ("a/../b", "a%2F..%2Fb"),
+            ("50%", "50%25"),
+            ("\u{e9}", "%C3%A9"),
+        ] {
             assert_eq!(path(&roles, Some("n"), name), format!("{root}/{segment}"));
         }
     }
 
     #[test]
     fn fault_25_only_a_404_that_names_the_object_proves_its_absence() {
-        let gears = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("ex.com", "v1", "Gear"), "gears");
-        let maps = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "ConfigMap"), "configmaps");
-        let about = |details: Value| refusal(&json!({"status": "Failure", "reason": "NotFound", "code": 404, "details": details}));
-        assert!(is_absent(&about(json!({"name": "a", "group": "ex.com", "kind": "gears"})), &gears, "a"));
+        let gears = ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk("ex.com", "v1", "Gear"),
+            "gears",
+        );
+        let maps = ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk("", "v1", "ConfigMap"),
+            "configmaps",
+        );
+        let about = |details: Value| {
+            refusal(
+                &json!({"status": "Failure", "reason": "NotFound", "code": 404, "details": details}),
+            )
+        };
+        assert!(is_absent(
+            &about(json!({"name": "a", "group": "ex.com", "kind": "gears"})),
+            &gears,
+            "a"
+        ));
         assert!(is_absent(&about(json!({"name": "a", "kind": "configmaps"})), &maps, "a"));
         for details in [
             json!({"name": "b", "group": "ex.com", "kind": "gears"}),
@@ -157,7 +200,11 @@ mod tests {
             assert!(!is_absent(&about(details.clone()), &gears, "a"), "{details}");
         }
         // Responses for a version that is not served: no Status, or one without details.
-        assert!(!is_absent(&refusal(&json!({"status": "Failure", "code": 404, "message": "404 page not found"})), &gears, "a"));
+        assert!(!is_absent(
+            &refusal(&json!({"status": "Failure", "code": 404, "message": "404 page not found"})),
+            &gears,
+            "a"
+        ));
         let conflict = json!({"status": "Failure", "code": 409, "details": {"name": "a", "group": "ex.com", "kind": "gears"}});
         assert!(!is_absent(&refusal(&conflict), &gears, "a"));
     }

@@ -20,13 +20,19 @@ const WORKERS: usize = 2;
 /// controller's own identity, which may do nothing else. `ca` is PEM.
 pub(crate) async fn run(reader: Client, client: Client, ca: Arc<str>) {
     let queue: WorkQueue<String> = WorkQueue::default();
-    let namespaces = watching::each(Api::<Namespace>::all(reader.clone()), watcher::Config::default(), |namespace, gone| {
-        if !gone && namespace.metadata.deletion_timestamp.is_none() {
-            queue.add(namespace.name_any(), cause(&namespace.metadata));
-        }
-    });
+    let namespaces = watching::each(
+        Api::<Namespace>::all(reader.clone()),
+        watcher::Config::default(),
+        |namespace, gone| {
+            if !gone && namespace.metadata.deletion_timestamp.is_none() {
+                queue.add(namespace.name_any(), cause(&namespace.metadata));
+            }
+        },
+    );
     let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-    let maps = watching::each(Api::<ConfigMap>::all(reader.clone()), only, |map, _| queue.add(map.namespace().unwrap_or_default(), cause(&map.metadata)));
+    let maps = watching::each(Api::<ConfigMap>::all(reader.clone()), only, |map, _| {
+        queue.add(map.namespace().unwrap_or_default(), cause(&map.metadata))
+    });
     let work = queue.run("root-ca-certificate-publisher", WORKERS, move |namespace, trace| {
         let maps = |client: &Client| Api::namespaced(trace.client(client), &namespace);
         ensure(maps(&reader), maps(&client), ca.clone())
@@ -34,7 +40,11 @@ pub(crate) async fn run(reader: Client, client: Client, ca: Arc<str>) {
     tokio::join!(namespaces, maps, work);
 }
 
-async fn ensure(reader: Api<ConfigMap>, maps: Api<ConfigMap>, ca: Arc<str>) -> Result<Next, kube::Error> {
+async fn ensure(
+    reader: Api<ConfigMap>,
+    maps: Api<ConfigMap>,
+    ca: Arc<str>,
+) -> Result<Next, kube::Error> {
     let wanted = BTreeMap::from([(KEY.to_owned(), ca.to_string())]);
     let outcome = match reader.get_opt(NAME).await? {
         Some(map) if map.data.as_ref() == Some(&wanted) => return Ok(Next::Done),
@@ -43,9 +53,21 @@ async fn ensure(reader: Api<ConfigMap>, maps: Api<ConfigMap>, ca: Arc<str>) -> R
             maps.replace(NAME, &PostParams::default(), &map).await
         }
         None => {
-            let note = ("kubernetes.io/description".to_owned(), "The CA bundle that verifies the API server, for clients inside the cluster.".to_owned());
-            let metadata = ObjectMeta { name: Some(NAME.to_owned()), annotations: Some(BTreeMap::from([note])), ..ObjectMeta::default() };
-            maps.create(&PostParams::default(), &ConfigMap { metadata, data: Some(wanted), ..ConfigMap::default() }).await
+            let note = (
+                "kubernetes.io/description".to_owned(),
+                "The CA bundle that verifies the API server, for clients inside the cluster."
+                    .to_owned(),
+            );
+            let metadata = ObjectMeta {
+                name: Some(NAME.to_owned()),
+                annotations: Some(BTreeMap::from([note])),
+                ..ObjectMeta::default()
+            };
+            maps.create(
+                &PostParams::default(),
+                &ConfigMap { metadata, data: Some(wanted), ..ConfigMap::default() },
+            )
+            .await
         }
     };
     match outcome {

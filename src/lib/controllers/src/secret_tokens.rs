@@ -83,19 +83,32 @@ pub(crate) async fn run(client: Client, ca: Arc<str>, signer: Signer) {
             queue.add(SecretTask::Fill(name), cause(&secret.metadata));
         }
     });
-    let accounts = watching::each(Api::<ServiceAccount>::all(client.clone()), watcher::Config::default(), |account, gone| {
-        if gone {
-            let cause = cause(&account.metadata);
-            let account = (account.namespace().unwrap_or_default(), account.name_any());
-            let known = known.lock().expect("lock holders do not panic");
-            known.iter().filter(|(_, of)| **of == account).for_each(|(name, _)| queue.add(SecretTask::Fill(name.clone()), cause));
-        }
+    let accounts = watching::each(
+        Api::<ServiceAccount>::all(client.clone()),
+        watcher::Config::default(),
+        |account, gone| {
+            if gone {
+                let cause = cause(&account.metadata);
+                let account = (account.namespace().unwrap_or_default(), account.name_any());
+                let known = known.lock().expect("lock holders do not panic");
+                known
+                    .iter()
+                    .filter(|(_, of)| **of == account)
+                    .for_each(|(name, _)| queue.add(SecretTask::Fill(name.clone()), cause));
+            }
+        },
+    );
+    let work = queue.run("serviceaccount-token", WORKERS, |task, trace| {
+        work(trace.client(&client), task, (ca.clone(), signer.clone()))
     });
-    let work = queue.run("serviceaccount-token", WORKERS, |task, trace| work(trace.client(&client), task, (ca.clone(), signer.clone())));
     tokio::join!(secrets, accounts, work);
 }
 
-async fn work(client: Client, task: SecretTask, (ca, signer): (Arc<str>, Signer)) -> Result<Next, SecretTaskError> {
+async fn work(
+    client: Client,
+    task: SecretTask,
+    (ca, signer): (Arc<str>, Signer),
+) -> Result<Next, SecretTaskError> {
     match task {
         SecretTask::Fill(name) => fill(client, name, &ca, &signer).await,
         // No account can have this name.
@@ -104,7 +117,12 @@ async fn work(client: Client, task: SecretTask, (ca, signer): (Arc<str>, Signer)
     }
 }
 
-async fn fill(client: Client, (namespace, name): Name, ca: &str, signer: &Signer) -> Result<Next, SecretTaskError> {
+async fn fill(
+    client: Client,
+    (namespace, name): Name,
+    ca: &str,
+    signer: &Signer,
+) -> Result<Next, SecretTaskError> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     let Some(mut secret) = secrets.get_opt(&name).await? else { return Ok(Next::Done) };
     if secret.type_.as_deref() != Some(TYPE) || secret.metadata.deletion_timestamp.is_some() {
@@ -115,11 +133,19 @@ async fn fill(client: Client, (namespace, name): Name, ca: &str, signer: &Signer
         return delete(&secrets, &secret).await;
     }
     let account = account(&client, &namespace, &of).await?;
-    let is_meant = |account: &ServiceAccount| annotation(&secret, ACCOUNT_UID).is_empty() || account.uid().as_deref() == Some(annotation(&secret, ACCOUNT_UID));
+    let is_meant = |account: &ServiceAccount| {
+        annotation(&secret, ACCOUNT_UID).is_empty()
+            || account.uid().as_deref() == Some(annotation(&secret, ACCOUNT_UID))
+    };
     let Some(account) = account.filter(is_meant) else {
         return delete(&secrets, &secret).await;
     };
-    let subject = TokenSubject { namespace: &namespace, account: &of, account_uid: account.metadata.uid.as_deref().unwrap_or_default(), secret: &name };
+    let subject = TokenSubject {
+        namespace: &namespace,
+        account: &of,
+        account_uid: account.metadata.uid.as_deref().unwrap_or_default(),
+        secret: &name,
+    };
     if !complete(&mut secret, &subject, ca, &signer.sign)? {
         return Ok(Next::Done);
     }
@@ -131,9 +157,16 @@ async fn fill(client: Client, (namespace, name): Name, ca: &str, signer: &Signer
 }
 
 /// Fills in what the secret lacks. Returns whether it changed.
-fn complete(secret: &mut Secret, subject: &TokenSubject<'_>, ca: &str, sign: &Sign) -> Result<bool, SecretTaskError> {
+fn complete(
+    secret: &mut Secret,
+    subject: &TokenSubject<'_>,
+    ca: &str,
+    sign: &Sign,
+) -> Result<bool, SecretTaskError> {
     let data = secret.data.get_or_insert_default();
-    let holds = |data: &BTreeMap<String, ByteString>, key: &str| data.get(key).is_some_and(|bytes| !bytes.0.is_empty());
+    let holds = |data: &BTreeMap<String, ByteString>, key: &str| {
+        data.get(key).is_some_and(|bytes| !bytes.0.is_empty())
+    };
     let mut changed = false;
     if !ca.is_empty() && data.get("ca.crt").is_none_or(|held| held.0 != ca.as_bytes()) {
         data.insert("ca.crt".to_owned(), ByteString(ca.as_bytes().to_vec()));
@@ -144,7 +177,10 @@ fn complete(secret: &mut Secret, subject: &TokenSubject<'_>, ca: &str, sign: &Si
         changed = true;
     }
     if !holds(data, "token") {
-        data.insert("token".to_owned(), ByteString(sign(subject).ok_or(SecretTaskError::Unsigned)?.into_bytes()));
+        data.insert(
+            "token".to_owned(),
+            ByteString(sign(subject).ok_or(SecretTaskError::Unsigned)?.into_bytes()),
+        );
         changed = true;
     }
     if changed {
@@ -156,16 +192,29 @@ fn complete(secret: &mut Secret, subject: &TokenSubject<'_>, ca: &str, sign: &Si
 
 async fn delete(secrets: &Api<Secret>, secret: &Secret) -> Result<Next, SecretTaskError> {
     // Includes the version: a corrected annotation, or a recreated account, arrives by the watch.
-    let preconditions = Preconditions { uid: secret.uid(), resource_version: secret.resource_version() };
-    match secrets.delete(&secret.name_any(), &DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }).await {
+    let preconditions =
+        Preconditions { uid: secret.uid(), resource_version: secret.resource_version() };
+    match secrets
+        .delete(
+            &secret.name_any(),
+            &DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() },
+        )
+        .await
+    {
         Err(error) if matches!(code(&error), 404 | 409) => Ok(Next::Done),
         other => Ok(other.map(|_| Next::Done)?),
     }
 }
 
-async fn unlink(client: Client, (namespace, name): Name, secret: &str) -> Result<Next, SecretTaskError> {
+async fn unlink(
+    client: Client,
+    (namespace, name): Name,
+    secret: &str,
+) -> Result<Next, SecretTaskError> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
-    let Some(mut account) = account(&client, &namespace, &name).await? else { return Ok(Next::Done) };
+    let Some(mut account) = account(&client, &namespace, &name).await? else {
+        return Ok(Next::Done);
+    };
     let listed = account.secrets.get_or_insert_default();
     let before = listed.len();
     listed.retain(|reference| reference.name.as_deref() != Some(secret));
@@ -179,9 +228,14 @@ async fn unlink(client: Client, (namespace, name): Name, secret: &str) -> Result
 }
 
 /// The account; `None` only if the response proves that it does not exist.
-async fn account(client: &Client, namespace: &str, name: &str) -> Result<Option<ServiceAccount>, SecretTaskError> {
+async fn account(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<ServiceAccount>, SecretTaskError> {
     let accounts = ApiResource::erase::<ServiceAccount>(&());
-    let found = rest::get(client, &accounts, Some(namespace), name, RequestOptions::default()).await?;
+    let found =
+        rest::get(client, &accounts, Some(namespace), name, RequestOptions::default()).await?;
     Ok(found.map(serde_json::from_value).transpose().map_err(kube::Error::SerdeError)?)
 }
 
@@ -196,16 +250,29 @@ mod tests {
     #[test]
     fn only_missing_data_is_filled_in() {
         let sign: Sign = Arc::new(|subject| Some(format!("token of {}", subject.account)));
-        let subject = TokenSubject { namespace: "n", account: "robot", account_uid: "u", secret: "s" };
+        let subject =
+            TokenSubject { namespace: "n", account: "robot", account_uid: "u", secret: "s" };
         let mut secret = Secret::default();
         assert!(complete(&mut secret, &subject, "CA", &sign).expect("signed"));
         let data = secret.data.clone().expect("data");
         assert_eq!(data["token"].0, b"token of robot");
-        assert_eq!((data["namespace"].0.as_slice(), data["ca.crt"].0.as_slice()), (&b"n"[..], &b"CA"[..]));
-        assert_eq!((annotation(&secret, ACCOUNT), annotation(&secret, ACCOUNT_UID)), ("robot", "u"));
+        assert_eq!(
+            (data["namespace"].0.as_slice(), data["ca.crt"].0.as_slice()),
+            (&b"n"[..], &b"CA"[..])
+        );
+        assert_eq!(
+            (annotation(&secret, ACCOUNT), annotation(&secret, ACCOUNT_UID)),
+            ("robot", "u")
+        );
         let never: Sign = Arc::new(|_| None);
         assert!(!complete(&mut secret, &subject, "CA", &never).expect("nothing to sign"));
-        assert!(complete(&mut secret, &subject, "another CA", &never).expect("nothing to sign"), "the CA is kept up");
-        assert!(matches!(complete(&mut Secret::default(), &subject, "CA", &never), Err(SecretTaskError::Unsigned)));
+        assert!(
+            complete(&mut secret, &subject, "another CA", &never).expect("nothing to sign"),
+            "the CA is kept up"
+        );
+        assert!(matches!(
+            complete(&mut Secret::default(), &subject, "CA", &never),
+            Err(SecretTaskError::Unsigned)
+        ));
     }
 }

@@ -16,27 +16,38 @@ const WORKERS: usize = 2;
 /// controller's own identity, which may do nothing else.
 pub(crate) async fn run(reader: Client, client: Client) {
     let queue: WorkQueue<String> = WorkQueue::default();
-    let namespaces = watching::each(Api::<Namespace>::all(reader.clone()), watcher::Config::default(), |namespace, gone| {
-        if !gone && namespace.metadata.deletion_timestamp.is_none() {
-            queue.add(namespace.name_any(), cause(&namespace.metadata));
-        }
-    });
+    let namespaces = watching::each(
+        Api::<Namespace>::all(reader.clone()),
+        watcher::Config::default(),
+        |namespace, gone| {
+            if !gone && namespace.metadata.deletion_timestamp.is_none() {
+                queue.add(namespace.name_any(), cause(&namespace.metadata));
+            }
+        },
+    );
     let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-    let accounts = watching::each(Api::<ServiceAccount>::all(reader.clone()), only, |account, gone| {
-        if gone {
-            queue.add(account.namespace().unwrap_or_default(), cause(&account.metadata));
-        }
+    let accounts =
+        watching::each(Api::<ServiceAccount>::all(reader.clone()), only, |account, gone| {
+            if gone {
+                queue.add(account.namespace().unwrap_or_default(), cause(&account.metadata));
+            }
+        });
+    let work = queue.run("serviceaccount", WORKERS, move |namespace, trace| {
+        ensure(trace.client(&reader), trace.client(&client), namespace)
     });
-    let work = queue.run("serviceaccount", WORKERS, move |namespace, trace| ensure(trace.client(&reader), trace.client(&client), namespace));
     tokio::join!(namespaces, accounts, work);
 }
 
 async fn ensure(reader: Client, client: Client, namespace: String) -> Result<Next, kube::Error> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client, &namespace);
-    if Api::<ServiceAccount>::namespaced(reader, &namespace).get_metadata_opt(NAME).await?.is_some() {
+    if Api::<ServiceAccount>::namespaced(reader, &namespace).get_metadata_opt(NAME).await?.is_some()
+    {
         return Ok(Next::Done);
     }
-    let account = ServiceAccount { metadata: ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() }, ..ServiceAccount::default() };
+    let account = ServiceAccount {
+        metadata: ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() },
+        ..ServiceAccount::default()
+    };
     match accounts.create(&PostParams::default(), &account).await {
         // Created concurrently, or the namespace is gone or terminating.
         Err(error) if matches!(code(&error), 403 | 404 | 409) => Ok(Next::Done),

@@ -35,7 +35,14 @@ const UNKNOWN: Duration = Duration::from_secs(60);
 /// # Errors
 /// Any failure of the request.
 pub(crate) async fn is_served(client: &Client) -> Result<bool, kube::Error> {
-    match rest::send(client, Method::GET, &format!("/apis/{GROUP_VERSION}"), RequestOptions::default()).await {
+    match rest::send(
+        client,
+        Method::GET,
+        &format!("/apis/{GROUP_VERSION}"),
+        RequestOptions::default(),
+    )
+    .await
+    {
         Err(error) if code(&error) == 404 => Ok(false),
         other => other.map(|_| true),
     }
@@ -44,13 +51,18 @@ pub(crate) async fn is_served(client: &Client) -> Result<bool, kube::Error> {
 /// Runs until dropped.
 pub(crate) async fn run(client: Client) {
     let queue: WorkQueue<String> = WorkQueue::default();
-    let watch = watching::each(Api::<StorageVersionMigration>::all(client.clone()), watcher::Config::default(), |migration, gone| {
-        if let (false, Some(name)) = (gone, migration.metadata.name.clone()) {
-            queue.add(name, cause(&migration.metadata));
-        }
-    });
+    let watch = watching::each(
+        Api::<StorageVersionMigration>::all(client.clone()),
+        watcher::Config::default(),
+        |migration, gone| {
+            if let (false, Some(name)) = (gone, migration.metadata.name.clone()) {
+                queue.add(name, cause(&migration.metadata));
+            }
+        },
+    );
     // One at a time: a migration is a flood of writes, without urgency.
-    let work = queue.run("storage-migration", 1, move |name, trace| migrate(trace.client(&client), name));
+    let work =
+        queue.run("storage-migration", 1, move |name, trace| migrate(trace.client(&client), name));
     tokio::join!(watch, work);
 }
 
@@ -60,14 +72,22 @@ fn path(name: &str) -> String {
 
 async fn migrate(client: Client, name: String) -> Result<Next, kube::Error> {
     let migrations = ApiResource::erase::<StorageVersionMigration>(&());
-    let Some(migration) = rest::get(&client, &migrations, None, &name, RequestOptions::default()).await? else { return Ok(Next::Done) };
+    let Some(migration) =
+        rest::get(&client, &migrations, None, &name, RequestOptions::default()).await?
+    else {
+        return Ok(Next::Done);
+    };
     if ["Succeeded", "Failed"].iter().any(|kind| condition(&migration, kind) == Some("True")) {
         return Ok(Next::Done);
     }
-    let wanted = |field: &str| migration["spec"]["resource"][field].as_str().unwrap_or_default().to_owned();
+    let wanted =
+        |field: &str| migration["spec"]["resource"][field].as_str().unwrap_or_default().to_owned();
     let (group, plural) = (wanted("group"), wanted("resource"));
     let discovered = Discovered::query(&client).await?;
-    let found = discovered.resources.into_iter().find(|found| found.resource.group == group && found.resource.plural == plural);
+    let found = discovered
+        .resources
+        .into_iter()
+        .find(|found| found.resource.group == group && found.resource.plural == plural);
     let Some(resource) = found else {
         if age(&migration) < UNKNOWN {
             return Ok(Next::After(Duration::from_secs(5)));
@@ -75,7 +95,12 @@ async fn migrate(client: Client, name: String) -> Result<Next, kube::Error> {
         return finish(&client, &migration, ("Failed", FAILED, "no such resource is served")).await;
     };
     if !resource.has_verbs(&["list", "patch"]) {
-        return finish(&client, &migration, ("Failed", FAILED, "the resource cannot be listed and patched")).await;
+        return finish(
+            &client,
+            &migration,
+            ("Failed", FAILED, "the resource cannot be listed and patched"),
+        )
+        .await;
     }
     begin(&client, &migration, &resource).await?;
     match write_all(&client, &resource).await {
@@ -85,7 +110,10 @@ async fn migrate(client: Client, name: String) -> Result<Next, kube::Error> {
         }
         // Retrying would fail again: an operator has to look at the object.
         Err(error) if is_refusal(&error) => {
-            let why = format!("an object cannot be written as it is: the server answers {}", code(&error));
+            let why = format!(
+                "an object cannot be written as it is: the server answers {}",
+                code(&error)
+            );
             finish(&client, &migration, ("Failed", FAILED, &why)).await
         }
         Err(error) => Err(error),
@@ -98,27 +126,45 @@ fn is_refusal(error: &kube::Error) -> bool {
 }
 
 /// Records that the migration runs, and the resource's revision at its start.
-async fn begin(client: &Client, migration: &Value, resource: &DiscoveredResource) -> Result<(), kube::Error> {
+async fn begin(
+    client: &Client,
+    migration: &Value,
+    resource: &DiscoveredResource,
+) -> Result<(), kube::Error> {
     if migration["status"]["resourceVersion"].as_str().unwrap_or_default().is_empty() {
         let page = rest::path(&resource.resource, None, "") + "?limit=1";
-        let page = rest::send(client, Method::GET, &page, RequestOptions { representation: rest::Representation::MetadataList, body: None }).await?;
+        let page = rest::send(
+            client,
+            Method::GET,
+            &page,
+            RequestOptions { representation: rest::Representation::MetadataList, body: None },
+        )
+        .await?;
         let body = json!({"status": {"resourceVersion": page["metadata"]["resourceVersion"]}});
         write_status(client, migration, &body).await?;
     }
-    report(client, migration, &[("Running", "True", IN_PROGRESS, "objects are being written")]).await
+    report(client, migration, &[("Running", "True", IN_PROGRESS, "objects are being written")])
+        .await
 }
 
 async fn write_status(client: &Client, migration: &Value, body: &Value) -> Result<(), kube::Error> {
     let name = migration["metadata"]["name"].as_str().unwrap_or_default();
-    rest::send(client, Method::PATCH, &format!("{}/status", path(name)), RequestOptions { representation: rest::Representation::Whole, body: Some(body) })
-        .await
-        .map(drop)
+    rest::send(
+        client,
+        Method::PATCH,
+        &format!("{}/status", path(name)),
+        RequestOptions { representation: rest::Representation::Whole, body: Some(body) },
+    )
+    .await
+    .map(drop)
 }
 
 /// Time since the migration was created.
 fn age(migration: &Value) -> Duration {
-    let created: Option<jiff::Timestamp> = migration["metadata"]["creationTimestamp"].as_str().and_then(|text| text.parse().ok());
-    let seconds = created.map_or(0, |created| jiff::Timestamp::now().as_second() - created.as_second());
+    let created: Option<jiff::Timestamp> =
+        migration["metadata"]["creationTimestamp"].as_str().and_then(|text| text.parse().ok());
+    let seconds =
+        created.map_or(0, |created| jiff::Timestamp::now().as_second() - created.as_second());
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
@@ -137,7 +183,8 @@ async fn write_all(client: &Client, resource: &DiscoveredResource) -> Result<usi
         .await?;
         let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
         count += items.len();
-        let writes: Vec<_> = items.iter().map(|item| write(client, resource, item["metadata"].clone())).collect();
+        let writes: Vec<_> =
+            items.iter().map(|item| write(client, resource, item["metadata"].clone())).collect();
         stream::iter(writes).buffer_unordered(CONCURRENCY).try_collect::<()>().await?;
         match page["metadata"]["continue"].as_str() {
             Some(next) if !next.is_empty() => token = format!("&continue={next}"),
@@ -146,11 +193,22 @@ async fn write_all(client: &Client, resource: &DiscoveredResource) -> Result<usi
     }
 }
 
-async fn write(client: &Client, resource: &DiscoveredResource, metadata: Value) -> Result<(), kube::Error> {
+async fn write(
+    client: &Client,
+    resource: &DiscoveredResource,
+    metadata: Value,
+) -> Result<(), kube::Error> {
     let name = metadata["name"].as_str().unwrap_or_default();
     let path = rest::path(&resource.resource, metadata["namespace"].as_str(), name);
     let body = json!({"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}});
-    match rest::send(client, Method::PATCH, &path, RequestOptions { representation: rest::Representation::Metadata, body: Some(&body) }).await {
+    match rest::send(
+        client,
+        Method::PATCH,
+        &path,
+        RequestOptions { representation: rest::Representation::Metadata, body: Some(&body) },
+    )
+    .await
+    {
         // Deleted, or written since it was listed.
         Err(error) if code(&error) == 409 || is_absent(&error, &resource.resource, name) => Ok(()),
         other => other.map(drop),
@@ -159,16 +217,32 @@ async fn write(client: &Client, resource: &DiscoveredResource, metadata: Value) 
 
 fn condition<'a>(migration: &'a Value, kind: &str) -> Option<&'a str> {
     let conditions = migration["status"]["conditions"].as_array()?;
-    conditions.iter().find(|condition| condition["type"] == kind).and_then(|condition| condition["status"].as_str())
+    conditions
+        .iter()
+        .find(|condition| condition["type"] == kind)
+        .and_then(|condition| condition["status"].as_str())
 }
 
-async fn finish(client: &Client, migration: &Value, (kind, reason, message): (&str, &str, &str)) -> Result<Next, kube::Error> {
-    report(client, migration, &[("Running", "False", reason, message), (kind, "True", reason, message)]).await?;
+async fn finish(
+    client: &Client,
+    migration: &Value,
+    (kind, reason, message): (&str, &str, &str),
+) -> Result<Next, kube::Error> {
+    report(
+        client,
+        migration,
+        &[("Running", "False", reason, message), (kind, "True", reason, message)],
+    )
+    .await?;
     Ok(Next::Done)
 }
 
 /// Writes conditions; unchanged ones keep their transition time.
-async fn report(client: &Client, migration: &Value, changes: &[(&str, &str, &str, &str)]) -> Result<(), kube::Error> {
+async fn report(
+    client: &Client,
+    migration: &Value,
+    changes: &[(&str, &str, &str, &str)],
+) -> Result<(), kube::Error> {
     if changes.iter().all(|(kind, status, ..)| condition(migration, kind) == Some(*status)) {
         return Ok(());
     }

@@ -23,7 +23,8 @@ pub(crate) async fn run(client: Client) {
             queue.add(secret.name_any(), cause(&secret.metadata));
         }
     });
-    let work = queue.run("token-cleaner", 1, move |name, trace| clean(secrets(trace.client(&client)), name));
+    let work = queue
+        .run("token-cleaner", 1, move |name, trace| clean(secrets(trace.client(&client)), name));
     tokio::join!(watch, work);
 }
 
@@ -33,8 +34,15 @@ async fn clean(secrets: Api<Secret>, name: String) -> Result<Next, kube::Error> 
     if !left.is_zero() {
         return Ok(Next::After(left));
     }
-    let preconditions = Preconditions { uid: secret.uid(), resource_version: secret.resource_version() };
-    match secrets.delete(&name, &DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }).await {
+    let preconditions =
+        Preconditions { uid: secret.uid(), resource_version: secret.resource_version() };
+    match secrets
+        .delete(
+            &name,
+            &DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() },
+        )
+        .await
+    {
         Err(error) if code(&error) == 404 => Ok(Next::Done),
         other => other.map(|_| Next::Done),
     }
@@ -56,7 +64,13 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn secret(expiration: &str) -> Secret {
-        Secret { data: Some(BTreeMap::from([("expiration".to_owned(), ByteString(expiration.as_bytes().to_vec()))])), ..Secret::default() }
+        Secret {
+            data: Some(BTreeMap::from([(
+                "expiration".to_owned(),
+                ByteString(expiration.as_bytes().to_vec()),
+            )])),
+            ..Secret::default()
+        }
     }
 
     #[test]
@@ -64,6 +78,9 @@ mod tests {
         assert_eq!(remaining(&Secret::default()), None);
         assert_eq!(remaining(&secret("soon")), None);
         assert_eq!(remaining(&secret("2001-01-01T00:00:00Z")), Some(Duration::ZERO));
-        assert!(remaining(&secret("2999-01-01T00:00:00Z")).is_some_and(|left| left > Duration::from_secs(3600)));
+        assert!(
+            remaining(&secret("2999-01-01T00:00:00Z"))
+                .is_some_and(|left| left > Duration::from_secs(3600))
+        );
     }
 }

@@ -1,6 +1,8 @@
-//! What a request costs in process, without sockets and TLS, in CPU time: `cargo run --release -p ferrokube-controlplane --example cost`.
+//! What a request costs in process, without sockets and TLS, in CPU time:
+//! `cargo run --release -p ferrokube-controlplane --example cost`.
 //!
-//! Budgets of the whole server (with TLS): a get 40 us, a create 100 us, a list of 10,000 objects of 1.4 KiB 9 ms.
+//! Budgets of the whole server (with TLS): a get 40 us, a create 100 us, a list of 10,000 objects
+//! of 1.4 KiB 9 ms.
 
 use bytes::Buf;
 use ferrokube_auth::{Authenticator, Credentials, Identity, Unauthenticated};
@@ -19,8 +21,15 @@ const OBJECTS: usize = 10_000;
 struct Master;
 
 impl Authenticator for Master {
-    fn authenticate(&self, _credentials: &Credentials<'_>) -> Result<Option<Identity>, Unauthenticated> {
-        let user = UserInfo { name: "admin".to_owned(), groups: vec!["system:masters".to_owned()], ..UserInfo::default() };
+    fn authenticate(
+        &self,
+        _credentials: &Credentials<'_>,
+    ) -> Result<Option<Identity>, Unauthenticated> {
+        let user = UserInfo {
+            name: "admin".to_owned(),
+            groups: vec!["system:masters".to_owned()],
+            ..UserInfo::default()
+        };
         Ok(Some(Identity { user, method: "test" }))
     }
 }
@@ -29,7 +38,12 @@ impl Authenticator for Master {
 fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("there is a /proc");
     let after_name = stat.rsplit(')').next().unwrap_or_default();
-    let ticks: u64 = after_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    let ticks: u64 = after_name
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|ticks| ticks.parse::<u64>().ok())
+        .sum();
     Duration::from_millis(ticks * 10)
 }
 
@@ -39,11 +53,22 @@ async fn measure(what: &str, rounds: usize, mut run: impl AsyncFnMut(usize)) {
         run(round).await;
     }
     let each = |total: Duration| total.as_secs_f64() * 1e6 / rounds as f64;
-    println!("{what:<40} {:>9.1} us CPU  {:>9.1} us wall", each(cpu() - before), each(started.elapsed()));
+    println!(
+        "{what:<40} {:>9.1} us CPU  {:>9.1} us wall",
+        each(cpu() - before),
+        each(started.elapsed())
+    );
 }
 
-async fn send(plane: &ControlPlane, method: &str, path: String, accept: &str, body: String) -> usize {
-    let (path, encoding) = path.strip_suffix("#gzip").map_or((path.as_str(), "identity"), |path| (path, "gzip"));
+async fn send(
+    plane: &ControlPlane,
+    method: &str,
+    path: String,
+    accept: &str,
+    body: String,
+) -> usize {
+    let (path, encoding) =
+        path.strip_suffix("#gzip").map_or((path.as_str(), "identity"), |path| (path, "gzip"));
     let request = Request::builder()
         .method(method)
         .uri(path)
@@ -73,8 +98,15 @@ async fn main() {
     for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
         catalog.put(definition);
     }
-    let registry = Registry::new(Store::open(Config::memory()).expect("memory opens"), catalog, Arc::new(Open));
-    let plane = ControlPlane::builder(registry).authenticator(Arc::new(Master)).messages(ferrokube_resources::messages()).build();
+    let registry = Registry::new(
+        Store::open(Config::memory()).expect("memory opens"),
+        catalog,
+        Arc::new(Open),
+    );
+    let plane = ControlPlane::builder(registry)
+        .authenticator(Arc::new(Master))
+        .messages(ferrokube_resources::messages())
+        .build();
     plane.start().await.expect("started");
     let all = "/api/v1/namespaces/default/configmaps";
     let value = "x".repeat(1024);
@@ -89,11 +121,25 @@ async fn main() {
     })
     .await;
     measure("get metadata", OBJECTS, async |n| {
-        send(&plane, "GET", format!("{all}/n{n}"), "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", String::new()).await;
+        send(
+            &plane,
+            "GET",
+            format!("{all}/n{n}"),
+            "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+            String::new(),
+        )
+        .await;
     })
     .await;
     measure("get protobuf", OBJECTS, async |n| {
-        send(&plane, "GET", format!("{all}/n{n}"), "application/vnd.kubernetes.protobuf", String::new()).await;
+        send(
+            &plane,
+            "GET",
+            format!("{all}/n{n}"),
+            "application/vnd.kubernetes.protobuf",
+            String::new(),
+        )
+        .await;
     })
     .await;
     measure("list 10,000", 50, async |_| {
@@ -109,15 +155,30 @@ async fn main() {
     })
     .await;
     measure("list 10,000 metadata", 50, async |_| {
-        send(&plane, "GET", all.to_owned(), "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", String::new()).await;
+        send(
+            &plane,
+            "GET",
+            all.to_owned(),
+            "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+            String::new(),
+        )
+        .await;
     })
     .await;
     measure("list 10,000 table", 5, async |_| {
-        send(&plane, "GET", all.to_owned(), "application/json;as=Table;v=v1;g=meta.k8s.io", String::new()).await;
+        send(
+            &plane,
+            "GET",
+            all.to_owned(),
+            "application/json;as=Table;v=v1;g=meta.k8s.io",
+            String::new(),
+        )
+        .await;
     })
     .await;
     measure("list 10,000 protobuf", 5, async |_| {
-        send(&plane, "GET", all.to_owned(), "application/vnd.kubernetes.protobuf", String::new()).await;
+        send(&plane, "GET", all.to_owned(), "application/vnd.kubernetes.protobuf", String::new())
+            .await;
     })
     .await;
     measure("version", OBJECTS, async |_| {

@@ -1,13 +1,18 @@
-//! What a request does. Parsed once from method, path and query; authorization, impersonation, flow control, audit, metrics, spans, dispatch and the
-//! registry's target read this value and nothing else, so that what runs is what was authorized.
+//! What a request does. Parsed once from method, path and query; authorization, impersonation, flow
+//! control, audit, metrics, spans, dispatch and the registry's target read this value and nothing
+//! else, so that what runs is what was authorized.
 //!
 //! 1. Only [`Action::parse`] makes one, and nothing changes it afterwards.
-//! 2. The path is decoded once and then split, so that an escaped slash is a slash for everybody (fault 40). Every part is a piece of the decoded path,
-//!    except for a name that a field selector asks for.
-//! 3. The verb comes from here. Dispatch matches on it; the method may refuse a request after that, never choose another verb.
-//! 4. The query is its [`Options`]: no other module can read one, so that a list is made of the very selectors that were authorized.
+//! 2. The path is decoded once and then split, so that an escaped slash is a slash for everybody
+//!    (fault 40). Every part is a piece of the decoded path, except for a name that a field
+//!    selector asks for.
+//! 3. The verb comes from here. Dispatch matches on it; the method may refuse a request after that,
+//!    never choose another verb.
+//! 4. The query is its [`Options`]: no other module can read one, so that a list is made of the
+//!    very selectors that were authorized.
 //!
-//! The rules are those of kube-apiserver's `RequestInfoFactory`; `oracle.rs` is a second reading of them.
+//! The rules are those of kube-apiserver's `RequestInfoFactory`; `oracle.rs` is a second reading of
+//! them.
 
 mod options;
 #[cfg(test)]
@@ -29,7 +34,8 @@ pub(crate) use query::parse_duration;
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
-/// `/apis/<group>/<version>/watch/namespaces/<namespace>/<resource>/<name>/<subresource>/<one more>`: parts after these are only counted as empty or not.
+/// `/apis/<group>/<version>/watch/namespaces/<namespace>/<resource>/<name>/<subresource>/<one more>`:
+/// parts after these are only counted as empty or not.
 const MAX_PARTS: usize = 10;
 
 /// What a request does.
@@ -174,9 +180,11 @@ pub(crate) enum Depth {
 /// Why a path gets no further than the parser.
 #[derive(Clone, Debug)]
 pub(crate) enum Refusal {
-    /// One of the words that may stand before a resource stands alone. Upstream answers before authentication.
+    /// One of the words that may stand before a resource stands alone. Upstream answers before
+    /// authentication.
     NoResource,
-    /// It could not be part of a storage key: answered once the caller is known, and no authorizer is asked.
+    /// It could not be part of a storage key: answered once the caller is known, and no authorizer
+    /// is asked.
     Hostile(Failure),
     /// Two slashes follow each other in it: authorized as it reads, and 404 for those who may.
     Nowhere,
@@ -185,8 +193,14 @@ pub(crate) enum Refusal {
 impl Action {
     /// What a request is before it was parsed.
     pub(crate) fn unparsed() -> Arc<Self> {
-        static UNPARSED: LazyLock<Arc<Action>> =
-            LazyLock::new(|| Arc::new(Action { path: String::new(), subject: Subject::Path(Cow::Borrowed("")), options: Options::default(), refusal: None }));
+        static UNPARSED: LazyLock<Arc<Action>> = LazyLock::new(|| {
+            Arc::new(Action {
+                path: String::new(),
+                subject: Subject::Path(Cow::Borrowed("")),
+                options: Options::default(),
+                refusal: None,
+            })
+        });
         Arc::clone(&UNPARSED)
     }
 
@@ -194,7 +208,8 @@ impl Action {
     pub(crate) fn parse(method: &Method, raw_path: &str, raw_query: Option<&str>) -> Self {
         let (path, malformed) = decode(raw_path);
         let mut options = Options::parse(raw_query);
-        let mut refusal = malformed.then(|| Refusal::Hostile(Failure::bad_request("the path has a malformed escape")));
+        let mut refusal = malformed
+            .then(|| Refusal::Hostile(Failure::bad_request("the path has a malformed escape")));
         let segments = Segments::of(&path);
         let subject = match segments.below_version(&path) {
             None => Subject::Path(lower_case(method)),
@@ -202,7 +217,10 @@ impl Action {
                 let parts = Parts { group, version, ..Parts::default() };
                 match parts.parse(&path, method, rest, &mut options) {
                     Ok(parts) => {
-                        refusal = refusal.or_else(|| refuse(ResourceAction { path: &path, parts: &parts }).map(Refusal::Hostile));
+                        refusal = refusal.or_else(|| {
+                            refuse(ResourceAction { path: &path, parts: &parts })
+                                .map(Refusal::Hostile)
+                        });
                         refusal = refusal.or(segments.has_empty.then_some(Refusal::Nowhere));
                         Subject::Resource(parts)
                     }
@@ -218,7 +236,12 @@ impl Action {
 
     /// The same without its options, for what outlives the request.
     pub(crate) fn without_options(&self) -> Self {
-        Self { path: self.path.clone(), subject: self.subject.clone(), options: Options::default(), refusal: self.refusal.clone() }
+        Self {
+            path: self.path.clone(),
+            subject: self.subject.clone(),
+            options: Options::default(),
+            refusal: self.refusal.clone(),
+        }
     }
 
     /// The path, decoded.
@@ -231,7 +254,8 @@ impl Action {
         &self.options
     }
 
-    /// The verb as authorizers and audit see it; for other paths than those of resources the method in lower case.
+    /// The verb as authorizers and audit see it; for other paths than those of resources the method
+    /// in lower case.
     pub(crate) fn verb(&self) -> &str {
         match &self.subject {
             Subject::Path(verb) => verb,
@@ -249,7 +273,12 @@ impl Action {
 
     /// The question to an authorizer.
     pub(crate) fn access<'a>(&'a self, user: &'a UserInfo) -> Access<'a> {
-        Access { user, verb: self.verb(), resource: self.resource().map(|resource| resource.access()), path: &self.path }
+        Access {
+            user,
+            verb: self.verb(),
+            resource: self.resource().map(|resource| resource.access()),
+            path: &self.path,
+        }
     }
 
     /// Why nothing comes of it.
@@ -257,7 +286,8 @@ impl Action {
         self.refusal.as_deref()
     }
 
-    /// Whether the request may run for minutes: it has no deadline, and flow control does not count it. (Proxied connections are not served.)
+    /// Whether the request may run for minutes: it has no deadline, and flow control does not count
+    /// it. (Proxied connections are not served.)
     pub(crate) fn is_long_running(&self) -> bool {
         matches!(&self.subject, Subject::Resource(parts) if parts.verb == Verb::Watch)
     }
@@ -287,7 +317,8 @@ impl<'a> ResourceAction<'a> {
         self.parts.version.of(self.path)
     }
 
-    /// Empty across namespaces and for cluster scope; for `/namespaces/x` itself it is `x`, as authorization expects.
+    /// Empty across namespaces and for cluster scope; for `/namespaces/x` itself it is `x`, as
+    /// authorization expects.
     pub(crate) fn namespace(self) -> &'a str {
         self.parts.namespace.of(self.path)
     }
@@ -312,12 +343,14 @@ impl<'a> ResourceAction<'a> {
         self.parts.depth
     }
 
-    /// Whether the path is the core group's `/namespaces/x`, or below it without being inside the namespace.
+    /// Whether the path is the core group's `/namespaces/x`, or below it without being inside the
+    /// namespace.
     pub(crate) fn is_namespace_itself(self) -> bool {
         !self.parts.in_namespace && self.group().is_empty() && self.plural() == "namespaces"
     }
 
-    /// Whether the verb stands in the path (`/watch/`, `/proxy/`) instead of coming from the method.
+    /// Whether the verb stands in the path (`/watch/`, `/proxy/`) instead of coming from the
+    /// method.
     pub(crate) fn is_verb_in_path(self) -> bool {
         self.parts.verb_in_path
     }
@@ -346,8 +379,15 @@ impl<'a> ResourceAction<'a> {
 }
 
 impl Parts {
-    /// What follows the version; the error is a word that may stand before a resource and stands alone.
-    fn parse(mut self, path: &str, method: &Method, mut rest: &[Part], options: &mut Options) -> Result<Self, Self> {
+    /// What follows the version; the error is a word that may stand before a resource and stands
+    /// alone.
+    fn parse(
+        mut self,
+        path: &str,
+        method: &Method,
+        mut rest: &[Part],
+        options: &mut Options,
+    ) -> Result<Self, Self> {
         self.verb = Verb::of(method);
         self.is_get = *method == Method::GET;
         let before = match rest[0].of(path) {
@@ -372,7 +412,8 @@ impl Parts {
         self.resource = rest[0];
         self.name = rest.get(1).copied().unwrap_or_default();
         // A proxied path is nobody's subresource.
-        self.subresource = rest.get(2).copied().filter(|_| self.verb != Verb::Proxy).unwrap_or_default();
+        self.subresource =
+            rest.get(2).copied().filter(|_| self.verb != Verb::Proxy).unwrap_or_default();
         self.depth = match rest.len() {
             1 => Depth::Collection,
             2 => Depth::Object,
@@ -429,8 +470,12 @@ impl Segments {
     fn below_version(&self, path: &str) -> Option<(Part, Part, &[Part])> {
         let parts = &self.parts[..self.count];
         match (parts[0].of(path), parts) {
-            ("api", [_, version, rest @ ..]) if !rest.is_empty() => Some((Part::default(), *version, rest)),
-            ("apis", [_, group, version, rest @ ..]) if !rest.is_empty() => Some((*group, *version, rest)),
+            ("api", [_, version, rest @ ..]) if !rest.is_empty() => {
+                Some((Part::default(), *version, rest))
+            }
+            ("apis", [_, group, version, rest @ ..]) if !rest.is_empty() => {
+                Some((*group, *version, rest))
+            }
             _ => None,
         }
     }
@@ -446,10 +491,12 @@ fn lower_case(method: &Method) -> Cow<'static, str> {
 
 /// A 404 about no object in particular, as routers answer.
 pub(crate) fn no_such_resource() -> Failure {
-    Failure::new(Reason::NotFound, "the server could not find the requested resource").with_details(Details::default())
+    Failure::new(Reason::NotFound, "the server could not find the requested resource")
+        .with_details(Details::default())
 }
 
-/// Segments that cannot be part of a storage key never get to authorization (fault 40). The codes are the recorded ones.
+/// Segments that cannot be part of a storage key never get to authorization (fault 40). The codes
+/// are the recorded ones.
 fn refuse(action: ResourceAction<'_>) -> Option<Failure> {
     let namespace = action.namespace();
     if action.parts.in_namespace && matches!(namespace, "." | "..") {
@@ -463,7 +510,9 @@ fn refuse(action: ResourceAction<'_>) -> Option<Failure> {
     }
     let name = action.name();
     match name {
-        "." | ".." if action.depth() == Depth::Object => Some(Failure::bad_request(format!("Name parameter invalid: \"{name}\": may not be '{name}'"))),
+        "." | ".." if action.depth() == Depth::Object => Some(Failure::bad_request(format!(
+            "Name parameter invalid: \"{name}\": may not be '{name}'"
+        ))),
         "." | ".." => Some(no_such_resource()),
         _ => name.contains('\0').then(|| Failure::not_found(&action.group_resource(), name)),
     }

@@ -28,7 +28,10 @@ impl http_body::Body for Frames {
     type Data = Chunk;
     type Error = io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Option<Result<Frame<Chunk>, io::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Chunk>, io::Error>>> {
         Poll::Ready(self.0.pop_front().map(|frame| Ok(Frame::data(frame.into()))))
     }
 
@@ -41,18 +44,25 @@ impl http_body::Body for Frames {
     }
 }
 
-/// A body that is too large is read and dropped up to this, so that its sender gets to see the answer before the connection closes.
+/// A body that is too large is read and dropped up to this, so that its sender gets to see the
+/// answer before the connection closes.
 const DRAINED_BYTES: usize = 4 * 1024 * 1024;
 
-/// Reads the body of a request, makes room for what will be made of it, and takes the request's seat: in this order, so that nobody holds a seat who waits for
-/// a client or for memory.
+/// Reads the body of a request, makes room for what will be made of it, and takes the request's
+/// seat: in this order, so that nobody holds a seat who waits for a client or for memory.
 ///
 /// # Errors
-/// As [`Intake::read`]; 413 when it would become too large a tree, 429 while others have all the room that there is.
-pub(crate) async fn take(shared: &ServerState, exchange: &mut Exchange, form: Form) -> Result<Bytes, Failure> {
+/// As [`Intake::read`]; 413 when it would become too large a tree, 429 while others have all the
+/// room that there is.
+pub(crate) async fn take(
+    shared: &ServerState,
+    exchange: &mut Exchange,
+    form: Form,
+) -> Result<Bytes, Failure> {
     let mut bytes = Bytes::new();
     if let Some(body) = exchange.take_body() {
-        let intake = Intake { flow: &shared.flow, class: exchange.class, limit: shared.limits.body_bytes };
+        let intake =
+            Intake { flow: &shared.flow, class: exchange.class, limit: shared.limits.body_bytes };
         let (read, held) = intake.read(body).await?;
         flow::has_body(held);
         bytes = read;
@@ -85,7 +95,8 @@ impl Intake<'_> {
     /// Reads a body, with what it holds.
     ///
     /// # Errors
-    /// 413 beyond the limit, 429 when there is no room or others need it more, 500 when the connection breaks or its framing is wrong.
+    /// 413 beyond the limit, 429 when there is no room or others need it more, 500 when the
+    /// connection breaks or its framing is wrong.
     pub(crate) async fn read(&self, body: Body) -> Result<(Bytes, Option<Grant>), Failure> {
         let mut reading = pin!(self.collect(body));
         // Most bodies are there already.
@@ -136,7 +147,10 @@ impl Intake<'_> {
 
     async fn refuse(&self, body: Body) -> Failure {
         drain(body, DRAINED_BYTES).await;
-        Failure::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {}", self.limit))
+        Failure::new(
+            Reason::RequestEntityTooLarge,
+            format!("Request entity too large: limit is {}", self.limit),
+        )
     }
 }
 
@@ -153,7 +167,9 @@ async fn arriving(body: &mut Body, held: &mut Option<Loan>) -> Result<Option<Byt
 /// The next bytes that are any.
 async fn next(body: &mut Body) -> Result<Option<Bytes>, Failure> {
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Failure::bare(500, format!("the body of the request cannot be read: {error}")))?;
+        let frame = frame.map_err(|error| {
+            Failure::bare(500, format!("the body of the request cannot be read: {error}"))
+        })?;
         match frame.into_data() {
             Ok(data) if data.has_remaining() => return Ok(Some(data.into_bytes())),
             _ => {}
@@ -162,8 +178,8 @@ async fn next(body: &mut Body) -> Result<Option<Bytes>, Failure> {
     Ok(None)
 }
 
-/// Reads and drops the body of a request that was answered without it, within bounds: a connection that closes on unread bytes can lose the answer. Without
-/// room it is left unread.
+/// Reads and drops the body of a request that was answered without it, within bounds: a connection
+/// that closes on unread bytes can lose the answer. Without room it is left unread.
 pub(crate) async fn discard(body: Option<Body>, flow: &Flow, caller: Caller) {
     const BYTES: usize = 256 * 1024;
     const PATIENCE: Duration = Duration::from_secs(1);
@@ -195,8 +211,22 @@ mod tests {
     #[test]
     fn a_body_is_read_up_to_its_limit() {
         let flow = Flow::new(&Limits::default());
-        let read = |body: Body, limit| run(async { Intake { flow: &flow, class: Class::default(), limit }.read(body).await.map(|(bytes, _)| bytes) });
-        let pieces = || frames([Bytes::from_static(b"ab"), Bytes::from_static(b""), Bytes::from_static(b"cd"), Bytes::from_static(b"e")]);
+        let read = |body: Body, limit| {
+            run(async {
+                Intake { flow: &flow, class: Class::default(), limit }
+                    .read(body)
+                    .await
+                    .map(|(bytes, _)| bytes)
+            })
+        };
+        let pieces = || {
+            frames([
+                Bytes::from_static(b"ab"),
+                Bytes::from_static(b""),
+                Bytes::from_static(b"cd"),
+                Bytes::from_static(b"e"),
+            ])
+        };
         assert_eq!(read(pieces(), 5).unwrap(), "abcde");
         assert_eq!(read(pieces(), 4).unwrap_err().code, 413);
         assert_eq!(read(pieces(), 3).unwrap_err().code, 413);

@@ -38,7 +38,8 @@ pub type Step = Box<dyn FnOnce(Registry) -> StepFuture + Send>;
 pub struct Limits {
     /// Bytes of a request body.
     pub body_bytes: usize,
-    /// Requests at a time that change nothing (watches are not counted). Of this and all below one caller has at most half, less when others are there.
+    /// Requests at a time that change nothing (watches are not counted). Of this and all below one
+    /// caller has at most half, less when others are there.
     pub readonly_inflight: usize,
     /// Requests at a time that write, counted from when their body is there.
     pub mutating_inflight: usize,
@@ -111,7 +112,8 @@ impl Builder {
         self
     }
 
-    /// Adds an authenticator; they are asked in order, the first that knows the credentials decides.
+    /// Adds an authenticator; they are asked in order, the first that knows the credentials
+    /// decides.
     #[must_use]
     pub fn authenticator(mut self, authenticator: Arc<dyn Authenticator>) -> Self {
         self.authenticators.push(authenticator);
@@ -153,9 +155,15 @@ impl Builder {
         self
     }
 
-    /// A non-resource path answered by somebody else; a path that ends with `/` also answers everything below. `anonymous`: open to unauthenticated clients.
+    /// A non-resource path answered by somebody else; a path that ends with `/` also answers
+    /// everything below. `anonymous`: open to unauthenticated clients.
     #[must_use]
-    pub fn route(mut self, path: impl Into<String>, anonymous: bool, route: Arc<dyn Route>) -> Self {
+    pub fn route(
+        mut self,
+        path: impl Into<String>,
+        anonymous: bool,
+        route: Arc<dyn Route>,
+    ) -> Self {
         self.routes.push((path.into(), anonymous, route));
         self
     }
@@ -167,7 +175,8 @@ impl Builder {
         self
     }
 
-    /// A bootstrap step; they run in order in [`ControlPlane::start`] and show in `/readyz` as `poststarthook/<name>`.
+    /// A bootstrap step; they run in order in [`ControlPlane::start`] and show in `/readyz` as
+    /// `poststarthook/<name>`.
     #[must_use]
     pub fn post_start(mut self, name: impl Into<String>, step: Step) -> Self {
         self.steps.push((name.into(), step));
@@ -176,7 +185,8 @@ impl Builder {
 
     /// The server; it answers requests at once, but is ready only after [`ControlPlane::start`].
     pub fn build(mut self) -> ControlPlane {
-        let namespaces: Step = Box::new(|registry| Box::pin(async move { bootstrap::namespaces(&registry).await }));
+        let namespaces: Step =
+            Box::new(|registry| Box::pin(async move { bootstrap::namespaces(&registry).await }));
         self.steps.insert(0, ("start-system-namespaces-controller".to_owned(), namespaces));
         let shared = ServerState {
             registry: self.registry,
@@ -200,7 +210,11 @@ impl Builder {
             pieces: ChunkCache::default(),
             custom: Custom::default(),
         };
-        ControlPlane { shared: Arc::new(shared), steps: Arc::new(Mutex::new(self.steps)), follower: Arc::default() }
+        ControlPlane {
+            shared: Arc::new(shared),
+            steps: Arc::new(Mutex::new(self.steps)),
+            follower: Arc::default(),
+        }
     }
 }
 
@@ -222,7 +236,8 @@ impl Drop for AbortOnDrop {
 }
 
 impl ControlPlane {
-    /// A server over a registry (which holds the store, the catalog and admission), with defaults for everything else.
+    /// A server over a registry (which holds the store, the catalog and admission), with defaults
+    /// for everything else.
     pub fn builder(registry: Registry) -> Builder {
         Builder {
             registry,
@@ -239,7 +254,8 @@ impl ControlPlane {
         }
     }
 
-    /// Makes the namespaces that every cluster has, runs the bootstrap steps, then reports ready. Only the first call does anything.
+    /// Makes the namespaces that every cluster has, runs the bootstrap steps, then reports ready.
+    /// Only the first call does anything.
     ///
     /// # Errors
     /// [`StartError`]: the process should end.
@@ -263,7 +279,8 @@ impl ControlPlane {
         if follower.is_some() {
             return;
         }
-        if let Some((state, informer)) = Follower::start(&self.shared.registry, &self.shared.custom) {
+        if let Some((state, informer)) = Follower::start(&self.shared.registry, &self.shared.custom)
+        {
             let shared = Arc::clone(&self.shared);
             let task = tokio::spawn(async move {
                 tokio::select! {
@@ -286,7 +303,8 @@ impl ControlPlane {
         Arc::new(ApiHandler(Arc::clone(&self.shared)))
     }
 
-    /// One request without a listener (tests, the process's own loops). A `Arc<Peer>` in its extensions says who is at the other end.
+    /// One request without a listener (tests, the process's own loops). A `Arc<Peer>` in its
+    /// extensions says who is at the other end.
     pub async fn call(&self, request: http::Request<Body>) -> Response {
         let (head, body) = request.into_parts();
         self.shared.answer(head, body).await
@@ -307,7 +325,8 @@ impl ControlPlane {
         self.shared.health.is_ready()
     }
 
-    /// From now on `/readyz` fails and running watches end; other requests finish. Then drain the listener and close the store.
+    /// From now on `/readyz` fails and running watches end; other requests finish. Then drain the
+    /// listener and close the store.
     pub fn begin_shutdown(&self) {
         self.shared.health.stop();
         self.shared.registry.end_watches();

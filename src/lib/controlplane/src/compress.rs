@@ -18,14 +18,27 @@ pub(crate) const MIN_BYTES: usize = 128 * 1024;
 pub(crate) fn accepts(header: &str) -> bool {
     header.split(',').any(|part| {
         let (name, parameters) = part.split_once(';').unwrap_or((part, ""));
-        name.trim() == "gzip" && parameters.trim().trim_start_matches("q=").parse::<f32>().map_or(parameters.trim().is_empty(), |quality| quality > 0.0)
+        name.trim() == "gzip"
+            && parameters
+                .trim()
+                .trim_start_matches("q=")
+                .parse::<f32>()
+                .map_or(parameters.trim().is_empty(), |quality| quality > 0.0)
     })
 }
 
-/// Compresses an answer that is large and has a known length (a watch has none), while it is sent. Until then it is counted as what its client holds.
-pub(crate) async fn maybe(response: Response, holdings: Option<&Holdings>, caller: u64) -> Response {
+/// Compresses an answer that is large and has a known length (a watch has none), while it is sent.
+/// Until then it is counted as what its client holds.
+pub(crate) async fn maybe(
+    response: Response,
+    holdings: Option<&Holdings>,
+    caller: u64,
+) -> Response {
     let large = response.body().size_hint().exact().is_some_and(|bytes| bytes >= MIN_BYTES as u64);
-    if !large || !response.status().is_success() || response.headers().contains_key(CONTENT_ENCODING) {
+    if !large
+        || !response.status().is_success()
+        || response.headers().contains_key(CONTENT_ENCODING)
+    {
         return response;
     }
     let (mut head, mut body) = response.into_parts();
@@ -41,7 +54,11 @@ pub(crate) async fn maybe(response: Response, holdings: Option<&Holdings>, calle
     }
     mark(&mut head.headers);
     let held = holdings.map(|holdings| holdings.hold(frames.iter().map(Bytes::len).sum()));
-    Response::from_parts(head, Offloaded::of(caller, Zipping::new(Vec::new(), Frames { frames, _held: held })).boxed_unsync())
+    Response::from_parts(
+        head,
+        Offloaded::of(caller, Zipping::new(Vec::new(), Frames { frames, _held: held }))
+            .boxed_unsync(),
+    )
 }
 
 /// What is there already.
@@ -68,8 +85,9 @@ impl Fill for Frames {
 /// Compressed in one piece.
 const PIECE_BYTES: usize = 128 * 1024;
 
-/// A body that is compressed while it is sent: one member of deflate pieces, as [`pieces`](crate::encode::chunk_cache) has it. Between two pieces it holds no
-/// compressor, whose state is larger than the pieces.
+/// A body that is compressed while it is sent: one member of deflate pieces, as
+/// [`pieces`](crate::encode::chunk_cache) has it. Between two pieces it holds no compressor, whose
+/// state is larger than the pieces.
 pub(crate) struct Zipping<F> {
     raw: Vec<u8>,
     fill: F,
@@ -97,8 +115,13 @@ impl<F: Fill> Fill for Zipping<F> {
                 None => self.done = true,
             }
         }
-        let mut out = if std::mem::replace(&mut self.begun, true) { Vec::new() } else { HEADER.to_vec() };
-        out.extend_from_slice(&self.sum.deflate(&raw, if self.done { FlushCompress::Finish } else { FlushCompress::Sync }));
+        let mut out =
+            if std::mem::replace(&mut self.begun, true) { Vec::new() } else { HEADER.to_vec() };
+        out.extend_from_slice(
+            &self
+                .sum
+                .deflate(&raw, if self.done { FlushCompress::Finish } else { FlushCompress::Sync }),
+        );
         if self.done {
             out.extend_from_slice(&self.sum.trailer());
         }
@@ -127,7 +150,14 @@ mod tests {
 
     #[test]
     fn accept_encoding_reads() {
-        for (header, want) in [("", false), ("gzip", true), ("br, gzip;q=0.5", true), ("gzip;q=0", false), ("deflate", false), ("x-gzip", false)] {
+        for (header, want) in [
+            ("", false),
+            ("gzip", true),
+            ("br, gzip;q=0.5", true),
+            ("gzip;q=0", false),
+            ("deflate", false),
+            ("x-gzip", false),
+        ] {
             assert_eq!(accepts(header), want, "{header}");
         }
     }
@@ -142,11 +172,16 @@ mod tests {
         assert_eq!(holdings.bytes(), 200_000);
         assert_eq!(large.headers()[CONTENT_ENCODING], "gzip");
         assert_eq!(large.headers()[VARY], "Accept-Encoding");
-        assert_eq!(large.body().size_hint().exact(), None, "it is compressed while it is sent, and not at all when nobody reads it");
+        assert_eq!(
+            large.body().size_hint().exact(),
+            None,
+            "it is compressed while it is sent, and not at all when nobody reads it"
+        );
         let bytes = large.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(holdings.bytes(), 0);
         let mut plain = Vec::new();
-        std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&bytes[..]), &mut plain).unwrap();
+        std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&bytes[..]), &mut plain)
+            .unwrap();
         assert_eq!(plain.len(), 200_000);
     }
 }

@@ -29,12 +29,24 @@ pub(crate) fn body_form(exchange: &Exchange, served: &Served) -> Result<Form, Fa
 ///
 /// # Errors
 /// 400 for a body that cannot be read.
-pub(crate) fn object(shared: &ServerState, target: &Target, form: Form, bytes: &Bytes) -> Result<Body, Failure> {
-    let refused = |why: String| Failure::bad_request(unrecognized(kind_of_body(target), &why, bytes));
+pub(crate) fn object(
+    shared: &ServerState,
+    target: &Target,
+    form: Form,
+    bytes: &Bytes,
+) -> Result<Body, Failure> {
+    let refused =
+        |why: String| Failure::bad_request(unrecognized(kind_of_body(target), &why, bytes));
     let decoded = match form {
-        Form::Json => nullable(json::read(bytes)).map_err(|error| unreadable(&error, |error| refused(untyped(error))))?,
-        Form::Yaml => nullable(yaml::read(bytes)).map_err(|error| unreadable(&error, |error| refused(yaml_fault(error, &untyped(error)))))?,
-        Form::Protobuf => return protobuf(shared, target, bytes).map_err(|error| unreadable_protobuf(&error, refused)),
+        Form::Json => nullable(json::read(bytes))
+            .map_err(|error| unreadable(&error, |error| refused(untyped(error))))?,
+        Form::Yaml => nullable(yaml::read(bytes)).map_err(|error| {
+            unreadable(&error, |error| refused(yaml_fault(error, &untyped(error))))
+        })?,
+        Form::Protobuf => {
+            return protobuf(shared, target, bytes)
+                .map_err(|error| unreadable_protobuf(&error, refused));
+        }
     };
     Ok(body(decoded, form == Form::Yaml, bytes))
 }
@@ -42,7 +54,8 @@ pub(crate) fn object(shared: &ServerState, target: &Target, form: Form, bytes: &
 /// A body in JSON or YAML.
 fn body(decoded: Decoded, yaml: bool, bytes: &Bytes) -> Body {
     let Decoded { document, mut duplicates } = decoded;
-    let noted = if yaml && !duplicates.is_empty() { yaml::repeated_keys(bytes) } else { Vec::new() };
+    let noted =
+        if yaml && !duplicates.is_empty() { yaml::repeated_keys(bytes) } else { Vec::new() };
     if !noted.is_empty() {
         duplicates.clear();
     }
@@ -52,13 +65,17 @@ fn body(decoded: Decoded, yaml: bool, bytes: &Bytes) -> Body {
 /// The kind that an endpoint takes.
 fn kind_of_body(target: &Target) -> &str {
     let definition = &target.served.definition;
-    definition.subresource(target.served.version, &target.subresource).map_or(definition.kind.as_str(), |subresource| subresource.kind.kind.as_str())
+    definition
+        .subresource(target.served.version, &target.subresource)
+        .map_or(definition.kind.as_str(), |subresource| subresource.kind.kind.as_str())
 }
 
 /// A body that is `null` is an object without fields.
 fn nullable(read: Result<Decoded, DecodeError>) -> Result<Decoded, DecodeError> {
     match read {
-        Err(DecodeError::NotObject("null")) => Ok(Decoded { document: Document::new(), duplicates: Vec::new() }),
+        Err(DecodeError::NotObject("null")) => {
+            Ok(Decoded { document: Document::new(), duplicates: Vec::new() })
+        }
         other => other,
     }
 }
@@ -75,7 +92,9 @@ fn unreadable_protobuf(error: &ProtobufError, why: impl FnOnce(String) -> Failur
 /// Why a body does not say what it is.
 fn untyped(error: &DecodeError) -> String {
     let why = match error {
-        DecodeError::NotObject(given) => format!("json: cannot unmarshal {given} into Go value of type {}", go::TYPE_META),
+        DecodeError::NotObject(given) => {
+            format!("json: cannot unmarshal {given} into Go value of type {}", go::TYPE_META)
+        }
         other => other.to_string(),
     };
     format!("couldn't get version/kind; json parse error: {why}")
@@ -94,31 +113,54 @@ fn protobuf(shared: &ServerState, target: &Target, bytes: &Bytes) -> Result<Body
     let messages = shared.encoder.messages();
     let own = target.served.version().message.as_deref().unwrap_or_default();
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("core", &api_version));
-    let named = format!("k8s.io.api.{}.{version}.{kind}", group.split('.').next().unwrap_or_default());
-    let message = if kind == target.served.definition.kind || kind.is_empty() || !messages.contains(&named) { own } else { &named };
+    let named =
+        format!("k8s.io.api.{}.{version}.{kind}", group.split('.').next().unwrap_or_default());
+    let message =
+        if kind == target.served.definition.kind || kind.is_empty() || !messages.contains(&named) {
+            own
+        } else {
+            &named
+        };
     let document = messages.read(message, bytes)?;
-    Ok(Body { document, duplicates: Vec::new(), noted: Vec::new(), lenient: true, yaml: false, source: bytes.clone() })
+    Ok(Body {
+        document,
+        duplicates: Vec::new(),
+        noted: Vec::new(),
+        lenient: true,
+        yaml: false,
+        source: bytes.clone(),
+    })
 }
 
 /// `DeleteOptions`.
 ///
 /// # Errors
 /// 400.
-pub(crate) fn delete_options(shared: &ServerState, form: Form, bytes: &[u8]) -> Result<Document, Failure> {
+pub(crate) fn delete_options(
+    shared: &ServerState,
+    form: Form,
+    bytes: &[u8],
+) -> Result<Document, Failure> {
     match form {
         Form::Json => {
-            let refused = |error: DecodeError| unreadable(&error, |error| Failure::bad_request(untyped(error)));
+            let refused = |error: DecodeError| {
+                unreadable(&error, |error| Failure::bad_request(untyped(error)))
+            };
             nullable(json::read(bytes)).map(|decoded| decoded.document).map_err(refused)
         }
         Form::Yaml => {
-            let refused = |error: DecodeError| unreadable(&error, |error| Failure::bad_request(yaml_fault(error, &untyped(error))));
+            let refused = |error: DecodeError| {
+                unreadable(&error, |error| Failure::bad_request(yaml_fault(error, &untyped(error))))
+            };
             nullable(yaml::read(bytes)).map(|decoded| decoded.document).map_err(refused)
         }
         Form::Protobuf => {
             let bad = |error: ProtobufError| unreadable_protobuf(&error, Failure::bad_request);
             let (_, kind) = Messages::type_of(bytes).map_err(bad)?;
             if !matches!(kind.as_str(), "" | "DeleteOptions") {
-                return Err(Failure::bad_request(format!("expected DeleteOptions in the body, not {kind}")));
+                return Err(Failure::bad_request(format!(
+                    "expected DeleteOptions in the body, not {kind}"
+                )));
             }
             shared.encoder.messages().read(DELETE_OPTIONS, bytes).map_err(bad)
         }
@@ -147,7 +189,9 @@ pub(crate) fn patch_kind(exchange: &Exchange, served: &Served) -> Result<PatchKi
     match exchange.header(CONTENT_TYPE).split(';').next().unwrap_or_default() {
         "application/json-patch+json" => Ok(PatchKind::Json),
         "application/merge-patch+json" => Ok(PatchKind::Merge),
-        "application/strategic-merge-patch+json" if !served.definition.custom => Ok(PatchKind::Strategic),
+        "application/strategic-merge-patch+json" if !served.definition.custom => {
+            Ok(PatchKind::Strategic)
+        }
         "application/apply-patch+yaml" => Ok(PatchKind::Apply),
         _ => {
             // Of a native kind the router refuses it, of a custom one the handler.
@@ -156,7 +200,8 @@ pub(crate) fn patch_kind(exchange: &Exchange, served: &Served) -> Result<PatchKi
                     Reason::UnsupportedMediaType,
                     "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
                 ),
-                false => Failure::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type").with_details(Details::default()),
+                false => Failure::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type")
+                    .with_details(Details::default()),
             })
         }
     }
@@ -166,7 +211,9 @@ pub(crate) fn patch_kind(exchange: &Exchange, served: &Served) -> Result<PatchKi
 pub(crate) fn patch_bytes(patch: &Patch) -> usize {
     match patch {
         Patch::Json(operations, _) => heap::bytes(operations),
-        Patch::Merge(body) | Patch::Strategic(body) | Patch::Apply(body) => body.document.heap_bytes(),
+        Patch::Merge(body) | Patch::Strategic(body) | Patch::Apply(body) => {
+            body.document.heap_bytes()
+        }
         Patch::Unreadable(_) => 0,
     }
 }
@@ -175,30 +222,47 @@ pub(crate) fn patch_bytes(patch: &Patch) -> usize {
 ///
 /// # Errors
 /// 400 for a body that cannot be read.
-pub(crate) fn patch(kind: PatchKind, bytes: &Bytes, validation: FieldValidation) -> Result<Patch, Failure> {
+pub(crate) fn patch(
+    kind: PatchKind,
+    bytes: &Bytes,
+    validation: FieldValidation,
+) -> Result<Patch, Failure> {
     let body = |decoded: Decoded| body(decoded, kind == PatchKind::Apply, bytes);
     let strict = validation != FieldValidation::Ignore;
     let read = match kind {
         PatchKind::Json => operations(bytes, strict),
-        PatchKind::Merge => json::read(bytes).map(|decoded| Patch::Merge(body(decoded))).map_err(|error| {
-            unreadable(&error, |error| match error {
-                DecodeError::NotObject("null") => Failure::bad_request("Invalid JSON Patch"),
-                DecodeError::Syntax(_) if !strict => Failure::bad_request("Invalid JSON Patch"),
-                error => Failure::bad_request(format!("error decoding patch: {error}")),
+        PatchKind::Merge => {
+            json::read(bytes).map(|decoded| Patch::Merge(body(decoded))).map_err(|error| {
+                unreadable(&error, |error| match error {
+                    DecodeError::NotObject("null") => Failure::bad_request("Invalid JSON Patch"),
+                    DecodeError::Syntax(_) if !strict => Failure::bad_request("Invalid JSON Patch"),
+                    error => Failure::bad_request(format!("error decoding patch: {error}")),
+                })
             })
-        }),
+        }
         PatchKind::Strategic => {
-            let refused = |error: DecodeError| unreadable(&error, |error| Failure::bad_request(error.to_string()));
-            nullable(json::read(bytes)).map(|decoded| Patch::Strategic(body(decoded))).map_err(refused)
+            let refused = |error: DecodeError| {
+                unreadable(&error, |error| Failure::bad_request(error.to_string()))
+            };
+            nullable(json::read(bytes))
+                .map(|decoded| Patch::Strategic(body(decoded)))
+                .map_err(refused)
         }
         PatchKind::Apply => {
             let refused = |error: &DecodeError| {
                 Failure::bad_request(match error {
-                    DecodeError::NotObject(_) => format!("error decoding YAML: error unmarshaling JSON: while decoding JSON: {error}"),
-                    error => format!("error decoding YAML: error converting YAML to JSON: {}", yaml_fault(error, &error.to_string())),
+                    DecodeError::NotObject(_) => format!(
+                        "error decoding YAML: error unmarshaling JSON: while decoding JSON: {error}"
+                    ),
+                    error => format!(
+                        "error decoding YAML: error converting YAML to JSON: {}",
+                        yaml_fault(error, &error.to_string())
+                    ),
                 })
             };
-            return nullable(yaml::read(bytes)).map(|decoded| Patch::Apply(body(decoded))).map_err(|error| unreadable(&error, refused));
+            return nullable(yaml::read(bytes))
+                .map(|decoded| Patch::Apply(body(decoded)))
+                .map_err(|error| unreadable(&error, refused));
         }
     };
     Ok(read.unwrap_or_else(Patch::Unreadable))
@@ -206,15 +270,30 @@ pub(crate) fn patch(kind: PatchKind, bytes: &Bytes, validation: FieldValidation)
 
 /// The operations of a JSON patch, with what strict validation finds in them.
 fn operations(bytes: &[u8], strict: bool) -> Result<Patch, Failure> {
-    let (prefix, list) = if strict { ("error decoding patch: ", "[]handlers.jsonPatchOp") } else { ("", "jsonpatch.Patch") };
-    let read = json::read_any(bytes).map_err(|error| unreadable(&error, |error| Failure::bad_request(format!("{prefix}{error}"))))?;
-    let wrong = |value: &Value, what: &str| Err(Failure::bad_request(format!("{prefix}json: cannot unmarshal {} into Go {what}", json::type_name(value))));
+    let (prefix, list) = if strict {
+        ("error decoding patch: ", "[]handlers.jsonPatchOp")
+    } else {
+        ("", "jsonpatch.Patch")
+    };
+    let read = json::read_any(bytes).map_err(|error| {
+        unreadable(&error, |error| Failure::bad_request(format!("{prefix}{error}")))
+    })?;
+    let wrong = |value: &Value, what: &str| {
+        Err(Failure::bad_request(format!(
+            "{prefix}json: cannot unmarshal {} into Go {what}",
+            json::type_name(value)
+        )))
+    };
     let operations = match &read.value {
         Value::Null => &[],
         Value::Array(operations) => &operations[..],
         other => return wrong(other, &format!("value of type {list}")),
     };
-    let mut noted: Vec<String> = read.duplicates.iter().map(|path| format!("json patch duplicate field {}", quote(path))).collect();
+    let mut noted: Vec<String> = read
+        .duplicates
+        .iter()
+        .map(|path| format!("json patch duplicate field {}", quote(path)))
+        .collect();
     for (index, operation) in operations.iter().enumerate().filter(|_| strict) {
         let Value::Object(fields) = operation else {
             if operation.is_null() {
@@ -225,10 +304,16 @@ fn operations(bytes: &[u8], strict: bool) -> Result<Patch, Failure> {
         for (name, value) in fields {
             match &**name {
                 "op" | "path" | "from" if !value.is_string() && !value.is_null() => {
-                    return wrong(value, &format!("struct field jsonPatchOp.{name} of type string"));
+                    return wrong(
+                        value,
+                        &format!("struct field jsonPatchOp.{name} of type string"),
+                    );
                 }
                 "op" | "path" | "from" | "value" => {}
-                unknown if noted.len() < MAX_NOTED => noted.push(format!("json patch unknown field {}", quote(&format!("[{index}].{unknown}")))),
+                unknown if noted.len() < MAX_NOTED => noted.push(format!(
+                    "json patch unknown field {}",
+                    quote(&format!("[{index}].{unknown}"))
+                )),
                 _ => {}
             }
         }

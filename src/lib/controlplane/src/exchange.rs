@@ -39,7 +39,8 @@ impl From<Response> for Rejection {
 pub(crate) struct Exchange {
     /// Method, URI, headers.
     pub(crate) head: Parts,
-    /// The body, until somebody reads it. The lock is never contended: it makes the value shareable.
+    /// The body, until somebody reads it. The lock is never contended: it makes the value
+    /// shareable.
     pub(crate) body: Mutex<Option<Body>>,
     /// When it arrived.
     pub(crate) started: Instant,

@@ -1,13 +1,19 @@
 //! Flow control: who may have a part of what requests share, and how much of it.
 //!
-//! - A *seat* is held while a request is worked on: from when its body is there until its answer is. Reads and writes have pools of their own.
-//! - *Bytes* are held for what has arrived of bodies, for the trees that are made of them, and for what waits for webhooks.
-//! - *Slow bodies* and bodies that are read to be dropped are counted, and the bytes of large heads.
+//! - A *seat* is held while a request is worked on: from when its body is there until its answer
+//!   is. Reads and writes have pools of their own.
+//! - *Bytes* are held for what has arrived of bodies, for the trees that are made of them, and for
+//!   what waits for webhooks.
+//! - *Slow bodies* and bodies that are read to be dropped are counted, and the bytes of large
+//!   heads.
 //!
-//! A request that waits for somebody else holds nothing that those need who work: of a body its place and what has arrived, and for a webhook a part of
-//! [`Flow::away`], where each webhook is one caller. All are lent, and called back when others have less; masters have a reserve of bytes besides.
+//! A request that waits for somebody else holds nothing that those need who work: of a body its
+//! place and what has arrived, and for a webhook a part of [`Flow::away`], where each webhook is
+//! one caller. All are lent, and called back when others have less; masters have a reserve of bytes
+//! besides.
 //!
-//! [`Flow::classify`] is the seam for priority and fairness: it alone says who is exempt, and who counts as one caller.
+//! [`Flow::classify`] is the seam for priority and fairness: it alone says who is exempt, and who
+//! counts as one caller.
 
 mod away;
 mod share;
@@ -40,7 +46,8 @@ const FIELD: usize = 128;
 const SHORT_LIST: usize = 512;
 /// Objects up to this are not counted when they are written for one answer.
 const SHORT_OBJECT: usize = 16 * 1024;
-/// Size of an object in YAML, indented or as a Table, as a multiple of its stored bytes (approximate).
+/// Size of an object in YAML, indented or as a Table, as a multiple of its stored bytes
+/// (approximate).
 const RENDERED: usize = 3;
 /// So much is had past those who wait for more.
 const CRUMB: usize = 1 << 20;
@@ -164,7 +171,8 @@ impl Flow {
     /// # Errors
     /// 429, also below.
     pub(crate) fn look(&self, class: Class) -> Result<(), Failure> {
-        let is_hopeless = self.seats(class.seats).is_some_and(|share| share.is_hopeless(class.caller));
+        let is_hopeless =
+            self.seats(class.seats).is_some_and(|share| share.is_hopeless(class.caller));
         if is_hopeless { Err(too_many()) } else { Ok(()) }
     }
 
@@ -197,7 +205,9 @@ impl Flow {
         match self.slow_bodies.try_take(class.caller, 1) {
             Some(grant) => Ok(Some(grant.into_loan())),
             None if class.is_master => Ok(None),
-            None => Ok(Some(self.slow_bodies.lend(class.caller, 1, PATIENCE).await.ok_or_else(too_many)?)),
+            None => Ok(Some(
+                self.slow_bodies.lend(class.caller, 1, PATIENCE).await.ok_or_else(too_many)?,
+            )),
         }
     }
 
@@ -206,8 +216,14 @@ impl Flow {
         self.drains.try_take(caller, 1)
     }
 
-    /// Makes room for what has arrived of a body, step by step: one that wants much at once would hold up all who wait for little.
-    pub(crate) async fn body(&self, class: Class, held: &mut Option<Loan>, arrived: usize) -> Result<(), Failure> {
+    /// Makes room for what has arrived of a body, step by step: one that wants much at once would
+    /// hold up all who wait for little.
+    pub(crate) async fn body(
+        &self,
+        class: Class,
+        held: &mut Option<Loan>,
+        arrived: usize,
+    ) -> Result<(), Failure> {
         if arrived <= SMALL {
             return Ok(());
         }
@@ -246,28 +262,55 @@ impl Flow {
         Ok(())
     }
 
-    /// Makes room for what a list is made of at most, which the request of this task then holds: see [`has_listed`], [`Flow::listed`].
-    pub(crate) async fn list(&self, class: Class, bytes: usize, held: Option<&Holdings>) -> Result<(), Failure> {
+    /// Makes room for what a list is made of at most, which the request of this task then holds:
+    /// see [`has_listed`], [`Flow::listed`].
+    pub(crate) async fn list(
+        &self,
+        class: Class,
+        bytes: usize,
+        held: Option<&Holdings>,
+    ) -> Result<(), Failure> {
         let grant = self.list_room(class, bytes, held).await?;
         holds(|holds| holds.list = grant);
         Ok(())
     }
 
-    /// The room of a list, to be held until its client has taken it. Taken again if the request has waited for a webhook since.
-    pub(crate) async fn listed(&self, class: Class, bytes: usize, held: Option<&Holdings>) -> Result<Option<Grant>, Failure> {
+    /// The room of a list, to be held until its client has taken it. Taken again if the request has
+    /// waited for a webhook since.
+    pub(crate) async fn listed(
+        &self,
+        class: Class,
+        bytes: usize,
+        held: Option<&Holdings>,
+    ) -> Result<Option<Grant>, Failure> {
         match holds(|holds| holds.list.take()).flatten() {
             None => self.list_room(class, bytes, held).await,
             grant => Ok(grant),
         }
     }
 
-    /// The room of an object that is written for one answer, to be held until its client has taken it.
-    pub(crate) async fn rendered(&self, class: Class, bytes: usize, held: Option<&Holdings>) -> Result<Option<Grant>, Failure> {
-        if bytes <= SHORT_OBJECT { Ok(None) } else { self.list_room(class, bytes.saturating_mul(RENDERED), held).await }
+    /// The room of an object that is written for one answer, to be held until its client has taken
+    /// it.
+    pub(crate) async fn rendered(
+        &self,
+        class: Class,
+        bytes: usize,
+        held: Option<&Holdings>,
+    ) -> Result<Option<Grant>, Failure> {
+        if bytes <= SHORT_OBJECT {
+            Ok(None)
+        } else {
+            self.list_room(class, bytes.saturating_mul(RENDERED), held).await
+        }
     }
 
     /// While it waits for room, those who take nothing of their lists are cut.
-    async fn list_room(&self, class: Class, bytes: usize, held: Option<&Holdings>) -> Result<Option<Grant>, Failure> {
+    async fn list_room(
+        &self,
+        class: Class,
+        bytes: usize,
+        held: Option<&Holdings>,
+    ) -> Result<Option<Grant>, Failure> {
         if bytes <= SHORT_LIST {
             return Ok(None);
         }
@@ -291,7 +334,13 @@ impl Flow {
     /// Bytes that are taken: of bodies, of trees, of what waits for webhooks, of lists, of heads.
     pub(crate) fn bytes(&self) -> [usize; 5] {
         let of = |shares: &[Share]| shares.iter().map(|share| share.usage().0).sum();
-        [of(&self.bodies), of(&self.trees), self.away.usage().0, self.lists.usage().0, self.heads.usage().0]
+        [
+            of(&self.bodies),
+            of(&self.trees),
+            self.away.usage().0,
+            self.lists.usage().0,
+            self.heads.usage().0,
+        ]
     }
 }
 
@@ -349,18 +398,23 @@ pub(crate) fn let_go() {
 /// The group that may do everything.
 const MASTERS: &str = "system:masters";
 
-/// Who counts as one caller. Who writes in a namespace makes as many service accounts there as they like; those of the system are made by nobody else.
+/// Who counts as one caller. Who writes in a namespace makes as many service accounts there as they
+/// like; those of the system are made by nobody else.
 pub(crate) fn caller(user: &UserInfo) -> &str {
     const ACCOUNTS: &str = "system:serviceaccount:";
     let namespace = user.name.strip_prefix(ACCOUNTS).and_then(|rest| rest.split_once(':'));
     match namespace {
-        Some((namespace, _)) if namespace != "kube-system" => &user.name[..ACCOUNTS.len() + namespace.len()],
+        Some((namespace, _)) if namespace != "kube-system" => {
+            &user.name[..ACCOUNTS.len() + namespace.len()]
+        }
         _ => &user.name,
     }
 }
 
 fn is_probe(path: &str) -> bool {
-    ["/healthz", "/livez", "/readyz"].iter().any(|probe| path.strip_prefix(probe).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+    ["/healthz", "/livez", "/readyz"].iter().any(|probe| {
+        path.strip_prefix(probe).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
 }
 
 /// What one customer of a network has: an IPv6 host has 2^64 addresses to choose from.
@@ -373,12 +427,16 @@ fn network(address: IpAddr) -> u128 {
 
 /// Of a body that is no longer than others, and holds more.
 pub(crate) fn too_large() -> Failure {
-    Failure::new(Reason::RequestEntityTooLarge, "Request entity too large: it holds too many values")
+    Failure::new(
+        Reason::RequestEntityTooLarge,
+        "Request entity too large: it holds too many values",
+    )
 }
 
 pub(crate) fn too_many() -> Failure {
     let details = Details { retry_after_seconds: 1, ..Details::default() };
-    Failure::new(Reason::TooManyRequests, "too many requests, please try again later").with_details(details)
+    Failure::new(Reason::TooManyRequests, "too many requests, please try again later")
+        .with_details(details)
 }
 
 #[cfg(test)]
@@ -386,7 +444,11 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    fn subject<'a>(user: &'a UserInfo, peer: Option<&'a Peer>, path: Option<&'a str>) -> Subject<'a> {
+    fn subject<'a>(
+        user: &'a UserInfo,
+        peer: Option<&'a Peer>,
+        path: Option<&'a str>,
+    ) -> Subject<'a> {
         Subject { user, peer, is_anonymous: peer.is_some(), path, seats: Seats::Reads }
     }
 
@@ -404,7 +466,8 @@ mod tests {
             unverified_certificate: false,
         };
         let nobody = user("system:anonymous", "");
-        let of = |address: &str| flow.classify(&subject(&nobody, Some(&peer(address)), None)).caller;
+        let of =
+            |address: &str| flow.classify(&subject(&nobody, Some(&peer(address)), None)).caller;
         assert_eq!(of("10.0.0.1"), of("::ffff:10.0.0.1"));
         assert_eq!(of("2001:db8::1"), of("2001:db8::2"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
@@ -413,7 +476,11 @@ mod tests {
         assert_eq!(named("a"), named("a"));
         assert_ne!(named("a"), named("b"));
         let account = |name: &str| named(&format!("system:serviceaccount:{name}"));
-        assert_eq!(account("one:a"), account("one:b"), "who writes in a namespace makes accounts there at will");
+        assert_eq!(
+            account("one:a"),
+            account("one:b"),
+            "who writes in a namespace makes accounts there at will"
+        );
         assert_ne!(account("one:a"), account("two:a"));
         assert_ne!(account("kube-system:a"), account("kube-system:b"));
     }
@@ -421,7 +488,9 @@ mod tests {
     #[test]
     fn probes_and_masters_are_exempt() {
         let flow = Flow::new(&Limits::default());
-        let seats = |group: &str, path: Option<&str>| flow.classify(&subject(&user("u", group), None, path)).seats;
+        let seats = |group: &str, path: Option<&str>| {
+            flow.classify(&subject(&user("u", group), None, path)).seats
+        };
         for path in ["/healthz", "/livez/", "/readyz/storage"] {
             assert_eq!(seats("", Some(path)), Seats::None, "{path}");
         }

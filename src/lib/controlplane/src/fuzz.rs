@@ -10,7 +10,15 @@ use ferrokube_fuzz::{Verdict, run};
 use http::Method;
 use std::time::Duration;
 
-const METHODS: [Method; 7] = [Method::GET, Method::PUT, Method::POST, Method::DELETE, Method::PATCH, Method::HEAD, Method::OPTIONS];
+const METHODS: [Method; 7] = [
+    Method::GET,
+    Method::PUT,
+    Method::POST,
+    Method::DELETE,
+    Method::PATCH,
+    Method::HEAD,
+    Method::OPTIONS,
+];
 
 #[test]
 fn paths_name_what_is_between_their_slashes() {
@@ -24,13 +32,29 @@ fn paths_name_what_is_between_their_slashes() {
     run("request path", &seeds, |input| {
         let Ok(text) = std::str::from_utf8(input) else { return Verdict::Refused };
         let Some((method, target)) = text.split_at_checked(1) else { return Verdict::Refused };
-        let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
-        let action = Action::parse(&METHODS[usize::from(method.as_bytes()[0]) % METHODS.len()], path, query);
+        let (path, query) =
+            target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+        let action =
+            Action::parse(&METHODS[usize::from(method.as_bytes()[0]) % METHODS.len()], path, query);
         let refused = matches!(action.refusal(), Some(Refusal::Hostile(_) | Refusal::NoResource));
-        let Some(access) = action.resource().map(|resource| resource.access()) else { return Verdict::Refused };
-        for part in [access.group, access.version, access.namespace, access.resource, access.name, access.subresource] {
+        let Some(access) = action.resource().map(|resource| resource.access()) else {
+            return Verdict::Refused;
+        };
+        for part in [
+            access.group,
+            access.version,
+            access.namespace,
+            access.resource,
+            access.name,
+            access.subresource,
+        ] {
             let selected = query.is_some() && part == access.name;
-            assert!(selected || part.is_empty() || action.path().split('/').any(|segment| segment == part), "{part}");
+            assert!(
+                selected
+                    || part.is_empty()
+                    || action.path().split('/').any(|segment| segment == part),
+                "{part}"
+            );
             assert!(!part.contains('/'), "{part}");
         }
         if !refused {
@@ -56,9 +80,13 @@ fn queries_become_options_or_errors() {
         let options = action.options();
         let watched = options.watch(7);
         if let Ok(options) = &watched {
-            assert!(options.timeout > Duration::ZERO && options.timeout <= Duration::from_secs(24 * 3600));
+            assert!(
+                options.timeout > Duration::ZERO
+                    && options.timeout <= Duration::from_secs(24 * 3600)
+            );
         }
-        let written = [WriteKind::Create, WriteKind::Update, WriteKind::Patch, WriteKind::Apply].map(|kind| options.write(kind).is_ok());
+        let written = [WriteKind::Create, WriteKind::Update, WriteKind::Patch, WriteKind::Apply]
+            .map(|kind| options.write(kind).is_ok());
         Verdict::from(options.list().is_ok() && options.delete(None).is_ok() && written[0])
     });
 }
@@ -91,7 +119,10 @@ fn accept_headers_get_what_is_offered() {
             let outcome = negotiate(text, Offer { protobuf: false, views, router: Router::None });
             accepted |= outcome.is_ok();
             if views == Views::None {
-                assert!(outcome.is_ok_and(|accepted| accepted.form != Form::Protobuf) || outcome_is_refusal(text));
+                assert!(
+                    outcome.is_ok_and(|accepted| accepted.form != Form::Protobuf)
+                        || outcome_is_refusal(text)
+                );
             }
         }
         Verdict::from(accepted)
@@ -100,16 +131,21 @@ fn accept_headers_get_what_is_offered() {
 
 /// Whether whole objects without protobuf are refused, as a 406.
 fn outcome_is_refusal(text: &str) -> bool {
-    negotiate(text, Offer { protobuf: false, views: Views::None, router: Router::Objects }).is_err_and(|failure| failure.code == 406)
+    negotiate(text, Offer { protobuf: false, views: Views::None, router: Router::Objects })
+        .is_err_and(|failure| failure.code == 406)
 }
 
 #[test]
 fn durations_are_never_longer_than_a_year() {
-    run("duration", &["1h30m", "1.5s", "-5s", "100ms", "0", "1e9h", ".5m", "3us", "9999999999999h"], |input| {
-        let parsed = std::str::from_utf8(input).ok().and_then(parse_duration);
-        assert!(parsed.is_none_or(|duration| duration <= Duration::from_secs(366 * 86400)));
-        Verdict::from(parsed.is_some())
-    });
+    run(
+        "duration",
+        &["1h30m", "1.5s", "-5s", "100ms", "0", "1e9h", ".5m", "3us", "9999999999999h"],
+        |input| {
+            let parsed = std::str::from_utf8(input).ok().and_then(parse_duration);
+            assert!(parsed.is_none_or(|duration| duration <= Duration::from_secs(366 * 86400)));
+            Verdict::from(parsed.is_some())
+        },
+    );
 }
 
 #[test]
@@ -117,7 +153,13 @@ fn column_paths_are_read_and_followed() {
     let object = json!({"spec": {"a": [{"type": "Ready", "status": "True", "n": 5}, {"b": [[1, 2], {}]}]}, "metadata": {"labels": {"a.b": "c"}}});
     run(
         "column path",
-        &[".spec.a[0].status", "{.spec.a[?(@.type==\"Ready\")].status}", "$..b[*][-1]", ".metadata.labels['a\\.b']", ".spec.a[?(@.n>=5)]"],
+        &[
+            ".spec.a[0].status",
+            "{.spec.a[?(@.type==\"Ready\")].status}",
+            "$..b[*][-1]",
+            ".metadata.labels['a\\.b']",
+            ".spec.a[?(@.n>=5)]",
+        ],
         |input| {
             let path = std::str::from_utf8(input).ok().and_then(JsonPath::parse);
             if let Some(path) = &path {

@@ -14,7 +14,10 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HeaderName, USER_AGEN
 use std::sync::Arc;
 
 /// Answers an authorized request.
-pub(crate) async fn handle(shared: &Arc<ServerState>, exchange: &mut Exchange) -> Result<Response, Rejection> {
+pub(crate) async fn handle(
+    shared: &Arc<ServerState>,
+    exchange: &mut Exchange,
+) -> Result<Response, Rejection> {
     audit::admit(shared, exchange)?;
     let gzip = compress::accepts(exchange.header(ACCEPT_ENCODING));
     let Some(authorized) = exchange.authorized.clone() else {
@@ -29,26 +32,44 @@ pub(crate) async fn handle(shared: &Arc<ServerState>, exchange: &mut Exchange) -
         // Writes of objects have their seat once their body is there.
         shared.flow.sit(exchange.class).await?;
     }
-    let response = if action.resource().is_some() { router::handle(shared, exchange, &authorized).await? } else { path(shared, exchange, action).await? };
-    if gzip { Ok(compress::maybe(response, shared.metrics.held(), exchange.class.caller.number()).await) } else { Ok(response) }
+    let response = if action.resource().is_some() {
+        router::handle(shared, exchange, &authorized).await?
+    } else {
+        path(shared, exchange, action).await?
+    };
+    if gzip {
+        Ok(compress::maybe(response, shared.metrics.held(), exchange.class.caller.number()).await)
+    } else {
+        Ok(response)
+    }
 }
 
 /// 405 about no object in particular, as routers answer.
 pub(crate) fn method_not_allowed() -> Failure {
-    Failure::new(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource").with_details(Details::default())
+    Failure::new(
+        Reason::MethodNotAllowed,
+        "the server does not allow this method on the requested resource",
+    )
+    .with_details(Details::default())
 }
 
 /// What the client accepts of an offer, with its wish for indentation.
 pub(crate) fn accepted(exchange: &Exchange, offer: Offer) -> Result<Accepted, Failure> {
     let mut accepted = negotiate(exchange.header(ACCEPT), offer)?;
     if accepted.form == Form::Json {
-        accepted.pretty |= wants_pretty(exchange.action.options().pretty(), exchange.header(USER_AGENT));
+        accepted.pretty |=
+            wants_pretty(exchange.action.options().pretty(), exchange.header(USER_AGENT));
     }
     Ok(accepted)
 }
 
 /// A discovery document, with its protobuf message and who looks at the request before.
-pub(crate) fn document(shared: &ServerState, exchange: &Exchange, document: &Document, (message, router): (&str, Router)) -> Result<Response, Rejection> {
+pub(crate) fn document(
+    shared: &ServerState,
+    exchange: &Exchange,
+    document: &Document,
+    (message, router): (&str, Router),
+) -> Result<Response, Rejection> {
     let protobuf = shared.encoder.messages().contains(message);
     let accepted = accepted(exchange, Offer { protobuf, views: Views::None, router })?;
     let (bytes, form) = shared.encoder.document(document, accepted, Some(message));
@@ -56,12 +77,23 @@ pub(crate) fn document(shared: &ServerState, exchange: &Exchange, document: &Doc
 }
 
 /// Paths that are no resources.
-async fn path(shared: &Arc<ServerState>, exchange: &mut Exchange, action: &Action) -> Result<Response, Rejection> {
+async fn path(
+    shared: &Arc<ServerState>,
+    exchange: &mut Exchange,
+    action: &Action,
+) -> Result<Response, Rejection> {
     let path = action.path();
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
-    if path.len() > 1 && path.ends_with('/') && matches!(segments[0], "healthz" | "livez" | "readyz" | "metrics" | "openapi") {
+    if path.len() > 1
+        && path.ends_with('/')
+        && matches!(segments[0], "healthz" | "livez" | "readyz" | "metrics" | "openapi")
+    {
         // These are exact paths, the others are read segment by segment.
-        return Ok(if segments.len() == 2 && segments[1] == "v3" { openapi::not_found() } else { status::not_found() });
+        return Ok(if segments.len() == 2 && segments[1] == "v3" {
+            openapi::not_found()
+        } else {
+            status::not_found()
+        });
     }
     let is_get = action.verb() == "get";
     let get_only = || if is_get { Ok(()) } else { Err(Rejection::from(method_not_allowed())) };
@@ -83,21 +115,35 @@ async fn path(shared: &Arc<ServerState>, exchange: &mut Exchange, action: &Actio
             get_only()?;
             negotiate::route(exchange.header(ACCEPT), &[Form::Json.media_type()])?;
             let pretty = wants_pretty(action.options().pretty(), exchange.header(USER_AGENT));
-            let (bytes, form) = shared.encoder.document(&version::document(), Accepted { pretty, ..Accepted::JSON }, None);
+            let (bytes, form) = shared.encoder.document(
+                &version::document(),
+                Accepted { pretty, ..Accepted::JSON },
+                None,
+            );
             Ok(status::with_form(200, bytes, form))
         }
         ["version", ..] => Err(no_such_resource().into()),
-        ["healthz" | "livez" | "readyz"] => Ok(health::respond(shared, segments[0], None, action.options())),
-        ["healthz" | "livez" | "readyz", check @ ..] => Ok(health::respond(shared, segments[0], Some(&check.join("/")), action.options())),
+        ["healthz" | "livez" | "readyz"] => {
+            Ok(health::respond(shared, segments[0], None, action.options()))
+        }
+        ["healthz" | "livez" | "readyz", check @ ..] => {
+            Ok(health::respond(shared, segments[0], Some(&check.join("/")), action.options()))
+        }
         ["metrics"] => Ok(shared.metrics.respond(shared, exchange.header(ACCEPT))),
         ["openapi", "v2"] => shared.openapi.v2(shared, exchange).await,
         ["openapi", "v3"] => shared.openapi.index(shared).await,
-        ["openapi", "v3", document @ ..] => shared.openapi.v3(shared, exchange, &document.join("/")).await,
+        ["openapi", "v3", document @ ..] => {
+            shared.openapi.v3(shared, exchange, &document.join("/")).await
+        }
         _ => route(shared, exchange, action).await,
     }
 }
 
-async fn route(shared: &ServerState, exchange: &mut Exchange, action: &Action) -> Result<Response, Rejection> {
+async fn route(
+    shared: &ServerState,
+    exchange: &mut Exchange,
+    action: &Action,
+) -> Result<Response, Rejection> {
     let Some(route) = shared.routes.find(action.path()) else { return Ok(status::not_found()) };
     let mut head = http::Request::new(()).into_parts().0;
     head.method = exchange.head.method.clone();
@@ -105,23 +151,43 @@ async fn route(shared: &ServerState, exchange: &mut Exchange, action: &Action) -
     head.version = exchange.head.version;
     // Whoever answers knows the user; credentials and claims about identity go no further.
     head.headers = exchange.head.headers.clone();
-    let claims: Vec<HeaderName> = head.headers.keys().filter(|name| is_claim(name)).cloned().collect();
+    let claims: Vec<HeaderName> =
+        head.headers.keys().filter(|name| is_claim(name)).cloned().collect();
     for name in claims {
         head.headers.remove(name);
     }
-    let request = RouteRequest { path: action.path().to_owned(), head, body: exchange.take_body().unwrap_or_else(body::empty), user: exchange.user().clone() };
+    let request = RouteRequest {
+        path: action.path().to_owned(),
+        head,
+        body: exchange.take_body().unwrap_or_else(body::empty),
+        user: exchange.user().clone(),
+    };
     route.answer(request).await.map_err(Rejection::from)
 }
 
 fn is_claim(name: &HeaderName) -> bool {
-    *name == AUTHORIZATION || name.as_str().starts_with("impersonate-") || name.as_str().starts_with("x-remote-")
+    *name == AUTHORIZATION
+        || name.as_str().starts_with("impersonate-")
+        || name.as_str().starts_with("x-remote-")
 }
 
 /// The paths that there are.
 fn root(shared: &ServerState) -> Result<Response, Rejection> {
-    let mut paths: Vec<String> = ["/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
-        .map(str::to_owned)
-        .to_vec();
+    let mut paths: Vec<String> = [
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/apis/",
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/readyz",
+        "/version",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     for (group, versions) in shared.discovery.group_versions(shared) {
         if group.is_empty() {
             continue;

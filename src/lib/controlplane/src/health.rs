@@ -1,4 +1,5 @@
-//! `/livez`, `/readyz`, `/healthz`: checks by name. Liveness reads from the store and looks at the committer's progress.
+//! `/livez`, `/readyz`, `/healthz`: checks by name. Liveness reads from the store and looks at the
+//! committer's progress.
 
 use crate::action::Options;
 use crate::state::ServerState;
@@ -15,9 +16,11 @@ use std::time::Duration;
 /// A committer that has not moved for this long is stuck.
 const STALLED: Duration = Duration::from_secs(20);
 
-/// What upstream's probes check once their work at the start is done, by its names and in its order: clients exclude checks by name, and conformance tests want
-/// these. What no bootstrap step here is called is done when all are: served definitions are followed before the first step, and for what is not served
-/// (addresses of services, priority classes, aggregated servers) there is nothing to wait for.
+/// What upstream's probes check once their work at the start is done, by its names and in its
+/// order: clients exclude checks by name, and conformance tests want these. What no bootstrap step
+/// here is called is done when all are: served definitions are followed before the first step, and
+/// for what is not served (addresses of services, priority classes, aggregated servers) there is
+/// nothing to wait for.
 const STARTS: [&str; 19] = [
     "poststarthook/start-apiserver-admission-initializer",
     "poststarthook/generic-apiserver-start-informers",
@@ -51,12 +54,21 @@ pub(crate) struct Health {
 impl Health {
     /// With the names of the bootstrap steps.
     pub(crate) fn new(steps: impl IntoIterator<Item = String>) -> Self {
-        Self { steps: Mutex::new(steps.into_iter().map(|name| (name, false)).collect()), ..Self::default() }
+        Self {
+            steps: Mutex::new(steps.into_iter().map(|name| (name, false)).collect()),
+            ..Self::default()
+        }
     }
 
     /// A bootstrap step is done.
     pub(crate) fn step_done(&self, name: &str) {
-        if let Some(step) = self.steps.lock().expect("no panic while held").iter_mut().find(|(step, _)| step == name) {
+        if let Some(step) = self
+            .steps
+            .lock()
+            .expect("no panic while held")
+            .iter_mut()
+            .find(|(step, _)| step == name)
+        {
             step.1 = true;
         }
     }
@@ -79,14 +91,25 @@ impl Health {
     /// The names of a probe's checks.
     pub(crate) fn names(&self, probe: &str) -> impl Iterator<Item = String> {
         let steps = self.steps.lock().expect("no panic while held");
-        let hooks = steps.iter().map(|(name, _)| format!("poststarthook/{name}")).filter(|name| !STARTS.contains(&name.as_str()));
+        let hooks = steps
+            .iter()
+            .map(|(name, _)| format!("poststarthook/{name}"))
+            .filter(|name| !STARTS.contains(&name.as_str()));
         let hooks: Vec<String> = hooks.collect();
         let (before, after) = if probe == "readyz" {
-            (&["ping", "log", "etcd", "etcd-readiness", "informer-sync"][..], &["disk-space", "audit", "shutdown"][..])
+            (
+                &["ping", "log", "etcd", "etcd-readiness", "informer-sync"][..],
+                &["disk-space", "audit", "shutdown"][..],
+            )
         } else {
             (&["ping", "log", "etcd"][..], &[][..])
         };
-        before.iter().chain(&STARTS).map(|name| (*name).to_owned()).chain(hooks).chain(after.iter().map(|name| (*name).to_owned()))
+        before
+            .iter()
+            .chain(&STARTS)
+            .map(|name| (*name).to_owned())
+            .chain(hooks)
+            .chain(after.iter().map(|name| (*name).to_owned()))
     }
 
     /// Runs one check; what is wrong is for people.
@@ -95,10 +118,18 @@ impl Health {
             // Clients know the store by this name.
             "etcd" | "etcd-readiness" => storage(shared),
             "informer-sync" => self.is_done(""),
-            "disk-space" if !shared.registry.store().has_space() => Err("the disk is full: what makes the state larger is refused".to_owned()),
-            "audit" if !shared.audit.stats().healthy => Err("the audit log cannot be written".to_owned()),
-            "shutdown" if self.stopping.load(Ordering::Acquire) => Err("the server is shutting down".to_owned()),
-            _ if STARTS.contains(&name) || name.starts_with("poststarthook/") => self.is_done(name.trim_start_matches("poststarthook/")),
+            "disk-space" if !shared.registry.store().has_space() => {
+                Err("the disk is full: what makes the state larger is refused".to_owned())
+            }
+            "audit" if !shared.audit.stats().healthy => {
+                Err("the audit log cannot be written".to_owned())
+            }
+            "shutdown" if self.stopping.load(Ordering::Acquire) => {
+                Err("the server is shutting down".to_owned())
+            }
+            _ if STARTS.contains(&name) || name.starts_with("poststarthook/") => {
+                self.is_done(name.trim_start_matches("poststarthook/"))
+            }
             _ => Ok(()),
         }
     }
@@ -106,7 +137,10 @@ impl Health {
     /// Whether a bootstrap step is done, all of them where none has the name.
     fn is_done(&self, step: &str) -> Result<(), String> {
         let steps = self.steps.lock().expect("no panic while held");
-        let done = steps.iter().find(|(name, _)| name == step).map_or_else(|| self.started.load(Ordering::Acquire), |(_, done)| *done);
+        let done = steps
+            .iter()
+            .find(|(name, _)| name == step)
+            .map_or_else(|| self.started.load(Ordering::Acquire), |(_, done)| *done);
         if done { Ok(()) } else { Err("not finished".to_owned()) }
     }
 }
@@ -127,7 +161,12 @@ fn storage(shared: &ServerState) -> Result<(), String> {
 }
 
 /// Answers a probe, or one check of it.
-pub(crate) fn respond(shared: &ServerState, probe: &str, check: Option<&str>, options: &Options) -> Response {
+pub(crate) fn respond(
+    shared: &ServerState,
+    probe: &str,
+    check: Option<&str>,
+    options: &Options,
+) -> Response {
     let health = &shared.health;
     if let Some(name) = check {
         if !health.names(probe).any(|other| other == name) {
@@ -155,10 +194,17 @@ pub(crate) fn respond(shared: &ServerState, probe: &str, check: Option<&str>, op
         };
         let _ = writeln!(lines, "{line}");
     }
-    let unknown: BTreeSet<&str> = excluded.into_iter().filter(|name| !health.names(probe).any(|other| other == *name)).collect();
+    let unknown: BTreeSet<&str> = excluded
+        .into_iter()
+        .filter(|name| !health.names(probe).any(|other| other == *name))
+        .collect();
     if !unknown.is_empty() {
         let unknown: Vec<String> = unknown.into_iter().map(quote).collect();
-        let _ = writeln!(lines, "warn: some health checks cannot be excluded: no matches for {}", unknown.join(","));
+        let _ = writeln!(
+            lines,
+            "warn: some health checks cannot be excluded: no matches for {}",
+            unknown.join(",")
+        );
     }
     if !failed.is_empty() {
         return status::text(500, format!("{lines}{probe} check failed\n"));

@@ -1,6 +1,8 @@
-//! The API server as a library: request chain, routing, content negotiation, discovery, OpenAPI, watches, health, metrics, bootstrap.
+//! The API server as a library: request chain, routing, content negotiation, discovery, OpenAPI,
+//! watches, health, metrics, bootstrap.
 //!
-//! Must never know workloads or controllers. Start reading at [`builder`], then `chain` (the list of a request's filters), `handler`, `router` and `verbs`.
+//! Must never know workloads or controllers. Start reading at [`builder`], then `chain` (the list
+//! of a request's filters), `handler`, `router` and `verbs`.
 
 mod action;
 mod body;

@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// At most so many label sets of requests; what is beyond counts as `other`, so that clients cannot fill the memory.
+/// At most so many label sets of requests; what is beyond counts as `other`, so that clients cannot
+/// fill the memory.
 const MAX_SERIES: usize = 4096;
 
 #[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
@@ -147,7 +148,10 @@ impl Drop for WatchGauge {
 }
 
 fn histogram() -> Histogram {
-    Histogram::new([0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0])
+    Histogram::new([
+        0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+        60.0,
+    ])
 }
 
 impl Default for Metrics {
@@ -177,37 +181,110 @@ impl Metrics {
     fn register(&mut self) {
         let registry = &mut self.registry;
         registry.register("apiserver_request", "Requests answered", self.requests.clone());
-        registry.register_with_unit("apiserver_request_duration", "Time to answer, watches left out", Unit::Seconds, self.durations.clone());
-        registry.register("apiserver_current_inflight_requests", "Requests in flight", self.inflight.clone());
-        registry.register("apiserver_current_inqueue_requests", "Requests that wait for their turn", self.in_queue.clone());
+        registry.register_with_unit(
+            "apiserver_request_duration",
+            "Time to answer, watches left out",
+            Unit::Seconds,
+            self.durations.clone(),
+        );
+        registry.register(
+            "apiserver_current_inflight_requests",
+            "Requests in flight",
+            self.inflight.clone(),
+        );
+        registry.register(
+            "apiserver_current_inqueue_requests",
+            "Requests that wait for their turn",
+            self.in_queue.clone(),
+        );
         registry.register(
             "ferrokube_request_bytes",
             "Bytes held for request bodies and, by estimate, for what is made of them, for what waits for webhooks, for lists and for large heads",
             self.request_bytes.clone(),
         );
-        registry.register("apiserver_longrunning_requests", "Watches that run", self.watches.clone());
+        registry.register(
+            "apiserver_longrunning_requests",
+            "Watches that run",
+            self.watches.clone(),
+        );
         registry.register("apiserver_storage_objects", "Stored objects", self.objects.clone());
-        registry.register("apiserver_request_panics", "Requests whose handling panicked", self.panics.clone());
-        let trace = &self.trace;
-        registry.register("ferrokube_trace_contexts", "Trace contexts of requests", trace.contexts.clone());
-        registry.register("ferrokube_trace_stamps", "Writes that were given ids, and writes that kept theirs", trace.stamps.clone());
-        registry.register("ferrokube_trace_baggage", "Initial trace ids that came as W3C baggage", trace.baggage.clone());
-        registry.register("ferrokube_trace_spans_exported", "Spans that the collector took", trace.exported.clone());
-        registry.register("ferrokube_trace_spans_dropped", "Spans that did not fit or were not taken", trace.dropped.clone());
-        let (store, listener) = (&self.store, &self.listener);
+        registry.register(
+            "apiserver_request_panics",
+            "Requests whose handling panicked",
+            self.panics.clone(),
+        );
+        self.register_trace();
+        self.register_listener_and_store();
+    }
+
+    fn register_trace(&mut self) {
+        let (registry, trace) = (&mut self.registry, &self.trace);
+        registry.register(
+            "ferrokube_trace_contexts",
+            "Trace contexts of requests",
+            trace.contexts.clone(),
+        );
+        registry.register(
+            "ferrokube_trace_stamps",
+            "Writes that were given ids, and writes that kept theirs",
+            trace.stamps.clone(),
+        );
+        registry.register(
+            "ferrokube_trace_baggage",
+            "Initial trace ids that came as W3C baggage",
+            trace.baggage.clone(),
+        );
+        registry.register(
+            "ferrokube_trace_spans_exported",
+            "Spans that the collector took",
+            trace.exported.clone(),
+        );
+        registry.register(
+            "ferrokube_trace_spans_dropped",
+            "Spans that did not fit or were not taken",
+            trace.dropped.clone(),
+        );
+    }
+
+    fn register_listener_and_store(&mut self) {
+        let (registry, store, listener) = (&mut self.registry, &self.store, &self.listener);
         for (name, help, gauge) in [
             ("ferrokube_connections_open", "Connections that are open", &listener.open),
-            ("ferrokube_connections_accepted", "Connections accepted since start", &listener.accepted),
-            ("ferrokube_connections_refused", "Connections closed at once because of a limit since start", &listener.refused),
-            ("ferrokube_connections_handshakes_failed", "TLS handshakes that failed or took too long since start", &listener.handshakes_failed),
-            ("ferrokube_connections_stalled", "Connections cut because their client took nothing of an answer since start", &listener.stalled),
-            ("ferrokube_connections_flooded", "Connections cut because their client sent more cheap HTTP/2 frames than it may since start", &listener.flooded),
+            (
+                "ferrokube_connections_accepted",
+                "Connections accepted since start",
+                &listener.accepted,
+            ),
+            (
+                "ferrokube_connections_refused",
+                "Connections closed at once because of a limit since start",
+                &listener.refused,
+            ),
+            (
+                "ferrokube_connections_handshakes_failed",
+                "TLS handshakes that failed or took too long since start",
+                &listener.handshakes_failed,
+            ),
+            (
+                "ferrokube_connections_stalled",
+                "Connections cut because their client took nothing of an answer since start",
+                &listener.stalled,
+            ),
+            (
+                "ferrokube_connections_flooded",
+                "Connections cut because their client sent more cheap HTTP/2 frames than it may since start",
+                &listener.flooded,
+            ),
             (
                 "ferrokube_connections_shed",
                 "HTTP/2 requests refused unseen, their connection closing or holding more than its share, since start",
                 &listener.shed,
             ),
-            ("ferrokube_connections_held_bytes", "Bytes that answers hold while their clients take them", &listener.held_bytes),
+            (
+                "ferrokube_connections_held_bytes",
+                "Bytes that answers hold while their clients take them",
+                &listener.held_bytes,
+            ),
             ("ferrokube_store_revision", "The published revision", &store.revision),
             ("ferrokube_store_commits", "Transactions published since start", &store.commits),
             ("ferrokube_store_syncs", "Syncs of the journal since start", &store.syncs),
@@ -215,14 +292,30 @@ impl Metrics {
             ("ferrokube_store_history_bytes", "Events kept in memory", &store.history_bytes),
             ("ferrokube_store_live_bytes", "Present values", &store.live_bytes),
             ("ferrokube_store_journal_bytes", "Files of the journal", &store.journal_bytes),
-            ("ferrokube_store_disk_full", "1 while puts are refused for lack of space", &store.disk_full),
-            ("ferrokube_store_damaged", "1 when a file of the journal was found to be damaged: the next start will refuse it", &store.damaged),
+            (
+                "ferrokube_store_disk_full",
+                "1 while puts are refused for lack of space",
+                &store.disk_full,
+            ),
+            (
+                "ferrokube_store_damaged",
+                "1 when a file of the journal was found to be damaged: the next start will refuse it",
+                &store.damaged,
+            ),
             ("ferrokube_audit_events", "Audit events written since start", &store.audit_events),
-            ("ferrokube_audit_errors", "Failed attempts to write audit events", &store.audit_errors),
+            (
+                "ferrokube_audit_errors",
+                "Failed attempts to write audit events",
+                &store.audit_errors,
+            ),
         ] {
             registry.register(name, help, gauge.clone());
         }
-        registry.register("ferrokube_store_sync_seconds", "Time of all syncs since start", store.sync_seconds.clone());
+        registry.register(
+            "ferrokube_store_sync_seconds",
+            "Time of all syncs since start",
+            store.sync_seconds.clone(),
+        );
     }
 
     /// Counts an answered request; `is_served` tells whether its resource exists.
@@ -234,11 +327,21 @@ impl Metrics {
             self.durations.get_or_create(&labels).observe(took.as_secs_f64());
         }
         let dry_run = if action.options().is_dry_run() { "All" } else { "" };
-        let labels = RequestLabels { verb, group, version, resource, subresource, scope: scope(action), dry_run, code };
+        let labels = RequestLabels {
+            verb,
+            group,
+            version,
+            resource,
+            subresource,
+            scope: scope(action),
+            dry_run,
+            code,
+        };
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// What a request was about; `other` for what does not exist, and when too many different things were asked about.
+    /// What a request was about; `other` for what does not exist, and when too many different
+    /// things were asked about.
     fn subject(&self, action: &Action, is_served: bool) -> (String, String, String, String) {
         let other = || ("other".into(), String::new(), "other".into(), String::new());
         let Some(resource) = action.resource() else { return Default::default() };
@@ -246,7 +349,12 @@ impl Metrics {
             return other();
         }
         let text = str::to_owned;
-        let subject = (text(resource.group()), text(resource.version()), text(resource.plural()), text(resource.subresource()));
+        let subject = (
+            text(resource.group()),
+            text(resource.version()),
+            text(resource.plural()),
+            text(resource.subresource()),
+        );
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.contains(&subject) {
             return subject;
@@ -281,8 +389,12 @@ impl Metrics {
         self.refresh(shared);
         let mut out = String::with_capacity(64 * 1024);
         match encoding::text::encode(&mut out, &self.registry) {
-            Ok(()) if text::accepts_open_metrics(accept) => status::with_type(200, text::OPEN_METRICS, crate::body::full(out)),
-            Ok(()) => status::with_type(200, text::PROMETHEUS, crate::body::full(text::prometheus(&out))),
+            Ok(()) if text::accepts_open_metrics(accept) => {
+                status::with_type(200, text::OPEN_METRICS, crate::body::full(out))
+            }
+            Ok(()) => {
+                status::with_type(200, text::PROMETHEUS, crate::body::full(text::prometheus(&out)))
+            }
             Err(error) => {
                 tracing::error!(error = %error, "the metrics could not be written");
                 status::text(500, "internal error\n")
@@ -327,12 +439,22 @@ impl Metrics {
     fn refresh(&self, shared: &ServerState) {
         self.refresh_trace(shared);
         self.refresh_listener();
-        for (request_kind, (seated, waiting)) in ["readOnly", "mutating"].into_iter().zip(shared.flow.inflight()) {
-            self.inflight.get_or_create(&KindLabel { request_kind }).set(seated.try_into().unwrap_or(i64::MAX));
-            self.in_queue.get_or_create(&KindLabel { request_kind }).set(waiting.try_into().unwrap_or(i64::MAX));
+        for (request_kind, (seated, waiting)) in
+            ["readOnly", "mutating"].into_iter().zip(shared.flow.inflight())
+        {
+            self.inflight
+                .get_or_create(&KindLabel { request_kind })
+                .set(seated.try_into().unwrap_or(i64::MAX));
+            self.in_queue
+                .get_or_create(&KindLabel { request_kind })
+                .set(waiting.try_into().unwrap_or(i64::MAX));
         }
-        for (of, bytes) in ["bodies", "trees", "webhooks", "lists", "heads"].into_iter().zip(shared.flow.bytes()) {
-            self.request_bytes.get_or_create(&OfLabel { of }).set(bytes.try_into().unwrap_or(i64::MAX));
+        for (of, bytes) in
+            ["bodies", "trees", "webhooks", "lists", "heads"].into_iter().zip(shared.flow.bytes())
+        {
+            self.request_bytes
+                .get_or_create(&OfLabel { of })
+                .set(bytes.try_into().unwrap_or(i64::MAX));
         }
         let stats = shared.registry.store().stats();
         let audit = shared.audit.stats();
@@ -354,8 +476,11 @@ impl Metrics {
         }
         store.sync_seconds.set(stats.sync_time.as_secs_f64());
         for (prefix, count) in &stats.entries {
-            let resource = prefix.as_str().trim_start_matches("/registry/").trim_end_matches('/').to_owned();
-            self.objects.get_or_create(&ResourceLabel { resource }).set((*count).try_into().unwrap_or(i64::MAX));
+            let resource =
+                prefix.as_str().trim_start_matches("/registry/").trim_end_matches('/').to_owned();
+            self.objects
+                .get_or_create(&ResourceLabel { resource })
+                .set((*count).try_into().unwrap_or(i64::MAX));
         }
     }
 }
@@ -364,7 +489,11 @@ impl Metrics {
     fn refresh_trace(&self, shared: &ServerState) {
         let stamps = shared.registry.stamps();
         for (outcome, count) in [("stamped", stamps.stamped), ("skipped", stamps.skipped)] {
-            self.trace.stamps.get_or_create(&OutcomeLabel { outcome }).inner().store(count, Ordering::Relaxed);
+            self.trace
+                .stamps
+                .get_or_create(&OutcomeLabel { outcome })
+                .inner()
+                .store(count, Ordering::Relaxed);
         }
         let spans = ferrokube_trace::export::stats().unwrap_or_default();
         self.trace.exported.inner().store(spans.exported, Ordering::Relaxed);
@@ -400,7 +529,9 @@ fn verb(action: &Action) -> &'static str {
 fn scope(action: &Action) -> &'static str {
     match action.resource() {
         None => "",
-        Some(resource) if !resource.name().is_empty() || resource.verb() == Verb::Create => "resource",
+        Some(resource) if !resource.name().is_empty() || resource.verb() == Verb::Create => {
+            "resource"
+        }
         Some(resource) if !resource.namespace().is_empty() => "namespace",
         Some(_) => "cluster",
     }

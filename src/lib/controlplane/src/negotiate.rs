@@ -1,4 +1,5 @@
-//! Content negotiation: which form and which view of an answer a client accepts, and which form its body has.
+//! Content negotiation: which form and which view of an answer a client accepts, and which form its
+//! body has.
 
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 
@@ -29,7 +30,8 @@ impl Form {
 pub(crate) enum View {
     /// The whole object.
     Whole,
-    /// `PartialObjectMetadata` (of one object, or each of a watch); the version is `v1` or `v1beta1`.
+    /// `PartialObjectMetadata` (of one object, or each of a watch); the version is `v1` or
+    /// `v1beta1`.
     Metadata(&'static str),
     /// `PartialObjectMetadataList`.
     MetadataList(&'static str),
@@ -50,7 +52,8 @@ pub(crate) struct Offer {
     pub(crate) router: Router,
 }
 
-/// Who looks at the Accept header of a request before its handler, as upstream's router does for native kinds.
+/// Who looks at the Accept header of a request before its handler, as upstream's router does for
+/// native kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Router {
     /// Nobody.
@@ -97,18 +100,22 @@ impl Accepted {
     /// Compact JSON of the whole object.
     pub(crate) const JSON: Self = Self { form: Form::Json, view: View::Whole, pretty: false };
 
-    /// Whether the view is one of what is answered, whose type upstream names. It chooses the view before it knows that: further clauses of an Accept
-    /// header do not help, and what is written stays written.
+    /// Whether the view is one of what is answered, whose type upstream names. It chooses the view
+    /// before it knows that: further clauses of an Accept header do not help, and what is written
+    /// stays written.
     ///
     /// # Errors
     /// 406.
     pub(crate) fn fit(self, views: Views, kind: impl FnOnce() -> String) -> Result<(), Failure> {
-        let refuse = |why: &str| Err(Failure::new(Reason::NotAcceptable, format!("{why} ({})", kind())));
+        let refuse =
+            |why: &str| Err(Failure::new(Reason::NotAcceptable, format!("{why} ({})", kind())));
         match (self.view, views) {
-            (View::MetadataList(_), Views::Single | Views::Untabled) => {
-                refuse("you requested PartialObjectMetadataList, but the requested object is not a list")
+            (View::MetadataList(_), Views::Single | Views::Untabled) => refuse(
+                "you requested PartialObjectMetadataList, but the requested object is not a list",
+            ),
+            (View::Metadata(_), Views::List) => {
+                refuse("you requested PartialObjectMetadata, but the requested object is a list")
             }
-            (View::Metadata(_), Views::List) => refuse("you requested PartialObjectMetadata, but the requested object is a list"),
             _ => Ok(()),
         }
     }
@@ -135,23 +142,36 @@ struct Clause<'a> {
 pub(crate) fn negotiate(accept: &str, offer: Offer) -> Result<Accepted, Failure> {
     match accept {
         "" | "application/json" | "*/*" => return Ok(Accepted::JSON),
-        "application/vnd.kubernetes.protobuf" if offer.protobuf => return Ok(Accepted { form: Form::Protobuf, ..Accepted::JSON }),
+        "application/vnd.kubernetes.protobuf" if offer.protobuf => {
+            return Ok(Accepted { form: Form::Protobuf, ..Accepted::JSON });
+        }
         _ => {}
     }
     let clauses = clauses(accept);
     // Whoever takes the aggregated form somewhere gets it, whatever stands before it.
-    let aggregated = clauses.iter().filter(|_| offer.views == Views::Discovery).find_map(|clause| accept_clause(clause, offer).filter(Accepted::is_aggregated));
+    let aggregated = clauses
+        .iter()
+        .filter(|_| offer.views == Views::Discovery)
+        .find_map(|clause| accept_clause(clause, offer).filter(Accepted::is_aggregated));
     let first = || clauses.iter().find_map(|clause| accept_clause(clause, offer));
     aggregated.or_else(first).ok_or_else(|| not_acceptable(offer, &clauses))
 }
 
-/// Whether a router lets a request to a handler that writes only these media types. It compares whole media types, whatever their parameters.
+/// Whether a router lets a request to a handler that writes only these media types. It compares
+/// whole media types, whatever their parameters.
 ///
 /// # Errors
 /// 406.
 pub(crate) fn route(accept: &str, media_types: &[&str]) -> Result<(), Failure> {
-    let mut ranges = accept.split(',').take(MAX_CLAUSES).map(|clause| clause.split(';').next().unwrap_or_default().trim());
-    if accept.is_empty() || ranges.any(|range| range == "*/*" || media_types.contains(&range)) { Ok(()) } else { Err(not_routed(&media_types.join(", "))) }
+    let mut ranges = accept
+        .split(',')
+        .take(MAX_CLAUSES)
+        .map(|clause| clause.split(';').next().unwrap_or_default().trim());
+    if accept.is_empty() || ranges.any(|range| range == "*/*" || media_types.contains(&range)) {
+        Ok(())
+    } else {
+        Err(not_routed(&media_types.join(", ")))
+    }
 }
 
 fn not_routed(known: &str) -> Failure {
@@ -161,8 +181,14 @@ fn not_routed(known: &str) -> Failure {
 
 /// The clauses of an Accept header in the client's order of preference.
 fn clauses(accept: &str) -> Vec<Clause<'_>> {
-    let mut clauses: Vec<Clause<'_>> = accept.split(',').take(MAX_CLAUSES).filter_map(parse_clause).collect();
-    clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality).then((a.kind == "*").cmp(&(b.kind == "*"))).then((a.subtype == "*").cmp(&(b.subtype == "*"))));
+    let mut clauses: Vec<Clause<'_>> =
+        accept.split(',').take(MAX_CLAUSES).filter_map(parse_clause).collect();
+    clauses.sort_by(|a, b| {
+        b.quality
+            .total_cmp(&a.quality)
+            .then((a.kind == "*").cmp(&(b.kind == "*")))
+            .then((a.subtype == "*").cmp(&(b.subtype == "*")))
+    });
     clauses
 }
 
@@ -172,28 +198,48 @@ pub(crate) fn media_types(accept: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 fn not_acceptable(offer: Offer, clauses: &[Clause<'_>]) -> Failure {
-    const STREAMS: &str = ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
-    let routed = |clause: &Clause<'_>| matches!((clause.kind, clause.subtype), ("*", "*") | ("application", "json" | "yaml" | "vnd.kubernetes.protobuf"));
+    const STREAMS: &str =
+        ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+    let routed = |clause: &Clause<'_>| {
+        matches!(
+            (clause.kind, clause.subtype),
+            ("*", "*") | ("application", "json" | "yaml" | "vnd.kubernetes.protobuf")
+        )
+    };
     if offer.router != Router::None && !clauses.iter().any(routed) {
         let streams = if offer.router == Router::Streams { STREAMS } else { "" };
         let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
         return not_routed(&format!("{known}{streams}"));
     }
     // Custom objects have no protobuf form, and it is named all the same.
-    let protobuf = if offer.protobuf || offer.views != Views::None { ", application/vnd.kubernetes.protobuf" } else { "" };
-    Failure::new(Reason::NotAcceptable, format!("only the following media types are accepted: application/json, application/yaml{protobuf}"))
+    let protobuf = if offer.protobuf || offer.views != Views::None {
+        ", application/vnd.kubernetes.protobuf"
+    } else {
+        ""
+    };
+    Failure::new(
+        Reason::NotAcceptable,
+        format!(
+            "only the following media types are accepted: application/json, application/yaml{protobuf}"
+        ),
+    )
 }
 
 fn parse_clause(text: &str) -> Option<Clause<'_>> {
     let (media, parameters) = text.split_once(';').unwrap_or((text, ""));
     let media = media.trim();
     let (kind, subtype) = if media == "*" { ("*", "*") } else { media.split_once('/')? };
-    let quality = parameters_of(parameters).find(|(key, _)| *key == "q").and_then(|(_, value)| value.parse().ok()).unwrap_or(1.0);
+    let quality = parameters_of(parameters)
+        .find(|(key, _)| *key == "q")
+        .and_then(|(_, value)| value.parse().ok())
+        .unwrap_or(1.0);
     Some(Clause { kind: kind.trim(), subtype: subtype.trim(), parameters, quality })
 }
 
 fn parameters_of(text: &str) -> impl Iterator<Item = (&str, &str)> {
-    text.split(';').filter_map(|parameter| parameter.split_once('=')).map(|(key, value)| (key.trim(), value.trim()))
+    text.split(';')
+        .filter_map(|parameter| parameter.split_once('='))
+        .map(|(key, value)| (key.trim(), value.trim()))
 }
 
 fn accept_clause(clause: &Clause<'_>, offer: Offer) -> Option<Accepted> {
@@ -202,7 +248,11 @@ fn accept_clause(clause: &Clause<'_>, offer: Offer) -> Option<Accepted> {
         // Upstream's routers know no such wildcard; the handlers that none stands before do.
         ("application", "*") if offer.router == Router::None => Form::Json,
         ("application", "yaml") => Form::Yaml,
-        ("application", "vnd.kubernetes.protobuf") if offer.protobuf || offer.views != Views::None => Form::Protobuf,
+        ("application", "vnd.kubernetes.protobuf")
+            if offer.protobuf || offer.views != Views::None =>
+        {
+            Form::Protobuf
+        }
         _ => return None,
     };
     let (mut kind, mut group, mut version, mut pretty, mut converts) = ("", "", "", false, false);
@@ -213,13 +263,19 @@ fn accept_clause(clause: &Clause<'_>, offer: Offer) -> Option<Accepted> {
             "g" => group = value,
             "v" => version = value,
             "pretty" => pretty = value == "1",
-            "stream" if !value.is_empty() && (value != "watch" || form == Form::Yaml) => return None,
-            "sv" if !value.is_empty() && (value != "v1" || !offer.views.is_of_objects()) => return None,
+            "stream" if !value.is_empty() && (value != "watch" || form == Form::Yaml) => {
+                return None;
+            }
+            "sv" if !value.is_empty() && (value != "v1" || !offer.views.is_of_objects()) => {
+                return None;
+            }
             _ => {}
         }
     }
     let view = if converts { view(kind, group, version, offer.views)? } else { View::Whole };
-    if form == Form::Protobuf && (matches!(view, View::Table(_)) || (view == View::Whole && !offer.protobuf)) {
+    if form == Form::Protobuf
+        && (matches!(view, View::Table(_)) || (view == View::Whole && !offer.protobuf))
+    {
         return None;
     }
     Some(Accepted { form, view, pretty })
@@ -234,17 +290,26 @@ fn view(kind: &str, group: &str, version: &str, offered: Views) -> Option<View> 
         _ => return None,
     };
     match (group, kind, offered) {
-        ("apidiscovery.k8s.io", "APIGroupDiscoveryList", Views::Discovery) if version == "v2" => Some(View::Discovery),
+        ("apidiscovery.k8s.io", "APIGroupDiscoveryList", Views::Discovery) if version == "v2" => {
+            Some(View::Discovery)
+        }
         ("meta.k8s.io", "Table", Views::Single | Views::List) => Some(View::Table(version)),
-        ("meta.k8s.io", "PartialObjectMetadata", _) if offered.is_of_objects() => Some(View::Metadata(version)),
-        ("meta.k8s.io", "PartialObjectMetadataList", _) if offered.is_of_objects() => Some(View::MetadataList(version)),
+        ("meta.k8s.io", "PartialObjectMetadata", _) if offered.is_of_objects() => {
+            Some(View::Metadata(version))
+        }
+        ("meta.k8s.io", "PartialObjectMetadataList", _) if offered.is_of_objects() => {
+            Some(View::MetadataList(version))
+        }
         _ => None,
     }
 }
 
-/// Whether a browser or command line asks, who read better indented: `pretty` decides when it is given.
+/// Whether a browser or command line asks, who read better indented: `pretty` decides when it is
+/// given.
 pub(crate) fn wants_pretty(given: Option<bool>, user_agent: &str) -> bool {
-    given.unwrap_or_else(|| ["curl", "Wget", "Mozilla/5.0"].iter().any(|agent| user_agent.starts_with(agent)))
+    given.unwrap_or_else(|| {
+        ["curl", "Wget", "Mozilla/5.0"].iter().any(|agent| user_agent.starts_with(agent))
+    })
 }
 
 /// The form of a request body.
@@ -252,7 +317,11 @@ pub(crate) fn wants_pretty(given: Option<bool>, user_agent: &str) -> bool {
 /// # Errors
 /// 415.
 pub(crate) fn body_form(content_type: &str, protobuf: bool) -> Result<Form, Failure> {
-    let media = if has_parameters(content_type) { media_type(content_type) } else { "malformed".to_owned() };
+    let media = if has_parameters(content_type) {
+        media_type(content_type)
+    } else {
+        "malformed".to_owned()
+    };
     match media.as_str() {
         "" | "application/json" => Ok(Form::Json),
         "application/yaml" => Ok(Form::Yaml),
@@ -264,7 +333,8 @@ pub(crate) fn body_form(content_type: &str, protobuf: bool) -> Result<Form, Fail
     }
 }
 
-/// Whether what follows the media type are `name=value` pairs, each name once; nothing may follow the last semicolon.
+/// Whether what follows the media type are `name=value` pairs, each name once; nothing may follow
+/// the last semicolon.
 fn has_parameters(content_type: &str) -> bool {
     let mut names: Vec<String> = Vec::new();
     let mut parameters = content_type.split(';').skip(1).map(str::trim).peekable();
@@ -292,9 +362,12 @@ mod tests {
     use super::*;
 
     fn single(accept: &str) -> Option<(Form, View)> {
-        let accepted = negotiate(accept, Offer { protobuf: true, views: Views::Single, router: Router::Objects })
-            .ok()
-            .filter(|accepted| accepted.fit(Views::Single, String::new).is_ok());
+        let accepted = negotiate(
+            accept,
+            Offer { protobuf: true, views: Views::Single, router: Router::Objects },
+        )
+        .ok()
+        .filter(|accepted| accepted.fit(Views::Single, String::new).is_ok());
         accepted.map(|accepted| (accepted.form, accepted.view))
     }
 
@@ -319,10 +392,19 @@ mod tests {
             ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", None),
             ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", None),
             ("application/json;q=0.9,application/vnd.kubernetes.protobuf;q=0.1", json),
-            ("application/vnd.kubernetes.protobuf,application/json", Some((Form::Protobuf, View::Whole))),
+            (
+                "application/vnd.kubernetes.protobuf,application/json",
+                Some((Form::Protobuf, View::Whole)),
+            ),
             // A view that is chosen and then does not fit is not given up for another clause.
-            ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json", None),
-            ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json", Some((Form::Json, View::Metadata("v1")))),
+            (
+                "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json",
+                None,
+            ),
+            (
+                "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json",
+                Some((Form::Json, View::Metadata("v1"))),
+            ),
             ("application/json;v=v1", None),
             ("application/json;g=;v=;as=", json),
             ("application/json;stream=other", None),
@@ -338,12 +420,23 @@ mod tests {
     #[test]
     fn the_aggregated_form_comes_before_others() {
         let discovery = |accept: &str| {
-            negotiate(accept, Offer { protobuf: true, views: Views::Discovery, router: Router::None }).ok().map(|accepted| (accepted.form, accepted.view))
+            negotiate(
+                accept,
+                Offer { protobuf: true, views: Views::Discovery, router: Router::None },
+            )
+            .ok()
+            .map(|accepted| (accepted.form, accepted.view))
         };
         let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
         let beta = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
-        assert_eq!(discovery(&format!("application/json,{aggregated}")), Some((Form::Json, View::Discovery)));
-        assert_eq!(discovery(&aggregated.replace("json", "yaml")), Some((Form::Yaml, View::Discovery)));
+        assert_eq!(
+            discovery(&format!("application/json,{aggregated}")),
+            Some((Form::Json, View::Discovery))
+        );
+        assert_eq!(
+            discovery(&aggregated.replace("json", "yaml")),
+            Some((Form::Yaml, View::Discovery))
+        );
         assert_eq!(discovery(beta), None, "served no more since 1.33");
         assert_eq!(discovery(&format!("{beta},application/json")), Some((Form::Json, View::Whole)));
     }
@@ -351,7 +444,8 @@ mod tests {
     #[test]
     fn metadata_of_a_kind_without_protobuf_may_be_protobuf() {
         let offer = Offer { protobuf: false, views: Views::List, router: Router::None };
-        let accept = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+        let accept =
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
         assert_eq!(negotiate(accept, offer).map(|accepted| accepted.form), Ok(Form::Protobuf));
         assert!(negotiate("application/vnd.kubernetes.protobuf", offer).is_err());
         assert_eq!(negotiate("application/*", offer), Ok(Accepted::JSON));
@@ -359,18 +453,31 @@ mod tests {
 
     #[test]
     fn refusals_are_the_router_s_or_the_handler_s() {
-        let refused = |accept: &str, views, router| negotiate(accept, Offer { protobuf: true, views, router }).unwrap_err();
+        let refused = |accept: &str, views, router| {
+            negotiate(accept, Offer { protobuf: true, views, router }).unwrap_err()
+        };
         let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
         let router = refused("text/html", Views::Single, Router::Objects);
         assert_eq!((router.code, router.details.is_some()), (406, true));
-        assert_eq!(router.message, format!("406: Not Acceptable\n\nAvailable representations: {known}"));
-        assert!(refused("text/html", Views::List, Router::Streams).message.ends_with(";stream=watch"));
+        assert_eq!(
+            router.message,
+            format!("406: Not Acceptable\n\nAvailable representations: {known}")
+        );
+        assert!(
+            refused("text/html", Views::List, Router::Streams).message.ends_with(";stream=watch")
+        );
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
         let handler = refused(table, Views::Untabled, Router::Objects);
-        assert_eq!((handler.message.as_str(), handler.details), (format!("only the following media types are accepted: {known}").as_str(), None));
+        assert_eq!(
+            (handler.message.as_str(), handler.details),
+            (format!("only the following media types are accepted: {known}").as_str(), None)
+        );
         let list = Accepted { view: View::MetadataList("v1"), ..Accepted::JSON };
         let misfit = list.fit(Views::Single, || "*core.Secret".to_owned()).unwrap_err();
-        assert_eq!(misfit.message, "you requested PartialObjectMetadataList, but the requested object is not a list (*core.Secret)");
+        assert_eq!(
+            misfit.message,
+            "you requested PartialObjectMetadataList, but the requested object is not a list (*core.Secret)"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Who is told of requests that belong to an object's life, after they were answered: the trace page's memory.
+//! Who is told of requests that belong to an object's life, after they were answered: the trace
+//! page's memory.
 
 use ferrokube_auth::ResourceAccess;
 use ferrokube_trace::TraceContext;

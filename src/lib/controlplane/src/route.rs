@@ -30,7 +30,8 @@ pub trait Route: Send + Sync {
 
 /// A document that is made on every read, such as the issuer's keys.
 pub struct DocumentRoute {
-    /// `application/json`, `application/jwk-set+json`, ...; a client that accepts neither it nor `*/*` gets 406.
+    /// `application/json`, `application/jwk-set+json`, ...; a client that accepts neither it nor
+    /// `*/*` gets 406.
     pub media_type: &'static str,
     /// Makes the document.
     pub produce: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
@@ -38,13 +39,22 @@ pub struct DocumentRoute {
 
 impl DocumentRoute {
     fn respond(&self, request: &RouteRequest) -> Result<Response, Failure> {
-        let accept = request.head.headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let accept = request
+            .head
+            .headers
+            .get(http::header::ACCEPT)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
         if request.head.method != http::Method::GET {
             return Err(crate::handler::method_not_allowed());
         }
         negotiate::route(accept, &[self.media_type])?;
-        let mut response = status::with_type(200, self.media_type, crate::body::full((self.produce)()));
-        response.headers_mut().insert(http::header::CACHE_CONTROL, http::HeaderValue::from_static("public, max-age=3600"));
+        let mut response =
+            status::with_type(200, self.media_type, crate::body::full((self.produce)()));
+        response.headers_mut().insert(
+            http::header::CACHE_CONTROL,
+            http::HeaderValue::from_static("public, max-age=3600"),
+        );
         Ok(response)
     }
 }

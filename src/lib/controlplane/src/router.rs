@@ -14,13 +14,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 /// Answers a request about a resource.
-pub(crate) async fn handle(shared: &Arc<ServerState>, exchange: &mut Exchange, authorized: &Authorized) -> Result<Response, Rejection> {
+pub(crate) async fn handle(
+    shared: &Arc<ServerState>,
+    exchange: &mut Exchange,
+    authorized: &Authorized,
+) -> Result<Response, Rejection> {
     let Some(action) = authorized.action().resource() else { return Ok(status::not_found()) };
-    let Some(served) = shared.registry.catalog().find(action.group(), action.version(), action.plural()) else {
+    let Some(served) =
+        shared.registry.catalog().find(action.group(), action.version(), action.plural())
+    else {
         return Err(unknown(shared, action));
     };
     if served.definition.custom {
-        // Whatever comes of it: upstream's handler of custom resources routes by itself, and warns first.
+        // Whatever comes of it: upstream's handler of custom resources routes by itself, and warns
+        // first.
         warn_of_deprecation(exchange, &served);
         check_custom(exchange, action, &served)?;
     } else {
@@ -34,7 +41,11 @@ pub(crate) async fn handle(shared: &Arc<ServerState>, exchange: &mut Exchange, a
 
 /// A resource that is not served: a `Status` below a native group, else what any unknown path gets.
 fn unknown(shared: &ServerState, action: ResourceAction<'_>) -> Rejection {
-    if shared.discovery.is_native(shared, action.group()) { no_such_resource().into() } else { status::not_found().into() }
+    if shared.discovery.is_native(shared, action.group()) {
+        no_such_resource().into()
+    } else {
+        status::not_found().into()
+    }
 }
 
 fn warn_of_deprecation(exchange: &mut Exchange, served: &Served) {
@@ -43,21 +54,29 @@ fn warn_of_deprecation(exchange: &mut Exchange, served: &Served) {
     }
 }
 
-/// The registry's target: what authorization was asked about, word for word. A list or watch of one name has it, whatever its selectors say.
+/// The registry's target: what authorization was asked about, word for word. A list or watch of one
+/// name has it, whatever its selectors say.
 fn target(action: ResourceAction<'_>, served: Served) -> Target {
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     Target {
-        namespace: some(action.namespace()).filter(|_| served.definition.scope == Scope::Namespaced),
+        namespace: some(action.namespace())
+            .filter(|_| served.definition.scope == Scope::Namespaced),
         name: some(action.name()),
         subresource: action.subresource().to_owned(),
         served,
     }
 }
 
-/// What a verb gives. Boxed: one small future for each, and the compiler proves that each may move between threads by itself.
+/// What a verb gives. Boxed: one small future for each, and the compiler proves that each may move
+/// between threads by itself.
 type Running<'a> = Pin<Box<dyn Future<Output = Result<Response, Rejection>> + Send + 'a>>;
 
-fn run<'a>(shared: &'a Arc<ServerState>, exchange: &'a mut Exchange, target: &'a Target, verb: Verb) -> Running<'a> {
+fn run<'a>(
+    shared: &'a Arc<ServerState>,
+    exchange: &'a mut Exchange,
+    target: &'a Target,
+    verb: Verb,
+) -> Running<'a> {
     match verb {
         Verb::Get => Box::pin(verbs::get(shared, exchange, target)),
         Verb::List => Box::pin(verbs::list(shared, exchange, target)),
@@ -68,11 +87,14 @@ fn run<'a>(shared: &'a Arc<ServerState>, exchange: &'a mut Exchange, target: &'a
         Verb::Delete => Box::pin(verbs::delete(shared, exchange, target)),
         Verb::DeleteCollection => Box::pin(verbs::delete_collection(shared, exchange, target)),
         // No definition serves them.
-        Verb::Proxy | Verb::Unknown => Box::pin(std::future::ready(Err(method_not_allowed().into()))),
+        Verb::Proxy | Verb::Unknown => {
+            Box::pin(std::future::ready(Err(method_not_allowed().into())))
+        }
     }
 }
 
-/// Whether the path's scope is the definition's. A namespaced route never reaches a cluster-scoped object, nor the other way round (fault 50).
+/// Whether the path's scope is the definition's. A namespaced route never reaches a cluster-scoped
+/// object, nor the other way round (fault 50).
 fn in_scope(action: ResourceAction<'_>, definition: &Definition, may_span: bool) -> bool {
     match definition.scope {
         Scope::Cluster => action.namespace().is_empty() || action.is_namespace_itself(),
@@ -80,19 +102,29 @@ fn in_scope(action: ResourceAction<'_>, definition: &Definition, may_span: bool)
     }
 }
 
-/// Native resources, as upstream's router: 404 when no method has such a path, 405 when another one has it.
+/// Native resources, as upstream's router: 404 when no method has such a path, 405 when another one
+/// has it.
 fn check_native(action: ResourceAction<'_>, served: &Served) -> Result<(), Rejection> {
     let (definition, depth) = (&served.definition, action.depth());
     let spans = definition.scope == Scope::Namespaced && action.namespace().is_empty();
     let serves = match depth {
         Depth::Beyond => None,
-        Depth::Subresource => served.version().subresources.iter().find(|known| known.name == action.subresource()).map(|known| known.verbs),
+        Depth::Subresource => served
+            .version()
+            .subresources
+            .iter()
+            .find(|known| known.name == action.subresource())
+            .map(|known| known.verbs),
         Depth::Collection | Depth::Object => Some(definition.verbs),
     };
-    let serves = serves.filter(|_| in_scope(action, definition, depth == Depth::Collection)).ok_or_else(no_such_resource)?;
+    let serves = serves
+        .filter(|_| in_scope(action, definition, depth == Depth::Collection))
+        .ok_or_else(no_such_resource)?;
     let has = |verb: Verbs| serves.has(verb);
     let is_path = match (action.is_verb_in_path(), depth) {
-        (true, Depth::Collection | Depth::Object) => action.verb() == Verb::Watch && has(Verbs::WATCH),
+        (true, Depth::Collection | Depth::Object) => {
+            action.verb() == Verb::Watch && has(Verbs::WATCH)
+        }
         (true, _) => false,
         (false, Depth::Collection) if spans => has(Verbs::LIST),
         (false, Depth::Collection) => has(Verbs::LIST) || has(Verbs::CREATE),
@@ -104,19 +136,31 @@ fn check_native(action: ResourceAction<'_>, served: &Served) -> Result<(), Rejec
     }
     let verb = action.verb();
     let reads = matches!(verb, Verb::Get | Verb::List | Verb::Watch);
-    // There are no writes across namespaces; objects are not replaced by the collection's path, nor made by their own.
+    // There are no writes across namespaces; objects are not replaced by the collection's path, nor
+    // made by their own.
     let is_route = match depth {
-        Depth::Collection => reads || (!spans && matches!(verb, Verb::Create | Verb::DeleteCollection)),
+        Depth::Collection => {
+            reads || (!spans && matches!(verb, Verb::Create | Verb::DeleteCollection))
+        }
         Depth::Object => verb != Verb::Create,
         Depth::Subresource | Depth::Beyond => true,
     };
     // HEAD reads as authorization sees it, and has no route; of `/watch/` only GET has.
     let is_method = !reads || action.is_get();
-    if is_route && is_method && verb.needs().is_some_and(has) { Ok(()) } else { Err(method_not_allowed().into()) }
+    if is_route && is_method && verb.needs().is_some_and(has) {
+        Ok(())
+    } else {
+        Err(method_not_allowed().into())
+    }
 }
 
-/// Custom resources, as upstream's one handler of all of them: it looks at verb and subresource, and the method comes last.
-fn check_custom(exchange: &Exchange, action: ResourceAction<'_>, served: &Served) -> Result<(), Rejection> {
+/// Custom resources, as upstream's one handler of all of them: it looks at verb and subresource,
+/// and the method comes last.
+fn check_custom(
+    exchange: &Exchange,
+    action: ResourceAction<'_>,
+    served: &Served,
+) -> Result<(), Rejection> {
     let (definition, verb) = (&served.definition, action.verb());
     if !in_scope(action, definition, matches!(verb, Verb::List | Verb::Watch)) {
         return Err(status::not_found().into());
@@ -124,7 +168,8 @@ fn check_custom(exchange: &Exchange, action: ResourceAction<'_>, served: &Served
     let serves = if action.subresource().is_empty() {
         definition.verbs
     } else {
-        let known = served.version().subresources.iter().find(|known| known.name == action.subresource());
+        let known =
+            served.version().subresources.iter().find(|known| known.name == action.subresource());
         known.ok_or_else(|| Failure::not_found(&action.group_resource(), action.name()))?.verbs
     };
     let is_method = match verb {
@@ -135,7 +180,9 @@ fn check_custom(exchange: &Exchange, action: ResourceAction<'_>, served: &Served
         return Err(custom_not_allowed(action).into());
     }
     match (verb, action.depth()) {
-        (Verb::Update, Depth::Collection) => Err(Failure::bad_request("name must be provided").into()),
+        (Verb::Update, Depth::Collection) => {
+            Err(Failure::bad_request("name must be provided").into())
+        }
         (Verb::Patch, Depth::Collection) => {
             decode::patch_kind(exchange, served)?;
             Err(Failure::bad_request("name must be provided").into())
@@ -145,7 +192,15 @@ fn check_custom(exchange: &Exchange, action: ResourceAction<'_>, served: &Served
 }
 
 fn custom_not_allowed(action: ResourceAction<'_>) -> Failure {
-    let details = Details { group: action.group().to_owned(), kind: action.plural().to_owned(), ..Details::default() };
-    let message = format!("{} is not supported on resources of kind {:?}", action.verb().as_str(), action.group_resource().to_string());
+    let details = Details {
+        group: action.group().to_owned(),
+        kind: action.plural().to_owned(),
+        ..Details::default()
+    };
+    let message = format!(
+        "{} is not supported on resources of kind {:?}",
+        action.verb().as_str(),
+        action.group_resource().to_string()
+    );
     Failure::new(Reason::MethodNotAllowed, message).with_details(details)
 }

@@ -35,8 +35,14 @@ impl Routes {
 
     /// Who answers a path: the longest that matches.
     pub(crate) fn find(&self, path: &str) -> Option<Arc<dyn Route>> {
-        let matches = |mounted: &&Mounted| mounted.is(path) || (mounted.path.ends_with('/') && path.starts_with(&mounted.path));
-        self.0.iter().filter(matches).max_by_key(|mounted| mounted.path.len()).map(|mounted| Arc::clone(&mounted.route))
+        let matches = |mounted: &&Mounted| {
+            mounted.is(path) || (mounted.path.ends_with('/') && path.starts_with(&mounted.path))
+        };
+        self.0
+            .iter()
+            .filter(matches)
+            .max_by_key(|mounted| mounted.path.len())
+            .map(|mounted| Arc::clone(&mounted.route))
     }
 
     /// The paths, for the root's list.

@@ -19,17 +19,23 @@ use std::sync::Arc;
 
 impl ServerState {
     /// Answers one request; nothing that its handling does can end the server.
-    pub(crate) async fn answer(self: &Arc<Self>, head: http::request::Parts, body: Body) -> Response {
+    pub(crate) async fn answer(
+        self: &Arc<Self>,
+        head: http::request::Parts,
+        body: Body,
+    ) -> Response {
         flow::seated(&self.flow, self.answer_seated(head, body)).await
     }
 
     async fn answer_seated(self: &Arc<Self>, head: http::request::Parts, body: Body) -> Response {
         let body = wanted(&head, body);
-        let mut under_way = UnderWay { shared: self, exchange: Exchange::new(head, body), left: false };
-        let mut response = match AssertUnwindSafe(self.process(&mut under_way.exchange)).catch_unwind().await {
-            Ok(response) => response,
-            Err(panic) => self.panicked(&mut under_way.exchange, panic.as_ref()),
-        };
+        let mut under_way =
+            UnderWay { shared: self, exchange: Exchange::new(head, body), left: false };
+        let mut response =
+            match AssertUnwindSafe(self.process(&mut under_way.exchange)).catch_unwind().await {
+                Ok(response) => response,
+                Err(panic) => self.panicked(&mut under_way.exchange, panic.as_ref()),
+            };
         under_way.leave(&mut response);
         let exchange = &mut under_way.exchange;
         let recorded = exchange.audit.recorded.get_mut().ok().and_then(Option::take);
@@ -43,7 +49,8 @@ impl ServerState {
         flow::let_go();
         (exchange.head.headers, exchange.head.uri) = Default::default();
         crate::body::discard(exchange.take_body(), &self.flow, exchange.class.caller).await;
-        let unknown = exchange.real_user.name == ANONYMOUS || response.status() == StatusCode::UNAUTHORIZED;
+        let unknown =
+            exchange.real_user.name == ANONYMOUS || response.status() == StatusCode::UNAUTHORIZED;
         if unknown && exchange.head.version == Version::HTTP_2 {
             // Fault 37: who does not say who they are gets no HTTP/2 connection to play with.
             response.extensions_mut().insert(CloseConnection);
@@ -61,7 +68,13 @@ impl ServerState {
             Err(Rejection::Response(response)) => *response,
             Err(Rejection::Failure(failure)) => {
                 if failure.reason == Some(Reason::InternalError) {
-                    ferrokube_trace::in_scope(&exchange.trace, || tracing::error!(why = failure.message, path = exchange.head.uri.path(), "a request failed"));
+                    ferrokube_trace::in_scope(&exchange.trace, || {
+                        tracing::error!(
+                            why = failure.message,
+                            path = exchange.head.uri.path(),
+                            "a request failed"
+                        )
+                    });
                 }
                 let response = status::respond(&failure, &self.encoder, &exchange.head.headers);
                 exchange.audit.failure = Some(*failure);
@@ -74,7 +87,9 @@ impl ServerState {
         let trace = exchange.trace;
         let span = request_span(&trace, &exchange.span_info());
         // A request whose time is over before it began does nothing.
-        let Some(timeout) = exchange.timeout.checked_sub(exchange.started.elapsed()) else { return Err(timed_out().into()) };
+        let Some(timeout) = exchange.timeout.checked_sub(exchange.started.elapsed()) else {
+            return Err(timed_out().into());
+        };
         let handled = scoped(trace, span, handler::handle(self, exchange));
         match tokio::time::timeout(timeout, handled).await {
             Ok(result) => result,
@@ -83,11 +98,20 @@ impl ServerState {
     }
 
     fn panicked(&self, exchange: &mut Exchange, panic: &(dyn Any + Send)) -> Response {
-        // A computed text may hold what the client sent; only constants of the program are logged (fault 54).
+        // A computed text may hold what the client sent; only constants of the program are logged
+        // (fault 54).
         let what = panic.downcast_ref::<&'static str>().copied().unwrap_or("(computed)");
         self.metrics.panics.inc();
-        tracing::error!(panic = what, path = exchange.action.path(), verb = exchange.action.verb(), "a request panicked");
-        let failure = Failure::new(Reason::InternalError, "this request caused the server to panic; see its log");
+        tracing::error!(
+            panic = what,
+            path = exchange.action.path(),
+            verb = exchange.action.verb(),
+            "a request panicked"
+        );
+        let failure = Failure::new(
+            Reason::InternalError,
+            "this request caused the server to panic; see its log",
+        );
         let response = status::respond(&failure, &self.encoder, &exchange.head.headers);
         exchange.audit.failure = Some(failure);
         exchange.audit.panicked = true;
@@ -95,22 +119,28 @@ impl ServerState {
     }
 
     fn unrecorded(&self, exchange: &Exchange) -> Response {
-        let failure = Failure::new(Reason::InternalError, "the request could not be audited; whether it was carried out is unknown");
+        let failure = Failure::new(
+            Reason::InternalError,
+            "the request could not be audited; whether it was carried out is unknown",
+        );
         let mut response = status::respond(&failure, &self.encoder, &exchange.head.headers);
         response.headers_mut().insert(AUDIT_ID, exchange.audit_id.clone());
         response
     }
 }
 
-/// The body of a request as far as anybody reads it. That of a read is dropped at once, and not kept while the request waits; HTTP/1.1 closes a connection for
-/// that, and takes nothing of a body before it is read.
+/// The body of a request as far as anybody reads it. That of a read is dropped at once, and not
+/// kept while the request waits; HTTP/1.1 closes a connection for that, and takes nothing of a body
+/// before it is read.
 fn wanted(head: &http::request::Parts, body: Body) -> Body {
-    let is_unread = head.version == Version::HTTP_2 && matches!(head.method, Method::GET | Method::HEAD);
+    let is_unread =
+        head.version == Version::HTTP_2 && matches!(head.method, Method::GET | Method::HEAD);
     if is_unread { crate::body::empty() } else { body }
 }
 
-/// A request on its way through the chain. Dropped before it was answered (its client went away, the connection broke), it is recorded all the same:
-/// what it writes may be on its way to the disk (fault 55).
+/// A request on its way through the chain. Dropped before it was answered (its client went away,
+/// the connection broke), it is recorded all the same: what it writes may be on its way to the disk
+/// (fault 55).
 struct UnderWay<'a> {
     shared: &'a ServerState,
     exchange: Exchange,
@@ -130,17 +160,27 @@ impl Drop for UnderWay<'_> {
             return;
         }
         let message = "the client went away before the answer; whether the request was carried out is unknown";
-        self.exchange.audit.failure = Some(Failure { code: CLIENT_CLOSED_REQUEST, reason: None, ..Failure::new(Reason::InternalError, message) });
-        self.leave(&mut status::with_type(CLIENT_CLOSED_REQUEST, "text/plain", crate::body::empty()));
+        self.exchange.audit.failure = Some(Failure {
+            code: CLIENT_CLOSED_REQUEST,
+            reason: None,
+            ..Failure::new(Reason::InternalError, message)
+        });
+        self.leave(&mut status::with_type(
+            CLIENT_CLOSED_REQUEST,
+            "text/plain",
+            crate::body::empty(),
+        ));
     }
 }
 
 /// What log and audit say of a request whose client did not wait: nobody sees it.
 pub(crate) const CLIENT_CLOSED_REQUEST: u16 = 499;
 
-/// The answer to a request that took too long: a `Status` without its type, in plain text, as upstream's timeout handler writes it.
+/// The answer to a request that took too long: a `Status` without its type, in plain text, as
+/// upstream's timeout handler writes it.
 fn timed_out() -> Response {
-    let failure = Failure::new(Reason::Timeout, "request did not complete within the allotted timeout");
+    let failure =
+        Failure::new(Reason::Timeout, "request did not complete within the allotted timeout");
     let mut status = failure.to_document();
     for field in ["kind", "apiVersion"] {
         status.remove(&[field]);
@@ -155,7 +195,11 @@ pub(crate) struct ApiHandler(pub(crate) Arc<ServerState>);
 impl Handler for ApiHandler {
     fn call(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
         let (head, body) = request.into_parts();
-        let body = if http_body::Body::is_end_stream(&body) { crate::body::empty() } else { ferrokube_serve::boxed(body.map_err(std::io::Error::other)) };
+        let body = if http_body::Body::is_end_stream(&body) {
+            crate::body::empty()
+        } else {
+            ferrokube_serve::boxed(body.map_err(std::io::Error::other))
+        };
         Box::pin(async move { self.0.answer(head, body).await })
     }
 }

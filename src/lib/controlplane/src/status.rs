@@ -12,18 +12,31 @@ use http::{HeaderMap, StatusCode};
 /// The protobuf message of a `Status`.
 const MESSAGE: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.Status";
 
-/// The answer to a failed request, in the form that the client accepts; JSON when it accepts none of ours.
+/// The answer to a failed request, in the form that the client accepts; JSON when it accepts none
+/// of ours.
 pub(crate) fn respond(failure: &Failure, encoder: &Encoder, headers: &HeaderMap) -> Response {
-    let accept = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let offer = Offer { protobuf: encoder.messages().contains(MESSAGE), views: Views::None, router: Router::None };
+    let accept =
+        headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let offer = Offer {
+        protobuf: encoder.messages().contains(MESSAGE),
+        views: Views::None,
+        router: Router::None,
+    };
     let accepted = negotiate(accept, offer).unwrap_or(Accepted::JSON);
     let (bytes, form) = encoder.document(&failure.to_document(), accepted, Some(MESSAGE));
     let mut response = with_form(failure.code, bytes, form);
-    if let Some(seconds) = failure.details.as_ref().map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0) {
+    if let Some(seconds) = failure
+        .details
+        .as_ref()
+        .map(|details| details.retry_after_seconds)
+        .filter(|seconds| *seconds > 0)
+    {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     if failure.code == 401 {
-        response.headers_mut().insert(http::header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        response
+            .headers_mut()
+            .insert(http::header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response
 }
@@ -34,9 +47,14 @@ pub(crate) fn with_form(code: u16, bytes: Vec<u8>, form: Form) -> Response {
 }
 
 /// A response with a media type.
-pub(crate) fn with_type(code: u16, media_type: &'static str, body: ferrokube_serve::Body) -> Response {
+pub(crate) fn with_type(
+    code: u16,
+    media_type: &'static str,
+    body: ferrokube_serve::Body,
+) -> Response {
     let mut response = Response::new(body);
-    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     response
 }
@@ -65,7 +83,12 @@ pub(crate) fn success(details: &Details) -> Document {
         status.set(&[field], value);
     }
     status.set(&["metadata"], json!({}));
-    for (field, value) in [("name", &details.name), ("group", &details.group), ("kind", &details.kind), ("uid", &details.uid)] {
+    for (field, value) in [
+        ("name", &details.name),
+        ("group", &details.group),
+        ("kind", &details.kind),
+        ("uid", &details.uid),
+    ] {
         if !value.is_empty() {
             status.set(&["details", field], value.as_str());
         }

@@ -43,16 +43,30 @@ const MODIFIED: &str = "MODIFIED";
 const DELETED: &str = "DELETED";
 
 /// Answers a watch.
-pub(crate) async fn respond(shared: &Arc<ServerState>, exchange: &mut Exchange, target: &Target) -> Result<Response, Rejection> {
-    let accepted = accepted(exchange, Offer { router: streams(&target.served), ..offer(&target.served, Views::Single) })?;
+pub(crate) async fn respond(
+    shared: &Arc<ServerState>,
+    exchange: &mut Exchange,
+    target: &Target,
+) -> Result<Response, Rejection> {
+    let accepted = accepted(
+        exchange,
+        Offer { router: streams(&target.served), ..offer(&target.served, Views::Single) },
+    )?;
     accepted.fit(Views::Single, || go_type(target, Views::Single))?;
     if accepted.form == Form::Yaml {
         return Err(Failure::new(Reason::NotAcceptable, "watches are not served as YAML").into());
     }
     let options = exchange.action.options().watch(jitter())?;
-    let include = if matches!(accepted.view, View::Table(_)) { exchange.action.options().include()? } else { Include::Metadata };
+    let include = if matches!(accepted.view, View::Table(_)) {
+        exchange.action.options().include()?
+    } else {
+        Include::Metadata
+    };
     check_name(target, &options)?;
-    let keeps = Keeps { uri: &exchange.head.uri, users: [Some(&exchange.real_user), exchange.acting.as_ref()] };
+    let keeps = Keeps {
+        uri: &exchange.head.uri,
+        users: [Some(&exchange.real_user), exchange.acting.as_ref()],
+    };
     let counted = shared.watchers.begin(&exchange.real_user, &keeps)?;
     let watch = shared.registry.watch(target, options).await?;
     // Boxed: the stream would have a place of its own beside its future, which has one for it, too.
@@ -67,10 +81,15 @@ pub(crate) async fn respond(shared: &Arc<ServerState>, exchange: &mut Exchange, 
         _gauge: shared.metrics.watching(),
         _ending: Ending::of(shared, exchange),
     });
-    let body = ferrokube_serve::chunks(futures::stream::unfold(stream, |mut stream| async move { stream.next().await.map(|frame| (frame, stream)) }));
+    let body = ferrokube_serve::chunks(futures::stream::unfold(stream, |mut stream| async move {
+        stream.next().await.map(|frame| (frame, stream))
+    }));
     let mut response = status::with_type(200, Form::Json.media_type(), body);
     if accepted.form == Form::Protobuf {
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch"));
+        response.headers_mut().insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch"),
+        );
     }
     Ok(response)
 }
@@ -115,7 +134,15 @@ impl Stream {
             let mut items = self.watch.next().await?;
             if self.frames.are_converted() {
                 // Boxed: few watches need it, and each would have a place for it.
-                items = self.shared.registry.offload().run(self.caller, Box::pin(flow::seated(&self.shared.flow, self.in_version(items)))).await;
+                items = self
+                    .shared
+                    .registry
+                    .offload()
+                    .run(
+                        self.caller,
+                        Box::pin(flow::seated(&self.shared.flow, self.in_version(items))),
+                    )
+                    .await;
             }
             self.waiting = items.into();
         }
@@ -123,7 +150,11 @@ impl Stream {
         let frame = match self.lent(&item) {
             Some(lent) => lent,
             None => {
-                let first = if self.takes_long(&item) { Box::pin(compute(self.caller, || self.encode(item))).await } else { self.encode(item) };
+                let first = if self.takes_long(&item) {
+                    Box::pin(compute(self.caller, || self.encode(item))).await
+                } else {
+                    self.encode(item)
+                };
                 if self.next_fits(first.len()) { self.gather(&first).into() } else { first.into() }
             }
         };
@@ -134,7 +165,8 @@ impl Stream {
         Some(Ok(frame))
     }
 
-    /// The objects of events in the version of the watch. When that fails the watch ends: an event must not be lost.
+    /// The objects of events in the version of the watch. When that fails the watch ends: an event
+    /// must not be lost.
     async fn in_version(&self, mut items: Vec<WatchItem>) -> Vec<WatchItem> {
         let entries: Vec<Arc<Entry>> = items.iter().filter_map(entry_of).cloned().collect();
         match self.shared.registry.in_version(&self.frames.served, entries).await {
@@ -160,12 +192,17 @@ impl Stream {
 
     /// Whether the next item goes into a frame that has so many bytes.
     fn next_fits(&self, bytes: usize) -> bool {
-        let length = self.waiting.front().map(|item| entry_of(item).map_or(0, |entry| entry.bytes.len()));
+        let length =
+            self.waiting.front().map(|item| entry_of(item).map_or(0, |entry| entry.bytes.len()));
         length.is_some_and(|length| length < LENT_BYTES && bytes < FRAME_BYTES)
     }
 
     fn gather(&mut self, first: &[u8]) -> Bytes {
-        let rest: usize = self.waiting.iter().map(|item| EVENT_BYTES + entry_of(item).map_or(EVENT_BYTES, |entry| entry.bytes.len())).sum();
+        let rest: usize = self
+            .waiting
+            .iter()
+            .map(|item| EVENT_BYTES + entry_of(item).map_or(EVENT_BYTES, |entry| entry.bytes.len()))
+            .sum();
         let mut frame = BytesMut::with_capacity(first.len() + rest.min(FRAME_BYTES));
         frame.extend_from_slice(first);
         while self.next_fits(frame.len())
@@ -193,7 +230,9 @@ impl Stream {
             WatchItem::Added(entry) => (ADDED, entry),
             WatchItem::Modified(entry) => (MODIFIED, entry),
             WatchItem::Deleted(entry) => (DELETED, entry),
-            WatchItem::Bookmark { revision, initial_events_end } => return self.frames.bookmark(encoder, revision, initial_events_end),
+            WatchItem::Bookmark { revision, initial_events_end } => {
+                return self.frames.bookmark(encoder, revision, initial_events_end);
+            }
             WatchItem::Error(failure) => {
                 self.ended = true;
                 return self.frames.error(encoder, &failure);
@@ -204,7 +243,8 @@ impl Stream {
         }
         let frames = &self.frames;
         if entry.revision.0 + (CACHED_EVENTS as u64) < self.shared.registry.store().revision().0 {
-            // The state or a backlog: other watchers are elsewhere, and would lose the recent events to it.
+            // The state or a backlog: other watchers are elsewhere, and would lose the recent
+            // events to it.
             return frames.object(encoder, kind, &entry);
         }
         self.shared.events.get(frames, kind, &entry, || frames.object(encoder, kind, &entry))
@@ -213,14 +253,18 @@ impl Stream {
 
 fn entry_of(item: &WatchItem) -> Option<&Arc<Entry>> {
     match item {
-        WatchItem::Added(entry) | WatchItem::Modified(entry) | WatchItem::Deleted(entry) => Some(entry),
+        WatchItem::Added(entry) | WatchItem::Modified(entry) | WatchItem::Deleted(entry) => {
+            Some(entry)
+        }
         WatchItem::Bookmark { .. } | WatchItem::Error(_) => None,
     }
 }
 
 fn entry_of_mut(item: &mut WatchItem) -> Option<&mut Arc<Entry>> {
     match item {
-        WatchItem::Added(entry) | WatchItem::Modified(entry) | WatchItem::Deleted(entry) => Some(entry),
+        WatchItem::Added(entry) | WatchItem::Modified(entry) | WatchItem::Deleted(entry) => {
+            Some(entry)
+        }
         WatchItem::Bookmark { .. } | WatchItem::Error(_) => None,
     }
 }

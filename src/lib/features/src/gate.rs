@@ -134,7 +134,8 @@ pub struct GateState {
 impl Default for Gates {
     /// The defaults of the current version.
     fn default() -> Self {
-        let (gates, _) = Self::new(KubernetesVersion::CURRENT, &GateSettings::default()).expect("defaults are valid");
+        let (gates, _) = Self::new(KubernetesVersion::CURRENT, &GateSettings::default())
+            .expect("defaults are valid");
         gates
     }
 }
@@ -144,13 +145,25 @@ impl Gates {
     ///
     /// # Errors
     /// [`GateSettingError::Locked`].
-    pub fn new(version: KubernetesVersion, settings: &GateSettings) -> Result<(Self, Vec<GateWarning>), GateSettingError> {
+    pub fn new(
+        version: KubernetesVersion,
+        settings: &GateSettings,
+    ) -> Result<(Self, Vec<GateWarning>), GateSettingError> {
         Self::of(&known::ALL.map(|descriptor| descriptor.gate), version, settings)
     }
 
-    fn of(gates: &[&'static Gate], version: KubernetesVersion, settings: &GateSettings) -> Result<(Self, Vec<GateWarning>), GateSettingError> {
-        let known: Vec<_> = gates.iter().filter_map(|gate| Some((*gate, gate.at(version)?))).collect();
-        let mut warnings: Vec<_> = settings.names().filter(|name| !known.iter().any(|(gate, _)| gate.name == *name)).map(GateWarning::Unknown).collect();
+    fn of(
+        gates: &[&'static Gate],
+        version: KubernetesVersion,
+        settings: &GateSettings,
+    ) -> Result<(Self, Vec<GateWarning>), GateSettingError> {
+        let known: Vec<_> =
+            gates.iter().filter_map(|gate| Some((*gate, gate.at(version)?))).collect();
+        let mut warnings: Vec<_> = settings
+            .names()
+            .filter(|name| !known.iter().any(|(gate, _)| gate.name == *name))
+            .map(GateWarning::Unknown)
+            .collect();
         let mut values = Vec::with_capacity(known.len());
         for (gate, spec) in known {
             let set = settings.of(gate, spec);
@@ -162,7 +175,13 @@ impl Gates {
                     warnings.push(GateWarning::GoingAway(gate.name));
                 }
             }
-            values.push(GateValue { gate, spec, enabled: set.unwrap_or(spec.default), set: set.is_some(), asked: AtomicBool::new(false) });
+            values.push(GateValue {
+                gate,
+                spec,
+                enabled: set.unwrap_or(spec.default),
+                set: set.is_some(),
+                asked: AtomicBool::new(false),
+            });
         }
         Ok((Self(values.into()), warnings))
     }
@@ -170,7 +189,9 @@ impl Gates {
     /// Value of a gate; off if it does not exist at this version. Read once per component, not per
     /// request.
     pub fn enabled(&self, gate: &'static Gate) -> bool {
-        let Some(value) = self.0.iter().find(|value| value.gate.name == gate.name) else { return false };
+        let Some(value) = self.0.iter().find(|value| value.gate.name == gate.name) else {
+            return false;
+        };
         value.asked.store(true, Ordering::Relaxed);
         value.enabled
     }
@@ -194,9 +215,24 @@ mod tests {
     static GROWING: Gate = Gate {
         name: "Growing",
         specs: &[
-            GateSpec { since: KubernetesVersion::new(1, 30), stage: Stage::Alpha, default: false, locked: false },
-            GateSpec { since: KubernetesVersion::new(1, 33), stage: Stage::Beta, default: true, locked: false },
-            GateSpec { since: KubernetesVersion::new(1, 35), stage: Stage::Ga, default: true, locked: true },
+            GateSpec {
+                since: KubernetesVersion::new(1, 30),
+                stage: Stage::Alpha,
+                default: false,
+                locked: false,
+            },
+            GateSpec {
+                since: KubernetesVersion::new(1, 33),
+                stage: Stage::Beta,
+                default: true,
+                locked: false,
+            },
+            GateSpec {
+                since: KubernetesVersion::new(1, 35),
+                stage: Stage::Ga,
+                default: true,
+                locked: true,
+            },
         ],
     };
 
@@ -216,7 +252,10 @@ mod tests {
         assert!(value(34, ""));
         assert!(!value(34, "Growing=false"));
         assert!(value(36, "Growing=true"));
-        assert!(matches!(gates(36, "Growing=false"), Err(GateSettingError::Locked { name: "Growing", value: true })));
+        assert!(matches!(
+            gates(36, "Growing=false"),
+            Err(GateSettingError::Locked { name: "Growing", value: true })
+        ));
     }
 
     #[test]

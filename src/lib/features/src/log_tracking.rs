@@ -4,12 +4,26 @@ use crate::descriptor::{Descriptor, PrrAnswer};
 use crate::gate::{Gate, GateSpec, KubernetesVersion, Stage};
 
 /// Gate of the three ids on objects and log lines (KEP-1668).
-pub static LOG_TRACKING: Gate =
-    Gate { name: "LogTracking", specs: &[GateSpec { since: KubernetesVersion::new(1, 36), stage: Stage::Beta, default: true, locked: false }] };
+pub static LOG_TRACKING: Gate = Gate {
+    name: "LogTracking",
+    specs: &[GateSpec {
+        since: KubernetesVersion::new(1, 36),
+        stage: Stage::Beta,
+        default: true,
+        locked: false,
+    }],
+};
 
 /// Gate of the initial id in W3C baggage, and of KEP-5915's annotation.
-pub static LOG_TRACKING_INTEROP: Gate =
-    Gate { name: "LogTrackingInterop", specs: &[GateSpec { since: KubernetesVersion::new(1, 36), stage: Stage::Alpha, default: false, locked: false }] };
+pub static LOG_TRACKING_INTEROP: Gate = Gate {
+    name: "LogTrackingInterop",
+    specs: &[GateSpec {
+        since: KubernetesVersion::new(1, 36),
+        stage: Stage::Alpha,
+        default: false,
+        locked: false,
+    }],
+};
 
 const fn answer(id: &'static str, text: &'static str) -> PrrAnswer {
     PrrAnswer { id, text }
@@ -21,7 +35,12 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
     source: "KEP-1668",
     components: &["apiserver", "controller-manager", "kubelet", "trace-webhook"],
     owner: "sig-instrumentation",
-    metrics: &["ferrokube_trace_contexts_total", "ferrokube_trace_stamps_total", "ferrokube_trace_spans_exported_total", "ferrokube_trace_spans_dropped_total"],
+    metrics: &[
+        "ferrokube_trace_contexts_total",
+        "ferrokube_trace_stamps_total",
+        "ferrokube_trace_spans_exported_total",
+        "ferrokube_trace_spans_dropped_total",
+    ],
     answers: &[
         answer(
             "P01",
@@ -39,7 +58,10 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
             "P04",
             "Objects keep their initial trace id; the next change of content stamps them again, and drops an initial id that was edited into something malformed. An object created while the gate was off gets an initial trace id only from a controller whose request brings one.",
         ),
-        answer("P05", "Yes: on, use, off with stored ids, on again, with the real binary (test `p04_p05_on_off_on`)."),
+        answer(
+            "P05",
+            "Yes: on, use, off with stored ids, on again, with the real binary (test `p04_p05_on_off_on`).",
+        ),
         answer(
             "P06",
             "It cannot: absent or malformed ids are ignored. While servers differ, writes through one are stamped and writes through the other are not; reads are the same. Components need no particular order.",
@@ -53,14 +75,26 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
             "There is no release before this one. What an upgrade would change is what the test for P05 switches: stored ids are annotations, which every version keeps.",
         ),
         answer("P09", "None."),
-        answer("P10", "`ferrokube_trace_contexts_total` (by origin: adopted, started, linked) and `ferrokube_trace_stamps_total{outcome=\"stamped\"}` grow."),
-        answer("P11", "The object has the annotation `trace.kubernetes.io/trace-id`; `ferrokube trace KIND/NAME` prints the requests and log lines behind it."),
+        answer(
+            "P10",
+            "`ferrokube_trace_contexts_total` (by origin: adopted, started, linked) and `ferrokube_trace_stamps_total{outcome=\"stamped\"}` grow.",
+        ),
+        answer(
+            "P11",
+            "The object has the annotation `trace.kubernetes.io/trace-id`; `ferrokube trace KIND/NAME` prints the requests and log lines behind it.",
+        ),
         answer(
             "P12",
             "A create takes no more than 4 us of CPU longer, 25 us with every request exported; every change of content made by a request has the ids of that request.",
         ),
-        answer("P13", "`ferrokube_trace_stamps_total` by outcome, `apiserver_request_duration_seconds` of writes (component: apiserver)."),
-        answer("P14", "The extra cost of a write is not exposed at run time; `benches/log-tracking` measures it."),
+        answer(
+            "P13",
+            "`ferrokube_trace_stamps_total` by outcome, `apiserver_request_duration_seconds` of writes (component: apiserver).",
+        ),
+        answer(
+            "P14",
+            "The extra cost of a write is not exposed at run time; `benches/log-tracking` measures it.",
+        ),
         answer(
             "P15",
             "None. A span collector, if configured, is never waited for: while it is unavailable, spans are dropped and counted in `ferrokube_trace_spans_dropped_total`.",
@@ -76,7 +110,10 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
             "P20",
             "A create takes no more than 4 us of CPU longer, 25 us with every request exported as spans (P12). Updates and deletions have no limit and take longer than that: stored ids are read, compared and copied. `docs/log-tracking.md` has what was measured.",
         ),
-        answer("P21", "CPU as in P20; memory and disk as in P19. With export: at most 4 MiB of spans that wait, and one thread."),
+        answer(
+            "P21",
+            "CPU as in P20; memory and disk as in P19. With export: at most 4 MiB of spans that wait, and one thread.",
+        ),
         answer("P22", "No."),
         answer("P23", "It has no component that could fail: ids travel with requests and objects."),
         answer(
@@ -84,7 +121,10 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
             "(1) A controller that copies annotations from a parent to its children, or a user who edits them: the server replaces the ids. (2) A client sends a foreign initial id: ignored without the right to `propagate` on `/trace-context`, and shown in the audit annotation `trace.kubernetes.io/refused-initial-trace-id`. (3) The collector is away: P15. The tests of these and of all other bad input are in `docs/log-tracking-tests.md`.",
         ),
         answer("P25", "Turn the gate off on the API server; if writes stay slow, it was not this."),
-        answer("P26", "Enhancement text and questionnaire (this page), tests for enabling and disabling, user documentation (README, `docs/log-tracking.md`)."),
+        answer(
+            "P26",
+            "Enhancement text and questionnaire (this page), tests for enabling and disabling, user documentation (README, `docs/log-tracking.md`).",
+        ),
         answer(
             "P27",
             "Unit tests in the crates trace, admission, registry, controlplane and client; real processes and stock kubectl in `tests/it`; a real OpenTelemetry receiver in `tests/tracing/run`. `docs/log-tracking-tests.md` maps the requirements (L01 to L38) to tests.",
@@ -112,14 +152,20 @@ pub(crate) static LOG_TRACKING_INTEROP_DESCRIPTOR: Descriptor = Descriptor {
     owner: "sig-instrumentation",
     metrics: &["ferrokube_trace_baggage_total"],
     answers: &[
-        answer("P01", "Gate `LogTrackingInterop` on the command line of each component; takes effect when the component restarts."),
+        answer(
+            "P01",
+            "Gate `LogTrackingInterop` on the command line of each component; takes effect when the component restarts.",
+        ),
         answer(
             "P02",
             "No response changes. Requests with the baggage member `initial-trace-id`, from senders allowed to propagate, join that family; controllers send the member.",
         ),
         answer("P03", "Yes, by the gate. Nothing is stored that would not be stored without it."),
         answer("P04", "Nothing is left from before."),
-        answer("P05", "Yes, of both values (tests `d2_d3_p05_both_values_of_the_gate`, `d2_baggage_brings_the_initial_id_where_the_gate_is_on`)."),
+        answer(
+            "P05",
+            "Yes, of both values (tests `d2_d3_p05_both_values_of_the_gate`, `d2_baggage_brings_the_initial_id_where_the_gate_is_on`).",
+        ),
         answer("P10", "`ferrokube_trace_baggage_total` grows."),
         answer("P16", "None."),
         answer("P19", "None."),

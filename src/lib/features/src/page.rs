@@ -76,9 +76,21 @@ pub fn markdown(descriptor: &Descriptor) -> String {
     let _ = writeln!(page, "| stages | {} |", stages(descriptor.gate));
     let _ = writeln!(page, "| components | {} |", descriptor.components.join(", "));
     let _ = writeln!(page, "| owner | {} |", descriptor.owner);
-    let _ = writeln!(page, "| metrics | {} |", descriptor.metrics.iter().map(|metric| format!("`{metric}`")).collect::<Vec<_>>().join(", "));
+    let _ = writeln!(
+        page,
+        "| metrics | {} |",
+        descriptor
+            .metrics
+            .iter()
+            .map(|metric| format!("`{metric}`"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    );
     for (part, questions) in QUESTIONS {
-        let answered: Vec<_> = questions.iter().filter_map(|(id, question)| Some((id, question, text(descriptor, id)?))).collect();
+        let answered: Vec<_> = questions
+            .iter()
+            .filter_map(|(id, question)| Some((id, question, text(descriptor, id)?)))
+            .collect();
         if answered.is_empty() {
             continue;
         }
@@ -98,7 +110,11 @@ fn text(descriptor: &Descriptor, id: &str) -> Option<&'static str> {
 fn stages(gate: &Gate) -> String {
     let stage = |spec: &crate::GateSpec| {
         let name = if spec.stage.as_str().is_empty() { "GA" } else { spec.stage.as_str() };
-        format!("{name} since {}, {} by default", spec.since, if spec.default { "on" } else { "off" })
+        format!(
+            "{name} since {}, {} by default",
+            spec.since,
+            if spec.default { "on" } else { "off" }
+        )
     };
     gate.specs.iter().map(stage).collect::<Vec<_>>().join("; ")
 }
@@ -121,16 +137,27 @@ mod tests {
                 std::fs::write(&path, &page).unwrap();
             }
             let written = std::fs::read_to_string(&path).unwrap_or_default();
-            assert!(written == page, "{} is outdated: run UPDATE_PAGES=1 cargo test -p ferrokube-features", path.display());
+            assert!(
+                written == page,
+                "{} is outdated: run UPDATE_PAGES=1 cargo test -p ferrokube-features",
+                path.display()
+            );
         }
     }
 
     #[test]
     fn every_answer_belongs_to_a_question() {
-        let asked: Vec<_> = QUESTIONS.iter().flat_map(|(_, questions)| questions.iter().map(|(id, _)| *id)).collect();
+        let asked: Vec<_> = QUESTIONS
+            .iter()
+            .flat_map(|(_, questions)| questions.iter().map(|(id, _)| *id))
+            .collect();
         assert!(asked.is_sorted() && asked.len() == 30);
         for descriptor in ALL {
-            assert!(descriptor.answers.iter().all(|answer| asked.contains(&answer.id)), "{}", descriptor.gate.name);
+            assert!(
+                descriptor.answers.iter().all(|answer| asked.contains(&answer.id)),
+                "{}",
+                descriptor.gate.name
+            );
         }
     }
 }

@@ -41,7 +41,9 @@ impl fmt::Display for GateWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown(name) => write!(f, "unknown feature gate {name:?} is ignored"),
-            Self::GoingAway(name) => write!(f, "feature gate {name} will be removed in a later version"),
+            Self::GoingAway(name) => {
+                write!(f, "feature gate {name} will be removed in a later version")
+            }
         }
     }
 }
@@ -62,7 +64,12 @@ impl GateSettings {
 
     /// Value for a gate, given by its name or else by its stage.
     pub(crate) fn of(&self, gate: &Gate, spec: &GateSpec) -> Option<bool> {
-        let group = || GROUPS.iter().find(|(_, stage)| *stage == spec.stage).and_then(|(group, _)| self.0.get(*group));
+        let group = || {
+            GROUPS
+                .iter()
+                .find(|(_, stage)| *stage == spec.stage)
+                .and_then(|(group, _)| self.0.get(*group))
+        };
         self.0.get(gate.name).or_else(group).copied()
     }
 }

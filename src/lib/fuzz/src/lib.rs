@@ -74,14 +74,19 @@ pub fn run<S: AsRef<[u8]>>(name: &str, seeds: &[S], target: impl Fn(&[u8]) -> Ve
 fn settings() -> (Duration, u64) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seed = if std::env::var("FUZZ_SEED").is_ok_and(|text| text == "random") {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let now =
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         now.as_secs() ^ u64::from(now.subsec_nanos()) << 20
     } else {
         number("FUZZ_SEED").unwrap_or(1)
     };
     if std::env::var_os("FUZZ_SECONDS").is_some() {
         // Not by `eprintln!`, whose output tests capture: a stack overflow would lose the seed.
-        let _ = writeln!(std::io::stderr(), "{}: FUZZ_SEED={seed}", std::thread::current().name().unwrap_or_default());
+        let _ = writeln!(
+            std::io::stderr(),
+            "{}: FUZZ_SEED={seed}",
+            std::thread::current().name().unwrap_or_default()
+        );
     }
     (Duration::from_secs(number("FUZZ_SECONDS").unwrap_or(1)), seed)
 }
@@ -89,10 +94,17 @@ fn settings() -> (Duration, u64) {
 fn once(name: &str, seed: u64, input: &[u8], target: &impl Fn(&[u8]) -> Verdict) -> Verdict {
     let start = Instant::now();
     let Ok(verdict) = catch_unwind(AssertUnwindSafe(|| target(input))) else {
-        let small = shrink(input.to_vec(), |input| catch_unwind(AssertUnwindSafe(|| target(input))).is_err());
+        let small = shrink(input.to_vec(), |input| {
+            catch_unwind(AssertUnwindSafe(|| target(input))).is_err()
+        });
         panic!("{name} fails (FUZZ_SEED={seed}) on {}", shown(&small));
     };
-    assert!(start.elapsed() < MAX_TIME, "{name} takes {:?} (FUZZ_SEED={seed}) for {}", start.elapsed(), shown(input));
+    assert!(
+        start.elapsed() < MAX_TIME,
+        "{name} takes {:?} (FUZZ_SEED={seed}) for {}",
+        start.elapsed(),
+        shown(input)
+    );
     verdict
 }
 
@@ -119,7 +131,12 @@ fn shrink(mut input: Vec<u8>, fails: impl Fn(&[u8]) -> bool) -> Vec<u8> {
 /// Formats an input as a byte string literal, to be pasted as a seed.
 fn shown(input: &[u8]) -> String {
     let mut text = String::new();
-    let _ = write!(text, "{} bytes: b\"{}\"", input.len(), input[..input.len().min(2000)].escape_ascii());
+    let _ = write!(
+        text,
+        "{} bytes: b\"{}\"",
+        input.len(),
+        input[..input.len().min(2000)].escape_ascii()
+    );
     text
 }
 
@@ -131,7 +148,9 @@ mod tests {
     #[test]
     fn a_failing_input_is_found_and_made_small() {
         let failed = catch_unwind(|| {
-            run("digits", &[b"{\"a\":[1,2,3],\"b\":\"text\"}"], |input| Verdict::from(!input.windows(3).any(|part| part == b"[[[") || panic!("found")))
+            run("digits", &[b"{\"a\":[1,2,3],\"b\":\"text\"}"], |input| {
+                Verdict::from(!input.windows(3).any(|part| part == b"[[[") || panic!("found"))
+            })
         });
         let message = *failed.unwrap_err().downcast::<String>().unwrap();
         assert!(message.contains("3 bytes: b\"[[[\""), "{message}");

@@ -135,7 +135,11 @@ impl Mutator<'_> {
             4 => self.repeat(input),
             5 => self.splice(input),
             6 | 7 => {
-                let range = if self.random.below(2) == 0 { self.range(input.len()) } else { self.point(input.len()) };
+                let range = if self.random.below(2) == 0 {
+                    self.range(input.len())
+                } else {
+                    self.point(input.len())
+                };
                 let word = self.random.pick(WORDS);
                 drop(input.splice(range, word.iter().copied()));
             }
@@ -184,7 +188,11 @@ impl Mutator<'_> {
     /// Nests a JSON value more deeply.
     fn nest(&mut self, input: &mut Vec<u8>) {
         let Some(range) = self.value(input) else { return };
-        let (open, close) = self.random.pick::<(&[u8], &[u8])>(&[&(b"[", b"]"), &(b"{\"a\":", b"}"), &(b"{\"spec\":", b"}")]);
+        let (open, close) = self.random.pick::<(&[u8], &[u8])>(&[
+            &(b"[", b"]"),
+            &(b"{\"a\":", b"}"),
+            &(b"{\"spec\":", b"}"),
+        ]);
         let most = if self.random.below(8) == 0 { 600 } else { 3 };
         let times = self.random.below(most);
         let nested = [&open.repeat(times), &input[range.clone()], &close.repeat(times)].concat();
@@ -206,7 +214,10 @@ impl Mutator<'_> {
     /// Approximate range of some JSON value: whatever follows a colon, comma or bracket.
     fn value(&mut self, input: &[u8]) -> Option<Range<usize>> {
         let from = self.random.below(input.len());
-        let at = (from..input.len()).chain(0..from).find(|at| matches!(input[*at], b':' | b',' | b'['))? + 1;
+        let at = (from..input.len())
+            .chain(0..from)
+            .find(|at| matches!(input[*at], b':' | b',' | b'['))?
+            + 1;
         let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
         for (offset, byte) in input[at..].iter().enumerate() {
             if quoted {

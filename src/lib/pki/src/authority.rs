@@ -1,13 +1,19 @@
-//! Keys and certificates: two CAs and the token keys on disk, serving and client certificates made from them when they are needed.
+//! Keys and certificates: two CAs and the token keys on disk, serving and client certificates made
+//! from them when they are needed.
 //!
-//! One CA for each trust: `ca.crt` is what clients verify the server with, `client-ca.crt` what the server verifies clients with, so that the key of neither
-//! can speak for the other. Front proxies have a CA of the user's (`--requestheader-client-ca-file`) or none.
+//! One CA for each trust: `ca.crt` is what clients verify the server with, `client-ca.crt` what the
+//! server verifies clients with, so that the key of neither can speak for the other. Front proxies
+//! have a CA of the user's (`--requestheader-client-ca-file`) or none.
 //!
-//! Serving and client certificates cost 0.1 ms, so that they are made at every start and renewed while running instead of kept: fewer keys at rest,
-//! no file that can be stale. What must survive is the CAs and the key that signs service account tokens.
+//! Serving and client certificates cost 0.1 ms, so that they are made at every start and renewed
+//! while running instead of kept: fewer keys at rest, no file that can be stale. What must survive
+//! is the CAs and the key that signs service account tokens.
 
 use crate::files::{self, Access, FileError};
-use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
+};
 use ring::hmac;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -20,7 +26,8 @@ const CA_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 pub const LEAF_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How long the administrator's is: it cannot be revoked, and its file gets copied.
 pub const ADMIN_LIFETIME: Duration = Duration::from_secs(24 * 3600);
-/// How often the wall clock is looked at: it may be set, and the machine may sleep, while a timer of the process knows nothing of it.
+/// How often the wall clock is looked at: it may be set, and the machine may sleep, while a timer
+/// of the process knows nothing of it.
 const POLL: Duration = Duration::from_secs(10);
 /// After a renewal failed.
 const RETRY: Duration = Duration::from_secs(60);
@@ -54,7 +61,9 @@ pub enum PkiError {
         path: PathBuf,
     },
     /// The CA is not valid yet: the clock is wrong, or was when it was made.
-    #[error("the CA certificate {path} is not yet valid: the clock of this machine is behind it (it says {now}, the certificate begins at {not_before})")]
+    #[error(
+        "the CA certificate {path} is not yet valid: the clock of this machine is behind it (it says {now}, the certificate begins at {not_before})"
+    )]
     NotYetValid {
         /// Its file.
         path: PathBuf,
@@ -90,7 +99,8 @@ pub struct Pair {
     pub renewal: Renewal,
 }
 
-/// When a certificate should be replaced, by the wall clock: after two thirds of its life, or when the clock was set back to before it.
+/// When a certificate should be replaced, by the wall clock: after two thirds of its life, or when
+/// the clock was set back to before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewal {
     not_before: SystemTime,
@@ -110,7 +120,11 @@ impl Renewal {
 
     /// How long it is still good: until then, unless the clock is set.
     fn left(self, now: SystemTime) -> Duration {
-        if now < self.not_before { Duration::ZERO } else { self.at.duration_since(now).unwrap_or_default() }
+        if now < self.not_before {
+            Duration::ZERO
+        } else {
+            self.at.duration_since(now).unwrap_or_default()
+        }
     }
 
     /// Resolves when it is time.
@@ -131,11 +145,15 @@ impl Renewal {
 
 impl std::fmt::Debug for Pair {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pair").field("chain_pem", &self.chain_pem).field("renewal", &self.renewal).finish_non_exhaustive()
+        f.debug_struct("Pair")
+            .field("chain_pem", &self.chain_pem)
+            .field("renewal", &self.renewal)
+            .finish_non_exhaustive()
     }
 }
 
-/// The keys that sign and verify service account tokens (ES256), PEM. No `Debug` of the private one.
+/// The keys that sign and verify service account tokens (ES256), PEM. No `Debug` of the private
+/// one.
 #[derive(Clone)]
 pub struct TokenKeys {
     /// PKCS#8.
@@ -160,10 +178,13 @@ pub struct Subject<'a> {
 }
 
 /// The cluster's admin.
-pub const ADMIN: Subject<'static> = Subject { common_name: "kubernetes-admin", organizations: &["system:masters"] };
+pub const ADMIN: Subject<'static> =
+    Subject { common_name: "kubernetes-admin", organizations: &["system:masters"] };
 
-/// The controller manager: its bootstrap roles let it get a service account token for each of its controllers.
-pub const CONTROLLER_MANAGER: Subject<'static> = Subject { common_name: "system:kube-controller-manager", organizations: &[] };
+/// The controller manager: its bootstrap roles let it get a service account token for each of its
+/// controllers.
+pub const CONTROLLER_MANAGER: Subject<'static> =
+    Subject { common_name: "system:kube-controller-manager", organizations: &[] };
 
 /// A directory with the CAs and the token keys. Cheap to clone.
 #[derive(Clone)]
@@ -188,12 +209,18 @@ struct AuthorityFiles {
     common_name: &'static str,
 }
 
-const SERVING_CA: AuthorityFiles = AuthorityFiles { certificate: "ca.crt", key: "ca.key", common_name: "ferrokube-ca" };
-const CLIENT_CA: AuthorityFiles = AuthorityFiles { certificate: "client-ca.crt", key: "client-ca.key", common_name: "ferrokube-client-ca" };
+const SERVING_CA: AuthorityFiles =
+    AuthorityFiles { certificate: "ca.crt", key: "ca.key", common_name: "ferrokube-ca" };
+const CLIENT_CA: AuthorityFiles = AuthorityFiles {
+    certificate: "client-ca.crt",
+    key: "client-ca.key",
+    common_name: "ferrokube-client-ca",
+};
 
 impl Pki {
-    /// Opens the directory, or makes it (0700) with new CAs and token keys. A directory of a version that had one CA for all gets one for clients: what the
-    /// other has signed for clients is not accepted any more.
+    /// Opens the directory, or makes it (0700) with new CAs and token keys. A directory of a
+    /// version that had one CA for all gets one for clients: what the other has signed for clients
+    /// is not accepted any more.
     ///
     /// # Errors
     /// [`PkiError`]; also when others may read the directory or a key.
@@ -201,7 +228,9 @@ impl Pki {
         files::private_directory(directory)?;
         let now = SystemTime::now();
         // The certificate is written last: keys without it were never used.
-        let Some(serving) = SERVING_CA.load(directory, now)? else { return Self::make(directory, now) };
+        let Some(serving) = SERVING_CA.load(directory, now)? else {
+            return Self::make(directory, now);
+        };
         let clients = match CLIENT_CA.load(directory, now)? {
             Some(clients) => clients,
             None => {
@@ -211,11 +240,15 @@ impl Pki {
             }
         };
         let token_key = load_key(directory.join("sa.key"))?;
-        let token_keys = TokenKeys { private_pem: token_key.serialize_pem(), public_pem: token_key.public_key_pem() };
+        let token_keys = TokenKeys {
+            private_pem: token_key.serialize_pem(),
+            public_pem: token_key.public_key_pem(),
+        };
         Ok(Self { serving, clients, token_keys: Arc::new(token_keys), lifetime: LEAF_LIFETIME })
     }
 
-    /// The same with another lifetime of serving certificates, and no longer one of client certificates.
+    /// The same with another lifetime of serving certificates, and no longer one of client
+    /// certificates.
     #[must_use]
     pub fn with_lifetime(self, lifetime: Duration) -> Self {
         Self { lifetime, ..self }
@@ -236,7 +269,8 @@ impl Pki {
         &self.token_keys
     }
 
-    /// A secret for one purpose, the same after every restart; tells nothing about the key that it is derived from.
+    /// A secret for one purpose, the same after every restart; tells nothing about the key that it
+    /// is derived from.
     pub fn derived_key(&self, purpose: &str) -> [u8; 32] {
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.token_keys.private_pem.as_bytes());
         let tag = hmac::sign(&key, purpose.as_bytes());
@@ -250,10 +284,12 @@ impl Pki {
     pub fn serving(&self, names: &[String]) -> Result<Pair, PkiError> {
         let mut parameters = CertificateParams::default();
         for name in names {
-            let one = CertificateParams::new(vec![name.clone()]).map_err(|_| PkiError::Name { name: name.clone() })?;
+            let one = CertificateParams::new(vec![name.clone()])
+                .map_err(|_| PkiError::Name { name: name.clone() })?;
             parameters.subject_alt_names.extend(one.subject_alt_names);
         }
-        parameters.distinguished_name = distinguished(&Subject { common_name: "kube-apiserver", organizations: &[] });
+        parameters.distinguished_name =
+            distinguished(&Subject { common_name: "kube-apiserver", organizations: &[] });
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.serving.issue(parameters, self.lifetime)
     }
@@ -270,20 +306,35 @@ impl Pki {
     }
 
     fn make(directory: &Path, now: SystemTime) -> Result<Self, PkiError> {
-        let token_key = KeyPair::generate().map_err(|source| PkiError::Make { what: "the token key", source })?;
-        let token_keys = TokenKeys { private_pem: token_key.serialize_pem(), public_pem: token_key.public_key_pem() };
-        let ((clients, client_key), (serving, serving_key)) = (CLIENT_CA.make(now)?, SERVING_CA.make(now)?);
+        let token_key = KeyPair::generate()
+            .map_err(|source| PkiError::Make { what: "the token key", source })?;
+        let token_keys = TokenKeys {
+            private_pem: token_key.serialize_pem(),
+            public_pem: token_key.public_key_pem(),
+        };
+        let ((clients, client_key), (serving, serving_key)) =
+            (CLIENT_CA.make(now)?, SERVING_CA.make(now)?);
         let [client_key, client_ca] = CLIENT_CA.written(&clients, &client_key);
         let [serving_key, serving_ca] = SERVING_CA.written(&serving, &serving_key);
-        let token_files = [("sa.key", token_keys.private_pem.as_bytes(), Access::Private), ("sa.pub", token_keys.public_pem.as_bytes(), Access::Public)];
+        let token_files = [
+            ("sa.key", token_keys.private_pem.as_bytes(), Access::Private),
+            ("sa.pub", token_keys.public_pem.as_bytes(), Access::Public),
+        ];
         let [token_key, token_public] = token_files;
-        files::write_all(directory, &[client_key, client_ca, serving_key, token_key, token_public, serving_ca])?;
+        files::write_all(
+            directory,
+            &[client_key, client_ca, serving_key, token_key, token_public, serving_ca],
+        )?;
         Ok(Self { serving, clients, token_keys: Arc::new(token_keys), lifetime: LEAF_LIFETIME })
     }
 }
 
 impl Authority {
-    fn issue(&self, mut parameters: CertificateParams, lifetime: Duration) -> Result<Pair, PkiError> {
+    fn issue(
+        &self,
+        mut parameters: CertificateParams,
+        lifetime: Duration,
+    ) -> Result<Pair, PkiError> {
         let now = SystemTime::now();
         parameters.not_before = (now - BACKDATED).into();
         parameters.not_after = (now + lifetime).into();
@@ -292,7 +343,11 @@ impl Authority {
         let refused = |source| PkiError::Make { what: "a certificate", source };
         let key = KeyPair::generate().map_err(refused)?;
         let certificate = parameters.signed_by(&key, &*self.issuer).map_err(refused)?;
-        Ok(Pair { chain_pem: certificate.pem(), key_pem: key.serialize_pem(), renewal: Renewal::of(now, lifetime) })
+        Ok(Pair {
+            chain_pem: certificate.pem(),
+            key_pem: key.serialize_pem(),
+            renewal: Renewal::of(now, lifetime),
+        })
     }
 }
 
@@ -302,59 +357,91 @@ impl AuthorityFiles {
         let refused = |source| PkiError::Make { what: "a CA", source };
         let key = KeyPair::generate().map_err(refused)?;
         let mut parameters = CertificateParams::default();
-        parameters.distinguished_name = distinguished(&Subject { common_name: self.common_name, organizations: &[] });
+        parameters.distinguished_name =
+            distinguished(&Subject { common_name: self.common_name, organizations: &[] });
         parameters.not_before = (now - BACKDATED).into();
         parameters.not_after = (now + CA_LIFETIME).into();
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        parameters.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::CrlSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
         let pem = parameters.self_signed(&key).map_err(refused)?.pem();
         let key_pem = key.serialize_pem();
         Ok((Authority { pem: pem.into(), issuer: Arc::new(Issuer::new(parameters, key)) }, key_pem))
     }
 
     /// What is written of it, in this order.
-    fn written<'a>(&self, authority: &'a Authority, key_pem: &'a str) -> [(&'static str, &'a [u8], Access); 2] {
-        [(self.key, key_pem.as_bytes(), Access::Private), (self.certificate, authority.pem.as_bytes(), Access::Public)]
+    fn written<'a>(
+        &self,
+        authority: &'a Authority,
+        key_pem: &'a str,
+    ) -> [(&'static str, &'a [u8], Access); 2] {
+        [
+            (self.key, key_pem.as_bytes(), Access::Private),
+            (self.certificate, authority.pem.as_bytes(), Access::Public),
+        ]
     }
 
     /// The CA as it is on disk; `None` if it is not.
     fn load(&self, directory: &Path, now: SystemTime) -> Result<Option<Authority>, PkiError> {
         let path = directory.join(self.certificate);
         let Some(certificate) = files::read(&path)? else { return Ok(None) };
-        let pem = String::from_utf8(certificate).map_err(|_| PkiError::Unusable { path: path.clone(), what: "certificate" })?;
+        let pem = String::from_utf8(certificate)
+            .map_err(|_| PkiError::Unusable { path: path.clone(), what: "certificate" })?;
         check_validity(&pem, &path, now)?;
         let key = load_key(directory.join(self.key))?;
-        let issuer = Issuer::from_ca_cert_pem(&pem, key).map_err(|_| PkiError::Unusable { path, what: "CA certificate" })?;
+        let issuer = Issuer::from_ca_cert_pem(&pem, key)
+            .map_err(|_| PkiError::Unusable { path, what: "CA certificate" })?;
         Ok(Some(Authority { pem: pem.into(), issuer: Arc::new(issuer) }))
     }
 }
 
-/// A serving certificate of nobody but itself, for a role whose listener nobody has to trust (health, metrics on the loopback).
+/// A serving certificate of nobody but itself, for a role whose listener nobody has to trust
+/// (health, metrics on the loopback).
 ///
 /// # Errors
 /// [`PkiError::Name`], [`PkiError::Make`].
 pub fn self_signed(names: &[String]) -> Result<Pair, PkiError> {
     let refused = |source| PkiError::Make { what: "a certificate", source };
     let now = SystemTime::now();
-    let mut parameters = CertificateParams::new(names.to_vec()).map_err(|_| PkiError::Name { name: names.join(",") })?;
+    let mut parameters = CertificateParams::new(names.to_vec())
+        .map_err(|_| PkiError::Name { name: names.join(",") })?;
     parameters.not_before = (now - BACKDATED).into();
     parameters.not_after = (now + LEAF_LIFETIME).into();
     let key = KeyPair::generate().map_err(refused)?;
     let certificate = parameters.self_signed(&key).map_err(refused)?;
-    Ok(Pair { chain_pem: certificate.pem(), key_pem: key.serialize_pem(), renewal: Renewal::of(now, LEAF_LIFETIME) })
+    Ok(Pair {
+        chain_pem: certificate.pem(),
+        key_pem: key.serialize_pem(),
+        renewal: Renewal::of(now, LEAF_LIFETIME),
+    })
 }
 
-/// The names under which a server is reached: the loopback and in-cluster names, the address it listens on, the host's name, and others.
+/// The names under which a server is reached: the loopback and in-cluster names, the address it
+/// listens on, the host's name, and others.
 pub fn serving_names(listen: IpAddr, others: &[String]) -> Vec<String> {
-    let fixed = ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"];
+    let fixed = [
+        "localhost",
+        "127.0.0.1",
+        "::1",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+    ];
     let mut names: Vec<String> = fixed.map(str::to_owned).to_vec();
     if !listen.is_unspecified() {
         names.push(listen.to_string());
     }
-    // Not every host name can stand in a certificate; one that cannot is no reason to refuse to start.
+    // Not every host name can stand in a certificate; one that cannot is no reason to refuse to
+    // start.
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim().to_ascii_lowercase();
-    if !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.')) {
+    if !host.is_empty()
+        && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
+    {
         names.push(host);
     }
     names.extend(others.iter().cloned());
@@ -363,9 +450,14 @@ pub fn serving_names(listen: IpAddr, others: &[String]) -> Vec<String> {
     names
 }
 
-/// Calls `issue` whenever its last certificate is due, until `end` resolves. `issue` puts the new certificate to use and returns when that is due;
-/// after a failure it is called again within a minute.
-pub async fn renew<E: std::error::Error + 'static>(first: Renewal, end: impl Future<Output = ()>, issue: impl FnMut() -> Result<Renewal, E>) {
+/// Calls `issue` whenever its last certificate is due, until `end` resolves. `issue` puts the new
+/// certificate to use and returns when that is due; after a failure it is called again within a
+/// minute.
+pub async fn renew<E: std::error::Error + 'static>(
+    first: Renewal,
+    end: impl Future<Output = ()>,
+    issue: impl FnMut() -> Result<Renewal, E>,
+) {
     renew_by(SystemTime::now, first, end, issue).await;
 }
 
@@ -393,7 +485,10 @@ async fn renew_by<E: std::error::Error + 'static>(
                 Duration::ZERO
             }
             Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "cannot renew certificates");
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "cannot renew certificates"
+                );
                 RETRY
             }
         };
@@ -412,7 +507,8 @@ fn distinguished(subject: &Subject<'_>) -> DistinguishedName {
 fn load_key(path: PathBuf) -> Result<KeyPair, PkiError> {
     let Some(pem) = files::read_private(&path)? else { return Err(PkiError::Missing { path }) };
     let text = std::str::from_utf8(&pem).ok();
-    text.and_then(|text| KeyPair::from_pem(text).ok()).ok_or(PkiError::Unusable { path, what: "private key" })
+    text.and_then(|text| KeyPair::from_pem(text).ok())
+        .ok_or(PkiError::Unusable { path, what: "private key" })
 }
 
 fn check_validity(pem: &str, path: &Path, now: SystemTime) -> Result<(), PkiError> {
@@ -420,10 +516,15 @@ fn check_validity(pem: &str, path: &Path, now: SystemTime) -> Result<(), PkiErro
     let (_, block) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).map_err(|_| unusable())?;
     let certificate = block.parse_x509().map_err(|_| unusable())?;
     let seconds = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let now = ASN1Time::from_timestamp(i64::try_from(seconds).unwrap_or(i64::MAX)).map_err(|_| unusable())?;
+    let now = ASN1Time::from_timestamp(i64::try_from(seconds).unwrap_or(i64::MAX))
+        .map_err(|_| unusable())?;
     let validity = certificate.validity();
     if now < validity.not_before {
-        return Err(PkiError::NotYetValid { path: path.to_owned(), now: now.to_string(), not_before: validity.not_before.to_string() });
+        return Err(PkiError::NotYetValid {
+            path: path.to_owned(),
+            now: now.to_string(),
+            not_before: validity.not_before.to_string(),
+        });
     }
     if now > validity.not_after { Err(PkiError::Expired { path: path.to_owned() }) } else { Ok(()) }
 }
@@ -445,7 +546,10 @@ mod tests {
         assert_eq!(first.ca_pem(), second.ca_pem());
         assert_eq!(first.token_keys().private_pem, second.token_keys().private_pem);
         assert!(first.token_keys().public_pem.contains("PUBLIC KEY"));
-        let mode = |name: &str| std::fs::metadata(directory.path().join("pki").join(name)).unwrap().permissions().mode() & 0o777;
+        let mode = |name: &str| {
+            std::fs::metadata(directory.path().join("pki").join(name)).unwrap().permissions().mode()
+                & 0o777
+        };
         assert_eq!([mode("ca.key"), mode("sa.key"), mode("ca.crt")], [0o600, 0o600, 0o644]);
     }
 
@@ -453,19 +557,36 @@ mod tests {
     fn a_certificate_carries_its_names_and_subject() {
         let directory = tempfile::tempdir().unwrap();
         let pki = open(&directory).unwrap();
-        let names = serving_names("192.0.2.7".parse().unwrap(), &["api.example.com".into(), "localhost".into()]);
+        let names = serving_names(
+            "192.0.2.7".parse().unwrap(),
+            &["api.example.com".into(), "localhost".into()],
+        );
         let pair = pki.serving(&names).unwrap();
         let (_, block) = x509_parser::pem::parse_x509_pem(pair.chain_pem.as_bytes()).unwrap();
         let certificate = block.parse_x509().unwrap();
-        let sans = format!("{:?}", certificate.subject_alternative_name().unwrap().unwrap().value.general_names);
-        for name in ["localhost", "kubernetes.default.svc.cluster.local", "api.example.com", "c0, 00, 02, 07"] {
+        let sans = format!(
+            "{:?}",
+            certificate.subject_alternative_name().unwrap().unwrap().value.general_names
+        );
+        for name in [
+            "localhost",
+            "kubernetes.default.svc.cluster.local",
+            "api.example.com",
+            "c0, 00, 02, 07",
+        ] {
             let decimal = if name.starts_with("c0") { "192, 0, 2, 7" } else { name };
-            assert!(sans.contains(name) || sans.contains(decimal) || sans.contains("c0:00:02:07"), "{name} in {sans}");
+            assert!(
+                sans.contains(name) || sans.contains(decimal) || sans.contains("c0:00:02:07"),
+                "{name} in {sans}"
+            );
         }
         assert!(matches!(pki.serving(&["\u{e9}".into()]), Err(PkiError::Name { .. })));
         let client = pki.client(&ADMIN, ADMIN_LIFETIME).unwrap();
         let (_, block) = x509_parser::pem::parse_x509_pem(client.chain_pem.as_bytes()).unwrap();
-        assert_eq!(block.parse_x509().unwrap().subject().to_string(), "O=system:masters, CN=kubernetes-admin");
+        assert_eq!(
+            block.parse_x509().unwrap().subject().to_string(),
+            "O=system:masters, CN=kubernetes-admin"
+        );
         assert!(!format!("{client:?} {:?}", pki.token_keys()).contains("PRIVATE KEY"));
     }
 
@@ -475,7 +596,10 @@ mod tests {
         open(&directory).unwrap();
         let key = directory.path().join("pki/ca.key");
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(matches!(open(&directory), Err(PkiError::File(FileError::Open { mode: 0o640, .. }))));
+        assert!(matches!(
+            open(&directory),
+            Err(PkiError::File(FileError::Open { mode: 0o640, .. }))
+        ));
         std::fs::remove_file(&key).unwrap();
         assert!(matches!(open(&directory), Err(PkiError::Missing { .. })));
         std::fs::write(&key, "nonsense").unwrap();
@@ -504,7 +628,10 @@ mod tests {
         std::fs::remove_file(file("client-ca.crt")).unwrap();
         std::fs::remove_file(file("client-ca.key")).unwrap();
         let second = open(&directory).unwrap();
-        assert_eq!((second.ca_pem(), &second.token_keys().public_pem), (first.ca_pem(), &first.token_keys().public_pem));
+        assert_eq!(
+            (second.ca_pem(), &second.token_keys().public_pem),
+            (first.ca_pem(), &first.token_keys().public_pem)
+        );
         assert_ne!(second.client_ca_pem(), first.client_ca_pem());
         assert_eq!(open(&directory).unwrap().client_ca_pem(), second.client_ca_pem());
         std::fs::remove_file(file("client-ca.key")).unwrap();
@@ -526,7 +653,10 @@ mod tests {
     async fn certificates_are_renewed_while_running_and_failures_are_retried() {
         let end = tokio::sync::Notify::new();
         let mut calls = 0;
-        let soon = || Renewal { not_before: SystemTime::UNIX_EPOCH, at: SystemTime::now() + Duration::from_millis(20) };
+        let soon = || Renewal {
+            not_before: SystemTime::UNIX_EPOCH,
+            at: SystemTime::now() + Duration::from_millis(20),
+        };
         renew(soon(), end.notified(), || {
             calls += 1;
             if calls == 2 {
@@ -549,7 +679,11 @@ mod tests {
             calls += 1;
             renewed.send_replace(calls);
             // The second time it fails.
-            if calls == 2 { Err(std::io::Error::other("no")) } else { Ok(Renewal::of(clock(), LEAF_LIFETIME)) }
+            if calls == 2 {
+                Err(std::io::Error::other("no"))
+            } else {
+                Ok(Renewal::of(clock(), LEAF_LIFETIME))
+            }
         });
         let setting = async {
             let waits = async |count, bound| {

@@ -48,14 +48,17 @@ pub enum FileError {
 /// Keys, certificates, token files: none is larger.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// Makes a directory (and what is missing above it) with mode 0700, or checks that an existing one is ours and closed to others.
+/// Makes a directory (and what is missing above it) with mode 0700, or checks that an existing one
+/// is ours and closed to others.
 ///
 /// # Errors
 /// [`FileError`].
 pub fn private_directory(path: &Path) -> Result<(), FileError> {
     match fs::DirBuilder::new().recursive(true).mode(0o700).create(path) {
         Ok(()) => check_private(path),
-        Err(source) => Err(FileError::Io { what: "make the directory", path: path.to_owned(), source }),
+        Err(source) => {
+            Err(FileError::Io { what: "make the directory", path: path.to_owned(), source })
+        }
     }
 }
 
@@ -64,7 +67,11 @@ pub fn private_directory(path: &Path) -> Result<(), FileError> {
 /// # Errors
 /// [`FileError`].
 pub fn check_private(path: &Path) -> Result<(), FileError> {
-    let metadata = fs::metadata(path).map_err(|source| FileError::Io { what: "look at", path: path.to_owned(), source })?;
+    let metadata = fs::metadata(path).map_err(|source| FileError::Io {
+        what: "look at",
+        path: path.to_owned(),
+        source,
+    })?;
     let owner = metadata.uid();
     if owner != 0 && owner != rustix::process::geteuid().as_raw() {
         return Err(FileError::Foreign { path: path.to_owned(), owner });
@@ -116,7 +123,8 @@ pub enum Access {
     Public,
 }
 
-/// Replaces files of one directory: each is old or new, never half, also after a power cut; those given first are durable first.
+/// Replaces files of one directory: each is old or new, never half, also after a power cut; those
+/// given first are durable first.
 ///
 /// # Errors
 /// [`FileError::Io`].
@@ -136,9 +144,16 @@ pub fn write_all(directory: &Path, files: &[(&str, &[u8], Access)]) -> Result<()
 /// # Errors
 /// [`FileError::Io`].
 pub fn write(path: &Path, bytes: &[u8], access: Access) -> Result<(), FileError> {
-    let refused = || FileError::Io { what: "write", path: path.to_owned(), source: io::ErrorKind::InvalidInput.into() };
+    let refused = || FileError::Io {
+        what: "write",
+        path: path.to_owned(),
+        source: io::ErrorKind::InvalidInput.into(),
+    };
     let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(refused)?;
-    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = path
+        .parent()
+        .filter(|directory| !directory.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     write_all(directory, &[(name, bytes, access)])
 }
 
@@ -149,7 +164,10 @@ pub fn write(path: &Path, bytes: &[u8], access: Access) -> Result<(), FileError>
 pub fn write_volatile(path: &Path, bytes: &[u8], access: Access) -> Result<(), FileError> {
     let refused = |source| FileError::Io { what: "write", path: path.to_owned(), source };
     let temporary = path.with_extension("new");
-    open_new(&temporary, access).and_then(|mut file| file.write_all(bytes)).and_then(|()| fs::rename(&temporary, path)).map_err(refused)
+    open_new(&temporary, access)
+        .and_then(|mut file| file.write_all(bytes))
+        .and_then(|()| fs::rename(&temporary, path))
+        .map_err(refused)
 }
 
 fn write_synced(path: &Path, bytes: &[u8], access: Access) -> io::Result<()> {

@@ -25,7 +25,8 @@ impl Kubeconfig<'_> {
     /// The file's text. Holds a private key.
     pub fn to_yaml(&self) -> String {
         let Self { server, cluster, user, .. } = self;
-        let [ca, certificate, key] = [self.ca_pem, &self.client.chain_pem, &self.client.key_pem].map(|pem| STANDARD.encode(pem));
+        let [ca, certificate, key] = [self.ca_pem, &self.client.chain_pem, &self.client.key_pem]
+            .map(|pem| STANDARD.encode(pem));
         format!(
             "apiVersion: v1
 kind: Config
@@ -49,7 +50,8 @@ current-context: {cluster}
         )
     }
 
-    /// Replaces the file, readable by its owner only. Not made durable: servers write theirs at every start.
+    /// Replaces the file, readable by its owner only. Not made durable: servers write theirs at
+    /// every start.
     ///
     /// # Errors
     /// [`FileError::Io`].

@@ -1,10 +1,15 @@
-//! What the pipeline costs without HTTP, in CPU time of this process: `cargo run --release -p ferrokube-registry --example cost`.
+//! What the pipeline costs without HTTP, in CPU time of this process:
+//! `cargo run --release -p ferrokube-registry --example cost`.
 //!
-//! Budgets: a create of a 1 KiB configmap 40 us, a merge patch 60 us, a get 5 us, each with the memory engine's commit.
+//! Budgets: a create of a 1 KiB configmap 40 us, a merge patch 60 us, a get 5 us, each with the
+//! memory engine's commit.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_registry::admission::Open;
-use ferrokube_registry::{Body, Catalog, ListOptions, Patch, Registry, RequestContext, Target, UserInfo, WatchItem, WatchOptions, WriteOptions};
+use ferrokube_registry::{
+    Body, Catalog, ListOptions, Patch, Registry, RequestContext, Target, UserInfo, WatchItem,
+    WatchOptions, WriteOptions,
+};
 use ferrokube_storage::{Config, Store};
 use ferrokube_trace::TraceContext;
 use std::sync::Arc;
@@ -16,7 +21,12 @@ const ROUNDS: usize = 20_000;
 fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("there is a /proc");
     let after_name = stat.rsplit(')').next().unwrap_or_default();
-    let ticks: u64 = after_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+    let ticks: u64 = after_name
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|ticks| ticks.parse::<u64>().ok())
+        .sum();
     Duration::from_millis(ticks * 10)
 }
 
@@ -26,11 +36,20 @@ async fn measure(what: &str, rounds: usize, mut run: impl AsyncFnMut(usize)) {
         run(round).await;
     }
     let each = |total: Duration| total.as_secs_f64() * 1e6 / rounds as f64;
-    println!("{what:<32} {:>8.1} us CPU  {:>8.1} us wall", each(cpu() - before), each(started.elapsed()));
+    println!(
+        "{what:<32} {:>8.1} us CPU  {:>8.1} us wall",
+        each(cpu() - before),
+        each(started.elapsed())
+    );
 }
 
 fn context() -> RequestContext {
-    RequestContext::new(UserInfo::default(), TraceContext::root(), "cost/1.0".to_owned(), SystemTime::now())
+    RequestContext::new(
+        UserInfo::default(),
+        TraceContext::root(),
+        "cost/1.0".to_owned(),
+        SystemTime::now(),
+    )
 }
 
 fn object(name: usize, value: &str) -> Value {
@@ -48,15 +67,23 @@ async fn main() {
     for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
         catalog.put(definition);
     }
-    let registry = Registry::new(Store::open(Config::memory()).expect("memory opens"), catalog.clone(), Arc::new(Open));
+    let registry = Registry::new(
+        Store::open(Config::memory()).expect("memory opens"),
+        catalog.clone(),
+        Arc::new(Open),
+    );
     let served = catalog.find("", "v1", "configmaps").expect("bundled");
-    let target = Target { served, namespace: Some("ns".to_owned()), name: None, subresource: String::new() };
+    let target =
+        Target { served, namespace: Some("ns".to_owned()), name: None, subresource: String::new() };
     let named = |name: usize| Target { name: Some(format!("n{name}")), ..target.clone() };
     let options = WriteOptions { field_manager: "m".to_owned(), ..WriteOptions::default() };
     let value = "x".repeat(220);
 
     measure("create 1 KiB", ROUNDS, async |n| {
-        registry.create(&context(), &target, body(&object(n, &value)), &options).await.expect("created");
+        registry
+            .create(&context(), &target, body(&object(n, &value)), &options)
+            .await
+            .expect("created");
     })
     .await;
     measure("merge patch", ROUNDS, async |n| {
@@ -71,16 +98,26 @@ async fn main() {
     .await;
     measure("apply", ROUNDS, async |n| {
         let patch = Patch::Apply(body(&object(n, &n.to_string())));
-        let options = WriteOptions { force: true, field_manager: "applier".to_owned(), ..WriteOptions::default() };
+        let options = WriteOptions {
+            force: true,
+            field_manager: "applier".to_owned(),
+            ..WriteOptions::default()
+        };
         registry.patch(&context(), &named(n), patch, &options).await.expect("applied");
     })
     .await;
     measure("update", ROUNDS, async |n| {
-        registry.update(&context(), &named(n), body(&object(n, "y")), &options).await.expect("updated");
+        registry
+            .update(&context(), &named(n), body(&object(n, "y")), &options)
+            .await
+            .expect("updated");
     })
     .await;
     measure("update, no-op", ROUNDS, async |n| {
-        registry.update(&context(), &named(n), body(&object(n, "y")), &options).await.expect("updated");
+        registry
+            .update(&context(), &named(n), body(&object(n, "y")), &options)
+            .await
+            .expect("updated");
     })
     .await;
     measure("get", ROUNDS, async |n| {
@@ -92,8 +129,12 @@ async fn main() {
     })
     .await;
     measure("list 20,000 by label", 100, async |_| {
-        let labels = ferrokube_apimachinery::selector::LabelSelector::parse("tier=y").expect("valid");
-        registry.list(&target, &ListOptions { labels, ..ListOptions::default() }).await.expect("listed");
+        let labels =
+            ferrokube_apimachinery::selector::LabelSelector::parse("tier=y").expect("valid");
+        registry
+            .list(&target, &ListOptions { labels, ..ListOptions::default() })
+            .await
+            .expect("listed");
     })
     .await;
     measure("watch 20,000 from 0", 20, async |_| {
@@ -101,7 +142,13 @@ async fn main() {
         let mut watch = registry.watch(&target, options).await.expect("watching");
         let mut seen = 0;
         while seen < ROUNDS {
-            seen += watch.next().await.expect("more").iter().filter(|item| matches!(item, WatchItem::Added(_))).count();
+            seen += watch
+                .next()
+                .await
+                .expect("more")
+                .iter()
+                .filter(|item| matches!(item, WatchItem::Added(_)))
+                .count();
         }
     })
     .await;

@@ -1,4 +1,5 @@
-//! The admission seam: what a write must pass. The steps live in crate `admission`; this is how the pipeline calls them.
+//! The admission seam: what a write must pass. The steps live in crate `admission`; this is how the
+//! pipeline calls them.
 
 use crate::context::{RequestContext, Target};
 use crate::pipeline::{DeleteOptions, WriteOptions};
@@ -75,11 +76,12 @@ pub struct Stamps {
 /// What a remote step may answer.
 pub type RemoteFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
-/// The ordered admission steps of a server. Local steps are synchronous and run inside the key's turn; remote ones run outside it. By default there are no
-/// remote ones.
+/// The ordered admission steps of a server. Local steps are synchronous and run inside the key's
+/// turn; remote ones run outside it. By default there are no remote ones.
 pub trait Admission: Send + Sync {
-    /// Whether a remote step (webhook) takes part in this write; then the pipeline works outside the turn and commits by compare-and-swap.
-    /// Asked before the stored object is read: `old` is `None`, and an update or apply that may create asks for both operations.
+    /// Whether a remote step (webhook) takes part in this write; then the pipeline works outside
+    /// the turn and commits by compare-and-swap. Asked before the stored object is read: `old` is
+    /// `None`, and an update or apply that may create asks for both operations.
     fn is_remote(&self, _attributes: &Attributes<'_>) -> bool {
         false
     }
@@ -90,25 +92,35 @@ pub trait Admission: Send + Sync {
     /// The refusal, as the client sees it.
     fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure>;
 
-    /// Remote mutating steps, in order. Called only after [`Self::is_remote`], never for a delete. May run again when the object changed meanwhile.
-    fn mutate_remote<'a>(&'a self, _attributes: Attributes<'a>, object: Document) -> RemoteFuture<'a, Document> {
+    /// Remote mutating steps, in order. Called only after [`Self::is_remote`], never for a delete.
+    /// May run again when the object changed meanwhile.
+    fn mutate_remote<'a>(
+        &'a self,
+        _attributes: Attributes<'a>,
+        object: Document,
+    ) -> RemoteFuture<'a, Document> {
         Box::pin(std::future::ready(Ok(object)))
     }
 
-    /// The ids (design section 5) that are written into `metadata.annotations`: asked after the mutating steps, the second defaulting and what
-    /// the server itself sets or keeps, before validation. For a delete
-    /// `object` is the last state (`old` is `None`), so that watchers learn whose deletion it was. The default gives none.
+    /// The ids (design section 5) that are written into `metadata.annotations`: asked after the
+    /// mutating steps, the second defaulting and what the server itself sets or keeps, before
+    /// validation. For a delete `object` is the last state (`old` is `None`), so that watchers
+    /// learn whose deletion it was. The default gives none.
     ///
-    /// What clients put under the three keys is replaced in the object by what is stored. The ids themselves come to the object's bytes when it is encoded,
-    /// and into the object only for those who see it before (remote steps, dry runs): making room for them in every document costs more than everything
-    /// else about them. So local validating steps do not see the ids of the write that they judge.
+    /// What clients put under the three keys is replaced in the object by what is stored. The ids
+    /// themselves come to the object's bytes when it is encoded, and into the object only for those
+    /// who see it before (remote steps, dry runs): making room for them in every document costs
+    /// more than everything else about them. So local validating steps do not see the ids of the
+    /// write that they judge.
     ///
-    /// The three annotations belong to the server: the pipeline leaves them out of managedFields, of applied patches and of the no-op test.
+    /// The three annotations belong to the server: the pipeline leaves them out of managedFields,
+    /// of applied patches and of the no-op test.
     fn stamp(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Option<Ids> {
         None
     }
 
-    /// Whether the three annotations are the server's (see [`Self::stamp`]); while they are not, they are annotations like any other.
+    /// Whether the three annotations are the server's (see [`Self::stamp`]); while they are not,
+    /// they are annotations like any other.
     fn owns_ids(&self) -> bool {
         true
     }
@@ -118,14 +130,24 @@ pub trait Admission: Send + Sync {
         Stamps::default()
     }
 
-    /// Local validating steps; `object` is `None` for a delete, and without the ids of this write (see [`Self::stamp`]). Quota adds its guards and writes here.
+    /// Local validating steps; `object` is `None` for a delete, and without the ids of this write
+    /// (see [`Self::stamp`]). Quota adds its guards and writes here.
     ///
     /// # Errors
     /// The refusal.
-    fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, effects: &mut Effects) -> Result<(), Failure>;
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Document>,
+        effects: &mut Effects,
+    ) -> Result<(), Failure>;
 
     /// Remote validating steps, in parallel; for a delete also the mutating webhooks that match it.
-    fn validate_remote<'a>(&'a self, _attributes: Attributes<'a>, _object: Option<&'a Document>) -> RemoteFuture<'a, ()> {
+    fn validate_remote<'a>(
+        &'a self,
+        _attributes: Attributes<'a>,
+        _object: Option<&'a Document>,
+    ) -> RemoteFuture<'a, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
 }
@@ -139,7 +161,12 @@ impl Admission for Open {
         Ok(())
     }
 
-    fn validate(&self, _attributes: &Attributes<'_>, _object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
+    fn validate(
+        &self,
+        _attributes: &Attributes<'_>,
+        _object: Option<&Document>,
+        _effects: &mut Effects,
+    ) -> Result<(), Failure> {
         Ok(())
     }
 }

@@ -1,4 +1,5 @@
-//! Between documents and what the store holds: canonical bytes in the storage version, and the sidecar.
+//! Between documents and what the store holds: canonical bytes in the storage version, and the
+//! sidecar.
 
 use crate::catalog::{Catalog, Served};
 use crate::failure;
@@ -15,13 +16,15 @@ use std::sync::Arc;
 /// The largest object that is stored: etcd's limit for a request, which clients know from upstream.
 pub(crate) const MAX_OBJECT_BYTES: usize = 1_536 * 1024;
 
-/// Parses an entry's bytes into a document in a served version (converted, and for custom resources of another epoch pruned and defaulted).
-/// Only needed when [`Served::is_direct`] is false, or to look into the object.
+/// Parses an entry's bytes into a document in a served version (converted, and for custom resources
+/// of another epoch pruned and defaulted). Only needed when [`Served::is_direct`] is false, or to
+/// look into the object.
 pub fn view(entry: &Entry, served: &Served) -> Document {
     let mut object = match json::read(&entry.bytes) {
         Ok(decoded) => decoded.document,
         Err(error) => {
-            // The store holds what the canonical writer wrote, under a checksum: this is a bug, and an empty object is not somebody else's.
+            // The store holds what the canonical writer wrote, under a checksum: this is a bug, and
+            // an empty object is not somebody else's.
             tracing::error!(key = entry.key.as_str(), error = %error, "a stored object cannot be read");
             Document::new()
         }
@@ -38,7 +41,8 @@ fn from_stored(served: &Served, object: &mut Document) {
     let expected = gvk.api_version();
     let converts = object.api_version() != expected;
     if converts && definition.hooks.converter().is_some() {
-        // Nobody had it converted: it is better shown as it is stored than changed by a schema that is not its own.
+        // Nobody had it converted: it is better shown as it is stored than changed by a schema that
+        // is not its own.
         return;
     }
     if definition.custom {
@@ -55,9 +59,11 @@ fn from_stored(served: &Served, object: &mut Document) {
     }
 }
 
-/// What decoding means for a custom object: the schema of the version that it is stored in, as it is today, prunes and completes it.
+/// What decoding means for a custom object: the schema of the version that it is stored in, as it
+/// is today, prunes and completes it.
 fn decode_custom(definition: &Definition, object: &mut Document) {
-    let stored = (0..definition.versions.len()).find(|version| definition.gvk(*version).api_version() == object.api_version());
+    let stored = (0..definition.versions.len())
+        .find(|version| definition.gvk(*version).api_version() == object.api_version());
     if let Some(version) = stored {
         let schema = &definition.versions[version].schema;
         validate::prune(schema, object);
@@ -88,8 +94,14 @@ fn to_stored<'a>(served: &Served, object: &'a Document) -> Cow<'a, Document> {
 /// What is written for an object, with the ids that it is given.
 ///
 /// # Errors
-/// 413 above [`MAX_OBJECT_BYTES`], counted without managedFields if it does not fit with them (then they are dropped, as upstream does).
-pub(crate) fn put(catalog: &Catalog, served: &Served, key: Key, (object, ids): (&Document, Option<&Ids>)) -> Result<Put, Failure> {
+/// 413 above [`MAX_OBJECT_BYTES`], counted without managedFields if it does not fit with them (then
+/// they are dropped, as upstream does).
+pub(crate) fn put(
+    catalog: &Catalog,
+    served: &Served,
+    key: Key,
+    (object, ids): (&Document, Option<&Ids>),
+) -> Result<Put, Failure> {
     let stored = to_stored(served, object);
     let owner = catalog.owner(&served.definition);
     let (mut value, mut layout) = encode(&stored, ids);
@@ -116,16 +128,29 @@ fn encode(object: &Document, ids: Option<&Ids>) -> (Vec<u8>, Layout) {
     ids.map_or_else(|| json::write(object), |ids| ids.with(|pairs| json::write_with(object, pairs)))
 }
 
-/// An entry's value as it is, but with these ids: copied, not written again. `None` where it would be written differently today, or has no place for them.
+/// An entry's value as it is, but with these ids: copied, not written again. `None` where it would
+/// be written differently today, or has no place for them.
 pub(crate) fn with_ids(served: &Served, entry: &Entry, ids: &Ids) -> Option<Put> {
     if !served.stored().is_direct(entry) {
         return None;
     }
     let sidecar = &entry.sidecar;
     let layout = Layout::from_marks(sidecar.marks, sidecar.revision_at);
-    let (value, layout) = ids.with(|pairs| json::forms::with_annotations(&entry.bytes, &layout, entry.spliced().len(), pairs))?;
-    let sidecar = Sidecar { marks: layout.marks(), revision_at: layout.revision_at, comma: layout.comma(), ..sidecar.clone() };
-    (value.len() <= MAX_OBJECT_BYTES).then(|| Put { key: entry.key.clone(), value: value.into(), sidecar, ttl: None })
+    let (value, layout) = ids.with(|pairs| {
+        json::forms::with_annotations(&entry.bytes, &layout, entry.spliced().len(), pairs)
+    })?;
+    let sidecar = Sidecar {
+        marks: layout.marks(),
+        revision_at: layout.revision_at,
+        comma: layout.comma(),
+        ..sidecar.clone()
+    };
+    (value.len() <= MAX_OBJECT_BYTES).then(|| Put {
+        key: entry.key.clone(),
+        value: value.into(),
+        sidecar,
+        ttl: None,
+    })
 }
 
 fn selectable(owner: &Definition, stored: &Document) -> Box<[Box<str>]> {
@@ -136,8 +161,14 @@ fn selectable(owner: &Definition, stored: &Document) -> Box<[Box<str>]> {
     owner.hooks.selectable(paths, stored).into_iter().map(String::into_boxed_str).collect()
 }
 
-/// Whether an entry is as it would be written today. `object` is its view: of an entry of another epoch or version it is written out and compared.
-pub(crate) fn is_fresh(catalog: &Catalog, served: &Served, entry: &Entry, object: &Document) -> bool {
+/// Whether an entry is as it would be written today. `object` is its view: of an entry of another
+/// epoch or version it is written out and compared.
+pub(crate) fn is_fresh(
+    catalog: &Catalog,
+    served: &Served,
+    entry: &Entry,
+    object: &Document,
+) -> bool {
     if entry.sidecar.stale {
         return false;
     }

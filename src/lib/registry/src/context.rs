@@ -1,4 +1,5 @@
-//! What a request is: who asks, about what, in which trace. One value feeds authorization, admission and the storage key.
+//! What a request is: who asks, about what, in which trace. One value feeds authorization,
+//! admission and the storage key.
 
 use crate::catalog::Served;
 use ferrokube_trace::{InitialTraceId, TraceContext};
@@ -53,7 +54,15 @@ pub struct RequestContext {
 impl RequestContext {
     /// A context without warnings.
     pub fn new(user: UserInfo, trace: TraceContext, user_agent: String, now: SystemTime) -> Self {
-        Self { user, trace, user_agent, now, warnings: Mutex::default(), audit: Mutex::default(), family: OnceLock::new() }
+        Self {
+            user,
+            trace,
+            user_agent,
+            now,
+            warnings: Mutex::default(),
+            audit: Mutex::default(),
+            family: OnceLock::new(),
+        }
     }
 
     /// Adds a warning for the client; repeated ones and those beyond 50 are dropped.
@@ -70,7 +79,8 @@ impl RequestContext {
         std::mem::take(&mut *self.warnings.lock().expect("no panic while held"))
     }
 
-    /// Notes the family of the object that this request writes; of several objects (a collection) the first counts.
+    /// Notes the family of the object that this request writes; of several objects (a collection)
+    /// the first counts.
     pub fn note_family(&self, family: InitialTraceId) {
         // A write that starts over comes again, with the same one.
         let _ = self.family.set(family);
@@ -92,7 +102,8 @@ impl RequestContext {
     }
 }
 
-/// About what a request is: a served resource, perhaps a namespace, a name and a subresource. Segments are validated when it is made.
+/// About what a request is: a served resource, perhaps a namespace, a name and a subresource.
+/// Segments are validated when it is made.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The resource in the version of the path.

@@ -1,5 +1,6 @@
-//! Objects of resources whose versions somebody else converts: entries in another version are made into entries in the asked one, outside every turn,
-//! and kept for a while, since an entry never changes.
+//! Objects of resources whose versions somebody else converts: entries in another version are made
+//! into entries in the asked one, outside every turn, and kept for a while, since an entry never
+//! changes.
 
 use crate::catalog::Served;
 use crate::context::Target;
@@ -18,7 +19,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::watch;
 
-/// So many bytes of converted entries and of what they were made of are kept, over all resources; then all are dropped.
+/// So many bytes of converted entries and of what they were made of are kept, over all resources;
+/// then all are dropped.
 const KEPT_BYTES: usize = 32 << 20;
 
 /// Objects are converted together up to so many bytes, or one at a time.
@@ -31,8 +33,9 @@ const BATCH_OBJECTS: usize = 500;
 #[derive(Default)]
 pub(crate) struct ConvertedEntries(Mutex<Kept>);
 
-/// What a converted entry is found by: the exact bytes that it was made of. A revision is not enough, since a watch shows what left its selection in an earlier
-/// state at the revision of the change.
+/// What a converted entry is found by: the exact bytes that it was made of. A revision is not
+/// enough, since a watch shows what left its selection in an earlier state at the revision of the
+/// change.
 #[derive(Clone)]
 struct Name {
     source: Arc<Entry>,
@@ -47,7 +50,10 @@ impl PartialEq for Name {
         let (one, same) = (&self.source, &other.source);
         self.epoch == other.epoch
             && self.version == other.version
-            && (Arc::ptr_eq(one, same) || (one.revision == same.revision && one.key == same.key && one.bytes == same.bytes))
+            && (Arc::ptr_eq(one, same)
+                || (one.revision == same.revision
+                    && one.key == same.key
+                    && one.bytes == same.bytes))
     }
 }
 
@@ -155,16 +161,23 @@ impl Served {
 }
 
 impl Registry {
-    /// The entries in a served version. Those that nobody else must convert are given back as they are.
+    /// The entries in a served version. Those that nobody else must convert are given back as they
+    /// are.
     ///
     /// # Errors
     /// 500: the conversion failed.
-    pub async fn in_version(&self, served: &Served, mut entries: Vec<Arc<Entry>>) -> Result<Vec<Arc<Entry>>, Failure> {
+    pub async fn in_version(
+        &self,
+        served: &Served,
+        mut entries: Vec<Arc<Entry>>,
+    ) -> Result<Vec<Arc<Entry>>, Failure> {
         let Some(converter) = served.converter() else { return Ok(entries) };
         loop {
             let mut claims = Claims { of: &self.parts.converted, names: Vec::new() };
             let (mut mine, mut underway) = (Vec::new(), Vec::new());
-            for (place, entry) in entries.iter_mut().enumerate().filter(|(_, entry)| served.needs_converter(entry)) {
+            for (place, entry) in
+                entries.iter_mut().enumerate().filter(|(_, entry)| served.needs_converter(entry))
+            {
                 let name = served.name(entry);
                 match claims.of.state(&name) {
                     State::Kept(known) => *entry = known,
@@ -176,19 +189,27 @@ impl Registry {
                 }
             }
             if !mine.is_empty() {
-                if mine.iter().map(|place| entries[*place].bytes.len()).sum::<usize>() > INLINE_BYTES {
+                if mine.iter().map(|place| entries[*place].bytes.len()).sum::<usize>()
+                    > INLINE_BYTES
+                {
                     leave_worker().await;
                 }
                 let mut done = 0;
                 while done < mine.len() {
                     let batch = &mine[done..done + batch(&entries, &mine[done..])];
-                    let converted = self.convert(served, converter, &entries, batch).await.inspect_err(|failure| {
-                        // Of several objects it is not known whose failure it is: who waits for one of the others asks again.
-                        if claims.names.len() == 1 {
-                            claims.fail(failure);
-                        }
-                    })?;
-                    for ((place, object), name) in batch.iter().zip(converted.objects).zip(&claims.names[done..]) {
+                    let converted = self
+                        .convert(served, converter, &entries, batch)
+                        .await
+                        .inspect_err(|failure| {
+                            // Of several objects it is not known whose failure it is: who waits for
+                            // one of the others asks again.
+                            if claims.names.len() == 1 {
+                                claims.fail(failure);
+                            }
+                        })?;
+                    for ((place, object), name) in
+                        batch.iter().zip(converted.objects).zip(&claims.names[done..])
+                    {
                         entries[*place] = Arc::new(entry_of(served, &entries[*place], object));
                         self.parts.converted.put(name.clone(), &entries[*place]);
                     }
@@ -210,7 +231,13 @@ impl Registry {
         }
     }
 
-    async fn convert(&self, served: &Served, converter: &dyn Converter, entries: &[Arc<Entry>], places: &[usize]) -> Result<Conversion, Failure> {
+    async fn convert(
+        &self,
+        served: &Served,
+        converter: &dyn Converter,
+        entries: &[Arc<Entry>],
+        places: &[usize],
+    ) -> Result<Conversion, Failure> {
         let objects = places.iter().map(|place| entries[*place].bytes.clone()).collect();
         converter.convert(served.definition.gvk(served.version).api_version(), objects).await
     }
@@ -219,7 +246,11 @@ impl Registry {
     ///
     /// # Errors
     /// 500: the conversion failed.
-    pub async fn entry_in_version(&self, served: &Served, entry: Arc<Entry>) -> Result<Arc<Entry>, Failure> {
+    pub async fn entry_in_version(
+        &self,
+        served: &Served,
+        entry: Arc<Entry>,
+    ) -> Result<Arc<Entry>, Failure> {
         if !served.needs_converter(&entry) {
             return Ok(entry);
         }
@@ -232,30 +263,54 @@ impl Registry {
     /// 500: the conversion failed.
     pub(crate) async fn shown(&self, served: &Served, object: Object) -> Result<Object, Failure> {
         match object {
-            Object::Stored(entry) => Ok(Self::object(self.entry_in_version(served, entry).await?, served)),
+            Object::Stored(entry) => {
+                Ok(Self::object(self.entry_in_version(served, entry).await?, served))
+            }
             computed => Ok(computed),
         }
     }
 
-    pub(crate) async fn written_in_version(&self, served: &Served, written: Written) -> Result<Written, Failure> {
+    pub(crate) async fn written_in_version(
+        &self,
+        served: &Served,
+        written: Written,
+    ) -> Result<Written, Failure> {
         Ok(Written { object: self.shown(served, written.object).await?, created: written.created })
     }
 
-    pub(crate) async fn deleted_in_version(&self, served: &Served, deleted: Deleted) -> Result<Deleted, Failure> {
+    pub(crate) async fn deleted_in_version(
+        &self,
+        served: &Served,
+        deleted: Deleted,
+    ) -> Result<Deleted, Failure> {
         Ok(match deleted {
             // The answer is a Status; nothing of the object is shown.
-            Deleted::Gone(object) if !served.definition.hooks.returns_deleted() => Deleted::Gone(object),
+            Deleted::Gone(object) if !served.definition.hooks.returns_deleted() => {
+                Deleted::Gone(object)
+            }
             Deleted::Gone(object) => Deleted::Gone(self.shown(served, object).await?),
             Deleted::Pending(object) => Deleted::Pending(self.shown(served, object).await?),
-            Deleted::AlreadyPending(object) => Deleted::AlreadyPending(self.shown(served, object).await?),
+            Deleted::AlreadyPending(object) => {
+                Deleted::AlreadyPending(self.shown(served, object).await?)
+            }
         })
     }
 
     /// An object, given as JSON, as it is stored, which somebody else knows.
-    pub(crate) async fn stored_form(&self, served: &Served, converter: &dyn Converter, object: Bytes) -> Result<StoredForm, Failure> {
+    pub(crate) async fn stored_form(
+        &self,
+        served: &Served,
+        converter: &dyn Converter,
+        object: Bytes,
+    ) -> Result<StoredForm, Failure> {
         let stored = served.stored();
-        let mut converted = converter.convert(stored.definition.gvk(stored.version).api_version(), vec![object]).await?;
-        let mut object = converted.objects.pop().ok_or_else(|| Failure::internal("a conversion gave no object"))?;
+        let mut converted = converter
+            .convert(stored.definition.gvk(stored.version).api_version(), vec![object])
+            .await?;
+        let mut object = converted
+            .objects
+            .pop()
+            .ok_or_else(|| Failure::internal("a conversion gave no object"))?;
         tidy(&stored, &mut object);
         validate::default(&stored.version().schema, &mut object);
         Ok(StoredForm { object, _room: converted.room })
@@ -289,7 +344,8 @@ fn tidy(served: &Served, object: &mut Document) {
     validate::prune(&served.version().schema, object);
 }
 
-/// An entry of the same revision with other bytes, without the defaults of a version that it was never decoded in.
+/// An entry of the same revision with other bytes, without the defaults of a version that it was
+/// never decoded in.
 fn entry_of(served: &Served, entry: &Entry, mut object: Document) -> Entry {
     tidy(served, &mut object);
     let (value, layout) = json::write(&object);
@@ -311,21 +367,36 @@ mod tests {
     use ferrokube_storage::Revision;
 
     fn entry(number: u64, size: usize) -> (Name, Arc<Entry>) {
-        let key = ferrokube_storage::Prefix::new("things").and_then(|prefix| prefix.key(Some("ns"), "a")).expect("a key");
+        let key = ferrokube_storage::Prefix::new("things")
+            .and_then(|prefix| prefix.key(Some("ns"), "a"))
+            .expect("a key");
         let revision = Revision(number);
-        let entry = Arc::new(Entry { key, revision, create_revision: revision, bytes: Bytes::from(vec![0; size]), sidecar: Sidecar::default() });
+        let entry = Arc::new(Entry {
+            key,
+            revision,
+            create_revision: revision,
+            bytes: Bytes::from(vec![0; size]),
+            sidecar: Sidecar::default(),
+        });
         (Name { source: Arc::clone(&entry), epoch: 1, version: 1 }, entry)
     }
 
     #[test]
     fn a_name_is_the_exact_bytes() {
-        let ((one, entry), (same, _), (other, _)) = (super::tests::entry(7, 10), super::tests::entry(7, 10), super::tests::entry(7, 11));
+        let ((one, entry), (same, _), (other, _)) =
+            (super::tests::entry(7, 10), super::tests::entry(7, 10), super::tests::entry(7, 11));
         let converted = ConvertedEntries::default();
         converted.put(one, &entry);
         assert!(matches!(converted.state(&same), State::Kept(_)), "the same bytes read again");
-        assert!(matches!(converted.state(&other), State::Claimed), "another state at the same revision");
+        assert!(
+            matches!(converted.state(&other), State::Claimed),
+            "another state at the same revision"
+        );
         let changed = Name { epoch: 2, ..same.clone() };
-        assert!(matches!(converted.state(&changed), State::Claimed), "another definition of the same name");
+        assert!(
+            matches!(converted.state(&changed), State::Claimed),
+            "another definition of the same name"
+        );
         let elsewhere = Name { version: 2, ..same };
         assert!(matches!(converted.state(&elsewhere), State::Claimed), "another version");
     }
@@ -341,7 +412,11 @@ mod tests {
             converted.put(name.clone(), &entry);
             assert!(matches!(converted.state(&name), State::Kept(_)), "the last one is kept");
             let kept = converted.lock();
-            let bytes: usize = kept.entries.iter().map(|(name, entry)| name.source.bytes.len() + entry.bytes.len()).sum();
+            let bytes: usize = kept
+                .entries
+                .iter()
+                .map(|(name, entry)| name.source.bytes.len() + entry.bytes.len())
+                .sum();
             assert_eq!(bytes, kept.bytes);
             assert!(bytes <= KEPT_BYTES, "{bytes}");
             evictions += usize::from(kept.entries.len() <= before);

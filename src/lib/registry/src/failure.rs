@@ -31,9 +31,16 @@ pub(crate) fn rejected(rejected: &Rejected) -> Failure {
     match rejected {
         Rejected::Busy => {
             let details = Details { retry_after_seconds: 1, ..Details::default() };
-            Failure::new(Reason::TooManyRequests, "too many writes are waiting to be stored, please try again later").with_details(details)
+            Failure::new(
+                Reason::TooManyRequests,
+                "too many writes are waiting to be stored, please try again later",
+            )
+            .with_details(details)
         }
-        Rejected::Guard(_) => Failure::new(Reason::ServerTimeout, "the object changed too often while it was written, please try again"),
+        Rejected::Guard(_) => Failure::new(
+            Reason::ServerTimeout,
+            "the object changed too often while it was written, please try again",
+        ),
         _ => Failure::new(Reason::ServiceUnavailable, "the store takes no more writes"),
     }
 }
@@ -47,7 +54,9 @@ pub(crate) fn lost(error: &CommitError) -> Failure {
         ),
         _ => {
             tracing::error!(error = %error, "a write was lost");
-            Failure::internal("the store failed; whether the write survived shows after the restart")
+            Failure::internal(
+                "the store failed; whether the write survived shows after the restart",
+            )
         }
     }
 }
@@ -55,20 +64,32 @@ pub(crate) fn lost(error: &CommitError) -> Failure {
 /// 504 for a resourceVersion that this server has not seen.
 pub(crate) fn too_large(asked: u64, now: Revision) -> Failure {
     let details = Details { retry_after_seconds: 1, ..version_too_large() };
-    Failure::new(Reason::Timeout, format!("Timeout: Too large resource version: {asked}, current: {now}")).with_details(details)
+    Failure::new(
+        Reason::Timeout,
+        format!("Timeout: Too large resource version: {asked}, current: {now}"),
+    )
+    .with_details(details)
 }
 
 /// 410 for a watch from a resourceVersion that this server has not seen.
 pub(crate) fn unknown(asked: u64, now: Revision) -> Failure {
-    Failure::new(Reason::Expired, format!("Too large resource version: {asked}, current: {now}")).with_details(version_too_large())
+    Failure::new(Reason::Expired, format!("Too large resource version: {asked}, current: {now}"))
+        .with_details(version_too_large())
 }
 
 fn version_too_large() -> Details {
-    let cause = Cause { reason: "ResourceVersionTooLarge".to_owned(), message: "Too large resource version".to_owned(), field: String::new() };
+    let cause = Cause {
+        reason: "ResourceVersionTooLarge".to_owned(),
+        message: "Too large resource version".to_owned(),
+        field: String::new(),
+    };
     Details { causes: vec![cause], ..Details::default() }
 }
 
 /// 413 for an object that is too large to be stored.
 pub(crate) fn too_large_object(bytes: usize, limit: usize) -> Failure {
-    Failure::new(Reason::RequestEntityTooLarge, format!("the object has {bytes} bytes, the limit is {limit}"))
+    Failure::new(
+        Reason::RequestEntityTooLarge,
+        format!("the object has {bytes} bytes, the limit is {limit}"),
+    )
 }

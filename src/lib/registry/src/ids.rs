@@ -1,5 +1,5 @@
-//! The ids on objects, as far as the pipeline handles them: what clients send gives way to what is stored, and those of a write are shown to who looks at the
-//! object before it is encoded.
+//! The ids on objects, as far as the pipeline handles them: what clients send gives way to what is
+//! stored, and those of a write are shown to who looks at the object before it is encoded.
 
 use crate::meta::metadata_mut;
 use ferrokube_apimachinery::document::{Document, Map, Value};
@@ -7,19 +7,27 @@ use ferrokube_trace::annotation::{ALL, Ids};
 
 /// Sets the annotations.
 pub fn show_ids(ids: &Ids, object: &mut Document) {
-    let annotations = metadata_mut(object).entry("annotations").or_insert_with(|| Value::Object(Map::new()));
+    let annotations =
+        metadata_mut(object).entry("annotations").or_insert_with(|| Value::Object(Map::new()));
     if !annotations.is_object() {
         *annotations = Value::Object(Map::new());
     }
     let annotations = annotations.as_object_mut().expect("made an object just above");
-    ids.with(|pairs| pairs.iter().for_each(|(key, text)| _ = annotations.insert((*key).to_owned(), Value::from(*text))));
+    ids.with(|pairs| {
+        pairs
+            .iter()
+            .for_each(|(key, text)| _ = annotations.insert((*key).to_owned(), Value::from(*text)))
+    });
 }
 
 /// The server owns the three annotations: whatever the object holds there becomes what is stored.
 pub fn keep_ids(old: Option<&Document>, object: &mut Document) {
     let (stored, given) = (old.and_then(annotations), annotations(object));
-    let is_same = |key: &&str| stored.and_then(|stored| stored.get(key)) == given.and_then(|given| given.get(key));
-    // Of most changes the annotations are no part; to compare all of them is less than to look for three.
+    let is_same = |key: &&str| {
+        stored.and_then(|stored| stored.get(key)) == given.and_then(|given| given.get(key))
+    };
+    // Of most changes the annotations are no part; to compare all of them is less than to look for
+    // three.
     if stored == given || ALL.iter().all(is_same) {
         return;
     }

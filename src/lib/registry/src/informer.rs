@@ -1,4 +1,5 @@
-//! A cache's feed: list a resource, then follow its history, and list again when the history was compacted.
+//! A cache's feed: list a resource, then follow its history, and list again when the history was
+//! compacted.
 
 use crate::catalog::Served;
 use crate::pipeline::{Registry, prefix, view};
@@ -6,7 +7,8 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_storage::{Cursor, Entry, Event, Key, Prefix, ReadLimit, Store, WatchError};
 use std::sync::Arc;
 
-/// Changes are given together up to so many, and so many bytes: their trees are in memory afterwards.
+/// Changes are given together up to so many, and so many bytes: their trees are in memory
+/// afterwards.
 const BATCH: ReadLimit = ReadLimit { events: 256, bytes: 2 << 20 };
 
 /// What an informer tells its owner, in the history's order.
@@ -36,12 +38,18 @@ impl Found<'_> {
     pub fn read(self) -> Vec<Notice> {
         let view = |entry: &Entry| Arc::new(view(entry, self.served));
         match self.what {
-            What::State(entries) => vec![Notice::Replaced(entries.into_iter().map(|entry| (entry.key.clone(), view(&entry))).collect())],
+            What::State(entries) => vec![Notice::Replaced(
+                entries.into_iter().map(|entry| (entry.key.clone(), view(&entry))).collect(),
+            )],
             What::Events(events) => events
                 .into_iter()
                 .map(|event| {
                     let key = event.entry.key.clone();
-                    if event.deleted { Notice::Removed(key) } else { Notice::Changed(key, view(&event.entry)) }
+                    if event.deleted {
+                        Notice::Removed(key)
+                    } else {
+                        Notice::Changed(key, view(&event.entry))
+                    }
                 })
                 .collect(),
         }
@@ -71,9 +79,13 @@ impl Informer {
         Some(Self { store: registry.store().clone(), prefix, served, cursor: None })
     }
 
-    /// The present state, at once; [`Self::next`] then gives what follows it. Without this call `next` begins with [`Notice::Replaced`].
+    /// The present state, at once; [`Self::next`] then gives what follows it. Without this call
+    /// `next` begins with [`Notice::Replaced`].
     pub fn snapshot(&mut self) -> Vec<(Key, Arc<Document>)> {
-        self.state().into_iter().map(|entry| (entry.key.clone(), Arc::new(view(&entry, &self.served)))).collect()
+        self.state()
+            .into_iter()
+            .map(|entry| (entry.key.clone(), Arc::new(view(&entry, &self.served))))
+            .collect()
     }
 
     fn state(&mut self) -> Vec<Arc<Entry>> {
@@ -90,7 +102,8 @@ impl Informer {
         }
     }
 
-    /// Waits for the next changes (at least one, bounded); `None` when the store closes. Cancel safe.
+    /// Waits for the next changes (at least one, bounded); `None` when the store closes. Cancel
+    /// safe.
     pub async fn next(&mut self) -> Option<Found<'_>> {
         let what = match &mut self.cursor {
             None => {

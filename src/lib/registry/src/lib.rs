@@ -1,4 +1,5 @@
-//! The object pipeline without HTTP: create, update, patch, apply, delete, list and watch of any resource, by one path.
+//! The object pipeline without HTTP: create, update, patch, apply, delete, list and watch of any
+//! resource, by one path.
 //!
 //! Must never know HTTP or concrete kinds. Start reading at [`pipeline`].
 //!
@@ -32,5 +33,9 @@ pub use ids::{keep_ids, show_ids};
 pub use informer::{Found, Informer, Notice};
 pub use local::Local;
 pub use noop::is_same_content;
-pub use pipeline::{Body, DeleteOptions, Deleted, Object, Patch, Registry, WriteOptions, Written, view};
-pub use read::{ListOptions, ListPage, Listing, Reading, VersionMatch, Watch, WatchItem, WatchOptions};
+pub use pipeline::{
+    Body, DeleteOptions, Deleted, Object, Patch, Registry, WriteOptions, Written, view,
+};
+pub use read::{
+    ListOptions, ListPage, Listing, Reading, VersionMatch, Watch, WatchItem, WatchOptions,
+};

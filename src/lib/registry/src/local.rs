@@ -1,4 +1,5 @@
-//! The client of the server's own loops (bootstrap, CRDs, quota): it enters at admission, by the same path as everybody else.
+//! The client of the server's own loops (bootstrap, CRDs, quota): it enters at admission, by the
+//! same path as everybody else.
 
 use crate::catalog::Served;
 use crate::context::{RequestContext, Target, UserInfo};
@@ -13,9 +14,11 @@ use std::time::SystemTime;
 /// The name under which the server acts.
 const NAME: &str = "system:apiserver";
 
-/// A client with the server's own identity (`system:apiserver` in `system:masters`) for one resource. Cheap to clone.
+/// A client with the server's own identity (`system:apiserver` in `system:masters`) for one
+/// resource. Cheap to clone.
 ///
-/// Documents are given and taken in the version that is named first: `Local::new(&registry, "", "v1", "namespaces")`.
+/// Documents are given and taken in the version that is named first:
+/// `Local::new(&registry, "", "v1", "namespaces")`.
 #[derive(Clone)]
 pub struct Local {
     registry: Registry,
@@ -36,7 +39,12 @@ impl Local {
 
     /// A context with the server's identity and a new trace.
     pub fn context() -> RequestContext {
-        RequestContext::new(Self::user(), TraceContext::root(), "kube-apiserver".to_owned(), SystemTime::now())
+        RequestContext::new(
+            Self::user(),
+            TraceContext::root(),
+            "kube-apiserver".to_owned(),
+            SystemTime::now(),
+        )
     }
 
     /// The server's identity.
@@ -47,7 +55,12 @@ impl Local {
 
     fn target(&self, namespace: &str, name: &str, subresource: &str) -> Target {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        Target { served: self.served.clone(), namespace: some(namespace), name: some(name), subresource: subresource.to_owned() }
+        Target {
+            served: self.served.clone(),
+            namespace: some(namespace),
+            name: some(name),
+            subresource: subresource.to_owned(),
+        }
     }
 
     /// One object, `None` when it is not there. The namespace is empty for cluster scope.
@@ -69,26 +82,40 @@ impl Local {
 
     /// All objects; an empty namespace lists across namespaces.
     pub async fn list(&self, namespace: &str) -> Result<Vec<Document>, Failure> {
-        let page = self.registry.list(&self.target(namespace, "", ""), &ListOptions::default()).await?;
+        let page =
+            self.registry.list(&self.target(namespace, "", ""), &ListOptions::default()).await?;
         Ok(page.items.iter().map(|entry| view(entry, &self.served)).collect())
     }
 
     /// POST.
     pub async fn create(&self, namespace: &str, object: Document) -> Result<Document, Failure> {
         let target = self.target(namespace, "", "");
-        let written = self.registry.create(&Self::context(), &target, object.into(), &WriteOptions::default()).await?;
+        let written = self
+            .registry
+            .create(&Self::context(), &target, object.into(), &WriteOptions::default())
+            .await?;
         Ok(written.object.into_document(&self.served))
     }
 
-    /// PUT of the object (`subresource` empty) or a subresource; heeds a resourceVersion in the object.
+    /// PUT of the object (`subresource` empty) or a subresource; heeds a resourceVersion in the
+    /// object.
     pub async fn update(&self, object: Document, subresource: &str) -> Result<Document, Failure> {
         let target = self.target(object.namespace(), object.name(), subresource);
-        let written = self.registry.update(&Self::context(), &target, object.into(), &WriteOptions::default()).await?;
+        let written = self
+            .registry
+            .update(&Self::context(), &target, object.into(), &WriteOptions::default())
+            .await?;
         Ok(written.object.into_document(&self.served))
     }
 
     /// PATCH.
-    pub async fn patch(&self, namespace: &str, name: &str, subresource: &str, patch: Patch) -> Result<Document, Failure> {
+    pub async fn patch(
+        &self,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        patch: Patch,
+    ) -> Result<Document, Failure> {
         let target = self.target(namespace, name, subresource);
         let options = WriteOptions { field_manager: NAME.to_owned(), ..WriteOptions::default() };
         let written = self.registry.patch(&Self::context(), &target, patch, &options).await?;
@@ -96,8 +123,17 @@ impl Local {
     }
 
     /// DELETE; `Ok` also when it is not there.
-    pub async fn delete(&self, namespace: &str, name: &str, options: &DeleteOptions) -> Result<(), Failure> {
-        match self.registry.delete(&Self::context(), &self.target(namespace, name, ""), options).await {
+    pub async fn delete(
+        &self,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<(), Failure> {
+        match self
+            .registry
+            .delete(&Self::context(), &self.target(namespace, name, ""), options)
+            .await
+        {
             Err(failure) if failure.reason != Some(Reason::NotFound) => Err(failure),
             _ => Ok(()),
         }

@@ -1,9 +1,12 @@
-//! What the server does to every object's metadata: fills it in, keeps what a client may not change, and drops what is empty.
+//! What the server does to every object's metadata: fills it in, keeps what a client may not
+//! change, and drops what is empty.
 
 mod owners;
 mod rules;
 
-pub(crate) use owners::{Found, check_count as check_owner_count, complete as complete_owners, dedup as dedup_owners};
+pub(crate) use owners::{
+    Found, check_count as check_owner_count, complete as complete_owners, dedup as dedup_owners,
+};
 pub(crate) use rules::{check_change, check_manager, check_object, warnings};
 
 use crate::context::Target;
@@ -22,14 +25,16 @@ pub(crate) fn metadata_mut(object: &mut Document) -> &mut Map {
     slot.as_object_mut().expect("made an object just above")
 }
 
-/// Drops what upstream's encoder leaves out: nulls, empty texts, maps and lists, a generation of 0, the self link. managedFields stay as given:
-/// an empty list there is a request to reset them.
+/// Drops what upstream's encoder leaves out: nulls, empty texts, maps and lists, a generation of 0,
+/// the self link. managedFields stay as given: an empty list there is a request to reset them.
 pub(crate) fn normalize(object: &mut Document) {
     let metadata = metadata_mut(object);
     for field in ["labels", "annotations"] {
         // A null in a map of texts is an empty text to upstream.
         if let Some(Value::Object(map)) = metadata.get_mut(field) {
-            map.values_mut().filter(|value| value.is_null()).for_each(|value| *value = Value::from(""));
+            map.values_mut()
+                .filter(|value| value.is_null())
+                .for_each(|value| *value = Value::from(""));
         }
     }
     metadata.retain(|field, value| match value {
@@ -46,14 +51,19 @@ pub(crate) fn normalize(object: &mut Document) {
 
 /// Drops managedFields that ended up empty.
 pub(crate) fn drop_empty_managed_fields(object: &mut Document) {
-    if object.get(&["metadata", "managedFields"]).is_some_and(|value| value.as_array().is_none_or(|list| list.is_empty())) {
+    if object
+        .get(&["metadata", "managedFields"])
+        .is_some_and(|value| value.as_array().is_none_or(|list| list.is_empty()))
+    {
         metadata_mut(object).remove("managedFields");
     }
 }
 
-/// The object's namespace becomes the request's; another one is refused. In cluster scope it is dropped silently, as upstream does.
+/// The object's namespace becomes the request's; another one is refused. In cluster scope it is
+/// dropped silently, as upstream does.
 pub(crate) fn ensure_namespace(target: &Target, object: &mut Document) -> Result<(), Failure> {
-    let expected = target.namespace.as_deref().filter(|_| target.served.definition.scope == Scope::Namespaced);
+    let expected =
+        target.namespace.as_deref().filter(|_| target.served.definition.scope == Scope::Namespaced);
     let Some(expected) = expected else {
         metadata_mut(object).remove("namespace");
         return Ok(());
@@ -61,7 +71,11 @@ pub(crate) fn ensure_namespace(target: &Target, object: &mut Document) -> Result
     match object.namespace() {
         "" => _ = metadata_mut(object).insert("namespace".to_owned(), Value::from(expected)),
         given if given == expected => {}
-        _ => return Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request")),
+        _ => {
+            return Err(Failure::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
     }
     Ok(())
 }
@@ -69,7 +83,9 @@ pub(crate) fn ensure_namespace(target: &Target, object: &mut Document) -> Result
 /// 400 for an object without a name.
 pub(crate) fn nameless(target: &Target) -> Failure {
     let expected = target.name.as_deref().unwrap_or_default();
-    Failure::bad_request(format!("the name of the object ({expected} based on URL) was undeterminable: name must be provided"))
+    Failure::bad_request(format!(
+        "the name of the object ({expected} based on URL) was undeterminable: name must be provided"
+    ))
 }
 
 /// The object must be the one that the path names.
@@ -78,7 +94,9 @@ pub(crate) fn check_name(target: &Target, object: &Document) -> Result<(), Failu
     match object.name() {
         "" => Err(nameless(target)),
         name if name == expected => Ok(()),
-        name => Err(Failure::bad_request(format!("the name of the object ({name}) does not match the name on the URL ({expected})"))),
+        name => Err(Failure::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({expected})"
+        ))),
     }
 }
 
@@ -89,16 +107,19 @@ pub(crate) fn fill_new(object: &mut Document, now: SystemTime) {
     metadata.insert("creationTimestamp".to_owned(), Value::from(rfc3339_seconds(now)));
 }
 
-/// What is posted is not being deleted, whatever its client says. A PUT or an apply that creates may say so, as upstream.
+/// What is posted is not being deleted, whatever its client says. A PUT or an apply that creates
+/// may say so, as upstream.
 pub(crate) fn drop_deletion(object: &mut Document) {
     let metadata = metadata_mut(object);
     metadata.remove("deletionTimestamp");
     metadata.remove("deletionGracePeriodSeconds");
 }
 
-/// What an update cannot change is put back from the stored object: generation, creation time; uid and deletion where they are left out.
+/// What an update cannot change is put back from the stored object: generation, creation time; uid
+/// and deletion where they are left out.
 pub(crate) fn keep_system_fields(old: &Document, object: &mut Document) {
-    let stored = |field: &str| old.get(&["metadata", field]).filter(|value| !value.is_null()).cloned();
+    let stored =
+        |field: &str| old.get(&["metadata", field]).filter(|value| !value.is_null()).cloned();
     let metadata = metadata_mut(object);
     for field in ["generation", "creationTimestamp"] {
         match stored(field) {
@@ -130,7 +151,8 @@ pub(crate) fn mark_deleted(object: &mut Document, at: SystemTime, grace_seconds:
 /// A generation that is kept moves on by one.
 pub(crate) fn bump_generation(object: &mut Document) {
     if let Some(generation) = generation(object).filter(|generation| *generation > 0) {
-        metadata_mut(object).insert("generation".to_owned(), Value::from(generation.saturating_add(1)));
+        metadata_mut(object)
+            .insert("generation".to_owned(), Value::from(generation.saturating_add(1)));
     }
 }
 

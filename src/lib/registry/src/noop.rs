@@ -1,4 +1,5 @@
-//! Whether a write changes anything: the resourceVersion and times of managedFields do not count, nor do the trace annotations while they are the server's.
+//! Whether a write changes anything: the resourceVersion and times of managedFields do not count,
+//! nor do the trace annotations while they are the server's.
 
 use ferrokube_apimachinery::document::{Array, Document, Map, Value};
 use ferrokube_trace::annotation;
@@ -6,7 +7,9 @@ use ferrokube_trace::annotation;
 /// Whether both are the same object for a client. Nothing is cloned.
 pub(crate) fn is_same(old: &Document, new: &Document) -> bool {
     same_maps(old.fields(), new.fields(), |field, old, new| match (field, old, new) {
-        ("metadata", Some(Value::Object(old)), Some(Value::Object(new))) => same_metadata(old, new, |old, new| old == new),
+        ("metadata", Some(Value::Object(old)), Some(Value::Object(new))) => {
+            same_metadata(old, new, |old, new| old == new)
+        }
         (_, old, new) => old == new,
     })
 }
@@ -14,24 +17,33 @@ pub(crate) fn is_same(old: &Document, new: &Document) -> bool {
 /// The same, whatever the ids.
 pub(crate) fn is_same_but_ids(old: &Document, new: &Document) -> bool {
     same_maps(old.fields(), new.fields(), |field, old, new| match (field, old, new) {
-        ("metadata", Some(Value::Object(old)), Some(Value::Object(new))) => same_metadata(old, new, same_annotations),
+        ("metadata", Some(Value::Object(old)), Some(Value::Object(new))) => {
+            same_metadata(old, new, same_annotations)
+        }
         (_, old, new) => old == new,
     })
 }
 
-/// Whether both have the same content: who owns which field, and what only the server counts, is left aside.
+/// Whether both have the same content: who owns which field, and what only the server counts, is
+/// left aside.
 pub fn is_same_content(old: &Document, new: &Document) -> bool {
     same_maps(old.fields(), new.fields(), |field, old, new| match (field, old, new) {
-        ("metadata", Some(Value::Object(old)), Some(Value::Object(new))) => same_maps(old, new, |field, old, new| match field {
-            "resourceVersion" | "managedFields" | "generation" => true,
-            "annotations" => same_annotations(old, new),
-            _ => old == new,
-        }),
+        ("metadata", Some(Value::Object(old)), Some(Value::Object(new))) => {
+            same_maps(old, new, |field, old, new| match field {
+                "resourceVersion" | "managedFields" | "generation" => true,
+                "annotations" => same_annotations(old, new),
+                _ => old == new,
+            })
+        }
         (_, old, new) => old == new,
     })
 }
 
-fn same_metadata(old: &Map, new: &Map, same_annotations: fn(Option<&Value>, Option<&Value>) -> bool) -> bool {
+fn same_metadata(
+    old: &Map,
+    new: &Map,
+    same_annotations: fn(Option<&Value>, Option<&Value>) -> bool,
+) -> bool {
     same_maps(old, new, |field, old, new| match field {
         "resourceVersion" => true,
         "managedFields" => same_managers(list(old), list(new)),
@@ -47,7 +59,9 @@ fn list(value: Option<&Value>) -> &[Value] {
 fn same_managers(old: &[Value], new: &[Value]) -> bool {
     old.len() == new.len()
         && old.iter().zip(new).all(|pair| match pair {
-            (Value::Object(old), Value::Object(new)) => same_maps(old, new, |field, old, new| field == "time" || old == new),
+            (Value::Object(old), Value::Object(new)) => {
+                same_maps(old, new, |field, old, new| field == "time" || old == new)
+            }
             (old, new) => old == new,
         })
 }
@@ -59,9 +73,16 @@ fn same_annotations(old: Option<&Value>, new: Option<&Value>) -> bool {
 }
 
 /// Compares two maps field by field, over the union of their keys.
-fn same_maps(old: &Map, new: &Map, same: impl Fn(&str, Option<&Value>, Option<&Value>) -> bool) -> bool {
+fn same_maps(
+    old: &Map,
+    new: &Map,
+    same: impl Fn(&str, Option<&Value>, Option<&Value>) -> bool,
+) -> bool {
     let kept = old.iter().all(|(field, value)| same(field, Some(value), new.get(field)));
-    kept && new.iter().filter(|(field, _)| !old.contains_key(field)).all(|(field, value)| same(field, None, Some(value)))
+    kept && new
+        .iter()
+        .filter(|(field, _)| !old.contains_key(field))
+        .all(|(field, value)| same(field, None, Some(value)))
 }
 
 #[cfg(test)]
@@ -75,29 +96,41 @@ mod tests {
 
     #[test]
     fn versions_manager_times_and_trace_annotations_do_not_count() {
-        let old = document(json!({"kind": "ConfigMap", "metadata": {"name": "a", "resourceVersion": "1", "managedFields": [{"manager": "m", "time": "1"}]}}));
-        let new = document(json!({"kind": "ConfigMap", "metadata": {"name": "a", "managedFields": [{"manager": "m", "time": "2"}],
-            "annotations": {"trace.kubernetes.io/trace-id": "x"}}}));
+        let old = document(
+            json!({"kind": "ConfigMap", "metadata": {"name": "a", "resourceVersion": "1", "managedFields": [{"manager": "m", "time": "1"}]}}),
+        );
+        let new = document(
+            json!({"kind": "ConfigMap", "metadata": {"name": "a", "managedFields": [{"manager": "m", "time": "2"}],
+            "annotations": {"trace.kubernetes.io/trace-id": "x"}}}),
+        );
         assert!(is_same_but_ids(&old, &new) && is_same_but_ids(&new, &old));
         assert!(!is_same(&old, &new) && !is_same(&new, &old), "ids that a step wrote are written");
-        let other = document(json!({"kind": "ConfigMap", "metadata": {"name": "a", "managedFields": [{"manager": "m"}],
-            "annotations": {"trace.kubernetes.io/somebody-elses": "x"}}}));
+        let other = document(
+            json!({"kind": "ConfigMap", "metadata": {"name": "a", "managedFields": [{"manager": "m"}],
+            "annotations": {"trace.kubernetes.io/somebody-elses": "x"}}}),
+        );
         assert!(!is_same_but_ids(&old, &other), "only three keys are the server's");
     }
 
     #[test]
     fn ownership_is_no_content() {
-        let old = document(json!({"metadata": {"name": "a", "generation": 1, "managedFields": [{"manager": "m"}]}, "data": {"k": "v"}}));
-        let owned =
-            document(json!({"metadata": {"name": "a", "resourceVersion": "7", "annotations": {"trace.kubernetes.io/span-id": "x"}}, "data": {"k": "v"}}));
+        let old = document(
+            json!({"metadata": {"name": "a", "generation": 1, "managedFields": [{"manager": "m"}]}, "data": {"k": "v"}}),
+        );
+        let owned = document(
+            json!({"metadata": {"name": "a", "resourceVersion": "7", "annotations": {"trace.kubernetes.io/span-id": "x"}}, "data": {"k": "v"}}),
+        );
         assert!(is_same_content(&old, &owned) && !is_same(&old, &owned));
-        let changed = document(json!({"metadata": {"name": "a", "labels": {"l": "1"}}, "data": {"k": "v"}}));
+        let changed =
+            document(json!({"metadata": {"name": "a", "labels": {"l": "1"}}, "data": {"k": "v"}}));
         assert!(!is_same_content(&old, &changed));
     }
 
     #[test]
     fn everything_else_counts() {
-        let old = document(json!({"metadata": {"name": "a", "managedFields": [{"manager": "m"}], "annotations": {"a": "1"}}, "data": {"k": "v"}}));
+        let old = document(
+            json!({"metadata": {"name": "a", "managedFields": [{"manager": "m"}], "annotations": {"a": "1"}}, "data": {"k": "v"}}),
+        );
         for change in [
             json!({"metadata": {"name": "a", "managedFields": [{"manager": "n"}], "annotations": {"a": "1"}}, "data": {"k": "v"}}),
             json!({"metadata": {"name": "a", "annotations": {"a": "1"}}, "data": {"k": "v"}}),

@@ -1,11 +1,15 @@
-//! Long computations off the async workers: bodies and objects of many values, resources whose rules took long before, answers that cost much to write.
+//! Long computations off the async workers: bodies and objects of many values, resources whose
+//! rules took long before, answers that cost much to write.
 //!
-//! What may take more than some 0.2 ms is computed in a slot. There are few, and callers share them by time: one caller's computations, however many, delay
-//! another's by one of each other caller at most. A slot is held for one poll, never while a request waits.
+//! What may take more than some 0.2 ms is computed in a slot. There are few, and callers share them
+//! by time: one caller's computations, however many, delay another's by one of each other caller at
+//! most. A slot is held for one poll, never while a request waits.
 //!
-//! A request runs inside [`Offload::run`]. When it calls [`leave_worker`], the rest of it is polled on threads that may block, few at a time, while the
-//! workers go on with other requests. Outside [`Offload::run`] (tests) that changes nothing. What is one closure uses [`compute`], anywhere. Both wait for the
-//! same slots, and neither has work under way once its future is dropped: there is no other way off a worker for what a request costs.
+//! A request runs inside [`Offload::run`]. When it calls [`leave_worker`], the rest of it is polled
+//! on threads that may block, few at a time, while the workers go on with other requests. Outside
+//! [`Offload::run`] (tests) that changes nothing. What is one closure uses [`compute`], anywhere.
+//! Both wait for the same slots, and neither has work under way once its future is dropped: there
+//! is no other way off a worker for what a request costs.
 
 mod slots;
 
@@ -22,7 +26,8 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// What is written or converted is off the workers if it is of more bytes than this.
 pub const INLINE_BYTES: usize = 8 * 1024;
-/// Bodies and objects of more bytes than this are read and computed off the workers, shorter ones where they are of many values: see [`is_costly`].
+/// Bodies and objects of more bytes than this are read and computed off the workers, shorter ones
+/// where they are of many values: see [`is_costly`].
 const PLAIN_BYTES: usize = 64 * 1024;
 /// Shorter ones cannot be of many values.
 const FEW_BYTES: usize = 1024;
@@ -79,7 +84,8 @@ pub fn is_crowded(caller: u64) -> bool {
     room().waiting(caller) >= MAX_WAITING
 }
 
-/// Between two of many computations of one request: others have their turn when it has had its slot for long.
+/// Between two of many computations of one request: others have their turn when it has had its slot
+/// for long.
 pub async fn pause() {
     poll_fn(|context| {
         if PLACE.get() == Place::Away && SINCE.get().is_some_and(|since| since.elapsed() > TURN) {
@@ -95,7 +101,8 @@ pub async fn pause() {
 pub async fn leave_worker() {
     poll_fn(|context| match PLACE.get() {
         Place::Anywhere | Place::Away => Poll::Ready(()),
-        // Until it is off the worker: what polls several futures of one request polls this one again where it is.
+        // Until it is off the worker: what polls several futures of one request polls this one
+        // again where it is.
         Place::Worker | Place::Leaving => {
             PLACE.set(Place::Leaving);
             context.waker().wake_by_ref();
@@ -105,7 +112,8 @@ pub async fn leave_worker() {
     .await;
 }
 
-/// Slots of the process for long computations: one fewer than cores, at least one. More would take the cores from short requests. As many are spare.
+/// Slots of the process for long computations: one fewer than cores, at least one. More would take
+/// the cores from short requests. As many are spare.
 fn room() -> &'static Arc<Slots> {
     static ROOM: OnceLock<Arc<Slots>> = OnceLock::new();
     ROOM.get_or_init(|| {
@@ -115,7 +123,8 @@ fn room() -> &'static Arc<Slots> {
     })
 }
 
-/// Runs a closure off the workers, as soon as there is a slot for this caller (inside [`Offload::run`]: for its own). Dropped before that, it never runs.
+/// Runs a closure off the workers, as soon as there is a slot for this caller (inside
+/// [`Offload::run`]: for its own). Dropped before that, it never runs.
 pub async fn compute<T>(caller: u64, work: impl FnOnce() -> T) -> T {
     leave_worker().await;
     if PLACE.get() == Place::Away {
@@ -130,8 +139,9 @@ pub async fn compute<T>(caller: u64, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Goes on where the task is scheduled anew. A thread that has computed has no other task, but would go on with what follows, such as writing an answer to its
-/// client: each of a burst of requests would have a thread of its own for that, with memory of its own.
+/// Goes on where the task is scheduled anew. A thread that has computed has no other task, but
+/// would go on with what follows, such as writing an answer to its client: each of a burst of
+/// requests would have a thread of its own for that, with memory of its own.
 async fn back_to_worker() {
     let mut is_woken = false;
     poll_fn(|context| {
@@ -158,12 +168,18 @@ impl Default for Offload {
 
 impl Offload {
     /// Polls a caller's request where it wants to be.
-    pub fn run<'a, T>(&self, caller: u64, request: Pin<Box<dyn Future<Output = T> + Send + 'a>>) -> Offloaded<'a, T> {
+    pub fn run<'a, T>(
+        &self,
+        caller: u64,
+        request: Pin<Box<dyn Future<Output = T> + Send + 'a>>,
+    ) -> Offloaded<'a, T> {
         Offloaded { request, caller, waiting: None, away: false, result: None }
     }
 
     fn slot(&self, resource: &str) -> &AtomicU32 {
-        let hash = resource.bytes().fold(0_usize, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+        let hash = resource
+            .bytes()
+            .fold(0_usize, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
         &self.took[hash % RESOURCES]
     }
 
@@ -172,7 +188,8 @@ impl Offload {
         u128::from(self.slot(resource).load(Ordering::Relaxed)) > LONG.as_micros()
     }
 
-    /// The next computations of a resource are taken for long, until some were not: it is new, and its rules are compiled at their first use.
+    /// The next computations of a resource are taken for long, until some were not: it is new, and
+    /// its rules are compiled at their first use.
     pub fn expect_long(&self, resource: &str) {
         self.remember(resource, LONG * 2);
     }
@@ -268,8 +285,8 @@ impl<T> Future for Offloaded<'_, T> {
 
 /// Runs while another thread takes over this worker's tasks. A runtime of one thread has no other.
 ///
-/// It waits for no room: for what one task does at a time and everybody waits for, and must not queue behind computations of requests. All else is for
-/// [`compute`].
+/// It waits for no room: for what one task does at a time and everybody waits for, and must not
+/// queue behind computations of requests. All else is for [`compute`].
 pub fn aside<T>(run: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(run),
@@ -372,7 +389,8 @@ mod tests {
         let ran = std::sync::atomic::AtomicU32::new(0);
         let count = || _ = ran.fetch_add(1, Ordering::SeqCst);
         let offload = Offload::default();
-        let mut waiting: [Pin<Box<dyn Future<Output = ()> + Send>>; 2] = [Box::pin(compute(1, count)), Box::pin(offload.run(1, Box::pin(compute(1, count))))];
+        let mut waiting: [Pin<Box<dyn Future<Output = ()> + Send>>; 2] =
+            [Box::pin(compute(1, count)), Box::pin(offload.run(1, Box::pin(compute(1, count))))];
         for _ in 0..10 {
             for one in &mut waiting {
                 assert!(futures::poll!(one.as_mut()).is_pending());
@@ -403,7 +421,10 @@ mod tests {
         for mut way in ways {
             ran.store(false, Ordering::SeqCst);
             while !ran.load(Ordering::SeqCst) {
-                assert!(futures::poll!(way.as_mut()).is_pending(), "it goes on where it has computed");
+                assert!(
+                    futures::poll!(way.as_mut()).is_pending(),
+                    "it goes on where it has computed"
+                );
                 // Another test may have the room.
                 tokio::task::yield_now().await;
             }

@@ -1,4 +1,5 @@
-//! Writes: one path for every resource. What a write is, and the registry that carries it through its steps.
+//! Writes: one path for every resource. What a write is, and the registry that carries it through
+//! its steps.
 //!
 //! The steps are in the modules below, in the order in which a write meets them.
 
@@ -55,7 +56,14 @@ impl Body {
 impl From<Document> for Body {
     /// A body that the server made itself.
     fn from(document: Document) -> Self {
-        Self { document, duplicates: Vec::new(), noted: Vec::new(), lenient: true, yaml: false, source: Bytes::new() }
+        Self {
+            document,
+            duplicates: Vec::new(),
+            noted: Vec::new(),
+            lenient: true,
+            yaml: false,
+            source: Bytes::new(),
+        }
     }
 }
 
@@ -70,14 +78,16 @@ pub struct WriteOptions {
     pub field_manager: String,
     /// Apply over other managers' fields (PATCH apply only).
     pub force: bool,
-    /// The answer if this update or apply would have to create the object, when its client may not (authorization of verb `create`).
+    /// The answer if this update or apply would have to create the object, when its client may not
+    /// (authorization of verb `create`).
     pub forbid_create: Option<Failure>,
 }
 
 /// A patch of one of the four types.
 #[derive(Clone, Debug)]
 pub enum Patch {
-    /// `application/json-patch+json`: the operations, and what strict validation finds in them, as sentences.
+    /// `application/json-patch+json`: the operations, and what strict validation finds in them, as
+    /// sentences.
     Json(Value, Vec<String>),
     /// `application/merge-patch+json`
     Merge(Body),
@@ -109,10 +119,12 @@ pub struct DeleteOptions {
 /// An object in an answer.
 #[derive(Clone, Debug)]
 pub enum Object {
-    /// As stored: its bytes are the answer in the version of the request, as they stand, unless somebody else must convert them first
-    /// ([`Registry::entry_in_version`]); writes have done that.
+    /// As stored: its bytes are the answer in the version of the request, as they stand, unless
+    /// somebody else must convert them first ([`Registry::entry_in_version`]); writes have done
+    /// that.
     Stored(Arc<Entry>),
-    /// Computed, in the version of the request: converted, dry run, reviews, subresources of another kind.
+    /// Computed, in the version of the request: converted, dry run, reviews, subresources of
+    /// another kind.
     Computed(Document),
 }
 
@@ -142,7 +154,8 @@ pub enum Deleted {
     Gone(Object),
     /// Marked, waiting for finalizers or grace: the object as it is now.
     Pending(Object),
-    /// Its deletion had begun before and its grace period runs; nothing was written. Answered as `Gone` (a Status for most kinds).
+    /// Its deletion had begun before and its grace period runs; nothing was written. Answered as
+    /// `Gone` (a Status for most kinds).
     AlreadyPending(Object),
 }
 
@@ -193,12 +206,14 @@ impl Registry {
         }
     }
 
-    /// The same with a key that authenticates continue tokens, so that they survive a restart. Without it the key is this process's own.
+    /// The same with a key that authenticates continue tokens, so that they survive a restart.
+    /// Without it the key is this process's own.
     #[must_use]
     pub fn with_token_key(self, key: &[u8; 32]) -> Self {
         let Parts { store, catalog, admission, ending, .. } = &*self.parts;
         let token_key = hmac::Key::new(hmac::HMAC_SHA256, key);
-        let (store, catalog, admission, ending) = (store.clone(), catalog.clone(), admission.clone(), ending.clone());
+        let (store, catalog, admission, ending) =
+            (store.clone(), catalog.clone(), admission.clone(), ending.clone());
         Self {
             parts: Arc::new(Parts {
                 store,
@@ -252,7 +267,11 @@ impl Registry {
 
     /// An entry in an answer: its own bytes when they are the answer, else converted.
     pub(crate) fn object(entry: Arc<Entry>, served: &Served) -> Object {
-        if served.is_direct(&entry) || served.needs_converter(&entry) { Object::Stored(entry) } else { Object::Computed(view(&entry, served)) }
+        if served.is_direct(&entry) || served.needs_converter(&entry) {
+            Object::Stored(entry)
+        } else {
+            Object::Computed(view(&entry, served))
+        }
     }
 }
 
@@ -262,7 +281,12 @@ impl Registry {
 /// 405 for a resource that stores nothing.
 pub(crate) fn prefix(served: &Served) -> Result<Prefix, Failure> {
     let definition = &served.definition;
-    let not_stored = || Failure::new(ferrokube_apimachinery::status::Reason::MethodNotAllowed, format!("{} are not stored", definition.plural));
+    let not_stored = || {
+        Failure::new(
+            ferrokube_apimachinery::status::Reason::MethodNotAllowed,
+            format!("{} are not stored", definition.plural),
+        )
+    };
     let resource = definition.storage_prefix.as_deref().ok_or_else(not_stored)?;
     Prefix::new(resource).map_err(|error| Failure::internal(error.to_string()))
 }
@@ -282,10 +306,15 @@ pub(crate) fn key(target: &Target, name: &str) -> Result<Key, Failure> {
         return Err(Failure::bare(500, format!("the namespace {namespace:?} is invalid")));
     }
     if name.contains('%') {
-        return Err(Failure::bad_request(format!("Name parameter invalid: {}: may not contain '%'", quote(name))));
+        return Err(Failure::bad_request(format!(
+            "Name parameter invalid: {}: may not contain '%'",
+            quote(name)
+        )));
     }
     prefix.key(namespace, name).map_err(|_| match name {
-        "." | ".." => Failure::bad_request(format!("Name parameter invalid: \"{name}\": may not be '{name}'")),
+        "." | ".." => {
+            Failure::bad_request(format!("Name parameter invalid: \"{name}\": may not be '{name}'"))
+        }
         _ => Failure::not_found(&target.served.definition.group_resource(), name),
     })
 }

@@ -85,7 +85,8 @@ pub struct ListOptions {
 pub struct ListPage {
     /// The list's resource version.
     pub revision: Revision,
-    /// The items, in key order; shared with the store. See [`Served::is_direct`](crate::Served::is_direct) for how to write them.
+    /// The items, in key order; shared with the store. See
+    /// [`Served::is_direct`](crate::Served::is_direct) for how to write them.
     pub items: Vec<Arc<Entry>>,
     /// Where the next page begins; empty at the end.
     pub continue_token: String,
@@ -115,7 +116,8 @@ pub enum WatchItem {
     Added(Arc<Entry>),
     /// Changed.
     Modified(Arc<Entry>),
-    /// Gone, or gone from the selector: the last matching state. Its `revision` and bytes show the revision of this event.
+    /// Gone, or gone from the selector: the last matching state. Its `revision` and bytes show the
+    /// revision of this event.
     Deleted(Arc<Entry>),
     /// Everything up to here was sent.
     Bookmark {
@@ -124,7 +126,8 @@ pub enum WatchItem {
         /// The `k8s.io/initial-events-end` one.
         initial_events_end: bool,
     },
-    /// The watch cannot go on: sent as an ERROR event, then closed. Boxed, so that an item is as small as an event of the store and takes its place.
+    /// The watch cannot go on: sent as an ERROR event, then closed. Boxed, so that an item is as
+    /// small as an event of the store and takes its place.
     Error(Box<Failure>),
 }
 
@@ -132,27 +135,43 @@ pub enum WatchItem {
 const _: () = assert!(size_of::<WatchItem>() <= size_of::<ferrokube_storage::Event>());
 
 impl Registry {
-    /// GET of one object or subresource. An object that somebody else must convert is given as it is stored: see [`Self::in_version`]. `resource_version` as given (may wait, or answer 504).
+    /// GET of one object or subresource. An object that somebody else must convert is given as it
+    /// is stored: see [`Self::in_version`]. `resource_version` as given (may wait, or answer 504).
     ///
     /// # Errors
-    /// As the client sees it; also for all below. Options are validated here (422, 400), selectors are parsed before.
-    pub async fn get(&self, _context: &RequestContext, target: &Target, resource_version: &str) -> Result<Object, Failure> {
+    /// As the client sees it; also for all below. Options are validated here (422, 400), selectors
+    /// are parsed before.
+    pub async fn get(
+        &self,
+        _context: &RequestContext,
+        target: &Target,
+        resource_version: &str,
+    ) -> Result<Object, Failure> {
         let name = target.name.as_deref().unwrap_or_default();
         let key = key(target, name)?;
-        // Upstream answers a version that is no number with 500 where it has a cache of the kind, and with 400 elsewhere and on lists.
-        let asked = parse_version(resource_version).map_err(|why| match target.served.definition.hooks.ttl(&Document::new()) {
-            Some(_) => invalid_version(&why),
-            None => Failure::bare(500, why),
+        // Upstream answers a version that is no number with 500 where it has a cache of the kind,
+        // and with 400 elsewhere and on lists.
+        let asked = parse_version(resource_version).map_err(|why| {
+            match target.served.definition.hooks.ttl(&Document::new()) {
+                Some(_) => invalid_version(&why),
+                None => Failure::bare(500, why),
+            }
         })?;
         self.wait_for(asked.unwrap_or(0)).await?;
-        let entry = self.store().get(&key).ok_or_else(|| Failure::not_found(&target.served.definition.group_resource(), name))?;
+        let entry = self
+            .store()
+            .get(&key)
+            .ok_or_else(|| Failure::not_found(&target.served.definition.group_resource(), name))?;
         let projection = self.projection(target);
         if (projection.is_some() || !target.served.is_direct(&entry)) && is_costly(&entry.bytes) {
             leave_worker().await;
         }
         match projection {
             Some(behaviour) => {
-                let object = self.shown(&target.served, Object::Stored(entry)).await?.into_document(&target.served);
+                let object = self
+                    .shown(&target.served, Object::Stored(entry))
+                    .await?
+                    .into_document(&target.served);
                 crate::pipeline::project(&*behaviour, target, &object).map(Object::Computed)
             }
             None => Ok(Self::object(entry, &target.served)),
@@ -176,8 +195,16 @@ fn parse_version(text: &str) -> Result<Option<u64>, String> {
         return Ok(None);
     }
     // `+5` parses in Rust, and is no version.
-    let number = Some(text).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit())).and_then(|text| text.parse().ok());
-    number.map(Some).ok_or_else(|| format!("resourceVersion: Invalid value: {}: {}", quote(text), go::integer_fault(text, false)))
+    let number = Some(text)
+        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
+        .and_then(|text| text.parse().ok());
+    number.map(Some).ok_or_else(|| {
+        format!(
+            "resourceVersion: Invalid value: {}: {}",
+            quote(text),
+            go::integer_fault(text, false)
+        )
+    })
 }
 
 fn invalid_version(why: &str) -> Failure {
@@ -191,20 +218,33 @@ fn check_list(options: &ListOptions) -> Result<(), Failure> {
     let mut forbid = |field: &str, why: &str| errors.push(FieldError::forbidden(field, why));
     if matches != VersionMatch::Unset {
         if options.resource_version.is_empty() {
-            forbid("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided");
+            forbid(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            );
         }
         if !options.continue_token.is_empty() {
-            forbid("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided");
+            forbid(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden when continue is provided",
+            );
         }
         if matches == VersionMatch::Exact && options.resource_version == "0" {
-            forbid("resourceVersionMatch", "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+            forbid(
+                "resourceVersionMatch",
+                "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+            );
         }
     }
     if options.initial_events.is_some() {
         forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
     }
     if matches == VersionMatch::Unsupported {
-        errors.push(FieldError::not_supported("resourceVersionMatch", options.given_match.as_str(), ["Exact", "NotOlderThan", ""]));
+        errors.push(FieldError::not_supported(
+            "resourceVersionMatch",
+            options.given_match.as_str(),
+            ["Exact", "NotOlderThan", ""],
+        ));
     }
     refuse(errors)
 }
@@ -214,20 +254,35 @@ fn check_watch(options: &ListOptions) -> Result<(), Failure> {
     let mut errors = Vec::new();
     let matches = options.version_match;
     if options.initial_events.is_some() && matches != VersionMatch::NotOlderThan {
-        errors.push(FieldError::forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+        errors.push(FieldError::forbidden(
+            "resourceVersionMatch",
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ));
     }
     if matches != VersionMatch::Unset {
         if options.initial_events.is_none() {
-            errors.push(FieldError::forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
+            errors.push(FieldError::forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ));
         }
         if matches != VersionMatch::NotOlderThan {
-            errors.push(FieldError::not_supported("resourceVersionMatch", options.given_match.as_str(), ["NotOlderThan"]));
+            errors.push(FieldError::not_supported(
+                "resourceVersionMatch",
+                options.given_match.as_str(),
+                ["NotOlderThan"],
+            ));
         }
     }
-    // A watch without a version, or from 0, has the match by default; any other without a match ignores the token.
-    let by_default = options.initial_events.is_none() && matches!(options.resource_version.as_str(), "" | "0");
+    // A watch without a version, or from 0, has the match by default; any other without a match
+    // ignores the token.
+    let by_default =
+        options.initial_events.is_none() && matches!(options.resource_version.as_str(), "" | "0");
     if !options.continue_token.is_empty() && (matches != VersionMatch::Unset || by_default) {
-        errors.push(FieldError::forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"));
+        errors.push(FieldError::forbidden(
+            "resourceVersionMatch",
+            "resourceVersionMatch is forbidden when continue is provided",
+        ));
     }
     refuse(errors)
 }

@@ -17,7 +17,8 @@ pub struct Conversion {
 }
 
 /// Future of a conversion.
-pub type ConversionFuture<'a> = Pin<Box<dyn Future<Output = Result<Conversion, Failure>> + Send + 'a>>;
+pub type ConversionFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Conversion, Failure>> + Send + 'a>>;
 
 /// Future of [`Converter::wait`].
 pub type WaitFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;

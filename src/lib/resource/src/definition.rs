@@ -63,8 +63,13 @@ impl Verbs {
 
     /// Verb names in alphabetical order, as in discovery.
     pub fn words(self) -> impl Iterator<Item = &'static str> {
-        const WORDS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-        WORDS.into_iter().enumerate().filter(move |(bit, _)| self.0 & (1 << bit) != 0).map(|(_, word)| word)
+        const WORDS: [&str; 8] =
+            ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+        WORDS
+            .into_iter()
+            .enumerate()
+            .filter(move |(bit, _)| self.0 & (1 << bit) != 0)
+            .map(|(_, word)| word)
     }
 }
 
@@ -177,7 +182,11 @@ impl Definition {
 
     /// Kind in one of the versions.
     pub fn gvk(&self, version: usize) -> GroupVersionKind {
-        GroupVersionKind::new(self.group.as_str(), self.versions[version].name.as_str(), self.kind.as_str())
+        GroupVersionKind::new(
+            self.group.as_str(),
+            self.versions[version].name.as_str(),
+            self.kind.as_str(),
+        )
     }
 
     /// Decoding steps after the type check, repeated after every mutating step: canonical form,

@@ -61,7 +61,9 @@ fn is_empty(schema: &Schema, value: &Value) -> bool {
 fn normalize_value(schema: &Schema, value: &mut Value) {
     if let Some(node) = schema.inside.as_deref() {
         return match value {
-            Value::Array(items) => items.iter_mut().for_each(|value| normalize_element(node, value)),
+            Value::Array(items) => {
+                items.iter_mut().for_each(|value| normalize_element(node, value))
+            }
             other => normalize_value(node, other),
         };
     }
@@ -102,11 +104,19 @@ fn is_quantity(schema: &Schema) -> bool {
 /// Canonicalizes quantities, times and base64. Invalid text is kept for validation to reject.
 fn canonical_scalar(schema: &Schema, value: &mut Value) {
     let canonical = match &*value {
-        Value::String(text) if is_quantity(schema) => Quantity::parse(text.trim()).ok().map(|quantity| quantity.canonical()),
-        Value::Number(number) if is_quantity(schema) => Quantity::parse(&number.to_string()).ok().map(|quantity| quantity.canonical()),
+        Value::String(text) if is_quantity(schema) => {
+            Quantity::parse(text.trim()).ok().map(|quantity| quantity.canonical())
+        }
+        Value::Number(number) if is_quantity(schema) => {
+            Quantity::parse(&number.to_string()).ok().map(|quantity| quantity.canonical())
+        }
         Value::String(text) if is_time(schema) => canonical_time(schema, text),
         // The decoder skips line ends in base64; the encoder emits none.
-        Value::String(text) if schema.format.as_deref() == Some("byte") && text.contains(['\n', '\r']) => Some(text.replace(['\n', '\r'], "")),
+        Value::String(text)
+            if schema.format.as_deref() == Some("byte") && text.contains(['\n', '\r']) =>
+        {
+            Some(text.replace(['\n', '\r'], ""))
+        }
         _ => None,
     };
     if let Some(canonical) = canonical {
@@ -129,8 +139,14 @@ fn complete_fields(schema: &Schema, object: &mut Map) {
     for (name, property) in &schema.properties {
         match (object.get_mut(name), property.emit) {
             // Always-emitted empty lists are null, as when read back from etcd by kube-apiserver.
-            (Some(value @ Value::Array(_)), Emit::Always) if value.as_array().is_some_and(|list| list.is_empty()) => *value = Value::Null,
-            (Some(value), _) if &**name != "managedFields" => complete_value(&property.schema, value),
+            (Some(value @ Value::Array(_)), Emit::Always)
+                if value.as_array().is_some_and(|list| list.is_empty()) =>
+            {
+                *value = Value::Null
+            }
+            (Some(value), _) if &**name != "managedFields" => {
+                complete_value(&property.schema, value)
+            }
             (None, Emit::Always) => {
                 object.insert(name.to_string(), zero(&property.schema));
             }
@@ -161,7 +177,9 @@ fn complete_value(schema: &Schema, value: &mut Value) {
 fn zero(schema: &Schema) -> Value {
     match schema.kind {
         Kind::Object if schema.additional.is_none() => Value::Object(Map::new()),
-        Kind::String if !is_time(schema) && schema.format.as_deref() != Some("byte") => Value::from(""),
+        Kind::String if !is_time(schema) && schema.format.as_deref() != Some("byte") => {
+            Value::from("")
+        }
         Kind::IntOrString if is_quantity(schema) => Value::from("0"),
         Kind::Integer | Kind::Number | Kind::IntOrString => Value::from(0),
         Kind::Boolean => Value::Bool(false),
@@ -180,8 +198,12 @@ mod tests {
     }
 
     fn structure(fields: &[(&str, &Schema, Emit)]) -> Schema {
-        let property = |schema: &Schema, emit| Property { emit, ..Property::new(schema.clone(), false) };
-        let properties = fields.iter().map(|(name, schema, emit)| ((*name).into(), property(schema, *emit))).collect();
+        let property =
+            |schema: &Schema, emit| Property { emit, ..Property::new(schema.clone(), false) };
+        let properties = fields
+            .iter()
+            .map(|(name, schema, emit)| ((*name).into(), property(schema, *emit)))
+            .collect();
         Schema { properties, ..node(Kind::Object) }
     }
 
@@ -218,8 +240,18 @@ mod tests {
         ]);
         let given = json!({"text": "", "name": "", "flag": false, "pointer": false, "data": {}, "spec": {"n": 0}, "other": ""});
         let normal = json!({"pointer": false, "spec": {}, "other": ""});
-        check(&schema, given, &normal, &json!({"name": "", "pointer": false, "spec": {}, "other": ""}));
-        check(&schema, json!({"data": {"k": null}, "pointer": null}), &json!({"data": {"k": ""}}), &json!({"data": {"k": ""}, "name": ""}));
+        check(
+            &schema,
+            given,
+            &normal,
+            &json!({"name": "", "pointer": false, "spec": {}, "other": ""}),
+        );
+        check(
+            &schema,
+            json!({"data": {"k": null}, "pointer": null}),
+            &json!({"data": {"k": ""}}),
+            &json!({"data": {"k": ""}, "name": ""}),
+        );
     }
 
     #[test]
@@ -234,23 +266,36 @@ mod tests {
         let empty = json!({"rules": null, "status": {}, "seconds": null});
         check(&schema, json!({"rules": [], "status": {}}), &json!({"rules": []}), &empty);
         check(&schema, empty.clone(), &json!({}), &empty);
-        let expected = json!({"rules": null, "status": {"conditions": [{"at": null}]}, "seconds": 0});
-        check(&schema, json!({"status": {"conditions": [{}]}, "seconds": 0}), &json!({"status": {"conditions": [{}]}, "seconds": 0}), &expected);
+        let expected =
+            json!({"rules": null, "status": {"conditions": [{"at": null}]}, "seconds": 0});
+        check(
+            &schema,
+            json!({"status": {"conditions": [{}]}, "seconds": 0}),
+            &json!({"status": {"conditions": [{}]}, "seconds": 0}),
+            &expected,
+        );
     }
 
     #[test]
     fn custom_nodes_are_left_alone() {
-        let schema = Schema { native: false, ..structure(&[("a", &node(Kind::String), Emit::OmitEmpty)]) };
+        let schema =
+            Schema { native: false, ..structure(&[("a", &node(Kind::String), Emit::OmitEmpty)]) };
         check(&schema, json!({"a": null}), &json!({"a": null}), &json!({"a": null}));
     }
 
     #[test]
     fn quantities_and_times_are_canonical() {
         let quantity = Schema { format: Some("quantity".into()), ..node(Kind::IntOrString) };
-        let micro = Schema { name: Some("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime".into()), ..time() };
-        let schema = structure(&[("hard", &map(quantity), Emit::OmitEmpty), ("at", &time(), Emit::OmitNull), ("micro", &micro, Emit::OmitNull)]);
-        let given =
-            json!({"hard": {"a": 2, "b": "1500m", "c": "1024Mi", "d": null}, "at": "2024-01-02T04:04:05+01:00", "micro": "2024-01-02T03:04:05.000006Z"});
+        let micro = Schema {
+            name: Some("io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime".into()),
+            ..time()
+        };
+        let schema = structure(&[
+            ("hard", &map(quantity), Emit::OmitEmpty),
+            ("at", &time(), Emit::OmitNull),
+            ("micro", &micro, Emit::OmitNull),
+        ]);
+        let given = json!({"hard": {"a": 2, "b": "1500m", "c": "1024Mi", "d": null}, "at": "2024-01-02T04:04:05+01:00", "micro": "2024-01-02T03:04:05.000006Z"});
         let expected = json!({"hard": {"a": "2", "b": "1500m", "c": "1Gi", "d": "0"}, "at": "2024-01-02T03:04:05Z", "micro": "2024-01-02T03:04:05.000006Z"});
         check(&schema, given, &expected, &expected);
     }

@@ -42,7 +42,12 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
     }
 
     /// [`Self::validate`] with warnings, which are sent even if the object is rejected.
-    fn check(&self, change: &Change<'_>, object: &Document, _warn: &mut dyn FnMut(String)) -> Vec<FieldError> {
+    fn check(
+        &self,
+        change: &Change<'_>,
+        object: &Document,
+        _warn: &mut dyn FnMut(String),
+    ) -> Vec<FieldError> {
         self.validate(change, object)
     }
 
@@ -173,7 +178,10 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
 
     /// Converts from the stored form to a served version, in place. `apiVersion` is still the
     /// stored one, and set afterwards.
-    #[allow(clippy::wrong_self_convention, reason = "the opposite of `to_storage`; the hooks are not what is converted")]
+    #[allow(
+        clippy::wrong_self_convention,
+        reason = "the opposite of `to_storage`; the hooks are not what is converted"
+    )]
     fn from_storage(&self, _version: &str, _object: &mut Document) {}
 
     /// Converter between versions, in place of `to_storage` and `from_storage`; `None`: these

@@ -98,11 +98,23 @@ impl NativeColumn {
     }
 
     /// The name column.
-    pub const NAME: Self = Self { name: "Name", kind: "string", format: "name", description: NAME_DESCRIPTION, priority: 0 };
+    pub const NAME: Self = Self {
+        name: "Name",
+        kind: "string",
+        format: "name",
+        description: NAME_DESCRIPTION,
+        priority: 0,
+    };
     /// The age column.
     pub const AGE: Self = Self::text("Age", CREATION_DESCRIPTION);
     /// The creation time column.
-    pub const CREATED_AT: Self = Self { name: "Created At", kind: "date", format: "", description: CREATION_DESCRIPTION, priority: 0 };
+    pub const CREATED_AT: Self = Self {
+        name: "Created At",
+        kind: "date",
+        format: "",
+        description: CREATION_DESCRIPTION,
+        priority: 0,
+    };
 }
 
 impl Default for KindBody {
@@ -129,7 +141,8 @@ impl NativeKind {
             group => group.split('.').next().unwrap_or_default(),
         };
         // Its types are in another module.
-        let module = if group == "apiextensions" { "apiextensions-apiserver.pkg.apis" } else { "api" };
+        let module =
+            if group == "apiextensions" { "apiextensions-apiserver.pkg.apis" } else { "api" };
         format!("io.k8s.{module}.{group}.{}.{}", self.version, self.kind)
     }
 
@@ -177,7 +190,9 @@ impl NativeKind {
             reset: ResetFields::default(),
             columns: Arc::default(),
             selectable: Vec::new(),
-            message: definition.strip_prefix("io.k8s.").map(|rest| format!("k8s.io.{}", rest.replace('-', "_"))),
+            message: definition
+                .strip_prefix("io.k8s.")
+                .map(|rest| format!("k8s.io.{}", rest.replace('-', "_"))),
         })
     }
 
@@ -186,13 +201,20 @@ impl NativeKind {
         version.reset = reset(body.reset);
         version.selectable = body.selectable.iter().map(|path| (*path).to_owned()).collect();
         version.columns = body.columns.iter().map(Column::from).collect();
-        version.subresources = body.subresources.iter().map(|part| self.subresource(part)).collect();
+        version.subresources =
+            body.subresources.iter().map(|part| self.subresource(part)).collect();
         Ok(version)
     }
 
     fn subresource(&self, part: &NativeSubresource) -> Subresource {
         let (group, version, kind) = part.kind.unwrap_or((self.group, self.version, self.kind));
-        Subresource { name: part.name, kind: GroupVersionKind::new(group, version, kind), verbs: part.verbs, reset: reset(part.reset), columns: None }
+        Subresource {
+            name: part.name,
+            kind: GroupVersionKind::new(group, version, kind),
+            verbs: part.verbs,
+            reset: reset(part.reset),
+            columns: None,
+        }
     }
 }
 

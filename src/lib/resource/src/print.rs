@@ -56,7 +56,8 @@ impl<'a> Printable<'a> {
 
     /// Total number of entries of maps outside of the metadata.
     pub fn count(&self, maps: &[&str]) -> usize {
-        let all = scan::following(self.rest).filter(|(name, _)| maps.iter().any(|map| map.as_bytes() == *name));
+        let all = scan::following(self.rest)
+            .filter(|(name, _)| maps.iter().any(|map| map.as_bytes() == *name));
         all.map(|(_, map)| scan::fields(map).count()).sum()
     }
 
@@ -211,7 +212,8 @@ mod tests {
 
     #[test]
     fn cells_are_json_texts() {
-        let (then, later) = ("2024-01-02T02:59:05Z", time::parse_rfc3339("2024-01-02T03:04:05Z").unwrap());
+        let (then, later) =
+            ("2024-01-02T02:59:05Z", time::parse_rfc3339("2024-01-02T03:04:05Z").unwrap());
         let mut row = TableRow::at(later);
         row.text("old");
         row.dated();
@@ -222,7 +224,10 @@ mod tests {
         row.since("");
         let cells: Vec<Cell<'_>> = row.cells().collect();
         let since = Cell::Since(time::parse_rfc3339(then).unwrap());
-        assert_eq!(cells, [Cell::Json(b"\"a\\\"\""), Cell::Json(b"3"), since, Cell::Json(b"\"<unknown>\"")]);
+        assert_eq!(
+            cells,
+            [Cell::Json(b"\"a\\\"\""), Cell::Json(b"3"), since, Cell::Json(b"\"<unknown>\"")]
+        );
         assert!(!row.is_dated());
         assert_eq!(row.dated(), later);
         assert!(row.is_dated());

@@ -10,7 +10,11 @@ pub(crate) const MAX_DATA_BYTES: usize = 1024 * 1024;
 pub(crate) const IMMUTABLE: &str = "field is immutable when `immutable` is set";
 
 /// An error for each sentence.
-pub(crate) fn all_invalid(field: &str, value: &str, sentences: Vec<String>) -> impl Iterator<Item = FieldError> {
+pub(crate) fn all_invalid(
+    field: &str,
+    value: &str,
+    sentences: Vec<String>,
+) -> impl Iterator<Item = FieldError> {
     sentences.into_iter().map(move |sentence| FieldError::invalid(field, value, sentence))
 }
 
@@ -25,7 +29,10 @@ pub(crate) fn items<'a>(value: &'a Value, field: &str) -> &'a [Value] {
 }
 
 /// A map's entries at a path, empty when absent.
-pub(crate) fn entries<'a>(object: &'a Document, path: &[&str]) -> impl Iterator<Item = (&'a Text, &'a Value)> {
+pub(crate) fn entries<'a>(
+    object: &'a Document,
+    path: &[&str],
+) -> impl Iterator<Item = (&'a Text, &'a Value)> {
     object.get(path).and_then(Value::as_object).into_iter().flatten()
 }
 
@@ -48,7 +55,8 @@ pub(crate) fn keep_stored(old: &Document, object: &mut Document, field: &str) {
 pub(crate) fn finalizer(name: &str) -> Vec<String> {
     let mut sentences = name::qualified_name(name);
     if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
-        sentences.push("name is neither a standard finalizer name nor is it fully qualified".to_owned());
+        sentences
+            .push("name is neither a standard finalizer name nor is it fully qualified".to_owned());
     }
     sentences
 }
@@ -56,7 +64,8 @@ pub(crate) fn finalizer(name: &str) -> Vec<String> {
 /// What is wrong with a label selector (`matchLabels`, `matchExpressions`).
 pub(crate) fn label_selector(selector: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
+    for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten()
+    {
         let field = format!("{path}.matchLabels");
         let value = value.as_str().unwrap_or_default();
         errors.extend(all_invalid(&field, key, name::qualified_name(key)));
@@ -72,20 +81,32 @@ fn label_requirement(requirement: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let values = items(requirement, "values");
     match text(requirement, "operator") {
-        "In" | "NotIn" if values.is_empty() => {
-            errors.push(FieldError::required(format!("{path}.values"), "must be specified when `operator` is 'In' or 'NotIn'"))
-        }
+        "In" | "NotIn" if values.is_empty() => errors.push(FieldError::required(
+            format!("{path}.values"),
+            "must be specified when `operator` is 'In' or 'NotIn'",
+        )),
         "Exists" | "DoesNotExist" if !values.is_empty() => {
-            errors.push(FieldError::forbidden(format!("{path}.values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"));
+            errors.push(FieldError::forbidden(
+                format!("{path}.values"),
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            ));
         }
         "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-        other => errors.push(FieldError::invalid(format!("{path}.operator"), Word(other), "not a valid selector operator")),
+        other => errors.push(FieldError::invalid(
+            format!("{path}.operator"),
+            Word(other),
+            "not a valid selector operator",
+        )),
     }
     let key = text(requirement, "key");
     errors.extend(all_invalid(&format!("{path}.key"), key, name::qualified_name(key)));
     for (index, value) in values.iter().enumerate() {
         let value = value.as_str().unwrap_or_default();
-        errors.extend(all_invalid(&format!("{path}.values[{index}]"), value, name::label_value(value)));
+        errors.extend(all_invalid(
+            &format!("{path}.values[{index}]"),
+            value,
+            name::label_value(value),
+        ));
     }
     errors
 }
@@ -102,6 +123,14 @@ mod tests {
             "s",
         );
         let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
-        assert_eq!(fields, ["s.matchLabels", "s.matchExpressions[0].values", "s.matchExpressions[1].values", "s.matchExpressions[2].operator"]);
+        assert_eq!(
+            fields,
+            [
+                "s.matchLabels",
+                "s.matchExpressions[0].values",
+                "s.matchExpressions[1].values",
+                "s.matchExpressions[2].operator"
+            ]
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! The table of generic kinds: a row each, in discovery's order.
 
 use crate::kinds::{
-    configmap, crd, csr, event, lease, leasecandidate, namespace, resourcequota, review, role, rolebinding, secret, serviceaccount, storageversion,
-    storageversionmigration,
+    configmap, crd, csr, event, lease, leasecandidate, namespace, resourcequota, review, role,
+    rolebinding, secret, serviceaccount, storageversion, storageversionmigration,
 };
 use ferrokube_resource::Verbs;
 use ferrokube_resource::definition::Scope::{self, Cluster, Namespaced};
@@ -38,7 +38,8 @@ pub(crate) const GENERIC: &[NativeKind] = &[
     row("coordination.k8s.io", ["leases", "lease", "Lease"], Namespaced, &[], Verbs::ALL, lease::body),
 ];
 
-/// Rows of kinds that are served only when their version is asked for, because upstream does not serve it by default.
+/// Rows of kinds that are served only when their version is asked for, because upstream does not
+/// serve it by default.
 #[rustfmt::skip]
 pub(crate) const ON_REQUEST: &[NativeKind] = &[
     NativeKind { version: "v1beta1", ..row("coordination.k8s.io", ["leasecandidates", "leasecandidate", "LeaseCandidate"], Namespaced, &[], Verbs::ALL, leasecandidate::body) },
@@ -56,5 +57,15 @@ const fn row(
     verbs: Verbs,
     body: fn() -> KindBody,
 ) -> NativeKind {
-    NativeKind { group, version: "v1", plural: names[0], singular: names[1], kind: names[2], scope, short_names, verbs, body }
+    NativeKind {
+        group,
+        version: "v1",
+        plural: names[0],
+        singular: names[1],
+        kind: names[2],
+        scope,
+        short_names,
+        verbs,
+        body,
+    }
 }

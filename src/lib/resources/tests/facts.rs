@@ -34,12 +34,27 @@ fn discovered(definition: &Definition) -> Vec<String> {
     let mut out = Vec::new();
     for version in definition.versions.iter().filter(|version| version.served) {
         let head = format!("{}\t{}\t{}", definition.group, version.name, definition.plural);
-        let names = format!("{}\t{}\t{}", definition.singular, definition.kind, scope(definition.scope));
-        out.push(format!("{head}\t{names}\t{}\t{}\t{}", definition.short_names.join(","), definition.categories.join(","), words(definition.verbs)));
+        let names =
+            format!("{}\t{}\t{}", definition.singular, definition.kind, scope(definition.scope));
+        out.push(format!(
+            "{head}\t{names}\t{}\t{}\t{}",
+            definition.short_names.join(","),
+            definition.categories.join(","),
+            words(definition.verbs)
+        ));
         for part in &version.subresources {
             let own = part.kind.group == definition.group && part.kind.version == version.name;
-            let kind = if own { format!("/ {}", part.kind.kind) } else { format!("{} {}", part.kind.api_version(), part.kind.kind) };
-            out.push(format!("{head}/{}\t\t{kind}\t{}\t\t\t{}", part.name, scope(definition.scope), words(part.verbs)));
+            let kind = if own {
+                format!("/ {}", part.kind.kind)
+            } else {
+                format!("{} {}", part.kind.api_version(), part.kind.kind)
+            };
+            out.push(format!(
+                "{head}/{}\t\t{kind}\t{}\t\t\t{}",
+                part.name,
+                scope(definition.scope),
+                words(part.verbs)
+            ));
         }
     }
     out
@@ -54,7 +69,12 @@ fn discovery_rows_equal_the_facts() {
         }
         let served = discovered(&definition).len();
         let prefix = format!("{}/", definition.plural);
-        let known = rows(RESOURCES).filter(|row| row[0] == definition.group && (row[2] == definition.plural || row[2].starts_with(&prefix))).count();
+        let known = rows(RESOURCES)
+            .filter(|row| {
+                row[0] == definition.group
+                    && (row[2] == definition.plural || row[2].starts_with(&prefix))
+            })
+            .count();
         assert_eq!(served, known, "subresources of {}", definition.group_resource());
     }
 }
@@ -66,17 +86,36 @@ fn columns_equal_the_facts_and_cells_fill_them() {
         let columns: Vec<[String; 4]> = version
             .columns
             .iter()
-            .map(|column| [column.name.to_string(), column.kind.to_string(), column.format.to_string(), column.priority.to_string()])
+            .map(|column| {
+                [
+                    column.name.to_string(),
+                    column.kind.to_string(),
+                    column.format.to_string(),
+                    column.priority.to_string(),
+                ]
+            })
             .collect();
         let facts: Vec<[String; 4]> = rows(COLUMNS)
             .filter(|row| row[0] == definition.group && row[2] == definition.plural)
-            .map(|row| [cell(&row, 3).to_owned(), cell(&row, 4).to_owned(), cell(&row, 5).to_owned(), cell(&row, 6).to_owned()])
+            .map(|row| {
+                [
+                    cell(&row, 3).to_owned(),
+                    cell(&row, 4).to_owned(),
+                    cell(&row, 5).to_owned(),
+                    cell(&row, 6).to_owned(),
+                ]
+            })
             .collect();
         if definition.storage_prefix.is_some() {
             assert_eq!(columns, facts, "{}", definition.group_resource());
         }
-        assert!(version.columns.iter().all(|column| !column.description.is_empty()), "{}", definition.group_resource());
-        let (bytes, layout) = ferrokube_apimachinery::json::write(&ferrokube_apimachinery::document::Document::new());
+        assert!(
+            version.columns.iter().all(|column| !column.description.is_empty()),
+            "{}",
+            definition.group_resource()
+        );
+        let (bytes, layout) =
+            ferrokube_apimachinery::json::write(&ferrokube_apimachinery::document::Document::new());
         let mut row = ferrokube_resource::TableRow::at(std::time::UNIX_EPOCH);
         definition.hooks.print(&ferrokube_resource::Printable::new(&bytes, &layout, 0), &mut row);
         assert_eq!(row.cells().count(), columns.len(), "{}", definition.group_resource());
@@ -103,11 +142,15 @@ fn every_definition_has_a_schema_and_a_message() {
 #[test]
 fn events_of_both_groups_share_one_store() {
     let definitions = definitions();
-    let events: Vec<&Arc<Definition>> = definitions.iter().filter(|definition| definition.plural == "events").collect();
+    let events: Vec<&Arc<Definition>> =
+        definitions.iter().filter(|definition| definition.plural == "events").collect();
     assert_eq!(events.len(), 2);
     assert_eq!(events[0].storage_prefix, events[1].storage_prefix);
     let [core, newer] = [&events[0].versions[0].selectable, &events[1].versions[0].selectable];
     assert_eq!(core.len(), newer.len() + 1, "only `source` is the core group's own, and last");
-    assert_eq!(events[1].versions[events[1].storage_version].schema.name.as_deref(), Some("io.k8s.api.core.v1.Event"));
+    assert_eq!(
+        events[1].versions[events[1].storage_version].schema.name.as_deref(),
+        Some("io.k8s.api.core.v1.Event")
+    );
     assert!(!events[1].versions[events[1].storage_version].served);
 }

@@ -30,7 +30,9 @@ fn now() -> SystemTime {
 
 fn definition(group: &str, plural: &str) -> Arc<Definition> {
     let tables = ferrokube_resources::tables();
-    let on_request = ferrokube_resources::on_request().iter().map(|row| Arc::new(row.definition(tables).expect("the tables hold it")));
+    let on_request = ferrokube_resources::on_request()
+        .iter()
+        .map(|row| Arc::new(row.definition(tables).expect("the tables hold it")));
     ferrokube_resources::definitions(tables)
         .into_iter()
         .chain(on_request)
@@ -87,8 +89,13 @@ impl Write {
         };
         self.definition.set_defaults(0, &mut object);
         self.definition.prepare(0, &change, &mut object);
-        let mut errors: Vec<(String, String)> =
-            self.definition.hooks.validate(&change, &object).into_iter().map(|error| (error.reason.as_str().to_owned(), error.field)).collect();
+        let mut errors: Vec<(String, String)> = self
+            .definition
+            .hooks
+            .validate(&change, &object)
+            .into_iter()
+            .map(|error| (error.reason.as_str().to_owned(), error.field))
+            .collect();
         errors.sort();
         errors.dedup();
         let warnings = self.definition.hooks.warnings(&change, &object);
@@ -98,7 +105,10 @@ impl Write {
     /// The write gives exactly these errors (reason without its prefix, field).
     fn refused(&self, object: Value, expected: &[(&str, &str)]) {
         let outcome = self.run(object.clone());
-        let mut expected: Vec<(String, String)> = expected.iter().map(|(reason, field)| (format!("FieldValue{reason}"), (*field).to_owned())).collect();
+        let mut expected: Vec<(String, String)> = expected
+            .iter()
+            .map(|(reason, field)| (format!("FieldValue{reason}"), (*field).to_owned()))
+            .collect();
         expected.sort();
         assert_eq!(outcome.errors, expected, "{object}");
     }
@@ -116,7 +126,9 @@ fn cells(group: &str, plural: &str, mut object: Value) -> Vec<Value> {
     object["metadata"]["creationTimestamp"] = json!("2024-01-02T02:59:05Z");
     let (bytes, layout) = ferrokube_apimachinery::json::write(&document(object));
     let mut row = ferrokube_resource::TableRow::at(now());
-    definition(group, plural).hooks.print(&ferrokube_resource::Printable::new(&bytes, &layout, 0), &mut row);
+    definition(group, plural)
+        .hooks
+        .print(&ferrokube_resource::Printable::new(&bytes, &layout, 0), &mut row);
     let shown = |cell| match cell {
         Cell::Json(text) => ferrokube_apimachinery::json::read_value(text).expect("a cell is JSON"),
         Cell::Since(then) => ferrokube_resource::print::age(then, now()).into(),

@@ -1,7 +1,8 @@
 //! CPU cost of the schema's hot paths: `cargo run --release -p ferrokube-schema --example cost`.
 //!
-//! Prints microseconds per call: reading the tables, tracking a create, a merge patch and a strategic merge patch of a 1 KiB object, and an apply of
-//! a 4 KiB object with three managers (target: 500).
+//! Prints microseconds per call: reading the tables, tracking a create, a merge patch and a
+//! strategic merge patch of a 1 KiB object, and an apply of a 4 KiB object with three managers
+//! (target: 500).
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_schema::Schema;
@@ -36,7 +37,9 @@ fn measure(what: &str, mut call: impl FnMut(u32)) {
 
 /// A configmap whose data has `entries` of 64 bytes.
 fn config(entries: usize, mark: &str) -> Document {
-    let data: serde_free::Map = (0..entries).map(|number| (format!("key-{mark}-{number:03}"), Value::from("v".repeat(50)))).collect();
+    let data: serde_free::Map = (0..entries)
+        .map(|number| (format!("key-{mark}-{number:03}"), Value::from("v".repeat(50))))
+        .collect();
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "data": data,
         "metadata": {"name": "a", "namespace": "n", "labels": {"app": "a", "tier": "b"}, "annotations": {"n": "1"}},
@@ -54,7 +57,8 @@ fn prepared(schema: &Schema, reset: &ResetFields) -> Document {
     track_update(schema, reset, None, &mut live, &manager("updater", Operation::Update));
     for name in ["m1", "m2", "m3"] {
         let applied = config(16, name);
-        live = apply(schema, reset, Some(&live), &applied, &manager(name, Operation::Apply), true).expect("it is well-formed");
+        live = apply(schema, reset, Some(&live), &applied, &manager(name, Operation::Apply), true)
+            .expect("it is well-formed");
     }
     live
 }
@@ -62,7 +66,11 @@ fn prepared(schema: &Schema, reset: &ResetFields) -> Document {
 fn main() {
     measure("tables: parse and build ConfigMap", |_| {
         let tables = Tables::parse(TABLE).expect("the table is well-formed");
-        black_box(tables.get("io.k8s.api.core.v1.ConfigMap").map(|schema| schema.properties["metadata"].schema.properties.len()));
+        black_box(
+            tables
+                .get("io.k8s.api.core.v1.ConfigMap")
+                .map(|schema| schema.properties["metadata"].schema.properties.len()),
+        );
     });
     let tables = Tables::parse(TABLE).expect("the table is well-formed");
     let schema = tables.get("io.k8s.api.core.v1.ConfigMap").expect("it is in the table");
@@ -83,7 +91,8 @@ fn main() {
     });
     let mut stored = small.clone();
     track_update(&schema, &reset, None, &mut stored, &manager("m", Operation::Update));
-    let patch = Document::from_value(json!({"data": {"key-k-001": "w", "new": "1"}})).expect("it is an object");
+    let patch = Document::from_value(json!({"data": {"key-k-001": "w", "new": "1"}}))
+        .expect("it is an object");
     measure("clone, strategic merge, track", |_| {
         let mut object = stored.clone();
         strategic_merge(&schema, &mut object, &patch).expect("it is well-formed");
@@ -93,8 +102,24 @@ fn main() {
     let live = prepared(&schema, &reset);
     println!("live object with managers: {} bytes", live.clone().into_value().to_string().len());
     let applied: Vec<Document> = ["m1", "other"].into_iter().map(|mark| config(16, mark)).collect();
-    measure("apply, nothing changes", |_| _ = black_box(apply(&schema, &reset, Some(&live), &applied[0], &manager("m1", Operation::Apply), true)));
+    measure("apply, nothing changes", |_| {
+        _ = black_box(apply(
+            &schema,
+            &reset,
+            Some(&live),
+            &applied[0],
+            &manager("m1", Operation::Apply),
+            true,
+        ))
+    });
     measure("apply, 16 fields replaced by 16 others", |_| {
-        _ = black_box(apply(&schema, &reset, Some(&live), &applied[1], &manager("m1", Operation::Apply), true));
+        _ = black_box(apply(
+            &schema,
+            &reset,
+            Some(&live),
+            &applied[1],
+            &manager("m1", Operation::Apply),
+            true,
+        ));
     });
 }

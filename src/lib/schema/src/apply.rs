@@ -1,7 +1,8 @@
 //! Server-side apply: field sets, managedFields of every operation, conflicts, ownership.
 //!
-//! A write goes through [`track_update`] or [`apply`] before mutating admission: what webhooks add is nobody's. Objects with versions of their
-//! own are compared as they are; an entry of another version is taken to name its fields alike.
+//! A write goes through [`track_update`] or [`apply`] before mutating admission: what webhooks add
+//! is nobody's. Objects with versions of their own are compared as they are; an entry of another
+//! version is taken to name its fields alike.
 
 mod adopt;
 mod compare;
@@ -48,7 +49,8 @@ pub struct Manager {
     pub time: String,
     /// Whether the trace annotations are the server's: then nobody owns them.
     pub ids_are_servers: bool,
-    /// The other versions of a custom resource, as `apiVersion`; `None`: entries of any version are believed.
+    /// The other versions of a custom resource, as `apiVersion`; `None`: entries of any version are
+    /// believed.
     pub other_versions: Option<Vec<String>>,
 }
 
@@ -67,7 +69,8 @@ impl Manager {
 fn is_version(text: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let Some(rest) = text.strip_prefix('v') else { return false };
-    let (major, minor) = rest.split_once("alpha").or_else(|| rest.split_once("beta")).unwrap_or((rest, "1"));
+    let (major, minor) =
+        rest.split_once("alpha").or_else(|| rest.split_once("beta")).unwrap_or((rest, "1"));
     is_number(major) && is_number(minor)
 }
 
@@ -83,8 +86,8 @@ pub enum Operation {
 /// Why an apply is refused.
 #[derive(Debug)]
 pub enum ApplyError {
-    /// Other managers own fields with other values (409, causes `FieldManagerConflict`): (manager's description, field path such as `.data.k`), and how many
-    /// there are; at most 1,000 are named.
+    /// Other managers own fields with other values (409, causes `FieldManagerConflict`): (manager's
+    /// description, field path such as `.data.k`), and how many there are; at most 1,000 are named.
     Conflicts(Vec<(String, String)>, usize),
     /// The applied object does not fit the schema (upstream answers 500 without a reason).
     Malformed(String),
@@ -94,17 +97,25 @@ pub enum ApplyError {
     ManagedFieldsGiven,
 }
 
-/// Paths that no manager owns for a resource: (subresource or empty, field sets to strip such as `status`). From the definition.
+/// Paths that no manager owns for a resource: (subresource or empty, field sets to strip such as
+/// `status`). From the definition.
 #[derive(Clone, Debug, Default)]
 pub struct ResetFields {
     /// Top-level or dotted field paths such as `status` or `metadata.deletionTimestamp`.
     pub paths: Vec<String>,
 }
 
-/// After a create, update or patch: rewrites `new.metadata.managedFields` from the stored ones (`old`) and what this write changed. Tolerates garbage
-/// in the given managedFields as upstream does (an empty list resets, a list with anything undecodable is ignored, an entry of a version that a custom
-/// resource has not ends tracking).
-pub fn track_update(schema: &Schema, reset: &ResetFields, old: Option<&Document>, new: &mut Document, manager: &Manager) {
+/// After a create, update or patch: rewrites `new.metadata.managedFields` from the stored ones
+/// (`old`) and what this write changed. Tolerates garbage in the given managedFields as upstream
+/// does (an empty list resets, a list with anything undecodable is ignored, an entry of a version
+/// that a custom resource has not ends tracking).
+pub fn track_update(
+    schema: &Schema,
+    reset: &ResetFields,
+    old: Option<&Document>,
+    new: &mut Document,
+    manager: &Manager,
+) {
     let mut entries = managers::given_or_stored(schema, old, new, !manager.subresource.is_empty());
     // Objects that nobody tracks stay so until the first apply.
     if old.is_some() && entries.is_empty() {
@@ -119,7 +130,8 @@ pub fn track_update(schema: &Schema, reset: &ResetFields, old: Option<&Document>
     reconcile(schema, &mut entries);
     let skipped = Skipped::of(reset, manager.ids_are_servers);
     let none = Map::new();
-    let difference = compare(schema, old.map_or(&none, Document::fields), new.fields(), &skipped.root());
+    let difference =
+        compare(schema, old.map_or(&none, Document::fields), new.fields(), &skipped.root());
     if difference.is_nameless {
         // Where the items of a list cannot be told apart upstream tracks nothing.
         return;
@@ -161,8 +173,9 @@ fn disown(fields: &mut Fields, difference: &Difference) {
     }
 }
 
-/// Applies `applied` onto `live` (`None`: create). The result carries the new managedFields. Fields that this manager owned and no longer applies are
-/// removed unless others own them; a map or list that thereby became empty is null in the result.
+/// Applies `applied` onto `live` (`None`: create). The result carries the new managedFields. Fields
+/// that this manager owned and no longer applies are removed unless others own them; a map or list
+/// that thereby became empty is null in the result.
 ///
 /// # Errors
 /// [`ApplyError`].
@@ -191,11 +204,18 @@ pub fn apply(
         if schema.native {
             conform::check_items(schema, live.fields()).map_err(ApplyError::Untracked)?;
         }
-        let before = Manager { name: BEFORE_FIRST_APPLY.to_owned(), operation: Operation::Update, ..manager.clone() };
+        let before = Manager {
+            name: BEFORE_FIRST_APPLY.to_owned(),
+            operation: Operation::Update,
+            ..manager.clone()
+        };
         record(&mut entries, compare(schema, &Map::new(), object.fields(), &skip), &before);
     }
     conform::check(schema, applied.fields()).map_err(ApplyError::Malformed)?;
-    let last = entries.iter().position(|entry| entry.is_of(manager)).map(|place| entries.swap_remove(place));
+    let last = entries
+        .iter()
+        .position(|entry| entry.is_of(manager))
+        .map(|place| entries.swap_remove(place));
     let mut entry = Entry::new(manager, fields::of(schema, applied.fields(), &skip), String::new());
 
     merge::merge(schema, object.fields_mut(), applied.fields(), &skip);
@@ -215,7 +235,8 @@ pub fn apply(
         disown(&mut other.fields, &difference);
     }
     let changed = !equal_but_managers(before.fields(), object.fields());
-    entry.time = if changed { manager.time.clone() } else { last.map(|last| last.time).unwrap_or_default() };
+    entry.time =
+        if changed { manager.time.clone() } else { last.map(|last| last.time).unwrap_or_default() };
     entries.push(entry);
     if manager.name == adopt::KUBECTL {
         adopt::refresh(&mut object, applied, &skip);
@@ -225,7 +246,13 @@ pub fn apply(
 }
 
 /// Fields of others that the apply would change.
-fn conflicts(schema: &Schema, live: &Document, entries: &[Entry], difference: &Difference, manager: &Manager) -> Result<(), ApplyError> {
+fn conflicts(
+    schema: &Schema,
+    live: &Document,
+    entries: &[Entry],
+    difference: &Difference,
+    manager: &Manager,
+) -> Result<(), ApplyError> {
     let mut taken: Vec<(&Entry, Fields)> = entries
         .iter()
         .filter(|entry| intersects(&entry.fields, &difference.written))
@@ -248,7 +275,9 @@ fn conflicts(schema: &Schema, live: &Document, entries: &[Entry], difference: &D
                 return;
             }
             work::count(path.len());
-            room = room.saturating_sub(manager.len() + path.iter().map(|element| element.len()).sum::<usize>());
+            room = room.saturating_sub(
+                manager.len() + path.iter().map(|element| element.len()).sum::<usize>(),
+            );
             found.push((manager.clone(), element::display(path)));
         });
     }
@@ -257,14 +286,18 @@ fn conflicts(schema: &Schema, live: &Document, entries: &[Entry], difference: &D
 
 /// Whether two objects differ at most in their managedFields, which `object` lacks.
 fn equal_but_managers(live: &Map, object: &Map) -> bool {
-    let metadata =
-        |map: &Map| -> usize { map.get("metadata").and_then(Value::as_object).map_or(0, |meta| meta.keys().filter(|key| *key != "managedFields").count()) };
+    let metadata = |map: &Map| -> usize {
+        map.get("metadata")
+            .and_then(Value::as_object)
+            .map_or(0, |meta| meta.keys().filter(|key| *key != "managedFields").count())
+    };
     live.len() == object.len()
         && metadata(live) == metadata(object)
         && live.iter().all(|(name, value)| match (name.as_str(), value, object.get(name)) {
-            ("metadata", Value::Object(old), Some(Value::Object(new))) => {
-                old.iter().filter(|(name, _)| *name != "managedFields").all(|(name, value)| new.get(name) == Some(value))
-            }
+            ("metadata", Value::Object(old), Some(Value::Object(new))) => old
+                .iter()
+                .filter(|(name, _)| *name != "managedFields")
+                .all(|(name, value)| new.get(name) == Some(value)),
             (_, value, other) => other == Some(value),
         })
 }

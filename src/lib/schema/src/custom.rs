@@ -25,7 +25,8 @@ use std::sync::Arc;
 const MAX_NODES: usize = 50_000;
 /// And at most so many levels.
 const MAX_LEVELS: usize = 200;
-/// Each node writes its path, so that all paths together may be far longer than the schema: at most so many bytes, some ten times what real ones take.
+/// Each node writes its path, so that all paths together may be far longer than the schema: at most
+/// so many bytes, some ten times what real ones take.
 const MAX_PATH_BYTES: usize = 64 * 1024 * 1024;
 /// A keyed list has at most so many keys: each item is named by all of them.
 const MAX_LIST_KEYS: usize = 64;
@@ -37,11 +38,13 @@ const MAX_PATTERNS: usize = 64 << 20;
 /// What a schema is loaded for.
 #[derive(Clone, Debug, Default)]
 pub struct Loading<'a> {
-    /// Where errors say the schema is: `spec.validation.openAPIV3Schema`, or `spec.versions[0].schema.openAPIV3Schema`.
+    /// Where errors say the schema is: `spec.validation.openAPIV3Schema`, or
+    /// `spec.versions[0].schema.openAPIV3Schema`.
     pub path: &'a str,
     /// The definition's name in OpenAPI, such as `com.example.v1.Thing`.
     pub name: Option<Arc<str>>,
-    /// The schema of `metadata` (ObjectMeta of the native tables); without it metadata is free-form.
+    /// The schema of `metadata` (ObjectMeta of the native tables); without it metadata is
+    /// free-form.
     pub metadata: Option<Arc<Schema>>,
 }
 
@@ -76,7 +79,11 @@ pub fn load(schema: &Value, loading: &Loading<'_>) -> Loaded {
         pattern_room: MAX_PATTERNS,
         metadata: loading.metadata.clone(),
     };
-    let mut root = loader.node(schema, loading.path, &Place { level: Level::Root, depth: 0, meta: Meta::Outside });
+    let mut root = loader.node(
+        schema,
+        loading.path,
+        &Place { level: Level::Root, depth: 0, meta: Meta::Outside },
+    );
     let (errors, is_structural) = loader.judge(&root, loading.path);
     root.name = loading.name.clone();
     loader.type_meta(&mut root);
@@ -91,7 +98,8 @@ enum Level {
     Field,
 }
 
-/// Whether a node is of the metadata, kind or apiVersion of a resource: there defaults are restricted.
+/// Whether a node is of the metadata, kind or apiVersion of a resource: there defaults are
+/// restricted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meta {
     Outside,
@@ -115,8 +123,9 @@ impl Place {
     }
 }
 
-/// Two kinds of errors, as upstream has them: the second is told in any case, the first only of schemas without keywords that have no structure at all, and
-/// defaults are looked at only in schemas that are structural.
+/// Two kinds of errors, as upstream has them: the second is told in any case, the first only of
+/// schemas without keywords that have no structure at all, and defaults are looked at only in
+/// schemas that are structural.
 struct Loader {
     structural: Vec<FieldError>,
     plain: Vec<FieldError>,
@@ -147,7 +156,8 @@ impl Loader {
     /// All that is wrong, and whether the schema is structural.
     fn judge(&mut self, root: &Schema, path: &str) -> (Vec<FieldError>, bool) {
         let mut errors = std::mem::take(&mut self.structural);
-        errors.sort_by(|one, other| (&one.field, &one.message).cmp(&(&other.field, &other.message)));
+        errors
+            .sort_by(|one, other| (&one.field, &one.message).cmp(&(&other.field, &other.message)));
         if self.unsupported {
             errors.clear();
         } else if errors.is_empty() {
@@ -204,7 +214,12 @@ impl Loader {
         self.children(&keywords, place, &mut out, &mut checks);
         self.list_type(&keywords, &mut out);
         self.map_type(&keywords, &mut out);
-        self.compositions(&keywords, &mut checks, &nested::Outer { shape: (place.level == Level::Root).then_some(&out), path }, *place);
+        self.compositions(
+            &keywords,
+            &mut checks,
+            &nested::Outer { shape: (place.level == Level::Root).then_some(&out), path },
+            *place,
+        );
         self.required(&keywords, &mut out, &mut checks);
         self.restrict_metadata(&keywords, place, &mut out, &mut checks);
         if out.embedded {
@@ -229,7 +244,9 @@ impl Loader {
             text => out.kind = kind_of(text).unwrap_or_default(),
         }
         if out.embedded && given != "object" {
-            self.report(keywords.wrong_type("must be object if x-kubernetes-embedded-resource is true"));
+            self.report(
+                keywords.wrong_type("must be object if x-kubernetes-embedded-resource is true"),
+            );
         } else if given.is_empty() && !int_or_string && !out.preserve_unknown {
             let why = match place.level {
                 Level::Root => "must not be empty at the root",
@@ -239,14 +256,28 @@ impl Loader {
             self.report(FieldError::required(keywords.at("type"), why));
         }
         if place.level == Level::Root && !matches!(given, "" | "object") {
-            self.report(FieldError::invalid(keywords.at("type"), given, "must be object at the root"));
+            self.report(FieldError::invalid(
+                keywords.at("type"),
+                given,
+                "must be object at the root",
+            ));
         }
-        for (flag, name) in [(out.preserve_unknown, "x-kubernetes-preserve-unknown-fields"), (out.embedded, "x-kubernetes-embedded-resource")] {
+        for (flag, name) in [
+            (out.preserve_unknown, "x-kubernetes-preserve-unknown-fields"),
+            (out.embedded, "x-kubernetes-embedded-resource"),
+        ] {
             if flag && int_or_string {
-                self.report(FieldError::invalid(keywords.at(name), true, "must be false if x-kubernetes-int-or-string is true"));
+                self.report(FieldError::invalid(
+                    keywords.at(name),
+                    true,
+                    "must be false if x-kubernetes-int-or-string is true",
+                ));
             }
         }
-        if out.embedded && !out.preserve_unknown && keywords.fields("properties").is_none_or(Map::is_empty) {
+        if out.embedded
+            && !out.preserve_unknown
+            && keywords.fields("properties").is_none_or(Map::is_empty)
+        {
             let why = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
             self.report(FieldError::required(keywords.at("properties"), why));
         }
@@ -256,12 +287,18 @@ impl Loader {
     /// What may not be said about metadata.
     fn of_meta(&mut self, keywords: &Keywords<'_>, place: &Place) {
         if place.meta != Meta::Outside && keywords.flag("x-kubernetes-embedded-resource") {
-            self.refuse(FieldError::forbidden(keywords.at("x-kubernetes-embedded-resource"), "must not be used inside of resource meta"));
+            self.refuse(FieldError::forbidden(
+                keywords.at("x-kubernetes-embedded-resource"),
+                "must not be used inside of resource meta",
+            ));
         }
         if let Meta::Bare(place) = place.meta
             && keywords.get("default").is_some()
         {
-            self.refuse(FieldError::forbidden(keywords.at("default"), format!("must not be set {place}")));
+            self.refuse(FieldError::forbidden(
+                keywords.at("default"),
+                format!("must not be set {place}"),
+            ));
         }
     }
 
@@ -271,17 +308,28 @@ impl Loader {
             self.refuse(FieldError::not_supported(keywords.at("type"), given, TYPES));
         }
         if given == "null" {
-            self.refuse(FieldError::forbidden(keywords.at("type"), "type cannot be set to null, use nullable as an alternative"));
+            self.refuse(FieldError::forbidden(
+                keywords.at("type"),
+                "type cannot be set to null, use nullable as an alternative",
+            ));
         }
     }
 
-    fn children(&mut self, keywords: &Keywords<'_>, place: &Place, out: &mut Schema, checks: &mut Checks) {
+    fn children(
+        &mut self,
+        keywords: &Keywords<'_>,
+        place: &Place,
+        out: &mut Schema,
+        checks: &mut Checks,
+    ) {
         for (name, child) in keywords.fields("properties").into_iter().flatten() {
             if self.is_full() {
                 return;
             }
             let mut below = place.below(Level::Field);
-            if matches!(name.as_str(), "metadata" | "kind" | "apiVersion") && (place.level == Level::Root || out.embedded) {
+            if matches!(name.as_str(), "metadata" | "kind" | "apiVersion")
+                && (place.level == Level::Root || out.embedded)
+            {
                 below.meta = match (place.level, name.as_str(), below.meta) {
                     (Level::Root, "metadata", _) => Meta::Bare("in top-level metadata"),
                     (Level::Root, "kind", _) => Meta::Bare("in top-level kind"),
@@ -299,36 +347,55 @@ impl Loader {
             // An array of schemas was refused with the other keywords.
             Some(Value::Array(_)) => {}
             // What is no schema at all is read as none.
-            None | Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) if out.kind == Kind::Array => {
+            None | Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_))
+                if out.kind == Kind::Array =>
+            {
                 self.report(FieldError::required(keywords.at("items"), "must be specified"));
             }
             None | Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {}
-            Some(items) => out.items = Some(self.node(items, &keywords.at("items"), &place.below(Level::Item)).into()),
+            Some(items) => {
+                out.items =
+                    Some(self.node(items, &keywords.at("items"), &place.below(Level::Item)).into())
+            }
         }
     }
 
-    fn additional(&mut self, keywords: &Keywords<'_>, place: &Place, out: &mut Schema, checks: &mut Checks) {
+    fn additional(
+        &mut self,
+        keywords: &Keywords<'_>,
+        place: &Place,
+        out: &mut Schema,
+        checks: &mut Checks,
+    ) {
         let Some(given) = keywords.get("additionalProperties") else { return };
         let path = keywords.at("additionalProperties");
         if !out.properties.is_empty() && given != &Value::Bool(true) {
-            self.refuse(FieldError::forbidden(path.clone(), "additionalProperties and properties are mutual exclusive"));
+            self.refuse(FieldError::forbidden(
+                path.clone(),
+                "additionalProperties and properties are mutual exclusive",
+            ));
         }
         if place.level == Level::Root {
             self.report(FieldError::forbidden(path.clone(), "must not be used at the root"));
         }
         if out.embedded {
-            self.report(FieldError::forbidden(path.clone(), "must not be used if x-kubernetes-embedded-resource is set"));
+            self.report(FieldError::forbidden(
+                path.clone(),
+                "must not be used if x-kubernetes-embedded-resource is set",
+            ));
         }
         out.additional = Some(match given {
             Value::Bool(allowed) => {
                 checks.closed = !allowed;
-                // Any scalar stays, and of objects nothing but that they are there: nothing in them is known.
+                // Any scalar stays, and of objects nothing but that they are there: nothing in them
+                // is known.
                 Schema { nullable: true, ..Schema::default() }.into()
             }
             values => {
                 let mut below = place.below(Level::Field);
                 if below.meta != Meta::Outside {
-                    below.meta = Meta::Bare("inside additionalProperties applying to object metadata");
+                    below.meta =
+                        Meta::Bare("inside additionalProperties applying to object metadata");
                 }
                 self.node(values, &path, &below).into()
             }
@@ -340,7 +407,11 @@ impl Loader {
         match given {
             "atomic" => out.map_type = MapType::Atomic,
             "granular" => {}
-            _ => self.refuse(FieldError::not_supported(keywords.at("x-kubernetes-map-type"), given, ["atomic", "granular"])),
+            _ => self.refuse(FieldError::not_supported(
+                keywords.at("x-kubernetes-map-type"),
+                given,
+                ["atomic", "granular"],
+            )),
         }
         self.must_be(keywords, "object", "must be object if x-kubernetes-map-type is specified");
     }
@@ -373,7 +444,9 @@ impl Loader {
         }
         let metadata: Node = match &self.metadata {
             Some(schema) => schema.clone().into(),
-            None => Schema { preserve_unknown: true, kind: Kind::Object, ..Schema::default() }.into(),
+            None => {
+                Schema { preserve_unknown: true, kind: Kind::Object, ..Schema::default() }.into()
+            }
         };
         out.properties.insert("metadata".into(), Property::new(metadata, false));
         out.index = Index::default();

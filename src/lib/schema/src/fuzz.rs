@@ -1,4 +1,5 @@
-//! Fuzz targets: strategic merge, apply, tracking, the passes over native objects, and schemas of custom resources.
+//! Fuzz targets: strategic merge, apply, tracking, the passes over native objects, and schemas of
+//! custom resources.
 
 use crate::apply::{ApplyError, Manager, Operation, ResetFields, apply, track_update};
 use crate::custom::{Loading, from_json_schema};
@@ -28,13 +29,19 @@ fn kinds() -> Vec<Arc<Schema>> {
 /// The schema and the objects of an input: a byte and JSON objects, one a line.
 fn read<'a>(kinds: &'a [Arc<Schema>], input: &[u8]) -> Option<(&'a Schema, Vec<Document>)> {
     let (kind, rest) = input.split_first()?;
-    let objects = rest.split(|byte| *byte == b'\n').map(|line| Some(json::read(line).ok()?.document)).collect::<Option<_>>()?;
+    let objects = rest
+        .split(|byte| *byte == b'\n')
+        .map(|line| Some(json::read(line).ok()?.document))
+        .collect::<Option<_>>()?;
     Some((&kinds[usize::from(*kind) % kinds.len()], objects))
 }
 
 fn bounded(object: &Document, input: &[u8]) {
     let value = object.clone().into_value();
-    assert!(json::depth(&value) <= 2 * json::MAX_DEPTH && json::to_vec(&value).len() <= 16 * input.len() + 64 * 1024);
+    assert!(
+        json::depth(&value) <= 2 * json::MAX_DEPTH
+            && json::to_vec(&value).len() <= 16 * input.len() + 64 * 1024
+    );
 }
 
 const STORED: &str = r#"{"kind":"ValidatingWebhookConfiguration","apiVersion":"v1","metadata":{"name":"p","labels":{"a":"b"},"finalizers":["x/y"],"managedFields":[{"manager":"m","operation":"Apply","apiVersion":"v1","time":"2026-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:labels":{"f:a":{}},"f:finalizers":{".":{},"v:\"x/y\"":{}}},"f:webhooks":{"k:{\"name\":\"c\"}":{".":{},"f:name":{},"f:rules":{}}}}}]},"webhooks":[{"name":"c","sideEffects":"None","admissionReviewVersions":["v1"],"clientConfig":{"service":{"name":"s","namespace":"n"}},"rules":[{"operations":["*"],"resources":["pods"]}],"matchConditions":[{"name":"m","expression":"true"}],"namespaceSelector":{"matchLabels":{"k":"v"}}}]}"#;
@@ -42,16 +49,25 @@ const PATCH: &str = r#"{"metadata":{"labels":{"a":null,"$patch":"replace"},"$del
 const APPLIED: &str = r#"{"kind":"ValidatingWebhookConfiguration","apiVersion":"v1","metadata":{"name":"p","labels":{"q":"r"}},"webhooks":[{"name":"c","matchConditions":[{"name":"n","expression":"x"}],"objectSelector":{}}]}"#;
 const ACCOUNT: &str = r#"{"kind":"ServiceAccount","apiVersion":"v1","metadata":{"name":"s"},"secrets":[{"name":"a"}],"imagePullSecrets":[{"name":"b"}],"automountServiceAccountToken":true}"#;
 const QUOTA: &str = r#"{"kind":"ResourceQuota","apiVersion":"v1","metadata":{"name":"q"},"spec":{"hard":{"pods":"5","cpu":0.5},"scopes":["BestEffort"],"scopeSelector":{"matchExpressions":[{"operator":"In","scopeName":"PriorityClass","values":["a"]}]}}}"#;
-const DATA: &str =
-    r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","creationTimestamp":null},"data":{"k":"v"},"binaryData":{"b":"AA=="},"immutable":true}"#;
+const DATA: &str = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","creationTimestamp":null},"data":{"k":"v"},"binaryData":{"b":"AA=="},"immutable":true}"#;
 
 fn pairs() -> Vec<String> {
     let all = [STORED, PATCH, APPLIED];
-    let mut pairs: Vec<String> = all.iter().flat_map(|one| all.iter().map(move |other| format!("\0{one}\n{other}"))).collect();
+    let mut pairs: Vec<String> = all
+        .iter()
+        .flat_map(|one| all.iter().map(move |other| format!("\0{one}\n{other}")))
+        .collect();
     let conditions = r#"{"name":"c","matchConditions":[{"name":"m"}],"$retainKeys":["name","matchConditions"]},"#.repeat(30);
-    let again = format!(r#"{{"webhooks":[{}{{"name":"c"}}],"metadata":{{"$retainKeys":["labels","labels"]}}}}"#, conditions);
+    let again = format!(
+        r#"{{"webhooks":[{}{{"name":"c"}}],"metadata":{{"$retainKeys":["labels","labels"]}}}}"#,
+        conditions
+    );
     pairs.push(format!("\0{STORED}\n{again}"));
-    pairs.extend([format!("\x01{ACCOUNT}\n{ACCOUNT}"), format!("\x02{DATA}\n{DATA}"), format!("\x03{QUOTA}\n{QUOTA}")]);
+    pairs.extend([
+        format!("\x01{ACCOUNT}\n{ACCOUNT}"),
+        format!("\x02{DATA}\n{DATA}"),
+        format!("\x03{QUOTA}\n{QUOTA}"),
+    ]);
     pairs
 }
 
@@ -88,9 +104,12 @@ fn applies_take_any_managed_fields() {
     run("apply", &pairs(), |input| {
         let Some((schema, objects)) = read(&kinds, input) else { return Verdict::Refused };
         let [live, applied, ..] = objects.as_slice() else { return Verdict::Refused };
-        let (reset, manager) = (ResetFields { paths: vec!["status".to_owned()] }, manager(Operation::Apply));
+        let (reset, manager) =
+            (ResetFields { paths: vec!["status".to_owned()] }, manager(Operation::Apply));
         let _ = apply(schema, &reset, Some(live), applied, &manager, false);
-        let Ok(created) = apply(schema, &reset, None, applied, &manager, true) else { return Verdict::Refused };
+        let Ok(created) = apply(schema, &reset, None, applied, &manager, true) else {
+            return Verdict::Refused;
+        };
         bounded(&created, input);
         match apply(schema, &reset, Some(live), applied, &manager, true) {
             Ok(forced) => bounded(&forced, input),
@@ -108,9 +127,21 @@ fn updates_take_any_managed_fields() {
         let Some((schema, objects)) = read(&kinds, input) else { return Verdict::Refused };
         let [old, new, ..] = objects.as_slice() else { return Verdict::Refused };
         let (mut updated, mut created) = (new.clone(), new.clone());
-        track_update(schema, &ResetFields::default(), Some(old), &mut updated, &manager(Operation::Update));
+        track_update(
+            schema,
+            &ResetFields::default(),
+            Some(old),
+            &mut updated,
+            &manager(Operation::Update),
+        );
         bounded(&updated, input);
-        track_update(schema, &ResetFields::default(), None, &mut created, &manager(Operation::Update));
+        track_update(
+            schema,
+            &ResetFields::default(),
+            None,
+            &mut created,
+            &manager(Operation::Update),
+        );
         bounded(&created, input);
         Verdict::Accepted
     });
@@ -119,7 +150,12 @@ fn updates_take_any_managed_fields() {
 #[test]
 fn passes_take_any_object_and_repeat() {
     let kinds = kinds();
-    let seeds = [format!("\0{STORED}"), format!("\x01{ACCOUNT}"), format!("\x02{DATA}"), format!("\x03{QUOTA}")];
+    let seeds = [
+        format!("\0{STORED}"),
+        format!("\x01{ACCOUNT}"),
+        format!("\x02{DATA}"),
+        format!("\x03{QUOTA}"),
+    ];
     run("passes", &seeds, |input| {
         let Some((schema, objects)) = read(&kinds, input) else { return Verdict::Refused };
         let Some(object) = objects.first() else { return Verdict::Refused };
@@ -146,11 +182,15 @@ const CUSTOM: &str = r#"{"type":"object","properties":{"spec":{"type":"object","
 
 #[test]
 fn custom_schemas_load_or_say_why_not() {
-    let seeds = [format!("{CUSTOM}\n{{\"spec\":{{\"n\":12,\"s\":\"b\",\"l\":[{{\"k\":\"a\"}},{{\"k\":\"a\"}}],\"o\":{{\"p\":1}},\"x\":null,\"e\":{{}}}}}}")];
+    let seeds = [format!(
+        "{CUSTOM}\n{{\"spec\":{{\"n\":12,\"s\":\"b\",\"l\":[{{\"k\":\"a\"}},{{\"k\":\"a\"}}],\"o\":{{\"p\":1}},\"x\":null,\"e\":{{}}}}}}"
+    )];
     run("custom schema", &seeds, |input| {
-        let lines: Option<Vec<Value>> = input.split(|byte| *byte == b'\n').map(|line| json::read_value(line).ok()).collect();
+        let lines: Option<Vec<Value>> =
+            input.split(|byte| *byte == b'\n').map(|line| json::read_value(line).ok()).collect();
         let Some([text, object, ..]) = lines.as_deref() else { return Verdict::Refused };
-        let loaded = match from_json_schema(text, &Loading { path: "schema", ..Loading::default() }) {
+        let loaded = match from_json_schema(text, &Loading { path: "schema", ..Loading::default() })
+        {
             Ok(loaded) => loaded,
             Err(errors) => {
                 assert!(!errors.is_empty() && errors.len() <= 100);

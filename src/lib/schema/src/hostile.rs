@@ -1,4 +1,5 @@
-//! Fault 34: adversarial shapes for everything here that works on user input. Steps are asserted, not time.
+//! Fault 34: adversarial shapes for everything here that works on user input. Steps are asserted,
+//! not time.
 
 use crate::apply::{ApplyError, Manager, Operation, ResetFields, apply, track_update};
 use crate::custom::{Loading, from_json_schema};
@@ -65,14 +66,16 @@ fn fault_34_one_element_is_not_merged_for_ever() {
     let again = list(5_000, |_| json!({"name": "a", "matchConditions": [{"name": "x"}]}));
     let refused = merged(&kind, &target, &json!({"webhooks": again}), 1_020_000);
     assert!(matches!(refused, Err(PatchError::TooLarge(_))), "{refused:?}");
-    let each = list(5_000, |n| json!({"name": format!("b{n}"), "matchConditions": [{"name": "x"}]}));
+    let each =
+        list(5_000, |n| json!({"name": format!("b{n}"), "matchConditions": [{"name": "x"}]}));
     merged(&kind, &target, &json!({"webhooks": each}), 40_000).expect("different elements merge");
     let order = list(5_000, |n| json!({"name": format!("c{}", 5_000 - n)}));
     let patch = json!({"webhooks": [{"name": "a", "$setElementOrder/matchConditions": order, "matchConditions": conditions}]});
     let _ = merged(&kind, &target, &patch, 60_000);
     let finalizers = list(20_000, |n| json!(format!("x/{n}")));
     let patch = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": finalizers, "finalizers": finalizers}});
-    merged(&core("ConfigMap"), &json!({"metadata": {"finalizers": finalizers}}), &patch, 200_000).expect("merges");
+    merged(&core("ConfigMap"), &json!({"metadata": {"finalizers": finalizers}}), &patch, 200_000)
+        .expect("merges");
 }
 
 fn manager(name: &str, operation: Operation) -> Manager {
@@ -96,8 +99,18 @@ fn entry(number: usize, operation: &str, fields: &Value) -> Value {
 fn fault_34_many_managers_are_merged_in_one_pass() {
     let entries = list(10_000, |n| entry(n, "Update", &json!({"f:data": {format!("f:k{n}"): {}}})));
     let old = document(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}}));
-    let mut new = document(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "managedFields": entries}, "data": {"k": "v"}}));
-    within("tracking", 60_000, || track_update(&core("ConfigMap"), &ResetFields::default(), Some(&old), &mut new, &manager("w", Operation::Update)));
+    let mut new = document(
+        json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "managedFields": entries}, "data": {"k": "v"}}),
+    );
+    within("tracking", 60_000, || {
+        track_update(
+            &core("ConfigMap"),
+            &ResetFields::default(),
+            Some(&old),
+            &mut new,
+            &manager("w", Operation::Update),
+        )
+    });
     assert_eq!(new.list(&["metadata", "managedFields"]).len(), 10);
 }
 
@@ -106,22 +119,45 @@ fn fault_34_conflicts_are_counted_and_some_are_named() {
     let fields = Value::Object((0..2_000).map(|n| (format!("f:k{n}"), json!({}))).collect::<Map>());
     let entries = list(20, |n| entry(n, "Apply", &json!({"f:data": fields})));
     let data = many(2_000, |n| (format!("k{n}"), "v"));
-    let live = document(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "managedFields": entries}, "data": data}));
+    let live = document(
+        json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "managedFields": entries}, "data": data}),
+    );
     let changed = many(2_000, |n| (format!("k{n}"), "w"));
-    let applied = document(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": changed}));
-    let refused =
-        within("an apply", 200_000, || apply(&core("ConfigMap"), &ResetFields::default(), Some(&live), &applied, &manager("w", Operation::Apply), false));
+    let applied = document(
+        json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": changed}),
+    );
+    let refused = within("an apply", 200_000, || {
+        apply(
+            &core("ConfigMap"),
+            &ResetFields::default(),
+            Some(&live),
+            &applied,
+            &manager("w", Operation::Apply),
+            false,
+        )
+    });
     let Err(ApplyError::Conflicts(named, count)) = refused else { panic!("{refused:?}") };
     assert_eq!((named.len(), count), (1_000, 40_000));
 }
 
 #[test]
 fn fault_34_keyed_lists_apply_in_any_order() {
-    let kind = of_spec(json!({"type": "object", "properties": {"l": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
-        "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "integer"}, "v": {"type": "string"}}}}}}));
+    let kind = of_spec(
+        json!({"type": "object", "properties": {"l": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+        "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "integer"}, "v": {"type": "string"}}}}}}),
+    );
     let live = spec(json!({"l": list(10_000, |n| json!({"k": n, "v": "x"}))}));
     let applied = spec(json!({"l": list(10_000, |n| json!({"k": 10_000 - n, "v": "y"}))}));
-    let applied = within("an apply", 500_000, || apply(&kind, &ResetFields::default(), Some(&live), &applied, &manager("w", Operation::Apply), true));
+    let applied = within("an apply", 500_000, || {
+        apply(
+            &kind,
+            &ResetFields::default(),
+            Some(&live),
+            &applied,
+            &manager("w", Operation::Apply),
+            true,
+        )
+    });
     assert_eq!(applied.expect("applies").list(&["spec", "l"]).len(), 10_001);
 }
 
@@ -136,80 +172,135 @@ fn fault_34_an_item_costs_what_it_holds_not_what_it_could() {
     assert!(within("validation", 100_000, || validate(&kind, &object)).is_empty());
     within("pruning", 100_000, || prune(&kind, &mut completed));
     let mut tracked = object.clone();
-    within("tracking", 200_000, || track_update(&kind, &ResetFields::default(), None, &mut tracked, &manager("w", Operation::Update)));
+    within("tracking", 200_000, || {
+        track_update(
+            &kind,
+            &ResetFields::default(),
+            None,
+            &mut tracked,
+            &manager("w", Operation::Update),
+        )
+    });
 }
 
 #[test]
 fn fault_34_defaults_do_not_outgrow_what_can_be_stored() {
-    let properties = many(1_000, |n| (format!("p{n}"), json!({"type": "string", "default": "x".repeat(20)})));
-    let kind = of_spec(json!({"type": "array", "items": {"type": "object", "properties": properties}}));
+    let properties =
+        many(1_000, |n| (format!("p{n}"), json!({"type": "string", "default": "x".repeat(20)})));
+    let kind =
+        of_spec(json!({"type": "array", "items": {"type": "object", "properties": properties}}));
     let mut object = spec(list(50_000, |_| json!({})));
     within("defaulting", 400_000, || default(&kind, &mut object));
     let length = bytes(&object.into_value());
-    assert!((2_000_000..5_000_000).contains(&length), "{length}: refused as too large when it is stored");
+    assert!(
+        (2_000_000..5_000_000).contains(&length),
+        "{length}: refused as too large when it is stored"
+    );
 }
 
 #[test]
 fn fault_34_enumerations_are_looked_up() {
-    let kind = of_spec(json!({"type": "array", "items": {"type": "integer", "enum": list(20_000, |n| json!(n))}}));
-    let errors = within("validation", 100_000, || validate(&kind, &spec(list(20_000, |n| json!(n)))));
+    let kind = of_spec(
+        json!({"type": "array", "items": {"type": "integer", "enum": list(20_000, |n| json!(n))}}),
+    );
+    let errors =
+        within("validation", 100_000, || validate(&kind, &spec(list(20_000, |n| json!(n)))));
     assert!(errors.is_empty());
     let errors = validate(&kind, &spec(list(20_000, |n| json!(n + 20_000))));
-    assert!(errors.len() <= MAX_ERRORS && errors.iter().all(|error| error.message.len() <= 4 * 1024 + 3), "each names the whole enumeration");
+    assert!(
+        errors.len() <= MAX_ERRORS
+            && errors.iter().all(|error| error.message.len() <= 4 * 1024 + 3),
+        "each names the whole enumeration"
+    );
 }
 
 #[test]
 fn fault_34_compositions_are_bounded_by_steps_and_causes() {
-    let never = |n: usize| json!({"required": [format!("r{n}")], "properties": {"a": {"minLength": 5}}});
+    let never =
+        |n: usize| json!({"required": [format!("r{n}")], "properties": {"a": {"minLength": 5}}});
     for composition in ["anyOf", "oneOf", "allOf"] {
         let item = json!({"type": "object", "properties": {"a": {"type": "string"}}, composition: list(2_000, never)});
         let kind = of_spec(json!({"type": "array", "items": item}));
-        let errors = within(composition, 2_100_000, || validate(&kind, &spec(list(5_000, |_| json!({"a": "b"})))));
+        let errors = within(composition, 2_100_000, || {
+            validate(&kind, &spec(list(5_000, |_| json!({"a": "b"}))))
+        });
         assert!((1..=MAX_ERRORS).contains(&errors.len()), "{composition}: {}", errors.len());
     }
     // Valid, but only the last alternative says so.
     let last = |n: usize| if n == 1_999 { json!({}) } else { never(n) };
     let item = json!({"type": "object", "properties": {"a": {"type": "string"}}, "anyOf": list(2_000, last)});
     let kind = of_spec(json!({"type": "array", "items": item}));
-    let errors = within("the last of many", 3_200_000, || validate(&kind, &spec(list(5_000, |_| json!({"a": "b"})))));
-    assert!(matches!(&errors[..], [only] if only.message.contains("more than 2000000 steps")), "{errors:?}");
+    let errors = within("the last of many", 3_200_000, || {
+        validate(&kind, &spec(list(5_000, |_| json!({"a": "b"}))))
+    });
+    assert!(
+        matches!(&errors[..], [only] if only.message.contains("more than 2000000 steps")),
+        "{errors:?}"
+    );
     let few = within("few", 700_000, || validate(&kind, &spec(list(100, |_| json!({"a": "b"})))));
     assert!(few.is_empty(), "{few:?}");
 }
 
 #[test]
 fn fault_34_errors_and_repeats_are_bounded() {
-    let kind = of_spec(json!({"type": "array", "items": {"type": "object", "required": ["a", "b"], "properties": {"a": {"type": "string"}}}}));
-    let errors = within("missing fields", 30_000, || validate(&kind, &spec(list(20_000, |_| json!({})))));
+    let kind = of_spec(
+        json!({"type": "array", "items": {"type": "object", "required": ["a", "b"], "properties": {"a": {"type": "string"}}}}),
+    );
+    let errors =
+        within("missing fields", 30_000, || validate(&kind, &spec(list(20_000, |_| json!({})))));
     assert_eq!(errors.len(), MAX_ERRORS);
-    let set = of_spec(json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}));
+    let set = of_spec(
+        json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}),
+    );
     let same = spec(list(20_000, |n| json!(format!("{}", n / 2))));
     assert_eq!(within("a set", 100_000, || validate(&set, &same)).len(), MAX_ERRORS);
-    assert!(within("a set that had repeats", 200_000, || validate_update(&set, Some(&same), &spec(json!(["a", "a"])))).is_empty());
+    assert!(
+        within("a set that had repeats", 200_000, || validate_update(
+            &set,
+            Some(&same),
+            &spec(json!(["a", "a"]))
+        ))
+        .is_empty()
+    );
 }
 
 #[test]
 fn fault_34_loading_a_schema_is_bounded() {
     // Long names above many nodes: each node writes its path.
     let leaves = many(3_000, |n| (format!("l{n}"), json!({"type": "string"})));
-    let chain = (0..20).fold(json!({"type": "object", "properties": leaves}), |inner, _| json!({"type": "object", "properties": {"n".repeat(5_000): inner}}));
+    let chain = (0..20).fold(
+        json!({"type": "object", "properties": leaves}),
+        |inner, _| json!({"type": "object", "properties": {"n".repeat(5_000): inner}}),
+    );
     let errors = within("long paths", 70_000_000, || load(&chain)).expect_err("too large");
     assert!(errors.len() <= MAX_ERRORS && errors.iter().all(|error| error.field.len() <= 1024 + 3));
     let repeated: Vec<Value> = vec![json!("r"); 50_000];
-    let kind = of_spec(json!({"type": "array", "items": {"type": "object", "required": repeated, "properties": {"a": {"type": "string"}}}}));
-    assert!(within("a name required often", 50_000, || validate(&kind, &spec(list(5_000, |_| json!({"r": 1}))))).is_empty());
+    let kind = of_spec(
+        json!({"type": "array", "items": {"type": "object", "required": repeated, "properties": {"a": {"type": "string"}}}}),
+    );
+    assert!(
+        within("a name required often", 50_000, || validate(
+            &kind,
+            &spec(list(5_000, |_| json!({"r": 1})))
+        ))
+        .is_empty()
+    );
     let keys = list(20_000, |n| json!(format!("k{n}")));
     let of_keys = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys, "items": {"type": "object"}});
-    let errors = load(&json!({"type": "object", "properties": {"spec": of_keys}})).expect_err("too many keys");
+    let errors = load(&json!({"type": "object", "properties": {"spec": of_keys}}))
+        .expect_err("too many keys");
     assert!(errors.iter().any(|error| error.message.starts_with("Too many: 20000")), "{errors:?}");
     let nodes = many(60_000, |n| (format!("p{n}"), json!({})));
-    within("many nodes", 3_000_000, || load(&json!({"type": "object", "properties": nodes}))).expect_err("too large");
+    within("many nodes", 3_000_000, || load(&json!({"type": "object", "properties": nodes})))
+        .expect_err("too large");
 }
 
 #[test]
 fn fault_42_patterns_cost_what_they_compile_to() {
     let patterns = |count: usize, pattern: &str| {
-        let properties: Map = (0..count).map(|number| (format!("p{number}"), json!({"type": "string", "pattern": pattern}))).collect();
+        let properties: Map = (0..count)
+            .map(|number| (format!("p{number}"), json!({"type": "string", "pattern": pattern})))
+            .collect();
         json!({"type": "object", "properties": properties})
     };
     let (refused, steps) = counted(|| load(&patterns(500, "^((a{1,200}){1,200}){1,200}$")));

@@ -1,4 +1,5 @@
-//! What a node's walks look up for each value: found once, so that a value costs what it holds and not what its schema could hold.
+//! What a node's walks look up for each value: found once, so that a value costs what it holds and
+//! not what its schema could hold.
 
 use crate::schema::{Emit, Schema};
 use ferrokube_apimachinery::document::Value;
@@ -35,9 +36,17 @@ pub(crate) struct Defaulted {
 impl Schema {
     fn fields(&self) -> &Fields {
         self.index.fields.get_or_init(|| {
-            let named =
-                |with: fn(&crate::schema::Property) -> bool| self.properties.iter().filter(|(_, one)| with(one)).map(|(name, _)| Arc::clone(name)).collect();
-            Fields { required: named(|one| one.required), always: named(|one| matches!(one.emit, Emit::Always | Emit::AlwaysNull)) }
+            let named = |with: fn(&crate::schema::Property) -> bool| {
+                self.properties
+                    .iter()
+                    .filter(|(_, one)| with(one))
+                    .map(|(name, _)| Arc::clone(name))
+                    .collect()
+            };
+            Fields {
+                required: named(|one| one.required),
+                always: named(|one| matches!(one.emit, Emit::Always | Emit::AlwaysNull)),
+            }
         })
     }
 
@@ -56,7 +65,10 @@ impl Schema {
         self.index.defaulted.get_or_init(|| {
             let sized = |(name, property): (&Arc<str>, &crate::schema::Property)| {
                 let default = property.schema.default.as_ref()?;
-                Some(Defaulted { name: Arc::clone(name), bytes: name.len() + 4 + json::to_vec(default).len() })
+                Some(Defaulted {
+                    name: Arc::clone(name),
+                    bytes: name.len() + 4 + json::to_vec(default).len(),
+                })
             };
             self.properties.iter().filter_map(sized).collect()
         })
@@ -68,7 +80,11 @@ impl Schema {
         match self.enumeration.len() {
             0 => true,
             1..=FEW => self.enumeration.iter().any(|allowed| equal(allowed, value)),
-            _ => self.index.allowed.get_or_init(|| self.enumeration.iter().map(canonical).collect()).contains(&canonical(value)),
+            _ => self
+                .index
+                .allowed
+                .get_or_init(|| self.enumeration.iter().map(canonical).collect())
+                .contains(&canonical(value)),
         }
     }
 }
@@ -77,7 +93,10 @@ impl Schema {
 fn canonical(value: &Value) -> String {
     match value {
         // As equality has it: by exact value, and by the nearest float.
-        Value::Number(number) => number.as_f64().map_or_else(|| number.to_string(), |float| format!("{:?}", if float == 0.0 { 0.0 } else { float })),
+        Value::Number(number) => number.as_f64().map_or_else(
+            || number.to_string(),
+            |float| format!("{:?}", if float == 0.0 { 0.0 } else { float }),
+        ),
         other => other.to_string(),
     }
 }
@@ -85,7 +104,9 @@ fn canonical(value: &Value) -> String {
 /// Equal as JSON values: `1` is `1.0`.
 fn equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
-        (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
+        (Value::Number(one), Value::Number(other)) => {
+            one == other || one.as_f64() == other.as_f64()
+        }
         (one, other) => one == other,
     }
 }
@@ -97,11 +118,34 @@ mod tests {
 
     #[test]
     fn a_long_enumeration_allows_what_a_short_one_does() {
-        let few = vec![json!(1), json!("1"), json!(2.5), json!(0), json!(null), json!({"a": 1}), json!(true)];
-        let many = few.iter().cloned().chain((0..100).map(|number| json!(format!("x{number}")))).collect();
-        let (short, long) = (Schema { enumeration: few, ..Schema::default() }, Schema { enumeration: many, ..Schema::default() });
-        for value in [json!(1), json!(1.0), json!("1"), json!(2.5), json!(-0.0), json!(null), json!({"a": 1}), json!({}), json!(2), json!("true"), json!(true)]
-        {
+        let few = vec![
+            json!(1),
+            json!("1"),
+            json!(2.5),
+            json!(0),
+            json!(null),
+            json!({"a": 1}),
+            json!(true),
+        ];
+        let many =
+            few.iter().cloned().chain((0..100).map(|number| json!(format!("x{number}")))).collect();
+        let (short, long) = (
+            Schema { enumeration: few, ..Schema::default() },
+            Schema { enumeration: many, ..Schema::default() },
+        );
+        for value in [
+            json!(1),
+            json!(1.0),
+            json!("1"),
+            json!(2.5),
+            json!(-0.0),
+            json!(null),
+            json!({"a": 1}),
+            json!({}),
+            json!(2),
+            json!("true"),
+            json!(true),
+        ] {
             assert_eq!(short.allows(&value), long.allows(&value), "{value}");
         }
     }

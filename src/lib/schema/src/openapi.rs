@@ -1,12 +1,14 @@
 //! OpenAPI v2 and v3 schema objects rendered from [`Schema`] nodes.
 //!
-//! Named nodes become definitions of their own and are referred to; everything else is written in place.
+//! Named nodes become definitions of their own and are referred to; everything else is written in
+//! place.
 
 use crate::schema::{Emit, Kind, ListType, MAX_WALK, MapType, Property, Schema};
 use ferrokube_apimachinery::document::{Map, Value, json};
 
-/// Adds the definition and everything it refers to as OpenAPI v3 `components.schemas` (with `x-kubernetes-*` extensions, `$ref`s between named definitions).
-/// The caller adds `x-kubernetes-group-version-kind` to those that are kinds.
+/// Adds the definition and everything it refers to as OpenAPI v3 `components.schemas` (with
+/// `x-kubernetes-*` extensions, `$ref`s between named definitions). The caller adds
+/// `x-kubernetes-group-version-kind` to those that are kinds.
 pub fn components_v3(schema: &Schema, into: &mut Map) {
     definitions(schema, Dialect::V3, into);
 }
@@ -59,7 +61,9 @@ impl<'a> Renderer<'a> {
     /// A node in place, whether it has a name or not.
     fn body(&mut self, schema: &'a Schema, depth: usize) -> Map {
         let mut out = Map::new();
-        let is_open = self.dialect == Dialect::V2 && !schema.native && (schema.preserve_unknown || schema.nullable);
+        let is_open = self.dialect == Dialect::V2
+            && !schema.native
+            && (schema.preserve_unknown || schema.nullable);
         // Readers of version 2 refuse unknown fields wherever any are declared.
         if is_open && schema.preserve_unknown && schema.name.is_some() {
             out.insert("type".to_owned(), Value::from("object"));
@@ -90,9 +94,12 @@ impl<'a> Renderer<'a> {
         out
     }
 
-    /// What may be null, or have unknown fields, has no type in version 2, and nothing in it is declared.
+    /// What may be null, or have unknown fields, has no type in version 2, and nothing in it is
+    /// declared.
     fn open(&mut self, schema: &'a Schema, depth: usize, out: &mut Map) {
-        if schema.kind == Kind::IntOrString || (!schema.nullable && !matches!(schema.kind, Kind::Object | Kind::Array)) {
+        if schema.kind == Kind::IntOrString
+            || (!schema.nullable && !matches!(schema.kind, Kind::Object | Kind::Array))
+        {
             self.kind(schema, out);
         } else if let Some(format) = &schema.format {
             out.insert("format".to_owned(), Value::from(&**format));
@@ -108,18 +115,29 @@ impl<'a> Renderer<'a> {
 
     fn fields(&mut self, schema: &'a Schema, depth: usize, out: &mut Map) {
         if !schema.properties.is_empty() {
-            let properties: Map =
-                schema.properties.iter().map(|(name, property)| (name.to_string(), Value::Object(self.property(name, property, depth + 1)))).collect();
+            let properties: Map = schema
+                .properties
+                .iter()
+                .map(|(name, property)| {
+                    (name.to_string(), Value::Object(self.property(name, property, depth + 1)))
+                })
+                .collect();
             out.insert("properties".to_owned(), Value::Object(properties));
         }
         self.required(schema, out);
     }
 
     fn required(&self, schema: &Schema, out: &mut Map) {
-        let may_be_null = |node: &Schema| self.dialect == Dialect::V2 && !node.native && node.nullable;
-        let declared = schema.properties.iter().filter(|(_, property)| property.required && !may_be_null(&property.schema)).map(|(name, _)| name);
+        let may_be_null =
+            |node: &Schema| self.dialect == Dialect::V2 && !node.native && node.nullable;
+        let declared = schema
+            .properties
+            .iter()
+            .filter(|(_, property)| property.required && !may_be_null(&property.schema))
+            .map(|(name, _)| name);
         let others = schema.checks.iter().flat_map(|checks| &checks.required);
-        let required: Vec<Value> = declared.chain(others).map(|name| Value::from(&**name)).collect();
+        let required: Vec<Value> =
+            declared.chain(others).map(|name| Value::from(&**name)).collect();
         if !required.is_empty() {
             out.insert("required".to_owned(), Value::from(required));
         }
@@ -128,8 +146,11 @@ impl<'a> Renderer<'a> {
     fn property(&mut self, name: &str, property: &'a Property, depth: usize) -> Map {
         let node: &'a Schema = &property.schema;
         let description = property.description.or_else(|| common(name, property));
-        let mut out =
-            if node.name.is_some() { self.link(node, property.emit == Emit::Always && node.kind == Kind::Object, description) } else { self.body(node, depth) };
+        let mut out = if node.name.is_some() {
+            self.link(node, property.emit == Emit::Always && node.kind == Kind::Object, description)
+        } else {
+            self.body(node, depth)
+        };
         if let Some(description) = description {
             out.insert("description".to_owned(), Value::from(description));
         }
@@ -165,10 +186,15 @@ impl<'a> Renderer<'a> {
     /// An item of a list or a value of a map.
     fn element(&mut self, schema: &'a Schema, depth: usize) -> Value {
         if schema.name.is_some() {
-            return Value::Object(self.link(schema, schema.native && schema.kind == Kind::Object, None));
+            return Value::Object(self.link(
+                schema,
+                schema.native && schema.kind == Kind::Object,
+                None,
+            ));
         }
         let mut out = self.body(schema, depth);
-        let scalar = matches!(schema.kind, Kind::String | Kind::Integer | Kind::Number | Kind::Boolean);
+        let scalar =
+            matches!(schema.kind, Kind::String | Kind::Integer | Kind::Number | Kind::Boolean);
         if self.dialect == Dialect::V3 && schema.native && scalar && !schema.zero().is_null() {
             out.entry("default").or_insert_with(|| schema.zero().clone());
         }
@@ -189,7 +215,9 @@ impl<'a> Renderer<'a> {
             }
             Kind::IntOrString => return self.int_or_string(schema, out),
             // Free-form structures of the native API are objects; arbitrary JSON has no type.
-            Kind::Any if matches!(schema.short_name(), "RawExtension" | "FieldsV1" | "Patch") => "object",
+            Kind::Any if matches!(schema.short_name(), "RawExtension" | "FieldsV1" | "Patch") => {
+                "object"
+            }
             Kind::Any => return,
         };
         out.insert("type".to_owned(), Value::from(kind));
@@ -205,8 +233,12 @@ impl<'a> Renderer<'a> {
         }
         match self.dialect {
             Dialect::V2 => out.insert("type".to_owned(), Value::from("string")),
-            Dialect::V3 if quantity => out.insert("oneOf".to_owned(), json!([{"type": "string"}, {"type": "number"}])),
-            Dialect::V3 => out.insert("oneOf".to_owned(), json!([{"type": "integer"}, {"type": "string"}])),
+            Dialect::V3 if quantity => {
+                out.insert("oneOf".to_owned(), json!([{"type": "string"}, {"type": "number"}]))
+            }
+            Dialect::V3 => {
+                out.insert("oneOf".to_owned(), json!([{"type": "integer"}, {"type": "string"}]))
+            }
         };
     }
 
@@ -267,9 +299,9 @@ fn common(name: &str, property: &Property) -> Option<&'static str> {
     match (name, property.schema.short_name()) {
         ("apiVersion", "") => Some("The version of the API that this object is written in."),
         ("kind", "") => Some("What kind of object this is."),
-        ("metadata", "ObjectMeta" | "ListMeta") => {
-            Some("More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata")
-        }
+        ("metadata", "ObjectMeta" | "ListMeta") => Some(
+            "More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
+        ),
         _ => None,
     }
 }
@@ -290,13 +322,23 @@ mod tests {
     fn what_is_open_has_no_fields_in_version_2() {
         use crate::custom::{Loading, from_json_schema};
         let of = |given: Value| {
-            let schema = from_json_schema(&given, &Loading { path: "", name: Some("com.example.v1.Thing".into()), ..Loading::default() }).expect("structural");
+            let schema = from_json_schema(
+                &given,
+                &Loading {
+                    path: "",
+                    name: Some("com.example.v1.Thing".into()),
+                    ..Loading::default()
+                },
+            )
+            .expect("structural");
             let mut out = Map::new();
             definitions_v2(&schema, &mut out);
             out.remove("com.example.v1.Thing").expect("itself")
         };
         assert_eq!(
-            of(json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"spec": {"type": "object"}}})),
+            of(
+                json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"spec": {"type": "object"}}})
+            ),
             json!({"type": "object"})
         );
         let spec = json!({"type": "object", "required": ["n"], "properties": {
@@ -304,7 +346,10 @@ mod tests {
             "n": {"type": "array", "nullable": true, "items": {"type": "string"}},
         }});
         let rendered = of(json!({"type": "object", "properties": {"spec": spec}}));
-        assert_eq!(rendered["properties"]["spec"], json!({"type": "object", "properties": {"free": {"x-kubernetes-preserve-unknown-fields": true}, "n": {}}}));
+        assert_eq!(
+            rendered["properties"]["spec"],
+            json!({"type": "object", "properties": {"free": {"x-kubernetes-preserve-unknown-fields": true}, "n": {}}})
+        );
     }
 
     #[test]
@@ -322,8 +367,9 @@ mod tests {
 
     #[test]
     fn fields_are_described_in_our_words() {
-        let described =
-            Tables::parse("heading\na.b.Thing\tkind\tstring\n\tsize\tstring\n").unwrap().described("*.kind\tA kind.\nThing\tA thing.\nThing.size\tA size.\n");
+        let described = Tables::parse("heading\na.b.Thing\tkind\tstring\n\tsize\tstring\n")
+            .unwrap()
+            .described("*.kind\tA kind.\nThing\tA thing.\nThing.size\tA size.\n");
         let mut out = Map::new();
         components_v3(&described.get("a.b.Thing").unwrap(), &mut out);
         let expected = json!({"a.b.Thing": {"type": "object", "description": "A thing.", "properties": {
@@ -335,9 +381,12 @@ mod tests {
     fn merging_is_published() {
         let all = v3("io.k8s.api.core.v1.ServiceAccount");
         let secrets = &all["io.k8s.api.core.v1.ServiceAccount"]["properties"]["secrets"];
-        for (name, value) in
-            [("list-type", json!("map")), ("list-map-keys", json!(["name"])), ("patch-strategy", json!("merge")), ("patch-merge-key", json!("name"))]
-        {
+        for (name, value) in [
+            ("list-type", json!("map")),
+            ("list-map-keys", json!(["name"])),
+            ("patch-strategy", json!("merge")),
+            ("patch-merge-key", json!("name")),
+        ] {
             assert_eq!(secrets[format!("x-kubernetes-{name}")], value);
         }
         assert_eq!(all["io.k8s.api.core.v1.ObjectReference"]["x-kubernetes-map-type"], "atomic");
@@ -349,7 +398,10 @@ mod tests {
         definitions_v2(&core("ConfigMap"), &mut out);
         let config = &out["io.k8s.api.core.v1.ConfigMap"];
         assert_eq!(config["properties"]["data"]["type"], "object");
-        assert_eq!(config["properties"]["metadata"]["$ref"], "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
+        assert_eq!(
+            config["properties"]["metadata"]["$ref"],
+            "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Regular expressions as RE2 reads them, and the formats of strings, for those who check texts elsewhere.
+//! Regular expressions as RE2 reads them, and the formats of strings, for those who check texts
+//! elsewhere.
 
 use ferrokube_apimachinery::work;
 use regex::{Regex, RegexBuilder};
@@ -10,17 +11,20 @@ pub use crate::validate::fits_format;
 /// A compiled pattern takes at most so many bytes.
 const MAX_PATTERN: usize = 1 << 20;
 
-/// Sizes that a pattern is tried with: most are small, and what is taken from a budget is the smallest that fits.
+/// Sizes that a pattern is tried with: most are small, and what is taken from a budget is the
+/// smallest that fits.
 const SIZES: [usize; 4] = [4 << 10, 32 << 10, 256 << 10, MAX_PATTERN];
 
-/// Compiles a pattern within a budget of bytes, and takes what it needs from it. A pattern costs what it compiles to, whatever its text: `(a{99}){99}` is short.
+/// Compiles a pattern within a budget of bytes, and takes what it needs from it. A pattern costs
+/// what it compiles to, whatever its text: `(a{99}){99}` is short.
 ///
 /// # Errors
 /// A sentence: it is none, or too large.
 pub fn compile_within(text: &str, room: &mut usize) -> Result<Regex, String> {
     let translated = translate(text);
     for size in SIZES {
-        *room = room.checked_sub(size).ok_or("the patterns of the schema are too large together")?;
+        *room =
+            room.checked_sub(size).ok_or("the patterns of the schema are too large together")?;
         work::count(size);
         match builder(&translated, size).build() {
             Ok(regex) => return Ok(regex),
@@ -58,8 +62,11 @@ pub fn explain(text: &str, error: &regex::Error) -> String {
 fn sentence(text: &str, told: &str) -> String {
     let lines: Vec<&str> = told.lines().collect();
     let why = lines.iter().find_map(|line| line.strip_prefix("error: ")).unwrap_or_default();
-    let pointer = lines.iter().position(|line| line.contains('^') && line.trim_matches([' ', '^']).is_empty());
-    let expression = pointer.and_then(|at| lines.get(at.checked_sub(1)?)).copied().unwrap_or_default();
+    let pointer = lines
+        .iter()
+        .position(|line| line.contains('^') && line.trim_matches([' ', '^']).is_empty());
+    let expression =
+        pointer.and_then(|at| lines.get(at.checked_sub(1)?)).copied().unwrap_or_default();
     let marked = |line: &str| (line.find('^').unwrap_or_default(), line.matches('^').count());
     let (start, length) = pointer.map(|at| marked(lines[at])).unwrap_or_default();
     let fault: String = expression.chars().skip(start).take(length).collect();
@@ -68,20 +75,35 @@ fn sentence(text: &str, told: &str) -> String {
         "unclosed group" => ("missing closing )", text),
         "unopened group" => ("unexpected )", text),
         "unclosed character class" => ("missing closing ]", &*from_there),
-        "repetition operator missing expression" => ("missing argument to repetition operator", &*fault),
-        why if why.starts_with("invalid character class range") => ("invalid character class range", &*fault),
-        why if why.starts_with("incomplete escape sequence") => ("trailing backslash at end of expression", ""),
-        why if why.contains("escape sequence") || why.contains("Unicode property not found") => ("invalid escape sequence", &*fault),
+        "repetition operator missing expression" => {
+            ("missing argument to repetition operator", &*fault)
+        }
+        why if why.starts_with("invalid character class range") => {
+            ("invalid character class range", &*fault)
+        }
+        why if why.starts_with("incomplete escape sequence") => {
+            ("trailing backslash at end of expression", "")
+        }
+        why if why.contains("escape sequence") || why.contains("Unicode property not found") => {
+            ("invalid escape sequence", &*fault)
+        }
         why if why.contains("backreferences") => ("invalid escape sequence", &*fault),
-        why if why.contains("exceeds the maximum number of nested") => ("expression nests too deeply", text),
-        why if why.contains("repetition quantifier") || why.contains("counted repetition") => ("invalid repeat count", &*fault),
-        why if why.contains("look-around") || why.contains("flag") || why.contains("group") => ("invalid or unsupported Perl syntax", &*fault),
+        why if why.contains("exceeds the maximum number of nested") => {
+            ("expression nests too deeply", text)
+        }
+        why if why.contains("repetition quantifier") || why.contains("counted repetition") => {
+            ("invalid repeat count", &*fault)
+        }
+        why if why.contains("look-around") || why.contains("flag") || why.contains("group") => {
+            ("invalid or unsupported Perl syntax", &*fault)
+        }
         _ => ("invalid regular expression", text),
     };
     format!("{sentence}: `{shown}`")
 }
 
-/// From RE2's syntax: its `\d`, `\w`, `\s` and `\b` know only ASCII, and a class has no classes, differences or intersections in it.
+/// From RE2's syntax: its `\d`, `\w`, `\s` and `\b` know only ASCII, and a class has no classes,
+/// differences or intersections in it.
 fn translate(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     let mut chars = text.chars().peekable();
@@ -115,7 +137,8 @@ fn translate(text: &str) -> String {
 
 /// `[:alpha:]` stays; any other bracket is a character.
 fn class_in_class(chars: &mut Peekable<Chars<'_>>, out: &mut String) {
-    let named = chars.peek() == Some(&':') && chars.clone().skip(1).take_while(|c| *c != ']').last() == Some(':');
+    let named = chars.peek() == Some(&':')
+        && chars.clone().skip(1).take_while(|c| *c != ']').last() == Some(':');
     if !named {
         out.push_str("\\[");
         return;
@@ -168,7 +191,9 @@ mod tests {
 
     #[test]
     fn patterns_mean_what_re2_says() {
-        let found = |pattern: &str, text: &str| compile(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}")).is_match(text);
+        let found = |pattern: &str, text: &str| {
+            compile(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}")).is_match(text)
+        };
         let yes = [
             (r"^\d+$", "12"),
             (r"^[\d.]+$", "1.2"),
@@ -188,11 +213,26 @@ mod tests {
         for (pattern, text) in yes {
             assert!(found(pattern, text), "{pattern} {text}");
         }
-        let no = [(r"^\d+$", "\u{661}"), (r"^\w+$", "\u{e9}"), (r"^\D$", "1"), (r"^[\W]$", "a"), (r"^\Qa.b\E$", "axb"), (r"^\s$", "\u{a0}")];
+        let no = [
+            (r"^\d+$", "\u{661}"),
+            (r"^\w+$", "\u{e9}"),
+            (r"^\D$", "1"),
+            (r"^[\W]$", "a"),
+            (r"^\Qa.b\E$", "axb"),
+            (r"^\s$", "\u{a0}"),
+        ];
         for (pattern, text) in no {
             assert!(!found(pattern, text), "{pattern} {text}");
         }
-        for bad in ["(", "[", "a{2,1}", r"\p{None}", "(?=a)", r"(a)\1", "((((a{1000}){1000}){1000}){1000})"] {
+        for bad in [
+            "(",
+            "[",
+            "a{2,1}",
+            r"\p{None}",
+            "(?=a)",
+            r"(a)\1",
+            "((((a{1000}){1000}){1000}){1000})",
+        ] {
             assert!(compile(bad).is_err(), "{bad}");
         }
     }

@@ -30,7 +30,8 @@ pub enum Kind {
     Number,
     /// A boolean.
     Boolean,
-    /// `x-kubernetes-int-or-string`, also native IntOrString and (with the format `quantity`) Quantity.
+    /// `x-kubernetes-int-or-string`, also native IntOrString and (with the format `quantity`)
+    /// Quantity.
     IntOrString,
 }
 
@@ -92,7 +93,8 @@ pub enum Emit {
 pub struct Schema {
     /// The definition's name, such as `io.k8s.api.core.v1.ConfigMap`; `None` for an inline node.
     pub name: Option<Arc<str>>,
-    /// Whether it comes from the native tables (the typed decoder's rules hold) and not from a custom resource definition.
+    /// Whether it comes from the native tables (the typed decoder's rules hold) and not from a
+    /// custom resource definition.
     pub native: bool,
     /// The type.
     pub kind: Kind,
@@ -106,7 +108,8 @@ pub struct Schema {
     pub additional: Option<Node>,
     /// Items of an array.
     pub items: Option<Node>,
-    /// What is inside of a native value without a type, be it an object or a list of such: for decoding and encoding only.
+    /// What is inside of a native value without a type, be it an object or a list of such: for
+    /// decoding and encoding only.
     pub inside: Option<Node>,
     /// How a list merges under apply.
     pub list_type: ListType,
@@ -145,7 +148,8 @@ impl Schema {
         }
     }
 
-    /// Whether it is an object whose unknown fields are refused or pruned (not a map, not free-form).
+    /// Whether it is an object whose unknown fields are refused or pruned (not a map, not
+    /// free-form).
     pub fn is_closed(&self) -> bool {
         self.kind == Kind::Object && self.additional.is_none() && !self.preserve_unknown
     }
@@ -171,7 +175,10 @@ fn finds_embedded(schema: &Schema, depth: usize) -> bool {
     !schema.native
         && depth <= MAX_WALK
         && (schema.embedded
-            || schema.properties.values().any(|property| finds_embedded(&property.schema, depth + 1))
+            || schema
+                .properties
+                .values()
+                .any(|property| finds_embedded(&property.schema, depth + 1))
             || schema.additional.as_deref().is_some_and(|node| finds_embedded(node, depth + 1))
             || schema.items.as_deref().is_some_and(|node| finds_embedded(node, depth + 1)))
 }
@@ -182,7 +189,10 @@ fn finds_default<'a>(schema: &'a Schema, seen: &mut HashSet<&'a str>, depth: usi
         return false;
     }
     schema.default.is_some()
-        || schema.properties.values().any(|property| finds_default(&property.schema, seen, depth + 1))
+        || schema
+            .properties
+            .values()
+            .any(|property| finds_default(&property.schema, seen, depth + 1))
         || schema.additional.as_deref().is_some_and(|node| finds_default(node, seen, depth + 1))
         || schema.items.as_deref().is_some_and(|node| finds_default(node, seen, depth + 1))
 }
@@ -213,7 +223,12 @@ struct Zeros {
 
 fn zeros() -> &'static Zeros {
     static ZEROS: OnceLock<Zeros> = OnceLock::new();
-    ZEROS.get_or_init(|| Zeros { object: Value::Object(Map::new()), text: Value::from(""), number: Value::from(0), quantity: Value::from("0") })
+    ZEROS.get_or_init(|| Zeros {
+        object: Value::Object(Map::new()),
+        text: Value::from(""),
+        number: Value::from(0),
+        quantity: Value::from("0"),
+    })
 }
 
 impl Schema {
@@ -248,7 +263,8 @@ impl Property {
     }
 }
 
-/// A child of a schema. Children that are native definitions are built on first use, which also cuts recursion.
+/// A child of a schema. Children that are native definitions are built on first use, which also
+/// cuts recursion.
 #[derive(Clone)]
 pub struct Node(Repr);
 

@@ -1,4 +1,5 @@
-//! Strategic merge patch: all directives (`$patch`, `$retainKeys`, `$deleteFromPrimitiveList`, `$setElementOrder`).
+//! Strategic merge patch: all directives (`$patch`, `$retainKeys`, `$deleteFromPrimitiveList`,
+//! `$setElementOrder`).
 
 mod list;
 #[cfg(test)]
@@ -17,17 +18,28 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ELEMENT_ORDER: &str = "$setElementOrder/";
 
-/// Applies a strategic merge patch. The result may hold fields that the schema does not know (prune it) and a root without kind or name
-/// (after `$patch: replace`), which the caller refills or refuses.
+/// Applies a strategic merge patch. The result may hold fields that the schema does not know (prune
+/// it) and a root without kind or name (after `$patch: replace`), which the caller refills or
+/// refuses.
 ///
 /// # Errors
 /// [`PatchError`]; `target` must then be dropped.
-pub fn strategic_merge(schema: &Schema, target: &mut Document, patch: &Document) -> Result<(), PatchError> {
-    merge_map(Some(schema), target.fields_mut(), patch.fields(), At { work: &Work::default(), depth: 0 })
+pub fn strategic_merge(
+    schema: &Schema,
+    target: &mut Document,
+    patch: &Document,
+) -> Result<(), PatchError> {
+    merge_map(
+        Some(schema),
+        target.fields_mut(),
+        patch.fields(),
+        At { work: &Work::default(), depth: 0 },
+    )
 }
 
-/// At most so many elements of original lists and maps are looked at by one patch. Each merge of a list looks at all of it, and a patch may name one list
-/// many times (elements with the same merge key): about 300 ms, and three times what the largest object and patch without repeats take.
+/// At most so many elements of original lists and maps are looked at by one patch. Each merge of a
+/// list looks at all of it, and a patch may name one list many times (elements with the same merge
+/// key): about 300 ms, and three times what the largest object and patch without repeats take.
 const MAX_WORK: usize = 1_000_000;
 
 /// What a patch has cost so far.
@@ -38,7 +50,11 @@ impl Work {
     fn charge(&self, elements: usize) -> Result<(), PatchError> {
         work::count(elements);
         self.0.set(self.0.get() + elements);
-        if self.0.get() > MAX_WORK { Err(PatchError::TooLarge("it looks at too many elements of lists".to_owned())) } else { Ok(()) }
+        if self.0.get() > MAX_WORK {
+            Err(PatchError::TooLarge("it looks at too many elements of lists".to_owned()))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -60,7 +76,12 @@ fn bad(why: impl Into<String>) -> PatchError {
 }
 
 /// Merges a map into a map. Without a schema (free-form values) lists are replaced.
-fn merge_map(schema: Option<&Schema>, original: &mut Map, patch: &Map, at: At<'_>) -> Result<(), PatchError> {
+fn merge_map(
+    schema: Option<&Schema>,
+    original: &mut Map,
+    patch: &Map,
+    at: At<'_>,
+) -> Result<(), PatchError> {
     if at.depth > MAX_WALK {
         return Err(PatchError::TooLarge("nested too deep".to_owned()));
     }
@@ -94,14 +115,22 @@ fn merge_map(schema: Option<&Schema>, original: &mut Map, patch: &Map, at: At<'_
 fn whole_map(original: &mut Map, patch: &Map, directive: &Value) -> Result<(), PatchError> {
     match directive.as_str() {
         Some("replace") => {
-            *original = patch.iter().filter(|(key, _)| *key != PATCH).map(|(key, value)| (key.clone(), value.clone())).collect();
+            *original = patch
+                .iter()
+                .filter(|(key, _)| *key != PATCH)
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect();
             Ok(())
         }
         Some("delete") => {
             original.clear();
             Ok(())
         }
-        _ => Err(bad(format!("unknown patch type: {} in map: {}", dump_text(directive), dump(&Value::Object(patch.clone()))))),
+        _ => Err(bad(format!(
+            "unknown patch type: {} in map: {}",
+            dump_text(directive),
+            dump(&Value::Object(patch.clone()))
+        ))),
     }
 }
 
@@ -111,7 +140,12 @@ fn retain_keys(original: &mut Map, patch: &Map, keys: &Value) -> Result<(), Patc
     let keys = keys.as_array().ok_or_else(malformed)?;
     let keys: HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
     let names = |field: &str| keys.contains(field);
-    let sets = |(key, value): &(&Text, &Value)| !value.is_null() && *key != RETAIN_KEYS && !key.starts_with(DELETE_FROM) && !key.starts_with(ELEMENT_ORDER);
+    let sets = |(key, value): &(&Text, &Value)| {
+        !value.is_null()
+            && *key != RETAIN_KEYS
+            && !key.starts_with(DELETE_FROM)
+            && !key.starts_with(ELEMENT_ORDER)
+    };
     if !patch.iter().filter(sets).all(|(key, _)| names(key)) {
         return Err(malformed());
     }
@@ -134,8 +168,15 @@ impl<'a> Slot<'a> {
             return Ok(None);
         };
         let node = schema.child(self.field);
-        if node.is_none() && schema.is_closed() && !matches!(self.field, "kind" | "apiVersion" | "metadata") {
-            return Err(bad(format!("unable to find api field in struct {} for the json field {:?}", schema.short_name(), self.field)));
+        if node.is_none()
+            && schema.is_closed()
+            && !matches!(self.field, "kind" | "apiVersion" | "metadata")
+        {
+            return Err(bad(format!(
+                "unable to find api field in struct {} for the json field {:?}",
+                schema.short_name(),
+                self.field
+            )));
         }
         Ok(node)
     }
@@ -164,7 +205,8 @@ fn merge_field(slot: Slot<'_>, original: &mut Map, patch: &Value) -> Result<(), 
         (Some(Value::Array(items)), Value::Array(patch)) => {
             let node = slot.node()?;
             if strategy(node) == "merge" {
-                let merged = list::merge(node, std::mem::take(items).into(), patch, slot.at.below())?;
+                let merged =
+                    list::merge(node, std::mem::take(items).into(), patch, slot.at.below())?;
                 *items = merged.into();
             } else {
                 items.clone_from(patch);
@@ -185,7 +227,8 @@ fn merge_field(slot: Slot<'_>, original: &mut Map, patch: &Value) -> Result<(), 
     }
 }
 
-/// A value where there was none of its type: without nulls in maps, and without what `$patch: delete` marks.
+/// A value where there was none of its type: without nulls in maps, and without what
+/// `$patch: delete` marks.
 fn fresh(patch: &Value, depth: usize) -> Result<Option<Value>, PatchError> {
     if depth > MAX_WALK {
         return Err(PatchError::TooLarge("nested too deep".to_owned()));
@@ -198,7 +241,8 @@ fn fresh(patch: &Value, depth: usize) -> Result<Option<Value>, PatchError> {
                 Some(_) => return Err(bad("unknown $patch directive")),
             }
             let mut out = Map::new();
-            for (key, value) in map.iter().filter(|(key, value)| *key != PATCH && !value.is_null()) {
+            for (key, value) in map.iter().filter(|(key, value)| *key != PATCH && !value.is_null())
+            {
                 if let Some(value) = fresh(value, depth + 1)? {
                     out.insert(key.clone(), value);
                 }
@@ -208,7 +252,8 @@ fn fresh(patch: &Value, depth: usize) -> Result<Option<Value>, PatchError> {
         Value::Array(items) => {
             let mut out = Vec::with_capacity(items.len());
             for item in items {
-                let only_marker = item.as_object().is_some_and(|map| map.len() == 1 && map.contains_key(PATCH));
+                let only_marker =
+                    item.as_object().is_some_and(|map| map.len() == 1 && map.contains_key(PATCH));
                 if let Some(value) = fresh(item, depth + 1)?.filter(|_| !only_marker) {
                     out.push(value);
                 }
@@ -220,12 +265,18 @@ fn fresh(patch: &Value, depth: usize) -> Result<Option<Value>, PatchError> {
 }
 
 /// `$deleteFromPrimitiveList/field`. Does nothing where there is no such list.
-fn delete_from(original: &mut Map, field: &str, members: &Value, at: At<'_>) -> Result<(), PatchError> {
+fn delete_from(
+    original: &mut Map,
+    field: &str,
+    members: &Value,
+    at: At<'_>,
+) -> Result<(), PatchError> {
     if members.is_null() {
         original.remove(field);
         return Ok(());
     }
-    let (Some(Value::Array(items)), Value::Array(members)) = (original.get_mut(field), members) else {
+    let (Some(Value::Array(items)), Value::Array(members)) = (original.get_mut(field), members)
+    else {
         return Ok(());
     };
     at.work.charge(items.len() + members.len())?;

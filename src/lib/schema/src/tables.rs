@@ -1,7 +1,9 @@
-//! Native schemas from a table: one row per field (definition, field, type, required, emit, list type, keys, map type, patch strategy, merge key, default, enum).
+//! Native schemas from a table: one row per field (definition, field, type, required, emit, list
+//! type, keys, map type, patch strategy, merge key, default, enum).
 //!
-//! A row with an empty definition continues the one above. A definition is one pass over its own rows, made on first use; what it refers to stays
-//! a lazy [`Node`], so that the first request of a kind builds only the nodes that it walks, and recursive definitions are no special case.
+//! A row with an empty definition continues the one above. A definition is one pass over its own
+//! rows, made on first use; what it refers to stays a lazy [`Node`], so that the first request of a
+//! kind builds only the nodes that it walks, and recursive definitions are no special case.
 
 use crate::schema::{Emit, Kind, ListType, MapType, Node, Property, Schema};
 use ferrokube_apimachinery::document::Value;
@@ -10,7 +12,8 @@ use std::sync::{Arc, OnceLock};
 
 const COLUMNS: usize = 12;
 
-/// Definitions by name, each built once, on first use. Meant to live as long as the process: built nodes refer back to their table.
+/// Definitions by name, each built once, on first use. Meant to live as long as the process: built
+/// nodes refer back to their table.
 pub struct Tables {
     index: Arc<Index>,
 }
@@ -57,11 +60,13 @@ impl Tables {
         }
         close(&mut definitions, &text[started..]);
         definitions.sort_unstable_by_key(|definition| definition.name);
-        Ok(Self { index: Arc::new(Index { definitions, words: "", descriptions: OnceLock::new() }) })
+        Ok(Self {
+            index: Arc::new(Index { definitions, words: "", descriptions: OnceLock::new() }),
+        })
     }
 
-    /// Adds what fields are for, as lines of a name and a text: `Lease` or `LeaseSpec.renewTime`, by the last part of the definition's name, or
-    /// `*.kind` for a field of any definition.
+    /// Adds what fields are for, as lines of a name and a text: `Lease` or `LeaseSpec.renewTime`,
+    /// by the last part of the definition's name, or `*.kind` for a field of any definition.
     ///
     /// # Panics
     /// When a definition was already asked for.
@@ -179,10 +184,13 @@ impl<'a> Row<'a> {
     }
 
     fn annotate(&self, schema: &mut Schema) {
-        let [_, _, _, _, _, list_type, list_keys, map_type, strategy, merge_key, default, values] = self.columns;
+        let [_, _, _, _, _, list_type, list_keys, map_type, strategy, merge_key, default, values] =
+            self.columns;
         match list_type {
             "set" => schema.list_type = ListType::Set,
-            "map" => schema.list_type = ListType::Map(list_keys.split(',').map(str::to_owned).collect()),
+            "map" => {
+                schema.list_type = ListType::Map(list_keys.split(',').map(str::to_owned).collect())
+            }
             _ => {}
         }
         match map_type {
@@ -199,7 +207,8 @@ impl<'a> Row<'a> {
         if !default.is_empty() {
             schema.default = scalar(default);
         }
-        schema.enumeration = values.split(',').filter(|value| !value.is_empty()).map(Value::from).collect();
+        schema.enumeration =
+            values.split(',').filter(|value| !value.is_empty()).map(Value::from).collect();
     }
 }
 
@@ -216,12 +225,20 @@ fn scalar(text: &str) -> Option<Value> {
 }
 
 fn build(index: &Arc<Index>, definition: &Definition) -> Schema {
-    let mut schema = Schema { name: Some(definition.name.into()), native: true, kind: Kind::Object, ..Schema::default() };
+    let mut schema = Schema {
+        name: Some(definition.name.into()),
+        native: true,
+        kind: Kind::Object,
+        ..Schema::default()
+    };
     let short = definition.name.rsplit('.').next().unwrap_or(definition.name);
     schema.description = index.describe(short, "").map(Arc::from);
-    let inside = definition.name.strip_suffix("OrArray").or_else(|| definition.name.strip_suffix("OrBool"));
-    let inside = inside.filter(|_| short.starts_with("JSONSchemaPropsOr")).and_then(|name| index.find(name));
-    schema.inside = inside.map(|at| Node::lazy(Reference { index: index.clone(), at, overrides: None }));
+    let inside =
+        definition.name.strip_suffix("OrArray").or_else(|| definition.name.strip_suffix("OrBool"));
+    let inside =
+        inside.filter(|_| short.starts_with("JSONSchemaPropsOr")).and_then(|name| index.find(name));
+    schema.inside =
+        inside.map(|at| Node::lazy(Reference { index: index.clone(), at, overrides: None }));
     for line in definition.rows.lines() {
         let row = Row::of(line);
         match row.field() {
@@ -245,14 +262,19 @@ fn build(index: &Arc<Index>, definition: &Definition) -> Schema {
 fn leaf(schema: &mut Schema, kind: &str) {
     match schema.short_name() {
         "Quantity" => (schema.kind, schema.format) = (Kind::IntOrString, Some("quantity".into())),
-        "IntOrString" => (schema.kind, schema.format) = (Kind::IntOrString, Some("int-or-string".into())),
-        "FieldsV1" | "RawExtension" | "Patch" => (schema.kind, schema.preserve_unknown) = (Kind::Any, true),
+        "IntOrString" => {
+            (schema.kind, schema.format) = (Kind::IntOrString, Some("int-or-string".into()))
+        }
+        "FieldsV1" | "RawExtension" | "Patch" => {
+            (schema.kind, schema.preserve_unknown) = (Kind::Any, true)
+        }
         _ => primitive(schema, kind),
     }
 }
 
 fn primitive(schema: &mut Schema, text: &str) {
-    let (kind, format) = text.split_once('/').map_or((text, None), |(kind, format)| (kind, Some(format)));
+    let (kind, format) =
+        text.split_once('/').map_or((text, None), |(kind, format)| (kind, Some(format)));
     schema.kind = match kind {
         "string" => Kind::String,
         "integer" => Kind::Integer,
@@ -299,16 +321,35 @@ fn node(index: &Arc<Index>, text: &'static str, row: Option<Row<'static>>) -> No
 fn shared(text: &str) -> Option<&'static Arc<Schema>> {
     static SHARED: OnceLock<BTreeMap<&'static str, Arc<Schema>>> = OnceLock::new();
     let shared = SHARED.get_or_init(|| {
-        let texts = ["string", "boolean", "integer/int32", "integer/int64", "number/double", "string/byte", "string/date-time", "object", "any"];
+        let texts = [
+            "string",
+            "boolean",
+            "integer/int32",
+            "integer/int64",
+            "number/double",
+            "string/byte",
+            "string/date-time",
+            "object",
+            "any",
+        ];
         let plain = |text| {
             let mut schema = Schema { native: true, ..Schema::default() };
             primitive(&mut schema, text);
             (text, Arc::new(schema))
         };
-        let mut shared: BTreeMap<&'static str, Arc<Schema>> = texts.into_iter().map(plain).collect();
+        let mut shared: BTreeMap<&'static str, Arc<Schema>> =
+            texts.into_iter().map(plain).collect();
         for (text, item) in [("map<string>", "string"), ("map<string/byte>", "string/byte")] {
             let additional = Some(shared[item].clone().into());
-            shared.insert(text, Arc::new(Schema { native: true, kind: Kind::Object, additional, ..Schema::default() }));
+            shared.insert(
+                text,
+                Arc::new(Schema {
+                    native: true,
+                    kind: Kind::Object,
+                    additional,
+                    ..Schema::default()
+                }),
+            );
         }
         shared
     });
@@ -339,15 +380,28 @@ mod tests {
     fn rows_say_how_fields_merge() {
         let meta = schema("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
         assert_eq!(meta.properties["finalizers"].schema.list_type, ListType::Set);
-        assert_eq!(meta.properties["ownerReferences"].schema.list_type, ListType::Map(vec!["uid".to_owned()]));
-        assert_eq!(meta.properties["ownerReferences"].schema.patch_merge_key.as_deref(), Some("uid"));
-        assert_eq!(meta.properties["ownerReferences"].schema.items.as_ref().unwrap().map_type, MapType::Atomic);
-        assert_eq!(schema("io.k8s.api.core.v1.Event").properties["firstTimestamp"].emit, Emit::Always);
+        assert_eq!(
+            meta.properties["ownerReferences"].schema.list_type,
+            ListType::Map(vec!["uid".to_owned()])
+        );
+        assert_eq!(
+            meta.properties["ownerReferences"].schema.patch_merge_key.as_deref(),
+            Some("uid")
+        );
+        assert_eq!(
+            meta.properties["ownerReferences"].schema.items.as_ref().unwrap().map_type,
+            MapType::Atomic
+        );
+        assert_eq!(
+            schema("io.k8s.api.core.v1.Event").properties["firstTimestamp"].emit,
+            Emit::Always
+        );
     }
 
     #[test]
     fn recursion_is_lazy_and_shared() {
-        let props = schema("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
+        let props =
+            schema("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
         let inner = &props.properties["not"].schema;
         assert!(Arc::ptr_eq(inner.shared(), &props));
         assert!(format!("{props:?}").len() < 100_000);

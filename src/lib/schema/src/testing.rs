@@ -8,7 +8,9 @@ use std::sync::{Arc, OnceLock};
 pub(crate) fn tables() -> &'static Tables {
     static TABLES: OnceLock<Tables> = OnceLock::new();
     TABLES.get_or_init(|| {
-        Tables::parse(include_str!("../../resources/data/schema.tsv")).unwrap().described(include_str!("../../resources/data/descriptions.tsv"))
+        Tables::parse(include_str!("../../resources/data/schema.tsv"))
+            .unwrap()
+            .described(include_str!("../../resources/data/descriptions.tsv"))
     })
 }
 

@@ -1,4 +1,5 @@
-//! What a value must be: types, unknown fields, defaults, pruning, and the value checks of custom resources.
+//! What a value must be: types, unknown fields, defaults, pruning, and the value checks of custom
+//! resources.
 
 mod checks;
 mod composition;

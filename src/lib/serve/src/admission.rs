@@ -1,4 +1,5 @@
-//! Which connections are let in: a bound on all, and of what is free a share for each address, so that a few addresses cannot take everything.
+//! Which connections are let in: a bound on all, and of what is free a share for each address, so
+//! that a few addresses cannot take everything.
 
 use crate::server::Stats;
 use std::collections::HashMap;
@@ -6,13 +7,15 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-/// The share of this machine, on which the controllers and whatever is next to the server run, in shares of others.
+/// The share of this machine, on which the controllers and whatever is next to the server run, in
+/// shares of others.
 const LOOPBACK_SHARES: usize = 4;
 
 /// Counts connections, in total and by source.
 ///
-/// A source may have as many connections as there are free ones: n greedy sources end at an equal share each, 1/(n+1) of all, and leave as much to the
-/// next one; a single one gets half. Nobody is thrown out for it.
+/// A source may have as many connections as there are free ones: n greedy sources end at an equal
+/// share each, 1/(n+1) of all, and leave as much to the next one; a single one gets half. Nobody is
+/// thrown out for it.
 #[derive(Debug)]
 pub(crate) struct Admission {
     capacity: usize,
@@ -50,7 +53,8 @@ impl Admission {
     }
 }
 
-/// What counts as one source: an IPv4 address, or the /64 network of an IPv6 address, within which a host takes addresses as it likes.
+/// What counts as one source: an IPv4 address, or the /64 network of an IPv6 address, within which
+/// a host takes addresses as it likes.
 fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(ip) if !ip.is_loopback() => {
@@ -96,7 +100,8 @@ mod tests {
         let admission = Admission::new(6000, Arc::default());
         let mut greedy: Vec<Vec<Slot>> = Vec::new();
         for _ in 0..20 {
-            // Whoever comes first does not keep more: connections end, and the next round finds less room.
+            // Whoever comes first does not keep more: connections end, and the next round finds
+            // less room.
             for at in 0..5 {
                 if let Some(slots) = greedy.get_mut(at) {
                     slots.drain(..slots.len() / 2);
@@ -108,11 +113,18 @@ mod tests {
                 }
             }
         }
-        assert!(greedy.iter().all(|slots| slots.len().abs_diff(1000) < 50), "{:?}", greedy.iter().map(Vec::len).collect::<Vec<_>>());
+        assert!(
+            greedy.iter().all(|slots| slots.len().abs_diff(1000) < 50),
+            "{:?}",
+            greedy.iter().map(Vec::len).collect::<Vec<_>>()
+        );
         let newcomer = fill(&admission, "198.51.100.1");
         assert!(newcomer.len() > 400, "{}", newcomer.len());
         assert!(fill(&admission, "127.0.0.1").len() > 350);
-        assert!(admission.admit("127.0.0.2".parse().unwrap()).is_some(), "another loopback address is another source");
+        assert!(
+            admission.admit("127.0.0.2".parse().unwrap()).is_some(),
+            "another loopback address is another source"
+        );
     }
 
     #[test]
@@ -132,7 +144,9 @@ mod tests {
     #[test]
     fn nobody_is_let_in_beyond_the_capacity() {
         let admission = Admission::new(3, Arc::default());
-        let slots: Vec<Slot> = (0..9).filter_map(|at| admission.admit(format!("192.0.2.{at}").parse().unwrap())).collect();
+        let slots: Vec<Slot> = (0..9)
+            .filter_map(|at| admission.admit(format!("192.0.2.{at}").parse().unwrap()))
+            .collect();
         assert_eq!(slots.len(), 3);
     }
 }

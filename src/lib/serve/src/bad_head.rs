@@ -1,9 +1,12 @@
-//! The answers to requests whose head is broken, before any handler sees them: what clients of a Go server are used to.
+//! The answers to requests whose head is broken, before any handler sees them: what clients of a Go
+//! server are used to.
 //!
-//! hyper answers such heads by itself, with an empty 400, and closes. Tools that show "the answer's text" then show nothing, and an unknown transfer
-//! coding looks like any other mistake; so the empty answer is replaced on its way out by one with a reason and a text (RFC 9112 has the codes).
-//! What hyper lets pass and a Go server does not (no Host, several of them, a list of transfer codings) is refused here, too: two parties that read
-//! one head differently are how requests are smuggled (fault 39).
+//! hyper answers such heads by itself, with an empty 400, and closes. Tools that show "the answer's
+//! text" then show nothing, and an unknown transfer coding looks like any other mistake; so the
+//! empty answer is replaced on its way out by one with a reason and a text (RFC 9112 has the
+//! codes). What hyper lets pass and a Go server does not (no Host, several of them, a list of
+//! transfer codings) is refused here, too: two parties that read one head differently are how
+//! requests are smuggled (fault 39).
 
 use crate::body::full;
 use crate::server::{CloseConnection, Response};
@@ -16,9 +19,12 @@ const OWN: [&[u8]; 3] = [b"HTTP/1.1 400 ", b"HTTP/1.1 414 ", b"HTTP/1.1 431 "];
 pub(crate) const KEPT_BYTES: usize = 16 << 10;
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Whether bytes on their way out are an answer that hyper made by itself: a whole head that says that nothing follows.
+/// Whether bytes on their way out are an answer that hyper made by itself: a whole head that says
+/// that nothing follows.
 pub(crate) fn is_own_answer(bytes: &[u8]) -> bool {
-    OWN.iter().any(|own| bytes.starts_with(own)) && bytes.ends_with(b"\r\n\r\n") && find(bytes, b"\r\ncontent-length: 0\r\n").is_some()
+    OWN.iter().any(|own| bytes.starts_with(own))
+        && bytes.ends_with(b"\r\n\r\n")
+        && find(bytes, b"\r\ncontent-length: 0\r\n").is_some()
 }
 
 /// What goes out instead of hyper's answer; `head` is the beginning of what came in.
@@ -30,7 +36,8 @@ pub(crate) fn replacement(answer: &[u8], head: &[u8]) -> Vec<u8> {
     };
     let line = line(status, text);
     let body = if status == StatusCode::NOT_IMPLEMENTED { text } else { &line };
-    format!("HTTP/1.1 {line}\r\nContent-Type: {TEXT}\r\nConnection: close\r\n\r\n{body}").into_bytes()
+    format!("HTTP/1.1 {line}\r\nContent-Type: {TEXT}\r\nConnection: close\r\n\r\n{body}")
+        .into_bytes()
 }
 
 fn line(status: StatusCode, text: &str) -> String {
@@ -43,9 +50,16 @@ fn line(status: StatusCode, text: &str) -> String {
 fn wrong(head: &[u8]) -> (StatusCode, &'static str) {
     const UNREADABLE: (StatusCode, &str) = (StatusCode::BAD_REQUEST, "");
     // Empty lines in front are allowed (RFC 9112, 2.2).
-    let mut lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end).skip_while(|line| line.is_empty());
+    let mut lines = head
+        .split(|byte| *byte == b'\n')
+        .map(<[u8]>::trim_ascii_end)
+        .skip_while(|line| line.is_empty());
     let mut words = lines.next().unwrap_or_default().split(|byte| *byte == b' ');
-    let (Some(_), Some(_), Some(version), None) = (words.next(), words.next(), words.next(), words.next()) else { return UNREADABLE };
+    let (Some(_), Some(_), Some(version), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return UNREADABLE;
+    };
     if is_other_version(version) {
         return (StatusCode::HTTP_VERSION_NOT_SUPPORTED, "unsupported protocol version");
     }
@@ -62,16 +76,23 @@ fn wrong(head: &[u8]) -> (StatusCode, &'static str) {
             known &= value.eq_ignore_ascii_case(b"chunked");
         }
     }
-    if version == b"HTTP/1.1" && codings > 0 && (codings > 1 || !known) { UNSUPPORTED_CODING } else { UNREADABLE }
+    if version == b"HTTP/1.1" && codings > 0 && (codings > 1 || !known) {
+        UNSUPPORTED_CODING
+    } else {
+        UNREADABLE
+    }
 }
 
-const UNSUPPORTED_CODING: (StatusCode, &str) = (StatusCode::NOT_IMPLEMENTED, "Unsupported transfer encoding");
+const UNSUPPORTED_CODING: (StatusCode, &str) =
+    (StatusCode::NOT_IMPLEMENTED, "Unsupported transfer encoding");
 
 /// `HTTP/<digit>.<digit>`, and neither 1.0 nor 1.1.
 fn is_other_version(version: &[u8]) -> bool {
     match version {
         b"HTTP/1.0" | b"HTTP/1.1" => false,
-        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] => major.is_ascii_digit() && minor.is_ascii_digit(),
+        [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] => {
+            major.is_ascii_digit() && minor.is_ascii_digit()
+        }
         _ => false,
     }
 }
@@ -83,7 +104,11 @@ pub(crate) fn refused<B>(head: &Request<B>) -> Option<Response> {
     }
     let (status, text) = fault(head)?;
     let line = line(status, text);
-    let mut response = Response::new(full(if status == StatusCode::NOT_IMPLEMENTED { text.to_owned() } else { line }));
+    let mut response = Response::new(full(if status == StatusCode::NOT_IMPLEMENTED {
+        text.to_owned()
+    } else {
+        line
+    }));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(TEXT));
     response.extensions_mut().insert(CloseConnection);
@@ -97,9 +122,13 @@ fn fault<B>(head: &Request<B>) -> Option<(StatusCode, &'static str)> {
     let mut hosts = head.headers().get_all(HOST).iter();
     let bad = |text| Some((StatusCode::BAD_REQUEST, text));
     match (hosts.next(), hosts.next()) {
-        (None, _) if head.version() == Version::HTTP_11 && head.method() != Method::CONNECT => bad("missing required Host header"),
+        (None, _) if head.version() == Version::HTTP_11 && head.method() != Method::CONNECT => {
+            bad("missing required Host header")
+        }
         (Some(_), Some(_)) => bad("too many Host headers"),
-        (Some(host), None) if !host.as_bytes().iter().copied().all(may_be_in_host) => bad("malformed Host header"),
+        (Some(host), None) if !host.as_bytes().iter().copied().all(may_be_in_host) => {
+            bad("malformed Host header")
+        }
         _ => None,
     }
 }
@@ -147,7 +176,10 @@ mod tests {
         let of = |head: &str| {
             let text = String::from_utf8(replacement(EMPTY, head.as_bytes())).unwrap();
             let (head, body) = text.split_once("\r\n\r\n").unwrap();
-            assert!(head.contains("\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close"), "{head}");
+            assert!(
+                head.contains("\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close"),
+                "{head}"
+            );
             (head.lines().next().unwrap().to_owned(), body.to_owned())
         };
         let bad = ("HTTP/1.1 400 Bad Request".to_owned(), "400 Bad Request".to_owned());
@@ -164,10 +196,21 @@ mod tests {
             assert_eq!(of(head), bad, "{head:?}");
         }
         let other = "505 HTTP Version Not Supported: unsupported protocol version";
-        assert_eq!(of("\r\nGET / HTTP/3.0\r\nhost: x\r\n\r\n"), (format!("HTTP/1.1 {other}"), other.to_owned()));
+        assert_eq!(
+            of("\r\nGET / HTTP/3.0\r\nhost: x\r\n\r\n"),
+            (format!("HTTP/1.1 {other}"), other.to_owned())
+        );
         for codings in ["nonsense", "chunked, gzip", "chunked\r\nTransfer-Encoding: chunked"] {
-            let head = format!("POST / HTTP/1.1\r\nhost: x\r\nTransfer-Encoding: {codings}\r\n\r\n");
-            assert_eq!(of(&head), ("HTTP/1.1 501 Not Implemented".to_owned(), "Unsupported transfer encoding".to_owned()), "{codings}");
+            let head =
+                format!("POST / HTTP/1.1\r\nhost: x\r\nTransfer-Encoding: {codings}\r\n\r\n");
+            assert_eq!(
+                of(&head),
+                (
+                    "HTTP/1.1 501 Not Implemented".to_owned(),
+                    "Unsupported transfer encoding".to_owned()
+                ),
+                "{codings}"
+            );
         }
         let large = replacement(b"HTTP/1.1 431 Request Header Fields Too Large\r\n", b"GET ");
         assert!(large.ends_with(b"\r\n\r\n431 Request Header Fields Too Large"));
@@ -192,7 +235,14 @@ mod tests {
             (&[("host", "a/b")], Some(400)),
             (&[("host", "a"), ("transfer-encoding", "Chunked")], None),
             (&[("host", "a"), ("transfer-encoding", "gzip, chunked")], Some(501)),
-            (&[("host", "a"), ("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")], Some(501)),
+            (
+                &[
+                    ("host", "a"),
+                    ("transfer-encoding", "chunked"),
+                    ("transfer-encoding", "chunked"),
+                ],
+                Some(501),
+            ),
         ] {
             assert_eq!(status(fields, Version::HTTP_11), want, "{fields:?}");
         }

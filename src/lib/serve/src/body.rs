@@ -15,11 +15,13 @@ use std::time::Duration;
 /// A response body: whole, or streamed chunk by chunk.
 pub type Body = UnsyncBoxBody<Chunk, io::Error>;
 
-/// So many bytes of answers go to the socket in one write. With what TLS adds they fit into one segment of 64 KiB, the largest that Linux sends to a process
-/// on the same machine or leaves to a network card to divide. A few bytes more would go as a second one, which costs nearly as much.
+/// So many bytes of answers go to the socket in one write. With what TLS adds they fit into one
+/// segment of 64 KiB, the largest that Linux sends to a process on the same machine or leaves to a
+/// network card to divide. A few bytes more would go as a second one, which costs nearly as much.
 pub const WRITE_BYTES: usize = 65_000;
 
-/// Bytes of a body: their own, or lent from where they are kept, perhaps in many places. On HTTP/1.1 what is lent is not copied before it is encrypted.
+/// Bytes of a body: their own, or lent from where they are kept, perhaps in many places. On
+/// HTTP/1.1 what is lent is not copied before it is encrypted.
 pub struct Chunk(Kept);
 
 enum Kept {
@@ -28,7 +30,8 @@ enum Kept {
 }
 
 impl Chunk {
-    /// What lends its bytes. [`Buf::chunks_vectored`] should give as many of its places at a time as it has.
+    /// What lends its bytes. [`Buf::chunks_vectored`] should give as many of its places at a time
+    /// as it has.
     pub fn lent(bytes: impl Buf + Send + 'static) -> Self {
         Self(Kept::Lent(Box::new(bytes)))
     }
@@ -47,8 +50,9 @@ pub(crate) const SLICE_BYTES: usize = 2048;
 
 /// Puts bytes into slices of at most 2 KiB, as far as `slices` have room; gives how many.
 ///
-/// The TLS library copies each slice into a record. glibc copies more than 2,112 bytes with one string instruction where the processor calls that fast, and it
-/// takes up to twice as long as the loop that glibc has for less (`docs/speed-log.md`).
+/// The TLS library copies each slice into a record. glibc copies more than 2,112 bytes with one
+/// string instruction where the processor calls that fast, and it takes up to twice as long as the
+/// loop that glibc has for less (`docs/speed-log.md`).
 pub fn short_slices<'a>(bytes: &'a [u8], slices: &mut [IoSlice<'a>]) -> usize {
     let pieces = bytes.chunks(SLICE_BYTES);
     let count = pieces.len().min(slices.len());
@@ -143,7 +147,8 @@ pub fn empty() -> Body {
     Empty::new().map_err(never).boxed_unsync()
 }
 
-/// A body of many pieces; an error cuts the connection, so that the client does not take what it got for whole.
+/// A body of many pieces; an error cuts the connection, so that the client does not take what it
+/// got for whole.
 pub fn stream(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Body {
     chunks(pieces.map(|piece| piece.map(Chunk::from)))
 }
@@ -154,7 +159,9 @@ pub fn chunks(pieces: impl Stream<Item = io::Result<Chunk>> + Send + 'static) ->
 }
 
 /// Any body.
-pub fn boxed<D: Into<Chunk> + Buf>(body: impl http_body::Body<Data = D, Error = io::Error> + Send + Unpin + 'static) -> Body {
+pub fn boxed<D: Into<Chunk> + Buf>(
+    body: impl http_body::Body<Data = D, Error = io::Error> + Send + Unpin + 'static,
+) -> Body {
     Converted(body).boxed_unsync()
 }
 
@@ -165,7 +172,10 @@ impl<D: Into<Chunk> + Buf, B: http_body::Body<Data = D> + Unpin> http_body::Body
     type Data = Chunk;
     type Error = B::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Result<Frame<Chunk>, B::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Chunk>, B::Error>>> {
         Pin::new(&mut self.0).poll_frame(task).map_ok(|frame| frame.map_data(Into::into))
     }
 
@@ -178,24 +188,36 @@ impl<D: Into<Chunk> + Buf, B: http_body::Body<Data = D> + Unpin> http_body::Body
     }
 }
 
-/// Reads a request's body whole; its memory is bounded by `limit_bytes` whatever the client announces. Trailers are ignored.
+/// Reads a request's body whole; its memory is bounded by `limit_bytes` whatever the client
+/// announces. Trailers are ignored.
 ///
-/// Dropping the future leaves the rest unread; the connection then closes (HTTP/1.1) or resets the stream (HTTP/2).
+/// Dropping the future leaves the rest unread; the connection then closes (HTTP/1.1) or resets the
+/// stream (HTTP/2).
 ///
 /// # Errors
 /// [`BodyError`].
-pub async fn read_body<B>(body: B, limit_bytes: usize, deadline: Duration) -> Result<Bytes, BodyError>
+pub async fn read_body<B>(
+    body: B,
+    limit_bytes: usize,
+    deadline: Duration,
+) -> Result<Bytes, BodyError>
 where
     B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
 {
     read_body_within(body, limit_bytes, deadline, |_| true).await
 }
 
-/// The same where `has_room` is given the length of each piece that has arrived, and says whether there is room for it.
+/// The same where `has_room` is given the length of each piece that has arrived, and says whether
+/// there is room for it.
 ///
 /// # Errors
 /// [`BodyError`].
-pub async fn read_body_within<B>(body: B, limit_bytes: usize, deadline: Duration, has_room: impl FnMut(usize) -> bool) -> Result<Bytes, BodyError>
+pub async fn read_body_within<B>(
+    body: B,
+    limit_bytes: usize,
+    deadline: Duration,
+    has_room: impl FnMut(usize) -> bool,
+) -> Result<Bytes, BodyError>
 where
     B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
 {
@@ -206,10 +228,16 @@ where
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
-    tokio::time::timeout(deadline, collect(body, limit_bytes, has_room)).await.map_err(|_| BodyError::Slow)?
+    tokio::time::timeout(deadline, collect(body, limit_bytes, has_room))
+        .await
+        .map_err(|_| BodyError::Slow)?
 }
 
-async fn collect<B>(mut body: B, limit_bytes: usize, mut has_room: impl FnMut(usize) -> bool) -> Result<Bytes, BodyError>
+async fn collect<B>(
+    mut body: B,
+    limit_bytes: usize,
+    mut has_room: impl FnMut(usize) -> bool,
+) -> Result<Bytes, BodyError>
 where
     B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
 {
@@ -269,7 +297,9 @@ mod tests {
     type Pieces = Vec<&'static str>;
 
     fn body(pieces: Pieces) -> impl http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin {
-        StreamBody::new(futures::stream::iter(pieces.into_iter().map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes()))))))
+        StreamBody::new(futures::stream::iter(
+            pieces.into_iter().map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes())))),
+        ))
     }
 
     async fn read(pieces: Pieces, limit_bytes: usize) -> Result<Bytes, BodyError> {
@@ -279,7 +309,9 @@ mod tests {
     #[test]
     fn chunks_give_their_bytes_in_slices_that_are_short() {
         let bytes = Bytes::from((0..=255_u8).cycle().take(10_000).collect::<Vec<u8>>());
-        for (mut chunk, longest) in [(Chunk::from(bytes.clone()), SLICE_BYTES), (Chunk::lent(bytes.clone()), usize::MAX)] {
+        for (mut chunk, longest) in
+            [(Chunk::from(bytes.clone()), SLICE_BYTES), (Chunk::lent(bytes.clone()), usize::MAX)]
+        {
             let mut taken = Vec::new();
             while chunk.has_remaining() {
                 let mut slices = [IoSlice::new(&[]); 2];
@@ -321,20 +353,34 @@ mod tests {
                 left -= bytes.min(left);
                 fits
             };
-            let read = read_body_within(body(vec!["a", "bc"]), 4, Duration::from_secs(5), has_room).await;
-            assert!(if is_read { read.unwrap() == "abc" } else { matches!(read, Err(BodyError::NoRoom)) }, "{room}");
+            let read =
+                read_body_within(body(vec!["a", "bc"]), 4, Duration::from_secs(5), has_room).await;
+            assert!(
+                if is_read {
+                    read.unwrap() == "abc"
+                } else {
+                    matches!(read, Err(BodyError::NoRoom))
+                },
+                "{room}"
+            );
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn fault_38_a_body_that_does_not_come_ends_at_the_deadline() {
-        let silent = StreamBody::new(futures::stream::poll_fn(|_| std::task::Poll::<Option<Result<Frame<Bytes>, hyper::Error>>>::Pending));
-        assert!(matches!(read_body(silent, 10, Duration::from_secs(30)).await, Err(BodyError::Slow)));
+        let silent = StreamBody::new(futures::stream::poll_fn(|_| {
+            std::task::Poll::<Option<Result<Frame<Bytes>, hyper::Error>>>::Pending
+        }));
+        assert!(matches!(
+            read_body(silent, 10, Duration::from_secs(30)).await,
+            Err(BodyError::Slow)
+        ));
     }
 
     #[tokio::test]
     async fn streams_give_their_pieces_in_order() {
-        let pieces = futures::stream::iter(["a", "b"].map(|piece| Ok(Bytes::from_static(piece.as_bytes()))));
+        let pieces =
+            futures::stream::iter(["a", "b"].map(|piece| Ok(Bytes::from_static(piece.as_bytes()))));
         let mut body = Box::pin(stream(pieces));
         let mut text = String::new();
         while let Some(frame) = poll_fn(|task| body.as_mut().poll_frame(task)).await {

@@ -49,13 +49,15 @@ pub(crate) struct Shared {
     pub(crate) heads: Arc<Heads>,
 }
 
-/// So many handshakes compute at a time (0.2 ms each). The others wait in a queue of their own instead of the runtime's, where a thousand that arrive together
-/// would hold up every request by as much as all of them take.
+/// So many handshakes compute at a time (0.2 ms each). The others wait in a queue of their own
+/// instead of the runtime's, where a thousand that arrive together would hold up every request by
+/// as much as all of them take.
 pub(crate) const HANDSHAKES: usize = 2;
 
 /// Serves a connection to its end. Returns early only when it is dropped.
 pub(crate) async fn serve(shared: Arc<Shared>, socket: TcpStream, address: SocketAddr) {
-    // Small answers must not wait for acknowledgements of earlier ones; a socket that is gone already fails at its first read.
+    // Small answers must not wait for acknowledgements of earlier ones; a socket that is gone
+    // already fails at its first read.
     let _ = socket.set_nodelay(true);
     // Apart, so that its buffers are gone when it is done.
     let accepted = Box::pin(handshake(&shared, socket));
@@ -85,20 +87,26 @@ pub(crate) async fn serve(shared: Arc<Shared>, socket: TcpStream, address: Socke
 }
 
 /// `None`: the client does not speak TLS.
-async fn handshake(shared: &Shared, mut socket: TcpStream) -> io::Result<Option<TlsStream<Socket>>> {
+async fn handshake(
+    shared: &Shared,
+    mut socket: TcpStream,
+) -> io::Result<Option<TlsStream<Socket>>> {
     if plain::refused(&mut socket).await {
         return Ok(None);
     }
     let hello = LazyConfigAcceptor::new(Acceptor::default(), Socket(socket)).await?;
     let accepted = {
         let _turn = shared.turns.acquire().await;
-        hello.into_stream_with(shared.tls.server_config(), |session| session.set_buffer_limit(Some(WRITE_BYTES)))
+        hello.into_stream_with(shared.tls.server_config(), |session| {
+            session.set_buffer_limit(Some(WRITE_BYTES))
+        })
     };
     accepted.await.map(Some)
 }
 
-/// Acknowledges the end of the handshake now. Nothing is sent in answer to it unless the client takes session tickets, and a client that gathers small writes
-/// (Nagle's algorithm, which most but Go's leave on) holds back its first request until it is acknowledged: 40 ms of each connection.
+/// Acknowledges the end of the handshake now. Nothing is sent in answer to it unless the client
+/// takes session tickets, and a client that gathers small writes (Nagle's algorithm, which most but
+/// Go's leave on) holds back its first request until it is acknowledged: 40 ms of each connection.
 fn acknowledge(socket: &TcpStream) {
     // It is a favor: a socket that is gone already fails at its first read.
     #[cfg(target_os = "linux")]
@@ -107,12 +115,19 @@ fn acknowledge(socket: &TcpStream) {
     let _ = socket;
 }
 
-/// The requests of a connection, to its end. No future of ours holds the stream or what is made of it: it would hold each in a place of its own, 4 KiB
-/// of every connection.
-fn requests(shared: &Arc<Shared>, stream: TlsStream<Socket>, address: SocketAddr) -> Pin<Box<dyn Future<Output = hyper::Result<()>> + Send + '_>> {
+/// The requests of a connection, to its end. No future of ours holds the stream or what is made of
+/// it: it would hold each in a place of its own, 4 KiB of every connection.
+fn requests(
+    shared: &Arc<Shared>,
+    stream: TlsStream<Socket>,
+    address: SocketAddr,
+) -> Pin<Box<dyn Future<Output = hyper::Result<()>> + Send + '_>> {
     let session = stream.get_ref().1;
     let is_http2 = session.alpn_protocol() == Some(b"h2");
-    let chain = session.peer_certificates().map(|chain| chain.iter().map(|certificate| certificate.clone().into_owned()).collect()).unwrap_or_default();
+    let chain = session
+        .peer_certificates()
+        .map(|chain| chain.iter().map(|certificate| certificate.clone().into_owned()).collect())
+        .unwrap_or_default();
     let activity = Activity::new(shared.stats.held.clone());
     let close = Arc::new(Notify::new());
     let service = Requests {
@@ -127,10 +142,13 @@ fn requests(shared: &Arc<Shared>, stream: TlsStream<Socket>, address: SocketAddr
         let cork = Cork::new(stream);
         let io = TokioIo::new(HeadGuard::http2(cork.clone(), Arc::clone(&activity), shared));
         let connection = http2_builder(&shared.limits).serve_connection(io, service);
-        Box::pin(ending.drive(Box::pin(Turns::new(connection, cork, activity)), |mut turns| turns.connection().graceful_shutdown()))
+        Box::pin(ending.drive(Box::pin(Turns::new(connection, cork, activity)), |mut turns| {
+            turns.connection().graceful_shutdown()
+        }))
     } else {
         let io = TokioIo::new(HeadGuard::http1(stream, activity, shared));
-        let connection = Box::pin(http1_builder(&shared.limits).serve_connection(io, service).with_upgrades());
+        let connection =
+            Box::pin(http1_builder(&shared.limits).serve_connection(io, service).with_upgrades());
         Box::pin(ending.drive(connection, |connection| connection.graceful_shutdown()))
     }
 }
@@ -146,7 +164,8 @@ fn http1_builder(limits: &Limits) -> http1::Builder {
     builder
 }
 
-/// What a client may send of a body that nobody reads yet: it is kept in memory, and counted nowhere.
+/// What a client may send of a body that nobody reads yet: it is kept in memory, and counted
+/// nowhere.
 const STREAM_WINDOW_BYTES: u32 = 64 << 10;
 /// The same of all bodies of one connection.
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
@@ -157,7 +176,8 @@ fn http2_builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.streams)
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
-        // CVE-2023-44487: `Frames` cuts a client off that resets what it just asked for, and lets more pass than this only to one that was served.
+        // CVE-2023-44487: `Frames` cuts a client off that resets what it just asked for, and lets
+        // more pass than this only to one that was served.
         .max_pending_accept_reset_streams(1000)
         .max_local_error_reset_streams(1000)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
@@ -173,7 +193,8 @@ const PRESSED_STALL: Duration = Duration::from_secs(1);
 
 /// So long requests are taken that a client sent before it could know that the connection ends.
 const GRACE: Duration = Duration::from_secs(1);
-/// After this long without a request in flight a connection that ends is cut, whatever its client acknowledges.
+/// After this long without a request in flight a connection that ends is cut, whatever its client
+/// acknowledges.
 const LINGER: Duration = Duration::from_secs(3);
 
 /// Ends a connection: in good order, or at once.
@@ -195,7 +216,11 @@ enum Reason {
 }
 
 impl Ending<'_> {
-    async fn drive<C: Future<Output = hyper::Result<()>>>(self, mut connection: Pin<Box<C>>, end: impl Fn(Pin<&mut C>)) -> hyper::Result<()> {
+    async fn drive<C: Future<Output = hyper::Result<()>>>(
+        self,
+        mut connection: Pin<Box<C>>,
+        end: impl Fn(Pin<&mut C>),
+    ) -> hyper::Result<()> {
         let mut stalled = pin!(self.stalled());
         let reason = async {
             tokio::select! {
@@ -223,8 +248,9 @@ impl Ending<'_> {
         }
     }
 
-    /// Resolves when nothing is in flight any more of what was asked before the end. HTTP/2's own good order goes on as long as the client pleases: it takes
-    /// requests until a PING is acknowledged.
+    /// Resolves when nothing is in flight any more of what was asked before the end. HTTP/2's own
+    /// good order goes on as long as the client pleases: it takes requests until a PING is
+    /// acknowledged.
     async fn left(&self, reason: Reason) {
         if reason == Reason::Over {
             tokio::time::sleep(GRACE).await;
@@ -241,9 +267,14 @@ impl Ending<'_> {
     async fn stalled(&self) {
         let mut pressure = self.shared.stats.held.pressure();
         loop {
-            let stall = if *pressure.borrow_and_update() { PRESSED_STALL.min(self.shared.limits.stall) } else { self.shared.limits.stall };
+            let stall = if *pressure.borrow_and_update() {
+                PRESSED_STALL.min(self.shared.limits.stall)
+            } else {
+                self.shared.limits.stall
+            };
             tokio::select! {
-                // A process that was stopped does not blame its clients for it: each tick begins when the one before was seen.
+                // A process that was stopped does not blame its clients for it: each tick begins
+                // when the one before was seen.
                 () = tokio::time::sleep(stall / TICKS) => {}
                 // Never an error: the sender is shared.
                 _ = pressure.changed() => continue,
@@ -255,7 +286,8 @@ impl Ending<'_> {
         }
     }
 
-    /// Resolves when the server drains, a handler wants the connection closed, or nothing was asked for long.
+    /// Resolves when the server drains, a handler wants the connection closed, or nothing was asked
+    /// for long.
     async fn reason(&self) -> Reason {
         let idle = async {
             let mut tick = tokio::time::interval(self.shared.limits.idle);
@@ -321,7 +353,13 @@ impl Requests {
     }
 
     fn answering(&self, answer: Option<Answer>, in_flight: Option<InFlight>) -> Answering {
-        Answering { answer, is_bodiless: false, in_flight, shared: Arc::clone(&self.shared), close: Arc::clone(&self.close) }
+        Answering {
+            answer,
+            is_bodiless: false,
+            in_flight,
+            shared: Arc::clone(&self.shared),
+            close: Arc::clone(&self.close),
+        }
     }
 }
 
@@ -343,9 +381,12 @@ impl Future for Answering {
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let Some(in_flight) = &mut this.in_flight else { return Poll::Ready(Err(h2::Reason::REFUSED_STREAM.into())) };
+        let Some(in_flight) = &mut this.in_flight else {
+            return Poll::Ready(Err(h2::Reason::REFUSED_STREAM.into()));
+        };
         let polled = match &mut this.answer {
-            // The future is dropped after a panic, never polled again; what it shares with others is guarded by locks that poison.
+            // The future is dropped after a panic, never polled again; what it shares with others
+            // is guarded by locks that poison.
             Some(answer) => catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(task))).ok(),
             None => None,
         };
@@ -377,7 +418,8 @@ fn after_panic(shared: &Shared) -> Response {
     })
 }
 
-/// The answer to HEAD: the length stays, the body goes. hyper does this for HTTP/1.1 only, and clients take a body as a broken stream.
+/// The answer to HEAD: the length stays, the body goes. hyper does this for HTTP/1.1 only, and
+/// clients take a body as a broken stream.
 fn without_body(response: Response) -> Response {
     let (mut head, body) = response.into_parts();
     if let Some(length) = body.size_hint().exact() {
@@ -386,7 +428,8 @@ fn without_body(response: Response) -> Response {
     Response::from_parts(head, empty())
 }
 
-/// The pause after the system refused to give us a connection: file handles do not come back faster.
+/// The pause after the system refused to give us a connection: file handles do not come back
+/// faster.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
@@ -401,7 +444,8 @@ mod tests {
     fn a_connection_holds_its_stream_once() {
         type Arguments = (Arc<Shared>, TcpStream, SocketAddr);
         let handshake = size_of::<tokio_rustls::Accept<Socket>>();
-        let whole = size_of_future(|(shared, socket, address): Arguments| serve(shared, socket, address));
+        let whole =
+            size_of_future(|(shared, socket, address): Arguments| serve(shared, socket, address));
         assert!(whole < handshake + 512, "{whole} bytes, of which the handshake has {handshake}");
     }
 }

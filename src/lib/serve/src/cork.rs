@@ -1,8 +1,10 @@
 //! Gathers what one HTTP/2 connection writes in a turn into few TLS records and system calls.
 //!
-//! hyper's HTTP/2 writes and flushes every DATA frame by itself: a hundred watches on one connection cost a hundred records and a hundred system calls for
-//! one event. Here writes go into a buffer, flushing does nothing, and whoever drives the connection drains the buffer at the end of its turn. So that a
-//! turn is worth it, a connection with several requests in flight lets the tasks of its streams, which are woken by the same event, go first.
+//! hyper's HTTP/2 writes and flushes every DATA frame by itself: a hundred watches on one
+//! connection cost a hundred records and a hundred system calls for one event. Here writes go into
+//! a buffer, flushing does nothing, and whoever drives the connection drains the buffer at the end
+//! of its turn. So that a turn is worth it, a connection with several requests in flight lets the
+//! tasks of its streams, which are woken by the same event, go first.
 
 use crate::body::{SLICE_BYTES, WRITE_BYTES, short_slices};
 use crate::head_timeout::Activity;
@@ -34,7 +36,13 @@ struct Gathering<T> {
 
 impl<T> Cork<T> {
     pub(crate) fn new(inner: T) -> Self {
-        Self(Arc::new(Mutex::new(Gathering { inner, buffer: Vec::new(), sent: 0, moved: 0, failed: None })))
+        Self(Arc::new(Mutex::new(Gathering {
+            inner,
+            buffer: Vec::new(),
+            sent: 0,
+            moved: 0,
+            failed: None,
+        })))
     }
 
     /// Never contended: hyper and the driver are one task.
@@ -61,7 +69,8 @@ impl<T: AsyncWrite + Unpin> Gathering<T> {
         while self.sent < self.buffer.len() {
             let mut slices = [IoSlice::new(&[]); WRITE_BYTES.div_ceil(SLICE_BYTES)];
             let count = short_slices(&self.buffer[self.sent..], &mut slices);
-            let sent = ready!(Pin::new(&mut self.inner).poll_write_vectored(task, &slices[..count]))?;
+            let sent =
+                ready!(Pin::new(&mut self.inner).poll_write_vectored(task, &slices[..count]))?;
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -73,12 +82,17 @@ impl<T: AsyncWrite + Unpin> Gathering<T> {
         Pin::new(&mut self.inner).poll_flush(task)
     }
 
-    fn poll_gather(&mut self, task: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_gather(
+        &mut self,
+        task: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         if self.failed.is_some() || self.buffer.len() >= WRITE_BYTES {
             ready!(self.poll_drain(task))?;
         }
         let before = self.buffer.len();
-        let after = (before + slices.iter().map(|slice| slice.len()).sum::<usize>()).min(WRITE_BYTES);
+        let after =
+            (before + slices.iter().map(|slice| slice.len()).sum::<usize>()).min(WRITE_BYTES);
         if after > self.buffer.capacity() && after > FEW_BYTES {
             // At once: to double it time after time would copy what it has as often.
             self.buffer.reserve_exact(WRITE_BYTES - before);
@@ -86,24 +100,38 @@ impl<T: AsyncWrite + Unpin> Gathering<T> {
         for slice in slices {
             let room = WRITE_BYTES - self.buffer.len();
             // In short pieces, for the same reason as in `short_slices`.
-            slice[..slice.len().min(room)].chunks(SLICE_BYTES).for_each(|piece| self.buffer.extend_from_slice(piece));
+            slice[..slice.len().min(room)]
+                .chunks(SLICE_BYTES)
+                .for_each(|piece| self.buffer.extend_from_slice(piece));
         }
         Poll::Ready(Ok(self.buffer.len() - before))
     }
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Cork<T> {
-    fn poll_read(self: Pin<&mut Self>, task: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.lock().inner).poll_read(task, buffer)
     }
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Cork<T> {
-    fn poll_write(self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.lock().poll_gather(task, &[IoSlice::new(bytes)])
     }
 
-    fn poll_write_vectored(self: Pin<&mut Self>, task: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         self.lock().poll_gather(task, slices)
     }
 
@@ -168,7 +196,11 @@ impl<C: Future, T: AsyncWrite + Unpin> Future for Turns<C, T> {
                 gathering.failed = Some(error);
                 task.waker().wake_by_ref();
             }
-            Poll::Pending if std::mem::replace(&mut this.moved, gathering.moved) != gathering.moved => this.blocked.restart(),
+            Poll::Pending
+                if std::mem::replace(&mut this.moved, gathering.moved) != gathering.moved =>
+            {
+                this.blocked.restart()
+            }
             Poll::Pending => this.blocked.set(true),
         }
         result

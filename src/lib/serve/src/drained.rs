@@ -1,6 +1,8 @@
-//! The TLS stream of a connection: it takes nothing while something that it has encrypted could not be sent.
+//! The TLS stream of a connection: it takes nothing while something that it has encrypted could not
+//! be sent.
 //!
-//! The TLS library alone goes on until [`WRITE_BYTES`](crate::WRITE_BYTES) are encrypted: for each of thousands of clients that read nothing.
+//! The TLS library alone goes on until [`WRITE_BYTES`](crate::WRITE_BYTES) are encrypted: for each
+//! of thousands of clients that read nothing.
 
 use crate::socket::Socket;
 use std::io::{self, IoSlice};
@@ -14,23 +16,39 @@ pub(crate) struct Drained(pub(crate) TlsStream<Socket>);
 
 impl Drained {
     fn poll_drained(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.0.get_ref().1.wants_write() { Pin::new(&mut self.0).poll_flush(task) } else { Poll::Ready(Ok(())) }
+        if self.0.get_ref().1.wants_write() {
+            Pin::new(&mut self.0).poll_flush(task)
+        } else {
+            Poll::Ready(Ok(()))
+        }
     }
 }
 
 impl AsyncRead for Drained {
-    fn poll_read(mut self: Pin<&mut Self>, task: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(task, buffer)
     }
 }
 
 impl AsyncWrite for Drained {
-    fn poll_write(mut self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         ready!(self.poll_drained(task))?;
         Pin::new(&mut self.0).poll_write(task, bytes)
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, task: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         ready!(self.poll_drained(task))?;
         Pin::new(&mut self.0).poll_write_vectored(task, slices)
     }

@@ -1,8 +1,11 @@
-//! The frames that an HTTP/2 client sends, counted before hyper sees them: a client pays for those that cost it less than the server.
+//! The frames that an HTTP/2 client sends, counted before hyper sees them: a client pays for those
+//! that cost it less than the server.
 //!
-//! The library answers every PING and SETTINGS and forgets most other frames, so a flood of them runs as fast as a core goes (47 million in 9 s); and it cuts
-//! a connection at a fixed number of resets that arrive together, also when they are the cancelled requests of an honest client. Here every such frame has a
-//! price. Credit comes with time and with bytes that are sent: who is served may acknowledge, adjust windows and cancel as much as that takes.
+//! The library answers every PING and SETTINGS and forgets most other frames, so a flood of them
+//! runs as fast as a core goes (47 million in 9 s); and it cuts a connection at a fixed number of
+//! resets that arrive together, also when they are the cancelled requests of an honest client. Here
+//! every such frame has a price. Credit comes with time and with bytes that are sent: who is served
+//! may acknowledge, adjust windows and cancel as much as that takes.
 
 use tokio::time::Instant;
 
@@ -33,7 +36,8 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
 /// GOAWAY with ENHANCE_YOUR_CALM; no stream is named as the last, since none is taken back.
-pub(crate) const GO_AWAY: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0xb];
+pub(crate) const GO_AWAY: [u8; 17] =
+    [0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0xb];
 
 /// Where the byte stream is.
 #[derive(Debug)]
@@ -55,7 +59,8 @@ pub(crate) struct Frames {
     since: Instant,
     /// Bytes sent that have not been credited.
     sent: usize,
-    /// Bytes of what is under way and has no end yet: a header block, or a frame other than DATA; 0: nothing is.
+    /// Bytes of what is under way and has no end yet: a header block, or a frame other than DATA;
+    /// 0: nothing is.
     unfinished_bytes: usize,
     /// It ends with the frame.
     is_last: bool,
@@ -65,7 +70,15 @@ pub(crate) struct Frames {
 
 impl Frames {
     pub(crate) fn new() -> Self {
-        Self { position: Position::Preface(PREFACE_BYTES), credit: CREDIT, since: Instant::now(), sent: 0, unfinished_bytes: 0, is_last: true, begun: 0 }
+        Self {
+            position: Position::Preface(PREFACE_BYTES),
+            credit: CREDIT,
+            since: Instant::now(),
+            sent: 0,
+            unfinished_bytes: 0,
+            is_last: true,
+            begun: 0,
+        }
     }
 
     /// So many bytes were sent to the client.
@@ -78,8 +91,8 @@ impl Frames {
         }
     }
 
-    /// Bytes of the header block or frame that is not whole yet, frames' headers included: as much as it has announced, since the library makes room for that.
-    /// 0 between them, and in DATA.
+    /// Bytes of the header block or frame that is not whole yet, frames' headers included: as much
+    /// as it has announced, since the library makes room for that. 0 between them, and in DATA.
     pub(crate) fn unfinished_bytes(&self) -> usize {
         self.unfinished_bytes
     }
@@ -116,8 +129,13 @@ impl Frames {
                     bytes = &bytes[count..];
                     if *have == HEADER_BYTES {
                         let [high, middle, low, kind, flags, ..] = *header;
-                        let payload = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
-                        self.position = if payload == 0 { Position::Header([0; HEADER_BYTES], 0) } else { Position::Payload(payload) };
+                        let payload =
+                            usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+                        self.position = if payload == 0 {
+                            Position::Header([0; HEADER_BYTES], 0)
+                        } else {
+                            Position::Payload(payload)
+                        };
                         if !self.frame(kind, flags, payload) {
                             return false;
                         }
@@ -186,7 +204,9 @@ mod tests {
 
     /// How many of these frames are let through, 100,000 at most, cut into pieces of so many bytes.
     fn passed(frames: &mut Frames, frame: &[u8], piece: usize) -> usize {
-        (0..100_000).find(|_| !frame.chunks(piece).all(|piece| frames.take(piece))).unwrap_or(100_000)
+        (0..100_000)
+            .find(|_| !frame.chunks(piece).all(|piece| frames.take(piece)))
+            .unwrap_or(100_000)
     }
 
     fn begun() -> Frames {
@@ -213,7 +233,11 @@ mod tests {
                 (DATA, 0, 64, 100_000),
                 (HEADERS, 5, 3, 100_000),
             ] {
-                assert_eq!(passed(&mut begun(), &frame(kind, flags, payload), piece), wanted, "{kind} {flags} {payload}");
+                assert_eq!(
+                    passed(&mut begun(), &frame(kind, flags, payload), piece),
+                    wanted,
+                    "{kind} {flags} {payload}"
+                );
             }
         }
     }

@@ -1,8 +1,9 @@
 //! Polls what waits only after it was woken.
 //!
-//! A task polls all that it waits for, whatever woke it: an event of a watch would touch the timers, channels and the reading side of its connection each
-//! time, which have left the processor's caches since the last event (a seventh of what an event cost at 1,000 watchers). Behind a gate they are asked when
-//! they have something to say.
+//! A task polls all that it waits for, whatever woke it: an event of a watch would touch the
+//! timers, channels and the reading side of its connection each time, which have left the
+//! processor's caches since the last event (a seventh of what an event cost at 1,000 watchers).
+//! Behind a gate they are asked when they have something to say.
 
 use futures::task::AtomicWaker;
 use std::future::poll_fn;
@@ -42,7 +43,11 @@ impl Gate {
     }
 
     /// Polls, unless the last poll was pending and nothing has woken it since.
-    pub(crate) fn poll<R>(&self, task: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<R>) -> Poll<R> {
+    pub(crate) fn poll<R>(
+        &self,
+        task: &mut Context<'_>,
+        poll: impl FnOnce(&mut Context<'_>) -> Poll<R>,
+    ) -> Poll<R> {
         // Before the look: what comes after it wakes this task.
         self.signal.task.register(task.waker());
         if !self.signal.woken.load(Ordering::Acquire) {

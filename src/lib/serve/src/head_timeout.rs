@@ -1,8 +1,9 @@
-//! What one connection is doing, and the byte stream that watches over the heads of its requests: it ends when one takes too long, and words the
-//! answer to one that is broken.
+//! What one connection is doing, and the byte stream that watches over the heads of its requests:
+//! it ends when one takes too long, and words the answer to one that is broken.
 //!
-//! hyper's own header timeout also runs while a connection is idle between requests, so it cannot be short without closing connections that clients
-//! are about to use again. Here the time starts with a head's first byte.
+//! hyper's own header timeout also runs while a connection is idle between requests, so it cannot
+//! be short without closing connections that clients are about to use again. Here the time starts
+//! with a head's first byte.
 
 use crate::bad_head::{self, KEPT_BYTES};
 use crate::body::{Body, Chunk, WRITE_BYTES};
@@ -55,7 +56,8 @@ impl Activity {
         self.begun.load(Ordering::Relaxed) == self.ended.load(Ordering::Relaxed)
     }
 
-    /// Called at each tick of the connection: true when its client takes nothing of what it asked for.
+    /// Called at each tick of the connection: true when its client takes nothing of what it asked
+    /// for.
     pub(crate) fn tick(&self) -> bool {
         self.waits.tick()
     }
@@ -70,9 +72,11 @@ impl Activity {
         self.is_closing.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a request that has arrived is begun; `share`: what the connection may hold. HTTP/2 only, where the client learns that it may try again.
+    /// Whether a request that has arrived is begun; `share`: what the connection may hold. HTTP/2
+    /// only, where the client learns that it may try again.
     pub(crate) fn admits(&self, share: Option<usize>) -> bool {
-        let is_refused = self.is_closing.load(Ordering::Relaxed) || share.is_some_and(|share| self.waits.bytes() > share);
+        let is_refused = self.is_closing.load(Ordering::Relaxed)
+            || share.is_some_and(|share| self.waits.bytes() > share);
         if is_refused {
             self.refused.fetch_add(1, Ordering::Relaxed);
         }
@@ -81,7 +85,11 @@ impl Activity {
 
     /// Requests refused since the last call.
     fn take_refused(&self) -> u32 {
-        if self.refused.load(Ordering::Relaxed) > 0 { self.refused.swap(0, Ordering::Relaxed) } else { 0 }
+        if self.refused.load(Ordering::Relaxed) > 0 {
+            self.refused.swap(0, Ordering::Relaxed)
+        } else {
+            0
+        }
     }
 
     /// Whether the client has taken all that there is for it.
@@ -102,8 +110,8 @@ impl Activity {
     }
 }
 
-/// What a request holds until it is answered, about: its head, its task and a small answer. A burst of requests is counted before the first of them is
-/// answered.
+/// What a request holds until it is answered, about: its head, its task and a small answer. A burst
+/// of requests is counted before the first of them is answered.
 const REQUEST_BYTES: usize = 16 * 1024;
 
 /// One request between its head and the end of its answer.
@@ -168,7 +176,10 @@ impl http_body::Body for CountedBody {
     type Data = Piece;
     type Error = io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Piece>>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Piece>>>> {
         let this = &mut *self;
         if this.under_way.as_ref().is_some_and(|under_way| under_way.is_full(task)) {
             // What is under way is what waits for the client.
@@ -192,10 +203,12 @@ impl http_body::Body for CountedBody {
     }
 }
 
-/// How long a connection that ends on a broken head is read on, so that its client gets to see why: unread bytes would reset it.
+/// How long a connection that ends on a broken head is read on, so that its client gets to see why:
+/// unread bytes would reset it.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// A byte stream whose reads fail when a head that has begun does not end in time, and whose own answers to broken heads have a text.
+/// A byte stream whose reads fail when a head that has begun does not end in time, and whose own
+/// answers to broken heads have a text.
 pub(crate) struct HeadGuard<T> {
     inner: T,
     /// Before reads: an answer that goes on polls them with every frame.
@@ -203,15 +216,18 @@ pub(crate) struct HeadGuard<T> {
     activity: Arc<Activity>,
     stats: Arc<Stats>,
     limit: Duration,
-    /// HTTP/2: time counts until the first request and in header blocks (an idle connection still reads pings and window updates), and heads are not looked at.
+    /// HTTP/2: time counts until the first request and in header blocks (an idle connection still
+    /// reads pings and window updates), and heads are not looked at.
     frames: Option<Box<Frames>>,
     /// Of the unfinished head.
     held: HeadBytes,
     /// HTTP/2: which header block or frame `since` is of.
     block: u64,
-    /// HTTP/1.1: what is encrypted waits for the client. (HTTP/2: see [`Turns`](crate::cork::Turns).)
+    /// HTTP/1.1: what is encrypted waits for the client. (HTTP/2: see
+    /// [`Turns`](crate::cork::Turns).)
     blocked: Wait,
-    /// Since when bytes of an unfinished head are there; at the start of a connection since its handshake, so that silence counts too.
+    /// Since when bytes of an unfinished head are there; at the start of a connection since its
+    /// handshake, so that silence counts too.
     since: Option<Instant>,
     /// Requests begun when `since` was set: more of them mean that the head is complete.
     heads: u64,
@@ -251,7 +267,12 @@ impl<T> HeadGuard<T> {
         Self::new(inner, activity, shared, Some(Box::new(Frames::new())))
     }
 
-    fn new(inner: T, activity: Arc<Activity>, shared: &Shared, frames: Option<Box<Frames>>) -> Self {
+    fn new(
+        inner: T,
+        activity: Arc<Activity>,
+        shared: &Shared,
+        frames: Option<Box<Frames>>,
+    ) -> Self {
         Self {
             inner,
             reads: Gate::new(),
@@ -273,7 +294,12 @@ impl<T> HeadGuard<T> {
         }
     }
 
-    fn poll_deadline(&mut self, since: Instant, limit: Duration, task: &mut Context<'_>) -> Poll<()> {
+    fn poll_deadline(
+        &mut self,
+        since: Instant,
+        limit: Duration,
+        task: &mut Context<'_>,
+    ) -> Poll<()> {
         let deadline = since + limit;
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         if timer.deadline() != deadline {
@@ -312,7 +338,8 @@ impl<T> HeadGuard<T> {
         Ok(())
     }
 
-    /// Whether these bytes are hyper's own answer to a broken head. Nothing is looked at closely unless no handler's response is being written.
+    /// Whether these bytes are hyper's own answer to a broken head. Nothing is looked at closely
+    /// unless no handler's response is being written.
     fn is_hypers(&self, bytes: &[u8]) -> bool {
         self.frames.is_none()
             && self.activity.answered.load(Ordering::Relaxed) == self.written
@@ -325,9 +352,14 @@ impl<T: AsyncWrite + Unpin> HeadGuard<T> {
     /// Writes the other answer whole; then says that hyper's was.
     fn poll_replaced(&mut self, task: &mut Context<'_>, answer: &[u8]) -> Poll<io::Result<usize>> {
         let head = &self.head;
-        let replaced = self.replaced.get_or_insert_with(|| Replaced { bytes: bad_head::replacement(answer, head), sent: 0 });
+        let replaced = self.replaced.get_or_insert_with(|| Replaced {
+            bytes: bad_head::replacement(answer, head),
+            sent: 0,
+        });
         while replaced.sent < replaced.bytes.len() {
-            let sent = ready!(Pin::new(&mut self.inner).poll_write(task, &replaced.bytes[replaced.sent..]))?;
+            let sent = ready!(
+                Pin::new(&mut self.inner).poll_write(task, &replaced.bytes[replaced.sent..])
+            )?;
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -365,13 +397,19 @@ impl<T: AsyncWrite + Unpin> HeadGuard<T> {
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for HeadGuard<T> {
-    fn poll_read(mut self: Pin<&mut Self>, task: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let before = buffer.filled().len();
         let begun = this.activity.begun();
         if begun != this.heads {
-            let is_in_block = this.frames.as_ref().is_some_and(|frames| frames.unfinished_bytes() > 0);
-            (this.heads, this.since, this.head) = (begun, this.since.filter(|_| is_in_block), Vec::new());
+            let is_in_block =
+                this.frames.as_ref().is_some_and(|frames| frames.unfinished_bytes() > 0);
+            (this.heads, this.since, this.head) =
+                (begun, this.since.filter(|_| is_in_block), Vec::new());
             if std::mem::take(&mut this.head_bytes) > 0 {
                 this.held.set(0);
             }
@@ -379,17 +417,28 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for HeadGuard<T> {
         if this.held.is_cut(task.waker()) {
             return Poll::Ready(Err(this.refuse(Refused::Heads, task)));
         }
-        if let Poll::Ready(result) = this.reads.poll(task, |task| Pin::new(&mut this.inner).poll_read(task, buffer)) {
-            return Poll::Ready(result.and_then(|()| this.keep(&buffer.filled()[before..]).map_err(|refused| this.refuse(refused, task))));
+        if let Poll::Ready(result) =
+            this.reads.poll(task, |task| Pin::new(&mut this.inner).poll_read(task, buffer))
+        {
+            return Poll::Ready(result.and_then(|()| {
+                this.keep(&buffer.filled()[before..]).map_err(|refused| this.refuse(refused, task))
+            }));
         }
         let Some(since) = this.since else { return Poll::Pending };
         ready!(this.poll_deadline(since, this.limit, task));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the request's head did not arrive in time")))
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the request's head did not arrive in time",
+        )))
     }
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for HeadGuard<T> {
-    fn poll_write(mut self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         if self.is_hypers(bytes) {
             return self.poll_replaced(task, bytes);
         }
@@ -421,7 +470,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for HeadGuard<T> {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, task: &mut Context<'_>, slices: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         if let [whole] = slices
             && self.is_hypers(whole)
         {

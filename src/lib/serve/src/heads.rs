@@ -1,5 +1,6 @@
-//! What the unfinished heads of all connections hold together: before a head is whole nobody knows whose it is, so they are bounded by one sum. When it is
-//! full the oldest go: an honest head takes as long as its client needs to send it, one that is held back gets old.
+//! What the unfinished heads of all connections hold together: before a head is whole nobody knows
+//! whose it is, so they are bounded by one sum. When it is full the oldest go: an honest head takes
+//! as long as its client needs to send it, one that is held back gets old.
 
 use futures::task::AtomicWaker;
 use std::collections::BTreeMap;
@@ -7,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-/// So much of a head does not count, and takes no lock: a connection alone costs more, nearly every head is smaller.
+/// So much of a head does not count, and takes no lock: a connection alone costs more, nearly every
+/// head is smaller.
 const FREE_BYTES: usize = 4 << 10;
 
 /// The unfinished heads of a listener's connections.
@@ -99,7 +101,9 @@ impl HeadBytes {
         if before == 0 || counted < before {
             state.tickets += 1;
             self.ticket = state.tickets;
-            state.unfinished.insert(self.ticket, Unfinished { bytes: 0, cut: Arc::clone(&self.cut) });
+            state
+                .unfinished
+                .insert(self.ticket, Unfinished { bytes: 0, cut: Arc::clone(&self.cut) });
         }
         if let Some(unfinished) = state.unfinished.get_mut(&self.ticket) {
             let more = counted - std::mem::replace(&mut unfinished.bytes, counted);
@@ -108,7 +112,8 @@ impl HeadBytes {
         state.cut_oldest(self.heads.bound);
     }
 
-    /// Whether the connection has to go, for the sake of younger heads. The task is woken when it has to later.
+    /// Whether the connection has to go, for the sake of younger heads. The task is woken when it
+    /// has to later.
     pub(crate) fn is_cut(&self, waker: &Waker) -> bool {
         if self.counted == 0 {
             return false;
@@ -141,7 +146,10 @@ mod tests {
         let is_cut = |head: &HeadBytes| head.is_cut(Waker::noop());
         let mut all: Vec<HeadBytes> = (0..40).map(|_| begin(64 << 10)).collect();
         let left = BOUND / ((64 << 10) - FREE_BYTES);
-        assert_eq!(all.iter().map(is_cut).collect::<Vec<_>>(), (0..40).map(|at| at < 40 - left).collect::<Vec<_>>());
+        assert_eq!(
+            all.iter().map(is_cut).collect::<Vec<_>>(),
+            (0..40).map(|at| at < 40 - left).collect::<Vec<_>>()
+        );
         assert!(heads.lock().bytes <= BOUND);
         // One that grows is as old as it was; one that begins anew is young.
         all[40 - left].set(65 << 10);
@@ -151,7 +159,10 @@ mod tests {
         assert_eq!([40 - left, 40 - left + 1, 40].map(|at| is_cut(&all[at])), [true, false, false]);
         let small: Vec<HeadBytes> = (0..1000).map(|_| begin(FREE_BYTES)).collect();
         assert!(!is_cut(&all[40]) && !small.iter().any(is_cut), "small ones cost nobody his");
-        assert!(is_cut(&begin(BOUND + FREE_BYTES + 1)), "what is larger than all may be goes itself");
+        assert!(
+            is_cut(&begin(BOUND + FREE_BYTES + 1)),
+            "what is larger than all may be goes itself"
+        );
         drop((all, small));
         assert_eq!(heads.lock().bytes, 0);
         assert!(heads.lock().unfinished.is_empty());

@@ -1,6 +1,7 @@
-//! Memory that answers hold while their clients take them, over all connections, and its pressure: above the bound a client that takes nothing is cut within
-//! two seconds instead of [`Limits::stall`](crate::Limits::stall), and a connection that waits for its client with more than its share begins no further
-//! request.
+//! Memory that answers hold while their clients take them, over all connections, and its pressure:
+//! above the bound a client that takes nothing is cut within two seconds instead of
+//! [`Limits::stall`](crate::Limits::stall), and a connection that waits for its client with more
+//! than its share begins no further request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -32,11 +33,18 @@ impl Holdings {
     /// With a bound, in bytes.
     pub fn new(bound: usize) -> Self {
         let (bytes, pinned, wanting) = Default::default();
-        Self(Arc::new(Inner { bytes, pinned, bound, wanting, is_pressed: AtomicBool::new(false), pressed: watch::Sender::new(false) }))
+        Self(Arc::new(Inner {
+            bytes,
+            pinned,
+            bound,
+            wanting,
+            is_pressed: AtomicBool::new(false),
+            pressed: watch::Sender::new(false),
+        }))
     }
 
-    /// Bytes that answers hold now: pieces that wait to be sent, and what was counted by [`Self::hold`]. Less than 4 KiB of each connection
-    /// are missing.
+    /// Bytes that answers hold now: pieces that wait to be sent, and what was counted by
+    /// [`Self::hold`]. Less than 4 KiB of each connection are missing.
     pub fn bytes(&self) -> usize {
         self.0.bytes.load(Ordering::Relaxed)
     }
@@ -47,7 +55,8 @@ impl Holdings {
         Held { of: self.clone(), bytes }
     }
 
-    /// Sets how much more memory answers keep from being freed, such as versions of objects that are stored no more. Called by who can tell, now and then.
+    /// Sets how much more memory answers keep from being freed, such as versions of objects that
+    /// are stored no more. Called by who can tell, now and then.
     pub fn set_pinned(&self, bytes: usize) {
         self.0.pinned.store(bytes, Ordering::Relaxed);
         self.press();
@@ -72,7 +81,9 @@ impl Holdings {
         let is_pressed = held > self.0.bound || self.0.wanting.load(Ordering::Relaxed) > 0;
         if is_pressed != self.0.is_pressed.load(Ordering::Relaxed) {
             self.0.is_pressed.store(is_pressed, Ordering::Relaxed);
-            self.0.pressed.send_if_modified(|pressed| std::mem::replace(pressed, is_pressed) != is_pressed);
+            self.0
+                .pressed
+                .send_if_modified(|pressed| std::mem::replace(pressed, is_pressed) != is_pressed);
         }
     }
 
@@ -83,7 +94,10 @@ impl Holdings {
 
     /// What each of all connections may hold while there is pressure; `None` while there is none.
     pub(crate) fn share(&self, connections: impl FnOnce() -> u64) -> Option<usize> {
-        self.0.is_pressed.load(Ordering::Relaxed).then(|| self.0.bound / usize::try_from(connections()).unwrap_or(usize::MAX).max(1))
+        self.0
+            .is_pressed
+            .load(Ordering::Relaxed)
+            .then(|| self.0.bound / usize::try_from(connections()).unwrap_or(usize::MAX).max(1))
     }
 }
 
@@ -111,7 +125,8 @@ impl Drop for Wanting {
     }
 }
 
-/// A connection that holds less than this more or less than it has reported does not report it: no event of a watch should touch what all connections share.
+/// A connection that holds less than this more or less than it has reported does not report it: no
+/// event of a watch should touch what all connections share.
 pub(crate) const UNREPORTED_BYTES: usize = 4 * 1024;
 
 /// What one connection holds. Given back when it is dropped.
@@ -142,15 +157,22 @@ impl Holding {
         self.report();
     }
 
-    /// Whoever changes the bytes looks at what is reported after it, and whoever reports looks at the bytes again: the last of them leaves both near each other.
+    /// Whoever changes the bytes looks at what is reported after it, and whoever reports looks at
+    /// the bytes again: the last of them leaves both near each other.
     fn report(&self) {
         loop {
-            let (bytes, reported) = (self.bytes.load(Ordering::SeqCst), self.reported.load(Ordering::SeqCst));
-            let is_near = bytes.abs_diff(reported) < UNREPORTED_BYTES && (bytes > 0 || reported == 0);
+            let (bytes, reported) =
+                (self.bytes.load(Ordering::SeqCst), self.reported.load(Ordering::SeqCst));
+            let is_near =
+                bytes.abs_diff(reported) < UNREPORTED_BYTES && (bytes > 0 || reported == 0);
             if is_near {
                 return;
             }
-            if self.reported.compare_exchange(reported, bytes, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            if self
+                .reported
+                .compare_exchange(reported, bytes, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
+            {
                 self.of.change(reported, bytes);
             }
         }

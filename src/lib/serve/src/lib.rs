@@ -22,9 +22,14 @@ mod slow_client;
 mod socket;
 pub mod tls;
 
-pub use body::{Body, BodyError, Chunk, WRITE_BYTES, boxed, chunks, empty, full, read_body, read_body_within, short_slices, stream};
+pub use body::{
+    Body, BodyError, Chunk, WRITE_BYTES, boxed, chunks, empty, full, read_body, read_body_within,
+    short_slices, stream,
+};
 pub use held::{Held, Holdings, Wanting};
 pub use peer::Peer;
-pub use server::{CloseConnection, Handler, Kept, Limits, Request, Response, Server, ServerError, Stats};
+pub use server::{
+    CloseConnection, Handler, Kept, Limits, Request, Response, Server, ServerError, Stats,
+};
 pub use shutdown::{Shutdown, ShutdownTrigger};
 pub use tls::{Tls, TlsError, TlsPolicy};

@@ -15,11 +15,13 @@ pub struct Peer {
     pub certificates: Vec<Vec<u8>>,
     /// Its certificate chain if the front proxy's CA verifies it now; else empty.
     pub proxy_certificates: Vec<Vec<u8>>,
-    /// It showed a certificate that no CA verifies: without other credentials such a request is unauthenticated, not anonymous.
+    /// It showed a certificate that no CA verifies: without other credentials such a request is
+    /// unauthenticated, not anonymous.
     pub unverified_certificate: bool,
 }
 
-/// What a connection showed in its handshake, judged again when a CA is replaced or a certificate expires: connections live long.
+/// What a connection showed in its handshake, judged again when a CA is replaced or a certificate
+/// expires: connections live long.
 pub(crate) struct Shown {
     address: SocketAddr,
     chain: Vec<CertificateDer<'static>>,
@@ -51,7 +53,9 @@ impl Window {
     fn around(self, now: SystemTime) -> Self {
         match self {
             Self { from: Some(from), .. } if now < from => Self { from: None, until: Some(from) },
-            Self { until: Some(until), .. } if until < now => Self { from: Some(until), until: None },
+            Self { until: Some(until), .. } if until < now => {
+                Self { from: Some(until), until: None }
+            }
             inside => inside,
         }
     }
@@ -59,7 +63,10 @@ impl Window {
 
 impl Shown {
     pub(crate) fn new(address: SocketAddr, chain: Vec<CertificateDer<'static>>, tls: &Tls) -> Self {
-        let validity = Window { from: chain.iter().filter_map(|each| validity(each)?.0).max(), until: chain.iter().filter_map(|each| validity(each)?.1).min() };
+        let validity = Window {
+            from: chain.iter().filter_map(|each| validity(each)?.0).max(),
+            until: chain.iter().filter_map(|each| validity(each)?.1).min(),
+        };
         let judged = judge(address, &chain, validity, tls);
         Self { address, chain, validity, judged: Mutex::new(judged) }
     }
@@ -77,18 +84,39 @@ impl Shown {
     }
 }
 
-fn judge(address: SocketAddr, chain: &[CertificateDer<'static>], validity: Window, tls: &Tls) -> Judged {
-    // Read before the roots: a replacement in between leads to one more verification, not to a stale one. So is the clock.
+fn judge(
+    address: SocketAddr,
+    chain: &[CertificateDer<'static>],
+    validity: Window,
+    tls: &Tls,
+) -> Judged {
+    // Read before the roots: a replacement in between leads to one more verification, not to a
+    // stale one. So is the clock.
     let (generation, holds) = (tls.generation(), validity.around(SystemTime::now()));
     let Some((leaf, rest)) = chain.split_first() else {
-        let peer = Peer { address, certificates: Vec::new(), proxy_certificates: Vec::new(), unverified_certificate: false };
+        let peer = Peer {
+            address,
+            certificates: Vec::new(),
+            proxy_certificates: Vec::new(),
+            unverified_certificate: false,
+        };
         return Judged { peer: Arc::new(peer), generation, holds };
     };
-    let give = |verified: bool| if verified { chain.iter().map(|certificate| certificate.to_vec()).collect() } else { Vec::new() };
+    let give = |verified: bool| {
+        if verified {
+            chain.iter().map(|certificate| certificate.to_vec()).collect()
+        } else {
+            Vec::new()
+        }
+    };
     let certificates: Vec<_> = give(tls.is_client(leaf, rest));
     let proxy_certificates: Vec<_> = give(tls.is_proxy(leaf, rest));
     let unverified_certificate = certificates.is_empty() && proxy_certificates.is_empty();
-    Judged { peer: Arc::new(Peer { address, certificates, proxy_certificates, unverified_certificate }), generation, holds }
+    Judged {
+        peer: Arc::new(Peer { address, certificates, proxy_certificates, unverified_certificate }),
+        generation,
+        holds,
+    }
 }
 
 /// From when and until when a certificate is valid.
@@ -99,7 +127,8 @@ fn validity(certificate: &CertificateDer<'_>) -> Option<(Option<SystemTime>, Opt
         SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
     };
     // The last second belongs to it whole.
-    let until = time(parsed.validity().not_after).map(|last| last + Duration::from_nanos(999_999_999));
+    let until =
+        time(parsed.validity().not_after).map(|last| last + Duration::from_nanos(999_999_999));
     Some((time(parsed.validity().not_before), until))
 }
 
@@ -111,7 +140,9 @@ mod tests {
     fn a_verdict_holds_until_the_clock_passes_an_end_of_the_validity_either_way() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let validity = Window { from: Some(at(100)), until: Some(at(200)) };
-        for (now, holding, other) in [(50, [0, 99], [101, 300]), (150, [100, 200], [99, 201]), (250, [201, 9000], [150, 0])] {
+        for (now, holding, other) in
+            [(50, [0, 99], [101, 300]), (150, [100, 200], [99, 201]), (250, [201, 9000], [150, 0])]
+        {
             let holds = validity.around(at(now));
             assert!(holding.iter().all(|now| holds.has(at(*now))), "{now}: {holds:?}");
             assert!(!other.iter().any(|now| holds.has(at(*now))), "{now}: {holds:?}");

@@ -56,7 +56,8 @@ impl TlsFiles {
     /// [`ReloadError::File`], [`ReloadError::Missing`].
     pub fn read_serving(&self) -> Result<Option<PemPair>, ReloadError> {
         let Some((chain, key)) = &self.serving else { return Ok(None) };
-        let key_bytes = files::read_private(key)?.ok_or_else(|| ReloadError::Missing(key.clone()))?;
+        let key_bytes =
+            files::read_private(key)?.ok_or_else(|| ReloadError::Missing(key.clone()))?;
         Ok(Some((read(chain)?, key_bytes)))
     }
 
@@ -90,20 +91,28 @@ impl TlsFiles {
         clients.push(b'\n');
         clients.extend_from_slice(&self.client_ca_pem);
         let is_empty = clients.trim_ascii().is_empty();
-        let client = (!is_empty && (is_first || loaded.client_ca != before.client_ca)).then_some(clients.as_slice());
+        let client = (!is_empty && (is_first || loaded.client_ca != before.client_ca))
+            .then_some(clients.as_slice());
         let proxy = loaded.proxy_ca.as_deref().filter(|_| loaded.proxy_ca != before.proxy_ca);
         if client.is_none() && proxy.is_none() {
             return Ok(());
         }
         tls.replace_cas(client, proxy).map_err(|source| {
             let changed = [(&self.client_ca, client.is_some()), (&self.proxy_ca, proxy.is_some())];
-            let files: Vec<String> =
-                changed.into_iter().filter(|(_, is_new)| *is_new).filter_map(|(path, _)| Some(path.as_ref()?.display().to_string())).collect();
-            ReloadError::Tls { files: if files.is_empty() { "the CA".to_owned() } else { files.join(", ") }, source }
+            let files: Vec<String> = changed
+                .into_iter()
+                .filter(|(_, is_new)| *is_new)
+                .filter_map(|(path, _)| Some(path.as_ref()?.display().to_string()))
+                .collect();
+            ReloadError::Tls {
+                files: if files.is_empty() { "the CA".to_owned() } else { files.join(", ") },
+                source,
+            }
         })
     }
 
-    /// Looks at the files every `period` until the shutdown; files that cannot be used are logged and leave what was.
+    /// Looks at the files every `period` until the shutdown; files that cannot be used are logged
+    /// and leave what was.
     pub async fn watch(self, tls: Tls, mut loaded: Loaded, period: Duration, shutdown: Shutdown) {
         loop {
             tokio::select! {
@@ -117,7 +126,10 @@ impl TlsFiles {
                     }
                     loaded = now;
                 }
-                Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "cannot reload certificate files"),
+                Err(error) => tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "cannot reload certificate files"
+                ),
             }
         }
     }

@@ -22,14 +22,16 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// A request as it arrives; its body is bounded by who reads it. [`Peer`](crate::Peer) is in its extensions as `Arc<Peer>`.
+/// A request as it arrives; its body is bounded by who reads it. [`Peer`](crate::Peer) is in its
+/// extensions as `Arc<Peer>`.
 pub type Request = http::Request<hyper::body::Incoming>;
 /// A response.
 pub type Response = http::Response<Body>;
 
 /// Answers requests. A panic is caught per request (500), the connection lives on.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers one request. Dropped when the client goes away: after any await, state must be consistent.
+    /// Answers one request. Dropped when the client goes away: after any await, state must be
+    /// consistent.
     fn call(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>>;
 
     /// The answer to a request whose handler panicked; must not tell why.
@@ -40,8 +42,9 @@ pub trait Handler: Send + Sync + 'static {
     }
 }
 
-/// In a response's extensions: close the connection after it (HTTP/2: GOAWAY, other streams finish). For clients that did not say who they are,
-/// so that they cannot cheaply reuse a connection.
+/// In a response's extensions: close the connection after it (HTTP/2: GOAWAY, other streams
+/// finish). For clients that did not say who they are, so that they cannot cheaply reuse a
+/// connection.
 #[derive(Clone, Copy, Debug)]
 pub struct CloseConnection;
 
@@ -58,16 +61,19 @@ pub struct Limits {
     pub header: Duration,
     /// Bytes of a request's head.
     pub header_bytes: usize,
-    /// Bytes of heads that are not whole yet, over all connections, beyond 4 KiB of each; above, the oldest are cut.
+    /// Bytes of heads that are not whole yet, over all connections, beyond 4 KiB of each; above,
+    /// the oldest are cut.
     pub unfinished_bytes: usize,
     /// Header fields of a request (HTTP/1.1; HTTP/2 counts bytes).
     pub headers: usize,
     /// After this long without a request a connection is closed; at the latest after twice as long.
     pub idle: Duration,
-    /// After this long without taking anything of an answer (HTTP/2: of one of its answers) a client's connection is cut; at the latest after half as long again.
+    /// After this long without taking anything of an answer (HTTP/2: of one of its answers) a
+    /// client's connection is cut; at the latest after half as long again.
     pub stall: Duration,
-    /// Bytes that answers may hold while their clients take them, over all connections; above, clients that take nothing are cut within two seconds, and
-    /// connections that hold more than their share begin no request.
+    /// Bytes that answers may hold while their clients take them, over all connections; above,
+    /// clients that take nothing are cut within two seconds, and connections that hold more than
+    /// their share begin no request.
     pub held_bytes: usize,
     /// Connections at a time; an address may have as many of them as are free.
     pub connections: usize,
@@ -102,10 +108,13 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Leaves descriptors for files and outgoing connections: a quarter of those that the process may have, 256 at least unless that is more than half.
+    /// Leaves descriptors for files and outgoing connections: a quarter of those that the process
+    /// may have, 256 at least unless that is more than half.
     #[must_use]
     pub fn of_process(self) -> Self {
-        let descriptors = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let descriptors = getrlimit(Resource::Nofile)
+            .current
+            .map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         let reserve = (descriptors / 4).max(256).min(descriptors / 2);
         Self { connections: self.connections.min(descriptors - reserve), ..self }
     }
@@ -184,8 +193,9 @@ impl Server {
         Arc::clone(&self.stats)
     }
 
-    /// Serves until the shutdown begins, then drains: accepts no more, tells clients to go (HTTP/2 GOAWAY, HTTP/1.1 close), waits for requests in
-    /// flight as long as [`Limits::drain`] says, and cuts what is left. Long answers (watches) must end by themselves when they see the shutdown.
+    /// Serves until the shutdown begins, then drains: accepts no more, tells clients to go (HTTP/2
+    /// GOAWAY, HTTP/1.1 close), waits for requests in flight as long as [`Limits::drain`] says, and
+    /// cuts what is left. Long answers (watches) must end by themselves when they see the shutdown.
     ///
     /// Returns how many connections were cut.
     pub async fn serve(self, handler: Arc<dyn Handler>, shutdown: Shutdown) -> usize {
@@ -193,7 +203,15 @@ impl Server {
         let drain = limits.drain;
         let admission = Admission::new(limits.connections, Arc::clone(&stats));
         let (turns, heads) = (Semaphore::new(HANDSHAKES), Heads::new(limits.unfinished_bytes));
-        let shared = Arc::new(Shared { tls, limits, handler, shutdown: shutdown.clone(), stats, turns, heads });
+        let shared = Arc::new(Shared {
+            tls,
+            limits,
+            handler,
+            shutdown: shutdown.clone(),
+            stats,
+            turns,
+            heads,
+        });
         let mut accepting = Accepting { listener, failing: false };
         let mut connections = JoinSet::new();
         loop {
@@ -226,19 +244,28 @@ impl Server {
     }
 }
 
-/// Bytes that wait in a socket before they are sent: enough for the network card to have work until the next write, also at 10 Gbit/s.
+/// Bytes that wait in a socket before they are sent: enough for the network card to have work until
+/// the next write, also at 10 Gbit/s.
 const UNSENT_BYTES: u32 = 128 * 1024;
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A restart must not wait for connections of the former process; two listeners at once are still refused.
+    // A restart must not wait for connections of the former process; two listeners at once are
+    // still refused.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     let listener = socket.listen(1024)?;
-    // Accepted sockets inherit these: clients that vanished, and clients that stopped reading, go away.
+    // Accepted sockets inherit these: clients that vanished, and clients that stopped reading, go
+    // away.
     let options = SockRef::from(&listener);
-    options.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(15)).with_retries(4))?;
-    // Of what a client does not take, the system holds no more than this for it, and what it has received.
+    options.set_tcp_keepalive(
+        &TcpKeepalive::new()
+            .with_time(Duration::from_secs(60))
+            .with_interval(Duration::from_secs(15))
+            .with_retries(4),
+    )?;
+    // Of what a client does not take, the system holds no more than this for it, and what it has
+    // received.
     options.set_tcp_notsent_lowat(UNSENT_BYTES)?;
     options.set_tcp_user_timeout(Some(Duration::from_secs(120)))?;
     Ok(listener)
@@ -252,7 +279,8 @@ struct Accepting {
 }
 
 impl Accepting {
-    /// The next connection, whatever it takes: a listener must outlive every error of accept (no descriptors, aborted connections). Cancel safe.
+    /// The next connection, whatever it takes: a listener must outlive every error of accept (no
+    /// descriptors, aborted connections). Cancel safe.
     async fn next(&mut self) -> (TcpStream, SocketAddr) {
         loop {
             match self.listener.accept().await {
@@ -273,7 +301,13 @@ impl Accepting {
 }
 
 fn is_about_the_connection(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused | io::ErrorKind::Interrupted)
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted
+    )
 }
 
 fn report(ended: Result<(), tokio::task::JoinError>) {

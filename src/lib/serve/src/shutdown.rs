@@ -1,4 +1,5 @@
-//! The signal that work should come to its end; seen by listeners, handlers and background tasks alike.
+//! The signal that work should come to its end; seen by listeners, handlers and background tasks
+//! alike.
 
 use tokio::sync::watch;
 

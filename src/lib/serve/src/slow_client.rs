@@ -1,8 +1,10 @@
 //! Readers that stall: what waits on a connection's client, and since when.
 //!
-//! Neither protocol asks a body for more while its client takes nothing (HTTP/2: gives no window), so a body cannot see that itself, and a client that
-//! answers pings looks alive. Here every answer that waits to be asked, and every piece of one that waits to be sent, is counted in the slot of the
-//! time at which its wait began. Time is a coarse tick of the connection: no clock is read for a frame.
+//! Neither protocol asks a body for more while its client takes nothing (HTTP/2: gives no window),
+//! so a body cannot see that itself, and a client that answers pings looks alive. Here every answer
+//! that waits to be asked, and every piece of one that waits to be sent, is counted in the slot of
+//! the time at which its wait began. Time is a coarse tick of the connection: no clock is read for
+//! a frame.
 
 use crate::body::Chunk;
 use crate::held::{Holding, Holdings};
@@ -17,7 +19,8 @@ use std::task::Context;
 pub(crate) const TICKS: u32 = 4;
 /// More than the ticks after which a wait is found, so that none is taken for a younger one.
 const SLOTS: usize = 8;
-/// A piece that is sent counts as moving when this much of it went: less in a whole limit is as good as nothing.
+/// A piece that is sent counts as moving when this much of it went: less in a whole limit is as
+/// good as nothing.
 const PROGRESS_BYTES: usize = 4096;
 
 /// What waits on one connection's client.
@@ -123,8 +126,9 @@ pub(crate) const STREAM_BYTES: usize = 2 * 1024;
 /// What a piece holds besides its bytes.
 const PIECE_BYTES: usize = 128;
 
-/// No further piece of a body is made while so many bytes of it wait to be sent: one is under way, and a stalled reader holds no more. hyper alone would take
-/// pieces until it has 16 of them, or as many bytes as the longest head may have.
+/// No further piece of a body is made while so many bytes of it wait to be sent: one is under way,
+/// and a stalled reader holds no more. hyper alone would take pieces until it has 16 of them, or as
+/// many bytes as the longest head may have.
 const UNDER_WAY_BYTES: usize = 8 * 1024;
 
 /// Bytes of one body that were given to hyper and not sent yet.
@@ -256,7 +260,11 @@ mod tests {
         drop((small, large));
         assert_eq!(under_way.bytes.load(Ordering::Relaxed), 0);
         drop(Piece::new(vec![0; 100].into(), &waits, Some(&under_way)));
-        assert_eq!(under_way.bytes.load(Ordering::Relaxed), 0, "what is dropped unsent waits no more");
+        assert_eq!(
+            under_way.bytes.load(Ordering::Relaxed),
+            0,
+            "what is dropped unsent waits no more"
+        );
     }
 
     #[test]

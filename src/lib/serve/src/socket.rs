@@ -1,5 +1,6 @@
-//! The TCP stream beneath TLS: what is one piece goes by `send`, which knows that it has a socket. `writev`, which the TLS library asks for also when it
-//! has a single record, first finds out what kind of file it is.
+//! The TCP stream beneath TLS: what is one piece goes by `send`, which knows that it has a socket.
+//! `writev`, which the TLS library asks for also when it has a single record, first finds out what
+//! kind of file it is.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,17 +12,29 @@ use tokio::net::TcpStream;
 pub(crate) struct Socket(pub(crate) TcpStream);
 
 impl AsyncRead for Socket {
-    fn poll_read(mut self: Pin<&mut Self>, task: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(task, buffer)
     }
 }
 
 impl AsyncWrite for Socket {
-    fn poll_write(mut self: Pin<&mut Self>, task: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(task, bytes)
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, task: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         match slices {
             [whole] => Pin::new(&mut self.0).poll_write(task, whole),
             _ => Pin::new(&mut self.0).poll_write_vectored(task, slices),

@@ -1,16 +1,20 @@
 //! TLS: the serving certificate and the client CAs, all replaceable while connections live.
 //!
-//! Every client certificate is let through the handshake once its holder proved to have the key; which CA verifies it is recorded in
-//! [`Peer`](crate::Peer). A certificate that none verifies is a matter for authentication (401), as with kube-apiserver, not a broken handshake.
+//! Every client certificate is let through the handshake once its holder proved to have the key;
+//! which CA verifies it is recorded in [`Peer`](crate::Peer). A certificate that none verifies is a
+//! matter for authentication (401), as with kube-apiserver, not a broken handshake.
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
+};
 use rustls::sign::CertifiedKey;
 use rustls::{
-    CipherSuite, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion,
+    CipherSuite, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
+    SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion,
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
@@ -35,7 +39,9 @@ pub enum TlsError {
     #[error("the CA certificates cannot be used: {0}")]
     Authority(String),
     /// One key signs for clients and for front proxies (fault 52).
-    #[error("the client CA and the front proxy's CA share a key: every client could pass itself off as anybody")]
+    #[error(
+        "the client CA and the front proxy's CA share a key: every client could pass itself off as anybody"
+    )]
     Shared,
 }
 
@@ -59,7 +65,8 @@ static ONLY_TLS13: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
 pub struct TlsPolicy {
     /// TLS 1.3 only, instead of 1.2 too.
     pub only_tls13: bool,
-    /// The cipher suites of TLS 1.2 and 1.3; all that are safe if empty. As with Go, those of TLS 1.3 cannot be chosen.
+    /// The cipher suites of TLS 1.2 and 1.3; all that are safe if empty. As with Go, those of TLS
+    /// 1.3 cannot be chosen.
     pub suites: Vec<CipherSuite>,
 }
 
@@ -75,8 +82,11 @@ impl TlsPolicy {
     }
 
     fn named() -> Vec<(String, CipherSuite)> {
-        let suites = rustls::crypto::ring::ALL_CIPHER_SUITES.iter().map(rustls::SupportedCipherSuite::suite);
-        let name = |suite: CipherSuite| suite.as_str().map(|name| (name.replacen("TLS13_", "TLS_", 1), suite));
+        let suites =
+            rustls::crypto::ring::ALL_CIPHER_SUITES.iter().map(rustls::SupportedCipherSuite::suite);
+        let name = |suite: CipherSuite| {
+            suite.as_str().map(|name| (name.replacen("TLS13_", "TLS_", 1), suite))
+        };
         suites.filter_map(name).collect()
     }
 }
@@ -88,7 +98,8 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// From a certificate chain (leaf first) and its private key (PKCS#8, SEC1 or PKCS#1), both PEM.
+    /// From a certificate chain (leaf first) and its private key (PKCS#8, SEC1 or PKCS#1), both
+    /// PEM.
     ///
     /// # Errors
     /// [`TlsError::Pem`], [`TlsError::Pair`].
@@ -100,16 +111,33 @@ impl Tls {
     ///
     /// # Errors
     /// [`TlsError`].
-    pub fn with_policy(chain_pem: &[u8], key_pem: &[u8], policy: &TlsPolicy) -> Result<Self, TlsError> {
+    pub fn with_policy(
+        chain_pem: &[u8],
+        key_pem: &[u8],
+        policy: &TlsPolicy,
+    ) -> Result<Self, TlsError> {
         let mut provider = rustls::crypto::ring::default_provider();
-        let is_chosen = |suite: &SupportedCipherSuite| suite.tls13().is_some() || policy.suites.is_empty() || policy.suites.contains(&suite.suite());
+        let is_chosen = |suite: &SupportedCipherSuite| {
+            suite.tls13().is_some()
+                || policy.suites.is_empty()
+                || policy.suites.contains(&suite.suite())
+        };
         provider.cipher_suites.retain(is_chosen);
-        let has_tls12 = !policy.only_tls13 && provider.cipher_suites.iter().any(|suite| suite.tls13().is_none());
+        let has_tls12 = !policy.only_tls13
+            && provider.cipher_suites.iter().any(|suite| suite.tls13().is_none());
         let versions = if has_tls12 { rustls::ALL_VERSIONS } else { ONLY_TLS13 };
         let provider = Arc::new(provider);
-        let serving = Arc::new(Serving(ArcSwap::from_pointee(certified(&provider, chain_pem, key_pem)?)));
+        let serving =
+            Arc::new(Serving(ArcSwap::from_pointee(certified(&provider, chain_pem, key_pem)?)));
         let tickets = rustls::crypto::ring::Ticketer::new().map_err(TlsError::Pair)?;
-        let tls = Self { provider, serving, authorities: Arc::default(), versions, tickets, config: Arc::default() };
+        let tls = Self {
+            provider,
+            serving,
+            authorities: Arc::default(),
+            versions,
+            tickets,
+            config: Arc::default(),
+        };
         tls.configure()?;
         Ok(tls)
     }
@@ -139,8 +167,10 @@ impl Tls {
         self.replace_cas(None, Some(pem))
     }
 
-    /// Replaces the CAs that verify clients, those that verify front proxies, or both in one step (PEM, one or more each); also for present connections,
-    /// from their next request on. Invariant: no key is in both, however and whenever they came; so there is no other way to set them.
+    /// Replaces the CAs that verify clients, those that verify front proxies, or both in one step
+    /// (PEM, one or more each); also for present connections, from their next request on.
+    /// Invariant: no key is in both, however and whenever they came; so there is no other way to
+    /// set them.
     ///
     /// # Errors
     /// [`TlsError::Pem`], [`TlsError::Authority`], [`TlsError::Shared`].
@@ -151,7 +181,10 @@ impl Tls {
             Some(pem) => self.authority(pem).map(|authority| Some(Arc::new(authority))),
             None => Ok(present.clone()),
         };
-        let next = Trusted { client: replaced(client, &present.client)?, proxy: replaced(proxy, &present.proxy)? };
+        let next = Trusted {
+            client: replaced(client, &present.client)?,
+            proxy: replaced(proxy, &present.proxy)?,
+        };
         if let (Some(client), Some(proxy)) = (&next.client, &next.proxy)
             && !client.keys.is_disjoint(&proxy.keys)
         {
@@ -183,14 +216,18 @@ impl Tls {
     }
 
     fn configure(&self) -> Result<(), TlsError> {
-        let verifier = AnyWithKey { provider: Arc::clone(&self.provider), hints: self.authorities.trusted.load().subjects() };
+        let verifier = AnyWithKey {
+            provider: Arc::clone(&self.provider),
+            hints: self.authorities.trusted.load().subjects(),
+        };
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(self.versions)
             .map_err(TlsError::Pair)?
             .with_client_cert_verifier(Arc::new(verifier))
             .with_cert_resolver(Arc::clone(&self.serving) as Arc<dyn ResolvesServerCert>);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        // One, as Go's server: sessions are resumed without another signature. Nothing is kept here; what a client showed is judged again at each request.
+        // One, as Go's server: sessions are resumed without another signature. Nothing is kept
+        // here; what a client showed is judged again at each request.
         config.send_tls13_tickets = 1;
         config.ticketer = Arc::clone(&self.tickets);
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -205,8 +242,14 @@ impl Tls {
         }
         let keys = roots.roots.iter().map(|root| root.subject_public_key_info.to_vec()).collect();
         let subjects = roots.subjects();
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider)).build();
-        verifier.map(|verifier| Authority { verifier, keys, subjects }).map_err(|error| TlsError::Authority(error.to_string()))
+        let verifier = WebPkiClientVerifier::builder_with_provider(
+            Arc::new(roots),
+            Arc::clone(&self.provider),
+        )
+        .build();
+        verifier
+            .map(|verifier| Authority { verifier, keys, subjects })
+            .map_err(|error| TlsError::Authority(error.to_string()))
     }
 }
 
@@ -235,7 +278,11 @@ impl Trusted {
     /// The names of all CAs, each once.
     fn subjects(&self) -> Vec<DistinguishedName> {
         let mut subjects: Vec<DistinguishedName> = Vec::new();
-        for subject in [&self.client, &self.proxy].into_iter().flatten().flat_map(|authority| &authority.subjects) {
+        for subject in [&self.client, &self.proxy]
+            .into_iter()
+            .flatten()
+            .flat_map(|authority| &authority.subjects)
+        {
             if !subjects.iter().any(|known| known.as_ref() == subject.as_ref()) {
                 subjects.push(subject.clone());
             }
@@ -244,8 +291,14 @@ impl Trusted {
     }
 }
 
-fn verifies(authority: Option<&Authority>, leaf: &CertificateDer<'_>, rest: &[CertificateDer<'_>]) -> bool {
-    authority.is_some_and(|authority| authority.verifier.verify_client_cert(leaf, rest, UnixTime::now()).is_ok())
+fn verifies(
+    authority: Option<&Authority>,
+    leaf: &CertificateDer<'_>,
+    rest: &[CertificateDer<'_>],
+) -> bool {
+    authority.is_some_and(|authority| {
+        authority.verifier.verify_client_cert(leaf, rest, UnixTime::now()).is_ok()
+    })
 }
 
 #[derive(Debug)]
@@ -269,12 +322,18 @@ impl ClientCertVerifier for AnyWithKey {
         false
     }
 
-    /// As kube-apiserver: browsers, and clients with several certificates, choose by them. A client may then keep a foreign certificate to itself and be anonymous.
+    /// As kube-apiserver: browsers, and clients with several certificates, choose by them. A client
+    /// may then keep a foreign certificate to itself and be anonymous.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &self.hints
     }
 
-    fn verify_client_cert(&self, _leaf: &CertificateDer<'_>, _rest: &[CertificateDer<'_>], _now: UnixTime) -> Result<ClientCertVerified, rustls::Error> {
+    fn verify_client_cert(
+        &self,
+        _leaf: &CertificateDer<'_>,
+        _rest: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
         Ok(ClientCertVerified::assertion())
     }
 
@@ -284,7 +343,12 @@ impl ClientCertVerifier for AnyWithKey {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+        rustls::crypto::verify_tls12_signature(
+            message,
+            certificate,
+            signed,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -293,7 +357,12 @@ impl ClientCertVerifier for AnyWithKey {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+        rustls::crypto::verify_tls13_signature(
+            message,
+            certificate,
+            signed,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -301,8 +370,13 @@ impl ClientCertVerifier for AnyWithKey {
     }
 }
 
-fn certified(provider: &CryptoProvider, chain_pem: &[u8], key_pem: &[u8]) -> Result<CertifiedKey, TlsError> {
-    let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(|_| TlsError::Pem { what: "private key" })?;
+fn certified(
+    provider: &CryptoProvider,
+    chain_pem: &[u8],
+    key_pem: &[u8],
+) -> Result<CertifiedKey, TlsError> {
+    let key = PrivateKeyDer::from_pem_slice(key_pem)
+        .map_err(|_| TlsError::Pem { what: "private key" })?;
     CertifiedKey::from_der(certificates(chain_pem)?, key, provider).map_err(TlsError::Pair)
 }
 

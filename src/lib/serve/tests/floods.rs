@@ -13,7 +13,12 @@ use tokio_rustls::client::TlsStream;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// GET of a path, from the static table and a literal path.
 fn request(stream: u32, flags: u8, path: &str) -> Vec<u8> {
-    let fields = [b"\x82\x87\x41\x09localhost\x04", &[u8::try_from(path.len()).unwrap()][..], path.as_bytes()].concat();
+    let fields = [
+        b"\x82\x87\x41\x09localhost\x04",
+        &[u8::try_from(path.len()).unwrap()][..],
+        path.as_bytes(),
+    ]
+    .concat();
     frame(1, flags, stream, &fields)
 }
 
@@ -51,7 +56,11 @@ async fn fault_37_floods_of_cheap_frames_are_cut() {
         ("ping", b"", frame(6, 0, 0, &[0; 8])),
         ("ping answers nobody asked for", b"", frame(6, 1, 0, &[0; 8])),
         ("settings", b"", frame(4, 0, 0, b"")),
-        ("settings that change windows", &open, [frame(4, 0, 0, &[0, 4, 0, 0, 0, 1]), frame(4, 0, 0, &[0, 4, 0, 0, 0, 2])].concat()),
+        (
+            "settings that change windows",
+            &open,
+            [frame(4, 0, 0, &[0, 4, 0, 0, 0, 1]), frame(4, 0, 0, &[0, 4, 0, 0, 0, 2])].concat(),
+        ),
         ("empty data", &open, frame(0, 0, 1, b"")),
         ("padded empty data", &open, frame(0, 8, 1, &[0])),
         ("window updates of a byte", &open, frame(8, 0, 1, &1_u32.to_be_bytes())),
@@ -63,7 +72,11 @@ async fn fault_37_floods_of_cheap_frames_are_cut() {
     }
     // The library cuts two of them by itself.
     assert!(setup.stats.flooded.load(Ordering::Relaxed) >= floods.len() as u64 - 2);
-    assert!(is_cut(&setup, &request(1, 0, "/"), &frame(9, 0, 1, b"\x40\x01a\x01b").repeat(1000), 100).await, "continuation");
+    assert!(
+        is_cut(&setup, &request(1, 0, "/"), &frame(9, 0, 1, b"\x40\x01a\x01b").repeat(1000), 100)
+            .await,
+        "continuation"
+    );
     let (mut other, _connection) = setup.http2().await;
     assert_eq!(text(bounded(other.send_request(get("/"))).await.unwrap()).await, "HTTP/2.0");
 }
@@ -72,22 +85,31 @@ async fn fault_37_floods_of_cheap_frames_are_cut() {
 async fn fault_37_rapid_reset_ends_the_connection() {
     let setup = setup(Limits::default());
     // By hand, so that each request and its reset arrive together.
-    let flood: Vec<u8> = (1..4000_u32).step_by(2).flat_map(|id| [request(id, 5, "/"), reset(id)].concat()).collect();
+    let flood: Vec<u8> =
+        (1..4000_u32).step_by(2).flat_map(|id| [request(id, 5, "/"), reset(id)].concat()).collect();
     assert!(is_cut(&setup, b"", &flood, 1).await);
     let handled = setup.stats.requests.load(Ordering::Relaxed);
     assert!(handled < 1000, "{handled} requests were begun");
-    assert_eq!(text(setup.http1(None).await.send_request(get("/")).await.unwrap()).await, "HTTP/1.1");
+    assert_eq!(
+        text(setup.http1(None).await.send_request(get("/")).await.unwrap()).await,
+        "HTTP/1.1"
+    );
 }
 
 #[tokio::test]
 async fn cancelled_requests_end_neither_the_connection_nor_its_watches() {
     let setup = setup(Limits::default());
     let mut stream = setup.connect("h2", None).await;
-    stream.write_all(&[PREFACE, &frame(4, 0, 0, b""), &request(1, 5, "/watch")].concat()).await.unwrap();
+    stream
+        .write_all(&[PREFACE, &frame(4, 0, 0, b""), &request(1, 5, "/watch")].concat())
+        .await
+        .unwrap();
     // A client that cancels all that it may have open, several times.
     let mut id = 3;
     for _ in 0..2 {
-        let burst: Vec<u8> = (0..200_u32).flat_map(|at| [request(id + 2 * at, 5, "/hang"), reset(id + 2 * at)].concat()).collect();
+        let burst: Vec<u8> = (0..200_u32)
+            .flat_map(|at| [request(id + 2 * at, 5, "/hang"), reset(id + 2 * at)].concat())
+            .collect();
         stream.write_all(&burst).await.unwrap();
         id += 400;
     }
@@ -125,7 +147,11 @@ fn long_request(stream: u32, path: &[u8]) -> Vec<u8> {
     let last = pieces.len() - 1;
     let frames = pieces.iter().enumerate().map(|(at, piece)| {
         let end_headers = if at == last { 4 } else { 0 };
-        if at == 0 { frame(1, 1 | end_headers, stream, piece) } else { frame(9, end_headers, stream, piece) }
+        if at == 0 {
+            frame(1, 1 | end_headers, stream, piece)
+        } else {
+            frame(9, end_headers, stream, piece)
+        }
     });
     frames.flatten().collect()
 }
@@ -133,18 +159,34 @@ fn long_request(stream: u32, path: &[u8]) -> Vec<u8> {
 #[tokio::test]
 async fn large_heads_are_taken_and_what_is_too_large_ends_only_its_request() {
     let setup = setup(Limits::default());
-    let large = || http::Request::get("https://localhost/").header("host", "localhost").header("x", "y".repeat(700 << 10)).body(Default::default()).unwrap();
+    let large = || {
+        http::Request::get("https://localhost/")
+            .header("host", "localhost")
+            .header("x", "y".repeat(700 << 10))
+            .body(Default::default())
+            .unwrap()
+    };
     assert_eq!(bounded(setup.http1(None).await.send_request(large())).await.unwrap().status(), 200);
     let (mut second, _connection) = setup.http2().await;
     assert_eq!(bounded(second.send_request(large())).await.unwrap().status(), 200);
 
     let mut stream = setup.connect("h2", None).await;
-    stream.write_all(&[PREFACE, &frame(4, 0, 0, b""), &request(1, 5, "/watch")].concat()).await.unwrap();
+    stream
+        .write_all(&[PREFACE, &frame(4, 0, 0, b""), &request(1, 5, "/watch")].concat())
+        .await
+        .unwrap();
     let mut seen = Vec::new();
     until(&mut stream, &mut seen, b"begin").await;
-    // A selector of 60 KB, one of 200 KB, which is more than a URL may have, and more than all of a head may have.
+    // A selector of 60 KB, one of 200 KB, which is more than a URL may have, and more than all of a
+    // head may have.
     for (id, length) in [(3, 60 << 10), (5, 200 << 10), (7, 1200 << 10)] {
-        stream.write_all(&long_request(id, &[b"/x?labelSelector=", vec![b'a'; length].as_slice()].concat())).await.unwrap();
+        stream
+            .write_all(&long_request(
+                id,
+                &[b"/x?labelSelector=", vec![b'a'; length].as_slice()].concat(),
+            ))
+            .await
+            .unwrap();
     }
     stream.write_all(&request(9, 5, "/")).await.unwrap();
     bounded(async {

@@ -19,16 +19,24 @@ use tokio_rustls::client::TlsStream;
 #[tokio::test]
 async fn speaks_both_protocols_as_agreed_in_the_handshake() {
     let setup = setup(Limits::default());
-    assert_eq!(text(setup.http1(None).await.send_request(get("/")).await.unwrap()).await, "HTTP/1.1");
+    assert_eq!(
+        text(setup.http1(None).await.send_request(get("/")).await.unwrap()).await,
+        "HTTP/1.1"
+    );
     assert_eq!(text(setup.http2().await.0.send_request(get("/")).await.unwrap()).await, "HTTP/2.0");
 }
 
 #[tokio::test]
 async fn lent_bytes_arrive_on_both_protocols_however_slowly_they_are_read() {
     let setup = setup(Limits::default());
-    let want: Vec<u8> = (0..LENT_FRAMES).flat_map(|at| [lent(at, 10), lent(at, 3000), lent(at, 20_000)].concat()).collect();
+    let want: Vec<u8> = (0..LENT_FRAMES)
+        .flat_map(|at| [lent(at, 10), lent(at, 3000), lent(at, 20_000)].concat())
+        .collect();
     let (mut second, _connection) = setup.http2().await;
-    for response in [setup.http1(None).await.send_request(get("/lent")).await.unwrap(), second.send_request(get("/lent")).await.unwrap()] {
+    for response in [
+        setup.http1(None).await.send_request(get("/lent")).await.unwrap(),
+        second.send_request(get("/lent")).await.unwrap(),
+    ] {
         let (mut body, mut all) = (response.into_body(), Vec::new());
         while let Some(frame) = bounded(body.frame()).await {
             all.extend_from_slice(&frame.unwrap().into_data().unwrap());
@@ -42,9 +50,13 @@ async fn lent_bytes_arrive_on_both_protocols_however_slowly_they_are_read() {
 #[tokio::test]
 async fn the_first_request_of_a_client_that_gathers_writes_waits_for_nothing() {
     let setup = setup(Limits::default());
-    let client = setup.pki.client(&Subject { common_name: "someone", organizations: &[] }, LEAF_LIFETIME).unwrap();
+    let client = setup
+        .pki
+        .client(&Subject { common_name: "someone", organizations: &[] }, LEAF_LIFETIME)
+        .unwrap();
     let mut fastest = BOUND;
-    // The delayed acknowledgement that it would wait for takes at least 40 ms each time; a busy machine is that slow now and then.
+    // The delayed acknowledgement that it would wait for takes at least 40 ms each time; a busy
+    // machine is that slow now and then.
     for _ in 0..20 {
         let mut sender = setup.http1(Some(&client)).await;
         let begun = std::time::Instant::now();
@@ -57,7 +69,12 @@ async fn the_first_request_of_a_client_that_gathers_writes_waits_for_nothing() {
 #[tokio::test]
 async fn head_has_a_length_and_no_body_on_both_protocols() {
     let setup = setup(Limits::default());
-    let head = || http::Request::head("https://localhost/").header("host", "localhost").body(Full::default()).unwrap();
+    let head = || {
+        http::Request::head("https://localhost/")
+            .header("host", "localhost")
+            .body(Full::default())
+            .unwrap()
+    };
     let (mut second, _connection) = setup.http2().await;
     for (response, length) in [
         (bounded(setup.http1(None).await.send_request(head())).await.unwrap(), "HTTP/1.1".len()),
@@ -72,7 +89,9 @@ async fn head_has_a_length_and_no_body_on_both_protocols() {
 #[tokio::test]
 async fn fault_53_a_client_certificate_counts_only_if_a_ca_verifies_it() {
     let setup = setup(Limits::default());
-    let peer = async |pair: Option<Pair>| text(setup.http1(pair.as_ref()).await.send_request(get("/peer")).await.unwrap()).await;
+    let peer = async |pair: Option<Pair>| {
+        text(setup.http1(pair.as_ref()).await.send_request(get("/peer")).await.unwrap()).await
+    };
     assert_eq!(peer(None).await, "0 0 false");
     let subject = Subject { common_name: "someone", organizations: &["group"] };
     assert_eq!(peer(Some(setup.pki.client(&subject, LEAF_LIFETIME).unwrap())).await, "1 0 false");
@@ -88,7 +107,13 @@ async fn fault_53_a_client_certificate_counts_only_if_a_ca_verifies_it() {
     assert_eq!(text(open.send_request(get("/peer")).await.unwrap()).await, "0 0 true");
     setup.tls.replace_client_ca(other.client_ca_pem().as_bytes()).unwrap();
     assert_eq!(text(open.send_request(get("/peer")).await.unwrap()).await, "1 0 false");
-    setup.tls.replace_cas(Some(setup.pki.client_ca_pem().as_bytes()), Some(other.client_ca_pem().as_bytes())).unwrap();
+    setup
+        .tls
+        .replace_cas(
+            Some(setup.pki.client_ca_pem().as_bytes()),
+            Some(other.client_ca_pem().as_bytes()),
+        )
+        .unwrap();
     assert_eq!(text(open.send_request(get("/peer")).await.unwrap()).await, "0 1 false");
 }
 
@@ -96,7 +121,10 @@ async fn fault_53_a_client_certificate_counts_only_if_a_ca_verifies_it() {
 async fn a_certificate_that_expires_on_an_open_connection_counts_no_more() {
     let mut setup = setup(Limits::default());
     setup.pki = setup.pki.with_lifetime(Duration::from_secs(2));
-    let pair = setup.pki.client(&Subject { common_name: "short", organizations: &[] }, LEAF_LIFETIME).unwrap();
+    let pair = setup
+        .pki
+        .client(&Subject { common_name: "short", organizations: &[] }, LEAF_LIFETIME)
+        .unwrap();
     let mut open = setup.http1(Some(&pair)).await;
     assert_eq!(text(open.send_request(get("/peer")).await.unwrap()).await, "1 0 false");
     bounded(async {
@@ -127,17 +155,29 @@ async fn a_panic_answers_500_and_the_connection_lives_on() {
 async fn bodies_are_bounded_in_size_and_time() {
     let setup = setup(Limits::default());
     let mut sender = setup.http1(None).await;
-    let post = |body: String| http::Request::post("/body").header("host", "localhost").body(Full::from(body)).unwrap();
-    assert_eq!(text(sender.send_request(post("x".repeat(1000))).await.unwrap()).await, "x".repeat(1000));
+    let post = |body: String| {
+        http::Request::post("/body").header("host", "localhost").body(Full::from(body)).unwrap()
+    };
+    assert_eq!(
+        text(sender.send_request(post("x".repeat(1000))).await.unwrap()).await,
+        "x".repeat(1000)
+    );
     assert_eq!(text(sender.send_request(post("x".repeat(1001))).await.unwrap()).await, "too large");
     let mut stream = setup.connect("http/1.1", None).await;
-    stream.write_all(b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc").await.unwrap();
+    stream
+        .write_all(b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc")
+        .await
+        .unwrap();
     assert!(bounded(read_to_end(&mut stream)).await.contains("did not arrive in time"));
 }
 
 #[tokio::test]
 async fn fault_38_slow_and_silent_clients_are_cut() {
-    let setup = setup(Limits { handshake: Duration::from_millis(200), header: Duration::from_millis(200), ..Limits::default() });
+    let setup = setup(Limits {
+        handshake: Duration::from_millis(200),
+        header: Duration::from_millis(200),
+        ..Limits::default()
+    });
     // No ClientHello.
     let mut socket = TcpStream::connect(setup.address).await.unwrap();
     assert_eq!(bounded(socket.read(&mut [0; 64])).await.unwrap_or(0), 0);
@@ -170,7 +210,11 @@ async fn fault_38_slow_and_silent_clients_are_cut() {
 
 #[tokio::test]
 async fn an_idle_connection_outlives_the_head_timeout_but_not_the_idle_limit() {
-    let setup = setup(Limits { header: Duration::from_millis(100), idle: Duration::from_millis(400), ..Limits::default() });
+    let setup = setup(Limits {
+        header: Duration::from_millis(100),
+        idle: Duration::from_millis(400),
+        ..Limits::default()
+    });
     let mut sender = setup.http1(None).await;
     assert_eq!(sender.send_request(get("/")).await.unwrap().status(), 200);
     tokio::time::sleep(Duration::from_millis(250)).await;
@@ -207,22 +251,33 @@ async fn fault_39_heads_that_are_wrong_or_too_large_are_refused() {
         let mut stream = setup.connect("http/1.1", None).await;
         stream.write_all(head.as_bytes()).await.unwrap();
         let answer = bounded(read_to_end(&mut stream)).await;
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{:?}: {answer}", &head[..head.len().min(80)]);
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{:?}: {answer}",
+            &head[..head.len().min(80)]
+        );
         let (fields, body) = answer.split_once("\r\n\r\n").unwrap();
-        assert!(fields.to_lowercase().contains("content-type: text/plain; charset=utf-8"), "{fields}");
+        assert!(
+            fields.to_lowercase().contains("content-type: text/plain; charset=utf-8"),
+            "{fields}"
+        );
         assert!(!body.is_empty(), "{fields}");
     }
 }
 
 #[tokio::test]
-async fn fault_39_a_broken_head_after_good_ones_is_answered_and_a_length_beside_chunks_does_not_count() {
+async fn fault_39_a_broken_head_after_good_ones_is_answered_and_a_length_beside_chunks_does_not_count()
+ {
     let setup = setup(Limits::default());
     let mut stream = setup.connect("http/1.1", None).await;
     stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     let mut answer = [0; 15];
     stream.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200 OK");
-    stream.write_all(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: nonsense\r\n\r\n{}").await.unwrap();
+    stream
+        .write_all(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: nonsense\r\n\r\n{}")
+        .await
+        .unwrap();
     let rest = bounded(read_to_end(&mut stream)).await;
     assert!(rest.ends_with("\r\n\r\nUnsupported transfer encoding"), "{rest}");
 
@@ -261,13 +316,24 @@ async fn a_handler_can_close_an_http2_connection() {
 async fn fault_18_a_reader_that_stalls_is_cut_off() {
     let stall = Duration::from_millis(200);
     let setup = setup(Limits { stall, ..Limits::default() });
-    let quiet = [("h2", ask_without_window(&setup, 6 + 1, &["/watch"]).await), ("still connecting", setup.connect("h2", None).await)];
-    // Streams that nobody polls any more: no window from the start, too little for a piece, exactly one piece, whole answers in one piece or many frames.
-    for (window, path) in [(0, "/watch"), (3, "/watch"), (6, "/watch"), (3, "/"), (0, "/large"), (1 << 16, "/large")] {
+    let quiet = [
+        ("h2", ask_without_window(&setup, 6 + 1, &["/watch"]).await),
+        ("still connecting", setup.connect("h2", None).await),
+    ];
+    // Streams that nobody polls any more: no window from the start, too little for a piece, exactly
+    // one piece, whole answers in one piece or many frames.
+    for (window, path) in
+        [(0, "/watch"), (3, "/watch"), (6, "/watch"), (3, "/"), (0, "/large"), (1 << 16, "/large")]
+    {
         let cut = setup.stats.stalled.load(Ordering::Relaxed);
-        let mut stream = ask_without_window(&setup, window, &["/", path][usize::from(window > 10)..]).await;
+        let mut stream =
+            ask_without_window(&setup, window, &["/", path][usize::from(window > 10)..]).await;
         let _ = bounded(stream.read_to_end(&mut Vec::new())).await;
-        assert_eq!(setup.stats.stalled.load(Ordering::Relaxed), cut + 1, "{path} with {window} bytes");
+        assert_eq!(
+            setup.stats.stalled.load(Ordering::Relaxed),
+            cut + 1,
+            "{path} with {window} bytes"
+        );
     }
     // HTTP/1.1: the socket is the window.
     let cut = setup.stats.stalled.load(Ordering::Relaxed);
@@ -295,7 +361,10 @@ async fn ask_and_stall(setup: &Setup, alpn: &str, paths: &[&str]) -> TlsStream<T
         return ask_without_window(setup, 1 << 20, paths).await;
     }
     let mut stream = setup.connect(alpn, None).await;
-    stream.write_all(format!("GET {} HTTP/1.1\r\nhost: x\r\n\r\n", paths[0]).as_bytes()).await.unwrap();
+    stream
+        .write_all(format!("GET {} HTTP/1.1\r\nhost: x\r\n\r\n", paths[0]).as_bytes())
+        .await
+        .unwrap();
     stream
 }
 
@@ -324,7 +393,11 @@ async fn fault_18_a_reader_that_stalls_holds_one_piece_and_under_pressure_it_is_
         stalled.push(ask_and_stall(&setup, "http/1.1", &["/events"]).await);
     }
     let held = settled().await;
-    assert!((1..=STREAMS * (16 << 10)).contains(&held), "{} bytes for each of {STREAMS} connections", held / STREAMS);
+    assert!(
+        (1..=STREAMS * (16 << 10)).contains(&held),
+        "{} bytes for each of {STREAMS} connections",
+        held / STREAMS
+    );
     stalled.push(ask_and_stall(&setup, "h2", &["/events"; STREAMS]).await);
     let more = settled().await - held;
     assert!(more <= STREAMS * (16 << 10), "{} bytes for each of {STREAMS} streams", more / STREAMS);
@@ -332,14 +405,16 @@ async fn fault_18_a_reader_that_stalls_holds_one_piece_and_under_pressure_it_is_
 
     // Long before the limit of a stalled reader: there is no room for all of them.
     let mut setup = self::setup(Limits { held_bytes: 1 << 20, ..Limits::default() });
-    let mut moving = setup.http1(None).await.send_request(get("/slow-frames")).await.unwrap().into_body();
+    let mut moving =
+        setup.http1(None).await.send_request(get("/slow-frames")).await.unwrap().into_body();
     setup.receive_bytes = 64 << 10;
     let mut stalled = Vec::new();
     for _ in 0..STREAMS {
         stalled.push(ask_and_stall(&setup, "http/1.1", &["/frames"]).await);
     }
     bounded(async {
-        while setup.stats.stalled.load(Ordering::Relaxed) < 30 || setup.stats.held.bytes() > 1 << 20 {
+        while setup.stats.stalled.load(Ordering::Relaxed) < 30 || setup.stats.held.bytes() > 1 << 20
+        {
             moving.frame().await.unwrap().unwrap();
         }
     })
@@ -354,12 +429,17 @@ async fn fault_45_an_upgrade_that_nobody_grants_changes_nothing() {
     let setup = setup(Limits::default());
     let mut stream = setup.connect("http/1.1", None).await;
     for upgrade in ["websocket", "SPDY/3.1", "h2c"] {
-        let head = format!("GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: {upgrade}\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n\r\n");
+        let head = format!(
+            "GET / HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: {upgrade}\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n\r\n"
+        );
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut answer = vec![0; 1024];
         let length = bounded(stream.read(&mut answer)).await.unwrap();
         let answer = String::from_utf8_lossy(&answer[..length]);
-        assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("HTTP/1.1"), "{upgrade}: {answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("HTTP/1.1"),
+            "{upgrade}: {answer}"
+        );
     }
 }
 
@@ -369,7 +449,8 @@ async fn a_drain_finishes_requests_ends_watches_and_takes_no_more() {
     let (mut http2, _connection) = setup.http2().await;
     let watch = http2.send_request(get("/watch")).await.unwrap();
     let mut http1 = setup.http1(None).await;
-    let hang = tokio::spawn(async move { text(http1.send_request(get("/hang")).await.unwrap()).await });
+    let hang =
+        tokio::spawn(async move { text(http1.send_request(get("/hang")).await.unwrap()).await });
     setup.handler.hung.acquire().await.unwrap().forget();
     setup.trigger.begin();
     assert_eq!(bounded(text(watch)).await, "begin end");
@@ -408,7 +489,9 @@ async fn fault_53_certificates_are_replaced_under_load_without_a_failed_request(
     assert!(setup.tls.replace_serving(b"nonsense", b"nonsense").is_err());
     let other = setup.pki.serving(&["localhost".into()]).unwrap();
     let mixed = setup.pki.serving(&["localhost".into()]).unwrap();
-    assert!(setup.tls.replace_serving(other.chain_pem.as_bytes(), mixed.key_pem.as_bytes()).is_err());
+    assert!(
+        setup.tls.replace_serving(other.chain_pem.as_bytes(), mixed.key_pem.as_bytes()).is_err()
+    );
     assert_eq!(setup.http1(None).await.send_request(get("/")).await.unwrap().status(), 200);
 }
 
@@ -418,18 +501,38 @@ async fn certificate_files_are_reloaded() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let write = |pair: &Pair| {
-        ferrokube_pki::files::write(&path("tls.crt"), pair.chain_pem.as_bytes(), ferrokube_pki::files::Access::Public).unwrap();
-        ferrokube_pki::files::write(&path("tls.key"), pair.key_pem.as_bytes(), ferrokube_pki::files::Access::Private).unwrap();
+        ferrokube_pki::files::write(
+            &path("tls.crt"),
+            pair.chain_pem.as_bytes(),
+            ferrokube_pki::files::Access::Public,
+        )
+        .unwrap();
+        ferrokube_pki::files::write(
+            &path("tls.key"),
+            pair.key_pem.as_bytes(),
+            ferrokube_pki::files::Access::Private,
+        )
+        .unwrap();
     };
     write(&setup.pki.serving(&["localhost".into()]).unwrap());
-    let files = TlsFiles { serving: Some((path("tls.crt"), path("tls.key"))), client_ca_pem: setup.pki.client_ca_pem().into(), ..TlsFiles::default() };
+    let files = TlsFiles {
+        serving: Some((path("tls.crt"), path("tls.key"))),
+        client_ca_pem: setup.pki.client_ca_pem().into(),
+        ..TlsFiles::default()
+    };
     let loaded = files.apply(&setup.tls, &Loaded::default()).unwrap();
     let second = setup.pki.serving(&["localhost".into()]).unwrap();
     write(&second);
-    tokio::spawn(files.watch(setup.tls.clone(), loaded, Duration::from_millis(20), setup.trigger.shutdown()));
+    tokio::spawn(files.watch(
+        setup.tls.clone(),
+        loaded,
+        Duration::from_millis(20),
+        setup.trigger.shutdown(),
+    ));
     let wanted = CertificateDer::from_pem_slice(second.chain_pem.as_bytes()).unwrap();
     bounded(async {
-        while setup.connect("h2", None).await.get_ref().1.peer_certificates().unwrap()[0] != wanted {
+        while setup.connect("h2", None).await.get_ref().1.peer_certificates().unwrap()[0] != wanted
+        {
             tokio::task::yield_now().await;
         }
     })
@@ -446,7 +549,11 @@ async fn fault_52_equal_cas_are_refused_after_a_reload_as_at_start() {
     let write = |name: &str, pem: &str| std::fs::write(path(name), pem).unwrap();
     write("clients.crt", clients.client_ca_pem());
     write("proxies.crt", proxies.client_ca_pem());
-    let files = TlsFiles { client_ca: Some(path("clients.crt")), proxy_ca: Some(path("proxies.crt")), ..TlsFiles::default() };
+    let files = TlsFiles {
+        client_ca: Some(path("clients.crt")),
+        proxy_ca: Some(path("proxies.crt")),
+        ..TlsFiles::default()
+    };
     let loaded = files.apply(&setup.tls, &Loaded::default()).unwrap();
     let subject = Subject { common_name: "someone", organizations: &[] };
     let mut open = setup.http1(Some(&clients.client(&subject, LEAF_LIFETIME).unwrap())).await;
@@ -455,7 +562,11 @@ async fn fault_52_equal_cas_are_refused_after_a_reload_as_at_start() {
     let error = files.apply(&setup.tls, &loaded).unwrap_err();
     assert_eq!(error.to_string(), format!("cannot use {}", path("proxies.crt").display()));
     assert!(std::error::Error::source(&error).unwrap().to_string().contains("share a key"));
-    assert_eq!(text(open.send_request(get("/peer")).await.unwrap()).await, "1 0 false", "a client did not become a front proxy");
+    assert_eq!(
+        text(open.send_request(get("/peer")).await.unwrap()).await,
+        "1 0 false",
+        "a client did not become a front proxy"
+    );
     assert!(files.apply(&setup.tls, &Loaded::default()).is_err(), "as at start");
 }
 

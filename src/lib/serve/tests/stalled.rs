@@ -1,4 +1,5 @@
-//! What clients make the listener hold: answers that they do not take, heads that they do not finish, connections that they do not let go.
+//! What clients make the listener hold: answers that they do not take, heads that they do not
+//! finish, connections that they do not let go.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
 mod support;
@@ -16,7 +17,12 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// GET of a path whose stream the client has ended.
 fn request(stream: u32, path: &str) -> Vec<u8> {
-    let fields = [b"\x82\x87\x41\x09localhost\x04", &[u8::try_from(path.len()).unwrap()][..], path.as_bytes()].concat();
+    let fields = [
+        b"\x82\x87\x41\x09localhost\x04",
+        &[u8::try_from(path.len()).unwrap()][..],
+        path.as_bytes(),
+    ]
+    .concat();
     frame(1, 5, stream, &fields)
 }
 
@@ -26,7 +32,12 @@ async fn next_frame(stream: &mut TlsStream<TcpStream>) -> Option<(u8, u8, u32, V
     stream.read_exact(&mut header).await.ok()?;
     let mut payload = vec![0; u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize];
     stream.read_exact(&mut payload).await.ok()?;
-    Some((header[3], header[4], u32::from_be_bytes([header[5], header[6], header[7], header[8]]), payload))
+    Some((
+        header[3],
+        header[4],
+        u32::from_be_bytes([header[5], header[6], header[7], header[8]]),
+        payload,
+    ))
 }
 
 #[tokio::test]
@@ -34,7 +45,8 @@ async fn fault_18_small_answers_that_nobody_takes_count_and_are_bounded() {
     const BOUND_BYTES: usize = 4 << 20;
     const CONNECTIONS: usize = 20;
     let setup = setup(Limits { held_bytes: BOUND_BYTES, ..Limits::default() });
-    let mut moving = setup.http1(None).await.send_request(get("/slow-frames")).await.unwrap().into_body();
+    let mut moving =
+        setup.http1(None).await.send_request(get("/slow-frames")).await.unwrap().into_body();
     // 64 MB of answers, none of which is more than a piece.
     let mut stalled = Vec::new();
     for _ in 0..CONNECTIONS {
@@ -42,7 +54,9 @@ async fn fault_18_small_answers_that_nobody_takes_count_and_are_bounded() {
     }
     let mut most = 0;
     bounded(async {
-        while setup.stats.stalled.load(Ordering::Relaxed) == 0 || setup.stats.held.bytes() > BOUND_BYTES {
+        while setup.stats.stalled.load(Ordering::Relaxed) == 0
+            || setup.stats.held.bytes() > BOUND_BYTES
+        {
             moving.frame().await.unwrap().unwrap();
             most = most.max(UNSENT.0.load(Ordering::Relaxed));
         }
@@ -66,7 +80,11 @@ async fn fault_18_what_is_encrypted_and_not_taken_counts() {
         setup.receive_bytes = 4 << 10;
         let mut stream = setup.connect(alpn, None).await;
         let ask = if alpn == "h2" {
-            let windows = [frame(4, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]), frame(8, 0, 0, &0x7000_0000_u32.to_be_bytes())].concat();
+            let windows = [
+                frame(4, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]),
+                frame(8, 0, 0, &0x7000_0000_u32.to_be_bytes()),
+            ]
+            .concat();
             [PREFACE, &windows, &request(1, "/events")].concat()
         } else {
             b"GET /events HTTP/1.1\r\nhost: x\r\n\r\n".to_vec()
@@ -86,9 +104,15 @@ async fn fault_38_unfinished_heads_share_a_bound_and_the_oldest_go_first() {
     const SHARED_BYTES: usize = 1 << 20;
     let header = Duration::from_secs(600);
     let filler = "b".repeat(60 << 10);
-    let http1 = (["GET / HTTP/1.1\r\nhost: x\r\na: ", &filler].concat().into_bytes(), b"\r\n\r\n".to_vec());
-    let fields = [b"\x82\x87\x41\x09localhost\x84\x40\x01a\x7f\x81\xdf\x03", filler.as_bytes()].concat();
-    let blocks: Vec<Vec<u8>> = fields.chunks(16 << 10).enumerate().map(|(at, block)| frame(if at == 0 { 1 } else { 9 }, u8::from(at == 0), 1, block)).collect();
+    let http1 =
+        (["GET / HTTP/1.1\r\nhost: x\r\na: ", &filler].concat().into_bytes(), b"\r\n\r\n".to_vec());
+    let fields =
+        [b"\x82\x87\x41\x09localhost\x84\x40\x01a\x7f\x81\xdf\x03", filler.as_bytes()].concat();
+    let blocks: Vec<Vec<u8>> = fields
+        .chunks(16 << 10)
+        .enumerate()
+        .map(|(at, block)| frame(if at == 0 { 1 } else { 9 }, u8::from(at == 0), 1, block))
+        .collect();
     let http2 = ([PREFACE, &frame(4, 0, 0, b""), &blocks.concat()].concat(), frame(9, 4, 1, b""));
     for (alpn, (begin, end)) in [("http/1.1", http1), ("h2", http2)] {
         let setup = setup(Limits { header, unfinished_bytes: SHARED_BYTES, ..Limits::default() });
@@ -119,12 +143,19 @@ async fn fault_38_unfinished_heads_share_a_bound_and_the_oldest_go_first() {
 
 #[tokio::test]
 async fn fault_38_a_frame_that_is_not_finished_counts_as_a_head() {
-    let setup = setup(Limits { header: Duration::from_secs(600), unfinished_bytes: 64 << 10, ..Limits::default() });
+    let setup = setup(Limits {
+        header: Duration::from_secs(600),
+        unfinished_bytes: 64 << 10,
+        ..Limits::default()
+    });
     let mut all = Vec::new();
     for kind in [1, 4, 0x77].repeat(5) {
         let mut stream = setup.connect("h2", None).await;
         let whole = frame(kind, 4, u32::from(kind != 4), &[0; 16 << 10]);
-        stream.write_all(&[PREFACE, &frame(4, 0, 0, b""), &whole[..whole.len() - 1]].concat()).await.unwrap();
+        stream
+            .write_all(&[PREFACE, &frame(4, 0, 0, b""), &whole[..whole.len() - 1]].concat())
+            .await
+            .unwrap();
         all.push(stream);
     }
     bounded(async {
@@ -139,7 +170,8 @@ async fn fault_38_a_frame_that_is_not_finished_counts_as_a_head() {
 async fn fault_37_a_connection_that_is_closed_takes_no_request_whatever_its_client_acknowledges() {
     let setup = setup(Limits::default());
     let mut stream = setup.connect("h2", None).await;
-    let hello = [PREFACE, &frame(4, 0, 0, b""), &request(1, "/hang"), &request(3, "/close")].concat();
+    let hello =
+        [PREFACE, &frame(4, 0, 0, b""), &request(1, "/hang"), &request(3, "/close")].concat();
     stream.write_all(&hello).await.unwrap();
     let mut refused = 0;
     let mut answered = Vec::new();
@@ -148,7 +180,11 @@ async fn fault_37_a_connection_that_is_closed_takes_no_request_whatever_its_clie
             match kind {
                 0 => answered.push((id, String::from_utf8(payload).unwrap())),
                 3 => {
-                    assert_eq!(payload, 7_u32.to_be_bytes(), "refused, so that another connection may try again");
+                    assert_eq!(
+                        payload,
+                        7_u32.to_be_bytes(),
+                        "refused, so that another connection may try again"
+                    );
                     refused += 1;
                 }
                 _ => continue,
@@ -188,8 +224,10 @@ async fn fault_38_a_client_may_send_little_of_a_body_that_nobody_reads() {
         let (kind, flags, id, payload) = bounded(next_frame(&mut stream)).await.unwrap();
         match (kind, id) {
             (4, 0) if flags & 1 == 0 => {
-                let window =
-                    payload.chunks(6).find(|setting| setting[..2] == [0, 4]).map_or(65_535, |setting| u32::from_be_bytes(setting[2..].try_into().unwrap()));
+                let window = payload
+                    .chunks(6)
+                    .find(|setting| setting[..2] == [0, 4])
+                    .map_or(65_535, |setting| u32::from_be_bytes(setting[2..].try_into().unwrap()));
                 of_stream = window;
             }
             (8, 0) => of_connection += u32::from_be_bytes(payload.try_into().unwrap()),
@@ -197,5 +235,8 @@ async fn fault_38_a_client_may_send_little_of_a_body_that_nobody_reads() {
             _ => {}
         }
     }
-    assert!((1..=64 << 10).contains(&of_stream) && of_connection <= 256 << 10, "{of_stream} {of_connection}");
+    assert!(
+        (1..=64 << 10).contains(&of_stream) && of_connection <= 256 << 10,
+        "{of_stream} {of_connection}"
+    );
 }

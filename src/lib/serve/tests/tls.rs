@@ -1,4 +1,5 @@
-//! What is agreed in the handshake: versions, cipher suites, names of CAs, resumed sessions; and clients that speak no TLS.
+//! What is agreed in the handshake: versions, cipher suites, names of CAs, resumed sessions; and
+//! clients that speak no TLS.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
 mod support;
@@ -10,7 +11,9 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::client::ResolvesClientCert;
 use rustls::sign::CertifiedKey;
-use rustls::{CipherSuite, ClientConfig, HandshakeKind, ProtocolVersion, RootCertStore, SignatureScheme};
+use rustls::{
+    CipherSuite, ClientConfig, HandshakeKind, ProtocolVersion, RootCertStore, SignatureScheme,
+};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use std::sync::atomic::Ordering;
@@ -35,7 +38,10 @@ async fn plain_http_is_answered_in_words() {
         socket.write_all(&request.as_bytes()[2..]).await.unwrap();
         let mut answer = String::new();
         bounded(socket.read_to_string(&mut answer)).await.unwrap();
-        assert_eq!(answer, "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n");
+        assert_eq!(
+            answer,
+            "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
+        );
     }
     let mut socket = TcpStream::connect(setup.address).await.unwrap();
     socket.write_all(b"SSH-2.0-x\r\n").await.unwrap();
@@ -48,7 +54,10 @@ async fn plain_http_is_answered_in_words() {
 #[tokio::test]
 async fn sessions_are_resumed_and_what_the_client_showed_is_judged_again() {
     let setup = setup(Limits::default());
-    let pair = setup.pki.client(&Subject { common_name: "someone", organizations: &[] }, LEAF_LIFETIME).unwrap();
+    let pair = setup
+        .pki
+        .client(&Subject { common_name: "someone", organizations: &[] }, LEAF_LIFETIME)
+        .unwrap();
     let config = Arc::new(setup.client_config("http/1.1", Some(&pair)));
     let mut seen = Vec::new();
     for round in 0..3 {
@@ -59,11 +68,19 @@ async fn sessions_are_resumed_and_what_the_client_showed_is_judged_again() {
         }
         let stream = setup.connect_with(Arc::clone(&config)).await.unwrap();
         let resumed = stream.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed);
-        let (mut sender, connection) = http1::handshake::<_, Full<bytes::Bytes>>(TokioIo::new(stream)).await.unwrap();
+        let (mut sender, connection) =
+            http1::handshake::<_, Full<bytes::Bytes>>(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         seen.push((resumed, text(sender.send_request(get("/peer")).await.unwrap()).await));
     }
-    assert_eq!(seen, [(false, "1 0 false".to_owned()), (true, "1 0 false".to_owned()), (true, "0 0 true".to_owned())]);
+    assert_eq!(
+        seen,
+        [
+            (false, "1 0 false".to_owned()),
+            (true, "1 0 false".to_owned()),
+            (true, "0 0 true".to_owned())
+        ]
+    );
 }
 
 /// Shows no certificate, and keeps the names of the CAs that it could be of.
@@ -105,7 +122,11 @@ fn only(setup: &Setup, version: &'static rustls::SupportedProtocolVersion) -> Cl
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(setup.pki.ca_pem().as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version]).unwrap().with_root_certificates(roots).with_no_client_auth()
+    ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth()
 }
 
 #[tokio::test]
@@ -114,7 +135,10 @@ async fn versions_and_cipher_suites_follow_the_policy() {
         let setup = setup_with(Limits::default(), policy);
         let stream = setup.connect_with(only(&setup, version)).await.ok()?;
         let session = stream.get_ref().1;
-        Some((session.protocol_version().unwrap(), session.negotiated_cipher_suite().unwrap().suite()))
+        Some((
+            session.protocol_version().unwrap(),
+            session.negotiated_cipher_suite().unwrap().suite(),
+        ))
     };
     let (tls12, tls13) = (&rustls::version::TLS12, &rustls::version::TLS13);
     let default = TlsPolicy::default();
@@ -125,9 +149,18 @@ async fn versions_and_cipher_suites_follow_the_policy() {
     assert_eq!(agreed(&new, tls13).await.unwrap().0, ProtocolVersion::TLSv1_3);
     let suite = TlsPolicy::suite("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256").unwrap();
     let one = TlsPolicy { suites: vec![suite], ..TlsPolicy::default() };
-    assert_eq!(agreed(&one, tls12).await, Some((ProtocolVersion::TLSv1_2, CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256)));
+    assert_eq!(
+        agreed(&one, tls12).await,
+        Some((
+            ProtocolVersion::TLSv1_2,
+            CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+        ))
+    );
     assert!(agreed(&one, tls13).await.is_some(), "those of TLS 1.3 cannot be chosen");
-    let none_of_12 = TlsPolicy { suites: vec![TlsPolicy::suite("TLS_AES_128_GCM_SHA256").unwrap()], ..TlsPolicy::default() };
+    let none_of_12 = TlsPolicy {
+        suites: vec![TlsPolicy::suite("TLS_AES_128_GCM_SHA256").unwrap()],
+        ..TlsPolicy::default()
+    };
     assert_eq!(agreed(&none_of_12, tls12).await, None);
     assert_eq!(TlsPolicy::suite("TLS_RSA_WITH_AES_128_CBC_SHA"), None);
 }

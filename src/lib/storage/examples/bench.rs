@@ -38,7 +38,12 @@ async fn writers(store: &Store, count: usize, total: usize, tag: &str) {
         let (store, tag) = (store.clone(), tag.to_owned());
         tasks.spawn(async move {
             for number in 0..total / count {
-                store.submit(put(&format!("{tag}-{writer}-{number}"))).unwrap().committed().await.unwrap();
+                store
+                    .submit(put(&format!("{tag}-{writer}-{number}")))
+                    .unwrap()
+                    .committed()
+                    .await
+                    .unwrap();
             }
         });
     }
@@ -50,7 +55,9 @@ async fn writers(store: &Store, count: usize, total: usize, tag: &str) {
         commits / took.as_secs_f64(),
         commits / (after.syncs - before.syncs).max(1) as f64,
         used / commits * 1e6,
-        (after.sync_time - before.sync_time).as_secs_f64() / (after.syncs - before.syncs).max(1) as f64 * 1e6,
+        (after.sync_time - before.sync_time).as_secs_f64()
+            / (after.syncs - before.syncs).max(1) as f64
+            * 1e6,
     );
 }
 
@@ -74,7 +81,11 @@ async fn recovery(dir: &Path) {
     let store = Store::open(config.clone()).unwrap();
     let (began, cpu_before) = (Instant::now(), cpu());
     fill(&store, 100_000).await;
-    println!("  fill 100k: {:.0} ms, {:.1} us CPU each", began.elapsed().as_secs_f64() * 1e3, (cpu() - cpu_before) * 10.0);
+    println!(
+        "  fill 100k: {:.0} ms, {:.1} us CPU each",
+        began.elapsed().as_secs_f64() * 1e3,
+        (cpu() - cpu_before) * 10.0
+    );
     store.close().await;
     drop(store);
     for _ in 0..3 {
@@ -88,7 +99,13 @@ async fn start(config: &Config) {
     let store = Store::open(config.clone()).unwrap();
     let (took, used) = (began.elapsed(), cpu() - cpu_before);
     let count = store.snapshot(&Prefix::new("configmaps").unwrap()).count(None, None);
-    println!("   recovery: {count} entries in {:.0} ms, {:.0} ms CPU; RSS {} -> {} KiB", took.as_secs_f64() * 1e3, used * 1e3, before, rss_kib());
+    println!(
+        "   recovery: {count} entries in {:.0} ms, {:.0} ms CPU; RSS {} -> {} KiB",
+        took.as_secs_f64() * 1e3,
+        used * 1e3,
+        before,
+        rss_kib()
+    );
     let began = Instant::now();
     let snapshot = store.snapshot(&Prefix::new("configmaps").unwrap());
     let bytes: usize = snapshot.range(Some("bench"), None).map(|entry| entry.bytes.len()).sum();
@@ -98,7 +115,11 @@ async fn start(config: &Config) {
     for number in 0..100_000 {
         assert!(store.get(&key("configmaps", "bench", &format!("fill-{number:07}"))).is_some());
     }
-    println!("        get: {:.0} ns, {:.0} ns CPU, key construction included", began.elapsed().as_secs_f64() * 1e4, (cpu() - cpu_before) * 1e4);
+    println!(
+        "        get: {:.0} ns, {:.0} ns CPU, key construction included",
+        began.elapsed().as_secs_f64() * 1e4,
+        (cpu() - cpu_before) * 1e4
+    );
     store.close().await;
 }
 
@@ -141,7 +162,9 @@ async fn main() {
         start(&Config { history_bytes: 32 << 20, ..Config::embedded(dir.join("recovery")) }).await;
         return;
     }
-    for (name, config) in [("memory", Config::memory()), ("embedded", Config::embedded(dir.join("commits")))] {
+    for (name, config) in
+        [("memory", Config::memory()), ("embedded", Config::embedded(dir.join("commits")))]
+    {
         let store = Store::open(config).unwrap();
         for (count, total) in [(1, 2000), (16, 16_000), (64, 32_000)] {
             writers(&store, count, total, &format!("{name}{count}")).await;

@@ -150,14 +150,23 @@ impl Committer<'_> {
             head.idle = true;
             head = match wait {
                 None => core.work.wait(head).unwrap_or_else(std::sync::PoisonError::into_inner),
-                Some(wait) => core.work.wait_timeout(head, wait).unwrap_or_else(std::sync::PoisonError::into_inner).0,
+                Some(wait) => {
+                    core.work
+                        .wait_timeout(head, wait)
+                        .unwrap_or_else(std::sync::PoisonError::into_inner)
+                        .0
+                }
             };
         }
     }
 
     /// Skips the journal for batches without changes: their jobs only wait for earlier ones.
     fn append(&mut self, batch: &[QueuedTxn]) -> Result<(), AppendError> {
-        if batch.iter().all(|job| job.changes.is_empty()) { Ok(()) } else { self.sink.append(batch) }
+        if batch.iter().all(|job| job.changes.is_empty()) {
+            Ok(())
+        } else {
+            self.sink.append(batch)
+        }
     }
 
     fn commit(&mut self, batch: Vec<QueuedTxn>) -> Result<(), String> {
@@ -202,7 +211,11 @@ impl Committer<'_> {
     fn note_deadlines<'a>(&mut self, changes: impl Iterator<Item = &'a TxnEvent>) {
         let mut now = None;
         for change in changes {
-            let now_ms = if change.expires.is_some() { *now.get_or_insert_with(|| clock::monotonic_ms(&*self.core.clock)) } else { 0 };
+            let now_ms = if change.expires.is_some() {
+                *now.get_or_insert_with(|| clock::monotonic_ms(&*self.core.clock))
+            } else {
+                0
+            };
             self.expiry.published(change, now_ms);
         }
         self.core.counters.deadlines.store(self.expiry.len() as u64, Ordering::Relaxed);
@@ -234,11 +247,14 @@ impl Committer<'_> {
                 Err(AppendError::Full) => {
                     let last = first.last().map(|job| job.revision);
                     let batch = first.into_iter().chain(rest).collect();
-                    let (others, refused) = self.core.head().split_refused(batch, |job| Some(job.revision) <= last);
+                    let (others, refused) =
+                        self.core.head().split_refused(batch, |job| Some(job.revision) <= last);
                     self.reject_disk_full(refused);
                     rest = others;
                 }
-                Err(AppendError::Fatal(reason)) => return Err(self.fail(first.into_iter().chain(rest).collect(), reason)),
+                Err(AppendError::Fatal(reason)) => {
+                    return Err(self.fail(first.into_iter().chain(rest).collect(), reason));
+                }
             }
         }
         Ok(())
@@ -261,7 +277,8 @@ impl Committer<'_> {
 
     fn rest(&mut self) {
         let is_done = self.sink.rest();
-        self.rest_at = (!is_done).then(|| clock::monotonic_ms(&*self.core.clock) + clock::millis(REST_RETRY));
+        self.rest_at =
+            (!is_done).then(|| clock::monotonic_ms(&*self.core.clock) + clock::millis(REST_RETRY));
     }
 
     fn check_space(&mut self, probe: bool) {
@@ -279,7 +296,10 @@ impl Committer<'_> {
         let now = clock::monotonic_ms(&*self.core.clock);
         for key in self.expiry.due(now, MAX_DUE) {
             let Some(entry) = self.core.published.get(&key) else { continue };
-            let txn = Txn { guards: vec![Guard::At(key.clone(), entry.revision)], writes: vec![Write::Delete { key, last: None }] };
+            let txn = Txn {
+                guards: vec![Guard::At(key.clone(), entry.revision)],
+                writes: vec![Write::Delete { key, last: None }],
+            };
             if let Err(error) = self.core.submit_own(txn) {
                 tracing::debug!(%error, "deferring the delete of an expired entry");
             }

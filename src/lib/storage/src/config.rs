@@ -43,7 +43,12 @@ impl Config {
 
     /// Configuration of an embedded store.
     pub fn embedded(directory: impl Into<PathBuf>) -> Self {
-        Self { engine: Engine::Embedded(directory.into()), history_bytes: 32 << 20, origin: None, must_exist: false }
+        Self {
+            engine: Engine::Embedded(directory.into()),
+            history_bytes: 32 << 20,
+            origin: None,
+            must_exist: false,
+        }
     }
 }
 
@@ -160,7 +165,13 @@ impl JournalLimits {
 
 impl Default for JournalLimits {
     fn default() -> Self {
-        Self { segment_bytes: 32 << 20, retain_bytes: 128 << 20, watermark_bytes: 32 << 20, ballast_bytes: 8 << 20, rewrites: Rewrites::Background }
+        Self {
+            segment_bytes: 32 << 20,
+            retain_bytes: 128 << 20,
+            watermark_bytes: 32 << 20,
+            ballast_bytes: 8 << 20,
+            rewrites: Rewrites::Background,
+        }
     }
 }
 
@@ -174,7 +185,9 @@ pub enum OpenError {
     #[error("{0} contains no journal, but did before: restore it")]
     Missing(PathBuf),
     /// A newer version wrote the directory.
-    #[error("{path} has format {found}, newer than {supported}, the newest that this version reads")]
+    #[error(
+        "{path} has format {found}, newer than {supported}, the newest that this version reads"
+    )]
     Newer {
         /// Journal directory.
         path: PathBuf,

@@ -35,7 +35,12 @@ pub(crate) struct StoreCore {
 
 impl StoreCore {
     /// `next` is the first revision to assign.
-    pub(crate) fn new(published: Arc<Published>, next: Revision, counters: Arc<Counters>, parts: &Environment) -> Self {
+    pub(crate) fn new(
+        published: Arc<Published>,
+        next: Revision,
+        counters: Arc<Counters>,
+        parts: &Environment,
+    ) -> Self {
         let head = Head::new(next);
         Self {
             guess: AtomicU64::new(head.next().0),
@@ -69,7 +74,11 @@ impl StoreCore {
     }
 
     /// See [`Head::confirm`]. Does not lock the head if the revision is published.
-    pub(crate) fn confirm(&self, key: &Key, revision: Option<Revision>) -> Result<Option<oneshot::Receiver<CommitResult>>, Rejected> {
+    pub(crate) fn confirm(
+        &self,
+        key: &Key,
+        revision: Option<Revision>,
+    ) -> Result<Option<oneshot::Receiver<CommitResult>>, Rejected> {
         if self.published.get(key).map(|entry| entry.revision) == revision {
             return Ok(None);
         }
@@ -82,8 +91,17 @@ impl StoreCore {
         Ok(outcome)
     }
 
-    fn enqueue(&self, txn: (Txn, Need), queue: Option<&StoreLimits>) -> Result<AcceptedTxn, Rejected> {
-        let plan = PreparedTxn::new(txn, &self.limits, &*self.clock, Revision(self.guess.load(Ordering::Relaxed)))?;
+    fn enqueue(
+        &self,
+        txn: (Txn, Need),
+        queue: Option<&StoreLimits>,
+    ) -> Result<AcceptedTxn, Rejected> {
+        let plan = PreparedTxn::new(
+            txn,
+            &self.limits,
+            &*self.clock,
+            Revision(self.guess.load(Ordering::Relaxed)),
+        )?;
         let mut head = self.head();
         let was_idle = head.queued().0 == 0;
         let accepted = head.accept(plan, queue, &self.published)?;
@@ -179,7 +197,13 @@ impl StoreCore {
             let head = self.head();
             (head.queued().0, head.queued().1, head.full)
         };
-        let mut stats = Stats { revision: self.published.revision(), queue, queue_bytes, disk_full, ..self.counters.stats() };
+        let mut stats = Stats {
+            revision: self.published.revision(),
+            queue,
+            queue_bytes,
+            disk_full,
+            ..self.counters.stats()
+        };
         stats.history_bytes = self.published.retained_bytes();
         (stats.replay_cache, stats.replay_bytes) = self.published.replay_cache().stats();
         stats.live_bytes = self.published.live_bytes();

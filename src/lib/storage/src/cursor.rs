@@ -27,10 +27,15 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    pub(crate) fn new(published: &Arc<Published>, prefix: &Prefix, after: Revision) -> Result<Self, WatchError> {
+    pub(crate) fn new(
+        published: &Arc<Published>,
+        prefix: &Prefix,
+        after: Revision,
+    ) -> Result<Self, WatchError> {
         let resource = published.resource(prefix);
         let floor = sync::read(&resource.state).log.floor();
-        let in_archive = || published.replay_cache().archive().is_some_and(|archive| archive.floor() <= after);
+        let in_archive =
+            || published.replay_cache().archive().is_some_and(|archive| archive.floor() <= after);
         if (after < floor && !in_archive()) || published.is_unknown(after) {
             return Err(WatchError::Compacted(after));
         }
@@ -92,7 +97,8 @@ impl Cursor {
     /// Reads from the archive; advances the position if it holds nothing for this resource.
     async fn older(&mut self, until: Revision, most: ReadLimit) -> Result<Vec<Event>, WatchError> {
         let after = self.position;
-        let older = self.published.replay_cache().read(&self.resource.prefix, (after, until), most).await?;
+        let older =
+            self.published.replay_cache().read(&self.resource.prefix, (after, until), most).await?;
         if older.events.is_empty() {
             // An archive that does not advance would be polled forever.
             if older.reached <= after {
@@ -107,6 +113,7 @@ impl Cursor {
     /// published revision first, then requires a drained log.
     pub fn bookmark(&self) -> Option<Revision> {
         let published = self.published.revision();
-        (self.position <= published && sync::read(&self.resource.state).log.drained(self.position)).then_some(published)
+        (self.position <= published && sync::read(&self.resource.state).log.drained(self.position))
+            .then_some(published)
     }
 }

@@ -55,7 +55,11 @@ impl Entry {
     /// The same revision with another value, such as the object in another version.
     /// `sidecar.revision_at` must lie within `value`.
     pub fn with_value(&self, value: &[u8], sidecar: Sidecar) -> Self {
-        DraftEntry::new([value, &[]], sidecar, self.revision).finish(self.key.clone(), self.revision, self.create_revision)
+        DraftEntry::new([value, &[]], sidecar, self.revision).finish(
+            self.key.clone(),
+            self.revision,
+            self.create_revision,
+        )
     }
 
     /// Length of the value as written, in bytes.
@@ -102,8 +106,14 @@ impl DraftEntry {
     }
 
     /// Finishes the entry with its actual revision.
-    pub(crate) fn finish(mut self, key: Key, revision: Revision, create_revision: Revision) -> Entry {
-        let start = self.sidecar.revision_at as usize + usize::from(self.sidecar.comma) + FIELD.len();
+    pub(crate) fn finish(
+        mut self,
+        key: Key,
+        revision: Revision,
+        create_revision: Revision,
+    ) -> Entry {
+        let start =
+            self.sidecar.revision_at as usize + usize::from(self.sidecar.comma) + FIELD.len();
         let width = digits(self.guess);
         if width == digits(revision) {
             let mut rest = revision.0;
@@ -136,14 +146,21 @@ mod tests {
     #[test]
     fn a_revision_is_spliced_whatever_was_guessed() {
         let key = Prefix::new("x").unwrap().key(None, "a").unwrap();
-        for (guess, revision) in [(1, 1), (1, 9), (9, 10), (10, 99), (100, 7), (u64::MAX, 3), (1, u64::MAX)] {
-            for (comma, text) in
-                [(true, format!(r#"{{"a":1,"resourceVersion":"{revision}","b":2}}"#)), (false, format!(r#"{{"a":1"resourceVersion":"{revision}","b":2}}"#))]
-            {
+        for (guess, revision) in
+            [(1, 1), (1, 9), (9, 10), (10, 99), (100, 7), (u64::MAX, 3), (1, u64::MAX)]
+        {
+            for (comma, text) in [
+                (true, format!(r#"{{"a":1,"resourceVersion":"{revision}","b":2}}"#)),
+                (false, format!(r#"{{"a":1"resourceVersion":"{revision}","b":2}}"#)),
+            ] {
                 let sidecar = Sidecar { revision_at: 6, comma, ..Sidecar::default() };
                 let value = br#"{"a":1,"b":2}"#;
                 let cut: [&[u8]; 2] = if comma { [value, b""] } else { [&value[..3], &value[3..]] };
-                let entry = DraftEntry::new(cut, sidecar, Revision(guess)).finish(key.clone(), Revision(revision), Revision(1));
+                let entry = DraftEntry::new(cut, sidecar, Revision(guess)).finish(
+                    key.clone(),
+                    Revision(revision),
+                    Revision(1),
+                );
                 assert_eq!(String::from_utf8_lossy(&entry.bytes), text);
                 assert_eq!(entry.value().concat(), value);
                 assert_eq!(entry.value_len(), value.len());

@@ -19,13 +19,24 @@ pub(crate) struct Expiry {
 impl Expiry {
     /// Records a published change. `now_ms` is monotonic.
     pub(crate) fn published(&mut self, change: &TxnEvent, now_ms: u64) {
-        let deadline = change.expires.filter(|_| !change.event.deleted).map(|expires| now_ms.saturating_add(expires.ttl_ms));
+        let deadline = change
+            .expires
+            .filter(|_| !change.event.deleted)
+            .map(|expires| now_ms.saturating_add(expires.ttl_ms));
         self.set(&change.event.entry.key, deadline);
     }
 
     /// Records a recovered entry: its remaining time, at most its full TTL.
-    pub(crate) fn recovered(&mut self, key: &Key, expires: Option<Expires>, now_ms: u64, wall_ms: u64) {
-        let deadline = expires.map(|expires| now_ms.saturating_add(expires.wall_ms.saturating_sub(wall_ms).min(expires.ttl_ms)));
+    pub(crate) fn recovered(
+        &mut self,
+        key: &Key,
+        expires: Option<Expires>,
+        now_ms: u64,
+        wall_ms: u64,
+    ) {
+        let deadline = expires.map(|expires| {
+            now_ms.saturating_add(expires.wall_ms.saturating_sub(wall_ms).min(expires.ttl_ms))
+        });
         self.set(key, deadline);
     }
 
@@ -44,13 +55,21 @@ impl Expiry {
 
     /// Time until the next deadline.
     pub(crate) fn wait(&self, now_ms: u64) -> Option<Duration> {
-        self.by_time.first().map(|(deadline, _)| Duration::from_millis(deadline.saturating_sub(now_ms)))
+        self.by_time
+            .first()
+            .map(|(deadline, _)| Duration::from_millis(deadline.saturating_sub(now_ms)))
     }
 
     /// Expired keys, at most `max`. Each comes up again after [`RETRY_MS`] unless its delete is
     /// published.
     pub(crate) fn due(&mut self, now_ms: u64, max: usize) -> Vec<Key> {
-        let keys: Vec<Key> = self.by_time.iter().take_while(|(deadline, _)| *deadline <= now_ms).take(max).map(|(_, key)| key.clone()).collect();
+        let keys: Vec<Key> = self
+            .by_time
+            .iter()
+            .take_while(|(deadline, _)| *deadline <= now_ms)
+            .take(max)
+            .map(|(_, key)| key.clone())
+            .collect();
         for key in &keys {
             self.set(key, Some(now_ms.saturating_add(RETRY_MS)));
         }

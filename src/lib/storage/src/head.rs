@@ -35,7 +35,8 @@ pub(crate) struct QueuedTxn {
 impl QueuedTxn {
     fn is_computed_on(&self, keys: &HashSet<Key>) -> bool {
         let changed = self.changes.iter().map(|change| &change.event.entry.key);
-        !keys.is_empty() && self.guards.iter().map(Guard::key).chain(changed).any(|key| keys.contains(key))
+        !keys.is_empty()
+            && self.guards.iter().map(Guard::key).chain(changed).any(|key| keys.contains(key))
     }
 
     /// Resolves the ticket, which may be gone.
@@ -123,11 +124,19 @@ impl Head {
 
     /// Checks a transaction, assigns its revision and enqueues it. On a full disk the ticket fails
     /// at once. Without `limits` the queue is unbounded.
-    pub(crate) fn accept(&mut self, plan: PreparedTxn, limits: Option<&StoreLimits>, published: &Published) -> Result<AcceptedTxn, Rejected> {
+    pub(crate) fn accept(
+        &mut self,
+        plan: PreparedTxn,
+        limits: Option<&StoreLimits>,
+        published: &Published,
+    ) -> Result<AcceptedTxn, Rejected> {
         if let Some(reason) = &self.closed {
             return Err(Rejected::Closed(reason.clone()));
         }
-        let is_over = |limits: &StoreLimits| self.queue.len() >= limits.queue_txns || self.queue_bytes + plan.bytes > limits.queue_bytes;
+        let is_over = |limits: &StoreLimits| {
+            self.queue.len() >= limits.queue_txns
+                || self.queue_bytes + plan.bytes > limits.queue_bytes
+        };
         if !self.queue.is_empty() && limits.is_some_and(is_over) {
             return Err(Rejected::Busy);
         }
@@ -137,7 +146,10 @@ impl Head {
             self.probe = true;
             // The ticket holder has seen the revision: never assign it again.
             self.next = Revision(jobs.revision.0 + 1);
-            jobs.early.into_iter().chain([jobs.last]).for_each(|job| job.end(Err(CommitError::DiskFull)));
+            jobs.early
+                .into_iter()
+                .chain([jobs.last])
+                .for_each(|job| job.end(Err(CommitError::DiskFull)));
         } else {
             jobs.early.into_iter().for_each(|job| self.enqueue(job));
             self.enqueue(jobs.last);
@@ -166,9 +178,18 @@ impl Head {
         }
         let (ticket, outcome) = oneshot::channel();
         self.queue_bytes += JOB_OVERHEAD;
-        let guard = head.map_or(Guard::Absent(key.clone()), |revision| Guard::At(key.clone(), revision));
+        let guard =
+            head.map_or(Guard::Absent(key.clone()), |revision| Guard::At(key.clone(), revision));
         let (changes, guards) = (Vec::new(), vec![guard]);
-        self.queue.push_back(QueuedTxn { revision: self.next, changes, bytes: JOB_OVERHEAD, grows: false, guards, joins_next: false, ticket });
+        self.queue.push_back(QueuedTxn {
+            revision: self.next,
+            changes,
+            bytes: JOB_OVERHEAD,
+            grows: false,
+            guards,
+            joins_next: false,
+            ticket,
+        });
         Ok(Some(outcome))
     }
 
@@ -201,9 +222,18 @@ impl Head {
             });
         }
         let (ticket, outcome) = oneshot::channel();
-        let grows = grows(early.iter().flat_map(|job| &job.changes).chain(&changes), plan.growth_allowance);
+        let grows =
+            grows(early.iter().flat_map(|job| &job.changes).chain(&changes), plan.growth_allowance);
         early.iter_mut().for_each(|job| job.grows = grows);
-        let last = QueuedTxn { revision, changes, bytes: plan.bytes, grows, guards: plan.guards, joins_next: false, ticket };
+        let last = QueuedTxn {
+            revision,
+            changes,
+            bytes: plan.bytes,
+            grows,
+            guards: plan.guards,
+            joins_next: false,
+            ticket,
+        };
         Ok(EnqueuedTxn { revision, early, last, entries, outcome })
     }
 
@@ -211,7 +241,9 @@ impl Head {
         for guard in &plan.guards {
             let holds = match (guard, self.pending(published, guard.key())) {
                 (Guard::Absent(_), present) => present.is_none(),
-                (Guard::At(_, revision), present) => present.is_some_and(|entry| entry.revision == *revision),
+                (Guard::At(_, revision), present) => {
+                    present.is_some_and(|entry| entry.revision == *revision)
+                }
             };
             if !holds {
                 return Err(Rejected::Guard(guard.key().clone()));
@@ -271,7 +303,11 @@ impl Head {
     /// Removes from a batch and from the queue every transaction that `goes` selects, and those
     /// computed on one of them. Returns the rest of the batch and the removed ones; the others keep
     /// their revisions. Freed revisions are not reused: a guard may still name one.
-    pub(crate) fn split_refused(&mut self, batch: Vec<QueuedTxn>, goes: impl Fn(&QueuedTxn) -> bool) -> (Vec<QueuedTxn>, Vec<QueuedTxn>) {
+    pub(crate) fn split_refused(
+        &mut self,
+        batch: Vec<QueuedTxn>,
+        goes: impl Fn(&QueuedTxn) -> bool,
+    ) -> (Vec<QueuedTxn>, Vec<QueuedTxn>) {
         self.full = true;
         let count = batch.len();
         let (mut rest, mut refused, mut gone) = (Vec::new(), Vec::new(), HashSet::new());
@@ -284,7 +320,12 @@ impl Head {
                 continue;
             }
             if together.iter().any(|job| goes(job) || job.is_computed_on(&gone)) {
-                gone.extend(together.iter().flat_map(|job| &job.changes).map(|change| change.event.entry.key.clone()));
+                gone.extend(
+                    together
+                        .iter()
+                        .flat_map(|job| &job.changes)
+                        .map(|change| change.event.entry.key.clone()),
+                );
                 refused.append(&mut together);
                 continue;
             }
@@ -341,11 +382,22 @@ enum PreparedWrite {
 
 impl PreparedTxn {
     /// Validates a transaction and builds its values with `guess` as their revision.
-    pub(crate) fn new((txn, need): (Txn, Need), limits: &StoreLimits, clock: &dyn Clock, guess: Revision) -> Result<Self, Rejected> {
+    pub(crate) fn new(
+        (txn, need): (Txn, Need),
+        limits: &StoreLimits,
+        clock: &dyn Clock,
+        guess: Revision,
+    ) -> Result<Self, Rejected> {
         let Txn { guards, writes } = txn;
         let others = check_keys(&writes)?;
         let growth_allowance = if need == Need::Essential { limits.essential_bytes } else { 0 };
-        let mut plan = Self { guards, writes: Vec::with_capacity(writes.len()), early: Vec::new(), bytes: JOB_OVERHEAD, growth_allowance };
+        let mut plan = Self {
+            guards,
+            writes: Vec::with_capacity(writes.len()),
+            early: Vec::new(),
+            bytes: JOB_OVERHEAD,
+            growth_allowance,
+        };
         for (index, write) in writes.into_iter().enumerate() {
             if others.contains(&index) {
                 let mut bytes = JOB_OVERHEAD;
@@ -366,7 +418,10 @@ fn check_keys(writes: &[Write]) -> Result<Vec<usize>, Rejected> {
     }
     let mut others = Vec::new();
     for (index, write) in writes.iter().enumerate() {
-        let mut of_resource = writes[..index].iter().filter(|other| other.key().prefix() == write.key().prefix()).peekable();
+        let mut of_resource = writes[..index]
+            .iter()
+            .filter(|other| other.key().prefix() == write.key().prefix())
+            .peekable();
         if of_resource.peek().is_some() {
             others.push(index);
         }
@@ -378,7 +433,13 @@ fn check_keys(writes: &[Write]) -> Result<Vec<usize>, Rejected> {
 }
 
 impl PreparedWrite {
-    fn new(write: Write, limits: &StoreLimits, clock: &dyn Clock, guess: Revision, bytes: &mut usize) -> Result<Self, Rejected> {
+    fn new(
+        write: Write,
+        limits: &StoreLimits,
+        clock: &dyn Clock,
+        guess: Revision,
+        bytes: &mut usize,
+    ) -> Result<Self, Rejected> {
         *bytes += JOB_OVERHEAD + write.key().as_str().len();
         Ok(match write {
             Write::Put(Put { key, value, sidecar, ttl }) => {
@@ -405,16 +466,27 @@ impl PreparedWrite {
     fn change(self, revision: Revision, previous: Option<Arc<Entry>>) -> Result<TxnEvent, Key> {
         match self {
             Self::Put { key, draft, expires } => {
-                let created = previous.as_ref().map_or(revision, |previous| previous.create_revision);
+                let created =
+                    previous.as_ref().map_or(revision, |previous| previous.create_revision);
                 let entry = Arc::new(draft.finish(key, revision, created));
-                Ok(TxnEvent { event: Event { entry, previous, deleted: false }, own_last: false, expires })
+                Ok(TxnEvent {
+                    event: Event { entry, previous, deleted: false },
+                    own_last: false,
+                    expires,
+                })
             }
             Self::Delete { key, last } => {
                 let Some(previous) = previous else { return Err(key) };
                 let own_last = last.is_some();
-                let last = last.unwrap_or_else(|| DraftEntry::new(previous.value(), previous.sidecar.clone(), revision));
+                let last = last.unwrap_or_else(|| {
+                    DraftEntry::new(previous.value(), previous.sidecar.clone(), revision)
+                });
                 let entry = Arc::new(last.finish(key, revision, previous.create_revision));
-                Ok(TxnEvent { event: Event { entry, previous: Some(previous), deleted: true }, own_last, expires: None })
+                Ok(TxnEvent {
+                    event: Event { entry, previous: Some(previous), deleted: true },
+                    own_last,
+                    expires: None,
+                })
             }
         }
     }
@@ -430,7 +502,12 @@ fn grows<'a>(changes: impl Iterator<Item = &'a TxnEvent>, growth_allowance: usiz
     after > before
 }
 
-fn draft(value: &[u8], sidecar: Sidecar, limits: &StoreLimits, guess: Revision) -> Result<DraftEntry, Rejected> {
+fn draft(
+    value: &[u8],
+    sidecar: Sidecar,
+    limits: &StoreLimits,
+    guess: Revision,
+) -> Result<DraftEntry, Rejected> {
     if value.len() > limits.value_bytes {
         return Err(Rejected::Invalid("value over the limit"));
     }

@@ -57,7 +57,10 @@ impl Prefix {
             }
             None => format!("{}{name}", self.0),
         };
-        Ok(Key { text: text.into(), prefix: u32::try_from(self.0.len()).expect("a prefix is short") })
+        Ok(Key {
+            text: text.into(),
+            prefix: u32::try_from(self.0.len()).expect("a prefix is short"),
+        })
     }
 }
 
@@ -174,7 +177,10 @@ mod tests {
     fn parts_of_a_key() {
         let key = Prefix::new("example.com/widgets").unwrap().key(Some("ns"), "a").unwrap();
         assert_eq!(key.as_str(), "/registry/example.com/widgets/ns/a");
-        assert_eq!((key.prefix(), key.rest(), key.namespace(), key.name()), ("/registry/example.com/widgets/", "ns/a", Some("ns"), "a"));
+        assert_eq!(
+            (key.prefix(), key.rest(), key.namespace(), key.name()),
+            ("/registry/example.com/widgets/", "ns/a", Some("ns"), "a")
+        );
         let same = Key::from_journal(key.as_str(), key.prefix_len()).unwrap();
         assert_eq!((same.prefix(), same.rest()), (key.prefix(), key.rest()));
         assert!(Key::from_journal("/registry/x/", 12).is_none());

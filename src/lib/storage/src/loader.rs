@@ -64,7 +64,8 @@ impl<'a> StateLoader<'a> {
         // Retain no snapshots on the way: they would make every change copy a path of the tree.
         let before = sync::write(&resource.state).apply(event, usize::MAX);
         self.published.retain(&mut self.retention, resource, event);
-        before.map(|before| before.revision) == event.previous.as_ref().map(|previous| previous.revision)
+        before.map(|before| before.revision)
+            == event.previous.as_ref().map(|previous| previous.revision)
     }
 
     /// Ends loading at `revision`.

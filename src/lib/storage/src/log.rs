@@ -52,7 +52,13 @@ pub(crate) enum LogRead {
 impl EventLog {
     /// An empty log that is complete after `floor`.
     pub(crate) fn new(floor: Revision) -> Self {
-        Self { events: VecDeque::new(), floor, since_kept: 0, kept: BTreeMap::new(), asked: VecDeque::new() }
+        Self {
+            events: VecDeque::new(),
+            floor,
+            since_kept: 0,
+            kept: BTreeMap::new(),
+            asked: VecDeque::new(),
+        }
     }
 
     /// Events up to this revision were evicted.
@@ -98,7 +104,11 @@ impl EventLog {
     /// Recipe for the state at `revision`, which must not be below the floor.
     pub(crate) fn replay(&self, revision: Revision, current: &EntryMap) -> Replay {
         let target = self.index(revision);
-        let starts = self.kept.iter().map(|(revision, map)| (*revision, map)).chain(self.asked.iter().map(|(revision, map)| (*revision, map)));
+        let starts = self
+            .kept
+            .iter()
+            .map(|(revision, map)| (*revision, map))
+            .chain(self.asked.iter().map(|(revision, map)| (*revision, map)));
         let (mut from, mut map) = (self.events.len(), current);
         for (start, candidate) in starts {
             let index = self.index(start);

@@ -55,7 +55,8 @@ impl EntryMap {
 
     /// Reverts a change to a key that previously held `previous`.
     pub(crate) fn undo(&mut self, key: &Key, previous: Option<Arc<Entry>>) {
-        let replaced_bytes = self.replaced_bytes.saturating_sub(previous.as_deref().map_or(0, cost));
+        let replaced_bytes =
+            self.replaced_bytes.saturating_sub(previous.as_deref().map_or(0, cost));
         match previous {
             Some(previous) => self.insert(previous.key.clone(), previous),
             None => self.remove(key),
@@ -89,7 +90,10 @@ impl EntryMap {
         self.entries.get(key)
     }
 
-    pub(crate) fn range<'a>(&'a self, range: (Bound<&str>, Bound<&str>)) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
+    pub(crate) fn range<'a>(
+        &'a self,
+        range: (Bound<&str>, Bound<&str>),
+    ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
         self.entries.range::<_, str>(range).map(|(_, entry)| entry)
     }
 
@@ -119,9 +123,16 @@ mod tests {
         let prefix = Prefix::new("configmaps").unwrap();
         let entry = |key: &Key| {
             let (key, sidecar) = (key.clone(), Sidecar::default());
-            Arc::new(Entry { key, revision: Revision(1), create_revision: Revision(1), bytes: "{}".into(), sidecar })
+            Arc::new(Entry {
+                key,
+                revision: Revision(1),
+                create_revision: Revision(1),
+                bytes: "{}".into(),
+                sidecar,
+            })
         };
-        let keys = [("a", "x"), ("a", "y"), ("b", "x")].map(|(namespace, name)| prefix.key(Some(namespace), name).unwrap());
+        let keys = [("a", "x"), ("a", "y"), ("b", "x")]
+            .map(|(namespace, name)| prefix.key(Some(namespace), name).unwrap());
         let mut map = EntryMap::new();
         for key in keys.iter().chain(&keys[..1]) {
             map.insert(key.clone(), entry(key));
@@ -144,7 +155,13 @@ mod tests {
         let key = |name| prefix.key(Some("n"), name).unwrap();
         let entry = |key: &Key, length: usize| {
             let (key, sidecar) = (key.clone(), Sidecar::default());
-            Arc::new(Entry { key, revision: Revision(1), create_revision: Revision(1), bytes: vec![b' '; length].into(), sidecar })
+            Arc::new(Entry {
+                key,
+                revision: Revision(1),
+                create_revision: Revision(1),
+                bytes: vec![b' '; length].into(),
+                sidecar,
+            })
         };
         let (one, other) = (key("one"), key("other"));
         let mut map = EntryMap::new();
@@ -161,7 +178,11 @@ mod tests {
         map.undo(&one, before);
         map.undo(&other, None);
         assert_eq!((map.len(), map.get(one.as_str()).unwrap().bytes.len()), (1, 1000));
-        assert_eq!((earlier.replaced_until(&map), map.replaced_until(&last)), (0, 1070 + 2 * ENTRY_OVERHEAD), "as if it had been kept");
+        assert_eq!(
+            (earlier.replaced_until(&map), map.replaced_until(&last)),
+            (0, 1070 + 2 * ENTRY_OVERHEAD),
+            "as if it had been kept"
+        );
         assert_eq!(map.bytes(), 1000 + ENTRY_OVERHEAD);
     }
 }

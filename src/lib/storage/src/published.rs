@@ -37,7 +37,13 @@ pub(crate) trait Archive: Send + Sync {
     ///
     /// # Errors
     /// [`WatchError::Compacted`] if `after` fell below the floor or the events cannot be read.
-    fn events(&self, prefix: &str, after: Revision, until: Revision, most: ReadLimit) -> Result<ArchivedEvents, WatchError>;
+    fn events(
+        &self,
+        prefix: &str,
+        after: Revision,
+        until: Revision,
+        most: ReadLimit,
+    ) -> Result<ArchivedEvents, WatchError>;
 }
 
 /// Result of one archive read.
@@ -53,7 +59,8 @@ pub(crate) struct PublishedResource {
     pub(crate) state: RwLock<ResourceState>,
     /// Notified after events were published.
     pub(crate) changed: Notify,
-    /// Revision of the last published event; `u64::MAX` until the first, as the archive may hold some.
+    /// Revision of the last published event; `u64::MAX` until the first, as the archive may hold
+    /// some.
     latest: AtomicU64,
 }
 
@@ -73,7 +80,11 @@ pub(crate) struct ResourceState {
 impl ResourceState {
     /// Returns the replaced entry.
     pub(crate) fn apply(&mut self, event: &Event, replay_events: usize) -> Option<Arc<Entry>> {
-        let before = if event.deleted { self.map.remove(&event.entry.key) } else { self.map.insert(event.entry.key.clone(), event.entry.clone()) };
+        let before = if event.deleted {
+            self.map.remove(&event.entry.key)
+        } else {
+            self.map.insert(event.entry.key.clone(), event.entry.clone())
+        };
         self.log.push(event.clone(), &self.map, replay_events);
         before
     }
@@ -182,7 +193,12 @@ impl Published {
         }
         let origin = Revision(self.origin.load(Ordering::Acquire));
         let state = RwLock::new(ResourceState { map: EntryMap::new(), log: EventLog::new(origin) });
-        let resource = Arc::new(PublishedResource { prefix: prefix.clone(), state, changed: Notify::new(), latest: AtomicU64::new(u64::MAX) });
+        let resource = Arc::new(PublishedResource {
+            prefix: prefix.clone(),
+            state,
+            changed: Notify::new(),
+            latest: AtomicU64::new(u64::MAX),
+        });
         let mut resources = HashMap::clone(&self.resources.load());
         resources.insert(prefix.clone(), resource.clone());
         self.resources.store(Arc::new(resources));
@@ -197,10 +213,16 @@ impl Published {
 
     /// Makes a batch visible. `revision` is its last revision, `now_ms` monotonic. Returns the
     /// resources to wake.
-    pub(crate) fn publish<'a>(&self, changes: impl Iterator<Item = &'a TxnEvent>, revision: Revision, now_ms: u64) -> Vec<Arc<PublishedResource>> {
+    pub(crate) fn publish<'a>(
+        &self,
+        changes: impl Iterator<Item = &'a TxnEvent>,
+        revision: Revision,
+        now_ms: u64,
+    ) -> Vec<Arc<PublishedResource>> {
         let touched = self.by_resource(changes);
         let mut retention = sync::lock(&self.retention);
-        let mut states: Vec<RwLockWriteGuard<'_, ResourceState>> = touched.iter().map(|touched| sync::write(&touched.resource.state)).collect();
+        let mut states: Vec<RwLockWriteGuard<'_, ResourceState>> =
+            touched.iter().map(|touched| sync::write(&touched.resource.state)).collect();
         for (state, touched) in states.iter_mut().zip(&touched) {
             for change in &touched.changes {
                 state.apply(&change.event, self.replay_events);
@@ -220,7 +242,10 @@ impl Published {
             let prefix = change.event.entry.key.prefix();
             match touched.iter_mut().find(|touched| touched.resource.prefix.as_str() == prefix) {
                 Some(touched) => touched.changes.push(change),
-                None => touched.push(Touched { resource: self.resource(&change.event.entry.key.to_prefix()), changes: vec![change] }),
+                None => touched.push(Touched {
+                    resource: self.resource(&change.event.entry.key.to_prefix()),
+                    changes: vec![change],
+                }),
             }
         }
         touched
@@ -232,7 +257,12 @@ impl Published {
         for Touched { resource, changes } in touched {
             for TxnEvent { event, .. } in changes {
                 live += growth(event);
-                added.push(RetainedEvent { revision: event.revision(), resource: resource.clone(), cost: cost(event), at_ms: now_ms });
+                added.push(RetainedEvent {
+                    revision: event.revision(),
+                    resource: resource.clone(),
+                    cost: cost(event),
+                    at_ms: now_ms,
+                });
             }
         }
         added.sort_by_key(|retained| retained.revision);
@@ -243,7 +273,11 @@ impl Published {
     }
 
     /// Evicts events from the front of the history while `more` returns true.
-    fn evict_while(&self, retention: &mut Retention, more: impl Fn(&Retention, &RetainedEvent) -> bool) {
+    fn evict_while(
+        &self,
+        retention: &mut Retention,
+        more: impl Fn(&Retention, &RetainedEvent) -> bool,
+    ) {
         let mut counts: Vec<(Arc<PublishedResource>, usize)> = Vec::new();
         while let Some(front) = retention.queue.front() {
             if !more(retention, front) {
@@ -285,9 +319,19 @@ impl Published {
     }
 
     /// Retains a recovered event.
-    pub(crate) fn retain(&self, retention: &mut Retention, resource: Arc<PublishedResource>, event: &Event) {
+    pub(crate) fn retain(
+        &self,
+        retention: &mut Retention,
+        resource: Arc<PublishedResource>,
+        event: &Event,
+    ) {
         retention.bytes += cost(event);
-        retention.queue.push_back(RetainedEvent { revision: event.revision(), resource, cost: cost(event), at_ms: 0 });
+        retention.queue.push_back(RetainedEvent {
+            revision: event.revision(),
+            resource,
+            cost: cost(event),
+            at_ms: 0,
+        });
         // In steps: eviction locks each resource.
         if retention.queue.len().is_multiple_of(REFILL_EVENTS) {
             self.evict_while(retention, |retention, _| retention.bytes > self.bounds.most);
@@ -303,22 +347,31 @@ impl Published {
 
     fn evict(&self, retention: &mut Retention, now_ms: u64) {
         let (most, quiet) = (self.bounds.most, self.quiet_bytes());
-        let old = |front: &RetainedEvent| front.at_ms.saturating_add(self.bounds.young_ms) <= now_ms;
-        self.evict_while(retention, |retention, front| retention.bytes > most || (retention.bytes > quiet && old(front)));
+        let old =
+            |front: &RetainedEvent| front.at_ms.saturating_add(self.bounds.young_ms) <= now_ms;
+        self.evict_while(retention, |retention, front| {
+            retention.bytes > most || (retention.bytes > quiet && old(front))
+        });
     }
 
     /// Limit for events that are no longer young. Without an archive, the full bound: they exist
     /// nowhere else.
     fn quiet_bytes(&self) -> usize {
         let live = usize::try_from(self.live_bytes()).unwrap_or(usize::MAX);
-        if self.replay_cache.archive().is_some() { self.bounds.quiet.max(live / 4).min(self.bounds.most) } else { self.bounds.most }
+        if self.replay_cache.archive().is_some() {
+            self.bounds.quiet.max(live / 4).min(self.bounds.most)
+        } else {
+            self.bounds.most
+        }
     }
 
     /// Time until [`Self::trim`] has work; `None` if that needs another event first.
     pub(crate) fn trim_in(&self, now_ms: u64) -> Option<Duration> {
         let retention = sync::lock(&self.retention);
         let front = retention.queue.front().filter(|_| retention.bytes > self.quiet_bytes())?;
-        Some(Duration::from_millis(front.at_ms.saturating_add(self.bounds.young_ms).saturating_sub(now_ms)))
+        Some(Duration::from_millis(
+            front.at_ms.saturating_add(self.bounds.young_ms).saturating_sub(now_ms),
+        ))
     }
 
     /// Evicts events that are neither young nor within the quiet bound, and releases excess
@@ -373,7 +426,11 @@ impl Published {
     }
 
     /// State of a resource at a revision.
-    pub(crate) fn snapshot_at(&self, prefix: &Prefix, revision: Revision) -> Result<Snapshot, WatchError> {
+    pub(crate) fn snapshot_at(
+        &self,
+        prefix: &Prefix,
+        revision: Revision,
+    ) -> Result<Snapshot, WatchError> {
         let resource = self.resource(prefix);
         let replay = {
             let state = sync::read(&resource.state);
@@ -414,7 +471,9 @@ fn cost(event: &Event) -> usize {
 
 /// Upper bound of an event's memory, in bytes.
 pub(crate) fn event_bytes(event: &Event) -> usize {
-    EVENT_OVERHEAD + event.entry.bytes.len() + event.previous.as_ref().map_or(0, |previous| previous.bytes.len())
+    EVENT_OVERHEAD
+        + event.entry.bytes.len()
+        + event.previous.as_ref().map_or(0, |previous| previous.bytes.len())
 }
 
 /// Change in live bytes caused by an event.

@@ -142,7 +142,12 @@ impl ReplayCache {
     ///
     /// # Errors
     /// [`WatchError::Compacted`] if the events are gone.
-    pub(crate) async fn read(&self, prefix: &Prefix, (after, until): (Revision, Revision), most: ReadLimit) -> Result<ArchivedEvents, WatchError> {
+    pub(crate) async fn read(
+        &self,
+        prefix: &Prefix,
+        (after, until): (Revision, Revision),
+        most: ReadLimit,
+    ) -> Result<ArchivedEvents, WatchError> {
         let gone = WatchError::Compacted(after);
         let Some(archive) = self.archive().cloned() else { return Err(gone) };
         if let Some(block) = self.find(prefix, after) {
@@ -170,13 +175,20 @@ impl ReplayCache {
         sync::lock(&self.0.kept).find(prefix, after)
     }
 
-    fn decode(&self, archive: &dyn Archive, prefix: Prefix, (after, until): (Revision, Revision)) -> Result<Arc<Block>, WatchError> {
+    fn decode(
+        &self,
+        archive: &dyn Archive,
+        prefix: Prefix,
+        (after, until): (Revision, Revision),
+    ) -> Result<Arc<Block>, WatchError> {
         self.0.reads.fetch_add(1, Ordering::Relaxed);
-        let ArchivedEvents { events, reached } = archive.events(prefix.as_str(), after, until, BLOCK)?;
+        let ArchivedEvents { events, reached } =
+            archive.events(prefix.as_str(), after, until, BLOCK)?;
         let bytes = events.iter().map(event_bytes).sum();
         let block = Arc::new(Block { prefix, after, reached, events, bytes });
         // Never cache a block that does not advance.
-        let dropped = if reached > after { sync::lock(&self.0.kept).keep(&block) } else { Vec::new() };
+        let dropped =
+            if reached > after { sync::lock(&self.0.kept).keep(&block) } else { Vec::new() };
         drop(dropped);
         Ok(block)
     }
@@ -203,18 +215,35 @@ mod tests {
             Revision(0)
         }
 
-        fn events(&self, prefix: &str, after: Revision, until: Revision, most: ReadLimit) -> Result<ArchivedEvents, WatchError> {
-            let prefix = Prefix::new(prefix.trim_start_matches("/registry/").trim_end_matches('/')).unwrap();
-            let all: Vec<Event> = (after.0 + 1..=until.0).filter(|number| number % 10 == 0).map(|number| event(&prefix, number, self.value)).collect();
+        fn events(
+            &self,
+            prefix: &str,
+            after: Revision,
+            until: Revision,
+            most: ReadLimit,
+        ) -> Result<ArchivedEvents, WatchError> {
+            let prefix =
+                Prefix::new(prefix.trim_start_matches("/registry/").trim_end_matches('/')).unwrap();
+            let all: Vec<Event> = (after.0 + 1..=until.0)
+                .filter(|number| number % 10 == 0)
+                .map(|number| event(&prefix, number, self.value))
+                .collect();
             let events = most.of(all.iter());
-            let reached = if events.len() < all.len() { events[events.len() - 1].revision() } else { until };
+            let reached =
+                if events.len() < all.len() { events[events.len() - 1].revision() } else { until };
             Ok(ArchivedEvents { events, reached })
         }
     }
 
     fn event(prefix: &Prefix, number: u64, value: usize) -> Event {
         let (key, revision) = (prefix.key(None, "a").unwrap(), Revision(number));
-        let entry = Entry { key, revision, create_revision: revision, bytes: vec![b' '; value].into(), sidecar: Sidecar::default() };
+        let entry = Entry {
+            key,
+            revision,
+            create_revision: revision,
+            bytes: vec![b' '; value].into(),
+            sidecar: Sidecar::default(),
+        };
         Event { entry: Arc::new(entry), previous: None, deleted: false }
     }
 
@@ -224,12 +253,27 @@ mod tests {
         replay_cache
     }
 
-    async fn all(replay_cache: &ReplayCache, prefix: &Prefix, mut after: Revision, until: Revision) -> Vec<u64> {
+    async fn all(
+        replay_cache: &ReplayCache,
+        prefix: &Prefix,
+        mut after: Revision,
+        until: Revision,
+    ) -> Vec<u64> {
         let mut seen = Vec::new();
         while after < until {
             let most = ReadLimit { events: 7, bytes: 16 << 10 };
             let older = replay_cache.read(prefix, (after, until), most).await.unwrap();
-            assert!(older.events.len() <= 7 && older.events.iter().rev().skip(1).map(|event| event.entry.bytes.len()).sum::<usize>() < 16 << 10);
+            assert!(
+                older.events.len() <= 7
+                    && older
+                        .events
+                        .iter()
+                        .rev()
+                        .skip(1)
+                        .map(|event| event.entry.bytes.len())
+                        .sum::<usize>()
+                        < 16 << 10
+            );
             seen.extend(older.events.iter().map(|event| event.revision().0));
             after = older.events.last().map_or(older.reached, Event::revision);
         }
@@ -242,11 +286,25 @@ mod tests {
         let mut watchers = tokio::task::JoinSet::new();
         for watcher in 0..200_u64 {
             let replay_cache = replay_cache.clone();
-            watchers.spawn(async move { (watcher, all(&replay_cache, &Prefix::new("configmaps").unwrap(), Revision(watcher), until).await) });
+            watchers.spawn(async move {
+                (
+                    watcher,
+                    all(
+                        &replay_cache,
+                        &Prefix::new("configmaps").unwrap(),
+                        Revision(watcher),
+                        until,
+                    )
+                    .await,
+                )
+            });
         }
         while let Some(watched) = watchers.join_next().await {
             let (watcher, seen) = watched.unwrap();
-            assert!(seen.into_iter().eq((1..=500).map(|at| at * 10).filter(|number| *number > watcher)), "{watcher}");
+            assert!(
+                seen.into_iter().eq((1..=500).map(|at| at * 10).filter(|number| *number > watcher)),
+                "{watcher}"
+            );
         }
         let (reads, kept) = replay_cache.stats();
         assert!(reads <= 8, "500 events of 10 kB fit 5 blocks; read {reads} times");
@@ -277,8 +335,14 @@ mod tests {
     async fn a_block_does_not_serve_earlier_positions() {
         let (replay_cache, prefix) = (replay_cache(10), Prefix::new("configmaps").unwrap());
         assert_eq!(all(&replay_cache, &prefix, Revision(30), Revision(60)).await, [40, 50, 60]);
-        assert_eq!(all(&replay_cache, &prefix, Revision(5), Revision(60)).await, [10, 20, 30, 40, 50, 60]);
-        assert_eq!(all(&replay_cache, &Prefix::new("secrets").unwrap(), Revision(50), Revision(60)).await, [60]);
+        assert_eq!(
+            all(&replay_cache, &prefix, Revision(5), Revision(60)).await,
+            [10, 20, 30, 40, 50, 60]
+        );
+        assert_eq!(
+            all(&replay_cache, &Prefix::new("secrets").unwrap(), Revision(50), Revision(60)).await,
+            [60]
+        );
     }
 
     #[tokio::test]
@@ -286,11 +350,17 @@ mod tests {
         let replay_cache = replay_cache(3 << 20);
         for resource in 0..20 {
             let prefix = Prefix::new(&format!("r{resource}")).unwrap();
-            assert_eq!(all(&replay_cache, &prefix, Revision(0), Revision(40)).await, [10, 20, 30, 40]);
+            assert_eq!(
+                all(&replay_cache, &prefix, Revision(0), Revision(40)).await,
+                [10, 20, 30, 40]
+            );
             assert!(replay_cache.stats().1 <= KEPT_BYTES, "{:?}", replay_cache.stats());
         }
         let large = self::replay_cache(2 * KEPT_BYTES);
-        assert_eq!(all(&large, &Prefix::new("a").unwrap(), Revision(0), Revision(20)).await, [10, 20]);
+        assert_eq!(
+            all(&large, &Prefix::new("a").unwrap(), Revision(0), Revision(20)).await,
+            [10, 20]
+        );
         assert_eq!(sync::lock(&large.0.kept).blocks.len(), 1, "the last block stays");
     }
 }

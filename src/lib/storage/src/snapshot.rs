@@ -36,7 +36,11 @@ impl Snapshot {
 
     /// Entries in key order, after `after` (exclusive, without the prefix), optionally within one
     /// namespace.
-    pub fn range<'a>(&'a self, namespace: Option<&str>, after: Option<&str>) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
+    pub fn range<'a>(
+        &'a self,
+        namespace: Option<&str>,
+        after: Option<&str>,
+    ) -> impl Iterator<Item = &'a Arc<Entry>> + use<'a> {
         let (start, end) = self.bounds(namespace, after);
         // The map panics on a range whose start lies behind its end.
         let empty = end.as_ref().is_some_and(|end| bound(&start) >= end.as_str());
@@ -82,7 +86,11 @@ impl Snapshot {
         self.map.get(format!("{}{rest}", self.prefix.as_str()).as_str())
     }
 
-    fn bounds(&self, namespace: Option<&str>, after: Option<&str>) -> (Bound<String>, Option<String>) {
+    fn bounds(
+        &self,
+        namespace: Option<&str>,
+        after: Option<&str>,
+    ) -> (Bound<String>, Option<String>) {
         let prefix = self.prefix.as_str();
         let after = after.map(|after| format!("{prefix}{after}"));
         let Some(namespace) = namespace else {

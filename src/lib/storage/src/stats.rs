@@ -72,7 +72,10 @@ impl Counters {
     /// Records a closed segment that differs from what was written.
     pub(crate) fn damaged(&self, reason: &str) {
         if !self.damaged.swap(true, Ordering::Relaxed) {
-            tracing::error!(reason, "the journal is damaged on disk: back up what is served now, the next start will refuse it");
+            tracing::error!(
+                reason,
+                "the journal is damaged on disk: back up what is served now, the next start will refuse it"
+            );
         }
     }
 

@@ -64,7 +64,9 @@ impl Confirmation {
     pub async fn confirmed(self) -> Result<(), CommitError> {
         match self.0 {
             None => Ok(()),
-            Some(outcome) => outcome.await.unwrap_or_else(|_| Err(CommitError::Failed("the committer ended".to_owned()))),
+            Some(outcome) => outcome
+                .await
+                .unwrap_or_else(|_| Err(CommitError::Failed("the committer ended".to_owned()))),
         }
     }
 }
@@ -155,7 +157,8 @@ impl Store {
     /// # Errors
     /// [`OpenError`].
     pub fn open_with(config: Config, parts: Environment) -> Result<Self, OpenError> {
-        let published = Arc::new(Published::new(bounds(&config, &parts), parts.limits.replay_events));
+        let published =
+            Arc::new(Published::new(bounds(&config, &parts), parts.limits.replay_events));
         let counters = Arc::new(Counters::default());
         let mut expiry = Expiry::default();
         let (sink, next): (Box<dyn JournalWriter>, Revision) = match &config.engine {
@@ -165,7 +168,13 @@ impl Store {
                 (Box::new(NullJournal), Revision(origin.0 + 1))
             }
             Engine::Embedded(dir) => {
-                let (journal, next) = open_journal((dir, config.must_exist), &parts, &published, &counters, &mut expiry)?;
+                let (journal, next) = open_journal(
+                    (dir, config.must_exist),
+                    &parts,
+                    &published,
+                    &counters,
+                    &mut expiry,
+                )?;
                 (Box::new(journal), next)
             }
         };
@@ -267,7 +276,10 @@ impl Store {
     pub fn history(&self, prefix: &Prefix) -> History {
         let published = &self.0.core.published;
         let listed = sync::read(&published.resource(prefix).state).log.floor();
-        let watched = published.replay_cache().archive().map_or(listed, |archive| archive.floor().min(listed));
+        let watched = published
+            .replay_cache()
+            .archive()
+            .map_or(listed, |archive| archive.floor().min(listed));
         History { listed, watched }
     }
 
@@ -322,7 +334,11 @@ impl Store {
 
 fn bounds(config: &Config, parts: &Environment) -> HistoryBounds {
     let most = config.history_bytes;
-    HistoryBounds { most, quiet: parts.limits.quiet_history_bytes.min(most), young_ms: clock::millis(parts.limits.young) }
+    HistoryBounds {
+        most,
+        quiet: parts.limits.quiet_history_bytes.min(most),
+        young_ms: clock::millis(parts.limits.young),
+    }
 }
 
 /// The time as a revision, in microseconds since 1970. No store assigns a million revisions per
@@ -353,7 +369,10 @@ fn open_journal(
         live_bytes: Box::new(move || live.live_bytes()),
     };
     let (now_ms, wall_ms) = (clock::monotonic_ms(&*parts.clock), clock::wall_ms(&*parts.clock));
-    let (journal, next) = Journal::open(setup, &mut Recovery { published, loader: published.loader(), expiry, now_ms, wall_ms })?;
+    let (journal, next) = Journal::open(
+        setup,
+        &mut Recovery { published, loader: published.loader(), expiry, now_ms, wall_ms },
+    )?;
     published.replay_cache().set_archive(journal.archive());
     Ok((journal, next))
 }
@@ -387,7 +406,12 @@ impl RecoveryVisitor for Recovery<'_> {
     }
 
     fn event(&mut self, event: Event, expires: Option<Expires>) -> bool {
-        self.expiry.recovered(&event.entry.key, expires.filter(|_| !event.deleted), self.now_ms, self.wall_ms);
+        self.expiry.recovered(
+            &event.entry.key,
+            expires.filter(|_| !event.deleted),
+            self.now_ms,
+            self.wall_ms,
+        );
         self.loader.event(&event)
     }
 
@@ -410,10 +434,20 @@ fn listen_to_clock(core: &Arc<StoreCore>) {
     }));
 }
 
-fn start(core: &Arc<StoreCore>, sink: Box<dyn JournalWriter>, expiry: Expiry) -> Result<(), OpenError> {
+fn start(
+    core: &Arc<StoreCore>,
+    sink: Box<dyn JournalWriter>,
+    expiry: Expiry,
+) -> Result<(), OpenError> {
     let shared = core.clone();
-    let spawned = std::thread::Builder::new().name("storage-commit".to_owned()).spawn(move || committer::run(&shared, sink, expiry));
-    spawned.map(drop).map_err(|source| OpenError::Io { what: "start the committer thread of", path: "the store".into(), source })
+    let spawned = std::thread::Builder::new()
+        .name("storage-commit".to_owned())
+        .spawn(move || committer::run(&shared, sink, expiry));
+    spawned.map(drop).map_err(|source| OpenError::Io {
+        what: "start the committer thread of",
+        path: "the store".into(),
+        source,
+    })
 }
 
 #[cfg(test)]
@@ -431,7 +465,12 @@ mod tests {
             assert!(turn.pending(&key).is_none());
             let sidecar = Sidecar { revision_at: 1, ..Sidecar::default() };
             let put = Put { key: key.clone(), value: "{}".into(), sidecar, ttl: None };
-            let ticket = turn.submit(Txn { guards: vec![Guard::Absent(key.clone())], writes: vec![Write::Put(put)] }).unwrap();
+            let ticket = turn
+                .submit(Txn {
+                    guards: vec![Guard::Absent(key.clone())],
+                    writes: vec![Write::Put(put)],
+                })
+                .unwrap();
             let done = ticket.committed().await.unwrap();
             assert_eq!(done.revision, Revision(n));
             assert_eq!(store.get(&key).unwrap().bytes, format!("{{\"resourceVersion\":\"{n}\"}}"));

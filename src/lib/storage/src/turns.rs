@@ -43,7 +43,10 @@ pub(crate) enum Acquired {
 
 impl KeyTurns {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { lists: (0..LISTS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() })
+        Arc::new(Self {
+            lists: (0..LISTS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+        })
     }
 
     fn list(&self, key: u64) -> &Mutex<Vec<KeyQueue>> {

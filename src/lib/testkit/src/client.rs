@@ -35,7 +35,12 @@ impl Client {
     ///
     /// # Errors
     /// Invalid CA, certificate or token.
-    pub fn new(url: &str, ca_pem: &[u8], identity_pem: Option<&[u8]>, token: Option<&str>) -> anyhow::Result<Self> {
+    pub fn new(
+        url: &str,
+        ca_pem: &[u8],
+        identity_pem: Option<&[u8]>,
+        token: Option<&str>,
+    ) -> anyhow::Result<Self> {
         // Fails if installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
@@ -59,9 +64,11 @@ impl Client {
     /// # Errors
     /// The file is malformed.
     pub fn from_kubeconfig(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
         let field = |name: &str| {
-            let value = text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": "));
+            let value =
+                text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": "));
             value.ok_or_else(|| anyhow!("no {name} in {}", path.display()))
         };
         let data = |name: &str| Ok::<_, anyhow::Error>(STANDARD.decode(field(name)?)?);
@@ -87,7 +94,12 @@ impl Client {
         let response = request.timeout(Duration::from_secs(60)).send().await?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let text = response.text().await?;
-        Ok(ApiResponse { status, headers, body: serde_json::from_str(&text).unwrap_or_default(), text })
+        Ok(ApiResponse {
+            status,
+            headers,
+            body: serde_json::from_str(&text).unwrap_or_default(),
+            text,
+        })
     }
 
     /// GET.
@@ -103,7 +115,12 @@ impl Client {
     /// # Errors
     /// See [`Self::send`].
     pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<ApiResponse> {
-        self.send(self.request(Method::POST, path).header(CONTENT_TYPE, "application/json").body(body.to_string())).await
+        self.send(
+            self.request(Method::POST, path)
+                .header(CONTENT_TYPE, "application/json")
+                .body(body.to_string()),
+        )
+        .await
     }
 
     /// PUT.
@@ -111,7 +128,12 @@ impl Client {
     /// # Errors
     /// See [`Self::send`].
     pub async fn put(&self, path: &str, body: &Value) -> anyhow::Result<ApiResponse> {
-        self.send(self.request(Method::PUT, path).header(CONTENT_TYPE, "application/json").body(body.to_string())).await
+        self.send(
+            self.request(Method::PUT, path)
+                .header(CONTENT_TYPE, "application/json")
+                .body(body.to_string()),
+        )
+        .await
     }
 
     /// PATCH with a merge patch.
@@ -119,7 +141,12 @@ impl Client {
     /// # Errors
     /// See [`Self::send`].
     pub async fn merge(&self, path: &str, body: &Value) -> anyhow::Result<ApiResponse> {
-        self.send(self.request(Method::PATCH, path).header(CONTENT_TYPE, "application/merge-patch+json").body(body.to_string())).await
+        self.send(
+            self.request(Method::PATCH, path)
+                .header(CONTENT_TYPE, "application/merge-patch+json")
+                .body(body.to_string()),
+        )
+        .await
     }
 
     /// DELETE.

@@ -27,7 +27,12 @@ pub struct Launch {
 impl Launch {
     /// `all-in-one` of an executable; tests pass `env!("CARGO_BIN_EXE_ferrokube")`.
     pub fn new(binary: impl Into<PathBuf>) -> Self {
-        Self { binary: binary.into(), role: "all-in-one".into(), flags: Vec::new(), environment: Vec::new() }
+        Self {
+            binary: binary.into(),
+            role: "all-in-one".into(),
+            flags: Vec::new(),
+            environment: Vec::new(),
+        }
     }
 
     /// Sets the role.
@@ -57,7 +62,13 @@ impl Launch {
     /// It exited, or was not ready in time; the message has its log.
     pub fn start(self) -> anyhow::Result<Cluster> {
         let directory = TempDir::with_prefix("ferrokube-").context("cannot create a directory")?;
-        let mut cluster = Cluster { launch: self, directory, process: None, url: String::new(), ready_after: Duration::ZERO };
+        let mut cluster = Cluster {
+            launch: self,
+            directory,
+            process: None,
+            url: String::new(),
+            ready_after: Duration::ZERO,
+        };
         cluster.restart()?;
         Ok(cluster)
     }
@@ -65,8 +76,16 @@ impl Launch {
     /// The command, for tests of starts that fail.
     pub fn command(&self, data_dir: &Path) -> Command {
         let mut command = Command::new(&self.binary);
-        command.arg(&self.role).arg("--data-dir").arg(data_dir).args(["--secure-port", "0"]).args(&self.flags);
-        command.envs(self.environment.iter().map(|(name, value)| (name, value))).env_remove("RUST_LOG").stdin(Stdio::null());
+        command
+            .arg(&self.role)
+            .arg("--data-dir")
+            .arg(data_dir)
+            .args(["--secure-port", "0"])
+            .args(&self.flags);
+        command
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .env_remove("RUST_LOG")
+            .stdin(Stdio::null());
         command
     }
 }
@@ -142,7 +161,12 @@ impl Cluster {
     /// # Errors
     /// The CA is unusable.
     pub fn with_token(&self, token: &str) -> anyhow::Result<Client> {
-        Client::new(&self.url, &std::fs::read(self.data_dir().join("pki/ca.crt"))?, None, Some(token))
+        Client::new(
+            &self.url,
+            &std::fs::read(self.data_dir().join("pki/ca.crt"))?,
+            None,
+            Some(token),
+        )
     }
 
     /// Sends SIGKILL and waits for the exit.
@@ -206,7 +230,13 @@ impl Cluster {
         self.kill()?;
         let started = Instant::now();
         let log = File::options().create(true).append(true).open(self.log_path())?;
-        let mut process = self.launch.command(&self.data_dir()).stdout(Stdio::piped()).stderr(log).spawn().context("cannot start the process")?;
+        let mut process = self
+            .launch
+            .command(&self.data_dir())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .context("cannot start the process")?;
         let output = process.stdout.take().context("no standard output")?;
         self.process = Some(process);
         let lines = lines(output);
@@ -214,12 +244,20 @@ impl Cluster {
             match lines.recv_timeout(BOUND.saturating_sub(started.elapsed())) {
                 Ok(line) if line.starts_with("ready in ") => {
                     self.ready_after = started.elapsed();
-                    self.url = line.split_whitespace().find(|word| word.starts_with("https://")).context("no URL in the ready line")?.to_owned();
+                    self.url = line
+                        .split_whitespace()
+                        .find(|word| word.starts_with("https://"))
+                        .context("no URL in the ready line")?
+                        .to_owned();
                     return Ok(());
                 }
                 Ok(_) => {}
-                Err(RecvTimeoutError::Timeout) => bail!("not ready within {BOUND:?}; its log:\n{}", self.log()),
-                Err(RecvTimeoutError::Disconnected) => bail!("exited before it was ready; its log:\n{}", self.log()),
+                Err(RecvTimeoutError::Timeout) => {
+                    bail!("not ready within {BOUND:?}; its log:\n{}", self.log())
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    bail!("exited before it was ready; its log:\n{}", self.log())
+                }
             }
         }
     }

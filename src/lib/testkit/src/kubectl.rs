@@ -31,12 +31,21 @@ pub struct KubectlOutput {
 /// # Panics
 /// If they cannot be installed: a test that did not run must not pass.
 pub fn kubectls() -> Vec<Kubectl> {
-    let output = Command::new(INSTALL).stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{INSTALL} failed to run (it needs python3): {error}"));
+    let output = Command::new(INSTALL)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|error| panic!("{INSTALL} failed to run (it needs python3): {error}"));
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "kubectl cannot be installed below target/kubectl; the first run needs pip and its registry: {errors}");
+    assert!(
+        output.status.success(),
+        "kubectl cannot be installed below target/kubectl; the first run needs pip and its registry: {errors}"
+    );
     let lines = String::from_utf8_lossy(&output.stdout);
-    let found: Vec<_> =
-        lines.lines().filter_map(|line| line.split_once(' ')).map(|(version, path)| Kubectl { version: version.into(), path: path.into() }).collect();
+    let found: Vec<_> = lines
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(version, path)| Kubectl { version: version.into(), path: path.into() })
+        .collect();
     assert!(found.len() > 1, "{INSTALL} named less than two versions: {lines}");
     found
 }
@@ -54,7 +63,10 @@ impl Kubectl {
     pub fn command(&self, kubeconfig: &Path) -> Command {
         let cache = kubeconfig.with_file_name(format!("kubectl-cache-{}", self.version));
         let mut command = Command::new(&self.path);
-        command.arg(format!("--kubeconfig={}", kubeconfig.display())).arg(format!("--cache-dir={}", cache.display())).stdin(Stdio::null());
+        command
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .arg(format!("--cache-dir={}", cache.display()))
+            .stdin(Stdio::null());
         command
     }
 
@@ -65,6 +77,10 @@ impl Kubectl {
     pub fn run<S: AsRef<OsStr>>(&self, kubeconfig: &Path, arguments: &[S]) -> KubectlOutput {
         let output = self.command(kubeconfig).args(arguments).output().expect("start kubectl");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        KubectlOutput { ok: output.status.success(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+        KubectlOutput {
+            ok: output.status.success(),
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+        }
     }
 }

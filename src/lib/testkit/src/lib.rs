@@ -21,6 +21,11 @@ pub use wait::{BOUND, wait_until};
 pub fn write_secret(path: &std::path::Path, text: &str) {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
-    let mut file = std::fs::File::options().create_new(true).write(true).mode(0o600).open(path).expect("create a new file");
+    let mut file = std::fs::File::options()
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+        .expect("create a new file");
     file.write_all(text.as_bytes()).expect("write the file");
 }

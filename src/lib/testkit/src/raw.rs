@@ -22,18 +22,24 @@ pub type RawStream = TlsStream<TcpStream>;
 pub async fn raw(cluster: &Cluster, protocol: &str) -> anyhow::Result<RawStream> {
     let text = std::fs::read_to_string(cluster.kubeconfig())?;
     let data = |name: &str| -> anyhow::Result<Vec<u8>> {
-        let value = text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": ")).with_context(|| format!("no {name}"))?;
+        let value = text
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": "))
+            .with_context(|| format!("no {name}"))?;
         Ok(STANDARD.decode(value)?)
     };
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(&data("certificate-authority-data")?)?)?;
     let chain = vec![CertificateDer::from_pem_slice(&data("client-certificate-data")?)?];
     let key = PrivateKeyDer::from_pem_slice(&data("client-key-data")?)?;
-    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_client_auth_cert(chain, key)?;
+    let mut config =
+        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)?;
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     let socket = TcpStream::connect(cluster.url().trim_start_matches("https://")).await?;
-    Ok(TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost")?, socket).await?)
+    Ok(TlsConnector::from(Arc::new(config))
+        .connect(ServerName::try_from("localhost")?, socket)
+        .await?)
 }

@@ -58,7 +58,8 @@ pub(crate) struct FileRange {
 pub(crate) fn ranges(files: &[PathBuf]) -> Vec<FileRange> {
     let mut out = Vec::new();
     for (file, path) in files.iter().enumerate() {
-        let length = std::fs::metadata(path).map_or(0, |metadata| if metadata.is_file() { metadata.len() } else { 0 });
+        let length = std::fs::metadata(path)
+            .map_or(0, |metadata| if metadata.is_file() { metadata.len() } else { 0 });
         let count = if is_gzip(path) { 1 } else { length.div_ceil(RANGE_BYTES).max(1) };
         // Open-ended, to include lines appended during the search.
         out.extend((0..count).map(|index| FileRange {
@@ -96,12 +97,15 @@ mod tests {
     #[test]
     fn large_files_are_cut_and_compressed_ones_are_not() {
         let directory = tempfile::tempdir().unwrap();
-        for (name, length) in [("a.log", 0), ("b.log", 2 * RANGE_BYTES + 1), ("c.log.gz", 2 * RANGE_BYTES)] {
+        for (name, length) in
+            [("a.log", 0), ("b.log", 2 * RANGE_BYTES + 1), ("c.log.gz", 2 * RANGE_BYTES)]
+        {
             File::create(directory.path().join(name)).unwrap().set_len(length).unwrap();
         }
         let found = ranges(&files(directory.path()).unwrap());
         let whole = |file| FileRange { file, begin: 0, end: u64::MAX };
-        let of_b = [(0, RANGE_BYTES), (RANGE_BYTES, 2 * RANGE_BYTES), (2 * RANGE_BYTES, u64::MAX)].map(|(begin, end)| FileRange { file: 1, begin, end });
+        let of_b = [(0, RANGE_BYTES), (RANGE_BYTES, 2 * RANGE_BYTES), (2 * RANGE_BYTES, u64::MAX)]
+            .map(|(begin, end)| FileRange { file: 1, begin, end });
         assert_eq!(found, [&[whole(0)][..], &of_b, &[whole(2)]].concat());
     }
 }

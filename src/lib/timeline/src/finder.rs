@@ -38,7 +38,9 @@ impl Needle {
     pub(crate) fn find(&self, block: &[u8], from: usize) -> Option<Range<usize>> {
         match self {
             Self::Ids(finder) => finder.find(block, from),
-            Self::Text(finder) => finder.find(&block[from..]).map(|at| from + at..from + at + finder.needle().len()),
+            Self::Text(finder) => {
+                finder.find(&block[from..]).map(|at| from + at..from + at + finder.needle().len())
+            }
         }
     }
 }
@@ -56,7 +58,8 @@ pub(crate) struct Finder {
 impl Finder {
     /// For ids of 16 or 32 lower-case hexadecimal digits; others never match.
     pub(crate) fn new(ids: &[String]) -> Self {
-        let ids: HashSet<Box<[u8]>> = ids.iter().filter(|id| is_id(id)).map(|id| id.as_bytes().into()).collect();
+        let ids: HashSet<Box<[u8]>> =
+            ids.iter().filter(|id| is_id(id)).map(|id| id.as_bytes().into()).collect();
         let mut maybe = vec![0; BITS / 64];
         ids.iter().map(|id| place(id)).for_each(|at| maybe[at / 64] |= 1 << (at % 64));
         let step = if ids.iter().any(|id| id.len() == SHORT) { SHORT } else { LONG };
@@ -71,8 +74,14 @@ impl Finder {
                 at += self.step;
                 continue;
             }
-            let begin = text[from..at].iter().rposition(|byte| !is_digit(*byte)).map_or(from, |before| from + before + 1);
-            let end = text[at..].iter().position(|byte| !is_digit(*byte)).map_or(text.len(), |length| at + length);
+            let begin = text[from..at]
+                .iter()
+                .rposition(|byte| !is_digit(*byte))
+                .map_or(from, |before| from + before + 1);
+            let end = text[at..]
+                .iter()
+                .position(|byte| !is_digit(*byte))
+                .map_or(text.len(), |length| at + length);
             if self.is_wanted(&text[begin..end]) {
                 return Some(begin..end);
             }
@@ -93,7 +102,8 @@ impl Finder {
 
 /// Whether a text has the form of an id: 16 or 32 lower-case hexadecimal digits.
 pub(crate) fn is_id(text: &str) -> bool {
-    matches!(text.len(), SHORT | LONG) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    matches!(text.len(), SHORT | LONG)
+        && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Includes upper-case digits: a run with one is not an id.
@@ -113,7 +123,8 @@ fn is_digit(byte: u8) -> bool {
 /// Filter bit of an id (at least 16 bytes).
 fn place(id: &[u8]) -> usize {
     let word = |bytes: &[u8]| bytes.iter().fold(0_u64, |word, byte| word << 8 | u64::from(*byte));
-    let mixed = (word(&id[..8]).rotate_left(29) ^ word(&id[id.len() - 8..])).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (word(&id[..8]).rotate_left(29) ^ word(&id[id.len() - 8..]))
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
     usize::from((mixed >> 48) as u16)
 }
 
@@ -139,13 +150,25 @@ mod tests {
     fn an_id_is_found_at_every_place_and_only_as_a_whole_run() {
         for before in 0..70 {
             for filler in [" ", "g", "0 ", "abc-"] {
-                let begin: String = filler.chars().cycle().take(before).chain(" ".chars()).collect();
+                let begin: String =
+                    filler.chars().cycle().take(before).chain(" ".chars()).collect();
                 let text = format!("{begin}{TRACE} {SPAN}-{TRACE}\n{SPAN}");
-                assert_eq!(all(&[TRACE, SPAN], &text), [before + 1, before + 34, before + 51, before + 84], "{text:?}");
+                assert_eq!(
+                    all(&[TRACE, SPAN], &text),
+                    [before + 1, before + 34, before + 51, before + 84],
+                    "{text:?}"
+                );
                 assert_eq!(all(&[TRACE], &text), [before + 1, before + 51], "{text:?}");
             }
         }
-        for part in [format!("{TRACE}0"), format!("a{TRACE}"), format!("F{SPAN}"), format!("{SPAN}{SPAN}"), TRACE.to_uppercase(), TRACE[1..].to_owned()] {
+        for part in [
+            format!("{TRACE}0"),
+            format!("a{TRACE}"),
+            format!("F{SPAN}"),
+            format!("{SPAN}{SPAN}"),
+            TRACE.to_uppercase(),
+            TRACE[1..].to_owned(),
+        ] {
             assert!(all(&[TRACE, SPAN], &part).is_empty(), "{part}");
         }
         assert!(all(&[], TRACE).is_empty());
@@ -162,14 +185,29 @@ mod tests {
     fn any_bytes_give_what_a_plain_search_gives() {
         let mut state = 1_u64;
         let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as usize
         };
         for _ in 0..2000 {
-            let text: String = (0..300).map(|_| if next() % 40 == 0 { ' ' } else { char::from(b"0123456789abcdef"[next() % 16]) }).collect();
-            let words: Vec<(usize, &str)> = text.split(' ').scan(0, |at, word| Some((std::mem::replace(at, *at + word.len() + 1), word))).collect();
-            let ids: Vec<&str> = words.iter().map(|(_, word)| *word).filter(|word| is_id(word)).collect();
-            let expected: Vec<usize> = words.iter().filter(|(_, word)| is_id(word)).map(|(at, _)| *at).collect();
+            let text: String = (0..300)
+                .map(|_| {
+                    if next() % 40 == 0 {
+                        ' '
+                    } else {
+                        char::from(b"0123456789abcdef"[next() % 16])
+                    }
+                })
+                .collect();
+            let words: Vec<(usize, &str)> = text
+                .split(' ')
+                .scan(0, |at, word| Some((std::mem::replace(at, *at + word.len() + 1), word)))
+                .collect();
+            let ids: Vec<&str> =
+                words.iter().map(|(_, word)| *word).filter(|word| is_id(word)).collect();
+            let expected: Vec<usize> =
+                words.iter().filter(|(_, word)| is_id(word)).map(|(at, _)| *at).collect();
             assert_eq!(all(&ids, &text), expected, "{text}");
         }
     }

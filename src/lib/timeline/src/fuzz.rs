@@ -31,11 +31,23 @@ fn l11_any_lines() {
     run("log lines", LINES, |bytes| {
         let text = String::from_utf8_lossy(bytes);
         let lines = text.split('\n').filter_map(line::parse);
-        let entries: Vec<StoryEntry> = lines.enumerate().map(|(number, line)| StoryEntry { component: format!("c{}", number % 2), line }).collect();
+        let entries: Vec<StoryEntry> = lines
+            .enumerate()
+            .map(|(number, line)| StoryEntry { component: format!("c{}", number % 2), line })
+            .collect();
         let found = !entries.is_empty();
-        let story = Story::new(vec![text.to_string()], entries, 0, vec![(text.as_ref().into(), text.to_string())], 0);
+        let story = Story::new(
+            vec![text.to_string()],
+            entries,
+            0,
+            vec![(text.as_ref().into(), text.to_string())],
+            0,
+        );
         let shown = render::text(&story);
-        assert!(!shown.chars().any(|character| character.is_control() && character != '\n'), "{shown:?}");
+        assert!(
+            !shown.chars().any(|character| character.is_control() && character != '\n'),
+            "{shown:?}"
+        );
         assert!(render::json(&story).is_object());
         Verdict::from(found)
     });

@@ -52,7 +52,15 @@ pub fn parse(text: &str) -> Option<LogLine> {
         if let Some(Value::String(message)) = object.get("MESSAGE") {
             return Some(journal(&object, message));
         }
-        return Some(if object.get("kind").and_then(Value::as_str) == Some("Event") && object.contains_key("auditID") { audit(&object) } else { json(object) });
+        return Some(
+            if object.get("kind").and_then(Value::as_str) == Some("Event")
+                && object.contains_key("auditID")
+            {
+                audit(&object)
+            } else {
+                json(object)
+            },
+        );
     }
     plain(text)
 }
@@ -67,10 +75,16 @@ fn str_at<'a>(object: &'a Map<String, Value>, names: &[&str]) -> &'a str {
 
 fn audit(event: &Map<String, Value>) -> LogLine {
     let at = |path: &[&str]| {
-        path.iter().try_fold(None::<&Value>, |value, name| Some(Some(value.map_or_else(|| event.get(*name), |value| value.get(*name))?))).flatten()
+        path.iter()
+            .try_fold(None::<&Value>, |value, name| {
+                Some(Some(value.map_or_else(|| event.get(*name), |value| value.get(*name))?))
+            })
+            .flatten()
     };
-    let text = |path: &[&str]| bounded(at(path).and_then(Value::as_str).unwrap_or_default().to_owned());
-    let time = |name: &str| event.get(name).and_then(Value::as_str).and_then(|text| text.parse().ok());
+    let text =
+        |path: &[&str]| bounded(at(path).and_then(Value::as_str).unwrap_or_default().to_owned());
+    let time =
+        |name: &str| event.get(name).and_then(Value::as_str).and_then(|text| text.parse().ok());
     let code = at(&["responseStatus", "code"]).and_then(Value::as_u64).unwrap_or(0);
     let id = |name: &str| text(&["annotations", name]);
     let request = LoggedRequest {
@@ -156,7 +170,8 @@ fn journal(entry: &Map<String, Value>, message: &str) -> LogLine {
     // A program's line is not parsed as an entry again, which bounds the recursion.
     let nested = message.contains("\"MESSAGE\"");
     let parsed = if nested { None } else { parse(message) };
-    let mut line = parsed.unwrap_or_else(|| LogLine { message: bounded(message.to_owned()), ..LogLine::default() });
+    let mut line = parsed
+        .unwrap_or_else(|| LogLine { message: bounded(message.to_owned()), ..LogLine::default() });
     if line.time.is_none() {
         let micros = str_at(entry, &["__REALTIME_TIMESTAMP"]).parse().ok();
         line.time = micros.and_then(|micros| Timestamp::from_microsecond(micros).ok());
@@ -187,9 +202,15 @@ fn json(object: Map<String, Value>) -> LogLine {
         Value::Number(number) => seconds(number.as_f64()?),
         _ => None,
     });
-    let mut line = LogLine { time, level: bounded(str_at(&object, LEVEL).to_uppercase()), ..LogLine::default() };
+    let mut line = LogLine {
+        time,
+        level: bounded(str_at(&object, LEVEL).to_uppercase()),
+        ..LogLine::default()
+    };
     let nested = NESTED.iter().filter_map(|name| object.get(*name)?.as_object()).flatten();
-    let own = object.iter().filter(|(name, value)| !(TIME.contains(&name.as_str()) || LEVEL.contains(&name.as_str()) || is_nested(name, value)));
+    let own = object.iter().filter(|(name, value)| {
+        !(TIME.contains(&name.as_str()) || LEVEL.contains(&name.as_str()) || is_nested(name, value))
+    });
     for (name, value) in nested.chain(own) {
         if MESSAGE.contains(&name.as_str()) {
             line.message = bounded(text_of(value));
@@ -265,7 +286,9 @@ fn split_unquoted(text: &str) -> Option<(&str, &str)> {
 /// `crate::module: message`.
 fn without_target<'a>(text: &'a str, line: &mut LogLine) -> &'a str {
     match text.split_once(": ") {
-        Some((target, message)) if !target.is_empty() && target.bytes().all(|byte| is_name(byte) || byte == b':') => {
+        Some((target, message))
+            if !target.is_empty() && target.bytes().all(|byte| is_name(byte) || byte == b':') =>
+        {
             line.put("target", target.to_owned());
             message
         }
@@ -319,7 +342,9 @@ fn pairs(text: &str) -> Vec<(&str, String)> {
         let name = name.rsplit(' ').next().unwrap_or_default();
         let (value, left) = match after.strip_prefix('"') {
             Some(quoted) => unquote(quoted),
-            None => after.split_once(' ').map_or((after.to_owned(), ""), |(value, left)| (value.to_owned(), left)),
+            None => after
+                .split_once(' ')
+                .map_or((after.to_owned(), ""), |(value, left)| (value.to_owned(), left)),
         };
         out.push((name, value));
         rest = left;
@@ -356,33 +381,54 @@ mod tests {
             format!(
                 r#"{{"time":"2026-11-21T03:00:00.5Z","level":"ERROR","target":"x","message":"mount failed","pod":"a","trace_id":"{TRACE_ID}","span_id":"b7ad6b7169203331"}}"#
             ),
-            format!("2026-11-21T03:00:00.5Z ERROR x: mount failed pod=a trace_id={TRACE_ID} span_id=b7ad6b7169203331"),
-            format!(r#"2026-11-21T03:00:00.5Z ERROR seam{{otel.name="a }} b" trace_id={TRACE_ID} span_id=b7ad6b7169203331}}: fleet: mount failed pod="a""#),
+            format!(
+                "2026-11-21T03:00:00.5Z ERROR x: mount failed pod=a trace_id={TRACE_ID} span_id=b7ad6b7169203331"
+            ),
+            format!(
+                r#"2026-11-21T03:00:00.5Z ERROR seam{{otel.name="a }} b" trace_id={TRACE_ID} span_id=b7ad6b7169203331}}: fleet: mount failed pod="a""#
+            ),
             format!(
                 r#"{{"timestamp":"2026-11-21T03:00:00.5Z","level":"ERROR","fields":{{"message":"mount failed","pod":"a"}},"target":"fleet","span":{{"trace_id":"{TRACE_ID}","span_id":"b7ad6b7169203331","name":"seam"}},"spans":[{{}}]}}"#
             ),
-            format!(r#"E1121 03:00:00.500000 12 file.rs:7] "mount failed" pod="a" trace_id="{TRACE_ID}" span_id="b7ad6b7169203331""#),
+            format!(
+                r#"E1121 03:00:00.500000 12 file.rs:7] "mount failed" pod="a" trace_id="{TRACE_ID}" span_id="b7ad6b7169203331""#
+            ),
         ];
         for text in lines {
             let line = parse(&text).unwrap_or_else(|| panic!("{text}"));
-            assert_eq!((line.trace_id.as_str(), line.span_id.as_str(), line.level.as_str()), (TRACE_ID, "b7ad6b7169203331", "ERROR"), "{text}");
+            assert_eq!(
+                (line.trace_id.as_str(), line.span_id.as_str(), line.level.as_str()),
+                (TRACE_ID, "b7ad6b7169203331", "ERROR"),
+                "{text}"
+            );
             assert!(line.time.is_some() && line.message.contains("mount failed"), "{text}");
-            assert!(line.fields.iter().any(|(name, value)| name == "pod" && value == "a"), "{text}");
+            assert!(
+                line.fields.iter().any(|(name, value)| name == "pod" && value == "a"),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn a_journal_entry_is_its_programs_line() {
-        let own = format!("2026-11-21T03:00:00.5Z ERROR x: mount failed trace_id={TRACE_ID} span_id=b7ad6b7169203331");
+        let own = format!(
+            "2026-11-21T03:00:00.5Z ERROR x: mount failed trace_id={TRACE_ID} span_id=b7ad6b7169203331"
+        );
         let entry = |message: &str| {
             let message = serde_json::to_string(message).unwrap();
             parse(&format!(r#"{{"__REALTIME_TIMESTAMP":"1795230001000000","_SYSTEMD_UNIT":"kubelet.service","MESSAGE":{message}}}"#)).unwrap()
         };
         let line = entry(&own);
-        assert_eq!((line.trace_id.as_str(), line.field("component"), line.level.as_str()), (TRACE_ID, "kubelet", "ERROR"));
+        assert_eq!(
+            (line.trace_id.as_str(), line.field("component"), line.level.as_str()),
+            (TRACE_ID, "kubelet", "ERROR")
+        );
         assert_eq!(line.time, parse(&own).unwrap().time, "the program's own clock");
         let other = entry("of no form");
-        assert_eq!((other.message.as_str(), other.time.map(|time| time.as_second())), ("of no form", Some(1_795_230_001)));
+        assert_eq!(
+            (other.message.as_str(), other.time.map(|time| time.as_second())),
+            ("of no form", Some(1_795_230_001))
+        );
         let deep = r#"{"MESSAGE":"#.repeat(5000) + "1" + &"}".repeat(5000);
         assert!(entry(&deep).message.starts_with('{'), "no deeper than once");
     }
@@ -395,13 +441,29 @@ mod tests {
         );
         let line = parse(&text.replace('\n', "")).unwrap();
         let request = line.request.unwrap();
-        assert_eq!((request.verb.as_str(), request.user.as_str(), request.code), ("create", "alice", 201));
+        assert_eq!(
+            (request.verb.as_str(), request.user.as_str(), request.code),
+            ("create", "alice", 201)
+        );
         assert_eq!(line.trace_id, TRACE_ID);
     }
 
     #[test]
     fn garbage_is_skipped_never_fatal() {
-        for text in ["", "{", "{\"a\":", "no idea", "=", "E= ]", "I11 ]", "\u{1b}[31m", "E1121", "I\u{e9}\u{e9}1 x] y=\"", "2026-11-21T03:00:00Z", "a=\"b"] {
+        for text in [
+            "",
+            "{",
+            "{\"a\":",
+            "no idea",
+            "=",
+            "E= ]",
+            "I11 ]",
+            "\u{1b}[31m",
+            "E1121",
+            "I\u{e9}\u{e9}1 x] y=\"",
+            "2026-11-21T03:00:00Z",
+            "a=\"b",
+        ] {
             let _ = parse(text);
         }
         assert_eq!(parse("plain words"), None);

@@ -17,10 +17,19 @@ pub fn text(story: &Story) -> String {
         let _ = writeln!(out, "no line has {}", safe(&story.ids.join(" or ")));
     }
     for (path, why) in &story.failed {
-        let _ = writeln!(out, "! {} was not read completely: {}", safe(&path.to_string_lossy()), safe(why));
+        let _ = writeln!(
+            out,
+            "! {} was not read completely: {}",
+            safe(&path.to_string_lossy()),
+            safe(why)
+        );
     }
     if story.skipped > 0 {
-        let _ = writeln!(out, "! {} lines were skipped: too long, too many, or of unknown form", story.skipped);
+        let _ = writeln!(
+            out,
+            "! {} lines were skipped: too long, too many, or of unknown form",
+            story.skipped
+        );
     }
     out
 }
@@ -28,19 +37,30 @@ pub fn text(story: &Story) -> String {
 fn trace_text(out: &mut String, trace: &TraceStory) {
     let begin = trace.actions.first().and_then(TraceAction::begins);
     let when = begin.map(|time| time.to_string()).unwrap_or_default();
-    let initial = if trace.initial_trace_id.is_empty() { String::new() } else { format!("  initial {}", safe(&trace.initial_trace_id)) };
+    let initial = if trace.initial_trace_id.is_empty() {
+        String::new()
+    } else {
+        format!("  initial {}", safe(&trace.initial_trace_id))
+    };
     let _ = writeln!(out, "trace {}{initial}  {when}", safe(&trace.trace_id));
     for action in &trace.actions {
         action_text(out, action, begin);
     }
     for (component, behind) in &trace.behind {
-        let _ = writeln!(out, "  the clock of {} is at least {:.3} ms behind; its lines are shifted by that", safe(component), behind.as_secs_f64() * 1e3);
+        let _ = writeln!(
+            out,
+            "  the clock of {} is at least {:.3} ms behind; its lines are shifted by that",
+            safe(component),
+            behind.as_secs_f64() * 1e3
+        );
     }
     out.push('\n');
 }
 
 fn action_text(out: &mut String, action: &TraceAction, begin: Option<Timestamp>) {
-    let what = action.request.as_ref().map_or_else(String::new, |request| format!("{} {} by {} -> {}", request.verb, request.uri, request.user, request.code));
+    let what = action.request.as_ref().map_or_else(String::new, |request| {
+        format!("{} {} by {} -> {}", request.verb, request.uri, request.user, request.code)
+    });
     let what = if what.is_empty() { what } else { format!("  {what}") };
     let _ = writeln!(
         out,
@@ -52,29 +72,59 @@ fn action_text(out: &mut String, action: &TraceAction, begin: Option<Timestamp>)
         safe(&what)
     );
     for line in &action.lines {
-        let fields: String = line.fields.iter().filter(|(name, _)| name != "target").map(|(name, value)| format!(" {name}={value}")).collect();
+        let fields: String = line
+            .fields
+            .iter()
+            .filter(|(name, _)| name != "target")
+            .map(|(name, value)| format!(" {name}={value}"))
+            .collect();
         let time = line.time.and_then(|time| time.checked_add(action.behind).ok());
-        let _ = writeln!(out, "  {:>12}    {:<5} {}{}", offset(begin, time), safe(&line.level), safe(&line.message), safe(&fields));
+        let _ = writeln!(
+            out,
+            "  {:>12}    {:<5} {}{}",
+            offset(begin, time),
+            safe(&line.level),
+            safe(&line.message),
+            safe(&fields)
+        );
     }
 }
 
 /// `+12.345 ms` since the start of the trace.
 fn offset(begin: Option<Timestamp>, time: Option<Timestamp>) -> String {
     match (begin, time) {
-        (Some(begin), Some(time)) => format!("{:+.3} ms", time.duration_since(begin).as_secs_f64() * 1e3),
+        (Some(begin), Some(time)) => {
+            format!("{:+.3} ms", time.duration_since(begin).as_secs_f64() * 1e3)
+        }
         _ => String::new(),
     }
 }
 
 /// Escapes control characters (hence escape sequences) and direction overrides as `\u{..}`.
 pub(crate) fn safe(text: &str) -> String {
-    let hidden = |character: char| character.is_control() || ('\u{202a}'..='\u{202e}').contains(&character) || ('\u{2066}'..='\u{2069}').contains(&character);
-    text.chars().map(|character| if hidden(character) { character.escape_unicode().to_string() } else { character.to_string() }).collect()
+    let hidden = |character: char| {
+        character.is_control()
+            || ('\u{202a}'..='\u{202e}').contains(&character)
+            || ('\u{2066}'..='\u{2069}').contains(&character)
+    };
+    text.chars()
+        .map(|character| {
+            if hidden(character) {
+                character.escape_unicode().to_string()
+            } else {
+                character.to_string()
+            }
+        })
+        .collect()
 }
 
 /// Renders a story as one JSON object.
 pub fn json(story: &Story) -> Value {
-    let failed: Vec<Value> = story.failed.iter().map(|(path, why)| json!({"file": path.to_string_lossy(), "error": why})).collect();
+    let failed: Vec<Value> = story
+        .failed
+        .iter()
+        .map(|(path, why)| json!({"file": path.to_string_lossy(), "error": why}))
+        .collect();
     let traces: Vec<Value> = story
         .traces
         .iter()
@@ -84,7 +134,11 @@ pub fn json(story: &Story) -> Value {
 }
 
 fn behind(trace: &TraceStory) -> serde_json::Map<String, Value> {
-    trace.behind.iter().map(|(component, behind)| (component.clone(), json!(behind.as_secs_f64() * 1e3))).collect()
+    trace
+        .behind
+        .iter()
+        .map(|(component, behind)| (component.clone(), json!(behind.as_secs_f64() * 1e3)))
+        .collect()
 }
 
 fn action_json(action: &TraceAction) -> Value {
@@ -98,7 +152,8 @@ fn action_json(action: &TraceAction) -> Value {
 }
 
 fn line_json(line: &LogLine) -> Value {
-    let fields: serde_json::Map<String, Value> = line.fields.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+    let fields: serde_json::Map<String, Value> =
+        line.fields.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
     json!({"time": line.time.map(|time| time.to_string()), "level": line.level, "message": line.message, "fields": fields})
 }
 

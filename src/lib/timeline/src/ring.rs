@@ -86,8 +86,18 @@ pub struct RecentFamily {
 
 impl Ring {
     /// Records a request.
-    pub fn request(&self, context: &TraceContext, object: ObjectRef, request: LoggedRequest, time: Option<Timestamp>) {
-        let mut line = LogLine { time, message: format!("{} by {}: {}", request.verb, request.user, request.code), ..LogLine::default() };
+    pub fn request(
+        &self,
+        context: &TraceContext,
+        object: ObjectRef,
+        request: LoggedRequest,
+        time: Option<Timestamp>,
+    ) {
+        let mut line = LogLine {
+            time,
+            message: format!("{} by {}: {}", request.verb, request.user, request.code),
+            ..LogLine::default()
+        };
         line.request = Some(request);
         self.push(context, Some(object), line);
     }
@@ -95,13 +105,20 @@ impl Ring {
     fn push(&self, context: &TraceContext, object: Option<ObjectRef>, mut line: LogLine) {
         line.trace_id = context.trace_id.to_string();
         line.span_id = context.span_id.to_string();
-        line.initial_trace_id = context.initial.map(|initial| initial.to_string()).unwrap_or_default();
+        line.initial_trace_id =
+            context.initial.map(|initial| initial.to_string()).unwrap_or_default();
         let texts: usize = line.fields.iter().map(|(name, value)| name.len() + value.len()).sum();
-        let of_request = line.request.as_ref().map_or(0, |request| request.uri.len() + request.user.len());
+        let of_request =
+            line.request.as_ref().map_or(0, |request| request.uri.len() + request.user.len());
         let bytes = OVERHEAD_BYTES + texts + line.message.len() + of_request;
         let mut state = self.lock();
         // A line without an initial id belongs to the family that its trace began, if any.
-        let Some(initial) = context.initial.or_else(|| state.families.contains_key(&context.trace_id).then_some(context.trace_id)) else { return };
+        let Some(initial) = context
+            .initial
+            .or_else(|| state.families.contains_key(&context.trace_id).then_some(context.trace_id))
+        else {
+            return;
+        };
         state.push(initial, RingEvent { object, line, bytes });
     }
 
@@ -113,19 +130,33 @@ impl Ring {
     /// always complete.
     pub fn story(&self, id: &str, may: &AccessCheck<'_>) -> Story {
         let seen = self.about(id).into_iter().filter(|event| may(event.object.as_ref()));
-        let entries = seen.map(|event| StoryEntry { component: component(Path::new("apiserver"), &event.line), line: event.line }).collect();
+        let entries = seen
+            .map(|event| StoryEntry {
+                component: component(Path::new("apiserver"), &event.line),
+                line: event.line,
+            })
+            .collect();
         Story::new(vec![id.to_owned()], entries, 0, Vec::new(), 0)
     }
 
     /// Copies, so that the lock is not held during access checks.
     fn about(&self, id: &str) -> Vec<RingEvent> {
         let state = self.lock();
-        let family = id.parse().ok().and_then(|initial: InitialTraceId| state.families.get(&initial));
+        let family =
+            id.parse().ok().and_then(|initial: InitialTraceId| state.families.get(&initial));
         // Traces of this family may contain events of others: a deletion continues with the
         // dependents.
-        let mut traces: HashSet<&str> = family.iter().flat_map(|family| &family.events).map(|event| event.line.trace_id.as_str()).collect();
+        let mut traces: HashSet<&str> = family
+            .iter()
+            .flat_map(|family| &family.events)
+            .map(|event| event.line.trace_id.as_str())
+            .collect();
         let all = || state.families.values().flat_map(|family| &family.events);
-        traces.extend(all().filter(|event| event.line.span_id == id || event.line.trace_id == id).map(|event| event.line.trace_id.as_str()));
+        traces.extend(
+            all()
+                .filter(|event| event.line.span_id == id || event.line.trace_id == id)
+                .map(|event| event.line.trace_id.as_str()),
+        );
         all().filter(|event| traces.contains(event.line.trace_id.as_str())).cloned().collect()
     }
 
@@ -136,31 +167,63 @@ impl Ring {
     }
 
     fn summary(&self, initial: InitialTraceId, may: &AccessCheck<'_>) -> Option<RecentFamily> {
-        let events: Vec<RingEvent> = self.lock().families.get(&initial)?.events.iter().cloned().collect();
-        let seen: Vec<&RingEvent> = events.iter().filter(|event| may(event.object.as_ref())).collect();
+        let events: Vec<RingEvent> =
+            self.lock().families.get(&initial)?.events.iter().cloned().collect();
+        let seen: Vec<&RingEvent> =
+            events.iter().filter(|event| may(event.object.as_ref())).collect();
         let object = seen.iter().find_map(|event| event.object.clone())?;
         let request = seen.iter().rfind(|event| event.line.request.is_some()).or(seen.last())?;
-        Some(RecentFamily { initial, object, last: seen.last()?.line.time, message: request.line.message.clone(), events: seen.len() })
+        Some(RecentFamily {
+            initial,
+            object,
+            last: seen.last()?.line.time,
+            message: request.line.message.clone(),
+            events: seen.len(),
+        })
     }
 
     /// Families of objects with this name, newest first. `resource` is the plural, optionally with
     /// its group, or the singular formed by dropping the last letter.
-    pub fn families_of(&self, resource: &str, namespace: &str, name: &str, may: &AccessCheck<'_>) -> Vec<InitialTraceId> {
-        let (plural, group) = resource.split_once('.').map_or((resource, None), |(plural, group)| (plural, Some(group)));
+    pub fn families_of(
+        &self,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+        may: &AccessCheck<'_>,
+    ) -> Vec<InitialTraceId> {
+        let (plural, group) = resource
+            .split_once('.')
+            .map_or((resource, None), |(plural, group)| (plural, Some(group)));
         let fits = |object: &ObjectRef| {
-            let named = object.resource == plural || object.resource.strip_suffix('s') == Some(plural);
-            let placed = object.namespace.is_empty() || object.namespace == namespace || object.resource == "namespaces";
-            object.name == name && named && placed && group.is_none_or(|group| object.group == group)
+            let named =
+                object.resource == plural || object.resource.strip_suffix('s') == Some(plural);
+            let placed = object.namespace.is_empty()
+                || object.namespace == namespace
+                || object.resource == "namespaces";
+            object.name == name
+                && named
+                && placed
+                && group.is_none_or(|group| object.group == group)
         };
         let found: Vec<(InitialTraceId, ObjectRef)> = {
             let state = self.lock();
             let of = |initial: &InitialTraceId| {
-                let object = state.families.get(initial)?.events.iter().filter_map(|event| event.object.as_ref()).find(|object| fits(object))?;
+                let object = state
+                    .families
+                    .get(initial)?
+                    .events
+                    .iter()
+                    .filter_map(|event| event.object.as_ref())
+                    .find(|object| fits(object))?;
                 Some((*initial, object.clone()))
             };
             state.order.values().rev().filter_map(of).collect()
         };
-        found.into_iter().filter(|(_, object)| may(Some(object))).map(|(initial, _)| initial).collect()
+        found
+            .into_iter()
+            .filter(|(_, object)| may(Some(object)))
+            .map(|(initial, _)| initial)
+            .collect()
     }
 }
 
@@ -191,9 +254,20 @@ impl Tap for Ring {
             end -= 1;
         }
         let Some(line) = line::parse(&text[..end]) else { return };
-        let [resource, namespace, name] = ["k8s.resource", "k8s.namespace", "k8s.name"].map(|field| line.field(field).to_owned());
-        let (resource, group) = resource.split_once('.').map_or((resource.clone(), String::new()), |(plural, group)| (plural.to_owned(), group.to_owned()));
-        let object = (!resource.is_empty()).then(|| ObjectRef { group, version: String::new(), resource, namespace, name });
+        let [resource, namespace, name] =
+            ["k8s.resource", "k8s.namespace", "k8s.name"].map(|field| line.field(field).to_owned());
+        let (resource, group) = resource
+            .split_once('.')
+            .map_or((resource.clone(), String::new()), |(plural, group)| {
+                (plural.to_owned(), group.to_owned())
+            });
+        let object = (!resource.is_empty()).then(|| ObjectRef {
+            group,
+            version: String::new(),
+            resource,
+            namespace,
+            name,
+        });
         self.push(context, object, line);
     }
 }
@@ -203,14 +277,26 @@ mod tests {
     use super::*;
 
     fn object(name: &str) -> ObjectRef {
-        ObjectRef { version: "v1".into(), resource: "configmaps".into(), namespace: "default".into(), name: name.into(), ..ObjectRef::default() }
+        ObjectRef {
+            version: "v1".into(),
+            resource: "configmaps".into(),
+            namespace: "default".into(),
+            name: name.into(),
+            ..ObjectRef::default()
+        }
     }
 
     fn request(ring: &Ring, context: &TraceContext, name: &str, uri: &str) {
         ring.request(
             context,
             object(name),
-            LoggedRequest { verb: "create".into(), uri: uri.into(), user: "alice".into(), code: 201, ..LoggedRequest::default() },
+            LoggedRequest {
+                verb: "create".into(),
+                uri: uri.into(),
+                user: "alice".into(),
+                code: 201,
+                ..LoggedRequest::default()
+            },
             None,
         );
     }

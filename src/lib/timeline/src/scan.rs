@@ -58,11 +58,17 @@ pub(crate) fn scan_text(files: &[PathBuf], text: &str) -> ScanResult {
 fn scan_for(files: &[PathBuf], wanted: &Needle) -> ScanResult {
     let (ranges, next, kept) = (ranges(files), AtomicUsize::new(0), MatchBudget::default());
     let all = Mutex::new(ScanResult::default());
-    let workers = std::thread::available_parallelism().map_or(2, usize::from).min(8).min(ranges.len().max(1));
+    let workers =
+        std::thread::available_parallelism().map_or(2, usize::from).min(8).min(ranges.len().max(1));
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                let mut search = ScanWorker { wanted, kept: &kept, out: ScanResult::default(), buffer: Vec::new() };
+                let mut search = ScanWorker {
+                    wanted,
+                    kept: &kept,
+                    out: ScanResult::default(),
+                    buffer: Vec::new(),
+                };
                 while let Some(range) = ranges.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if let Err(error) = search.range(&files[range.file], *range) {
                         search.out.failed.push((files[range.file].clone(), error));
@@ -90,7 +96,8 @@ struct MatchBudget {
 impl MatchBudget {
     /// Whether another line fits.
     fn take(&self, bytes: usize) -> bool {
-        self.lines.fetch_add(1, Ordering::Relaxed) < MAX_FOUND && self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= MAX_FOUND_BYTES
+        self.lines.fetch_add(1, Ordering::Relaxed) < MAX_FOUND
+            && self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= MAX_FOUND_BYTES
     }
 }
 
@@ -122,14 +129,25 @@ impl ScanWorker<'_> {
     /// The whole systemd journal, as a stream of JSON lines.
     fn journal(&mut self, range: FileRange) -> io::Result<()> {
         let mut command = Command::new("journalctl");
-        let mut child = command.args(["--no-pager", "--quiet", "--output=json"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut child = command
+            .args(["--no-pager", "--quiet", "--output=json"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
         let result = match child.stdout.take() {
             Some(mut output) => self.stream(&mut output, range),
             None => Ok(()),
         };
         // Its output is closed by now, so it exits.
         let status = child.wait()?;
-        result.and_then(|()| if status.success() { Ok(()) } else { Err(io::Error::other(format!("journalctl: {status}"))) })
+        result.and_then(|()| {
+            if status.success() {
+                Ok(())
+            } else {
+                Err(io::Error::other(format!("journalctl: {status}")))
+            }
+        })
     }
 
     fn stream(&mut self, source: &mut dyn Read, range: FileRange) -> io::Result<()> {
@@ -142,7 +160,12 @@ impl ScanWorker<'_> {
 
     /// `kept` bytes of an incomplete line are at the front of the buffer, which is at offset `at`
     /// of the file.
-    fn lines(&mut self, source: &mut dyn Read, range: FileRange, buffer: &mut [u8]) -> io::Result<()> {
+    fn lines(
+        &mut self,
+        source: &mut dyn Read,
+        range: FileRange,
+        buffer: &mut [u8],
+    ) -> io::Result<()> {
         let mut at = range.begin.saturating_sub(1);
         // The rest of a line of the previous range, or of one that was too long.
         let (mut kept, mut skipping) = (0, range.begin > 0);
@@ -150,9 +173,17 @@ impl ScanWorker<'_> {
             let read = source.read(&mut buffer[kept..][..CHUNK])?;
             self.out.bytes += read as u64;
             let filled = kept + read;
-            let complete = if read == 0 { filled } else { memrchr(b'\n', &buffer[..filled]).map_or(0, |at| at + 1) };
+            let complete = if read == 0 {
+                filled
+            } else {
+                memrchr(b'\n', &buffer[..filled]).map_or(0, |at| at + 1)
+            };
             if complete > 0 {
-                let begin = if skipping { memchr(b'\n', &buffer[..complete]).map_or(complete, |at| at + 1) } else { 0 };
+                let begin = if skipping {
+                    memchr(b'\n', &buffer[..complete]).map_or(complete, |at| at + 1)
+                } else {
+                    0
+                };
                 skipping = false;
                 self.collect(&buffer[begin..complete], at + begin as u64, range);
             }
@@ -175,7 +206,8 @@ impl ScanWorker<'_> {
         let mut from = 0;
         while let Some(hit) = self.wanted.find(block, from) {
             let begin = memrchr(b'\n', &block[..hit.start]).map_or(0, |at| at + 1);
-            let end = memchr(b'\n', &block[hit.end..]).map_or(block.len(), |length| hit.end + length);
+            let end =
+                memchr(b'\n', &block[hit.end..]).map_or(block.len(), |length| hit.end + length);
             if at + begin as u64 >= range.end {
                 return;
             }
@@ -185,7 +217,11 @@ impl ScanWorker<'_> {
     }
 
     fn keep(&mut self, line: &[u8], file: usize) {
-        let parsed = if self.kept.take(line.len()) { line::parse(&String::from_utf8_lossy(line)) } else { None };
+        let parsed = if self.kept.take(line.len()) {
+            line::parse(&String::from_utf8_lossy(line))
+        } else {
+            None
+        };
         match parsed {
             Some(line) => self.out.found.push(MatchedLine { file, line }),
             None => self.out.dropped += 1,
@@ -221,11 +257,19 @@ mod tests {
         text += &line(&"z".repeat(MAX_LINE - 1000));
         text += line("the last one has no end").trim_end();
         std::fs::write(directory.path().join("a.log"), &text).unwrap();
-        let mut gzip = flate2::write::GzEncoder::new(File::create(directory.path().join("b.log.1.gz")).unwrap(), flate2::Compression::fast());
+        let mut gzip = flate2::write::GzEncoder::new(
+            File::create(directory.path().join("b.log.1.gz")).unwrap(),
+            flate2::Compression::fast(),
+        );
         gzip.write_all(text.as_bytes()).unwrap();
         gzip.finish().unwrap();
         let scanned = scanned(&directory);
-        assert_eq!(scanned.found.len(), 10, "{:?}", scanned.found.iter().map(|found| found.line.message.len()).collect::<Vec<_>>());
+        assert_eq!(
+            scanned.found.len(),
+            10,
+            "{:?}",
+            scanned.found.iter().map(|found| found.line.message.len()).collect::<Vec<_>>()
+        );
         assert_eq!(scanned.dropped, 2, "the line of three megabytes, twice");
         assert!(scanned.failed.is_empty());
         assert_eq!(scanned.bytes, 2 * text.len() as u64);
@@ -268,8 +312,10 @@ mod tests {
     #[test]
     fn an_id_is_a_word_and_lines_of_other_forms_are_counted() {
         let directory = tempfile::tempdir().unwrap();
-        let text =
-            format!("2026-11-21T03:00:00Z INFO x: part of another trace_id={ID}{ID}\nno form at all {ID}\n{{\"broken\": \"{ID}\"\n\u{fffd}\n{}", line("good"));
+        let text = format!(
+            "2026-11-21T03:00:00Z INFO x: part of another trace_id={ID}{ID}\nno form at all {ID}\n{{\"broken\": \"{ID}\"\n\u{fffd}\n{}",
+            line("good")
+        );
         std::fs::write(directory.path().join("a"), text.replace('\u{fffd}', "\u{0}\u{1}")).unwrap();
         let scanned = scanned(&directory);
         assert_eq!((scanned.found.len(), scanned.dropped), (1, 2));
@@ -279,9 +325,14 @@ mod tests {
     fn matches_are_bounded() {
         let directory = tempfile::tempdir().unwrap();
         let long = line(&"w".repeat(100_000));
-        std::fs::write(directory.path().join("a"), long.repeat(2 * MAX_FOUND_BYTES / long.len())).unwrap();
+        std::fs::write(directory.path().join("a"), long.repeat(2 * MAX_FOUND_BYTES / long.len()))
+            .unwrap();
         let scanned = scanned(&directory);
-        assert!(scanned.found.len() <= MAX_FOUND_BYTES / long.len() && scanned.found.len() > 100, "{}", scanned.found.len());
+        assert!(
+            scanned.found.len() <= MAX_FOUND_BYTES / long.len() && scanned.found.len() > 100,
+            "{}",
+            scanned.found.len()
+        );
         assert!(scanned.dropped >= scanned.found.len() - 1, "{}", scanned.dropped);
     }
 }

@@ -46,14 +46,19 @@ pub fn search(query: &SearchQuery) -> Result<Story, SearchError> {
     let ids: Vec<String> = query.ids.iter().map(|id| checked(id)).collect::<Result<_, _>>()?;
     let files = all_files(&query.logs)?;
     let first = scan::scan(&files, &ids);
-    let traces: BTreeSet<String> =
-        first.found.iter().map(|found| found.line.trace_id.clone()).filter(|trace| trace.len() == 32 && finder::is_id(trace) && !ids.contains(trace)).collect();
+    let traces: BTreeSet<String> = first
+        .found
+        .iter()
+        .map(|found| found.line.trace_id.clone())
+        .filter(|trace| trace.len() == 32 && finder::is_id(trace) && !ids.contains(trace))
+        .collect();
     if traces.is_empty() {
         return Ok(story(ids, &files, first));
     }
     // Found again below; release it now.
     drop(first);
-    let needles: Vec<String> = ids.iter().cloned().chain(traces.into_iter().take(MAX_TRACES)).collect();
+    let needles: Vec<String> =
+        ids.iter().cloned().chain(traces.into_iter().take(MAX_TRACES)).collect();
     let second = scan::scan(&files, &needles);
     Ok(story(ids, &files, second))
 }
@@ -73,8 +78,16 @@ impl ObjectName {
     /// Prefix of its object references, as every API server writes them.
     fn reference(&self) -> String {
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
-        let namespace = if self.namespace.is_empty() { String::new() } else { format!("\"namespace\":{},", quoted(&self.namespace)) };
-        format!("\"objectRef\":{{\"resource\":{},{namespace}\"name\":{}", quoted(&self.resource), quoted(&self.name))
+        let namespace = if self.namespace.is_empty() {
+            String::new()
+        } else {
+            format!("\"namespace\":{},", quoted(&self.namespace))
+        };
+        format!(
+            "\"objectRef\":{{\"resource\":{},{namespace}\"name\":{}",
+            quoted(&self.resource),
+            quoted(&self.name)
+        )
     }
 }
 
@@ -84,17 +97,27 @@ impl ObjectName {
 /// # Errors
 /// [`SearchError::Unreadable`].
 pub fn last_life(object: &ObjectName, logs: &[PathBuf]) -> Result<Vec<String>, SearchError> {
-    let found = scan::scan_text(&all_files(logs)?, &object.reference()).found.into_iter().map(|found| found.line);
-    let written = found.filter(|line| line.request.as_ref().is_some_and(|request| (200..300).contains(&request.code)));
+    let found = scan::scan_text(&all_files(logs)?, &object.reference())
+        .found
+        .into_iter()
+        .map(|found| found.line);
+    let written = found.filter(|line| {
+        line.request.as_ref().is_some_and(|request| (200..300).contains(&request.code))
+    });
     let last = written.filter(|line| finder::is_id(&line.trace_id)).max_by_key(|line| line.time);
-    let ids = last.map(|line| if finder::is_id(&line.initial_trace_id) { line.initial_trace_id } else { line.trace_id });
+    let ids = last.map(|line| {
+        if finder::is_id(&line.initial_trace_id) { line.initial_trace_id } else { line.trace_id }
+    });
     Ok(ids.into_iter().collect())
 }
 
 fn all_files(logs: &[PathBuf]) -> Result<Vec<PathBuf>, SearchError> {
     let mut files = BTreeSet::new();
     for path in logs {
-        files.extend(files::files(path).map_err(|source| SearchError::Unreadable { path: path.clone(), source })?);
+        files.extend(
+            files::files(path)
+                .map_err(|source| SearchError::Unreadable { path: path.clone(), source })?,
+        );
     }
     Ok(files.into_iter().collect())
 }
@@ -116,18 +139,37 @@ fn checked(id: &str) -> Result<String, SearchError> {
 }
 
 fn story(ids: Vec<String>, files: &[PathBuf], scanned: ScanResult) -> Story {
-    let entries = scanned.found.into_iter().map(|found| StoryEntry { component: component(&files[found.file], &found.line), line: found.line }).collect();
-    let failed = scanned.failed.into_iter().map(|(path, error)| (path, error.to_string())).collect();
+    let entries = scanned
+        .found
+        .into_iter()
+        .map(|found| StoryEntry {
+            component: component(&files[found.file], &found.line),
+            line: found.line,
+        })
+        .collect();
+    let failed =
+        scanned.failed.into_iter().map(|(path, error)| (path, error.to_string())).collect();
     Story::new(ids, entries, scanned.dropped, failed, scanned.bytes)
 }
 
 /// The component that wrote a line: its field `component` or `controller`, one of our own targets,
 /// or else the file name up to the first dot. Audit events belong to the API server.
 pub(crate) fn component(path: &std::path::Path, line: &LogLine) -> String {
-    let named = ["component", "controller"].map(|name| line.field(name)).into_iter().find(|value| !value.is_empty()).map(str::to_owned);
+    let named = ["component", "controller"]
+        .map(|name| line.field(name))
+        .into_iter()
+        .find(|value| !value.is_empty())
+        .map(str::to_owned);
     let target = line.field("target");
-    let own = OWN.iter().find(|(begins, _)| target.starts_with(begins)).map(|(_, component)| (*component).to_owned());
-    let stem = || path.file_name().map(|name| name.to_string_lossy().split('.').next().unwrap_or_default().to_owned()).unwrap_or_default();
+    let own = OWN
+        .iter()
+        .find(|(begins, _)| target.starts_with(begins))
+        .map(|(_, component)| (*component).to_owned());
+    let stem = || {
+        path.file_name()
+            .map(|name| name.to_string_lossy().split('.').next().unwrap_or_default().to_owned())
+            .unwrap_or_default()
+    };
     if line.request.is_some() { "apiserver".to_owned() } else { named.or(own).unwrap_or_else(stem) }
 }
 
@@ -139,18 +181,34 @@ mod tests {
     fn a_span_id_leads_to_the_whole_trace_in_other_files() {
         let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
         let directory = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: String| std::fs::write(directory.path().join(name), text).unwrap();
-        write("kubelet.log", format!("2026-11-21T03:00:01Z ERROR kubelet: mount failed trace_id={trace} span_id={span}\nnoise\n"));
+        let write =
+            |name: &str, text: String| std::fs::write(directory.path().join(name), text).unwrap();
+        write(
+            "kubelet.log",
+            format!(
+                "2026-11-21T03:00:01Z ERROR kubelet: mount failed trace_id={trace} span_id={span}\nnoise\n"
+            ),
+        );
         write(
             "audit.log",
             format!(
                 r#"{{"kind":"Event","auditID":"a","verb":"create","requestURI":"/api/v1/pods","user":{{"username":"alice"}},"responseStatus":{{"code":201}},"requestReceivedTimestamp":"2026-11-21T03:00:00Z","stageTimestamp":"2026-11-21T03:00:00Z","annotations":{{"trace.kubernetes.io/trace-id":"{trace}","trace.kubernetes.io/span-id":"1111111111111111"}}}}"#
             ) + "\n",
         );
-        let story = search(&SearchQuery { ids: vec![span.to_owned()], logs: vec![directory.path().to_owned()] }).unwrap();
+        let story = search(&SearchQuery {
+            ids: vec![span.to_owned()],
+            logs: vec![directory.path().to_owned()],
+        })
+        .unwrap();
         assert_eq!(story.traces.len(), 1);
         assert_eq!(story.traces[0].actions.len(), 2);
-        assert!(story.traces[0].actions[0].request.as_ref().is_some_and(|request| request.user == "alice"), "the request comes first: {story:?}");
+        assert!(
+            story.traces[0].actions[0]
+                .request
+                .as_ref()
+                .is_some_and(|request| request.user == "alice"),
+            "the request comes first: {story:?}"
+        );
     }
 
     #[test]
@@ -162,10 +220,16 @@ mod tests {
             ) + "\n"
         };
         let directory = tempfile::tempdir().unwrap();
-        let text =
-            event("2", "alpha", 200, &last) + &event("1", "alpha", 200, &first) + &event("3", "alpha", 404, &first) + &event("4", "alpha-2", 200, &first);
+        let text = event("2", "alpha", 200, &last)
+            + &event("1", "alpha", 200, &first)
+            + &event("3", "alpha", 404, &first)
+            + &event("4", "alpha-2", 200, &first);
         std::fs::write(directory.path().join("audit.log"), text).unwrap();
-        let object = |name: &str| ObjectName { resource: "fleets".into(), namespace: "default".into(), name: name.into() };
+        let object = |name: &str| ObjectName {
+            resource: "fleets".into(),
+            namespace: "default".into(),
+            name: name.into(),
+        };
         let logs = [directory.path().to_owned()];
         assert_eq!(last_life(&object("alpha"), &logs).unwrap(), [last]);
         assert!(last_life(&object("al"), &logs).unwrap().is_empty());
@@ -174,7 +238,10 @@ mod tests {
     #[test]
     fn malformed_ids_are_refused() {
         for id in ["", "xyz", "0af7651916cd43dd8448eb211c80319", "g".repeat(32).as_str()] {
-            assert!(matches!(search(&SearchQuery { ids: vec![id.to_owned()], logs: Vec::new() }), Err(SearchError::NotAnId(_))));
+            assert!(matches!(
+                search(&SearchQuery { ids: vec![id.to_owned()], logs: Vec::new() }),
+                Err(SearchError::NotAnId(_))
+            ));
         }
     }
 }

@@ -65,24 +65,41 @@ pub struct TraceAction {
 }
 
 impl Story {
-    pub(crate) fn new(ids: Vec<String>, entries: Vec<StoryEntry>, skipped: usize, failed: Vec<(PathBuf, String)>, bytes: u64) -> Self {
+    pub(crate) fn new(
+        ids: Vec<String>,
+        entries: Vec<StoryEntry>,
+        skipped: usize,
+        failed: Vec<(PathBuf, String)>,
+        bytes: u64,
+    ) -> Self {
         let mut traces: BTreeMap<String, BTreeMap<(String, String), TraceAction>> = BTreeMap::new();
         let mut initials: BTreeMap<String, String> = BTreeMap::new();
         for StoryEntry { component, line } in entries {
             if !line.initial_trace_id.is_empty() {
                 initials.insert(line.trace_id.clone(), line.initial_trace_id.clone());
             }
-            let action = traces.entry(line.trace_id.clone()).or_default().entry((component.clone(), line.span_id.clone())).or_default();
+            let action = traces
+                .entry(line.trace_id.clone())
+                .or_default()
+                .entry((component.clone(), line.span_id.clone()))
+                .or_default();
             (action.component, action.span_id) = (component, line.span_id.clone());
             action.add(line);
         }
         let mut traces: Vec<TraceStory> = traces
             .into_iter()
             .map(|(trace_id, actions)| {
-                let mut actions: Vec<TraceAction> = actions.into_values().map(TraceAction::sorted).collect();
-                let behind = if trace_id.is_empty() { Vec::new() } else { adjust_clocks(&mut actions) };
+                let mut actions: Vec<TraceAction> =
+                    actions.into_values().map(TraceAction::sorted).collect();
+                let behind =
+                    if trace_id.is_empty() { Vec::new() } else { adjust_clocks(&mut actions) };
                 actions.sort_by_key(|action| (action.begins(), action.request.is_none()));
-                TraceStory { initial_trace_id: initials.get(&trace_id).cloned().unwrap_or_default(), trace_id, actions, behind }
+                TraceStory {
+                    initial_trace_id: initials.get(&trace_id).cloned().unwrap_or_default(),
+                    trace_id,
+                    actions,
+                    behind,
+                }
             })
             .collect();
         traces.sort_by_key(|trace| trace.actions.first().and_then(TraceAction::begins));
@@ -100,10 +117,18 @@ impl Story {
 /// evidence.
 fn adjust_clocks(actions: &mut [TraceAction]) -> Vec<(String, SignedDuration)> {
     let requests = actions.iter().filter(|action| action.request.is_some());
-    let Some((start, server)) = requests.filter_map(|action| Some((action.begins?, action.component.clone()))).min() else { return Vec::new() };
+    let Some((start, server)) =
+        requests.filter_map(|action| Some((action.begins?, action.component.clone()))).min()
+    else {
+        return Vec::new();
+    };
     let mut behind: BTreeMap<String, SignedDuration> = BTreeMap::new();
     for action in actions.iter().filter(|action| action.component != server) {
-        if let Some(early) = action.shown.map(|shown| start.duration_since(shown)).filter(SignedDuration::is_positive) {
+        if let Some(early) = action
+            .shown
+            .map(|shown| start.duration_since(shown))
+            .filter(SignedDuration::is_positive)
+        {
             let known = behind.entry(action.component.clone()).or_default();
             *known = early.max(*known);
         }
@@ -170,7 +195,10 @@ mod tests {
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
     fn entry(component: &str, text: &str) -> StoryEntry {
-        StoryEntry { component: component.to_owned(), line: parse(text).unwrap_or_else(|| panic!("{text}")) }
+        StoryEntry {
+            component: component.to_owned(),
+            line: parse(text).unwrap_or_else(|| panic!("{text}")),
+        }
     }
 
     #[test]
@@ -179,16 +207,30 @@ mod tests {
             "2026-11-21T03:00:10.001Z DEBUG x: request verb=create path=/api/v1/pods user=alice http.response.status_code=201 audit_id=a took_us=1000 trace_id={TRACE} span_id=1111111111111111"
         );
         let lines = |clock: &str| {
-            let kubelet = format!("2026-11-21T03:00:{clock}Z ERROR kubelet: mount failed trace_id={TRACE} span_id=2222222222222222");
-            Story::new(Vec::new(), vec![entry("kubelet", &kubelet), entry("apiserver", &access)], 0, Vec::new(), 0)
+            let kubelet = format!(
+                "2026-11-21T03:00:{clock}Z ERROR kubelet: mount failed trace_id={TRACE} span_id=2222222222222222"
+            );
+            Story::new(
+                Vec::new(),
+                vec![entry("kubelet", &kubelet), entry("apiserver", &access)],
+                0,
+                Vec::new(),
+                0,
+            )
         };
         let behind = lines("02.500");
         let trace = &behind.traces[0];
-        assert_eq!(trace.actions.iter().map(|action| action.component.as_str()).collect::<Vec<_>>(), ["apiserver", "kubelet"]);
+        assert_eq!(
+            trace.actions.iter().map(|action| action.component.as_str()).collect::<Vec<_>>(),
+            ["apiserver", "kubelet"]
+        );
         assert_eq!(trace.behind, [("kubelet".to_owned(), SignedDuration::from_millis(7500))]);
         assert_eq!(trace.actions[1].begins(), trace.actions[0].begins());
         let request = trace.actions[0].request.as_ref().unwrap();
-        assert_eq!((request.user.as_str(), request.code, trace.actions[0].millis()), ("alice", 201, 1.0));
+        assert_eq!(
+            (request.user.as_str(), request.code, trace.actions[0].millis()),
+            ("alice", 201, 1.0)
+        );
         assert!(lines("11.000").traces[0].behind.is_empty(), "later times prove nothing");
         let odd = lines("11.000Z ERROR kubelet: slow took_us=1000000000000000 at=");
         assert!(odd.traces[0].behind.is_empty(), "nor do reported durations");
@@ -196,12 +238,23 @@ mod tests {
 
     #[test]
     fn a_reconcile_lasts_as_long_as_it_says() {
-        let line = format!("2026-11-21T03:00:10.500Z DEBUG x: reconciled key=shop took_us=27204 trace_id={TRACE} span_id=1111111111111111");
+        let line = format!(
+            "2026-11-21T03:00:10.500Z DEBUG x: reconciled key=shop took_us=27204 trace_id={TRACE} span_id=1111111111111111"
+        );
         let story = Story::new(Vec::new(), vec![entry("serviceaccount", &line)], 0, Vec::new(), 0);
         let action = &story.traces[0].actions[0];
-        assert_eq!((action.millis(), action.begins().unwrap().to_string().as_str()), (27.204, "2026-11-21T03:00:10.472796Z"));
+        assert_eq!(
+            (action.millis(), action.begins().unwrap().to_string().as_str()),
+            (27.204, "2026-11-21T03:00:10.472796Z")
+        );
         for took in ["-1", "x", "99999999999999999999", "9999999999999999999"] {
-            let story = Story::new(Vec::new(), vec![entry("x", &line.replace("27204", took))], 0, Vec::new(), 0);
+            let story = Story::new(
+                Vec::new(),
+                vec![entry("x", &line.replace("27204", took))],
+                0,
+                Vec::new(),
+                0,
+            );
             assert_eq!(story.traces[0].actions[0].millis(), 0.0, "{took}");
         }
     }

@@ -1,4 +1,5 @@
-//! The annotations that carry the three ids on objects. The server owns them and overwrites values of clients.
+//! The annotations that carry the three ids on objects. The server owns them and overwrites values
+//! of clients.
 
 use crate::context::TraceContext;
 use crate::id::{Hex, InitialTraceId, SpanId, TraceId};
@@ -15,9 +16,11 @@ pub const INITIAL_TRACE_ID: &str = "trace.kubernetes.io/initial-trace-id";
 /// All three.
 pub const ALL: [&str; 3] = [TRACE_ID, SPAN_ID, INITIAL_TRACE_ID];
 
-/// The action that last wrote an object, from its annotations: the cause of a reconcile of the object (KEP-1668, the controller's step 1).
+/// The action that last wrote an object, from its annotations: the cause of a reconcile of the
+/// object (KEP-1668, the controller's step 1).
 ///
-/// `None` unless trace and span id are present and valid: a server without log tracking lets clients edit them.
+/// `None` unless trace and span id are present and valid: a server without log tracking lets
+/// clients edit them.
 ///
 /// If enabled (see [`interop`]), KEP-5915's annotation stands in for absent ids.
 pub fn read<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Option<TraceContext> {
@@ -55,7 +58,9 @@ impl Found {
             TRACE_ID => (self.traced, self.trace) = (true, text.parse().ok()),
             SPAN_ID => self.span = text.parse().ok(),
             INITIAL_TRACE_ID => self.initial = text.parse().ok(),
-            interop::TRACEPARENT_ANNOTATION if interop::is_on() => self.traceparent = interop::annotated(text),
+            interop::TRACEPARENT_ANNOTATION if interop::is_on() => {
+                self.traceparent = interop::annotated(text)
+            }
             _ => {}
         }
     }
@@ -65,7 +70,14 @@ impl Found {
         if !self.traced && interop::is_on() {
             return self.traceparent;
         }
-        Some(TraceContext { trace_id: self.trace?, span_id: self.span?, parent_span_id: None, flags: 0, initial: self.initial, link: None })
+        Some(TraceContext {
+            trace_id: self.trace?,
+            span_id: self.span?,
+            parent_span_id: None,
+            flags: 0,
+            initial: self.initial,
+            link: None,
+        })
     }
 }
 
@@ -80,13 +92,22 @@ pub struct Ids {
 impl Ids {
     /// The ids of an action. `initial` is `None` if the object keeps its own.
     pub fn new(action: &TraceContext, initial: Option<InitialTraceId>) -> Self {
-        Self { initial: initial.map(|id| id.hex()), span: action.span_id.hex(), trace: action.trace_id.hex() }
+        Self {
+            initial: initial.map(|id| id.hex()),
+            span: action.span_id.hex(),
+            trace: action.trace_id.hex(),
+        }
     }
 
-    /// Calls a function with keys and values, in the order of the keys; neither needs an escape in JSON.
+    /// Calls a function with keys and values, in the order of the keys; neither needs an escape in
+    /// JSON.
     pub fn with<R>(&self, function: impl FnOnce(&[(&str, &str)]) -> R) -> R {
         let initial = self.initial.as_ref().map_or("", Hex::as_str);
-        let all = [(INITIAL_TRACE_ID, initial), (SPAN_ID, self.span.as_str()), (TRACE_ID, self.trace.as_str())];
+        let all = [
+            (INITIAL_TRACE_ID, initial),
+            (SPAN_ID, self.span.as_str()),
+            (TRACE_ID, self.trace.as_str()),
+        ];
         function(&all[usize::from(self.initial.is_none())..])
     }
 }
@@ -100,10 +121,21 @@ mod tests {
         let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
         let of = |trace: &'static str, span: &'static str, initial: &'static str| {
             let all = [(TRACE_ID, trace), (SPAN_ID, span), (INITIAL_TRACE_ID, initial)];
-            read(move |name| all.iter().find(|(key, value)| *key == name && !value.is_empty()).map(|(_, value)| *value))
+            read(move |name| {
+                all.iter()
+                    .find(|(key, value)| *key == name && !value.is_empty())
+                    .map(|(_, value)| *value)
+            })
         };
         let cause = of(trace, span, trace).unwrap();
-        assert_eq!((cause.trace_id.to_string().as_str(), cause.span_id.to_string().as_str(), cause.initial), (trace, span, Some(cause.trace_id)));
+        assert_eq!(
+            (
+                cause.trace_id.to_string().as_str(),
+                cause.span_id.to_string().as_str(),
+                cause.initial
+            ),
+            (trace, span, Some(cause.trace_id))
+        );
         assert_eq!(of(trace, span, "edited by hand").unwrap().initial, None);
         assert_eq!(of("", span, trace), None);
         assert_eq!(of(trace, "0000000000000000", trace), None);

@@ -1,6 +1,7 @@
 //! Extract and inject over a set of named texts: headers, annotations, queue items.
 //!
-//! Extraction has two functions since KEP-1668 makes it two handlers: first the span context, then the initial trace id.
+//! Extraction has two functions since KEP-1668 makes it two handlers: first the span context, then
+//! the initial trace id.
 
 use crate::context::TraceContext;
 use crate::id::InitialTraceId;
@@ -13,7 +14,8 @@ pub const TRACEPARENT: &str = "traceparent";
 /// The header of the initial trace id, in the lower-case form that `http::HeaderName` needs.
 pub const INITIAL_TRACE_ID: &str = "initial-trace-id";
 
-/// Named texts. Callers pass names in lower case; a carrier whose names ignore case (headers) matches in any case.
+/// Named texts. Callers pass names in lower case; a carrier whose names ignore case (headers)
+/// matches in any case.
 pub trait Carrier {
     /// The one value under a name; `None` when absent, given more than once, or not text.
     fn get(&self, name: &str) -> Option<&str>;
@@ -44,7 +46,8 @@ impl Carrier for HeaderMap {
     }
 
     fn get_list(&self, name: &str) -> Option<String> {
-        let values: Vec<&str> = self.get_all(name).iter().map(|value| value.to_str().ok()).collect::<Option<_>>()?;
+        let values: Vec<&str> =
+            self.get_all(name).iter().map(|value| value.to_str().ok()).collect::<Option<_>>()?;
         (!values.is_empty()).then(|| values.join(","))
     }
 
@@ -55,20 +58,23 @@ impl Carrier for HeaderMap {
     }
 }
 
-/// Reads `traceparent` strictly (W3C): malformed, all-zero, version `ff` or repeated count as absent. Never fails.
+/// Reads `traceparent` strictly (W3C): malformed, all-zero, version `ff` or repeated count as
+/// absent. Never fails.
 ///
-/// Returns the sender's action: call [`TraceContext::child`] on it if the sender is trusted, else [`TraceContext::with_link`] on a new root.
+/// Returns the sender's action: call [`TraceContext::child`] on it if the sender is trusted, else
+/// [`TraceContext::with_link`] on a new root.
 pub fn extract(carrier: &dyn Carrier) -> Option<TraceContext> {
     TraceContext::parse_traceparent(carrier.get(TRACEPARENT)?)
 }
 
-/// Reads `Initial-Trace-Id`: 32 lower hex digits, not all zero; anything else counts as absent. Never fails.
+/// Reads `Initial-Trace-Id`: 32 lower hex digits, not all zero; anything else counts as absent.
+/// Never fails.
 pub fn extract_initial(carrier: &dyn Carrier) -> Option<InitialTraceId> {
     carrier.get(INITIAL_TRACE_ID)?.parse().ok()
 }
 
-/// Writes `traceparent` and, unless empty, `Initial-Trace-Id`; if enabled (see [`interop`]), baggage. All requests to other components
-/// get their ids here. Leaves `tracestate` alone.
+/// Writes `traceparent` and, unless empty, `Initial-Trace-Id`; if enabled (see [`interop`]),
+/// baggage. All requests to other components get their ids here. Leaves `tracestate` alone.
 pub fn inject(context: &TraceContext, carrier: &mut dyn Carrier) {
     carrier.set(TRACEPARENT, context.traceparent());
     let Some(initial) = context.initial else { return };
@@ -113,7 +119,11 @@ mod tests {
         }
         let initial = TraceId::random();
         let whole = interop::with_initial(headers.get_list(interop::BAGGAGE).as_deref(), initial);
-        assert_eq!(whole, format!("a=b,c=d,e=f,initial-trace-id={initial}"), "what others put there stays");
+        assert_eq!(
+            whole,
+            format!("a=b,c=d,e=f,initial-trace-id={initial}"),
+            "what others put there stays"
+        );
         headers.append(interop::BAGGAGE, HeaderValue::from_bytes(&[0xff]).unwrap());
         assert_eq!(headers.get_list(interop::BAGGAGE), None);
     }
@@ -127,15 +137,26 @@ mod tests {
         assert_eq!(headers.len(), 3);
         assert_eq!(headers["tracestate"], "vendor=1");
         assert_eq!(headers["Traceparent"], context.traceparent());
-        assert_eq!((extract(&headers).unwrap().trace_id, extract_initial(&headers)), (context.trace_id, context.initial));
+        assert_eq!(
+            (extract(&headers).unwrap().trace_id, extract_initial(&headers)),
+            (context.trace_id, context.initial)
+        );
         for name in [TRACEPARENT, INITIAL_TRACE_ID] {
             let again = headers[name].clone();
             headers.append(name, again);
         }
-        assert_eq!((extract(&headers), extract_initial(&headers)), (None, None), "twice is as absent");
+        assert_eq!(
+            (extract(&headers), extract_initial(&headers)),
+            (None, None),
+            "twice is as absent"
+        );
         for name in [TRACEPARENT, INITIAL_TRACE_ID] {
             headers.insert(name, HeaderValue::from_bytes(&[0xff; 55]).unwrap());
         }
-        assert_eq!((extract(&headers), extract_initial(&headers)), (None, None), "nor is what is no text");
+        assert_eq!(
+            (extract(&headers), extract_initial(&headers)),
+            (None, None),
+            "nor is what is no text"
+        );
     }
 }

@@ -28,7 +28,14 @@ const SAMPLED: u8 = 1;
 impl TraceContext {
     /// A new trace, not sampled, without a family.
     pub fn root() -> Self {
-        Self { trace_id: TraceId::random(), span_id: SpanId::random(), parent_span_id: None, flags: 0, initial: None, link: None }
+        Self {
+            trace_id: TraceId::random(),
+            span_id: SpanId::random(),
+            parent_span_id: None,
+            flags: 0,
+            initial: None,
+            link: None,
+        }
     }
 
     /// A new action in the same trace and family, caused by this one.
@@ -60,12 +67,19 @@ impl TraceContext {
         self.flags & SAMPLED != 0
     }
 
-    /// Reads the value of a `traceparent` header (W3C Trace Context, level 1): the sender's trace id, span id and flags.
+    /// Reads the value of a `traceparent` header (W3C Trace Context, level 1): the sender's trace
+    /// id, span id and flags.
     ///
-    /// `None` for anything malformed: wrong lengths, upper-case digits, all-zero ids, version `ff`, trailing data in version 00, more than 256 bytes.
+    /// `None` for anything malformed: wrong lengths, upper-case digits, all-zero ids, version `ff`,
+    /// trailing data in version 00, more than 256 bytes.
     pub fn parse_traceparent(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
-        if bytes.len() < 55 || bytes.len() > MAX_TRACEPARENT_BYTES || bytes[2] != b'-' || bytes[35] != b'-' || bytes[52] != b'-' {
+        if bytes.len() < 55
+            || bytes.len() > MAX_TRACEPARENT_BYTES
+            || bytes[2] != b'-'
+            || bytes[35] != b'-'
+            || bytes[52] != b'-'
+        {
             return None;
         }
         let [version] = decode::<1>(&bytes[..2])?;
@@ -79,7 +93,14 @@ impl TraceContext {
         let trace_id = TraceId::from_bytes(decode(&bytes[3..35])?)?;
         let span_id = SpanId::from_bytes(decode(&bytes[36..52])?)?;
         let [flags] = decode::<1>(&bytes[53..55])?;
-        Some(Self { trace_id, span_id, parent_span_id: None, flags: flags & SAMPLED, initial: None, link: None })
+        Some(Self {
+            trace_id,
+            span_id,
+            parent_span_id: None,
+            flags: flags & SAMPLED,
+            initial: None,
+            link: None,
+        })
     }
 
     /// The value of a `traceparent` header that makes this action the parent.
@@ -113,7 +134,10 @@ mod tests {
         assert_eq!(context.traceparent(), GOOD);
         // Unknown flags are dropped; of later versions the known part is read.
         assert_eq!(TraceContext::parse_traceparent(&GOOD.replace("-01", "-fe")).unwrap().flags, 0);
-        assert_eq!(TraceContext::parse_traceparent(&format!("cc{}-extra", &GOOD[2..])).unwrap().trace_id, context.trace_id);
+        assert_eq!(
+            TraceContext::parse_traceparent(&format!("cc{}-extra", &GOOD[2..])).unwrap().trace_id,
+            context.trace_id
+        );
     }
 
     #[test]
@@ -145,7 +169,10 @@ mod tests {
     fn l20_a_child_keeps_the_trace_and_gets_its_own_span() {
         let parent = TraceContext::root().with_initial(Some(TraceId::random())).with_sampled(true);
         let child = parent.child();
-        assert_eq!((child.trace_id, child.initial, child.flags), (parent.trace_id, parent.initial, 1));
+        assert_eq!(
+            (child.trace_id, child.initial, child.flags),
+            (parent.trace_id, parent.initial, 1)
+        );
         assert_eq!(child.parent_span_id, Some(parent.span_id));
         assert_ne!(child.span_id, parent.span_id);
         let linked = TraceContext::root().with_link(&parent);

@@ -10,7 +10,11 @@ const PARENTS: &[&str] = &[
     "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-what-comes-later",
     "ff-00000000000000000000000000000000-0000000000000000-00",
 ];
-const BAGGAGE: &[&str] = &["a=b;p, initial-trace-id = 0af7651916cd43dd8448eb211c80319c ;q=1,c=d", "initial-trace-id=,=;,initial-trace-id=x", ""];
+const BAGGAGE: &[&str] = &[
+    "a=b;p, initial-trace-id = 0af7651916cd43dd8448eb211c80319c ;q=1,c=d",
+    "initial-trace-id=,=;,initial-trace-id=x",
+    "",
+];
 
 #[test]
 fn l22_any_traceparent() {

@@ -225,8 +225,13 @@ mod tests {
 
     #[test]
     fn random_ids_do_not_repeat_over_threads() {
-        let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(|| (0..1000).map(|_| TraceId::random()).collect::<Vec<_>>())).collect();
-        let ids: HashSet<_> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                std::thread::spawn(|| (0..1000).map(|_| TraceId::random()).collect::<Vec<_>>())
+            })
+            .collect();
+        let ids: HashSet<_> =
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
         assert_eq!(ids.len(), 4000);
     }
 }

@@ -1,6 +1,8 @@
-//! Standard forms of the ids, for programs that only know OpenTelemetry: the initial id as a member of W3C baggage, and the annotation of KEP-5915.
+//! Standard forms of the ids, for programs that only know OpenTelemetry: the initial id as a member
+//! of W3C baggage, and the annotation of KEP-5915.
 //!
-//! Off by default (gate `LogTrackingInterop`): client libraries forward baggage anywhere, and anyone who may write the object may write the annotation.
+//! Off by default (gate `LogTrackingInterop`): client libraries forward baggage anywhere, and
+//! anyone who may write the object may write the annotation.
 
 use crate::context::TraceContext;
 use crate::id::InitialTraceId;
@@ -31,7 +33,8 @@ pub fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// The initial id in the values of the `baggage` headers; `None` when absent, malformed or repeated, or when the baggage is too large.
+/// The initial id in the values of the `baggage` headers; `None` when absent, malformed or
+/// repeated, or when the baggage is too large.
 pub fn initial_of<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<InitialTraceId> {
     let (mut bytes, mut members, mut found) = (0, 0, None);
     for value in values {
@@ -63,7 +66,11 @@ fn value_of(member: &str) -> Option<&str> {
 /// A `baggage` header with the initial id added; foreign members stay unless ours would not fit.
 pub fn with_initial(existing: Option<&str>, initial: InitialTraceId) -> String {
     let ours = format!("{MEMBER}={initial}");
-    let others = existing.unwrap_or_default().split(',').map(str::trim).filter(|member| !member.is_empty() && value_of(member).is_none());
+    let others = existing
+        .unwrap_or_default()
+        .split(',')
+        .map(str::trim)
+        .filter(|member| !member.is_empty() && value_of(member).is_none());
     let mut all: Vec<&str> = others.take(MAX_MEMBERS - 1).collect();
     all.push(&ours);
     let whole = all.join(",");
@@ -88,12 +95,26 @@ mod tests {
             vec![format!("a=b, initial-trace-id = {ID} ;p=1;q,c=d")],
             vec!["a=b".to_owned(), format!("x=y,initial-trace-id={ID}")],
         ] {
-            assert_eq!(initial_of(values.iter().map(String::as_str)).unwrap().to_string(), ID, "{values:?}");
+            assert_eq!(
+                initial_of(values.iter().map(String::as_str)).unwrap().to_string(),
+                ID,
+                "{values:?}"
+            );
         }
         let twice = format!("initial-trace-id={ID},initial-trace-id={ID}");
         let long = format!("a={},initial-trace-id={ID}", "x".repeat(MAX_BYTES));
         let many = format!("{}initial-trace-id={ID}", "a=b,".repeat(MAX_MEMBERS));
-        for value in ["", "initial-trace-id", "initial-trace-id=", "initial-trace-id=junk", "Initial-Trace-Id=1", &twice, &long, &many, "=,;=,"] {
+        for value in [
+            "",
+            "initial-trace-id",
+            "initial-trace-id=",
+            "initial-trace-id=junk",
+            "Initial-Trace-Id=1",
+            &twice,
+            &long,
+            &many,
+            "=,;=,",
+        ] {
             assert_eq!(initial_of([value]), None, "{value:.60}");
         }
     }
@@ -102,7 +123,10 @@ mod tests {
     fn what_others_put_into_baggage_stays() {
         let id: InitialTraceId = ID.parse().unwrap();
         assert_eq!(with_initial(None, id), format!("initial-trace-id={ID}"));
-        assert_eq!(with_initial(Some("a=b;p, c=d,initial-trace-id=old"), id), format!("a=b;p,c=d,initial-trace-id={ID}"));
+        assert_eq!(
+            with_initial(Some("a=b;p, c=d,initial-trace-id=old"), id),
+            format!("a=b;p,c=d,initial-trace-id={ID}")
+        );
         let full = format!("a={}", "x".repeat(MAX_BYTES - 2));
         assert_eq!(with_initial(Some(&full), id), full);
         assert_eq!(initial_of([with_initial(Some("a=b"), id).as_str()]), Some(id));
@@ -111,7 +135,10 @@ mod tests {
     #[test]
     fn d3_kep_5915s_annotation_is_a_traceparent() {
         let context = annotated("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").unwrap();
-        assert_eq!((context.trace_id.to_string().as_str(), context.sampled(), context.initial), ("4bf92f3577b34da6a3ce929d0e0e4736", true, None));
+        assert_eq!(
+            (context.trace_id.to_string().as_str(), context.sampled(), context.initial),
+            ("4bf92f3577b34da6a3ce929d0e0e4736", true, None)
+        );
         assert_eq!(annotated("edited by hand"), None);
     }
 }

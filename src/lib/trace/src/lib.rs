@@ -1,6 +1,8 @@
-//! The three ids (KEP-1668): trace id, span id, initial trace id; parsed, extracted, injected over a [`Carrier`], and put on log lines.
+//! The three ids (KEP-1668): trace id, span id, initial trace id; parsed, extracted, injected over
+//! a [`Carrier`], and put on log lines.
 //!
-//! Must never know kinds or HTTP servers. Start reading at [`context`]; [`export`] sends spans to a collector, if configured.
+//! Must never know kinds or HTTP servers. Start reading at [`context`]; [`export`] sends spans to a
+//! collector, if configured.
 
 pub mod annotation;
 pub mod carrier;

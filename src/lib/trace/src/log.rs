@@ -1,7 +1,9 @@
-//! The log layer: JSON or text lines with `trace_id span_id initial_trace_id`. Logging never waits for a reader.
+//! The log layer: JSON or text lines with `trace_id span_id initial_trace_id`. Logging never waits
+//! for a reader.
 //!
-//! Lines go through a bounded queue to a thread: a stuck pipe costs lines (counted, and reported when it moves again), never requests.
-//! Standard error and the log file have a queue and a thread each, so that neither blocks the other.
+//! Lines go through a bounded queue to a thread: a stuck pipe costs lines (counted, and reported
+//! when it moves again), never requests. Standard error and the log file have a queue and a thread
+//! each, so that neither blocks the other.
 
 mod format;
 mod rotate;
@@ -27,7 +29,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 pub struct Config {
     /// Text or JSON.
     pub format: Format,
-    /// A level (for this program's own code; libraries then log warnings), or directives as in `RUST_LOG`.
+    /// A level (for this program's own code; libraries then log warnings), or directives as in
+    /// `RUST_LOG`.
     pub filter: String,
     /// Whether lines carry the ids of their request (gate `LogTracking`).
     pub ids: bool,
@@ -48,14 +51,16 @@ pub struct LogFile {
     pub filter: String,
 }
 
-/// Receives a copy of each line with ids, as text. Called by the logging thread: must neither wait nor log.
+/// Receives a copy of each line with ids, as text. Called by the logging thread: must neither wait
+/// nor log.
 pub trait Tap: fmt::Debug + Send + Sync {
     /// One line, without its ids.
     fn line(&self, context: &TraceContext, text: &str);
 }
 
 /// The filter of a tap, without access lines: requests reach it another way.
-const TAPPED: &str = "off,ferrokube=debug,ferrokube::seam=off,ferrokube_controlplane::links::info=off";
+const TAPPED: &str =
+    "off,ferrokube=debug,ferrokube::seam=off,ferrokube_controlplane::links::info=off";
 
 impl Default for Config {
     fn default() -> Self {
@@ -107,12 +112,24 @@ pub struct LastLines {
 ///
 /// # Errors
 /// [`LogError`].
-pub fn start(config: &Config, writer: impl io::Write + Send + 'static) -> Result<LastLines, LogError> {
+pub fn start(
+    config: &Config,
+    writer: impl io::Write + Send + 'static,
+) -> Result<LastLines, LogError> {
     let filter = filter(&config.filter)?;
     let (layer, output) = layer(config, writer)?;
     let (file, kept) = file(config)?.unzip();
-    let tap = config.tap.clone().map(|tap| self::filter(TAPPED).map(|filter| TapLayer(tap).with_filter(filter))).transpose()?;
-    tracing_subscriber::registry().with(layer.with_filter(filter)).with(file).with(tap).try_init().map_err(|_| LogError::Twice)?;
+    let tap = config
+        .tap
+        .clone()
+        .map(|tap| self::filter(TAPPED).map(|filter| TapLayer(tap).with_filter(filter)))
+        .transpose()?;
+    tracing_subscriber::registry()
+        .with(layer.with_filter(filter))
+        .with(file)
+        .with(tap)
+        .try_init()
+        .map_err(|_| LogError::Twice)?;
     Ok(LastLines { _output: output, _file: kept })
 }
 
@@ -121,10 +138,16 @@ pub fn start(config: &Config, writer: impl io::Write + Send + 'static) -> Result
 /// # Errors
 /// [`LogError::Filter`].
 pub fn check(config: &Config) -> Result<(), LogError> {
-    [Some(&config.filter), config.file.as_ref().map(|file| &file.filter)].into_iter().flatten().try_for_each(|text| filter(text).map(drop))
+    [Some(&config.filter), config.file.as_ref().map(|file| &file.filter)]
+        .into_iter()
+        .flatten()
+        .try_for_each(|text| filter(text).map(drop))
 }
 
-fn layer(config: &Config, writer: impl io::Write + Send + 'static) -> Result<(LogLayer, Flush), LogError> {
+fn layer(
+    config: &Config,
+    writer: impl io::Write + Send + 'static,
+) -> Result<(LogLayer, Flush), LogError> {
     let (sink, flush) = sink::start(writer, config.format).map_err(LogError::Thread)?;
     Ok((LogLayer { format: config.format, ids: config.ids, sink }, flush))
 }
@@ -132,18 +155,27 @@ fn layer(config: &Config, writer: impl io::Write + Send + 'static) -> Result<(Lo
 /// A layer with its own filter, and its guard.
 type FilteredLog<S> = (Filtered<LogLayer, EnvFilter, S>, Flush);
 
-fn file<S: Subscriber + for<'a> LookupSpan<'a>>(config: &Config) -> Result<Option<FilteredLog<S>>, LogError> {
+fn file<S: Subscriber + for<'a> LookupSpan<'a>>(
+    config: &Config,
+) -> Result<Option<FilteredLog<S>>, LogError> {
     let Some(LogFile { path, rotation, filter }) = &config.file else { return Ok(None) };
     let filter = self::filter(filter)?;
-    let writer = Rotating::open(path, *rotation, false).map_err(|source| LogError::File { path: path.clone(), source })?;
+    let writer = Rotating::open(path, *rotation, false)
+        .map_err(|source| LogError::File { path: path.clone(), source })?;
     let (layer, flush) = layer(config, writer)?;
     Ok(Some((layer.with_filter(filter), flush)))
 }
 
 fn filter(text: &str) -> Result<EnvFilter, LogError> {
-    let is_level = ["off", "error", "warn", "info", "debug", "trace"].contains(&text.to_ascii_lowercase().as_str());
-    // A level enables lines, not the spans of requests. kube logs every failed request as an error, also at shutdown; its callers log what a failure means.
-    let directives = if is_level { format!("warn,kube_client=off,ferrokube={text},ferrokube::seam=off") } else { text.to_owned() };
+    let is_level = ["off", "error", "warn", "info", "debug", "trace"]
+        .contains(&text.to_ascii_lowercase().as_str());
+    // A level enables lines, not the spans of requests. kube logs every failed request as an error,
+    // also at shutdown; its callers log what a failure means.
+    let directives = if is_level {
+        format!("warn,kube_client=off,ferrokube={text},ferrokube::seam=off")
+    } else {
+        text.to_owned()
+    };
     EnvFilter::builder().parse(directives).map_err(|_| LogError::Filter { filter: text.to_owned() })
 }
 
@@ -201,15 +233,34 @@ mod tests {
     #[test]
     fn lines_carry_the_ids_of_their_request() {
         let context = TraceContext::root().with_initial(Some(crate::TraceId::random()));
-        let log = || crate::in_scope(&context, || tracing::info!(target: "ferrokube::test", count = 3, name = "a b", ok = true, "it happened"));
+        let log = || {
+            crate::in_scope(
+                &context,
+                || tracing::info!(target: "ferrokube::test", count = 3, name = "a b", ok = true, "it happened"),
+            )
+        };
         let text = logged(Format::Text, true, "info", log);
-        let ids = format!("trace_id={} span_id={} initial_trace_id={}", context.trace_id, context.span_id, context.initial.unwrap());
-        assert!(text.contains(&format!("INFO ferrokube::test: it happened count=3 name=\"a b\" ok=true {ids}\n")), "{text}");
-        let json: serde_json::Value = serde_json::from_str(&logged(Format::Json, true, "info", log)).unwrap();
+        let ids = format!(
+            "trace_id={} span_id={} initial_trace_id={}",
+            context.trace_id,
+            context.span_id,
+            context.initial.unwrap()
+        );
+        assert!(
+            text.contains(&format!(
+                "INFO ferrokube::test: it happened count=3 name=\"a b\" ok=true {ids}\n"
+            )),
+            "{text}"
+        );
+        let json: serde_json::Value =
+            serde_json::from_str(&logged(Format::Json, true, "info", log)).unwrap();
         assert_eq!(json["level"], "INFO");
         assert_eq!(json["target"], "ferrokube::test");
         assert_eq!(json["message"], "it happened");
-        assert_eq!((&json["count"], &json["name"], &json["ok"]), (&3.into(), &"a b".into(), &true.into()));
+        assert_eq!(
+            (&json["count"], &json["name"], &json["ok"]),
+            (&3.into(), &"a b".into(), &true.into())
+        );
         assert_eq!(json["trace_id"], context.trace_id.to_string());
         assert_eq!(json["initial_trace_id"], context.initial.unwrap().to_string());
         assert!(json["time"].as_str().unwrap().ends_with('Z'));
@@ -217,7 +268,12 @@ mod tests {
 
     #[test]
     fn l07_without_the_gate_there_are_no_ids() {
-        let log = || crate::in_scope(&TraceContext::root(), || tracing::info!(target: "ferrokube::test", "it happened"));
+        let log = || {
+            crate::in_scope(
+                &TraceContext::root(),
+                || tracing::info!(target: "ferrokube::test", "it happened"),
+            )
+        };
         for format in [Format::Text, Format::Json] {
             assert!(!logged(format, false, "info", log).contains("trace_id"));
         }
@@ -230,7 +286,8 @@ mod tests {
         let text = logged(Format::Text, true, "info", log);
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(!text.trim_end().chars().any(char::is_control), "{text:?}");
-        let json: serde_json::Value = serde_json::from_str(&logged(Format::Json, true, "info", log)).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&logged(Format::Json, true, "info", log)).unwrap();
         assert_eq!(json["value"], value);
         assert_eq!(json["display"], value);
     }
@@ -243,7 +300,10 @@ mod tests {
             tracing::warn!(target: "h2::proto", "their warning");
         };
         let text = logged(Format::Text, true, "debug", log);
-        assert!(text.contains("ours") && text.contains("their warning") && !text.contains("theirs"), "{text}");
+        assert!(
+            text.contains("ours") && text.contains("their warning") && !text.contains("theirs"),
+            "{text}"
+        );
         assert!(logged(Format::Text, true, "h2=debug", log).contains("theirs"));
         assert!(filter("ferrokube=loud").is_err());
     }

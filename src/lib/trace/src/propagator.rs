@@ -1,5 +1,5 @@
-//! `Initial-Trace-Id` as an OpenTelemetry propagator, for programs that use its SDK: combine it with `TraceContextPropagator` in a
-//! `TextMapCompositePropagator`.
+//! `Initial-Trace-Id` as an OpenTelemetry propagator, for programs that use its SDK: combine it
+//! with `TraceContextPropagator` in a `TextMapCompositePropagator`.
 
 use crate::carrier::INITIAL_TRACE_ID;
 use crate::id::InitialTraceId;

@@ -1,7 +1,9 @@
-//! The current context: set around the polls of a future, read by the log layer and by callers of `inject`.
+//! The current context: set around the polls of a future, read by the log layer and by callers of
+//! `inject`.
 //!
-//! Swapping a thread local at every poll copies about a hundred bytes; a `tracing` span with the ids as fields would format them for every request,
-//! though most requests write no log line. The `tracing` span below costs one atomic load while it is disabled.
+//! Swapping a thread local at every poll copies about a hundred bytes; a `tracing` span with the
+//! ids as fields would format them for every request, though most requests write no log line. The
+//! `tracing` span below costs one atomic load while it is disabled.
 
 use crate::context::TraceContext;
 use std::cell::Cell;
@@ -23,7 +25,8 @@ pub fn in_scope<T>(context: &TraceContext, function: impl FnOnce() -> T) -> T {
     function()
 }
 
-/// Runs a future in a context and a span. Does not cover tasks that the future spawns: wrap those too. Cancel safe if the future is.
+/// Runs a future in a context and a span. Does not cover tasks that the future spawns: wrap those
+/// too. Cancel safe if the future is.
 pub async fn scoped<F: Future>(context: TraceContext, span: tracing::Span, future: F) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|task| {
@@ -47,7 +50,8 @@ pub struct SpanInfo<'a> {
     pub object: &'a str,
 }
 
-/// The `tracing` span of a request, an admission call or a reconcile, with the ids as fields. Disabled unless the target `ferrokube::seam` is enabled.
+/// The `tracing` span of a request, an admission call or a reconcile, with the ids as fields.
+/// Disabled unless the target `ferrokube::seam` is enabled.
 pub fn request_span(context: &TraceContext, info: &SpanInfo<'_>) -> tracing::Span {
     tracing::trace_span!(
         target: "ferrokube::seam",
@@ -80,7 +84,8 @@ mod tests {
     fn the_context_is_set_only_while_its_future_is_polled() {
         let (one, two) = (TraceContext::root(), TraceContext::root());
         let inner = scoped(two, tracing::Span::none(), async { current() });
-        let outer = pin!(scoped(one, tracing::Span::none(), async { (current(), inner.await, current()) }));
+        let outer =
+            pin!(scoped(one, tracing::Span::none(), async { (current(), inner.await, current()) }));
         let result = outer.poll(&mut Context::from_waker(Waker::noop()));
         assert_eq!(result, Poll::Ready((Some(one), Some(two), Some(one))));
         assert_eq!(current(), None);
@@ -88,7 +93,8 @@ mod tests {
 
     #[test]
     fn a_panic_leaves_no_context_behind() {
-        let result = std::panic::catch_unwind(|| in_scope(&TraceContext::root(), || panic!("expected")));
+        let result =
+            std::panic::catch_unwind(|| in_scope(&TraceContext::root(), || panic!("expected")));
         assert!(result.is_err());
         assert_eq!(current(), None);
     }

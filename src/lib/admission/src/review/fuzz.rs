@@ -1,4 +1,5 @@
-//! Fuzz target: whatever is posted to the webhook, the answer allows it, and a patch does what it should.
+//! Fuzz target: whatever is posted to the webhook, the answer allows it, and a patch does what it
+//! should.
 
 use super::*;
 use ferrokube_apimachinery::patch::json_patch;
@@ -24,12 +25,22 @@ fn l33_any_review() {
         let answer = codec::read_value(&answered.body).expect("an answer is JSON");
         assert_eq!(answer["response"]["allowed"], json!(true));
         let Some(text) = answer["response"]["patch"].as_str() else { return Verdict::Accepted };
-        let patch = codec::read_value(&STANDARD.decode(text).expect("base64")).expect("a patch is JSON");
-        let mut object = codec::read(body).expect("it was read").document.remove(&["request", "object"]).expect("what is patched is there");
+        let patch =
+            codec::read_value(&STANDARD.decode(text).expect("base64")).expect("a patch is JSON");
+        let mut object = codec::read(body)
+            .expect("it was read")
+            .document
+            .remove(&["request", "object"])
+            .expect("what is patched is there");
         json_patch(&mut object, &patch).expect("the patch fits");
         let object = Document::from_value(object).expect("an object stays one");
-        // What changes nothing is given back what was stored, garbage included; everything else has ids.
-        assert!(ALL.iter().any(|key| object.annotation(key).is_some()) || patch.to_string().contains("\"remove\""), "{patch}");
+        // What changes nothing is given back what was stored, garbage included; everything else has
+        // ids.
+        assert!(
+            ALL.iter().any(|key| object.annotation(key).is_some())
+                || patch.to_string().contains("\"remove\""),
+            "{patch}"
+        );
         Verdict::Accepted
     });
 }

@@ -16,9 +16,17 @@ fn review(operation: &str, object: Value, old: Value) -> Value {
 fn answered(review: &Value, trace: &TraceContext) -> (Value, Option<Value>) {
     let answered = answer(&codec::to_vec(review), trace, true).unwrap();
     let body = codec::read_value(&answered.body).unwrap();
-    assert_eq!((&body["apiVersion"], &body["kind"]), (&json!("admission.k8s.io/v1"), &json!("AdmissionReview")));
-    assert_eq!((&body["response"]["uid"], &body["response"]["allowed"]), (&json!("u-1"), &json!(true)));
-    let patch = body["response"]["patch"].as_str().map(|text| codec::read_value(&STANDARD.decode(text).unwrap()).unwrap());
+    assert_eq!(
+        (&body["apiVersion"], &body["kind"]),
+        (&json!("admission.k8s.io/v1"), &json!("AdmissionReview"))
+    );
+    assert_eq!(
+        (&body["response"]["uid"], &body["response"]["allowed"]),
+        (&json!("u-1"), &json!(true))
+    );
+    let patch = body["response"]["patch"]
+        .as_str()
+        .map(|text| codec::read_value(&STANDARD.decode(text).unwrap()).unwrap());
     assert_eq!(patch.is_some(), answered.stamped);
     assert_eq!(patch.is_some(), body["response"]["patchType"] == "JSONPatch");
     (body, patch)
@@ -41,24 +49,41 @@ fn l33_l36_the_three_cases() {
     let trace = TraceContext::root();
     let [own, span] = [trace.trace_id.to_string(), trace.span_id.to_string()];
     let family = TraceId::random();
-    for annotations in [json!({"metadata": {"name": "a"}}), json!({"metadata": {"annotations": null}}), json!({"metadata": {"annotations": {"b": "c"}}})] {
+    for annotations in [
+        json!({"metadata": {"name": "a"}}),
+        json!({"metadata": {"annotations": null}}),
+        json!({"metadata": {"annotations": {"b": "c"}}}),
+    ] {
         // B: kubectl create.
         let object = patched(&review("CREATE", annotations.clone(), Value::Null), &trace);
         assert_eq!(ids(&object), [Some(own.as_str()), Some(&span), Some(&own)]);
         // A: a controller's request.
-        let object = patched(&review("CREATE", annotations, Value::Null), &trace.with_initial(Some(family)));
+        let object =
+            patched(&review("CREATE", annotations, Value::Null), &trace.with_initial(Some(family)));
         assert_eq!(ids(&object), [Some(own.as_str()), Some(&span), Some(&family.to_string())]);
     }
     // C: any other write keeps the stored initial id, whatever the client sent.
     let first = family.to_string();
     let old = json!({"metadata": {"annotations": {TRACE_ID: "t", SPAN_ID: "s", INITIAL_TRACE_ID: first}}, "data": {"k": "1"}});
-    for sent in [json!({}), json!({TRACE_ID: "t", SPAN_ID: "s", INITIAL_TRACE_ID: first}), json!({INITIAL_TRACE_ID: "forged", "mine": "1"})] {
-        let object = patched(&review("UPDATE", json!({"metadata": {"annotations": sent}, "data": {"k": "2"}}), old.clone()), &trace);
+    for sent in [
+        json!({}),
+        json!({TRACE_ID: "t", SPAN_ID: "s", INITIAL_TRACE_ID: first}),
+        json!({INITIAL_TRACE_ID: "forged", "mine": "1"}),
+    ] {
+        let object = patched(
+            &review(
+                "UPDATE",
+                json!({"metadata": {"annotations": sent}, "data": {"k": "2"}}),
+                old.clone(),
+            ),
+            &trace,
+        );
         assert_eq!(ids(&object), [Some(own.as_str()), Some(&span), Some(first.as_str())]);
     }
     // What was edited into garbage before is no family.
     let old = json!({"metadata": {"annotations": {INITIAL_TRACE_ID: "garbage"}}});
-    let object = patched(&review("UPDATE", json!({"metadata": {}, "data": {"k": "2"}}), old), &trace);
+    let object =
+        patched(&review("UPDATE", json!({"metadata": {}, "data": {"k": "2"}}), old), &trace);
     assert_eq!(ids(&object), [Some(own.as_str()), Some(&span), None]);
 }
 
@@ -66,14 +91,20 @@ fn l33_l36_the_three_cases() {
 fn d5_what_changes_nothing_keeps_its_ids() {
     let old = json!({"metadata": {"resourceVersion": "4", "generation": 1, "managedFields": [{"manager": "a"}],
         "annotations": {TRACE_ID: "t", SPAN_ID: "s", INITIAL_TRACE_ID: "i"}}, "data": {"k": "1"}});
-    assert_eq!(answered(&review("UPDATE", old.clone(), old.clone()), &TraceContext::root()).1, None);
+    assert_eq!(
+        answered(&review("UPDATE", old.clone(), old.clone()), &TraceContext::root()).1,
+        None
+    );
     let mut owned = old.clone();
     owned["metadata"]["managedFields"] = json!([{"manager": "b"}]);
     assert_eq!(answered(&review("UPDATE", owned, old.clone()), &TraceContext::root()).1, None);
     // A PUT that left them out gets them back.
     let mut without = old.clone();
     without["metadata"].as_object_mut().unwrap().remove("annotations");
-    assert_eq!(ids(&patched(&review("UPDATE", without, old), &TraceContext::root())), [Some("t"), Some("s"), Some("i")]);
+    assert_eq!(
+        ids(&patched(&review("UPDATE", without, old), &TraceContext::root())),
+        [Some("t"), Some("s"), Some("i")]
+    );
 }
 
 #[test]
@@ -97,7 +128,18 @@ fn d4_status_leases_events_and_deletions_are_left_alone() {
     let pods = || json!({"group": "", "resource": "pods"});
     assert_eq!(answered(&changed(update(), pods(), "scale"), &trace).1, None);
     for subresource in ["binding", "eviction", "token"] {
-        assert_eq!(answered(&changed(review("CREATE", json!({"metadata": {}}), Value::Null), pods(), subresource), &trace).1, None);
+        assert_eq!(
+            answered(
+                &changed(
+                    review("CREATE", json!({"metadata": {}}), Value::Null),
+                    pods(),
+                    subresource
+                ),
+                &trace
+            )
+            .1,
+            None
+        );
     }
     assert!(answered(&changed(update(), pods(), "resize"), &trace).1.is_some());
     assert_eq!(answered(&review("DELETE", Value::Null, json!({"metadata": {}})), &trace).1, None);
@@ -107,15 +149,41 @@ fn d4_status_leases_events_and_deletions_are_left_alone() {
 #[test]
 fn what_cannot_be_understood_is_allowed_and_what_has_no_uid_is_told() {
     let trace = TraceContext::root();
-    for object in [json!("text"), json!({}), json!({"metadata": []}), json!({"metadata": {"annotations": "text"}}), json!(7)] {
+    for object in [
+        json!("text"),
+        json!({}),
+        json!({"metadata": []}),
+        json!({"metadata": {"annotations": "text"}}),
+        json!(7),
+    ] {
         assert_eq!(answered(&review("CREATE", object, Value::Null), &trace).1, None);
     }
     let forged = json!({"metadata": {"annotations": {TRACE_ID: {"a": [1]}, SPAN_ID: 5}}});
-    assert_eq!(ids(&patched(&review("CREATE", forged, Value::Null), &trace))[0], Some(trace.trace_id.to_string().as_str()));
-    let deep = format!("{{\"apiVersion\":\"admission.k8s.io/v1\",\"request\":{}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
-    for body in ["", "{", "[]", "{}", r#"{"apiVersion":"admission.k8s.io/v1"}"#, r#"{"apiVersion":"v1","request":{"uid":"u"}}"#, &deep] {
+    assert_eq!(
+        ids(&patched(&review("CREATE", forged, Value::Null), &trace))[0],
+        Some(trace.trace_id.to_string().as_str())
+    );
+    let deep = format!(
+        "{{\"apiVersion\":\"admission.k8s.io/v1\",\"request\":{}1{}}}",
+        "[".repeat(100_000),
+        "]".repeat(100_000)
+    );
+    for body in [
+        "",
+        "{",
+        "[]",
+        "{}",
+        r#"{"apiVersion":"admission.k8s.io/v1"}"#,
+        r#"{"apiVersion":"v1","request":{"uid":"u"}}"#,
+        &deep,
+    ] {
         assert_eq!(answer(body.as_bytes(), &trace, true), Err(Unreadable));
     }
-    let off = answer(&codec::to_vec(&review("CREATE", json!({"metadata": {}}), Value::Null)), &trace, false).unwrap();
+    let off = answer(
+        &codec::to_vec(&review("CREATE", json!({"metadata": {}}), Value::Null)),
+        &trace,
+        false,
+    )
+    .unwrap();
     assert!(!off.stamped);
 }

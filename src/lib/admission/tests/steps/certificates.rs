@@ -13,7 +13,11 @@ const MASTERS: &str = include_str!("masters.base64");
 fn code(rights: &[&str], subresource: &str, old: Option<Value>, object: Value) -> Option<u16> {
     let rights = rights.iter().map(|right| (*right).to_owned()).collect();
     let chain = Chain::new(&store(), gates(""), Arc::new(Rights(rights)));
-    let mut target = target(&definition("certificates.k8s.io", "certificatesigningrequests", Scope::Cluster), None, "c");
+    let mut target = target(
+        &definition("certificates.k8s.io", "certificatesigningrequests", Scope::Cluster),
+        None,
+        "c",
+    );
     target.subresource = subresource.to_owned();
     let operation = if old.is_some() { Operation::Update } else { Operation::Create };
     let request = Request { operation, old: old.map(document), ..Request::create(target) };
@@ -38,14 +42,31 @@ async fn approval_needs_the_right_to_the_signer_or_its_domain() {
 async fn signing_needs_the_right_only_when_something_changes() {
     let old = || Some(request("example.com/a", json!({})));
     assert_eq!(code(&[], "status", old(), request("example.com/a", json!({}))), None);
-    assert_eq!(code(&[], "status", old(), request("example.com/a", json!({"certificate": "x"}))), Some(403));
-    assert_eq!(code(&[], "status", old(), request("example.com/a", json!({"conditions": []}))), Some(403));
-    assert_eq!(code(&["sign example.com/a"], "status", old(), request("example.com/a", json!({"certificate": "x"}))), None);
+    assert_eq!(
+        code(&[], "status", old(), request("example.com/a", json!({"certificate": "x"}))),
+        Some(403)
+    );
+    assert_eq!(
+        code(&[], "status", old(), request("example.com/a", json!({"conditions": []}))),
+        Some(403)
+    );
+    assert_eq!(
+        code(
+            &["sign example.com/a"],
+            "status",
+            old(),
+            request("example.com/a", json!({"certificate": "x"}))
+        ),
+        None
+    );
 }
 
 #[tokio::test]
 async fn nobody_asks_to_become_master() {
-    assert_eq!(code(&[], "", None, request("kubernetes.io/kube-apiserver-client", json!({}))), Some(403));
+    assert_eq!(
+        code(&[], "", None, request("kubernetes.io/kube-apiserver-client", json!({}))),
+        Some(403)
+    );
     assert_eq!(code(&[], "", None, request("example.com/a", json!({}))), None);
     let mut unreadable = request("kubernetes.io/kube-apiserver-client", json!({}));
     unreadable["spec"]["request"] = json!("junk");

@@ -9,7 +9,8 @@ use ferrokube_storage::{Guard, Prefix, Rejected, Store, Txn};
 
 fn create(store: &Store, namespace: &str) -> Result<ferrokube_registry::Effects, Failure> {
     let configmaps = definition("", "configmaps", Scope::Namespaced);
-    Request::create(target(&configmaps, Some(namespace), "a")).pass(&chain(store), &mut Document::new())
+    Request::create(target(&configmaps, Some(namespace), "a"))
+        .pass(&chain(store), &mut Document::new())
 }
 
 #[tokio::test]
@@ -29,7 +30,10 @@ async fn fault_27_a_terminating_namespace_takes_nothing() {
     assert_eq!(failure.code, 403);
     let details = failure.details.unwrap();
     assert_eq!((details.kind.as_str(), details.name.as_str()), ("configmaps", "a"));
-    assert_eq!((details.causes[0].reason.as_str(), details.causes[0].field.as_str()), ("NamespaceTerminating", "metadata.namespace"));
+    assert_eq!(
+        (details.causes[0].reason.as_str(), details.causes[0].field.as_str()),
+        ("NamespaceTerminating", "metadata.namespace")
+    );
 }
 
 /// Fault 27, under a race: a namespace that begins to terminate between the check and the commit.
@@ -38,10 +42,13 @@ async fn fault_27_a_create_and_the_deletion_cannot_cross() {
     let store = store();
     write_namespace(&store, "n", "Active").await;
     let effects = create(&store, "n").unwrap();
-    assert!(matches!(effects.guards.as_slice(), [Guard::At(key, _)] if key.as_str() == "/registry/namespaces/n"));
+    assert!(
+        matches!(effects.guards.as_slice(), [Guard::At(key, _)] if key.as_str() == "/registry/namespaces/n")
+    );
     write_namespace(&store, "n", "Terminating").await;
     let key = Prefix::new("configmaps").unwrap().key(Some("n"), "a").unwrap();
-    let txn = Txn { guards: effects.guards, writes: vec![put(&key, &json!({"metadata": {}}), &[])] };
+    let txn =
+        Txn { guards: effects.guards, writes: vec![put(&key, &json!({"metadata": {}}), &[])] };
     assert!(matches!(store.submit(txn), Err(Rejected::Guard(_))));
     assert_eq!(create(&store, "n").unwrap_err().code, 403);
 }
@@ -52,7 +59,11 @@ async fn updates_and_deletes_go_on_while_a_namespace_terminates() {
     write_namespace(&store, "n", "Terminating").await;
     let configmaps = definition("", "configmaps", Scope::Namespaced);
     for operation in [Operation::Update, Operation::Delete] {
-        let request = Request { operation, old: Some(document(json!({}))), ..Request::create(target(&configmaps, Some("n"), "a")) };
+        let request = Request {
+            operation,
+            old: Some(document(json!({}))),
+            ..Request::create(target(&configmaps, Some("n"), "a"))
+        };
         request.pass(&chain(&store), &mut Document::new()).unwrap();
     }
 }
@@ -61,12 +72,17 @@ async fn updates_and_deletes_go_on_while_a_namespace_terminates() {
 async fn some_namespaces_stay() {
     let store = store();
     let namespaces = definition("", "namespaces", Scope::Cluster);
-    let delete = |name| Request { operation: Operation::Delete, ..Request::create(target(&namespaces, None, name)) };
+    let delete = |name| Request {
+        operation: Operation::Delete,
+        ..Request::create(target(&namespaces, None, name))
+    };
     for name in ["default", "kube-system", "kube-public"] {
         let failure = delete(name).pass(&chain(&store), &mut Document::new()).unwrap_err();
         assert_eq!((failure.code, failure.details.unwrap().name.as_str()), (403, name));
     }
     delete("mine").pass(&chain(&store), &mut Document::new()).unwrap();
     let others = definition("example.com", "namespaces", Scope::Cluster);
-    Request { operation: Operation::Delete, ..Request::create(target(&others, None, "default")) }.pass(&chain(&store), &mut Document::new()).unwrap();
+    Request { operation: Operation::Delete, ..Request::create(target(&others, None, "default")) }
+        .pass(&chain(&store), &mut Document::new())
+        .unwrap();
 }

@@ -11,7 +11,14 @@ async fn built_in_steps_come_in_this_order() {
     let escalation = Check::new("RBACEscalation", |_, _| Ok(()));
     let chain = chain(&store).with(Arc::new(escalation));
     let names: Vec<&str> = chain.names().collect();
-    let expected = ["RBACEscalation", "NamespaceLifecycle", "CertificateApproval", "CertificateSigning", "CertificateSubjectRestriction", "ResourceQuota"];
+    let expected = [
+        "RBACEscalation",
+        "NamespaceLifecycle",
+        "CertificateApproval",
+        "CertificateSigning",
+        "CertificateSubjectRestriction",
+        "ResourceQuota",
+    ];
     assert_eq!(names, expected);
 }
 
@@ -19,7 +26,12 @@ async fn built_in_steps_come_in_this_order() {
 fn remote_steps_come_late_and_quota_last() {
     let place = |name: &str| ORDER.iter().position(|known| *known == name).unwrap();
     assert_eq!(ORDER.last(), Some(&"ResourceQuota"));
-    let remote = ["MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"];
+    let remote = [
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionWebhook",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionWebhook",
+    ];
     let places: Vec<usize> = remote.iter().map(|name| place(name)).collect();
     assert!(places.is_sorted() && places[0] > place("CertificateSubjectRestriction"));
     let mut unique = ORDER.to_vec();

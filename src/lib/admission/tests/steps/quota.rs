@@ -42,7 +42,13 @@ async fn create(store: &Store, plural: &str, name: &str) -> Result<(), Failure> 
         let mut writes = vec![put(&key, &json!({"metadata": {"name": name}}), &[])];
         writes.extend(effects.writes);
         match store.submit(Txn { guards: effects.guards, writes }) {
-            Ok(ticket) => return ticket.committed().await.map(drop).map_err(|error| Failure::internal(error.to_string())),
+            Ok(ticket) => {
+                return ticket
+                    .committed()
+                    .await
+                    .map(drop)
+                    .map_err(|error| Failure::internal(error.to_string()));
+            }
             Err(Rejected::Guard(_)) => tokio::task::yield_now().await,
             Err(error) => return Err(Failure::internal(error.to_string())),
         }
@@ -69,9 +75,17 @@ async fn creates_count_and_stop_at_the_limit() {
 
 #[tokio::test]
 async fn short_names_count_the_same_objects() {
-    let store = with_quota("q", json!({"secrets": "1", "count/secrets": "5"}), json!({"secrets": "0", "count/secrets": "0"})).await;
+    let store = with_quota(
+        "q",
+        json!({"secrets": "1", "count/secrets": "5"}),
+        json!({"secrets": "0", "count/secrets": "0"}),
+    )
+    .await;
     create(&store, "secrets", "a").await.unwrap();
-    assert_eq!((used(&store, "q", "secrets"), used(&store, "q", "count/secrets")), ("1".to_owned(), "1".to_owned()));
+    assert_eq!(
+        (used(&store, "q", "secrets"), used(&store, "q", "count/secrets")),
+        ("1".to_owned(), "1".to_owned())
+    );
     let failure = create(&store, "secrets", "b").await.unwrap_err();
     assert!(failure.message.contains("requested: secrets=1,"), "{failure}");
 }
@@ -82,20 +96,34 @@ fn what_counts_under_which_names() {
     assert_eq!(names("", "secrets"), "count/secrets secrets");
     assert_eq!(names("", "serviceaccounts"), "count/serviceaccounts");
     assert_eq!(names("ex.com", "secrets"), "count/secrets.ex.com");
-    assert_eq!(names("", "pods"), "count/pods", "finished pods are no usage: the plain name waits for them");
+    assert_eq!(
+        names("", "pods"),
+        "count/pods",
+        "finished pods are no usage: the plain name waits for them"
+    );
     assert_eq!(names("", "events") + &names("events.k8s.io", "events"), "");
 }
 
 #[tokio::test]
 async fn all_names_whose_usage_is_unknown_are_told() {
-    let store = with_quota("q", json!({"secrets": "1", "count/secrets": "5"}), json!({"secrets": "0"})).await;
+    let store =
+        with_quota("q", json!({"secrets": "1", "count/secrets": "5"}), json!({"secrets": "0"}))
+            .await;
     let failure = create(&store, "secrets", "a").await.unwrap_err();
-    assert!(failure.message.contains("status unknown for quota: q, resources: count/secrets,secrets"), "{failure}");
+    assert!(
+        failure.message.contains("status unknown for quota: q, resources: count/secrets,secrets"),
+        "{failure}"
+    );
 }
 
 #[tokio::test]
 async fn groups_are_part_of_the_name() {
-    let store = with_quota("q", json!({"count/leases.coordination.k8s.io": "0"}), json!({"count/leases.coordination.k8s.io": "0"})).await;
+    let store = with_quota(
+        "q",
+        json!({"count/leases.coordination.k8s.io": "0"}),
+        json!({"count/leases.coordination.k8s.io": "0"}),
+    )
+    .await;
     assert_eq!(admit(&store, "coordination.k8s.io", "leases").unwrap_err().code, 403);
     admit(&store, "", "leases").unwrap();
     admit(&store, "example.com", "secrets").unwrap();
@@ -104,7 +132,8 @@ async fn groups_are_part_of_the_name() {
 #[tokio::test]
 async fn round_limits_in_canonical_form_are_read() {
     for (hard, free) in [("1k", true), ("2Ki", true), ("1e3", true), ("0", false), ("x", false)] {
-        let store = with_quota("q", json!({"count/secrets": hard}), json!({"count/secrets": "999"})).await;
+        let store =
+            with_quota("q", json!({"count/secrets": hard}), json!({"count/secrets": "999"})).await;
         assert_eq!(admit(&store, "", "secrets").is_ok(), free, "{hard}");
     }
 }
@@ -112,7 +141,9 @@ async fn round_limits_in_canonical_form_are_read() {
 #[tokio::test]
 async fn unknown_usage_refuses_and_unset_status_does_not() {
     let store = with_quota("q", json!({"count/secrets": "5"}), json!({})).await;
-    assert!(admit(&store, "", "secrets").unwrap_err().message.contains("status unknown for quota: q"));
+    assert!(
+        admit(&store, "", "secrets").unwrap_err().message.contains("status unknown for quota: q")
+    );
     let store = with_quota("q", json!({}), json!({})).await;
     assert!(admit(&store, "", "secrets").unwrap().writes.is_empty());
 }
@@ -132,7 +163,10 @@ async fn several_quotas_all_hold() {
     write_quota(&store, "b", json!({}), json!({"secrets": "2"}), json!({"secrets": "0"})).await;
     create(&store, "secrets", "x").await.unwrap();
     create(&store, "secrets", "y").await.unwrap();
-    assert_eq!((used(&store, "a", "count/secrets"), used(&store, "b", "secrets")), ("2".to_owned(), "2".to_owned()));
+    assert_eq!(
+        (used(&store, "a", "count/secrets"), used(&store, "b", "secrets")),
+        ("2".to_owned(), "2".to_owned())
+    );
     let failure = create(&store, "secrets", "z").await.unwrap_err();
     assert!(failure.message.contains("exceeded quota: b"), "{failure}");
 }
@@ -142,14 +176,19 @@ async fn each_quota_goes_by_its_own_usage() {
     let store = with_quota("a", json!({"count/secrets": "9"}), json!({"count/secrets": "5"})).await;
     write_quota(&store, "b", json!({}), json!({"secrets": "5"}), json!({"secrets": "4"})).await;
     create(&store, "secrets", "x").await.unwrap();
-    assert_eq!((used(&store, "a", "count/secrets"), used(&store, "b", "secrets")), ("6".to_owned(), "5".to_owned()));
+    assert_eq!(
+        (used(&store, "a", "count/secrets"), used(&store, "b", "secrets")),
+        ("6".to_owned(), "5".to_owned())
+    );
 }
 
 #[tokio::test]
 async fn quotas_count_quotas() {
-    let store = with_quota("q", json!({"resourcequotas": "1"}), json!({"resourcequotas": "1"})).await;
+    let store =
+        with_quota("q", json!({"resourcequotas": "1"}), json!({"resourcequotas": "1"})).await;
     assert_eq!(admit(&store, "", "resourcequotas").unwrap_err().code, 403);
-    let store = with_quota("q", json!({"resourcequotas": "2"}), json!({"resourcequotas": "1"})).await;
+    let store =
+        with_quota("q", json!({"resourcequotas": "2"}), json!({"resourcequotas": "1"})).await;
     create(&store, "resourcequotas", "r").await.unwrap();
     assert_eq!(used(&store, "q", "resourcequotas"), "2");
 }
@@ -167,7 +206,8 @@ async fn only_creates_are_counted() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
-    /// However many creates run at once, over however many quotas: exactly as many succeed as the smallest limit allows.
+    /// However many creates run at once, over however many quotas: exactly as many succeed as the
+    /// smallest limit allows.
     #[test]
     fn parallel_creates_never_exceed(limits in prop::collection::vec(0_usize..12, 1..5), creates in 1_usize..40) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();

@@ -29,7 +29,8 @@ async fn stamped(chain: &Chain, request: &Request, object: Value) -> Document {
 fn request(operation: Operation, old: Option<Value>, initial: Option<TraceId>) -> Request {
     let configmaps = definition("", "configmaps", Scope::Cluster);
     let trace = TraceContext::root().with_initial(initial);
-    let context = RequestContext::new(UserInfo::default(), trace, "test".to_owned(), SystemTime::UNIX_EPOCH);
+    let context =
+        RequestContext::new(UserInfo::default(), trace, "test".to_owned(), SystemTime::UNIX_EPOCH);
     Request { context, target: target(&configmaps, None, "a"), operation, old: old.map(document) }
 }
 
@@ -41,7 +42,8 @@ fn own(request: &Request) -> [Option<String>; 2] {
 #[tokio::test]
 async fn a_create_without_an_initial_id_copies_its_trace() {
     let request = request(Operation::Create, None, None);
-    let object = stamped(&chain(&store()), &request, with_ids(["forged", "forged", "forged"])).await;
+    let object =
+        stamped(&chain(&store()), &request, with_ids(["forged", "forged", "forged"])).await;
     let [trace, span] = own(&request);
     assert_eq!(ids(&object), [trace.clone(), span, trace]);
 }
@@ -49,7 +51,9 @@ async fn a_create_without_an_initial_id_copies_its_trace() {
 #[tokio::test]
 async fn a_request_with_an_initial_id_writes_all_three() {
     let initial = TraceId::random();
-    for (operation, old) in [(Operation::Create, None), (Operation::Update, Some(with_ids(["t", "s", "i"])))] {
+    for (operation, old) in
+        [(Operation::Create, None), (Operation::Update, Some(with_ids(["t", "s", "i"])))]
+    {
         let request = request(operation, old, Some(initial));
         let object = stamped(&chain(&store()), &request, json!({"data": {"k": "v"}})).await;
         let [trace, span] = own(&request);
@@ -74,10 +78,16 @@ async fn any_other_write_keeps_the_initial_id() {
 #[tokio::test]
 async fn status_lease_and_event_writes_keep_what_is_stored() {
     let chain = chain(&store());
-    let mut status = request(Operation::Update, Some(with_ids(["t", "s", "i"])), Some(TraceId::random()));
+    let mut status =
+        request(Operation::Update, Some(with_ids(["t", "s", "i"])), Some(TraceId::random()));
     status.target.subresource = "status".to_owned();
-    assert_eq!(ids(&stamped(&chain, &status, json!({})).await), ["t", "s", "i"].map(|text| Some(text.to_owned())));
-    for (group, plural) in [("coordination.k8s.io", "leases"), ("", "events"), ("events.k8s.io", "events")] {
+    assert_eq!(
+        ids(&stamped(&chain, &status, json!({})).await),
+        ["t", "s", "i"].map(|text| Some(text.to_owned()))
+    );
+    for (group, plural) in
+        [("coordination.k8s.io", "leases"), ("", "events"), ("events.k8s.io", "events")]
+    {
         let mut create = request(Operation::Create, None, None);
         create.target = target(&definition(group, plural, Scope::Cluster), None, "a");
         let object = stamped(&chain, &create, with_ids(["x", "y", "z"])).await;
@@ -90,10 +100,18 @@ async fn the_servers_own_loops_have_no_request_behind_them() {
     let trace = TraceContext::root();
     let user = UserInfo { name: "system:apiserver".to_owned(), ..UserInfo::default() };
     for initial in [None, Some(TraceId::random())] {
-        let context = RequestContext::new(user.clone(), trace.with_initial(initial), "test".to_owned(), SystemTime::UNIX_EPOCH);
+        let context = RequestContext::new(
+            user.clone(),
+            trace.with_initial(initial),
+            "test".to_owned(),
+            SystemTime::UNIX_EPOCH,
+        );
         let request = Request { context, ..request(Operation::Create, None, None) };
         let object = stamped(&chain(&store()), &request, json!({})).await;
-        assert_eq!(object.annotation(INITIAL_TRACE_ID), initial.map(|id| id.to_string()).as_deref());
+        assert_eq!(
+            object.annotation(INITIAL_TRACE_ID),
+            initial.map(|id| id.to_string()).as_deref()
+        );
     }
 }
 
@@ -132,12 +150,17 @@ async fn the_family_of_a_write_is_known_to_its_audit_event() {
 
 #[tokio::test]
 async fn d5_what_changes_nothing_or_only_owners_keeps_its_ids() {
-    let old =
-        json!({"metadata": {"resourceVersion": "3", "managedFields": [{"manager": "a"}], "annotations": {TRACE_ID: "t", SPAN_ID: "s", INITIAL_TRACE_ID: "i"}}});
+    let old = json!({"metadata": {"resourceVersion": "3", "managedFields": [{"manager": "a"}], "annotations": {TRACE_ID: "t", SPAN_ID: "s", INITIAL_TRACE_ID: "i"}}});
     let request = request(Operation::Update, Some(old), Some(TraceId::random()));
     let chain = chain(&store());
-    for given in [json!({"metadata": {}}), json!({"metadata": {"managedFields": [{"manager": "b"}], "annotations": {TRACE_ID: "x"}}})] {
-        assert_eq!(ids(&stamped(&chain, &request, given).await), ["t", "s", "i"].map(|text| Some(text.to_owned())));
+    for given in [
+        json!({"metadata": {}}),
+        json!({"metadata": {"managedFields": [{"manager": "b"}], "annotations": {TRACE_ID: "x"}}}),
+    ] {
+        assert_eq!(
+            ids(&stamped(&chain, &request, given).await),
+            ["t", "s", "i"].map(|text| Some(text.to_owned()))
+        );
     }
     assert_eq!((chain.stamps().stamped, chain.stamps().skipped), (0, 2));
     stamped(&chain, &request, json!({"metadata": {"labels": {"a": "b"}}})).await;

@@ -22,14 +22,22 @@ struct Scanner<'a> {
 }
 
 /// The letters of words after their first, and what is wrong where one is missing.
-const TRUE: [(u8, &str); 3] = [(b'r', "in literal true (expecting 'r')"), (b'u', "in literal true (expecting 'u')"), (b'e', "in literal true (expecting 'e')")];
+const TRUE: [(u8, &str); 3] = [
+    (b'r', "in literal true (expecting 'r')"),
+    (b'u', "in literal true (expecting 'u')"),
+    (b'e', "in literal true (expecting 'e')"),
+];
 const FALSE: [(u8, &str); 4] = [
     (b'a', "in literal false (expecting 'a')"),
     (b'l', "in literal false (expecting 'l')"),
     (b's', "in literal false (expecting 's')"),
     (b'e', "in literal false (expecting 'e')"),
 ];
-const NULL: [(u8, &str); 3] = [(b'u', "in literal null (expecting 'u')"), (b'l', "in literal null (expecting 'l')"), (b'l', "in literal null (expecting 'l')")];
+const NULL: [(u8, &str); 3] = [
+    (b'u', "in literal null (expecting 'u')"),
+    (b'l', "in literal null (expecting 'l')"),
+    (b'l', "in literal null (expecting 'l')"),
+];
 const VALUE: &str = "looking for beginning of value";
 const KEY: &str = "looking for beginning of object key string";
 
@@ -56,7 +64,9 @@ impl Scanner<'_> {
                         self.at += 1;
                         break;
                     }
-                    (Some(b'{'), Some(byte)) => return Err(Fault::Byte(byte, "after object key:value pair")),
+                    (Some(b'{'), Some(byte)) => {
+                        return Err(Fault::Byte(byte, "after object key:value pair"));
+                    }
                     (Some(_), Some(byte)) => return Err(Fault::Byte(byte, "after array element")),
                 }
             }
@@ -190,7 +200,8 @@ impl Scanner<'_> {
         byte
     }
 
-    /// At the end a blank is read, which ends numbers, and whose refusal elsewhere is what is reported.
+    /// At the end a blank is read, which ends numbers, and whose refusal elsewhere is what is
+    /// reported.
     fn take_or_space(&mut self) -> u8 {
         self.take().unwrap_or(b' ')
     }

@@ -4,7 +4,8 @@ use crate::field::quote;
 
 /// Why a text is no RFC 3339 time; `micro`: with six digits of fraction. `None`: it is one.
 pub fn time_fault(text: &str, micro: bool) -> Option<String> {
-    let layout = if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
+    let layout =
+        if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
     let mut parser = Parser { rest: text.as_bytes(), micro };
     let why = match parser.time() {
         Ok(()) => return None,
@@ -13,19 +14,25 @@ pub fn time_fault(text: &str, micro: bool) -> Option<String> {
             format!(" as {}: cannot parse {} as {}", quoted(layout), quoted(&rest), quoted(element))
         }
         Err(Fault::Range(what)) => format!(": {what} out of range"),
-        Err(Fault::More(rest)) => format!(": extra text: {}", quoted(&String::from_utf8_lossy(rest))),
+        Err(Fault::More(rest)) => {
+            format!(": extra text: {}", quoted(&String::from_utf8_lossy(rest)))
+        }
     };
     Some(format!("parsing time {}{why}", quoted(text)))
 }
 
-/// Only what stands outside of ASCII's printable part, quotes and backslashes are escaped, byte by byte.
+/// Only what stands outside of ASCII's printable part, quotes and backslashes are escaped, byte by
+/// byte.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for char in text.chars() {
         match char {
             '"' | '\\' => out.extend(['\\', char]),
             ' '..='\u{7f}' => out.push(char),
-            _ => char.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| out.push_str(&format!("\\x{byte:02x}"))),
+            _ => char
+                .encode_utf8(&mut [0; 4])
+                .bytes()
+                .for_each(|byte| out.push_str(&format!("\\x{byte:02x}"))),
         }
     }
     out.push('"');
@@ -105,7 +112,12 @@ impl<'a> Parser<'a> {
         Ok(decimal(number))
     }
 
-    fn bounded(&mut self, (element, fixed): (&'static str, bool), what: &'static str, below: u32) -> Result<(), Fault<'a>> {
+    fn bounded(
+        &mut self,
+        (element, fixed): (&'static str, bool),
+        what: &'static str,
+        below: u32,
+    ) -> Result<(), Fault<'a>> {
         if self.number(element, fixed)? < below { Ok(()) } else { Err(Fault::Range(what)) }
     }
 
@@ -163,16 +175,20 @@ pub fn duration_fault(text: &str) -> String {
     while !rest.is_empty() {
         let whole = rest.bytes().take_while(u8::is_ascii_digit).count();
         let after = rest[whole..].strip_prefix('.');
-        let fraction = after.map_or(0, |after| after.bytes().take_while(u8::is_ascii_digit).count());
+        let fraction =
+            after.map_or(0, |after| after.bytes().take_while(u8::is_ascii_digit).count());
         if whole == 0 && fraction == 0 {
             return invalid();
         }
         rest = after.map_or(&rest[whole..], |after| &after[fraction..]);
-        let unit = rest.find(|char: char| char == '.' || char.is_ascii_digit()).unwrap_or(rest.len());
+        let unit =
+            rest.find(|char: char| char == '.' || char.is_ascii_digit()).unwrap_or(rest.len());
         match &rest[..unit] {
             "" => return format!("time: missing unit in duration {}", quote(text)),
             "ns" | "us" | "\u{b5}s" | "\u{3bc}s" | "ms" | "s" | "m" | "h" => {}
-            other => return format!("time: unknown unit {} in duration {}", quote(other), quote(text)),
+            other => {
+                return format!("time: unknown unit {} in duration {}", quote(other), quote(text));
+            }
         }
         rest = &rest[unit..];
     }
@@ -190,12 +206,30 @@ mod tests {
             ("x", format!("parsing time \"x\" {plain} \"x\" as \"2006\"")),
             ("", format!("parsing time \"\" {plain} \"\" as \"2006\"")),
             ("a\"b", format!("parsing time \"a\\\"b\" {plain} \"a\\\"b\" as \"2006\"")),
-            ("2024-01-01T00:00:00", format!("parsing time \"2024-01-01T00:00:00\" {plain} \"\" as \"Z07:00\"")),
-            ("2024-01-01 00:00:00Z", format!("parsing time \"2024-01-01 00:00:00Z\" {plain} \" 00:00:00Z\" as \"T\"")),
-            ("2024-13-01T00:00:00Z", "parsing time \"2024-13-01T00:00:00Z\": month out of range".to_owned()),
-            ("2024-01-01T25:00:00Z", "parsing time \"2024-01-01T25:00:00Z\": hour out of range".to_owned()),
-            ("2024-02-30T00:00:00Z", "parsing time \"2024-02-30T00:00:00Z\": day out of range".to_owned()),
-            ("2024-01-01T00:00:00Zjunk", "parsing time \"2024-01-01T00:00:00Zjunk\": extra text: \"junk\"".to_owned()),
+            (
+                "2024-01-01T00:00:00",
+                format!("parsing time \"2024-01-01T00:00:00\" {plain} \"\" as \"Z07:00\""),
+            ),
+            (
+                "2024-01-01 00:00:00Z",
+                format!("parsing time \"2024-01-01 00:00:00Z\" {plain} \" 00:00:00Z\" as \"T\""),
+            ),
+            (
+                "2024-13-01T00:00:00Z",
+                "parsing time \"2024-13-01T00:00:00Z\": month out of range".to_owned(),
+            ),
+            (
+                "2024-01-01T25:00:00Z",
+                "parsing time \"2024-01-01T25:00:00Z\": hour out of range".to_owned(),
+            ),
+            (
+                "2024-02-30T00:00:00Z",
+                "parsing time \"2024-02-30T00:00:00Z\": day out of range".to_owned(),
+            ),
+            (
+                "2024-01-01T00:00:00Zjunk",
+                "parsing time \"2024-01-01T00:00:00Zjunk\": extra text: \"junk\"".to_owned(),
+            ),
         ];
         for (text, want) in cases {
             assert_eq!(time_fault(text, false), Some(want));

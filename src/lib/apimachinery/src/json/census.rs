@@ -1,5 +1,6 @@
-//! Counting the elements of large arrays before they are read, so that each has the room that it needs and no more, not even for a moment: an array that grows
-//! by doubling takes three times its size while it moves.
+//! Counting the elements of large arrays before they are read, so that each has the room that it
+//! needs and no more, not even for a moment: an array that grows by doubling takes three times its
+//! size while it moves.
 
 /// Shorter bodies are not worth it.
 const MIN_BODY: usize = 16 << 10;
@@ -19,7 +20,8 @@ impl Census {
     }
 }
 
-/// Counts the commas in each array of a well-formed body. Of another body the counts are wrong, but together no more than its commas.
+/// Counts the commas in each array of a well-formed body. Of another body the counts are wrong, but
+/// together no more than its commas.
 pub(super) fn take(body: &[u8]) -> Census {
     let mut arrays = if body.len() < MIN_BODY { Vec::new() } else { count(body) };
     arrays.sort_unstable();
@@ -40,7 +42,11 @@ fn count(body: &[u8]) -> Vec<(usize, usize)> {
             b'[' | b'{' if open.len() >= super::MAX_DEPTH => break,
             b'[' | b'{' => open.push((at, 0)),
             b',' => open.last_mut().into_iter().for_each(|(_, commas)| *commas += 1),
-            b']' => arrays.extend(open.pop().filter(|(_, commas)| *commas >= MIN_LENGTH).map(|(begin, commas)| (begin, commas + 1))),
+            b']' => arrays.extend(
+                open.pop()
+                    .filter(|(_, commas)| *commas >= MIN_LENGTH)
+                    .map(|(begin, commas)| (begin, commas + 1)),
+            ),
             b'}' => drop(open.pop()),
             _ => {}
         }

@@ -1,13 +1,15 @@
 //! Other forms of an object as slices of its canonical bytes: nothing is parsed or written again.
 //!
-//! `bytes` are canonical bytes with the revision spliced in; `layout` holds positions of the unspliced bytes, so that what lies behind the splice needs its length.
+//! `bytes` are canonical bytes with the revision spliced in; `layout` holds positions of the
+//! unspliced bytes, so that what lies behind the splice needs its length.
 
 use super::writer::{FIRST, comma, plain};
 use super::{Layout, scan};
 
 const REVISION_KEY: &[u8] = b"\"resourceVersion\":\"";
 
-/// Appends what is spliced into an object's metadata: `,"resourceVersion":"N"`, without the comma when metadata is empty.
+/// Appends what is spliced into an object's metadata: `,"resourceVersion":"N"`, without the comma
+/// when metadata is empty.
 pub fn append_revision(out: &mut Vec<u8>, comma: bool, revision: u64) {
     if comma {
         out.push(b',');
@@ -32,11 +34,17 @@ pub fn splice_revision(bytes: &[u8], layout: &Layout, revision: u64) -> Vec<u8> 
     out
 }
 
-/// The canonical bytes (without a revision) of the object with these annotations among its own, as [`super::write_with`] would write them, and their layout.
+/// The canonical bytes (without a revision) of the object with these annotations among its own, as
+/// [`super::write_with`] would write them, and their layout.
 ///
-/// `splice_length` is that of the revision in `bytes`. `None` where that cannot be done by copying: annotations with escapes or of another type, or
-/// metadata that has nothing after its annotations.
-pub fn with_annotations(bytes: &[u8], layout: &Layout, splice_length: usize, annotations: &[(&str, &str)]) -> Option<(Vec<u8>, Layout)> {
+/// `splice_length` is that of the revision in `bytes`. `None` where that cannot be done by copying:
+/// annotations with escapes or of another type, or metadata that has nothing after its annotations.
+pub fn with_annotations(
+    bytes: &[u8],
+    layout: &Layout,
+    splice_length: usize,
+    annotations: &[(&str, &str)],
+) -> Option<(Vec<u8>, Layout)> {
     let metadata = layout.metadata as usize;
     let mut fields = scan::fields(bytes.get(metadata..)?);
     let (start, end, own) = loop {
@@ -46,7 +54,9 @@ pub fn with_annotations(bytes: &[u8], layout: &Layout, splice_length: usize, ann
             b"annotations" => break (at, metadata + fields.position() - 1, value),
             // Also where only the spliced revision follows: its comma is not ours.
             _ if at >= layout.revision_at as usize => return None,
-            _ if key > b"annotations" && !FIRST.iter().any(|name| name.as_bytes() == key) => break (at, at, b"{}".as_slice()),
+            _ if key > b"annotations" && !FIRST.iter().any(|name| name.as_bytes() == key) => {
+                break (at, at, b"{}".as_slice());
+            }
             _ => {}
         }
     };
@@ -96,15 +106,19 @@ fn merge(out: &mut Vec<u8>, own: &[u8], added: &[(&str, &str)]) -> Option<()> {
 
 /// The metadata object, with its resourceVersion.
 pub fn metadata<'a>(bytes: &'a [u8], layout: &Layout, splice_length: usize) -> &'a [u8] {
-    bytes.get(layout.metadata as usize..layout.revision_at as usize + splice_length + 1).unwrap_or_default()
+    bytes
+        .get(layout.metadata as usize..layout.revision_at as usize + splice_length + 1)
+        .unwrap_or_default()
 }
 
-/// The object as a list item of a native kind, which carries no kind and apiVersion: everything but the opening brace, which the caller writes before it.
+/// The object as a list item of a native kind, which carries no kind and apiVersion: everything but
+/// the opening brace, which the caller writes before it.
 pub fn item<'a>(bytes: &'a [u8], layout: &Layout) -> &'a [u8] {
     bytes.get(layout.type_end as usize..).unwrap_or_default()
 }
 
-/// The bytes that begin with the labels object (and go on behind it), for [`scan`]; `None` without labels.
+/// The bytes that begin with the labels object (and go on behind it), for [`scan`]; `None` without
+/// labels.
 pub fn labels<'a>(bytes: &'a [u8], layout: &Layout) -> Option<&'a [u8]> {
     if layout.labels == 0 { None } else { bytes.get(layout.labels as usize..) }
 }

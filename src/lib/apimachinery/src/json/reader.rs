@@ -1,5 +1,5 @@
-//! The reader: recursive descent with an explicit bound. Elements and fields wait on two stacks until their list or map ends, and then move to a slice of
-//! exactly their number.
+//! The reader: recursive descent with an explicit bound. Elements and fields wait on two stacks
+//! until their list or map ends, and then move to a slice of exactly their number.
 
 use super::census::{self, Census};
 use super::{DecodeError, DecodedValue, MAX_DEPTH, MAX_DUPLICATES, text};
@@ -15,7 +15,16 @@ const MAX_REPEATS: usize = 64;
 pub(super) fn parse(text: &str, rounds: bool) -> Result<DecodedValue, DecodeError> {
     let bytes = text.as_bytes();
     let large = census::take(bytes);
-    let mut reader = Reader { text, bytes, at: 0, rounds, items: Vec::new(), fields: Vec::new(), large, repeats: Vec::new() };
+    let mut reader = Reader {
+        text,
+        bytes,
+        at: 0,
+        rounds,
+        items: Vec::new(),
+        fields: Vec::new(),
+        large,
+        repeats: Vec::new(),
+    };
     let value = reader.document().map_err(|fault| *fault)?;
     Ok(DecodedValue { value, duplicates: reader.duplicates() })
 }
@@ -40,7 +49,8 @@ struct Reader<'a> {
     /// The fields of all open maps but large ones; those of each map are in order.
     fields: Vec<(Text, Value)>,
     large: Census,
-    /// Paths of repeated keys, innermost segment first; each container adds its segment when it is left.
+    /// Paths of repeated keys, innermost segment first; each container adds its segment when it is
+    /// left.
     repeats: Vec<Vec<Segment>>,
 }
 
@@ -48,7 +58,11 @@ impl Reader<'_> {
     fn document(&mut self) -> Result<Value, Fault> {
         let value = self.value(0)?;
         self.skip_space();
-        if self.at < self.bytes.len() { Err(self.unexpected("the end of the body")) } else { Ok(value) }
+        if self.at < self.bytes.len() {
+            Err(self.unexpected("the end of the body"))
+        } else {
+            Ok(value)
+        }
     }
 
     fn value(&mut self, depth: usize) -> Result<Value, Fault> {
@@ -246,7 +260,8 @@ impl Reader<'_> {
                     return Ok(out);
                 }
                 Some(b'\\') => {
-                    let (char, after) = text::read_escape(self.bytes, self.at).map_err(|why| self.syntax(why))?;
+                    let (char, after) =
+                        text::read_escape(self.bytes, self.at).map_err(|why| self.syntax(why))?;
                     out.push(char);
                     self.at = after;
                 }
@@ -273,7 +288,10 @@ impl Reader<'_> {
             }
         }
         let number = if self.rounds { super::float } else { Number::from_f64 };
-        text.parse().ok().and_then(number).ok_or_else(|| self.syntax("a number that is out of range"))
+        text.parse()
+            .ok()
+            .and_then(number)
+            .ok_or_else(|| self.syntax("a number that is out of range"))
     }
 
     /// Walks over a number; says whether it is an integer.
@@ -352,7 +370,9 @@ impl Reader<'_> {
     fn unexpected(&self, wanted: &str) -> Fault {
         match self.text.get(self.at..).and_then(|rest| rest.chars().next()) {
             Some(found) => self.syntax(&format!("found {found:?}, expected {wanted}")),
-            None => Box::new(DecodeError::Syntax(format!("the body ends where {wanted} is expected"))),
+            None => {
+                Box::new(DecodeError::Syntax(format!("the body ends where {wanted} is expected")))
+            }
         }
     }
 

@@ -1,17 +1,20 @@
 //! Finding single values in canonical bytes without parsing the rest.
 //!
-//! The bytes are what [`super::write`] wrote: compact and well-formed. On other bytes the answers are wrong or `None`, never a panic.
+//! The bytes are what [`super::write`] wrote: compact and well-formed. On other bytes the answers
+//! are wrong or `None`, never a panic.
 
 use super::text;
 use std::borrow::Cow;
 
-/// The fields of the object that `bytes` begin with, in their order; bytes behind the object are not looked at.
+/// The fields of the object that `bytes` begin with, in their order; bytes behind the object are
+/// not looked at.
 pub fn fields(bytes: &[u8]) -> Fields<'_> {
     let at = if bytes.first() == Some(&b'{') { 1 } else { bytes.len() };
     Fields { bytes, at }
 }
 
-/// The fields that follow inside an object whose beginning was cut off: `bytes` begin with the comma before them, or with the closing brace.
+/// The fields that follow inside an object whose beginning was cut off: `bytes` begin with the
+/// comma before them, or with the closing brace.
 pub fn following(bytes: &[u8]) -> Fields<'_> {
     let at = if bytes.first() == Some(&b',') { 1 } else { bytes.len() };
     Fields { bytes, at }
@@ -73,7 +76,8 @@ pub fn labels(labels: &[u8]) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>
 
 /// The items of the array that `bytes` begin with.
 pub fn items(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut at = if bytes.first() == Some(&b'[') && bytes.get(1) != Some(&b']') { 1 } else { bytes.len() };
+    let mut at =
+        if bytes.first() == Some(&b'[') && bytes.get(1) != Some(&b']') { 1 } else { bytes.len() };
     std::iter::from_fn(move || {
         let end = value_end(bytes, at)?;
         let item = bytes.get(at..end)?;

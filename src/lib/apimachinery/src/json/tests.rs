@@ -20,7 +20,9 @@ fn theirs(value: &Value) -> serde_json::Value {
         },
         Value::String(text) => text.as_str().into(),
         Value::Array(items) => items.iter().map(theirs).collect(),
-        Value::Object(fields) => fields.iter().map(|(key, value)| (key.to_string(), theirs(value))).collect(),
+        Value::Object(fields) => {
+            fields.iter().map(|(key, value)| (key.to_string(), theirs(value))).collect()
+        }
     }
 }
 
@@ -35,7 +37,10 @@ fn reads_what_serde_json_reads() {
         "0.1",
         "123456789012345678901234567890",
     ] {
-        assert_eq!(theirs(&value(text)), serde_json::from_str::<serde_json::Value>(text).expect(text));
+        assert_eq!(
+            theirs(&value(text)),
+            serde_json::from_str::<serde_json::Value>(text).expect(text)
+        );
     }
     assert_eq!(value("-0"), json!(0));
 }
@@ -87,15 +92,23 @@ fn refuses_malformed_text() {
 
 #[test]
 fn only_objects_are_documents() {
-    for (text, name) in [("null", "null"), ("[]", "array"), ("1", "number"), ("\"\"", "string"), ("true", "bool")] {
-        assert!(matches!(read(text.as_bytes()), Err(DecodeError::NotObject(found)) if found == name), "{text}");
+    for (text, name) in
+        [("null", "null"), ("[]", "array"), ("1", "number"), ("\"\"", "string"), ("true", "bool")]
+    {
+        assert!(
+            matches!(read(text.as_bytes()), Err(DecodeError::NotObject(found)) if found == name),
+            "{text}"
+        );
     }
 }
 
 #[test]
 fn the_last_duplicate_wins_and_is_named() {
     let read = read(br#"{"metadata":{"name":"a","name":"b"},"data":{"k":"1","k":"2","k":"3"},"l":[{},{"x":1,"x":2}]}"#).expect("well-formed");
-    assert_eq!(read.document.into_value(), json!({"metadata": {"name": "b"}, "data": {"k": "3"}, "l": [{}, {"x": 2}]}));
+    assert_eq!(
+        read.document.into_value(),
+        json!({"metadata": {"name": "b"}, "data": {"k": "3"}, "l": [{}, {"x": 2}]})
+    );
     assert_eq!(read.duplicates, ["metadata.name", "data.k", "l[1].x"]);
     let many: String = (0..50).map(|i| format!("\"k{i}\":1,\"k{i}\":2,")).collect();
     let many = format!("{{{many}\"end\":1}}");
@@ -115,7 +128,10 @@ fn fault_35_depth_is_bounded_without_the_stack() {
 
 #[test]
 fn invalid_utf8_becomes_replacement_characters() {
-    assert_eq!(read_value(b"{\"k\":\"\xff\xfe\"}").expect("read"), json!({"k": "\u{fffd}\u{fffd}"}));
+    assert_eq!(
+        read_value(b"{\"k\":\"\xff\xfe\"}").expect("read"),
+        json!({"k": "\u{fffd}\u{fffd}"})
+    );
     assert_eq!(read_value(b"\"\xe2\x82\"").expect("read"), json!("\u{fffd}\u{fffd}"));
     assert_eq!(read_value(b"\"\\ud800\\u0041\\udc00\"").expect("read"), json!("\u{fffd}A\u{fffd}"));
     assert!(read_value(b"\xff{}").is_err());
@@ -135,9 +151,15 @@ fn canonical_bytes_and_their_forms() {
     let mut expected = document.into_value();
     expected["metadata"]["resourceVersion"] = json!("42");
     assert_eq!(read_value(&spliced).expect("well-formed"), expected);
-    assert_eq!(read_value(forms::metadata(&spliced, &layout, splice)).expect("well-formed"), expected["metadata"]);
+    assert_eq!(
+        read_value(forms::metadata(&spliced, &layout, splice)).expect("well-formed"),
+        expected["metadata"]
+    );
     let item = [b"{", forms::item(&spliced, &layout)].concat();
-    assert_eq!(read_value(&item).expect("well-formed"), json!({"data": {"k": "v"}, "metadata": expected["metadata"]}));
+    assert_eq!(
+        read_value(&item).expect("well-formed"),
+        json!({"data": {"k": "v"}, "metadata": expected["metadata"]})
+    );
     assert_eq!(forms::label(&spliced, &layout, "l").expect("there"), "\"x");
     assert_eq!(forms::label(&spliced, &layout, "m"), None);
     assert_eq!(Layout::from_marks(layout.marks(), layout.revision_at), layout);
@@ -158,7 +180,10 @@ fn added_annotations_are_written_as_if_they_had_been_set() {
         json!({}),
         Value::Null,
     ] {
-        let document = Document::from_value(json!({"kind": "K", "metadata": metadata, "z": {"annotations": {}}})).expect("an object");
+        let document = Document::from_value(
+            json!({"kind": "K", "metadata": metadata, "z": {"annotations": {}}}),
+        )
+        .expect("an object");
         let mut set = document.clone();
         if !set.get(&["metadata", "annotations"]).is_some_and(Value::is_object) {
             set.set(&["metadata", "annotations"], json!({}));
@@ -168,27 +193,49 @@ fn added_annotations_are_written_as_if_they_had_been_set() {
         assert_eq!(super::write_with(&document, &ADDED), expected, "{metadata}");
         assert_eq!(super::write_with(&document, &[]), write(&document));
         let (bytes, layout) = write(&document);
-        let copied = forms::with_annotations(&forms::splice_revision(&bytes, &layout, 7), &layout, forms::revision_length(layout.comma(), 7), &ADDED);
-        let is_plain = metadata["annotations"].as_object().is_none_or(|own| own.keys().all(|key| super::is_plain(key)));
-        let is_last = metadata.as_object().is_none_or(|fields| fields.keys().all(|field| matches!(field.as_str(), "name")));
-        assert_eq!(copied.is_some(), is_plain && !is_last && metadata["annotations"] != 5, "{metadata}");
+        let copied = forms::with_annotations(
+            &forms::splice_revision(&bytes, &layout, 7),
+            &layout,
+            forms::revision_length(layout.comma(), 7),
+            &ADDED,
+        );
+        let is_plain = metadata["annotations"]
+            .as_object()
+            .is_none_or(|own| own.keys().all(|key| super::is_plain(key)));
+        let is_last = metadata
+            .as_object()
+            .is_none_or(|fields| fields.keys().all(|field| matches!(field.as_str(), "name")));
+        assert_eq!(
+            copied.is_some(),
+            is_plain && !is_last && metadata["annotations"] != 5,
+            "{metadata}"
+        );
         assert!(copied.is_none_or(|copied| copied == expected), "{metadata}");
     }
 }
 
 #[test]
 fn objects_without_metadata_get_an_empty_one() {
-    for object in [json!({"kind": "A"}), json!({"kind": "A", "metadata": null}), json!({"kind": "A", "metadata": {"resourceVersion": "1"}})] {
+    for object in [
+        json!({"kind": "A"}),
+        json!({"kind": "A", "metadata": null}),
+        json!({"kind": "A", "metadata": {"resourceVersion": "1"}}),
+    ] {
         let (bytes, layout) = write(&Document::from_value(object).expect("an object"));
         assert_eq!(bytes, br#"{"kind":"A","metadata":{}}"#);
-        assert_eq!(forms::splice_revision(&bytes, &layout, 5), br#"{"kind":"A","metadata":{"resourceVersion":"5"}}"#);
+        assert_eq!(
+            forms::splice_revision(&bytes, &layout, 5),
+            br#"{"kind":"A","metadata":{"resourceVersion":"5"}}"#
+        );
         assert_eq!(forms::labels(&bytes, &layout), None);
     }
 }
 
 #[test]
 fn scanning_finds_fields() {
-    let bytes = to_vec(&json!({"a": {"b": "x}\"]", "c": [1, {"d": "]"}]}, "e": 5, "f\n": null, "g": "\u{e9}\t"}));
+    let bytes = to_vec(
+        &json!({"a": {"b": "x}\"]", "c": [1, {"d": "]"}]}, "e": 5, "f\n": null, "g": "\u{e9}\t"}),
+    );
     assert_eq!(scan::str_field(&bytes, &["a", "b"]).expect("there"), "x}\"]");
     assert_eq!(scan::field(&bytes, &["a", "c"]).expect("there"), br#"[1,{"d":"]"}]"#);
     assert_eq!(scan::field(&bytes, &["e"]).expect("there"), b"5");
@@ -204,7 +251,14 @@ fn scanning_finds_fields() {
 
 #[test]
 fn floats_without_a_fraction_become_integers_only_where_no_type_is_known() {
-    for (text, whole) in [("1.0", json!(1)), ("-0.0", json!(0)), ("0e5", json!(0)), ("1e3", json!(1000)), ("-2.50", json!(-2.5)), ("1e19", json!(1e19))] {
+    for (text, whole) in [
+        ("1.0", json!(1)),
+        ("-0.0", json!(0)),
+        ("0e5", json!(0)),
+        ("1e3", json!(1000)),
+        ("-2.50", json!(-2.5)),
+        ("1e19", json!(1e19)),
+    ] {
         let mut value = read_value(text.as_bytes()).expect("a number");
         assert!(value.is_f64(), "{text}: a typed integer refuses it");
         let mut nested = json!({"a": [value]});
@@ -228,14 +282,16 @@ pub(crate) fn any_value() -> impl Strategy<Value = Value> {
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
         any::<u64>().prop_map(Value::from),
-        (-1e300..1e300f64).prop_map(|number| super::float(number).map_or(Value::Null, Value::Number)),
+        (-1e300..1e300f64)
+            .prop_map(|number| super::float(number).map_or(Value::Null, Value::Number)),
         (-1e3..1e3f64).prop_map(|number| super::float(number).map_or(Value::Null, Value::Number)),
         any::<String>().prop_map(Value::from),
     ];
     leaf.prop_recursive(5, 48, 6, |inner| {
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
-            proptest::collection::btree_map(any::<String>(), inner, 0..6).prop_map(|map| Value::Object(map.into_iter().collect())),
+            proptest::collection::btree_map(any::<String>(), inner, 0..6)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
         ]
     })
 }

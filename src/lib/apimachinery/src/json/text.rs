@@ -3,10 +3,12 @@
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;
 
-/// The first position at or after `from` of a quote, a backslash or a control character; the length when there is none.
+/// The first position at or after `from` of a quote, a backslash or a control character; the length
+/// when there is none.
 pub(super) fn plain_end(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
-    // Whole blocks first, in a form that becomes vector instructions (a pattern over the byte, or a fold of truth values, does not: ten times the work).
+    // Whole blocks first, in a form that becomes vector instructions (a pattern over the byte, or a
+    // fold of truth values, does not: ten times the work).
     while let Some(block) = bytes.get(at..).and_then(<[u8]>::first_chunk::<16>) {
         let mut hit = 0;
         for byte in block {
@@ -38,7 +40,8 @@ pub(super) fn plain_end(bytes: &[u8], from: usize) -> usize {
     at
 }
 
-/// A bit in each byte that is a quote, a backslash or below 0x20; only the lowest bit is exact (borrows run upwards).
+/// A bit in each byte that is a quote, a backslash or below 0x20; only the lowest bit is exact
+/// (borrows run upwards).
 fn special(word: u64) -> u64 {
     let zeros = |x: u64| x.wrapping_sub(ONES) & !x;
     let quotes = zeros(word ^ (ONES * b'"' as u64));
@@ -47,7 +50,8 @@ fn special(word: u64) -> u64 {
     (quotes | slashes | controls) & HIGHS
 }
 
-/// Replaces each invalid byte by U+FFFD: one for each byte, as Go does (the standard library's lossy reading gives one for each cut sequence).
+/// Replaces each invalid byte by U+FFFD: one for each byte, as Go does (the standard library's
+/// lossy reading gives one for each cut sequence).
 pub(super) fn replace_invalid(body: &[u8]) -> String {
     let mut out = String::with_capacity(body.len() + 16);
     for chunk in body.utf8_chunks() {
@@ -91,7 +95,8 @@ fn write_escape(out: &mut Vec<u8>, byte: u8) {
     out.extend_from_slice(&[b'\\', short]);
 }
 
-/// Reads the escape that begins at `at` (a backslash); gives the character and the position after it.
+/// Reads the escape that begins at `at` (a backslash); gives the character and the position after
+/// it.
 pub(super) fn read_escape(bytes: &[u8], at: usize) -> Result<(char, usize), &'static str> {
     let simple = match bytes.get(at + 1) {
         Some(b'"') => '"',
@@ -118,7 +123,9 @@ fn read_unicode(bytes: &[u8], at: usize) -> Result<(char, usize), &'static str> 
     }
     if first < 0xdc00 && bytes.get(after..after + 2) == Some(b"\\u") {
         let second = hex4(bytes, after + 2).filter(|second| (0xdc00..0xe000).contains(second));
-        if let Some(char) = second.and_then(|second| char::from_u32(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00))) {
+        if let Some(char) = second.and_then(|second| {
+            char::from_u32(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00))
+        }) {
             return Ok((char, after + 6));
         }
     }

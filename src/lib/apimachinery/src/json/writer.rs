@@ -33,12 +33,17 @@ fn metadata(out: &mut Vec<u8>, fields: Option<&Map>, mut added: &[(&str, &str)])
     out.extend_from_slice(b"\"metadata\":");
     layout.metadata = position(out);
     out.push(b'{');
-    // What identifies the object comes first, as everybody expects who looks at the bytes; its uid before those that it refers to.
+    // What identifies the object comes first, as everybody expects who looks at the bytes; its uid
+    // before those that it refers to.
     for (name, value) in FIRST.iter().filter_map(|name| fields?.get_key_value(name)) {
         comma(out);
         field(out, name, value);
     }
-    for (name, value) in fields.into_iter().flatten().filter(|(name, _)| *name != "resourceVersion" && !FIRST.contains(&name.as_str())) {
+    for (name, value) in fields
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| *name != "resourceVersion" && !FIRST.contains(&name.as_str()))
+    {
         if !added.is_empty() && name.as_str() >= ANNOTATIONS {
             let own = (name == ANNOTATIONS).then(|| value.as_object()).flatten();
             annotations(out, own, std::mem::take(&mut added));
@@ -62,7 +67,8 @@ fn metadata(out: &mut Vec<u8>, fields: Option<&Map>, mut added: &[(&str, &str)])
 
 const ANNOTATIONS: &str = "annotations";
 
-/// The field with the object's own annotations and those that are added: where a key is in both, the added one counts.
+/// The field with the object's own annotations and those that are added: where a key is in both,
+/// the added one counts.
 fn annotations(out: &mut Vec<u8>, own: Option<&Map>, added: &[(&str, &str)]) {
     comma(out);
     out.extend_from_slice(b"\"annotations\":{");

@@ -1,4 +1,5 @@
-//! JSON patch. What a client sends is hostile until proven otherwise: work, copies and depth are bounded over the whole patch.
+//! JSON patch. What a client sends is hostile until proven otherwise: work, copies and depth are
+//! bounded over the whole patch.
 
 use super::pointer::{Pointer, index};
 use super::{MAX_COPIED_BYTES, MAX_JSON_PATCH_OPERATIONS, PatchError};
@@ -11,8 +12,9 @@ const MAX_WORK: usize = 20_000_000;
 
 /// Applies a JSON patch. Returns warnings for the client.
 ///
-/// Lenient where upstream is: `replace` of an absent key adds it, `copy` from an absent key and `add` without a value put null, negative positions count from
-/// the end, a pointer's text before its first slash is dropped.
+/// Lenient where upstream is: `replace` of an absent key adds it, `copy` from an absent key and
+/// `add` without a value put null, negative positions count from the end, a pointer's text before
+/// its first slash is dropped.
 ///
 /// # Errors
 /// [`PatchError`]; `target` is then in an unspecified state and must be dropped.
@@ -27,11 +29,18 @@ pub fn json_patch(target: &mut Value, patch: &Value) -> Result<Vec<String>, Patc
         parsed.push(match operation {
             Value::Object(fields) => Operation { fields: Some(fields) },
             Value::Null => Operation { fields: None },
-            _ => return Err(PatchError::Malformed("an operation of a JSON patch is an object".to_owned())),
+            _ => {
+                return Err(PatchError::Malformed(
+                    "an operation of a JSON patch is an object".to_owned(),
+                ));
+            }
         });
     }
     if parsed.len() > MAX_JSON_PATCH_OPERATIONS {
-        return Err(PatchError::TooLarge(format!("{} operations, at most {MAX_JSON_PATCH_OPERATIONS} are allowed", parsed.len())));
+        return Err(PatchError::TooLarge(format!(
+            "{} operations, at most {MAX_JSON_PATCH_OPERATIONS} are allowed",
+            parsed.len()
+        )));
     }
     let mut patcher = Patcher { top: target, copied: 0, work: 0 };
     for operation in &parsed {
@@ -54,7 +63,9 @@ impl<'a> Operation<'a> {
     }
 
     fn text(&self, name: &str) -> Result<&'a str, PatchError> {
-        self.field(name).and_then(Value::as_str).ok_or_else(|| refuse(format!("the operation '{}' has no string '{name}'", self.kind())))
+        self.field(name).and_then(Value::as_str).ok_or_else(|| {
+            refuse(format!("the operation '{}' has no string '{name}'", self.kind()))
+        })
     }
 
     /// The value that an operation puts; absent is null.
@@ -111,7 +122,9 @@ impl Patcher<'_> {
         match container(self.top, &pointer)? {
             Value::Object(map) => map.remove(pointer.key().as_ref()).ok_or_else(|| missing(path)),
             Value::Array(items) => {
-                let at = index(&pointer.key(), items.len()).filter(|at| *at < items.len()).ok_or_else(|| no_position(path))?;
+                let at = index(&pointer.key(), items.len())
+                    .filter(|at| *at < items.len())
+                    .ok_or_else(|| no_position(path))?;
                 let shifted = items.len() - at;
                 let value = items.remove(at);
                 self.charge(shifted)?;
@@ -151,7 +164,8 @@ impl Patcher<'_> {
         if let Some(source) = source {
             self.copied += json_length(source, MAX_COPIED_BYTES);
             if self.copied > MAX_COPIED_BYTES {
-                // 422 like every patch that does not apply, as upstream answers (parity case `json-patch-bomb`).
+                // 422 like every patch that does not apply, as upstream answers (parity case
+                // `json-patch-bomb`).
                 return Err(refuse(format!("it copies more than {MAX_COPIED_BYTES} bytes")));
             }
         }
@@ -163,7 +177,11 @@ impl Patcher<'_> {
         let path = operation.text("path")?;
         let wanted = operation.field("value").filter(|value| !value.is_null());
         let found = if path.is_empty() { Some(&*self.top) } else { get(self.top, path)? };
-        if found == wanted { Ok(()) } else { Err(refuse(format!("the test of \"{}\" failed", shorten(path)))) }
+        if found == wanted {
+            Ok(())
+        } else {
+            Err(refuse(format!("the test of \"{}\" failed", shorten(path))))
+        }
     }
 
     /// Refuses to make a value deeper than any reader would. Walking it counts as work.
@@ -174,23 +192,34 @@ impl Patcher<'_> {
         let mut nodes = 0;
         let depth = depth(value, &mut nodes);
         self.charge(4 * nodes)?;
-        if pointer.depth() + depth > MAX_DEPTH { Err(refuse(format!("the object would nest deeper than {MAX_DEPTH}"))) } else { Ok(()) }
+        if pointer.depth() + depth > MAX_DEPTH {
+            Err(refuse(format!("the object would nest deeper than {MAX_DEPTH}")))
+        } else {
+            Ok(())
+        }
     }
 
     fn charge(&mut self, steps: usize) -> Result<(), PatchError> {
         self.work += steps;
         work::count(steps);
-        if self.work > MAX_WORK { Err(PatchError::TooLarge("its operations move too much".to_owned())) } else { Ok(()) }
+        if self.work > MAX_WORK {
+            Err(PatchError::TooLarge("its operations move too much".to_owned()))
+        } else {
+            Ok(())
+        }
     }
 }
 
-/// The value at a path: `None` for an absent key and for null, an error where the path leads nowhere.
+/// The value at a path: `None` for an absent key and for null, an error where the path leads
+/// nowhere.
 fn get<'v>(top: &'v mut Value, path: &str) -> Result<Option<&'v Value>, PatchError> {
     let pointer = pointer(path)?;
     let found = match container(top, &pointer)? {
         Value::Object(map) => map.get(pointer.key().as_ref()),
         Value::Array(items) => {
-            let at = index(&pointer.key(), items.len()).filter(|at| *at < items.len()).ok_or_else(|| no_position(path))?;
+            let at = index(&pointer.key(), items.len())
+                .filter(|at| *at < items.len())
+                .ok_or_else(|| no_position(path))?;
             items.get(at)
         }
         _ => None,
@@ -258,5 +287,9 @@ fn no_position(path: &str) -> PatchError {
 
 /// Paths of clients go into messages only in part.
 fn shorten(path: &str) -> String {
-    if path.chars().count() <= 100 { path.to_owned() } else { path.chars().take(100).chain("...".chars()).collect() }
+    if path.chars().count() <= 100 {
+        path.to_owned()
+    } else {
+        path.chars().take(100).chain("...".chars()).collect()
+    }
 }

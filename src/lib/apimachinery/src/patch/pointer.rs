@@ -1,4 +1,5 @@
-//! JSON pointers as upstream reads them: whatever stands before the first slash is dropped, so that `data/k` names the top-level `k`.
+//! JSON pointers as upstream reads them: whatever stands before the first slash is dropped, so that
+//! `data/k` names the top-level `k`.
 
 use crate::document::Value;
 use crate::json::MAX_DEPTH;
@@ -58,7 +59,11 @@ fn child<'v>(value: &'v mut Value, key: &str) -> Option<&'v mut Value> {
 /// An array position: negative ones count from `length` down, -1 being the last before it.
 pub(super) fn index(key: &str, length: usize) -> Option<usize> {
     let number: i64 = key.parse().ok()?;
-    if number < 0 { length.checked_sub(usize::try_from(number.unsigned_abs()).ok()?) } else { usize::try_from(number).ok() }
+    if number < 0 {
+        length.checked_sub(usize::try_from(number.unsigned_abs()).ok()?)
+    } else {
+        usize::try_from(number).ok()
+    }
 }
 
 fn unescape(part: &str) -> Cow<'_, str> {

@@ -25,7 +25,10 @@ fn operations_apply_in_order() {
         {"op": "copy", "from": "/data/k", "path": "/data/c"},
         {"op": "move", "from": "/data/n", "path": "/data/m"},
     ]);
-    assert_eq!(apply(&object, patch).expect("applies"), json!({"data": {"c": "w", "k": "w", "m": "new"}}));
+    assert_eq!(
+        apply(&object, patch).expect("applies"),
+        json!({"data": {"c": "w", "k": "w", "m": "new"}})
+    );
     assert_eq!(apply(&object, json!([])).expect("applies"), object);
     assert_eq!(apply(&object, json!(null)).expect("applies"), object);
 }
@@ -50,7 +53,8 @@ fn lenient_where_upstream_is() {
         (json!({"op": "add", "path": "/a~1b~0c~2", "value": 3}), "/a~1b~0c~02", json!(3)),
         (json!({"op": "add", "path": "/", "value": 3}), "/", json!(3)),
     ] {
-        let result = apply(&object, json!([operation])).unwrap_or_else(|error| panic!("{operation}: {error}"));
+        let result = apply(&object, json!([operation]))
+            .unwrap_or_else(|error| panic!("{operation}: {error}"));
         assert_eq!(result.pointer(path), Some(&expected), "{operation}");
     }
 }
@@ -99,16 +103,21 @@ fn refuses_what_does_not_apply() {
 #[test]
 fn fault_36_patches_are_bounded() {
     let object = json!({"data": {"k": "0123456789"}});
-    let many = |count: usize| Value::from(vec![json!({"op": "add", "path": "/data/k", "value": "1"}); count]);
+    let many = |count: usize| {
+        Value::from(vec![json!({"op": "add", "path": "/data/k", "value": "1"}); count])
+    };
     assert!(apply(&object, many(10_000)).is_ok());
     assert!(matches!(apply(&object, many(10_001)), Err(PatchError::TooLarge(_))));
-    let doubling: Vec<Value> = (0..40).map(|i| json!({"op": "copy", "from": "/data", "path": format!("/data/x{i}")})).collect();
+    let doubling: Vec<Value> = (0..40)
+        .map(|i| json!({"op": "copy", "from": "/data", "path": format!("/data/x{i}")}))
+        .collect();
     assert!(matches!(apply(&object, Value::from(doubling)), Err(PatchError::DoesNotApply(_))));
 }
 
 #[test]
 fn fault_36_patches_cannot_nest_or_grind() {
-    let nest: Vec<Value> = (0..2_000).map(|_| json!({"op": "move", "from": "/a", "path": "/b/c"})).collect();
+    let nest: Vec<Value> =
+        (0..2_000).map(|_| json!({"op": "move", "from": "/a", "path": "/b/c"})).collect();
     let wrap: Vec<Value> = nest
         .iter()
         .flat_map(|_| {
@@ -119,10 +128,16 @@ fn fault_36_patches_cannot_nest_or_grind() {
             ]
         })
         .collect();
-    assert!(matches!(apply(&json!({"a": {}}), Value::from(wrap)), Err(PatchError::DoesNotApply(_))));
+    assert!(matches!(
+        apply(&json!({"a": {}}), Value::from(wrap)),
+        Err(PatchError::DoesNotApply(_))
+    ));
     let deep = (0..MAX_DEPTH - 1).fold(json!(1), |inner, _| json!({ "a": inner }));
     assert!(apply(&json!({}), json!([{"op": "add", "path": "/x", "value": deep}])).is_ok());
-    assert!(matches!(apply(&json!({"y": {}}), json!([{"op": "add", "path": "/y/x", "value": deep}])), Err(PatchError::DoesNotApply(_))));
+    assert!(matches!(
+        apply(&json!({"y": {}}), json!([{"op": "add", "path": "/y/x", "value": deep}])),
+        Err(PatchError::DoesNotApply(_))
+    ));
     let big = json!({ "l": vec![0; 500_000] });
     let grind = Value::from(vec![json!({"op": "add", "path": "/l/0", "value": 1}); 10_000]);
     let started = Instant::now();
@@ -133,14 +148,18 @@ fn fault_36_patches_cannot_nest_or_grind() {
 #[test]
 fn fault_34_the_work_of_a_json_patch_is_bounded() {
     let many = |operation: Value| Value::from(vec![operation; 10_000]);
-    let big = json!({"list": vec![0; 100_000], "object": {"deep": vec![json!({"a": "b"}); 50_000]}});
+    let big =
+        json!({"list": vec![0; 100_000], "object": {"deep": vec![json!({"a": "b"}); 50_000]}});
     let shapes = [
         ("inserts at the front", json!({"op": "add", "path": "/list/0", "value": 1})),
         ("removes at the front", json!({"op": "remove", "path": "/list/0"})),
         ("moves of a tree", json!({"op": "move", "from": "/object", "path": "/object"})),
         ("copies of a tree", json!({"op": "copy", "from": "/object", "path": "/object/copy"})),
         ("copies into lists", json!({"op": "copy", "from": "/object/deep", "path": "/list/0"})),
-        ("tests of a tree", json!({"op": "test", "path": "/object", "value": {"deep": [{"a": "b"}]}})),
+        (
+            "tests of a tree",
+            json!({"op": "test", "path": "/object", "value": {"deep": [{"a": "b"}]}}),
+        ),
     ];
     for (name, operation) in shapes {
         let ((), steps) = work::counted(|| _ = apply(&big, many(operation)));
@@ -178,7 +197,8 @@ proptest! {
         merge_patch(&mut target, &patch);
         let once = target.clone();
         merge_patch(&mut target, &patch);
-        // A list with nulls in objects may lose them the second time, when a list stands where an object stood.
+        // A list with nulls in objects may lose them the second time, when a list stands where an
+        // object stood.
         if !crate::json::to_vec(&patch).windows(4).any(|window| window == b"null") {
             prop_assert_eq!(target, once);
         }

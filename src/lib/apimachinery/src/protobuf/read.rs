@@ -16,10 +16,16 @@ use std::cell::Cell;
 const MAX_NESTING: usize = 150;
 
 /// Reads a bare message.
-pub(super) fn message(messages: &Messages, index: usize, bytes: &[u8]) -> Result<Value, ProtobufError> {
+pub(super) fn message(
+    messages: &Messages,
+    index: usize,
+    bytes: &[u8],
+) -> Result<Value, ProtobufError> {
     // Strings take no more than they do in the body.
     let room = Cell::new(LARGEST.saturating_sub(2 * bytes.len()));
-    Ok(Reader { messages, room: &room }.message(index, bytes, 0)?.unwrap_or_else(|| Value::Object(Map::new())))
+    Ok(Reader { messages, room: &room }
+        .message(index, bytes, 0)?
+        .unwrap_or_else(|| Value::Object(Map::new())))
 }
 
 #[derive(Clone, Copy)]
@@ -36,7 +42,12 @@ impl Reader<'_> {
     }
 
     /// `None` for a special form that is not there, such as a zero time.
-    fn message(self, index: usize, bytes: &[u8], depth: usize) -> Result<Option<Value>, ProtobufError> {
+    fn message(
+        self,
+        index: usize,
+        bytes: &[u8],
+        depth: usize,
+    ) -> Result<Option<Value>, ProtobufError> {
         if depth > MAX_NESTING {
             return Err(ProtobufError::malformed("messages nest too deep"));
         }
@@ -50,7 +61,13 @@ impl Reader<'_> {
         Ok(Some(Value::Object(map)))
     }
 
-    fn fields(self, message: &Message, bytes: &[u8], depth: usize, map: &mut Map) -> Result<(), ProtobufError> {
+    fn fields(
+        self,
+        message: &Message,
+        bytes: &[u8],
+        depth: usize,
+        map: &mut Map,
+    ) -> Result<(), ProtobufError> {
         for field in wire::fields(bytes) {
             let (number, wire) = field?;
             if let Some(field) = message.field(number) {
@@ -60,7 +77,13 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn field(self, field: &Field, wire: Wire<'_>, depth: usize, map: &mut Map) -> Result<(), ProtobufError> {
+    fn field(
+        self,
+        field: &Field,
+        wire: Wire<'_>,
+        depth: usize,
+        map: &mut Map,
+    ) -> Result<(), ProtobufError> {
         match field.shape {
             Shape::One => {
                 if let Some(value) = self.value(field.kind, wire, depth + 1)? {
@@ -70,21 +93,33 @@ impl Reader<'_> {
             Shape::List => self.list_element(field, wire, depth, map)?,
             Shape::Map => self.map_entry(field, wire, depth, map)?,
             Shape::Inline => match (field.kind, wire) {
-                (Kind::Message(index), Wire::Bytes(bytes)) if depth < MAX_NESTING => self.fields(self.messages.message(index), bytes, depth + 1, map)?,
+                (Kind::Message(index), Wire::Bytes(bytes)) if depth < MAX_NESTING => {
+                    self.fields(self.messages.message(index), bytes, depth + 1, map)?
+                }
                 _ => return Err(mismatch(field)),
             },
         }
         Ok(())
     }
 
-    fn list_element(self, field: &Field, wire: Wire<'_>, depth: usize, map: &mut Map) -> Result<(), ProtobufError> {
+    fn list_element(
+        self,
+        field: &Field,
+        wire: Wire<'_>,
+        depth: usize,
+        map: &mut Map,
+    ) -> Result<(), ProtobufError> {
         let slot = map.entry(&*field.name).or_insert_with(|| Value::Array(Array::new()));
         let Value::Array(items) = slot else { return Err(mismatch(field)) };
         match (field.kind, wire) {
             // A packed list of numbers.
             (Kind::Bool | Kind::Int32 | Kind::Int64, Wire::Bytes(mut packed)) => {
                 while !packed.is_empty() {
-                    items.extend(self.value(field.kind, Wire::Varint(wire::varint(&mut packed)?), depth)?);
+                    items.extend(self.value(
+                        field.kind,
+                        Wire::Varint(wire::varint(&mut packed)?),
+                        depth,
+                    )?);
                 }
             }
             _ => items.extend(self.value(field.kind, wire, depth + 2)?),
@@ -92,7 +127,13 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn map_entry(self, field: &Field, wire: Wire<'_>, depth: usize, map: &mut Map) -> Result<(), ProtobufError> {
+    fn map_entry(
+        self,
+        field: &Field,
+        wire: Wire<'_>,
+        depth: usize,
+        map: &mut Map,
+    ) -> Result<(), ProtobufError> {
         let Wire::Bytes(entry) = wire else { return Err(mismatch(field)) };
         let (mut key, mut payload) = (String::new(), None);
         for part in wire::fields(entry) {
@@ -113,7 +154,12 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn value(self, kind: Kind, wire: Wire<'_>, depth: usize) -> Result<Option<Value>, ProtobufError> {
+    fn value(
+        self,
+        kind: Kind,
+        wire: Wire<'_>,
+        depth: usize,
+    ) -> Result<Option<Value>, ProtobufError> {
         self.take(GROWN_FIELD)?;
         Ok(Some(match (kind, wire) {
             (Kind::Bool, Wire::Varint(value)) => Value::Bool(value != 0),
@@ -121,19 +167,30 @@ impl Reader<'_> {
             (Kind::Int64, Wire::Varint(value)) => Value::from(value as i64),
             (Kind::Double, Wire::Fixed64(bits)) => double(f64::from_bits(bits))?,
             (Kind::String, Wire::Bytes(bytes)) => Value::from(wire::text(bytes)),
-            (Kind::Bytes, Wire::Bytes(bytes)) => Value::from(base64::engine::general_purpose::STANDARD.encode(bytes)),
+            (Kind::Bytes, Wire::Bytes(bytes)) => {
+                Value::from(base64::engine::general_purpose::STANDARD.encode(bytes))
+            }
             (Kind::Message(index), Wire::Bytes(bytes)) => return self.message(index, bytes, depth),
             (Kind::Absent, _) => return Ok(None),
             _ => return Err(ProtobufError::malformed("a field of another wire type")),
         }))
     }
 
-    fn special(self, message: &Message, bytes: &[u8], depth: usize) -> Result<Option<Value>, ProtobufError> {
+    fn special(
+        self,
+        message: &Message,
+        bytes: &[u8],
+        depth: usize,
+    ) -> Result<Option<Value>, ProtobufError> {
         Ok(match message.special {
             Special::None => None,
             Special::Time => time_of(bytes)?.map(|time| Value::from(time::rfc3339_seconds(time))),
-            Special::MicroTime => time_of(bytes)?.map(|time| Value::from(time::rfc3339_micros(time))),
-            Special::Duration => Some(Value::from(special::duration_text(number_of(bytes, 1)? as i64))),
+            Special::MicroTime => {
+                time_of(bytes)?.map(|time| Value::from(time::rfc3339_micros(time)))
+            }
+            Special::Duration => {
+                Some(Value::from(special::duration_text(number_of(bytes, 1)? as i64)))
+            }
             Special::IntOrString => Some(int_or_string(bytes)?),
             Special::Quantity => Some(Value::from(quantity(bytes)?)),
             Special::Raw => {
@@ -144,19 +201,35 @@ impl Reader<'_> {
                 self.take(bytes.len() * GROWN_FIELD / 2)?;
                 Some(strings(bytes, 1)?)
             }
-            Special::SchemaOrArray | Special::SchemaOrBool | Special::SchemaOrStrings => Some(self.schema_or(message, bytes, depth)?),
+            Special::SchemaOrArray | Special::SchemaOrBool | Special::SchemaOrStrings => {
+                Some(self.schema_or(message, bytes, depth)?)
+            }
         })
     }
 
     /// A schema (field 1, or 2 beside a boolean), or something else.
-    fn schema_or(self, message: &Message, bytes: &[u8], depth: usize) -> Result<Value, ProtobufError> {
+    fn schema_or(
+        self,
+        message: &Message,
+        bytes: &[u8],
+        depth: usize,
+    ) -> Result<Value, ProtobufError> {
         let mut map = Map::new();
         let mut plain = Message { special: Special::None, fields: Vec::new() };
-        plain.fields.extend(message.fields.iter().map(|field| Field { name: field.number.to_string().into(), ..*field }));
+        plain.fields.extend(
+            message
+                .fields
+                .iter()
+                .map(|field| Field { name: field.number.to_string().into(), ..*field }),
+        );
         self.fields(&plain, bytes, depth, &mut map)?;
         let order = if message.special == Special::SchemaOrBool { ["2", "1"] } else { ["1", "2"] };
         let found = order.iter().find_map(|number| map.remove(number));
-        Ok(found.unwrap_or(if message.special == Special::SchemaOrBool { Value::Bool(false) } else { Value::Array(Array::new()) }))
+        Ok(found.unwrap_or(if message.special == Special::SchemaOrBool {
+            Value::Bool(false)
+        } else {
+            Value::Array(Array::new())
+        }))
     }
 }
 
@@ -169,7 +242,9 @@ fn double(value: f64) -> Result<Value, ProtobufError> {
         // As JSON would have it: 5, not 5.0.
         return Ok(Value::from(value as i64));
     }
-    Number::from_f64(value).map(Value::Number).ok_or_else(|| ProtobufError::malformed("a number that JSON does not have"))
+    Number::from_f64(value)
+        .map(Value::Number)
+        .ok_or_else(|| ProtobufError::malformed("a number that JSON does not have"))
 }
 
 /// The last varint of a field, zero when absent.
@@ -233,7 +308,8 @@ fn raw(bytes: &[u8], depth: usize) -> Result<Option<Value>, ProtobufError> {
     if raw.starts_with(MAGIC) {
         return Err(ProtobufError::malformed("an embedded object must be JSON"));
     }
-    let value = json::read_value(raw).map_err(|error| ProtobufError::Malformed(error.to_string()))?;
+    let value =
+        json::read_value(raw).map_err(|error| ProtobufError::Malformed(error.to_string()))?;
     if depth + json::depth(&value) > MAX_DEPTH {
         return Err(ProtobufError::malformed("embedded JSON nests too deep"));
     }

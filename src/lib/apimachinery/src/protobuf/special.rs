@@ -33,10 +33,13 @@ impl Special {
             ("k8s.io.apimachinery.pkg.apis.meta.v1", "Time") => Self::Time,
             ("k8s.io.apimachinery.pkg.apis.meta.v1", "MicroTime") => Self::MicroTime,
             ("k8s.io.apimachinery.pkg.apis.meta.v1", "Duration") => Self::Duration,
-            ("k8s.io.apimachinery.pkg.apis.meta.v1", "FieldsV1") | ("k8s.io.apimachinery.pkg.runtime", "RawExtension") => Self::Raw,
+            ("k8s.io.apimachinery.pkg.apis.meta.v1", "FieldsV1")
+            | ("k8s.io.apimachinery.pkg.runtime", "RawExtension") => Self::Raw,
             ("k8s.io.apimachinery.pkg.apis.meta.v1", "Verbs") | (_, "ExtraValue") => Self::Strings,
             ("k8s.io.apimachinery.pkg.util.intstr", "IntOrString") => Self::IntOrString,
-            ("k8s.io.apimachinery.pkg.api.resource", "Quantity" | "QuantityValue") => Self::Quantity,
+            ("k8s.io.apimachinery.pkg.api.resource", "Quantity" | "QuantityValue") => {
+                Self::Quantity
+            }
             _ if package.starts_with("k8s.io.apiextensions_apiserver.") => match name {
                 "JSON" => Self::Raw,
                 "JSONSchemaPropsOrArray" => Self::SchemaOrArray,
@@ -67,7 +70,8 @@ pub(super) fn duration_text(nanos: i64) -> String {
         1_000_000..1_000_000_000 => format!("{sign}{}ms", decimal(magnitude, 1_000_000)),
         _ => {
             let seconds = magnitude / 1_000_000_000;
-            let below_minute = decimal(magnitude - seconds / 60 * 60 * 1_000_000_000, 1_000_000_000);
+            let below_minute =
+                decimal(magnitude - seconds / 60 * 60 * 1_000_000_000, 1_000_000_000);
             match (seconds / 3_600, seconds / 60 % 60) {
                 (0, 0) => format!("{sign}{below_minute}s"),
                 (0, minutes) => format!("{sign}{minutes}m{below_minute}s"),
@@ -90,7 +94,8 @@ pub(super) fn parse_duration(text: &str) -> Option<i64> {
     loop {
         let number_end = rest.find(|char: char| !char.is_ascii_digit() && char != '.')?;
         let (number, after) = rest.split_at(number_end);
-        let unit_end = after.find(|char: char| char.is_ascii_digit() || char == '.').unwrap_or(after.len());
+        let unit_end =
+            after.find(|char: char| char.is_ascii_digit() || char == '.').unwrap_or(after.len());
         let (unit, next) = after.split_at(unit_end);
         let unit: i128 = match unit {
             "ns" => 1,
@@ -106,7 +111,8 @@ pub(super) fn parse_duration(text: &str) -> Option<i64> {
             return None;
         }
         let digits = |part: &str| if part.is_empty() { Some(0) } else { part.parse::<i128>().ok() };
-        total += digits(whole)? * unit + digits(fraction)? * unit / 10_i128.pow(fraction.len() as u32);
+        total +=
+            digits(whole)? * unit + digits(fraction)? * unit / 10_i128.pow(fraction.len() as u32);
         if next.is_empty() {
             return i64::try_from(if negative { -total } else { total }).ok();
         }

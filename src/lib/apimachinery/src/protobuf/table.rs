@@ -68,8 +68,10 @@ pub(super) enum Kind {
 }
 
 impl Messages {
-    /// Parses the table format of `resources/data/protobuf.tsv`: package, message, field, number, label, type, and optionally the JSON name where it is
-    /// another than the field's (`.` for a message whose fields are inlined in JSON). The first line holds titles. A message's rows stand together.
+    /// Parses the table format of `resources/data/protobuf.tsv`: package, message, field, number,
+    /// label, type, and optionally the JSON name where it is another than the field's (`.` for a
+    /// message whose fields are inlined in JSON). The first line holds titles. A message's rows
+    /// stand together.
     ///
     /// # Errors
     /// The first line that is malformed, with its number.
@@ -81,7 +83,8 @@ impl Messages {
         for (index, line) in text.split_inclusive('\n').enumerate() {
             let end = start + line.len();
             if index > 0 && !line.trim_end().is_empty() {
-                let row = Row::parse(line).ok_or_else(|| format!("line {}: malformed", index + 1))?;
+                let row =
+                    Row::parse(line).ok_or_else(|| format!("line {}: malformed", index + 1))?;
                 let name = (row.package, row.message);
                 match entries.last_mut() {
                     Some(entry) if last == Some(name) => entry.end = end,
@@ -92,7 +95,10 @@ impl Messages {
             start = end;
         }
         entries.sort_by(|one, other| name_at(&text, one.start).cmp(&name_at(&text, other.start)));
-        if let Some(pair) = entries.windows(2).find(|pair| name_at(&text, pair[0].start) == name_at(&text, pair[1].start)) {
+        if let Some(pair) = entries
+            .windows(2)
+            .find(|pair| name_at(&text, pair[0].start) == name_at(&text, pair[1].start))
+        {
             let (package, message) = name_at(&text, pair[0].start);
             return Err(format!("the rows of {package}.{message} do not stand together"));
         }
@@ -135,7 +141,8 @@ impl Messages {
     }
 
     fn field(&self, row: &Row<'_>) -> Field {
-        let map_value = row.kind.strip_prefix("map<string, ").and_then(|rest| rest.strip_suffix('>'));
+        let map_value =
+            row.kind.strip_prefix("map<string, ").and_then(|rest| rest.strip_suffix('>'));
         let shape = match row.label {
             _ if map_value.is_some() => Shape::Map,
             "repeated" => Shape::List,
@@ -149,7 +156,9 @@ impl Messages {
             "double" => Kind::Double,
             "string" => Kind::String,
             "bytes" => Kind::Bytes,
-            message => self.find(message.trim_start_matches('.')).map_or(Kind::Absent, Kind::Message),
+            message => {
+                self.find(message.trim_start_matches('.')).map_or(Kind::Absent, Kind::Message)
+            }
         };
         let name = if row.json.is_empty() || row.json == "." { row.field } else { row.json };
         Field { name: name.into(), number: row.number, shape, kind }
@@ -193,7 +202,15 @@ impl<'a> Row<'a> {
         let (label, kind, json) = (cells.next()?, cells.next()?, cells.next().unwrap_or_default());
         let label_ok = matches!(label, "optional" | "repeated" | "required" | "");
         let filled = [package, message, field, kind].iter().all(|cell| !cell.is_empty());
-        (label_ok && filled && cells.next().is_none()).then_some(Self { package, message, field, number, label, kind, json })
+        (label_ok && filled && cells.next().is_none()).then_some(Self {
+            package,
+            message,
+            field,
+            number,
+            label,
+            kind,
+            json,
+        })
     }
 }
 

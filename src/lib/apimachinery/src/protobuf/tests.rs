@@ -10,7 +10,11 @@ use proptest::prelude::*;
 use std::sync::LazyLock;
 
 static MESSAGES: LazyLock<Messages> = LazyLock::new(|| {
-    Messages::parse(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../resources/data/protobuf.tsv"))).expect("the committed table parses")
+    Messages::parse(include_str!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../resources/data/protobuf.tsv"
+    )))
+    .expect("the committed table parses")
 });
 
 const CONFIG_MAP: &str = "k8s.io.api.core.v1.ConfigMap";
@@ -30,9 +34,14 @@ fn there_and_back(message: &str, value: &Value) -> Value {
 #[test]
 fn reads_what_go_wrote() {
     // From the parity corpus (crud/protobuf), with its placeholder for the namespace.
-    let body = base64::engine::general_purpose::STANDARD.decode("azhzAAoPCgJ2MRIJQ29uZmlnTWFwEhsKEQoCcGIaC25zLXt7dW5pcX19EgYKAWsSAXYaACIA").expect("base64");
+    let body = base64::engine::general_purpose::STANDARD
+        .decode("azhzAAoPCgJ2MRIJQ29uZmlnTWFwEhsKEQoCcGIaC25zLXt7dW5pcX19EgYKAWsSAXYaACIA")
+        .expect("base64");
     let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "pb", "namespace": "ns-{{uniq}}"}, "data": {"k": "v"}});
-    assert_eq!(Messages::type_of(&body).expect("an envelope"), ("v1".to_owned(), "ConfigMap".to_owned()));
+    assert_eq!(
+        Messages::type_of(&body).expect("an envelope"),
+        ("v1".to_owned(), "ConfigMap".to_owned())
+    );
     assert_eq!(MESSAGES.read(CONFIG_MAP, &body).expect("reads").into_value(), object);
     assert_eq!(MESSAGES.write(CONFIG_MAP, &document(object)).expect("writes"), body);
 }
@@ -40,11 +49,16 @@ fn reads_what_go_wrote() {
 #[test]
 fn zero_values_on_the_wire_are_kept() {
     // ObjectMeta as Go writes it: empty strings, generation 0, an empty creation time.
-    let metadata = [b"\x0a\x01a\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x00\x38\x00".as_slice(), b"\x42\x00"].concat();
+    let metadata =
+        [b"\x0a\x01a\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x00\x38\x00".as_slice(), b"\x42\x00"]
+            .concat();
     let raw = [&[0x0a, metadata.len() as u8][..], &metadata, &[0x20, 0x00]].concat();
     let object = MESSAGES.read(CONFIG_MAP, &envelope("v1", "ConfigMap", &raw)).expect("reads");
     let metadata = json!({"name": "a", "generateName": "", "namespace": "", "selfLink": "", "uid": "", "resourceVersion": "", "generation": 0});
-    assert_eq!(object.into_value(), json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "immutable": false}));
+    assert_eq!(
+        object.into_value(),
+        json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "immutable": false})
+    );
 }
 
 #[test]
@@ -55,7 +69,8 @@ fn fault_34_a_message_of_many_values_is_not_read() {
     wire::put_bytes(&mut raw, 1, &metadata);
     let read = MESSAGES.read(CONFIG_MAP, &envelope("v1", "ConfigMap", &raw));
     assert!(matches!(read, Err(ProtobufError::TooLarge)), "{:?}", read.map(|_| ()));
-    let embedded = json!({"kind": "ConfigMap", "apiVersion": "v1", "data": vec![json!([]); 1_000_000]});
+    let embedded =
+        json!({"kind": "ConfigMap", "apiVersion": "v1", "data": vec![json!([]); 1_000_000]});
     let mut unknown = MAGIC.to_vec();
     wire::put_bytes(&mut unknown, RAW, &json::to_vec(&embedded));
     wire::put_bytes(&mut unknown, 4, b"application/json");
@@ -91,13 +106,17 @@ fn special_forms_keep_their_json() {
 
 #[test]
 fn lists_hold_bare_items() {
-    let items: Vec<Value> = (0..3).map(|i| json!({"metadata": {"name": format!("a{i}")}, "data": {"k": "v".repeat(i * 100)}})).collect();
-    let bare: Vec<Vec<u8>> = items.iter().map(|item| MESSAGES.write_bare(CONFIG_MAP, item).expect("writes")).collect();
+    let items: Vec<Value> = (0..3)
+        .map(|i| json!({"metadata": {"name": format!("a{i}")}, "data": {"k": "v".repeat(i * 100)}}))
+        .collect();
+    let bare: Vec<Vec<u8>> =
+        items.iter().map(|item| MESSAGES.write_bare(CONFIG_MAP, item).expect("writes")).collect();
     let metadata = json!({"resourceVersion": "7", "remainingItemCount": 0});
     let message = "k8s.io.api.core.v1.ConfigMapList";
     let head = ListHead { message, api_version: "v1", kind: "ConfigMapList", metadata: &metadata };
     let body = MESSAGES.write_list(&head, &bare).expect("writes");
-    let expected = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": metadata, "items": items});
+    let expected =
+        json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": metadata, "items": items});
     assert_eq!(MESSAGES.read(message, &body).expect("reads").into_value(), expected);
     assert_eq!(MESSAGES.write(message, &document(expected)).expect("writes"), body);
     assert!(MESSAGES.write_list(&ListHead { message: CONFIG_MAP, ..head }, &bare).is_err());
@@ -105,19 +124,30 @@ fn lists_hold_bare_items() {
 
 #[test]
 fn watch_events_are_framed() {
-    let object = MESSAGES.write(CONFIG_MAP, &document(json!({"kind": "ConfigMap", "apiVersion": "v1", "data": {"k": "v".repeat(300)}}))).expect("writes");
+    let object = MESSAGES
+        .write(
+            CONFIG_MAP,
+            &document(
+                json!({"kind": "ConfigMap", "apiVersion": "v1", "data": {"k": "v".repeat(300)}}),
+            ),
+        )
+        .expect("writes");
     let frame = write_watch_event("ADDED", &object);
     let (length, event) = frame.split_at(4);
     assert_eq!(u32::from_be_bytes(length.try_into().expect("four bytes")) as usize, event.len());
     let fields: Vec<_> = wire::fields(event).map(|field| field.expect("well-formed")).collect();
     assert_eq!(fields[0], (1, wire::Wire::Bytes(b"ADDED")));
     let (2, wire::Wire::Bytes(extension)) = fields[1] else { panic!("{fields:?}") };
-    assert_eq!(wire::fields(extension).next().expect("one field").expect("well-formed"), (1, wire::Wire::Bytes(&object)));
+    assert_eq!(
+        wire::fields(extension).next().expect("one field").expect("well-formed"),
+        (1, wire::Wire::Bytes(&object))
+    );
 }
 
 #[test]
 fn malformed_bodies_are_refused() {
-    let huge_length = base64::engine::general_purpose::STANDARD.decode("azhzABL/////B2FiYw==").expect("base64");
+    let huge_length =
+        base64::engine::general_purpose::STANDARD.decode("azhzABL/////B2FiYw==").expect("base64");
     for body in [
         &huge_length[..],
         b"",
@@ -129,16 +159,34 @@ fn malformed_bodies_are_refused() {
         b"k8s\0\x03",
         b"k8s\0\x00\x00",
     ] {
-        assert!(matches!(MESSAGES.read(CONFIG_MAP, body), Err(ProtobufError::Malformed(_))), "{body:?}");
+        assert!(
+            matches!(MESSAGES.read(CONFIG_MAP, body), Err(ProtobufError::Malformed(_))),
+            "{body:?}"
+        );
     }
-    for raw in [b"\x0a\x05a".as_slice(), b"\x08\x01", b"\x0a\x02\x0a\x05", b"\x12\x02\x0a\x05", b"\x22\x01a", b"\x0a\x09\x42\x07\x08\xff\xff\xff\xff\xff\x7f"] {
+    for raw in [
+        b"\x0a\x05a".as_slice(),
+        b"\x08\x01",
+        b"\x0a\x02\x0a\x05",
+        b"\x12\x02\x0a\x05",
+        b"\x22\x01a",
+        b"\x0a\x09\x42\x07\x08\xff\xff\xff\xff\xff\x7f",
+    ] {
         let result = MESSAGES.read(CONFIG_MAP, &envelope("v1", "ConfigMap", raw));
         assert!(matches!(result, Err(ProtobufError::Malformed(_))), "{raw:?} {result:?}");
     }
     assert!(matches!(MESSAGES.read("a.B", b"k8s\0"), Err(ProtobufError::UnknownMessage(_))));
-    assert!(matches!(MESSAGES.write(CONFIG_MAP, &document(json!({"data": {"k": 5}}))), Err(ProtobufError::DoesNotFit(_))));
-    assert!(matches!(MESSAGES.write(CONFIG_MAP, &document(json!({"data": []}))), Err(ProtobufError::DoesNotFit(_))));
-    assert!(MESSAGES.contains(CONFIG_MAP) && !MESSAGES.contains("ConfigMap") && !MESSAGES.contains(""));
+    assert!(matches!(
+        MESSAGES.write(CONFIG_MAP, &document(json!({"data": {"k": 5}}))),
+        Err(ProtobufError::DoesNotFit(_))
+    ));
+    assert!(matches!(
+        MESSAGES.write(CONFIG_MAP, &document(json!({"data": []}))),
+        Err(ProtobufError::DoesNotFit(_))
+    ));
+    assert!(
+        MESSAGES.contains(CONFIG_MAP) && !MESSAGES.contains("ConfigMap") && !MESSAGES.contains("")
+    );
 }
 
 #[test]
@@ -165,15 +213,19 @@ fn fault_35_depth_is_bounded() {
 #[test]
 fn tables_are_checked() {
     let head = "package\tmessage\tfield\tnumber\tlabel\ttype\n";
-    for (row, line) in
-        [("a\tB\tc\tx\toptional\tstring\n", 2), ("a\tB\tc\t1\toptional\n", 2), ("a\tB\tc\t1\tsome\tstring\n", 2), ("a\tB\tc\t1\toptional\tstring\na\n", 3)]
-    {
+    for (row, line) in [
+        ("a\tB\tc\tx\toptional\tstring\n", 2),
+        ("a\tB\tc\t1\toptional\n", 2),
+        ("a\tB\tc\t1\tsome\tstring\n", 2),
+        ("a\tB\tc\t1\toptional\tstring\na\n", 3),
+    ] {
         let error = Messages::parse(format!("{head}{row}")).expect_err(row);
         assert!(error.starts_with(&format!("line {line}:")), "{error}");
     }
     let apart = "a\tB\tc\t1\toptional\tstring\na\tC\tc\t1\toptional\tstring\na\tB\td\t2\toptional\tstring\n";
     assert!(Messages::parse(format!("{head}{apart}")).is_err());
-    let dangling = Messages::parse(format!("{head}a\tB\tc\t1\toptional\ta.None\n")).expect("an absent message is left out");
+    let dangling = Messages::parse(format!("{head}a\tB\tc\t1\toptional\ta.None\n"))
+        .expect("an absent message is left out");
     assert_eq!(dangling.write_bare("a.B", &json!({"c": {"d": 1}})).expect("writes"), b"");
 }
 
@@ -223,8 +275,14 @@ impl Maker {
             }
             let count = 1 + self.next(3);
             let value = match field.shape {
-                Shape::List => Value::Array((0..count).map(|_| self.value(field.kind, depth + 1)).collect()),
-                Shape::Map => Value::Object((0..count).map(|i| (format!("k{i}"), self.value(field.kind, depth + 1))).collect()),
+                Shape::List => {
+                    Value::Array((0..count).map(|_| self.value(field.kind, depth + 1)).collect())
+                }
+                Shape::Map => Value::Object(
+                    (0..count)
+                        .map(|i| (format!("k{i}"), self.value(field.kind, depth + 1)))
+                        .collect(),
+                ),
                 _ => self.value(field.kind, depth + 1),
             };
             map.insert(field.name.to_string(), value);
@@ -239,7 +297,9 @@ impl Maker {
             Kind::Int64 => Value::from(self.0 as i64),
             Kind::Double => Value::from(self.next(1_000) as f64 + 0.5),
             Kind::String => Value::from("\u{e9}x".repeat(self.next(90) as usize)),
-            Kind::Bytes => Value::from(base64::engine::general_purpose::STANDARD.encode(self.0.to_be_bytes())),
+            Kind::Bytes => {
+                Value::from(base64::engine::general_purpose::STANDARD.encode(self.0.to_be_bytes()))
+            }
             Kind::Message(index) => self.message(index, depth),
             Kind::Absent => Value::Null,
         }
@@ -253,7 +313,9 @@ impl Maker {
         match MESSAGES.message(index).special {
             Special::None => Value::Object(self.object(index, depth + 1)),
             Special::Time => json!(format!("20{:02}-01-02T03:04:05Z", self.next(99))),
-            Special::MicroTime => json!(format!("2024-01-02T03:04:05.{:06}Z", self.next(1_000_000))),
+            Special::MicroTime => {
+                json!(format!("2024-01-02T03:04:05.{:06}Z", self.next(1_000_000)))
+            }
             Special::Duration => json!(duration_text(self.0 as i64)),
             Special::IntOrString if self.next(2) == 0 => json!("50%"),
             Special::IntOrString => json!(self.next(1_000) as i32 - 500),
@@ -263,7 +325,9 @@ impl Maker {
             Special::SchemaOrBool if self.next(2) == 0 => json!(self.next(2) == 0),
             Special::SchemaOrArray if self.next(2) == 0 => json!([schema(self)]),
             Special::SchemaOrStrings if self.next(2) == 0 => json!(["a"]),
-            Special::SchemaOrArray | Special::SchemaOrBool | Special::SchemaOrStrings => schema(self),
+            Special::SchemaOrArray | Special::SchemaOrBool | Special::SchemaOrStrings => {
+                schema(self)
+            }
         }
     }
 }

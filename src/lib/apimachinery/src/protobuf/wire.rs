@@ -38,10 +38,15 @@ impl<'a> Iterator for Fields<'a> {
 impl<'a> Fields<'a> {
     fn field(&mut self) -> Result<(u32, Wire<'a>), ProtobufError> {
         let tag = varint(&mut self.rest)?;
-        let number = u32::try_from(tag >> 3).ok().filter(|number| *number > 0).ok_or_else(|| ProtobufError::malformed("an impossible field number"))?;
+        let number = u32::try_from(tag >> 3)
+            .ok()
+            .filter(|number| *number > 0)
+            .ok_or_else(|| ProtobufError::malformed("an impossible field number"))?;
         let wire = match tag & 7 {
             0 => Wire::Varint(varint(&mut self.rest)?),
-            1 => Wire::Fixed64(u64::from_le_bytes(self.take(8)?.try_into().expect("eight bytes were taken"))),
+            1 => Wire::Fixed64(u64::from_le_bytes(
+                self.take(8)?.try_into().expect("eight bytes were taken"),
+            )),
             2 => {
                 let length = usize::try_from(varint(&mut self.rest)?).unwrap_or(usize::MAX);
                 Wire::Bytes(self.take(length)?)
@@ -53,7 +58,10 @@ impl<'a> Fields<'a> {
     }
 
     fn take(&mut self, length: usize) -> Result<&'a [u8], ProtobufError> {
-        let (taken, rest) = self.rest.split_at_checked(length).ok_or_else(|| ProtobufError::malformed("a length beyond the end"))?;
+        let (taken, rest) = self
+            .rest
+            .split_at_checked(length)
+            .ok_or_else(|| ProtobufError::malformed("a length beyond the end"))?;
         self.rest = rest;
         Ok(taken)
     }
@@ -120,8 +128,13 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, number: u32, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// A length-delimited field whose payload `write` appends. The length is put before it afterwards: the payload moves if it takes more than a byte.
-pub(super) fn put_nested<E>(out: &mut Vec<u8>, number: u32, write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
+/// A length-delimited field whose payload `write` appends. The length is put before it afterwards:
+/// the payload moves if it takes more than a byte.
+pub(super) fn put_nested<E>(
+    out: &mut Vec<u8>,
+    number: u32,
+    write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+) -> Result<(), E> {
     put_varint(out, u64::from(number) << 3 | 2);
     let at = out.len();
     out.push(0);

@@ -11,8 +11,14 @@ use base64::Engine as _;
 
 type Result<T> = std::result::Result<T, ProtobufError>;
 
-/// Appends a message from an object's fields, in the order of field numbers; fields that the message does not have are left out.
-pub(super) fn object(messages: &Messages, index: usize, fields: &Map, out: &mut Vec<u8>) -> Result<()> {
+/// Appends a message from an object's fields, in the order of field numbers; fields that the
+/// message does not have are left out.
+pub(super) fn object(
+    messages: &Messages,
+    index: usize,
+    fields: &Map,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     for field in &messages.message(index).fields {
         if field.shape == Shape::Inline {
             if let Kind::Message(inner) = field.kind {
@@ -48,24 +54,38 @@ fn field(messages: &Messages, field: &Field, value: &Value, out: &mut Vec<u8>) -
 }
 
 /// One value of a field, under a number.
-fn one(messages: &Messages, field: &Field, number: u32, value: &Value, out: &mut Vec<u8>) -> Result<()> {
+fn one(
+    messages: &Messages,
+    field: &Field,
+    number: u32,
+    value: &Value,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     let misfit = || ProtobufError::DoesNotFit(field.name.to_string());
     match (field.kind, value) {
         (Kind::Absent, _) => {}
         (Kind::Bool, Value::Bool(value)) => wire::put_number(out, number, u64::from(*value)),
-        (Kind::Int32 | Kind::Int64, Value::Number(_)) => wire::put_number(out, number, integer(value).ok_or_else(misfit)? as u64),
-        (Kind::Double, Value::Number(value)) => wire::put_double(out, number, value.as_f64().ok_or_else(misfit)?),
+        (Kind::Int32 | Kind::Int64, Value::Number(_)) => {
+            wire::put_number(out, number, integer(value).ok_or_else(misfit)? as u64)
+        }
+        (Kind::Double, Value::Number(value)) => {
+            wire::put_double(out, number, value.as_f64().ok_or_else(misfit)?)
+        }
         (Kind::String, Value::String(text)) => wire::put_bytes(out, number, text.as_bytes()),
         // Null in a map or list is the zero value, as for Go.
         (Kind::String | Kind::Bytes, Value::Null) => wire::put_bytes(out, number, b""),
-        (Kind::Bytes, Value::String(text)) => wire::put_bytes(out, number, &bytes(text).ok_or_else(misfit)?),
+        (Kind::Bytes, Value::String(text)) => {
+            wire::put_bytes(out, number, &bytes(text).ok_or_else(misfit)?)
+        }
         (Kind::Message(index), value) => {
             let message = messages.message(index);
             if message.special != Special::None {
-                return special(messages, message, number, value, out).unwrap_or_else(|| Err(misfit()));
+                return special(messages, message, number, value, out)
+                    .unwrap_or_else(|| Err(misfit()));
             }
             let empty = Map::new();
-            let fields = if value.is_null() { &empty } else { value.as_object().ok_or_else(misfit)? };
+            let fields =
+                if value.is_null() { &empty } else { value.as_object().ok_or_else(misfit)? };
             wire::put_nested(out, number, |out| object(messages, index, fields, out))?;
         }
         _ => return Err(misfit()),
@@ -75,18 +95,34 @@ fn one(messages: &Messages, field: &Field, number: u32, value: &Value, out: &mut
 
 /// An integer; floats without a fraction count.
 fn integer(value: &Value) -> Option<i64> {
-    let float = || value.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9e18).map(|float| float as i64);
+    let float = || {
+        value
+            .as_f64()
+            .filter(|float| float.fract() == 0.0 && float.abs() < 9e18)
+            .map(|float| float as i64)
+    };
     value.as_i64().or_else(float)
 }
 
 fn bytes(text: &str) -> Option<Vec<u8>> {
     let engine = base64::engine::general_purpose::STANDARD;
-    if text.contains(['\r', '\n']) { engine.decode(text.replace(['\r', '\n'], "")).ok() } else { engine.decode(text).ok() }
+    if text.contains(['\r', '\n']) {
+        engine.decode(text.replace(['\r', '\n'], "")).ok()
+    } else {
+        engine.decode(text).ok()
+    }
 }
 
 /// A message with a special form; `None` when the value does not fit.
-fn special(messages: &Messages, message: &Message, number: u32, value: &Value, out: &mut Vec<u8>) -> Option<Result<()>> {
-    let mut nested = |write: &dyn Fn(&mut Vec<u8>) -> Result<()>| Some(wire::put_nested(out, number, write));
+fn special(
+    messages: &Messages,
+    message: &Message,
+    number: u32,
+    value: &Value,
+    out: &mut Vec<u8>,
+) -> Option<Result<()>> {
+    let mut nested =
+        |write: &dyn Fn(&mut Vec<u8>) -> Result<()>| Some(wire::put_nested(out, number, write));
     match message.special {
         Special::None => None,
         Special::Raw => nested(&|out| {
@@ -139,12 +175,19 @@ fn special(messages: &Messages, message: &Message, number: u32, value: &Value, o
                 Ok(())
             })
         }
-        Special::SchemaOrArray | Special::SchemaOrBool | Special::SchemaOrStrings => nested(&|out| schema_or(messages, message, value, out)),
+        Special::SchemaOrArray | Special::SchemaOrBool | Special::SchemaOrStrings => {
+            nested(&|out| schema_or(messages, message, value, out))
+        }
     }
 }
 
 /// A schema or something else: the field is chosen by the value's type.
-fn schema_or(messages: &Messages, message: &Message, value: &Value, out: &mut Vec<u8>) -> Result<()> {
+fn schema_or(
+    messages: &Messages,
+    message: &Message,
+    value: &Value,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     let (schema, other) = if message.special == Special::SchemaOrBool { (2, 1) } else { (1, 2) };
     let put = |number: u32, value: &Value, out: &mut Vec<u8>| match message.field(number) {
         Some(field) => self::field(messages, field, value, out),

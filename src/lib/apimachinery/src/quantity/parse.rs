@@ -1,4 +1,5 @@
-//! Parsing, as forgiving as upstream's scanner: the number may be missing (`Ki` is zero), and leading zeros and a sign are allowed.
+//! Parsing, as forgiving as upstream's scanner: the number may be missing (`Ki` is zero), and
+//! leading zeros and a sign are allowed.
 
 use super::{Format, NANOS, Quantity};
 
@@ -26,7 +27,14 @@ pub(super) fn quantity(text: &str) -> Result<Quantity, &'static str> {
         _ => decimal(&parts, power)?,
     };
     let nanos = if parts.negative { -magnitude } else { magnitude };
-    let format = if format == Format::BinarySi && !parts.fraction.is_empty() && (1..NANOS).contains(&magnitude) { Format::DecimalSi } else { format };
+    let format = if format == Format::BinarySi
+        && !parts.fraction.is_empty()
+        && (1..NANOS).contains(&magnitude)
+    {
+        Format::DecimalSi
+    } else {
+        format
+    };
     let text = is_kept(&parts, format, power).then(|| text.into());
     Ok(Quantity { nanos, format, text })
 }
@@ -40,7 +48,8 @@ fn split(text: &str) -> Result<Parts<'_>, &'static str> {
     let stripped = unsigned.trim_start_matches('0');
     let (whole, rest) = split_digits(stripped);
     let (fraction, suffix) = rest.strip_prefix('.').map_or(("", rest), split_digits);
-    let exponent = suffix.trim_start_matches(['e', 'E', 'i', 'n', 'u', 'm', 'k', 'K', 'M', 'G', 'T', 'P']);
+    let exponent =
+        suffix.trim_start_matches(['e', 'E', 'i', 'n', 'u', 'm', 'k', 'K', 'M', 'G', 'T', 'P']);
     let exponent = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
     if !exponent.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err("it is no number with a suffix");
@@ -74,7 +83,11 @@ fn suffix(suffix: &str) -> Option<(Format, i32)> {
         "Ti" => binary(40),
         "Pi" => binary(50),
         "Ei" => binary(60),
-        _ => suffix.strip_prefix(['e', 'E'])?.parse().ok().map(|power| (Format::DecimalExponent, power)),
+        _ => suffix
+            .strip_prefix(['e', 'E'])?
+            .parse()
+            .ok()
+            .map(|power| (Format::DecimalExponent, power)),
     }
 }
 
@@ -90,7 +103,11 @@ fn decimal(parts: &Parts<'_>, power: i32) -> Result<i128, &'static str> {
     if shift >= 0 {
         let shift = u32::try_from(shift).map_err(|_| TOO_LARGE)?;
         let factor = 10_i128.checked_pow(shift).ok_or(TOO_LARGE)?;
-        return digits.parse::<i128>().ok().and_then(|number| number.checked_mul(factor)).ok_or(TOO_LARGE);
+        return digits
+            .parse::<i128>()
+            .ok()
+            .and_then(|number| number.checked_mul(factor))
+            .ok_or(TOO_LARGE);
     }
     let cut = usize::try_from(-shift).unwrap_or(usize::MAX).min(digits.len());
     let (kept, rest) = digits.split_at(digits.len() - cut);
@@ -105,7 +122,11 @@ fn binary(parts: &Parts<'_>, power: i32) -> Result<i128, &'static str> {
     let whole = parts.whole.parse::<i128>().ok().filter(|whole| *whole <= i128::from(i64::MAX));
     let Some(whole) = whole else { return Ok(cap) };
     let (kept, rest) = parts.fraction.split_at(parts.fraction.len().min(LONGEST_FRACTION));
-    let fraction = if kept.is_empty() { 0 } else { kept.parse::<i128>().map_err(|_| "its fraction is unreadable")? };
+    let fraction = if kept.is_empty() {
+        0
+    } else {
+        kept.parse::<i128>().map_err(|_| "its fraction is unreadable")?
+    };
     let fraction = fraction + i128::from(rest.bytes().any(|byte| byte != b'0'));
     let scale = 10_i128.pow(kept.len() as u32);
     // whole * factor is below 2^123; the fraction is below 10^18 and its product below 2^120.
@@ -131,7 +152,11 @@ fn is_kept(parts: &Parts<'_>, format: Format, power: i32) -> bool {
         }
         _ => {
             let scale = i64::from(power) - parts.fraction.len() as i64;
-            digits.len() <= 18 && scale >= -9 && scale % 3 == 0 && !digits.ends_with("000") && !digits.starts_with('0')
+            digits.len() <= 18
+                && scale >= -9
+                && scale % 3 == 0
+                && !digits.ends_with("000")
+                && !digits.starts_with('0')
         }
     }
 }

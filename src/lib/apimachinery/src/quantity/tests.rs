@@ -111,7 +111,10 @@ fn refuses_what_is_none() {
 
 #[test]
 fn values_of_fields() {
-    assert_eq!(Quantity::from_value(&json!(" 5 ")).expect("a string"), Quantity::new(5, Format::DecimalSi));
+    assert_eq!(
+        Quantity::from_value(&json!(" 5 ")).expect("a string"),
+        Quantity::new(5, Format::DecimalSi)
+    );
     assert_eq!(Quantity::from_value(&json!(2000)).expect("a number").canonical(), "2k");
     assert_eq!(Quantity::from_value(&json!(0.1)).expect("a number").canonical(), "100m");
     assert!(Quantity::from_value(&json!(null)).expect("null").is_zero());
@@ -127,8 +130,14 @@ fn arithmetic_and_order() {
     assert_eq!(parse("1Gi").sub(&parse("1Gi")).canonical(), "0");
     assert!(parse("1Gi") > parse("1G") && parse("999m") < parse("1") && parse("-1") < parse("0"));
     assert_eq!(parse("1024Mi"), parse("1Gi"));
-    assert_eq!((parse("1.1").value(), parse("-1.1").value(), parse("1.0001").milli_value()), (2, -2, 1001));
-    assert_eq!((parse("100E").value(), Quantity::from_milli(1500, Format::DecimalSi).canonical()), (i64::MAX, "1500m".to_owned()));
+    assert_eq!(
+        (parse("1.1").value(), parse("-1.1").value(), parse("1.0001").milli_value()),
+        (2, -2, 1001)
+    );
+    assert_eq!(
+        (parse("100E").value(), Quantity::from_milli(1500, Format::DecimalSi).canonical()),
+        (i64::MAX, "1500m".to_owned())
+    );
     assert!(parse("-1").is_negative() && !parse("0").is_negative());
 }
 

@@ -1,7 +1,8 @@
 //! A label selector made ready to be matched against many objects.
 //!
-//! What matching costs depends on the labels of the object, hardly on the terms: requirements are put together by key, and each label is looked up among
-//! the keys. A requirement on a label that is not there holds or not whatever the object is, so only those that need one are counted.
+//! What matching costs depends on the labels of the object, hardly on the terms: requirements are
+//! put together by key, and each label is looked up among the keys. A requirement on a label that
+//! is not there holds or not whatever the object is, so only those that need one are counted.
 
 use super::label::is_among;
 use super::{LabelOperator, LabelSelector};
@@ -56,11 +57,22 @@ impl CompiledLabels {
         let mut parts = Parts::default();
         let mut rules = Vec::new();
         for same in requirements.chunk_by(|one, other| one.key == other.key) {
-            rules.push(parts.rule(&same[0].key, same.iter().map(|requirement| &requirement.operator)));
+            rules.push(
+                parts.rule(&same[0].key, same.iter().map(|requirement| &requirement.operator)),
+            );
         }
         let needed = rules.iter().filter(|rule| rule.is_needed).count();
-        let is_never = rules.iter().any(|rule| rule.is_needed && (rule.is_forbidden || rule.allowed.as_ref().is_some_and(Range::is_empty)));
-        Self { text: parts.text.into(), rules: rules.into(), values: parts.values.into(), needed, is_never }
+        let is_never = rules.iter().any(|rule| {
+            rule.is_needed
+                && (rule.is_forbidden || rule.allowed.as_ref().is_some_and(Range::is_empty))
+        });
+        Self {
+            text: parts.text.into(),
+            rules: rules.into(),
+            values: parts.values.into(),
+            needed,
+            is_never,
+        }
     }
 
     /// Whether it matches everything.
@@ -68,8 +80,8 @@ impl CompiledLabels {
         self.rules.is_empty()
     }
 
-    /// Whether an object is selected, by the canonical bytes that begin with its labels object ([`crate::json::forms::labels`]). Also gives how many labels
-    /// were looked at.
+    /// Whether an object is selected, by the canonical bytes that begin with its labels object
+    /// ([`crate::json::forms::labels`]). Also gives how many labels were looked at.
     pub fn matches(&self, labels: Option<&[u8]>) -> (bool, usize) {
         if self.is_never || self.rules.is_empty() {
             return (!self.is_never, 0);
@@ -77,7 +89,9 @@ impl CompiledLabels {
         let (mut met, mut found, mut seen) = (0, 0, 0);
         for (key, value) in labels.into_iter().flat_map(scan::labels) {
             seen += 1;
-            let Ok(at) = self.rules.binary_search_by(|rule| self.text(rule.key).cmp(&key)) else { continue };
+            let Ok(at) = self.rules.binary_search_by(|rule| self.text(rule.key).cmp(&key)) else {
+                continue;
+            };
             let rule = &self.rules[at];
             if !self.holds(rule, &value) {
                 return (false, seen);
@@ -103,13 +117,15 @@ impl CompiledLabels {
         !rule.is_forbidden
             && rule.allowed.as_ref().is_none_or(is_among)
             && !is_among(&rule.denied)
-            && (rule.above.is_none() && rule.below.is_none() || value.parse().is_ok_and(|number| rule.is_between(number)))
+            && (rule.above.is_none() && rule.below.is_none()
+                || value.parse().is_ok_and(|number| rule.is_between(number)))
     }
 }
 
 impl Rule {
     fn is_between(&self, number: i64) -> bool {
-        self.above.is_none_or(|above| number > above) && self.below.is_none_or(|below| number < below)
+        self.above.is_none_or(|above| number > above)
+            && self.below.is_none_or(|below| number < below)
     }
 }
 
@@ -137,10 +153,20 @@ impl Parts {
                 },
                 LabelOperator::NotIn(values) => denied.extend(values.iter().map(String::as_str)),
                 LabelOperator::GreaterThan(bound) => above = above.max(Some(*bound)),
-                LabelOperator::LessThan(bound) => below = Some(below.map_or(*bound, |before| before.min(*bound))),
+                LabelOperator::LessThan(bound) => {
+                    below = Some(below.map_or(*bound, |before| before.min(*bound)))
+                }
             }
         }
-        Rule { key, is_needed, is_forbidden, allowed: allowed.map(|values| self.put_all(values)), denied: self.put_all(denied), above, below }
+        Rule {
+            key,
+            is_needed,
+            is_forbidden,
+            allowed: allowed.map(|values| self.put_all(values)),
+            denied: self.put_all(denied),
+            above,
+            below,
+        }
     }
 
     fn put_all(&mut self, mut values: Vec<&str>) -> Range<u32> {

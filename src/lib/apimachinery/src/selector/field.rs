@@ -31,15 +31,22 @@ impl FieldSelector {
     /// # Errors
     /// A malformed selector or more than 1,000 terms.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
-        let mut parts: Vec<&str> = Parts { rest: Some(text) }.filter(|part| !part.is_empty()).take(MAX_TERMS + 1).collect();
+        let mut parts: Vec<&str> = Parts { rest: Some(text) }
+            .filter(|part| !part.is_empty())
+            .take(MAX_TERMS + 1)
+            .collect();
         if parts.len() > MAX_TERMS {
             return Err(SelectorError(format!("more than {MAX_TERMS} terms")));
         }
         // As upstream: the order decides which name is authorized when a selector asks for several.
         parts.sort_unstable();
-        let mut terms = parts.into_iter().map(|part| FieldTerm::parse(part, text)).collect::<Result<Vec<_>, _>>()?;
+        let mut terms = parts
+            .into_iter()
+            .map(|part| FieldTerm::parse(part, text))
+            .collect::<Result<Vec<_>, _>>()?;
         // Upstream takes `=` alone for a selector of everything.
-        if terms.iter().all(|term| term.field.is_empty() && term.value.is_empty() && !term.negated) {
+        if terms.iter().all(|term| term.field.is_empty() && term.value.is_empty() && !term.negated)
+        {
             terms.clear();
         }
         Ok(Self { terms })
@@ -50,20 +57,29 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// Whether an object is selected; `get` gives a declared field's value (`""` when the object has none).
+    /// Whether an object is selected; `get` gives a declared field's value (`""` when the object
+    /// has none).
     pub fn matches<'a>(&self, get: impl Fn(&str) -> &'a str) -> bool {
         self.terms.iter().all(|term| (get(&term.field) == term.value) != term.negated)
     }
 
     /// The value that `field` must have, if an `=` term asks for one.
     pub fn exact(&self, field: &str) -> Option<&str> {
-        self.terms.iter().find(|term| !term.negated && term.field == field).map(|term| term.value.as_str())
+        self.terms
+            .iter()
+            .find(|term| !term.negated && term.field == field)
+            .map(|term| term.value.as_str())
     }
 }
 
 impl FieldTerm {
     fn parse(part: &str, whole: &str) -> Result<Self, SelectorError> {
-        let at = part.find('=').ok_or_else(|| SelectorError(cut(format!("invalid selector: '{whole}'; can't understand '{part}'"), MAX_MESSAGE)))?;
+        let at = part.find('=').ok_or_else(|| {
+            SelectorError(cut(
+                format!("invalid selector: '{whole}'; can't understand '{part}'"),
+                MAX_MESSAGE,
+            ))
+        })?;
         let negated = part[..at].ends_with('!');
         let field = &part[..at - usize::from(negated)];
         let after = &part[at + 1..];
@@ -113,10 +129,18 @@ fn unescape(value: &str) -> Result<String, SelectorError> {
             '\\' => match chars.next() {
                 Some(escaped @ ('\\' | ',' | '=')) => out.push(escaped),
                 other => {
-                    return Err(SelectorError(format!("invalid field selector: invalid escape sequence: \\{}", other.map_or(String::new(), String::from))));
+                    return Err(SelectorError(format!(
+                        "invalid field selector: invalid escape sequence: \\{}",
+                        other.map_or(String::new(), String::from)
+                    )));
                 }
             },
-            ',' | '=' => return Err(SelectorError(format!("invalid field selector: unescaped character in value: {}", u32::from(char)))),
+            ',' | '=' => {
+                return Err(SelectorError(format!(
+                    "invalid field selector: unescaped character in value: {}",
+                    u32::from(char)
+                )));
+            }
             other => out.push(other),
         }
     }
@@ -124,5 +148,8 @@ fn unescape(value: &str) -> Result<String, SelectorError> {
 }
 
 fn escape(value: &str) -> String {
-    value.chars().flat_map(|char| matches!(char, '\\' | ',' | '=').then_some('\\').into_iter().chain([char])).collect()
+    value
+        .chars()
+        .flat_map(|char| matches!(char, '\\' | ',' | '=').then_some('\\').into_iter().chain([char]))
+        .collect()
 }

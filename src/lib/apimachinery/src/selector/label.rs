@@ -1,4 +1,5 @@
-//! Label selectors: the query form, the object form (`matchLabels`, `matchExpressions`) and matching.
+//! Label selectors: the query form, the object form (`matchLabels`, `matchExpressions`) and
+//! matching.
 
 use super::lexer::{Lexer, Token};
 use super::{MAX_TERMS, MAX_VALUES, SelectorError};
@@ -49,7 +50,8 @@ impl LabelSelector {
         Parser { lexer: Lexer::new(text), values: 0 }.selector()
     }
 
-    /// The object form, a `metav1.LabelSelector`. A null selects nothing, an empty object everything.
+    /// The object form, a `metav1.LabelSelector`. A null selects nothing, an empty object
+    /// everything.
     ///
     /// # Errors
     /// Another type, an unknown operator, a malformed key or value, or more than 1,000 terms.
@@ -64,8 +66,12 @@ impl LabelSelector {
             None | Some(Value::Null) => {}
             Some(Value::Object(labels)) => {
                 for (key, value) in labels {
-                    let value = value.as_str().ok_or_else(|| refuse("matchLabels must hold strings"))?;
-                    requirements.push(LabelRequirement::new(key, LabelOperator::In(vec![value.to_owned()]))?);
+                    let value =
+                        value.as_str().ok_or_else(|| refuse("matchLabels must hold strings"))?;
+                    requirements.push(LabelRequirement::new(
+                        key,
+                        LabelOperator::In(vec![value.to_owned()]),
+                    )?);
                 }
             }
             Some(_) => return Err(refuse("matchLabels must be an object")),
@@ -84,7 +90,12 @@ impl LabelSelector {
 
     /// A selector that matches no object.
     pub fn nothing() -> Self {
-        Self { requirements: vec![LabelRequirement { key: String::new(), operator: LabelOperator::In(Vec::new()) }] }
+        Self {
+            requirements: vec![LabelRequirement {
+                key: String::new(),
+                operator: LabelOperator::In(Vec::new()),
+            }],
+        }
     }
 
     /// Whether it matches everything.
@@ -94,17 +105,21 @@ impl LabelSelector {
 
     /// Whether an object with these labels is selected; `get` looks one label up.
     pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
-        self.requirements.iter().all(|requirement| requirement.operator.holds(get(&requirement.key)))
+        self.requirements
+            .iter()
+            .all(|requirement| requirement.operator.holds(get(&requirement.key)))
     }
 
-    /// Whether an object with these labels is selected: a `metadata.labels` value, absent or null for none.
+    /// Whether an object with these labels is selected: a `metadata.labels` value, absent or null
+    /// for none.
     pub fn matches_value(&self, labels: Option<&Value>) -> bool {
         self.matches(|key| labels?.get(key)?.as_str())
     }
 
     /// Sorts by key and checks the bounds.
     fn bounded(mut self) -> Result<Self, SelectorError> {
-        let values: usize = self.requirements.iter().map(|requirement| requirement.operator.values().len()).sum();
+        let values: usize =
+            self.requirements.iter().map(|requirement| requirement.operator.values().len()).sum();
         if self.requirements.len() > MAX_TERMS || values > MAX_VALUES {
             return Err(too_many());
         }
@@ -210,12 +225,24 @@ fn unexpected(found: Token<'_>, wanted: &str) -> SelectorError {
 /// Client texts go into messages only in part.
 fn shorten(text: &str) -> String {
     const SHOWN: usize = 1024;
-    if text.chars().count() <= SHOWN { text.to_owned() } else { text.chars().take(SHOWN).chain("...".chars()).collect() }
+    if text.chars().count() <= SHOWN {
+        text.to_owned()
+    } else {
+        text.chars().take(SHOWN).chain("...".chars()).collect()
+    }
 }
 
 fn check_key(key: &str) -> Result<(), SelectorError> {
     let errors = name::qualified_name(key);
-    if errors.is_empty() { Ok(()) } else { Err(refuse(format!("<nil>: Invalid value: {}: {}", quote(&shorten(key)), errors.join("; ")))) }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(refuse(format!(
+            "<nil>: Invalid value: {}: {}",
+            quote(&shorten(key)),
+            errors.join("; ")
+        )))
+    }
 }
 
 /// The values sorted, without repetitions.
@@ -233,7 +260,14 @@ fn checked_values(key: &str, mut values: Vec<String>) -> Result<Vec<String>, Sel
 
 fn malformed_value(key: &str, index: usize, value: &str) -> Option<String> {
     let errors = name::label_value(value);
-    (!errors.is_empty()).then(|| format!("values[{index}][{}]: Invalid value: {}: {}", shorten(key), quote(&shorten(value)), errors.join("; ")))
+    (!errors.is_empty()).then(|| {
+        format!(
+            "values[{index}][{}]: Invalid value: {}: {}",
+            shorten(key),
+            quote(&shorten(value)),
+            errors.join("; ")
+        )
+    })
 }
 
 fn from_expression(expression: &Value) -> Result<LabelRequirement, SelectorError> {
@@ -241,7 +275,8 @@ fn from_expression(expression: &Value) -> Result<LabelRequirement, SelectorError
     let values = match expression.get("values") {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Array(values)) => {
-            let strings: Option<Vec<String>> = values.iter().map(|value| value.as_str().map(str::to_owned)).collect();
+            let strings: Option<Vec<String>> =
+                values.iter().map(|value| value.as_str().map(str::to_owned)).collect();
             strings.ok_or_else(|| refuse("values must be strings"))?
         }
         Some(_) => return Err(refuse("values must be a list")),
@@ -249,10 +284,14 @@ fn from_expression(expression: &Value) -> Result<LabelRequirement, SelectorError
     let operator = match text("operator") {
         "In" => LabelOperator::In(values),
         "NotIn" => LabelOperator::NotIn(values),
-        "Exists" | "DoesNotExist" if !values.is_empty() => return Err(refuse("Exists and DoesNotExist take no values")),
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            return Err(refuse("Exists and DoesNotExist take no values"));
+        }
         "Exists" => LabelOperator::Exists,
         "DoesNotExist" => LabelOperator::DoesNotExist,
-        other => return Err(refuse(format!("\"{}\" is not a label selector operator", shorten(other)))),
+        other => {
+            return Err(refuse(format!("\"{}\" is not a label selector operator", shorten(other))));
+        }
     };
     LabelRequirement::new(text("key"), operator)
 }
@@ -271,7 +310,9 @@ impl Parser<'_> {
             other => return Err(unexpected(other, "!, identifier, or 'end of string'")),
         }
         loop {
-            let requirement = self.requirement().map_err(|error| refuse(format!("unable to parse requirement: {error}")))?;
+            let requirement = self
+                .requirement()
+                .map_err(|error| refuse(format!("unable to parse requirement: {error}")))?;
             requirements.push(requirement);
             if requirements.len() > MAX_TERMS {
                 return Err(too_many());
@@ -345,7 +386,9 @@ impl Parser<'_> {
     fn value_set(&mut self) -> Result<Vec<String>, SelectorError> {
         match self.lexer.next() {
             Token::Open => {}
-            other => return Err(refuse(format!("found '{}' expected: '('", shorten(other.text())))),
+            other => {
+                return Err(refuse(format!("found '{}' expected: '('", shorten(other.text()))));
+            }
         }
         if !matches!(self.lexer.peek(), Token::Word(_) | Token::Comma | Token::Close) {
             return Err(unexpected(self.lexer.peek(), "',', ')' or identifier"));
@@ -367,7 +410,12 @@ impl Parser<'_> {
             match self.lexer.next() {
                 Token::Comma => {}
                 Token::Close => return Ok(values),
-                other => return Err(unexpected(other, if word.is_empty() { "',', or identifier" } else { "',' or ')'" })),
+                other => {
+                    return Err(unexpected(
+                        other,
+                        if word.is_empty() { "',', or identifier" } else { "',' or ')'" },
+                    ));
+                }
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Tokens of a label selector. A NUL ends what is being read, as it does in upstream's lexer (parity case `nul-bytes`).
+//! Tokens of a label selector. A NUL ends what is being read, as it does in upstream's lexer
+//! (parity case `nul-bytes`).
 
 /// One token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +104,10 @@ impl<'a> Lexer<'a> {
 
     fn word(&mut self) -> &'a str {
         let rest = &self.text[self.at..];
-        let length = rest.bytes().position(|byte| is_symbol(byte) || is_space(byte) || byte == 0).unwrap_or(rest.len());
+        let length = rest
+            .bytes()
+            .position(|byte| is_symbol(byte) || is_space(byte) || byte == 0)
+            .unwrap_or(rest.len());
         self.at += length;
         self.eat(0);
         &rest[..length]

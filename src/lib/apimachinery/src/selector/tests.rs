@@ -36,7 +36,10 @@ fn accepts_upstreams_forms() {
         ("in", "in"),
         ("notin=in", "notin=in"),
         ("in in (in)", "in=in"),
-        ("0.1.2.domain/99 notin (10.10.100.1, tick.tack.clock)", "0.1.2.domain/99 notin (10.10.100.1,tick.tack.clock)"),
+        (
+            "0.1.2.domain/99 notin (10.10.100.1, tick.tack.clock)",
+            "0.1.2.domain/99 notin (10.10.100.1,tick.tack.clock)",
+        ),
         ("a=b\0", "a=b"),
     ] {
         assert_eq!(labels(text).to_string(), canonical, "{text:?}");
@@ -125,7 +128,10 @@ fn labels_match() {
         assert_eq!(CompiledLabels::new(&labels(text)).matches(Some(&bytes)).0, expected, "{text}");
     }
     assert!(labels("!a").matches_value(None) && CompiledLabels::new(&labels("!a")).matches(None).0);
-    assert!(!LabelSelector::nothing().matches_value(Some(&object)) && !LabelSelector::nothing().matches(|_| None));
+    assert!(
+        !LabelSelector::nothing().matches_value(Some(&object))
+            && !LabelSelector::nothing().matches(|_| None)
+    );
 }
 
 #[test]
@@ -158,13 +164,22 @@ fn the_object_form_is_read() {
 fn fault_41_selectors_are_bounded() {
     let terms = |count: usize| vec!["a=b"; count].join(",");
     let set = |count: usize| format!("a in ({})", vec!["b"; count].join(","));
-    assert!(LabelSelector::parse(&terms(1_000)).is_ok() && LabelSelector::parse(&terms(1_001)).is_err());
-    assert!(LabelSelector::parse(&set(MAX_VALUES)).is_ok() && LabelSelector::parse(&set(500_000)).is_err());
-    assert!(FieldSelector::parse(&terms(1_000)).is_ok() && FieldSelector::parse(&terms(1_001)).is_err());
+    assert!(
+        LabelSelector::parse(&terms(1_000)).is_ok() && LabelSelector::parse(&terms(1_001)).is_err()
+    );
+    assert!(
+        LabelSelector::parse(&set(MAX_VALUES)).is_ok()
+            && LabelSelector::parse(&set(500_000)).is_err()
+    );
+    assert!(
+        FieldSelector::parse(&terms(1_000)).is_ok() && FieldSelector::parse(&terms(1_001)).is_err()
+    );
     for bomb in ["(", ",", "a in (", "!", "\\", "=", "a"] {
         let bomb = bomb.repeat(200_000);
         assert!(LabelSelector::parse(&bomb).is_err());
-        assert!(bomb.starts_with(',') || bomb.starts_with('=') || FieldSelector::parse(&bomb).is_err());
+        assert!(
+            bomb.starts_with(',') || bomb.starts_with('=') || FieldSelector::parse(&bomb).is_err()
+        );
     }
 }
 
@@ -190,7 +205,11 @@ fn field_selectors_parse_and_match() {
     assert!(!selector.matches(object("c")));
     assert_eq!(parse(r"a=\,\=\\,b=c").expect("escapes").terms[0].value, r",=\");
     assert_eq!(parse(r"a=\,\=\\,b=c").expect("escapes").to_string(), r"a=\,\=\\,b=c");
-    assert_eq!(parse("n=b,n==z,n=a,m=c").expect("sorted by their text").exact("n"), Some("z"), "as upstream");
+    assert_eq!(
+        parse("n=b,n==z,n=a,m=c").expect("sorted by their text").exact("n"),
+        Some("z"),
+        "as upstream"
+    );
     assert!(parse("").expect("empty").is_empty() && parse(",").expect("empty").is_empty());
     assert_eq!(parse("=a").expect("as upstream").terms[0].field, "");
     for bad in ["a", "a=b=c", r"a=\x", r"a=\", "a!b", "a=b,c"] {

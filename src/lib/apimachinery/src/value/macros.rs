@@ -8,7 +8,8 @@ pub fn no_fields() -> Vec<(Text, Value)> {
     Vec::new()
 }
 
-/// Makes a [`Value`](crate::document::Value) of JSON, in which keys and values may be expressions: see [`ToValue`](crate::document::ToValue).
+/// Makes a [`Value`](crate::document::Value) of JSON, in which keys and values may be expressions:
+/// see [`ToValue`](crate::document::ToValue).
 #[macro_export]
 macro_rules! json_value {
     (null) => { $crate::document::Value::Null };
@@ -40,7 +41,8 @@ macro_rules! json_items {
     ([ $($done:expr,)* ] $last:expr) => { $crate::json_items!([ $($done,)* $crate::json_value!($last) ]) };
 }
 
-/// The fields of a map: the vector that they are pushed to, the key as far as it is read, then the rest.
+/// The fields of a map: the vector that they are pushed to, the key as far as it is read, then the
+/// rest.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! json_fields {

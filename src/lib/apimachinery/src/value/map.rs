@@ -1,6 +1,8 @@
-//! Maps in the order of their keys: a sorted slice, exactly as large as what was read; a B-tree from the first change of a large one on.
+//! Maps in the order of their keys: a sorted slice, exactly as large as what was read; a B-tree
+//! from the first change of a large one on.
 //!
-//! A change moves at most [`FEW`] fields, or goes down a tree: n changes of a map of m fields take n log m steps and one walk over the map.
+//! A change moves at most [`FEW`] fields, or goes down a tree: n changes of a map of m fields take
+//! n log m steps and one walk over the map.
 
 mod entry;
 mod iter;
@@ -58,7 +60,8 @@ enum FieldsMut<'a> {
 
 fn find(fields: &[Field], key: &str) -> Result<usize, usize> {
     if fields.len() <= LINEAR {
-        // Most keys that are looked for are there or greater than none: comparing for equality is cheap.
+        // Most keys that are looked for are there or greater than none: comparing for equality is
+        // cheap.
         if let Some(at) = fields.iter().position(|(name, _)| name == key) {
             return Ok(at);
         }
@@ -100,7 +103,9 @@ impl Map {
     /// A field's value.
     pub fn get(&self, key: &str) -> Option<&Value> {
         match self.fields() {
-            Fields::Slice(fields) if fields.len() <= LINEAR => fields.iter().find(|(name, _)| name == key).map(|(_, value)| value),
+            Fields::Slice(fields) if fields.len() <= LINEAR => {
+                fields.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+            }
             Fields::Slice(fields) => Some(&fields[find(fields, key).ok()?].1),
             Fields::Tree(tree) => tree.get(key),
         }
@@ -117,7 +122,9 @@ impl Map {
     /// A field: its key as the map holds it, and its value.
     pub fn get_key_value(&self, key: &str) -> Option<(&Text, &Value)> {
         match self.fields() {
-            Fields::Slice(fields) => find(fields, key).ok().map(|at| (&fields[at].0, &fields[at].1)),
+            Fields::Slice(fields) => {
+                find(fields, key).ok().map(|at| (&fields[at].0, &fields[at].1))
+            }
             Fields::Tree(tree) => tree.get_key_value(key),
         }
     }
@@ -310,7 +317,8 @@ impl fmt::Debug for Map {
 impl<K: Into<Text>> FromIterator<(K, Value)> for Map {
     /// Of several equal keys the last one counts.
     fn from_iter<I: IntoIterator<Item = (K, Value)>>(fields: I) -> Self {
-        let mut fields: Vec<Field> = fields.into_iter().map(|(key, value)| (key.into(), value)).collect();
+        let mut fields: Vec<Field> =
+            fields.into_iter().map(|(key, value)| (key.into(), value)).collect();
         if !fields.is_sorted_by(|one, next| one.0 < next.0) {
             fields.sort_by(|one, other| one.0.cmp(&other.0));
             fields.reverse();

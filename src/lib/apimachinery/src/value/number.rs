@@ -59,12 +59,19 @@ impl Number {
         })
     }
 
-    /// Appends it as JSON: floats in the shortest form that reads back the same, always with a point or an exponent.
+    /// Appends it as JSON: floats in the shortest form that reads back the same, always with a
+    /// point or an exponent.
     pub(crate) fn write(self, out: &mut Vec<u8>) {
         match self.0 {
-            Form::Positive(integer) => out.extend_from_slice(itoa::Buffer::new().format(integer).as_bytes()),
-            Form::Negative(integer) => out.extend_from_slice(itoa::Buffer::new().format(integer).as_bytes()),
-            Form::Float(float) => out.extend_from_slice(zmij::Buffer::new().format_finite(float).as_bytes()),
+            Form::Positive(integer) => {
+                out.extend_from_slice(itoa::Buffer::new().format(integer).as_bytes())
+            }
+            Form::Negative(integer) => {
+                out.extend_from_slice(itoa::Buffer::new().format(integer).as_bytes())
+            }
+            Form::Float(float) => {
+                out.extend_from_slice(zmij::Buffer::new().format_finite(float).as_bytes())
+            }
         }
     }
 }

@@ -28,9 +28,14 @@ fn maps_agree_with_the_standard_librarys() {
             let key = format!("{:x}", next(&mut state) % range);
             let value = Value::from(step);
             match next(&mut state) % 12 {
-                0..5 => assert_eq!(map.insert(key.as_str(), value.clone()), model.insert(key, value)),
+                0..5 => {
+                    assert_eq!(map.insert(key.as_str(), value.clone()), model.insert(key, value))
+                }
                 5..8 => assert_eq!(map.remove(&key), model.remove(&key)),
-                8 => assert_eq!(map.entry(key.as_str()).or_insert(value.clone()), model.entry(key).or_insert(value)),
+                8 => assert_eq!(
+                    map.entry(key.as_str()).or_insert(value.clone()),
+                    model.entry(key).or_insert(value)
+                ),
                 9 => map = map.clone(),
                 10 => {
                     let odd = step % 2 == 1;
@@ -44,7 +49,11 @@ fn maps_agree_with_the_standard_librarys() {
             assert_eq!(map.get(&probe), model.get(&probe));
             assert_eq!(map.len(), model.len());
             if step % 50 == 0 {
-                assert!(map.iter().map(|(key, value)| (key.as_str(), value)).eq(model.iter().map(|(key, value)| (key.as_str(), value))));
+                assert!(
+                    map.iter()
+                        .map(|(key, value)| (key.as_str(), value))
+                        .eq(model.iter().map(|(key, value)| (key.as_str(), value)))
+                );
                 assert!(map.keys().rev().eq(model.keys().rev()));
             }
         }
@@ -58,7 +67,8 @@ fn of_equal_keys_the_last_one_counts() {
     assert_eq!(Value::Object(map), json!({"a": 4, "b": 3, "c": 5}));
 }
 
-/// One by one, ascending and in no order: a map of 100,000 fields takes as many tree steps, not shifts of a slice.
+/// One by one, ascending and in no order: a map of 100,000 fields takes as many tree steps, not
+/// shifts of a slice.
 #[test]
 fn a_large_map_is_a_tree_from_the_first_change_on() {
     let mut map: Map = (0..100_000).map(|number| (format!("{number:06}"), Value::Null)).collect();
@@ -75,8 +85,7 @@ fn a_large_map_is_a_tree_from_the_first_change_on() {
 #[test]
 fn json_is_written_in_rust() {
     let (name, list, none) = ("n".to_owned(), vec![1, 2], None::<&str>);
-    let value =
-        json!({"a": null, "b": [true, false, null, [], {}, -1, 1.5, "x", name], "c": {"d": list, (name.clone()): none}, name.as_str(): {"e": [1, {"f": 2}],},});
+    let value = json!({"a": null, "b": [true, false, null, [], {}, -1, 1.5, "x", name], "c": {"d": list, (name.clone()): none}, name.as_str(): {"e": [1, {"f": 2}],},});
     let text = r#"{"a":null,"b":[true,false,null,[],{},-1,1.5,"x","n"],"c":{"d":[1,2],"n":null},"n":{"e":[1,{"f":2}]}}"#;
     assert_eq!(value.to_string(), text);
     assert_eq!(value["b"][5], -1);

@@ -1,13 +1,15 @@
 //! The scanner's input, which ends when the scanner has looked too far ahead.
 //!
-//! In `[]` and `{}` everything may be a key until its end is seen, and the scanner queues all tokens up to there: a list of 3 MB took 1 GB.
+//! In `[]` and `{}` everything may be a key until its end is seen, and the scanner queues all
+//! tokens up to there: a list of 3 MB took 1 GB.
 
 use saphyr_parser::StrInput;
 use saphyr_parser::input::{Input, SkipTabs};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// The scanner looks for this once at each token, and nowhere else. The tests of `heap` fail when it no longer does.
+/// The scanner looks for this once at each token, and nowhere else. The tests of `heap` fail when
+/// it no longer does.
 const OF_A_TOKEN: char = '\u{feff}';
 
 /// A text that is read in bounded steps.

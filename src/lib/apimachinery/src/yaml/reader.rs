@@ -12,15 +12,18 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// What aliases may add at least and at most, in nodes (a string counts one for each 32 bytes); in between, ten times what was read.
+/// What aliases may add at least and at most, in nodes (a string counts one for each 32 bytes); in
+/// between, ten times what was read.
 const MIN_ALIAS_NODES: usize = 10_000;
 const MAX_ALIAS_NODES: usize = 100_000;
 
-/// So many repeats are looked at until [`MAX_DUPLICATES`] different ones are found: each writes its whole path.
+/// So many repeats are looked at until [`MAX_DUPLICATES`] different ones are found: each writes its
+/// whole path.
 const MAX_REPEATS: usize = 64;
 
-/// The scanner looks at every open collection at each of its tokens. Events times open collections, at least and for each byte of a body: real objects
-/// stay below 3 for each byte, and 3 MiB at the bound take about 200 ms.
+/// The scanner looks at every open collection at each of its tokens. Events times open collections,
+/// at least and for each byte of a body: real objects stay below 3 for each byte, and 3 MiB at the
+/// bound take about 200 ms.
 const MIN_SCANNED: usize = 1_000_000;
 const SCANNED_PER_BYTE: usize = 30;
 
@@ -59,7 +62,8 @@ enum Key {
 
 struct Reader<'a> {
     events: Parser<'a, Limited<'a>>,
-    /// The scanner's steps to the next event: it may look ahead, without bounds of its own, for the end of a list that might be a key.
+    /// The scanner's steps to the next event: it may look ahead, without bounds of its own, for the
+    /// end of a list that might be a key.
     steps: Rc<Cell<Option<usize>>>,
     max_steps: usize,
     /// Bytes that further values may take.
@@ -117,13 +121,19 @@ impl<'a> Reader<'a> {
         }
         self.take(GROWN)?;
         match event {
-            Event::Scalar(text, style, anchor, tag) => self.scalar(text, style, anchor, tag.as_deref()),
+            Event::Scalar(text, style, anchor, tag) => {
+                self.scalar(text, style, anchor, tag.as_deref())
+            }
             Event::Alias(anchor) => {
                 let value = self.expand(anchor)?;
                 self.finish(value, 0)
             }
-            Event::MappingStart(anchor, _) => self.open(Frame::Mapping { map: Map::new(), key: None, anchor }),
-            Event::SequenceStart(anchor, _) => self.open(Frame::Sequence { items: Vec::new(), anchor }),
+            Event::MappingStart(anchor, _) => {
+                self.open(Frame::Mapping { map: Map::new(), key: None, anchor })
+            }
+            Event::SequenceStart(anchor, _) => {
+                self.open(Frame::Sequence { items: Vec::new(), anchor })
+            }
             Event::MappingEnd | Event::SequenceEnd => match self.stack.pop() {
                 Some(Frame::Mapping { mut map, anchor, .. }) => {
                     map.shrink_to_fit();
@@ -153,10 +163,17 @@ impl<'a> Reader<'a> {
         Ok(None)
     }
 
-    fn scalar(&mut self, text: Cow<'a, str>, style: ScalarStyle, anchor: usize, tag: Option<&Tag>) -> Result<Option<Value>, DecodeError> {
+    fn scalar(
+        &mut self,
+        text: Cow<'a, str>,
+        style: ScalarStyle,
+        anchor: usize,
+        tag: Option<&Tag>,
+    ) -> Result<Option<Value>, DecodeError> {
         let is_plain = style == ScalarStyle::Plain;
         if let Some(Frame::Mapping { key: key @ None, .. }) = self.stack.last_mut() {
-            let is_merge = tag.map_or(is_plain, |tag| tag.is_yaml_core_schema() && tag.suffix == "merge");
+            let is_merge =
+                tag.map_or(is_plain, |tag| tag.is_yaml_core_schema() && tag.suffix == "merge");
             if text == "<<" && is_merge {
                 *key = Some(Key::Merge);
                 return Ok(None);
@@ -164,21 +181,27 @@ impl<'a> Reader<'a> {
         }
         let scalar = match tag {
             None if is_plain => resolve::plain(&text),
-            Some(tag) if tag.is_yaml_core_schema() => {
-                resolve::tagged(&text, &tag.suffix).ok_or_else(|| syntax(&format!("a scalar does not fit its tag !!{}", tag.suffix)))?
-            }
+            Some(tag) if tag.is_yaml_core_schema() => resolve::tagged(&text, &tag.suffix)
+                .ok_or_else(|| {
+                    syntax(&format!("a scalar does not fit its tag !!{}", tag.suffix))
+                })?,
             _ => Scalar::String(text.into_owned()),
         };
         self.finish_scalar(scalar, anchor)
     }
 
-    fn finish_scalar(&mut self, scalar: Scalar, anchor: usize) -> Result<Option<Value>, DecodeError> {
+    fn finish_scalar(
+        &mut self,
+        scalar: Scalar,
+        anchor: usize,
+    ) -> Result<Option<Value>, DecodeError> {
         if let Some(Frame::Mapping { key: key @ None, .. }) = self.stack.last_mut() {
             let name = scalar.into_key().ok_or_else(|| syntax("a key must not be null"))?;
             *key = Some(Key::Field(name.clone()));
             return self.remember(&Value::from(name), anchor).map(|()| None);
         }
-        let value = scalar.into_value().ok_or_else(|| syntax("a number that JSON does not have"))?;
+        let value =
+            scalar.into_value().ok_or_else(|| syntax("a number that JSON does not have"))?;
         self.finish(value, anchor)
     }
 
@@ -213,7 +236,11 @@ impl<'a> Reader<'a> {
 
     /// A copy of an anchored value.
     fn expand(&mut self, anchor: usize) -> Result<Value, DecodeError> {
-        let (weight, depth) = self.anchors.get(&anchor).map(measure).ok_or_else(|| syntax("an alias to something that contains it"))?;
+        let (weight, depth) = self
+            .anchors
+            .get(&anchor)
+            .map(measure)
+            .ok_or_else(|| syntax("an alias to something that contains it"))?;
         self.charge_weight(weight)?;
         if self.stack.len() + depth > MAX_DEPTH {
             return Err(DecodeError::TooDeep);
@@ -263,7 +290,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Puts a mapping's fields, or those of a list of mappings (the first one wins), into `map`, as Go's reader does: over what is there already.
+/// Puts a mapping's fields, or those of a list of mappings (the first one wins), into `map`, as
+/// Go's reader does: over what is there already.
 fn merge(map: &mut Map, value: Value) -> Result<(), DecodeError> {
     match value {
         Value::Object(fields) => map.extend(fields),
@@ -291,8 +319,11 @@ fn alias_key(value: Value) -> Result<String, DecodeError> {
 
 /// A value's weight in nodes, and its depth.
 fn measure(value: &Value) -> (usize, usize) {
-    let all =
-        |children: &mut dyn Iterator<Item = &Value>| children.map(measure).fold((1, 1), |(weight, depth), child| (weight + child.0, depth.max(child.1 + 1)));
+    let all = |children: &mut dyn Iterator<Item = &Value>| {
+        children
+            .map(measure)
+            .fold((1, 1), |(weight, depth), child| (weight + child.0, depth.max(child.1 + 1)))
+    };
     match value {
         Value::String(text) => (1 + text.len() / 32, 0),
         Value::Array(items) => all(&mut items.iter()),
@@ -310,10 +341,11 @@ fn syntax(why: &str) -> DecodeError {
 
 fn scan_error(error: &ScanError) -> DecodeError {
     // libyaml counts lines from zero, its scanner from one, and a first line is not said.
-    let (of_parser, why) = match error.info().strip_prefix("while parsing ").and_then(|rest| rest.split_once(", ")) {
-        Some((_, why)) => (true, why),
-        None => (false, error.info()),
-    };
+    let (of_parser, why) =
+        match error.info().strip_prefix("while parsing ").and_then(|rest| rest.split_once(", ")) {
+            Some((_, why)) => (true, why),
+            None => (false, error.info()),
+        };
     DecodeError::Syntax(match error.marker().line() {
         0 | 1 => why.to_owned(),
         line => format!("line {}: {why}", if of_parser { line - 1 } else { line }),

@@ -1,4 +1,5 @@
-//! Repeated keys with their lines, as Go's strict reader tells them. Bodies were read before: this one is only looked at again because keys repeat.
+//! Repeated keys with their lines, as Go's strict reader tells them. Bodies were read before: this
+//! one is only looked at again because keys repeat.
 
 use crate::field::quote;
 use crate::json::MAX_DUPLICATES;
@@ -23,7 +24,10 @@ pub(super) fn sentences(text: &str) -> Vec<String> {
                 continue;
             }
             Event::DocumentEnd => break,
-            Event::Scalar(..) | Event::Alias(_) | Event::MappingStart(..) | Event::SequenceStart(..) => {}
+            Event::Scalar(..)
+            | Event::Alias(_)
+            | Event::MappingStart(..)
+            | Event::SequenceStart(..) => {}
             _ => continue,
         }
         if let Some(Frame::Mapping(keys, is_key)) = stack.last_mut() {
@@ -32,7 +36,11 @@ pub(super) fn sentences(text: &str) -> Vec<String> {
                 && !keys.insert(key.to_string())
                 && found.len() < MAX_DUPLICATES
             {
-                found.push(format!("line {}: key {} already set in map", span.start.line(), quote(key)));
+                found.push(format!(
+                    "line {}: key {} already set in map",
+                    span.start.line(),
+                    quote(key)
+                ));
             }
             *is_key = !*is_key;
         }

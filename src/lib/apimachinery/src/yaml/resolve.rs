@@ -31,7 +31,9 @@ impl Scalar {
             Self::Bool(value) => value.to_string(),
             Self::Integer(number) => number.to_string(),
             Self::Float(float) if float.is_nan() => ".nan".to_owned(),
-            Self::Float(float) if float.is_infinite() => if float > 0.0 { ".inf" } else { "-.inf" }.to_owned(),
+            Self::Float(float) if float.is_infinite() => {
+                if float > 0.0 { ".inf" } else { "-.inf" }.to_owned()
+            }
             // Go's converter writes keys with 32-bit precision.
             Self::Float(float) => (float as f32).to_string(),
             Self::String(text) => text,
@@ -43,8 +45,12 @@ impl Scalar {
 pub(super) fn plain(text: &str) -> Scalar {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Scalar::Null,
-        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => Scalar::Bool(true),
-        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => Scalar::Bool(false),
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            Scalar::Bool(true)
+        }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            Scalar::Bool(false)
+        }
         ".nan" | ".NaN" | ".NAN" => Scalar::Float(f64::NAN),
         ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => Scalar::Float(f64::INFINITY),
         "-.inf" | "-.Inf" | "-.INF" => Scalar::Float(f64::NEG_INFINITY),
@@ -52,14 +58,17 @@ pub(super) fn plain(text: &str) -> Scalar {
     }
 }
 
-/// Resolves a scalar with a tag of YAML's core schema (`int`, `str`, ...); `None` when it cannot be that.
+/// Resolves a scalar with a tag of YAML's core schema (`int`, `str`, ...); `None` when it cannot be
+/// that.
 pub(super) fn tagged(text: &str, tag: &str) -> Option<Scalar> {
     let resolved = plain(text);
     match (tag, resolved) {
         ("str" | "timestamp", _) => Some(Scalar::String(text.to_owned())),
         ("binary", _) => binary(text).map(Scalar::String),
         ("null", Scalar::Null) => Some(Scalar::Null),
-        ("bool", found @ Scalar::Bool(_)) | ("int", found @ Scalar::Integer(_)) | ("float", found @ Scalar::Float(_)) => Some(found),
+        ("bool", found @ Scalar::Bool(_))
+        | ("int", found @ Scalar::Integer(_))
+        | ("float", found @ Scalar::Float(_)) => Some(found),
         ("float", Scalar::Integer(number)) => number.as_f64().map(Scalar::Float),
         ("null" | "bool" | "int" | "float", _) => None,
         _ => Some(Scalar::String(text.to_owned())),
@@ -82,7 +91,9 @@ fn number(text: &str) -> Option<Scalar> {
         return None;
     }
     let digits = if text.contains('_') { text.replace('_', "") } else { text.to_owned() };
-    integer(&digits).map(Scalar::Integer).or_else(|| is_float(&digits).then(|| float(&digits)).flatten())
+    integer(&digits)
+        .map(Scalar::Integer)
+        .or_else(|| is_float(&digits).then(|| float(&digits)).flatten())
 }
 
 fn float(text: &str) -> Option<Scalar> {
@@ -117,27 +128,42 @@ fn integer(text: &str) -> Option<Number> {
 fn is_float(text: &str) -> bool {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => (mantissa, Some(exponent.strip_prefix(['-', '+']).unwrap_or(exponent))),
+        Some((mantissa, exponent)) => {
+            (mantissa, Some(exponent.strip_prefix(['-', '+']).unwrap_or(exponent)))
+        }
         None => (unsigned, None),
     };
-    let (whole, fraction) = mantissa.split_once('.').map_or((mantissa, None), |(whole, fraction)| (whole, Some(fraction)));
+    let (whole, fraction) = mantissa
+        .split_once('.')
+        .map_or((mantissa, None), |(whole, fraction)| (whole, Some(fraction)));
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    let mantissa_ok = digits(whole) && fraction.is_none_or(digits) && !(whole.is_empty() && fraction.is_none_or(str::is_empty));
+    let mantissa_ok = digits(whole)
+        && fraction.is_none_or(digits)
+        && !(whole.is_empty() && fraction.is_none_or(str::is_empty));
     mantissa_ok && exponent.is_none_or(|exponent| !exponent.is_empty() && digits(exponent))
 }
 
-/// Whether some YAML reader takes the plain text for something else than a string: what [`plain`] resolves, dates, times and base-60 numbers.
+/// Whether some YAML reader takes the plain text for something else than a string: what [`plain`]
+/// resolves, dates, times and base-60 numbers.
 pub(super) fn needs_quotes(text: &str) -> bool {
     if !matches!(plain(text), Scalar::String(_)) || matches!(text, "<<" | "=") {
         return true;
     }
-    let numeric = text.starts_with(|first: char| first.is_ascii_digit() || matches!(first, '+' | '-' | '.'));
+    let numeric =
+        text.starts_with(|first: char| first.is_ascii_digit() || matches!(first, '+' | '-' | '.'));
     numeric
-        && (text.contains(':') || is_date(text) || text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'_' | b'+' | b'-' | b'e' | b'E')))
+        && (text.contains(':')
+            || is_date(text)
+            || text.bytes().all(|byte| {
+                byte.is_ascii_digit() || matches!(byte, b'.' | b'_' | b'+' | b'-' | b'e' | b'E')
+            }))
 }
 
 /// Begins like `2024-01-01`.
 fn is_date(text: &str) -> bool {
     let bytes = text.as_bytes();
-    bytes.len() >= 8 && bytes[..4].iter().all(u8::is_ascii_digit) && bytes[4] == b'-' && bytes[5].is_ascii_digit()
+    bytes.len() >= 8
+        && bytes[..4].iter().all(u8::is_ascii_digit)
+        && bytes[4] == b'-'
+        && bytes[5].is_ascii_digit()
 }

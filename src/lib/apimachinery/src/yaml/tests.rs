@@ -17,7 +17,10 @@ fn reads_documents() {
     let expected = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"},
         "data": {"k": "line one\nline two\n", "false": "5", "f": "folded text"}, "list": ["a", {"b": "c", "d": [1, {"e": "f"}]}]});
     assert_eq!(value(text), expected);
-    assert_eq!(value("metadata: {name: a}\n---\nmetadata: {name: b}\n"), json!({"metadata": {"name": "a"}}));
+    assert_eq!(
+        value("metadata: {name: a}\n---\nmetadata: {name: b}\n"),
+        json!({"metadata": {"name": "a"}})
+    );
     assert_eq!(value("%YAML 1.1\n---\nmetadata: {name: h}\n"), json!({"metadata": {"name": "h"}}));
     assert_eq!(value("---\n# only this\n...\n"), json!(null));
     assert_eq!(value("\u{feff}a: b"), json!({"a": "b"}));
@@ -74,21 +77,32 @@ fn resolves_scalars_as_go_does() {
 
 #[test]
 fn keys_become_strings() {
-    assert_eq!(value("{1: x, true: y, 1.5: z, yes: w}"), json!({"1": "x", "true": "w", "1.5": "z"}));
+    assert_eq!(
+        value("{1: x, true: y, 1.5: z, yes: w}"),
+        json!({"1": "x", "true": "w", "1.5": "z"})
+    );
     assert_eq!(value("&a a: *a"), json!({"a": "a"}));
     assert_eq!(value("a: &k key\n*k : v"), json!({"a": "key", "key": "v"}));
 }
 
 #[test]
 fn merge_keys_and_aliases() {
-    assert_eq!(value("base: &b {k: v}\ndata: {<<: *b, l: w}"), json!({"base": {"k": "v"}, "data": {"k": "v", "l": "w"}}));
-    assert_eq!(value("x: &x {k: 1}\nz: &z {k: 2, l: 3}\nd:\n  <<: [*x, *z]\n"), json!({"x": {"k": 1}, "z": {"k": 2, "l": 3}, "d": {"k": 1, "l": 3}}));
+    assert_eq!(
+        value("base: &b {k: v}\ndata: {<<: *b, l: w}"),
+        json!({"base": {"k": "v"}, "data": {"k": "v", "l": "w"}})
+    );
+    assert_eq!(
+        value("x: &x {k: 1}\nz: &z {k: 2, l: 3}\nd:\n  <<: [*x, *z]\n"),
+        json!({"x": {"k": 1}, "z": {"k": 2, "l": 3}, "d": {"k": 1, "l": 3}})
+    );
     assert_eq!(value("{'<<': 1}"), json!({"<<": 1}));
 }
 
 #[test]
 fn duplicates_are_named() {
-    let read = read(b"metadata:\n  name: d\ndata:\n  k: '1'\n  k: '2'\nlist:\n- {}\n- {x: 1, x: 2}\n").expect("well-formed");
+    let read =
+        read(b"metadata:\n  name: d\ndata:\n  k: '1'\n  k: '2'\nlist:\n- {}\n- {x: 1, x: 2}\n")
+            .expect("well-formed");
     assert_eq!(read.duplicates, ["data.k", "list[1].x"]);
     assert_eq!(read.document.get(&["data", "k"]), Some(&json!("2")));
 }
@@ -120,7 +134,11 @@ fn refuses_malformed_text() {
         "%YAML",
         "a: \"\\x\"",
     ] {
-        assert!(matches!(read_any(text.as_bytes()), Err(DecodeError::Syntax(_))), "{text:?}: {:?}", read_any(text.as_bytes()));
+        assert!(
+            matches!(read_any(text.as_bytes()), Err(DecodeError::Syntax(_))),
+            "{text:?}: {:?}",
+            read_any(text.as_bytes())
+        );
     }
     assert!(matches!(read(b"\xff: a"), Err(DecodeError::Syntax(_))));
     assert!(matches!(read(b"- a"), Err(DecodeError::NotObject("array"))));
@@ -141,12 +159,20 @@ fn fault_34_alias_bombs_are_refused_quickly() {
     let started = Instant::now();
     assert!(matches!(read(bomb(9).as_bytes()), Err(DecodeError::TooManyAliases(_))));
     assert!(read(bomb(3).as_bytes()).is_ok());
-    let long = format!("a: &a \"{}\"\nb: [{}]", "x".repeat(1_000_000), vec!["*a"; 10_000].join(","));
+    let long =
+        format!("a: &a \"{}\"\nb: [{}]", "x".repeat(1_000_000), vec!["*a"; 10_000].join(","));
     assert!(matches!(read(long.as_bytes()), Err(DecodeError::TooManyAliases(_))));
     let chain: String = (1..3_000).map(|i| format!("a{i}: &a{i} [*a{}]\n", i - 1)).collect();
     let result = read(format!("a0: &a0 [x]\n{chain}").as_bytes());
-    assert!(matches!(result, Err(DecodeError::TooManyAliases(_) | DecodeError::TooDeep)), "{result:?}");
-    let nested = format!("a: {}x{} \nb: *a1", (1..400).map(|i| format!("[&a{i} ")).collect::<String>(), "]".repeat(399));
+    assert!(
+        matches!(result, Err(DecodeError::TooManyAliases(_) | DecodeError::TooDeep)),
+        "{result:?}"
+    );
+    let nested = format!(
+        "a: {}x{} \nb: *a1",
+        (1..400).map(|i| format!("[&a{i} ")).collect::<String>(),
+        "]".repeat(399)
+    );
     let _ = read(nested.as_bytes());
     let merges = format!(
         "b: &b {{{}}}\n{}",
@@ -182,7 +208,10 @@ fn fault_34_work_is_bounded_by_the_bytes() {
         assert!(steps <= 60.0, "{name}: {steps} steps for a byte");
     }
     // 64 paths of 512 keys, however many repeats there are.
-    let (read, steps) = work::counted(|| read_any(format!("{levels}{}", format!("{below}k:\n").repeat(1_000)).as_bytes()).map(|read| read.duplicates));
+    let (read, steps) = work::counted(|| {
+        read_any(format!("{levels}{}", format!("{below}k:\n").repeat(1_000)).as_bytes())
+            .map(|read| read.duplicates)
+    });
     assert_eq!(read.expect("well-formed").len(), 1);
     assert!(steps < 2 * 300 * 1_300 + 64 * 512, "{steps}");
 }
@@ -197,9 +226,15 @@ fn fault_34_open_collections_times_tokens_are_bounded() {
 
 #[test]
 fn fault_34_depth_is_bounded() {
-    for text in ["[".repeat(100_000), "{a: ".repeat(100_000), "- ".repeat(100_000), "? ".repeat(100_000)] {
+    for text in
+        ["[".repeat(100_000), "{a: ".repeat(100_000), "- ".repeat(100_000), "? ".repeat(100_000)]
+    {
         let result = read(text.as_bytes());
-        assert!(matches!(result, Err(DecodeError::TooDeep | DecodeError::Syntax(_))), "{}: {result:?}", &text[..4]);
+        assert!(
+            matches!(result, Err(DecodeError::TooDeep | DecodeError::Syntax(_))),
+            "{}: {result:?}",
+            &text[..4]
+        );
     }
     let block: String = (0..3_000).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
     assert!(matches!(read(block.as_bytes()), Err(DecodeError::TooDeep)));
@@ -247,7 +282,12 @@ fn fault_34_nothing_is_quadratic() {
         for text in [text.clone(), format!("[{text}"), format!("a: \"{text}")] {
             let started = Instant::now();
             let _ = read_any(text.as_bytes());
-            assert!(started.elapsed() < Duration::from_secs(3), "{piece:?} {} took {:?}", &text[..3], started.elapsed());
+            assert!(
+                started.elapsed() < Duration::from_secs(3),
+                "{piece:?} {} took {:?}",
+                &text[..3],
+                started.elapsed()
+            );
         }
     }
 }
@@ -292,8 +332,15 @@ proptest! {
 #[test]
 fn repeated_keys_are_told_with_their_lines() {
     let body = b"a: 1\nb:\n  c: {d: 1, d: 2}\n  c: x\n\n- x\na: [a, {b: 1, b: 1}]\n";
-    assert_eq!(repeated_keys(body), ["line 3: key \"d\" already set in map", "line 4: key \"c\" already set in map"], "up to where it is no YAML");
-    assert_eq!(repeated_keys(b"{\"kind\": \"x\", \"kind\": \"y\"}"), ["line 1: key \"kind\" already set in map"]);
+    assert_eq!(
+        repeated_keys(body),
+        ["line 3: key \"d\" already set in map", "line 4: key \"c\" already set in map"],
+        "up to where it is no YAML"
+    );
+    assert_eq!(
+        repeated_keys(b"{\"kind\": \"x\", \"kind\": \"y\"}"),
+        ["line 1: key \"kind\" already set in map"]
+    );
     assert_eq!(repeated_keys(b"x: &a {b: 1}\ny: *a\nz:\n  <<: *a\n  <<: *a\n"), [""; 0]);
     assert_eq!(repeated_keys(&b"a: 1\n".repeat(4000)), [""; 0]);
 }
@@ -301,11 +348,15 @@ fn repeated_keys_are_told_with_their_lines() {
 #[test]
 fn fault_41_indentation_is_bounded_however_deep_a_value_is() {
     let leaves = json!(vec![0; 6_000]);
-    let deep = (0..100).fold(json!({"l": leaves.clone(), "m": "a\n".repeat(6_000)}), |inner, _| json!({"a": [inner]}));
+    let deep = (0..100).fold(
+        json!({"l": leaves.clone(), "m": "a\n".repeat(6_000)}),
+        |inner, _| json!({"a": [inner]}),
+    );
     let text = to_vec(&deep);
     assert!(text.len() <= (1 << 20) + 6 * crate::json::to_vec(&deep).len(), "{}", text.len());
     // Flow style reads the same, and is JSON.
-    let (list, lines) = (String::from_utf8_lossy(&crate::json::to_vec(&leaves)).into_owned(), "a\\n".repeat(6_000));
+    let (list, lines) =
+        (String::from_utf8_lossy(&crate::json::to_vec(&leaves)).into_owned(), "a\\n".repeat(6_000));
     let text = String::from_utf8(text).expect("utf-8");
     assert!(text.contains(&format!("l: {list}\n")) && text.ends_with(&format!("m: \"{lines}\"\n")));
     // What is not deep is in block style, however long.

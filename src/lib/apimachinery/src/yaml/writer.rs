@@ -17,10 +17,12 @@ struct Out {
 }
 
 impl Out {
-    /// Whether `lines` may be written at a level: indentation stays within a MiB and four times the rest, however deep a value is. What would exceed that
-    /// is written in flow style, which reads the same.
+    /// Whether `lines` may be written at a level: indentation stays within a MiB and four times the
+    /// rest, however deep a value is. What would exceed that is written in flow style, which reads
+    /// the same.
     fn affords(&self, lines: usize, level: usize) -> bool {
-        lines.saturating_mul(2 * level).saturating_add(self.indented) <= INDENTATION + 4 * (self.bytes.len() - self.indented)
+        lines.saturating_mul(2 * level).saturating_add(self.indented)
+            <= INDENTATION + 4 * (self.bytes.len() - self.indented)
     }
 }
 
@@ -51,7 +53,8 @@ pub(super) fn document(value: &Value) -> Vec<u8> {
     out.bytes
 }
 
-/// Writes the fields, each with its indentation except a first one that follows something on its line.
+/// Writes the fields, each with its indentation except a first one that follows something on its
+/// line.
 fn mapping(out: &mut Out, map: &Map, level: usize, inline: bool) {
     for (index, (name, value)) in map.iter().enumerate() {
         if index > 0 || !inline {
@@ -96,8 +99,12 @@ fn sequence(out: &mut Out, items: &[Value], level: usize, inline: bool) {
         }
         out.extend_from_slice(b"- ");
         match item {
-            Value::Object(map) if !map.is_empty() && out.affords(map.len(), level + 1) => mapping(out, map, level + 1, true),
-            Value::Array(items) if !items.is_empty() && out.affords(items.len(), level + 1) => sequence(out, items, level + 1, true),
+            Value::Object(map) if !map.is_empty() && out.affords(map.len(), level + 1) => {
+                mapping(out, map, level + 1, true)
+            }
+            Value::Array(items) if !items.is_empty() && out.affords(items.len(), level + 1) => {
+                sequence(out, items, level + 1, true)
+            }
             scalar => {
                 self::scalar(out, scalar, level + 1);
                 out.push(b'\n');
@@ -122,7 +129,12 @@ fn scalar(out: &mut Out, value: &Value, level: usize) {
 /// Writes a string; with a level, one of several lines is written as a block at that level.
 fn string(out: &mut Out, text: &str, level: Option<usize>) {
     match level {
-        Some(level) if can_be_block(text) && out.affords(text.bytes().filter(|byte| *byte == b'\n').count(), level) => block(out, text, level),
+        Some(level)
+            if can_be_block(text)
+                && out.affords(text.bytes().filter(|byte| *byte == b'\n').count(), level) =>
+        {
+            block(out, text, level)
+        }
         _ if text.chars().any(is_special) => double_quoted(out, text),
         _ if resolve::needs_quotes(text) => double_quoted(out, text),
         _ if can_be_plain(text) => out.extend_from_slice(text.as_bytes()),
@@ -130,13 +142,18 @@ fn string(out: &mut Out, text: &str, level: Option<usize>) {
     }
 }
 
-/// Characters that only double quotes can hold (also line breaks of YAML 1.1, and what is not printable).
+/// Characters that only double quotes can hold (also line breaks of YAML 1.1, and what is not
+/// printable).
 fn is_special(char: char) -> bool {
-    char.is_control() || matches!(char, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+    char.is_control()
+        || matches!(char, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
 
 fn can_be_plain(text: &str) -> bool {
-    let first_ok = !text.starts_with(['-', '?', ':', ',', '[', ']', '{', '}', '#', '&', '*', '!', '|', '>', '\'', '"', '%', '@', '`', ' ']);
+    let first_ok = !text.starts_with([
+        '-', '?', ':', ',', '[', ']', '{', '}', '#', '&', '*', '!', '|', '>', '\'', '"', '%', '@',
+        '`', ' ',
+    ]);
     let inside_ok = !text.contains(": ") && !text.contains(" #") && !text.ends_with([':', ' ']);
     first_ok && inside_ok && !text.starts_with("...")
 }
@@ -187,7 +204,9 @@ fn double_quoted(out: &mut Vec<u8>, text: &str) {
             '\n' => out.extend_from_slice(b"\\n"),
             '\t' => out.extend_from_slice(b"\\t"),
             '\r' => out.extend_from_slice(b"\\r"),
-            _ if is_special(char) => out.extend_from_slice(format!("\\u{:04x}", char as u32).as_bytes()),
+            _ if is_special(char) => {
+                out.extend_from_slice(format!("\\u{:04x}", char as u32).as_bytes())
+            }
             _ => out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes()),
         }
     }

@@ -32,7 +32,9 @@ impl Level {
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
-        [Self::None, Self::Metadata, Self::Request, Self::RequestResponse].into_iter().find(|level| level.as_str() == text)
+        [Self::None, Self::Metadata, Self::Request, Self::RequestResponse]
+            .into_iter()
+            .find(|level| level.as_str() == text)
     }
 }
 
@@ -61,7 +63,9 @@ impl Stage {
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
-        [Self::RequestReceived, Self::ResponseStarted, Self::ResponseComplete, Self::Panic].into_iter().find(|stage| stage.as_str() == text)
+        [Self::RequestReceived, Self::ResponseStarted, Self::ResponseComplete, Self::Panic]
+            .into_iter()
+            .find(|stage| stage.as_str() == text)
     }
 }
 

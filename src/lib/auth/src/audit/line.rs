@@ -22,7 +22,8 @@ const MAX_DETAILS: usize = 16_384;
 /// The annotation of events whose objects were too large.
 pub const TRUNCATED: &str = "audit.k8s.io/truncated";
 
-/// Appends the event and a line feed. A line longer than `max_bytes` loses its objects and says so in an annotation.
+/// Appends the event and a line feed. A line longer than `max_bytes` loses its objects and says so
+/// in an annotation.
 pub(super) fn write(out: &mut Vec<u8>, event: &Event<'_>, plan: &Plan, max_bytes: usize) {
     let start = out.len();
     append(out, event, plan, plan.level >= Level::Request, false);
@@ -86,7 +87,9 @@ fn uri(out: &mut Vec<u8>, uri: &str) {
 
 fn redact(pair: &str) -> String {
     match pair.split_once('=') {
-        Some((name, _)) if name.to_ascii_lowercase().ends_with("token") => format!("{name}=REDACTED"),
+        Some((name, _)) if name.to_ascii_lowercase().ends_with("token") => {
+            format!("{name}=REDACTED")
+        }
         _ => pair.to_owned(),
     }
 }
@@ -275,7 +278,12 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     fn line(plan: Plan, change: impl FnOnce(&mut Event<'_>)) -> Value {
-        let user = UserInfo { name: "a\"li\nce".into(), uid: "u".into(), groups: vec!["g".into()], extra: BTreeMap::from([("k".into(), vec!["v".into()])]) };
+        let user = UserInfo {
+            name: "a\"li\nce".into(),
+            uid: "u".into(),
+            groups: vec!["g".into()],
+            extra: BTreeMap::from([("k".into(), vec!["v".into()])]),
+        };
         let ips = ["10.0.0.1".to_owned()];
         let annotations = BTreeMap::from([("x".to_owned(), "y".to_owned())]);
         let at = SystemTime::UNIX_EPOCH + Duration::from_micros(1_700_000_000_123_456);
@@ -290,13 +298,22 @@ mod tests {
             method: "token-file",
             source_ips: &ips,
             user_agent: "kubectl",
-            object: Some(ObjectRef { resource: "configmaps", namespace: "n", version: "v1", ..ObjectRef::default() }),
+            object: Some(ObjectRef {
+                resource: "configmaps",
+                namespace: "n",
+                version: "v1",
+                ..ObjectRef::default()
+            }),
             outcome: Some(Outcome { code: 201, ..Outcome::default() }),
             request: Some(Payload::Json(b"{\"metadata\":{\"name\":\"n\",\"managedFields\":[]}}")),
             response: None,
             received: at,
             at,
-            trace: Some(TraceIds { trace: "ab".repeat(16).parse().expect("an id"), span: SpanId::random(), initial: None }),
+            trace: Some(TraceIds {
+                trace: "ab".repeat(16).parse().expect("an id"),
+                span: SpanId::random(),
+                initial: None,
+            }),
             decision: ("allow", ""),
             annotations: &annotations,
         };
@@ -308,7 +325,13 @@ mod tests {
     }
 
     fn metadata() -> Plan {
-        Plan { level: Level::Metadata, omit: Stages::default(), omit_managed_fields: true, refusals: false, rationed: false }
+        Plan {
+            level: Level::Metadata,
+            omit: Stages::default(),
+            omit_managed_fields: true,
+            refusals: false,
+            rationed: false,
+        }
     }
 
     #[test]
@@ -324,28 +347,52 @@ mod tests {
         assert_eq!(line["annotations"]["authentication.k8s.io/method"], "token-file");
         assert_eq!(line["annotations"]["authorization.k8s.io/decision"], "allow");
         assert_eq!(line["annotations"]["x"], "y");
-        assert!(line.get("requestObject").is_none() && line.get("authenticationMetadata").is_none());
+        assert!(
+            line.get("requestObject").is_none() && line.get("authenticationMetadata").is_none()
+        );
     }
 
     #[test]
     fn a_refusal_is_told_as_it_was_answered() {
-        let details: &'static Value = Box::leak(Box::new(ferrokube_apimachinery::document::json!({"kind": "configmaps", "name": "n"})));
+        let details: &'static Value = Box::leak(Box::new(
+            ferrokube_apimachinery::document::json!({"kind": "configmaps", "name": "n"}),
+        ));
         let line = line(metadata(), |event| {
-            event.outcome = Some(Outcome { code: 403, status: "Failure", reason: "Forbidden", message: "no", details: Some(details) });
+            event.outcome = Some(Outcome {
+                code: 403,
+                status: "Failure",
+                reason: "Forbidden",
+                message: "no",
+                details: Some(details),
+            });
             event.constraint = "impersonate:user-info";
         });
         let want = ferrokube_apimachinery::document::json!({"metadata": {}, "status": "Failure", "message": "no", "reason": "Forbidden", "details": details, "code": 403});
         assert_eq!(line["responseStatus"], want);
-        assert_eq!(line["authenticationMetadata"], ferrokube_apimachinery::document::json!({"impersonationConstraint": "impersonate:user-info"}));
+        assert_eq!(
+            line["authenticationMetadata"],
+            ferrokube_apimachinery::document::json!({"impersonationConstraint": "impersonate:user-info"})
+        );
     }
 
     #[test]
     fn fault_55_what_a_client_says_makes_no_line_long() {
         let long = "n".repeat(3_000_000);
-        let details: &'static Value = Box::leak(Box::new(ferrokube_apimachinery::document::json!({"name": long, "kind": "configmaps"})));
+        let details: &'static Value = Box::leak(Box::new(
+            ferrokube_apimachinery::document::json!({"name": long, "kind": "configmaps"}),
+        ));
         let line = line(metadata(), |event| {
-            event.object = Some(ObjectRef { resource: "configmaps", name: details["name"].as_str().expect("a name"), ..ObjectRef::default() });
-            event.outcome = Some(Outcome { code: 422, message: details["name"].as_str().expect("a name"), details: Some(details), ..Outcome::default() });
+            event.object = Some(ObjectRef {
+                resource: "configmaps",
+                name: details["name"].as_str().expect("a name"),
+                ..ObjectRef::default()
+            });
+            event.outcome = Some(Outcome {
+                code: 422,
+                message: details["name"].as_str().expect("a name"),
+                details: Some(details),
+                ..Outcome::default()
+            });
         });
         assert_eq!(line["objectRef"]["name"].as_str().expect("a name").len(), MAX_NAME);
         assert_eq!(line["responseStatus"]["code"], 422);
@@ -361,7 +408,10 @@ mod tests {
     fn request_level_has_the_object_without_managed_fields() {
         let plan = Plan { level: Level::Request, ..metadata() };
         let line = line(plan, |_| ());
-        assert_eq!(line["requestObject"], ferrokube_apimachinery::document::json!({"metadata": {"name": "n"}}));
+        assert_eq!(
+            line["requestObject"],
+            ferrokube_apimachinery::document::json!({"metadata": {"name": "n"}})
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The audit log: events are encoded by whoever records them, queued in one bounded buffer and written in groups by a thread of their own.
+//! The audit log: events are encoded by whoever records them, queued in one bounded buffer and
+//! written in groups by a thread of their own.
 
 use super::event::Event;
 use super::line;
@@ -48,7 +49,8 @@ pub struct Config {
     pub queue_bytes: usize,
     /// A longer event loses its objects.
     pub max_event_bytes: usize,
-    /// Sync the file after each group of events and before its writes are acknowledged: they then survive power cuts, too.
+    /// Sync the file after each group of events and before its writes are acknowledged: they then
+    /// survive power cuts, too.
     pub sync: bool,
     /// So much space is held back next to the file for when the disk is full; 0: none.
     pub reserve_bytes: u64,
@@ -104,7 +106,8 @@ pub struct Stats {
     pub healthy: bool,
 }
 
-/// The audit log. Cheap to clone; [`AuditLog::close`] (or the last clone's drop) ends it after everything queued is written.
+/// The audit log. Cheap to clone; [`AuditLog::close`] (or the last clone's drop) ends it after
+/// everything queued is written.
 #[derive(Clone)]
 pub struct AuditLog {
     shared: Arc<Shared>,
@@ -177,8 +180,13 @@ impl AuditLog {
         let sink: Box<dyn Sink> = if config.path == Path::new("-") {
             Box::new(Stdout)
         } else {
-            let lines = Rotating::open(&config.path, config.rotation, config.sync).map_err(failed(&config.path))?;
-            if config.reserve_bytes > 0 { Box::new(Reserved::new(lines, &config.path, config.reserve_bytes)) } else { Box::new(lines) }
+            let lines = Rotating::open(&config.path, config.rotation, config.sync)
+                .map_err(failed(&config.path))?;
+            if config.reserve_bytes > 0 {
+                Box::new(Reserved::new(lines, &config.path, config.reserve_bytes))
+            } else {
+                Box::new(lines)
+            }
         };
         let path = config.path.clone();
         Self::start(config, sink).map_err(failed(&path))
@@ -186,15 +194,26 @@ impl AuditLog {
 
     /// A log that records nothing.
     pub fn disabled() -> Self {
-        let shared = Arc::new(Shared::new(Config { policy: Policy::nothing(), ..Config::new("-") }));
-        Self { thread: Arc::new(Thread { shared: Arc::clone(&shared), handle: Mutex::new(None) }), shared }
+        let shared =
+            Arc::new(Shared::new(Config { policy: Policy::nothing(), ..Config::new("-") }));
+        Self {
+            thread: Arc::new(Thread { shared: Arc::clone(&shared), handle: Mutex::new(None) }),
+            shared,
+        }
     }
 
     pub(super) fn start(config: Config, sink: Box<dyn Sink>) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(config));
         let writer = Writer { shared: Arc::clone(&shared), sink };
-        let handle = std::thread::Builder::new().name("audit".into()).spawn(move || writer.run())?;
-        Ok(Self { thread: Arc::new(Thread { shared: Arc::clone(&shared), handle: Mutex::new(Some(handle)) }), shared })
+        let handle =
+            std::thread::Builder::new().name("audit".into()).spawn(move || writer.run())?;
+        Ok(Self {
+            thread: Arc::new(Thread {
+                shared: Arc::clone(&shared),
+                handle: Mutex::new(Some(handle)),
+            }),
+            shared,
+        })
     }
 
     /// What is recorded of a request; ask once, keep the answer for all its stages.
@@ -202,17 +221,23 @@ impl AuditLog {
         self.shared.policy.plan(subject)
     }
 
-    /// The plan of a request that ended with this status code, and how many like it were left out before. By the built-in policy every refusal (401, 403,
-    /// 429 of a write, and 507 of a full disk) is worth a record, but no flood of them may push the rest out of the log: of those of one caller (a user, or an address without one) and of all together
-    /// only so many are recorded; so are self reviews, which every account may make. A policy file is followed to the letter.
+    /// The plan of a request that ended with this status code, and how many like it were left out
+    /// before. By the built-in policy every refusal (401, 403, 429 of a write, and 507 of a full
+    /// disk) is worth a record, but no flood of them may push the rest out of the log: of those of
+    /// one caller (a user, or an address without one) and of all together only so many are
+    /// recorded; so are self reviews, which every account may make. A policy file is followed to
+    /// the letter.
     pub fn conclude(&self, plan: Plan, code: u16, caller: impl FnOnce() -> String) -> (Plan, u64) {
         // Flow control refuses before authorization.
-        let is_refusal = matches!(code, 401 | 403 | 507) || (code == 429 && plan.level > super::Level::None);
+        let is_refusal =
+            matches!(code, 401 | 403 | 507) || (code == 429 && plan.level > super::Level::None);
         if !(plan.rationed || plan.refusals && is_refusal) {
             return (plan, 0);
         }
         match self.shared.refusals.admit(&caller(), Instant::now()) {
-            Some(left_out) => (Plan { level: plan.level.max(super::Level::Metadata), ..plan }, left_out),
+            Some(left_out) => {
+                (Plan { level: plan.level.max(super::Level::Metadata), ..plan }, left_out)
+            }
             None => (Plan::default(), 0),
         }
     }
@@ -225,21 +250,35 @@ impl AuditLog {
     /// Whether a write with this plan may be executed now.
     ///
     /// # Errors
-    /// [`AuditError::Unavailable`] while events cannot be written and the policy is to refuse: answer 500 without executing.
+    /// [`AuditError::Unavailable`] while events cannot be written and the policy is to refuse:
+    /// answer 500 without executing.
     pub fn admit(&self, plan: &Plan) -> Result<(), AuditError> {
-        if plan.level == super::Level::None || self.shared.on_failure == OnFailure::Drop || self.shared.healthy.load(Ordering::Acquire) {
+        if plan.level == super::Level::None
+            || self.shared.on_failure == OnFailure::Drop
+            || self.shared.healthy.load(Ordering::Acquire)
+        {
             return Ok(());
         }
         Err(AuditError::Unavailable)
     }
 
-    /// Queues the event (encoded at once, nothing borrowed stays); the future resolves when it is in the file. A stage that the plan omits resolves at once.
-    /// Dropping the future does not take the event back.
+    /// Queues the event (encoded at once, nothing borrowed stays); the future resolves when it is
+    /// in the file. A stage that the plan omits resolves at once. Dropping the future does not take
+    /// the event back.
     ///
     /// # Errors
-    /// [`AuditError::Unavailable`] or [`AuditError::Closed`]: do not acknowledge the write. Never when the policy is to drop.
-    pub fn record(&self, event: &Event<'_>, plan: &Plan) -> impl Future<Output = Result<(), AuditError>> + Send + use<> {
-        let queued = if plan.wants(event.stage) { self.shared.queue(event, plan).map(Some) } else { Ok(None) };
+    /// [`AuditError::Unavailable`] or [`AuditError::Closed`]: do not acknowledge the write. Never
+    /// when the policy is to drop.
+    pub fn record(
+        &self,
+        event: &Event<'_>,
+        plan: &Plan,
+    ) -> impl Future<Output = Result<(), AuditError>> + Send + use<> {
+        let queued = if plan.wants(event.stage) {
+            self.shared.queue(event, plan).map(Some)
+        } else {
+            Ok(None)
+        };
         let drops = self.shared.on_failure == OnFailure::Drop;
         async move {
             match queued {
@@ -299,7 +338,11 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    fn queue(&self, event: &Event<'_>, plan: &Plan) -> Result<oneshot::Receiver<Result<(), AuditError>>, AuditError> {
+    fn queue(
+        &self,
+        event: &Event<'_>,
+        plan: &Plan,
+    ) -> Result<oneshot::Receiver<Result<(), AuditError>>, AuditError> {
         let mut encoded = Vec::with_capacity(2_048);
         line::write(&mut encoded, event, plan, self.max_event_bytes);
         let mut queue = self.lock();
@@ -352,7 +395,8 @@ impl Writer {
             if queue.closed {
                 return false;
             }
-            let (next, waited) = self.shared.wake.wait_timeout(queue, TIDY).expect("no panic while held");
+            let (next, waited) =
+                self.shared.wake.wait_timeout(queue, TIDY).expect("no panic while held");
             queue = next;
             if waited.timed_out() && queue.lines.is_empty() {
                 drop(queue);
@@ -367,7 +411,8 @@ impl Writer {
         true
     }
 
-    /// Writes one group. While that fails: by policy it is dropped at once, or kept and tried again, and after [`PATIENCE`] whoever waits is told.
+    /// Writes one group. While that fails: by policy it is dropped at once, or kept and tried
+    /// again, and after [`PATIENCE`] whoever waits is told.
     fn write(&mut self, group: &mut Queue) {
         let begun = Instant::now();
         while let Err(error) = self.sink.append(&group.lines) {
@@ -438,9 +483,18 @@ mod tests {
         }
     }
 
-    const PLAN: Plan = Plan { level: Level::Metadata, omit: Stages::NONE, omit_managed_fields: false, refusals: false, rationed: false };
+    const PLAN: Plan = Plan {
+        level: Level::Metadata,
+        omit: Stages::NONE,
+        omit_managed_fields: false,
+        refusals: false,
+        rationed: false,
+    };
 
-    fn record(log: &AuditLog, id: &str) -> impl Future<Output = Result<(), AuditError>> + Send + use<> {
+    fn record(
+        log: &AuditLog,
+        id: &str,
+    ) -> impl Future<Output = Result<(), AuditError>> + Send + use<> {
         let event = Event {
             id,
             stage: Stage::ResponseComplete,
@@ -492,7 +546,10 @@ mod tests {
         for written in waiting {
             written.await.expect("written");
         }
-        assert_eq!(disk.lines.lock().expect("lock").iter().filter(|&&byte| byte == b'\n').count(), 1_000);
+        assert_eq!(
+            disk.lines.lock().expect("lock").iter().filter(|&&byte| byte == b'\n').count(),
+            1_000
+        );
         assert!(matches!(record(&log, "late").await, Err(AuditError::Closed)));
     }
 
@@ -513,7 +570,10 @@ mod tests {
         }
         record(&log, "after").await.expect("written");
         let text = String::from_utf8(disk.lines.lock().expect("lock").clone()).expect("text");
-        assert!(text.find("kept").expect("the refused event is kept") < text.find("after").expect("after"));
+        assert!(
+            text.find("kept").expect("the refused event is kept")
+                < text.find("after").expect("after")
+        );
     }
 
     #[tokio::test]
@@ -554,7 +614,10 @@ mod tests {
     async fn a_disabled_log_wants_nothing() {
         let log = AuditLog::disabled();
         let user = UserInfo::default();
-        assert_eq!(log.plan(&Subject { user: &user, verb: "create", resource: None, path: "/" }), Plan::default());
+        assert_eq!(
+            log.plan(&Subject { user: &user, verb: "create", resource: None, path: "/" }),
+            Plan::default()
+        );
         record_nothing(&log).await;
     }
 

@@ -1,4 +1,5 @@
-//! The policy: which requests are recorded how. Upstream's file format; the first rule that matches decides.
+//! The policy: which requests are recorded how. Upstream's file format; the first rule that matches
+//! decides.
 
 use super::event::{Level, Stage, Stages};
 use ferrokube_apimachinery::document::{Document, Value};
@@ -94,9 +95,27 @@ struct GroupResources {
 impl Default for Policy {
     /// At level Metadata and only when complete: every write, every read of secrets, every refusal.
     fn default() -> Self {
-        let verbs = ["create", "update", "patch", "delete", "deletecollection", "post", "put", "proxy", "connect"];
-        let writes = Rule { level: Level::Metadata, verbs: verbs.map(str::to_owned).to_vec(), ..Rule::default() };
-        let secrets = GroupResources { group: String::new(), resources: vec!["secrets".to_owned()], names: Vec::new() };
+        let verbs = [
+            "create",
+            "update",
+            "patch",
+            "delete",
+            "deletecollection",
+            "post",
+            "put",
+            "proxy",
+            "connect",
+        ];
+        let writes = Rule {
+            level: Level::Metadata,
+            verbs: verbs.map(str::to_owned).to_vec(),
+            ..Rule::default()
+        };
+        let secrets = GroupResources {
+            group: String::new(),
+            resources: vec!["secrets".to_owned()],
+            names: Vec::new(),
+        };
         let secrets = Rule { level: Level::Metadata, resources: vec![secrets], ..Rule::default() };
         let mut omit = Stages::default();
         omit.insert(Stage::RequestReceived);
@@ -105,7 +124,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Reads `audit.k8s.io/v1` Policy, YAML or JSON. Fields that do not exist, or are there twice, are warned about and have no meaning, as in upstream.
+    /// Reads `audit.k8s.io/v1` Policy, YAML or JSON. Fields that do not exist, or are there twice,
+    /// are warned about and have no meaning, as in upstream.
     ///
     /// # Errors
     /// [`PolicyError`]; no rule of it is used then.
@@ -113,7 +133,10 @@ impl Policy {
         let decoded = yaml::read(text).map_err(|error| PolicyError::Syntax(error.to_string()))?;
         let document = decoded.document;
         for field in decoded.duplicates.iter().map(ToString::to_string).chain(unknown(&document)) {
-            tracing::warn!(field, "the audit policy has a field that does not exist, or has it twice: it means nothing");
+            tracing::warn!(
+                field,
+                "the audit policy has a field that does not exist, or has it twice: it means nothing"
+            );
         }
         if document.api_version() != "audit.k8s.io/v1" || document.kind() != "Policy" {
             return Err(invalid("kind", "want apiVersion audit.k8s.io/v1, kind Policy"));
@@ -122,26 +145,49 @@ impl Policy {
         if items.is_empty() || items.len() > MAX_RULES {
             return Err(invalid("rules", "want between 1 and 1,000 rules"));
         }
-        let rules = items.iter().enumerate().map(|(index, item)| Rule::parse(item, &format!("rules[{index}]"))).collect::<Result<_, _>>()?;
+        let rules = items
+            .iter()
+            .enumerate()
+            .map(|(index, item)| Rule::parse(item, &format!("rules[{index}]")))
+            .collect::<Result<_, _>>()?;
         let omit = stages(document.get(&["omitStages"]), "omitStages")?;
-        let omit_managed_fields = flag(document.get(&["omitManagedFields"]), "omitManagedFields")?.unwrap_or_default();
+        let omit_managed_fields =
+            flag(document.get(&["omitManagedFields"]), "omitManagedFields")?.unwrap_or_default();
         Ok(Self { rules, omit, omit_managed_fields, refusals: false })
     }
 
     /// Records nothing.
     pub fn nothing() -> Self {
-        Self { rules: Vec::new(), omit: Stages::default(), omit_managed_fields: false, refusals: false }
+        Self {
+            rules: Vec::new(),
+            omit: Stages::default(),
+            omit_managed_fields: false,
+            refusals: false,
+        }
     }
 
-    /// What is recorded of a request. Whatever the rules say, objects that carry credentials are recorded at level Metadata at most.
+    /// What is recorded of a request. Whatever the rules say, objects that carry credentials are
+    /// recorded at level Metadata at most.
     pub fn plan(&self, subject: &Subject<'_>) -> Plan {
         let Some(rule) = self.rules.iter().find(|rule| rule.matches(subject)) else {
-            return Plan { omit: self.omit, omit_managed_fields: self.omit_managed_fields, refusals: self.refusals, ..Plan::default() };
+            return Plan {
+                omit: self.omit,
+                omit_managed_fields: self.omit_managed_fields,
+                refusals: self.refusals,
+                ..Plan::default()
+            };
         };
-        let level = if carries_credentials(subject) { rule.level.min(Level::Metadata) } else { rule.level };
+        let level =
+            if carries_credentials(subject) { rule.level.min(Level::Metadata) } else { rule.level };
         let omit_managed_fields = rule.omit_managed_fields.unwrap_or(self.omit_managed_fields);
         let rationed = self.refusals && is_self_review(subject);
-        Plan { level, omit: self.omit.union(rule.omit), omit_managed_fields, refusals: self.refusals, rationed }
+        Plan {
+            level,
+            omit: self.omit.union(rule.omit),
+            omit_managed_fields,
+            refusals: self.refusals,
+            rationed,
+        }
     }
 }
 
@@ -149,7 +195,8 @@ fn is_self_review(subject: &Subject<'_>) -> bool {
     subject.resource.is_some_and(|resource| {
         matches!(
             (resource.group, resource.resource),
-            ("authorization.k8s.io", "selfsubjectaccessreviews" | "selfsubjectrulesreviews") | ("authentication.k8s.io", "selfsubjectreviews")
+            ("authorization.k8s.io", "selfsubjectaccessreviews" | "selfsubjectrulesreviews")
+                | ("authentication.k8s.io", "selfsubjectreviews")
         )
     })
 }
@@ -158,7 +205,9 @@ fn carries_credentials(subject: &Subject<'_>) -> bool {
     subject.resource.is_some_and(|resource| {
         matches!(
             (resource.group, resource.resource, resource.subresource),
-            ("", "secrets", _) | ("", "serviceaccounts", "token") | ("authentication.k8s.io", "tokenreviews" | "tokenrequests", _)
+            ("", "secrets", _)
+                | ("", "serviceaccounts", "token")
+                | ("authentication.k8s.io", "tokenreviews" | "tokenrequests", _)
         )
     })
 }
@@ -166,31 +215,47 @@ fn carries_credentials(subject: &Subject<'_>) -> bool {
 impl Rule {
     fn parse(item: &Value, at: &str) -> Result<Self, PolicyError> {
         let item = Document::from_value(item.clone()).map_err(|_| invalid(at, "not an object"))?;
-        let level =
-            item.str(&["level"]).and_then(Level::parse).ok_or_else(|| invalid(&format!("{at}.level"), "want None, Metadata, Request or RequestResponse"))?;
+        let level = item.str(&["level"]).and_then(Level::parse).ok_or_else(|| {
+            invalid(&format!("{at}.level"), "want None, Metadata, Request or RequestResponse")
+        })?;
         let rule = Self {
             level,
             users: words(item.get(&["users"]), &format!("{at}.users"))?,
             groups: words(item.get(&["userGroups"]), &format!("{at}.userGroups"))?,
             verbs: words(item.get(&["verbs"]), &format!("{at}.verbs"))?,
-            resources: group_resources(list(item.get(&["resources"]), &format!("{at}.resources"))?, at)?,
+            resources: group_resources(
+                list(item.get(&["resources"]), &format!("{at}.resources"))?,
+                at,
+            )?,
             namespaces: words(item.get(&["namespaces"]), &format!("{at}.namespaces"))?,
             urls: words(item.get(&["nonResourceURLs"]), &format!("{at}.nonResourceURLs"))?,
             omit: stages(item.get(&["omitStages"]), &format!("{at}.omitStages"))?,
-            omit_managed_fields: flag(item.get(&["omitManagedFields"]), &format!("{at}.omitManagedFields"))?,
+            omit_managed_fields: flag(
+                item.get(&["omitManagedFields"]),
+                &format!("{at}.omitManagedFields"),
+            )?,
         };
         if !rule.urls.is_empty() && (!rule.resources.is_empty() || !rule.namespaces.is_empty()) {
-            return Err(invalid(&format!("{at}.nonResourceURLs"), "cannot be given together with resources or namespaces"));
+            return Err(invalid(
+                &format!("{at}.nonResourceURLs"),
+                "cannot be given together with resources or namespaces",
+            ));
         }
-        if rule.urls.iter().any(|url| url != "*" && (!url.starts_with('/') || url.trim_end_matches('*').contains('*'))) {
-            return Err(invalid(&format!("{at}.nonResourceURLs"), "want * or a path that may end with *"));
+        if rule.urls.iter().any(|url| {
+            url != "*" && (!url.starts_with('/') || url.trim_end_matches('*').contains('*'))
+        }) {
+            return Err(invalid(
+                &format!("{at}.nonResourceURLs"),
+                "want * or a path that may end with *",
+            ));
         }
         Ok(rule)
     }
 
     fn matches(&self, subject: &Subject<'_>) -> bool {
         any_or_empty(&self.users, &subject.user.name)
-            && (self.groups.is_empty() || subject.user.groups.iter().any(|group| self.groups.contains(group)))
+            && (self.groups.is_empty()
+                || subject.user.groups.iter().any(|group| self.groups.contains(group)))
             && any_or_empty(&self.verbs, subject.verb)
             && self.matches_target(subject)
     }
@@ -203,7 +268,8 @@ impl Rule {
             Some(resource) => {
                 self.urls.is_empty()
                     && any_or_empty(&self.namespaces, resource.namespace)
-                    && (self.resources.is_empty() || self.resources.iter().any(|entry| entry.matches(resource)))
+                    && (self.resources.is_empty()
+                        || self.resources.iter().any(|entry| entry.matches(resource)))
             }
             None => self.urls.iter().any(|url| url_matches(url, subject.path)),
         }
@@ -214,17 +280,21 @@ impl GroupResources {
     fn matches(&self, resource: &crate::access::ResourceAccess<'_>) -> bool {
         self.group == resource.group
             && (self.names.is_empty() || self.names.iter().any(|name| name == resource.name))
-            && (self.resources.is_empty() || self.resources.iter().any(|pattern| resource_matches(pattern, resource)))
+            && (self.resources.is_empty()
+                || self.resources.iter().any(|pattern| resource_matches(pattern, resource)))
     }
 }
 
-/// `pods`, `pods/log`, `pods/*` (also the resource itself), `*/status`, `*` (everything); a bare name does not match subresources.
+/// `pods`, `pods/log`, `pods/*` (also the resource itself), `*/status`, `*` (everything); a bare
+/// name does not match subresources.
 fn resource_matches(pattern: &str, resource: &crate::access::ResourceAccess<'_>) -> bool {
     match pattern.split_once('/') {
         None => pattern == "*" || (pattern == resource.resource && resource.subresource.is_empty()),
         Some(("*", subresource)) => subresource == resource.subresource,
         Some((name, "*")) => name == resource.resource,
-        Some((name, subresource)) => name == resource.resource && subresource == resource.subresource,
+        Some((name, subresource)) => {
+            name == resource.resource && subresource == resource.subresource
+        }
     }
 }
 
@@ -248,7 +318,9 @@ fn group_resources(items: &[Value], at: &str) -> Result<Vec<GroupResources>, Pol
             let group = match item.get("group") {
                 None | Some(Value::Null) => "",
                 Some(Value::String(group)) if !group.contains('/') => group,
-                Some(_) => return Err(invalid(&format!("{at}.group"), "want a group without a version")),
+                Some(_) => {
+                    return Err(invalid(&format!("{at}.group"), "want a group without a version"));
+                }
             };
             let names = words(item.get("resourceNames"), &format!("{at}.resourceNames"))?;
             let resources = words(item.get("resources"), &format!("{at}.resources"))?;
@@ -263,22 +335,47 @@ fn group_resources(items: &[Value], at: &str) -> Result<Vec<GroupResources>, Pol
 /// The fields of a policy, of a rule, of an entry of a rule's resources.
 const FIELDS: [&[&str]; 3] = [
     &["apiVersion", "kind", "metadata", "rules", "omitStages", "omitManagedFields"],
-    &["level", "users", "userGroups", "verbs", "resources", "namespaces", "nonResourceURLs", "omitStages", "omitManagedFields"],
+    &[
+        "level",
+        "users",
+        "userGroups",
+        "verbs",
+        "resources",
+        "namespaces",
+        "nonResourceURLs",
+        "omitStages",
+        "omitManagedFields",
+    ],
     &["group", "resources", "resourceNames"],
 ];
 
 /// Where fields are that do not exist.
 fn unknown(document: &Document) -> Vec<String> {
     let [of_policy, of_rule, of_resources] = FIELDS;
-    let mut found: Vec<String> = document.fields().keys().filter(|key| !of_policy.contains(&key.as_str())).map(ToString::to_string).collect();
+    let mut found: Vec<String> = document
+        .fields()
+        .keys()
+        .filter(|key| !of_policy.contains(&key.as_str()))
+        .map(ToString::to_string)
+        .collect();
     let strange = |value: &Value, known: &[&str], at: &str| {
-        let keys = value.as_object().into_iter().flat_map(|map| map.keys()).filter(|key| !known.contains(&key.as_str()));
+        let keys = value
+            .as_object()
+            .into_iter()
+            .flat_map(|map| map.keys())
+            .filter(|key| !known.contains(&key.as_str()));
         keys.map(|key| format!("{at}.{key}")).collect::<Vec<_>>()
     };
     for (index, rule) in document.list(&["rules"]).iter().enumerate() {
         found.extend(strange(rule, of_rule, &format!("rules[{index}]")));
-        for (entry, resources) in rule.get("resources").and_then(Value::as_array).into_iter().flatten().enumerate() {
-            found.extend(strange(resources, of_resources, &format!("rules[{index}].resources[{entry}]")));
+        for (entry, resources) in
+            rule.get("resources").and_then(Value::as_array).into_iter().flatten().enumerate()
+        {
+            found.extend(strange(
+                resources,
+                of_resources,
+                &format!("rules[{index}].resources[{entry}]"),
+            ));
         }
     }
     found
@@ -306,7 +403,10 @@ fn words(value: Option<&Value>, at: &str) -> Result<Vec<String>, PolicyError> {
         Some(Value::Array(items)) if items.len() <= MAX_WORDS => items,
         Some(_) => return Err(invalid(at, "want a list of at most 1,000 strings")),
     };
-    items.iter().map(|item| item.as_str().map(str::to_owned).ok_or_else(|| invalid(at, "want strings"))).collect()
+    items
+        .iter()
+        .map(|item| item.as_str().map(str::to_owned).ok_or_else(|| invalid(at, "want strings")))
+        .collect()
 }
 
 fn stages(value: Option<&Value>, at: &str) -> Result<Stages, PolicyError> {
@@ -332,9 +432,19 @@ mod tests {
         let mut words = what.split(' ');
         let mut word = || words.next().unwrap_or_default();
         let (group, resource, subresource, namespace) = (word(), word(), word(), word());
-        let resource =
-            ResourceAccess { group: group.trim_matches('-'), resource, subresource: subresource.trim_matches('-'), namespace, ..ResourceAccess::default() };
-        let subject = Subject { user: who, verb, resource: path.is_none().then_some(resource), path: path.unwrap_or_default() };
+        let resource = ResourceAccess {
+            group: group.trim_matches('-'),
+            resource,
+            subresource: subresource.trim_matches('-'),
+            namespace,
+            ..ResourceAccess::default()
+        };
+        let subject = Subject {
+            user: who,
+            verb,
+            resource: path.is_none().then_some(resource),
+            path: path.unwrap_or_default(),
+        };
         policy.plan(&subject)
     }
 
@@ -354,19 +464,34 @@ mod tests {
         }
         assert_eq!(level(&policy, "get", "/metrics"), Level::None);
         let plan = plan(&policy, &user("alice", &[]), "create", "- configmaps");
-        assert!(plan.wants(Stage::ResponseComplete) && plan.wants(Stage::Panic) && !plan.wants(Stage::RequestReceived));
+        assert!(
+            plan.wants(Stage::ResponseComplete)
+                && plan.wants(Stage::Panic)
+                && !plan.wants(Stage::RequestReceived)
+        );
     }
 
     #[test]
     fn fault_55_self_reviews_are_recorded_within_the_budget_of_refusals() {
         let written = Policy::parse(br#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}"#).expect("a policy");
-        let is_rationed = |policy: &Policy, what: &str| plan(policy, &user("alice", &[]), "create", what).rationed;
-        for what in
-            ["authorization.k8s.io selfsubjectaccessreviews", "authorization.k8s.io selfsubjectrulesreviews", "authentication.k8s.io selfsubjectreviews"]
-        {
-            assert!(is_rationed(&Policy::default(), what) && !is_rationed(&written, what), "{what}");
+        let is_rationed = |policy: &Policy, what: &str| {
+            plan(policy, &user("alice", &[]), "create", what).rationed
+        };
+        for what in [
+            "authorization.k8s.io selfsubjectaccessreviews",
+            "authorization.k8s.io selfsubjectrulesreviews",
+            "authentication.k8s.io selfsubjectreviews",
+        ] {
+            assert!(
+                is_rationed(&Policy::default(), what) && !is_rationed(&written, what),
+                "{what}"
+            );
         }
-        for what in ["authorization.k8s.io subjectaccessreviews", "authentication.k8s.io tokenreviews", "- configmaps"] {
+        for what in [
+            "authorization.k8s.io subjectaccessreviews",
+            "authentication.k8s.io tokenreviews",
+            "- configmaps",
+        ] {
             assert!(!is_rationed(&Policy::default(), what), "{what}");
         }
     }
@@ -401,7 +526,10 @@ rules:
     #[test]
     fn the_first_rule_that_matches_decides() {
         let policy = Policy::parse(FILE.as_bytes()).expect("a policy");
-        assert_eq!(plan(&policy, &user("system:kube-proxy", &[]), "watch", "- configmaps").level, Level::None);
+        assert_eq!(
+            plan(&policy, &user("system:kube-proxy", &[]), "watch", "- configmaps").level,
+            Level::None
+        );
         assert_eq!(level(&policy, "watch", "- configmaps"), Level::Metadata);
         assert_eq!(level(&policy, "get", "/apis/x"), Level::None);
         assert_eq!(level(&policy, "get", "/version"), Level::None);
@@ -409,38 +537,75 @@ rules:
         assert_eq!(level(&policy, "create", "- configmaps - kube-system"), Level::Request);
         assert_eq!(level(&policy, "create", "- configmaps - other"), Level::Metadata);
         assert_eq!(level(&policy, "create", "- pods exec n"), Level::RequestResponse);
-        assert_eq!(level(&policy, "create", "- pods - n"), Level::RequestResponse, "as upstream's code matches");
+        assert_eq!(
+            level(&policy, "create", "- pods - n"),
+            Level::RequestResponse,
+            "as upstream's code matches"
+        );
         assert_eq!(level(&policy, "create", "- nodes"), Level::Metadata);
         assert_eq!(level(&policy, "update", "- nodes status"), Level::RequestResponse);
         let request = plan(&policy, &user("alice", &[]), "create", "- configmaps - kube-system");
-        assert!(!request.omit_managed_fields && !request.wants(Stage::ResponseStarted) && !request.wants(Stage::RequestReceived));
+        assert!(
+            !request.omit_managed_fields
+                && !request.wants(Stage::ResponseStarted)
+                && !request.wants(Stage::RequestReceived)
+        );
         assert!(plan(&policy, &user("alice", &[]), "get", "- pods").omit_managed_fields);
     }
 
     #[test]
     fn fault_54_bodies_with_credentials_are_never_recorded() {
         let policy = Policy::parse(FILE.as_bytes()).expect("a policy");
-        for what in ["- secrets - n", "- secrets status n", "- serviceaccounts token n", "authentication.k8s.io tokenreviews"] {
+        for what in [
+            "- secrets - n",
+            "- secrets status n",
+            "- serviceaccounts token n",
+            "authentication.k8s.io tokenreviews",
+        ] {
             assert_eq!(level(&policy, "create", what), Level::Metadata, "{what}");
         }
     }
 
     #[test]
     fn bad_policies_name_the_field() {
-        let field = |rule: &str| match Policy::parse(format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {rule}\n").as_bytes()) {
+        let field = |rule: &str| match Policy::parse(
+            format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {rule}\n").as_bytes(),
+        ) {
             Err(PolicyError::Invalid { field, .. }) => field,
             other => panic!("{other:?}"),
         };
         assert_eq!(field("level: Everything"), "rules[0].level");
         assert_eq!(field("{level: Metadata, omitStages: [Never]}"), "rules[0].omitStages");
-        assert_eq!(field("{level: Metadata, nonResourceURLs: [\"/a*b\"]}"), "rules[0].nonResourceURLs");
-        assert_eq!(field("{level: Metadata, nonResourceURLs: [\"/a\"], namespaces: [ns]}"), "rules[0].nonResourceURLs");
+        assert_eq!(
+            field("{level: Metadata, nonResourceURLs: [\"/a*b\"]}"),
+            "rules[0].nonResourceURLs"
+        );
+        assert_eq!(
+            field("{level: Metadata, nonResourceURLs: [\"/a\"], namespaces: [ns]}"),
+            "rules[0].nonResourceURLs"
+        );
         assert_eq!(field("{level: Metadata, users: [1]}"), "rules[0].users");
-        assert_eq!(field("{level: Metadata, resources: [{group: a/v1}]}"), "rules[0].resources[0].group");
-        assert_eq!(field("{level: Metadata, resources: [{group: 1}]}"), "rules[0].resources[0].group");
-        assert_eq!(field("{level: Metadata, resources: {group: a}}"), "rules[0].resources", "it would match everything");
-        assert_eq!(field("{level: Metadata, omitManagedFields: \"yes\"}"), "rules[0].omitManagedFields");
-        assert!(matches!(Policy::parse(b"apiVersion: v1\nkind: Policy"), Err(PolicyError::Invalid { .. })));
+        assert_eq!(
+            field("{level: Metadata, resources: [{group: a/v1}]}"),
+            "rules[0].resources[0].group"
+        );
+        assert_eq!(
+            field("{level: Metadata, resources: [{group: 1}]}"),
+            "rules[0].resources[0].group"
+        );
+        assert_eq!(
+            field("{level: Metadata, resources: {group: a}}"),
+            "rules[0].resources",
+            "it would match everything"
+        );
+        assert_eq!(
+            field("{level: Metadata, omitManagedFields: \"yes\"}"),
+            "rules[0].omitManagedFields"
+        );
+        assert!(matches!(
+            Policy::parse(b"apiVersion: v1\nkind: Policy"),
+            Err(PolicyError::Invalid { .. })
+        ));
         assert!(matches!(Policy::parse(b"\t:"), Err(PolicyError::Syntax(_))));
     }
 

@@ -1,4 +1,5 @@
-//! An audit log that goes on for a while on a full disk: with space that it holds back in a file next to it, then with that of its oldest closed files.
+//! An audit log that goes on for a while on a full disk: with space that it holds back in a file
+//! next to it, then with that of its oldest closed files.
 
 use super::sink::Sink;
 use ferrokube_trace::log::Rotating;
@@ -28,7 +29,8 @@ pub(super) struct Reserved {
 impl Reserved {
     /// Holds back so many bytes for a log at `path`.
     pub(super) fn new(lines: Rotating, path: &Path, wanted: u64) -> Self {
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let name =
+            path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let reserve = path.with_file_name(format!(".{name}.reserve"));
         let held = std::fs::metadata(&reserve).map_or(0, |metadata| metadata.len());
         let mut reserved = Self { lines, reserve, wanted, held, written: 0 };
@@ -46,15 +48,23 @@ impl Reserved {
         if self.held >= self.wanted || !self.has_plenty() {
             return;
         }
-        match self.open().and_then(|file| Ok(rustix::fs::fallocate(file, FallocateFlags::empty(), 0, self.wanted)?)) {
+        match self.open().and_then(|file| {
+            Ok(rustix::fs::fallocate(file, FallocateFlags::empty(), 0, self.wanted)?)
+        }) {
             Ok(()) => self.held = self.wanted,
             Err(error) => tracing::debug!(%error, "no space is held back for the audit log"),
         }
     }
 
     fn has_plenty(&self) -> bool {
-        let folder = self.reserve.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-        rustix::fs::statvfs(folder).is_ok_and(|stat| stat.f_bavail.saturating_mul(stat.f_frsize) >= self.wanted + PLENTY_BYTES)
+        let folder = self
+            .reserve
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or_else(|| Path::new("."));
+        rustix::fs::statvfs(folder).is_ok_and(|stat| {
+            stat.f_bavail.saturating_mul(stat.f_frsize) >= self.wanted + PLENTY_BYTES
+        })
     }
 
     /// Makes space for so many bytes; whether there is more than before.

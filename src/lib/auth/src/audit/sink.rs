@@ -5,7 +5,8 @@ use std::io::{self, Write};
 
 /// Where lines go; a seam, so that tests inject full disks.
 pub(super) trait Sink: Send {
-    /// Writes all of it or fails; a failed write leaves no torn line behind. `bytes` is whole lines.
+    /// Writes all of it or fails; a failed write leaves no torn line behind. `bytes` is whole
+    /// lines.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
     /// Called about once an hour while nothing is written: what only time makes necessary.

@@ -1,4 +1,5 @@
-//! Bearer tokens: the authenticators that know them, asked in order; a token that nobody knows is refused.
+//! Bearer tokens: the authenticators that know them, asked in order; a token that nobody knows is
+//! refused.
 
 use super::{Authenticator, Credentials, Identity, Unauthenticated};
 use std::sync::Arc;
@@ -11,7 +12,8 @@ pub(crate) const MAX_TOKEN: usize = 16 * 1024;
 pub struct TokenIdentity {
     /// Whose it is.
     pub identity: Identity,
-    /// Which of the asked audiences it is for; `None`: it names no audience and is for the server's own.
+    /// Which of the asked audiences it is for; `None`: it names no audience and is for the server's
+    /// own.
     pub audiences: Option<Vec<String>>,
 }
 
@@ -21,7 +23,11 @@ pub trait TokenAuthenticator: Send + Sync {
     ///
     /// # Errors
     /// It is this kind of token, and not valid.
-    fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, Unauthenticated>;
+    fn authenticate_token(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<Option<TokenIdentity>, Unauthenticated>;
 }
 
 /// All kinds of tokens that the server knows. Cheap to clone; TokenReview asks the same value.
@@ -42,11 +48,16 @@ impl Bearer {
         &self.audiences
     }
 
-    /// Whose token this is, and for which of the asked audiences (`audiences` is never `None` in the answer).
+    /// Whose token this is, and for which of the asked audiences (`audiences` is never `None` in
+    /// the answer).
     ///
     /// # Errors
     /// Too long, refused by its kind, known to nobody, or for none of the audiences.
-    pub fn identify(&self, token: &str, audiences: &[String]) -> Result<TokenIdentity, Unauthenticated> {
+    pub fn identify(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<TokenIdentity, Unauthenticated> {
         if token.len() > MAX_TOKEN {
             return Err(Unauthenticated);
         }
@@ -58,8 +69,14 @@ impl Bearer {
         Err(Unauthenticated)
     }
 
-    fn bound_to(&self, mut known: TokenIdentity, asked: &[String]) -> Result<TokenIdentity, Unauthenticated> {
-        let audiences = known.audiences.take().unwrap_or_else(|| asked.iter().filter(|audience| self.audiences.contains(audience)).cloned().collect());
+    fn bound_to(
+        &self,
+        mut known: TokenIdentity,
+        asked: &[String],
+    ) -> Result<TokenIdentity, Unauthenticated> {
+        let audiences = known.audiences.take().unwrap_or_else(|| {
+            asked.iter().filter(|audience| self.audiences.contains(audience)).cloned().collect()
+        });
         if audiences.is_empty() {
             return Err(Unauthenticated);
         }
@@ -68,7 +85,10 @@ impl Bearer {
 }
 
 impl Authenticator for Bearer {
-    fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<Identity>, Unauthenticated> {
+    fn authenticate(
+        &self,
+        credentials: &Credentials<'_>,
+    ) -> Result<Option<Identity>, Unauthenticated> {
         match credentials.bearer {
             None | Some("") => Ok(None),
             Some(token) => self.identify(token, &self.audiences).map(|known| Some(known.identity)),
@@ -105,7 +125,9 @@ mod tests {
 
     #[test]
     fn tokens_without_audiences_are_for_the_server() {
-        let known = bearer().identify("good", &["other".into(), "https://kubernetes.default.svc".into()]).expect("valid");
+        let known = bearer()
+            .identify("good", &["other".into(), "https://kubernetes.default.svc".into()])
+            .expect("valid");
         assert_eq!(known.audiences, Some(vec!["https://kubernetes.default.svc".to_owned()]));
         assert_eq!(bearer().identify("good", &["other".into()]), Err(Unauthenticated));
     }

@@ -1,4 +1,5 @@
-//! Bootstrap tokens: `id.secret`, kept as secrets of type `bootstrap.kubernetes.io/token` in `kube-system`, for nodes that join.
+//! Bootstrap tokens: `id.secret`, kept as secrets of type `bootstrap.kubernetes.io/token` in
+//! `kube-system`, for nodes that join.
 
 use super::bearer::{TokenAuthenticator, TokenIdentity};
 use super::{Clock, Identity, Unauthenticated};
@@ -25,7 +26,11 @@ pub struct BootstrapTokens {
 impl BootstrapTokens {
     /// Over the server's store.
     pub fn new(store: Store, clock: Clock) -> Self {
-        Self { store, secrets: Prefix::new("secrets").expect("a constant without bad segments"), clock }
+        Self {
+            store,
+            secrets: Prefix::new("secrets").expect("a constant without bad segments"),
+            clock,
+        }
     }
 
     fn secret(&self, id: &str) -> Option<Document> {
@@ -43,22 +48,38 @@ impl BootstrapTokens {
             && text("usage-bootstrap-authentication").as_deref() == Some("true");
         let is_current = match text("expiration").filter(|text| !text.is_empty()) {
             None => true,
-            Some(text) => time::parse_rfc3339(&text).is_some_and(|expires| (self.clock)() < expires),
+            Some(text) => {
+                time::parse_rfc3339(&text).is_some_and(|expires| (self.clock)() < expires)
+            }
         };
         if !(is_same && is_for_this && is_current) {
             return None;
         }
         let groups = groups(text("auth-extra-groups").as_deref().unwrap_or_default())?;
-        Some(Identity { user: UserInfo { name: format!("system:bootstrap:{id}"), groups, ..UserInfo::default() }, method: "bootstrap-token" })
+        Some(Identity {
+            user: UserInfo {
+                name: format!("system:bootstrap:{id}"),
+                groups,
+                ..UserInfo::default()
+            },
+            method: "bootstrap-token",
+        })
     }
 }
 
 impl TokenAuthenticator for BootstrapTokens {
-    fn authenticate_token(&self, token: &str, _audiences: &[String]) -> Result<Option<TokenIdentity>, Unauthenticated> {
+    fn authenticate_token(
+        &self,
+        token: &str,
+        _audiences: &[String],
+    ) -> Result<Option<TokenIdentity>, Unauthenticated> {
         let Some((id, secret)) = split(token) else {
             return Ok(None);
         };
-        let identity = self.secret(id).and_then(|stored| self.identity(&stored, id, secret)).ok_or(Unauthenticated)?;
+        let identity = self
+            .secret(id)
+            .and_then(|stored| self.identity(&stored, id, secret))
+            .ok_or(Unauthenticated)?;
         Ok(Some(TokenIdentity { identity, audiences: None }))
     }
 }
@@ -66,8 +87,10 @@ impl TokenAuthenticator for BootstrapTokens {
 /// `[a-z0-9]{6}.[a-z0-9]{16}`
 fn split(token: &str) -> Option<(&str, &str)> {
     let (id, secret) = token.split_once('.')?;
-    let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase());
-    (id.len() == 6 && secret.len() == 16 && is_plain(id) && is_plain(secret)).then_some((id, secret))
+    let is_plain =
+        |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase());
+    (id.len() == 6 && secret.len() == 16 && is_plain(id) && is_plain(secret))
+        .then_some((id, secret))
 }
 
 fn data(secret: &Document, key: &str) -> Option<String> {
@@ -84,8 +107,13 @@ fn groups(extra: &str) -> Option<Vec<String>> {
     let mut groups = vec![GROUP.to_owned()];
     for group in extra.split(',').filter(|group| !group.is_empty()).take(MAX_GROUPS) {
         let rest = group.strip_prefix("system:bootstrappers:")?;
-        let is_plain = rest.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase() || byte == b':' || byte == b'-');
-        let ends_well = rest.bytes().last().is_some_and(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase());
+        let is_plain = rest.bytes().all(|byte| {
+            byte.is_ascii_digit() || byte.is_ascii_lowercase() || byte == b':' || byte == b'-'
+        });
+        let ends_well = rest
+            .bytes()
+            .last()
+            .is_some_and(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase());
         if rest.len() > 256 || !is_plain || !ends_well {
             return None;
         }
@@ -108,7 +136,11 @@ mod tests {
             "metadata": {"name": "bootstrap-token-abcdef", "namespace": "kube-system", "uid": "u"},
         }))
         .expect("an object");
-        let usual = [("token-id", "abcdef"), ("token-secret", "0123456789abcdef"), ("usage-bootstrap-authentication", "true")];
+        let usual = [
+            ("token-id", "abcdef"),
+            ("token-secret", "0123456789abcdef"),
+            ("usage-bootstrap-authentication", "true"),
+        ];
         for (key, value) in usual.iter().chain(data) {
             all.set(&["data", key], STANDARD.encode(value));
         }
@@ -126,16 +158,26 @@ mod tests {
 
     #[tokio::test]
     async fn a_token_of_a_secret() {
-        let user = ask(&[("auth-extra-groups", "system:bootstrappers:a-1,system:bootstrappers:b")], TOKEN).await.expect("valid").expect("known");
+        let user =
+            ask(&[("auth-extra-groups", "system:bootstrappers:a-1,system:bootstrappers:b")], TOKEN)
+                .await
+                .expect("valid")
+                .expect("known");
         assert_eq!(user.name, "system:bootstrap:abcdef");
-        assert_eq!(user.groups, ["system:bootstrappers", "system:bootstrappers:a-1", "system:bootstrappers:b"]);
+        assert_eq!(
+            user.groups,
+            ["system:bootstrappers", "system:bootstrappers:a-1", "system:bootstrappers:b"]
+        );
         assert_eq!(ask(&[], "not-one").await, Ok(None));
         assert_eq!(ask(&[], "ABCDEF.0123456789abcdef").await, Ok(None));
     }
 
     #[tokio::test]
     async fn fault_51_bootstrap_tokens_that_are_refused() {
-        assert_eq!(ask(&[], "abcdef.0123456789abcdeX".to_lowercase().as_str()).await, Err(Unauthenticated));
+        assert_eq!(
+            ask(&[], "abcdef.0123456789abcdeX".to_lowercase().as_str()).await,
+            Err(Unauthenticated)
+        );
         assert_eq!(ask(&[], "missin.0123456789abcdef").await, Err(Unauthenticated));
         for bad in [
             ("usage-bootstrap-authentication", "false"),
@@ -153,7 +195,11 @@ mod tests {
         let mut going = Document::from_value(secret(&[])).expect("an object");
         going.set(&["metadata", "deletionTimestamp"], "2040-01-01T00:00:00Z");
         put(&store, "secrets", going.into_value()).await;
-        assert_eq!(BootstrapTokens::new(store, clock.clock()).authenticate_token(TOKEN, &[]), Err(Unauthenticated), "a secret that is being deleted");
+        assert_eq!(
+            BootstrapTokens::new(store, clock.clock()).authenticate_token(TOKEN, &[]),
+            Err(Unauthenticated),
+            "a secret that is being deleted"
+        );
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! The authentication seam: credentials in, identity out.
 //!
-//! Every authenticator indexes what it needs in memory and answers synchronously. [`Bearer`] joins the ones that know bearer tokens.
+//! Every authenticator indexes what it needs in memory and answers synchronously. [`Bearer`] joins
+//! the ones that know bearer tokens.
 
 mod bearer;
 mod bootstrap_token;
@@ -29,7 +30,8 @@ pub fn system_clock() -> Clock {
 /// What a client showed. Its `Debug` form hides the token.
 #[derive(Clone, Copy, Default)]
 pub struct Credentials<'a> {
-    /// The client certificate chain (DER, leaf first) that the TLS layer verified against the client CA; empty without one.
+    /// The client certificate chain (DER, leaf first) that the TLS layer verified against the
+    /// client CA; empty without one.
     pub certificates: &'a [Vec<u8>],
     /// The chain verified against the front proxy's own CA; empty without one.
     pub proxy_certificates: &'a [Vec<u8>],
@@ -69,5 +71,8 @@ pub trait Authenticator: Send + Sync {
     ///
     /// # Errors
     /// [`Unauthenticated`].
-    fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<Identity>, Unauthenticated>;
+    fn authenticate(
+        &self,
+        credentials: &Credentials<'_>,
+    ) -> Result<Option<Identity>, Unauthenticated>;
 }

@@ -1,4 +1,5 @@
-//! The front proxy (aggregation): `X-Remote-*` headers, believed only from a certificate that its own CA signed.
+//! The front proxy (aggregation): `X-Remote-*` headers, believed only from a certificate that its
+//! own CA signed.
 
 use super::x509::Subject;
 use super::{Authenticator, Clock, Credentials, Identity, Unauthenticated};
@@ -25,7 +26,12 @@ pub struct FrontProxyHeaders {
 impl Default for FrontProxyHeaders {
     fn default() -> Self {
         let one = |name: &str| vec![name.to_owned()];
-        Self { user: one("x-remote-user"), uid: one("x-remote-uid"), group: one("x-remote-group"), extra: one("x-remote-extra-") }
+        Self {
+            user: one("x-remote-user"),
+            uid: one("x-remote-uid"),
+            group: one("x-remote-group"),
+            extra: one("x-remote-extra-"),
+        }
     }
 }
 
@@ -38,13 +44,16 @@ pub struct FrontProxy {
 }
 
 impl FrontProxy {
-    /// `allowed`: the common names that may speak for others; empty: every certificate of the proxy CA.
+    /// `allowed`: the common names that may speak for others; empty: every certificate of the proxy
+    /// CA.
     pub fn new(headers: FrontProxyHeaders, allowed: Vec<String>, clock: Clock) -> Self {
         Self { headers, allowed, clock }
     }
 
     fn may_speak(&self, leaf: &[u8]) -> bool {
-        let Some(subject) = Subject::parse(leaf, "front-proxy").filter(|subject| subject.is_valid(&self.clock)) else {
+        let Some(subject) =
+            Subject::parse(leaf, "front-proxy").filter(|subject| subject.is_valid(&self.clock))
+        else {
             return false;
         };
         let name = subject.identity.map(|identity| identity.user.name).unwrap_or_default();
@@ -53,7 +62,10 @@ impl FrontProxy {
 }
 
 impl Authenticator for FrontProxy {
-    fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<Identity>, Unauthenticated> {
+    fn authenticate(
+        &self,
+        credentials: &Credentials<'_>,
+    ) -> Result<Option<Identity>, Unauthenticated> {
         let remote = credentials.remote;
         let Some(name) = first(remote, &self.headers.user).filter(|name| !name.is_empty()) else {
             return Ok(None);
@@ -65,7 +77,11 @@ impl Authenticator for FrontProxy {
         if remote.len() > MAX_HEADERS || !self.may_speak(leaf) {
             return Err(Unauthenticated);
         }
-        let groups = remote.iter().filter(|(header, _)| self.headers.group.contains(header)).map(|(_, group)| group.clone()).collect();
+        let groups = remote
+            .iter()
+            .filter(|(header, _)| self.headers.group.contains(header))
+            .map(|(_, group)| group.clone())
+            .collect();
         let uid = first(remote, &self.headers.uid).unwrap_or_default().to_owned();
         let user = UserInfo { name: name.to_owned(), uid, groups, extra: self.extra(remote) };
         Ok(Some(Identity { user, method: "front-proxy" }))
@@ -76,7 +92,9 @@ impl FrontProxy {
     fn extra(&self, remote: &[(String, String)]) -> BTreeMap<String, Vec<String>> {
         let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (header, value) in remote {
-            if let Some(key) = self.headers.extra.iter().find_map(|prefix| header.strip_prefix(prefix.as_str())) {
+            if let Some(key) =
+                self.headers.extra.iter().find_map(|prefix| header.strip_prefix(prefix.as_str()))
+            {
                 let key = percent_decode_str(key).decode_utf8_lossy().to_lowercase();
                 extra.entry(key).or_default().push(value.clone());
             }
@@ -86,7 +104,10 @@ impl FrontProxy {
 }
 
 fn first<'a>(remote: &'a [(String, String)], names: &[String]) -> Option<&'a str> {
-    names.iter().find_map(|name| remote.iter().find(|(header, _)| header == name)).map(|(_, value)| value.as_str())
+    names
+        .iter()
+        .find_map(|name| remote.iter().find(|(header, _)| header == name))
+        .map(|(_, value)| value.as_str())
 }
 
 #[cfg(test)]
@@ -104,40 +125,66 @@ mod tests {
     }
 
     fn remote() -> Vec<(String, String)> {
-        [("x-remote-user", "alice"), ("x-remote-group", "a"), ("x-remote-group", "b"), ("x-remote-extra-example.com%2fscope", "s"), ("x-remote-uid", "u")]
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .to_vec()
+        [
+            ("x-remote-user", "alice"),
+            ("x-remote-group", "a"),
+            ("x-remote-group", "b"),
+            ("x-remote-extra-example.com%2fscope", "s"),
+            ("x-remote-uid", "u"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .to_vec()
     }
 
-    fn authenticate(allowed: &[&str], credentials: &Credentials<'_>) -> Result<Option<Identity>, Unauthenticated> {
+    fn authenticate(
+        allowed: &[&str],
+        credentials: &Credentials<'_>,
+    ) -> Result<Option<Identity>, Unauthenticated> {
         let allowed = allowed.iter().map(|name| (*name).to_owned()).collect();
-        FrontProxy::new(FrontProxyHeaders::default(), allowed, system_clock()).authenticate(credentials)
+        FrontProxy::new(FrontProxyHeaders::default(), allowed, system_clock())
+            .authenticate(credentials)
     }
 
     #[test]
     fn fault_52_headers_count_only_with_the_proxy_certificate() {
         let remote = remote();
         let chain = [certificate("front-proxy", &KeyPair::generate().expect("key")).der().to_vec()];
-        let trusted = Credentials { proxy_certificates: &chain, remote: &remote, ..Credentials::default() };
+        let trusted =
+            Credentials { proxy_certificates: &chain, remote: &remote, ..Credentials::default() };
         let identity = authenticate(&["front-proxy"], &trusted).expect("valid").expect("known");
         assert_eq!((identity.user.name.as_str(), identity.user.uid.as_str()), ("alice", "u"));
         assert_eq!(identity.user.groups, ["a", "b"]);
         assert_eq!(identity.user.extra["example.com/scope"], ["s"]);
         assert_eq!(authenticate(&["other"], &trusted), Err(Unauthenticated));
 
-        let ordinary = Credentials { certificates: &chain, remote: &remote, ..Credentials::default() };
-        assert_eq!(authenticate(&[], &ordinary), Ok(None), "an ordinary client's headers are ignored");
+        let ordinary =
+            Credentials { certificates: &chain, remote: &remote, ..Credentials::default() };
+        assert_eq!(
+            authenticate(&[], &ordinary),
+            Ok(None),
+            "an ordinary client's headers are ignored"
+        );
     }
 
     /// Connections outlive certificates.
     #[test]
     fn fault_53_the_proxys_certificate_counts_while_it_is_valid() {
         let (remote, mut params) = (remote(), CertificateParams::default());
-        (params.not_before, params.not_after) = (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(2040, 1, 1));
-        let chain = [params.self_signed(&KeyPair::generate().expect("key")).expect("certificate").der().to_vec()];
-        let credentials = Credentials { proxy_certificates: &chain, remote: &remote, ..Credentials::default() };
-        for (seconds, is_valid) in [(1_000_000_000, false), (1_700_000_000, true), (4_000_000_000, false)] {
-            let clock: Clock = std::sync::Arc::new(move || std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds));
+        (params.not_before, params.not_after) =
+            (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(2040, 1, 1));
+        let chain = [params
+            .self_signed(&KeyPair::generate().expect("key"))
+            .expect("certificate")
+            .der()
+            .to_vec()];
+        let credentials =
+            Credentials { proxy_certificates: &chain, remote: &remote, ..Credentials::default() };
+        for (seconds, is_valid) in
+            [(1_000_000_000, false), (1_700_000_000, true), (4_000_000_000, false)]
+        {
+            let clock: Clock = std::sync::Arc::new(move || {
+                std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds)
+            });
             let proxy = FrontProxy::new(FrontProxyHeaders::default(), Vec::new(), clock);
             assert_eq!(proxy.authenticate(&credentials).is_ok(), is_valid, "at {seconds}");
         }

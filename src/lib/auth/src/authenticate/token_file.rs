@@ -25,7 +25,8 @@ pub enum TokenFileError {
     },
 }
 
-/// Authenticates static tokens. Only hashes of the tokens are kept, so that looking one up takes no secret-dependent time.
+/// Authenticates static tokens. Only hashes of the tokens are kept, so that looking one up takes no
+/// secret-dependent time.
 pub struct TokenFile(ArcSwap<Known>);
 
 struct Known {
@@ -83,13 +84,15 @@ impl std::fmt::Debug for TokenFile {
 }
 
 impl TokenAuthenticator for TokenFile {
-    fn authenticate_token(&self, token: &str, _audiences: &[String]) -> Result<Option<TokenIdentity>, Unauthenticated> {
-        Ok(self
-            .0
-            .load()
-            .users
-            .get(&hash(token.as_bytes()))
-            .map(|user| TokenIdentity { identity: Identity { user: user.clone(), method: "token-file" }, audiences: None }))
+    fn authenticate_token(
+        &self,
+        token: &str,
+        _audiences: &[String],
+    ) -> Result<Option<TokenIdentity>, Unauthenticated> {
+        Ok(self.0.load().users.get(&hash(token.as_bytes())).map(|user| TokenIdentity {
+            identity: Identity { user: user.clone(), method: "token-file" },
+            audiences: None,
+        }))
     }
 }
 
@@ -104,17 +107,27 @@ fn parse_row(row: &str) -> Option<(String, UserInfo)> {
         return None;
     }
     let groups = columns.next().unwrap_or_default();
-    let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned).collect();
+    let groups = groups
+        .split(',')
+        .map(str::trim)
+        .filter(|group| !group.is_empty())
+        .map(str::to_owned)
+        .collect();
     Some((token, UserInfo { name, uid, groups, extra: BTreeMap::new() }))
 }
 
-/// The columns of one CSV row (RFC 4180, without line feeds in quotes); `None` with a stray or open quote.
+/// The columns of one CSV row (RFC 4180, without line feeds in quotes); `None` with a stray or open
+/// quote.
 fn columns(row: &str) -> Option<Vec<String>> {
     let mut columns = Vec::new();
     let mut rest = row.trim();
     loop {
         rest = rest.trim_start();
-        let (column, tail) = if let Some(quoted) = rest.strip_prefix('"') { quoted_column(quoted)? } else { plain_column(rest)? };
+        let (column, tail) = if let Some(quoted) = rest.strip_prefix('"') {
+            quoted_column(quoted)?
+        } else {
+            plain_column(rest)?
+        };
         columns.push(column);
         match tail.trim_start().strip_prefix(',') {
             Some(next) => rest = next,
@@ -169,13 +182,25 @@ mod tests {
         assert!(user(&file, "old").is_some(), "what cannot be used changes nothing");
         assert!(file.replace(b"new,bob,u").expect("parse"));
         assert!(!file.replace(b"new,bob,u").expect("parse"), "nothing new");
-        assert_eq!((user(&file, "old"), user(&file, "new").expect("known").name), (None, "bob".to_owned()));
+        assert_eq!(
+            (user(&file, "old"), user(&file, "new").expect("known").name),
+            (None, "bob".to_owned())
+        );
     }
 
     #[test]
     fn fault_54_bad_rows_name_the_line_not_the_token() {
-        for bad in ["canary-token", "canary-token,alice", ",alice,u", "canary-token,,u", "canary-token,alice,u,\"open", "can\"ary,alice,u"] {
-            let error = TokenFile::parse(format!("ok,a,b\n{bad}\n").as_bytes()).expect_err("refused").to_string();
+        for bad in [
+            "canary-token",
+            "canary-token,alice",
+            ",alice,u",
+            "canary-token,,u",
+            "canary-token,alice,u,\"open",
+            "can\"ary,alice,u",
+        ] {
+            let error = TokenFile::parse(format!("ok,a,b\n{bad}\n").as_bytes())
+                .expect_err("refused")
+                .to_string();
             assert!(error.contains("line 2") && !error.contains("canary"), "{error}");
         }
         let file = TokenFile::parse(b"canary-token,alice,u").expect("parse");

@@ -1,6 +1,7 @@
 //! Client certificates: the common name is the user, organizations are the groups.
 //!
-//! The TLS layer verified the chain against the client CA; validity is checked again here, since connections outlive certificates.
+//! The TLS layer verified the chain against the client CA; validity is checked again here, since
+//! connections outlive certificates.
 
 use super::{Authenticator, Clock, Credentials, Identity, Unauthenticated};
 use ferrokube_registry::UserInfo;
@@ -52,7 +53,10 @@ impl X509 {
 }
 
 impl Authenticator for X509 {
-    fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<Identity>, Unauthenticated> {
+    fn authenticate(
+        &self,
+        credentials: &Credentials<'_>,
+    ) -> Result<Option<Identity>, Unauthenticated> {
         let Some(leaf) = credentials.certificates.first() else {
             return Ok(None);
         };
@@ -72,13 +76,18 @@ impl Subject {
             return None;
         }
         let validity = certificate.validity();
-        let (not_before, not_after) = (validity.not_before.timestamp(), validity.not_after.timestamp());
+        let (not_before, not_after) =
+            (validity.not_before.timestamp(), validity.not_after.timestamp());
         let identity = identity(certificate.subject(), der, method)?;
         Some(Self { identity, not_before, not_after })
     }
 
     pub(super) fn is_valid(&self, clock: &Clock) -> bool {
-        let now = clock().duration_since(UNIX_EPOCH).ok().and_then(|since| i64::try_from(since.as_secs()).ok()).unwrap_or_default();
+        let now = clock()
+            .duration_since(UNIX_EPOCH)
+            .ok()
+            .and_then(|since| i64::try_from(since.as_secs()).ok())
+            .unwrap_or_default();
         (self.not_before..=self.not_after).contains(&now)
     }
 }
@@ -93,10 +102,22 @@ fn identity(subject: &X509Name<'_>, der: &[u8], method: &'static str) -> Option<
     if name.is_empty() {
         return Some(None);
     }
-    let groups: Vec<String> = subject.iter_organization().take(MAX_GROUPS).map(|group| group.as_str().map(str::to_owned)).collect::<Result<_, _>>().ok()?;
-    let uid = subject.iter_attributes().find(|attribute| attribute.attr_type().to_id_string() == UID_OID).and_then(|attribute| attribute.as_str().ok());
-    let extra = BTreeMap::from([("authentication.kubernetes.io/credential-id".to_owned(), vec![format!("X509SHA256={}", fingerprint(der))])]);
-    let user = UserInfo { name: name.to_owned(), uid: uid.unwrap_or_default().to_owned(), groups, extra };
+    let groups: Vec<String> = subject
+        .iter_organization()
+        .take(MAX_GROUPS)
+        .map(|group| group.as_str().map(str::to_owned))
+        .collect::<Result<_, _>>()
+        .ok()?;
+    let uid = subject
+        .iter_attributes()
+        .find(|attribute| attribute.attr_type().to_id_string() == UID_OID)
+        .and_then(|attribute| attribute.as_str().ok());
+    let extra = BTreeMap::from([(
+        "authentication.kubernetes.io/credential-id".to_owned(),
+        vec![format!("X509SHA256={}", fingerprint(der))],
+    )]);
+    let user =
+        UserInfo { name: name.to_owned(), uid: uid.unwrap_or_default().to_owned(), groups, extra };
     Some(Some(Identity { user, method }))
 }
 
@@ -130,31 +151,49 @@ mod tests {
         Arc::new(move || UNIX_EPOCH + Duration::from_secs(seconds))
     }
 
-    fn authenticate(clock: Clock, certificates: &[Vec<u8>]) -> Result<Option<Identity>, Unauthenticated> {
+    fn authenticate(
+        clock: Clock,
+        certificates: &[Vec<u8>],
+    ) -> Result<Option<Identity>, Unauthenticated> {
         X509::new(clock).authenticate(&Credentials { certificates, ..Credentials::default() })
     }
 
     #[test]
     fn common_name_and_organization() {
         let leaf = certificate(Some("alice"), &["devs"]);
-        let identity = authenticate(at(1_700_000_000), std::slice::from_ref(&leaf)).expect("valid").expect("known");
+        let identity = authenticate(at(1_700_000_000), std::slice::from_ref(&leaf))
+            .expect("valid")
+            .expect("known");
         assert_eq!(identity.user.name, "alice");
         assert_eq!(identity.user.groups, ["devs"]);
         assert_eq!(identity.method, "x509");
-        assert_eq!(identity.user.extra["authentication.kubernetes.io/credential-id"], [format!("X509SHA256={}", fingerprint(&leaf))]);
+        assert_eq!(
+            identity.user.extra["authentication.kubernetes.io/credential-id"],
+            [format!("X509SHA256={}", fingerprint(&leaf))]
+        );
     }
 
     #[test]
     fn every_certificate_has_an_identity_of_its_own() {
         let x509 = X509::new(at(1_700_000_000));
-        let leaves = [certificate(Some("alice"), &["devs"]), certificate(Some("bobby"), &["devs"]), certificate(Some("alice"), &["devs"])];
+        let leaves = [
+            certificate(Some("alice"), &["devs"]),
+            certificate(Some("bobby"), &["devs"]),
+            certificate(Some("alice"), &["devs"]),
+        ];
         // Again, when they are remembered.
         for _ in 0..2 {
             for (leaf, name) in leaves.iter().zip(["alice", "bobby", "alice"]) {
-                let credentials = Credentials { certificates: std::slice::from_ref(leaf), ..Credentials::default() };
+                let credentials = Credentials {
+                    certificates: std::slice::from_ref(leaf),
+                    ..Credentials::default()
+                };
                 let identity = x509.authenticate(&credentials).expect("valid").expect("known");
                 assert_eq!(identity.user.name, name);
-                assert_eq!(identity.user.extra["authentication.kubernetes.io/credential-id"], [format!("X509SHA256={}", fingerprint(leaf))]);
+                assert_eq!(
+                    identity.user.extra["authentication.kubernetes.io/credential-id"],
+                    [format!("X509SHA256={}", fingerprint(leaf))]
+                );
             }
         }
     }
@@ -168,8 +207,14 @@ mod tests {
     #[test]
     fn fault_53_expired_future_and_garbage() {
         let leaf = certificate(Some("alice"), &[]);
-        assert_eq!(authenticate(at(1_000_000_000), std::slice::from_ref(&leaf)), Err(Unauthenticated));
-        assert_eq!(authenticate(at(4_000_000_000), std::slice::from_ref(&leaf)), Err(Unauthenticated));
+        assert_eq!(
+            authenticate(at(1_000_000_000), std::slice::from_ref(&leaf)),
+            Err(Unauthenticated)
+        );
+        assert_eq!(
+            authenticate(at(4_000_000_000), std::slice::from_ref(&leaf)),
+            Err(Unauthenticated)
+        );
         assert_eq!(authenticate(at(1_700_000_000), &[b"garbage".to_vec()]), Err(Unauthenticated));
         let trailing = [leaf, vec![0]].concat();
         assert_eq!(authenticate(at(1_700_000_000), &[trailing]), Err(Unauthenticated));

@@ -29,8 +29,8 @@ struct Role {
     rules: Vec<Rule>,
 }
 
-/// All objects of the policy, roles before bindings. Aggregated roles hold the rules that the aggregation controller would give them, so that they
-/// work where no controller runs.
+/// All objects of the policy, roles before bindings. Aggregated roles hold the rules that the
+/// aggregation controller would give them, so that they work where no controller runs.
 pub fn expected() -> Vec<Expected> {
     read(TABLE)
 }
@@ -46,16 +46,29 @@ fn read(table: &str) -> Vec<Expected> {
     for line in table.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         match words.as_slice() {
-            [..] if line.starts_with(' ') => roles.last_mut().expect("the table begins with a role").rules.push(rule(&words)),
+            [..] if line.starts_with(' ') => {
+                roles.last_mut().expect("the table begins with a role").rules.push(rule(&words))
+            }
             ["clusterrole", name, options @ ..] => roles.push(cluster_role(name, options)),
             ["controller", name] => {
                 let role = format!("system:controller:{name}");
-                bindings.push(binding("", &role, ("ClusterRole", &role), &[&format!("s:kube-system/{name}")]));
+                bindings.push(binding(
+                    "",
+                    &role,
+                    ("ClusterRole", &role),
+                    &[&format!("s:kube-system/{name}")],
+                ));
                 roles.push(cluster_role(&role, &[]));
             }
-            ["role", namespace, name] => roles.push(Role { namespace: (*namespace).into(), ..cluster_role(name, &[]) }),
-            ["clusterbinding", name, role, subjects @ ..] => bindings.push(binding("", name, ("ClusterRole", role), subjects)),
-            ["binding", namespace, name, role, subjects @ ..] => bindings.push(binding(namespace, name, ("Role", role), subjects)),
+            ["role", namespace, name] => {
+                roles.push(Role { namespace: (*namespace).into(), ..cluster_role(name, &[]) })
+            }
+            ["clusterbinding", name, role, subjects @ ..] => {
+                bindings.push(binding("", name, ("ClusterRole", role), subjects))
+            }
+            ["binding", namespace, name, role, subjects @ ..] => {
+                bindings.push(binding(namespace, name, ("Role", role), subjects))
+            }
             _ => unreachable!("the table is a constant, read by a test"),
         }
     }
@@ -64,16 +77,30 @@ fn read(table: &str) -> Vec<Expected> {
 }
 
 fn cluster_role(name: &str, options: &[&str]) -> Role {
-    let option = |key: &str| options.iter().find_map(|option| option.strip_prefix(key)).unwrap_or_default().to_owned();
+    let option = |key: &str| {
+        options.iter().find_map(|option| option.strip_prefix(key)).unwrap_or_default().to_owned()
+    };
     Role { name: name.to_owned(), to: option("to="), from: option("from="), ..Role::default() }
 }
 
 fn rule(words: &[&str]) -> Rule {
     match *words {
-        ["events"] => Rule { verbs: list("create,patch,update"), groups: list("core,events.k8s.io"), resources: list("events"), ..Rule::default() },
+        ["events"] => Rule {
+            verbs: list("create,patch,update"),
+            groups: list("core,events.k8s.io"),
+            resources: list("events"),
+            ..Rule::default()
+        },
         [verbs, "url", paths] => Rule { verbs: list(verbs), urls: list(paths), ..Rule::default() },
-        [verbs, groups, resources] => Rule { verbs: list(verbs), groups: list(groups), resources: list(resources), ..Rule::default() },
-        [verbs, groups, resources, names] => Rule { names: list(names), ..rule(&[verbs, groups, resources]) },
+        [verbs, groups, resources] => Rule {
+            verbs: list(verbs),
+            groups: list(groups),
+            resources: list(resources),
+            ..Rule::default()
+        },
+        [verbs, groups, resources, names] => {
+            Rule { names: list(names), ..rule(&[verbs, groups, resources]) }
+        }
         _ => unreachable!("the table is a constant, read by a test"),
     }
 }
@@ -88,7 +115,16 @@ fn list(words: &str) -> Vec<String> {
                 "R" => &["get", "list", "watch"],
                 "RU" => &["get", "list", "patch", "update", "watch"],
                 "W" => &["create", "delete", "deletecollection", "patch", "update"],
-                "RW" => &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+                "RW" => &[
+                    "create",
+                    "delete",
+                    "deletecollection",
+                    "get",
+                    "list",
+                    "patch",
+                    "update",
+                    "watch",
+                ],
                 _ => return vec![word],
             }
             .to_vec()
@@ -118,13 +154,20 @@ fn aggregate(roles: &mut [Role]) {
 impl Role {
     fn object(&self) -> Expected {
         let kind = if self.namespace.is_empty() { Kind::ClusterRole } else { Kind::Role };
-        let mut document = object(if kind == Kind::Role { "Role" } else { "ClusterRole" }, &self.namespace, &self.name);
+        let mut document = object(
+            if kind == Kind::Role { "Role" } else { "ClusterRole" },
+            &self.namespace,
+            &self.name,
+        );
         if !self.to.is_empty() {
             document.set(&["metadata", "labels", &aggregation_label(&self.to)], "true");
         }
         if !self.from.is_empty() {
             let labels = BTreeMap::from([(aggregation_label(&self.from), "true")]);
-            document.set(&["aggregationRule", "clusterRoleSelectors"], json!([{ "matchLabels": labels }]));
+            document.set(
+                &["aggregationRule", "clusterRoleSelectors"],
+                json!([{ "matchLabels": labels }]),
+            );
         }
         document.set(&["rules"], Value::Array(self.rules.iter().map(Rule::to_value).collect()));
         Expected { kind, document }
@@ -144,16 +187,31 @@ fn object(kind: &str, namespace: &str, name: &str) -> Document {
         document.set(&["metadata", "namespace"], namespace);
     }
     document.set(&["metadata", "labels", "kubernetes.io/bootstrapping"], "rbac-defaults");
-    document.set(&["metadata", "annotations", "rbac.authorization.kubernetes.io/autoupdate"], "true");
+    document
+        .set(&["metadata", "annotations", "rbac.authorization.kubernetes.io/autoupdate"], "true");
     document
 }
 
-fn binding(namespace: &str, name: &str, (role_kind, role): (&str, &str), subjects: &[&str]) -> Expected {
+fn binding(
+    namespace: &str,
+    name: &str,
+    (role_kind, role): (&str, &str),
+    subjects: &[&str],
+) -> Expected {
     let kind = if namespace.is_empty() { Kind::ClusterRoleBinding } else { Kind::RoleBinding };
-    let mut document = object(if namespace.is_empty() { "ClusterRoleBinding" } else { "RoleBinding" }, namespace, name);
+    let mut document = object(
+        if namespace.is_empty() { "ClusterRoleBinding" } else { "RoleBinding" },
+        namespace,
+        name,
+    );
     document.set(&["roleRef"], json!({"apiGroup": GROUP, "kind": role_kind, "name": role}));
     if !subjects.is_empty() {
-        document.set(&["subjects"], Value::Array(subjects.iter().map(|subject| Value::Object(self::subject(subject))).collect()));
+        document.set(
+            &["subjects"],
+            Value::Array(
+                subjects.iter().map(|subject| Value::Object(self::subject(subject))).collect(),
+            ),
+        );
     }
     Expected { kind, document }
 }
@@ -180,22 +238,44 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn find<'a>(all: &'a [Expected], kind: Kind, namespace: &str, name: &str) -> &'a Document {
-        &all.iter().find(|one| one.kind == kind && one.document.namespace() == namespace && one.document.name() == name).expect("in the table").document
+        &all.iter()
+            .find(|one| {
+                one.kind == kind
+                    && one.document.namespace() == namespace
+                    && one.document.name() == name
+            })
+            .expect("in the table")
+            .document
     }
 
     #[test]
     fn the_table_reads_and_binds_only_what_exists() {
         let all = expected();
-        let keys: BTreeSet<_> = all.iter().map(|one| (one.kind.plural(), one.document.namespace(), one.document.name())).collect();
+        let keys: BTreeSet<_> = all
+            .iter()
+            .map(|one| (one.kind.plural(), one.document.namespace(), one.document.name()))
+            .collect();
         assert_eq!(keys.len(), all.len(), "no object twice");
         assert!(all.len() > 130, "{}", all.len());
-        for one in all.iter().filter(|one| matches!(one.kind, Kind::ClusterRoleBinding | Kind::RoleBinding)) {
+        for one in all
+            .iter()
+            .filter(|one| matches!(one.kind, Kind::ClusterRoleBinding | Kind::RoleBinding))
+        {
             let role = one.document.str(&["roleRef", "name"]).expect("a role");
-            let (plural, namespace) = if one.kind == Kind::RoleBinding { ("roles", one.document.namespace()) } else { ("clusterroles", "") };
+            let (plural, namespace) = if one.kind == Kind::RoleBinding {
+                ("roles", one.document.namespace())
+            } else {
+                ("clusterroles", "")
+            };
             assert!(keys.contains(&(plural, namespace, role)), "{role}");
         }
         for rule in all.iter().flat_map(|one| Rule::list(one.document.get(&["rules"]))) {
-            assert!(!rule.verbs.is_empty() && rule.verbs.iter().all(|verb| verb == "*" || verb.chars().all(|letter| letter.is_ascii_lowercase())), "{rule}");
+            assert!(
+                !rule.verbs.is_empty()
+                    && rule.verbs.iter().all(|verb| verb == "*"
+                        || verb.chars().all(|letter| letter.is_ascii_lowercase())),
+                "{rule}"
+            );
         }
     }
 
@@ -204,8 +284,14 @@ mod tests {
         let all = expected();
         let rules = |name| Rule::list(find(&all, Kind::ClusterRole, "", name).get(&["rules"]));
         assert_eq!(rules("view"), rules("system:aggregate-to-view"));
-        assert_eq!(rules("edit").len(), rules("view").len() + rules("system:aggregate-to-edit").len());
-        assert_eq!(rules("admin").len(), rules("edit").len() + rules("system:aggregate-to-admin").len());
+        assert_eq!(
+            rules("edit").len(),
+            rules("view").len() + rules("system:aggregate-to-edit").len()
+        );
+        assert_eq!(
+            rules("admin").len(),
+            rules("edit").len() + rules("system:aggregate-to-admin").len()
+        );
         assert_eq!(rules("admin")[0], rules("system:aggregate-to-edit")[0]);
     }
 
@@ -214,26 +300,48 @@ mod tests {
         let all = expected();
         let open: Vec<&str> = all
             .iter()
-            .filter(|one| one.document.list(&["subjects"]).iter().any(|subject| subject["name"] == "system:unauthenticated"))
+            .filter(|one| {
+                one.document
+                    .list(&["subjects"])
+                    .iter()
+                    .any(|subject| subject["name"] == "system:unauthenticated")
+            })
             .map(|one| one.document.name())
             .collect();
         assert_eq!(open, ["system:public-info-viewer"]);
     }
 
-    /// The objects that a real cluster was seen to hold (a part of them; recorded facts, see shared/registry-dump).
+    /// The objects that a real cluster was seen to hold (a part of them; recorded facts, see
+    /// shared/registry-dump).
     #[test]
     fn as_in_a_real_cluster() {
-        let recorded: Value = ferrokube_apimachinery::json::read_value(include_bytes!("recorded.json")).expect("JSON");
+        let recorded: Value =
+            ferrokube_apimachinery::json::read_value(include_bytes!("recorded.json"))
+                .expect("JSON");
         let all = expected();
         for object in recorded.as_array().expect("a list") {
             let recorded = Document::from_value(object.clone()).expect("an object");
-            let kind = Kind::ALL.into_iter().find(|kind| kind.plural() == format!("{}s", recorded.kind().to_lowercase())).expect("an RBAC kind");
+            let kind = Kind::ALL
+                .into_iter()
+                .find(|kind| kind.plural() == format!("{}s", recorded.kind().to_lowercase()))
+                .expect("an RBAC kind");
             let ours = find(&all, kind, recorded.namespace(), recorded.name());
             for field in ["rules", "roleRef", "subjects", "aggregationRule"] {
-                assert_eq!(ours.get(&[field]), recorded.get(&[field]), "{} {} {field}", recorded.kind(), recorded.name());
+                assert_eq!(
+                    ours.get(&[field]),
+                    recorded.get(&[field]),
+                    "{} {} {field}",
+                    recorded.kind(),
+                    recorded.name()
+                );
             }
             for field in ["labels", "annotations"] {
-                assert_eq!(ours.get(&["metadata", field]), recorded.get(&["metadata", field]), "{} {field}", recorded.name());
+                assert_eq!(
+                    ours.get(&["metadata", field]),
+                    recorded.get(&["metadata", field]),
+                    "{} {field}",
+                    recorded.name()
+                );
             }
         }
     }

@@ -40,20 +40,30 @@ enum Done {
     Updated,
 }
 
-/// Makes the stored RBAC objects hold the policy. Idempotent; safe beside other servers that do the same. All writes are submitted at once, so that the store
-/// commits them in one batch; when nothing is missing, nothing is written. The namespaces `kube-system` and `kube-public` must exist.
+/// Makes the stored RBAC objects hold the policy. Idempotent; safe beside other servers that do the
+/// same. All writes are submitted at once, so that the store commits them in one batch; when
+/// nothing is missing, nothing is written. The namespaces `kube-system` and `kube-public` must
+/// exist.
 ///
 /// # Errors
 /// [`BootstrapError`] for the first object that cannot be written; others may have been.
 pub async fn reconcile(registry: &Registry) -> Result<Summary, BootstrapError> {
     let clients: HashMap<&str, Local> = Kind::ALL
         .into_iter()
-        .filter_map(|kind| Local::new(registry, "rbac.authorization.k8s.io", "v1", kind.plural()).map(|local| (kind.plural(), local)))
+        .filter_map(|kind| {
+            Local::new(registry, "rbac.authorization.k8s.io", "v1", kind.plural())
+                .map(|local| (kind.plural(), local))
+        })
         .collect();
-    let migrates = Local::new(registry, "storagemigration.k8s.io", "v1beta1", "storageversionmigrations").is_some();
+    let migrates =
+        Local::new(registry, "storagemigration.k8s.io", "v1beta1", "storageversionmigrations")
+            .is_some();
     let more = if migrates { expected_for_migration() } else { Vec::new() };
-    let mut work: FuturesUnordered<_> =
-        expected().into_iter().chain(more).filter_map(|object| clients.get(object.kind.plural()).map(|local| ensure(local, object))).collect();
+    let mut work: FuturesUnordered<_> = expected()
+        .into_iter()
+        .chain(more)
+        .filter_map(|object| clients.get(object.kind.plural()).map(|local| ensure(local, object)))
+        .collect();
     let mut summary = Summary::default();
     while let Some(done) = work.next().await {
         match done? {
@@ -62,7 +72,11 @@ pub async fn reconcile(registry: &Registry) -> Result<Summary, BootstrapError> {
             Done::Updated => summary.updated += 1,
         }
     }
-    tracing::debug!(created = summary.created, updated = summary.updated, "the RBAC policy is in place");
+    tracing::debug!(
+        created = summary.created,
+        updated = summary.updated,
+        "the RBAC policy is in place"
+    );
     Ok(summary)
 }
 
@@ -71,7 +85,13 @@ async fn ensure(local: &Local, object: Expected) -> Result<Done, BootstrapError>
     loop {
         match ensure_once(local, &object.document).await {
             Err(failure) if attempt < ATTEMPTS && is_race(&failure) => attempt += 1,
-            other => return other.map_err(|failure| BootstrapError { kind: object.kind.plural(), name: object.document.name().to_owned(), failure }),
+            other => {
+                return other.map_err(|failure| BootstrapError {
+                    kind: object.kind.plural(),
+                    name: object.document.name().to_owned(),
+                    failure,
+                });
+            }
         }
     }
 }
@@ -86,9 +106,12 @@ async fn ensure_once(local: &Local, expected: &Document) -> Result<Done, Failure
         local.create(namespace, expected.clone()).await?;
         return Ok(Done::Created);
     };
-    if stored.annotation(AUTOUPDATE) != Some("false") && stored.get(&["roleRef"]).is_some_and(|stored| !same_role(stored, expected)) {
+    if stored.annotation(AUTOUPDATE) != Some("false")
+        && stored.get(&["roleRef"]).is_some_and(|stored| !same_role(stored, expected))
+    {
         // A binding's role cannot be changed: it is replaced.
-        let options = DeleteOptions { uid: Some(stored.uid().to_owned()), ..DeleteOptions::default() };
+        let options =
+            DeleteOptions { uid: Some(stored.uid().to_owned()), ..DeleteOptions::default() };
         local.delete(namespace, name, &options).await?;
         local.create(namespace, expected.clone()).await?;
         return Ok(Done::Updated);
@@ -102,10 +125,13 @@ async fn ensure_once(local: &Local, expected: &Document) -> Result<Done, Failure
 
 fn same_role(stored: &Value, expected: &Document) -> bool {
     let expected = expected.get(&["roleRef"]);
-    ["kind", "name"].iter().all(|field| stored.get(*field) == expected.and_then(|role| role.get(*field)))
+    ["kind", "name"]
+        .iter()
+        .all(|field| stored.get(*field) == expected.and_then(|role| role.get(*field)))
 }
 
-/// The stored object with what it lacks of the expected one; `None` when it lacks nothing or forbids changes. What it holds beyond stays.
+/// The stored object with what it lacks of the expected one; `None` when it lacks nothing or
+/// forbids changes. What it holds beyond stays.
 pub fn reconciled(stored: &Document, expected: &Document) -> Option<Document> {
     if stored.annotation(AUTOUPDATE) == Some("false") {
         return None;
@@ -113,10 +139,15 @@ pub fn reconciled(stored: &Document, expected: &Document) -> Option<Document> {
     let mut changed = stored.clone();
     let mut is_changed = false;
     for field in ["labels", "annotations"] {
-        is_changed |= add_missing_keys(&mut changed, &["metadata", field], expected.get(&["metadata", field]));
+        is_changed |= add_missing_keys(
+            &mut changed,
+            &["metadata", field],
+            expected.get(&["metadata", field]),
+        );
     }
     if expected.get(&["aggregationRule"]).is_some() {
-        is_changed |= add_missing_items(&mut changed, &["aggregationRule", "clusterRoleSelectors"], expected);
+        is_changed |=
+            add_missing_items(&mut changed, &["aggregationRule", "clusterRoleSelectors"], expected);
     } else {
         is_changed |= add_missing_rules(&mut changed, expected);
     }
@@ -129,7 +160,11 @@ fn add_missing_keys(changed: &mut Document, path: &[&str], expected: Option<&Val
         return false;
     };
     let present = changed.get(path).and_then(Value::as_object).cloned().unwrap_or_default();
-    let missing: Map = expected.iter().filter(|(key, _)| !present.contains_key(key)).map(|(key, value)| (key.clone(), value.clone())).collect();
+    let missing: Map = expected
+        .iter()
+        .filter(|(key, _)| !present.contains_key(key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
     if missing.is_empty() {
         return false;
     }
@@ -138,7 +173,12 @@ fn add_missing_keys(changed: &mut Document, path: &[&str], expected: Option<&Val
 }
 
 fn add_missing_items(changed: &mut Document, path: &[&str], expected: &Document) -> bool {
-    let missing: Vec<Value> = expected.list(path).iter().filter(|item| !changed.list(path).contains(item)).cloned().collect();
+    let missing: Vec<Value> = expected
+        .list(path)
+        .iter()
+        .filter(|item| !changed.list(path).contains(item))
+        .cloned()
+        .collect();
     if missing.is_empty() {
         return false;
     }
@@ -150,17 +190,27 @@ fn add_missing_items(changed: &mut Document, path: &[&str], expected: &Document)
 fn add_missing_rules(changed: &mut Document, expected: &Document) -> bool {
     let present = Rule::list(changed.get(&["rules"]));
     let mut held = Held::new(&present);
-    let missing: Vec<Rule> = Rule::list(expected.get(&["rules"])).into_iter().filter(|rule| !is_covered(rule, &mut held)).collect();
+    let missing: Vec<Rule> = Rule::list(expected.get(&["rules"]))
+        .into_iter()
+        .filter(|rule| !is_covered(rule, &mut held))
+        .collect();
     if missing.is_empty() {
         return false;
     }
-    changed.set(&["rules"], Value::Array(present.iter().chain(&missing).map(Rule::to_value).collect()));
+    changed.set(
+        &["rules"],
+        Value::Array(present.iter().chain(&missing).map(Rule::to_value).collect()),
+    );
     true
 }
 
-/// Whether the rules together allow all that this one does; not when that takes too long to find out.
+/// Whether the rules together allow all that this one does; not when that takes too long to find
+/// out.
 fn is_covered(rule: &Rule, by: &mut Held<'_>) -> bool {
-    by.cover(rule) == Some(true) || rule.pieces(10_000).is_some_and(|pieces| !pieces.is_empty() && pieces.iter().all(|piece| by.cover(piece) == Some(true)))
+    by.cover(rule) == Some(true)
+        || rule.pieces(10_000).is_some_and(|pieces| {
+            !pieces.is_empty() && pieces.iter().all(|piece| by.cover(piece) == Some(true))
+        })
 }
 
 #[cfg(test)]
@@ -168,7 +218,11 @@ mod tests {
     use super::*;
 
     fn role(name: &str) -> Document {
-        expected().into_iter().find(|one| one.document.name() == name && one.kind == Kind::ClusterRole).expect("in the table").document
+        expected()
+            .into_iter()
+            .find(|one| one.document.name() == name && one.kind == Kind::ClusterRole)
+            .expect("in the table")
+            .document
     }
 
     #[test]
@@ -182,7 +236,12 @@ mod tests {
     fn missing_rules_are_added_and_extra_ones_stay() {
         let wanted = role("system:node");
         let mut stored = wanted.clone();
-        let extra = Rule { verbs: vec!["get".into()], groups: vec!["x".into()], resources: vec!["y".into()], ..Rule::default() };
+        let extra = Rule {
+            verbs: vec!["get".into()],
+            groups: vec!["x".into()],
+            resources: vec!["y".into()],
+            ..Rule::default()
+        };
         let mut rules = Rule::list(wanted.get(&["rules"]));
         let removed = rules.remove(3);
         rules.insert(0, extra.clone());
@@ -214,8 +273,14 @@ mod tests {
 
     #[test]
     fn missing_subjects_and_labels_are_added() {
-        let wanted =
-            expected().into_iter().find(|one| one.document.name() == "system:trace-propagator" && one.kind == Kind::ClusterRoleBinding).expect("one").document;
+        let wanted = expected()
+            .into_iter()
+            .find(|one| {
+                one.document.name() == "system:trace-propagator"
+                    && one.kind == Kind::ClusterRoleBinding
+            })
+            .expect("one")
+            .document;
         let mut stored = wanted.clone();
         let mine = ferrokube_apimachinery::document::json!({"kind": "User", "name": "me", "apiGroup": "rbac.authorization.k8s.io"});
         stored.set(&["subjects"], Value::from(vec![mine.clone()]));

@@ -28,12 +28,14 @@ struct Behind {
     /// Taken from the feed, up to a head.
     changes: Vec<Change>,
     head: u64,
-    /// A change could not be applied: what the index lacks is not known, so nobody but masters goes on.
+    /// A change could not be applied: what the index lacks is not known, so nobody but masters goes
+    /// on.
     broken: bool,
 }
 
 impl Rbac {
-    /// Over a feed. `head` is a number that has grown when something may have changed; it is read on every request.
+    /// Over a feed. `head` is a number that has grown when something may have changed; it is read
+    /// on every request.
     pub fn new(feed: Box<dyn Feed>, head: Box<dyn Fn() -> u64 + Send + Sync>) -> Self {
         let behind = Mutex::new(Behind { feed, changes: Vec::new(), head: 0, broken: false });
         let mut rbac = Self { index: ArcSwap::default(), seen: AtomicU64::new(0), head, behind };
@@ -48,16 +50,21 @@ impl Rbac {
     /// Over a server's registry, whose catalog already holds the RBAC kinds.
     pub fn of(registry: &ferrokube_registry::Registry) -> Self {
         let store = registry.store().clone();
-        Self::new(Box::new(super::RegistryFeed::new(registry)), Box::new(move || store.revision().0))
+        Self::new(
+            Box::new(super::RegistryFeed::new(registry)),
+            Box::new(move || store.revision().0),
+        )
     }
 
-    /// The index. It knows at least what the last [`Self::caught_up`] waited for, and all that costs little to know.
+    /// The index. It knows at least what the last [`Self::caught_up`] waited for, and all that
+    /// costs little to know.
     pub fn index(&self) -> Arc<Index> {
         self.is_caught_up();
         self.index.load_full()
     }
 
-    /// Waits until the index knows everything that was acknowledged before this call. What takes long is read by one who waits, off the workers.
+    /// Waits until the index knows everything that was acknowledged before this call. What takes
+    /// long is read by one who waits, off the workers.
     pub async fn caught_up(&self) {
         if self.is_caught_up() {
             return;
@@ -69,16 +76,19 @@ impl Rbac {
         }
     }
 
-    /// Whether the index knows everything, or could be told at once. Neither waits nor computes for long.
+    /// Whether the index knows everything, or could be told at once. Neither waits nor computes for
+    /// long.
     fn is_caught_up(&self) -> bool {
-        self.seen.load(Ordering::Acquire) >= (self.head)() || self.behind.try_lock().is_ok_and(|mut behind| self.catch_up_shortly(&mut behind))
+        self.seen.load(Ordering::Acquire) >= (self.head)()
+            || self.behind.try_lock().is_ok_and(|mut behind| self.catch_up_shortly(&mut behind))
     }
 
     fn catch_up_shortly(&self, behind: &mut Behind) -> bool {
         assert!(!behind.broken, "the index of roles and bindings is broken");
         // Read before taking: what is published meanwhile is found by the next request.
         behind.take((self.head)());
-        let is_short = behind.changes.iter().map(Change::unread_bytes).sum::<usize>() <= INLINE_BYTES;
+        let is_short =
+            behind.changes.iter().map(Change::unread_bytes).sum::<usize>() <= INLINE_BYTES;
         if is_short {
             self.apply(behind);
         }
@@ -115,7 +125,11 @@ impl Authorizer for Rbac {
     }
 
     fn catch_up<'a>(&'a self, user: &UserInfo) -> Option<CatchUp<'a>> {
-        if Self::is_master(user) || self.is_caught_up() { None } else { Some(Box::pin(self.caught_up())) }
+        if Self::is_master(user) || self.is_caught_up() {
+            None
+        } else {
+            Some(Box::pin(self.caught_up()))
+        }
     }
 }
 
@@ -131,7 +145,8 @@ impl Behind {
 fn allowed_by<'a>(index: &'a Index, access: &Access<'a>) -> Option<Grant<'a>> {
     let found = match &access.resource {
         Some(resource) => {
-            let joined = (!resource.subresource.is_empty()).then(|| format!("{}/{}", resource.resource, resource.subresource));
+            let joined = (!resource.subresource.is_empty())
+                .then(|| format!("{}/{}", resource.resource, resource.subresource));
             let question = ResourceQuestion {
                 verb: access.verb,
                 group: resource.group,
@@ -139,9 +154,13 @@ fn allowed_by<'a>(index: &'a Index, access: &Access<'a>) -> Option<Grant<'a>> {
                 subresource: resource.subresource,
                 name: resource.name,
             };
-            index.visit(access.user, resource.namespace, |grant, role| stop_if(role.is_some_and(|role| role.allows_resource(&question)), grant))
+            index.visit(access.user, resource.namespace, |grant, role| {
+                stop_if(role.is_some_and(|role| role.allows_resource(&question)), grant)
+            })
         }
-        None => index.visit(access.user, "", |grant, role| stop_if(role.is_some_and(|role| role.allows_path(access.verb, access.path)), grant)),
+        None => index.visit(access.user, "", |grant, role| {
+            stop_if(role.is_some_and(|role| role.allows_path(access.verb, access.path)), grant)
+        }),
     };
     match found {
         ControlFlow::Break(grant) => Some(grant),
@@ -170,9 +189,15 @@ fn apply(index: &mut Index, change: Change) {
     match change {
         Change::Unread(kind, _, read) => apply(index, Change::Put(kind, Arc::new(read()))),
         Change::Put(Kind::Role | Kind::ClusterRole, document) => index.put_role(&document),
-        Change::Put(Kind::RoleBinding | Kind::ClusterRoleBinding, document) => index.put_binding(&document),
-        Change::Remove(Kind::Role | Kind::ClusterRole, namespace, name) => index.remove_role(&namespace, &name),
-        Change::Remove(Kind::RoleBinding | Kind::ClusterRoleBinding, namespace, name) => index.remove_binding(&namespace, &name),
+        Change::Put(Kind::RoleBinding | Kind::ClusterRoleBinding, document) => {
+            index.put_binding(&document)
+        }
+        Change::Remove(Kind::Role | Kind::ClusterRole, namespace, name) => {
+            index.remove_role(&namespace, &name)
+        }
+        Change::Remove(Kind::RoleBinding | Kind::ClusterRoleBinding, namespace, name) => {
+            index.remove_binding(&namespace, &name)
+        }
         Change::Clear(Kind::Role) => index.clear_roles(false),
         Change::Clear(Kind::ClusterRole) => index.clear_roles(true),
         Change::Clear(Kind::RoleBinding) => index.clear_bindings(false),

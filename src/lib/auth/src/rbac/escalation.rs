@@ -1,4 +1,5 @@
-//! Nobody writes a role, or binds one, that holds more than they hold themselves, unless RBAC gives them `escalate` or `bind`.
+//! Nobody writes a role, or binds one, that holds more than they hold themselves, unless RBAC gives
+//! them `escalate` or `bind`.
 
 use super::authorizer::Rbac;
 use super::held::Held;
@@ -14,7 +15,8 @@ use ferrokube_registry::{Attributes, Operation, UserInfo};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Most single permissions that one check takes apart; a role with more than this uncovered ones is refused.
+/// Most single permissions that one check takes apart; a role with more than this uncovered ones is
+/// refused.
 const MAX_PIECES: usize = 100_000;
 /// Most permissions that a refusal lists.
 const MAX_SHOWN: usize = 50;
@@ -48,29 +50,48 @@ impl EscalationCheck {
         Self { rbac, authorizer }
     }
 
-    /// The check as an admission step sees a write: everything but creates and updates of the four RBAC resources passes.
+    /// The check as an admission step sees a write: everything but creates and updates of the four
+    /// RBAC resources passes.
     ///
     /// # Errors
     /// As [`Self::check`].
-    pub fn check_admission(&self, attributes: &Attributes<'_>, object: Option<&Document>) -> Result<(), Failure> {
+    pub fn check_admission(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Document>,
+    ) -> Result<(), Failure> {
         let target = attributes.target;
         let definition = &target.served.definition;
-        let writes = matches!(attributes.operation, Operation::Create | Operation::Update) && target.subresource.is_empty();
+        let writes = matches!(attributes.operation, Operation::Create | Operation::Update)
+            && target.subresource.is_empty();
         let Some(object) = object.filter(|_| writes && definition.group == GROUP) else {
             return Ok(());
         };
-        let request_name = if attributes.operation == Operation::Create { "" } else { target.name.as_deref().unwrap_or_default() };
+        let request_name = if attributes.operation == Operation::Create {
+            ""
+        } else {
+            target.name.as_deref().unwrap_or_default()
+        };
         let namespace = target.namespace.as_deref().unwrap_or_default();
-        let write = RoleWrite { resource: &definition.plural, namespace, request_name, object, old: attributes.old };
+        let write = RoleWrite {
+            resource: &definition.plural,
+            namespace,
+            request_name,
+            object,
+            old: attributes.old,
+        };
         self.check(&attributes.context.user, &write)
     }
 
     /// Checks one write.
     ///
     /// # Errors
-    /// 403 when the user lacks what the role holds; 404 when a binding's role does not exist, 400 and 500 (as upstream) when it cannot.
+    /// 403 when the user lacks what the role holds; 404 when a binding's role does not exist, 400
+    /// and 500 (as upstream) when it cannot.
     pub fn check(&self, user: &UserInfo, write: &RoleWrite<'_>) -> Result<(), Failure> {
-        if Rbac::is_master(user) || write.old.is_some_and(|old| only_collected_fields_differ(write.object, old)) {
+        if Rbac::is_master(user)
+            || write.old.is_some_and(|old| only_collected_fields_differ(write.object, old))
+        {
             return Ok(());
         }
         match write.resource {
@@ -86,8 +107,12 @@ impl EscalationCheck {
         }
         let index = self.rbac.index();
         confirm(&index, user, write, &Rule::list(write.object.get(&["rules"])))?;
-        let aggregates = |document: &Document| document.get(&["aggregationRule"]).is_some_and(|value| !value.is_null());
-        if write.resource == "clusterroles" && (aggregates(write.object) || write.old.is_some_and(aggregates)) {
+        let aggregates = |document: &Document| {
+            document.get(&["aggregationRule"]).is_some_and(|value| !value.is_null())
+        };
+        if write.resource == "clusterroles"
+            && (aggregates(write.object) || write.old.is_some_and(aggregates))
+        {
             let why = "must have cluster-admin privileges to use the aggregationRule";
             confirm(&index, user, write, &everything()).map_err(|_| forbidden(write, why))?;
         }
@@ -96,13 +121,26 @@ impl EscalationCheck {
 
     fn check_binding(&self, user: &UserInfo, write: &RoleWrite<'_>) -> Result<(), Failure> {
         let is_role = match write.object.str(&["roleRef", "kind"]).unwrap_or_default() {
-            "Role" if write.namespace.is_empty() => return Err(Failure::bad_request("Namespace parameter required.")),
+            "Role" if write.namespace.is_empty() => {
+                return Err(Failure::bad_request("Namespace parameter required."));
+            }
             "Role" => true,
             "ClusterRole" => false,
-            other => return Err(Failure::bare(500, format!("unsupported role reference kind: {other:?}"))),
+            other => {
+                return Err(Failure::bare(
+                    500,
+                    format!("unsupported role reference kind: {other:?}"),
+                ));
+            }
         };
         let name = write.object.str(&["roleRef", "name"]).unwrap_or_default();
-        if self.may(user, "bind", if is_role { "roles" } else { "clusterroles" }, write.namespace, name) {
+        if self.may(
+            user,
+            "bind",
+            if is_role { "roles" } else { "clusterroles" },
+            write.namespace,
+            name,
+        ) {
             return Ok(());
         }
         let index = self.rbac.index();
@@ -113,16 +151,45 @@ impl EscalationCheck {
         confirm(&index, user, write, &role.rules)
     }
 
-    fn may(&self, user: &UserInfo, verb: &str, resource: &str, namespace: &str, name: &str) -> bool {
-        let resource = ResourceAccess { group: GROUP, version: "v1", resource, subresource: "", namespace, name };
-        self.authorizer.authorize(&Access { user, verb, resource: Some(resource), path: "" }).is_allowed()
+    fn may(
+        &self,
+        user: &UserInfo,
+        verb: &str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+    ) -> bool {
+        let resource = ResourceAccess {
+            group: GROUP,
+            version: "v1",
+            resource,
+            subresource: "",
+            namespace,
+            name,
+        };
+        self.authorizer
+            .authorize(&Access { user, verb, resource: Some(resource), path: "" })
+            .is_allowed()
     }
 }
 
 /// Fails unless the user's own rules, at the write's place, cover all of these.
-fn confirm(index: &Index, user: &UserInfo, write: &RoleWrite<'_>, wanted: &[Rule]) -> Result<(), Failure> {
+fn confirm(
+    index: &Index,
+    user: &UserInfo,
+    write: &RoleWrite<'_>,
+    wanted: &[Rule],
+) -> Result<(), Failure> {
     let (roles, missing) = index.held(user, write.namespace);
-    let too_many = || forbidden(write, &format!("{} is attempting to grant more RBAC permissions than can be compared", who(user)));
+    let too_many = || {
+        forbidden(
+            write,
+            &format!(
+                "{} is attempting to grant more RBAC permissions than can be compared",
+                who(user)
+            ),
+        )
+    };
     let mut held = Held::new(roles.iter().flat_map(|role| &role.rules));
     let mut uncovered = Vec::new();
     let mut budget = MAX_PIECES;
@@ -144,14 +211,18 @@ fn confirm(index: &Index, user: &UserInfo, write: &RoleWrite<'_>, wanted: &[Rule
     let shown: BTreeSet<String> = compact(uncovered).iter().map(Rule::to_string).collect();
     let shown: Vec<String> = shown.into_iter().take(MAX_SHOWN).collect();
     let shown = cut(shown.join("\n"), MAX_SHOWN_BYTES);
-    let mut why = format!("{} is attempting to grant RBAC permissions not currently held:\n{shown}", who(user));
+    let mut why = format!(
+        "{} is attempting to grant RBAC permissions not currently held:\n{shown}",
+        who(user)
+    );
     if !missing.is_empty() {
         why.push_str(&format!("; resolution errors: [{}]", aggregate(&missing)));
     }
     Err(forbidden(write, &why))
 }
 
-/// Pieces that differ in nothing but the verb become one rule with all the verbs, as upstream shows them.
+/// Pieces that differ in nothing but the verb become one rule with all the verbs, as upstream shows
+/// them.
 fn compact(pieces: Vec<Rule>) -> Vec<Rule> {
     let mut places: HashMap<Rule, usize> = HashMap::new();
     let mut rules: Vec<Rule> = Vec::new();
@@ -168,7 +239,9 @@ fn compact(pieces: Vec<Rule>) -> Vec<Rule> {
                 rules.len() - 1
             }
         };
-        rules[place].verbs.extend(verbs.into_iter().filter(|verb| seen.insert((place, verb.clone()))));
+        rules[place]
+            .verbs
+            .extend(verbs.into_iter().filter(|verb| seen.insert((place, verb.clone()))));
     }
     rules
 }
@@ -180,14 +253,18 @@ fn who(user: &UserInfo) -> String {
 
 fn everything() -> [Rule; 2] {
     let star = || vec!["*".to_owned()];
-    [Rule { verbs: star(), groups: star(), resources: star(), ..Rule::default() }, Rule { verbs: star(), urls: star(), ..Rule::default() }]
+    [
+        Rule { verbs: star(), groups: star(), resources: star(), ..Rule::default() },
+        Rule { verbs: star(), urls: star(), ..Rule::default() },
+    ]
 }
 
 fn forbidden(write: &RoleWrite<'_>, why: &str) -> Failure {
     Failure::forbidden(&GroupResource::new(GROUP, write.resource), write.object.name(), why)
 }
 
-/// Whether an update changes nothing but what the garbage collector changes (and what the server stamps).
+/// Whether an update changes nothing but what the garbage collector changes (and what the server
+/// stamps).
 fn only_collected_fields_differ(object: &Document, old: &Document) -> bool {
     let strip = |document: &Document| {
         let mut fields = document.fields().clone();

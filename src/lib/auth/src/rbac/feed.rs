@@ -26,7 +26,8 @@ pub enum Kind {
 
 impl Kind {
     /// All four; roles first, so that a batch's bindings find them.
-    pub const ALL: [Self; 4] = [Self::Role, Self::ClusterRole, Self::RoleBinding, Self::ClusterRoleBinding];
+    pub const ALL: [Self; 4] =
+        [Self::Role, Self::ClusterRole, Self::RoleBinding, Self::ClusterRoleBinding];
 
     /// The plural name.
     pub fn plural(self) -> &'static str {
@@ -63,21 +64,27 @@ impl fmt::Debug for Change {
         match self {
             Self::Clear(kind) => f.debug_tuple("Clear").field(kind).finish(),
             Self::Put(kind, document) => f.debug_tuple("Put").field(kind).field(document).finish(),
-            Self::Unread(kind, bytes, _) => f.debug_tuple("Unread").field(kind).field(bytes).finish(),
-            Self::Remove(kind, namespace, name) => f.debug_tuple("Remove").field(kind).field(namespace).field(name).finish(),
+            Self::Unread(kind, bytes, _) => {
+                f.debug_tuple("Unread").field(kind).field(bytes).finish()
+            }
+            Self::Remove(kind, namespace, name) => {
+                f.debug_tuple("Remove").field(kind).field(namespace).field(name).finish()
+            }
         }
     }
 }
 
 /// A source of changes.
 pub trait Feed: Send {
-    /// Everything that was published before this call, in order per kind; the first call gives all there is. Must not block, nor read what may be large.
+    /// Everything that was published before this call, in order per kind; the first call gives all
+    /// there is. Must not block, nor read what may be large.
     fn drain(&mut self, apply: &mut dyn FnMut(Change));
 }
 
 /// The feed of a server: cursors into its store's history. Kinds that are not served are empty.
 ///
-/// Not the registry's informer: an authorizer must know, without waiting, that it has seen everything that was published.
+/// Not the registry's informer: an authorizer must know, without waiting, that it has seen
+/// everything that was published.
 pub struct RegistryFeed {
     store: Store,
     sources: Vec<Source>,
@@ -101,7 +108,10 @@ impl RegistryFeed {
             let prefix = Prefix::new(served.definition.storage_prefix.as_deref()?).ok()?;
             Some(Source { kind, served, prefix, known: HashMap::new(), cursor: None })
         };
-        Self { store: registry.store().clone(), sources: Kind::ALL.into_iter().filter_map(source).collect() }
+        Self {
+            store: registry.store().clone(),
+            sources: Kind::ALL.into_iter().filter_map(source).collect(),
+        }
     }
 }
 
@@ -149,7 +159,11 @@ impl Source {
         let key = &event.entry.key;
         if event.deleted {
             self.known.remove(key);
-            apply(Change::Remove(self.kind, key.namespace().unwrap_or_default().to_owned(), key.name().to_owned()));
+            apply(Change::Remove(
+                self.kind,
+                key.namespace().unwrap_or_default().to_owned(),
+                key.name().to_owned(),
+            ));
         } else {
             self.put(&event.entry, apply);
         }
@@ -162,7 +176,11 @@ impl Source {
             return;
         }
         let (entry, served) = (Arc::clone(entry), self.served.clone());
-        apply(Change::Unread(self.kind, entry.bytes.len(), Box::new(move || view(&entry, &served))));
+        apply(Change::Unread(
+            self.kind,
+            entry.bytes.len(),
+            Box::new(move || view(&entry, &served)),
+        ));
     }
 }
 

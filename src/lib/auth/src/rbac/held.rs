@@ -11,14 +11,21 @@ pub(super) const MAX_LOOKUPS: usize = 20_000_000;
 /// Lookups that one insertion into a set counts as.
 const SET: usize = 4;
 
-/// The rules, their words in sets: what it takes to compare two rules follows the wanted one alone. Sets are built, and charged, at first use.
+/// The rules, their words in sets: what it takes to compare two rules follows the wanted one alone.
+/// Sets are built, and charged, at first use.
 pub(crate) struct Held<'a> {
     rules: Vec<(&'a Rule, OnceCell<Words<'a>>)>,
     left: usize,
 }
 
 /// A rule without words.
-static NOTHING: Rule = Rule { verbs: Vec::new(), groups: Vec::new(), resources: Vec::new(), names: Vec::new(), urls: Vec::new() };
+static NOTHING: Rule = Rule {
+    verbs: Vec::new(),
+    groups: Vec::new(),
+    resources: Vec::new(),
+    names: Vec::new(),
+    urls: Vec::new(),
+};
 
 struct Words<'a> {
     verbs: HashSet<&'a str>,
@@ -32,13 +39,19 @@ struct Words<'a> {
 
 impl<'a> Held<'a> {
     pub(crate) fn new(rules: impl IntoIterator<Item = &'a Rule>) -> Self {
-        Self { rules: rules.into_iter().map(|rule| (rule, OnceCell::new())).collect(), left: MAX_LOOKUPS }
+        Self {
+            rules: rules.into_iter().map(|rule| (rule, OnceCell::new())).collect(),
+            left: MAX_LOOKUPS,
+        }
     }
 
-    /// Whether the holder of some one rule may do everything that another allows; `None`: that takes too many lookups.
+    /// Whether the holder of some one rule may do everything that another allows; `None`: that
+    /// takes too many lookups.
     pub(crate) fn cover(&mut self, wanted: &Rule) -> Option<bool> {
         let Self { rules, left } = self;
-        let covered = rules.iter().any(|(rule, words)| *left > 0 && words.get_or_init(|| Words::of(rule, left)).covers(wanted, left));
+        let covered = rules.iter().any(|(rule, words)| {
+            *left > 0 && words.get_or_init(|| Words::of(rule, left)).covers(wanted, left)
+        });
         (*left > 0).then_some(covered)
     }
 }
@@ -65,7 +78,8 @@ impl<'a> Words<'a> {
         let rule = if cost < *left { rule } else { &NOTHING };
         charge(cost.min(*left), left);
         let set = |words: &'a [String]| words.iter().map(String::as_str).collect();
-        let url_patterns = rule.urls.iter().map(String::as_str).filter(|url| url.ends_with('*')).collect();
+        let url_patterns =
+            rule.urls.iter().map(String::as_str).filter(|url| url.ends_with('*')).collect();
         Self {
             verbs: set(&rule.verbs),
             groups: set(&rule.groups),
@@ -77,7 +91,9 @@ impl<'a> Words<'a> {
     }
 
     fn covers(&self, wanted: &Rule, left: &mut usize) -> bool {
-        if !all(&wanted.verbs, &self.verbs, left) || !wanted.urls.iter().all(|url| self.covers_url(url, left)) {
+        if !all(&wanted.verbs, &self.verbs, left)
+            || !wanted.urls.iter().all(|url| self.covers_url(url, left))
+        {
             return false;
         }
         if wanted.resources.is_empty() {
@@ -85,7 +101,8 @@ impl<'a> Words<'a> {
         }
         all(&wanted.groups, &self.groups, left)
             && wanted.resources.iter().all(|resource| self.covers_resource(resource, left))
-            && (self.names.is_empty() || (!wanted.names.is_empty() && all_names(&wanted.names, &self.names, left)))
+            && (self.names.is_empty()
+                || (!wanted.names.is_empty() && all_names(&wanted.names, &self.names, left)))
     }
 
     fn covers_url(&self, url: &str, left: &mut usize) -> bool {
@@ -101,7 +118,9 @@ impl<'a> Words<'a> {
         charge(1, left);
         self.resources.contains("*")
             || self.resources.contains(resource)
-            || resource.split_once('/').is_some_and(|(_, subresource)| self.resources.contains(format!("*/{subresource}").as_str()))
+            || resource.split_once('/').is_some_and(|(_, subresource)| {
+                self.resources.contains(format!("*/{subresource}").as_str())
+            })
     }
 }
 

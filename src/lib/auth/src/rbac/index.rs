@@ -1,4 +1,5 @@
-//! The index: roles by key, and for every namespace the grants of its bindings by subject. Immutable to readers; cloning it shares everything.
+//! The index: roles by key, and for every namespace the grants of its bindings by subject.
+//! Immutable to readers; cloning it shares everything.
 
 use super::rule::{ResourceQuestion, Rule};
 use ferrokube_apimachinery::document::{Document, Value};
@@ -24,7 +25,8 @@ pub struct Index {
     namespaces: imbl::HashMap<Arc<str>, Arc<Scope>>,
 }
 
-/// What the bindings of one namespace, or of the cluster, grant. A map for each scope, not for each subject: a subject costs a few words.
+/// What the bindings of one namespace, or of the cluster, grant. A map for each scope, not for each
+/// subject: a subject costs a few words.
 #[derive(Clone, Default)]
 struct Scope {
     users: imbl::HashMap<Arc<str>, StoredGrants>,
@@ -95,8 +97,15 @@ impl Grant<'_> {
     pub fn reason(&self) -> String {
         let account = || self.name.strip_prefix(ACCOUNT)?.split_once(':');
         match account().filter(|_| self.is_account) {
-            Some((namespace, name)) => format!("{}ServiceAccount \"{name}/{namespace}\"", self.by.reason),
-            None => format!("{}{} {:?}", self.by.reason, if self.is_group { "Group" } else { "User" }, self.name),
+            Some((namespace, name)) => {
+                format!("{}ServiceAccount \"{name}/{namespace}\"", self.by.reason)
+            }
+            None => format!(
+                "{}{} {:?}",
+                self.by.reason,
+                if self.is_group { "Group" } else { "User" },
+                self.name
+            ),
         }
     }
 
@@ -142,7 +151,8 @@ impl Role {
 
     pub(crate) fn allows_resource(&self, question: &ResourceQuestion<'_>) -> bool {
         let allows = |number: &u32| self.rules[*number as usize].allows_resource(question);
-        self.wild.iter().any(allows) || self.exact.get(question.resource).is_some_and(|numbers| numbers.iter().any(allows))
+        self.wild.iter().any(allows)
+            || self.exact.get(question.resource).is_some_and(|numbers| numbers.iter().any(allows))
     }
 
     pub(crate) fn allows_path(&self, verb: &str, path: &str) -> bool {
@@ -164,7 +174,10 @@ impl Index {
 
     /// Removes all roles of one scope.
     pub fn clear_roles(&mut self, cluster: bool) {
-        self.roles = std::mem::take(&mut self.roles).into_iter().filter(|(key, _)| key.starts_with('/') != cluster).collect();
+        self.roles = std::mem::take(&mut self.roles)
+            .into_iter()
+            .filter(|(key, _)| key.starts_with('/') != cluster)
+            .collect();
     }
 
     /// Adds or replaces a binding. Of an update only the subjects that differ are indexed again.
@@ -187,17 +200,20 @@ impl Index {
         self.bindings.insert(key.into(), Arc::new(new));
     }
 
-    /// Revokes from subjects of the old binding alone, grants to those of the new one alone, and shares the rest. Returns whether the subjects differ.
+    /// Revokes from subjects of the old binding alone, grants to those of the new one alone, and
+    /// shares the rest. Returns whether the subjects differ.
     fn exchange(&mut self, old: &Binding, new: &mut Binding) -> bool {
         new.by = Arc::clone(&old.by);
         let is_in = |subjects: &[Subject], one: &Subject| subjects.binary_search(one).is_ok();
-        let gone: Vec<&Subject> = old.subjects.iter().filter(|one| !is_in(&new.subjects, one)).collect();
+        let gone: Vec<&Subject> =
+            old.subjects.iter().filter(|one| !is_in(&new.subjects, one)).collect();
         for subject in &mut new.subjects {
             if let Ok(place) = old.subjects.binary_search(subject) {
                 *subject = old.subjects[place].clone();
             }
         }
-        let come: Vec<&Subject> = new.subjects.iter().filter(|one| !is_in(&old.subjects, one)).collect();
+        let come: Vec<&Subject> =
+            new.subjects.iter().filter(|one| !is_in(&old.subjects, one)).collect();
         let differs = !gone.is_empty() || !come.is_empty();
         self.revoke(&old.by, gone.into_iter());
         self.grant(&new.by, come.into_iter());
@@ -213,7 +229,8 @@ impl Index {
 
     /// Removes all bindings of one scope.
     pub fn clear_bindings(&mut self, cluster: bool) {
-        let keys: Vec<Arc<str>> = self.bindings.keys().filter(|key| key.starts_with('/') == cluster).cloned().collect();
+        let keys: Vec<Arc<str>> =
+            self.bindings.keys().filter(|key| key.starts_with('/') == cluster).cloned().collect();
         for key in keys {
             if let Some((namespace, name)) = key.split_once('/') {
                 self.remove_binding(namespace, name);
@@ -221,7 +238,11 @@ impl Index {
         }
     }
 
-    fn grant<'a>(&mut self, by: &Arc<GrantedBy>, subjects: impl ExactSizeIterator<Item = &'a Subject>) {
+    fn grant<'a>(
+        &mut self,
+        by: &Arc<GrantedBy>,
+        subjects: impl ExactSizeIterator<Item = &'a Subject>,
+    ) {
         if subjects.len() == 0 {
             return;
         }
@@ -237,7 +258,11 @@ impl Index {
         }
     }
 
-    fn revoke<'a>(&mut self, by: &Arc<GrantedBy>, subjects: impl ExactSizeIterator<Item = &'a Subject>) {
+    fn revoke<'a>(
+        &mut self,
+        by: &Arc<GrantedBy>,
+        subjects: impl ExactSizeIterator<Item = &'a Subject>,
+    ) {
         if subjects.len() == 0 {
             return;
         }
@@ -246,7 +271,9 @@ impl Index {
             work::count(1);
             let side = scope.side(subject.is_group);
             let Some(grants) = side.get_mut(&subject.name) else { continue };
-            let is_kept = |grant: &StoredGrant| !(Arc::ptr_eq(&grant.by, by) && grant.is_account == subject.is_account);
+            let is_kept = |grant: &StoredGrant| {
+                !(Arc::ptr_eq(&grant.by, by) && grant.is_account == subject.is_account)
+            };
             if grants.iter().any(is_kept) {
                 Arc::make_mut(grants).retain(is_kept);
             } else {
@@ -259,7 +286,11 @@ impl Index {
     }
 
     fn scope(&mut self, namespace: &Arc<str>) -> &mut Scope {
-        if namespace.is_empty() { &mut self.cluster } else { Arc::make_mut(self.namespaces.entry(Arc::clone(namespace)).or_default()) }
+        if namespace.is_empty() {
+            &mut self.cluster
+        } else {
+            Arc::make_mut(self.namespaces.entry(Arc::clone(namespace)).or_default())
+        }
     }
 
     /// The rules of a role, if it is there.
@@ -267,20 +298,24 @@ impl Index {
         self.roles.get(key)
     }
 
-    /// Visits what a user was given, cluster-wide and (unless empty) in a namespace, until told to stop; the role is `None` when it does not exist.
+    /// Visits what a user was given, cluster-wide and (unless empty) in a namespace, until told to
+    /// stop; the role is `None` when it does not exist.
     pub(crate) fn visit<'a, B>(
         &'a self,
         user: &'a UserInfo,
         namespace: &str,
         mut visit: impl FnMut(Grant<'a>, Option<&'a Arc<Role>>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        let mut visit = |scope: &'a Scope| scope.visit(user, |grant| visit(grant, self.roles.get(&grant.by.role)));
+        let mut visit = |scope: &'a Scope| {
+            scope.visit(user, |grant| visit(grant, self.roles.get(&grant.by.role)))
+        };
         visit(&self.cluster)?;
         let own = if namespace.is_empty() { None } else { self.namespaces.get(namespace) };
         own.map_or(ControlFlow::Continue(()), |scope| visit(scope))
     }
 
-    /// The roles that a user holds, cluster-wide and in a namespace, each once however often it is bound, and the errors of bindings to missing roles.
+    /// The roles that a user holds, cluster-wide and in a namespace, each once however often it is
+    /// bound, and the errors of bindings to missing roles.
     pub(crate) fn held(&self, user: &UserInfo, namespace: &str) -> (Vec<Arc<Role>>, Vec<String>) {
         let (mut roles, mut missing, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
         let _: ControlFlow<()> = self.visit(user, namespace, |grant, role| {
@@ -306,9 +341,17 @@ impl Scope {
         if is_group { &mut self.groups } else { &mut self.users }
     }
 
-    fn visit<'a, B>(&'a self, user: &'a UserInfo, mut visit: impl FnMut(Grant<'a>) -> ControlFlow<B>) -> ControlFlow<B> {
-        let own = self.users.get(user.name.as_str()).map(|grants| (user.name.as_str(), grants, false));
-        let groups = user.groups.iter().filter_map(|group| Some((group.as_str(), self.groups.get(group.as_str())?, true)));
+    fn visit<'a, B>(
+        &'a self,
+        user: &'a UserInfo,
+        mut visit: impl FnMut(Grant<'a>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let own =
+            self.users.get(user.name.as_str()).map(|grants| (user.name.as_str(), grants, false));
+        let groups = user
+            .groups
+            .iter()
+            .filter_map(|group| Some((group.as_str(), self.groups.get(group.as_str())?, true)));
         for (name, grants, is_group) in own.into_iter().chain(groups) {
             for grant in grants.iter() {
                 visit(Grant { by: &grant.by, is_group, is_account: grant.is_account, name })?;
@@ -321,9 +364,14 @@ impl Scope {
 impl Binding {
     fn new(namespace: &str, name: &str, document: &Document) -> Self {
         let role_name = document.str(&["roleRef", "name"]).unwrap_or_default();
-        let role_namespace = if document.str(&["roleRef", "kind"]) == Some("Role") { namespace } else { "" };
+        let role_namespace =
+            if document.str(&["roleRef", "kind"]) == Some("Role") { namespace } else { "" };
         let by = GrantedBy::new(namespace, name, role_key(role_namespace, role_name));
-        let mut subjects: Vec<Subject> = document.list(&["subjects"]).iter().filter_map(|value| Subject::new(value, namespace)).collect();
+        let mut subjects: Vec<Subject> = document
+            .list(&["subjects"])
+            .iter()
+            .filter_map(|value| Subject::new(value, namespace))
+            .collect();
         // A user that is also named as a service account is one subject.
         subjects.sort_unstable();
         subjects.dedup_by(|one, other| (one.is_group, &one.name) == (other.is_group, &other.name));
@@ -338,7 +386,9 @@ impl GrantedBy {
         let reason = if namespace.is_empty() {
             format!("RBAC: allowed by ClusterRoleBinding {name:?} of {kind} {role_name:?} to ")
         } else {
-            format!("RBAC: allowed by RoleBinding \"{name}/{namespace}\" of {kind} {role_name:?} to ")
+            format!(
+                "RBAC: allowed by RoleBinding \"{name}/{namespace}\" of {kind} {role_name:?} to "
+            )
         };
         Self { namespace: namespace.into(), reason: reason.into(), role: role.into() }
     }
@@ -350,10 +400,20 @@ impl Subject {
         let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
         let (kind, name) = (text("kind"), text("name"));
         match kind {
-            "User" | "Group" => Some(Self { is_group: kind == "Group", name: name.into(), is_account: false }),
+            "User" | "Group" => {
+                Some(Self { is_group: kind == "Group", name: name.into(), is_account: false })
+            }
             "ServiceAccount" => {
-                let namespace = if text("namespace").is_empty() { binding_namespace } else { text("namespace") };
-                (!namespace.is_empty()).then(|| Self { is_group: false, name: format!("{ACCOUNT}{namespace}:{name}").into(), is_account: true })
+                let namespace = if text("namespace").is_empty() {
+                    binding_namespace
+                } else {
+                    text("namespace")
+                };
+                (!namespace.is_empty()).then(|| Self {
+                    is_group: false,
+                    name: format!("{ACCOUNT}{namespace}:{name}").into(),
+                    is_account: true,
+                })
             }
             _ => None,
         }

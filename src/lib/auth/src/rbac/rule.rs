@@ -35,20 +35,36 @@ impl Rule {
     /// Reads a rule of a stored role; what is not a list of strings counts as empty.
     pub fn from_value(value: &Value) -> Self {
         let list = |field| strings(value.get(field));
-        Self { verbs: list("verbs"), groups: list("apiGroups"), resources: list("resources"), names: list("resourceNames"), urls: list("nonResourceURLs") }
+        Self {
+            verbs: list("verbs"),
+            groups: list("apiGroups"),
+            resources: list("resources"),
+            names: list("resourceNames"),
+            urls: list("nonResourceURLs"),
+        }
     }
 
     /// Reads the rules of a stored role.
     pub fn list(value: Option<&Value>) -> Vec<Self> {
-        value.and_then(Value::as_array).map(|rules| rules.iter().map(Self::from_value).collect()).unwrap_or_default()
+        value
+            .and_then(Value::as_array)
+            .map(|rules| rules.iter().map(Self::from_value).collect())
+            .unwrap_or_default()
     }
 
     /// As a role's document holds it: verbs always, other lists unless empty.
     pub fn to_value(&self) -> Value {
         let mut map = Map::new();
-        let value = |words: &[String]| Value::Array(words.iter().map(|word| Value::from(word.as_str())).collect());
+        let value = |words: &[String]| {
+            Value::Array(words.iter().map(|word| Value::from(word.as_str())).collect())
+        };
         map.insert("verbs", value(&self.verbs));
-        let optional = [("apiGroups", &self.groups), ("resources", &self.resources), ("resourceNames", &self.names), ("nonResourceURLs", &self.urls)];
+        let optional = [
+            ("apiGroups", &self.groups),
+            ("resources", &self.resources),
+            ("resourceNames", &self.names),
+            ("nonResourceURLs", &self.urls),
+        ];
         for (field, words) in optional.into_iter().filter(|(_, words)| !words.is_empty()) {
             map.insert(field, value(words));
         }
@@ -64,7 +80,10 @@ impl Rule {
 
     fn names_resource(&self, resource: &str, subresource: &str) -> bool {
         self.resources.iter().any(|pattern| {
-            pattern == "*" || pattern == resource || (!subresource.is_empty() && pattern.strip_prefix("*/").is_some_and(|rest| rest == subresource))
+            pattern == "*"
+                || pattern == resource
+                || (!subresource.is_empty()
+                    && pattern.strip_prefix("*/").is_some_and(|rest| rest == subresource))
         })
     }
 
@@ -72,7 +91,8 @@ impl Rule {
         has(&self.verbs, verb) && self.urls.iter().any(|pattern| path_matches(pattern, path))
     }
 
-    /// The smallest rules that this one is made of (one verb, one group, one resource, one name or one path each), at most `limit`; `None` beyond it.
+    /// The smallest rules that this one is made of (one verb, one group, one resource, one name or
+    /// one path each), at most `limit`; `None` beyond it.
     pub(crate) fn pieces(&self, limit: usize) -> Option<Vec<Self>> {
         let names = self.names.len().max(1);
         let resources = self.groups.len().checked_mul(self.resources.len())?.checked_mul(names)?;
@@ -84,15 +104,28 @@ impl Rule {
             let verbs = vec![verb.clone()];
             for group in &self.groups {
                 for resource in &self.resources {
-                    let piece = Self { verbs: verbs.clone(), groups: vec![group.clone()], resources: vec![resource.clone()], ..Self::default() };
+                    let piece = Self {
+                        verbs: verbs.clone(),
+                        groups: vec![group.clone()],
+                        resources: vec![resource.clone()],
+                        ..Self::default()
+                    };
                     if self.names.is_empty() {
                         pieces.push(piece);
                     } else {
-                        pieces.extend(self.names.iter().map(|name| Self { names: vec![name.clone()], ..piece.clone() }));
+                        pieces.extend(
+                            self.names
+                                .iter()
+                                .map(|name| Self { names: vec![name.clone()], ..piece.clone() }),
+                        );
                     }
                 }
             }
-            pieces.extend(self.urls.iter().map(|url| Self { verbs: verbs.clone(), urls: vec![url.clone()], ..Self::default() }));
+            pieces.extend(self.urls.iter().map(|url| Self {
+                verbs: verbs.clone(),
+                urls: vec![url.clone()],
+                ..Self::default()
+            }));
         }
         Some(pieces)
     }
@@ -124,9 +157,14 @@ fn has(words: &[String], word: &str) -> bool {
 }
 
 pub(super) fn path_matches(pattern: &str, path: &str) -> bool {
-    pattern == "*" || pattern == path || (pattern.ends_with('*') && path.starts_with(pattern.trim_end_matches('*')))
+    pattern == "*"
+        || pattern == path
+        || (pattern.ends_with('*') && path.starts_with(pattern.trim_end_matches('*')))
 }
 
 pub(crate) fn strings(value: Option<&Value>) -> Vec<String> {
-    value.and_then(Value::as_array).map(|items| items.iter().filter_map(Value::as_str).map(str::to_owned).collect()).unwrap_or_default()
+    value
+        .and_then(Value::as_array)
+        .map(|items| items.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+        .unwrap_or_default()
 }

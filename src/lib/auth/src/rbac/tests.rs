@@ -25,7 +25,10 @@ impl Feed for World {
 impl World {
     fn rbac(&self) -> Arc<Rbac> {
         let this = self.clone();
-        Arc::new(Rbac::new(Box::new(self.clone()), Box::new(move || this.0.1.load(Ordering::SeqCst))))
+        Arc::new(Rbac::new(
+            Box::new(self.clone()),
+            Box::new(move || this.0.1.load(Ordering::SeqCst)),
+        ))
     }
 
     fn change(&self, change: Change) {
@@ -35,7 +38,12 @@ impl World {
 
     fn role(&self, namespace: &str, name: &str, rules: Value) {
         let kind = if namespace.is_empty() { Kind::ClusterRole } else { Kind::Role };
-        self.change(Change::Put(kind, Arc::new(object(json!({"metadata": {"namespace": namespace, "name": name}, "rules": rules})))));
+        self.change(Change::Put(
+            kind,
+            Arc::new(object(
+                json!({"metadata": {"namespace": namespace, "name": name}, "rules": rules}),
+            )),
+        ));
     }
 
     fn bind(&self, namespace: &str, name: &str, role: (&str, &str), subject: Value) {
@@ -54,7 +62,8 @@ fn rule(verb: &str, group: &str, resource: &str) -> Value {
 }
 
 fn ask(rbac: &Rbac, user: &UserInfo, verb: &str, namespace: &str, resource: &str) -> Decision {
-    let resource = ResourceAccess { version: "v1", resource, namespace, ..ResourceAccess::default() };
+    let resource =
+        ResourceAccess { version: "v1", resource, namespace, ..ResourceAccess::default() };
     rbac.authorize(&Access { user, verb, resource: Some(resource), path: "" })
 }
 
@@ -65,16 +74,38 @@ fn reasons_as_upstream_gives_them() {
     world.role("", "reader", json!([rule("get", "", "pods")]));
     world.role("n", "local", json!([rule("list", "", "pods")]));
     world.bind("", "all", ("ClusterRole", "reader"), json!({"kind": "Group", "name": "devs"}));
-    world.bind("n", "some", ("Role", "local"), json!({"kind": "ServiceAccount", "name": "robot", "namespace": "m"}));
+    world.bind(
+        "n",
+        "some",
+        ("Role", "local"),
+        json!({"kind": "ServiceAccount", "name": "robot", "namespace": "m"}),
+    );
     world.bind("n", "gone", ("Role", "missing"), json!({"kind": "User", "name": "alice"}));
     let bob = user("bob", &["devs"]);
     let allowed = |text: &str| Decision::Allow(text.to_owned());
-    assert_eq!(ask(&rbac, &bob, "get", "x", "pods"), allowed("RBAC: allowed by ClusterRoleBinding \"all\" of ClusterRole \"reader\" to Group \"devs\""));
+    assert_eq!(
+        ask(&rbac, &bob, "get", "x", "pods"),
+        allowed(
+            "RBAC: allowed by ClusterRoleBinding \"all\" of ClusterRole \"reader\" to Group \"devs\""
+        )
+    );
     let robot = user("system:serviceaccount:m:robot", &[]);
-    assert_eq!(ask(&rbac, &robot, "list", "n", "pods"), allowed("RBAC: allowed by RoleBinding \"some/n\" of Role \"local\" to ServiceAccount \"robot/m\""));
-    assert_eq!(ask(&rbac, &robot, "list", "", "pods"), Decision::NoOpinion(String::new()), "not across namespaces");
+    assert_eq!(
+        ask(&rbac, &robot, "list", "n", "pods"),
+        allowed(
+            "RBAC: allowed by RoleBinding \"some/n\" of Role \"local\" to ServiceAccount \"robot/m\""
+        )
+    );
+    assert_eq!(
+        ask(&rbac, &robot, "list", "", "pods"),
+        Decision::NoOpinion(String::new()),
+        "not across namespaces"
+    );
     let alice = user("alice", &[]);
-    assert_eq!(ask(&rbac, &alice, "get", "n", "pods"), Decision::NoOpinion("RBAC: role.rbac.authorization.k8s.io \"missing\" not found".into()));
+    assert_eq!(
+        ask(&rbac, &alice, "get", "n", "pods"),
+        Decision::NoOpinion("RBAC: role.rbac.authorization.k8s.io \"missing\" not found".into())
+    );
     assert_eq!(ask(&rbac, &user("root", &["system:masters"]), "anything", "n", "x"), allowed(""));
 }
 
@@ -92,7 +123,8 @@ fn an_acknowledged_write_counts_for_the_next_request() {
     }
 }
 
-/// A role that takes long to read: nobody who asks meanwhile waits on a worker, and decisions neither read nor wait.
+/// A role that takes long to read: nobody who asks meanwhile waits on a worker, and decisions
+/// neither read nor wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn fault_34_a_large_role_is_read_off_the_workers() {
     let world = World::default();
@@ -106,7 +138,9 @@ async fn fault_34_a_large_role_is_read_off_the_workers() {
     let read = Box::new(move || {
         started.send(()).expect("awaited below");
         finished.recv_timeout(Duration::from_secs(20)).expect("others go on meanwhile");
-        object(json!({"metadata": {"namespace": "n", "name": "r"}, "rules": [rule("list", "", "pods")]}))
+        object(
+            json!({"metadata": {"namespace": "n", "name": "r"}, "rules": [rule("list", "", "pods")]}),
+        )
     });
     world.change(Change::Unread(Kind::Role, 1_400_000, read));
     assert!(ask(&rbac, &alice, "get", "n", "pods").is_allowed(), "a decision reads nothing large");
@@ -122,18 +156,33 @@ async fn fault_34_a_large_role_is_read_off_the_workers() {
     let requests = [wait(&rbac), wait(&rbac), wait(&rbac)];
     reads.await.expect("one reads it");
     let (master, rest) = (user("root", &["system:masters"]), Arc::clone(&rbac));
-    let other = tokio::spawn(async move { rest.catch_up(&master).is_none() && ask(&rest, &user("alice", &[]), "get", "n", "pods").is_allowed() });
-    assert!(tokio::time::timeout(Duration::from_secs(20), other).await.expect("the only worker is free").expect("it ends"));
+    let other = tokio::spawn(async move {
+        rest.catch_up(&master).is_none()
+            && ask(&rest, &user("alice", &[]), "get", "n", "pods").is_allowed()
+    });
+    assert!(
+        tokio::time::timeout(Duration::from_secs(20), other)
+            .await
+            .expect("the only worker is free")
+            .expect("it ends")
+    );
     finish.send(()).expect("it waits for this");
     for request in requests {
-        assert_eq!(request.await.expect("answered"), [false, true], "whoever waited knows the role as it is now");
+        assert_eq!(
+            request.await.expect("answered"),
+            [false, true],
+            "whoever waited knows the role as it is now"
+        );
     }
 }
 
 fn bound(namespace: &str, label: &str, users: impl Iterator<Item = usize>) -> Document {
-    let subjects: Vec<Value> = users.map(|number| json!({"kind": "User", "name": format!("u{number}")})).collect();
+    let subjects: Vec<Value> =
+        users.map(|number| json!({"kind": "User", "name": format!("u{number}")})).collect();
     let metadata = json!({"namespace": namespace, "name": "b", "labels": {"l": label}});
-    object(json!({"metadata": metadata, "roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": subjects}))
+    object(
+        json!({"metadata": metadata, "roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": subjects}),
+    )
 }
 
 #[test]
@@ -142,11 +191,19 @@ fn fault_34_a_change_of_a_binding_costs_what_it_changes() {
     let mut steps = |document: &Document| work::counted(|| index.put_binding(document)).1;
     assert_eq!(steps(&bound("n", "1", 0..10_000)), 10_000);
     assert_eq!(steps(&bound("n", "2", 0..10_000)), 0, "a label");
-    assert_eq!(steps(&bound("n", "2", (0..10_000).rev().chain(0..10))), 0, "the order, and names again");
+    assert_eq!(
+        steps(&bound("n", "2", (0..10_000).rev().chain(0..10))),
+        0,
+        "the order, and names again"
+    );
     assert_eq!(steps(&bound("n", "2", 1..10_001)), 2, "one for another");
     assert_eq!(steps(&bound("m", "2", 0..10)), 10, "another namespace's of that name");
     let held = |name: &str| index.held(&user(name, &[]), "n").1.len();
-    assert_eq!(["u0", "u1", "u9999", "u10000"].map(held), [0, 1, 1, 1], "bound to a role that is not there");
+    assert_eq!(
+        ["u0", "u1", "u9999", "u10000"].map(held),
+        [0, 1, 1, 1],
+        "bound to a role that is not there"
+    );
 }
 
 #[test]
@@ -159,14 +216,25 @@ fn fault_34_a_role_counts_once_however_often_it_is_bound() {
     let steps = |bindings: usize, role: &dyn Fn(usize) -> String| {
         for number in 0..bindings {
             world.role("n", &role(number), large.clone());
-            world.bind("n", &format!("b{number}"), ("Role", &role(number)), json!({"kind": "User", "name": "alice"}));
+            world.bind(
+                "n",
+                &format!("b{number}"),
+                ("Role", &role(number)),
+                json!({"kind": "User", "name": "alice"}),
+            );
         }
         rbac.index();
-        work::counted(|| write_role(&check, json!([rule("list", "", "pods")]), None).expect_err("not held")).1
+        work::counted(|| {
+            write_role(&check, json!([rule("list", "", "pods")]), None).expect_err("not held")
+        })
+        .1
     };
     let once = steps(1, &|_| "r".into());
     assert_eq!(steps(40, &|_| "r".into()), once);
-    assert!(steps(40, &|number| format!("r{number}")) > 40 * 10_000, "what it takes to make them comparable is counted");
+    assert!(
+        steps(40, &|number| format!("r{number}")) > 40 * 10_000,
+        "what it takes to make them comparable is counted"
+    );
 }
 
 #[test]
@@ -192,10 +260,22 @@ fn many_threads_see_one_index() {
 #[test]
 fn refusals_read_as_upstream_words_them() {
     let alice = user("alice", &[]);
-    let resource = ResourceAccess { version: "v1", resource: "pods", subresource: "log", namespace: "n", name: "p", ..ResourceAccess::default() };
-    let failure = forbidden(&Access { user: &alice, verb: "get", resource: Some(resource), path: "" }, "");
-    assert_eq!(failure.message, "pods \"p\" is forbidden: User \"alice\" cannot get resource \"pods/log\" in API group \"\" in the namespace \"n\"");
-    let failure = forbidden(&Access { user: &alice, verb: "get", resource: None, path: "/metrics" }, "why");
+    let resource = ResourceAccess {
+        version: "v1",
+        resource: "pods",
+        subresource: "log",
+        namespace: "n",
+        name: "p",
+        ..ResourceAccess::default()
+    };
+    let failure =
+        forbidden(&Access { user: &alice, verb: "get", resource: Some(resource), path: "" }, "");
+    assert_eq!(
+        failure.message,
+        "pods \"p\" is forbidden: User \"alice\" cannot get resource \"pods/log\" in API group \"\" in the namespace \"n\""
+    );
+    let failure =
+        forbidden(&Access { user: &alice, verb: "get", resource: None, path: "/metrics" }, "why");
     assert_eq!(failure.message, "forbidden: User \"alice\" cannot get path \"/metrics\": why");
     assert_eq!(failure.details, Some(ferrokube_apimachinery::status::Details::default()));
 }
@@ -204,22 +284,44 @@ fn refusals_read_as_upstream_words_them() {
 fn escalation() -> (World, EscalationCheck) {
     let world = World::default();
     let rbac = world.rbac();
-    world.role("n", "alice", json!([rule("get", "", "pods"), rule("create", "rbac.authorization.k8s.io", "*")]));
+    world.role(
+        "n",
+        "alice",
+        json!([rule("get", "", "pods"), rule("create", "rbac.authorization.k8s.io", "*")]),
+    );
     world.bind("n", "alice", ("Role", "alice"), json!({"kind": "User", "name": "alice"}));
     world.role("n", "power", json!([rule("*", "", "secrets")]));
     let authorizer: Arc<dyn Authorizer> = Arc::clone(&rbac) as Arc<dyn Authorizer>;
     (world, EscalationCheck::new(rbac, authorizer))
 }
 
-fn write_role(check: &EscalationCheck, rules: Value, old: Option<&Document>) -> Result<(), Failure> {
+fn write_role(
+    check: &EscalationCheck,
+    rules: Value,
+    old: Option<&Document>,
+) -> Result<(), Failure> {
     let object = object(json!({"metadata": {"namespace": "n", "name": "new"}, "rules": rules}));
     let request_name = if old.is_some() { "new" } else { "" };
-    check.check(&user("alice", &[]), &RoleWrite { resource: "roles", namespace: "n", request_name, object: &object, old })
+    check.check(
+        &user("alice", &[]),
+        &RoleWrite { resource: "roles", namespace: "n", request_name, object: &object, old },
+    )
 }
 
 fn write_binding(check: &EscalationCheck, role: &str) -> Result<(), Failure> {
-    let object = object(json!({"metadata": {"namespace": "n", "name": "p"}, "roleRef": {"kind": "Role", "name": role}}));
-    check.check(&user("alice", &[]), &RoleWrite { resource: "rolebindings", namespace: "n", request_name: "", object: &object, old: None })
+    let object = object(
+        json!({"metadata": {"namespace": "n", "name": "p"}, "roleRef": {"kind": "Role", "name": role}}),
+    );
+    check.check(
+        &user("alice", &[]),
+        &RoleWrite {
+            resource: "rolebindings",
+            namespace: "n",
+            request_name: "",
+            object: &object,
+            old: None,
+        },
+    )
 }
 
 #[test]
@@ -227,13 +329,29 @@ fn nobody_grants_more_than_they_hold() {
     let (world, check) = escalation();
     assert!(write_role(&check, json!([rule("get", "", "pods")]), None).is_ok());
     assert!(write_role(&check, json!([]), None).is_ok());
-    let failure = write_role(&check, json!([{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "secrets"]}]), None).expect_err("refused");
+    let failure = write_role(
+        &check,
+        json!([{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "secrets"]}]),
+        None,
+    )
+    .expect_err("refused");
     assert_eq!(failure.code, 403);
-    assert!(failure.message.contains("{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\" \"list\"]}"), "{}", failure.message);
-    assert!(!failure.message.contains("Resources:[\"pods\"], Verbs:[\"get\""), "what is held is not listed");
+    assert!(
+        failure
+            .message
+            .contains("{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\" \"list\"]}"),
+        "{}",
+        failure.message
+    );
+    assert!(
+        !failure.message.contains("Resources:[\"pods\"], Verbs:[\"get\""),
+        "what is held is not listed"
+    );
     assert!(write_role(&check, json!([rule("*", "", "pods")]), None).is_err());
     assert!(write_role(&check, json!([rule("get", "*", "pods")]), None).is_err());
-    assert!(write_role(&check, json!([{"verbs": ["get"], "nonResourceURLs": ["/x"]}]), None).is_err());
+    assert!(
+        write_role(&check, json!([{"verbs": ["get"], "nonResourceURLs": ["/x"]}]), None).is_err()
+    );
 
     world.role("n", "e", json!([rule("escalate", "rbac.authorization.k8s.io", "roles")]));
     world.bind("n", "e", ("Role", "e"), json!({"kind": "User", "name": "alice"}));
@@ -245,7 +363,10 @@ fn a_role_too_big_to_compare_is_refused() {
     let (_, check) = escalation();
     let many: Vec<String> = (0..2_000).map(|number| number.to_string()).collect();
     let started = std::time::Instant::now();
-    assert!(write_role(&check, json!([{"verbs": many, "apiGroups": many, "resources": many}]), None).is_err());
+    assert!(
+        write_role(&check, json!([{"verbs": many, "apiGroups": many, "resources": many}]), None)
+            .is_err()
+    );
     assert!(started.elapsed() < std::time::Duration::from_secs(1));
 }
 
@@ -267,7 +388,10 @@ fn binding_needs_the_permissions_or_the_verb() {
     assert_eq!(write_binding(&check, "power").expect_err("refused").code, 403);
     let missing = write_binding(&check, "missing").expect_err("refused");
     let details = missing.details.expect("details");
-    assert_eq!((missing.code, details.name.as_str(), details.kind.as_str()), (404, "missing", "rolebindings"));
+    assert_eq!(
+        (missing.code, details.name.as_str(), details.kind.as_str()),
+        (404, "missing", "rolebindings")
+    );
     world.role("n", "b", json!([{"verbs": ["bind"], "apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "resourceNames": ["power"]}]));
     world.bind("n", "b", ("Role", "b"), json!({"kind": "User", "name": "alice"}));
     assert!(write_binding(&check, "power").is_ok());
@@ -276,8 +400,14 @@ fn binding_needs_the_permissions_or_the_verb() {
 #[test]
 fn refused_verbs_stand_together() {
     let (_, check) = escalation();
-    let rule = json!({"verbs": ["list", "watch", "list"], "apiGroups": [""], "resources": ["secrets"]});
-    let failure = write_role(&check, json!([rule, {"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"]}]), None).expect_err("refused");
+    let rule =
+        json!({"verbs": ["list", "watch", "list"], "apiGroups": [""], "resources": ["secrets"]});
+    let failure = write_role(
+        &check,
+        json!([rule, {"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"]}]),
+        None,
+    )
+    .expect_err("refused");
     let want = "user \"alice\" (groups=[]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"list\" \"watch\" \"get\"]}";
     assert!(failure.message.ends_with(want), "{}", failure.message);
 }
@@ -286,7 +416,9 @@ fn refused_verbs_stand_together() {
 fn a_binding_of_what_cannot_be_a_role() {
     let (_, check) = escalation();
     let bind = |resource, namespace, kind| {
-        let object = object(json!({"metadata": {"name": "b"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "alice"}}));
+        let object = object(
+            json!({"metadata": {"name": "b"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "alice"}}),
+        );
         let write = RoleWrite { resource, namespace, request_name: "", object: &object, old: None };
         check.check(&user("alice", &[]), &write).expect_err("refused").code
     };
@@ -297,8 +429,16 @@ fn a_binding_of_what_cannot_be_a_role() {
 #[test]
 fn aggregation_needs_everything() {
     let (_, check) = escalation();
-    let object = object(json!({"metadata": {"name": "c"}, "rules": [], "aggregationRule": {"clusterRoleSelectors": []}}));
-    let write = RoleWrite { resource: "clusterroles", namespace: "", request_name: "", object: &object, old: None };
+    let object = object(
+        json!({"metadata": {"name": "c"}, "rules": [], "aggregationRule": {"clusterRoleSelectors": []}}),
+    );
+    let write = RoleWrite {
+        resource: "clusterroles",
+        namespace: "",
+        request_name: "",
+        object: &object,
+        old: None,
+    };
     let failure = check.check(&user("alice", &[]), &write).expect_err("refused");
     assert!(failure.message.contains("cluster-admin privileges"), "{}", failure.message);
     assert!(check.check(&user("root", &["system:masters"]), &write).is_ok());
@@ -325,7 +465,8 @@ fn what_comes_while_the_index_is_refreshed_counts_for_the_next_request() {
     let rbac = Rbac::new(Box::new(feed), Box::new(move || head.0.1.load(Ordering::SeqCst)));
     let subject = json!({"kind": "User", "name": "alice"});
     let binding = json!({"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "reader"}, "subjects": [subject]});
-    *late.lock().expect("lock") = Some(Change::Put(Kind::ClusterRoleBinding, Arc::new(object(binding))));
+    *late.lock().expect("lock") =
+        Some(Change::Put(Kind::ClusterRoleBinding, Arc::new(object(binding))));
     world.role("", "reader", json!([rule("get", "", "pods")]));
     let allowed = || ask(&rbac, &user("alice", &[]), "get", "", "pods").is_allowed();
     let _ = allowed();
@@ -348,7 +489,11 @@ fn covering() {
     assert!(!covers(rule("get", "pods", &["a"]), rule("get", "pods", &[])));
     assert!(covers(rule("get", "pods", &["a", "b"]), rule("get", "pods", &["b"])));
     assert!(!covers(rule("get", "pods", &[]), rule("*", "pods", &[])));
-    let urls = |verb: &str, urls: &[&str]| Rule { verbs: vec![verb.to_owned()], urls: urls.iter().map(|url| (*url).to_owned()).collect(), ..Rule::default() };
+    let urls = |verb: &str, urls: &[&str]| Rule {
+        verbs: vec![verb.to_owned()],
+        urls: urls.iter().map(|url| (*url).to_owned()).collect(),
+        ..Rule::default()
+    };
     assert!(covers(urls("get", &["/a/*", "/b"]), urls("get", &["/a/c", "/b"])));
     assert!(!covers(urls("get", &["/a/*", "/b"]), urls("get", &["/a/c", "/bc"])));
     assert!(covers(urls("*", &["*"]), urls("get", &["/b"])));
@@ -358,7 +503,8 @@ fn covering() {
 fn fault_34_comparing_rules_is_bounded() {
     let world = World::default();
     let rbac = world.rbac();
-    let words = |prefix: &str, count: usize| (0..count).map(|n| format!("{prefix}{n}")).collect::<Vec<_>>();
+    let words =
+        |prefix: &str, count: usize| (0..count).map(|n| format!("{prefix}{n}")).collect::<Vec<_>>();
     let held = json!([
         {"verbs": words("v", 5_000), "apiGroups": words("g", 50), "resources": words("r", 5_000), "resourceNames": words("n", 5_000)},
         {"verbs": ["get"], "nonResourceURLs": (0..2_000).map(|n| format!("/{n}*")).collect::<Vec<_>>()},
@@ -375,7 +521,13 @@ fn fault_34_comparing_rules_is_bounded() {
     let check = EscalationCheck::new(rbac.clone(), rbac);
     let write = |rules: Value| {
         let object = object(json!({"metadata": {"name": "c"}, "rules": rules}));
-        let write = RoleWrite { resource: "clusterroles", namespace: "", request_name: "", object: &object, old: None };
+        let write = RoleWrite {
+            resource: "clusterroles",
+            namespace: "",
+            request_name: "",
+            object: &object,
+            old: None,
+        };
         let (result, steps) = work::counted(|| check.check(&user("alice", &[]), &write));
         assert!(steps <= MAX_LOOKUPS as u64 + 200_000, "{steps}");
         (result, steps)
@@ -383,10 +535,13 @@ fn fault_34_comparing_rules_is_bounded() {
     let (same, steps) = write(held);
     same.expect("covered by the same rule");
     assert!(steps < 5_000_000, "{steps}");
-    let (verbs, _) = write(json!([{"verbs": words("w", 30_000), "apiGroups": [""], "resources": ["y"]}]));
+    let (verbs, _) =
+        write(json!([{"verbs": words("w", 30_000), "apiGroups": [""], "resources": ["y"]}]));
     assert!(verbs.expect_err("not held").message.len() < 100_000);
     // Thousands of rules against thousands, of which only the last word differs.
     let names = words("n", 2_000);
     let (most, _) = write(Value::Array((0..3_000).map(|_| json!({"verbs": ["get"], "apiGroups": [""], "resources": ["x"], "resourceNames": names})).collect()));
-    assert!(most.expect_err("too much").message.contains("more RBAC permissions than can be compared"));
+    assert!(
+        most.expect_err("too much").message.contains("more RBAC permissions than can be compared")
+    );
 }

@@ -37,7 +37,9 @@ impl ComputedResource for AccessReview {
     ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
         Box::pin(async move {
             let (asker, anybody) = (&context.user, UserInfo::default());
-            if let Some(wait) = self.authorizer.catch_up(if self.kind == Kind::Own { asker } else { &anybody }) {
+            if let Some(wait) =
+                self.authorizer.catch_up(if self.kind == Kind::Own { asker } else { &anybody })
+            {
                 // A master's request has not waited; its question may be about others.
                 wait.await;
             }
@@ -47,7 +49,12 @@ impl ComputedResource for AccessReview {
 }
 
 impl AccessReview {
-    fn review(&self, asker: &UserInfo, namespace: &str, mut object: Document) -> Result<Document, Failure> {
+    fn review(
+        &self,
+        asker: &UserInfo,
+        namespace: &str,
+        mut object: Document,
+    ) -> Result<Document, Failure> {
         self.place(namespace, &mut object)?;
         let errors = self.validate(&object);
         if !errors.is_empty() {
@@ -86,7 +93,9 @@ impl AccessReview {
             return Ok(());
         }
         if !object.namespace().is_empty() && object.namespace() != namespace {
-            return Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+            return Err(Failure::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
         }
         object.set(&["metadata", "namespace"], namespace);
         Ok(())
@@ -95,26 +104,52 @@ impl AccessReview {
     fn validate(&self, object: &Document) -> Vec<FieldError> {
         let mut errors = Vec::new();
         let has = |field: &str| object.get(&["spec", field]).is_some_and(|value| !value.is_null());
-        let exactly_one = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        let exactly_one =
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified";
         match (has("resourceAttributes"), has("nonResourceAttributes")) {
-            (true, true) => {
-                errors.push(FieldError::invalid("spec.nonResourceAttributes", elsewhere(object), "cannot be specified in combination with resourceAttributes"))
-            }
-            (false, false) => errors.push(FieldError::invalid("spec.resourceAttributes", Value::Null, exactly_one)),
+            (true, true) => errors.push(FieldError::invalid(
+                "spec.nonResourceAttributes",
+                elsewhere(object),
+                "cannot be specified in combination with resourceAttributes",
+            )),
+            (false, false) => errors.push(FieldError::invalid(
+                "spec.resourceAttributes",
+                Value::Null,
+                exactly_one,
+            )),
             _ => {}
         }
-        if self.kind != Kind::Own && texts(object.get(&["spec", "groups"])).is_empty() && object.str(&["spec", "user"]).unwrap_or_default().is_empty() {
-            errors.push(FieldError::invalid("spec.user", "", "at least one of user or group must be specified"));
+        if self.kind != Kind::Own
+            && texts(object.get(&["spec", "groups"])).is_empty()
+            && object.str(&["spec", "user"]).unwrap_or_default().is_empty()
+        {
+            errors.push(FieldError::invalid(
+                "spec.user",
+                "",
+                "at least one of user or group must be specified",
+            ));
         }
         errors.extend(selectors::validate(object));
-        let allowed: &[&str] = if self.kind == Kind::Local { &["managedFields", "namespace"] } else { &["managedFields"] };
+        let allowed: &[&str] = if self.kind == Kind::Local {
+            &["managedFields", "namespace"]
+        } else {
+            &["managedFields"]
+        };
         let metadata = object.get(&["metadata"]).and_then(Value::as_object);
-        if metadata.is_some_and(|metadata| metadata.iter().any(|(field, value)| !allowed.contains(&field.as_str()) && !is_empty(value))) {
+        if metadata.is_some_and(|metadata| {
+            metadata
+                .iter()
+                .any(|(field, value)| !allowed.contains(&field.as_str()) && !is_empty(value))
+        }) {
             let metadata = object.get(&["metadata"]);
             errors.push(FieldError::invalid(
                 "metadata",
                 metadata,
-                if self.kind == Kind::Local { "must be empty except for namespace" } else { "must be empty" },
+                if self.kind == Kind::Local {
+                    "must be empty except for namespace"
+                } else {
+                    "must be empty"
+                },
             ));
         }
         if self.kind == Kind::Local {
@@ -126,7 +161,8 @@ impl AccessReview {
 
 /// What is no resource, as kube-apiserver's internal type is shown.
 fn elsewhere(object: &Document) -> Value {
-    let field = |name: &str| object.str(&["spec", "nonResourceAttributes", name]).unwrap_or_default();
+    let field =
+        |name: &str| object.str(&["spec", "nonResourceAttributes", name]).unwrap_or_default();
     json!({"Path": field("path"), "Verb": field("verb")})
 }
 
@@ -136,10 +172,18 @@ fn locality(object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let namespace = object.str(&["spec", "resourceAttributes", "namespace"]).unwrap_or_default();
     if has("resourceAttributes") && namespace != object.namespace() {
-        errors.push(FieldError::invalid("spec.resourceAttributes.namespace", namespace, "must match metadata.namespace"));
+        errors.push(FieldError::invalid(
+            "spec.resourceAttributes.namespace",
+            namespace,
+            "must match metadata.namespace",
+        ));
     }
     if has("nonResourceAttributes") {
-        errors.push(FieldError::invalid("spec.nonResourceAttributes", elsewhere(object), "disallowed on this kind of request"));
+        errors.push(FieldError::invalid(
+            "spec.nonResourceAttributes",
+            elsewhere(object),
+            "disallowed on this kind of request",
+        ));
     }
     errors
 }
@@ -148,14 +192,24 @@ fn locality(object: &Document) -> Vec<FieldError> {
 fn subject(object: &Document) -> UserInfo {
     let text = |field: &str| object.str(&["spec", field]).unwrap_or_default().to_owned();
     let extra = object.get(&["spec", "extra"]).and_then(Value::as_object);
-    let extra: BTreeMap<String, Vec<String>> =
-        extra.map(|extra| extra.iter().map(|(key, values)| (key.to_string(), texts(Some(values)))).collect()).unwrap_or_default();
-    UserInfo { name: text("user"), uid: text("uid"), groups: texts(object.get(&["spec", "groups"])), extra }
+    let extra: BTreeMap<String, Vec<String>> = extra
+        .map(|extra| {
+            extra.iter().map(|(key, values)| (key.to_string(), texts(Some(values)))).collect()
+        })
+        .unwrap_or_default();
+    UserInfo {
+        name: text("user"),
+        uid: text("uid"),
+        groups: texts(object.get(&["spec", "groups"])),
+        extra,
+    }
 }
 
 fn access<'a>(user: &'a UserInfo, object: &'a Document) -> Access<'a> {
-    let resource = |field: &str| object.str(&["spec", "resourceAttributes", field]).unwrap_or_default();
-    let other = |field: &str| object.str(&["spec", "nonResourceAttributes", field]).unwrap_or_default();
+    let resource =
+        |field: &str| object.str(&["spec", "resourceAttributes", field]).unwrap_or_default();
+    let other =
+        |field: &str| object.str(&["spec", "nonResourceAttributes", field]).unwrap_or_default();
     if object.get(&["spec", "nonResourceAttributes"]).is_some_and(|value| !value.is_null()) {
         return Access { user, verb: other("verb"), resource: None, path: other("path") };
     }
@@ -171,7 +225,10 @@ fn access<'a>(user: &'a UserInfo, object: &'a Document) -> Access<'a> {
 }
 
 pub(super) fn texts(value: Option<&Value>) -> Vec<String> {
-    value.and_then(Value::as_array).map(|items| items.iter().filter_map(Value::as_str).map(str::to_owned).collect()).unwrap_or_default()
+    value
+        .and_then(Value::as_array)
+        .map(|items| items.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+        .unwrap_or_default()
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -193,14 +250,21 @@ mod tests {
 
     fn review(kind: Kind, asker: &UserInfo, object: Value) -> Result<Document, Failure> {
         let namespace = if kind == Kind::Local { "n" } else { "" };
-        AccessReview { kind, authorizer: Arc::new(MastersOnly) }.review(asker, namespace, Document::from_value(object).expect("an object"))
+        AccessReview { kind, authorizer: Arc::new(MastersOnly) }.review(
+            asker,
+            namespace,
+            Document::from_value(object).expect("an object"),
+        )
     }
 
     fn field(kind: Kind, spec: Value) -> String {
         let failure = review(kind, &user("u", &[]), json!({ "spec": spec })).expect_err("refused");
         assert_eq!(failure.code, 422);
         let details = failure.details.expect("details");
-        assert_eq!((details.group.as_str(), details.kind.as_str(), details.name.as_str()), ("authorization.k8s.io", "", ""));
+        assert_eq!(
+            (details.group.as_str(), details.kind.as_str(), details.name.as_str()),
+            ("authorization.k8s.io", "", "")
+        );
         details.causes[0].field.clone()
     }
 
@@ -208,37 +272,66 @@ mod tests {
     fn a_review_asks_about_exactly_one_thing() {
         let pods = json!({"verb": "get", "resource": "pods"});
         assert_eq!(field(Kind::Own, json!({})), "spec.resourceAttributes");
-        assert_eq!(field(Kind::Own, json!({"resourceAttributes": pods, "nonResourceAttributes": {"path": "/x", "verb": "get"}})), "spec.nonResourceAttributes");
+        assert_eq!(
+            field(
+                Kind::Own,
+                json!({"resourceAttributes": pods, "nonResourceAttributes": {"path": "/x", "verb": "get"}})
+            ),
+            "spec.nonResourceAttributes"
+        );
         assert_eq!(field(Kind::Subject, json!({"resourceAttributes": pods})), "spec.user");
         let other = json!({"user": "u", "resourceAttributes": {"namespace": "other", "verb": "get", "resource": "x"}});
         assert_eq!(field(Kind::Local, other), "spec.resourceAttributes.namespace");
-        assert_eq!(field(Kind::Local, json!({"user": "u", "nonResourceAttributes": {"path": "/"}})), "spec.nonResourceAttributes");
+        assert_eq!(
+            field(Kind::Local, json!({"user": "u", "nonResourceAttributes": {"path": "/"}})),
+            "spec.nonResourceAttributes"
+        );
         let both = json!({"nonResourceAttributes": {"path": "/"}, "resourceAttributes": {"namespace": "other"}});
-        let failure = review(Kind::Local, &user("u", &[]), json!({ "spec": both })).expect_err("refused");
-        let mut fields: Vec<String> = failure.details.expect("details").causes.into_iter().map(|cause| cause.field).collect();
+        let failure =
+            review(Kind::Local, &user("u", &[]), json!({ "spec": both })).expect_err("refused");
+        let mut fields: Vec<String> =
+            failure.details.expect("details").causes.into_iter().map(|cause| cause.field).collect();
         fields.dedup();
         fields.sort_unstable();
         fields.dedup();
-        assert_eq!(fields, ["spec.nonResourceAttributes", "spec.resourceAttributes.namespace", "spec.user"], "all that is wrong is told");
+        assert_eq!(
+            fields,
+            ["spec.nonResourceAttributes", "spec.resourceAttributes.namespace", "spec.user"],
+            "all that is wrong is told"
+        );
         let both = json!({"rawSelector": "a=b", "requirements": [{"key": "a", "operator": "In", "values": ["b"]}]});
         let selector = json!({"resourceAttributes": {"verb": "list", "resource": "pods", "labelSelector": both}});
         assert_eq!(field(Kind::Own, selector), "spec.resourceAttributes.labelSelector.rawSelector");
-        let named = review(Kind::Own, &user("u", &[]), json!({"metadata": {"name": "x"}, "spec": {"resourceAttributes": pods}})).expect_err("refused");
+        let named = review(
+            Kind::Own,
+            &user("u", &[]),
+            json!({"metadata": {"name": "x"}, "spec": {"resourceAttributes": pods}}),
+        )
+        .expect_err("refused");
         assert_eq!(named.details.expect("details").causes[0].field, "metadata");
     }
 
     #[test]
     fn metadata_holds_nothing_but_a_local_reviews_namespace() {
         let spec = json!({"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "n"}, "user": "u"});
-        for metadata in [json!({"labels": {}}), json!({"namespace": "n", "creationTimestamp": "2026-01-01T00:00:00Z", "uid": "u", "generation": 0})] {
+        for metadata in [
+            json!({"labels": {}}),
+            json!({"namespace": "n", "creationTimestamp": "2026-01-01T00:00:00Z", "uid": "u", "generation": 0}),
+        ] {
             for kind in [Kind::Own, Kind::Subject, Kind::Local] {
-                let answer = review(kind, &user("u", &[]), json!({"metadata": metadata, "spec": spec})).expect("answered");
+                let answer =
+                    review(kind, &user("u", &[]), json!({"metadata": metadata, "spec": spec}))
+                        .expect("answered");
                 assert_eq!(answer.namespace(), if kind == Kind::Local { "n" } else { "" });
                 assert_eq!((answer.uid(), answer.meta("creationTimestamp")), ("", ""));
             }
         }
-        for metadata in [json!({"name": "x"}), json!({"resourceVersion": "1"}), json!({"labels": {"a": "b"}})] {
-            let failure = review(Kind::Local, &user("u", &[]), json!({"metadata": metadata, "spec": spec})).expect_err("refused");
+        for metadata in
+            [json!({"name": "x"}), json!({"resourceVersion": "1"}), json!({"labels": {"a": "b"}})]
+        {
+            let failure =
+                review(Kind::Local, &user("u", &[]), json!({"metadata": metadata, "spec": spec}))
+                    .expect_err("refused");
             assert_eq!(failure.details.expect("details").causes[0].field, "metadata");
         }
         let elsewhere = json!({"metadata": {"namespace": "other"}, "spec": spec});
@@ -248,14 +341,26 @@ mod tests {
     #[test]
     fn answers() {
         let spec = json!({"resourceAttributes": {"verb": "get", "resource": "pods"}});
-        let own = review(Kind::Own, &user("a", &["system:masters"]), json!({ "spec": spec })).expect("answered");
+        let own = review(Kind::Own, &user("a", &["system:masters"]), json!({ "spec": spec }))
+            .expect("answered");
         assert_eq!(own.get(&["status"]), Some(&json!({"allowed": true})));
         assert_eq!(own.get(&["metadata"]), Some(&json!({})));
         let other = json!({"spec": {"user": "x", "groups": ["g"], "nonResourceAttributes": {"path": "/healthz", "verb": "get"}}});
-        let other = review(Kind::Subject, &user("a", &["system:masters"]), other).expect("answered");
-        assert_eq!(other.get(&["status"]), Some(&json!({"allowed": false})), "about the subject, not the asker");
+        let other =
+            review(Kind::Subject, &user("a", &["system:masters"]), other).expect("answered");
+        assert_eq!(
+            other.get(&["status"]),
+            Some(&json!({"allowed": false})),
+            "about the subject, not the asker"
+        );
         let denied = AccessReview { kind: Kind::Own, authorizer: Arc::new(AlwaysDeny) };
-        let denied = denied.review(&user("a", &[]), "", Document::from_value(json!({ "spec": spec })).expect("an object")).expect("answered");
+        let denied = denied
+            .review(
+                &user("a", &[]),
+                "",
+                Document::from_value(json!({ "spec": spec })).expect("an object"),
+            )
+            .expect("answered");
         assert_eq!(denied.get(&["status", "denied"]), Some(&json!(true)));
     }
 }

@@ -55,15 +55,23 @@ impl TokenReview {
         super::wipe(&mut object);
         let token = object.str(&["spec", "token"]).unwrap_or_default();
         if token.is_empty() {
-            return Err(Failure::bad_request("token is required for TokenReview in authentication"));
+            return Err(Failure::bad_request(
+                "token is required for TokenReview in authentication",
+            ));
         }
-        let asked: Vec<String> = object.list(&["spec", "audiences"]).iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let asked: Vec<String> = object
+            .list(&["spec", "audiences"])
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect();
         let audiences = if asked.is_empty() { self.tokens.api_audiences() } else { &asked };
         let known = self.tokens.identify(token, audiences);
         if object.get(&["metadata"]).is_none() {
             object.set(&["metadata"], Value::Object(Map::new()));
         }
-        // What a client says itself stays where there is nothing to say, as upstream, but for the verdict.
+        // What a client says itself stays where there is nothing to say, as upstream, but for the
+        // verdict.
         object.remove(&["status", "authenticated"]);
         match known {
             Ok(mut known) => {
@@ -93,14 +101,18 @@ mod tests {
 
     fn review_of(object: Value) -> Result<Document, Failure> {
         let file = TokenFile::parse(b"good,alice,u-alice").expect("parse");
-        let tokens = Bearer::new(vec![Arc::new(file)], vec!["https://kubernetes.default.svc".into()]);
+        let tokens =
+            Bearer::new(vec![Arc::new(file)], vec!["https://kubernetes.default.svc".into()]);
         TokenReview { tokens }.review(Document::from_value(object).expect("an object"))
     }
 
     #[test]
     fn a_status_that_was_sent_decides_nothing() {
         let sent = json!({"authenticated": true, "audiences": ["a"], "user": {"username": "root", "groups": ["system:masters"]}, "error": "e"});
-        let wrong = review_of(json!({"spec": {"token": "wrong"}, "status": sent})).expect("answered").get(&["status"]).cloned();
+        let wrong = review_of(json!({"spec": {"token": "wrong"}, "status": sent}))
+            .expect("answered")
+            .get(&["status"])
+            .cloned();
         let shown = json!({"audiences": ["a"], "user": {"username": "root", "groups": ["system:masters"]}, "error": "invalid bearer token"});
         assert_eq!(wrong, Some(shown));
         let good = review_of(json!({"spec": {"token": "good"}, "status": {"user": {"username": "root"}, "audiences": ["a"]}})).expect("answered");
@@ -116,8 +128,12 @@ mod tests {
             "audiences": ["https://kubernetes.default.svc"],
         });
         assert_eq!(good.get(&["status"]), Some(&status));
-        for spec in [json!({"token": "wrong"}), json!({"token": "good", "audiences": ["https://nowhere.example.com"]})] {
-            let status = review(spec).expect("answered").get(&["status"]).cloned().expect("a status");
+        for spec in [
+            json!({"token": "wrong"}),
+            json!({"token": "good", "audiences": ["https://nowhere.example.com"]}),
+        ] {
+            let status =
+                review(spec).expect("answered").get(&["status"]).cloned().expect("a status");
             assert_eq!(status["user"], json!({}));
             assert!(status["error"].is_string() && status.get("authenticated").is_none());
         }
@@ -129,10 +145,15 @@ mod tests {
         let clock = crate::testing::FakeClock::new();
         let mut context = crate::testing::context(&clock);
         context.user = crate::testing::user("alice", &["g"]);
-        let sent = Document::from_value(json!({"kind": "SelfSubjectReview", "metadata": {"name": "x"}})).expect("an object");
+        let sent =
+            Document::from_value(json!({"kind": "SelfSubjectReview", "metadata": {"name": "x"}}))
+                .expect("an object");
         let answer = who_am_i(&context, &sent);
         assert_eq!((answer.kind(), answer.name()), ("SelfSubjectReview", ""));
-        assert_eq!(answer.get(&["status"]), Some(&json!({"userInfo": {"username": "alice", "groups": ["g"]}})));
+        assert_eq!(
+            answer.get(&["status"]),
+            Some(&json!({"userInfo": {"username": "alice", "groups": ["g"]}}))
+        );
         assert_eq!(answer.meta("creationTimestamp"), "2027-01-15T08:00:00Z");
     }
 }

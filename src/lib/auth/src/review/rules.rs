@@ -1,4 +1,5 @@
-//! SelfSubjectRulesReview: everything that who asks may do in a namespace (`kubectl auth can-i --list`).
+//! SelfSubjectRulesReview: everything that who asks may do in a namespace
+//! (`kubectl auth can-i --list`).
 
 use crate::access::aggregate;
 use crate::rbac::{Rbac, Rule};
@@ -69,8 +70,12 @@ impl RulesReview {
         object.set(&["apiVersion"], sent.api_version());
         object.set(&["metadata"], Value::Object(Map::new()));
         object.set(&["spec"], Value::Object(Map::new()));
-        // What could be resolved is all that RBAC has: a role that is not there makes the list no less complete than upstream says it is.
-        object.set(&["status"], json!({"resourceRules": resource, "nonResourceRules": other, "incomplete": incomplete}));
+        // What could be resolved is all that RBAC has: a role that is not there makes the list no
+        // less complete than upstream says it is.
+        object.set(
+            &["status"],
+            json!({"resourceRules": resource, "nonResourceRules": other, "incomplete": incomplete}),
+        );
         if !problems.is_empty() {
             object.set(&["status", "evaluationError"], aggregate(&problems));
         }
@@ -95,7 +100,9 @@ mod tests {
 
     impl Feed for Policy {
         fn drain(&mut self, apply: &mut dyn FnMut(Change)) {
-            expected().into_iter().for_each(|one| apply(Change::Put(one.kind, Arc::new(one.document))));
+            expected()
+                .into_iter()
+                .for_each(|one| apply(Change::Put(one.kind, Arc::new(one.document))));
         }
     }
 
@@ -108,7 +115,10 @@ mod tests {
             for number in 0..self.0 {
                 let name = format!("r{number}");
                 let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["x".repeat(100_000)]}]);
-                apply(Change::Put(Kind::ClusterRole, document(json!({"metadata": {"name": name}, "rules": rules}))));
+                apply(Change::Put(
+                    Kind::ClusterRole,
+                    document(json!({"metadata": {"name": name}, "rules": rules})),
+                ));
                 for binding in ["a", "b"] {
                     let subjects = json!([{"kind": "User", "name": "alice"}]);
                     let metadata = json!({"namespace": "n", "name": format!("{binding}{number}")});
@@ -135,18 +145,32 @@ mod tests {
     }
 
     fn review_of(rbac: Arc<Rbac>, user: &UserInfo, namespace: &str) -> Result<Document, Failure> {
-        RulesReview { rbac }.review(user, &Document::from_value(json!({"spec": {"namespace": namespace}})).expect("an object"))
+        RulesReview { rbac }.review(
+            user,
+            &Document::from_value(json!({"spec": {"namespace": namespace}})).expect("an object"),
+        )
     }
 
     #[test]
     fn everything_that_one_may_do() {
         let answer = review(&user("alice", &["system:authenticated"]), "n").expect("answered");
         assert_eq!(answer.list(&["status", "resourceRules"]).len(), 2, "basic-user");
-        assert_eq!(answer.list(&["status", "nonResourceRules"]).len(), 2, "discovery and public-info-viewer");
-        assert_eq!((answer.get(&["metadata"]), answer.get(&["spec"])), (Some(&json!({})), Some(&json!({}))));
+        assert_eq!(
+            answer.list(&["status", "nonResourceRules"]).len(),
+            2,
+            "discovery and public-info-viewer"
+        );
+        assert_eq!(
+            (answer.get(&["metadata"]), answer.get(&["spec"])),
+            (Some(&json!({})), Some(&json!({})))
+        );
         assert_eq!(answer.get(&["status", "incomplete"]), Some(&json!(false)));
         let master = review(&user("admin", &["system:masters"]), "n").expect("answered");
-        assert!(master.list(&["status", "resourceRules"]).contains(&json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})));
+        assert!(
+            master
+                .list(&["status", "resourceRules"])
+                .contains(&json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}))
+        );
         assert_eq!(review(&user("alice", &[]), "").expect_err("refused").code, 400);
     }
 }

@@ -1,4 +1,5 @@
-//! The selectors of an access review: an authorizer may answer for less than all objects of a collection. RBAC does not look at them.
+//! The selectors of an access review: an authorizer may answer for less than all objects of a
+//! collection. RBAC does not look at them.
 
 use super::access::texts;
 use ferrokube_apimachinery::document::{Document, Value};
@@ -9,7 +10,8 @@ use ferrokube_apimachinery::selector::{FieldSelector, LabelSelector};
 /// The two selectors, in the order in which upstream tells what is wrong with them.
 const FIELDS: [&str; 2] = ["fieldSelector", "labelSelector"];
 
-/// What is wrong with the selectors of a review. Unknown operators are not: an older server must answer newer clients.
+/// What is wrong with the selectors of a review. Unknown operators are not: an older server must
+/// answer newer clients.
 pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in FIELDS {
@@ -17,35 +19,55 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
         let at = format!("spec.resourceAttributes.{field}");
         match (raw.is_empty(), requirements.is_empty()) {
             (false, false) => {
-                errors.push(FieldError::invalid(format!("{at}.rawSelector"), raw, "may not specified at the same time as requirements"));
+                errors.push(FieldError::invalid(
+                    format!("{at}.rawSelector"),
+                    raw,
+                    "may not specified at the same time as requirements",
+                ));
             }
             (true, true) => {
-                errors.push(FieldError::required(format!("{at}.requirements"), format!("when {at} is specified, requirements or rawSelector is required")));
+                errors.push(FieldError::required(
+                    format!("{at}.requirements"),
+                    format!("when {at} is specified, requirements or rawSelector is required"),
+                ));
             }
             _ => {}
         }
         for (index, requirement) in requirements.iter().enumerate() {
             let at = format!("{at}.requirements[{index}]");
             errors.extend(values(requirement, &at));
-            errors.extend(if field == "fieldSelector" { field_key(requirement, &at) } else { label(requirement, &at) });
+            errors.extend(if field == "fieldSelector" {
+                field_key(requirement, &at)
+            } else {
+                label(requirement, &at)
+            });
         }
     }
     errors
 }
 
-/// Why a selector is not looked at: it, or a part of it, cannot be understood. The request is then judged as without it, which asks for more.
+/// Why a selector is not looked at: it, or a part of it, cannot be understood. The request is then
+/// judged as without it, which asks for more.
 pub(super) fn ignored(object: &Document) -> Option<String> {
     let sentences: Vec<String> = FIELDS
         .into_iter()
         .filter_map(|field| {
             let (raw, requirements) = parts(object, field)?;
             let (understood, all) = match (raw, field) {
-                ("", _) => (requirements.iter().filter(|requirement| is_understood(requirement, field)).count(), requirements.len()),
+                ("", _) => (
+                    requirements
+                        .iter()
+                        .filter(|requirement| is_understood(requirement, field))
+                        .count(),
+                    requirements.len(),
+                ),
                 (raw, "fieldSelector") => (usize::from(FieldSelector::parse(raw).is_ok()), 1),
                 (raw, _) => (usize::from(LabelSelector::parse(raw).is_ok()), 1),
             };
             let partially = if understood > 0 { "partially " } else { "" };
-            (understood < all).then(|| format!("spec.resourceAttributes.{field} {partially}ignored due to parse error"))
+            (understood < all).then(|| {
+                format!("spec.resourceAttributes.{field} {partially}ignored due to parse error")
+            })
         })
         .collect();
     (!sentences.is_empty()).then(|| sentences.join("; "))
@@ -74,23 +96,38 @@ fn is_understood(requirement: &Value, field: &str) -> bool {
 
 fn values(requirement: &Value, at: &str) -> Option<FieldError> {
     match (text(requirement, "operator"), texts(requirement.get("values")).is_empty()) {
-        ("In" | "NotIn", true) => Some(FieldError::required(format!("{at}.values"), "must be specified when `operator` is 'In' or 'NotIn'")),
-        ("Exists" | "DoesNotExist", false) => {
-            Some(FieldError::forbidden(format!("{at}.values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"))
-        }
+        ("In" | "NotIn", true) => Some(FieldError::required(
+            format!("{at}.values"),
+            "must be specified when `operator` is 'In' or 'NotIn'",
+        )),
+        ("Exists" | "DoesNotExist", false) => Some(FieldError::forbidden(
+            format!("{at}.values"),
+            "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+        )),
         _ => None,
     }
 }
 
 fn field_key(requirement: &Value, at: &str) -> Vec<FieldError> {
-    if text(requirement, "key").is_empty() { vec![FieldError::required(format!("{at}.key"), "must be specified")] } else { Vec::new() }
+    if text(requirement, "key").is_empty() {
+        vec![FieldError::required(format!("{at}.key"), "must be specified")]
+    } else {
+        Vec::new()
+    }
 }
 
 fn label(requirement: &Value, at: &str) -> Vec<FieldError> {
     let key = text(requirement, "key");
-    let mut errors: Vec<FieldError> = name::qualified_name(key).into_iter().map(|sentence| FieldError::invalid(format!("{at}.key"), key, sentence)).collect();
+    let mut errors: Vec<FieldError> = name::qualified_name(key)
+        .into_iter()
+        .map(|sentence| FieldError::invalid(format!("{at}.key"), key, sentence))
+        .collect();
     for (index, value) in texts(requirement.get("values")).iter().enumerate() {
-        errors.extend(name::label_value(value).into_iter().map(|sentence| FieldError::invalid(format!("{at}.values[{index}]"), value, sentence)));
+        errors.extend(
+            name::label_value(value).into_iter().map(|sentence| {
+                FieldError::invalid(format!("{at}.values[{index}]"), value, sentence)
+            }),
+        );
     }
     errors
 }
@@ -109,33 +146,74 @@ mod tests {
 
     fn wrong(field: &str, requirement: Value) -> Vec<(FieldReason, String)> {
         let errors = validate(&review(field, json!({ "requirements": [requirement] })));
-        errors.into_iter().map(|error| (error.reason, error.field.rsplit('.').next().unwrap_or_default().to_owned())).collect()
+        errors
+            .into_iter()
+            .map(|error| {
+                (error.reason, error.field.rsplit('.').next().unwrap_or_default().to_owned())
+            })
+            .collect()
     }
 
     #[test]
     fn requirements() {
         for field in FIELDS {
-            assert_eq!(wrong(field, json!({"key": "a", "operator": "In"})), [(FieldReason::Required, "values".to_owned())]);
-            assert_eq!(wrong(field, json!({"key": "a", "operator": "Exists", "values": ["b"]})), [(FieldReason::Forbidden, "values".to_owned())]);
-            assert!(wrong(field, json!({"key": "a", "operator": "Newer"})).is_empty(), "left to newer servers");
+            assert_eq!(
+                wrong(field, json!({"key": "a", "operator": "In"})),
+                [(FieldReason::Required, "values".to_owned())]
+            );
+            assert_eq!(
+                wrong(field, json!({"key": "a", "operator": "Exists", "values": ["b"]})),
+                [(FieldReason::Forbidden, "values".to_owned())]
+            );
+            assert!(
+                wrong(field, json!({"key": "a", "operator": "Newer"})).is_empty(),
+                "left to newer servers"
+            );
             let empty = validate(&review(field, json!({})));
-            assert_eq!((empty[0].reason, empty[0].field.as_str()), (FieldReason::Required, &*format!("spec.resourceAttributes.{field}.requirements")));
+            assert_eq!(
+                (empty[0].reason, empty[0].field.as_str()),
+                (FieldReason::Required, &*format!("spec.resourceAttributes.{field}.requirements"))
+            );
         }
-        assert_eq!(wrong("fieldSelector", json!({"operator": "Newer"})), [(FieldReason::Required, "key".to_owned())]);
-        assert_eq!(wrong("labelSelector", json!({"key": "a b", "operator": "Exists"})), [(FieldReason::Invalid, "key".to_owned())]);
-        assert_eq!(wrong("labelSelector", json!({"key": "a", "operator": "In", "values": ["b c"]})), [(FieldReason::Invalid, "values[0]".to_owned())]);
-        assert!(wrong("fieldSelector", json!({"key": "a b", "operator": "In", "values": ["b c"]})).is_empty());
+        assert_eq!(
+            wrong("fieldSelector", json!({"operator": "Newer"})),
+            [(FieldReason::Required, "key".to_owned())]
+        );
+        assert_eq!(
+            wrong("labelSelector", json!({"key": "a b", "operator": "Exists"})),
+            [(FieldReason::Invalid, "key".to_owned())]
+        );
+        assert_eq!(
+            wrong("labelSelector", json!({"key": "a", "operator": "In", "values": ["b c"]})),
+            [(FieldReason::Invalid, "values[0]".to_owned())]
+        );
+        assert!(
+            wrong("fieldSelector", json!({"key": "a b", "operator": "In", "values": ["b c"]}))
+                .is_empty()
+        );
     }
 
     #[test]
     fn what_cannot_be_understood_is_told() {
         let told = |field: &str, selector: Value| ignored(&review(field, selector));
         assert_eq!(told("labelSelector", json!({"rawSelector": "a in (b)"})), None);
-        assert_eq!(told("fieldSelector", json!({"requirements": [{"key": "a", "operator": "In", "values": ["b"]}]})), None);
+        assert_eq!(
+            told(
+                "fieldSelector",
+                json!({"requirements": [{"key": "a", "operator": "In", "values": ["b"]}]})
+            ),
+            None
+        );
         let raw = told("labelSelector", json!({"rawSelector": "a in"}));
-        assert_eq!(raw.as_deref(), Some("spec.resourceAttributes.labelSelector ignored due to parse error"));
+        assert_eq!(
+            raw.as_deref(),
+            Some("spec.resourceAttributes.labelSelector ignored due to parse error")
+        );
         let some = json!({"requirements": [{"key": "a", "operator": "In", "values": ["b"]}, {"key": "a", "operator": "Exists"}]});
-        assert_eq!(told("fieldSelector", some.clone()).as_deref(), Some("spec.resourceAttributes.fieldSelector partially ignored due to parse error"));
+        assert_eq!(
+            told("fieldSelector", some.clone()).as_deref(),
+            Some("spec.resourceAttributes.fieldSelector partially ignored due to parse error")
+        );
         assert_eq!(told("labelSelector", some), None);
     }
 }

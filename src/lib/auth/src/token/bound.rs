@@ -30,7 +30,8 @@ pub(super) struct Objects {
     pods: Prefix,
     nodes: Prefix,
     secrets: Prefix,
-    /// Shared by all tokens of an object, good and bad ones: each revision is parsed once, not at every use of a token.
+    /// Shared by all tokens of an object, good and bad ones: each revision is parsed once, not at
+    /// every use of a token.
     facts: Arc<RwLock<HashMap<Key, Arc<Facts>>>>,
 }
 
@@ -56,7 +57,8 @@ pub(super) enum BoundKind {
     Secret,
 }
 
-/// For each object of a token: the revision at which it was last found good, so that it is read only when it changed.
+/// For each object of a token: the revision at which it was last found good, so that it is read
+/// only when it changed.
 #[derive(Debug, Default)]
 pub(super) struct Seen([AtomicU64; 4]);
 
@@ -64,7 +66,14 @@ impl Objects {
     pub(super) fn new(store: Store) -> Self {
         let prefix = |resource| Prefix::new(resource).expect("a constant without bad segments");
         let facts = Arc::default();
-        Self { store, accounts: prefix("serviceaccounts"), pods: prefix("pods"), nodes: prefix("minions"), secrets: prefix("secrets"), facts }
+        Self {
+            store,
+            accounts: prefix("serviceaccounts"),
+            pods: prefix("pods"),
+            nodes: prefix("minions"),
+            secrets: prefix("secrets"),
+            facts,
+        }
     }
 
     fn entry(&self, kind: BoundKind, namespace: &str, name: &str) -> Option<Arc<Entry>> {
@@ -79,7 +88,9 @@ impl Objects {
 
     /// The published object.
     pub(super) fn get(&self, kind: BoundKind, namespace: &str, name: &str) -> Option<Document> {
-        self.entry(kind, namespace, name).and_then(|entry| json::read(&entry.bytes).ok()).map(|decoded| decoded.document)
+        self.entry(kind, namespace, name)
+            .and_then(|entry| json::read(&entry.bytes).ok())
+            .map(|decoded| decoded.document)
     }
 
     /// What decides about the tokens of the published object.
@@ -101,9 +112,12 @@ impl Objects {
         read
     }
 
-    /// Whether everything that the token is bound to is still there, with the same uid and not (long) deleted.
+    /// Whether everything that the token is bound to is still there, with the same uid and not
+    /// (long) deleted.
     pub(super) fn are_alive(&self, claims: &Claims, seen: &Seen, now: SystemTime) -> bool {
-        let is_alive = |kind: BoundKind, reference: &Reference| self.is_alive(kind, &claims.namespace, reference, (&seen.0[kind as usize], now));
+        let is_alive = |kind: BoundKind, reference: &Reference| {
+            self.is_alive(kind, &claims.namespace, reference, (&seen.0[kind as usize], now))
+        };
         // A pod's token names its node for information; the pod is what counts.
         let node = if claims.pod.is_none() { claims.node.as_ref() } else { None };
         is_alive(BoundKind::ServiceAccount, &claims.account)
@@ -112,11 +126,14 @@ impl Objects {
             && node.is_none_or(|node| is_alive(BoundKind::Node, node))
     }
 
-    /// Whether the account of a token that lives in a secret is still there, and the secret with this very token.
+    /// Whether the account of a token that lives in a secret is still there, and the secret with
+    /// this very token.
     pub(super) fn hold(&self, claims: &Claims, token: &str, seen: &Seen, now: SystemTime) -> bool {
         let [account, .., secret] = &seen.0;
         self.is_alive(BoundKind::ServiceAccount, &claims.namespace, &claims.account, (account, now))
-            && claims.secret.as_ref().is_some_and(|reference| self.holds(&claims.namespace, &reference.name, token, secret))
+            && claims.secret.as_ref().is_some_and(|reference| {
+                self.holds(&claims.namespace, &reference.name, token, secret)
+            })
     }
 
     fn holds(&self, namespace: &str, name: &str, token: &str, seen: &AtomicU64) -> bool {
@@ -134,7 +151,13 @@ impl Objects {
         held
     }
 
-    fn is_alive(&self, kind: BoundKind, namespace: &str, reference: &Reference, (seen, now): (&AtomicU64, SystemTime)) -> bool {
+    fn is_alive(
+        &self,
+        kind: BoundKind,
+        namespace: &str,
+        reference: &Reference,
+        (seen, now): (&AtomicU64, SystemTime),
+    ) -> bool {
         let Some(entry) = self.entry(kind, namespace, &reference.name) else {
             return false;
         };
@@ -156,10 +179,23 @@ impl Objects {
 impl Facts {
     /// Of a secret all is read, of others the metadata.
     fn read(kind: BoundKind, entry: &Entry) -> Self {
-        let document = if kind == BoundKind::Secret { read(&entry.bytes) } else { read(metadata(entry)).map(|metadata| json!({ "metadata": metadata })) };
-        let document = document.and_then(|value| Document::from_value(value).ok()).unwrap_or_else(Document::new);
-        let deleted = document.is_terminating().then(|| time::parse_rfc3339(document.meta("deletionTimestamp")).unwrap_or(UNIX_EPOCH));
-        let token = || document.str(&["data", "token"]).and_then(|text| STANDARD.decode(text).ok()).map(|token| hash(&token));
+        let document = if kind == BoundKind::Secret {
+            read(&entry.bytes)
+        } else {
+            read(metadata(entry)).map(|metadata| json!({ "metadata": metadata }))
+        };
+        let document = document
+            .and_then(|value| Document::from_value(value).ok())
+            .unwrap_or_else(Document::new);
+        let deleted = document
+            .is_terminating()
+            .then(|| time::parse_rfc3339(document.meta("deletionTimestamp")).unwrap_or(UNIX_EPOCH));
+        let token = || {
+            document
+                .str(&["data", "token"])
+                .and_then(|text| STANDARD.decode(text).ok())
+                .map(|token| hash(&token))
+        };
         let token = if document.label(INVALID_SINCE).is_none() { token() } else { None };
         Self { revision: entry.revision, uid: document.uid().into(), deleted, token }
     }

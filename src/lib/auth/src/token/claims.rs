@@ -35,7 +35,8 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Reads claims; `None` when one that is needed is absent or of another type, or they contradict each other.
+    /// Reads claims; `None` when one that is needed is absent or of another type, or they
+    /// contradict each other.
     pub(super) fn read(payload: &Document) -> Option<Self> {
         let private = |field: &str| payload.get(&["kubernetes.io", field]);
         let account = Reference::read(private("serviceaccount")?)?;
@@ -52,7 +53,8 @@ impl Claims {
             node: optional(private("node"))?,
             secret: optional(private("secret"))?,
         };
-        (payload.str(&["sub"]) == Some(&claims.user_name()) && !claims.namespace.is_empty()).then_some(claims)
+        (payload.str(&["sub"]) == Some(&claims.user_name()) && !claims.namespace.is_empty())
+            .then_some(claims)
     }
 
     /// The payload.
@@ -67,7 +69,9 @@ impl Claims {
         payload.set(&["jti"], self.id.as_str());
         payload.set(&["kubernetes.io", "namespace"], self.namespace.as_str());
         payload.set(&["kubernetes.io", "serviceaccount"], self.account.to_value());
-        for (field, reference) in [("pod", &self.pod), ("node", &self.node), ("secret", &self.secret)] {
+        for (field, reference) in
+            [("pod", &self.pod), ("node", &self.node), ("secret", &self.secret)]
+        {
             if let Some(reference) = reference {
                 payload.set(&["kubernetes.io", field], reference.to_value());
             }
@@ -102,7 +106,10 @@ impl Claims {
                 set(&format!("{kind}-uid"), reference.uid.clone());
             }
         }
-        let groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{}", self.namespace)];
+        let groups = vec![
+            "system:serviceaccounts".to_owned(),
+            format!("system:serviceaccounts:{}", self.namespace),
+        ];
         UserInfo { name: self.user_name(), uid: self.account.uid.clone(), groups, extra }
     }
 }
@@ -115,7 +122,11 @@ impl Reference {
     }
 
     fn to_value(&self) -> Value {
-        if self.uid.is_empty() { json!({"name": self.name}) } else { json!({"name": self.name, "uid": self.uid}) }
+        if self.uid.is_empty() {
+            json!({"name": self.name})
+        } else {
+            json!({"name": self.name, "uid": self.uid})
+        }
     }
 }
 
@@ -130,7 +141,9 @@ fn optional(value: Option<&Value>) -> Option<Option<Reference>> {
 fn audiences(value: &Value) -> Option<Vec<String>> {
     let audiences: Vec<String> = match value {
         Value::String(one) => vec![one.to_string()],
-        Value::Array(several) if several.len() <= MAX_AUDIENCES => several.iter().map(|one| one.as_str().map(str::to_owned)).collect::<Option<_>>()?,
+        Value::Array(several) if several.len() <= MAX_AUDIENCES => {
+            several.iter().map(|one| one.as_str().map(str::to_owned)).collect::<Option<_>>()?
+        }
         _ => return None,
     };
     (!audiences.is_empty()).then_some(audiences)
@@ -139,11 +152,14 @@ fn audiences(value: &Value) -> Option<Vec<String>> {
 /// A NumericDate; fractions are cut.
 fn seconds(value: &Value) -> Option<i64> {
     #[allow(clippy::cast_possible_truncation, reason = "the range is checked")]
-    value.as_i64().or_else(|| value.as_f64().filter(|float| float.abs() < 1e15).map(|float| float as i64))
+    value
+        .as_i64()
+        .or_else(|| value.as_f64().filter(|float| float.abs() < 1e15).map(|float| float as i64))
 }
 
 pub(super) fn unix(time: SystemTime) -> i64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+    time.duration_since(UNIX_EPOCH)
+        .map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }
 
 pub(super) fn from_unix(seconds: i64) -> SystemTime {

@@ -1,7 +1,8 @@
 //! Service account tokens as JSON Web Tokens, by the crate jsonwebtoken: ES256 only.
 //!
-//! The crate checks algorithm and signature. What it cannot check stays with us: repeated keys, which it reads as it likes; `crit`, which it ignores;
-//! times, for which it has no clock but the system's; audiences, which differ per request while a verified token is cached.
+//! The crate checks algorithm and signature. What it cannot check stays with us: repeated keys,
+//! which it reads as it likes; `crit`, which it ignores; times, for which it has no clock but the
+//! system's; audiences, which differ per request while a verified token is cached.
 
 use super::keys::TokenKeys;
 use ferrokube_apimachinery::document::Document;
@@ -28,10 +29,16 @@ static SIGNATURE: LazyLock<Validation> = LazyLock::new(|| {
 
 /// Signs claims.
 pub(super) fn sign(keys: &TokenKeys, claims: &Document) -> String {
-    let header = Header { typ: None, kid: Some(keys.signing_id().to_owned()), ..Header::new(Algorithm::ES256) };
-    let claims = String::from_utf8(json::to_vec(&claims.clone().into_value())).expect("JSON is UTF-8");
+    let header = Header {
+        typ: None,
+        kid: Some(keys.signing_id().to_owned()),
+        ..Header::new(Algorithm::ES256)
+    };
+    let claims =
+        String::from_utf8(json::to_vec(&claims.clone().into_value())).expect("JSON is UTF-8");
     let claims = RawValue::from_string(claims).expect("we wrote it");
-    encode(&header, &claims, keys.signing()).expect("the key was checked when it was read, and the system gives random bytes")
+    encode(&header, &claims, keys.signing())
+        .expect("the key was checked when it was read, and the system gives random bytes")
 }
 
 impl<'a> Unverified<'a> {
@@ -45,6 +52,9 @@ impl<'a> Unverified<'a> {
     /// Whether one of our keys signed it. A key id is only compared with those of our keys.
     pub(super) fn is_signed_by(&self, keys: &TokenKeys) -> bool {
         let Ok(header) = decode_header(self.token) else { return false };
-        header.crit.is_none() && keys.verifying(header.kid.as_deref()).any(|key| decode::<IgnoredAny>(self.token, key, &SIGNATURE).is_ok())
+        header.crit.is_none()
+            && keys
+                .verifying(header.kid.as_deref())
+                .any(|key| decode::<IgnoredAny>(self.token, key, &SIGNATURE).is_ok())
     }
 }

@@ -14,7 +14,8 @@ use x509_parser::pem::Pem;
 const MAX_KEYS: usize = 64;
 /// What stands before the point in the DER form of a P-256 public key (RFC 5480).
 const SPKI_PREFIX: [u8; 26] = [
-    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
+    0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
 /// An uncompressed point.
 const POINT: usize = 65;
@@ -26,7 +27,9 @@ pub enum KeyError {
     #[error("the service account key file {0} is not PEM")]
     Pem(usize),
     /// No key of the needed form in it.
-    #[error("the service account key file {0} holds no P-256 key (PKCS#8 private key, or SubjectPublicKeyInfo public key)")]
+    #[error(
+        "the service account key file {0} holds no P-256 key (PKCS#8 private key, or SubjectPublicKeyInfo public key)"
+    )]
     Form(usize),
     /// More than 64 verification keys.
     #[error("there are more than {MAX_KEYS} service account keys")]
@@ -48,14 +51,16 @@ struct VerifyingKey {
 }
 
 impl TokenKeys {
-    /// `signing`: PEM with a PKCS#8 P-256 private key. `verifying`: PEM texts with further private or public P-256 keys whose tokens stay valid.
+    /// `signing`: PEM with a PKCS#8 P-256 private key. `verifying`: PEM texts with further private
+    /// or public P-256 keys whose tokens stay valid.
     ///
     /// # Errors
     /// [`KeyError`]; the number is 0 for the signing key, then counts the others from 1.
     pub fn from_pem(signing: &[u8], verifying: &[&[u8]]) -> Result<Self, KeyError> {
         provider::install();
         let random = SystemRandom::new();
-        let (signing, public) = private_keys(signing, 0, &random)?.into_iter().next().ok_or(KeyError::Form(0))?;
+        let (signing, public) =
+            private_keys(signing, 0, &random)?.into_iter().next().ok_or(KeyError::Form(0))?;
         let mut keys = vec![public];
         for (index, pem) in verifying.iter().enumerate() {
             let found = verifying_keys(pem, index + 1, &random)?;
@@ -79,7 +84,10 @@ impl TokenKeys {
     /// As [`Self::from_pem`].
     pub fn check_verifying(verifying: &[&[u8]]) -> Result<(), KeyError> {
         let random = SystemRandom::new();
-        verifying.iter().enumerate().try_for_each(|(index, pem)| verifying_keys(pem, index + 1, &random).map(drop))
+        verifying
+            .iter()
+            .enumerate()
+            .try_for_each(|(index, pem)| verifying_keys(pem, index + 1, &random).map(drop))
     }
 
     /// The id of the key that signs.
@@ -94,7 +102,10 @@ impl TokenKeys {
 
     /// The key of this id, or all without one.
     pub(super) fn verifying(&self, id: Option<&str>) -> impl Iterator<Item = &DecodingKey> {
-        self.verifying.iter().filter(move |key| id.is_none_or(|id| id == key.id)).map(|key| &key.key)
+        self.verifying
+            .iter()
+            .filter(move |key| id.is_none_or(|id| id == key.id))
+            .map(|key| &key.key)
     }
 
     /// The public keys as a JSON Web Key Set.
@@ -125,7 +136,11 @@ impl VerifyingKey {
 
     fn new(point: [u8; POINT]) -> Self {
         let spki = [&SPKI_PREFIX[..], &point].concat();
-        Self { id: URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, &spki)), point, key: DecodingKey::from_ec_der(&point) }
+        Self {
+            id: URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, &spki)),
+            point,
+            key: DecodingKey::from_ec_der(&point),
+        }
     }
 
     /// From the DER form of a public key; `None` for other kinds of keys.
@@ -139,16 +154,30 @@ fn blocks(pem: &[u8], number: usize) -> Result<Vec<Pem>, KeyError> {
     Pem::iter_from_buffer(pem).collect::<Result<Vec<_>, _>>().map_err(|_| KeyError::Pem(number))
 }
 
-fn private_keys(pem: &[u8], number: usize, random: &SystemRandom) -> Result<Vec<(EncodingKey, VerifyingKey)>, KeyError> {
+fn private_keys(
+    pem: &[u8],
+    number: usize,
+    random: &SystemRandom,
+) -> Result<Vec<(EncodingKey, VerifyingKey)>, KeyError> {
     let read = |block: &Pem| {
-        let pair = EcdsaKeyPair::from_pkcs8(&signature::ECDSA_P256_SHA256_FIXED_SIGNING, &block.contents, random).map_err(|_| KeyError::Form(number))?;
+        let pair = EcdsaKeyPair::from_pkcs8(
+            &signature::ECDSA_P256_SHA256_FIXED_SIGNING,
+            &block.contents,
+            random,
+        )
+        .map_err(|_| KeyError::Form(number))?;
         Ok((EncodingKey::from_ec_der(&block.contents), VerifyingKey::of(&pair)))
     };
     blocks(pem, number)?.iter().filter(|block| block.label == "PRIVATE KEY").map(read).collect()
 }
 
-fn verifying_keys(pem: &[u8], number: usize, random: &SystemRandom) -> Result<Vec<VerifyingKey>, KeyError> {
-    let mut keys: Vec<VerifyingKey> = private_keys(pem, number, random)?.into_iter().map(|(_, public)| public).collect();
+fn verifying_keys(
+    pem: &[u8],
+    number: usize,
+    random: &SystemRandom,
+) -> Result<Vec<VerifyingKey>, KeyError> {
+    let mut keys: Vec<VerifyingKey> =
+        private_keys(pem, number, random)?.into_iter().map(|(_, public)| public).collect();
     for block in blocks(pem, number)?.iter().filter(|block| block.label == "PUBLIC KEY") {
         keys.push(VerifyingKey::from_spki(&block.contents).ok_or(KeyError::Form(number))?);
     }

@@ -1,4 +1,5 @@
-//! Tokens in secrets of type `kubernetes.io/service-account-token`: they do not expire, and are valid as long as their secret holds them.
+//! Tokens in secrets of type `kubernetes.io/service-account-token`: they do not expire, and are
+//! valid as long as their secret holds them.
 
 use super::claims::{Claims, Reference};
 use super::jwt;
@@ -26,9 +27,12 @@ impl SecretToken<'_> {
     pub fn sign(&self, keys: &TokenKeys) -> String {
         let mut claims = Document::new();
         claims.set(&["iss"], ISSUER);
-        for (name, text) in
-            [("namespace", self.namespace), ("secret.name", self.secret), ("service-account.name", self.account), ("service-account.uid", self.account_uid)]
-        {
+        for (name, text) in [
+            ("namespace", self.namespace),
+            ("secret.name", self.secret),
+            ("service-account.name", self.account),
+            ("service-account.uid", self.account_uid),
+        ] {
             claims.set(&[&claim(name)], text);
         }
         claims.set(&["sub"], format!("system:serviceaccount:{}:{}", self.namespace, self.account));
@@ -38,12 +42,21 @@ impl SecretToken<'_> {
 
 /// Reads the claims; `None` when one is absent or they contradict each other.
 pub(super) fn read(payload: &Document) -> Option<Claims> {
-    let text = |name: &str| payload.get(&[&claim(name)]).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
+    let text = |name: &str| {
+        payload
+            .get(&[&claim(name)])
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+    };
     let claims = Claims {
         issuer: ISSUER.to_owned(),
         expires: i64::MAX,
         namespace: text("namespace")?,
-        account: Reference { name: text("service-account.name")?, uid: text("service-account.uid")? },
+        account: Reference {
+            name: text("service-account.name")?,
+            uid: text("service-account.uid")?,
+        },
         secret: Some(Reference { name: text("secret.name")?, uid: String::new() }),
         ..Claims::default()
     };

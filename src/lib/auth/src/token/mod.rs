@@ -1,4 +1,5 @@
-//! Service account tokens: signed (ES256), verified, and re-checked at every use against the objects that they are bound to.
+//! Service account tokens: signed (ES256), verified, and re-checked at every use against the
+//! objects that they are bound to.
 
 mod bound;
 mod claims;

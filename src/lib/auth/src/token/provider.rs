@@ -1,4 +1,5 @@
-//! jsonwebtoken's cryptography, by ring: the crate comes with aws-lc-rs or RustCrypto only, and this binary has one crypto library.
+//! jsonwebtoken's cryptography, by ring: the crate comes with aws-lc-rs or RustCrypto only, and
+//! this binary has one crypto library.
 //!
 //! A further algorithm is a row in each of the two functions.
 
@@ -9,7 +10,11 @@ use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, EncodingKey};
 use ring::rand::SystemRandom;
 use ring::signature::{self, EcdsaKeyPair, UnparsedPublicKey};
 
-static RING: CryptoProvider = CryptoProvider { signer_factory: signer, verifier_factory: verifier, key_utils: KeyUtils::new_unimplemented() };
+static RING: CryptoProvider = CryptoProvider {
+    signer_factory: signer,
+    verifier_factory: verifier,
+    key_utils: KeyUtils::new_unimplemented(),
+};
 
 /// Makes ring the process's provider for jsonwebtoken. May be called again.
 pub(super) fn install() {
@@ -21,7 +26,11 @@ fn signer(algorithm: &Algorithm, key: &EncodingKey) -> Result<Box<dyn JwtSigner>
     match (algorithm, key.family()) {
         (Algorithm::ES256, AlgorithmFamily::Ec) => {
             let random = SystemRandom::new();
-            let pair = EcdsaKeyPair::from_pkcs8(&signature::ECDSA_P256_SHA256_FIXED_SIGNING, key.as_bytes(), &random);
+            let pair = EcdsaKeyPair::from_pkcs8(
+                &signature::ECDSA_P256_SHA256_FIXED_SIGNING,
+                key.as_bytes(),
+                &random,
+            );
             Ok(Box::new(Es256(pair.map_err(|_| new_error(ErrorKind::InvalidEcdsaKey))?, random)))
         }
         _ => Err(new_error(ErrorKind::UnsupportedAlgorithm)),
@@ -31,7 +40,10 @@ fn signer(algorithm: &Algorithm, key: &EncodingKey) -> Result<Box<dyn JwtSigner>
 fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerifier>> {
     match (algorithm, key.family()) {
         (Algorithm::ES256, AlgorithmFamily::Ec) => {
-            let key = UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, key.try_get_as_bytes()?.to_vec());
+            let key = UnparsedPublicKey::new(
+                &signature::ECDSA_P256_SHA256_FIXED,
+                key.try_get_as_bytes()?.to_vec(),
+            );
             Ok(Box::new(PublicKey(*algorithm, key)))
         }
         _ => Err(new_error(ErrorKind::UnsupportedAlgorithm)),
@@ -42,7 +54,10 @@ struct Es256(EcdsaKeyPair, SystemRandom);
 
 impl Signer<Vec<u8>> for Es256 {
     fn try_sign(&self, message: &[u8]) -> std::result::Result<Vec<u8>, Error> {
-        self.0.sign(&self.1, message).map(|signature| signature.as_ref().to_vec()).map_err(|_| Error::new())
+        self.0
+            .sign(&self.1, message)
+            .map(|signature| signature.as_ref().to_vec())
+            .map_err(|_| Error::new())
     }
 }
 

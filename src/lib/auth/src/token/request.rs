@@ -30,21 +30,38 @@ impl ComputedResource for ServiceAccountTokens {
         target: &'a Target,
         object: Document,
     ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
-        let (namespace, name) = (target.namespace.as_deref().unwrap_or_default(), target.name.as_deref().unwrap_or_default());
+        let (namespace, name) = (
+            target.namespace.as_deref().unwrap_or_default(),
+            target.name.as_deref().unwrap_or_default(),
+        );
         Box::pin(async move { self.inner.issue(context, namespace, name, object) })
     }
 }
 
 impl Inner {
-    pub(super) fn issue(&self, context: &RequestContext, namespace: &str, name: &str, mut request: Document) -> Result<Document, Failure> {
+    pub(super) fn issue(
+        &self,
+        context: &RequestContext,
+        namespace: &str,
+        name: &str,
+        mut request: Document,
+    ) -> Result<Document, Failure> {
         check_metadata(&request, namespace, name)?;
         let account = self
             .objects
             .facts(BoundKind::ServiceAccount, namespace, name)
             .ok_or_else(|| Failure::not_found(&GroupResource::new("", "serviceaccounts"), name))?;
         if !request.uid().is_empty() && request.uid() != &*account.uid {
-            let why = format!("the UID in the token request ({}) does not match the UID of the service account ({})", request.uid(), account.uid);
-            return Err(Failure::conflict(&GroupResource::new("authentication.k8s.io", "TokenRequest"), name, &why));
+            let why = format!(
+                "the UID in the token request ({}) does not match the UID of the service account ({})",
+                request.uid(),
+                account.uid
+            );
+            return Err(Failure::conflict(
+                &GroupResource::new("authentication.k8s.io", "TokenRequest"),
+                name,
+                &why,
+            ));
         }
         let audiences = self.audiences(&request);
         let asked = asked_seconds(&request)?;
@@ -64,45 +81,69 @@ impl Inner {
         self.bind(&request, &mut claims)?;
         let seconds = self.shortened(context, asked);
         claims.expires = issued.saturating_add(seconds);
-        context.annotate_audit("authentication.kubernetes.io/issued-credential-id", format!("JTI={}", claims.id));
+        context.annotate_audit(
+            "authentication.kubernetes.io/issued-credential-id",
+            format!("JTI={}", claims.id),
+        );
         answer(&mut request, &claims, seconds, context);
         request.set(&["status", "token"], self.sign(&claims));
         Ok(request)
     }
 
     fn audiences(&self, request: &Document) -> Vec<String> {
-        let asked: Vec<String> = request.list(&["spec", "audiences"]).iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let asked: Vec<String> = request
+            .list(&["spec", "audiences"])
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect();
         if asked.is_empty() { self.config.api_audiences.clone() } else { asked }
     }
 
     /// At most what the server allows, with a warning.
     fn shortened(&self, context: &RequestContext, asked: i64) -> i64 {
-        let most = self.config.max_life.map_or(MAX_SECONDS, |life| i64::try_from(life.as_secs()).unwrap_or(MAX_SECONDS)).max(MIN_SECONDS);
+        let most = self
+            .config
+            .max_life
+            .map_or(MAX_SECONDS, |life| i64::try_from(life.as_secs()).unwrap_or(MAX_SECONDS))
+            .max(MIN_SECONDS);
         if asked > most {
-            context.warn(format!("requested expiration of {asked} seconds shortened to {most} seconds"));
+            context.warn(format!(
+                "requested expiration of {asked} seconds shortened to {most} seconds"
+            ));
         }
         asked.min(most)
     }
 
     /// Binds the token to the object that the request names.
     fn bind(&self, request: &Document, claims: &mut Claims) -> Result<(), Failure> {
-        let Some(reference) = request.get(&["spec", "boundObjectRef"]).filter(|value| !value.is_null()) else {
+        let Some(reference) =
+            request.get(&["spec", "boundObjectRef"]).filter(|value| !value.is_null())
+        else {
             return Ok(());
         };
         let text = |field: &str| reference.get(field).and_then(Value::as_str).unwrap_or_default();
         // Of the version only that it is of the core group matters, as upstream.
-        let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
+        let (group, version) =
+            text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
         let (kind, resource) = match (group, text("kind")) {
             ("", "Pod") => (BoundKind::Pod, "pods"),
             ("", "Node") => (BoundKind::Node, "nodes"),
             ("", "Secret") => (BoundKind::Secret, "secrets"),
-            (group, kind) => return Err(Failure::bad_request(format!("cannot bind token to object of type {group}/{version}, Kind={kind}"))),
+            (group, kind) => {
+                return Err(Failure::bad_request(format!(
+                    "cannot bind token to object of type {group}/{version}, Kind={kind}"
+                )));
+            }
         };
         let name = text("name");
         if name.is_empty() {
             return Err(Failure::bad_request("Name parameter required."));
         }
-        let object = self.objects.get(kind, &claims.namespace, name).ok_or_else(|| Failure::not_found(&GroupResource::new("", resource), name))?;
+        let object = self
+            .objects
+            .get(kind, &claims.namespace, name)
+            .ok_or_else(|| Failure::not_found(&GroupResource::new("", resource), name))?;
         if !text("uid").is_empty() && text("uid") != object.uid() {
             let why = format!(
                 "the UID in the bound object reference ({}) does not match the UID in record. The object might have been deleted and then recreated",
@@ -124,11 +165,18 @@ impl Inner {
 
     fn bind_pod(&self, pod: &Document, claims: &mut Claims) -> Result<(), Failure> {
         if pod.str(&["spec", "serviceAccountName"]) != Some(&claims.account.name) {
-            let why = format!("cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.", claims.account.name);
+            let why = format!(
+                "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
+                claims.account.name
+            );
             return Err(Failure::new(Reason::BadRequest, why));
         }
         if let Some(node) = pod.str(&["spec", "nodeName"]).filter(|node| !node.is_empty()) {
-            let uid = self.objects.get(BoundKind::Node, "", node).map(|node| node.uid().to_owned()).unwrap_or_default();
+            let uid = self
+                .objects
+                .get(BoundKind::Node, "", node)
+                .map(|node| node.uid().to_owned())
+                .unwrap_or_default();
             claims.node = Some(Reference { name: node.to_owned(), uid });
         }
         Ok(())
@@ -137,7 +185,10 @@ impl Inner {
 
 /// How long the token is to live; the refusal names no object, as upstream's.
 fn asked_seconds(request: &Document) -> Result<i64, Failure> {
-    let asked = request.get(&["spec", "expirationSeconds"]).and_then(Value::as_i64).unwrap_or(DEFAULT_SECONDS);
+    let asked = request
+        .get(&["spec", "expirationSeconds"])
+        .and_then(Value::as_i64)
+        .unwrap_or(DEFAULT_SECONDS);
     let why = match asked {
         ..MIN_SECONDS => "may not specify a duration less than 10 minutes",
         MIN_SECONDS..=MAX_SECONDS => return Ok(asked),
@@ -149,10 +200,16 @@ fn asked_seconds(request: &Document) -> Result<i64, Failure> {
 
 fn check_metadata(request: &Document, namespace: &str, name: &str) -> Result<(), Failure> {
     if !request.namespace().is_empty() && request.namespace() != namespace {
-        return Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+        return Err(Failure::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
     }
     if !request.name().is_empty() && request.name() != name {
-        let error = FieldError::invalid("metadata.name", request.name(), "must match the service account name if specified");
+        let error = FieldError::invalid(
+            "metadata.name",
+            request.name(),
+            "must match the service account name if specified",
+        );
         return Err(Failure::invalid("authentication.k8s.io", "TokenRequest", name, &[error]));
     }
     Ok(())
@@ -172,5 +229,6 @@ fn answer(request: &mut Document, claims: &Claims, seconds: i64, context: &Reque
         request.set(&["spec", "boundObjectRef"], Value::Null);
     }
     request.remove(&["status"]);
-    request.set(&["status", "expirationTimestamp"], time::rfc3339_seconds(from_unix(claims.expires)));
+    request
+        .set(&["status", "expirationTimestamp"], time::rfc3339_seconds(from_unix(claims.expires)));
 }

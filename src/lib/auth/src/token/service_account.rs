@@ -44,7 +44,8 @@ pub(super) struct Inner {
     pub(super) objects: Objects,
     keys: ArcSwap<TokenKeys>,
     clock: Clock,
-    /// By the hash of the whole token, its signature included: what is found here was verified with the present keys.
+    /// By the hash of the whole token, its signature included: what is found here was verified with
+    /// the present keys.
     verified: RwLock<HashMap<[u8; 32], Arc<Verified>>>,
 }
 
@@ -62,12 +63,22 @@ impl ServiceAccountTokens {
     /// # Panics
     /// When the configuration names no issuer or no audience.
     pub fn new(config: TokenConfig, keys: TokenKeys, store: Store, clock: Clock) -> Self {
-        assert!(!config.issuers.is_empty() && !config.api_audiences.is_empty(), "issuers and audiences are checked by whoever reads flags");
-        let inner = Inner { config, objects: Objects::new(store), keys: ArcSwap::from_pointee(keys), clock, verified: RwLock::default() };
+        assert!(
+            !config.issuers.is_empty() && !config.api_audiences.is_empty(),
+            "issuers and audiences are checked by whoever reads flags"
+        );
+        let inner = Inner {
+            config,
+            objects: Objects::new(store),
+            keys: ArcSwap::from_pointee(keys),
+            clock,
+            verified: RwLock::default(),
+        };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Rotation: tokens are signed by the new signing key from now on, and verified by the new verification keys only.
+    /// Rotation: tokens are signed by the new signing key from now on, and verified by the new
+    /// verification keys only.
     pub fn replace_keys(&self, keys: TokenKeys) {
         let mut verified = self.inner.verified.write().expect("no panic while held");
         self.inner.keys.store(Arc::new(keys));
@@ -78,7 +89,11 @@ impl ServiceAccountTokens {
     pub fn discovery_document(&self) -> Vec<u8> {
         let config = &self.inner.config;
         let issuer = &config.issuers[0];
-        let jwks_uri = if config.jwks_uri.is_empty() { format!("{}/openid/v1/jwks", issuer.trim_end_matches('/')) } else { config.jwks_uri.clone() };
+        let jwks_uri = if config.jwks_uri.is_empty() {
+            format!("{}/openid/v1/jwks", issuer.trim_end_matches('/'))
+        } else {
+            config.jwks_uri.clone()
+        };
         json::to_vec(&json!({
             "issuer": issuer,
             "jwks_uri": jwks_uri,
@@ -101,7 +116,10 @@ impl Inner {
 
     /// `Ok(None)`: not a token of ours to judge.
     fn verified(&self, token: &str) -> Result<Option<Arc<Verified>>, Unauthenticated> {
-        let hash: [u8; 32] = digest::digest(&digest::SHA256, token.as_bytes()).as_ref().try_into().expect("SHA-256 has 32 bytes");
+        let hash: [u8; 32] = digest::digest(&digest::SHA256, token.as_bytes())
+            .as_ref()
+            .try_into()
+            .expect("SHA-256 has 32 bytes");
         if let Some(known) = self.verified.read().expect("no panic while held").get(&hash) {
             return Ok(Some(Arc::clone(known)));
         }
@@ -117,7 +135,12 @@ impl Inner {
         if !unverified.is_signed_by(&keys) {
             return Err(Unauthenticated);
         }
-        let claims = if in_secret { legacy::read(&unverified.claims) } else { Claims::read(&unverified.claims) }.ok_or(Unauthenticated)?;
+        let claims = if in_secret {
+            legacy::read(&unverified.claims)
+        } else {
+            Claims::read(&unverified.claims)
+        }
+        .ok_or(Unauthenticated)?;
         let identity = Identity { user: claims.user(), method: "service-account" };
         let known = Arc::new(Verified { claims, identity, in_secret, seen: Seen::default() });
         let mut verified = self.verified.write().expect("no panic while held");
@@ -132,7 +155,11 @@ impl Inner {
 }
 
 impl TokenAuthenticator for ServiceAccountTokens {
-    fn authenticate_token(&self, token: &str, audiences: &[String]) -> Result<Option<TokenIdentity>, Unauthenticated> {
+    fn authenticate_token(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<Option<TokenIdentity>, Unauthenticated> {
         if token.len() > MAX_TOKEN {
             return Err(Unauthenticated);
         }
@@ -142,10 +169,21 @@ impl TokenAuthenticator for ServiceAccountTokens {
         let now = (self.inner.clock)();
         if known.in_secret {
             let held = self.inner.objects.hold(&known.claims, token, &known.seen, now);
-            return if held { Ok(Some(TokenIdentity { identity: known.identity.clone(), audiences: None })) } else { Err(Unauthenticated) };
+            return if held {
+                Ok(Some(TokenIdentity { identity: known.identity.clone(), audiences: None }))
+            } else {
+                Err(Unauthenticated)
+            };
         }
-        let matching: Vec<String> = audiences.iter().filter(|audience| known.claims.audiences.contains(audience)).cloned().collect();
-        if matching.is_empty() || !known.claims.is_current(now) || !self.inner.objects.are_alive(&known.claims, &known.seen, now) {
+        let matching: Vec<String> = audiences
+            .iter()
+            .filter(|audience| known.claims.audiences.contains(audience))
+            .cloned()
+            .collect();
+        if matching.is_empty()
+            || !known.claims.is_current(now)
+            || !self.inner.objects.are_alive(&known.claims, &known.seen, now)
+        {
             return Err(Unauthenticated);
         }
         Ok(Some(TokenIdentity { identity: known.identity.clone(), audiences: Some(matching) }))
@@ -154,6 +192,9 @@ impl TokenAuthenticator for ServiceAccountTokens {
 
 impl std::fmt::Debug for ServiceAccountTokens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServiceAccountTokens").field("config", &self.inner.config).field("keys", &self.inner.keys.load()).finish_non_exhaustive()
+        f.debug_struct("ServiceAccountTokens")
+            .field("config", &self.inner.config)
+            .field("keys", &self.inner.keys.load())
+            .finish_non_exhaustive()
     }
 }

@@ -25,7 +25,12 @@ struct Fixture {
 }
 
 fn config() -> TokenConfig {
-    TokenConfig { issuers: vec![API.into(), "https://old.example.com".into()], api_audiences: vec![API.into()], jwks_uri: String::new(), max_life: None }
+    TokenConfig {
+        issuers: vec![API.into(), "https://old.example.com".into()],
+        api_audiences: vec![API.into()],
+        jwks_uri: String::new(),
+        max_life: None,
+    }
 }
 
 fn account(uid: &str) -> Value {
@@ -52,7 +57,8 @@ impl Fixture {
     }
 
     fn ask(&self, token: &str, audience: &str) -> Result<TokenIdentity, Unauthenticated> {
-        Bearer::new(vec![Arc::new(self.tokens.clone())], vec![API.into()]).identify(token, &[audience.to_owned()])
+        Bearer::new(vec![Arc::new(self.tokens.clone())], vec![API.into()])
+            .identify(token, &[audience.to_owned()])
     }
 
     fn is_valid(&self, token: &str) -> bool {
@@ -64,10 +70,20 @@ impl Fixture {
         self.forged_with_header(|_| (), change)
     }
 
-    fn forged_with_header(&self, header: impl FnOnce(&mut Document), claims: impl FnOnce(&mut Document)) -> String {
+    fn forged_with_header(
+        &self,
+        header: impl FnOnce(&mut Document),
+        claims: impl FnOnce(&mut Document),
+    ) -> String {
         let token = self.token(json!({}));
         let mut parts = token.split('.').map(|part| URL_SAFE_NO_PAD.decode(part).expect("base64"));
-        let mut read = || Document::from_value(ferrokube_apimachinery::json::read_value(&parts.next().expect("a part")).expect("JSON")).expect("an object");
+        let mut read = || {
+            Document::from_value(
+                ferrokube_apimachinery::json::read_value(&parts.next().expect("a part"))
+                    .expect("JSON"),
+            )
+            .expect("an object")
+        };
         let (mut new_header, mut new_claims) = (read(), read());
         header(&mut new_header);
         claims(&mut new_claims);
@@ -75,10 +91,19 @@ impl Fixture {
     }
 
     fn sign(&self, header: &Value, claims: &Value) -> String {
-        let text = format!("{}.{}", URL_SAFE_NO_PAD.encode(header.to_string()), URL_SAFE_NO_PAD.encode(claims.to_string()));
+        let text = format!(
+            "{}.{}",
+            URL_SAFE_NO_PAD.encode(header.to_string()),
+            URL_SAFE_NO_PAD.encode(claims.to_string())
+        );
         let der = KeyPair::from_pem(&self.pem).expect("key").serialize_der();
         let random = SystemRandom::new();
-        let key = signature::EcdsaKeyPair::from_pkcs8(&signature::ECDSA_P256_SHA256_FIXED_SIGNING, &der, &random).expect("key");
+        let key = signature::EcdsaKeyPair::from_pkcs8(
+            &signature::ECDSA_P256_SHA256_FIXED_SIGNING,
+            &der,
+            &random,
+        )
+        .expect("key");
         let signature = key.sign(&random, text.as_bytes()).expect("signature");
         format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
@@ -105,7 +130,10 @@ async fn the_answer_has_what_upstream_has() {
     assert_eq!(answer.get(&["spec", "expirationSeconds"]), Some(&json!(3600)));
     assert_eq!(answer.get(&["spec", "boundObjectRef"]), Some(&Value::Null));
     assert_eq!(answer.get(&["spec", "audiences"]), Some(&json!([API])));
-    let expires = ferrokube_apimachinery::time::parse_rfc3339(answer.str(&["status", "expirationTimestamp"]).expect("a time")).expect("a time");
+    let expires = ferrokube_apimachinery::time::parse_rfc3339(
+        answer.str(&["status", "expirationTimestamp"]).expect("a time"),
+    )
+    .expect("a time");
     assert_eq!(unix(expires), i64::try_from(NOW).expect("small") + 3600);
 }
 
@@ -115,11 +143,22 @@ async fn requests_that_are_refused() {
     let code = |spec: Value| fixture.request(spec).expect_err("refused").code;
     assert_eq!(code(json!({"expirationSeconds": 599})), 422);
     assert_eq!(code(json!({"expirationSeconds": (1_i64 << 32) + 1})), 422);
-    assert_eq!(code(json!({"boundObjectRef": {"kind": "ConfigMap", "apiVersion": "v1", "name": "x"}})), 400);
-    assert_eq!(code(json!({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "missing"}})), 404);
+    assert_eq!(
+        code(json!({"boundObjectRef": {"kind": "ConfigMap", "apiVersion": "v1", "name": "x"}})),
+        400
+    );
+    assert_eq!(
+        code(json!({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "missing"}})),
+        404
+    );
     let issue = |name: &str, metadata: Value| {
-        let request = Document::from_value(json!({"metadata": metadata, "spec": {}})).expect("an object");
-        fixture.tokens.inner.issue(&context(&fixture.clock), "n", name, request).expect_err("refused")
+        let request =
+            Document::from_value(json!({"metadata": metadata, "spec": {}})).expect("an object");
+        fixture
+            .tokens
+            .inner
+            .issue(&context(&fixture.clock), "n", name, request)
+            .expect_err("refused")
     };
     assert_eq!(issue("missing", json!({})).code, 404);
     assert_eq!(issue("robot", json!({"namespace": "other"})).code, 400);
@@ -134,7 +173,10 @@ async fn fault_51_wrong_audience_and_expired_and_future() {
     let fixture = Fixture::new().await;
     let other = fixture.token(json!({"audiences": ["vault"]}));
     assert!(!fixture.is_valid(&other));
-    assert_eq!(fixture.ask(&other, "vault").expect("valid there").audiences, Some(vec!["vault".to_owned()]));
+    assert_eq!(
+        fixture.ask(&other, "vault").expect("valid there").audiences,
+        Some(vec!["vault".to_owned()])
+    );
     let token = fixture.token(json!({"expirationSeconds": 600}));
     assert!(fixture.is_valid(&token));
     fixture.clock.forward(600 + 11);
@@ -149,7 +191,15 @@ async fn fault_51_wrong_audience_and_expired_and_future() {
 async fn fault_51_claims_that_must_be_there() {
     let fixture = Fixture::new().await;
     assert!(fixture.is_valid(&fixture.forged(|_| ())), "the forger signs well");
-    for missing in [&["aud"][..], &["exp"], &["sub"], &["iss"], &["kubernetes.io"], &["kubernetes.io", "serviceaccount"], &["kubernetes.io", "namespace"]] {
+    for missing in [
+        &["aud"][..],
+        &["exp"],
+        &["sub"],
+        &["iss"],
+        &["kubernetes.io"],
+        &["kubernetes.io", "serviceaccount"],
+        &["kubernetes.io", "namespace"],
+    ] {
         let token = fixture.forged(|claims| drop(claims.remove(missing)));
         assert!(!fixture.is_valid(&token), "{missing:?}");
     }
@@ -163,39 +213,74 @@ async fn fault_51_claims_that_must_be_there() {
         (&["kubernetes.io", "pod"], json!("robot")),
     ];
     for (path, value) in wrong {
-        assert!(!fixture.is_valid(&fixture.forged(|claims| claims.set(path, value.clone()))), "{path:?} {value}");
+        assert!(
+            !fixture.is_valid(&fixture.forged(|claims| claims.set(path, value.clone()))),
+            "{path:?} {value}"
+        );
     }
-    assert!(fixture.is_valid(&fixture.forged(|claims| claims.set(&["iss"], "https://old.example.com"))), "an accepted older issuer");
+    assert!(
+        fixture.is_valid(&fixture.forged(|claims| claims.set(&["iss"], "https://old.example.com"))),
+        "an accepted older issuer"
+    );
 }
 
 #[tokio::test]
 async fn fault_51_algorithms_and_headers() {
     let fixture = Fixture::new().await;
     let token = fixture.token(json!({}));
-    let [header, claims, signature] = <[&str; 3]>::try_from(token.split('.').collect::<Vec<_>>()).expect("three parts");
+    let [header, claims, signature] =
+        <[&str; 3]>::try_from(token.split('.').collect::<Vec<_>>()).expect("three parts");
     let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
     assert!(!fixture.is_valid(&format!("{}.{claims}.", encode("{\"alg\":\"none\"}"))));
     assert!(!fixture.is_valid(&format!("{}.{claims}.{signature}", encode("{\"alg\":\"none\"}"))));
     let hs256 = format!("{}.{claims}", encode("{\"alg\":\"HS256\"}"));
-    for secret in [fixture.pem.as_bytes(), KeyPair::from_pem(&fixture.pem).expect("key").der_bytes()] {
+    for secret in
+        [fixture.pem.as_bytes(), KeyPair::from_pem(&fixture.pem).expect("key").der_bytes()]
+    {
         let mac = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), hs256.as_bytes());
         assert!(!fixture.is_valid(&format!("{hs256}.{}", URL_SAFE_NO_PAD.encode(mac))));
     }
     for bad in [json!("RS256"), json!("ES384"), json!(7), Value::Null] {
-        assert!(!fixture.is_valid(&fixture.forged_with_header(|header| header.set(&["alg"], bad.clone()), |_| ())), "{bad}");
+        assert!(
+            !fixture.is_valid(
+                &fixture.forged_with_header(|header| header.set(&["alg"], bad.clone()), |_| ())
+            ),
+            "{bad}"
+        );
     }
-    assert!(!fixture.is_valid(&fixture.forged_with_header(|header| header.set(&["crit"], json!(["x"])), |_| ())));
-    assert!(fixture.is_valid(&fixture.forged_with_header(|header| drop(header.remove(&["kid"])), |_| ())), "every key is tried without an id");
+    assert!(!fixture.is_valid(
+        &fixture.forged_with_header(|header| header.set(&["crit"], json!(["x"])), |_| ())
+    ));
+    assert!(
+        fixture
+            .is_valid(&fixture.forged_with_header(|header| drop(header.remove(&["kid"])), |_| ())),
+        "every key is tried without an id"
+    );
     assert!(!fixture.is_valid(&format!("{header}.{claims}")));
     assert!(!fixture.is_valid(&format!("{token}.x")));
-    assert!(!fixture.is_valid(&format!("{}.{claims}.{signature}", encode("{\"alg\":\"none\",\"alg\":\"ES256\"}"))));
+    assert!(!fixture.is_valid(&format!(
+        "{}.{claims}.{signature}",
+        encode("{\"alg\":\"none\",\"alg\":\"ES256\"}")
+    )));
 }
 
 #[tokio::test]
 async fn fault_51_kid_is_only_compared() {
     let fixture = Fixture::new().await;
-    for kid in [json!("../../../../dev/null"), json!("/etc/passwd"), json!("'; drop table keys"), json!(""), json!(1), json!(["x"])] {
-        assert!(!fixture.is_valid(&fixture.forged_with_header(|header| header.set(&["kid"], kid.clone()), |_| ())), "{kid}");
+    for kid in [
+        json!("../../../../dev/null"),
+        json!("/etc/passwd"),
+        json!("'; drop table keys"),
+        json!(""),
+        json!(1),
+        json!(["x"]),
+    ] {
+        assert!(
+            !fixture.is_valid(
+                &fixture.forged_with_header(|header| header.set(&["kid"], kid.clone()), |_| ())
+            ),
+            "{kid}"
+        );
     }
 }
 
@@ -208,14 +293,21 @@ async fn fault_51_tampered_and_huge() {
         let mut bytes = token.clone().into_bytes();
         bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
         if bytes != token.as_bytes() {
-            assert!(!fixture.is_valid(std::str::from_utf8(&bytes).expect("ASCII")), "changed at {at}");
+            assert!(
+                !fixture.is_valid(std::str::from_utf8(&bytes).expect("ASCII")),
+                "changed at {at}"
+            );
         }
     }
     let huge = fixture.forged(|claims| claims.set(&["padding"], "x".repeat(17_000)));
     assert!(!fixture.is_valid(&huge));
     let deep = fixture.forged(|claims| claims.set(&["padding"], "[".repeat(5_000)));
     assert!(fixture.is_valid(&deep), "a long text is no depth");
-    assert!(!fixture.is_valid(&format!("{}.{}.x", "e30", URL_SAFE_NO_PAD.encode("[".repeat(8_000)))));
+    assert!(!fixture.is_valid(&format!(
+        "{}.{}.x",
+        "e30",
+        URL_SAFE_NO_PAD.encode("[".repeat(8_000))
+    )));
 }
 
 #[tokio::test]
@@ -247,7 +339,9 @@ async fn fault_51_dies_with_its_pod() {
     assert_eq!(fixture.request(reference("other")).expect_err("refused").code, 409);
     let token = fixture.token(reference("u-p"));
     let extra = fixture.ask(&token, API).expect("valid").identity.user.extra;
-    for (key, value) in [("pod-name", "p"), ("pod-uid", "u-p"), ("node-name", "node"), ("node-uid", "u-node")] {
+    for (key, value) in
+        [("pod-name", "p"), ("pod-uid", "u-p"), ("node-name", "node"), ("node-uid", "u-node")]
+    {
         assert_eq!(extra[&format!("authentication.kubernetes.io/{key}")], [value]);
     }
     let deleted = ferrokube_apimachinery::time::rfc3339_seconds(fixture.clock.now());
@@ -265,14 +359,21 @@ async fn fault_51_rotated_keys() {
     let fixture = Fixture::new().await;
     let old = fixture.token(json!({}));
     assert!(fixture.is_valid(&old));
-    let (new_key, public) = (KeyPair::generate().expect("key"), KeyPair::from_pem(&fixture.pem).expect("key").public_key_pem());
-    let both = TokenKeys::from_pem(new_key.serialize_pem().as_bytes(), &[public.as_bytes()]).expect("keys");
+    let (new_key, public) = (
+        KeyPair::generate().expect("key"),
+        KeyPair::from_pem(&fixture.pem).expect("key").public_key_pem(),
+    );
+    let both = TokenKeys::from_pem(new_key.serialize_pem().as_bytes(), &[public.as_bytes()])
+        .expect("keys");
     fixture.tokens.replace_keys(both);
     let new = fixture.token(json!({}));
     assert!(fixture.is_valid(&old) && fixture.is_valid(&new));
-    let keys: Value = ferrokube_apimachinery::json::read_value(&fixture.tokens.jwks()).expect("JSON");
+    let keys: Value =
+        ferrokube_apimachinery::json::read_value(&fixture.tokens.jwks()).expect("JSON");
     assert_eq!(keys["keys"].as_array().expect("keys").len(), 2);
-    fixture.tokens.replace_keys(TokenKeys::from_pem(new_key.serialize_pem().as_bytes(), &[]).expect("keys"));
+    fixture
+        .tokens
+        .replace_keys(TokenKeys::from_pem(new_key.serialize_pem().as_bytes(), &[]).expect("keys"));
     assert!(!fixture.is_valid(&old), "also though it was verified before");
     assert!(fixture.is_valid(&new));
 }
@@ -280,11 +381,17 @@ async fn fault_51_rotated_keys() {
 #[tokio::test]
 async fn discovery() {
     let fixture = Fixture::new().await;
-    let document: Value = ferrokube_apimachinery::json::read_value(&fixture.tokens.discovery_document()).expect("JSON");
+    let document: Value =
+        ferrokube_apimachinery::json::read_value(&fixture.tokens.discovery_document())
+            .expect("JSON");
     assert_eq!(document["issuer"], API);
     assert_eq!(document["jwks_uri"], format!("{API}/openid/v1/jwks"));
-    let keys: Value = ferrokube_apimachinery::json::read_value(&fixture.tokens.jwks()).expect("JSON");
-    let point = [URL_SAFE_NO_PAD.decode(keys["keys"][0]["x"].as_str().expect("x")), URL_SAFE_NO_PAD.decode(keys["keys"][0]["y"].as_str().expect("y"))];
+    let keys: Value =
+        ferrokube_apimachinery::json::read_value(&fixture.tokens.jwks()).expect("JSON");
+    let point = [
+        URL_SAFE_NO_PAD.decode(keys["keys"][0]["x"].as_str().expect("x")),
+        URL_SAFE_NO_PAD.decode(keys["keys"][0]["y"].as_str().expect("y")),
+    ];
     let der = KeyPair::from_pem(&fixture.pem).expect("key").der_bytes().to_vec();
     assert_eq!(der[1..], point.map(|half| half.expect("base64")).concat());
 }
@@ -294,7 +401,9 @@ async fn fault_54_keys_and_tokens_are_not_in_debug_or_errors() {
     let fixture = Fixture::new().await;
     let token = fixture.token(json!({}));
     let shown = format!("{:?} {:?}", fixture.tokens, fixture.ask(&token, API));
-    assert!(!shown.contains(&token) && !shown.contains(token.rsplit('.').next().expect("a signature")));
+    assert!(
+        !shown.contains(&token) && !shown.contains(token.rsplit('.').next().expect("a signature"))
+    );
     let canary = fixture.pem.replace("PRIVATE KEY", "EC PRIVATE KEY");
     let error = TokenKeys::from_pem(canary.as_bytes(), &[]).expect_err("refused");
     assert!(!format!("{error} {error:?}").contains(fixture.pem.lines().nth(1).expect("a line")));
@@ -305,9 +414,11 @@ async fn the_longest_life_is_bounded() {
     let fixture = Fixture::new().await;
     let keys = TokenKeys::from_pem(fixture.pem.as_bytes(), &[]).expect("keys");
     let config = TokenConfig { max_life: Some(std::time::Duration::from_secs(7_200)), ..config() };
-    let tokens = ServiceAccountTokens::new(config, keys, fixture.store.clone(), fixture.clock.clock());
+    let tokens =
+        ServiceAccountTokens::new(config, keys, fixture.store.clone(), fixture.clock.clock());
     let context = context(&fixture.clock);
-    let request = Document::from_value(json!({"spec": {"expirationSeconds": 100_000}})).expect("an object");
+    let request =
+        Document::from_value(json!({"spec": {"expirationSeconds": 100_000}})).expect("an object");
     let answer = tokens.inner.issue(&context, "n", "robot", request).expect("issued");
     assert_eq!(answer.get(&["spec", "expirationSeconds"]), Some(&json!(7200)));
     assert_eq!(context.take_warnings().len(), 1);
@@ -317,18 +428,28 @@ async fn the_longest_life_is_bounded() {
 async fn fault_51_a_token_in_a_secret_is_valid_as_long_as_the_secret_holds_it() {
     let fixture = Fixture::new().await;
     let keys = TokenKeys::from_pem(fixture.pem.as_bytes(), &[]).expect("keys");
-    let sign = |uid: &str| SecretToken { namespace: "n", account: "robot", account_uid: uid, secret: "s" }.sign(&keys);
+    let sign = |uid: &str| {
+        SecretToken { namespace: "n", account: "robot", account_uid: uid, secret: "s" }.sign(&keys)
+    };
     let (token, other) = (sign("u-robot"), sign("u-before"));
     let secret = |token: &str, labels: Value| json!({"metadata": {"name": "s", "namespace": "n", "labels": labels}, "data": {"token": STANDARD.encode(token)}});
     assert!(!fixture.is_valid(&token), "no secret yet");
     put(&fixture.store, "secrets", secret(&token, json!({}))).await;
     let known = fixture.ask(&token, API).expect("valid");
-    assert_eq!((known.identity.user.name.as_str(), known.identity.user.uid.as_str()), ("system:serviceaccount:n:robot", "u-robot"));
+    assert_eq!(
+        (known.identity.user.name.as_str(), known.identity.user.uid.as_str()),
+        ("system:serviceaccount:n:robot", "u-robot")
+    );
     assert!(known.identity.user.extra.is_empty());
     fixture.clock.forward(400_000_000);
     assert!(fixture.is_valid(&token), "it does not expire");
     assert_eq!(fixture.ask(&token, "https://elsewhere.example.com"), Err(Unauthenticated));
-    put(&fixture.store, "secrets", secret(&token, json!({"kubernetes.io/legacy-token-invalid-since": "2026-01-01"}))).await;
+    put(
+        &fixture.store,
+        "secrets",
+        secret(&token, json!({"kubernetes.io/legacy-token-invalid-since": "2026-01-01"})),
+    )
+    .await;
     assert!(!fixture.is_valid(&token), "put out of use");
     put(&fixture.store, "secrets", secret("another", json!({}))).await;
     assert!(!fixture.is_valid(&token), "replaced");
@@ -344,23 +465,48 @@ async fn fault_51_a_token_in_a_secret_is_valid_as_long_as_the_secret_holds_it() 
 async fn refusals_name_what_upstream_names() {
     let fixture = Fixture::new().await;
     let details = |object: Value| {
-        let failure =
-            fixture.tokens.inner.issue(&context(&fixture.clock), "n", "robot", Document::from_value(object).expect("an object")).expect_err("refused");
+        let failure = fixture
+            .tokens
+            .inner
+            .issue(
+                &context(&fixture.clock),
+                "n",
+                "robot",
+                Document::from_value(object).expect("an object"),
+            )
+            .expect_err("refused");
         (failure.code, failure.details.map(|details| (details.group, details.kind, details.name)))
     };
-    let names = |group: &str, kind: &str, name: &str| Some((group.to_owned(), kind.to_owned(), name.to_owned()));
+    let names = |group: &str, kind: &str, name: &str| {
+        Some((group.to_owned(), kind.to_owned(), name.to_owned()))
+    };
     const GROUP: &str = "authentication.k8s.io";
-    assert_eq!(details(json!({"spec": {"expirationSeconds": 1}})), (422, names(GROUP, "TokenRequest", "")));
-    assert_eq!(details(json!({"metadata": {"name": "other"}, "spec": {}})), (422, names(GROUP, "TokenRequest", "robot")));
-    assert_eq!(details(json!({"metadata": {"uid": "u-other"}, "spec": {}})), (409, names(GROUP, "TokenRequest", "robot")));
+    assert_eq!(
+        details(json!({"spec": {"expirationSeconds": 1}})),
+        (422, names(GROUP, "TokenRequest", ""))
+    );
+    assert_eq!(
+        details(json!({"metadata": {"name": "other"}, "spec": {}})),
+        (422, names(GROUP, "TokenRequest", "robot"))
+    );
+    assert_eq!(
+        details(json!({"metadata": {"uid": "u-other"}, "spec": {}})),
+        (409, names(GROUP, "TokenRequest", "robot"))
+    );
     let bound = |version: &str, kind: &str, name: &str| json!({"spec": {"boundObjectRef": {"apiVersion": version, "kind": kind, "name": name, "uid": "u-x"}}});
     assert_eq!(details(bound("v1", "Secret", "missing")), (404, names("", "secrets", "missing")));
     assert_eq!(details(bound("apps/v1", "Deployment", "d")), (400, None));
-    put(&fixture.store, "secrets", json!({"metadata": {"name": "s", "namespace": "n", "uid": "u-s"}})).await;
+    put(
+        &fixture.store,
+        "secrets",
+        json!({"metadata": {"name": "s", "namespace": "n", "uid": "u-s"}}),
+    )
+    .await;
     assert_eq!(details(bound("v1", "Secret", "s")), (409, names("", "Secret", "s")));
 }
 
-/// Of a fat account, pod and secret, in every state: each revision is read once, whatever the token is worth and however many there are.
+/// Of a fat account, pod and secret, in every state: each revision is read once, whatever the token
+/// is worth and however many there are.
 #[tokio::test]
 async fn fault_51_a_token_of_a_fat_object_costs_no_reading_whatever_it_is_worth() {
     const FAT: usize = 200_000;
@@ -381,7 +527,11 @@ async fn fault_51_a_token_of_a_fat_object_costs_no_reading_whatever_it_is_worth(
         account
     };
     let deleted = json!(ferrokube_apimachinery::time::rfc3339_seconds(fixture.clock.now()));
-    for (account, is_valid) in [(fat("u-robot", Value::Null), true), (fat("u-robot", deleted), true), (fat("u-next", Value::Null), false)] {
+    for (account, is_valid) in [
+        (fat("u-robot", Value::Null), true),
+        (fat("u-robot", deleted), true),
+        (fat("u-next", Value::Null), false),
+    ] {
         put(&fixture.store, "serviceaccounts", account).await;
         let read = ask(&tokens, is_valid);
         assert!((1..1_000).contains(&read), "its metadata alone, and once: {read}");
@@ -389,8 +539,15 @@ async fn fault_51_a_token_of_a_fat_object_costs_no_reading_whatever_it_is_worth(
     }
     let keys = TokenKeys::from_pem(fixture.pem.as_bytes(), &[]).expect("keys");
     put(&fixture.store, "serviceaccounts", account("u-robot")).await;
-    let token = SecretToken { namespace: "n", account: "robot", account_uid: "u-robot", secret: "s" }.sign(&keys);
-    put(&fixture.store, "secrets", json!({"metadata": {"name": "s", "namespace": "n"}, "data": {"token": "x".repeat(FAT)}})).await;
+    let token =
+        SecretToken { namespace: "n", account: "robot", account_uid: "u-robot", secret: "s" }
+            .sign(&keys);
+    put(
+        &fixture.store,
+        "secrets",
+        json!({"metadata": {"name": "s", "namespace": "n"}, "data": {"token": "x".repeat(FAT)}}),
+    )
+    .await;
     assert!((1..2 * FAT as u64).contains(&ask(std::slice::from_ref(&token), false)));
     assert_eq!(ask(std::slice::from_ref(&token), false), 0);
 }

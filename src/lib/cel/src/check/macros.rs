@@ -19,7 +19,12 @@ struct Shape<'a> {
 
 impl Checker {
     /// What a macro stands for; `None`: it is a function.
-    pub(super) fn expand(&mut self, target: Option<&Ast>, (name, at): (&str, usize), args: &[Ast]) -> Option<Checked> {
+    pub(super) fn expand(
+        &mut self,
+        target: Option<&Ast>,
+        (name, at): (&str, usize),
+        args: &[Ast],
+    ) -> Option<Checked> {
         let Some(target) = target else {
             return match (name, args) {
                 ("has", [arg]) => Some(self.has(arg, at)),
@@ -27,10 +32,13 @@ impl Checker {
             };
         };
         match (name, args) {
-            ("bind", [variable, value, body]) if matches!(&target.kind, Kind::Name(name) if name == "cel") => {
+            ("bind", [variable, value, body]) if matches!(&target.kind, Kind::Name(name) if name == "cel") =>
+            {
                 return Some(self.bind(variable, value, body));
             }
-            ("optMap" | "optFlatMap", [variable, body]) => return Some(self.opt_map((target, at), variable, body, name == "optFlatMap")),
+            ("optMap" | "optFlatMap", [variable, body]) => {
+                return Some(self.opt_map((target, at), variable, body, name == "optFlatMap"));
+            }
             _ => {}
         }
         shape(name, args, at).map(|shape| self.run_over(target, &shape))
@@ -44,13 +52,21 @@ impl Checker {
         Checked { code: Code::Bind(Box::new([value.code, body.code])), answer: body.answer, cost }
     }
 
-    fn opt_map(&mut self, (target, at): (&Ast, usize), variable: &Ast, body: &Ast, flat: bool) -> Checked {
+    fn opt_map(
+        &mut self,
+        (target, at): (&Ast, usize),
+        variable: &Ast,
+        body: &Ast,
+        flat: bool,
+    ) -> Checked {
         let name = self.variable_name(variable);
         let target = self.check(target);
         let inner = match &target.answer {
             Type::Optional(inner) => (**inner).clone(),
             Type::Dyn | Type::Error => Type::Dyn,
-            other => return self.fault(at, no_match("hasValue", true, std::slice::from_ref(other))),
+            other => {
+                return self.fault(at, no_match("hasValue", true, std::slice::from_ref(other)));
+            }
         };
         let body = self.with(vec![(name, inner)], body);
         let cost = target.cost.saturating_add(body.cost).saturating_add(1);
@@ -77,7 +93,10 @@ impl Checker {
             Type::Map(key, _, most) => ((**key).clone(), (**key).clone(), *most),
             Type::Dyn | Type::Error => (Type::Dyn, Type::Dyn, MAX_REQUEST),
             other => {
-                let why = format!("expression of type '{}' cannot be range of a comprehension (must be list, map, or dynamic)", other.shown());
+                let why = format!(
+                    "expression of type '{}' cannot be range of a comprehension (must be list, map, or dynamic)",
+                    other.shown()
+                );
                 self.fault(range_at, why);
                 (Type::Error, Type::Error, MAX_REQUEST)
             }
@@ -88,9 +107,14 @@ impl Checker {
         };
         let condition = shape.condition.map(|ast| self.with(variables(), ast));
         let body = self.with(variables(), shape.body);
-        if let Some(condition) = condition.as_ref().filter(|condition| !is_a(&condition.answer, &Type::Bool)) {
+        if let Some(condition) =
+            condition.as_ref().filter(|condition| !is_a(&condition.answer, &Type::Bool))
+        {
             let list = || Type::List(Arc::new(body.answer.clone()), most);
-            return self.fault(shape.at, no_match("_?_:_", false, &[condition.answer.clone(), list(), list()]));
+            return self.fault(
+                shape.at,
+                no_match("_?_:_", false, &[condition.answer.clone(), list(), list()]),
+            );
         }
         let answer = self.answer(shape, &range.answer, &body.answer, (&key, &item, most));
         // What makes a new list puts each item in a list of its own, and adds that.
@@ -99,14 +123,29 @@ impl Checker {
             LoopKind::List => 12,
             _ => 1,
         };
-        let round = body.cost.saturating_add(condition.as_ref().map_or(0, |condition| condition.cost)).saturating_add(appended);
+        let round = body
+            .cost
+            .saturating_add(condition.as_ref().map_or(0, |condition| condition.cost))
+            .saturating_add(appended);
         let cost = range.cost.saturating_add(most.saturating_mul(round)).saturating_add(1);
-        let whole = Loop { kind: shape.kind, range: range.code, two, condition: condition.map(|condition| condition.code), body: body.code };
+        let whole = Loop {
+            kind: shape.kind,
+            range: range.code,
+            two,
+            condition: condition.map(|condition| condition.code),
+            body: body.code,
+        };
         Checked { code: Code::Loop(Box::new(whole)), answer, cost }
     }
 
     /// The type of a loop's answer.
-    fn answer(&mut self, shape: &Shape<'_>, range: &Type, body: &Type, (key, item, most): (&Type, &Type, u64)) -> Type {
+    fn answer(
+        &mut self,
+        shape: &Shape<'_>,
+        range: &Type,
+        body: &Type,
+        (key, item, most): (&Type, &Type, u64),
+    ) -> Type {
         let is_bool = is_a(body, &Type::Bool);
         match shape.kind {
             LoopKind::All | LoopKind::Exists => {
@@ -115,14 +154,20 @@ impl Checker {
             }
             LoopKind::ExistsOne => {
                 if !is_bool {
-                    self.fault(shape.at, no_match("_?_:_", false, &[body.clone(), Type::Int, Type::Int]));
+                    self.fault(
+                        shape.at,
+                        no_match("_?_:_", false, &[body.clone(), Type::Int, Type::Int]),
+                    );
                 }
                 Type::Bool
             }
             LoopKind::Filter => {
                 let list = Type::List(Arc::new(item.clone()), most);
                 if !is_bool {
-                    self.fault(shape.at, no_match("_?_:_", false, &[body.clone(), list.clone(), list.clone()]));
+                    self.fault(
+                        shape.at,
+                        no_match("_?_:_", false, &[body.clone(), list.clone(), list.clone()]),
+                    );
                 }
                 list
             }

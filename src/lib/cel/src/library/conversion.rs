@@ -8,24 +8,102 @@ use std::sync::Arc;
 
 macro_rules! conversion {
     ($name:literal, $arg:expr, $answer:expr, $run:ident) => {
-        Row { name: $name, method: false, args: &[$arg], answer: |_| $answer, cost: walk, run: $run }
+        Row {
+            name: $name,
+            method: false,
+            args: &[$arg],
+            answer: |_| $answer,
+            cost: walk,
+            run: $run,
+        }
     };
 }
 
-/// How long a text of something else is, nobody estimates: what looks at it costs too much unless it is compared.
+/// How long a text of something else is, nobody estimates: what looks at it costs too much unless
+/// it is compared.
 const UNKNOWN: u64 = u64::MAX;
 
 pub(super) const ROWS: &[Row] = &[
-    Row { name: "dyn", method: false, args: &[Arg::Any], answer: |_| Type::Dyn, cost: one, run: same },
-    Row { name: "type", method: false, args: &[Arg::Any], answer: |types| Type::Type(types[0].shown().into()), cost: one, run: type_of },
-    Row { name: "size", method: false, args: &[Arg::String], answer: |_| Type::Int, cost: one, run: size },
-    Row { name: "size", method: false, args: &[Arg::Bytes], answer: |_| Type::Int, cost: one, run: size },
-    Row { name: "size", method: false, args: &[Arg::List], answer: |_| Type::Int, cost: one, run: size },
-    Row { name: "size", method: false, args: &[Arg::Map], answer: |_| Type::Int, cost: one, run: size },
-    Row { name: "size", method: true, args: &[Arg::String], answer: |_| Type::Int, cost: one, run: size },
-    Row { name: "size", method: true, args: &[Arg::Bytes], answer: |_| Type::Int, cost: one, run: size },
-    Row { name: "size", method: true, args: &[Arg::List], answer: |_| Type::Int, cost: one, run: size },
-    Row { name: "size", method: true, args: &[Arg::Map], answer: |_| Type::Int, cost: one, run: size },
+    Row {
+        name: "dyn",
+        method: false,
+        args: &[Arg::Any],
+        answer: |_| Type::Dyn,
+        cost: one,
+        run: same,
+    },
+    Row {
+        name: "type",
+        method: false,
+        args: &[Arg::Any],
+        answer: |types| Type::Type(types[0].shown().into()),
+        cost: one,
+        run: type_of,
+    },
+    Row {
+        name: "size",
+        method: false,
+        args: &[Arg::String],
+        answer: |_| Type::Int,
+        cost: one,
+        run: size,
+    },
+    Row {
+        name: "size",
+        method: false,
+        args: &[Arg::Bytes],
+        answer: |_| Type::Int,
+        cost: one,
+        run: size,
+    },
+    Row {
+        name: "size",
+        method: false,
+        args: &[Arg::List],
+        answer: |_| Type::Int,
+        cost: one,
+        run: size,
+    },
+    Row {
+        name: "size",
+        method: false,
+        args: &[Arg::Map],
+        answer: |_| Type::Int,
+        cost: one,
+        run: size,
+    },
+    Row {
+        name: "size",
+        method: true,
+        args: &[Arg::String],
+        answer: |_| Type::Int,
+        cost: one,
+        run: size,
+    },
+    Row {
+        name: "size",
+        method: true,
+        args: &[Arg::Bytes],
+        answer: |_| Type::Int,
+        cost: one,
+        run: size,
+    },
+    Row {
+        name: "size",
+        method: true,
+        args: &[Arg::List],
+        answer: |_| Type::Int,
+        cost: one,
+        run: size,
+    },
+    Row {
+        name: "size",
+        method: true,
+        args: &[Arg::Map],
+        answer: |_| Type::Int,
+        cost: one,
+        run: size,
+    },
     conversion!("bool", Arg::Bool, Type::Bool, same),
     conversion!("bool", Arg::String, Type::Bool, to_bool),
     conversion!("int", Arg::Number, Type::Int, to_int),
@@ -36,16 +114,44 @@ pub(super) const ROWS: &[Row] = &[
     conversion!("uint", Arg::String, Type::Uint, to_uint),
     conversion!("double", Arg::Number, Type::Double, to_double),
     conversion!("double", Arg::String, Type::Double, to_double),
-    Row { name: "string", method: false, args: &[Arg::String], answer: |types| Type::String(types[0].size()), cost: walk, run: same },
-    Row { name: "string", method: false, args: &[Arg::Bytes], answer: |types| Type::String(types[0].size()), cost: walk, run: to_text },
+    Row {
+        name: "string",
+        method: false,
+        args: &[Arg::String],
+        answer: |types| Type::String(types[0].size()),
+        cost: walk,
+        run: same,
+    },
+    Row {
+        name: "string",
+        method: false,
+        args: &[Arg::Bytes],
+        answer: |types| Type::String(types[0].size()),
+        cost: walk,
+        run: to_text,
+    },
     conversion!("string", Arg::Number, Type::String(UNKNOWN), to_text),
     conversion!("string", Arg::Bool, Type::String(UNKNOWN), to_text),
     conversion!("string", Arg::Timestamp, Type::String(UNKNOWN), to_text),
     conversion!("string", Arg::Duration, Type::String(UNKNOWN), to_text),
     conversion!("string", Arg::Library(super::IP), Type::String(UNKNOWN), to_text),
     conversion!("string", Arg::Library(super::CIDR), Type::String(UNKNOWN), to_text),
-    Row { name: "bytes", method: false, args: &[Arg::Bytes], answer: |types| Type::Bytes(types[0].size()), cost: walk, run: same },
-    Row { name: "bytes", method: false, args: &[Arg::String], answer: |types| Type::Bytes(types[0].size()), cost: walk, run: to_bytes },
+    Row {
+        name: "bytes",
+        method: false,
+        args: &[Arg::Bytes],
+        answer: |types| Type::Bytes(types[0].size()),
+        cost: walk,
+        run: same,
+    },
+    Row {
+        name: "bytes",
+        method: false,
+        args: &[Arg::String],
+        answer: |types| Type::Bytes(types[0].size()),
+        cost: walk,
+        run: to_bytes,
+    },
     conversion!("duration", Arg::Duration, Type::Duration, same),
     conversion!("duration", Arg::String, Type::Duration, to_duration),
     conversion!("duration", Arg::Int, Type::Duration, to_duration),
@@ -118,7 +224,9 @@ pub(super) fn text(value: &Value<'_>) -> Result<String, Failure> {
         Value::Int(number) => number.to_string(),
         Value::Uint(number) => number.to_string(),
         Value::Double(number) => double(*number),
-        Value::Bytes(bytes) => std::str::from_utf8(bytes).map_err(|_| Failure::from("invalid UTF-8 in bytes"))?.to_owned(),
+        Value::Bytes(bytes) => std::str::from_utf8(bytes)
+            .map_err(|_| Failure::from("invalid UTF-8 in bytes"))?
+            .to_owned(),
         Value::Timestamp(nanos) => time::write_timestamp(*nanos)?,
         Value::Duration(nanos) => time::write_duration(*nanos),
         Value::Library(library) => match &**library {
@@ -139,7 +247,8 @@ pub(super) fn double(number: f64) -> String {
     if magnitude != 0.0 && !(1e-4..1e21).contains(&magnitude) {
         let text = format!("{number:e}");
         let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
+        let (sign, exponent) =
+            exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
         return format!("{digits}e{sign}{exponent:0>2}");
     }
     number.to_string()

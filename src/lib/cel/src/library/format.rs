@@ -12,8 +12,14 @@ const MAX_PRECISION: usize = 100;
 /// Lists and maps are written no deeper.
 const MAX_DEPTH: usize = 64;
 
-pub(super) const ROWS: &[Row] =
-    &[Row { name: "format", method: true, args: &[Arg::String, Arg::List], answer: |_| Type::String(MAX_REQUEST), cost: walk, run: format }];
+pub(super) const ROWS: &[Row] = &[Row {
+    name: "format",
+    method: true,
+    args: &[Arg::String, Arg::List],
+    answer: |_| Type::String(MAX_REQUEST),
+    cost: walk,
+    run: format,
+}];
 
 fn format<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let [Value::String(pattern), Value::List(list)] = args else { return no_overload() };
@@ -49,7 +55,12 @@ fn precision(text: &str) -> Result<(usize, &str), Failure> {
     digits.map(|digits| (digits, &rest[end..])).ok_or_else(|| "a format has a bad precision".into())
 }
 
-fn one(meter: &mut Meter, verb: char, precision: usize, value: &Value<'_>) -> Result<String, Failure> {
+fn one(
+    meter: &mut Meter,
+    verb: char,
+    precision: usize,
+    value: &Value<'_>,
+) -> Result<String, Failure> {
     match (verb, value) {
         ('s', value) => shown(meter, value, 0),
         ('d', Value::Int(number)) => Ok(number.to_string()),
@@ -79,7 +90,8 @@ fn signed(number: i64, write: impl Fn(u64) -> String) -> String {
 fn exponent(number: f64, precision: usize) -> String {
     let text = format!("{number:.precision$e}");
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
+    let (sign, exponent) =
+        exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
     format!("{digits}e{sign}{exponent:0>2}")
 }
 
@@ -93,13 +105,18 @@ fn shown(meter: &mut Meter, value: &Value<'_>, depth: usize) -> Result<String, F
         Value::Type(name) => (*name).to_owned(),
         Value::Double(number) => double(*number),
         Value::List(list) => {
-            let items: Result<Vec<String>, Failure> = list.iter().map(|item| shown(meter, &item, depth + 1)).collect();
+            let items: Result<Vec<String>, Failure> =
+                list.iter().map(|item| shown(meter, &item, depth + 1)).collect();
             format!("[{}]", items?.join(", "))
         }
         Value::Map(map) => {
             let mut entries = Vec::with_capacity(map.len());
             for (key, value) in map.entries() {
-                entries.push(format!("{}: {}", shown(meter, &key.value(), depth + 1)?, shown(meter, &value, depth + 1)?));
+                entries.push(format!(
+                    "{}: {}",
+                    shown(meter, &key.value(), depth + 1)?,
+                    shown(meter, &value, depth + 1)?
+                ));
             }
             format!("{{{}}}", entries.join(", "))
         }

@@ -43,7 +43,13 @@ fn square(sizes: &[u64]) -> u64 {
     1u64.saturating_add(sizes[0].saturating_mul(sizes[0]))
 }
 
-const fn method(name: &'static str, args: &'static [Arg], answer: fn(&[Type]) -> Type, cost: super::Cost, run: super::Run) -> Row {
+const fn method(
+    name: &'static str,
+    args: &'static [Arg],
+    answer: fn(&[Type]) -> Type,
+    cost: super::Cost,
+    run: super::Run,
+) -> Row {
     Row { name, method: true, args, answer, cost, run }
 }
 
@@ -64,7 +70,13 @@ pub(super) const ROWS: &[Row] = &[
     method("reverse", &[L], same, each, reverse),
     method("sort", &[L], same, |sizes| 1 + sizes[0].saturating_mul(10), sort),
     method("flatten", &[L], flat, each, flatten),
-    method("flatten", &[L, Arg::Int], |_| Type::List(Arc::new(Type::Dyn), crate::types::MAX_REQUEST), each, flatten),
+    method(
+        "flatten",
+        &[L, Arg::Int],
+        |_| Type::List(Arc::new(Type::Dyn), crate::types::MAX_REQUEST),
+        each,
+        flatten,
+    ),
     method("first", &[L], optional_item, one, first),
     method("last", &[L], optional_item, one, last),
     Row {
@@ -83,7 +95,10 @@ pub(super) const ROWS: &[Row] = &[
 /// Whether values have an order, all with all.
 pub(crate) fn is_sortable<'v, 'a: 'v>(values: impl Iterator<Item = &'v Value<'a>>) -> bool {
     let mut kind = None;
-    values.into_iter().all(|value| *kind.get_or_insert(value.type_name()) == value.type_name() && compare(value, value).is_some())
+    values.into_iter().all(|value| {
+        *kind.get_or_insert(value.type_name()) == value.type_name()
+            && compare(value, value).is_some()
+    })
 }
 
 fn items<'a>(list: &List<'a>) -> Result<Vec<Value<'a>>, Failure> {
@@ -127,10 +142,16 @@ fn sum<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let [Value::List(list)] = args else { return no_overload() };
     let Some(first) = list.get(0) else { return Ok(Value::Int(0)) };
     let add = operators::add_values;
-    (1..list.len()).filter_map(|index| list.get(index)).try_fold(first, |total, item| add(meter, &[total, item]))
+    (1..list.len())
+        .filter_map(|index| list.get(index))
+        .try_fold(first, |total, item| add(meter, &[total, item]))
 }
 
-fn search<'a>(meter: &mut Meter, args: &[Value<'a>], mut order: impl Iterator<Item = usize>) -> Answer<'a> {
+fn search<'a>(
+    meter: &mut Meter,
+    args: &[Value<'a>],
+    mut order: impl Iterator<Item = usize>,
+) -> Answer<'a> {
     let [Value::List(list), wanted] = args else { return no_overload() };
     let found = order.try_fold(-1, |none, index| {
         let same = list.get(index).map_or(Ok(false), |item| equal(meter, &item, wanted));
@@ -218,12 +239,18 @@ fn range<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 
 fn pair<'a>(args: &[Value<'a>]) -> Result<[Vec<Value<'a>>; 2], Failure> {
     match args {
-        [Value::List(one), Value::List(other)] => Ok([one.iter().collect(), other.iter().collect()]),
+        [Value::List(one), Value::List(other)] => {
+            Ok([one.iter().collect(), other.iter().collect()])
+        }
         _ => no_overload(),
     }
 }
 
-fn all_in<'a>(meter: &mut Meter, wanted: &[Value<'a>], items: &[Value<'a>]) -> Result<bool, Failure> {
+fn all_in<'a>(
+    meter: &mut Meter,
+    wanted: &[Value<'a>],
+    items: &[Value<'a>],
+) -> Result<bool, Failure> {
     for item in wanted {
         if !holds(meter, items, item)? {
             return Ok(false);

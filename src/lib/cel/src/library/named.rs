@@ -28,7 +28,10 @@ static FORMATS: [Format; 13] = [
     Format { name: "uuid", check: |text| said(fits_format("uuid", text), "a UUID") },
     Format { name: "byte", check: |text| said(fits_format("byte", text), "base64") },
     Format { name: "date", check: |text| said(fits_format("date", text), "a date") },
-    Format { name: "datetime", check: |text| said(fits_format("date-time", text), "a date and a time") },
+    Format {
+        name: "datetime",
+        check: |text| said(fits_format("date-time", text), "a date and a time"),
+    },
 ];
 
 /// A prefix may end in a dash, since something follows.

@@ -25,20 +25,32 @@ impl Cidr {
         let (address, prefix) = text.split_once('/')?;
         let address = parse(address)?;
         let most = if address.is_ipv4() { 32 } else { 128 };
-        let digits = !prefix.is_empty() && prefix.bytes().all(|byte| byte.is_ascii_digit()) && (prefix == "0" || !prefix.starts_with('0'));
-        prefix.parse().ok().filter(|prefix| digits && *prefix <= most).map(|prefix| Self { address, prefix })
+        let digits = !prefix.is_empty()
+            && prefix.bytes().all(|byte| byte.is_ascii_digit())
+            && (prefix == "0" || !prefix.starts_with('0'));
+        prefix
+            .parse()
+            .ok()
+            .filter(|prefix| digits && *prefix <= most)
+            .map(|prefix| Self { address, prefix })
     }
 
     fn masked(self) -> Self {
         let address = match self.address {
-            IpAddr::V4(address) => IpAddr::V4(Ipv4Addr::from(address.to_bits() & u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0))),
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(address.to_bits() & u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0))),
+            IpAddr::V4(address) => IpAddr::V4(Ipv4Addr::from(
+                address.to_bits() & u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0),
+            )),
+            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(
+                address.to_bits()
+                    & u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0),
+            )),
         };
         Self { address, ..self }
     }
 
     fn contains(self, address: IpAddr) -> bool {
-        address.is_ipv4() == self.address.is_ipv4() && Self { address, prefix: self.prefix }.masked().address == self.masked().address
+        address.is_ipv4() == self.address.is_ipv4()
+            && Self { address, prefix: self.prefix }.masked().address == self.masked().address
     }
 
     fn covers(self, other: Self) -> bool {
@@ -48,33 +60,87 @@ impl Cidr {
 
 /// An address: no zone, and no IPv4 address inside an IPv6 one.
 fn parse(text: &str) -> Option<IpAddr> {
-    text.parse().ok().filter(|address| !matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some()))
+    text.parse().ok().filter(
+        |address| !matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some()),
+    )
 }
 
 const fn of_ip(name: &'static str, run: super::Run) -> Row {
     Row { name, method: true, args: &[Arg::Library(IP)], answer: |_| Type::Bool, cost: one, run }
 }
 
-const fn of_cidr(name: &'static str, args: &'static [Arg], answer: fn(&[Type]) -> Type, run: super::Run) -> Row {
+const fn of_cidr(
+    name: &'static str,
+    args: &'static [Arg],
+    answer: fn(&[Type]) -> Type,
+    run: super::Run,
+) -> Row {
     Row { name, method: true, args, answer, cost: one, run }
 }
 
 pub(super) const ROWS: &[Row] = &[
-    Row { name: "ip", method: false, args: &[Arg::String], answer: |_| Type::Library(IP), cost: walk, run: ip },
-    Row { name: "isIP", method: false, args: &[Arg::String], answer: |_| Type::Bool, cost: walk, run: is_ip },
-    Row { name: "ip.isCanonical", method: false, args: &[Arg::String], answer: |_| Type::Bool, cost: walk, run: is_canonical },
-    Row { name: "family", method: true, args: &[Arg::Library(IP)], answer: |_| Type::Int, cost: one, run: family },
+    Row {
+        name: "ip",
+        method: false,
+        args: &[Arg::String],
+        answer: |_| Type::Library(IP),
+        cost: walk,
+        run: ip,
+    },
+    Row {
+        name: "isIP",
+        method: false,
+        args: &[Arg::String],
+        answer: |_| Type::Bool,
+        cost: walk,
+        run: is_ip,
+    },
+    Row {
+        name: "ip.isCanonical",
+        method: false,
+        args: &[Arg::String],
+        answer: |_| Type::Bool,
+        cost: walk,
+        run: is_canonical,
+    },
+    Row {
+        name: "family",
+        method: true,
+        args: &[Arg::Library(IP)],
+        answer: |_| Type::Int,
+        cost: one,
+        run: family,
+    },
     of_ip("isUnspecified", is_unspecified),
     of_ip("isLoopback", is_loopback),
     of_ip("isLinkLocalMulticast", is_link_local_multicast),
     of_ip("isLinkLocalUnicast", is_link_local_unicast),
     of_ip("isGlobalUnicast", is_global_unicast),
-    Row { name: "cidr", method: false, args: &[Arg::String], answer: |_| Type::Library(CIDR), cost: walk, run: cidr },
-    Row { name: "isCIDR", method: false, args: &[Arg::String], answer: |_| Type::Bool, cost: walk, run: is_cidr },
+    Row {
+        name: "cidr",
+        method: false,
+        args: &[Arg::String],
+        answer: |_| Type::Library(CIDR),
+        cost: walk,
+        run: cidr,
+    },
+    Row {
+        name: "isCIDR",
+        method: false,
+        args: &[Arg::String],
+        answer: |_| Type::Bool,
+        cost: walk,
+        run: is_cidr,
+    },
     of_cidr("containsIP", &[Arg::Library(CIDR), Arg::String], |_| Type::Bool, contains_ip),
     of_cidr("containsIP", &[Arg::Library(CIDR), Arg::Library(IP)], |_| Type::Bool, contains_ip),
     of_cidr("containsCIDR", &[Arg::Library(CIDR), Arg::String], |_| Type::Bool, contains_cidr),
-    of_cidr("containsCIDR", &[Arg::Library(CIDR), Arg::Library(CIDR)], |_| Type::Bool, contains_cidr),
+    of_cidr(
+        "containsCIDR",
+        &[Arg::Library(CIDR), Arg::Library(CIDR)],
+        |_| Type::Bool,
+        contains_cidr,
+    ),
     of_cidr("ip", &[Arg::Library(CIDR)], |_| Type::Library(IP), network),
     of_cidr("masked", &[Arg::Library(CIDR)], |_| Type::Library(CIDR), masked),
     of_cidr("prefixLength", &[Arg::Library(CIDR)], |_| Type::Int, prefix_length),

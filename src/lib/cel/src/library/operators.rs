@@ -29,7 +29,14 @@ const fn ordered(name: &'static str, args: &'static [Arg]) -> Row {
         b">" => greater,
         _ => greater_or_equal,
     };
-    Row { name, method: false, args, answer: |_| Type::Bool, cost: |sizes| 1 + traversal(sizes[0].min(sizes[1])), run }
+    Row {
+        name,
+        method: false,
+        args,
+        answer: |_| Type::Bool,
+        cost: |sizes| 1 + traversal(sizes[0].min(sizes[1])),
+        run,
+    }
 }
 
 macro_rules! all_orders {
@@ -71,10 +78,14 @@ pub(super) const OTHERS: &[Row] = &[
     arithmetic("%", &[Arg::Uint, Arg::Uint], |_| Type::Uint),
     join("+", &[Arg::String, Arg::String], |types| Type::String(sum(types))),
     join("+", &[Arg::Bytes, Arg::Bytes], |types| Type::Bytes(sum(types))),
-    join("+", &[Arg::List, Arg::SameList], |types| match (types[0].join(&types[1]), &types[0], &types[1]) {
-        (Type::List(item, _), ..) => Type::List(item, sum(types)),
-        (_, Type::List(item, _), _) | (_, _, Type::List(item, _)) => Type::List(item.clone(), sum(types)),
-        (other, ..) => other,
+    join("+", &[Arg::List, Arg::SameList], |types| {
+        match (types[0].join(&types[1]), &types[0], &types[1]) {
+            (Type::List(item, _), ..) => Type::List(item, sum(types)),
+            (_, Type::List(item, _), _) | (_, _, Type::List(item, _)) => {
+                Type::List(item.clone(), sum(types))
+            }
+            (other, ..) => other,
+        }
     }),
     arithmetic("+", &[Arg::Duration, Arg::Duration], |_| Type::Duration),
     arithmetic("+", &[Arg::Timestamp, Arg::Duration], |_| Type::Timestamp),
@@ -82,14 +93,70 @@ pub(super) const OTHERS: &[Row] = &[
     arithmetic("-", &[Arg::Duration, Arg::Duration], |_| Type::Duration),
     arithmetic("-", &[Arg::Timestamp, Arg::Duration], |_| Type::Timestamp),
     arithmetic("-", &[Arg::Timestamp, Arg::Timestamp], |_| Type::Duration),
-    Row { name: "-", method: false, args: &[Arg::Int], answer: |_| Type::Int, cost: one, run: negate },
-    Row { name: "-", method: false, args: &[Arg::Double], answer: |_| Type::Double, cost: one, run: negate },
-    Row { name: "!", method: false, args: &[Arg::Bool], answer: |_| Type::Bool, cost: one, run: not },
-    Row { name: "==", method: false, args: &[Arg::Any, Arg::Same], answer: |_| Type::Bool, cost: compared, run: equals },
-    Row { name: "!=", method: false, args: &[Arg::Any, Arg::Same], answer: |_| Type::Bool, cost: compared, run: differs },
-    Row { name: "in", method: false, args: &[Arg::Any, Arg::Holder], answer: |_| Type::Bool, cost: |sizes| 1 + sizes[1], run: within },
-    Row { name: "in", method: false, args: &[Arg::Any, Arg::KeyHolder], answer: |_| Type::Bool, cost: one, run: within },
-    Row { name: "in", method: false, args: &[Arg::Any, Arg::Library("")], answer: |_| Type::Bool, cost: one, run: within },
+    Row {
+        name: "-",
+        method: false,
+        args: &[Arg::Int],
+        answer: |_| Type::Int,
+        cost: one,
+        run: negate,
+    },
+    Row {
+        name: "-",
+        method: false,
+        args: &[Arg::Double],
+        answer: |_| Type::Double,
+        cost: one,
+        run: negate,
+    },
+    Row {
+        name: "!",
+        method: false,
+        args: &[Arg::Bool],
+        answer: |_| Type::Bool,
+        cost: one,
+        run: not,
+    },
+    Row {
+        name: "==",
+        method: false,
+        args: &[Arg::Any, Arg::Same],
+        answer: |_| Type::Bool,
+        cost: compared,
+        run: equals,
+    },
+    Row {
+        name: "!=",
+        method: false,
+        args: &[Arg::Any, Arg::Same],
+        answer: |_| Type::Bool,
+        cost: compared,
+        run: differs,
+    },
+    Row {
+        name: "in",
+        method: false,
+        args: &[Arg::Any, Arg::Holder],
+        answer: |_| Type::Bool,
+        cost: |sizes| 1 + sizes[1],
+        run: within,
+    },
+    Row {
+        name: "in",
+        method: false,
+        args: &[Arg::Any, Arg::KeyHolder],
+        answer: |_| Type::Bool,
+        cost: one,
+        run: within,
+    },
+    Row {
+        name: "in",
+        method: false,
+        args: &[Arg::Any, Arg::Library("")],
+        answer: |_| Type::Bool,
+        cost: one,
+        run: within,
+    },
 ];
 
 fn compared(sizes: &[u64]) -> u64 {
@@ -110,7 +177,9 @@ fn overflow() -> Failure {
 fn order<'a>(one: &Value<'a>, other: &Value<'a>, wanted: fn(Ordering) -> bool) -> Answer<'a> {
     match compare(one, other) {
         Some(order) => Ok(Value::Bool(wanted(order))),
-        None if matches!((one, other), (Value::Double(_), Value::Double(_))) => Ok(Value::Bool(false)),
+        None if matches!((one, other), (Value::Double(_), Value::Double(_))) => {
+            Ok(Value::Bool(false))
+        }
         None => no_overload(),
     }
 }
@@ -142,28 +211,45 @@ fn compare_float(one: f64, other: i128) -> Option<Ordering> {
     if one.is_nan() {
         return None;
     }
-    #[allow(clippy::cast_possible_truncation, reason = "saturates, and no 64-bit number is beyond it")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "saturates, and no 64-bit number is beyond it"
+    )]
     let floor = one.floor() as i128;
-    Some(floor.cmp(&other).then(if one.fract() == 0.0 { Ordering::Equal } else { Ordering::Greater }))
+    Some(floor.cmp(&other).then(if one.fract() == 0.0 {
+        Ordering::Equal
+    } else {
+        Ordering::Greater
+    }))
 }
 
 pub(super) fn add_values<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     match args {
-        [Value::Int(one), Value::Int(other)] => one.checked_add(*other).map(Value::Int).ok_or_else(overflow),
-        [Value::Uint(one), Value::Uint(other)] => one.checked_add(*other).map(Value::Uint).ok_or_else(overflow),
+        [Value::Int(one), Value::Int(other)] => {
+            one.checked_add(*other).map(Value::Int).ok_or_else(overflow)
+        }
+        [Value::Uint(one), Value::Uint(other)] => {
+            one.checked_add(*other).map(Value::Uint).ok_or_else(overflow)
+        }
         [Value::Double(one), Value::Double(other)] => Ok(Value::Double(one + other)),
         [Value::String(one), Value::String(other)] => Ok(Value::text([&**one, &**other].concat())),
-        [Value::Bytes(one), Value::Bytes(other)] => Ok(Value::Bytes([&**one, &**other].concat().into())),
+        [Value::Bytes(one), Value::Bytes(other)] => {
+            Ok(Value::Bytes([&**one, &**other].concat().into()))
+        }
         [Value::List(one), Value::List(other)] => concatenate(meter, one, other),
-        [Value::Duration(one), Value::Duration(other)] => one.checked_add(*other).map(Value::Duration).ok_or_else(overflow),
-        [Value::Timestamp(time), Value::Duration(nanos)] | [Value::Duration(nanos), Value::Timestamp(time)] => {
+        [Value::Duration(one), Value::Duration(other)] => {
+            one.checked_add(*other).map(Value::Duration).ok_or_else(overflow)
+        }
+        [Value::Timestamp(time), Value::Duration(nanos)]
+        | [Value::Duration(nanos), Value::Timestamp(time)] => {
             super::time::in_range(time + i128::from(*nanos)).map(Value::Timestamp)
         }
         _ => no_overload(),
     }
 }
 
-/// Lists that keep no order are joined as what they are: sets as a union, list maps with the later item of a key in the earlier one's place.
+/// Lists that keep no order are joined as what they are: sets as a union, list maps with the later
+/// item of a key in the earlier one's place.
 fn concatenate<'a>(meter: &mut Meter, one: &List<'a>, other: &List<'a>) -> Answer<'a> {
     let mut out: Vec<Value<'a>> = one.iter().collect();
     meter.spend((one.len() + other.len()) as u64)?;
@@ -171,7 +257,9 @@ fn concatenate<'a>(meter: &mut Meter, one: &List<'a>, other: &List<'a>) -> Answe
         let same = match one.list_type() {
             ListType::Atomic => None,
             ListType::Set => find(meter, &out, |known, meter| equal(meter, known, &item))?,
-            ListType::Map(keys) => find(meter, &out, |known, meter| same_keys(meter, keys, known, &item))?,
+            ListType::Map(keys) => {
+                find(meter, &out, |known, meter| same_keys(meter, keys, known, &item))?
+            }
         };
         match same {
             Some(index) => out[index] = item,
@@ -181,7 +269,11 @@ fn concatenate<'a>(meter: &mut Meter, one: &List<'a>, other: &List<'a>) -> Answe
     Ok(Value::list(out))
 }
 
-fn find<'a>(meter: &mut Meter, items: &[Value<'a>], is: impl Fn(&Value<'a>, &mut Meter) -> Result<bool, Failure>) -> Result<Option<usize>, Failure> {
+fn find<'a>(
+    meter: &mut Meter,
+    items: &[Value<'a>],
+    is: impl Fn(&Value<'a>, &mut Meter) -> Result<bool, Failure>,
+) -> Result<Option<usize>, Failure> {
     for (index, item) in items.iter().enumerate() {
         if is(item, meter)? {
             return Ok(Some(index));
@@ -190,7 +282,12 @@ fn find<'a>(meter: &mut Meter, items: &[Value<'a>], is: impl Fn(&Value<'a>, &mut
     Ok(None)
 }
 
-fn same_keys(meter: &mut Meter, keys: &[String], one: &Value<'_>, other: &Value<'_>) -> Result<bool, Failure> {
+fn same_keys(
+    meter: &mut Meter,
+    keys: &[String],
+    one: &Value<'_>,
+    other: &Value<'_>,
+) -> Result<bool, Failure> {
     let (Value::Map(one), Value::Map(other)) = (one, other) else { return Ok(false) };
     for key in keys {
         let same = match (one.get(&name(key)), other.get(&name(key))) {
@@ -265,13 +362,19 @@ fn within<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
             }
             failure.map_or(Ok(Value::Bool(false)), Err)
         }
-        [key, Value::Map(map)] => Ok(Value::Bool(Key::of(key).is_some_and(|key| map.get(&key).is_some()))),
+        [key, Value::Map(map)] => {
+            Ok(Value::Bool(Key::of(key).is_some_and(|key| map.get(&key).is_some())))
+        }
         _ => no_overload(),
     }
 }
 
 /// Whether two values are equal. As deep as the values, whose depth the reader bounds.
-pub(crate) fn equal(meter: &mut Meter, one: &Value<'_>, other: &Value<'_>) -> Result<bool, Failure> {
+pub(crate) fn equal(
+    meter: &mut Meter,
+    one: &Value<'_>,
+    other: &Value<'_>,
+) -> Result<bool, Failure> {
     meter.spend(traversal(one.size().min(other.size())))?;
     Ok(match (one, other) {
         (Value::Misfit(kind), _) | (_, Value::Misfit(kind)) => return Err(Failure::misfit(*kind)),
@@ -279,7 +382,9 @@ pub(crate) fn equal(meter: &mut Meter, one: &Value<'_>, other: &Value<'_>) -> Re
         (Value::List(one), Value::List(other)) => return equal_lists(meter, one, other),
         (Value::Map(one), Value::Map(other)) => return equal_maps(meter, one, other),
         (Value::Optional(None), Value::Optional(None)) => true,
-        (Value::Optional(Some(one)), Value::Optional(Some(other))) => return equal(meter, one, other),
+        (Value::Optional(Some(one)), Value::Optional(Some(other))) => {
+            return equal(meter, one, other);
+        }
         (Value::Type(one), Value::Type(other)) => one == other,
         (Value::Library(one), Value::Library(other)) => equal_libraries(one, other),
         (one, other) => compare(one, other) == Some(Ordering::Equal),

@@ -17,13 +17,62 @@ fn inner(types: &[Type]) -> Type {
 }
 
 pub(super) const ROWS: &[Row] = &[
-    Row { name: "optional.none", method: false, args: &[], answer: |_| Type::Optional(Arc::new(Type::Dyn)), cost: one, run: none },
-    Row { name: "optional.of", method: false, args: &[Arg::Any], answer: wrapped, cost: one, run: of },
-    Row { name: "optional.ofNonZeroValue", method: false, args: &[Arg::Any], answer: wrapped, cost: one, run: of_non_zero },
-    Row { name: "hasValue", method: true, args: &[Arg::Optional], answer: |_| Type::Bool, cost: one, run: has_value },
-    Row { name: "value", method: true, args: &[Arg::Optional], answer: inner, cost: one, run: value },
-    Row { name: "orValue", method: true, args: &[Arg::Optional, Arg::Item], answer: or_type, cost: one, run: or_value },
-    Row { name: "or", method: true, args: &[Arg::Optional, Arg::Same], answer: |types| types[0].join(&types[1]), cost: one, run: or },
+    Row {
+        name: "optional.none",
+        method: false,
+        args: &[],
+        answer: |_| Type::Optional(Arc::new(Type::Dyn)),
+        cost: one,
+        run: none,
+    },
+    Row {
+        name: "optional.of",
+        method: false,
+        args: &[Arg::Any],
+        answer: wrapped,
+        cost: one,
+        run: of,
+    },
+    Row {
+        name: "optional.ofNonZeroValue",
+        method: false,
+        args: &[Arg::Any],
+        answer: wrapped,
+        cost: one,
+        run: of_non_zero,
+    },
+    Row {
+        name: "hasValue",
+        method: true,
+        args: &[Arg::Optional],
+        answer: |_| Type::Bool,
+        cost: one,
+        run: has_value,
+    },
+    Row {
+        name: "value",
+        method: true,
+        args: &[Arg::Optional],
+        answer: inner,
+        cost: one,
+        run: value,
+    },
+    Row {
+        name: "orValue",
+        method: true,
+        args: &[Arg::Optional, Arg::Item],
+        answer: or_type,
+        cost: one,
+        run: or_value,
+    },
+    Row {
+        name: "or",
+        method: true,
+        args: &[Arg::Optional, Arg::Same],
+        answer: |types| types[0].join(&types[1]),
+        cost: one,
+        run: or,
+    },
 ];
 
 fn or_type(types: &[Type]) -> Type {

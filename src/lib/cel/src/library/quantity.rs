@@ -9,13 +9,32 @@ use std::cmp::Ordering;
 
 const Q: Arg = Arg::Library(QUANTITY);
 
-const fn method(name: &'static str, args: &'static [Arg], answer: fn(&[Type]) -> Type, run: super::Run) -> Row {
+const fn method(
+    name: &'static str,
+    args: &'static [Arg],
+    answer: fn(&[Type]) -> Type,
+    run: super::Run,
+) -> Row {
     Row { name, method: true, args, answer, cost: one, run }
 }
 
 pub(super) const ROWS: &[Row] = &[
-    Row { name: "quantity", method: false, args: &[Arg::String], answer: |_| Type::Library(QUANTITY), cost: walk, run: quantity },
-    Row { name: "isQuantity", method: false, args: &[Arg::String], answer: |_| Type::Bool, cost: walk, run: is_quantity },
+    Row {
+        name: "quantity",
+        method: false,
+        args: &[Arg::String],
+        answer: |_| Type::Library(QUANTITY),
+        cost: walk,
+        run: quantity,
+    },
+    Row {
+        name: "isQuantity",
+        method: false,
+        args: &[Arg::String],
+        answer: |_| Type::Bool,
+        cost: walk,
+        run: is_quantity,
+    },
     method("sign", &[Q], |_| Type::Int, sign),
     method("isInteger", &[Q], |_| Type::Bool, is_integer),
     method("asInteger", &[Q], |_| Type::Int, as_integer),

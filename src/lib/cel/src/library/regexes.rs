@@ -30,11 +30,39 @@ fn texts(types: &[Type]) -> Type {
 const S: Arg = Arg::String;
 
 pub(super) const ROWS: &[Row] = &[
-    Row { name: "matches", method: true, args: &[S, S], answer: |_| Type::Bool, cost: search, run: matches },
-    Row { name: "matches", method: false, args: &[S, S], answer: |_| Type::Bool, cost: search, run: matches },
+    Row {
+        name: "matches",
+        method: true,
+        args: &[S, S],
+        answer: |_| Type::Bool,
+        cost: search,
+        run: matches,
+    },
+    Row {
+        name: "matches",
+        method: false,
+        args: &[S, S],
+        answer: |_| Type::Bool,
+        cost: search,
+        run: matches,
+    },
     Row { name: "find", method: true, args: &[S, S], answer: text, cost: search, run: find },
-    Row { name: "findAll", method: true, args: &[S, S], answer: texts, cost: search, run: find_all },
-    Row { name: "findAll", method: true, args: &[S, S, Arg::Int], answer: texts, cost: search, run: find_all },
+    Row {
+        name: "findAll",
+        method: true,
+        args: &[S, S],
+        answer: texts,
+        cost: search,
+        run: find_all,
+    },
+    Row {
+        name: "findAll",
+        method: true,
+        args: &[S, S, Arg::Int],
+        answer: texts,
+        cost: search,
+        run: find_all,
+    },
 ];
 
 /// Compiles a pattern.
@@ -49,7 +77,8 @@ pub(crate) fn compile(source: &str) -> Result<Regex, Failure> {
         if let Some(known) = compiled.get(source) {
             return Ok(known.clone());
         }
-        let regex = pattern::compile(source).map_err(|_| Failure::from("a malformed regular expression"))?;
+        let regex = pattern::compile(source)
+            .map_err(|_| Failure::from("a malformed regular expression"))?;
         if compiled.len() >= KEPT {
             compiled.clear();
         }
@@ -71,9 +100,13 @@ fn find<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 fn find_all<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let (text, pattern, most) = match args {
         [Value::String(text), Value::String(pattern)] => (text, pattern, usize::MAX),
-        [Value::String(text), Value::String(pattern), Value::Int(most)] => (text, pattern, usize::try_from(*most).unwrap_or(usize::MAX)),
+        [Value::String(text), Value::String(pattern), Value::Int(most)] => {
+            (text, pattern, usize::try_from(*most).unwrap_or(usize::MAX))
+        }
         _ => return no_overload(),
     };
     let regex = compile(pattern)?;
-    Ok(Value::list(regex.find_iter(text).take(most).map(|found| Value::text(found.as_str())).collect()))
+    Ok(Value::list(
+        regex.find_iter(text).take(most).map(|found| Value::text(found.as_str())).collect(),
+    ))
 }

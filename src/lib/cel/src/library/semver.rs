@@ -30,8 +30,10 @@ impl Semver {
     /// `lenient`: a leading `v`, missing numbers and leading zeros are mended.
     fn parse(text: &str, lenient: bool) -> Option<Self> {
         let text = if lenient { text.strip_prefix('v').unwrap_or(text) } else { text };
-        let (text, build) = text.split_once('+').map_or((text, None), |(text, build)| (text, Some(build)));
-        let (core, pre) = text.split_once('-').map_or((text, None), |(core, pre)| (core, Some(pre)));
+        let (text, build) =
+            text.split_once('+').map_or((text, None), |(text, build)| (text, Some(build)));
+        let (core, pre) =
+            text.split_once('-').map_or((text, None), |(core, pre)| (core, Some(pre)));
         let mut parts: Vec<&str> = core.split('.').collect();
         if lenient && parts.len() < 3 {
             parts.resize(3, "0");
@@ -39,7 +41,10 @@ impl Semver {
         let [major, minor, patch] = parts[..] else { return None };
         let number = |text| number(text, lenient);
         let numbers = [number(major)?, number(minor)?, number(patch)?];
-        let word = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        let word = |text: &str| {
+            !text.is_empty()
+                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        };
         if build.is_some_and(|build| !build.split('.').all(word)) {
             return None;
         }
@@ -56,10 +61,12 @@ impl Semver {
 
     /// A version with something behind `-` comes before the one without.
     fn order(&self, other: &Self) -> Ordering {
-        self.numbers.cmp(&other.numbers).then_with(|| match (self.pre.is_empty(), other.pre.is_empty()) {
-            (true, false) => Ordering::Greater,
-            (false, true) => Ordering::Less,
-            _ => self.pre.cmp(&other.pre),
+        self.numbers.cmp(&other.numbers).then_with(|| {
+            match (self.pre.is_empty(), other.pre.is_empty()) {
+                (true, false) => Ordering::Greater,
+                (false, true) => Ordering::Less,
+                _ => self.pre.cmp(&other.pre),
+            }
         })
     }
 }
@@ -71,15 +78,48 @@ fn number(text: &str, lenient: bool) -> Option<u64> {
 
 const V: Arg = Arg::Library(SEMVER);
 
-const fn method(name: &'static str, args: &'static [Arg], answer: fn(&[Type]) -> Type, run: super::Run) -> Row {
+const fn method(
+    name: &'static str,
+    args: &'static [Arg],
+    answer: fn(&[Type]) -> Type,
+    run: super::Run,
+) -> Row {
     Row { name, method: true, args, answer, cost: one, run }
 }
 
 pub(super) const ROWS: &[Row] = &[
-    Row { name: "semver", method: false, args: &[Arg::String], answer: |_| Type::Library(SEMVER), cost: walk, run: semver },
-    Row { name: "semver", method: false, args: &[Arg::String, Arg::Bool], answer: |_| Type::Library(SEMVER), cost: walk, run: semver },
-    Row { name: "isSemver", method: false, args: &[Arg::String], answer: |_| Type::Bool, cost: walk, run: is_semver },
-    Row { name: "isSemver", method: false, args: &[Arg::String, Arg::Bool], answer: |_| Type::Bool, cost: walk, run: is_semver },
+    Row {
+        name: "semver",
+        method: false,
+        args: &[Arg::String],
+        answer: |_| Type::Library(SEMVER),
+        cost: walk,
+        run: semver,
+    },
+    Row {
+        name: "semver",
+        method: false,
+        args: &[Arg::String, Arg::Bool],
+        answer: |_| Type::Library(SEMVER),
+        cost: walk,
+        run: semver,
+    },
+    Row {
+        name: "isSemver",
+        method: false,
+        args: &[Arg::String],
+        answer: |_| Type::Bool,
+        cost: walk,
+        run: is_semver,
+    },
+    Row {
+        name: "isSemver",
+        method: false,
+        args: &[Arg::String, Arg::Bool],
+        answer: |_| Type::Bool,
+        cost: walk,
+        run: is_semver,
+    },
     method("major", &[V], |_| Type::Int, major),
     method("minor", &[V], |_| Type::Int, minor),
     method("patch", &[V], |_| Type::Int, patch),
@@ -103,7 +143,9 @@ fn parsed(text: &str, lenient: bool) -> Result<Semver, Failure> {
 }
 
 fn part<'a>(value: &Value<'_>, index: usize) -> Answer<'a> {
-    i64::try_from(of(value)?.numbers[index]).map(Value::Int).map_err(|_| "a number is out of range".into())
+    i64::try_from(of(value)?.numbers[index])
+        .map(Value::Int)
+        .map_err(|_| "a number is out of range".into())
 }
 
 function!(semver,

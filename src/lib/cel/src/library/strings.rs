@@ -34,12 +34,20 @@ fn replacing(sizes: &[u64]) -> u64 {
 fn joined(types: &[Type]) -> Type {
     let separator = types.get(1).map_or(0, Type::size);
     match &types[0] {
-        Type::List(item, most) => Type::String(most.saturating_mul(item.size().saturating_add(separator))),
+        Type::List(item, most) => {
+            Type::String(most.saturating_mul(item.size().saturating_add(separator)))
+        }
         _ => Type::String(crate::types::MAX_REQUEST),
     }
 }
 
-const fn method(name: &'static str, args: &'static [Arg], answer: fn(&[Type]) -> Type, cost: super::Cost, run: super::Run) -> Row {
+const fn method(
+    name: &'static str,
+    args: &'static [Arg],
+    answer: fn(&[Type]) -> Type,
+    cost: super::Cost,
+    run: super::Run,
+) -> Row {
     Row { name, method: true, args, answer, cost, run }
 }
 
@@ -63,7 +71,14 @@ pub(super) const ROWS: &[Row] = &[
     method("substring", &[S, I, I], same, walk, substring),
     method("join", &[Arg::ListOf(&S)], joined, one, join),
     method("join", &[Arg::ListOf(&S), S], joined, one, join),
-    Row { name: "strings.quote", method: false, args: &[S], answer: |types| Type::String(types[0].size().saturating_mul(2)), cost: walk, run: quote },
+    Row {
+        name: "strings.quote",
+        method: false,
+        args: &[S],
+        answer: |types| Type::String(types[0].size().saturating_mul(2)),
+        cost: walk,
+        run: quote,
+    },
 ];
 
 function!(contains, [Value::String(text), Value::String(part)] => Ok(Value::Bool(text.contains(&**part))));
@@ -150,7 +165,12 @@ fn pieces<'a>(text: &str, separator: &str, most: usize) -> Value<'a> {
         let chars: Vec<char> = text.chars().collect();
         let alone = chars.len().min(most - 1);
         let tail: String = chars[alone..].iter().collect();
-        chars[..alone].iter().map(char::to_string).chain((!tail.is_empty()).then_some(tail)).map(Value::text).collect()
+        chars[..alone]
+            .iter()
+            .map(char::to_string)
+            .chain((!tail.is_empty()).then_some(tail))
+            .map(Value::text)
+            .collect()
     } else {
         text.splitn(most, separator).map(Value::text).collect()
     };

@@ -70,14 +70,23 @@ fn weekday(day: Weekday) -> i8 {
 /// A time at a place: `UTC`, `America/New_York`, `-08:00`.
 fn zoned(nanos: i128, zone: &str) -> Result<Zoned, Failure> {
     let unknown = || Failure::from("unknown time zone");
-    let at = Timestamp::from_nanosecond(nanos).map_err(|_| Failure::from("a time is out of range"))?;
+    let at =
+        Timestamp::from_nanosecond(nanos).map_err(|_| Failure::from("a time is out of range"))?;
     let zone = match zone {
         "" | "UTC" => TimeZone::UTC,
         zone => match zone.split_once(':') {
             Some((hours, minutes)) => {
-                let (sign, digits) = hours.strip_prefix('-').map_or((1, hours.trim_start_matches('+')), |digits| (-1, digits));
-                let total = digits.parse::<i32>().ok().zip(minutes.parse::<i32>().ok()).filter(|(hours, minutes)| *hours < 24 && *minutes < 60);
-                let seconds = total.map(|(hours, minutes)| sign * (hours * 3600 + minutes * 60)).ok_or_else(unknown)?;
+                let (sign, digits) = hours
+                    .strip_prefix('-')
+                    .map_or((1, hours.trim_start_matches('+')), |digits| (-1, digits));
+                let total = digits
+                    .parse::<i32>()
+                    .ok()
+                    .zip(minutes.parse::<i32>().ok())
+                    .filter(|(hours, minutes)| *hours < 24 && *minutes < 60);
+                let seconds = total
+                    .map(|(hours, minutes)| sign * (hours * 3600 + minutes * 60))
+                    .ok_or_else(unknown)?;
                 TimeZone::fixed(Offset::from_seconds(seconds).map_err(|_| unknown())?)
             }
             None => TimeZone::get(zone).map_err(|_| unknown())?,
@@ -102,7 +111,9 @@ pub(crate) fn timestamp(text: &str) -> Option<i128> {
 }
 
 pub(super) fn write_timestamp(nanos: i128) -> Result<String, Failure> {
-    Timestamp::from_nanosecond(nanos).map(|time| time.to_string()).map_err(|_| "a time is out of range".into())
+    Timestamp::from_nanosecond(nanos)
+        .map(|time| time.to_string())
+        .map_err(|_| "a time is out of range".into())
 }
 
 /// In seconds: `3600s`, `1.5s`.
@@ -140,9 +151,20 @@ pub(crate) fn duration(text: &str) -> Option<i64> {
 }
 
 fn unit(text: &str) -> Option<(i128, usize)> {
-    const UNITS: [(&str, i128); 8] =
-        [("ns", 1), ("us", 1_000), ("\u{b5}s", 1_000), ("\u{3bc}s", 1_000), ("ms", 1_000_000), ("s", SECOND), ("m", MINUTE), ("h", HOUR)];
-    UNITS.into_iter().find(|(name, _)| text.starts_with(name)).map(|(name, unit)| (unit, name.len()))
+    const UNITS: [(&str, i128); 8] = [
+        ("ns", 1),
+        ("us", 1_000),
+        ("\u{b5}s", 1_000),
+        ("\u{3bc}s", 1_000),
+        ("ms", 1_000_000),
+        ("s", SECOND),
+        ("m", MINUTE),
+        ("h", HOUR),
+    ];
+    UNITS
+        .into_iter()
+        .find(|(name, _)| text.starts_with(name))
+        .map(|(name, unit)| (unit, name.len()))
 }
 
 /// So many units; what is below a nanosecond is dropped.
@@ -167,7 +189,13 @@ mod tests {
 
     #[test]
     fn durations() {
-        let cases = [("1h30m", 5_400_000_000_000), ("-1.5s", -1_500_000_000), ("300ms", 300_000_000), ("0", 0), ("1us", 1000)];
+        let cases = [
+            ("1h30m", 5_400_000_000_000),
+            ("-1.5s", -1_500_000_000),
+            ("300ms", 300_000_000),
+            ("0", 0),
+            ("1us", 1000),
+        ];
         for (text, nanos) in cases {
             assert_eq!(duration(text), Some(nanos), "{text}");
         }

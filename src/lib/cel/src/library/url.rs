@@ -43,9 +43,13 @@ pub(super) fn parse(text: &str) -> Option<Url> {
 
 /// The scheme, if there is one; a colon without one is wrong.
 fn scheme(text: &str) -> Option<(String, &str)> {
-    let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.')))
+        .unwrap_or(text.len());
     match text[end..].strip_prefix(':') {
-        Some(rest) if text.starts_with(|c: char| c.is_ascii_alphabetic()) => Some((text[..end].to_ascii_lowercase(), rest)),
+        Some(rest) if text.starts_with(|c: char| c.is_ascii_alphabetic()) => {
+            Some((text[..end].to_ascii_lowercase(), rest))
+        }
         Some(_) => None,
         None => Some((String::new(), text)),
     }
@@ -63,13 +67,19 @@ fn authority(text: &str) -> Option<String> {
         None => host.find(':').map_or("", |at| &host[at..]),
     };
     let number = port.strip_prefix(':').unwrap_or(port);
-    let fits = |c: char| c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:[]%\"<>".contains(c) || !c.is_ascii();
-    let sound = number.bytes().all(|byte| byte.is_ascii_digit()) && (port.is_empty() || port.starts_with(':')) && host.chars().all(fits);
+    let fits = |c: char| {
+        c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:[]%\"<>".contains(c) || !c.is_ascii()
+    };
+    let sound = number.bytes().all(|byte| byte.is_ascii_digit())
+        && (port.is_empty() || port.starts_with(':'))
+        && host.chars().all(fits);
     (sound && escapes_are_whole(host)).then(|| host.to_owned())
 }
 
 fn escapes_are_whole(text: &str) -> bool {
-    text.split('%').skip(1).all(|rest| rest.len() >= 2 && rest.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit))
+    text.split('%')
+        .skip(1)
+        .all(|rest| rest.len() >= 2 && rest.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit))
 }
 
 fn unescape(text: &str, plus: bool) -> String {
@@ -79,7 +89,9 @@ fn unescape(text: &str, plus: bool) -> String {
         match byte {
             b'%' => {
                 let code = [bytes.next().unwrap_or(b'0'), bytes.next().unwrap_or(b'0')];
-                let code = std::str::from_utf8(&code).ok().and_then(|code| u8::from_str_radix(code, 16).ok());
+                let code = std::str::from_utf8(&code)
+                    .ok()
+                    .and_then(|code| u8::from_str_radix(code, 16).ok());
                 out.push(code.unwrap_or(b'?'));
             }
             b'+' if plus => out.push(b' '),
@@ -98,7 +110,10 @@ impl Url {
     }
 
     fn port(&self) -> &str {
-        self.host.rsplit_once(':').filter(|(_, port)| !port.contains(']')).map_or("", |(_, port)| port)
+        self.host
+            .rsplit_once(':')
+            .filter(|(_, port)| !port.contains(']'))
+            .map_or("", |(_, port)| port)
     }
 
     /// The path with what must be escaped escaped.
@@ -117,7 +132,11 @@ impl Url {
     /// The values of each name.
     fn pairs(&self) -> BTreeMap<String, Vec<String>> {
         let mut out: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for pair in self.query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';') && escapes_are_whole(pair)) {
+        for pair in self
+            .query
+            .split('&')
+            .filter(|pair| !pair.is_empty() && !pair.contains(';') && escapes_are_whole(pair))
+        {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             out.entry(unescape(name, true)).or_default().push(unescape(value, true));
         }
@@ -126,7 +145,14 @@ impl Url {
 }
 
 const fn method(name: &'static str, run: super::Run) -> Row {
-    Row { name, method: true, args: &[Arg::Library(URL)], answer: |_| Type::String(MAX_REQUEST), cost: one, run }
+    Row {
+        name,
+        method: true,
+        args: &[Arg::Library(URL)],
+        answer: |_| Type::String(MAX_REQUEST),
+        cost: one,
+        run,
+    }
 }
 
 fn query_type(_: &[Type]) -> Type {
@@ -135,14 +161,35 @@ fn query_type(_: &[Type]) -> Type {
 }
 
 pub(super) const ROWS: &[Row] = &[
-    Row { name: "url", method: false, args: &[Arg::String], answer: |_| Type::Library(URL), cost: walk, run: url },
-    Row { name: "isURL", method: false, args: &[Arg::String], answer: |_| Type::Bool, cost: walk, run: is_url },
+    Row {
+        name: "url",
+        method: false,
+        args: &[Arg::String],
+        answer: |_| Type::Library(URL),
+        cost: walk,
+        run: url,
+    },
+    Row {
+        name: "isURL",
+        method: false,
+        args: &[Arg::String],
+        answer: |_| Type::Bool,
+        cost: walk,
+        run: is_url,
+    },
     method("getScheme", scheme_of),
     method("getHost", host),
     method("getHostname", hostname),
     method("getPort", port),
     method("getEscapedPath", path),
-    Row { name: "getQuery", method: true, args: &[Arg::Library(URL)], answer: query_type, cost: one, run: query },
+    Row {
+        name: "getQuery",
+        method: true,
+        args: &[Arg::Library(URL)],
+        answer: query_type,
+        cost: one,
+        run: query,
+    },
 ];
 
 fn of<'v>(value: &'v Value<'_>) -> Result<&'v Url, Failure> {

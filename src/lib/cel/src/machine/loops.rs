@@ -52,7 +52,12 @@ impl<'a> Machine<'a, '_> {
     }
 
     /// A round that decides outweighs those that fail.
-    fn decide(&mut self, whole: &'a Loop, rounds: impl Iterator<Item = Round<'a>>, decisive: bool) -> Answer<'a> {
+    fn decide(
+        &mut self,
+        whole: &'a Loop,
+        rounds: impl Iterator<Item = Round<'a>>,
+        decisive: bool,
+    ) -> Answer<'a> {
         let mut failure = None;
         for round in rounds {
             match self.round(whole, &whole.body, &round) {
@@ -66,7 +71,11 @@ impl<'a> Machine<'a, '_> {
         failure.map_or(Ok(Value::Bool(!decisive)), Err)
     }
 
-    fn exists_one(&mut self, whole: &'a Loop, rounds: impl Iterator<Item = Round<'a>>) -> Answer<'a> {
+    fn exists_one(
+        &mut self,
+        whole: &'a Loop,
+        rounds: impl Iterator<Item = Round<'a>>,
+    ) -> Answer<'a> {
         let mut count = 0;
         for round in rounds {
             match self.round(whole, &whole.body, &round)? {
@@ -95,7 +104,11 @@ impl<'a> Machine<'a, '_> {
         Ok(Value::list(out))
     }
 
-    fn collect_map(&mut self, whole: &'a Loop, rounds: impl Iterator<Item = Round<'a>>) -> Answer<'a> {
+    fn collect_map(
+        &mut self,
+        whole: &'a Loop,
+        rounds: impl Iterator<Item = Round<'a>>,
+    ) -> Answer<'a> {
         let mut out = BTreeMap::new();
         for round in rounds {
             if !self.admits(whole, &round)? {
@@ -103,7 +116,10 @@ impl<'a> Machine<'a, '_> {
             }
             let answer = self.round(whole, &whole.body, &round)?;
             let entries = match (whole.kind, answer) {
-                (LoopKind::Map, answer) => vec![(Key::of(&round.key).ok_or_else(|| Failure::from("unsupported key type"))?, answer)],
+                (LoopKind::Map, answer) => vec![(
+                    Key::of(&round.key).ok_or_else(|| Failure::from("unsupported key type"))?,
+                    answer,
+                )],
                 (_, Value::Map(map)) => map.entries(),
                 _ => return no_overload(),
             };
@@ -126,7 +142,9 @@ impl<'a> Machine<'a, '_> {
         if !is_sortable(out.iter().map(|(key, _)| key)) {
             return no_overload();
         }
-        out.sort_by(|(one, _), (other, _)| compare(one, other).unwrap_or(std::cmp::Ordering::Equal));
+        out.sort_by(|(one, _), (other, _)| {
+            compare(one, other).unwrap_or(std::cmp::Ordering::Equal)
+        });
         Ok(Value::list(out.into_iter().map(|(_, item)| item).collect()))
     }
 }

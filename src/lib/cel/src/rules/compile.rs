@@ -35,13 +35,16 @@ pub(super) fn has_rules(schema: &Schema, depth: usize) -> bool {
     let of = |node: &Schema| has_rules(node, depth + 1);
     schema.checks.as_deref().is_some_and(|checks| {
         let nested = [&checks.all_of, &checks.any_of, &checks.one_of];
-        !checks.rules.is_empty() || nested.into_iter().flatten().any(|node| of(node)) || checks.not.as_deref().is_some_and(of)
+        !checks.rules.is_empty()
+            || nested.into_iter().flatten().any(|node| of(node))
+            || checks.not.as_deref().is_some_and(of)
     }) || schema.properties.values().any(|property| of(&property.schema))
         || schema.items.as_deref().is_some_and(of)
         || schema.additional.as_deref().is_some_and(of)
 }
 
-/// Notes the nodes that have rules in them or below them, by their addresses: asked for at each level, they would be looked for as often as they are deep.
+/// Notes the nodes that have rules in them or below them, by their addresses: asked for at each
+/// level, they would be looked for as often as they are deep.
 fn mark(schema: &Schema, depth: usize, with_rules: &mut HashSet<usize>) -> bool {
     work::count(1);
     if depth > MAX_DEPTH || schema.native {
@@ -50,7 +53,10 @@ fn mark(schema: &Schema, depth: usize, with_rules: &mut HashSet<usize>) -> bool 
     let mut found = false;
     let mut of = |node: &Schema| found |= mark(node, depth + 1, with_rules);
     if let Some(checks) = schema.checks.as_deref() {
-        [&checks.all_of, &checks.any_of, &checks.one_of].into_iter().flatten().for_each(|node| of(node));
+        [&checks.all_of, &checks.any_of, &checks.one_of]
+            .into_iter()
+            .flatten()
+            .for_each(|node| of(node));
         checks.not.as_deref().into_iter().for_each(&mut of);
     }
     schema.properties.values().for_each(|property| of(&property.schema));
@@ -64,17 +70,42 @@ fn mark(schema: &Schema, depth: usize, with_rules: &mut HashSet<usize>) -> bool 
 }
 
 /// Errors of the schema itself are those of `refused`; its own are returned.
-pub(super) fn compile(schema: &Arc<Schema>, path: &str, refused: &[FieldError], is_structural: bool) -> Result<Branch, Vec<FieldError>> {
+pub(super) fn compile(
+    schema: &Arc<Schema>,
+    path: &str,
+    refused: &[FieldError],
+    is_structural: bool,
+) -> Result<Branch, Vec<FieldError>> {
     let mut with_rules = HashSet::new();
     mark(schema, 0, &mut with_rules);
-    let mut compiler = Compiler { errors: Vec::new(), malformed: 0, total: 0, costs: Vec::new(), with_rules, refused, is_structural };
-    let root = compiler.node(schema, path, &At { cardinality: Some(1), apart: None, root: true, depth: 0 });
+    let mut compiler = Compiler {
+        errors: Vec::new(),
+        malformed: 0,
+        total: 0,
+        costs: Vec::new(),
+        with_rules,
+        refused,
+        is_structural,
+    };
+    let root = compiler.node(
+        schema,
+        path,
+        &At { cardinality: Some(1), apart: None, root: true, depth: 0 },
+    );
     if compiler.total > MAX_SCHEMA {
         compiler.costs.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
-        for (_, field) in std::mem::take(&mut compiler.costs).into_iter().take(MAX_NAMED).filter(|(cost, _)| *cost >= MAX_SCHEMA / 100) {
+        for (_, field) in std::mem::take(&mut compiler.costs)
+            .into_iter()
+            .take(MAX_NAMED)
+            .filter(|(cost, _)| *cost >= MAX_SCHEMA / 100)
+        {
             compiler.push(FieldError::forbidden(field, "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"));
         }
-        let why = too_costly("x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema", compiler.total, MAX_SCHEMA);
+        let why = too_costly(
+            "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema",
+            compiler.total,
+            MAX_SCHEMA,
+        );
         compiler.push(FieldError::forbidden(path, why));
     }
     if compiler.errors.is_empty() { Ok(root) } else { Err(compiler.errors) }
@@ -93,7 +124,8 @@ struct At<'a> {
 
 impl<'a> At<'a> {
     fn below(self, times: Option<u64>, list: Option<&'a str>) -> Self {
-        let cardinality = self.cardinality.zip(times).map(|(outer, inner)| outer.saturating_mul(inner));
+        let cardinality =
+            self.cardinality.zip(times).map(|(outer, inner)| outer.saturating_mul(inner));
         Self { cardinality, apart: self.apart.or(list), root: false, depth: self.depth + 1 }
     }
 }
@@ -115,7 +147,8 @@ fn too_costly(what: &str, cost: u64, limit: u64) -> String {
 
 struct Compiler<'e> {
     errors: Vec<FieldError>,
-    /// Rules with something wrong beside their expressions; no expression above one of those is compiled.
+    /// Rules with something wrong beside their expressions; no expression above one of those is
+    /// compiled.
     malformed: usize,
     total: u64,
     /// What each expression contributes, and where it is.
@@ -129,7 +162,9 @@ struct Compiler<'e> {
 impl Compiler<'_> {
     /// Whether the schema is sound at a place and below it.
     fn is_sound(&self, path: &str) -> bool {
-        let is_below = |error: &FieldError| error.field.strip_prefix(path).is_some_and(|rest| rest.starts_with(['.', '[']));
+        let is_below = |error: &FieldError| {
+            error.field.strip_prefix(path).is_some_and(|rest| rest.starts_with(['.', '[']))
+        };
         !self.refused.iter().any(is_below)
     }
 
@@ -154,7 +189,11 @@ impl Compiler<'_> {
             if !self.has_rules(&property.schema) {
                 continue;
             }
-            let below = self.node(property.schema.shared(), &format!("{path}.properties[{name}]"), &at.below(Some(1), None));
+            let below = self.node(
+                property.schema.shared(),
+                &format!("{path}.properties[{name}]"),
+                &at.below(Some(1), None),
+            );
             if !below.is_empty() {
                 branch.properties.insert(Arc::clone(name), below);
             }
@@ -163,22 +202,35 @@ impl Compiler<'_> {
         if let Some(items) = &schema.items {
             let times = checks.and_then(|checks| checks.max_items);
             let list = (!matches!(schema.list_type, ListType::Map(_))).then_some(path);
-            branch.items = Some(self.node(items.shared(), &format!("{path}.items"), &at.below(times, list))).filter(|below| !below.is_empty()).map(Box::new);
+            branch.items =
+                Some(self.node(items.shared(), &format!("{path}.items"), &at.below(times, list)))
+                    .filter(|below| !below.is_empty())
+                    .map(Box::new);
         }
         if let Some(values) = &schema.additional {
             let times = checks.and_then(|checks| checks.max_properties);
-            branch.values = Some(self.node(values.shared(), &format!("{path}.additionalProperties"), &at.below(times, None)))
-                .filter(|below| !below.is_empty())
-                .map(Box::new);
+            branch.values = Some(self.node(
+                values.shared(),
+                &format!("{path}.additionalProperties"),
+                &at.below(times, None),
+            ))
+            .filter(|below| !below.is_empty())
+            .map(Box::new);
         }
         checks.into_iter().for_each(|checks| self.compositions(checks, path));
         let rules = rules_of(schema, path);
-        let stated: Vec<Stated<'_>> = rules.iter().map(|(rule, path)| self.stated(schema, rule, path)).collect();
-        if stated.is_empty() || self.malformed != malformed || !self.is_structural || !self.is_sound(path) {
+        let stated: Vec<Stated<'_>> =
+            rules.iter().map(|(rule, path)| self.stated(schema, rule, path)).collect();
+        if stated.is_empty()
+            || self.malformed != malformed
+            || !self.is_structural
+            || !self.is_sound(path)
+        {
             return branch;
         }
         if at.root || Type::of(schema).is_some() {
-            branch.rules = stated.into_iter().filter_map(|stated| self.rule(schema, stated, at)).collect();
+            branch.rules =
+                stated.into_iter().filter_map(|stated| self.rule(schema, stated, at)).collect();
         } else {
             let why = "internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL \
                        declarations";
@@ -189,11 +241,19 @@ impl Compiler<'_> {
 
     /// Rules in compositions are not compiled, but what they say has a form.
     fn compositions(&mut self, checks: &Checks, path: &str) {
-        let lists = [("allOf", &checks.all_of), ("anyOf", &checks.any_of), ("oneOf", &checks.one_of)];
+        let lists =
+            [("allOf", &checks.all_of), ("anyOf", &checks.any_of), ("oneOf", &checks.one_of)];
         for (name, nodes) in lists {
-            nodes.iter().enumerate().for_each(|(index, node)| self.nested(node, &format!("{path}.{name}[{index}]")));
+            nodes
+                .iter()
+                .enumerate()
+                .for_each(|(index, node)| self.nested(node, &format!("{path}.{name}[{index}]")));
         }
-        checks.not.as_deref().into_iter().for_each(|node| self.nested(node, &format!("{path}.not")));
+        checks
+            .not
+            .as_deref()
+            .into_iter()
+            .for_each(|node| self.nested(node, &format!("{path}.not")));
     }
 
     fn nested(&mut self, schema: &Schema, path: &str) {
@@ -204,7 +264,11 @@ impl Compiler<'_> {
         for (name, property) in &schema.properties {
             self.nested(&property.schema, &format!("{path}.properties[{name}]"));
         }
-        schema.items.as_deref().into_iter().for_each(|items| self.nested(items, &format!("{path}.items")));
+        schema
+            .items
+            .as_deref()
+            .into_iter()
+            .for_each(|items| self.nested(items, &format!("{path}.items")));
         schema.checks.as_deref().into_iter().for_each(|checks| self.compositions(checks, path));
         for (rule, path) in rules_of(schema, path) {
             self.stated(schema, rule, &path);
@@ -250,7 +314,11 @@ impl Compiler<'_> {
         let uses_old = program.as_ref().is_some_and(|program| program.uses(OLD));
         // A rule that does not compile uses nothing.
         if stated.optional_old.is_some() && !uses_old {
-            self.push(FieldError::invalid(format!("{path}.optionalOldSelf"), optional_old, "may not be set if oldSelf is not used in rule"));
+            self.push(FieldError::invalid(
+                format!("{path}.optionalOldSelf"),
+                optional_old,
+                "may not be set if oldSelf is not used in rule",
+            ));
         }
         let program = program?;
         let message_program = match stated.message_source {
@@ -277,7 +345,11 @@ impl Compiler<'_> {
         match REASONS.iter().find(|(name, _)| *name == given) {
             Some((_, reason)) => *reason,
             None => {
-                self.malformed(FieldError::not_supported(format!("{path}.reason"), given, REASONS.map(|(name, _)| name)));
+                self.malformed(FieldError::not_supported(
+                    format!("{path}.reason"),
+                    given,
+                    REASONS.map(|(name, _)| name),
+                ));
                 FieldReason::Invalid
             }
         }
@@ -291,7 +363,10 @@ impl Compiler<'_> {
         } else if breaks(trimmed) {
             self.malformed(FieldError::invalid(field, given, "must not contain line breaks"));
         } else if breaks(source) && trimmed.is_empty() {
-            self.malformed(FieldError::required(field, "message must be specified if rule contains line breaks"));
+            self.malformed(FieldError::required(
+                field,
+                "message must be specified if rule contains line breaks",
+            ));
         }
     }
 
@@ -318,31 +393,53 @@ impl Compiler<'_> {
         }
     }
 
-    fn program(&mut self, schema: &Arc<Schema>, stated: &Stated<'_>, at: &At<'_>, optional_old: bool) -> Option<Program> {
+    fn program(
+        &mut self,
+        schema: &Arc<Schema>,
+        stated: &Stated<'_>,
+        at: &At<'_>,
+        optional_old: bool,
+    ) -> Option<Program> {
         let path = format!("{}.rule", stated.path);
-        let program = check(schema, stated.source, at, (optional_old, &Type::Bool)).map_err(|why| match why {
-            Refused::Source(why) => format!("compilation failed: {why}"),
-            Refused::Program(why) => format!("program instantiation failed: {why}"),
-            Refused::Type => "cel expression must evaluate to a bool".to_owned(),
-        });
-        let program = program.map_err(|why| self.push(FieldError::invalid(path.as_str(), stated.shown(), why))).ok()?;
-        let cost = program.cost().saturating_mul(at.cardinality.unwrap_or_else(|| occurrences(schema)));
+        let program = check(schema, stated.source, at, (optional_old, &Type::Bool)).map_err(
+            |why| match why {
+                Refused::Source(why) => format!("compilation failed: {why}"),
+                Refused::Program(why) => format!("program instantiation failed: {why}"),
+                Refused::Type => "cel expression must evaluate to a bool".to_owned(),
+            },
+        );
+        let program = program
+            .map_err(|why| self.push(FieldError::invalid(path.as_str(), stated.shown(), why)))
+            .ok()?;
+        let cost =
+            program.cost().saturating_mul(at.cardinality.unwrap_or_else(|| occurrences(schema)));
         self.charge(cost, ("estimated rule cost", path.clone()));
         if let Some(list) = at.apart.filter(|_| program.uses(OLD)) {
-            let why = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {list}");
+            let why = format!(
+                "oldSelf cannot be used on the uncorrelatable portion of the schema within {list}"
+            );
             self.push(FieldError::invalid(path, stated.source, why));
         }
         Some(program)
     }
 
-    fn message_program(&mut self, schema: &Arc<Schema>, stated: &Stated<'_>, at: &At<'_>, optional_old: bool) -> Option<Program> {
+    fn message_program(
+        &mut self,
+        schema: &Arc<Schema>,
+        stated: &Stated<'_>,
+        at: &At<'_>,
+        optional_old: bool,
+    ) -> Option<Program> {
         let path = format!("{}.messageExpression", stated.path);
-        let program = check(schema, stated.message_source, at, (optional_old, &Type::String(0))).map_err(|why| match why {
-            Refused::Source(why) => format!("messageExpression compilation failed: {why}"),
-            Refused::Program(why) => format!("messageExpression instantiation failed: {why}"),
-            Refused::Type => "messageExpression must evaluate to a string".to_owned(),
-        });
-        let program = program.map_err(|why| self.push(FieldError::invalid(path.as_str(), stated.shown(), why))).ok()?;
+        let program = check(schema, stated.message_source, at, (optional_old, &Type::String(0)))
+            .map_err(|why| match why {
+                Refused::Source(why) => format!("messageExpression compilation failed: {why}"),
+                Refused::Program(why) => format!("messageExpression instantiation failed: {why}"),
+                Refused::Type => "messageExpression must evaluate to a string".to_owned(),
+            });
+        let program = program
+            .map_err(|why| self.push(FieldError::invalid(path.as_str(), stated.shown(), why)))
+            .ok()?;
         // A message is made once, whatever the rule that fails.
         self.charge(program.cost(), ("estimated messageExpression cost", path));
         Some(program)
@@ -360,7 +457,11 @@ impl Compiler<'_> {
 /// The rules of a node, and where each is.
 fn rules_of<'a>(schema: &'a Schema, path: &str) -> Vec<(&'a Value, String)> {
     let rules = schema.checks.as_deref().map_or(&[][..], |checks| &checks.rules);
-    rules.iter().enumerate().map(|(index, rule)| (rule, format!("{path}.x-kubernetes-validations[{index}]"))).collect()
+    rules
+        .iter()
+        .enumerate()
+        .map(|(index, rule)| (rule, format!("{path}.x-kubernetes-validations[{index}]")))
+        .collect()
 }
 
 /// A rule as it is given.
@@ -380,7 +481,9 @@ impl Stated<'_> {
     /// The whole rule, as upstream shows it.
     fn shown(&self) -> Written {
         let field = |name: &str| self.rule.get(name).filter(|value| !value.is_null());
-        let text = |name: &str| Written::new(Word(field(name).and_then(Value::as_str).unwrap_or_default()));
+        let text = |name: &str| {
+            Written::new(Word(field(name).and_then(Value::as_str).unwrap_or_default()))
+        };
         let fields = [
             ("Rule", text("rule")),
             ("Message", text("message")),
@@ -406,15 +509,27 @@ enum Refused {
 /// The place of `oldSelf` among the variables.
 pub(super) const OLD: usize = 1;
 
-fn check(schema: &Arc<Schema>, source: &str, at: &At<'_>, (optional_old, answer): (bool, &Type)) -> Result<Program, Refused> {
+fn check(
+    schema: &Arc<Schema>,
+    source: &str,
+    at: &At<'_>,
+    (optional_old, answer): (bool, &Type),
+) -> Result<Program, Refused> {
     let own = match (at.root, schema.kind) {
         (true, Kind::Object) => Type::resource(schema),
-        _ => Type::of(schema).ok_or_else(|| Refused::Source("rules cannot see values of this schema".to_owned()))?,
+        _ => Type::of(schema)
+            .ok_or_else(|| Refused::Source("rules cannot see values of this schema".to_owned()))?,
     };
     let old = if optional_old { Type::Optional(Arc::new(own.clone())) } else { own.clone() };
-    let program = Program::compile(source, &[("self", own), ("oldSelf", old)]).map_err(|error| match error {
-        CompileError::Source(why) => Refused::Source(why),
-        CompileError::Program(why) => Refused::Program(why),
-    })?;
-    if is_a(program.answer(), answer) && !program.answer().is_dyn() { Ok(program) } else { Err(Refused::Type) }
+    let program = Program::compile(source, &[("self", own), ("oldSelf", old)]).map_err(
+        |error| match error {
+            CompileError::Source(why) => Refused::Source(why),
+            CompileError::Program(why) => Refused::Program(why),
+        },
+    )?;
+    if is_a(program.answer(), answer) && !program.answer().is_dyn() {
+        Ok(program)
+    } else {
+        Err(Refused::Type)
+    }
 }

@@ -26,13 +26,23 @@ pub struct Verdict {
     pub warnings: Vec<String>,
 }
 
-pub(super) fn check(root: &Branch, schema: &Schema, old: Option<&Document>, object: &Document) -> Verdict {
+pub(super) fn check(
+    root: &Branch,
+    schema: &Schema,
+    old: Option<&Document>,
+    object: &Document,
+) -> Verdict {
     let mut evaluation = Evaluation::default();
     let shape = Shape::Node(schema, true);
     let value = Value::of_fields(object.fields(), shape);
     let before = old.map(|old| Value::of_fields(old.fields(), shape));
     let unchanged = old.is_some_and(|old| old == object);
-    evaluation.rules(root, &value, before.as_ref(), &Spot { path: "", kind: "object", value: None, unchanged });
+    evaluation.rules(
+        root,
+        &value,
+        before.as_ref(),
+        &Spot { path: "", kind: "object", value: None, unchanged },
+    );
     evaluation.object(root, schema, (object.fields(), old.map(Document::fields), unchanged), "");
     evaluation.verdict
 }
@@ -48,7 +58,11 @@ pub(super) fn validate_defaults(root: &Branch, schema: &Schema, path: &str) -> V
             evaluation.node(branch, schema, (default, None, false), &format!("{path}.default"));
         }
         for (name, branch) in &branch.properties {
-            below.extend(schema.properties.get(name).map(|property| (branch, &*property.schema, format!("{path}.properties[{name}]"))));
+            below.extend(
+                schema.properties.get(name).map(|property| {
+                    (branch, &*property.schema, format!("{path}.properties[{name}]"))
+                }),
+            );
         }
         let lists = branch.items.as_deref().zip(schema.items.as_deref());
         below.extend(lists.map(|(branch, items)| (branch, items, format!("{path}.items"))));
@@ -73,8 +87,8 @@ struct Evaluation {
     meter: Meter,
 }
 
-/// A value, the old one of the same place if it can be told, and whether nothing changed: between the two, or else in the nearest place above that has an
-/// old value.
+/// A value, the old one of the same place if it can be told, and whether nothing changed: between
+/// the two, or else in the nearest place above that has an old value.
 type Pair<'a, T> = (&'a T, Option<&'a T>, bool);
 
 fn join(path: &str, name: &str) -> String {
@@ -82,43 +96,80 @@ fn join(path: &str, name: &str) -> String {
 }
 
 impl Evaluation {
-    fn node(&mut self, branch: &Branch, schema: &Schema, (value, old, same_above): Pair<'_, Json>, path: &str) {
+    fn node(
+        &mut self,
+        branch: &Branch,
+        schema: &Schema,
+        (value, old, same_above): Pair<'_, Json>,
+        path: &str,
+    ) {
         if self.verdict.errors.len() >= MAX_ERRORS || self.meter.is_spent() || value.is_null() {
             return;
         }
         let shape = Shape::Node(schema, schema.embedded);
         // The order of keyed lists is no change; it is only looked at where it counts.
-        let unchanged = old.map_or(same_above, |old| if branch.rules.is_empty() { old == value } else { is_unchanged(schema, old, value) });
+        let unchanged = old.map_or(same_above, |old| {
+            if branch.rules.is_empty() { old == value } else { is_unchanged(schema, old, value) }
+        });
         if !branch.rules.is_empty() {
             let before = old.map(|old| Value::of_json(old, shape));
             let kind = schema.kind.name();
             let shown = Some(value).filter(|_| !matches!(schema.kind, Kind::Object | Kind::Array));
-            self.rules(branch, &Value::of_json(value, shape), before.as_ref(), &Spot { path, kind, value: shown, unchanged });
+            self.rules(
+                branch,
+                &Value::of_json(value, shape),
+                before.as_ref(),
+                &Spot { path, kind, value: shown, unchanged },
+            );
         }
         match value {
-            Json::Object(map) => self.object(branch, schema, (map, old.and_then(Json::as_object), unchanged), path),
+            Json::Object(map) => {
+                self.object(branch, schema, (map, old.and_then(Json::as_object), unchanged), path)
+            }
             Json::Array(items) => self.list(branch, schema, (items, old, unchanged), path),
             _ => {}
         }
     }
 
-    fn object(&mut self, branch: &Branch, schema: &Schema, (map, old, unchanged): Pair<'_, JsonMap>, path: &str) {
+    fn object(
+        &mut self,
+        branch: &Branch,
+        schema: &Schema,
+        (map, old, unchanged): Pair<'_, JsonMap>,
+        path: &str,
+    ) {
         let before = |name: &str| old.and_then(|old| old.get(name)).filter(|old| !old.is_null());
         // What is new in an object that has an old value did change.
         let same_above = unchanged && old.is_none();
         for (name, below) in &branch.properties {
             if let (Some(value), Some(property)) = (map.get(name), schema.properties.get(name)) {
-                self.node(below, &property.schema, (value, before(name), same_above), &join(path, name));
+                self.node(
+                    below,
+                    &property.schema,
+                    (value, before(name), same_above),
+                    &join(path, name),
+                );
             }
         }
         if let (Some(below), Some(values)) = (&branch.values, schema.additional.as_deref()) {
             for (name, value) in map {
-                self.node(below, values, (value, before(name), same_above), &format!("{path}[{name}]"));
+                self.node(
+                    below,
+                    values,
+                    (value, before(name), same_above),
+                    &format!("{path}[{name}]"),
+                );
             }
         }
     }
 
-    fn list(&mut self, branch: &Branch, schema: &Schema, (items, old, unchanged): (&[Json], Option<&Json>, bool), path: &str) {
+    fn list(
+        &mut self,
+        branch: &Branch,
+        schema: &Schema,
+        (items, old, unchanged): (&[Json], Option<&Json>, bool),
+        path: &str,
+    ) {
         let (Some(below), Some(node)) = (&branch.items, schema.items.as_deref()) else { return };
         let before = old.and_then(Json::as_array).map_or(&[][..], Array::as_slice);
         let mut places = None;
@@ -128,7 +179,12 @@ impl Evaluation {
                 ListType::Map(keys) => {
                     work::count(1);
                     let same = |old: &&Json| keys.iter().all(|key| old.get(key) == value.get(key));
-                    let moved = || places.get_or_insert_with(|| by_keys(before, keys)).get(&named(value, keys)).map(|place| &before[*place]);
+                    let moved = || {
+                        places
+                            .get_or_insert_with(|| by_keys(before, keys))
+                            .get(&named(value, keys))
+                            .map(|place| &before[*place])
+                    };
                     before.get(index).filter(same).or_else(moved)
                 }
                 _ => None,
@@ -137,7 +193,13 @@ impl Evaluation {
         }
     }
 
-    fn rules(&mut self, branch: &Branch, value: &Value<'_>, old: Option<&Value<'_>>, spot: &Spot<'_>) {
+    fn rules(
+        &mut self,
+        branch: &Branch,
+        value: &Value<'_>,
+        old: Option<&Value<'_>>,
+        spot: &Spot<'_>,
+    ) {
         for rule in &branch.rules {
             let skipped = rule.uses_old && old.is_none() && !rule.optional_old;
             if !skipped && !self.meter.is_spent() {
@@ -180,8 +242,12 @@ impl Evaluation {
         let error = match (self.message(rule, variables), rule.reason, spot.value) {
             (Err(why), ..) => FieldError::invalid(field, spot.kind, why),
             (Ok(_), FieldReason::Duplicate, Some(value)) => FieldError::duplicate(field, value),
-            (Ok(_), FieldReason::Duplicate, None) => FieldError::unshown(FieldReason::Duplicate, field, ""),
-            (Ok(message), FieldReason::Invalid, Some(value)) => FieldError::invalid(field, value, message),
+            (Ok(_), FieldReason::Duplicate, None) => {
+                FieldError::unshown(FieldReason::Duplicate, field, "")
+            }
+            (Ok(message), FieldReason::Invalid, Some(value)) => {
+                FieldError::invalid(field, value, message)
+            }
             (Ok(message), reason, _) => FieldError::unshown(reason, field, message),
         };
         // Ratcheting: what did not change is not refused.
@@ -197,7 +263,11 @@ impl Evaluation {
     /// # Errors
     /// The expression costs too much: nothing more is evaluated.
     fn message(&mut self, rule: &Rule, variables: Vec<Value<'_>>) -> Result<String, String> {
-        let plain = || rule.message.as_deref().map_or_else(|| format!("failed rule: {}", rule.source), str::to_owned);
+        let plain = || {
+            rule.message
+                .as_deref()
+                .map_or_else(|| format!("failed rule: {}", rule.source), str::to_owned)
+        };
         let Some(program) = &rule.message_program else { return Ok(plain()) };
         match program.evaluate(variables, &mut self.meter) {
             Ok(Value::String(text)) if fits(text.trim()) => Ok(text.trim().to_owned()),

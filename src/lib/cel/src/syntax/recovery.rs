@@ -38,7 +38,8 @@ impl Set {
 
     /// As errors list it.
     fn shown(self) -> String {
-        let names: Vec<&str> = TOKENS.into_iter().filter(|token| self.has(*token)).map(Token::shown).collect();
+        let names: Vec<&str> =
+            TOKENS.into_iter().filter(|token| self.has(*token)).map(Token::shown).collect();
         if let [one] = names[..] { one.to_owned() } else { format!("{{{}}}", names.join(", ")) }
     }
 }
@@ -168,7 +169,9 @@ impl Parser<'_> {
 
     fn unwanted(&mut self, expected: Set) {
         let lexeme = self.lexeme(0);
-        self.report(lexeme.start, |parser| format!("extraneous input {} expecting {}", parser.shown(lexeme), expected.shown()));
+        self.report(lexeme.start, |parser| {
+            format!("extraneous input {} expecting {}", parser.shown(lexeme), expected.shown())
+        });
     }
 
     /// Leaves the present token out when the next one fits.
@@ -184,7 +187,11 @@ impl Parser<'_> {
 
     /// Before a choice: what is present is one of these.
     pub(super) fn sync(&mut self, expected: Set) -> Result<(), Thrown> {
-        if self.recovering || expected.has(self.peek()) || self.deletes(expected) { Ok(()) } else { Err(Mismatch(expected)) }
+        if self.recovering || expected.has(self.peek()) || self.deletes(expected) {
+            Ok(())
+        } else {
+            Err(Mismatch(expected))
+        }
     }
 
     /// Within a loop: what is not wanted is skipped.
@@ -195,7 +202,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Takes a token; one too many before it is left out, and one that is missing is put in where the present one can be `after` it.
+    /// Takes a token; one too many before it is left out, and one that is missing is put in where
+    /// the present one can be `after` it.
     pub(super) fn expect(&mut self, token: Token, after: Set) -> Result<(), Thrown> {
         let expected = Set::NONE.with(token);
         if self.peek() == token || self.deletes(expected) {
@@ -206,7 +214,9 @@ impl Parser<'_> {
             return Err(Mismatch(expected));
         }
         let lexeme = self.lexeme(0);
-        self.report(lexeme.start, |parser| format!("missing {} at {}", token.shown(), parser.shown(lexeme)));
+        self.report(lexeme.start, |parser| {
+            format!("missing {} at {}", token.shown(), parser.shown(lexeme))
+        });
         Ok(())
     }
 
@@ -219,14 +229,26 @@ impl Parser<'_> {
         match thrown {
             Mismatch(expected) => {
                 let lexeme = self.lexeme(0);
-                self.report(lexeme.start, |parser| format!("mismatched input {} expecting {}", parser.shown(lexeme), expected.shown()));
+                self.report(lexeme.start, |parser| {
+                    format!(
+                        "mismatched input {} expecting {}",
+                        parser.shown(lexeme),
+                        expected.shown()
+                    )
+                });
             }
             NoAlternative(ahead) => {
                 let (first, last) = (self.lexeme(0), self.lexeme(ahead));
                 self.report(last.start, |parser| {
-                    let text = if first.token == Token::End { "<EOF>" } else { &parser.source[first.start..last.end] };
+                    let text = if first.token == Token::End {
+                        "<EOF>"
+                    } else {
+                        &parser.source[first.start..last.end]
+                    };
                     match text {
-                        ".true" | ".false" | ".null" => format!("mismatched input '{}' expecting IDENTIFIER", &text[1..]),
+                        ".true" | ".false" | ".null" => {
+                            format!("mismatched input '{}' expecting IDENTIFIER", &text[1..])
+                        }
                         _ => format!("no viable alternative at input '{}'", escaped(text)),
                     }
                 });

@@ -59,7 +59,8 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 /// What stands for what in names. Underscores first: the others are made of them.
-const ESCAPES: [(&str, &str); 5] = [("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"), ("", "")];
+const ESCAPES: [(&str, &str); 5] =
+    [("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"), ("", "")];
 
 /// Whether it is a word of the language.
 pub(crate) fn is_reserved(name: &str) -> bool {
@@ -72,13 +73,15 @@ pub(crate) fn escape(name: &str) -> Option<String> {
         return Some(format!("__{name}__"));
     }
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '/');
-    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(fits) {
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(fits)
+    {
         return None;
     }
     let mut out = String::with_capacity(name.len());
     let mut rest = name;
     while let Some(first) = rest.chars().next() {
-        let (from, to) = ESCAPES.into_iter().find(|(from, _)| rest.starts_with(from)).unwrap_or_default();
+        let (from, to) =
+            ESCAPES.into_iter().find(|(from, _)| rest.starts_with(from)).unwrap_or_default();
         if from.is_empty() {
             out.push(first);
             rest = &rest[1..];
@@ -119,9 +122,15 @@ pub(crate) fn view<'a>(value: &'a Json, shape: Shape<'a>) -> Value<'a> {
         Json::Null => Value::Null,
         Json::Bool(flag) => Value::Bool(*flag),
         Json::Number(number) => match (shape, number.as_i64()) {
-            (Shape::Node(schema, _), _) if schema.kind == Kind::Number => Value::Double(number.as_f64().unwrap_or(f64::NAN)),
+            (Shape::Node(schema, _), _) if schema.kind == Kind::Number => {
+                Value::Double(number.as_f64().unwrap_or(f64::NAN))
+            }
             (_, Some(whole)) => Value::Int(whole),
-            (Shape::Node(schema, _), None) if matches!(schema.kind, Kind::Integer | Kind::IntOrString) => Value::Misfit(schema.kind),
+            (Shape::Node(schema, _), None)
+                if matches!(schema.kind, Kind::Integer | Kind::IntOrString) =>
+            {
+                Value::Misfit(schema.kind)
+            }
             (_, None) => Value::Double(number.as_f64().unwrap_or(f64::NAN)),
         },
         Json::String(text) => string(text, shape),
@@ -168,11 +177,17 @@ pub(crate) fn entry<'a>(map: &'a JsonMap, shape: Shape<'a>, name: &str) -> Optio
     let value = map.get(name)?;
     match shape {
         Shape::Free => Some(view(value, Shape::Free)),
-        Shape::Metadata => matches!(name, "name" | "generateName").then(|| view(value, Shape::Free)),
-        Shape::Node(_, true) if matches!(name, "apiVersion" | "kind") => Some(view(value, Shape::Free)),
+        Shape::Metadata => {
+            matches!(name, "name" | "generateName").then(|| view(value, Shape::Free))
+        }
+        Shape::Node(_, true) if matches!(name, "apiVersion" | "kind") => {
+            Some(view(value, Shape::Free))
+        }
         Shape::Node(_, true) if name == "metadata" => Some(view(value, Shape::Metadata)),
-        Shape::Node(schema, _) => match (schema.properties.get(name), schema.additional.as_deref()) {
-            (Some(property), _) => (!value.is_null()).then(|| view(value, Shape::Node(&property.schema, property.schema.embedded))),
+        Shape::Node(schema, _) => match (schema.properties.get(name), schema.additional.as_deref())
+        {
+            (Some(property), _) => (!value.is_null())
+                .then(|| view(value, Shape::Node(&property.schema, property.schema.embedded))),
             (None, Some(values)) => Some(view(value, Shape::Node(values, values.embedded))),
             (None, None) => None,
         },
@@ -185,7 +200,13 @@ mod tests {
 
     #[test]
     fn names_have_forms_in_expressions() {
-        let cases = [("a", "a"), ("a_b", "a_b"), ("a__b", "a__underscores__b"), ("x-y.z/w", "x__dash__y__dot__z__slash__w"), ("namespace", "__namespace__")];
+        let cases = [
+            ("a", "a"),
+            ("a_b", "a_b"),
+            ("a__b", "a__underscores__b"),
+            ("x-y.z/w", "x__dash__y__dot__z__slash__w"),
+            ("namespace", "__namespace__"),
+        ];
         for (name, escaped) in cases {
             assert_eq!(escape(name).as_deref(), Some(escaped));
             assert_eq!(unescape(escaped), name);

@@ -2,7 +2,9 @@
 
 mod lookup;
 
-use super::graph::{Dependent, DyingOwner, FOREGROUND, GarbageTask, ORPHAN, ObjectLocation, OwnerGraph};
+use super::graph::{
+    Dependent, DyingOwner, FOREGROUND, GarbageTask, ORPHAN, ObjectLocation, OwnerGraph,
+};
 use super::recent::RecentMap;
 use crate::monitor::{Monitor, is_watched};
 use crate::queue::Next;
@@ -73,7 +75,11 @@ impl GarbageCollector {
         Self { client, graph, monitor, absent: Mutex::default() }
     }
 
-    pub(super) async fn work(&self, task: GarbageTask, trace: &ReconcileTrace) -> Result<Next, AttemptError> {
+    pub(super) async fn work(
+        &self,
+        task: GarbageTask,
+        trace: &ReconcileTrace,
+    ) -> Result<Next, AttemptError> {
         let Self { client, graph, monitor, absent } = self;
         Attempt { client: trace.client(client), trace, graph, monitor, absent }.work(task).await
     }
@@ -114,7 +120,11 @@ impl Attempt<'_> {
                 return Ok(Next::Done);
             }
         };
-        for owner in owners.dangling.iter().filter(|owner| self.graph.lives_elsewhere(&owner.uid, &dependent.location)) {
+        for owner in owners
+            .dangling
+            .iter()
+            .filter(|owner| self.graph.lives_elsewhere(&owner.uid, &dependent.location))
+        {
             // Informational only: a failure to report (in a terminating namespace, say) must not
             // block collection.
             _ = self.report_mismatch(dependent, owner).await;
@@ -132,24 +142,35 @@ impl Attempt<'_> {
                 "Foreground"
             }
             () if dependent.finalizers.iter().any(|finalizer| finalizer == ORPHAN) => "Orphan",
-            () if dependent.finalizers.iter().any(|finalizer| finalizer == FOREGROUND) => "Foreground",
+            () if dependent.finalizers.iter().any(|finalizer| finalizer == FOREGROUND) => {
+                "Foreground"
+            }
             () => "Background",
         };
         self.delete(dependent, policy).await
     }
 
-    async fn classify(&self, dependent: &Dependent) -> Result<Result<Owners, ScopeMismatch>, AttemptError> {
+    async fn classify(
+        &self,
+        dependent: &Dependent,
+    ) -> Result<Result<Owners, ScopeMismatch>, AttemptError> {
         let mut owners = Owners::default();
         let listed = self.list_owners(dependent).await?;
         for owner in &dependent.owners {
             match self.look_up(owner, &dependent.location, &listed).await {
                 Ok(OwnerLookup::AcrossScopes) => return Ok(Err(ScopeMismatch(owner.clone()))),
                 Ok(OwnerLookup::Absent) => owners.dangling.push(owner.clone()),
-                Ok(OwnerLookup::Present(metadata)) if waits_for_dependents(&metadata) => owners.waiting.push(owner.clone()),
+                Ok(OwnerLookup::Present(metadata)) if waits_for_dependents(&metadata) => {
+                    owners.waiting.push(owner.clone())
+                }
                 Ok(OwnerLookup::Present(_)) => owners.solid.push(owner.clone()),
                 // Its kind is gone, too (the definition was deleted), but the owner's deletion was
                 // seen before.
-                Err(AttemptError::UnknownKind(_)) if self.graph.saw_deletion(&owner.uid, dependent.location.namespace.is_some()) => {
+                Err(AttemptError::UnknownKind(_))
+                    if self
+                        .graph
+                        .saw_deletion(&owner.uid, dependent.location.namespace.is_some()) =>
+                {
                     owners.dangling.push(owner.clone());
                 }
                 Err(error) => return Err(error),
@@ -159,9 +180,16 @@ impl Attempt<'_> {
     }
 
     /// Reads an object's metadata; `None` if it is proven absent.
-    async fn read(&self, resource: &ApiResource, namespace: Option<&str>, name: &str) -> Result<Option<Value>, AttemptError> {
+    async fn read(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Value>, AttemptError> {
         let ask = RequestOptions { representation: rest::Representation::Metadata, body: None };
-        rest::get(&self.client, resource, namespace, name, ask).await.map_err(|error| self.refused(error, resource))
+        rest::get(&self.client, resource, namespace, name, ask)
+            .await
+            .map_err(|error| self.refused(error, resource))
     }
 
     /// Classifies a failed request. A 404 that is not about the object means that discovery is
@@ -179,12 +207,17 @@ impl Attempt<'_> {
     fn served(&self, location: &ObjectLocation) -> ApiResource {
         let seen = &location.resource.resource;
         let known = self.monitor.known();
-        let now = known.resources.iter().map(|found| &found.resource).find(|now| now.group == seen.group && now.plural == seen.plural);
+        let now = known
+            .resources
+            .iter()
+            .map(|found| &found.resource)
+            .find(|now| now.group == seen.group && now.plural == seen.plural);
         now.unwrap_or(seen).clone()
     }
 
     async fn delete(&self, dependent: &Dependent, policy: &str) -> Result<Next, AttemptError> {
-        let preconditions = json!({"uid": &*dependent.uid, "resourceVersion": dependent.resource_version});
+        let preconditions =
+            json!({"uid": &*dependent.uid, "resourceVersion": dependent.resource_version});
         let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": policy, "preconditions": preconditions});
         let ObjectLocation { resource, namespace, name } = &dependent.location;
         let served = self.served(&dependent.location);
@@ -197,8 +230,13 @@ impl Attempt<'_> {
             policy,
             "deleting a dependent without owners"
         );
-        let outcome =
-            rest::send(&self.client, Method::DELETE, &path, RequestOptions { representation: rest::Representation::Metadata, body: Some(&options) }).await;
+        let outcome = rest::send(
+            &self.client,
+            Method::DELETE,
+            &path,
+            RequestOptions { representation: rest::Representation::Metadata, body: Some(&options) },
+        )
+        .await;
         match outcome {
             Ok(_) => Ok(Next::Done),
             Err(error) if is_absent(&error, &served, name) => Ok(Next::Done),
@@ -209,21 +247,48 @@ impl Attempt<'_> {
     }
 
     /// Drops references to owners that are gone or leaving.
-    async fn retain_owners(&self, dependent: &Dependent, solid: &[OwnerReference]) -> Result<Next, AttemptError> {
-        self.patch(&dependent.location, &dependent.uid, &dependent.resource_version, json!({"ownerReferences": solid})).await
+    async fn retain_owners(
+        &self,
+        dependent: &Dependent,
+        solid: &[OwnerReference],
+    ) -> Result<Next, AttemptError> {
+        self.patch(
+            &dependent.location,
+            &dependent.uid,
+            &dependent.resource_version,
+            json!({"ownerReferences": solid}),
+        )
+        .await
     }
 
     /// A dependent that blocks its owner and waits for dependents itself must not block forever.
-    async fn break_cycle(&self, dependent: &Dependent, owners: &Owners) -> Result<(), AttemptError> {
-        let circle =
-            self.graph.owned_by(&dependent.uid, &dependent.location).iter().any(|below| self.graph.dying(&below.uid).is_some_and(|dying| dying.foreground));
+    async fn break_cycle(
+        &self,
+        dependent: &Dependent,
+        owners: &Owners,
+    ) -> Result<(), AttemptError> {
+        let circle = self
+            .graph
+            .owned_by(&dependent.uid, &dependent.location)
+            .iter()
+            .any(|below| self.graph.dying(&below.uid).is_some_and(|dying| dying.foreground));
         let blocks = |owner: &OwnerReference| owner.block_owner_deletion == Some(true);
         if !circle || !owners.waiting.iter().any(blocks) {
             return Ok(());
         }
-        let unblocked: Vec<OwnerReference> =
-            dependent.owners.iter().cloned().map(|owner| OwnerReference { block_owner_deletion: Some(false), ..owner }).collect();
-        self.patch(&dependent.location, &dependent.uid, &dependent.resource_version, json!({"ownerReferences": unblocked})).await?;
+        let unblocked: Vec<OwnerReference> = dependent
+            .owners
+            .iter()
+            .cloned()
+            .map(|owner| OwnerReference { block_owner_deletion: Some(false), ..owner })
+            .collect();
+        self.patch(
+            &dependent.location,
+            &dependent.uid,
+            &dependent.resource_version,
+            json!({"ownerReferences": unblocked}),
+        )
+        .await?;
         // The delete needs the new resourceVersion, which the watch delivers.
         Err(AttemptError::Changed)
     }
@@ -245,33 +310,70 @@ impl Attempt<'_> {
     /// Completes an orphaning deletion: dependents lose the reference, then the owner goes.
     async fn orphan(&self, dying: DyingOwner) -> Result<Next, AttemptError> {
         for dependent in self.graph.owned_by(&dying.uid, &dying.location) {
-            let others: Vec<&OwnerReference> = dependent.owners.iter().filter(|owner| owner.uid != *dying.uid).collect();
-            self.patch(&dependent.location, &dependent.uid, &dependent.resource_version, json!({"ownerReferences": others})).await?;
+            let others: Vec<&OwnerReference> =
+                dependent.owners.iter().filter(|owner| owner.uid != *dying.uid).collect();
+            self.patch(
+                &dependent.location,
+                &dependent.uid,
+                &dependent.resource_version,
+                json!({"ownerReferences": others}),
+            )
+            .await?;
         }
         self.drop_finalizer(&dying, ORPHAN).await
     }
 
-    async fn drop_finalizer(&self, dying: &DyingOwner, finalizer: &str) -> Result<Next, AttemptError> {
+    async fn drop_finalizer(
+        &self,
+        dying: &DyingOwner,
+        finalizer: &str,
+    ) -> Result<Next, AttemptError> {
         let ObjectLocation { namespace, name, .. } = &dying.location;
-        let Some(object) = self.read(&self.served(&dying.location), namespace.as_deref(), name).await? else { return Ok(Next::Done) };
-        let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).map_err(kube::Error::SerdeError)?;
+        let Some(object) =
+            self.read(&self.served(&dying.location), namespace.as_deref(), name).await?
+        else {
+            return Ok(Next::Done);
+        };
+        let metadata: ObjectMeta =
+            serde_json::from_value(object["metadata"].clone()).map_err(kube::Error::SerdeError)?;
         let present = metadata.finalizers.unwrap_or_default();
-        if metadata.uid.as_deref() != Some(&*dying.uid) || !present.iter().any(|own| own == finalizer) {
+        if metadata.uid.as_deref() != Some(&*dying.uid)
+            || !present.iter().any(|own| own == finalizer)
+        {
             return Ok(Next::Done);
         }
         let left: Vec<String> = present.into_iter().filter(|own| own != finalizer).collect();
-        self.patch(&dying.location, &dying.uid, &metadata.resource_version.unwrap_or_default(), json!({"finalizers": left})).await
+        self.patch(
+            &dying.location,
+            &dying.uid,
+            &metadata.resource_version.unwrap_or_default(),
+            json!({"finalizers": left}),
+        )
+        .await
     }
 
     /// Merge-patches metadata, guarded by uid and resourceVersion. Done if the object is gone;
     /// retried if it changed.
-    async fn patch(&self, location: &ObjectLocation, uid: &str, resource_version: &str, mut metadata: Value) -> Result<Next, AttemptError> {
+    async fn patch(
+        &self,
+        location: &ObjectLocation,
+        uid: &str,
+        resource_version: &str,
+        mut metadata: Value,
+    ) -> Result<Next, AttemptError> {
         metadata["uid"] = json!(uid);
         metadata["resourceVersion"] = json!(resource_version);
         let body = json!({"metadata": metadata});
         let served = self.served(location);
         let path = rest::path(&served, location.namespace.as_deref(), &location.name);
-        match rest::send(&self.client, Method::PATCH, &path, RequestOptions { representation: rest::Representation::Metadata, body: Some(&body) }).await {
+        match rest::send(
+            &self.client,
+            Method::PATCH,
+            &path,
+            RequestOptions { representation: rest::Representation::Metadata, body: Some(&body) },
+        )
+        .await
+        {
             Ok(_) => Ok(Next::Done),
             Err(error) if is_absent(&error, &served, &location.name) => Ok(Next::Done),
             Err(error) if code(&error) == 409 => Err(AttemptError::Changed),
@@ -280,7 +382,11 @@ impl Attempt<'_> {
     }
 
     /// Reports a reference across namespaces or scopes as an event; it never causes a deletion.
-    async fn report_mismatch(&self, dependent: &Dependent, owner: &OwnerReference) -> Result<(), AttemptError> {
+    async fn report_mismatch(
+        &self,
+        dependent: &Dependent,
+        owner: &OwnerReference,
+    ) -> Result<(), AttemptError> {
         let ObjectLocation { resource, namespace, name } = &dependent.location;
         let within = namespace.as_deref().unwrap_or_default();
         let home = namespace.as_deref().unwrap_or("default");
@@ -289,7 +395,10 @@ impl Attempt<'_> {
         if let Some(namespace) = namespace {
             about["namespace"] = json!(namespace);
         }
-        let reference = format!("[{}/{}, namespace: {within}, name: {}, uid: {}]", owner.api_version, owner.kind, owner.name, owner.uid);
+        let reference = format!(
+            "[{}/{}, namespace: {within}, name: {}, uid: {}]",
+            owner.api_version, owner.kind, owner.name, owner.uid
+        );
         let event = json!({
             "kind": "Event", "apiVersion": "v1", "type": "Warning", "reason": "OwnerRefInvalidNamespace",
             "metadata": {"generateName": format!("{name}."), "namespace": home},
@@ -299,16 +408,27 @@ impl Attempt<'_> {
             "firstTimestamp": now, "lastTimestamp": now, "count": 1,
         });
         let path = format!("/api/v1/namespaces/{home}/events");
-        rest::send(&self.client, Method::POST, &path, RequestOptions { representation: rest::Representation::Whole, body: Some(&event) }).await?;
+        rest::send(
+            &self.client,
+            Method::POST,
+            &path,
+            RequestOptions { representation: rest::Representation::Whole, body: Some(&event) },
+        )
+        .await?;
         Ok(())
     }
 }
 
 fn waits_for_dependents(metadata: &Value) -> bool {
-    let foreground = metadata["finalizers"].as_array().is_some_and(|finalizers| finalizers.iter().any(|finalizer| finalizer == FOREGROUND));
+    let foreground = metadata["finalizers"]
+        .as_array()
+        .is_some_and(|finalizers| finalizers.iter().any(|finalizer| finalizer == FOREGROUND));
     foreground && metadata["deletionTimestamp"].is_string()
 }
 
 fn blocks(dependent: &Dependent, owner: &str) -> bool {
-    dependent.owners.iter().any(|reference| reference.uid == owner && reference.block_owner_deletion == Some(true))
+    dependent
+        .owners
+        .iter()
+        .any(|reference| reference.uid == owner && reference.block_owner_deletion == Some(true))
 }

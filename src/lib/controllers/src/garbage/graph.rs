@@ -138,13 +138,21 @@ impl OwnerGraph {
     /// object of another namespace, which must not delay the owner.
     pub(super) fn owned_by(&self, uid: &str, owner: &ObjectLocation) -> Vec<Arc<Dependent>> {
         let state = self.lock();
-        let dependents = state.owned.get(uid).into_iter().flatten().filter_map(|dependent| state.dependents.get(dependent));
+        let dependents = state
+            .owned
+            .get(uid)
+            .into_iter()
+            .flatten()
+            .filter_map(|dependent| state.dependents.get(dependent));
         dependents.filter(|dependent| dependent.location.can_refer_to(owner)).cloned().collect()
     }
 
     /// Whether all objects of these resources were seen; only then is it known that an owner has no
     /// more dependents.
-    pub(super) fn has_listed<'a>(&self, resources: impl Iterator<Item = &'a DiscoveredResource>) -> bool {
+    pub(super) fn has_listed<'a>(
+        &self,
+        resources: impl Iterator<Item = &'a DiscoveredResource>,
+    ) -> bool {
         let state = self.lock();
         let mut resources = resources;
         resources.all(|resource| state.listed.contains(&qualified(resource)))
@@ -153,14 +161,18 @@ impl OwnerGraph {
     /// Whether the owner's deletion was seen, and a dependent with or without a namespace could
     /// refer to it.
     pub(super) fn saw_deletion(&self, owner: &str, dependent_namespaced: bool) -> bool {
-        self.lock().departed.get(owner).is_some_and(|namespaced| dependent_namespaced || !namespaced)
+        self.lock()
+            .departed
+            .get(owner)
+            .is_some_and(|namespaced| dependent_namespaced || !namespaced)
     }
 
     /// Whether an owner lives in a namespace where the dependent cannot refer to it.
     pub(super) fn lives_elsewhere(&self, owner: &str, dependent: &ObjectLocation) -> bool {
         let state = self.lock();
         let Some(seen) = state.live.get(owner) else { return false };
-        state.slot(seen.resource).is_some_and(|slot| slot.resource.namespaced) && seen.namespace != hash(dependent.namespace.as_deref())
+        state.slot(seen.resource).is_some_and(|slot| slot.resource.namespaced)
+            && seen.namespace != hash(dependent.namespace.as_deref())
     }
 
     /// Queues a task with its cause.
@@ -187,7 +199,12 @@ impl MetadataListener for OwnerGraph {
         let index = state.index(resource);
         let list = state.slot(index).map_or(0, |slot| slot.list);
         state.listed.insert(qualified(resource));
-        let missed: Vec<Uid> = state.live.iter().filter(|(_, seen)| seen.resource == index && seen.list != list).map(|(uid, _)| uid.clone()).collect();
+        let missed: Vec<Uid> = state
+            .live
+            .iter()
+            .filter(|(_, seen)| seen.resource == index && seen.list != list)
+            .map(|(uid, _)| uid.clone())
+            .collect();
         let tasks: Vec<GarbageTask> = missed.iter().flat_map(|uid| state.remove(uid)).collect();
         drop(state);
         // The cause of missed deletions is unknown.
@@ -215,7 +232,12 @@ impl MetadataListener for OwnerGraph {
         let mut state = self.lock();
         let index = state.index(resource);
         state.listed.remove(&qualified(resource));
-        let gone: Vec<Uid> = state.live.iter().filter(|(_, seen)| seen.resource == index).map(|(uid, _)| uid.clone()).collect();
+        let gone: Vec<Uid> = state
+            .live
+            .iter()
+            .filter(|(_, seen)| seen.resource == index)
+            .map(|(uid, _)| uid.clone())
+            .collect();
         for uid in gone {
             state.remove(&uid);
         }
@@ -242,7 +264,10 @@ impl GraphState {
             u16::try_from(free).expect("far fewer resources are served at a time")
         });
         match &mut resources[usize::from(index)] {
-            Some(slot) if slot.resource.resource != resource.resource || slot.resource.namespaced != resource.namespaced => {
+            Some(slot)
+                if slot.resource.resource != resource.resource
+                    || slot.resource.namespaced != resource.namespaced =>
+            {
                 slot.resource = Arc::new(resource.clone());
             }
             Some(_) => {}
@@ -260,20 +285,32 @@ impl GraphState {
         let index = self.index(resource);
         let Some(slot) = self.slot(index) else { return Vec::new() };
         let (resource, list) = (slot.resource.clone(), slot.list);
-        let (namespace, name) = (hash(metadata.namespace.as_deref()), hash(metadata.name.as_deref()));
+        let (namespace, name) =
+            (hash(metadata.namespace.as_deref()), hash(metadata.name.as_deref()));
         self.live.insert(uid.clone(), LiveObject { resource: index, namespace, name, list });
-        let location = ObjectLocation { resource, namespace: metadata.namespace.clone(), name: metadata.name.clone().unwrap_or_default() };
+        let location = ObjectLocation {
+            resource,
+            namespace: metadata.namespace.clone(),
+            name: metadata.name.clone().unwrap_or_default(),
+        };
         let finalizers = metadata.finalizers.clone().unwrap_or_default();
         let terminating = metadata.deletion_timestamp.is_some();
         let mut tasks = self.note_dying(&uid, &location, &finalizers, terminating);
         let owners = metadata.owner_references.clone().unwrap_or_default();
         let resource_version = metadata.resource_version.clone().unwrap_or_default();
-        let dependent = Dependent { location, uid, resource_version, owners, finalizers, terminating };
+        let dependent =
+            Dependent { location, uid, resource_version, owners, finalizers, terminating };
         tasks.extend(self.note_dependent(dependent));
         tasks
     }
 
-    fn note_dying(&mut self, uid: &Uid, location: &ObjectLocation, finalizers: &[String], terminating: bool) -> Vec<GarbageTask> {
+    fn note_dying(
+        &mut self,
+        uid: &Uid,
+        location: &ObjectLocation,
+        finalizers: &[String],
+        terminating: bool,
+    ) -> Vec<GarbageTask> {
         let foreground = finalizers.iter().any(|finalizer| finalizer == FOREGROUND);
         if !terminating || !(foreground || finalizers.iter().any(|finalizer| finalizer == ORPHAN)) {
             self.dying.remove(uid);
@@ -290,7 +327,8 @@ impl GraphState {
         let before = self.dependents.remove(&uid);
         let mut tasks = Vec::new();
         if let Some(before) = before.filter(|before| before.owners != dependent.owners) {
-            let now: HashSet<&str> = dependent.owners.iter().map(|owner| owner.uid.as_str()).collect();
+            let now: HashSet<&str> =
+                dependent.owners.iter().map(|owner| owner.uid.as_str()).collect();
             for owner in before.owners.iter().filter(|owner| !now.contains(owner.uid.as_str())) {
                 tasks.extend(self.disown(&owner.uid, &uid));
             }
@@ -316,8 +354,12 @@ impl GraphState {
         let Some(ResourceSlot { resource, .. }) = self.slot(seen.resource) else { return false };
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         let same_kind = resource.resource.kind == owner.kind && resource.resource.group == group;
-        let reachable = !resource.namespaced || seen.namespace == hash(dependent.namespace.as_deref());
-        same_kind && reachable && seen.name == hash(Some(&owner.name)) && !self.dying.contains_key(owner.uid.as_str())
+        let reachable =
+            !resource.namespaced || seen.namespace == hash(dependent.namespace.as_deref());
+        same_kind
+            && reachable
+            && seen.name == hash(Some(&owner.name))
+            && !self.dying.contains_key(owner.uid.as_str())
     }
 
     fn disown(&mut self, owner: &str, dependent: &Uid) -> Option<GarbageTask> {
@@ -352,7 +394,11 @@ impl GraphState {
             }
         }
         let owned = self.owned.get(&uid).into_iter().flatten();
-        tasks.extend(owned.filter_map(|dependent| self.dependents.get(dependent)).map(|dependent| dependent.task()));
+        tasks.extend(
+            owned
+                .filter_map(|dependent| self.dependents.get(dependent))
+                .map(|dependent| dependent.task()),
+        );
         tasks
     }
 }
@@ -364,7 +410,10 @@ mod tests {
     use kube::discovery::ApiResource;
 
     fn gears(version: &str) -> DiscoveredResource {
-        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("ex.com", version, "Gear"), "gears");
+        let resource = ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk("ex.com", version, "Gear"),
+            "gears",
+        );
         DiscoveredResource { resource, namespaced: true, verbs: Vec::new() }
     }
 
@@ -377,7 +426,14 @@ mod tests {
             ..OwnerReference::default()
         });
         let owner_references = owner.map(|owner| vec![owner]);
-        ObjectMeta { name: Some(format!("gear-{uid}")), namespace: Some("u".into()), uid: Some(uid.into()), owner_references, ..ObjectMeta::default() }.into()
+        ObjectMeta {
+            name: Some(format!("gear-{uid}")),
+            namespace: Some("u".into()),
+            uid: Some(uid.into()),
+            owner_references,
+            ..ObjectMeta::default()
+        }
+        .into()
     }
 
     fn list(graph: &OwnerGraph, resource: &DiscoveredResource, objects: &[Observed]) {
@@ -390,7 +446,11 @@ mod tests {
     fn a_resource_that_is_served_in_another_version_is_known_by_that() {
         let graph = OwnerGraph::new(WorkQueue::default());
         let objects = [metadata("a", None), metadata("b", Some(("gear-a", "a")))];
-        let version = || graph.dependent("b").map(|dependent| dependent.location.resource.resource.version.clone());
+        let version = || {
+            graph
+                .dependent("b")
+                .map(|dependent| dependent.location.resource.resource.version.clone())
+        };
         list(&graph, &gears("v1"), &objects);
         assert_eq!(version().as_deref(), Some("v1"));
         list(&graph, &gears("v2"), &objects);
@@ -423,14 +483,22 @@ mod tests {
             metadata.namespace = Some(namespace.into());
             Observed { metadata, cause }
         };
-        list(&graph, &gears("v1"), &[metadata("a", None), within("u", "near"), within("far", "far")]);
+        list(
+            &graph,
+            &gears("v1"),
+            &[metadata("a", None), within("u", "near"), within("far", "far")],
+        );
         let location = |namespaced: bool, namespace: Option<&str>| ObjectLocation {
             resource: Arc::new(DiscoveredResource { namespaced, ..gears("v1") }),
             namespace: namespace.map(str::to_owned),
             name: "gear-a".into(),
         };
         let owned_by = |owner: &ObjectLocation| {
-            let mut uids: Vec<String> = graph.owned_by("a", owner).iter().map(|dependent| dependent.uid.to_string()).collect();
+            let mut uids: Vec<String> = graph
+                .owned_by("a", owner)
+                .iter()
+                .map(|dependent| dependent.uid.to_string())
+                .collect();
             uids.sort_unstable();
             uids
         };
@@ -447,6 +515,9 @@ mod tests {
         list(&graph, &gears("v1"), &[metadata("a", None), metadata("b", Some(("gear-a", "a")))]);
         graph.deleted(&gears("v1"), &metadata("a", None));
         assert!(graph.saw_deletion("a", true));
-        assert!(!graph.saw_deletion("a", false), "a cluster-scoped object cannot have had this owner");
+        assert!(
+            !graph.saw_deletion("a", false),
+            "a cluster-scoped object cannot have had this owner"
+        );
     }
 }

@@ -49,8 +49,14 @@ mod tests {
         let mut recent = RecentMap::default();
         (0..=MAX_ENTRIES).for_each(|number| recent.insert(&number.to_string(), number));
         recent.insert(&"x".repeat(MAX_KEY_BYTES + 1), 0);
-        assert_eq!((recent.get("0"), recent.get("1"), recent.values.len()), (None, Some(&1), MAX_ENTRIES));
+        assert_eq!(
+            (recent.get("0"), recent.get("1"), recent.values.len()),
+            (None, Some(&1), MAX_ENTRIES)
+        );
         recent.insert("1", 7);
-        assert_eq!((recent.get("1"), recent.get("2"), recent.order.len()), (Some(&7), Some(&2), MAX_ENTRIES));
+        assert_eq!(
+            (recent.get("1"), recent.get("2"), recent.order.len()),
+            (Some(&7), Some(&2), MAX_ENTRIES)
+        );
     }
 }

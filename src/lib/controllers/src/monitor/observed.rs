@@ -141,7 +141,10 @@ impl<'de> Deserialize<'de> for BorrowedText<'de> {
                 f.write_str("a text")
             }
 
-            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<BorrowedText<'de>, E> {
+            fn visit_borrowed_str<E: de::Error>(
+                self,
+                text: &'de str,
+            ) -> Result<BorrowedText<'de>, E> {
                 Ok(BorrowedText(Cow::Borrowed(text)))
             }
 
@@ -177,7 +180,11 @@ mod tests {
                 "ownerReferences": [{"apiVersion": "v1", "kind": "K", "name": "o", "uid": "x", "controller": true}], "finalizers": ["f"],
                 "managedFields": [{"manager": "m", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {}}}]}});
             let text = json!({"type": "MODIFIED", "object": object}).to_string();
-            let Ok(WatchEvent::Modified(seen)) = serde_json::from_str::<WatchEvent<Observed>>(&text) else { panic!("{text}") };
+            let Ok(WatchEvent::Modified(seen)) =
+                serde_json::from_str::<WatchEvent<Observed>>(&text)
+            else {
+                panic!("{text}")
+            };
             let whole: PartialObjectMeta = serde_json::from_value(object).unwrap();
             assert_eq!(seen.cause, ferrokube_client::cause(&whole.metadata), "{text}");
             let slim = ObjectMeta {

@@ -31,7 +31,9 @@ impl TerminatingNamespace<'_> {
     async fn is_there(&self, client: &Client) -> Result<bool, Error> {
         let namespaces = ApiResource::erase::<Namespace>(&());
         let ask = RequestOptions { representation: rest::Representation::Metadata, body: None };
-        Ok(rest::get(client, &namespaces, None, self.name, ask).await?.is_some_and(|found| found["metadata"]["uid"] == self.uid))
+        Ok(rest::get(client, &namespaces, None, self.name, ask)
+            .await?
+            .is_some_and(|found| found["metadata"]["uid"] == self.uid))
     }
 }
 
@@ -66,7 +68,11 @@ impl Findings {
 
     /// A missing resource that is served counts as a failure; others merely require another pass.
     pub(super) fn classify_missing(&mut self, is_served: impl Fn(&DiscoveredResource) -> bool) {
-        let told = self.missing.iter().filter(|(resource, _)| is_served(resource)).map(|(_, why)| why.clone());
+        let told = self
+            .missing
+            .iter()
+            .filter(|(resource, _)| is_served(resource))
+            .map(|(_, why)| why.clone());
         self.deletion.extend(told);
     }
 
@@ -80,7 +86,9 @@ impl Findings {
                 self.remaining.insert(qualified(resource), census.left);
                 self.held.push(resource.clone());
             }
-            Err(error) if code(&error) == 404 => self.missing.push((resource.clone(), format!("{}: {error}", qualified(resource)))),
+            Err(error) if code(&error) == 404 => {
+                self.missing.push((resource.clone(), format!("{}: {error}", qualified(resource))))
+            }
             Err(error) => self.deletion.push(format!("{}: {error}", qualified(resource))),
         }
     }
@@ -93,9 +101,17 @@ pub(super) fn is_content(resource: &DiscoveredResource) -> bool {
 
 /// Deletes the content of these resources, pods first (so that policies outlive what they protect:
 /// KEP-5080), and counts the rest.
-pub(super) async fn clear(client: &Client, namespace: TerminatingNamespace<'_>, resources: &[DiscoveredResource], findings: &mut Findings) {
-    let is_pods = |found: &&DiscoveredResource| found.resource.plural == "pods" && found.resource.group.is_empty();
-    let (pods, others): (Vec<_>, Vec<_>) = resources.iter().filter(|found| is_content(found)).partition(is_pods);
+pub(super) async fn clear(
+    client: &Client,
+    namespace: TerminatingNamespace<'_>,
+    resources: &[DiscoveredResource],
+    findings: &mut Findings,
+) {
+    let is_pods = |found: &&DiscoveredResource| {
+        found.resource.plural == "pods" && found.resource.group.is_empty()
+    };
+    let (pods, others): (Vec<_>, Vec<_>) =
+        resources.iter().filter(|found| is_content(found)).partition(is_pods);
     for resource in pods {
         findings.add(resource, empty(client, namespace, resource).await);
     }
@@ -108,7 +124,11 @@ pub(super) async fn clear(client: &Client, namespace: TerminatingNamespace<'_>, 
 }
 
 /// Deletes the objects of one resource that are not being deleted yet, and counts the rest.
-async fn empty(client: &Client, namespace: TerminatingNamespace<'_>, resource: &DiscoveredResource) -> Result<ContentCount, Error> {
+async fn empty(
+    client: &Client,
+    namespace: TerminatingNamespace<'_>,
+    resource: &DiscoveredResource,
+) -> Result<ContentCount, Error> {
     let path = rest::path(&resource.resource, Some(namespace.name), "");
     let census = match ContentCount::take(client, &path).await {
         // Unsupported, so nothing is there, as in kube-controller-manager: a kind with the plural
@@ -123,7 +143,9 @@ async fn empty(client: &Client, namespace: TerminatingNamespace<'_>, resource: &
     }
     // A collection delete touches every object: use it on the first pass only.
     let first = census.untouched.len() as u64 == census.left.min(MAX_NAMES as u64);
-    let together = first && resource.has_verbs(&["deletecollection"]) && delete_all(client, &path, &census.revision).await?;
+    let together = first
+        && resource.has_verbs(&["deletecollection"])
+        && delete_all(client, &path, &census.revision).await?;
     if !together {
         delete_each(client, namespace.name, resource, &census.untouched).await?;
     }
@@ -135,7 +157,14 @@ async fn delete_all(client: &Client, path: &str, revision: &str) -> Result<bool,
     let path = format!("{path}?resourceVersion={revision}&resourceVersionMatch=Exact");
     // In the body: without one the version would be a precondition on every object.
     let options = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
-    match rest::send(client, Method::DELETE, &path, RequestOptions { representation: rest::Representation::MetadataList, body: Some(&options) }).await {
+    match rest::send(
+        client,
+        Method::DELETE,
+        &path,
+        RequestOptions { representation: rest::Representation::MetadataList, body: Some(&options) },
+    )
+    .await
+    {
         Err(error) if is_unsupported(&error) => Ok(false),
         other => other.map(|_| true),
     }
@@ -147,15 +176,30 @@ fn is_unsupported(error: &Error) -> bool {
 }
 
 /// A refused delete does not stop the others; the first refusal is returned.
-async fn delete_each(client: &Client, namespace: &str, resource: &DiscoveredResource, seen: &[(String, String)]) -> Result<(), Error> {
+async fn delete_each(
+    client: &Client,
+    namespace: &str,
+    resource: &DiscoveredResource,
+    seen: &[(String, String)],
+) -> Result<(), Error> {
     let mut refused = Ok(());
     for (name, uid) in seen {
         let path = rest::path(&resource.resource, Some(namespace), name);
-        let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});
-        match rest::send(client, Method::DELETE, &path, RequestOptions { representation: rest::Representation::Metadata, body: Some(&options) }).await {
+        let options =
+            json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});
+        match rest::send(
+            client,
+            Method::DELETE,
+            &path,
+            RequestOptions { representation: rest::Representation::Metadata, body: Some(&options) },
+        )
+        .await
+        {
             // The name belongs to another object by now.
             Err(error) if code(&error) == 409 => {}
-            Err(error) if !is_absent(&error, &resource.resource, name) && refused.is_ok() => refused = Err(error),
+            Err(error) if !is_absent(&error, &resource.resource, name) && refused.is_ok() => {
+                refused = Err(error)
+            }
             _ => {}
         }
     }
@@ -180,12 +224,27 @@ impl ContentCount {
         let mut census = Self::default();
         let mut page = format!("{path}?limit={PAGE}");
         loop {
-            let list = rest::send(client, Method::GET, &page, RequestOptions { representation: rest::Representation::MetadataList, body: None }).await?;
-            list["items"].as_array().into_iter().flatten().for_each(|item| census.count(&item["metadata"]));
+            let list = rest::send(
+                client,
+                Method::GET,
+                &page,
+                RequestOptions { representation: rest::Representation::MetadataList, body: None },
+            )
+            .await?;
+            list["items"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .for_each(|item| census.count(&item["metadata"]));
             match list["metadata"]["continue"].as_str() {
-                Some(token) if !token.is_empty() => page = format!("{path}?limit={PAGE}&continue={}", escaped(token)),
+                Some(token) if !token.is_empty() => {
+                    page = format!("{path}?limit={PAGE}&continue={}", escaped(token))
+                }
                 _ => {
-                    list["metadata"]["resourceVersion"].as_str().unwrap_or_default().clone_into(&mut census.revision);
+                    list["metadata"]["resourceVersion"]
+                        .as_str()
+                        .unwrap_or_default()
+                        .clone_into(&mut census.revision);
                     return Ok(census);
                 }
             }
@@ -194,7 +253,9 @@ impl ContentCount {
 
     fn count(&mut self, metadata: &Value) {
         self.left += 1;
-        for finalizer in metadata["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        for finalizer in
+            metadata["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str)
+        {
             *self.finalizers.entry(finalizer.to_owned()).or_default() += 1;
         }
         if metadata["deletionTimestamp"].is_null() && self.untouched.len() < MAX_NAMES {
@@ -225,8 +286,15 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     fn gears(verbs: &[&str]) -> DiscoveredResource {
-        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("ex.com", "v1", "Gear"), "gears");
-        DiscoveredResource { resource, namespaced: true, verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect() }
+        let resource = ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk("ex.com", "v1", "Gear"),
+            "gears",
+        );
+        DiscoveredResource {
+            resource,
+            namespaced: true,
+            verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+        }
     }
 
     /// Requests sent to a server with one gear in a namespace with this uid: methods, paths and
@@ -239,16 +307,25 @@ mod tests {
             async move {
                 let (head, body) = request.into_parts();
                 let body = body.collect_bytes().await.expect("a body in memory");
-                seen.lock().expect("lock").push(format!("{} {} {}", head.method, head.uri, String::from_utf8_lossy(&body)));
+                seen.lock().expect("lock").push(format!(
+                    "{} {} {}",
+                    head.method,
+                    head.uri,
+                    String::from_utf8_lossy(&body)
+                ));
                 let answer = match head.uri.path() {
                     "/api/v1/namespaces/n" => json!({"metadata": {"name": "n", "uid": uid}}),
-                    _ => json!({"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a", "uid": "u-a"}}]}),
+                    _ => {
+                        json!({"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "a", "uid": "u-a"}}]})
+                    }
                 };
                 Ok::<_, std::io::Error>(Response::new(Body::from(answer.to_string().into_bytes())))
             }
         });
         let client = Client::new(server, "default");
-        empty(&client, TerminatingNamespace { name: "n", uid: "u-n" }, &gears(verbs)).await.expect("answered");
+        empty(&client, TerminatingNamespace { name: "n", uid: "u-n" }, &gears(verbs))
+            .await
+            .expect("answered");
         let mut sent = std::mem::take(&mut *sent.lock().expect("lock"));
         sent.retain(|request| request.starts_with("DELETE"));
         sent
@@ -258,7 +335,8 @@ mod tests {
     async fn fault_31_only_what_was_in_this_very_namespace_is_deleted() {
         let path = "/apis/ex.com/v1/namespaces/n/gears";
         let options = r#"{"apiVersion":"v1","kind":"DeleteOptions""#;
-        let want = format!("DELETE {path}?resourceVersion=7&resourceVersionMatch=Exact {options}}}");
+        let want =
+            format!("DELETE {path}?resourceVersion=7&resourceVersionMatch=Exact {options}}}");
         assert_eq!(sent(&["list", "delete", "deletecollection"], "u-n").await, [want]);
         let want = format!(r#"DELETE {path}/a {options},"preconditions":{{"uid":"u-a"}}}}"#);
         assert_eq!(sent(&["list", "delete"], "u-n").await, [want]);
@@ -272,11 +350,22 @@ mod tests {
             let server = tower::service_fn(move |request: Request<Body>| async move {
                 assert_eq!(request.method(), Method::GET);
                 let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code});
-                Ok::<_, std::io::Error>(Response::builder().status(code).body(Body::from(status.to_string().into_bytes())).expect("a response"))
+                Ok::<_, std::io::Error>(
+                    Response::builder()
+                        .status(code)
+                        .body(Body::from(status.to_string().into_bytes()))
+                        .expect("a response"),
+                )
             });
             let mut findings = Findings::default();
             let namespace = TerminatingNamespace { name: "n", uid: "u-n" };
-            clear(&Client::new(server, "default"), namespace, &[gears(&["list", "delete"])], &mut findings).await;
+            clear(
+                &Client::new(server, "default"),
+                namespace,
+                &[gears(&["list", "delete"])],
+                &mut findings,
+            )
+            .await;
             assert_eq!(findings.is_empty(), is_empty, "{code}");
         }
     }
@@ -288,7 +377,8 @@ mod tests {
         findings.add(&gears, Ok(ContentCount::default()));
         assert!(findings.is_empty());
         for code in [404, 405] {
-            let status: Status = serde_json::from_value(json!({"status": "Failure", "code": code})).unwrap();
+            let status: Status =
+                serde_json::from_value(json!({"status": "Failure", "code": code})).unwrap();
             let mut findings = Findings::default();
             findings.add(&gears, Err(Error::Api(Box::new(status))));
             assert!(!findings.is_empty() && findings.failed(), "{code}");

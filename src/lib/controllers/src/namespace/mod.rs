@@ -77,7 +77,9 @@ impl MetadataListener for NamespaceTracker {
     fn deleted(&self, _resource: &DiscoveredResource, object: &Observed) {
         let Some(namespace) = &object.metadata.namespace else { return };
         match self.terminating().get_mut(namespace) {
-            Some(progress) if progress.waiting => self.queue.add_after(namespace.clone(), object.cause, DEBOUNCE),
+            Some(progress) if progress.waiting => {
+                self.queue.add_after(namespace.clone(), object.cause, DEBOUNCE)
+            }
             Some(progress) => progress.stirred = true,
             None => {}
         }
@@ -86,13 +88,20 @@ impl MetadataListener for NamespaceTracker {
 
 /// Runs until dropped.
 pub(crate) async fn run(client: Client, namespaces: Arc<NamespaceTracker>) {
-    let watch = watching::each(Api::<Namespace>::all(client.clone()), watcher::Config::default(), |namespace, gone| {
-        // Ignore the conditions that passes write.
-        let known = namespaces.terminating().get(&namespace.name_any()).is_some_and(|progress| Some(&progress.uid) == namespace.metadata.uid.as_ref());
-        if !gone && !known && namespace.metadata.deletion_timestamp.is_some() {
-            namespaces.queue.add(namespace.name_any(), cause(&namespace.metadata));
-        }
-    });
+    let watch = watching::each(
+        Api::<Namespace>::all(client.clone()),
+        watcher::Config::default(),
+        |namespace, gone| {
+            // Ignore the conditions that passes write.
+            let known = namespaces
+                .terminating()
+                .get(&namespace.name_any())
+                .is_some_and(|progress| Some(&progress.uid) == namespace.metadata.uid.as_ref());
+            if !gone && !known && namespace.metadata.deletion_timestamp.is_some() {
+                namespaces.queue.add(namespace.name_any(), cause(&namespace.metadata));
+            }
+        },
+    );
     let work = namespaces.queue.run("namespace", WORKERS, |name, trace| {
         let (client, namespaces) = (trace.client(&client), namespaces.clone());
         async move { namespaces.reconcile(&client, &name).await }
@@ -107,7 +116,8 @@ impl NamespaceTracker {
 
     async fn reconcile(&self, client: &Client, name: &str) -> Result<Next, kube::Error> {
         let namespaces = ApiResource::erase::<Namespace>(&());
-        let namespace = rest::get(client, &namespaces, None, name, RequestOptions::default()).await?;
+        let namespace =
+            rest::get(client, &namespaces, None, name, RequestOptions::default()).await?;
         let Some(namespace) = namespace.filter(is_ours) else {
             self.terminating().remove(name);
             return Ok(Next::Done);
@@ -122,19 +132,30 @@ impl NamespaceTracker {
         if findings.is_empty() {
             let discovered = Discovered::query(client).await?;
             if !discovered.unavailable.is_empty() {
-                findings.discovery = Some(format!("cannot tell what is in {}", discovered.unavailable.join(", ")));
+                findings.discovery =
+                    Some(format!("cannot tell what is in {}", discovered.unavailable.join(", ")));
             }
             content::clear(client, doomed, &discovered.resources, &mut findings).await;
             if findings.is_empty() {
                 // Resources that appeared or changed version during the pass were not checked.
-                let unchanged = contents(&discovered) == contents(&Discovered::query(client).await?);
-                return if unchanged { self.finalize(client, name, namespace).await } else { Ok(Next::After(DEBOUNCE)) };
+                let unchanged =
+                    contents(&discovered) == contents(&Discovered::query(client).await?);
+                return if unchanged {
+                    self.finalize(client, name, namespace).await
+                } else {
+                    Ok(Next::After(DEBOUNCE))
+                };
             }
         }
         if !findings.missing.is_empty() {
             let discovered = Discovered::query(client).await?;
             let (served, _) = contents(&discovered);
-            findings.classify_missing(|found| served.contains(&(found.resource.api_version.as_str(), found.resource.plural.as_str())));
+            findings.classify_missing(|found| {
+                served.contains(&(
+                    found.resource.api_version.as_str(),
+                    found.resource.plural.as_str(),
+                ))
+            });
         }
         let path = format!("/api/v1/namespaces/{name}");
         conditions::write(client, &path, namespace, &findings).await?;
@@ -162,13 +183,28 @@ impl NamespaceTracker {
         progress.wait()
     }
 
-    async fn finalize(&self, client: &Client, name: &str, mut namespace: Value) -> Result<Next, kube::Error> {
-        let kept: Vec<&Value> = finalizers(&namespace).filter(|finalizer| *finalizer != FINALIZER).collect();
+    async fn finalize(
+        &self,
+        client: &Client,
+        name: &str,
+        mut namespace: Value,
+    ) -> Result<Next, kube::Error> {
+        let kept: Vec<&Value> =
+            finalizers(&namespace).filter(|finalizer| *finalizer != FINALIZER).collect();
         namespace["spec"]["finalizers"] = json!(kept);
         let path = format!("/api/v1/namespaces/{name}/finalize");
-        match rest::send(client, Method::PUT, &path, RequestOptions { body: Some(&namespace), ..RequestOptions::default() }).await {
+        match rest::send(
+            client,
+            Method::PUT,
+            &path,
+            RequestOptions { body: Some(&namespace), ..RequestOptions::default() },
+        )
+        .await
+        {
             // Changed, or gone: check again at once.
-            Err(error) if matches!(code(&error), 404 | 409) => return Ok(Next::After(Duration::ZERO)),
+            Err(error) if matches!(code(&error), 404 | 409) => {
+                return Ok(Next::After(Duration::ZERO));
+            }
             other => other?,
         };
         self.terminating().remove(name);
@@ -182,14 +218,20 @@ fn finalizers(namespace: &Value) -> impl Iterator<Item = &Value> {
 
 /// Whether the namespace is being deleted and has our finalizer.
 fn is_ours(namespace: &Value) -> bool {
-    !namespace["metadata"]["deletionTimestamp"].is_null() && finalizers(namespace).any(|finalizer| finalizer == FINALIZER)
+    !namespace["metadata"]["deletionTimestamp"].is_null()
+        && finalizers(namespace).any(|finalizer| finalizer == FINALIZER)
 }
 
 /// Everything a namespace can contain: `group/version` and plural of every resource, and the
 /// unknown groups.
 fn contents(discovered: &Discovered) -> (BTreeSet<(&str, &str)>, &[String]) {
     let resources = discovered.resources.iter().filter(|found| content::is_content(found));
-    (resources.map(|found| (found.resource.api_version.as_str(), found.resource.plural.as_str())).collect(), &discovered.unavailable)
+    (
+        resources
+            .map(|found| (found.resource.api_version.as_str(), found.resource.plural.as_str()))
+            .collect(),
+        &discovered.unavailable,
+    )
 }
 
 #[cfg(test)]
@@ -199,17 +241,31 @@ mod tests {
     use kube::core::GroupVersionKind;
 
     fn gears(version: &str) -> DiscoveredResource {
-        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("ex.com", version, "Gear"), "gears");
-        DiscoveredResource { resource, namespaced: true, verbs: vec!["list".into(), "delete".into()] }
+        let resource = ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk("ex.com", version, "Gear"),
+            "gears",
+        );
+        DiscoveredResource {
+            resource,
+            namespaced: true,
+            verbs: vec!["list".into(), "delete".into()],
+        }
     }
 
     #[test]
     fn a_version_that_changed_during_a_pass_is_seen() {
-        let served = |version: &str| Discovered { resources: vec![gears(version)], ..Discovered::default() };
+        let served =
+            |version: &str| Discovered { resources: vec![gears(version)], ..Discovered::default() };
         assert_eq!(contents(&served("v1")), contents(&served("v1")));
         assert_ne!(contents(&served("v1")), contents(&served("v2")));
         assert_ne!(contents(&served("v1")), contents(&Discovered::default()));
-        assert_ne!(contents(&Discovered::default()), contents(&Discovered { unavailable: vec!["ex.com/v1".into()], ..Discovered::default() }));
+        assert_ne!(
+            contents(&Discovered::default()),
+            contents(&Discovered {
+                unavailable: vec!["ex.com/v1".into()],
+                ..Discovered::default()
+            })
+        );
     }
 
     #[test]
@@ -218,7 +274,10 @@ mod tests {
         let pass = |stirred: bool| {
             let held = namespaces.begin("stuck", "uid");
             if stirred {
-                namespaces.deleted(&gears("v1"), &ObjectMeta { namespace: Some("stuck".into()), ..ObjectMeta::default() }.into());
+                namespaces.deleted(
+                    &gears("v1"),
+                    &ObjectMeta { namespace: Some("stuck".into()), ..ObjectMeta::default() }.into(),
+                );
             }
             let findings = Findings { held: vec![gears("v1")], ..Findings::default() };
             (held.len(), namespaces.end("stuck", findings).as_millis())
@@ -227,7 +286,12 @@ mod tests {
         let waits: Vec<(usize, u128)> = (0..6).map(|_| pass(false)).collect();
         assert_eq!(waits, [(1, 1000), (1, 2000), (1, 4000), (1, 8000), (1, 15000), (1, 15000)]);
         // A deletion while waiting triggers the next check; one elsewhere does not.
-        let went = |namespace: &str| Observed::from(ObjectMeta { namespace: Some(namespace.into()), ..ObjectMeta::default() });
+        let went = |namespace: &str| {
+            Observed::from(ObjectMeta {
+                namespace: Some(namespace.into()),
+                ..ObjectMeta::default()
+            })
+        };
         namespaces.deleted(&gears("v1"), &went("elsewhere"));
         assert!(namespaces.queue.is_empty());
         namespaces.deleted(&gears("v1"), &went("stuck"));
@@ -240,7 +304,14 @@ mod tests {
     fn a_pass_that_failed_is_followed_by_a_whole_one() {
         let namespaces = NamespaceTracker::default();
         namespaces.begin("stuck", "uid");
-        namespaces.end("stuck", Findings { held: vec![gears("v1")], deletion: vec!["refused".into()], ..Findings::default() });
+        namespaces.end(
+            "stuck",
+            Findings {
+                held: vec![gears("v1")],
+                deletion: vec!["refused".into()],
+                ..Findings::default()
+            },
+        );
         assert!(namespaces.begin("stuck", "uid").is_empty());
     }
 }

@@ -1,4 +1,5 @@
-//! Options of each verb, from the query (and for deletes the body), checked as upstream checks them.
+//! Options of each verb, from the query (and for deletes the body), checked as upstream checks
+//! them.
 
 use super::query::{Query, parse_duration};
 use crate::encode::table::Include;
@@ -8,10 +9,13 @@ use ferrokube_apimachinery::go::duration_fault;
 use ferrokube_apimachinery::json::type_name;
 use ferrokube_apimachinery::selector::{FieldSelector, LabelSelector};
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_registry::{DeleteOptions, FieldValidation, ListOptions, VersionMatch, WatchOptions, WriteOptions};
+use ferrokube_registry::{
+    DeleteOptions, FieldValidation, ListOptions, VersionMatch, WatchOptions, WriteOptions,
+};
 use std::time::Duration;
 
-/// Longer selectors are not searched for a name: such a request needs the right to the whole collection.
+/// Longer selectors are not searched for a name: such a request needs the right to the whole
+/// collection.
 const MAX_SELECTOR_BYTES: usize = 4096;
 /// A watch without a timeout ends after this much or up to twice as much.
 const MIN_WATCH: Duration = Duration::from_secs(30 * 60);
@@ -22,7 +26,8 @@ fn invalid(kind: &str, errors: &[FieldError]) -> Failure {
     Failure::invalid("meta.k8s.io", kind, "", errors)
 }
 
-/// The options of a request: its query, which nobody else reads. Each verb decodes those that it knows.
+/// The options of a request: its query, which nobody else reads. Each verb decodes those that it
+/// knows.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     query: Query,
@@ -41,14 +46,19 @@ impl Options {
         self.query.flag("watch") == Some(true)
     }
 
-    /// The one name that a list or watch asks for: it is authorized as one of that name. Options that cannot be read ask for none.
+    /// The one name that a list or watch asks for: it is authorized as one of that name. Options
+    /// that cannot be read ask for none.
     pub(super) fn select_name(&mut self) -> Option<String> {
         let (fields, labels) = (self.query.text("fieldSelector"), self.query.text("labelSelector"));
-        if !fields.contains("metadata.name") || fields.len().max(labels.len()) > MAX_SELECTOR_BYTES {
+        if !fields.contains("metadata.name") || fields.len().max(labels.len()) > MAX_SELECTOR_BYTES
+        {
             return None;
         }
         let list = self.list.insert(Box::new(list(&self.query).ok()?));
-        let name = list.fields.exact("metadata.name").filter(|name| !matches!(*name, "" | "." | "..") && !name.contains(['/', '%']))?;
+        let name = list
+            .fields
+            .exact("metadata.name")
+            .filter(|name| !matches!(*name, "" | "." | "..") && !name.contains(['/', '%']))?;
         Some(name.to_owned())
     }
 
@@ -61,8 +71,12 @@ impl Options {
         if text.is_empty() {
             return Ok(most);
         }
-        let asked =
-            parse_duration(text).ok_or_else(|| Failure::bad_request(format!("invalid timeout specified in the request URL - {}", duration_fault(text))))?;
+        let asked = parse_duration(text).ok_or_else(|| {
+            Failure::bad_request(format!(
+                "invalid timeout specified in the request URL - {}",
+                duration_fault(text)
+            ))
+        })?;
         Ok(if asked.is_zero() { most } else { asked.min(most) })
     }
 
@@ -72,12 +86,15 @@ impl Options {
     /// 400 for an option that is no more.
     pub(crate) fn get(&self) -> Result<&str, Failure> {
         if self.query.flag("export") == Some(true) {
-            return Err(Failure::bad_request("the export parameter, deprecated since v1.14, is no longer supported"));
+            return Err(Failure::bad_request(
+                "the export parameter, deprecated since v1.14, is no longer supported",
+            ));
         }
         Ok(self.query.text("resourceVersion"))
     }
 
-    /// Options of a list (also of a deletecollection). Their combinations are checked by the registry.
+    /// Options of a list (also of a deletecollection). Their combinations are checked by the
+    /// registry.
     ///
     /// # Errors
     /// 400 for malformed values.
@@ -92,12 +109,20 @@ impl Options {
     pub(crate) fn watch(&self, jitter: u64) -> Result<WatchOptions, Failure> {
         let list = self.list()?;
         let timeout = match self.query.integer("timeoutSeconds")? {
-            Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()).min(MAX_WATCH),
-            // Over before it begins, as upstream's deadline in the past makes it: a watch that answers and ends.
+            Some(seconds) if seconds > 0 => {
+                Duration::from_secs(seconds.unsigned_abs()).min(MAX_WATCH)
+            }
+            // Over before it begins, as upstream's deadline in the past makes it: a watch that
+            // answers and ends.
             Some(seconds) if seconds < 0 => Duration::ZERO,
             _ => MIN_WATCH + Duration::from_secs(jitter % MIN_WATCH.as_secs()),
         };
-        Ok(WatchOptions { list, bookmarks: self.query.flag("allowWatchBookmarks") == Some(true), timeout, by_path: !self.is_watch() })
+        Ok(WatchOptions {
+            list,
+            bookmarks: self.query.flag("allowWatchBookmarks") == Some(true),
+            timeout,
+            by_path: !self.is_watch(),
+        })
     }
 
     /// Options of a create, update or patch.
@@ -126,7 +151,9 @@ impl Options {
 
     /// Whether JSON is to be indented; `None`: that was not said.
     pub(crate) fn pretty(&self) -> Option<bool> {
-        self.query.get("pretty").map(|value| matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
+        self.query
+            .get("pretty")
+            .map(|value| matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
     }
 
     /// Whether the query says that nothing is to be stored.
@@ -153,8 +180,10 @@ impl Options {
 fn list(query: &Query) -> Result<ListOptions, Failure> {
     let limit = query.integer("limit")?.unwrap_or(0);
     query.integer("timeoutSeconds")?;
-    let labels = LabelSelector::parse(query.text("labelSelector")).map_err(|error| Failure::bad_request(error.to_string()))?;
-    let fields = FieldSelector::parse(query.text("fieldSelector")).map_err(|error| Failure::bad_request(error.to_string()))?;
+    let labels = LabelSelector::parse(query.text("labelSelector"))
+        .map_err(|error| Failure::bad_request(error.to_string()))?;
+    let fields = FieldSelector::parse(query.text("fieldSelector"))
+        .map_err(|error| Failure::bad_request(error.to_string()))?;
     Ok(ListOptions {
         labels,
         fields,
@@ -202,7 +231,9 @@ fn write(query: &Query, kind: WriteKind) -> Result<WriteOptions, Failure> {
         WriteKind::Apply if manager.is_empty() => {
             errors.push(FieldError::required("fieldManager", "is required for apply patch"));
         }
-        WriteKind::Patch if force.is_some() => errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch")),
+        WriteKind::Patch if force.is_some() => {
+            errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"))
+        }
         _ => {}
     }
     errors.extend(FieldError::manager("fieldManager", manager));
@@ -213,14 +244,24 @@ fn write(query: &Query, kind: WriteKind) -> Result<WriteOptions, Failure> {
         "Warn" => Some(FieldValidation::Warn),
         "Strict" => Some(FieldValidation::Strict),
         other => {
-            errors.push(FieldError::not_supported("fieldValidation", other, ["", "Ignore", "Strict", "Warn"]));
+            errors.push(FieldError::not_supported(
+                "fieldValidation",
+                other,
+                ["", "Ignore", "Strict", "Warn"],
+            ));
             None
         }
     };
     if !errors.is_empty() {
         return Err(invalid(kind.options_kind(), &errors));
     }
-    Ok(WriteOptions { dry_run, field_validation, field_manager: manager.to_owned(), force: force == Some(true), forbid_create: None })
+    Ok(WriteOptions {
+        dry_run,
+        field_validation,
+        field_manager: manager.to_owned(),
+        force: force == Some(true),
+        forbid_create: None,
+    })
 }
 
 /// Whether a dry run is asked for; `All` is the only value.
@@ -234,7 +275,8 @@ fn dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut Vec<FieldErro
 
 fn delete(query: &Query, body: Option<&Document>) -> Result<DeleteOptions, Failure> {
     let (mut errors, mut dry_run_errors) = (Vec::new(), Vec::new());
-    let precondition = |name: &str| query.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
+    let precondition =
+        |name: &str| query.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
     let options = match body {
         Some(body) => delete_from_body(body, &mut dry_run_errors)?,
         None => DeleteOptions {
@@ -248,10 +290,18 @@ fn delete(query: &Query, body: Option<&Document>) -> Result<DeleteOptions, Failu
     };
     if let Some(policy) = options.propagation.as_deref() {
         if options.orphan_dependents.is_some() {
-            errors.push(FieldError::invalid("propagationPolicy", Word(policy), "orphanDependents and deletionPropagation cannot be both set"));
+            errors.push(FieldError::invalid(
+                "propagationPolicy",
+                Word(policy),
+                "orphanDependents and deletionPropagation cannot be both set",
+            ));
         }
         if !matches!(policy, "Foreground" | "Background" | "Orphan") {
-            errors.push(FieldError::not_supported("propagationPolicy", Word(policy), ["Foreground", "Background", "Orphan", "nil"]));
+            errors.push(FieldError::not_supported(
+                "propagationPolicy",
+                Word(policy),
+                ["Foreground", "Background", "Orphan", "nil"],
+            ));
         }
     }
     errors.append(&mut dry_run_errors);
@@ -259,12 +309,19 @@ fn delete(query: &Query, body: Option<&Document>) -> Result<DeleteOptions, Failu
 }
 
 /// Where kube-apiserver makes the scheme of options that its messages name.
-const OPTIONS_SCHEME: &str = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27";
+const OPTIONS_SCHEME: &str =
+    "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27";
 
-fn delete_from_body(body: &Document, errors: &mut Vec<FieldError>) -> Result<DeleteOptions, Failure> {
+fn delete_from_body(
+    body: &Document,
+    errors: &mut Vec<FieldError>,
+) -> Result<DeleteOptions, Failure> {
     for field in ["apiVersion", "kind"] {
         if let Some(value) = present(body, &[field]).filter(|value| !value.is_string()) {
-            return Err(Failure::bad_request(format!("couldn't get version/kind; json parse error: {}", wrong_type(value, &format!(".{field}"), "string"))));
+            return Err(Failure::bad_request(format!(
+                "couldn't get version/kind; json parse error: {}",
+                wrong_type(value, &format!(".{field}"), "string")
+            )));
         }
     }
     let version = body.api_version();
@@ -273,14 +330,21 @@ fn delete_from_body(body: &Document, errors: &mut Vec<FieldError>) -> Result<Del
     }
     if !matches!(body.kind(), "" | "DeleteOptions") {
         let version = if version.is_empty() { "meta.k8s.io/v1" } else { version };
-        let why = format!("no kind {} is registered for version {} in scheme {OPTIONS_SCHEME:?}", quote(body.kind()), quote(version));
+        let why = format!(
+            "no kind {} is registered for version {} in scheme {OPTIONS_SCHEME:?}",
+            quote(body.kind()),
+            quote(version)
+        );
         return Err(Failure::bad_request(why));
     }
     let values = match present(body, &["dryRun"]) {
         None => Vec::new(),
-        Some(Value::Array(values)) => {
-            values.iter().map(|value| value.as_str().ok_or_else(|| mistyped(value, "DeleteOptions.dryRun", "string"))).collect::<Result<Vec<_>, _>>()?
-        }
+        Some(Value::Array(values)) => values
+            .iter()
+            .map(|value| {
+                value.as_str().ok_or_else(|| mistyped(value, "DeleteOptions.dryRun", "string"))
+            })
+            .collect::<Result<Vec<_>, _>>()?,
         Some(other) => return Err(mistyped(other, "DeleteOptions.dryRun", "[]string")),
     };
     typed(body, &["preconditions"], "v1.Preconditions", Value::as_object)?;
@@ -299,9 +363,18 @@ fn present<'a>(body: &'a Document, path: &[&str]) -> Option<&'a Value> {
     body.get(path).filter(|value| !value.is_null())
 }
 
-fn typed<'a, T>(body: &'a Document, path: &[&str], kind: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>, Failure> {
+fn typed<'a, T>(
+    body: &'a Document,
+    path: &[&str],
+    kind: &str,
+    read: impl Fn(&'a Value) -> Option<T>,
+) -> Result<Option<T>, Failure> {
     let owner = if path.len() > 1 { "Preconditions" } else { "DeleteOptions" };
-    present(body, path).map(|value| read(value).ok_or_else(|| mistyped(value, &format!("{owner}.{}", path.join(".")), kind))).transpose()
+    present(body, path)
+        .map(|value| {
+            read(value).ok_or_else(|| mistyped(value, &format!("{owner}.{}", path.join(".")), kind))
+        })
+        .transpose()
 }
 
 fn text(body: &Document, path: &[&str], kind: &str) -> Result<Option<String>, Failure> {
@@ -334,34 +407,79 @@ mod tests {
             assert_eq!(timeout(text).unwrap(), Duration::from_secs(want), "{text}");
         }
         let refused = timeout("abc").unwrap_err();
-        assert_eq!((refused.code, refused.message.as_str()), (400, "invalid timeout specified in the request URL - time: invalid duration \"abc\""));
+        assert_eq!(
+            (refused.code, refused.message.as_str()),
+            (400, "invalid timeout specified in the request URL - time: invalid duration \"abc\"")
+        );
     }
 
     #[test]
     fn preconditions_of_a_delete_stand_in_the_query_or_the_body() {
-        let read = |query: &str, body: Option<Value>| delete(&Query::parse(Some(query)), body.map(|body| Document::from_value(body).unwrap()).as_ref());
+        let read = |query: &str, body: Option<Value>| {
+            delete(
+                &Query::parse(Some(query)),
+                body.map(|body| Document::from_value(body).unwrap()).as_ref(),
+            )
+        };
         let both = |options: DeleteOptions| (options.uid, options.resource_version);
-        assert_eq!(both(read("uid=u&resourceVersion=7", None).unwrap()), (Some("u".to_owned()), Some("7".to_owned())));
+        assert_eq!(
+            both(read("uid=u&resourceVersion=7", None).unwrap()),
+            (Some("u".to_owned()), Some("7".to_owned()))
+        );
         assert_eq!(both(read("uid=&resourceVersion=", None).unwrap()), (None, None));
         let body = json!({"preconditions": {"uid": "v"}});
-        assert_eq!(both(read("uid=u&resourceVersion=7", Some(body)).unwrap()), (Some("v".to_owned()), None), "a body takes the query's place");
+        assert_eq!(
+            both(read("uid=u&resourceVersion=7", Some(body)).unwrap()),
+            (Some("v".to_owned()), None),
+            "a body takes the query's place"
+        );
     }
 
     #[test]
     fn malformed_delete_options_are_refused_in_go_s_words() {
         let refused = |body: Value| {
-            let failure = delete(&Query::default(), Some(&Document::from_value(body).unwrap())).unwrap_err();
+            let failure =
+                delete(&Query::default(), Some(&Document::from_value(body).unwrap())).unwrap_err();
             assert_eq!(failure.code, 400);
             failure.message
         };
-        let field = |given: &str, field: &str, kind: &str| format!("json: cannot unmarshal {given} into Go struct field {field} of type {kind}");
-        assert_eq!(refused(json!({"preconditions": "x"})), field("string", "DeleteOptions.preconditions", "v1.Preconditions"));
-        assert_eq!(refused(json!({"preconditions": {"uid": 1}})), field("number", "Preconditions.preconditions.uid", "types.UID"));
-        assert_eq!(refused(json!({"gracePeriodSeconds": "x"})), field("string", "DeleteOptions.gracePeriodSeconds", "int64"));
-        assert_eq!(refused(json!({"gracePeriodSeconds": 1.5})), field("number 1.5", "DeleteOptions.gracePeriodSeconds", "int64"));
-        assert_eq!(refused(json!({"dryRun": "x"})), field("string", "DeleteOptions.dryRun", "[]string"));
-        assert_eq!(refused(json!({"kind": 1})), format!("couldn't get version/kind; json parse error: {}", field("number", ".kind", "string")));
-        assert_eq!(refused(json!({"apiVersion": "a/b/c"})), "unexpected GroupVersion string: a/b/c");
-        assert!(refused(json!({"kind": "x"})).starts_with("no kind \"x\" is registered for version \"meta.k8s.io/v1\""));
+        let field = |given: &str, field: &str, kind: &str| {
+            format!("json: cannot unmarshal {given} into Go struct field {field} of type {kind}")
+        };
+        assert_eq!(
+            refused(json!({"preconditions": "x"})),
+            field("string", "DeleteOptions.preconditions", "v1.Preconditions")
+        );
+        assert_eq!(
+            refused(json!({"preconditions": {"uid": 1}})),
+            field("number", "Preconditions.preconditions.uid", "types.UID")
+        );
+        assert_eq!(
+            refused(json!({"gracePeriodSeconds": "x"})),
+            field("string", "DeleteOptions.gracePeriodSeconds", "int64")
+        );
+        assert_eq!(
+            refused(json!({"gracePeriodSeconds": 1.5})),
+            field("number 1.5", "DeleteOptions.gracePeriodSeconds", "int64")
+        );
+        assert_eq!(
+            refused(json!({"dryRun": "x"})),
+            field("string", "DeleteOptions.dryRun", "[]string")
+        );
+        assert_eq!(
+            refused(json!({"kind": 1})),
+            format!(
+                "couldn't get version/kind; json parse error: {}",
+                field("number", ".kind", "string")
+            )
+        );
+        assert_eq!(
+            refused(json!({"apiVersion": "a/b/c"})),
+            "unexpected GroupVersion string: a/b/c"
+        );
+        assert!(
+            refused(json!({"kind": "x"}))
+                .starts_with("no kind \"x\" is registered for version \"meta.k8s.io/v1\"")
+        );
     }
 }

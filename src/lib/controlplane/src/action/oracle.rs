@@ -1,5 +1,6 @@
-//! A second reading of upstream's rules (`RequestInfoFactory` of k8s.io/apiserver), as naive as it can be: owned strings, one rule after the other.
-//! [`Action::parse`] must agree with it on every generated request.
+//! A second reading of upstream's rules (`RequestInfoFactory` of k8s.io/apiserver), as naive as it
+//! can be: owned strings, one rule after the other. [`Action::parse`] must agree with it on every
+//! generated request.
 
 use super::{Action, Depth, Refusal};
 use http::Method;
@@ -25,7 +26,8 @@ struct Info {
 
 impl Info {
     fn expected(method: &str, path: &str, query: &[(String, String)]) -> Self {
-        let mut info = Self { path: path.to_owned(), verb: method.to_lowercase(), ..Self::default() };
+        let mut info =
+            Self { path: path.to_owned(), verb: method.to_lowercase(), ..Self::default() };
         let mut parts: Vec<String> = path.trim_matches('/').split('/').map(str::to_owned).collect();
         let prefix = parts[0].clone();
         let needed = match prefix.as_str() {
@@ -49,7 +51,14 @@ impl Info {
             }
             info.verb = parts.remove(0);
         } else {
-            let verbs = [("POST", "create"), ("GET", "get"), ("HEAD", "get"), ("PUT", "update"), ("PATCH", "patch"), ("DELETE", "delete")];
+            let verbs = [
+                ("POST", "create"),
+                ("GET", "get"),
+                ("HEAD", "get"),
+                ("PUT", "update"),
+                ("PATCH", "patch"),
+                ("DELETE", "delete"),
+            ];
             let verb = verbs.iter().find(|(known, _)| *known == method);
             info.verb = verb.map_or("", |(_, verb)| verb).to_owned();
         }
@@ -92,7 +101,9 @@ impl Info {
             return Self { failed: true, ..Self::default() };
         }
         let (path, verb) = (action.path().to_owned(), action.verb().to_owned());
-        let Some(resource) = action.resource() else { return Self { path, verb, ..Self::default() } };
+        let Some(resource) = action.resource() else {
+            return Self { path, verb, ..Self::default() };
+        };
         let access = resource.access();
         Self {
             failed: false,
@@ -125,12 +136,18 @@ fn is_path_segment(name: &str) -> bool {
 
 /// Whether all of `ListOptions` can be decoded.
 fn options_are_readable(query: &[(String, String)]) -> bool {
-    let numbers = ["limit", "timeoutSeconds"].iter().all(|key| first(query, key).is_none_or(|value| value.parse::<i64>().is_ok()));
-    let labels = first(query, "labelSelector").is_none_or(|text| LABELS.iter().any(|(known, valid)| *known == text && *valid));
-    numbers && labels && first(query, "fieldSelector").is_none_or(|text| field_terms(text).is_some())
+    let numbers = ["limit", "timeoutSeconds"]
+        .iter()
+        .all(|key| first(query, key).is_none_or(|value| value.parse::<i64>().is_ok()));
+    let labels = first(query, "labelSelector")
+        .is_none_or(|text| LABELS.iter().any(|(known, valid)| *known == text && *valid));
+    numbers
+        && labels
+        && first(query, "fieldSelector").is_none_or(|text| field_terms(text).is_some())
 }
 
-/// `=` terms (`true`) and `!=` terms of a field selector, in the order in which upstream keeps them.
+/// `=` terms (`true`) and `!=` terms of a field selector, in the order in which upstream keeps
+/// them.
 fn field_terms(text: &str) -> Option<Vec<(String, bool, String)>> {
     let mut pieces = vec![String::new()];
     let mut escaped = false;
@@ -145,9 +162,16 @@ fn field_terms(text: &str) -> Option<Vec<(String, bool, String)>> {
     pieces.sort();
     let mut terms = Vec::new();
     for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
-        let at = (0..piece.len()).filter(|at| piece.is_char_boundary(*at)).find(|at| ["!=", "="].iter().any(|operator| piece[*at..].starts_with(operator)))?;
-        let operator = ["!=", "==", "="].iter().find(|operator| piece[at..].starts_with(**operator))?;
-        terms.push((piece[..at].to_owned(), *operator != "!=", unescaped(&piece[at + operator.len()..])?));
+        let at = (0..piece.len())
+            .filter(|at| piece.is_char_boundary(*at))
+            .find(|at| ["!=", "="].iter().any(|operator| piece[*at..].starts_with(operator)))?;
+        let operator =
+            ["!=", "==", "="].iter().find(|operator| piece[at..].starts_with(**operator))?;
+        terms.push((
+            piece[..at].to_owned(),
+            *operator != "!=",
+            unescaped(&piece[at + operator.len()..])?,
+        ));
     }
     Some(terms)
 }
@@ -168,12 +192,23 @@ fn unescaped(text: &str) -> Option<String> {
 }
 
 fn required_name(selector: &str) -> Option<String> {
-    field_terms(selector)?.into_iter().find(|(field, equal, _)| field == "metadata.name" && *equal).map(|(_, _, value)| value)
+    field_terms(selector)?
+        .into_iter()
+        .find(|(field, equal, _)| field == "metadata.name" && *equal)
+        .map(|(_, _, value)| value)
 }
 
 /// Label selectors, and whether upstream reads them.
-const LABELS: [(&str, bool); 8] =
-    [("", true), ("a=b", true), ("!a", true), ("a in (b,c)", true), ("a notin (b)", true), ("a in", false), ("a=b=c", false), ("-a=b", false)];
+const LABELS: [(&str, bool); 8] = [
+    ("", true),
+    ("a=b", true),
+    ("!a", true),
+    ("a in (b,c)", true),
+    ("a notin (b)", true),
+    ("a in", false),
+    ("a=b=c", false),
+    ("-a=b", false),
+];
 
 const FIELDS: [&str; 18] = [
     "",
@@ -224,7 +259,8 @@ const WORDS: [&str; 25] = [
     "healthz",
 ];
 
-const METHODS: [&str; 11] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW", "get"];
+const METHODS: [&str; 11] =
+    ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW", "get"];
 
 /// splitmix64.
 struct Random(u64);
@@ -277,7 +313,11 @@ fn path(random: &mut Random) -> (String, String) {
     for byte in &bytes {
         let must = !byte.is_ascii_graphic() || *byte == b'%';
         if must || random.chance(25) {
-            sent.push_str(&if random.chance(2) { format!("%{byte:02x}") } else { format!("%{byte:02X}") });
+            sent.push_str(&if random.chance(2) {
+                format!("%{byte:02x}")
+            } else {
+                format!("%{byte:02X}")
+            });
         } else {
             sent.push(char::from(*byte));
         }
@@ -290,7 +330,8 @@ fn runes(bytes: &[u8]) -> String {
     let mut text = String::new();
     let mut rest = bytes;
     while !rest.is_empty() {
-        let rune = (1..=rest.len().min(4)).find_map(|length| std::str::from_utf8(&rest[..length]).ok());
+        let rune =
+            (1..=rest.len().min(4)).find_map(|length| std::str::from_utf8(&rest[..length]).ok());
         text.push_str(rune.unwrap_or("\u{fffd}"));
         rest = &rest[rune.map_or(1, str::len)..];
     }
@@ -303,15 +344,31 @@ fn query(random: &mut Random) -> (Vec<(String, String)>, String) {
     let mut sent = Vec::new();
     for _ in 0..random.below(4) {
         let (key, value) = match random.below(8) {
-            0..3 => ("watch", random.one_of(&["", "1", "0", "true", "false", "FALSE", "00", "junk"])),
+            0..3 => {
+                ("watch", random.one_of(&["", "1", "0", "true", "false", "FALSE", "00", "junk"]))
+            }
             3..6 => ("fieldSelector", random.one_of(&FIELDS)),
             6 => ("labelSelector", LABELS[random.below(LABELS.len())].0),
-            _ => (random.one_of(&["limit", "timeoutSeconds"]), random.one_of(&["5", "-1", "+7", "", "x", "1.5", "9223372036854775808"])),
+            _ => (
+                random.one_of(&["limit", "timeoutSeconds"]),
+                random.one_of(&["5", "-1", "+7", "", "x", "1.5", "9223372036854775808"]),
+            ),
         };
-        let escaped: String =
-            value.bytes().map(|byte| if byte.is_ascii_alphanumeric() { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect();
+        let escaped: String = value
+            .bytes()
+            .map(|byte| {
+                if byte.is_ascii_alphanumeric() {
+                    char::from(byte).to_string()
+                } else {
+                    format!("%{byte:02X}")
+                }
+            })
+            .collect();
         let malformed = random.chance(30);
-        sent.push(format!("{key}={escaped}{}", if malformed { random.one_of(&["%", "%zz", ";x"]) } else { "" }));
+        sent.push(format!(
+            "{key}={escaped}{}",
+            if malformed { random.one_of(&["%", "%zz", ";x"]) } else { "" }
+        ));
         if !malformed {
             pairs.push((key.to_owned(), value.to_owned()));
         }
@@ -327,14 +384,29 @@ fn fault_50_the_parser_agrees_with_a_second_reading_of_upstreams_rules() {
         let method = random.one_of(&METHODS);
         let ((sent, meant), (pairs, raw)) = (path(&mut random), query(&mut random));
         let expected = Info::expected(method, &meant, &pairs);
-        let action = Action::parse(&Method::from_bytes(method.as_bytes()).unwrap(), &sent, Some(&raw));
+        let action =
+            Action::parse(&Method::from_bytes(method.as_bytes()).unwrap(), &sent, Some(&raw));
         let expected = Info { parts: expected.parts.min(4), ..expected };
         let actual = Info::actual(&action);
         assert_eq!(actual, expected, "{method} {sent}?{raw}");
-        *seen.entry(if expected.is_resource { expected.verb } else { "none".to_owned() }).or_default() += 1;
+        *seen
+            .entry(if expected.is_resource { expected.verb } else { "none".to_owned() })
+            .or_default() += 1;
     }
     // Every verb was generated often enough to mean something.
-    for verb in ["", "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy", "none"] {
+    for verb in [
+        "",
+        "get",
+        "list",
+        "watch",
+        "create",
+        "update",
+        "patch",
+        "delete",
+        "deletecollection",
+        "proxy",
+        "none",
+    ] {
         assert!(seen.get(verb).is_some_and(|count| *count > 500), "{verb:?}: {seen:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! The query of a request, with upstream's readings of odd booleans, numbers and durations. Private to the action: everybody else reads its options.
+//! The query of a request, with upstream's readings of odd booleans, numbers and durations. Private
+//! to the action: everybody else reads its options.
 
 use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::status::Failure;
@@ -8,7 +9,8 @@ use std::time::Duration;
 /// At most so many pairs are looked at; the rest is ignored.
 const MAX_PAIRS: usize = 1000;
 
-/// The pairs of a query, in order. Malformed pairs (bad escapes, a `;`) are left out, unknown keys are nobody's business.
+/// The pairs of a query, in order. Malformed pairs (bad escapes, a `;`) are left out, unknown keys
+/// are nobody's business.
 #[derive(Debug, Default)]
 pub(super) struct Query {
     pairs: Vec<(String, String)>,
@@ -18,7 +20,12 @@ impl Query {
     /// Parses the raw query of a URI.
     pub(super) fn parse(raw: Option<&str>) -> Self {
         let Some(raw) = raw else { return Self::default() };
-        let pairs = raw.split('&').filter(|pair| !pair.is_empty()).take(MAX_PAIRS).filter_map(parse_pair).collect();
+        let pairs = raw
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+            .take(MAX_PAIRS)
+            .filter_map(parse_pair)
+            .collect();
         Self { pairs }
     }
 
@@ -42,7 +49,8 @@ impl Query {
         self.pairs.is_empty()
     }
 
-    /// A boolean as upstream's options decode it: absent is `None`, `false` (any case) and `0` are false, everything else is true.
+    /// A boolean as upstream's options decode it: absent is `None`, `false` (any case) and `0` are
+    /// false, everything else is true.
     pub(super) fn flag(&self, key: &str) -> Option<bool> {
         self.get(key).map(|value| !(value == "0" || value.eq_ignore_ascii_case("false")))
     }
@@ -52,7 +60,11 @@ impl Query {
     /// # Errors
     /// 400 when the value is there and is none, also when it is empty.
     pub(super) fn integer(&self, key: &str) -> Result<Option<i64>, Failure> {
-        self.get(key).map(|value| value.parse().map_err(|_| Failure::bad_request(go::integer_fault(value, true)))).transpose()
+        self.get(key)
+            .map(|value| {
+                value.parse().map_err(|_| Failure::bad_request(go::integer_fault(value, true)))
+            })
+            .transpose()
     }
 }
 
@@ -78,7 +90,10 @@ fn unescape(text: &str) -> Option<Cow<'_, str>> {
             other => other,
         });
     }
-    Some(Cow::Owned(String::from_utf8(out).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())))
+    Some(Cow::Owned(
+        String::from_utf8(out)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
+    ))
 }
 
 /// The value of a hexadecimal digit.
@@ -86,7 +101,8 @@ pub(super) fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
-/// A duration as Go writes it: `1h30m`, `1.5s`, `100ms`, `-5s` (read as zero), `0`. `None` when malformed, or beyond 64 bits of nanoseconds; saturates at a year.
+/// A duration as Go writes it: `1h30m`, `1.5s`, `100ms`, `-5s` (read as zero), `0`. `None` when
+/// malformed, or beyond 64 bits of nanoseconds; saturates at a year.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     const YEAR: f64 = 366.0 * 86400.0;
     // 64 bits of nanoseconds.
@@ -107,7 +123,9 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
         let digits = rest.find(|symbol: char| !(symbol.is_ascii_digit() || symbol == '.'))?;
         let number: f64 = rest[..digits].parse().ok()?;
         rest = &rest[digits..];
-        let length = rest.find(|symbol: char| symbol.is_ascii_digit() || symbol == '.').unwrap_or(rest.len());
+        let length = rest
+            .find(|symbol: char| symbol.is_ascii_digit() || symbol == '.')
+            .unwrap_or(rest.len());
         seconds += number * unit(&rest[..length])?;
         rest = &rest[length..];
     }
@@ -135,7 +153,9 @@ mod tests {
 
     #[test]
     fn odd_queries_read_as_upstream() {
-        let query = Query::parse(Some("limit=1;continue=x&%zz&a=b&&&==&labelSelector=a%3Db+c&labelSelector=z&watch&n="));
+        let query = Query::parse(Some(
+            "limit=1;continue=x&%zz&a=b&&&==&labelSelector=a%3Db+c&labelSelector=z&watch&n=",
+        ));
         assert_eq!(query.get("limit"), None);
         assert_eq!(query.get("continue"), None);
         assert_eq!(query.get("a"), Some("b"));
@@ -148,16 +168,35 @@ mod tests {
 
     #[test]
     fn booleans_are_true_unless_false_or_zero() {
-        for (raw, want) in [("w=junk", true), ("w=False", false), ("w=0", false), ("w=", true), ("w", true), ("w=00", true)] {
+        for (raw, want) in [
+            ("w=junk", true),
+            ("w=False", false),
+            ("w=0", false),
+            ("w=", true),
+            ("w", true),
+            ("w=00", true),
+        ] {
             assert_eq!(Query::parse(Some(raw)).flag("w"), Some(want), "{raw}");
         }
     }
 
     #[test]
     fn durations_read_as_go_writes_them() {
-        let cases = [("1s", 1_000_000_000), ("1ns", 1), ("0", 0), ("-5s", 0), ("1h30m", 5_400_000_000_000), ("1.5s", 1_500_000_000), ("100ms", 100_000_000)];
+        let cases = [
+            ("1s", 1_000_000_000),
+            ("1ns", 1),
+            ("0", 0),
+            ("-5s", 0),
+            ("1h30m", 5_400_000_000_000),
+            ("1.5s", 1_500_000_000),
+            ("100ms", 100_000_000),
+        ];
         for (text, nanos) in cases {
-            assert_eq!(parse_duration(text).map(|duration| duration.as_nanos()), Some(nanos), "{text}");
+            assert_eq!(
+                parse_duration(text).map(|duration| duration.as_nanos()),
+                Some(nanos),
+                "{text}"
+            );
         }
         for bad in ["", "abc", "1", "s", "1x", "1.s.", "-", "..s"] {
             assert_eq!(parse_duration(bad), None, "{bad}");

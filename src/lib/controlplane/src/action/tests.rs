@@ -13,7 +13,16 @@ fn brief(method: &str, path: &str) -> String {
     let action = parse(method, path);
     match action.resource() {
         None => format!("{} {}", action.verb(), action.path()),
-        Some(r) => format!("{} [{}/{}] {}/{}/{}/{}", action.verb(), r.group(), r.version(), r.namespace(), r.plural(), r.name(), r.subresource()),
+        Some(r) => format!(
+            "{} [{}/{}] {}/{}/{}/{}",
+            action.verb(),
+            r.group(),
+            r.version(),
+            r.namespace(),
+            r.plural(),
+            r.name(),
+            r.subresource()
+        ),
     }
 }
 
@@ -31,17 +40,33 @@ fn paths_read_as_upstream() {
         ("POST", "/api/v1/namespaces/x/pods/p/eviction", "create [/v1] x/pods/p/eviction"),
         ("GET", "/apis/apps/v1/deployments?watch=1", "watch [apps/v1] /deployments//"),
         ("GET", "/apis/apps/v1/deployments?watch=0", "list [apps/v1] /deployments//"),
-        ("GET", "/apis/apps/v1/namespaces/x/deployments/d?watch=1", "get [apps/v1] x/deployments/d/"),
+        (
+            "GET",
+            "/apis/apps/v1/namespaces/x/deployments/d?watch=1",
+            "get [apps/v1] x/deployments/d/",
+        ),
         ("GET", "/api/v1/watch/namespaces/x/pods", "watch [/v1] x/pods//"),
         ("GET", "/api/v1/watch/namespaces/x/pods/p", "watch [/v1] x/pods/p/"),
         ("BREW", "/api/v1/pods", " [/v1] /pods//"),
-        ("POST", "/api/v1/watch/namespaces/x/serviceaccounts/s/token", "watch [/v1] x/serviceaccounts/s/token"),
+        (
+            "POST",
+            "/api/v1/watch/namespaces/x/serviceaccounts/s/token",
+            "watch [/v1] x/serviceaccounts/s/token",
+        ),
         ("POST", "/api/v1/proxy/namespaces/x/pods/p/a/b", "proxy [/v1] x/pods/p/"),
         ("GET", "/api/v1/pods?fieldSelector=metadata.name%3Dp", "list [/v1] /pods/p/"),
         ("GET", "/api/v1/pods?watch=&fieldSelector=metadata.name%3Dp", "watch [/v1] /pods/p/"),
-        ("GET", "/api/v1/pods?watch=1&limit=x&fieldSelector=metadata.name%3Dp", "watch [/v1] /pods//"),
+        (
+            "GET",
+            "/api/v1/pods?watch=1&limit=x&fieldSelector=metadata.name%3Dp",
+            "watch [/v1] /pods//",
+        ),
         ("GET", "/api/v1/watch/pods?fieldSelector=metadata.name%3Dp", "watch [/v1] /pods//"),
-        ("DELETE", "/api/v1/pods?fieldSelector=metadata.name%3Dp", "deletecollection [/v1] /pods//"),
+        (
+            "DELETE",
+            "/api/v1/pods?fieldSelector=metadata.name%3Dp",
+            "deletecollection [/v1] /pods//",
+        ),
         ("GET", "/api/v1", "get /api/v1"),
         ("GET", "/apis/apps/v1", "get /apis/apps/v1"),
         ("HEAD", "/apis", "head /apis"),
@@ -70,10 +95,15 @@ fn fault_40_hostile_paths_are_refused_before_authorization() {
         (format!("{ns}/%F0%9F%98%80"), 0),
     ];
     for (path, code) in cases {
-        let code_of = |refusal: &Refusal| if let Refusal::Hostile(failure) = refusal { failure.code } else { 1 };
+        let code_of = |refusal: &Refusal| {
+            if let Refusal::Hostile(failure) = refusal { failure.code } else { 1 }
+        };
         assert_eq!(parse("GET", &path).refusal().map_or(0, code_of), code, "{path}");
     }
-    assert_eq!(parse("GET", &format!("{ns}/%ff%fe")).resource().unwrap().name(), "\u{fffd}\u{fffd}");
+    assert_eq!(
+        parse("GET", &format!("{ns}/%ff%fe")).resource().unwrap().name(),
+        "\u{fffd}\u{fffd}"
+    );
     // An escaped slash is a slash for everybody.
     assert_eq!(brief("GET", &format!("{ns}/a%2fb")), brief("GET", &format!("{ns}/a/b")));
 }
@@ -87,7 +117,11 @@ fn fault_50_the_query_is_read_by_the_action_alone() {
                 visit(&path, found);
             } else if !path.ends_with("action/tests.rs") {
                 let text = std::fs::read_to_string(&path).unwrap();
-                found.extend(text.lines().filter(|line| line.contains(".query()")).map(|_| path.file_stem().unwrap().to_str().unwrap().to_owned()));
+                found.extend(
+                    text.lines()
+                        .filter(|line| line.contains(".query()"))
+                        .map(|_| path.file_stem().unwrap().to_str().unwrap().to_owned()),
+                );
             }
         }
     }
@@ -100,12 +134,21 @@ fn fault_50_the_query_is_read_by_the_action_alone() {
 
 #[test]
 fn what_was_authorized_is_what_is_listed() {
-    let action = parse("GET", "/api/v1/pods?fieldSelector=metadata.name%3Dp,spec.x%3Dy&labelSelector=a&limit=5&watch=0");
+    let action = parse(
+        "GET",
+        "/api/v1/pods?fieldSelector=metadata.name%3Dp,spec.x%3Dy&labelSelector=a&limit=5&watch=0",
+    );
     assert_eq!(action.resource().unwrap().name(), "p");
     let list = action.options().list().unwrap();
-    assert_eq!((list.fields.exact("metadata.name"), list.labels.to_string().as_str(), list.limit), (Some("p"), "a", 5));
+    assert_eq!(
+        (list.fields.exact("metadata.name"), list.labels.to_string().as_str(), list.limit),
+        (Some("p"), "a", 5)
+    );
     let kept = action.without_options();
-    assert_eq!((kept.path(), kept.verb(), kept.resource().unwrap().name()), (action.path(), action.verb(), "p"));
+    assert_eq!(
+        (kept.path(), kept.verb(), kept.resource().unwrap().name()),
+        (action.path(), action.verb(), "p")
+    );
     assert_eq!(kept.options().list().unwrap().limit, 0, "what outlives a request keeps no query");
 }
 
@@ -114,7 +157,8 @@ proptest! {
     fn any_path_parses_without_panic_and_names_are_path_segments(path in "(/(api|apis|v1|namespaces|watch|apps|pods|%2[eEfF]|%00|%|\\.|\\.\\.|[a-z]{0,3}|\u{e9}))*/?", method in "(GET|PUT|POST|DELETE|HEAD|X)") {
         let action = parse(&method, &path);
         if let Some(resource) = action.resource() {
-            // What authorization is asked about is exactly what was between slashes, so that the storage key cannot differ.
+            // What authorization is asked about is exactly what was between slashes, so that the
+            // storage key cannot differ.
             let access = resource.access();
             for part in [access.group, access.version, access.namespace, access.resource, access.name, access.subresource] {
                 prop_assert!(!part.contains('/'));

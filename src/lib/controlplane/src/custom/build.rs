@@ -45,32 +45,57 @@ struct Making<'a> {
 ///
 /// # Errors
 /// A schema is not structural, or there is no storage version.
-pub(super) fn definition(object: &Document, names: &Names, metadata: Option<Arc<Schema>>, since: u64) -> Result<Built, Vec<FieldError>> {
+pub(super) fn definition(
+    object: &Document,
+    names: &Names,
+    metadata: Option<Arc<Schema>>,
+    since: u64,
+) -> Result<Built, Vec<FieldError>> {
     let making = Making { object, names, metadata: metadata.clone() };
     let listed = object.list(&["spec", "versions"]);
-    let versions = listed.iter().enumerate().map(|(index, version)| making.version(index, version)).collect::<Result<Vec<_>, _>>()?;
-    let paths = |version: &Value| (format!("{}/{}", group(object), text(version, "name")), Paths::of(version));
+    let versions = listed
+        .iter()
+        .enumerate()
+        .map(|(index, version)| making.version(index, version))
+        .collect::<Result<Vec<_>, _>>()?;
+    let paths = |version: &Value| {
+        (format!("{}/{}", group(object), text(version, "name")), Paths::of(version))
+    };
     let paths: Vec<(String, Option<Paths>)> = listed.iter().map(paths).collect();
     let scale = paths.iter().any(|(_, paths)| paths.is_some()).then(|| Scale::new(paths, metadata));
     Ok(Built { definition: Arc::new(making.definition(versions, since)?), scale })
 }
 
 /// A definition under which objects can be removed, whatever its schemas are. It is never served.
-pub(super) fn for_removal(object: &Document, metadata: Option<Arc<Schema>>, since: u64) -> Option<Arc<Definition>> {
+pub(super) fn for_removal(
+    object: &Document,
+    metadata: Option<Arc<Schema>>,
+    since: u64,
+) -> Option<Arc<Definition>> {
     let names = Names::requested(object);
     let making = Making { object, names: &names, metadata };
     let open = Arc::new(Schema { kind: Kind::Object, preserve_unknown: true, ..Schema::default() });
-    let versions = object.list(&["spec", "versions"]).iter().map(|version| making.bare(version, Arc::clone(&open))).collect();
+    let versions = object
+        .list(&["spec", "versions"])
+        .iter()
+        .map(|version| making.bare(version, Arc::clone(&open)))
+        .collect();
     making.definition(versions, since).ok().map(Arc::new)
 }
 
 impl Making<'_> {
-    fn definition(&self, versions: Vec<DefinitionVersion>, since: u64) -> Result<Definition, Vec<FieldError>> {
+    fn definition(
+        &self,
+        versions: Vec<DefinitionVersion>,
+        since: u64,
+    ) -> Result<Definition, Vec<FieldError>> {
         let object = self.object;
-        let is_stored = |version: &Value| version.get("storage").and_then(Value::as_bool).unwrap_or(false);
+        let is_stored =
+            |version: &Value| version.get("storage").and_then(Value::as_bool).unwrap_or(false);
         let storage_version = object.list(&["spec", "versions"]).iter().position(is_stored);
         let missing = || vec![FieldError::invalid_unshown("spec.versions", "no version is stored")];
-        let generation = object.get(&["metadata", "generation"]).and_then(Value::as_u64).unwrap_or(1);
+        let generation =
+            object.get(&["metadata", "generation"]).and_then(Value::as_u64).unwrap_or(1);
         let names = self.names;
         let rules = VersionRules::of(&versions);
         Ok(Definition {
@@ -81,7 +106,11 @@ impl Making<'_> {
             list_kind: names.list_kind.clone(),
             short_names: names.short_names.clone(),
             categories: names.categories.clone(),
-            scope: if object.str(&["spec", "scope"]) == Some("Cluster") { Scope::Cluster } else { Scope::Namespaced },
+            scope: if object.str(&["spec", "scope"]) == Some("Cluster") {
+                Scope::Cluster
+            } else {
+                Scope::Namespaced
+            },
             verbs: Verbs::ALL,
             storage_version: storage_version.ok_or_else(missing)?,
             versions,
@@ -89,20 +118,33 @@ impl Making<'_> {
             custom: true,
             epoch: u32::try_from(generation).unwrap_or(u32::MAX),
             since,
-            hooks: Arc::new(CustomHooks { terminating: object.is_terminating(), rules, scales: self.scales(), webhook: Webhook::of(object) }),
+            hooks: Arc::new(CustomHooks {
+                terminating: object.is_terminating(),
+                rules,
+                scales: self.scales(),
+                webhook: Webhook::of(object),
+            }),
         })
     }
 
     fn scales(&self) -> Vec<(String, Paths)> {
         let listed = self.object.list(&["spec", "versions"]).iter();
-        listed.filter_map(|version| Some((text(version, "name").to_owned(), Paths::of(version)?))).collect()
+        listed
+            .filter_map(|version| Some((text(version, "name").to_owned(), Paths::of(version)?)))
+            .collect()
     }
 
     fn version(&self, index: usize, version: &Value) -> Result<DefinitionVersion, Vec<FieldError>> {
         let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
         let name: Arc<str> = self.openapi_name(text(version, "name")).into();
-        let schema = version.get("schema").and_then(|schema| schema.get("openAPIV3Schema")).unwrap_or(&Value::Null);
-        let schema = from_json_schema(schema, &Loading { path: &path, name: Some(name), metadata: self.metadata.clone() })?;
+        let schema = version
+            .get("schema")
+            .and_then(|schema| schema.get("openAPIV3Schema"))
+            .unwrap_or(&Value::Null);
+        let schema = from_json_schema(
+            schema,
+            &Loading { path: &path, name: Some(name), metadata: self.metadata.clone() },
+        )?;
         let mut made = self.bare(version, Arc::new(schema));
         self.add_subresources(version, &mut made);
         Ok(made)
@@ -110,7 +152,8 @@ impl Making<'_> {
 
     /// A version without subresources.
     fn bare(&self, version: &Value, schema: Arc<Schema>) -> DefinitionVersion {
-        let selectable = version.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
+        let selectable =
+            version.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
         DefinitionVersion {
             name: text(version, "name").to_owned(),
             served: version.get("served").and_then(Value::as_bool).unwrap_or(false),
@@ -119,7 +162,9 @@ impl Making<'_> {
             subresources: Vec::new(),
             reset: ResetFields::default(),
             columns: columns(version),
-            selectable: selectable.map(|field| text(field, "jsonPath").trim_start_matches('.').to_owned()).collect(),
+            selectable: selectable
+                .map(|field| text(field, "jsonPath").trim_start_matches('.').to_owned())
+                .collect(),
             message: None,
         }
     }
@@ -136,16 +181,42 @@ impl Making<'_> {
             return None;
         }
         let given = version.get("deprecationWarning").and_then(Value::as_str).map(str::to_owned);
-        Some(given.unwrap_or_else(|| format!("{}/{} {} is deprecated", group(self.object), text(version, "name"), self.names.kind)))
+        Some(given.unwrap_or_else(|| {
+            format!(
+                "{}/{} {} is deprecated",
+                group(self.object),
+                text(version, "name"),
+                self.names.kind
+            )
+        }))
     }
 
     fn add_subresources(&self, version: &Value, made: &mut DefinitionVersion) {
-        let has = |name: &str| version.get("subresources").and_then(|subresources| subresources.get(name)).is_some_and(|given| !given.is_null());
+        let has = |name: &str| {
+            version
+                .get("subresources")
+                .and_then(|subresources| subresources.get(name))
+                .is_some_and(|given| !given.is_null())
+        };
         if has("status") {
-            let kind = GroupVersionKind::new(group(self.object), made.name.as_str(), self.names.kind.as_str());
-            let others = made.schema.properties.keys().filter(|field| !matches!(&***field, "status" | "kind" | "apiVersion"));
+            let kind = GroupVersionKind::new(
+                group(self.object),
+                made.name.as_str(),
+                self.names.kind.as_str(),
+            );
+            let others = made
+                .schema
+                .properties
+                .keys()
+                .filter(|field| !matches!(&***field, "status" | "kind" | "apiVersion"));
             let reset = ResetFields { paths: others.map(|field| field.to_string()).collect() };
-            made.subresources.push(Subresource { name: "status", kind, verbs: Verbs::GET_PATCH_UPDATE, reset, columns: None });
+            made.subresources.push(Subresource {
+                name: "status",
+                kind,
+                verbs: Verbs::GET_PATCH_UPDATE,
+                reset,
+                columns: None,
+            });
             made.reset = ResetFields { paths: vec!["status".to_owned()] };
         }
         if has("scale") {
@@ -162,19 +233,36 @@ impl Making<'_> {
 }
 
 fn columns(version: &Value) -> Arc<[Column]> {
-    let name =
-        Column { name: "Name".into(), kind: "string".into(), format: "name".into(), description: NAME_DESCRIPTION.into(), priority: 0, json_path: "".into() };
+    let name = Column {
+        name: "Name".into(),
+        kind: "string".into(),
+        format: "name".into(),
+        description: NAME_DESCRIPTION.into(),
+        priority: 0,
+        json_path: "".into(),
+    };
     let age = json!([{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": CREATION_DESCRIPTION}]);
-    let given = version.get("additionalPrinterColumns").filter(|columns| columns.as_array().is_some_and(|columns| !columns.is_empty())).unwrap_or(&age);
+    let given = version
+        .get("additionalPrinterColumns")
+        .filter(|columns| columns.as_array().is_some_and(|columns| !columns.is_empty()))
+        .unwrap_or(&age);
     let given = given.as_array().map_or(&[][..], Array::as_slice).iter().map(|column| Column {
         name: text(column, "name").into(),
         kind: text(column, "type").into(),
         format: text(column, "format").into(),
         description: match text(column, "description") {
-            "" => format!("Custom resource definition column (in JSONPath format): {}", text(column, "jsonPath")).into(),
+            "" => format!(
+                "Custom resource definition column (in JSONPath format): {}",
+                text(column, "jsonPath")
+            )
+            .into(),
             description => description.into(),
         },
-        priority: column.get("priority").and_then(Value::as_i64).and_then(|priority| i32::try_from(priority).ok()).unwrap_or(0),
+        priority: column
+            .get("priority")
+            .and_then(Value::as_i64)
+            .and_then(|priority| i32::try_from(priority).ok())
+            .unwrap_or(0),
         json_path: text(column, "jsonPath").into(),
     });
     std::iter::once(name).chain(given).collect()

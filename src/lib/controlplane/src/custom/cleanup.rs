@@ -17,11 +17,17 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Whether objects must go before the definition.
 pub(super) fn is_due(object: &Document) -> bool {
-    object.is_terminating() && object.list(&["metadata", "finalizers"]).iter().any(|name| name == FINALIZER)
+    object.is_terminating()
+        && object.list(&["metadata", "finalizers"]).iter().any(|name| name == FINALIZER)
 }
 
 /// Removes everything, however long its finalizers take. Gives the definition's name back.
-pub(super) async fn remove(registry: Registry, client: Local, definition: Arc<Definition>, name: String) -> String {
+pub(super) async fn remove(
+    registry: Registry,
+    client: Local,
+    definition: Arc<Definition>,
+    name: String,
+) -> String {
     if let Err(failure) = try_remove(&registry, &client, definition, &name).await {
         tracing::warn!(k8s.name = name, error = %failure, "the objects of a custom resource definition could not be removed yet");
         tokio::time::sleep(RETRY).await;
@@ -29,10 +35,21 @@ pub(super) async fn remove(registry: Registry, client: Local, definition: Arc<De
     name
 }
 
-async fn try_remove(registry: &Registry, client: &Local, definition: Arc<Definition>, name: &str) -> Result<(), Failure> {
+async fn try_remove(
+    registry: &Registry,
+    client: &Local,
+    definition: Arc<Definition>,
+    name: &str,
+) -> Result<(), Failure> {
     let version = definition.storage_version;
-    let prefix = Prefix::new(definition.storage_prefix.as_deref().unwrap_or_default()).map_err(|error| Failure::internal(error.to_string()))?;
-    let target = Target { served: Served { definition, version }, namespace: None, name: None, subresource: String::new() };
+    let prefix = Prefix::new(definition.storage_prefix.as_deref().unwrap_or_default())
+        .map_err(|error| Failure::internal(error.to_string()))?;
+    let target = Target {
+        served: Served { definition, version },
+        namespace: None,
+        name: None,
+        subresource: String::new(),
+    };
     let mut first = true;
     loop {
         let snapshot = registry.store().snapshot(&prefix);
@@ -43,8 +60,16 @@ async fn try_remove(registry: &Registry, client: &Local, definition: Arc<Definit
             progress(client, name, true).await?;
             first = false;
         }
-        registry.delete_collection(&Local::context(), &target, &DeleteOptions::default(), &ListOptions::default()).await?;
-        if let Ok(mut cursor) = registry.store().watch(&prefix, registry.store().snapshot(&prefix).revision)
+        registry
+            .delete_collection(
+                &Local::context(),
+                &target,
+                &DeleteOptions::default(),
+                &ListOptions::default(),
+            )
+            .await?;
+        if let Ok(mut cursor) =
+            registry.store().watch(&prefix, registry.store().snapshot(&prefix).revision)
             && registry.store().snapshot(&prefix).count(None, None) > 0
         {
             let _ = tokio::time::timeout(LOOK_AGAIN, cursor.next(256)).await;
@@ -67,7 +92,9 @@ async fn progress(client: &Local, name: &str, running: bool) -> Result<(), Failu
 /// A conflict is nothing: the status is for people, and is written again.
 fn forgive(result: Result<Document, Failure>) -> Result<(), Failure> {
     match result {
-        Err(failure) if !matches!(failure.reason, Some(Reason::Conflict | Reason::NotFound)) => Err(failure),
+        Err(failure) if !matches!(failure.reason, Some(Reason::Conflict | Reason::NotFound)) => {
+            Err(failure)
+        }
         _ => Ok(()),
     }
 }
@@ -80,8 +107,13 @@ async fn finish(client: &Local, name: &str) -> Result<(), Failure> {
     let mut finalizers = object.list(&["metadata", "finalizers"]).to_vec();
     finalizers.retain(|name| name != FINALIZER);
     object.set(&["metadata", "finalizers"], finalizers);
-    let gone = |condition: &Value| text(condition, "type") == "Terminating" && text(condition, "status") == "False";
-    debug_assert!(!object.list(&["status", "conditions"]).iter().any(gone), "it was not finished before");
+    let gone = |condition: &Value| {
+        text(condition, "type") == "Terminating" && text(condition, "status") == "False"
+    };
+    debug_assert!(
+        !object.list(&["status", "conditions"]).iter().any(gone),
+        "it was not finished before"
+    );
     match client.update(object, "").await {
         // Somebody wrote to it meanwhile: once more.
         Err(failure) if failure.reason == Some(Reason::Conflict) => Err(failure),

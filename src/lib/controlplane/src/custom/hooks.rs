@@ -30,10 +30,17 @@ impl Hooks for CustomHooks {
     }
 
     fn forbids_create(&self) -> Option<String> {
-        self.terminating.then(|| "create not allowed while the custom resource definition is terminating".to_owned())
+        self.terminating.then(|| {
+            "create not allowed while the custom resource definition is terminating".to_owned()
+        })
     }
 
-    fn check(&self, change: &Change<'_>, object: &Document, warn: &mut dyn FnMut(String)) -> Vec<FieldError> {
+    fn check(
+        &self,
+        change: &Change<'_>,
+        object: &Document,
+        warn: &mut dyn FnMut(String),
+    ) -> Vec<FieldError> {
         let mut errors = self.validate(change, object);
         let verdict = self.rules.check(change.version, change.old, object);
         verdict.warnings.into_iter().for_each(warn);

@@ -1,8 +1,8 @@
-//! Custom resources: a loop that follows the CustomResourceDefinitions, says which names they have, serves them, and removes the objects of
-//! those that are deleted.
+//! Custom resources: a loop that follows the CustomResourceDefinitions, says which names they have,
+//! serves them, and removes the objects of those that are deleted.
 //!
-//! A definition is served as soon as its write is acknowledged: the handler waits for the loop ([`Custom::settled`]), which puts definitions into the catalog
-//! before it writes any status.
+//! A definition is served as soon as its write is acknowledged: the handler waits for the loop
+//! ([`Custom::settled`]), which puts definitions into the catalog before it writes any status.
 
 mod build;
 mod cleanup;
@@ -47,15 +47,17 @@ impl Default for Custom {
 }
 
 impl Custom {
-    /// Waits until the loop has followed a write of a definition; not for ever, since that write is done in any case.
+    /// Waits until the loop has followed a write of a definition; not for ever, since that write is
+    /// done in any case.
     pub(crate) async fn settled(&self, revision: u64) {
         let mut observed = self.observed.subscribe();
         let _ = tokio::time::timeout(SETTLE, observed.wait_for(|seen| *seen >= revision)).await;
     }
 }
 
-/// One definition, as it is now. What is needed of it again and again is beside it: the object itself is let go when there is nothing to do about it, since
-/// a thousand parsed definitions are a hundred times as large as their bytes.
+/// One definition, as it is now. What is needed of it again and again is beside it: the object
+/// itself is let go when there is nothing to do about it, since a thousand parsed definitions are a
+/// hundred times as large as their bytes.
 struct Known {
     object: Option<Arc<Document>>,
     key: Key,
@@ -84,7 +86,8 @@ struct Shape {
 
 impl Shape {
     fn of(object: &Document) -> Self {
-        let generation = object.get(&["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(1);
+        let generation =
+            object.get(&["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(1);
         Self { uid: object.uid().to_owned(), generation, terminating: object.is_terminating() }
     }
 }
@@ -115,7 +118,8 @@ pub(crate) struct Follower {
     members: HashMap<String, BTreeSet<String>>,
     /// The names of bundled kinds, by group.
     natives: HashMap<String, Vec<Names>>,
-    /// The names that are taken, by group: what is decided for a new definition does not need a look at all others.
+    /// The names that are taken, by group: what is decided for a new definition does not need a
+    /// look at all others.
     taken: HashMap<String, names::Taken>,
     /// Definitions that are being deleted.
     terminating: BTreeSet<String>,
@@ -126,11 +130,18 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Serves every definition that there is; [`Self::run`] goes on from there. `None` when definitions are not served.
+    /// Serves every definition that there is; [`Self::run`] goes on from there. `None` when
+    /// definitions are not served.
     pub(crate) fn start(registry: &Registry, custom: &Custom) -> Option<(Self, Informer)> {
         let client = Local::new(registry, GROUP, "v1", PLURAL)?;
         let mut informer = Informer::new(registry, GROUP, "v1", PLURAL)?;
-        let metadata = client.served().version().schema.properties.get("metadata").map(|property| Arc::clone(property.schema.shared()));
+        let metadata = client
+            .served()
+            .version()
+            .schema
+            .properties
+            .get("metadata")
+            .map(|property| Arc::clone(property.schema.shared()));
         let mut follower = Self {
             registry: registry.clone(),
             client,
@@ -182,10 +193,16 @@ impl Follower {
             match notice {
                 Notice::Replaced(all) => {
                     let names: HashSet<&str> = all.iter().map(|(key, _)| key.name()).collect();
-                    let gone: Vec<String> = self.known.keys().filter(|name| !names.contains(name.as_str())).cloned().collect();
+                    let gone: Vec<String> = self
+                        .known
+                        .keys()
+                        .filter(|name| !names.contains(name.as_str()))
+                        .cloned()
+                        .collect();
                     gone.iter().for_each(|name| self.remove(name, &mut undecided));
                     last = self.registry.store().revision().0;
-                    all.into_iter().for_each(|(key, object)| self.insert(&key, object, &mut undecided));
+                    all.into_iter()
+                        .for_each(|(key, object)| self.insert(&key, object, &mut undecided));
                 }
                 Notice::Changed(key, object) => {
                     last = object.meta("resourceVersion").parse().unwrap_or(last);
@@ -237,7 +254,11 @@ impl Follower {
                     plural: plural(&object).to_owned(),
                     requested,
                     shape,
-                    since: self.registry.store().get(key).map_or(0, |entry| entry.create_revision.0),
+                    since: self
+                        .registry
+                        .store()
+                        .get(key)
+                        .map_or(0, |entry| entry.create_revision.0),
                     accepted: Names::accepted(&object),
                     decided: Decided::default(),
                     served: None,
@@ -267,14 +288,17 @@ impl Follower {
         known.object.clone().or_else(|| self.client.stored(&known.key).map(Arc::new))
     }
 
-    /// Decides the names of a group's definitions, in the order of their creation, and serves those that have theirs.
+    /// Decides the names of a group's definitions, in the order of their creation, and serves those
+    /// that have theirs.
     fn accept_names(&mut self, group_name: &str) {
-        let Some(members) = self.members.get(group_name).filter(|members| !members.is_empty()) else {
+        let Some(members) = self.members.get(group_name).filter(|members| !members.is_empty())
+        else {
             self.members.remove(group_name);
             self.taken.remove(group_name);
             return;
         };
-        let mut members: Vec<(u64, String)> = members.iter().map(|name| (self.known[name].since, name.clone())).collect();
+        let mut members: Vec<(u64, String)> =
+            members.iter().map(|name| (self.known[name].since, name.clone())).collect();
         members.sort_unstable();
         let mut taken = names::Taken::default();
         self.natives.get(group_name).into_iter().flatten().for_each(|names| taken.take("", names));
@@ -283,7 +307,8 @@ impl Follower {
         self.taken.insert(group_name.to_owned(), taken);
     }
 
-    /// The same for one definition when nothing became free; `done` are the groups that were decided as a whole.
+    /// The same for one definition when nothing became free; `done` are the groups that were
+    /// decided as a whole.
     fn accept_names_of(&mut self, name: &str, done: &BTreeSet<String>) {
         let Some(known) = self.known.get(name) else { return };
         let group_name = known.group.clone();
@@ -307,20 +332,25 @@ impl Follower {
         taken.take(name, &decided.accepted);
         known.accepted = decided.accepted.clone();
         known.decided = decided;
-        let (conflicts, served) = (known.decided.conflict.is_some(), Served { shape: known.shape.clone(), names: known.accepted.clone() });
+        let (conflicts, served) = (
+            known.decided.conflict.is_some(),
+            Served { shape: known.shape.clone(), names: known.accepted.clone() },
+        );
         if known.served.as_ref() == Some(&served) {
             return;
         }
         let known = &self.known[name];
         let Some(object) = self.object(known) else { return };
-        // Who may write statuses can say that it is established: that counts among definitions, and never against what the server itself relies on.
+        // Who may write statuses can say that it is established: that counts among definitions, and
+        // never against what the server itself relies on.
         let keeps = status::is_established(&object) && !known.decided.wants_bundled;
         if !conflicts || keeps {
             self.serve(name, &object, served);
         }
     }
 
-    /// Puts a definition into the catalog that is another one than before. A broken one leaves what was served as it was.
+    /// Puts a definition into the catalog that is another one than before. A broken one leaves what
+    /// was served as it was.
     fn serve(&mut self, name: &str, object: &Document, served: Served) {
         tracing::debug!(k8s.name = name, "a custom resource definition is made ready");
         let known = self.known.get_mut(name).expect("the caller has it");
@@ -332,8 +362,15 @@ impl Follower {
                 built.put(self.registry.catalog());
             }
             Err(errors) => {
-                let why = errors.first().map_or_else(|| "it has no version".to_owned(), |error| format!("{}: {}", error.field, error.message));
-                tracing::warn!(k8s.name = name, why, "a custom resource definition cannot be served");
+                let why = errors.first().map_or_else(
+                    || "it has no version".to_owned(),
+                    |error| format!("{}: {}", error.field, error.message),
+                );
+                tracing::warn!(
+                    k8s.name = name,
+                    why,
+                    "a custom resource definition cannot be served"
+                );
                 known.broken = Some(why);
             }
         }
@@ -352,7 +389,8 @@ impl Follower {
             match registry.offload().run(INTERNAL, Box::pin(update)).await {
                 Ok(_) => {}
                 // Somebody else wrote: that comes as a notice.
-                Err(failure) if matches!(failure.reason, Some(Reason::Conflict | Reason::NotFound)) => {}
+                Err(failure)
+                    if matches!(failure.reason, Some(Reason::Conflict | Reason::NotFound)) => {}
                 Err(failure) => {
                     tracing::warn!(k8s.name = name, error = %failure, "the status of a custom resource definition could not be written");
                     self.dirty.insert(name);
@@ -361,11 +399,16 @@ impl Follower {
         }
     }
 
-    /// The definition with the status that it should have; `None` when it has it. What needs nothing is let go.
+    /// The definition with the status that it should have; `None` when it has it. What needs
+    /// nothing is let go.
     fn wanted_status(&mut self, name: &str) -> Option<Document> {
         let known = self.known.get(name)?;
         let object = self.object(known)?;
-        let view = status::View { object: &object, decided: &known.decided, broken: known.broken.as_deref() };
+        let view = status::View {
+            object: &object,
+            decided: &known.decided,
+            broken: known.broken.as_deref(),
+        };
         let wanted = view.wanted(std::time::SystemTime::now());
         if let Some(known) = self.known.get_mut(name) {
             known.object = None;
@@ -375,13 +418,31 @@ impl Follower {
 
     /// Begins to remove the objects of definitions that are being deleted.
     fn begin_removals(&mut self) {
-        let waiting: Vec<String> = self.terminating.iter().filter(|name| !self.removing.contains(*name)).cloned().collect();
+        let waiting: Vec<String> = self
+            .terminating
+            .iter()
+            .filter(|name| !self.removing.contains(*name))
+            .cloned()
+            .collect();
         for name in waiting {
             let Some(known) = self.known.get(&name) else { continue };
-            let Some(object) = aside(|| self.object(known)).filter(|object| cleanup::is_due(object)) else { continue };
-            let Some(definition) = aside(|| build::for_removal(&object, self.metadata.clone(), known.since)) else { continue };
+            let Some(object) =
+                aside(|| self.object(known)).filter(|object| cleanup::is_due(object))
+            else {
+                continue;
+            };
+            let Some(definition) =
+                aside(|| build::for_removal(&object, self.metadata.clone(), known.since))
+            else {
+                continue;
+            };
             self.removing.insert(name.clone());
-            self.removals.spawn(cleanup::remove(self.registry.clone(), self.client.clone(), definition, name));
+            self.removals.spawn(cleanup::remove(
+                self.registry.clone(),
+                self.client.clone(),
+                definition,
+                name,
+            ));
         }
     }
 }

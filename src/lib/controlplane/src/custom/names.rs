@@ -28,7 +28,16 @@ impl Names {
     }
 
     fn of(names: &Value) -> Self {
-        let list = |field: &str| names.get(field).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+        let list = |field: &str| {
+            names
+                .get(field)
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect()
+        };
         Self {
             plural: text(names, "plural").to_owned(),
             singular: text(names, "singular").to_owned(),
@@ -48,7 +57,8 @@ impl Names {
                 map.insert(field.to_owned(), Value::from(name.as_str()));
             }
         }
-        for (field, names) in [("shortNames", &self.short_names), ("categories", &self.categories)] {
+        for (field, names) in [("shortNames", &self.short_names), ("categories", &self.categories)]
+        {
             if !names.is_empty() {
                 map.insert(field.to_owned(), Value::from(names.clone()));
             }
@@ -106,25 +116,39 @@ pub(super) struct Decided {
 
 /// Which of the requested names a definition gets.
 pub(super) fn decide(owner: &str, requested: &Names, before: &Names, taken: &Taken) -> Decided {
-    let mut decided = Decided { accepted: Names { categories: requested.categories.clone(), ..before.clone() }, conflict: None, wants_bundled: false };
+    let mut decided = Decided {
+        accepted: Names { categories: requested.categories.clone(), ..before.clone() },
+        conflict: None,
+        wants_bundled: false,
+    };
     let wants_bundled = std::cell::Cell::new(false);
     let others = |set: &HashMap<String, String>, name: &str| {
         let has = set.get(name).filter(|has| *has != owner);
         wants_bundled.set(wants_bundled.get() || has.is_some_and(String::is_empty));
         has.is_some()
     };
-    let mut refuse = |reason, name: &str| decided.conflict = Some((reason, format!("{name:?} is already in use")));
+    let mut refuse = |reason, name: &str| {
+        decided.conflict = Some((reason, format!("{name:?} is already in use")))
+    };
     let accepted = &mut decided.accepted;
-    for (wanted, had, reason) in
-        [(&requested.plural, &mut accepted.plural, "PluralConflict"), (&requested.singular, &mut accepted.singular, "SingularConflict")]
-    {
-        if others(&taken.resources, wanted) { refuse(reason, wanted) } else { had.clone_from(wanted) }
+    for (wanted, had, reason) in [
+        (&requested.plural, &mut accepted.plural, "PluralConflict"),
+        (&requested.singular, &mut accepted.singular, "SingularConflict"),
+    ] {
+        if others(&taken.resources, wanted) {
+            refuse(reason, wanted)
+        } else {
+            had.clone_from(wanted)
+        }
     }
     match requested.short_names.iter().find(|name| others(&taken.resources, name)) {
         Some(name) => refuse("ShortNamesConflict", name),
         None => accepted.short_names.clone_from(&requested.short_names),
     }
-    for (wanted, had, reason) in [(&requested.kind, &mut accepted.kind, "KindConflict"), (&requested.list_kind, &mut accepted.list_kind, "ListKindConflict")] {
+    for (wanted, had, reason) in [
+        (&requested.kind, &mut accepted.kind, "KindConflict"),
+        (&requested.list_kind, &mut accepted.list_kind, "ListKindConflict"),
+    ] {
         if others(&taken.kinds, wanted) { refuse(reason, wanted) } else { had.clone_from(wanted) }
     }
     decided.wants_bundled = wants_bundled.get();

@@ -1,4 +1,5 @@
-//! `ConversionReview`: what a conversion webhook is asked, and whether its answer is a conversion of what it was given.
+//! `ConversionReview`: what a conversion webhook is asked, and whether its answer is a conversion
+//! of what it was given.
 
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Map, Text, Value};
@@ -27,7 +28,9 @@ impl Request<'_> {
             &*text(self.api_version),
             br#","objects":["#,
         ];
-        let mut review = Vec::with_capacity(self.objects.iter().map(|object| object.len() + 1).sum::<usize>() + 256);
+        let mut review = Vec::with_capacity(
+            self.objects.iter().map(|object| object.len() + 1).sum::<usize>() + 256,
+        );
         head.iter().for_each(|part| review.extend_from_slice(part));
         for (index, object) in self.objects.iter().enumerate() {
             if index > 0 {
@@ -45,24 +48,43 @@ impl Request<'_> {
 /// # Errors
 /// Why it is none to this request, for people; with nothing of what the objects hold.
 pub(super) fn read(request: &Request<'_>, mut answer: Document) -> Result<Vec<Document>, String> {
-    if answer.kind() != "ConversionReview" || answer.api_version() != format!("{}/{}", super::GROUP, request.review_version) {
-        return Err(format!("its answer is no {}/{} ConversionReview", super::GROUP, request.review_version));
+    if answer.kind() != "ConversionReview"
+        || answer.api_version() != format!("{}/{}", super::GROUP, request.review_version)
+    {
+        return Err(format!(
+            "its answer is no {}/{} ConversionReview",
+            super::GROUP,
+            request.review_version
+        ));
     }
     if answer.str(&["response", "uid"]) != Some(&request.uid) {
         return Err("the uid of its answer is not that of the request".to_owned());
     }
     if answer.str(&["response", "result", "status"]) != Some("Success") {
-        let message: String = answer.str(&["response", "result", "message"]).unwrap_or("it gave no reason").chars().take(1024).collect();
+        let message: String = answer
+            .str(&["response", "result", "message"])
+            .unwrap_or("it gave no reason")
+            .chars()
+            .take(1024)
+            .collect();
         return Err(message);
     }
-    let Some(Value::Array(converted)) = answer.remove(&["response", "convertedObjects"]) else { return Err("its answer has no convertedObjects".to_owned()) };
+    let Some(Value::Array(converted)) = answer.remove(&["response", "convertedObjects"]) else {
+        return Err("its answer has no convertedObjects".to_owned());
+    };
     if converted.len() != request.objects.len() {
-        return Err(format!("it was given {} objects and returned {}", request.objects.len(), converted.len()));
+        return Err(format!(
+            "it was given {} objects and returned {}",
+            request.objects.len(),
+            converted.len()
+        ));
     }
     let pairs = request.objects.iter().zip(converted).enumerate();
     let convert = |(index, (given, object)): (usize, (&Bytes, Value))| {
-        let given = json::read(given).map_err(|_| "a stored object cannot be read".to_owned())?.document;
-        one(request.api_version, &given, object).map_err(|why| format!("convertedObjects[{index}]: {why}"))
+        let given =
+            json::read(given).map_err(|_| "a stored object cannot be read".to_owned())?.document;
+        one(request.api_version, &given, object)
+            .map_err(|why| format!("convertedObjects[{index}]: {why}"))
     };
     pairs.map(convert).collect()
 }
@@ -76,7 +98,9 @@ fn one(api_version: &str, given: &Document, object: Value) -> Result<Document, S
     if object.kind() != given.kind() {
         return Err(format!("its kind is not {}", given.kind()));
     }
-    let Some(Value::Object(theirs)) = object.remove(&["metadata"]) else { return Err("it has no metadata".to_owned()) };
+    let Some(Value::Object(theirs)) = object.remove(&["metadata"]) else {
+        return Err("it has no metadata".to_owned());
+    };
     for field in ["name", "namespace", "uid"] {
         if theirs.get(field).and_then(Value::as_str).unwrap_or_default() != given.meta(field) {
             return Err(format!("its metadata.{field} was changed"));
@@ -96,10 +120,17 @@ fn metadata(given: &Document, mut theirs: Map) -> Result<Value, String> {
         };
         let sound = |(key, value): (&Text, &Value)| {
             let value = value.as_str()?;
-            let key_fits = name::qualified_name(if field == "labels" { key.clone() } else { key.to_lowercase() }.as_str()).is_empty();
-            (key_fits && (field == "annotations" || name::label_value(value).is_empty())).then_some(())
+            let key_fits = name::qualified_name(
+                if field == "labels" { key.clone() } else { key.to_lowercase() }.as_str(),
+            )
+            .is_empty();
+            (key_fits && (field == "annotations" || name::label_value(value).is_empty()))
+                .then_some(())
         };
-        if !entries.as_object().is_some_and(|entries| entries.iter().all(|entry| sound(entry).is_some())) {
+        if !entries
+            .as_object()
+            .is_some_and(|entries| entries.iter().all(|entry| sound(entry).is_some()))
+        {
             return Err(format!("its metadata.{field} are invalid"));
         }
         ours.insert(field.to_owned(), entries);
@@ -121,9 +152,17 @@ mod tests {
             json!({"kind": "T", "apiVersion": "e/v1", "metadata": {"name": "n", "namespace": "s", "uid": "u", "labels": {"a": "b"}, "finalizers": ["e/x"], "resourceVersion": "5"}, "spec": {"secret": "x"}}),
         );
         let given = Bytes::from(super::json::to_vec(&given.into_value()));
-        let request = Request { uid: "1".to_owned(), api_version: "e/v2", objects: std::slice::from_ref(&given), review_version: "v1" };
+        let request = Request {
+            uid: "1".to_owned(),
+            api_version: "e/v2",
+            objects: std::slice::from_ref(&given),
+            review_version: "v1",
+        };
         let review = super::json::read_value(&request.review()).expect("JSON");
-        assert_eq!((&review["kind"], &review["request"]["desiredAPIVersion"]), (&json!("ConversionReview"), &json!("e/v2")));
+        assert_eq!(
+            (&review["kind"], &review["request"]["desiredAPIVersion"]),
+            (&json!("ConversionReview"), &json!("e/v2"))
+        );
         let mut object = review["request"]["objects"][0].clone();
         object["apiVersion"] = json!("e/v2");
         let mut answer = json!({"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1", "response": {"uid": "1", "result": {"status": "Success"}, "convertedObjects": [object]}});
@@ -142,8 +181,7 @@ mod tests {
             metadata["ownerReferences"] = json!([{}]);
         });
         let object = &converted.expect("a conversion")[0];
-        let expected =
-            json!({"name": "n", "namespace": "s", "uid": "u", "labels": {"c": "d"}, "annotations": {"e": "f"}, "finalizers": ["e/x"], "resourceVersion": "5"});
+        let expected = json!({"name": "n", "namespace": "s", "uid": "u", "labels": {"c": "d"}, "annotations": {"e": "f"}, "finalizers": ["e/x"], "resourceVersion": "5"});
         assert_eq!(object.get(&["metadata"]), Some(&expected));
     }
 
@@ -151,12 +189,16 @@ mod tests {
 
     #[test]
     fn a_webhook_that_lies_is_not_believed() {
-        let object =
-            |answer: &mut Value, path: &str, value: Value| *answer.pointer_mut(&format!("/response/convertedObjects/0{path}")).expect("a path") = value;
+        let object = |answer: &mut Value, path: &str, value: Value| {
+            *answer.pointer_mut(&format!("/response/convertedObjects/0{path}")).expect("a path") =
+                value
+        };
         let lies: Vec<Lie> = vec![
             Box::new(|answer| answer["response"]["uid"] = json!("2")),
             Box::new(|answer| answer["kind"] = json!("AdmissionReview")),
-            Box::new(|answer| answer["response"]["result"] = json!({"status": "Failure", "message": "no"})),
+            Box::new(|answer| {
+                answer["response"]["result"] = json!({"status": "Failure", "message": "no"})
+            }),
             Box::new(|answer| answer["response"]["result"] = json!({})),
             Box::new(|answer| answer["response"]["convertedObjects"] = json!([])),
             Box::new(|answer| answer["response"]["convertedObjects"] = json!([1])),
@@ -166,7 +208,9 @@ mod tests {
             Box::new(move |answer| object(answer, "/metadata/name", json!("other"))),
             Box::new(move |answer| object(answer, "/metadata/namespace", json!("other"))),
             Box::new(move |answer| object(answer, "/metadata", Value::Null)),
-            Box::new(move |answer| object(answer, "/metadata/labels", json!({"a": "not a label!"}))),
+            Box::new(move |answer| {
+                object(answer, "/metadata/labels", json!({"a": "not a label!"}))
+            }),
             Box::new(move |answer| object(answer, "/metadata/labels", json!({"a": 1}))),
         ];
         for (index, lie) in lies.iter().enumerate() {

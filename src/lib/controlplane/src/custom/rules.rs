@@ -1,4 +1,5 @@
-//! The validation rules of a custom resource's versions, compiled at their first use: most of many definitions are cold.
+//! The validation rules of a custom resource's versions, compiled at their first use: most of many
+//! definitions are cold.
 
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::field::FieldError;
@@ -21,7 +22,11 @@ struct OfVersion {
 impl VersionRules {
     pub(super) fn of(versions: &[DefinitionVersion]) -> Self {
         let with_rules = versions.iter().filter(|version| Rules::are_in(&version.schema));
-        let each = with_rules.map(|version| OfVersion { version: version.name.clone(), schema: Arc::clone(&version.schema), compiled: OnceLock::new() });
+        let each = with_rules.map(|version| OfVersion {
+            version: version.name.clone(),
+            schema: Arc::clone(&version.schema),
+            compiled: OnceLock::new(),
+        });
         Self(each.collect())
     }
 
@@ -35,15 +40,28 @@ impl VersionRules {
     }
 
     /// What the rules have to say against an object.
-    pub(super) fn check(&self, version: &str, old: Option<&Document>, object: &Document) -> Verdict {
+    pub(super) fn check(
+        &self,
+        version: &str,
+        old: Option<&Document>,
+        object: &Document,
+    ) -> Verdict {
         let Some(found) = self.find(version) else { return Verdict::default() };
-        let compile = || Rules::compile(&found.schema, "").map_err(|errors| errors.first().map_or_else(String::new, |error| error.message.clone()));
+        let compile = || {
+            Rules::compile(&found.schema, "").map_err(|errors| {
+                errors.first().map_or_else(String::new, |error| error.message.clone())
+            })
+        };
         match found.compiled.get_or_init(compile) {
             Ok(None) => Verdict::default(),
             Ok(Some(rules)) => rules.check(old, object),
-            // They were stored by a server that understood them: what cannot be checked does not pass.
+            // They were stored by a server that understood them: what cannot be checked does not
+            // pass.
             Err(why) => {
-                let error = FieldError::internal("<nil>", format!("the validation rules cannot be compiled: {why}"));
+                let error = FieldError::internal(
+                    "<nil>",
+                    format!("the validation rules cannot be compiled: {why}"),
+                );
                 Verdict { errors: vec![error], ..Verdict::default() }
             }
         }

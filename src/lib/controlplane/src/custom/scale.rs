@@ -26,16 +26,35 @@ impl Paths {
     /// Of a version; `None` when it has no scale.
     pub(super) fn of(version: &Value) -> Option<Self> {
         let scale = version.get("subresources")?.get("scale").filter(|scale| !scale.is_null())?;
-        let path = |field: &str| text(scale, field).split('.').filter(|part| !part.is_empty()).map(str::to_owned).collect();
-        Some(Self { wanted: path("specReplicasPath"), actual: path("statusReplicasPath"), selector: path("labelSelectorPath") })
+        let path = |field: &str| {
+            text(scale, field)
+                .split('.')
+                .filter(|part| !part.is_empty())
+                .map(str::to_owned)
+                .collect()
+        };
+        Some(Self {
+            wanted: path("specReplicasPath"),
+            actual: path("statusReplicasPath"),
+            selector: path("labelSelectorPath"),
+        })
     }
 
-    /// What is wrong with the replicas of an object; through its status nothing but that is looked at.
+    /// What is wrong with the replicas of an object; through its status nothing but that is looked
+    /// at.
     pub(super) fn validate(&self, subresource: &str, object: &Document) -> Vec<FieldError> {
-        let wanted = if subresource == "status" { None } else { replicas_fault(object, &self.wanted) };
+        let wanted =
+            if subresource == "status" { None } else { replicas_fault(object, &self.wanted) };
         let is_text = |(value, _): &(&Value, usize)| value.is_string();
-        let selector = found(object, &self.selector).filter(|found| !is_text(found) || found.1 < self.selector.len());
-        let selector = selector.map(|(value, steps)| FieldError::invalid(dotted(&self.selector), "", misplaced(&self.selector, (value, steps), "string")));
+        let selector = found(object, &self.selector)
+            .filter(|found| !is_text(found) || found.1 < self.selector.len());
+        let selector = selector.map(|(value, steps)| {
+            FieldError::invalid(
+                dotted(&self.selector),
+                "",
+                misplaced(&self.selector, (value, steps), "string"),
+            )
+        });
         wanted.into_iter().chain(replicas_fault(object, &self.actual)).chain(selector).collect()
     }
 }
@@ -68,7 +87,11 @@ fn dotted(path: &[String]) -> String {
 fn misplaced(path: &[String], (value, steps): (&Value, usize), wanted: &str) -> String {
     let wanted = if steps < path.len() { "map[string]interface{}" } else { wanted };
     let place = dotted(&path[..(steps + 1).min(path.len())]);
-    format!("{place} accessor error: {} is of the type {}, expected {wanted}", go::dump(value), go::type_of(value))
+    format!(
+        "{place} accessor error: {} is of the type {}, expected {wanted}",
+        go::dump(value),
+        go::type_of(value)
+    )
 }
 
 fn replicas_fault(object: &Document, path: &[String]) -> Option<FieldError> {
@@ -76,13 +99,20 @@ fn replicas_fault(object: &Document, path: &[String]) -> Option<FieldError> {
     let field = dotted(path);
     match value.as_i64().filter(|_| steps == path.len()) {
         None => Some(FieldError::invalid(field, 0_i64, misplaced(path, (value, steps), "int64"))),
-        Some(count) if count < 0 => Some(FieldError::invalid(field, count, "should be a non-negative integer")),
-        Some(count) if count > i64::from(i32::MAX) => Some(FieldError::invalid(field, count, format!("should be less than or equal to {}", i32::MAX))),
+        Some(count) if count < 0 => {
+            Some(FieldError::invalid(field, count, "should be a non-negative integer"))
+        }
+        Some(count) if count > i64::from(i32::MAX) => Some(FieldError::invalid(
+            field,
+            count,
+            format!("should be less than or equal to {}", i32::MAX),
+        )),
         Some(_) => None,
     }
 }
 
-/// The value at a path, also null, and how many steps lead to it: of what is no object on the way the value itself.
+/// The value at a path, also null, and how many steps lead to it: of what is no object on the way
+/// the value itself.
 fn found<'a>(object: &'a Document, path: &[String]) -> Option<(&'a Value, usize)> {
     let (first, rest) = path.split_first()?;
     let mut value = object.get(&[first.as_str()])?;
@@ -114,13 +144,24 @@ pub(super) struct Scale {
 
 impl Scale {
     /// Of versions, each with its `apiVersion`.
-    pub(super) fn new(versions: Vec<(String, Option<Paths>)>, metadata: Option<Arc<Schema>>) -> Self {
+    pub(super) fn new(
+        versions: Vec<(String, Option<Paths>)>,
+        metadata: Option<Arc<Schema>>,
+    ) -> Self {
         let load = |name: &str, properties: Value, metadata| {
-            let loading = Loading { path: "", name: Some(format!("io.k8s.api.autoscaling.v1.{name}").into()), metadata };
-            from_json_schema(&json!({"type": "object", "properties": properties}), &loading).expect("a literal that is structural")
+            let loading = Loading {
+                path: "",
+                name: Some(format!("io.k8s.api.autoscaling.v1.{name}").into()),
+                metadata,
+            };
+            from_json_schema(&json!({"type": "object", "properties": properties}), &loading)
+                .expect("a literal that is structural")
         };
         let count = json!({"type": "integer", "format": "int32"});
-        let parts = [("spec", "ScaleSpec", json!({"replicas": count})), ("status", "ScaleStatus", json!({"replicas": count, "selector": {"type": "string"}}))];
+        let parts = [
+            ("spec", "ScaleSpec", json!({"replicas": count})),
+            ("status", "ScaleStatus", json!({"replicas": count, "selector": {"type": "string"}})),
+        ];
         let mut schema = load("Scale", json!({}), metadata);
         for (field, name, properties) in parts {
             let part = Schema {
@@ -131,18 +172,34 @@ impl Scale {
             };
             schema.properties.insert(field.into(), Property::new(part, false));
         }
-        let replicas = Replicas::new(versions.iter().map(|(version, paths)| (version.clone(), paths.as_ref().map(|paths| paths.wanted.clone()))));
-        Self { paths: versions.into_iter().map(|(_, paths)| paths).collect(), replicas, schema: Arc::new(schema) }
+        let replicas = Replicas::new(versions.iter().map(|(version, paths)| {
+            (version.clone(), paths.as_ref().map(|paths| paths.wanted.clone()))
+        }));
+        Self {
+            paths: versions.into_iter().map(|(_, paths)| paths).collect(),
+            replicas,
+            schema: Arc::new(schema),
+        }
     }
 
     fn paths(&self, target: &Target) -> Result<&Paths, Failure> {
         let found = self.paths.get(target.served.version).and_then(Option::as_ref);
-        found.ok_or_else(|| Failure::not_found(&target.served.definition.group_resource(), target.name.as_deref().unwrap_or_default()))
+        found.ok_or_else(|| {
+            Failure::not_found(
+                &target.served.definition.group_resource(),
+                target.name.as_deref().unwrap_or_default(),
+            )
+        })
     }
 }
 
 impl ComputedResource for Scale {
-    fn create<'a>(&'a self, _context: &'a RequestContext, _target: &'a Target, _object: Document) -> ferrokube_registry::catalog::VirtualFuture<'a> {
+    fn create<'a>(
+        &'a self,
+        _context: &'a RequestContext,
+        _target: &'a Target,
+        _object: Document,
+    ) -> ferrokube_registry::catalog::VirtualFuture<'a> {
         Box::pin(async { Err(Failure::new(Reason::MethodNotAllowed, "a scale is not created")) })
     }
 
@@ -161,7 +218,10 @@ impl ComputedResource for Scale {
     fn project(&self, target: &Target, object: &Document) -> Result<Document, Failure> {
         let paths = self.paths(target)?;
         let Some(wanted) = find(object, &paths.wanted).and_then(Value::as_i64) else {
-            return Err(Failure::internal(format!("the spec replicas field {:?} does not exist", dotted(&paths.wanted))));
+            return Err(Failure::internal(format!(
+                "the spec replicas field {:?} does not exist",
+                dotted(&paths.wanted)
+            )));
         };
         Ok(shown(paths, object, wanted))
     }
@@ -173,14 +233,26 @@ impl ComputedResource for Scale {
 
     fn project_for_update(&self, target: &Target, object: &Document) -> Result<Document, Failure> {
         let paths = self.paths(target)?;
-        Ok(shown(paths, object, find(object, &paths.wanted).and_then(Value::as_i64).unwrap_or(UNSET)))
+        Ok(shown(
+            paths,
+            object,
+            find(object, &paths.wanted).and_then(Value::as_i64).unwrap_or(UNSET),
+        ))
     }
 
-    fn inject(&self, target: &Target, projection: &Document, object: &mut Document) -> Result<(), Failure> {
+    fn inject(
+        &self,
+        target: &Target,
+        projection: &Document,
+        object: &mut Document,
+    ) -> Result<(), Failure> {
         let paths = self.paths(target)?;
         let wanted = projection.get(&["spec", "replicas"]).and_then(Value::as_i64).unwrap_or(0);
         if wanted == UNSET {
-            return Err(Failure::bad_request(format!("the spec replicas field {:?} cannot be empty", dotted(&paths.wanted))));
+            return Err(Failure::bad_request(format!(
+                "the spec replicas field {:?} cannot be empty",
+                dotted(&paths.wanted)
+            )));
         }
         let path: Vec<&str> = paths.wanted.iter().map(String::as_str).collect();
         object.set(&path, wanted);
@@ -194,7 +266,10 @@ const UNSET: i64 = i32::MIN as i64;
 /// The scale of an object with so many replicas.
 fn shown(paths: &Paths, object: &Document, wanted: i64) -> Document {
     let actual = find(object, &paths.actual).and_then(Value::as_i64).unwrap_or(0);
-    let mut shown = Document::from_value(json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {}})).expect("an object literal");
+    let mut shown = Document::from_value(
+        json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {}}),
+    )
+    .expect("an object literal");
     for field in ["name", "namespace", "uid", "creationTimestamp"] {
         if !object.meta(field).is_empty() {
             shown.set(&["metadata", field], object.meta(field));
@@ -202,7 +277,10 @@ fn shown(paths: &Paths, object: &Document, wanted: i64) -> Document {
     }
     shown.set(&["spec"], if wanted == 0 { json!({}) } else { json!({"replicas": wanted}) });
     shown.set(&["status", "replicas"], actual);
-    if let Some(selector) = find(object, &paths.selector).and_then(Value::as_str).filter(|selector| !selector.is_empty()) {
+    if let Some(selector) = find(object, &paths.selector)
+        .and_then(Value::as_str)
+        .filter(|selector| !selector.is_empty())
+    {
         shown.set(&["status", "selector"], selector);
     }
     shown

@@ -44,21 +44,45 @@ impl View<'_> {
         wanted.set(&["status", "acceptedNames"], self.decided.accepted.to_value());
         let conflict = self.decided.conflict.as_ref();
         let names = match conflict {
-            Some((reason, message)) => Condition { kind: "NamesAccepted", status: false, reason, message: message.clone() },
-            None => Condition { kind: "NamesAccepted", status: true, reason: "NoConflicts", message: "no conflicts found".to_owned() },
+            Some((reason, message)) => {
+                Condition { kind: "NamesAccepted", status: false, reason, message: message.clone() }
+            }
+            None => Condition {
+                kind: "NamesAccepted",
+                status: true,
+                reason: "NoConflicts",
+                message: "no conflicts found".to_owned(),
+            },
         };
         set(&mut wanted, &names, now);
         if !is_established(self.object) {
             let established = match conflict {
-                Some(_) => Condition { kind: "Established", status: false, reason: "NotAccepted", message: "not all names are accepted".to_owned() },
-                None => {
-                    Condition { kind: "Established", status: true, reason: "InitialNamesAccepted", message: "the initial names have been accepted".to_owned() }
-                }
+                Some(_) => Condition {
+                    kind: "Established",
+                    status: false,
+                    reason: "NotAccepted",
+                    message: "not all names are accepted".to_owned(),
+                },
+                None => Condition {
+                    kind: "Established",
+                    status: true,
+                    reason: "InitialNamesAccepted",
+                    message: "the initial names have been accepted".to_owned(),
+                },
             };
             set(&mut wanted, &established, now);
         }
         match self.broken {
-            Some(why) => set(&mut wanted, &Condition { kind: "NonStructuralSchema", status: true, reason: "Violations", message: why.to_owned() }, now),
+            Some(why) => set(
+                &mut wanted,
+                &Condition {
+                    kind: "NonStructuralSchema",
+                    status: true,
+                    reason: "Violations",
+                    message: why.to_owned(),
+                },
+                now,
+            ),
             None => remove(&mut wanted, "NonStructuralSchema"),
         }
         if let Some(approval) = approval(self.object) {
@@ -70,34 +94,61 @@ impl View<'_> {
 
 fn approval(object: &Document) -> Option<Condition<'_>> {
     let group = super::group(object);
-    let protected = ["k8s.io", "kubernetes.io"].iter().any(|domain| group == *domain || group.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')));
+    let protected = ["k8s.io", "kubernetes.io"].iter().any(|domain| {
+        group == *domain || group.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'))
+    });
     if !protected {
         return None;
     }
     const KIND: &str = "KubernetesAPIApprovalPolicyConformant";
-    const MISSING: &str =
-        "protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111";
+    const MISSING: &str = "protected groups must have approval annotation \"api-approved.kubernetes.io\", see https://github.com/kubernetes/enhancements/pull/1111";
     const INVALID: &str = "protected groups must have approval annotation \"api-approved.kubernetes.io\" with either a URL or a reason starting with \
                            \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111";
     Some(match object.annotation(APPROVED).unwrap_or_default() {
-        "" => Condition { kind: KIND, status: false, reason: "MissingAnnotation", message: MISSING.to_owned() },
-        given if given.starts_with("unapproved") => {
-            Condition { kind: KIND, status: false, reason: "UnapprovedAnnotation", message: format!("not approved: {given:?}") }
-        }
-        given if given.starts_with("http") => Condition { kind: KIND, status: true, reason: "ApprovedAnnotation", message: format!("approved in {given}") },
-        _ => Condition { kind: KIND, status: false, reason: "InvalidAnnotation", message: INVALID.to_owned() },
+        "" => Condition {
+            kind: KIND,
+            status: false,
+            reason: "MissingAnnotation",
+            message: MISSING.to_owned(),
+        },
+        given if given.starts_with("unapproved") => Condition {
+            kind: KIND,
+            status: false,
+            reason: "UnapprovedAnnotation",
+            message: format!("not approved: {given:?}"),
+        },
+        given if given.starts_with("http") => Condition {
+            kind: KIND,
+            status: true,
+            reason: "ApprovedAnnotation",
+            message: format!("approved in {given}"),
+        },
+        _ => Condition {
+            kind: KIND,
+            status: false,
+            reason: "InvalidAnnotation",
+            message: INVALID.to_owned(),
+        },
     })
 }
 
 /// Sets a condition; its time changes with its status.
-pub(super) fn put(object: &mut Document, (kind, status): (&'static str, bool), (reason, message): (&str, &str), now: SystemTime) {
+pub(super) fn put(
+    object: &mut Document,
+    (kind, status): (&'static str, bool),
+    (reason, message): (&str, &str),
+    now: SystemTime,
+) {
     set(object, &Condition { kind, status, reason, message: message.to_owned() }, now);
 }
 
 fn set(object: &mut Document, wanted: &Condition<'_>, now: SystemTime) {
     let status = if wanted.status { "True" } else { "False" };
     let before = condition(object, wanted.kind).filter(|before| text(before, "status") == status);
-    let time = before.map(|before| text(before, "lastTransitionTime")).filter(|time| !time.is_empty()).map_or_else(|| rfc3339_seconds(now), str::to_owned);
+    let time = before
+        .map(|before| text(before, "lastTransitionTime"))
+        .filter(|time| !time.is_empty())
+        .map_or_else(|| rfc3339_seconds(now), str::to_owned);
     let value = json!({"type": wanted.kind, "status": status, "lastTransitionTime": time, "reason": wanted.reason, "message": wanted.message});
     let mut conditions = object.list(&["status", "conditions"]).to_vec();
     match conditions.iter_mut().find(|condition| text(condition, "type") == wanted.kind) {

@@ -1,7 +1,9 @@
-//! Conversion webhooks: an HTTPS server of somebody else that turns objects of one version into another.
+//! Conversion webhooks: an HTTPS server of somebody else that turns objects of one version into
+//! another.
 //!
-//! It is asked in batches, for a bounded time, answers a bounded number of bytes, and is believed about nothing that is not its business. A broken one
-//! hurts the objects of its own definition, and only where they are shown or written in another version than the stored one.
+//! It is asked in batches, for a bounded time, answers a bounded number of bytes, and is believed
+//! about nothing that is not its business. A broken one hurts the objects of its own definition,
+//! and only where they are shown or written in another version than the stored one.
 
 use super::review::{self, Request};
 use crate::flow::{self, Away, AwayError};
@@ -63,7 +65,10 @@ impl Webhook {
         if super::text(conversion, "strategy") != "Webhook" || !several {
             return None;
         }
-        let config = conversion.get("webhook").and_then(|webhook| webhook.get("clientConfig")).unwrap_or(&Value::Null);
+        let config = conversion
+            .get("webhook")
+            .and_then(|webhook| webhook.get("clientConfig"))
+            .unwrap_or(&Value::Null);
         let mut hasher = DefaultHasher::new();
         definition.name().hash(&mut hasher);
         Some(Self {
@@ -82,29 +87,52 @@ impl Webhook {
         self.client.get_or_init(|| client(&self.ca_bundle)).as_ref().map_err(Clone::clone)
     }
 
-    async fn convert_all(&self, api_version: &str, objects: &[Bytes]) -> Result<Conversion, Failure> {
+    async fn convert_all(
+        &self,
+        api_version: &str,
+        objects: &[Bytes],
+    ) -> Result<Conversion, Failure> {
         let Ok(_place) = self.places.try_acquire() else { return Err(self.too_many(api_version)) };
-        // The objects, and their copy in the request. A request that waits for somebody else's server holds up nobody here.
+        // The objects, and their copy in the request. A request that waits for somebody else's
+        // server holds up nobody here.
         let bytes = CALL_BYTES + 2 * objects.iter().map(Bytes::len).sum::<usize>();
-        let mut away = Away::begin(self.number, bytes).await.map_err(|why| self.no_room(api_version, why))?;
-        let request = Request { uid: uuid::Uuid::new_v4().to_string(), api_version, objects, review_version: self.review_version };
-        let failed = |why: String| Failure::internal(format!("conversion webhook for {api_version}, Kind={} failed: {why}", self.kind));
+        let mut away =
+            Away::begin(self.number, bytes).await.map_err(|why| self.no_room(api_version, why))?;
+        let request = Request {
+            uid: uuid::Uuid::new_v4().to_string(),
+            api_version,
+            objects,
+            review_version: self.review_version,
+        };
+        let failed = |why: String| {
+            Failure::internal(format!(
+                "conversion webhook for {api_version}, Kind={} failed: {why}",
+                self.kind
+            ))
+        };
         let answer = self.call(&request, &mut away).await.map_err(|why| match why {
             CallError::Failed(why) => failed(why),
             CallError::NoRoom => self.too_many(api_version),
         })?;
         let room = match away.end(heap::json_bound(&answer)).await {
-            Err(AwayError::TooLarge) => return Err(failed("its answer holds too many values".to_owned())),
+            Err(AwayError::TooLarge) => {
+                return Err(failed("its answer holds too many values".to_owned()));
+            }
             room => room.map_err(|why| self.no_room(api_version, why))?,
         };
         if answer.len() > INLINE_BYTES {
             // For the rest of the request: what is made of the answer is as long.
             leave_worker().await;
         }
-        let read = json::read(&answer).map(|decoded| decoded.document).map_err(|_| "its answer is no JSON object".to_owned());
+        let read = json::read(&answer)
+            .map(|decoded| decoded.document)
+            .map_err(|_| "its answer is no JSON object".to_owned());
         drop(answer);
         let objects = read.and_then(|answer| review::read(&request, answer)).map_err(failed)?;
-        Ok(Conversion { objects, room: room.map(|room| Box::new(room) as Box<dyn Any + Send + Sync>) })
+        Ok(Conversion {
+            objects,
+            room: room.map(|room| Box::new(room) as Box<dyn Any + Send + Sync>),
+        })
     }
 
     async fn wait_for(&self, other: impl Future<Output = ()>) -> Result<(), Failure> {
@@ -123,13 +151,19 @@ impl Webhook {
 
     fn too_many(&self, api_version: &str) -> Failure {
         let details = Details { retry_after_seconds: 1, ..Details::default() };
-        let message = format!("conversion webhook for {api_version}, Kind={} has too many requests, please try again later", self.kind);
+        let message = format!(
+            "conversion webhook for {api_version}, Kind={} has too many requests, please try again later",
+            self.kind
+        );
         Failure::new(Reason::TooManyRequests, message).with_details(details)
     }
 
     /// The call is an action of its own in the same trace.
     async fn call(&self, request: &Request<'_>, away: &mut Away) -> Result<Vec<u8>, CallError> {
-        let (context, mut span) = Span::part(Kind::Client, &SpanInfo { name: "convert", resource: &self.kind, namespace: "", object: "" });
+        let (context, mut span) = Span::part(
+            Kind::Client,
+            &SpanInfo { name: "convert", resource: &self.kind, namespace: "", object: "" },
+        );
         let answer = self.exchange(request, context, away).await;
         if answer.is_err() {
             span.fail();
@@ -137,8 +171,15 @@ impl Webhook {
         answer
     }
 
-    async fn exchange(&self, request: &Request<'_>, context: Option<TraceContext>, away: &mut Away) -> Result<Vec<u8>, CallError> {
-        let _permit = unless_called_back(away, self.calls.acquire()).await?.map_err(|_| "the server is going down".to_owned())?;
+    async fn exchange(
+        &self,
+        request: &Request<'_>,
+        context: Option<TraceContext>,
+        away: &mut Away,
+    ) -> Result<Vec<u8>, CallError> {
+        let _permit = unless_called_back(away, self.calls.acquire())
+            .await?
+            .map_err(|_| "the server is going down".to_owned())?;
         let url = self.url.as_deref().map_err(Clone::clone)?;
         let body = request.review();
         let limit = ANSWER_BYTES + 4 * body.len();
@@ -148,14 +189,17 @@ impl Webhook {
             inject(&context, &mut headers);
             call = call.headers(headers);
         }
-        let mut response = unless_called_back(away, call.send()).await?.map_err(|error| describe(&error))?;
+        let mut response =
+            unless_called_back(away, call.send()).await?.map_err(|error| describe(&error))?;
         let status = response.status();
         if status != http::StatusCode::OK {
             // What a stranger writes is neither shown nor logged.
             return Err(format!("it answered with status {}", status.as_u16()).into());
         }
         let mut bytes = Vec::new();
-        while let Some(chunk) = unless_called_back(away, response.chunk()).await?.map_err(|error| describe(&error))? {
+        while let Some(chunk) =
+            unless_called_back(away, response.chunk()).await?.map_err(|error| describe(&error))?
+        {
             if bytes.len() + chunk.len() > limit {
                 return Err(format!("its answer is longer than {limit} bytes").into());
             }
@@ -190,7 +234,10 @@ impl From<AwayError> for CallError {
     }
 }
 
-async fn unless_called_back<T>(away: &mut Away, work: impl Future<Output = T>) -> Result<T, AwayError> {
+async fn unless_called_back<T>(
+    away: &mut Away,
+    work: impl Future<Output = T>,
+) -> Result<T, AwayError> {
     tokio::select! {
         biased;
         done = work => Ok(done),
@@ -210,30 +257,43 @@ impl Converter for Webhook {
 
 fn review_version(definition: &Document) -> &'static str {
     let listed = definition.list(&["spec", "conversion", "webhook", "conversionReviewVersions"]);
-    listed.iter().find_map(|version| ["v1", "v1beta1"].into_iter().find(|known| version == known)).unwrap_or("v1")
+    listed
+        .iter()
+        .find_map(|version| ["v1", "v1beta1"].into_iter().find(|known| version == known))
+        .unwrap_or("v1")
 }
 
 /// Where a client configuration leads.
 fn url(config: &Value) -> Result<String, String> {
     if let Some(service) = config.get("service").filter(|service| !service.is_null()) {
         let [namespace, name] = ["namespace", "name"].map(|field| super::text(service, field));
-        return Err(format!("service {namespace}/{name} cannot be reached: this server has no services yet, name a url instead"));
+        return Err(format!(
+            "service {namespace}/{name} cannot be reached: this server has no services yet, name a url instead"
+        ));
     }
     Ok(super::text(config, "url").to_owned())
 }
 
 fn client(ca_bundle: &str) -> Result<Client, String> {
-    let mut builder = Client::builder().timeout(TIMEOUT).connect_timeout(CONNECT).redirect(reqwest::redirect::Policy::none()).https_only(true).no_proxy();
+    let mut builder = Client::builder()
+        .timeout(TIMEOUT)
+        .connect_timeout(CONNECT)
+        .redirect(reqwest::redirect::Policy::none())
+        .https_only(true)
+        .no_proxy();
     if !ca_bundle.is_empty() {
-        let pem = STANDARD.decode(ca_bundle).map_err(|_| "its caBundle is not base64".to_owned())?;
-        let roots = Certificate::from_pem_bundle(&pem).map_err(|_| "its caBundle has no certificates".to_owned())?;
+        let pem =
+            STANDARD.decode(ca_bundle).map_err(|_| "its caBundle is not base64".to_owned())?;
+        let roots = Certificate::from_pem_bundle(&pem)
+            .map_err(|_| "its caBundle has no certificates".to_owned())?;
         builder = builder.tls_certs_only(roots);
     }
     builder.build().map_err(|error| format!("no client could be made: {}", describe(&error)))
 }
 
-/// The class of what went wrong. Its causes (addresses, system errors, what was wrong with a certificate) tell of the server's network, which who may write
-/// definitions need not know: they are logged, without the URL.
+/// The class of what went wrong. Its causes (addresses, system errors, what was wrong with a
+/// certificate) tell of the server's network, which who may write definitions need not know: they
+/// are logged, without the URL.
 fn describe(error: &reqwest::Error) -> String {
     let class = match (error.is_timeout(), error.is_connect()) {
         (true, _) => "it did not answer in time",
@@ -262,7 +322,8 @@ mod tests {
     fn hung() -> Webhook {
         let definition = json!({"spec": {"names": {"kind": "T"}, "versions": [{}, {}],
             "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://localhost:1/"}}}}});
-        let webhook = Webhook::of(&Document::from_value(definition).expect("an object")).expect("a webhook");
+        let webhook =
+            Webhook::of(&Document::from_value(definition).expect("an object")).expect("a webhook");
         webhook.calls.forget_permits(CALLS);
         webhook
     }
@@ -297,7 +358,13 @@ mod tests {
 
     fn class(id: &str, flow: &Flow) -> Class {
         let user = ferrokube_registry::UserInfo { name: id.to_owned(), ..Default::default() };
-        flow.classify(&crate::flow::Subject { user: &user, peer: None, is_anonymous: false, path: None, seats: Seats::Writes })
+        flow.classify(&crate::flow::Subject {
+            user: &user,
+            peer: None,
+            is_anonymous: false,
+            path: None,
+            seats: Seats::Writes,
+        })
     }
 
     #[tokio::test(start_paused = true)]
@@ -307,16 +374,25 @@ mod tests {
         let writer = |number: usize| {
             let (flow, webhook) = (&flow, &webhook);
             async move {
-                flow.tree(class(&format!("writer-{number}"), flow), 20 << 20).await.expect("room for its tree");
+                flow.tree(class(&format!("writer-{number}"), flow), 20 << 20)
+                    .await
+                    .expect("room for its tree");
                 flow::has_read(|| 9 << 20);
                 webhook.convert("e/v2".to_owned(), vec![vec![b' '; 1 << 20].into()]).await.map(drop)
             }
         };
-        let mut writers: Vec<_> = (0..2).map(|number| Box::pin(flow::seated(&flow, writer(number)))).collect();
+        let mut writers: Vec<_> =
+            (0..2).map(|number| Box::pin(flow::seated(&flow, writer(number)))).collect();
         assert!(writers.iter_mut().all(|writer| writer.as_mut().now_or_never().is_none()));
         let [_, trees, away, ..] = flow.bytes();
         assert!(trees <= 9 << 20 && away >= 11 << 20, "{trees} {away}");
-        flow::seated(&flow, async { flow.tree(class("other", &flow), 20 << 20).now_or_never().expect("room at once").unwrap() }).await;
+        flow::seated(&flow, async {
+            flow.tree(class("other", &flow), 20 << 20)
+                .now_or_never()
+                .expect("room at once")
+                .unwrap()
+        })
+        .await;
         // One finds no room to wait in, and is told so in time; then all is given back.
         assert_eq!(writers.pop().expect("two").await.expect_err("there is no room").code, 429);
         drop(writers);
@@ -351,18 +427,32 @@ mod tests {
         let object = |_| vec![vec![b' '; 1_400_000].into()];
         let begin = |webhook, count: usize| -> Vec<_> {
             let webhook: &Webhook = webhook;
-            (0..count).map(|number| Box::pin(flow::seated(&flow, webhook.convert("e/v2".to_owned(), object(number))))).collect()
+            (0..count)
+                .map(|number| {
+                    Box::pin(flow::seated(
+                        &flow,
+                        webhook.convert("e/v2".to_owned(), object(number)),
+                    ))
+                })
+                .collect()
         };
         let mut many = begin(&webhook, 50);
         let refused = many.iter_mut().filter_map(|one| one.as_mut().now_or_never()).count();
         let [_, _, away, ..] = flow.bytes();
         assert!(away <= 12 << 20, "{away}");
         assert!(refused >= 25, "few wait for room: {refused}");
-        let mut more: Vec<_> = (0..6).flat_map(|number| begin(&other, 1).into_iter().map(move |one| (number, one))).collect();
+        let mut more: Vec<_> = (0..6)
+            .flat_map(|number| begin(&other, 1).into_iter().map(move |one| (number, one)))
+            .collect();
         for (_, one) in &mut more {
             let _ = one.as_mut().now_or_never();
         }
-        let called_back = many.iter_mut().take(4).filter_map(|one| one.as_mut().now_or_never()).filter_map(Result::err).count();
+        let called_back = many
+            .iter_mut()
+            .take(4)
+            .filter_map(|one| one.as_mut().now_or_never())
+            .filter_map(Result::err)
+            .count();
         assert!(called_back > 0, "the other webhook has a part");
         let [_, _, away, ..] = flow.bytes();
         assert!(away <= 24 << 20, "{away}");
@@ -371,9 +461,11 @@ mod tests {
     #[tokio::test]
     async fn so_many_wait_for_one_webhook() {
         let webhook = hung();
-        let mut calls: Vec<_> = (0..CALLS + WAITING).map(|_| webhook.convert("e/v2".to_owned(), object())).collect();
+        let mut calls: Vec<_> =
+            (0..CALLS + WAITING).map(|_| webhook.convert("e/v2".to_owned(), object())).collect();
         assert!(calls.iter_mut().all(|call| call.now_or_never().is_none()));
-        let refused = webhook.convert("e/v2".to_owned(), object()).await.expect_err("there is no place");
+        let refused =
+            webhook.convert("e/v2".to_owned(), object()).await.expect_err("there is no place");
         assert_eq!((refused.code, refused.reason), (429, Some(Reason::TooManyRequests)));
         drop(calls.pop());
         assert!(webhook.convert("e/v2".to_owned(), object()).now_or_never().is_none());

@@ -10,7 +10,8 @@ pub(super) const MESSAGE: &str = "k8s.io.api.apidiscovery.v2.APIGroupDiscoveryLi
 
 /// The document of `/api` (`core`) or `/apis`.
 pub(super) fn document(groups: &[Group], core: bool) -> Document {
-    let items: Vec<Value> = groups.iter().filter(|group| group.name.is_empty() == core).map(group).collect();
+    let items: Vec<Value> =
+        groups.iter().filter(|group| group.name.is_empty() == core).map(group).collect();
     let list = json!({
         "kind": "APIGroupDiscoveryList",
         "apiVersion": "apidiscovery.k8s.io/v2",
@@ -25,7 +26,9 @@ pub(super) fn media_type(form: Form) -> &'static str {
     match form {
         Form::Json => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
         Form::Yaml => "application/yaml;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
-        Form::Protobuf => "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+        Form::Protobuf => {
+            "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+        }
     }
 }
 
@@ -63,7 +66,8 @@ fn resource(resource: &Resource) -> Value {
     if !definition.categories.is_empty() {
         entry.set(&["categories"], definition.categories.clone());
     }
-    let mut subresources: Vec<_> = definition.versions[resource.version].subresources.iter().collect();
+    let mut subresources: Vec<_> =
+        definition.versions[resource.version].subresources.iter().collect();
     // Those of a custom resource stand in upstream's order: status, then scale.
     if !definition.custom {
         subresources.sort_by_key(|subresource| subresource.name);

@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Verbs of custom resources.
-const CUSTOM_ORDER: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+const CUSTOM_ORDER: [&str; 8] =
+    ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 /// A group.
 pub(crate) struct Group {
@@ -59,7 +60,8 @@ impl Resource {
     }
 }
 
-/// Sorts definitions: groups in the order of their first definition, versions by preference, resources by name.
+/// Sorts definitions: groups in the order of their first definition, versions by preference,
+/// resources by name.
 pub(crate) fn collect(definitions: &[Arc<Definition>]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut stored: HashMap<&str, String> = HashMap::new();
@@ -69,17 +71,31 @@ pub(crate) fn collect(definitions: &[Arc<Definition>]) -> Vec<Group> {
         }
     }
     for definition in definitions {
-        let hash = definition.storage_prefix.as_deref().and_then(|prefix| stored.get(prefix)).cloned().unwrap_or_default();
-        for (index, version) in definition.versions.iter().enumerate().filter(|(_, version)| version.served) {
+        let hash = definition
+            .storage_prefix
+            .as_deref()
+            .and_then(|prefix| stored.get(prefix))
+            .cloned()
+            .unwrap_or_default();
+        for (index, version) in
+            definition.versions.iter().enumerate().filter(|(_, version)| version.served)
+        {
             let group = find_or_push(
                 &mut groups,
                 |group| group.name == definition.group,
                 || Group { name: definition.group.clone(), native: false, versions: Vec::new() },
             );
             group.native |= !definition.custom;
-            let version =
-                find_or_push(&mut group.versions, |known| known.name == version.name, || GroupVersion { name: version.name.clone(), resources: Vec::new() });
-            version.resources.push(Resource { definition: Arc::clone(definition), version: index, storage_hash: hash.clone() });
+            let version = find_or_push(
+                &mut group.versions,
+                |known| known.name == version.name,
+                || GroupVersion { name: version.name.clone(), resources: Vec::new() },
+            );
+            version.resources.push(Resource {
+                definition: Arc::clone(definition),
+                version: index,
+                storage_hash: hash.clone(),
+            });
         }
     }
     for group in &mut groups {
@@ -99,7 +115,8 @@ fn find_or_push<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, make: impl FnOnce
     &mut list[at]
 }
 
-/// Which of two objects was written is told by their kind's storage version: this many bytes of its hash.
+/// Which of two objects was written is told by their kind's storage version: this many bytes of its
+/// hash.
 fn storage_hash(definition: &Definition) -> String {
     let gvk = definition.gvk(definition.storage_version);
     // Upstream names definitions by the version in which it once stored them, and clients compare.
@@ -108,7 +125,8 @@ fn storage_hash(definition: &Definition) -> String {
     base64::engine::general_purpose::STANDARD.encode(&digest[..8])
 }
 
-/// Stable before beta before alpha, higher numbers first, words that are no versions last and by name backwards.
+/// Stable before beta before alpha, higher numbers first, words that are no versions last and by
+/// name backwards.
 fn preference(version: &str) -> (u8, u64, u64, Reverse<String>) {
     let parsed = version.strip_prefix('v').and_then(|rest| {
         let end = rest.find(|symbol: char| !symbol.is_ascii_digit()).unwrap_or(rest.len());
@@ -116,8 +134,10 @@ fn preference(version: &str) -> (u8, u64, u64, Reverse<String>) {
         match &rest[end..] {
             "" => Some((3, major, 0)),
             tail => {
-                let (stability, number) =
-                    tail.strip_prefix("beta").map(|number| (2, number)).or_else(|| tail.strip_prefix("alpha").map(|number| (1, number)))?;
+                let (stability, number) = tail
+                    .strip_prefix("beta")
+                    .map(|number| (2, number))
+                    .or_else(|| tail.strip_prefix("alpha").map(|number| (1, number)))?;
                 Some((stability, major, number.parse().ok()?))
             }
         }
@@ -132,8 +152,37 @@ mod tests {
 
     #[test]
     fn versions_are_preferred_as_upstream() {
-        let mut versions = ["foo1", "v1alpha1", "v10", "v2beta10", "v2", "v3beta1", "v1", "foo10", "v11alpha2", "v12alpha1", "v2beta2", "v1beta1"];
+        let mut versions = [
+            "foo1",
+            "v1alpha1",
+            "v10",
+            "v2beta10",
+            "v2",
+            "v3beta1",
+            "v1",
+            "foo10",
+            "v11alpha2",
+            "v12alpha1",
+            "v2beta2",
+            "v1beta1",
+        ];
         versions.sort_by_key(|version| Reverse(preference(version)));
-        assert_eq!(versions, ["v10", "v2", "v1", "v3beta1", "v2beta10", "v2beta2", "v1beta1", "v12alpha1", "v11alpha2", "v1alpha1", "foo1", "foo10"]);
+        assert_eq!(
+            versions,
+            [
+                "v10",
+                "v2",
+                "v1",
+                "v3beta1",
+                "v2beta10",
+                "v2beta2",
+                "v1beta1",
+                "v12alpha1",
+                "v11alpha2",
+                "v1alpha1",
+                "foo1",
+                "foo10"
+            ]
+        );
     }
 }

@@ -10,8 +10,12 @@ fn object(value: Value) -> Document {
 
 /// `/api`
 pub(super) fn core(groups: &[Group], host: &str) -> Document {
-    let versions: Vec<&str> =
-        groups.iter().filter(|group| group.name.is_empty()).flat_map(|group| &group.versions).map(|version| version.name.as_str()).collect();
+    let versions: Vec<&str> = groups
+        .iter()
+        .filter(|group| group.name.is_empty())
+        .flat_map(|group| &group.versions)
+        .map(|version| version.name.as_str())
+        .collect();
     object(json!({
         "kind": "APIVersions",
         "versions": versions,
@@ -21,7 +25,8 @@ pub(super) fn core(groups: &[Group], host: &str) -> Document {
 
 /// `/apis`
 pub(super) fn groups(groups: &[Group]) -> Document {
-    let groups: Vec<Value> = groups.iter().filter(|group| !group.name.is_empty()).map(group_value).collect();
+    let groups: Vec<Value> =
+        groups.iter().filter(|group| !group.name.is_empty()).map(group_value).collect();
     object(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
 }
 
@@ -44,15 +49,19 @@ pub(super) fn resources(group: &str, version: &GroupVersion) -> Document {
     let mut list = Vec::new();
     for resource in &version.resources {
         list.push(main(resource));
-        let mut subresources: Vec<&Subresource> = resource.definition.versions[resource.version].subresources.iter().collect();
+        let mut subresources: Vec<&Subresource> =
+            resource.definition.versions[resource.version].subresources.iter().collect();
         // Those of a custom resource stand in upstream's order: status, then scale.
         if !resource.definition.custom {
             subresources.sort_by_key(|subresource| subresource.name);
         }
         list.extend(subresources.into_iter().map(|subresource| sub(resource, subresource)));
     }
-    let group_version = if group.is_empty() { version.name.clone() } else { format!("{group}/{}", version.name) };
-    let mut document = object(json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": list}));
+    let group_version =
+        if group.is_empty() { version.name.clone() } else { format!("{group}/{}", version.name) };
+    let mut document = object(
+        json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": list}),
+    );
     if !group.is_empty() {
         // The core group's list has none: upstream's oldest clients expect it so.
         document.set(&["apiVersion"], "v1");
@@ -90,7 +99,9 @@ fn sub(resource: &Resource, subresource: &Subresource) -> Value {
         "kind": subresource.kind.kind,
         "verbs": Resource::words(subresource.verbs),
     }));
-    if subresource.kind.group != definition.group || subresource.kind.version != definition.versions[resource.version].name {
+    if subresource.kind.group != definition.group
+        || subresource.kind.version != definition.versions[resource.version].name
+    {
         entry.set(&["group"], subresource.kind.group.as_str());
         entry.set(&["version"], subresource.kind.version.as_str());
     }

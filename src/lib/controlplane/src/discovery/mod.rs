@@ -1,4 +1,5 @@
-//! Discovery: which groups, versions and resources there are, in the old form and in the aggregated one. Made again only when the catalog changes.
+//! Discovery: which groups, versions and resources there are, in the old form and in the aggregated
+//! one. Made again only when the catalog changes.
 
 mod aggregated;
 mod groups;
@@ -47,32 +48,58 @@ impl Discovery {
             return Arc::clone(cached);
         }
         let (change, definitions) = shared.registry.catalog().all();
-        let made = Arc::new(Cached { change, groups: groups::collect(&definitions), aggregated: Mutex::default() });
+        let made = Arc::new(Cached {
+            change,
+            groups: groups::collect(&definitions),
+            aggregated: Mutex::default(),
+        });
         *cache = Some(Arc::clone(&made));
         made
     }
 
-    /// Whether a group's unknown resources are answered by a router (with a `Status`) and not by the plain 404 of unknown paths.
+    /// Whether a group's unknown resources are answered by a router (with a `Status`) and not by
+    /// the plain 404 of unknown paths.
     pub(crate) fn is_native(&self, shared: &ServerState, group: &str) -> bool {
-        group.is_empty() || self.cached(shared).groups.iter().any(|known| known.name == group && known.native)
+        group.is_empty()
+            || self.cached(shared).groups.iter().any(|known| known.name == group && known.native)
     }
 
     /// Groups and their versions, preferred first; the core group has the empty name.
     pub(crate) fn group_versions(&self, shared: &ServerState) -> Vec<(String, Vec<String>)> {
         let cached = self.cached(shared);
-        cached.groups.iter().map(|group| (group.name.clone(), group.versions.iter().map(|version| version.name.clone()).collect())).collect()
+        cached
+            .groups
+            .iter()
+            .map(|group| {
+                (
+                    group.name.clone(),
+                    group.versions.iter().map(|version| version.name.clone()).collect(),
+                )
+            })
+            .collect()
     }
 
     /// `/api`
-    pub(crate) fn core(&self, shared: &ServerState, exchange: &Exchange) -> Result<Response, Rejection> {
+    pub(crate) fn core(
+        &self,
+        shared: &ServerState,
+        exchange: &Exchange,
+    ) -> Result<Response, Rejection> {
         let views = (Views::Discovery, Router::Objects);
-        self.list(shared, exchange, true, views, |groups| legacy::core(groups, exchange.header(http::header::HOST)))
+        self.list(shared, exchange, true, views, |groups| {
+            legacy::core(groups, exchange.header(http::header::HOST))
+        })
     }
 
     /// `/apis`
-    pub(crate) fn groups(&self, shared: &ServerState, exchange: &Exchange) -> Result<Response, Rejection> {
+    pub(crate) fn groups(
+        &self,
+        shared: &ServerState,
+        exchange: &Exchange,
+    ) -> Result<Response, Rejection> {
         // Upstream's handler of the aggregated form is mounted at the exact path.
-        let views = if exchange.action.path().ends_with('/') { Views::None } else { Views::Discovery };
+        let views =
+            if exchange.action.path().ends_with('/') { Views::None } else { Views::Discovery };
         self.list(shared, exchange, false, (views, Router::None), legacy::groups)
     }
 
@@ -89,39 +116,90 @@ impl Discovery {
         let accepted = accepted(exchange, Offer { protobuf, views, router })?;
         let cached = self.cached(shared);
         if accepted.view == View::Discovery {
-            return Ok(aggregate(shared, &cached, exchange, core, Accepted { view: View::Whole, ..accepted }));
+            return Ok(aggregate(
+                shared,
+                &cached,
+                exchange,
+                core,
+                Accepted { view: View::Whole, ..accepted },
+            ));
         }
-        let (bytes, form) = shared.encoder.document(&make(&cached.groups), Accepted { view: View::Whole, ..accepted }, Some(&message));
+        let (bytes, form) = shared.encoder.document(
+            &make(&cached.groups),
+            Accepted { view: View::Whole, ..accepted },
+            Some(&message),
+        );
         Ok(status::with_form(200, bytes, form))
     }
 
     /// `/apis/<group>`
-    pub(crate) fn group(&self, shared: &ServerState, exchange: &Exchange, name: &str) -> Result<Response, Rejection> {
+    pub(crate) fn group(
+        &self,
+        shared: &ServerState,
+        exchange: &Exchange,
+        name: &str,
+    ) -> Result<Response, Rejection> {
         let cached = self.cached(shared);
-        let Some(group) = cached.groups.iter().find(|group| group.name == name && !name.is_empty()) else {
+        let Some(group) = cached.groups.iter().find(|group| group.name == name && !name.is_empty())
+        else {
             return Ok(status::not_found());
         };
-        document(shared, exchange, &legacy::group(group), (&format!("{META}.APIGroup"), Router::None))
+        document(
+            shared,
+            exchange,
+            &legacy::group(group),
+            (&format!("{META}.APIGroup"), Router::None),
+        )
     }
 
     /// `/api/<version>` and `/apis/<group>/<version>`
-    pub(crate) fn resources(&self, shared: &ServerState, exchange: &Exchange, group: &str, version: &str) -> Result<Response, Rejection> {
+    pub(crate) fn resources(
+        &self,
+        shared: &ServerState,
+        exchange: &Exchange,
+        group: &str,
+        version: &str,
+    ) -> Result<Response, Rejection> {
         let cached = self.cached(shared);
         let found = cached.groups.iter().find(|known| known.name == group);
-        let Some(version) = found.and_then(|known| known.versions.iter().find(|known| known.name == version)) else {
-            return if group.is_empty() || found.is_some_and(|known| known.native) { Err(no_such_resource().into()) } else { Ok(status::not_found()) };
+        let Some(version) =
+            found.and_then(|known| known.versions.iter().find(|known| known.name == version))
+        else {
+            return if group.is_empty() || found.is_some_and(|known| known.native) {
+                Err(no_such_resource().into())
+            } else {
+                Ok(status::not_found())
+            };
         };
         if found.is_some_and(|known| known.native) && exchange.action.verb() != "get" {
             // Those of custom resources are answered whatever the method.
             return Err(method_not_allowed().into());
         }
-        let router = if found.is_some_and(|known| known.native) { Router::Objects } else { Router::None };
-        document(shared, exchange, &legacy::resources(group, version), (&format!("{META}.APIResourceList"), router))
+        let router =
+            if found.is_some_and(|known| known.native) { Router::Objects } else { Router::None };
+        document(
+            shared,
+            exchange,
+            &legacy::resources(group, version),
+            (&format!("{META}.APIResourceList"), router),
+        )
     }
 }
 
-fn aggregate(shared: &ServerState, cached: &Cached, exchange: &Exchange, core: bool, accepted: Accepted) -> Response {
-    let write = |accepted| shared.encoder.document(&aggregated::document(&cached.groups, core), accepted, Some(aggregated::MESSAGE));
+fn aggregate(
+    shared: &ServerState,
+    cached: &Cached,
+    exchange: &Exchange,
+    core: bool,
+    accepted: Accepted,
+) -> Response {
+    let write = |accepted| {
+        shared.encoder.document(
+            &aggregated::document(&cached.groups, core),
+            accepted,
+            Some(aggregated::MESSAGE),
+        )
+    };
     let (json, etag) = cached
         .aggregated
         .lock()
@@ -139,7 +217,11 @@ fn aggregate(shared: &ServerState, cached: &Cached, exchange: &Exchange, core: b
         *response.status_mut() = http::StatusCode::NOT_MODIFIED;
         response
     } else {
-        let (bytes, form) = if accepted == Accepted::JSON { (json, Form::Json) } else { into_bytes(write(accepted)) };
+        let (bytes, form) = if accepted == Accepted::JSON {
+            (json, Form::Json)
+        } else {
+            into_bytes(write(accepted))
+        };
         status::with_type(200, aggregated::media_type(form), crate::body::full(bytes))
     };
     response.headers_mut().insert(ETAG, etag);

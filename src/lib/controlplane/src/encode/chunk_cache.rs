@@ -1,9 +1,10 @@
-//! Large lists in forms that cost much to make: written in pieces of some 64 objects each, which are kept and used again while their objects stay and
-//! somebody lists them.
+//! Large lists in forms that cost much to make: written in pieces of some 64 objects each, which
+//! are kept and used again while their objects stay and somebody lists them.
 //!
-//! Protobuf items are simply joined. gzip is one member made of deflate pieces: they end at a byte boundary and refer to nothing outside, so that they can be
-//! joined in any order; the checksums are combined. Never several gzip members: many clients stop after the first. The rivals, compressing or transcoding
-//! every answer anew, cost ten times the rest of a large list.
+//! Protobuf items are simply joined. gzip is one member made of deflate pieces: they end at a byte
+//! boundary and refer to nothing outside, so that they can be joined in any order; the checksums
+//! are combined. Never several gzip members: many clients stop after the first. The rivals,
+//! compressing or transcoding every answer anew, cost ten times the rest of a large list.
 
 use super::rows::{Draft, Rows};
 use super::stream::{Fill, WARMED};
@@ -22,7 +23,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-/// A piece ends after an object with a probability of one in so many, so that a change moves no boundary but its own.
+/// A piece ends after an object with a probability of one in so many, so that a change moves no
+/// boundary but its own.
 const OBJECTS: u64 = 64;
 /// No piece has more objects or bytes.
 const MAX_OBJECTS: usize = 4 * OBJECTS as usize;
@@ -55,7 +57,8 @@ pub(crate) enum Form {
     Rows(&'static str, Include),
 }
 
-/// What tells the pieces of one form of one resource from others: objects have other bytes under one revision when they are converted.
+/// What tells the pieces of one form of one resource from others: objects have other bytes under
+/// one revision when they are converted.
 #[derive(Clone)]
 pub(crate) struct Scope {
     /// The resource.
@@ -74,7 +77,9 @@ impl Scope {
     }
 
     fn is(&self, other: &Self) -> bool {
-        self.form == other.form && self.version == other.version && Arc::ptr_eq(&self.definition, &other.definition)
+        self.form == other.form
+            && self.version == other.version
+            && Arc::ptr_eq(&self.definition, &other.definition)
     }
 }
 
@@ -111,7 +116,13 @@ impl Listing {
     /// What the next piece is made of.
     fn run<'a>(&'a self, entries: &'a [Arc<Entry>], first: bool) -> Run<'a> {
         let entries = &entries[..run_length(entries)];
-        Run { scope: &self.scope, entries, revisions: entries.iter().map(|entry| entry.revision.0).collect(), first, list: self.number }
+        Run {
+            scope: &self.scope,
+            entries,
+            revisions: entries.iter().map(|entry| entry.revision.0).collect(),
+            first,
+            list: self.number,
+        }
     }
 }
 
@@ -184,9 +195,23 @@ struct Walk<M> {
 }
 
 impl<M: FnMut(&[Arc<Entry>], bool) -> Piece> Walk<M> {
-    /// With `commas` the first piece is another than it would be elsewhere in a list; `make` is told whether it makes that one.
-    fn new(pieces: &ChunkCache, scope: Scope, entries: Vec<Arc<Entry>>, (commas, make): (bool, M)) -> Self {
-        Self { listing: pieces.begin(scope), pieces: pieces.clone(), entries, at: 0, commas, make, found: None }
+    /// With `commas` the first piece is another than it would be elsewhere in a list; `make` is
+    /// told whether it makes that one.
+    fn new(
+        pieces: &ChunkCache,
+        scope: Scope,
+        entries: Vec<Arc<Entry>>,
+        (commas, make): (bool, M),
+    ) -> Self {
+        Self {
+            listing: pieces.begin(scope),
+            pieces: pieces.clone(),
+            entries,
+            at: 0,
+            commas,
+            make,
+            found: None,
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -197,7 +222,8 @@ impl<M: FnMut(&[Arc<Entry>], bool) -> Piece> Walk<M> {
     fn found(&mut self) -> Option<&Piece> {
         if self.found.is_none() && !self.is_over() {
             let run = self.listing.run(&self.entries[self.at..], !self.commas || self.at == 0);
-            self.found = self.pieces.kept(key_of(&run), &run).map(|piece| (run.entries.len(), piece));
+            self.found =
+                self.pieces.kept(key_of(&run), &run).map(|piece| (run.entries.len(), piece));
         }
         self.found.as_ref().map(|(_, piece)| piece)
     }
@@ -220,7 +246,9 @@ impl<M: FnMut(&[Arc<Entry>], bool) -> Piece> Walk<M> {
     /// The next pieces that need not be made, or else one that is, as a frame; `None` at the end.
     fn frame(&mut self, mut each: impl FnMut(&Piece)) -> Option<Lent<Bytes>> {
         let mut frame = Lent::new(0, WRITE_BYTES);
-        while frame.is_empty() || self.found().is_some_and(|piece| frame.fits(piece.rows.bytes.len())) {
+        while frame.is_empty()
+            || self.found().is_some_and(|piece| frame.fits(piece.rows.bytes.len()))
+        {
             let Some(piece) = self.next() else { break };
             each(&piece);
             let bytes = piece.rows.bytes;
@@ -326,7 +354,8 @@ impl Sum {
     /// The end of the member.
     pub(crate) fn trailer(&self) -> [u8; 8] {
         // The trailer holds the length modulo 2^32.
-        let length = u32::try_from(self.raw_bytes & u64::from(u32::MAX)).expect("masked to 32 bits");
+        let length =
+            u32::try_from(self.raw_bytes & u64::from(u32::MAX)).expect("masked to 32 bits");
         let mut trailer = [0; 8];
         trailer[..4].copy_from_slice(&self.checksum.clone().finalize().to_le_bytes());
         trailer[4..].copy_from_slice(&length.to_le_bytes());
@@ -342,7 +371,8 @@ impl ChunkCache {
     ) -> Zipped<impl FnMut(&[Arc<Entry>], bool) -> Piece + use<W>> {
         let Source { scope, head, entries, tail, write } = source;
         let make = move |entries: &[Arc<Entry>], first: bool| {
-            let mut raw = Vec::with_capacity(entries.iter().map(|entry| entry.bytes.len() + 1).sum());
+            let mut raw =
+                Vec::with_capacity(entries.iter().map(|entry| entry.bytes.len() + 1).sum());
             for (at, entry) in entries.iter().enumerate() {
                 if at > 0 || !first {
                     raw.push(b',');
@@ -353,11 +383,18 @@ impl ChunkCache {
             let rows = Rows { bytes: sum.deflate(&raw, FlushCompress::Sync), ..Rows::default() };
             Piece { rows, checksum: sum.checksum, raw_bytes: sum.raw_bytes }
         };
-        Zipped { walk: Walk::new(self, scope, entries, (true, make)), head, tail, sum: Sum::default(), done: false }
+        Zipped {
+            walk: Walk::new(self, scope, entries, (true, make)),
+            head,
+            tail,
+            sum: Sum::default(),
+            done: false,
+        }
     }
 
-    /// Items that need nothing between them, as they are written. `head` gets the length of all items; to know that, all are made once: off the workers if
-    /// there are many. What is kept meanwhile is not made again when it is sent.
+    /// Items that need nothing between them, as they are written. `head` gets the length of all
+    /// items; to know that, all are made once: off the workers if there are many. What is kept
+    /// meanwhile is not made again when it is sent.
     pub(crate) fn join<W: Fn(&Entry, &mut Vec<u8>) + Clone + Unpin + Send + 'static>(
         &self,
         (scope, tail): (Scope, &'static [u8]),
@@ -382,9 +419,15 @@ impl ChunkCache {
         Joined { walk: Walk::new(self, scope, measured.entries, (false, make)), head, tail, left }
     }
 
-    /// Rows of a Table for the first of some entries, and for how many of them: kept ones, or what `write` writes. They are kept when the same is listed
-    /// again and again, and not dated: it costs a list half as much again to keep its rows.
-    pub(crate) fn rows<'d>(&self, listing: &Listing, entries: &[Arc<Entry>], write: impl FnOnce(&[Arc<Entry>]) -> &'d mut Draft) -> (usize, Rows) {
+    /// Rows of a Table for the first of some entries, and for how many of them: kept ones, or what
+    /// `write` writes. They are kept when the same is listed again and again, and not dated: it
+    /// costs a list half as much again to keep its rows.
+    pub(crate) fn rows<'d>(
+        &self,
+        listing: &Listing,
+        entries: &[Arc<Entry>],
+        write: impl FnOnce(&[Arc<Entry>]) -> &'d mut Draft,
+    ) -> (usize, Rows) {
         if !listing.again {
             return rows_once(entries, write);
         }
@@ -442,7 +485,14 @@ impl ChunkCache {
             return;
         }
         let (scope, revisions) = (run.scope.clone(), Arc::clone(&run.revisions));
-        let kept = Kept { scope, first: run.first, revisions, piece, used: run.list, used_at: Instant::now() };
+        let kept = Kept {
+            scope,
+            first: run.first,
+            revisions,
+            piece,
+            used: run.list,
+            used_at: Instant::now(),
+        };
         state.bytes += length;
         if let Some(old) = state.pieces.insert(key, kept) {
             state.bytes -= old.piece.rows.cost();
@@ -479,7 +529,10 @@ async fn sweep(state: Weak<Mutex<State>>) {
 }
 
 /// The same, never kept.
-pub(crate) fn rows_once<'d>(entries: &[Arc<Entry>], write: impl FnOnce(&[Arc<Entry>]) -> &'d mut Draft) -> (usize, Rows) {
+pub(crate) fn rows_once<'d>(
+    entries: &[Arc<Entry>],
+    write: impl FnOnce(&[Arc<Entry>]) -> &'d mut Draft,
+) -> (usize, Rows) {
     // As many as are touched together: they are in the nearest cache when they are sent.
     let run = &entries[..run_length(entries).min(WARMED)];
     (run.len(), write(run).take())
@@ -516,9 +569,15 @@ fn deflate(input: &[u8], flush: FlushCompress) -> Bytes {
         let mut out = Vec::with_capacity(input.len() / 4 + 256);
         loop {
             let read = usize::try_from(compress.total_in()).unwrap_or(usize::MAX);
-            let status = compress.compress_vec(&input[read..], &mut out, flush).expect("deflating memory into memory cannot fail");
+            let status = compress
+                .compress_vec(&input[read..], &mut out, flush)
+                .expect("deflating memory into memory cannot fail");
             let room = out.capacity() > out.len();
-            if status == flate2::Status::StreamEnd || (room && compress.total_in() == input.len() as u64 && !matches!(flush, FlushCompress::Finish)) {
+            if status == flate2::Status::StreamEnd
+                || (room
+                    && compress.total_in() == input.len() as u64
+                    && !matches!(flush, FlushCompress::Finish))
+            {
                 out.shrink_to_fit();
                 return out.into();
             }
@@ -540,13 +599,31 @@ mod tests {
     fn entries(count: u64) -> Vec<Arc<Entry>> {
         let value = "some words that repeat ".repeat(20);
         let object = |n: u64| format!("}},\"data\":{{\"k\":\"{value}{n}\"}}}}");
-        (0..count).map(|n| Arc::new(entry(1000 + n * 7, "{\"kind\":\"C\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\"", &object(n)))).collect()
+        (0..count)
+            .map(|n| {
+                Arc::new(entry(
+                    1000 + n * 7,
+                    "{\"kind\":\"C\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\"",
+                    &object(n),
+                ))
+            })
+            .collect()
     }
 
-    fn zip(pieces: &ChunkCache, definition: &Arc<Definition>, entries: &[Arc<Entry>]) -> Vec<Bytes> {
+    fn zip(
+        pieces: &ChunkCache,
+        definition: &Arc<Definition>,
+        entries: &[Arc<Entry>],
+    ) -> Vec<Bytes> {
         let scope = Scope { definition: Arc::clone(definition), version: 0, form: Form::Json };
         let write = |entry: &Entry, out: &mut Vec<u8>| out.extend_from_slice(&entry.bytes);
-        frames(pieces.zip(Source { scope, head: b"{\"items\":[".to_vec(), entries: entries.to_vec(), tail: b"]}\n", write }))
+        frames(pieces.zip(Source {
+            scope,
+            head: b"{\"items\":[".to_vec(),
+            entries: entries.to_vec(),
+            tail: b"]}\n",
+            write,
+        }))
     }
 
     fn frames(mut fill: impl Fill) -> Vec<Bytes> {
@@ -558,8 +635,15 @@ mod tests {
         pieces.lock().pieces.values().map(|kept| kept.piece.rows.bytes.as_ptr()).collect()
     }
 
-    fn join(pieces: &ChunkCache, scope: &Scope, entries: &[Arc<Entry>], write: impl Fn(&Entry, &mut Vec<u8>) + Clone + Unpin + Send + 'static) -> Vec<Bytes> {
-        frames(pieces.join((scope.clone(), b"tail"), entries.to_vec(), write, &|length| format!("{length};").into_bytes()))
+    fn join(
+        pieces: &ChunkCache,
+        scope: &Scope,
+        entries: &[Arc<Entry>],
+        write: impl Fn(&Entry, &mut Vec<u8>) + Clone + Unpin + Send + 'static,
+    ) -> Vec<Bytes> {
+        frames(pieces.join((scope.clone(), b"tail"), entries.to_vec(), write, &|length| {
+            format!("{length};").into_bytes()
+        }))
     }
 
     fn unzip(frames: &[Bytes]) -> Vec<u8> {
@@ -577,22 +661,41 @@ mod tests {
         for count in [0, 1, 2, 100, 1000] {
             let entries = entries(count);
             let frames = zip(&pieces, &definition, &entries);
-            let items: Vec<String> = entries.iter().map(|entry| String::from_utf8(entry.bytes.to_vec()).unwrap()).collect();
-            assert_eq!(String::from_utf8(unzip(&frames)).unwrap(), format!("{{\"items\":[{}]}}\n", items.join(",")));
-            assert_eq!(unzip(&zip(&pieces, &definition, &entries)), unzip(&frames), "made of kept pieces");
+            let items: Vec<String> = entries
+                .iter()
+                .map(|entry| String::from_utf8(entry.bytes.to_vec()).unwrap())
+                .collect();
+            assert_eq!(
+                String::from_utf8(unzip(&frames)).unwrap(),
+                format!("{{\"items\":[{}]}}\n", items.join(","))
+            );
+            assert_eq!(
+                unzip(&zip(&pieces, &definition, &entries)),
+                unzip(&frames),
+                "made of kept pieces"
+            );
         }
     }
 
     #[test]
     fn items_that_need_nothing_between_them_are_joined() {
-        let (pieces, scope) = (ChunkCache::default(), Scope { definition: definition(), version: 0, form: Form::Protobuf });
+        let (pieces, scope) = (
+            ChunkCache::default(),
+            Scope { definition: definition(), version: 0, form: Form::Protobuf },
+        );
         let entries = entries(1000);
         let items: Vec<u8> = entries.iter().flat_map(|entry| entry.bytes.to_vec()).collect();
         let want = [format!("{};", items.len()).as_bytes(), &items, b"tail"].concat();
-        let first = join(&pieces, &scope, &entries, |entry, out| out.extend_from_slice(&entry.bytes));
+        let first =
+            join(&pieces, &scope, &entries, |entry, out| out.extend_from_slice(&entry.bytes));
         assert!(first.concat() == want);
         let before = kept(&pieces);
-        let mut second = pieces.join((scope, b"tail"), entries, |_, _| panic!("all pieces are kept"), &|length| format!("{length};").into_bytes());
+        let mut second = pieces.join(
+            (scope, b"tail"),
+            entries,
+            |_, _| panic!("all pieces are kept"),
+            &|length| format!("{length};").into_bytes(),
+        );
         assert_eq!(second.left(), Some(want.len() as u64));
         assert!(second.is_cheap() && frames(second).concat() == want);
         assert!(before.len() > 4 && before == kept(&pieces));
@@ -604,7 +707,13 @@ mod tests {
         let scope = |form| Scope { definition: Arc::clone(&definition), version: 0, form };
         let write = |entry: &Entry, out: &mut Vec<u8>| out.extend_from_slice(&entry.bytes);
         for _ in 0..2 {
-            let zipped = pieces.zip(Source { scope: scope(Form::Json), head: b"[".to_vec(), entries: entries.clone(), tail: b"]", write });
+            let zipped = pieces.zip(Source {
+                scope: scope(Form::Json),
+                head: b"[".to_vec(),
+                entries: entries.clone(),
+                tail: b"]",
+                write,
+            });
             let joined = join(&pieces, &scope(Form::Protobuf), &entries, write);
             for frame in frames(zipped).iter().chain(&joined) {
                 assert!(frame.len() <= MAX_BYTES + entries[0].bytes.len(), "{} bytes", frame.len());
@@ -631,10 +740,21 @@ mod tests {
         let (pieces, definition) = (ChunkCache::default(), definition());
         let entries = entries(300);
         for version in 0..3_u8 {
-            for form in [Form::Protobuf, Form::ProtobufMetadata, Form::JsonMetadata("v1"), Form::JsonMetadata("v1beta1")] {
-                let scope = Scope { definition: Arc::clone(&definition), version: version.into(), form };
+            for form in [
+                Form::Protobuf,
+                Form::ProtobufMetadata,
+                Form::JsonMetadata("v1"),
+                Form::JsonMetadata("v1beta1"),
+            ] {
+                let scope =
+                    Scope { definition: Arc::clone(&definition), version: version.into(), form };
                 let letter = format!("{form:?}");
-                let joined = pieces.join((scope, b""), entries.clone(), move |_, out| out.extend([letter.as_bytes(), &[version]].concat()), &|_| Vec::new());
+                let joined = pieces.join(
+                    (scope, b""),
+                    entries.clone(),
+                    move |_, out| out.extend([letter.as_bytes(), &[version]].concat()),
+                    &|_| Vec::new(),
+                );
                 let letter = format!("{form:?}");
                 assert_eq!(joined.collect(), [letter.as_bytes(), &[version]].concat().repeat(300));
             }
@@ -648,7 +768,11 @@ mod tests {
         let before = zip(&pieces, &definition, &entries);
         let before_kept = kept(&pieces);
         assert!(before_kept.len() > 12 && !before.is_empty(), "{} pieces", before_kept.len());
-        let changed = entry(99_999, "{\"kind\":\"C\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"b\"", "}}");
+        let changed = entry(
+            99_999,
+            "{\"kind\":\"C\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"b\"",
+            "}}",
+        );
         entries[1000] = Arc::new(changed);
         let after = zip(&pieces, &definition, &entries);
         let added = kept(&pieces).len() - before_kept.len();

@@ -1,5 +1,5 @@
-//! Lists: items are slices of stored bytes, streamed in frames of some size with the length known beforehand; in other forms they are written while they are
-//! sent.
+//! Lists: items are slices of stored bytes, streamed in frames of some size with the length known
+//! beforehand; in other forms they are written while they are sent.
 
 use super::chunk_cache::{self, ChunkCache, Scope, Source};
 use super::rendered::{self, BATCH_BYTES, Rendered, Style};
@@ -55,8 +55,15 @@ pub(crate) fn list_meta(page: &ListPage) -> String {
     text
 }
 
-/// The answer to a list that is no Table. What a client that takes nothing holds of it is a frame, besides the stored objects.
-pub(crate) fn respond(encoder: &Encoder, pieces: &ChunkCache, served: &Served, page: ListPage, (accepted, gzip): (Accepted, bool)) -> Response {
+/// The answer to a list that is no Table. What a client that takes nothing holds of it is a frame,
+/// besides the stored objects.
+pub(crate) fn respond(
+    encoder: &Encoder,
+    pieces: &ChunkCache,
+    served: &Served,
+    page: ListPage,
+    (accepted, gzip): (Accepted, bool),
+) -> Response {
     if accepted.form == Form::Protobuf {
         let list = protobuf::list(encoder, pieces, served, page, accepted.view);
         return stream::respond(list, Form::Protobuf.media_type(), gzip);
@@ -65,11 +72,19 @@ pub(crate) fn respond(encoder: &Encoder, pieces: &ChunkCache, served: &Served, p
     let style = Style::of(accepted);
     let list = JsonList::new(served, page, accepted.view);
     if list.entries.is_empty() {
-        return status::with_type(200, media_type, body::full(rendered::empty(&list.collect(), style)));
+        return status::with_type(
+            200,
+            media_type,
+            body::full(rendered::empty(&list.collect(), style)),
+        );
     }
     match list.stored_bytes {
-        Some(bytes) if style == Style::Plain && gzip && bytes >= compress::MIN_BYTES => list.zipped(pieces),
-        Some(_) if style == Style::Plain => status::with_type(200, media_type, Streamed::new(list.stored()).boxed_unsync()),
+        Some(bytes) if style == Style::Plain && gzip && bytes >= compress::MIN_BYTES => {
+            list.zipped(pieces)
+        }
+        Some(_) if style == Style::Plain => {
+            status::with_type(200, media_type, Streamed::new(list.stored()).boxed_unsync())
+        }
         _ => stream::respond(list.rendered(style), media_type, gzip),
     }
 }
@@ -90,13 +105,19 @@ fn shape_of(served: &Served, view: View) -> Shape {
 fn json_head(served: &Served, page: &ListPage, view: View) -> String {
     let (kind, api_version) = list_type(served, view);
     let mut meta = list_meta(page);
-    if served.definition.custom && page.continue_token.is_empty() && !matches!(view, View::MetadataList(_)) {
+    if served.definition.custom
+        && page.continue_token.is_empty()
+        && !matches!(view, View::MetadataList(_))
+    {
         // Upstream's untyped lists have it in any case.
         meta.insert_str(1, "\"continue\":\"\",");
     }
     // Upstream's metadata list has null for no items, and no other list does.
-    let items = if page.items.is_empty() && matches!(view, View::MetadataList(_)) { "null" } else { "[" };
-    format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{meta},\"items\":{items}")
+    let items =
+        if page.items.is_empty() && matches!(view, View::MetadataList(_)) { "null" } else { "[" };
+    format!(
+        "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{meta},\"items\":{items}"
+    )
 }
 
 /// What follows the items that a head announces.
@@ -107,8 +128,13 @@ fn tail(head: &str) -> &'static [u8] {
 /// Kind and apiVersion of a list.
 pub(super) fn list_type(served: &Served, view: View) -> (String, String) {
     match view {
-        View::MetadataList(version) => ("PartialObjectMetadataList".to_owned(), format!("meta.k8s.io/{version}")),
-        _ => (served.definition.list_kind.clone(), served.definition.gvk(served.version).api_version()),
+        View::MetadataList(version) => {
+            ("PartialObjectMetadataList".to_owned(), format!("meta.k8s.io/{version}"))
+        }
+        _ => (
+            served.definition.list_kind.clone(),
+            served.definition.gvk(served.version).api_version(),
+        ),
     }
 }
 
@@ -131,20 +157,29 @@ impl JsonList {
         let entries = std::mem::take(&mut page.items);
         let is_direct = served.direct();
         let is_stored = |entry: &Entry| matches!(shape, Shape::Metadata(_)) || is_direct(entry);
-        let stored_bytes = entries.iter().try_fold(0, |bytes, entry| is_stored(entry).then(|| bytes + shape.of(entry).len()));
+        let stored_bytes = entries
+            .iter()
+            .try_fold(0, |bytes, entry| is_stored(entry).then(|| bytes + shape.of(entry).len()));
         Self { head, entries, shape, served: served.clone(), stored_bytes }
     }
 
     /// All items are lent.
     fn stored(self) -> Items<Arc<Entry>, impl Fn(&Arc<Entry>) -> ItemSlice> {
         let (tail, shape) = (tail(&self.head), self.shape);
-        Items::new(self.head.into_bytes(), self.entries, tail, self.stored_bytes.unwrap_or(0), move |entry: &Arc<Entry>| shape.of(entry))
+        Items::new(
+            self.head.into_bytes(),
+            self.entries,
+            tail,
+            self.stored_bytes.unwrap_or(0),
+            move |entry: &Arc<Entry>| shape.of(entry),
+        )
     }
 
     /// Items are written.
     fn rendered(self, style: Style) -> Rendered<Written> {
         let tail = tail(&self.head);
-        let source = Written { entries: self.entries.into_iter(), shape: self.shape, served: self.served };
+        let source =
+            Written { entries: self.entries.into_iter(), shape: self.shape, served: self.served };
         Rendered::new(self.head.into_bytes(), source, (tail, "items"), style)
     }
 
@@ -156,15 +191,33 @@ impl JsonList {
             Shape::Metadata(version) => chunk_cache::Form::JsonMetadata(version),
         };
         let write = move |entry: &Entry, out: &mut Vec<u8>| shape.of(entry).write(entry, out);
-        let scope = Scope { definition: Arc::clone(&self.served.definition), version: self.served.version, form };
-        let source = Source { scope, head: self.head.into_bytes(), entries: self.entries, tail: TAIL, write };
-        let mut response = status::with_type(200, Form::Json.media_type(), Offloaded::new(pieces.zip(source)).boxed_unsync());
+        let scope = Scope {
+            definition: Arc::clone(&self.served.definition),
+            version: self.served.version,
+            form,
+        };
+        let source = Source {
+            scope,
+            head: self.head.into_bytes(),
+            entries: self.entries,
+            tail: TAIL,
+            write,
+        };
+        let mut response = status::with_type(
+            200,
+            Form::Json.media_type(),
+            Offloaded::new(pieces.zip(source)).boxed_unsync(),
+        );
         compress::mark(response.headers_mut());
         response
     }
 
     fn collect(self) -> Vec<u8> {
-        if self.stored_bytes.is_some() { self.stored().collect() } else { self.rendered(Style::Plain).collect() }
+        if self.stored_bytes.is_some() {
+            self.stored().collect()
+        } else {
+            self.rendered(Style::Plain).collect()
+        }
     }
 }
 
@@ -219,12 +272,22 @@ mod tests {
     #[test]
     fn a_list_is_as_long_as_it_said_and_well_formed() {
         for shape in [Shape::Untyped, Shape::Whole, Shape::Metadata("v1")] {
-            let before = "{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"c\"";
-            let entries: Vec<_> = (0..100).map(|at| Arc::new(entry(98 + at, before, "},\"data\":{\"k\":\"v\"}}"))).collect();
-            let page = ListPage { revision: Revision(999), items: Vec::new(), continue_token: "a\"b".into(), remaining: Some(4), reading: None };
+            let before =
+                "{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"c\"";
+            let entries: Vec<_> = (0..100)
+                .map(|at| Arc::new(entry(98 + at, before, "},\"data\":{\"k\":\"v\"}}")))
+                .collect();
+            let page = ListPage {
+                revision: Revision(999),
+                items: Vec::new(),
+                continue_token: "a\"b".into(),
+                remaining: Some(4),
+                reading: None,
+            };
             let bytes = entries.iter().map(|entry| shape.of(entry).len()).sum();
             let head = format!("{{\"metadata\":{},\"items\":[", list_meta(&page)).into_bytes();
-            let list = Items::new(head, entries, TAIL, bytes, move |entry: &Arc<Entry>| shape.of(entry));
+            let list =
+                Items::new(head, entries, TAIL, bytes, move |entry: &Arc<Entry>| shape.of(entry));
             let said = list.left();
             let bytes = list.collect();
             assert_eq!(said, Some(bytes.len() as u64));

@@ -1,4 +1,5 @@
-//! Objects into bytes: slices of stored bytes where that is the answer, documents written on demand where it is not.
+//! Objects into bytes: slices of stored bytes where that is the answer, documents written on demand
+//! where it is not.
 
 pub(crate) mod chunk_cache;
 pub(crate) mod list;
@@ -42,8 +43,14 @@ impl Encoder {
         &self.messages
     }
 
-    /// Any document in a form. Without a protobuf message it is JSON instead; the form that was used is returned.
-    pub(crate) fn document(&self, document: &Document, accepted: Accepted, message: Option<&str>) -> (Vec<u8>, Form) {
+    /// Any document in a form. Without a protobuf message it is JSON instead; the form that was
+    /// used is returned.
+    pub(crate) fn document(
+        &self,
+        document: &Document,
+        accepted: Accepted,
+        message: Option<&str>,
+    ) -> (Vec<u8>, Form) {
         match accepted.form {
             Form::Json => (json_document(document, accepted.pretty), Form::Json),
             Form::Yaml => (yaml::to_vec(&Value::Object(document.fields().clone())), Form::Yaml),
@@ -62,7 +69,12 @@ impl Encoder {
     ///
     /// # Errors
     /// 500 when the stored bytes cannot be read.
-    pub(crate) fn object(&self, served: &Served, object: &Object, accepted: Accepted) -> Result<(Bytes, Form), Failure> {
+    pub(crate) fn object(
+        &self,
+        served: &Served,
+        object: &Object,
+        accepted: Accepted,
+    ) -> Result<(Bytes, Form), Failure> {
         let version = match accepted.view {
             View::Metadata(version) | View::MetadataList(version) => version,
             _ => return Ok(self.whole(served, object, accepted)),
@@ -72,7 +84,8 @@ impl Encoder {
             return Ok((finish_plain(bytes, accepted.pretty).into(), Form::Json));
         }
         let document = partial_document(&document_of(served, object), version);
-        let (bytes, form) = self.document(&document, accepted, Some(&format!("{META}.PartialObjectMetadata")));
+        let (bytes, form) =
+            self.document(&document, accepted, Some(&format!("{META}.PartialObjectMetadata")));
         Ok((bytes.into(), form))
     }
 
@@ -80,7 +93,11 @@ impl Encoder {
         if let (Object::Stored(entry), Form::Json) = (object, accepted.form)
             && served.is_direct(entry)
         {
-            let bytes = if accepted.pretty { pretty::indent(&entry.bytes) } else { slices::with_newline(&entry.bytes) };
+            let bytes = if accepted.pretty {
+                pretty::indent(&entry.bytes)
+            } else {
+                slices::with_newline(&entry.bytes)
+            };
             return (bytes.into(), Form::Json);
         }
         let document = document_of(served, object);
@@ -89,13 +106,19 @@ impl Encoder {
         (bytes.into(), form)
     }
 
-    /// The protobuf message of an object: its version's, or for a subresource of another kind the one that its type names.
+    /// The protobuf message of an object: its version's, or for a subresource of another kind the
+    /// one that its type names.
     fn message_of(&self, served: &Served, document: &Document) -> Option<String> {
         if document.kind() == served.definition.kind {
             return served.version().message.clone();
         }
-        let (group, version) = document.api_version().rsplit_once('/').unwrap_or(("core", document.api_version()));
-        let name = format!("k8s.io.api.{}.{version}.{}", group.split('.').next().unwrap_or_default(), document.kind());
+        let (group, version) =
+            document.api_version().rsplit_once('/').unwrap_or(("core", document.api_version()));
+        let name = format!(
+            "k8s.io.api.{}.{version}.{}",
+            group.split('.').next().unwrap_or_default(),
+            document.kind()
+        );
         self.messages.contains(&name).then_some(name)
     }
 }

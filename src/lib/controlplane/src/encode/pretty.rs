@@ -21,7 +21,8 @@ pub(crate) struct Indenter {
     indented: usize,
 }
 
-/// Indentation that any JSON may have. Beyond this and four times what was read, lines are not broken any more: deep values would grow several hundred times.
+/// Indentation that any JSON may have. Beyond this and four times what was read, lines are not
+/// broken any more: deep values would grow several hundred times.
 const INDENTATION: usize = 1 << 20;
 
 impl Indenter {
@@ -85,7 +86,9 @@ impl Indenter {
     /// Copies what is left of a string, or of the part; returns where it ends.
     fn string(&mut self, json: &[u8], begin: usize, out: &mut Vec<u8>) -> usize {
         let mut position = begin + usize::from(std::mem::take(&mut self.escaped));
-        while let Some(found) = memchr::memchr2(b'"', b'\\', json.get(position..).unwrap_or_default()) {
+        while let Some(found) =
+            memchr::memchr2(b'"', b'\\', json.get(position..).unwrap_or_default())
+        {
             position += found + 1;
             if json[position - 1] == b'"' {
                 self.in_string = false;
@@ -106,7 +109,8 @@ mod tests {
 
     #[test]
     fn fault_41_indentation_is_bounded_however_deep_a_value_is() {
-        let deep = format!("{}{}{}", "[".repeat(450), vec!["0"; 400_000].join(","), "]".repeat(450));
+        let deep =
+            format!("{}{}{}", "[".repeat(450), vec!["0"; 400_000].join(","), "]".repeat(450));
         let out = indent(deep.as_bytes());
         assert!(out.len() <= deep.len() + INDENTATION + 4 * deep.len() + 10_000, "{}", out.len());
         assert!(out.starts_with(b"[\n  [\n    ["));

@@ -13,21 +13,37 @@ use std::sync::Arc;
 /// What follows the message in an envelope: no content encoding, no content type.
 const ENVELOPE_TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
 
-/// A list message: `ListMeta` in field 1, each item in field 2; in the pieces that are kept. The envelope begins with its length: all items are written once to
-/// know it, so that a large list should begin off the workers.
-pub(super) fn list(encoder: &Encoder, pieces: &ChunkCache, served: &Served, mut page: ListPage, view: View) -> impl Fill + use<> {
+/// A list message: `ListMeta` in field 1, each item in field 2; in the pieces that are kept. The
+/// envelope begins with its length: all items are written once to know it, so that a large list
+/// should begin off the workers.
+pub(super) fn list(
+    encoder: &Encoder,
+    pieces: &ChunkCache,
+    served: &Served,
+    mut page: ListPage,
+    view: View,
+) -> impl Fill + use<> {
     let (kind, api_version) = list::list_type(served, view);
     let meta = json::read_value(list::list_meta(&page).as_bytes()).unwrap_or_default();
     let mut raw = Vec::new();
-    put_message(&mut raw, 1, &encoder.messages().write_bare(&format!("{META}.ListMeta"), &meta).unwrap_or_default());
+    put_message(
+        &mut raw,
+        1,
+        &encoder.messages().write_bare(&format!("{META}.ListMeta"), &meta).unwrap_or_default(),
+    );
     let (message, form) = match view {
         View::MetadataList(_) => (format!("{META}.PartialObjectMetadata"), Form::ProtobufMetadata),
         _ => (served.version().message.clone().unwrap_or_default(), Form::Protobuf),
     };
     let (encoder, of) = (encoder.clone(), served.clone());
-    let write = move |entry: &Entry, out: &mut Vec<u8>| match encoder.messages().write_bare(&message, &entry_document(&of, entry).into_value()) {
+    let write = move |entry: &Entry, out: &mut Vec<u8>| match encoder
+        .messages()
+        .write_bare(&message, &entry_document(&of, entry).into_value())
+    {
         Ok(bytes) => put_message(out, 2, &bytes),
-        Err(error) => tracing::warn!(message, error = %error, "an object does not fit its protobuf message"),
+        Err(error) => {
+            tracing::warn!(message, error = %error, "an object does not fit its protobuf message")
+        }
     };
     let scope = Scope { definition: Arc::clone(&served.definition), version: served.version, form };
     pieces.join((scope, ENVELOPE_TAIL), std::mem::take(&mut page.items), write, &|items| {

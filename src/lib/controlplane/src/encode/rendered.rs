@@ -1,4 +1,5 @@
-//! Lists whose items are written for this answer, a few at a time while they are sent: in another version, indented, or as YAML.
+//! Lists whose items are written for this answer, a few at a time while they are sent: in another
+//! version, indented, or as YAML.
 
 use super::pretty::Indenter;
 use super::stream::Fill;
@@ -14,7 +15,8 @@ const FRAME_BYTES: usize = 48 * 1024;
 
 /// What has items.
 pub(super) trait Source: Unpin + Send + 'static {
-    /// Appends the next items as JSON, separated by commas: some [`BATCH_BYTES`]. False when there are none.
+    /// Appends the next items as JSON, separated by commas: some [`BATCH_BYTES`]. False when there
+    /// are none.
     fn next(&mut self, out: &mut Vec<u8>) -> bool;
 }
 
@@ -57,8 +59,14 @@ pub(super) struct Rendered<S> {
 }
 
 impl<S: Source> Rendered<S> {
-    /// `head` is the list as JSON up to its first item, `tail` what follows the last one; `field` has the items.
-    pub(super) fn new(head: Vec<u8>, source: S, (tail, field): (&[u8], &str), style: Style) -> Self {
+    /// `head` is the list as JSON up to its first item, `tail` what follows the last one; `field`
+    /// has the items.
+    pub(super) fn new(
+        head: Vec<u8>,
+        source: S,
+        (tail, field): (&[u8], &str),
+        style: Style,
+    ) -> Self {
         let (head, tail, writer) = match style {
             Style::Plain => (head, tail.to_vec(), Writer::Plain),
             Style::Indented => (head, tail.to_vec(), Writer::Indented(Indenter::default())),
@@ -142,7 +150,8 @@ fn yaml_around(head: &[u8], tail: &[u8], field: &str) -> (Vec<u8>, Vec<u8>) {
     let key = format!("\n{field}:\n");
     let item = format!("{key}- 0\n");
     // No other line begins so: what is nested is indented, or an item of another list.
-    let at = memchr::memmem::find(&text, item.as_bytes()).expect("a list has its items, and a field before them");
+    let at = memchr::memmem::find(&text, item.as_bytes())
+        .expect("a list has its items, and a field before them");
     (text[..at + key.len()].to_vec(), text[at + item.len()..].to_vec())
 }
 
@@ -180,13 +189,22 @@ mod tests {
 
     #[test]
     fn every_style_is_what_the_whole_list_would_be() {
-        let (head, tail) = (br#"{"kind":"L","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":["#.to_vec(), b"]}\n".as_slice());
+        let (head, tail) = (
+            br#"{"kind":"L","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":["#
+                .to_vec(),
+            b"]}\n".as_slice(),
+        );
         for count in [1, 2, 100, 2000] {
-            let list = |style| Rendered::new(head.clone(), Numbers { next: 0, count }, (tail, "items"), style);
+            let list = |style| {
+                Rendered::new(head.clone(), Numbers { next: 0, count }, (tail, "items"), style)
+            };
             let plain = list(Style::Plain).collect();
             let value = json::read_value(&plain).unwrap();
             assert_eq!(value["items"].as_array().unwrap().len(), count);
-            assert!(list(Style::Indented).collect() == super::super::pretty::indent(&plain), "{count}");
+            assert!(
+                list(Style::Indented).collect() == super::super::pretty::indent(&plain),
+                "{count}"
+            );
             assert!(list(Style::Yaml).collect() == yaml::to_vec(&value), "{count}");
             for style in [Style::Plain, Style::Indented, Style::Yaml] {
                 let mut list = list(style);

@@ -1,4 +1,5 @@
-//! Rows of Tables, written with gaps where ages go: all but the ages is the same whenever it is sent.
+//! Rows of Tables, written with gaps where ages go: all but the ages is the same whenever it is
+//! sent.
 
 use bytes::Bytes;
 use ferrokube_apimachinery::time::human_age;
@@ -76,7 +77,10 @@ impl Draft {
     /// The rows themselves, for once.
     pub(crate) fn take(&mut self) -> Rows {
         let room = self.bytes.len();
-        Rows { bytes: std::mem::replace(&mut self.bytes, Vec::with_capacity(room)).into(), gaps: self.gaps.as_slice().into() }
+        Rows {
+            bytes: std::mem::replace(&mut self.bytes, Vec::with_capacity(room)).into(),
+            gaps: self.gaps.as_slice().into(),
+        }
     }
 }
 
@@ -144,7 +148,8 @@ mod tests {
     use std::time::Duration;
 
     fn filled(rows: &Rows, now: SystemTime, step: usize) -> String {
-        let (mut filling, mut ages, mut out) = (Filling::new(rows.clone()), Ages::new(now), Vec::new());
+        let (mut filling, mut ages, mut out) =
+            (Filling::new(rows.clone()), Ages::new(now), Vec::new());
         while !{
             let most = out.len() + step;
             filling.fill(&mut ages, &mut out, most)

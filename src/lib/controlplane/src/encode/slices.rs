@@ -1,4 +1,5 @@
-//! Views of a stored entry that are slices of its bytes: the layout of the canonical encoding says where they are.
+//! Views of a stored entry that are slices of its bytes: the layout of the canonical encoding says
+//! where they are.
 
 use ferrokube_apimachinery::json::{Layout, forms};
 use ferrokube_resource::Printable;
@@ -20,7 +21,8 @@ pub(crate) struct ItemSlice {
 }
 
 impl ItemSlice {
-    /// The object without kind and apiVersion, which a list of a native kind has for all of its items.
+    /// The object without kind and apiVersion, which a list of a native kind has for all of its
+    /// items.
     pub(crate) fn untyped(entry: &Entry) -> Self {
         let length = forms::item(&entry.bytes, &layout(entry)).len();
         Self { head: b"{", part: entry.bytes.len() - length..entry.bytes.len(), tail: b"" }
@@ -51,8 +53,10 @@ impl ItemSlice {
     }
 }
 
-const PARTIAL_V1: &[u8] = br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#;
-const PARTIAL_V1BETA1: &[u8] = br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1","metadata":"#;
+const PARTIAL_V1: &[u8] =
+    br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#;
+const PARTIAL_V1BETA1: &[u8] =
+    br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1","metadata":"#;
 
 /// The metadata object.
 pub(crate) fn metadata(entry: &Entry) -> &[u8] {
@@ -62,10 +66,15 @@ pub(crate) fn metadata(entry: &Entry) -> &[u8] {
 
 /// The object for a table's row.
 pub(crate) fn printable(entry: &Entry) -> Printable<'_> {
-    Printable::new(&entry.bytes, &layout(entry), forms::revision_length(entry.sidecar.comma, entry.revision.0))
+    Printable::new(
+        &entry.bytes,
+        &layout(entry),
+        forms::revision_length(entry.sidecar.comma, entry.revision.0),
+    )
 }
 
-/// The uid, which the canonical writer puts behind nothing but names; in those no bare quote can stand.
+/// The uid, which the canonical writer puts behind nothing but names; in those no bare quote can
+/// stand.
 pub(crate) fn uid(entry: &Entry) -> &str {
     const KEY: &[u8] = b"\"uid\":\"";
     let metadata = metadata(entry);
@@ -99,7 +108,10 @@ pub(crate) mod tests {
     /// An entry as the store publishes it; `before` and `after` surround the resource version.
     pub(crate) fn entry(revision: u64, before: &str, after: &str) -> Entry {
         let comma = !before.ends_with('{');
-        let bytes = format!("{before}{}\"resourceVersion\":\"{revision}\"{after}", if comma { "," } else { "" });
+        let bytes = format!(
+            "{before}{}\"resourceVersion\":\"{revision}\"{after}",
+            if comma { "," } else { "" }
+        );
         let type_end = before.find("\"metadata\"").unwrap();
         let marks = [type_end, type_end + 11, 0].map(|mark| u32::try_from(mark).unwrap());
         Entry {
@@ -107,13 +119,22 @@ pub(crate) mod tests {
             revision: Revision(revision),
             create_revision: Revision(1),
             bytes: bytes.into_bytes().into(),
-            sidecar: Sidecar { marks, revision_at: u32::try_from(before.len()).unwrap(), comma, ..Sidecar::default() },
+            sidecar: Sidecar {
+                marks,
+                revision_at: u32::try_from(before.len()).unwrap(),
+                comma,
+                ..Sidecar::default()
+            },
         }
     }
 
     #[test]
     fn every_view_is_a_slice() {
-        let entry = entry(123, r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","uid":"u-1","labels":{"uid":"no"}"#, r#"},"data":{"k":"v"}}"#);
+        let entry = entry(
+            123,
+            r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","uid":"u-1","labels":{"uid":"no"}"#,
+            r#"},"data":{"k":"v"}}"#,
+        );
         let mut untyped = Vec::new();
         ItemSlice::untyped(&entry).write(&entry, &mut untyped);
         assert_eq!(untyped, br#"{"metadata":{"name":"a","uid":"u-1","labels":{"uid":"no"},"resourceVersion":"123"},"data":{"k":"v"}}"#);

@@ -1,4 +1,5 @@
-//! Bodies that are written while they are sent, in frames of some size; and items between a head and a tail as such a body.
+//! Bodies that are written while they are sent, in frames of some size; and items between a head
+//! and a tail as such a body.
 
 use super::slices::ItemSlice;
 use super::vectored::{ByteOwner, Lent};
@@ -23,8 +24,8 @@ const WARMED_BYTES: usize = 2 * 1024;
 
 /// What is written while it is sent.
 pub(crate) trait Fill: Unpin + Send + 'static {
-    /// After so many bytes another task gets its turn: some 0.6 ms where stored bytes are lent. What is woken for it may be another worker, which then waits
-    /// for this one's cache.
+    /// After so many bytes another task gets its turn: some 0.6 ms where stored bytes are lent.
+    /// What is woken for it may be another worker, which then waits for this one's cache.
     const TURN_BYTES: usize = 1024 * 1024;
 
     /// The next frame; `None` at the end.
@@ -33,7 +34,8 @@ pub(crate) trait Fill: Unpin + Send + 'static {
     /// Whether nothing follows.
     fn is_done(&self) -> bool;
 
-    /// Whether the next frame costs little: bytes that are there already, or nearly. Others are made off the workers, if the body is [`Offloaded`].
+    /// Whether the next frame costs little: bytes that are there already, or nearly. Others are
+    /// made off the workers, if the body is [`Offloaded`].
     fn is_cheap(&mut self) -> bool {
         true
     }
@@ -48,7 +50,8 @@ pub(crate) trait Fill: Unpin + Send + 'static {
     where
         Self: Sized,
     {
-        let mut all = Vec::with_capacity(self.left().map_or(0, |left| usize::try_from(left).unwrap_or(0)));
+        let mut all =
+            Vec::with_capacity(self.left().map_or(0, |left| usize::try_from(left).unwrap_or(0)));
         while let Some(frame) = self.fill() {
             all.put(frame);
         }
@@ -72,7 +75,10 @@ impl<F: Fill> http_body::Body for Streamed<F> {
     type Data = Chunk;
     type Error = io::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Chunk>, io::Error>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Chunk>, io::Error>>> {
         let this = self.get_mut();
         if this.since_yield >= F::TURN_BYTES {
             this.since_yield = 0;
@@ -135,7 +141,10 @@ impl<F: Fill> http_body::Body for Offloaded<F> {
     type Data = Chunk;
     type Error = io::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Chunk>, io::Error>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Chunk>, io::Error>>> {
         let Self { place, caller } = self.get_mut();
         if let Place::Here(streamed) = place {
             if streamed.fill.is_done() || streamed.fill.is_cheap() {
@@ -149,7 +158,9 @@ impl<F: Fill> http_body::Body for Offloaded<F> {
         let made = std::task::ready!(away.as_mut().poll(context));
         let Some((streamed, frame)) = made else {
             *place = Place::Over;
-            return Poll::Ready(Some(Err(io::Error::other("a part of the answer could not be written"))));
+            return Poll::Ready(Some(Err(io::Error::other(
+                "a part of the answer could not be written",
+            ))));
         };
         *place = Place::Here(streamed);
         Poll::Ready(frame.map(|chunk| Ok(Frame::data(chunk))))
@@ -164,14 +175,19 @@ impl<F: Fill> http_body::Body for Offloaded<F> {
     }
 
     fn size_hint(&self) -> SizeHint {
-        if let Place::Here(streamed) = &self.place { streamed.size_hint() } else { SizeHint::default() }
+        if let Place::Here(streamed) = &self.place {
+            streamed.size_hint()
+        } else {
+            SizeHint::default()
+        }
     }
 }
 
 /// Shorter answers are written whole, so that their length is known.
 const WHOLE_BYTES: usize = 32 * 1024;
 
-/// An answer that is written while it is sent, compressed if the client takes that and it is large. A short one is sent whole.
+/// An answer that is written while it is sent, compressed if the client takes that and it is large.
+/// A short one is sent whole.
 pub(crate) fn respond(mut fill: impl Fill, media_type: &'static str, gzip: bool) -> Response {
     let most = if gzip { compress::MIN_BYTES } else { WHOLE_BYTES };
     if fill.left().is_some() && !gzip {
@@ -185,9 +201,17 @@ pub(crate) fn respond(mut fill: impl Fill, media_type: &'static str, gzip: bool)
         }
     }
     if !gzip {
-        return status::with_type(200, media_type, Offloaded::new(Begun { begun, fill }).boxed_unsync());
+        return status::with_type(
+            200,
+            media_type,
+            Offloaded::new(Begun { begun, fill }).boxed_unsync(),
+        );
     }
-    let mut response = status::with_type(200, media_type, Offloaded::new(compress::Zipping::new(begun, fill)).boxed_unsync());
+    let mut response = status::with_type(
+        200,
+        media_type,
+        Offloaded::new(compress::Zipping::new(begun, fill)).boxed_unsync(),
+    );
     compress::mark(response.headers_mut());
     response
 }
@@ -202,7 +226,11 @@ impl<F: Fill> Fill for Begun<F> {
     const TURN_BYTES: usize = F::TURN_BYTES;
 
     fn fill(&mut self) -> Option<Chunk> {
-        if self.begun.is_empty() { self.fill.fill() } else { Some(std::mem::take(&mut self.begun).into()) }
+        if self.begun.is_empty() {
+            self.fill.fill()
+        } else {
+            Some(std::mem::take(&mut self.begun).into())
+        }
     }
 
     fn is_done(&self) -> bool {
@@ -230,9 +258,24 @@ pub(crate) struct Items<I, C> {
 
 impl<I: ByteOwner, C: Fn(&I) -> ItemSlice + Unpin + Send + 'static> Items<I, C> {
     /// `items_bytes` is how long the items are together without their commas.
-    pub(crate) fn new(head: Vec<u8>, items: Vec<I>, tail: &'static [u8], items_bytes: usize, cut: C) -> Self {
+    pub(crate) fn new(
+        head: Vec<u8>,
+        items: Vec<I>,
+        tail: &'static [u8],
+        items_bytes: usize,
+        cut: C,
+    ) -> Self {
         let left = head.len() + items_bytes + items.len().saturating_sub(1) + tail.len();
-        Self { head, items: items.into_iter(), cut, ahead: VecDeque::new(), tail, first: true, left, done: false }
+        Self {
+            head,
+            items: items.into_iter(),
+            cut,
+            ahead: VecDeque::new(),
+            tail,
+            first: true,
+            left,
+            done: false,
+        }
     }
 
     /// How long the next item is with its comma.
@@ -283,8 +326,8 @@ impl<I: ByteOwner, C: Fn(&I) -> ItemSlice + Unpin + Send + 'static> Fill for Ite
     }
 }
 
-/// Touches every cache line of what comes next. These loads do not depend on each other and wait for the memory together; writing would wait for one object
-/// after the other.
+/// Touches every cache line of what comes next. These loads do not depend on each other and wait
+/// for the memory together; writing would wait for one object after the other.
 pub(crate) fn warm<'a>(parts: impl Iterator<Item = &'a [u8]>) {
     let lines = parts.flat_map(|part| part[..part.len().min(WARMED_BYTES)].iter().step_by(64));
     black_box(lines.fold(0, |seen, byte| seen ^ byte));
@@ -301,10 +344,23 @@ mod tests {
     fn items(count: u64, length: usize) -> Vec<Arc<Entry>> {
         let value = "v".repeat(length);
         let tail = format!("}},\"data\":{{\"k\":\"{value}\"}}}}");
-        (0..count).map(|at| Arc::new(entry(100 + at, &format!("{{\"kind\":\"C\",\"apiVersion\":\"v1\",\"metadata\":{{\"name\":\"c{at}\""), &tail))).collect()
+        (0..count)
+            .map(|at| {
+                Arc::new(entry(
+                    100 + at,
+                    &format!(
+                        "{{\"kind\":\"C\",\"apiVersion\":\"v1\",\"metadata\":{{\"name\":\"c{at}\""
+                    ),
+                    &tail,
+                ))
+            })
+            .collect()
     }
 
-    fn list(items: Vec<Arc<Entry>>, cut: fn(&Entry) -> ItemSlice) -> Items<Arc<Entry>, impl Fn(&Arc<Entry>) -> ItemSlice + Unpin + Send + 'static> {
+    fn list(
+        items: Vec<Arc<Entry>>,
+        cut: fn(&Entry) -> ItemSlice,
+    ) -> Items<Arc<Entry>, impl Fn(&Arc<Entry>) -> ItemSlice + Unpin + Send + 'static> {
         let bytes = items.iter().map(|entry| cut(entry).len()).sum();
         Items::new(b"[".to_vec(), items, b"]", bytes, move |entry: &Arc<Entry>| cut(entry))
     }
@@ -312,10 +368,17 @@ mod tests {
     #[test]
     fn a_body_is_its_items_and_as_long_as_it_said() {
         let partial = |entry: &Entry| ItemSlice::partial(entry, "v1");
-        for (count, length) in [(0, 700), (1, 700), (3, 1500), (500, 700), (500, 1500), (500, 5000), (5, 300_000)] {
+        for (count, length) in
+            [(0, 700), (1, 700), (3, 1500), (500, 700), (500, 1500), (500, 5000), (5, 300_000)]
+        {
             for cut in [ItemSlice::whole, ItemSlice::untyped, partial] {
                 let items = items(count, length);
-                let texts: Vec<Vec<u8>> = items.iter().map(|entry| [cut(entry).head, &entry.bytes[cut(entry).part], cut(entry).tail].concat()).collect();
+                let texts: Vec<Vec<u8>> = items
+                    .iter()
+                    .map(|entry| {
+                        [cut(entry).head, &entry.bytes[cut(entry).part], cut(entry).tail].concat()
+                    })
+                    .collect();
                 let want = [b"[".as_slice(), &texts.join(&b','), b"]"].concat();
                 let mut body = list(items, cut);
                 let mut all = Vec::new();
@@ -331,7 +394,8 @@ mod tests {
 
     #[test]
     fn frames_fill_a_write_and_others_get_their_turn() {
-        const TURN_BYTES: usize = <Items<Arc<Entry>, fn(&Arc<Entry>) -> ItemSlice> as Fill>::TURN_BYTES;
+        const TURN_BYTES: usize =
+            <Items<Arc<Entry>, fn(&Arc<Entry>) -> ItemSlice> as Fill>::TURN_BYTES;
         for (count, length) in [(10_000, 100), (3000, 700), (2000, 1500), (30, 100_000)] {
             let longest = WRITE_BYTES.max(length + 200);
             let mut list = Streamed::new(list(items(count, length), ItemSlice::whole));

@@ -1,4 +1,5 @@
-//! Tables: what kubectl prints. Rows carry cells and, as asked, nothing, the metadata or the whole object.
+//! Tables: what kubectl prints. Rows carry cells and, as asked, nothing, the metadata or the whole
+//! object.
 
 use super::chunk_cache::{self, ChunkCache, Listing, Scope};
 use super::rendered::{self, BATCH_BYTES, Rendered, Style};
@@ -38,7 +39,8 @@ const LENT_BYTES: usize = 16 * 1024;
 const ROW_BYTES: usize = 64 * 1024;
 /// Replaces a list or a map that exceeds the row's budget.
 const TOO_LONG: &str = "<too long>";
-/// Bytes that finding the fields of a row may scan; if it would scan more, the object is parsed instead.
+/// Bytes that finding the fields of a row may scan; if it would scan more, the object is parsed
+/// instead.
 const MAX_SCANNED_BYTES: usize = 256 * 1024;
 /// Room for such a Table, to begin with.
 const FEW_BYTES: usize = 8 * 1024;
@@ -65,8 +67,15 @@ impl Include {
             "None" => Ok(Self::None),
             "Object" => Ok(Self::Object),
             other => {
-                let error = FieldError::invalid("includeObject", other, "must be 'Metadata', 'Object', 'None', or empty");
-                Err(Failure::bad_request(format!("Unable to convert to Table as requested: {}: {}", error.field, error.message)))
+                let error = FieldError::invalid(
+                    "includeObject",
+                    other,
+                    "must be 'Metadata', 'Object', 'None', or empty",
+                );
+                Err(Failure::bad_request(format!(
+                    "Unable to convert to Table as requested: {}: {}",
+                    error.field, error.message
+                )))
             }
         }
     }
@@ -114,23 +123,58 @@ pub(crate) struct Table {
 
 impl Table {
     /// For objects of a resource; `version` is the Table's own (`v1`).
-    pub(crate) fn new(served: &Served, version: &'static str, include: Include, now: SystemTime) -> Self {
+    pub(crate) fn new(
+        served: &Served,
+        version: &'static str,
+        include: Include,
+        now: SystemTime,
+    ) -> Self {
         Self::with(served, &served.version().columns, (version, include), now)
     }
 
     /// For what a subresource shows of an object.
-    pub(crate) fn of_subresource((served, name): (&Served, &str), version: &'static str, include: Include, now: SystemTime) -> Self {
-        let own = served.version().subresources.iter().find(|subresource| subresource.name == name).and_then(|subresource| subresource.columns.as_ref());
+    pub(crate) fn of_subresource(
+        (served, name): (&Served, &str),
+        version: &'static str,
+        include: Include,
+        now: SystemTime,
+    ) -> Self {
+        let own = served
+            .version()
+            .subresources
+            .iter()
+            .find(|subresource| subresource.name == name)
+            .and_then(|subresource| subresource.columns.as_ref());
         Self::with(served, own.unwrap_or(&served.version().columns), (version, include), now)
     }
 
-    fn with(served: &Served, columns: &Arc<[Column]>, (version, include): (&'static str, Include), now: SystemTime) -> Self {
+    fn with(
+        served: &Served,
+        columns: &Arc<[Column]>,
+        (version, include): (&'static str, Include),
+        now: SystemTime,
+    ) -> Self {
         let cells = columns.iter().map(Cells::of).collect();
-        Self { served: served.clone(), version, include, now, columns: Arc::clone(columns), cells, row: TableRow::at(now), draft: Draft::default() }
+        Self {
+            served: served.clone(),
+            version,
+            include,
+            now,
+            columns: Arc::clone(columns),
+            cells,
+            row: TableRow::at(now),
+            draft: Draft::default(),
+        }
     }
 
-    /// The whole Table as JSON, with a newline. `list_meta` is JSON; without columns their definitions are null (later events of a watch).
-    pub(crate) fn write(&mut self, list_meta: &str, with_columns: bool, object: &Object) -> Vec<u8> {
+    /// The whole Table as JSON, with a newline. `list_meta` is JSON; without columns their
+    /// definitions are null (later events of a watch).
+    pub(crate) fn write(
+        &mut self,
+        list_meta: &str,
+        with_columns: bool,
+        object: &Object,
+    ) -> Vec<u8> {
         let mut out = self.head(list_meta, with_columns);
         self.draft.clear();
         match object {
@@ -143,7 +187,13 @@ impl Table {
     }
 
     /// The answer to a list.
-    pub(crate) fn respond(self, list_meta: &str, pieces: &ChunkCache, entries: Vec<Arc<Entry>>, (accepted, gzip): (Accepted, bool)) -> Response {
+    pub(crate) fn respond(
+        self,
+        list_meta: &str,
+        pieces: &ChunkCache,
+        entries: Vec<Arc<Entry>>,
+        (accepted, gzip): (Accepted, bool),
+    ) -> Response {
         let (style, media_type) = (Style::of(accepted), accepted.form.media_type());
         if entries.is_empty() {
             let mut json = self.head(list_meta, true);
@@ -158,9 +208,14 @@ impl Table {
         if style != Style::Plain {
             let (head, ages) = (self.head(list_meta, true), Ages::new(self.now));
             let source = Written { table: self, ages, entries: entries.into_iter() };
-            return stream::respond(Rendered::new(head, source, (TAIL, "rows"), style), media_type, gzip);
+            return stream::respond(
+                Rendered::new(head, source, (TAIL, "rows"), style),
+                media_type,
+                gzip,
+            );
         }
-        let is_short = entries.len() <= FEW && entries.iter().map(|entry| entry.bytes.len()).sum::<usize>() <= SHORT_BYTES;
+        let is_short = entries.len() <= FEW
+            && entries.iter().map(|entry| entry.bytes.len()).sum::<usize>() <= SHORT_BYTES;
         let stream = self.stream(list_meta, pieces, entries);
         if gzip || is_short {
             return stream::respond(stream, media_type, gzip);
@@ -168,13 +223,30 @@ impl Table {
         status::with_type(200, media_type, Streamed::new(stream).boxed_unsync())
     }
 
-    /// A list's whole Table, to be written while it is sent, of rows that are kept if there are many.
-    pub(crate) fn stream(self, list_meta: &str, pieces: &ChunkCache, entries: Vec<Arc<Entry>>) -> Stream {
+    /// A list's whole Table, to be written while it is sent, of rows that are kept if there are
+    /// many.
+    pub(crate) fn stream(
+        self,
+        list_meta: &str,
+        pieces: &ChunkCache,
+        entries: Vec<Arc<Entry>>,
+    ) -> Stream {
         let (definition, version) = (Arc::clone(&self.served.definition), self.served.version);
         let form = chunk_cache::Form::Rows(self.version, self.include);
-        let kept = (entries.len() > FEW).then(|| (pieces.clone(), pieces.begin(Scope { definition, version, form })));
+        let kept = (entries.len() > FEW)
+            .then(|| (pieces.clone(), pieces.begin(Scope { definition, version, form })));
         let direct = Box::new(self.served.direct());
-        Stream { head: self.head(list_meta, true), ages: Ages::new(self.now), table: self, kept, direct, entries, written: 0, filling: None, done: false }
+        Stream {
+            head: self.head(list_meta, true),
+            ages: Ages::new(self.now),
+            table: self,
+            kept,
+            direct,
+            entries,
+            written: 0,
+            filling: None,
+            done: false,
+        }
     }
 
     /// Rows of entries, separated by commas.
@@ -193,13 +265,18 @@ impl Table {
         &mut self.draft
     }
 
-    /// Whether the kind has no columns of its own: upstream's Table for all such kinds has no rows rather than none in it.
+    /// Whether the kind has no columns of its own: upstream's Table for all such kinds has no rows
+    /// rather than none in it.
     fn is_default(&self) -> bool {
-        !self.served.definition.custom && self.columns.iter().map(|column| &*column.name).eq(["Name", "Created At"])
+        !self.served.definition.custom
+            && self.columns.iter().map(|column| &*column.name).eq(["Name", "Created At"])
     }
 
     fn head(&self, list_meta: &str, with_columns: bool) -> Vec<u8> {
-        let head = format!("{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{}\",\"metadata\":{list_meta},\"columnDefinitions\":", self.version);
+        let head = format!(
+            "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{}\",\"metadata\":{list_meta},\"columnDefinitions\":",
+            self.version
+        );
         let mut out = head.into_bytes();
         if with_columns {
             out.extend_from_slice(&json_codec::to_vec(&self.columns()));
@@ -260,7 +337,8 @@ impl Table {
     fn parse(&self, object: &Printable<'_>) -> Option<Value> {
         let fields = self.cells.iter().filter(|cells| matches!(cells, Cells::Fields(_))).count();
         let is_needed = self.cells.iter().any(|cells| matches!(cells, Cells::Path(_)));
-        (is_needed || (fields > 1 && fields.saturating_mul(object.len()) > MAX_SCANNED_BYTES)).then(|| object.document().into_value())
+        (is_needed || (fields > 1 && fields.saturating_mul(object.len()) > MAX_SCANNED_BYTES))
+            .then(|| object.document().into_value())
     }
 
     /// The row up to its object.
@@ -277,11 +355,17 @@ impl Table {
             match (cells, &parsed) {
                 (Cells::Computed, _) => push_computed(computed.next(), &mut self.draft),
                 (Cells::Fields(names), None) => {
-                    let value = object.find(names).and_then(|bytes| json_codec::read_value(bytes).ok());
+                    let value =
+                        object.find(names).and_then(|bytes| json_codec::read_value(bytes).ok());
                     push_cell(&column.kind, value.as_ref(), &mut budget, &mut self.draft);
                 }
                 (Cells::Fields(names), Some(root)) => {
-                    push_cell(&column.kind, names.iter().try_fold(root, |value, name| value.get(name)), &mut budget, &mut self.draft);
+                    push_cell(
+                        &column.kind,
+                        names.iter().try_fold(root, |value, name| value.get(name)),
+                        &mut budget,
+                        &mut self.draft,
+                    );
                 }
                 (Cells::Path(path), root) => {
                     let value = root.as_ref().and_then(|root| path.first(root, &mut budget.nodes));
@@ -327,7 +411,10 @@ impl Stream {
     /// The next row, if its object is lent: a frame of its own.
     fn lend(&mut self, out: Vec<u8>) -> Result<Chunk, Vec<u8>> {
         let Some(entry) = self.entries.get(self.written) else { return Err(out) };
-        let Some(cut) = (entry.bytes.len() >= LENT_BYTES).then(|| self.lent(entry)).flatten() else { return Err(out) };
+        let Some(cut) = (entry.bytes.len() >= LENT_BYTES).then(|| self.lent(entry)).flatten()
+        else {
+            return Err(out);
+        };
         let entry = Arc::clone(entry);
         let mut cells = Vec::new();
         Filling::new(self.table.cells(&entry)).fill(&mut self.ages, &mut cells, usize::MAX);
@@ -347,7 +434,10 @@ impl Stream {
     fn next(&mut self) -> Option<Filling> {
         let rest = &self.entries[self.written..];
         let most = self.kept.as_ref().map_or(WARMED, |(_, listing)| listing.most_rows());
-        let long = rest.iter().take(most).position(|entry| entry.bytes.len() >= LENT_BYTES && self.lent(entry).is_some());
+        let long = rest
+            .iter()
+            .take(most)
+            .position(|entry| entry.bytes.len() >= LENT_BYTES && self.lent(entry).is_some());
         let rest = &rest[..long.unwrap_or(rest.len())];
         if rest.is_empty() {
             return None;
@@ -471,7 +561,9 @@ impl RowBudget {
 fn push_cell(kind: &str, value: Option<&Value>, budget: &mut RowBudget, draft: &mut Draft) {
     let before = draft.bytes.len();
     match value {
-        Some(Value::String(text)) if kind == "date" && text.is_empty() => draft.bytes.extend_from_slice(b"\"<unknown>\""),
+        Some(Value::String(text)) if kind == "date" && text.is_empty() => {
+            draft.bytes.extend_from_slice(b"\"<unknown>\"")
+        }
         Some(Value::String(text)) if kind == "date" => match time::parse_rfc3339(text) {
             Some(then) => draft.age(then, Future::Invalid),
             None => draft.bytes.extend_from_slice(b"\"<invalid>\""),
@@ -481,7 +573,9 @@ fn push_cell(kind: &str, value: Option<&Value>, budget: &mut RowBudget, draft: &
             json_codec::append_string(&mut draft.bytes, &text[..end]);
         }
         Some(value) if !budget.fits(value) => json_codec::append_string(&mut draft.bytes, TOO_LONG),
-        _ => draft.bytes.extend_from_slice(&json_codec::to_vec(&value.map(|value| cell(kind, value)).unwrap_or_default())),
+        _ => draft.bytes.extend_from_slice(&json_codec::to_vec(
+            &value.map(|value| cell(kind, value)).unwrap_or_default(),
+        )),
     }
     budget.bytes = budget.bytes.saturating_sub(draft.bytes.len() - before);
 }
@@ -506,15 +600,24 @@ fn cell(kind: &str, value: &Value) -> Value {
         // Beyond 2^53 not every whole number is one.
         ("number", Value::Number(number)) => {
             let float = number.as_f64().filter(|float| float.abs() >= EXACT);
-            float.map_or_else(|| value.clone(), |float| json_codec::float(float).map_or(Value::Null, Value::Number))
+            float.map_or_else(
+                || value.clone(),
+                |float| json_codec::float(float).map_or(Value::Null, Value::Number),
+            )
         }
         ("boolean", Value::Bool(_)) | ("string", Value::String(_)) => value.clone(),
         // As upstream prints numbers: a whole one without a fraction.
         ("string", Value::Number(number)) if number.as_i64().is_none() => {
             let float = number.as_f64().unwrap_or_default();
-            Value::from(if float.fract() == 0.0 && float.abs() < 1e21 { format!("{float:.0}") } else { number.to_string() })
+            Value::from(if float.fract() == 0.0 && float.abs() < 1e21 {
+                format!("{float:.0}")
+            } else {
+                number.to_string()
+            })
         }
-        ("string", other) => Value::from(String::from_utf8_lossy(&json_codec::to_vec(other)).into_owned()),
+        ("string", other) => {
+            Value::from(String::from_utf8_lossy(&json_codec::to_vec(other)).into_owned())
+        }
         _ => Value::Null,
     }
 }
@@ -522,7 +625,9 @@ fn cell(kind: &str, value: &Value) -> Value {
 /// A Table in the accepted form (never protobuf: negotiation refuses that).
 pub(crate) fn finish(table: Vec<u8>, accepted: Accepted) -> (Vec<u8>, Form) {
     match accepted.form {
-        Form::Yaml => (yaml::to_vec(&json_codec::read_value(&table).unwrap_or_default()), Form::Yaml),
+        Form::Yaml => {
+            (yaml::to_vec(&json_codec::read_value(&table).unwrap_or_default()), Form::Yaml)
+        }
         _ if accepted.pretty => (super::pretty::indent(&table), Form::Json),
         _ => (table, Form::Json),
     }
@@ -538,16 +643,28 @@ mod tests {
 
     fn served() -> Served {
         let definitions = ferrokube_resources::definitions(ferrokube_resources::tables());
-        let definition = definitions.into_iter().find(|definition| definition.plural == "configmaps").unwrap();
+        let definition =
+            definitions.into_iter().find(|definition| definition.plural == "configmaps").unwrap();
         Served { definition, version: 0 }
     }
 
     fn entries(count: u64) -> Vec<Arc<Entry>> {
-        let head = |n: u64| format!("{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{{\"name\":\"c{n}\",\"creationTimestamp\":\"{CREATED}\"");
-        (0..count).map(|n| Arc::new(entry(1000 + n, &head(n), "},\"data\":{\"k\":\"v\"}}"))).collect()
+        let head = |n: u64| {
+            format!(
+                "{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{{\"name\":\"c{n}\",\"creationTimestamp\":\"{CREATED}\""
+            )
+        };
+        (0..count)
+            .map(|n| Arc::new(entry(1000 + n, &head(n), "},\"data\":{\"k\":\"v\"}}")))
+            .collect()
     }
 
-    fn table(served: &Served, pieces: &ChunkCache, entries: &[Arc<Entry>], (include, age): (Include, u64)) -> Vec<u8> {
+    fn table(
+        served: &Served,
+        pieces: &ChunkCache,
+        entries: &[Arc<Entry>],
+        (include, age): (Include, u64),
+    ) -> Vec<u8> {
         let now = time::parse_rfc3339(CREATED).unwrap() + Duration::from_secs(age);
         Table::new(served, "v1", include, now).stream("{}", pieces, entries.to_vec()).collect()
     }
@@ -566,7 +683,11 @@ mod tests {
                     assert_eq!(row["cells"], json!([format!("c{n}"), 1, age]));
                     assert_eq!(row["object"]["metadata"]["name"], format!("c{n}"));
                 }
-                assert_eq!(bytes, table(&served, &ChunkCache::default(), &entries, (Include::Metadata, seconds)), "as made anew");
+                assert_eq!(
+                    bytes,
+                    table(&served, &ChunkCache::default(), &entries, (Include::Metadata, seconds)),
+                    "as made anew"
+                );
             }
             assert_eq!(pieces.is_empty(), count < FEW as u64, "{count}");
         }
@@ -574,11 +695,21 @@ mod tests {
 
     /// A row of columns over an object whose spec is `spec`.
     fn row(paths: &[&str], spec: &Value) -> Vec<Value> {
-        let column =
-            |path: &&str| Column { name: "c".into(), kind: "string".into(), format: "".into(), description: "".into(), priority: 0, json_path: (*path).into() };
+        let column = |path: &&str| Column {
+            name: "c".into(),
+            kind: "string".into(),
+            format: "".into(),
+            description: "".into(),
+            priority: 0,
+            json_path: (*path).into(),
+        };
         let columns: Arc<[Column]> = paths.iter().map(column).collect();
         let spec = String::from_utf8(json_codec::to_vec(spec)).unwrap();
-        let entry = entry(1, "{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\"", &format!("}},\"spec\":{spec}}}"));
+        let entry = entry(
+            1,
+            "{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\"",
+            &format!("}},\"spec\":{spec}}}"),
+        );
         let mut table = Table::with(&served(), &columns, ("v1", Include::None), SystemTime::now());
         let bytes = table.write("{}", false, &Object::Stored(Arc::new(entry)));
         let value: Value = json_codec::read_value(&bytes).unwrap();
@@ -588,12 +719,24 @@ mod tests {
     #[test]
     fn fault_41_a_row_is_bounded_whatever_its_columns() {
         let spec = json!({"a": "x".repeat(50_000), "l": vec![1; 30_000], "s": "short"});
-        let cells = row(&[".spec.s", ".spec.a", ".spec.l", ".spec", ".spec.a", ".spec.s", ".spec.l[0]"].repeat(40), &spec);
+        let cells = row(
+            &[".spec.s", ".spec.a", ".spec.l", ".spec", ".spec.a", ".spec.s", ".spec.l[0]"]
+                .repeat(40),
+            &spec,
+        );
         let length: usize = cells.iter().filter_map(Value::as_str).map(str::len).sum();
         assert!(length <= ROW_BYTES + cells.len() * TOO_LONG.len(), "{length}");
         let texts: Vec<_> = cells.iter().take(4).map(|cell| cell.as_str().unwrap()).collect();
-        assert!(texts[0] == "short" && texts[1].len() == 50_000 && texts[2] == TOO_LONG && texts[3] == TOO_LONG);
-        assert!(cells[4].as_str().is_some_and(|text| text.len() < 16_000 && text.starts_with("xxx")), "what is left");
+        assert!(
+            texts[0] == "short"
+                && texts[1].len() == 50_000
+                && texts[2] == TOO_LONG
+                && texts[3] == TOO_LONG
+        );
+        assert!(
+            cells[4].as_str().is_some_and(|text| text.len() < 16_000 && text.starts_with("xxx")),
+            "what is left"
+        );
     }
 
     #[test]
@@ -607,7 +750,8 @@ mod tests {
     #[test]
     fn many_columns_of_a_large_object_are_those_of_few() {
         let spec = json!({"a": {"b": "x"}, "text": "y".repeat(200_000), "n": 5, "t": true});
-        let paths = [".spec.a.b", ".metadata.name", ".spec.n", ".spec.t", ".kind", ".spec.none.below"];
+        let paths =
+            [".spec.a.b", ".metadata.name", ".spec.n", ".spec.t", ".kind", ".spec.none.below"];
         let want: Vec<_> = paths.iter().flat_map(|path| row(&[path], &spec)).collect();
         assert_eq!(row(&paths, &spec), want);
         assert_eq!(want[0], json!("x"));
@@ -617,12 +761,19 @@ mod tests {
     fn frames_fill_a_write() {
         let (served, pieces) = (served(), ChunkCache::default());
         for _ in 0..3 {
-            let mut stream = Table::new(&served, "v1", Include::Metadata, SystemTime::now()).stream("{}", &pieces, entries(3000));
+            let mut stream = Table::new(&served, "v1", Include::Metadata, SystemTime::now())
+                .stream("{}", &pieces, entries(3000));
             let mut sizes = Vec::new();
             while let Some(frame) = stream.fill() {
                 sizes.push(frame.into_bytes().len());
             }
-            assert!(sizes.len() > 5 && sizes[..sizes.len() - 1].iter().all(|size| (FRAME_BYTES..WRITE_BYTES).contains(size)), "{sizes:?}");
+            assert!(
+                sizes.len() > 5
+                    && sizes[..sizes.len() - 1]
+                        .iter()
+                        .all(|size| (FRAME_BYTES..WRITE_BYTES).contains(size)),
+                "{sizes:?}"
+            );
         }
     }
 
@@ -630,8 +781,14 @@ mod tests {
     fn rows_are_kept_by_what_they_include() {
         let (served, pieces, entries) = (served(), ChunkCache::default(), entries(100));
         for _ in 0..2 {
-            for (include, kind) in [(Include::None, None), (Include::Metadata, Some("PartialObjectMetadata")), (Include::Object, Some("ConfigMap"))] {
-                let value: Value = json_codec::read_value(&table(&served, &pieces, &entries, (include, 5))).unwrap();
+            for (include, kind) in [
+                (Include::None, None),
+                (Include::Metadata, Some("PartialObjectMetadata")),
+                (Include::Object, Some("ConfigMap")),
+            ] {
+                let value: Value =
+                    json_codec::read_value(&table(&served, &pieces, &entries, (include, 5)))
+                        .unwrap();
                 assert_eq!(value["rows"][50]["object"]["kind"].as_str(), kind);
             }
         }

@@ -1,15 +1,16 @@
-//! Parts of stored objects on their way out: long ones are lent from where they are stored, so that on HTTP/1.1 the first copy is the one that is encrypted;
-//! short ones are copied together.
+//! Parts of stored objects on their way out: long ones are lent from where they are stored, so that
+//! on HTTP/1.1 the first copy is the one that is encrypted; short ones are copied together.
 
 use bytes::{Buf, Bytes};
 use ferrokube_serve::WRITE_BYTES;
 use std::io::IoSlice;
 use std::ops::Range;
 
-/// After so many slices a frame is full: hyper hands over 64 in one write, with what it puts around them. (Parts of more than 2 KiB go in several; then a write
-/// may be less than full.)
+/// After so many slices a frame is full: hyper hands over 64 in one write, with what it puts around
+/// them. (Parts of more than 2 KiB go in several; then a write may be less than full.)
 const SLICES: usize = 60;
-/// A shorter part is copied, and so is one that would let the slices be shorter than this on average: else they would be used up before a write is full.
+/// A shorter part is copied, and so is one that would let the slices be shorter than this on
+/// average: else they would be used up before a write is full.
 const SHORTEST_BYTES: usize = WRITE_BYTES / SLICES + 1;
 /// Room for what is copied beside what is lent, to begin with.
 const COPIED_BYTES: usize = 16 * 1024;
@@ -45,7 +46,8 @@ pub(crate) struct Lent<L> {
 }
 
 impl<L: ByteOwner> Lent<L> {
-    /// An empty frame, when `rest` bytes are still to be sent and the next part is so long: where that is copied, most will be.
+    /// An empty frame, when `rest` bytes are still to be sent and the next part is so long: where
+    /// that is copied, most will be.
     pub(crate) fn new(rest: usize, next: usize) -> Self {
         let room = if next < SHORTEST_BYTES { WRITE_BYTES } else { COPIED_BYTES };
         let copied = Vec::with_capacity(rest.min(room));
@@ -82,7 +84,9 @@ impl<L: ByteOwner> Lent<L> {
     /// Appends a part of a lender's bytes between others.
     pub(crate) fn lend(&mut self, lender: L, head: &[u8], part: Range<usize>, tail: &[u8]) {
         self.copy(head);
-        if part.len() < SHORTEST_BYTES || self.left + part.len() < SHORTEST_BYTES * (self.slices.len() + 1) {
+        if part.len() < SHORTEST_BYTES
+            || self.left + part.len() < SHORTEST_BYTES * (self.slices.len() + 1)
+        {
             self.copy(&lender.bytes()[part]);
         } else {
             self.left += part.len();
@@ -112,7 +116,8 @@ impl<L: ByteOwner> Buf for Lent<L> {
     fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let (mut taken, mut count) = (self.taken, 0);
         for slice in &self.slices[self.at..] {
-            count += ferrokube_serve::short_slices(&self.bytes_of(slice)[taken..], &mut slices[count..]);
+            count +=
+                ferrokube_serve::short_slices(&self.bytes_of(slice)[taken..], &mut slices[count..]);
             taken = 0;
         }
         count
@@ -148,7 +153,9 @@ mod tests {
     /// Parts of many lengths, and all of their bytes.
     fn frame() -> (Lent<Vec<u8>>, Vec<u8>) {
         let (mut lent, mut all) = (Lent::new(usize::MAX, SHORTEST_BYTES), Vec::new());
-        for (length, byte) in [0, 1, SHORTEST_BYTES - 1, SHORTEST_BYTES, 5000, 3, 20_000].into_iter().zip(b'a'..) {
+        for (length, byte) in
+            [0, 1, SHORTEST_BYTES - 1, SHORTEST_BYTES, 5000, 3, 20_000].into_iter().zip(b'a'..)
+        {
             let lender = vec![byte; length + 2];
             lent.lend(lender, b"<", 1..length + 1, b">");
             all.extend([b"<".as_slice(), &vec![byte; length], b">"].concat());
@@ -160,7 +167,10 @@ mod tests {
     fn however_it_is_taken_it_is_the_same() {
         let (lent, all) = frame();
         assert_eq!(lent.remaining(), all.len());
-        assert!(lent.lenders.len() >= 2 && lent.slices.len() <= 2 * lent.lenders.len() + 1, "what is short is joined");
+        assert!(
+            lent.lenders.len() >= 2 && lent.slices.len() <= 2 * lent.lenders.len() + 1,
+            "what is short is joined"
+        );
         for step in [1, 7, 1000, 4096, 100_000] {
             let (mut lent, _) = frame();
             let mut taken = Vec::new();
@@ -168,7 +178,8 @@ mod tests {
                 let mut slices = [IoSlice::new(&[]); 3];
                 let count = lent.chunks_vectored(&mut slices);
                 assert!(count > 0 && lent.chunk().starts_with(&slices[0]));
-                let next: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.to_vec()).take(step).collect();
+                let next: Vec<u8> =
+                    slices[..count].iter().flat_map(|slice| slice.to_vec()).take(step).collect();
                 taken.extend_from_slice(&next);
                 lent.advance(next.len());
             }
@@ -186,8 +197,16 @@ mod tests {
                 lent.lend(vec![b'x'; length], b"{", 0..length, b"}");
             }
             let whole = (WRITE_BYTES / (length + 2)).max(1) * (length + 2);
-            assert!((whole.saturating_sub(length + 2)..=whole).contains(&lent.remaining()), "{length}: {} bytes", lent.remaining());
-            assert!(lent.slices.len() <= SLICES && lent.lenders.is_empty() == (length < SHORTEST_BYTES), "{length}: {} slices", lent.slices.len());
+            assert!(
+                (whole.saturating_sub(length + 2)..=whole).contains(&lent.remaining()),
+                "{length}: {} bytes",
+                lent.remaining()
+            );
+            assert!(
+                lent.slices.len() <= SLICES && lent.lenders.is_empty() == (length < SHORTEST_BYTES),
+                "{length}: {} slices",
+                lent.slices.len()
+            );
             assert!(lent.copied.capacity() <= WRITE_BYTES);
         }
     }

@@ -8,8 +8,9 @@ use ferrokube_auth::Decision;
 pub(crate) use ferrokube_auth::access::ANONYMOUS;
 use std::sync::Arc;
 
-/// Classifies the request, and refuses it at once when it would not even find room to wait. Its seat is taken when its body is there, see
-/// [`crate::flow`]; watches and other long requests have none.
+/// Classifies the request, and refuses it at once when it would not even find room to wait. Its
+/// seat is taken when its body is there, see [`crate::flow`]; watches and other long requests have
+/// none.
 pub(crate) fn flow(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
     let action = &exchange.action;
     let seats = match (action.is_long_running(), action.is_read_only()) {
@@ -29,7 +30,8 @@ pub(crate) fn flow(shared: &ServerState, exchange: &mut Exchange) -> Result<(), 
     Ok(shared.flow.head(exchange.class, &exchange.head)?)
 }
 
-/// An action that its caller may carry out. Only [`authorize`] makes one, and the handler takes nothing else.
+/// An action that its caller may carry out. Only [`authorize`] makes one, and the handler takes
+/// nothing else.
 #[derive(Clone, Debug)]
 pub(crate) struct Authorized(Arc<Action>);
 
@@ -40,7 +42,8 @@ impl Authorized {
     }
 }
 
-/// Asks the authorizer. Hostile paths are refused before, and some paths are open to everybody's reads.
+/// Asks the authorizer. Hostile paths are refused before, and some paths are open to everybody's
+/// reads.
 pub(crate) fn authorize(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
     let action = Arc::clone(&exchange.action);
     match action.refusal() {
@@ -48,7 +51,8 @@ pub(crate) fn authorize(shared: &ServerState, exchange: &mut Exchange) -> Result
         Some(Refusal::Hostile(failure)) => return Err(failure.clone().into()),
         Some(Refusal::NoResource) => return Err(no_such_resource().into()),
     }
-    if action.resource().is_none() && action.verb() == "get" && shared.routes.is_open(action.path()) {
+    if action.resource().is_none() && action.verb() == "get" && shared.routes.is_open(action.path())
+    {
         exchange.authorized = Some(Authorized(action));
         return Ok(());
     }

@@ -7,7 +7,10 @@ use crate::state::ServerState;
 use bytes::Bytes;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_auth::Access;
-use ferrokube_auth::audit::{AuditError, Event, LEFT_OUT, Level, MAX_URI, MAX_USER_AGENT, ObjectRef, Outcome, Payload, Plan, Stage, Subject, TraceIds, cut};
+use ferrokube_auth::audit::{
+    AuditError, Event, LEFT_OUT, Level, MAX_URI, MAX_USER_AGENT, ObjectRef, Outcome, Payload, Plan,
+    Stage, Subject, TraceIds, cut,
+};
 use ferrokube_features::LOG_TRACKING;
 use ferrokube_serve::Response;
 use ferrokube_storage::Entry;
@@ -69,7 +72,10 @@ pub(crate) fn id_of(headers: &HeaderMap) -> HeaderValue {
         let mut buffer = uuid::Uuid::encode_buffer();
         // The trace ids' generator: no system call for each request.
         let random = ferrokube_trace::TraceId::random().bytes();
-        let text = uuid::Builder::from_random_bytes(random).into_uuid().hyphenated().encode_lower(&mut buffer);
+        let text = uuid::Builder::from_random_bytes(random)
+            .into_uuid()
+            .hyphenated()
+            .encode_lower(&mut buffer);
         HeaderValue::from_str(text).expect("a uuid is a header value")
     })
 }
@@ -98,7 +104,8 @@ pub(crate) fn received(shared: &ServerState, exchange: &mut Exchange) -> Result<
     Ok(())
 }
 
-/// Refuses writes that could not be recorded. Called by the handler, when everything about the caller is known.
+/// Refuses writes that could not be recorded. Called by the handler, when everything about the
+/// caller is known.
 ///
 /// # Errors
 /// 500 while the log cannot be written.
@@ -119,7 +126,8 @@ fn plan(shared: &ServerState, exchange: &Exchange) -> Plan {
     shared.audit.plan(&subject)
 }
 
-/// Records how the request ended; for a watch, that its answer began (its end is recorded by the stream).
+/// Records how the request ended; for a watch, that its answer began (its end is recorded by the
+/// stream).
 pub(crate) fn leave(shared: &ServerState, exchange: &mut Exchange, response: &mut Response) {
     let plan = exchange.audit.plan.unwrap_or_else(|| plan(shared, exchange));
     // Whoever streams says so: its end is recorded by the stream.
@@ -141,8 +149,18 @@ pub(crate) fn leave(shared: &ServerState, exchange: &mut Exchange, response: &mu
     }
 }
 
-fn record(shared: &ServerState, exchange: &Exchange, plan: &Plan, stage: Stage, code: u16) -> Recorded {
-    let mut annotations = exchange.context.as_ref().map(ferrokube_registry::RequestContext::take_audit).unwrap_or_default();
+fn record(
+    shared: &ServerState,
+    exchange: &Exchange,
+    plan: &Plan,
+    stage: Stage,
+    code: u16,
+) -> Recorded {
+    let mut annotations = exchange
+        .context
+        .as_ref()
+        .map(ferrokube_registry::RequestContext::take_audit)
+        .unwrap_or_default();
     if exchange.audit.left_out > 0 {
         annotations.insert(LEFT_OUT.to_owned(), exchange.audit.left_out.to_string());
     }
@@ -155,12 +173,20 @@ fn record(shared: &ServerState, exchange: &Exchange, plan: &Plan, stage: Stage, 
     let failure = exchange.audit.failure.as_ref();
     let details = failure.and_then(Failure::details_value);
     // Of a refusal the answer is its Status.
-    let refusal = failure.filter(|failure| plan.level >= Level::RequestResponse && failure.code != CLIENT_CLOSED_REQUEST).map(Failure::to_document);
+    let refusal = failure
+        .filter(|failure| {
+            plan.level >= Level::RequestResponse && failure.code != CLIENT_CLOSED_REQUEST
+        })
+        .map(Failure::to_document);
     let written = exchange.audit.written.as_ref();
     let revision = written.map(|entry| entry.revision.to_string()).unwrap_or_default();
     let event = Event {
         object: exchange.action.resource().map(|action| ObjectRef {
-            name: if action.name().is_empty() { written.map_or(&*exchange.audit.name, |entry| entry.key.name()) } else { action.name() },
+            name: if action.name().is_empty() {
+                written.map_or(&*exchange.audit.name, |entry| entry.key.name())
+            } else {
+                action.name()
+            },
             resource_version: &revision,
             ..object_ref(action)
         }),
@@ -172,7 +198,10 @@ fn record(shared: &ServerState, exchange: &Exchange, plan: &Plan, stage: Stage, 
             details: details.as_ref(),
         }),
         request: exchange.audit.request.as_deref().map(Payload::Json),
-        response: refusal.as_ref().map(Payload::Document).or_else(|| exchange.audit.response.as_deref().map(Payload::Json)),
+        response: refusal
+            .as_ref()
+            .map(Payload::Document)
+            .or_else(|| exchange.audit.response.as_deref().map(Payload::Json)),
         decision: (&decision, &reason),
         ..event(shared, exchange, stage, (&source_ips, &annotations))
     };
@@ -180,7 +209,12 @@ fn record(shared: &ServerState, exchange: &Exchange, plan: &Plan, stage: Stage, 
 }
 
 /// What every stage's event says: who asks, from where, with what.
-fn event<'a>(shared: &ServerState, exchange: &'a Exchange, stage: Stage, (source_ips, annotations): (&'a [String], &'a BTreeMap<String, String>)) -> Event<'a> {
+fn event<'a>(
+    shared: &ServerState,
+    exchange: &'a Exchange,
+    stage: Stage,
+    (source_ips, annotations): (&'a [String], &'a BTreeMap<String, String>),
+) -> Event<'a> {
     Event {
         id: exchange.audit_id.to_str().unwrap_or_default(),
         stage,
@@ -222,24 +256,35 @@ pub(crate) const DECISION: &str = "authorization.k8s.io/decision";
 /// And why.
 pub(crate) const REASON: &str = "authorization.k8s.io/reason";
 
-/// The request's ids, and as initial id the family of the object that it writes (of a collection's objects each has its own); none while log tracking is off.
+/// The request's ids, and as initial id the family of the object that it writes (of a collection's
+/// objects each has its own); none while log tracking is off.
 fn trace_ids(shared: &ServerState, exchange: &Exchange) -> Option<TraceIds> {
     let trace = &exchange.trace;
-    let of_each = exchange.action.resource().is_some_and(|action| action.verb() == Verb::DeleteCollection);
+    let of_each =
+        exchange.action.resource().is_some_and(|action| action.verb() == Verb::DeleteCollection);
     let written = exchange.family().filter(|_| !of_each);
     let initial = written.or(trace.initial);
-    shared.gates.enabled(&LOG_TRACKING).then_some(TraceIds { trace: trace.trace_id, span: trace.span_id, initial })
+    shared.gates.enabled(&LOG_TRACKING).then_some(TraceIds {
+        trace: trace.trace_id,
+        span: trace.span_id,
+        initial,
+    })
 }
 
 /// Forwarded addresses as the client sent them, then its own.
 fn addresses(exchange: &Exchange) -> Vec<String> {
-    let forwarded = exchange.header("x-forwarded-for").split(',').map(str::trim).filter(|text| text.parse::<std::net::IpAddr>().is_ok());
+    let forwarded = exchange
+        .header("x-forwarded-for")
+        .split(',')
+        .map(str::trim)
+        .filter(|text| text.parse::<std::net::IpAddr>().is_ok());
     let mut all: Vec<String> = forwarded.take(MAX_ADDRESSES).map(str::to_owned).collect();
     all.extend(exchange.peer().map(|peer| peer.address.ip().to_string()));
     all
 }
 
-/// Whose refusals are counted together: a user's, or those of an address without one (what is forwarded for others is not asked: it can be made up).
+/// Whose refusals are counted together: a user's, or those of an address without one (what is
+/// forwarded for others is not asked: it can be made up).
 fn caller(exchange: &Exchange) -> std::borrow::Cow<'_, str> {
     let user = &exchange.real_user;
     if user.name.is_empty() || ferrokube_auth::access::is_anonymous(user) {
@@ -294,7 +339,12 @@ impl Ending {
             shared: Arc::clone(shared),
             plan,
             id: exchange.audit_id.clone(),
-            uri: exchange.head.uri.path_and_query().map_or("", |uri| cut(uri.as_str(), MAX_URI)).to_owned(),
+            uri: exchange
+                .head
+                .uri
+                .path_and_query()
+                .map_or("", |uri| cut(uri.as_str(), MAX_URI))
+                .to_owned(),
             // The path and the verb: the query is part of the URI.
             action: exchange.action.without_options(),
             user: exchange.real_user.clone(),

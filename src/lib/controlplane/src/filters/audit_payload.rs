@@ -1,4 +1,5 @@
-//! What the audit keeps of bodies and answers: as JSON, whatever the client speaks, and nothing that the policy does not want.
+//! What the audit keeps of bodies and answers: as JSON, whatever the client speaks, and nothing
+//! that the policy does not want.
 
 use crate::encode::list::{self, list_meta};
 use crate::encode::stream::Fill;
@@ -29,11 +30,18 @@ pub(crate) fn status(exchange: &mut Exchange, status: &Document) {
 }
 
 /// Keeps a list, unless it is too large for an event.
-pub(crate) fn list(shared: &ServerState, exchange: &mut Exchange, target: &Target, (page, accepted, include): (&ListPage, Accepted, Include)) {
+pub(crate) fn list(
+    shared: &ServerState,
+    exchange: &mut Exchange,
+    target: &Target,
+    (page, accepted, include): (&ListPage, Accepted, Include),
+) {
     if !exchange.audit.wants(Level::RequestResponse) {
         return;
     }
-    if page.items.iter().map(|entry| entry.bytes.len()).sum::<usize>() > shared.audit.max_event_bytes() {
+    if page.items.iter().map(|entry| entry.bytes.len()).sum::<usize>()
+        > shared.audit.max_event_bytes()
+    {
         return exchange.context().annotate_audit(TRUNCATED, "true");
     }
     let bytes = match accepted.view {

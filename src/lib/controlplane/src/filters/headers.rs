@@ -18,8 +18,9 @@ pub(crate) fn leave(_shared: &ServerState, exchange: &mut Exchange, response: &m
         response.extensions_mut().insert(CloseConnection);
     }
     // Upstream sends it with what impersonation and authorization refuse, and with texts.
-    let is_refused =
-        exchange.authorized.is_none() && !exchange.real_user.name.is_empty() && matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST);
+    let is_refused = exchange.authorized.is_none()
+        && !exchange.real_user.name.is_empty()
+        && matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST);
     let headers = response.headers_mut();
     headers.insert(AUDIT_ID, exchange.audit_id.clone());
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
@@ -45,7 +46,8 @@ fn is_unknown(exchange: &Exchange) -> bool {
     exchange.real_user.name.is_empty() || exchange.real_user.name == super::admit::ANONYMOUS
 }
 
-/// A warning as RFC 9111's predecessor defines it: code 299, no agent, quoted text without control characters.
+/// A warning as RFC 9111's predecessor defines it: code 299, no agent, quoted text without control
+/// characters.
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 10);
     out.push_str("299 - \"");

@@ -12,11 +12,14 @@ use http::header::AUTHORIZATION;
 /// At most so many headers are looked at for those of a front proxy.
 const MAX_VALUES: usize = 1000;
 
-/// Asks the authenticators in order: the first that knows who it is decides, also when others of the credentials are wrong. Only wrong ones are 401 on every
-/// path; none at all are anonymous.
+/// Asks the authenticators in order: the first that knows who it is decides, also when others of
+/// the credentials are wrong. Only wrong ones are 401 on every path; none at all are anonymous.
 pub(crate) fn authenticate(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
     let peer = exchange.peer().cloned();
-    let remote = peer.as_ref().filter(|peer| !peer.proxy_certificates.is_empty()).map_or_else(Vec::new, |_| texts_of(&exchange.head.headers));
+    let remote = peer
+        .as_ref()
+        .filter(|peer| !peer.proxy_certificates.is_empty())
+        .map_or_else(Vec::new, |_| texts_of(&exchange.head.headers));
     let credentials = Credentials {
         certificates: peer.as_ref().map_or(&[], |peer| &peer.certificates),
         proxy_certificates: peer.as_ref().map_or(&[], |peer| &peer.proxy_certificates),
@@ -38,10 +41,18 @@ pub(crate) fn authenticate(shared: &ServerState, exchange: &mut Exchange) -> Res
             Err(_) => refused = true,
         }
     }
-    if refused || !shared.anonymous || credentials.bearer.is_some() || peer.as_ref().is_some_and(|peer| peer.unverified_certificate) {
+    if refused
+        || !shared.anonymous
+        || credentials.bearer.is_some()
+        || peer.as_ref().is_some_and(|peer| peer.unverified_certificate)
+    {
         return Err(unauthorized());
     }
-    exchange.real_user = UserInfo { name: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..UserInfo::default() };
+    exchange.real_user = UserInfo {
+        name: ANONYMOUS.to_owned(),
+        groups: vec![UNAUTHENTICATED.to_owned()],
+        ..UserInfo::default()
+    };
     Ok(())
 }
 
@@ -58,19 +69,27 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 /// All headers, names in lower case: which of them a front proxy speaks by is configured.
 fn texts_of(headers: &HeaderMap) -> Vec<(String, String)> {
-    let texts = headers.iter().map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()));
+    let texts = headers.iter().map(|(name, value)| {
+        (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+    });
     texts.take(MAX_VALUES).collect()
 }
 
 /// Replaces the identity, if the caller may impersonate every part of it.
 pub(crate) fn impersonate(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
-    let headers = exchange.head.headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"));
-    // A name that cannot be read must not be skipped: the request would run with the caller's own rights.
-    let texts: Option<Vec<(&str, &str)>> = headers.map(|(name, value)| Some((name.as_str(), std::str::from_utf8(value.as_bytes()).ok()?))).collect();
-    let texts = texts.ok_or_else(|| Failure::bad_request("an impersonation header is not UTF-8 text"))?;
+    let headers =
+        exchange.head.headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"));
+    // A name that cannot be read must not be skipped: the request would run with the caller's own
+    // rights.
+    let texts: Option<Vec<(&str, &str)>> = headers
+        .map(|(name, value)| Some((name.as_str(), std::str::from_utf8(value.as_bytes()).ok()?)))
+        .collect();
+    let texts =
+        texts.ok_or_else(|| Failure::bad_request("an impersonation header is not UTF-8 text"))?;
     let Some(asked) = Impersonation::parse(texts.into_iter())? else { return Ok(()) };
     let request = exchange.action.access(&exchange.real_user);
-    let Impersonated { user, constraint } = asked.become_user(&*shared.authorizer, &shared.impersonation, &request)?;
+    let Impersonated { user, constraint } =
+        asked.become_user(&*shared.authorizer, &shared.impersonation, &request)?;
     (exchange.acting, exchange.constraint) = (Some(user), constraint);
     Ok(())
 }
@@ -81,7 +100,10 @@ pub(crate) fn rights<'a>(shared: &'a ServerState, exchange: &Exchange) -> Option
 }
 
 /// The same about whom the caller has become: masters have waited for nothing.
-pub(crate) fn impersonated_rights<'a>(shared: &'a ServerState, exchange: &Exchange) -> Option<CatchUp<'a>> {
+pub(crate) fn impersonated_rights<'a>(
+    shared: &'a ServerState,
+    exchange: &Exchange,
+) -> Option<CatchUp<'a>> {
     shared.authorizer.catch_up(exchange.acting.as_ref()?)
 }
 
@@ -100,7 +122,14 @@ mod tests {
 
     #[test]
     fn bearer_tokens_read_as_recorded() {
-        let cases = [("Bearer t", Some("t")), ("bearer  t ", Some("t")), ("Bearer", None), ("Bearer ", None), ("Basic YTpi", None), ("Negotiate x", None)];
+        let cases = [
+            ("Bearer t", Some("t")),
+            ("bearer  t ", Some("t")),
+            ("Bearer", None),
+            ("Bearer ", None),
+            ("Basic YTpi", None),
+            ("Negotiate x", None),
+        ];
         for (value, want) in cases {
             assert_eq!(bearer(&headers(&[("authorization", value)])), want, "{value}");
         }

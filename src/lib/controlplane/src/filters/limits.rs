@@ -12,7 +12,10 @@ pub(crate) fn enter(_shared: &ServerState, exchange: &mut Exchange) -> Result<()
     exchange.audit_id = super::audit::id_of(&exchange.head.headers);
     let raw = exchange.head.uri.query();
     if raw.is_some_and(|raw| raw.len() > MAX_QUERY_BYTES) {
-        return Err(Failure::bad_request(format!("the query is longer than {MAX_QUERY_BYTES} bytes")).into());
+        return Err(Failure::bad_request(format!(
+            "the query is longer than {MAX_QUERY_BYTES} bytes"
+        ))
+        .into());
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The request chain: one list, in the order in which its filters are entered; filters are left in the opposite order.
+//! The request chain: one list, in the order in which its filters are entered; filters are left in
+//! the opposite order.
 
 pub(crate) mod admit;
 pub(crate) mod audit;
@@ -36,12 +37,16 @@ pub(crate) enum Step {
     Handle,
 }
 
-const fn check(name: &'static str, enter: fn(&ServerState, &mut Exchange) -> Result<(), Rejection>) -> Filter {
+const fn check(
+    name: &'static str,
+    enter: fn(&ServerState, &mut Exchange) -> Result<(), Rejection>,
+) -> Filter {
     Filter { name, step: Step::Check(enter), leave: None }
 }
 
-/// The chain. Order is behavior: what is refused before authentication says nothing about who asks; what comes before the trace is
-/// adopted logs a local id; nothing that costs memory happens before flow control.
+/// The chain. Order is behavior: what is refused before authentication says nothing about who asks;
+/// what comes before the trace is adopted logs a local id; nothing that costs memory happens before
+/// flow control.
 pub(crate) const FILTERS: [Filter; 15] = [
     Filter { name: "panic guard", step: Step::Guard, leave: Some(headers::leave) },
     check("limits", limits::enter),
@@ -51,7 +56,11 @@ pub(crate) const FILTERS: [Filter; 15] = [
     check("authentication", identity::authenticate),
     Filter { name: "rights", step: Step::Wait(identity::rights), leave: None },
     check("impersonation", identity::impersonate),
-    Filter { name: "impersonated rights", step: Step::Wait(identity::impersonated_rights), leave: None },
+    Filter {
+        name: "impersonated rights",
+        step: Step::Wait(identity::impersonated_rights),
+        leave: None,
+    },
     check("trace adoption", trace::adopt),
     check("initial trace", trace::initial),
     check("audit policy", audit::received),
@@ -68,7 +77,9 @@ pub(crate) async fn enter(shared: &ServerState, exchange: &mut Exchange) -> Resu
     for filter in &FILTERS {
         exchange.entered += 1;
         match filter.step {
-            Step::Check(step) => step(shared, exchange).inspect_err(|_| tracing::trace!(filter = filter.name, "a filter ended the request"))?,
+            Step::Check(step) => step(shared, exchange).inspect_err(|_| {
+                tracing::trace!(filter = filter.name, "a filter ended the request")
+            })?,
             Step::Wait(wait) => {
                 if let Some(wait) = wait(shared, exchange) {
                     wait.await;
@@ -120,7 +131,12 @@ mod tests {
     fn only_the_first_link_guards_and_only_the_last_handles() {
         for (at, filter) in FILTERS.iter().enumerate() {
             assert_eq!(matches!(filter.step, Step::Guard), at == 0, "{}", filter.name);
-            assert_eq!(matches!(filter.step, Step::Handle), at == FILTERS.len() - 1, "{}", filter.name);
+            assert_eq!(
+                matches!(filter.step, Step::Handle),
+                at == FILTERS.len() - 1,
+                "{}",
+                filter.name
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The three ids (design section 5): read early so that log lines have local ids, believed only from those who may propagate.
+//! The three ids (design section 5): read early so that log lines have local ids, believed only
+//! from those who may propagate.
 
 use crate::exchange::{Exchange, Rejection};
 use crate::metrics::Origin;
@@ -6,7 +7,9 @@ use crate::state::ServerState;
 use ferrokube_auth::{Access, Decision};
 use ferrokube_features::{LOG_TRACKING, LOG_TRACKING_INTEROP};
 use ferrokube_registry::RequestContext;
-use ferrokube_trace::{InitialTraceId, Kind, Span, TraceContext, extract, extract_initial, interop, sample};
+use ferrokube_trace::{
+    InitialTraceId, Kind, Span, TraceContext, extract, extract_initial, interop, sample,
+};
 use http::HeaderMap;
 
 /// Who may do this verb on [`PATH`] is believed.
@@ -26,12 +29,16 @@ pub(crate) fn parse(_shared: &ServerState, exchange: &mut Exchange) -> Result<()
     Ok(())
 }
 
-/// A new span in the sender's trace, if the sender (the real user, also under impersonation) is trusted; else a new trace with a link.
+/// A new span in the sender's trace, if the sender (the real user, also under impersonation) is
+/// trusted; else a new trace with a link.
 pub(crate) fn adopt(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
     let claimed = exchange.claimed;
     let (origin, trace) = match claimed {
         Some(claimed) if is_believed(shared, exchange) => (Origin::Adopted, claimed.child()),
-        Some(claimed) => (Origin::Linked, sample(TraceContext { parent_span_id: None, ..exchange.trace }.with_link(&claimed))),
+        Some(claimed) => (
+            Origin::Linked,
+            sample(TraceContext { parent_span_id: None, ..exchange.trace }.with_link(&claimed)),
+        ),
         None => (Origin::Started, sample(exchange.trace)),
     };
     shared.metrics.contexts(origin).inc();
@@ -39,9 +46,11 @@ pub(crate) fn adopt(shared: &ServerState, exchange: &mut Exchange) -> Result<(),
     Ok(())
 }
 
-/// The initial id, into the same context (KEP-1668: after the span context, in a handler of its own); then the context is complete.
+/// The initial id, into the same context (KEP-1668: after the span context, in a handler of its
+/// own); then the context is complete.
 pub(crate) fn initial(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
-    let initial = extract_initial(&exchange.head.headers).or_else(|| from_baggage(shared, &exchange.head.headers));
+    let initial = extract_initial(&exchange.head.headers)
+        .or_else(|| from_baggage(shared, &exchange.head.headers));
     if initial.is_some() && is_believed(shared, exchange) {
         exchange.trace = exchange.trace.with_initial(initial);
     }
@@ -95,7 +104,12 @@ fn begin_span(exchange: &mut Exchange) {
     if !exchange.trace.sampled() {
         return;
     }
-    let mut span = Span::since(&exchange.trace, Kind::Server, &exchange.span_info(), (exchange.now, exchange.started.into_std()));
+    let mut span = Span::since(
+        &exchange.trace,
+        Kind::Server,
+        &exchange.span_info(),
+        (exchange.now, exchange.started.into_std()),
+    );
     if span.is_recorded() {
         span.text("http.request.method", exchange.head.method.as_str());
         span.text("url.path", exchange.head.uri.path());

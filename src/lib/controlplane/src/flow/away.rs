@@ -1,4 +1,5 @@
-//! Waiting for a webhook: what a request holds meanwhile is counted for the webhook, and for nobody who works.
+//! Waiting for a webhook: what a request holds meanwhile is counted for the webhook, and for nobody
+//! who works.
 
 use super::share::{Caller, Grant, Loan};
 use super::{Flow, PATIENCE, REQUEST, holds, stand_up};
@@ -25,8 +26,9 @@ pub(crate) enum AwayError {
 }
 
 impl Away {
-    /// Leaves for a webhook (a number that stands for it) with so many bytes, and with what the request of this task holds: its seat is free from now on, and
-    /// its body, tree and list count for the webhook.
+    /// Leaves for a webhook (a number that stands for it) with so many bytes, and with what the
+    /// request of this task holds: its seat is free from now on, and its body, tree and list count
+    /// for the webhook.
     ///
     /// # Errors
     /// Both.
@@ -37,11 +39,17 @@ impl Away {
             return Ok(Self { webhook, held: None, carried: 0 });
         };
         let amount = |grant: &Option<Grant>| grant.as_ref().map_or(0, Grant::amount);
-        let carried = holds(|holds| amount(&holds.body) + amount(&holds.tree) + amount(&holds.list)).unwrap_or(0);
+        let carried =
+            holds(|holds| amount(&holds.body) + amount(&holds.tree) + amount(&holds.list))
+                .unwrap_or(0);
         if bytes + carried > flow.away.limit() {
             return Err(AwayError::TooLarge);
         }
-        let loan = flow.away.lend(webhook, (bytes + carried).max(1), PATIENCE).await.ok_or(AwayError::Full)?;
+        let loan = flow
+            .away
+            .lend(webhook, (bytes + carried).max(1), PATIENCE)
+            .await
+            .ok_or(AwayError::Full)?;
         holds(|holds| (holds.body, holds.tree, holds.list) = (None, None, None));
         Ok(Self { webhook, held: Some((flow, loan)), carried })
     }
@@ -65,7 +73,8 @@ impl Away {
         }
     }
 
-    /// Nobody is waited for any more: the request goes on with what was its own, and with room for a tree of so many bytes.
+    /// Nobody is waited for any more: the request goes on with what was its own, and with room for
+    /// a tree of so many bytes.
     ///
     /// # Errors
     /// Both.
@@ -77,7 +86,9 @@ impl Away {
         let mut own = loan.keep();
         let tree = match tree {
             0 => None,
-            bytes => Some(flow.trees[0].take(self.webhook, bytes, PATIENCE).await.ok_or(AwayError::Full)?),
+            bytes => Some(
+                flow.trees[0].take(self.webhook, bytes, PATIENCE).await.ok_or(AwayError::Full)?,
+            ),
         };
         own.shrink(self.carried);
         holds(|holds| holds.away.push(own));

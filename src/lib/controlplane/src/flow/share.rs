@@ -1,11 +1,15 @@
 //! Something that is limited, shared among callers: seats of requests, bytes of bodies.
 //!
-//! Nobody can take all of it: a caller has as much as it asks for only while at least as much is left free for others as it then holds (a dynamic
-//! threshold). One greedy caller ends at a half, two at a third each, and whoever comes next finds room at once. Who finds none waits for a bounded time in a
-//! bounded queue; what becomes free goes to the caller that holds least, and within a caller to the first who came.
+//! Nobody can take all of it: a caller has as much as it asks for only while at least as much is
+//! left free for others as it then holds (a dynamic threshold). One greedy caller ends at a half,
+//! two at a third each, and whoever comes next finds room at once. Who finds none waits for a
+//! bounded time in a bounded queue; what becomes free goes to the caller that holds least, and
+//! within a caller to the first who came.
 //!
-//! What is held while somebody else is waited for (a client that sends its body, a webhook) is a [`Loan`]: it is called back, the oldest first, from the caller
-//! that holds most when one that would hold less finds no room. So nobody is locked out by requests that do nothing, however many callers send them.
+//! What is held while somebody else is waited for (a client that sends its body, a webhook) is a
+//! [`Loan`]: it is called back, the oldest first, from the caller that holds most when one that
+//! would hold less finds no room. So nobody is locked out by requests that do nothing, however many
+//! callers send them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -49,7 +53,8 @@ struct State {
     anonymous: usize,
     /// Those who hold something or wait.
     callers: HashMap<u64, Holder, BuildHasherDefault<IsHash>>,
-    /// The callers that wait: what each holds, the ticket of its first in line, its id. Anonymous ones wait in the second line.
+    /// The callers that wait: what each holds, the ticket of its first in line, its id. Anonymous
+    /// ones wait in the second line.
     lines: [BTreeSet<(usize, u64, u64)>; 2],
     waiters: usize,
     /// What was called back and is not here yet.
@@ -92,7 +97,8 @@ pub(crate) struct Grant {
     amount: usize,
 }
 
-/// An amount that may be called back: whoever has it waits for somebody else. Dropping it gives it back.
+/// An amount that may be called back: whoever has it waits for somebody else. Dropping it gives it
+/// back.
 #[derive(Debug)]
 pub(crate) struct Loan {
     grant: Grant,
@@ -117,7 +123,8 @@ impl Share {
         Self::with_crumbs(limit, queue, 0)
     }
 
-    /// The same where so little may be taken past those who wait: they wait for much, and would hold up everybody.
+    /// The same where so little may be taken past those who wait: they wait for much, and would
+    /// hold up everybody.
     pub(crate) fn with_crumbs(limit: usize, queue: (usize, usize), crumb: usize) -> Self {
         Self(Arc::new(Core { limit, queue, crumb, state: Mutex::default() }))
     }
@@ -131,33 +138,59 @@ impl Share {
     pub(crate) fn try_take(&self, caller: Caller, amount: usize) -> Option<Grant> {
         let amount = amount.min(self.0.limit);
         let mut state = self.0.lock();
-        ((amount <= self.0.crumb || !state.must_wait(self.0.limit, caller)) && state.fits(self.0.limit, caller, amount)).then(|| {
+        ((amount <= self.0.crumb || !state.must_wait(self.0.limit, caller))
+            && state.fits(self.0.limit, caller, amount))
+        .then(|| {
             state.add(caller, amount);
             Grant { core: Arc::clone(&self.0), caller, amount }
         })
     }
 
-    /// Takes an amount that may be called back; as [`Self::take`], and what others were lent is called back for it.
-    pub(crate) async fn lend(&self, caller: Caller, amount: usize, patience: Duration) -> Option<Loan> {
+    /// Takes an amount that may be called back; as [`Self::take`], and what others were lent is
+    /// called back for it.
+    pub(crate) async fn lend(
+        &self,
+        caller: Caller,
+        amount: usize,
+        patience: Duration,
+    ) -> Option<Loan> {
         self.take_back(caller, amount, u64::MAX, patience).await.map(Grant::into_loan)
     }
 
-    async fn take_back(&self, caller: Caller, amount: usize, ticket: u64, patience: Duration) -> Option<Grant> {
+    async fn take_back(
+        &self,
+        caller: Caller,
+        amount: usize,
+        ticket: u64,
+        patience: Duration,
+    ) -> Option<Grant> {
         match self.try_take(caller, amount) {
             None => self.wait(caller, amount, Some(ticket), patience).await,
             granted => granted,
         }
     }
 
-    /// Takes an amount, waiting for it if need be. `None`: too many wait already, or it took too long. Cancel safe.
-    pub(crate) async fn take(&self, caller: Caller, amount: usize, patience: Duration) -> Option<Grant> {
+    /// Takes an amount, waiting for it if need be. `None`: too many wait already, or it took too
+    /// long. Cancel safe.
+    pub(crate) async fn take(
+        &self,
+        caller: Caller,
+        amount: usize,
+        patience: Duration,
+    ) -> Option<Grant> {
         match self.try_take(caller, amount) {
             None => self.wait(caller, amount, None, patience).await,
             granted => granted,
         }
     }
 
-    async fn wait(&self, caller: Caller, amount: usize, calls_back: Option<u64>, patience: Duration) -> Option<Grant> {
+    async fn wait(
+        &self,
+        caller: Caller,
+        amount: usize,
+        calls_back: Option<u64>,
+        patience: Duration,
+    ) -> Option<Grant> {
         let mut waiting = self.queue_up(caller, amount.min(self.0.limit), calls_back)?;
         let granted = waiting.granted.take()?;
         // What was granted in the last moment is lost with `waiting`, which gives it back.
@@ -169,7 +202,12 @@ impl Share {
     pub(crate) fn is_hopeless(&self, caller: Caller) -> bool {
         let core = &self.0;
         let state = core.lock();
-        state.waiters > 0 && (state.waiters >= core.queue.1 || state.callers.get(&caller.id).is_some_and(|holder| holder.queue.len() >= core.queue.0))
+        state.waiters > 0
+            && (state.waiters >= core.queue.1
+                || state
+                    .callers
+                    .get(&caller.id)
+                    .is_some_and(|holder| holder.queue.len() >= core.queue.0))
     }
 
     /// How much is taken, and how many wait.
@@ -182,14 +220,18 @@ impl Share {
         let core = &self.0;
         let mut state = core.lock();
         let held = state.callers.get(&caller.id);
-        if state.waiters >= core.queue.1 || held.map_or(0, |holder| holder.queue.len()) >= core.queue.0 {
+        if state.waiters >= core.queue.1
+            || held.map_or(0, |holder| holder.queue.len()) >= core.queue.0
+        {
             return None;
         }
         let (granted, receiver) = oneshot::channel();
         state.tickets += 1;
         state.waiters += 1;
         let ticket = state.tickets;
-        state.change(caller.id, |holder| holder.queue.push_back(Waiter { ticket, amount, caller, calls_back, granted }));
+        state.change(caller.id, |holder| {
+            holder.queue.push_back(Waiter { ticket, amount, caller, calls_back, granted })
+        });
         // Room may have come between the attempt and this.
         state.serve(core.limit);
         Some(Waiting { core: Arc::clone(core), caller, amount, ticket, granted: Some(receiver) })
@@ -215,42 +257,65 @@ impl State {
             return false;
         }
         let holder = self.callers.get(&caller.id);
-        let first = if caller.is_anonymous { self.lines.iter().filter_map(BTreeSet::first).min().copied() } else { self.first(limit) };
-        first.is_some_and(|(least, ..)| least <= holder.map_or(0, |holder| holder.held)) || holder.is_some_and(|holder| !holder.queue.is_empty())
+        let first = if caller.is_anonymous {
+            self.lines.iter().filter_map(BTreeSet::first).min().copied()
+        } else {
+            self.first(limit)
+        };
+        first.is_some_and(|(least, ..)| least <= holder.map_or(0, |holder| holder.held))
+            || holder.is_some_and(|holder| !holder.queue.is_empty())
     }
 
     /// Whose turn is next. Anonymous callers that have their part already hold up nobody else.
     fn first(&self, limit: usize) -> Option<(usize, u64, u64)> {
         let [named, anonymous] = self.lines.each_ref().map(|line| line.first().copied());
         let may_have = |(held, _, id): &(usize, u64, u64)| {
-            let amount = self.callers.get(id).and_then(|holder| holder.queue.front()).map_or(0, |first| first.amount);
+            let amount = self
+                .callers
+                .get(id)
+                .and_then(|holder| holder.queue.front())
+                .map_or(0, |first| first.amount);
             let free = limit.saturating_sub(self.used);
-            leaves(*held, amount, free.saturating_sub(self.anonymous)) && leaves(self.anonymous, amount, free) || !leaves(*held, amount, free)
+            leaves(*held, amount, free.saturating_sub(self.anonymous))
+                && leaves(self.anonymous, amount, free)
+                || !leaves(*held, amount, free)
         };
         [named, anonymous.filter(may_have)].into_iter().flatten().min()
     }
 
-    /// Whether a caller may have this much more: all that is free when it holds nothing, else so much that it leaves what it holds.
+    /// Whether a caller may have this much more: all that is free when it holds nothing, else so
+    /// much that it leaves what it holds.
     fn fits(&self, limit: usize, caller: Caller, amount: usize) -> bool {
         let held = self.callers.get(&caller.id).map_or(0, |holder| holder.held);
         let free = limit.saturating_sub(self.used);
         if caller.is_anonymous {
-            return leaves(self.anonymous, amount, free) && leaves(held, amount, free.saturating_sub(self.anonymous));
+            return leaves(self.anonymous, amount, free)
+                && leaves(held, amount, free.saturating_sub(self.anonymous));
         }
         leaves(held, amount, free)
     }
 
-    /// Calls back loans until there is room for so much more: those of the caller that holds most, as long as that is more than this one would hold; else its
-    /// own that are younger than the ticket's, so that one of them comes to its end.
+    /// Calls back loans until there is room for so much more: those of the caller that holds most,
+    /// as long as that is more than this one would hold; else its own that are younger than the
+    /// ticket's, so that one of them comes to its end.
     fn call_back(&mut self, limit: usize, caller: Caller, amount: usize, ticket: u64) {
         let held = self.callers.get(&caller.id).map_or(0, |holder| holder.held);
         let wanted = if held == 0 { amount } else { held + 2 * amount };
         while limit.saturating_sub(self.used) + self.called_back < wanted {
-            let fattest = self.callers.iter().filter(|(id, holder)| **id != caller.id && holder.oldest_loan().is_some());
-            let fattest = fattest.map(|(id, holder)| (holder.held - holder.called_back, *id)).max().filter(|(others, _)| *others > held + amount);
+            let fattest = self
+                .callers
+                .iter()
+                .filter(|(id, holder)| **id != caller.id && holder.oldest_loan().is_some());
+            let fattest = fattest
+                .map(|(id, holder)| (holder.held - holder.called_back, *id))
+                .max()
+                .filter(|(others, _)| *others > held + amount);
             let (id, ticket) = match fattest {
                 Some((_, id)) => (id, self.callers.get(&id).and_then(Holder::oldest_loan)),
-                None => (caller.id, self.callers.get(&caller.id).and_then(|holder| holder.youngest_loan(ticket))),
+                None => (
+                    caller.id,
+                    self.callers.get(&caller.id).and_then(|holder| holder.youngest_loan(ticket)),
+                ),
             };
             let Some((holder, ticket)) = self.callers.get_mut(&id).zip(ticket) else { return };
             let Some(lent) = holder.loans.get_mut(&ticket) else { return };
@@ -281,7 +346,11 @@ impl State {
     /// Changes what is known of a caller, and its place in the line with it.
     fn change<T>(&mut self, id: u64, change: impl FnOnce(&mut Holder) -> T) -> T {
         let holder = self.callers.entry(id).or_default();
-        let place = |holder: &Holder| holder.queue.front().map(|first| (usize::from(first.caller.is_anonymous), (holder.held, first.ticket, id)));
+        let place = |holder: &Holder| {
+            holder.queue.front().map(|first| {
+                (usize::from(first.caller.is_anonymous), (holder.held, first.ticket, id))
+            })
+        };
         let before = place(holder);
         let result = change(holder);
         let (after, is_gone) = (place(holder), holder.held == 0 && holder.queue.is_empty());
@@ -298,7 +367,9 @@ impl State {
     /// Gives what is free to those who wait, in their order.
     fn serve(&mut self, limit: usize) {
         while let Some((_, _, id)) = self.first(limit) {
-            let Some(first) = self.callers.get(&id).and_then(|holder| holder.queue.front()) else { return };
+            let Some(first) = self.callers.get(&id).and_then(|holder| holder.queue.front()) else {
+                return;
+            };
             let (caller, amount, calls_back) = (first.caller, first.amount, first.calls_back);
             if !self.fits(limit, caller, amount) {
                 if let Some(ticket) = calls_back {
@@ -315,7 +386,8 @@ impl State {
     }
 }
 
-/// Whether a caller may have this much more of some room: all of it when it holds nothing, else so much that it leaves what it holds.
+/// Whether a caller may have this much more of some room: all of it when it holds nothing, else so
+/// much that it leaves what it holds.
 fn leaves(held: usize, amount: usize, room: usize) -> bool {
     amount <= room && (held == 0 || held + amount <= room - amount)
 }
@@ -333,7 +405,8 @@ impl Holder {
 
 impl Waiting {
     fn into_grant(mut self) -> Grant {
-        let grant = Grant { core: Arc::clone(&self.core), caller: self.caller, amount: self.amount };
+        let grant =
+            Grant { core: Arc::clone(&self.core), caller: self.caller, amount: self.amount };
         self.amount = 0;
         grant
     }
@@ -399,7 +472,8 @@ impl Loan {
     /// # Errors
     /// As [`Share::lend`] gives `None`, or it was called back; what was held stays.
     pub(crate) async fn grow(&mut self, more: usize, patience: Duration) -> Result<(), Full> {
-        let (share, caller, ticket) = (Share(Arc::clone(&self.grant.core)), self.grant.caller, self.ticket);
+        let (share, caller, ticket) =
+            (Share(Arc::clone(&self.grant.core)), self.grant.caller, self.ticket);
         let taken = tokio::select! {
             biased;
             () = self.called_back() => None,
@@ -414,7 +488,11 @@ impl Loan {
     /// Keeps it: nobody else is waited for any more.
     pub(crate) fn keep(mut self) -> Grant {
         self.end();
-        Grant { core: Arc::clone(&self.grant.core), caller: self.grant.caller, amount: std::mem::take(&mut self.grant.amount) }
+        Grant {
+            core: Arc::clone(&self.grant.core),
+            caller: self.grant.caller,
+            amount: std::mem::take(&mut self.grant.amount),
+        }
     }
 
     fn note(&self, amount: usize) {
@@ -536,7 +614,11 @@ mod tests {
                 grants.extend(share.try_take(named(id as u64), 1));
             }
         }
-        assert_eq!(held.iter().map(Vec::len).collect::<Vec<_>>(), [20; 5], "a sixth each, and a sixth for the next");
+        assert_eq!(
+            held.iter().map(Vec::len).collect::<Vec<_>>(),
+            [20; 5],
+            "a sixth each, and a sixth for the next"
+        );
     }
 
     #[test]
@@ -569,7 +651,9 @@ mod tests {
         assert_eq!((held.len(), share.usage()), (2, (4, 0)));
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = tokio::task::JoinSet::new();
-        for (caller, name) in [(1, "greedy 1"), (1, "greedy 2"), (3, "new 1"), (3, "new 2"), (4, "newer")] {
+        for (caller, name) in
+            [(1, "greedy 1"), (1, "greedy 2"), (3, "new 1"), (3, "new 2"), (4, "newer")]
+        {
             let (share, order) = (share.clone(), Arc::clone(&order));
             tasks.spawn(async move {
                 let grant = share.take(named(caller), 1, PATIENCE).await;
@@ -582,7 +666,11 @@ mod tests {
         held.pop();
         drop(other);
         tokio::task::yield_now().await;
-        assert_eq!(*order.lock().unwrap(), [("new 1", true), ("newer", true)], "who holds nothing is before who holds one");
+        assert_eq!(
+            *order.lock().unwrap(),
+            [("new 1", true), ("newer", true)],
+            "who holds nothing is before who holds one"
+        );
         tasks.shutdown().await;
         drop(tasks);
         drop(held);
@@ -593,7 +681,8 @@ mod tests {
     async fn waiting_is_bounded_in_time_and_number() {
         let share = Share::new(1, (2, 3));
         let _grant = share.try_take(named(1), 1).unwrap();
-        let mut waiting: Vec<_> = [1, 1, 2].map(|id| Box::pin(share.take(named(id), 1, PATIENCE))).into();
+        let mut waiting: Vec<_> =
+            [1, 1, 2].map(|id| Box::pin(share.take(named(id), 1, PATIENCE))).into();
         assert!(waiting.iter_mut().all(|waiting| waiting.as_mut().now_or_never().is_none()));
         assert!(share.is_hopeless(named(1)) && share.is_hopeless(named(3)));
         assert!(share.take(named(1), 1, PATIENCE).await.is_none(), "its queue is full");
@@ -626,7 +715,10 @@ mod tests {
         assert_eq!(grant.grow(30, PATIENCE).await, Ok(()));
         assert_eq!(grant.grow(30, PATIENCE).await, Err(Full));
         assert_eq!(share.usage(), (40, 0));
-        assert!(share.try_take(named(2), 60).is_some(), "who has nothing may have all that is free");
+        assert!(
+            share.try_take(named(2), 60).is_some(),
+            "who has nothing may have all that is free"
+        );
         drop(grant);
         assert_eq!(share.usage(), (0, 0));
     }
@@ -661,13 +753,22 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_waits_for_others_is_called_back_from_who_holds_most() {
         let share = Share::with_crumbs(100, (10, 20), 10);
-        let mut fat = [share.lend(named(1), 20, PATIENCE).await.unwrap(), share.lend(named(1), 12, PATIENCE).await.unwrap()];
-        let mut thin = [share.lend(named(2), 30, PATIENCE).await.unwrap(), share.lend(named(3), 19, PATIENCE).await.unwrap()];
+        let mut fat = [
+            share.lend(named(1), 20, PATIENCE).await.unwrap(),
+            share.lend(named(1), 12, PATIENCE).await.unwrap(),
+        ];
+        let mut thin = [
+            share.lend(named(2), 30, PATIENCE).await.unwrap(),
+            share.lend(named(3), 19, PATIENCE).await.unwrap(),
+        ];
         let _last = share.lend(named(4), 19, PATIENCE).await.unwrap();
         assert_eq!(share.usage().0, 100);
         let mut newcomer = Box::pin(share.lend(named(5), 15, PATIENCE));
         assert!(newcomer.as_mut().now_or_never().is_none());
-        assert!(fat[0].called_back().now_or_never().is_some(), "the oldest of the one that holds most");
+        assert!(
+            fat[0].called_back().now_or_never().is_some(),
+            "the oldest of the one that holds most"
+        );
         assert!(fat[1].called_back().now_or_never().is_none());
         assert!(thin.iter_mut().all(|thin| thin.called_back().now_or_never().is_none()));
         let [first, _second] = fat;
@@ -684,7 +785,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_of_a_callers_loans_comes_to_its_end() {
         let share = Share::with_crumbs(100, (10, 20), 10);
-        let mut loans = [share.lend(named(1), 25, PATIENCE).await.unwrap(), share.lend(named(1), 25, PATIENCE).await.unwrap()];
+        let mut loans = [
+            share.lend(named(1), 25, PATIENCE).await.unwrap(),
+            share.lend(named(1), 25, PATIENCE).await.unwrap(),
+        ];
         assert_eq!(loans[1].grow(10, PATIENCE).await, Err(Full), "the older one stays");
         let [first, second] = &mut loans;
         let mut grows = Box::pin(first.grow(10, PATIENCE));

@@ -1,16 +1,24 @@
-//! The metrics as Prometheus' text format (version 0.0.4), made of the OpenMetrics text that the encoder writes.
+//! The metrics as Prometheus' text format (version 0.0.4), made of the OpenMetrics text that the
+//! encoder writes.
 
 /// Content type of the Prometheus text format, as upstream sends it.
-pub(super) const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
+pub(super) const PROMETHEUS: &str =
+    "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 /// Content type of OpenMetrics.
 pub(super) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Whether a client names OpenMetrics among what it accepts.
 pub(super) fn accepts_open_metrics(accept: &str) -> bool {
-    accept.split(',').any(|clause| clause.split(';').next().is_some_and(|media_type| media_type.trim() == "application/openmetrics-text"))
+    accept.split(',').any(|clause| {
+        clause
+            .split(';')
+            .next()
+            .is_some_and(|media_type| media_type.trim() == "application/openmetrics-text")
+    })
 }
 
-/// The same samples in the older format: its families have the names of their samples, so those of counters end with `_total`, and it has no units and no end.
+/// The same samples in the older format: its families have the names of their samples, so those of
+/// counters end with `_total`, and it has no units and no end.
 pub(super) fn prometheus(open_metrics: &str) -> String {
     let mut out = String::with_capacity(open_metrics.len());
     // The description of a family waits for its type.
@@ -18,12 +26,21 @@ pub(super) fn prometheus(open_metrics: &str) -> String {
     for line in open_metrics.lines() {
         if let Some(described) = line.strip_prefix("# HELP ") {
             description = described.split_once(' ');
-        } else if let Some((family, kind)) = line.strip_prefix("# TYPE ").and_then(|typed| typed.split_once(' ')) {
+        } else if let Some((family, kind)) =
+            line.strip_prefix("# TYPE ").and_then(|typed| typed.split_once(' '))
+        {
             let suffix = if kind == "counter" { "_total" } else { "" };
             if let Some((_, text)) = description.take().filter(|(of, _)| *of == family) {
                 out.extend(["# HELP ", family, suffix, " ", text, "\n"]);
             }
-            out.extend(["# TYPE ", family, suffix, " ", if kind == "unknown" { "untyped" } else { kind }, "\n"]);
+            out.extend([
+                "# TYPE ",
+                family,
+                suffix,
+                " ",
+                if kind == "unknown" { "untyped" } else { kind },
+                "\n",
+            ]);
         } else if !line.starts_with("# ") {
             out.extend([line, "\n"]);
         }
@@ -47,7 +64,14 @@ mod tests {
     #[test]
     fn open_metrics_are_for_clients_that_name_them() {
         let scraper = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
-        let cases = [("", false), ("*/*", false), ("text/plain", false), ("application/json", false), ("application/openmetrics-text", true), (scraper, true)];
+        let cases = [
+            ("", false),
+            ("*/*", false),
+            ("text/plain", false),
+            ("application/json", false),
+            ("application/openmetrics-text", true),
+            (scraper, true),
+        ];
         for (accept, want) in cases {
             assert_eq!(accepts_open_metrics(accept), want, "{accept}");
         }

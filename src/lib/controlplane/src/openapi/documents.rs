@@ -24,7 +24,13 @@ pub(super) fn v3(path: &str, definitions: &[Arc<Definition>]) -> Value {
     let mut schemas = Map::new();
     let mut all = Map::new();
     for definition in definitions {
-        let Some(index) = definition.versions.iter().position(|version| version.served && key(&definition.group, &version.name) == path) else { continue };
+        let Some(index) = definition
+            .versions
+            .iter()
+            .position(|version| version.served && key(&definition.group, &version.name) == path)
+        else {
+            continue;
+        };
         add_schemas(definition, index, Dialect::V3, &mut schemas);
         paths::add(definition, index, Dialect::V3, &mut all);
     }
@@ -44,7 +50,9 @@ pub(super) fn v2(definitions: &[Arc<Definition>]) -> Value {
     let mut schemas = Map::new();
     let mut all = Map::new();
     for definition in definitions {
-        for (index, _) in definition.versions.iter().enumerate().filter(|(_, version)| version.served) {
+        for (index, _) in
+            definition.versions.iter().enumerate().filter(|(_, version)| version.served)
+        {
             add_schemas(definition, index, Dialect::V2, &mut schemas);
             paths::add(definition, index, Dialect::V2, &mut all);
         }
@@ -62,7 +70,10 @@ pub(super) fn v2(definitions: &[Arc<Definition>]) -> Value {
 /// The name that a kind's definition has.
 pub(super) fn name_of(definition: &Definition, index: usize) -> String {
     let schema: &Schema = &definition.versions[index].schema;
-    schema.name.as_deref().map_or_else(|| format!("{}.{}.{}", definition.group, definition.versions[index].name, definition.kind), str::to_owned)
+    schema.name.as_deref().map_or_else(
+        || format!("{}.{}.{}", definition.group, definition.versions[index].name, definition.kind),
+        str::to_owned,
+    )
 }
 
 fn add_schemas(definition: &Definition, index: usize, dialect: Dialect, into: &mut Map) {
@@ -72,7 +83,8 @@ fn add_schemas(definition: &Definition, index: usize, dialect: Dialect, into: &m
         Dialect::V2 => openapi::definitions_v2(&version.schema, into),
     }
     let name = name_of(definition, index);
-    let gvk = |kind: &str| json!([{"group": definition.group, "kind": kind, "version": version.name}]);
+    let gvk =
+        |kind: &str| json!([{"group": definition.group, "kind": kind, "version": version.name}]);
     if let Some(Value::Object(schema)) = into.get_mut(&name) {
         schema.insert("x-kubernetes-group-version-kind".to_owned(), gvk(&definition.kind));
     }

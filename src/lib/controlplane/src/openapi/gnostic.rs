@@ -1,4 +1,5 @@
-//! The protobuf forms of OpenAPI documents (the messages of gnostic's `openapi.v2` and `openapi.v3`), which older kubectl asks for.
+//! The protobuf forms of OpenAPI documents (the messages of gnostic's `openapi.v2` and
+//! `openapi.v3`), which older kubectl asks for.
 //!
 //! Field numbers are the published ones. What our documents do not hold is not written.
 
@@ -96,7 +97,9 @@ impl Message {
 
     /// `x-` members.
     fn extensions(&mut self, field: u64, value: &Value) {
-        for (name, value) in value.as_object().into_iter().flatten().filter(|(name, _)| name.starts_with("x-")) {
+        for (name, value) in
+            value.as_object().into_iter().flatten().filter(|(name, _)| name.starts_with("x-"))
+        {
             self.message(field, |named| {
                 named.bytes(1, name.as_bytes());
                 named.any(2, value);
@@ -114,7 +117,9 @@ pub(super) fn v2(document: &Value) -> Vec<u8> {
         info.text(2, document["info"].get("version"));
     });
     out.message(8, |paths| paths.named(2, document.get("paths"), v2_path));
-    out.message(9, |definitions| definitions.named(1, document.get("definitions"), |out, value| v2_schema(out, value, 0)));
+    out.message(9, |definitions| {
+        definitions.named(1, document.get("definitions"), |out, value| v2_schema(out, value, 0))
+    });
     out.0
 }
 
@@ -134,7 +139,11 @@ fn v2_operation(out: &mut Message, operation: &Value) {
     out.texts(6, operation.get("produces"));
     out.texts(7, operation.get("consumes"));
     v2_parameters(out, 8, operation.get("parameters"));
-    out.message(9, |responses| responses.named(1, operation.get("responses"), |value, response| value.message(1, |out| v2_response(out, response))));
+    out.message(9, |responses| {
+        responses.named(1, operation.get("responses"), |value, response| {
+            value.message(1, |out| v2_response(out, response))
+        })
+    });
     out.texts(10, operation.get("schemes"));
     out.extensions(13, operation);
 }
@@ -195,7 +204,9 @@ fn v2_schema(out: &mut Message, schema: &Value, depth: u8) {
     out.anys(20, schema.get("enum"));
     match schema.get("additionalProperties") {
         Some(Value::Bool(flag)) => out.message(21, |item| item.flag(2, Some(&Value::Bool(*flag)))),
-        Some(inner) => out.message(21, |item| item.message(1, |out| v2_schema(out, inner, depth + 1))),
+        Some(inner) => {
+            out.message(21, |item| item.message(1, |out| v2_schema(out, inner, depth + 1)))
+        }
         None => {}
     }
     if let Some(kind) = schema.get("type") {
@@ -208,7 +219,9 @@ fn v2_schema(out: &mut Message, schema: &Value, depth: u8) {
         out.message(24, |out| v2_schema(out, part, depth + 1));
     }
     if let Some(properties) = schema.get("properties") {
-        out.message(25, |out| out.named(1, Some(properties), |out, value| v2_schema(out, value, depth + 1)));
+        out.message(25, |out| {
+            out.named(1, Some(properties), |out, value| v2_schema(out, value, depth + 1))
+        });
     }
     out.extensions(31, schema);
 }
@@ -223,7 +236,11 @@ pub(super) fn v3(document: &Value) -> Vec<u8> {
     });
     out.message(4, |paths| paths.named(1, document.get("paths"), v3_path));
     out.message(5, |components| {
-        components.message(1, |schemas| schemas.named(1, document["components"].get("schemas"), |out, value| v3_schema(out, value, 0)));
+        components.message(1, |schemas| {
+            schemas.named(1, document["components"].get("schemas"), |out, value| {
+                v3_schema(out, value, 0)
+            })
+        });
     });
     out.0
 }
@@ -250,7 +267,11 @@ fn v3_operation(out: &mut Message, operation: &Value) {
             });
         });
     }
-    out.message(8, |responses| responses.named(2, operation.get("responses"), |item, response| item.message(1, |out| v3_response(out, response))));
+    out.message(8, |responses| {
+        responses.named(2, operation.get("responses"), |item, response| {
+            item.message(1, |out| v3_response(out, response))
+        })
+    });
     out.extensions(13, operation);
 }
 
@@ -312,11 +333,15 @@ fn v3_plain_schema(out: &mut Message, schema: &Value, depth: u8) {
         out.message(30, |item| item.message(1, |out| v3_schema(out, items, depth + 1)));
     }
     if let Some(properties) = schema.get("properties") {
-        out.message(31, |out| out.named(1, Some(properties), |out, value| v3_schema(out, value, depth + 1)));
+        out.message(31, |out| {
+            out.named(1, Some(properties), |out, value| v3_schema(out, value, depth + 1))
+        });
     }
     match schema.get("additionalProperties") {
         Some(Value::Bool(flag)) => out.message(32, |item| item.flag(2, Some(&Value::Bool(*flag)))),
-        Some(inner) => out.message(32, |item| item.message(1, |out| v3_schema(out, inner, depth + 1))),
+        Some(inner) => {
+            out.message(32, |item| item.message(1, |out| v3_schema(out, inner, depth + 1)))
+        }
         None => {}
     }
     match schema.get("default") {

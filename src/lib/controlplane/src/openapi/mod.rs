@@ -1,4 +1,5 @@
-//! OpenAPI documents, made when somebody asks and kept until their definitions change or nobody asks any more.
+//! OpenAPI documents, made when somebody asks and kept until their definitions change or nobody
+//! asks any more.
 
 mod documents;
 mod gnostic;
@@ -58,12 +59,19 @@ struct Made {
 impl Made {
     fn new(definitions: Vec<Arc<Definition>>, value: &Value, protobuf: Vec<u8>) -> Self {
         let json: Bytes = codec::to_vec(value).into();
-        Self { definitions, hash: hash(&json), json, protobuf: protobuf.into(), asked: AtomicBool::new(true) }
+        Self {
+            definitions,
+            hash: hash(&json),
+            json,
+            protobuf: protobuf.into(),
+            asked: AtomicBool::new(true),
+        }
     }
 
     fn is_from(&self, definitions: &[Arc<Definition>]) -> bool {
         self.asked.store(true, Ordering::Relaxed);
-        self.definitions.len() == definitions.len() && self.definitions.iter().zip(definitions).all(|(a, b)| Arc::ptr_eq(a, b))
+        self.definitions.len() == definitions.len()
+            && self.definitions.iter().zip(definitions).all(|(a, b)| Arc::ptr_eq(a, b))
     }
 }
 
@@ -110,7 +118,11 @@ impl OpenApi {
             self.made.fetch_add(1, Ordering::Relaxed);
             let value = documents::v3(path, &definitions);
             let made = Arc::new(Made::new(definitions.clone(), &value, gnostic::v3(&value)));
-            self.cache.lock().expect("no panic while held").v3.insert(path.to_owned(), Arc::clone(&made));
+            self.cache
+                .lock()
+                .expect("no panic while held")
+                .v3
+                .insert(path.to_owned(), Arc::clone(&made));
             made
         };
         self.once(|| self.known_v3(path, &definitions), made).await
@@ -127,8 +139,13 @@ impl OpenApi {
         self.once(|| self.known_v2(&definitions), made).await
     }
 
-    /// A document that is known, or made off the workers: one at a time, so that those who wait for the same find it known.
-    async fn once(&self, known: impl Fn() -> Option<Arc<Made>>, make: impl FnOnce() -> Arc<Made>) -> Arc<Made> {
+    /// A document that is known, or made off the workers: one at a time, so that those who wait for
+    /// the same find it known.
+    async fn once(
+        &self,
+        known: impl Fn() -> Option<Arc<Made>>,
+        make: impl FnOnce() -> Arc<Made>,
+    ) -> Arc<Made> {
         if let Some(made) = known() {
             return made;
         }
@@ -140,7 +157,11 @@ impl OpenApi {
     }
 
     /// `/openapi/v2`
-    pub(crate) async fn v2(&self, shared: &Arc<ServerState>, exchange: &Exchange) -> Result<Response, Rejection> {
+    pub(crate) async fn v2(
+        &self,
+        shared: &Arc<ServerState>,
+        exchange: &Exchange,
+    ) -> Result<Response, Rejection> {
         let protobuf = match wanted(exchange.header(http::header::ACCEPT), V2_PROTOBUF) {
             Some(protobuf) => protobuf,
             None => return Ok(varying_by_both(bare(406))),
@@ -162,21 +183,35 @@ impl OpenApi {
     }
 
     /// `/openapi/v3/<group version>`
-    pub(crate) async fn v3(&self, shared: &Arc<ServerState>, exchange: &Exchange, path: &str) -> Result<Response, Rejection> {
+    pub(crate) async fn v3(
+        &self,
+        shared: &Arc<ServerState>,
+        exchange: &Exchange,
+        path: &str,
+    ) -> Result<Response, Rejection> {
         let Some(definitions) = sorted(shared).remove(path) else { return Ok(not_found()) };
-        let Some(protobuf) = wanted(exchange.header(http::header::ACCEPT), V3_PROTOBUF) else { return Ok(varying(bare(406), "Accept")) };
+        let Some(protobuf) = wanted(exchange.header(http::header::ACCEPT), V3_PROTOBUF) else {
+            return Ok(varying(bare(406), "Accept"));
+        };
         let made = self.v3_document(path, definitions).await;
         let asked = exchange.action.options().hash();
         if asked.is_some_and(|asked| asked != made.hash) {
             let mut response = status::with_type(301, "application/json", crate::body::empty());
             let location = format!("/openapi/v3/{path}?hash={}", made.hash);
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            response.headers_mut().insert(LOCATION, HeaderValue::from_str(&location).unwrap_or(HeaderValue::from_static("/openapi/v3")));
+            response
+                .headers_mut()
+                .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response.headers_mut().insert(
+                LOCATION,
+                HeaderValue::from_str(&location).unwrap_or(HeaderValue::from_static("/openapi/v3")),
+            );
             return Ok(varying(response, "Accept"));
         }
         let mut response = varying(answer(exchange, &made, protobuf, V3_PROTOBUF), "Accept");
         if asked.is_some() {
-            response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+            response
+                .headers_mut()
+                .insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
         }
         Ok(response)
     }
@@ -213,23 +248,33 @@ fn wanted(accept: &str, protobuf: &str) -> Option<bool> {
     media_types(accept).find_map(|media| match media {
         ("application", "json" | "*") | ("*", "*") => Some(false),
         // Older clients write an @ for the dot before the version.
-        ("application", subtype) if protobuf.strip_prefix("application/") == Some(&*subtype.replacen('@', ".", 1)) => Some(true),
+        ("application", subtype)
+            if protobuf.strip_prefix("application/") == Some(&*subtype.replacen('@', ".", 1)) =>
+        {
+            Some(true)
+        }
         _ => None,
     })
 }
 
-/// Whether a client has the document already: `If-None-Match` with `*` or a list of entity tags, weak ones too (RFC 9110, section 13.1.2).
+/// Whether a client has the document already: `If-None-Match` with `*` or a list of entity tags,
+/// weak ones too (RFC 9110, section 13.1.2).
 fn is_known(given: &str, hash: &str) -> bool {
     let tag = |text: &str| text.trim().trim_start_matches("W/").trim_matches('"') == hash;
     given.trim() == "*" || given.split(',').any(tag)
 }
 
 fn answer(exchange: &Exchange, made: &Made, protobuf: bool, media_type: &'static str) -> Response {
-    let etag = HeaderValue::from_str(&format!("\"{}\"", made.hash)).expect("hexadecimal digits and quotes");
+    let etag = HeaderValue::from_str(&format!("\"{}\"", made.hash))
+        .expect("hexadecimal digits and quotes");
     let mut response = match (is_known(exchange.header(IF_NONE_MATCH), &made.hash), protobuf) {
         (true, _) => bare(304),
-        (false, true) => status::with_type(200, media_type, crate::body::full(made.protobuf.clone())),
-        (false, false) => status::with_type(200, "application/json", crate::body::full(made.json.clone())),
+        (false, true) => {
+            status::with_type(200, media_type, crate::body::full(made.protobuf.clone()))
+        }
+        (false, false) => {
+            status::with_type(200, "application/json", crate::body::full(made.json.clone()))
+        }
     };
     response.headers_mut().insert(ETAG, etag);
     response
@@ -245,7 +290,12 @@ mod tests {
         let readers: Vec<_> = (0..20)
             .map(|_| {
                 let openapi = Arc::clone(&openapi);
-                tokio::spawn(async move { (openapi.v2_document(Vec::new()).await, openapi.v3_document("apis/e/v1", Vec::new()).await) })
+                tokio::spawn(async move {
+                    (
+                        openapi.v2_document(Vec::new()).await,
+                        openapi.v3_document("apis/e/v1", Vec::new()).await,
+                    )
+                })
             })
             .collect();
         for reader in readers {
@@ -283,7 +333,10 @@ mod tests {
             ("application/json", Some(false)),
             ("text/html", None),
             ("application/com.github.proto-openapi.spec.v2@v1.0+protobuf", Some(true)),
-            ("application/com.github.proto-openapi.spec.v2.v1.0+protobuf,application/json", Some(true)),
+            (
+                "application/com.github.proto-openapi.spec.v2.v1.0+protobuf,application/json",
+                Some(true),
+            ),
         ];
         for (accept, want) in cases {
             assert_eq!(wanted(accept, V2_PROTOBUF), want, "{accept}");

@@ -1,4 +1,5 @@
-//! Path items of a resource: what clients look up there are the action, the kind and the parameters that a write takes.
+//! Path items of a resource: what clients look up there are the action, the kind and the parameters
+//! that a write takes.
 
 use super::documents::{key, name_of, reference};
 use ferrokube_apimachinery::document::{Map, Value, json};
@@ -42,15 +43,51 @@ const DELETE: &[&str] = &["dryRun", "gracePeriodSeconds", "orphanDependents", "p
 
 const COLLECTION: [Operation; 3] = [
     Operation { method: "get", action: "list", word: "list", verb: Verbs::LIST, parameters: LIST },
-    Operation { method: "post", action: "post", word: "create", verb: Verbs::CREATE, parameters: WRITE },
-    Operation { method: "delete", action: "deletecollection", word: "deleteCollection", verb: Verbs::DELETE_COLLECTION, parameters: LIST },
+    Operation {
+        method: "post",
+        action: "post",
+        word: "create",
+        verb: Verbs::CREATE,
+        parameters: WRITE,
+    },
+    Operation {
+        method: "delete",
+        action: "deletecollection",
+        word: "deleteCollection",
+        verb: Verbs::DELETE_COLLECTION,
+        parameters: LIST,
+    },
 ];
 const ITEM: [Operation; 5] = [
     Operation { method: "get", action: "get", word: "read", verb: Verbs::GET, parameters: &[] },
-    Operation { method: "put", action: "put", word: "replace", verb: Verbs::UPDATE, parameters: WRITE },
-    Operation { method: "patch", action: "patch", word: "patch", verb: Verbs::PATCH, parameters: PATCH },
-    Operation { method: "delete", action: "delete", word: "delete", verb: Verbs::DELETE, parameters: DELETE },
-    Operation { method: "post", action: "post", word: "create", verb: Verbs::CREATE, parameters: WRITE },
+    Operation {
+        method: "put",
+        action: "put",
+        word: "replace",
+        verb: Verbs::UPDATE,
+        parameters: WRITE,
+    },
+    Operation {
+        method: "patch",
+        action: "patch",
+        word: "patch",
+        verb: Verbs::PATCH,
+        parameters: PATCH,
+    },
+    Operation {
+        method: "delete",
+        action: "delete",
+        word: "delete",
+        verb: Verbs::DELETE,
+        parameters: DELETE,
+    },
+    Operation {
+        method: "post",
+        action: "post",
+        word: "create",
+        verb: Verbs::CREATE,
+        parameters: WRITE,
+    },
 ];
 
 /// One path of a resource.
@@ -71,10 +108,20 @@ pub(super) fn add(definition: &Definition, index: usize, dialect: Dialect, into:
     let version = &definition.versions[index];
     let base = format!("/{}", key(&definition.group, &version.name));
     let namespaced = definition.scope == Scope::Namespaced;
-    let scoped = if namespaced { format!("{base}/namespaces/{{namespace}}/{}", definition.plural) } else { format!("{base}/{}", definition.plural) };
+    let scoped = if namespaced {
+        format!("{base}/namespaces/{{namespace}}/{}", definition.plural)
+    } else {
+        format!("{base}/{}", definition.plural)
+    };
     let schema = name_of(definition, index);
     let list_schema = format!("{schema}List");
-    let id = format!("{}{}{}{}", camel(&definition.group), camel(&version.name), if namespaced { "Namespaced" } else { "" }, definition.kind);
+    let id = format!(
+        "{}{}{}{}",
+        camel(&definition.group),
+        camel(&version.name),
+        if namespaced { "Namespaced" } else { "" },
+        definition.kind
+    );
     let path = |text: String, kind: GroupVersionKind, suffix: &str| Path {
         text,
         dialect,
@@ -86,22 +133,36 @@ pub(super) fn add(definition: &Definition, index: usize, dialect: Dialect, into:
     let gvk = definition.gvk(index);
     path(scoped.clone(), gvk.clone(), "").add(&COLLECTION, definition.verbs, into);
     if namespaced && definition.verbs.has(Verbs::LIST) {
-        path(format!("{base}/{}", definition.plural), gvk.clone(), "ForAllNamespaces").add(&COLLECTION[..1], definition.verbs, into);
+        path(format!("{base}/{}", definition.plural), gvk.clone(), "ForAllNamespaces").add(
+            &COLLECTION[..1],
+            definition.verbs,
+            into,
+        );
     }
     path(format!("{scoped}/{{name}}"), gvk, "").add(&ITEM[..4], definition.verbs, into);
     for subresource in &version.subresources {
-        path(format!("{scoped}/{{name}}/{}", subresource.name), subresource.kind.clone(), subresource.name).add(&ITEM, subresource.verbs, into);
+        path(
+            format!("{scoped}/{{name}}/{}", subresource.name),
+            subresource.kind.clone(),
+            subresource.name,
+        )
+        .add(&ITEM, subresource.verbs, into);
     }
 }
 
 impl Path<'_> {
     fn add(&self, operations: &[Operation], verbs: Verbs, into: &mut Map) {
-        let mut item: Map =
-            operations.iter().filter(|operation| verbs.has(operation.verb)).map(|operation| (operation.method.to_owned(), self.operation(operation))).collect();
+        let mut item: Map = operations
+            .iter()
+            .filter(|operation| verbs.has(operation.verb))
+            .map(|operation| (operation.method.to_owned(), self.operation(operation)))
+            .collect();
         if item.is_empty() {
             return;
         }
-        let in_path = ["namespace", "name"].into_iter().filter(|name| self.text.contains(&format!("{{{name}}}")));
+        let in_path = ["namespace", "name"]
+            .into_iter()
+            .filter(|name| self.text.contains(&format!("{{{name}}}")));
         let mut parameters: Vec<Value> = in_path.map(|name| self.parameter(name, "path")).collect();
         parameters.push(self.parameter("pretty", "query"));
         item.insert("parameters".to_owned(), Value::from(parameters));
@@ -111,7 +172,8 @@ impl Path<'_> {
     fn operation(&self, operation: &Operation) -> Value {
         let kind = &self.kind;
         let result = if operation.action == "list" { self.list_schema } else { self.schema };
-        let mut parameters: Vec<Value> = operation.parameters.iter().map(|name| self.parameter(name, "query")).collect();
+        let mut parameters: Vec<Value> =
+            operation.parameters.iter().map(|name| self.parameter(name, "query")).collect();
         let takes_body = matches!(operation.method, "post" | "put" | "patch");
         let mut out = json!({
             "description": format!("{} {}", operation.word, kind.kind),
@@ -128,7 +190,11 @@ impl Path<'_> {
             }
         }
         if self.dialect == Dialect::V2 {
-            out["produces"] = json!(["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]);
+            out["produces"] = json!([
+                "application/json",
+                "application/yaml",
+                "application/vnd.kubernetes.protobuf"
+            ]);
             out["consumes"] = json!(["*/*"]);
             out["schemes"] = json!(["https"]);
         }
@@ -142,19 +208,27 @@ impl Path<'_> {
         let schema = reference(self.dialect, schema);
         match self.dialect {
             Dialect::V2 => json!({"description": "OK", "schema": schema}),
-            Dialect::V3 => json!({"description": "OK", "content": {"application/json": {"schema": schema}}}),
+            Dialect::V3 => {
+                json!({"description": "OK", "content": {"application/json": {"schema": schema}}})
+            }
         }
     }
 
     fn parameter(&self, name: &str, place: &str) -> Value {
         let kind = match name {
-            "allowWatchBookmarks" | "force" | "orphanDependents" | "sendInitialEvents" | "watch" => "boolean",
+            "allowWatchBookmarks"
+            | "force"
+            | "orphanDependents"
+            | "sendInitialEvents"
+            | "watch" => "boolean",
             "gracePeriodSeconds" | "limit" | "timeoutSeconds" => "integer",
             _ => "string",
         };
         let mut parameter = match self.dialect {
             Dialect::V2 => json!({"name": name, "in": place, "type": kind, "uniqueItems": true}),
-            Dialect::V3 => json!({"name": name, "in": place, "schema": {"type": kind, "uniqueItems": true}}),
+            Dialect::V3 => {
+                json!({"name": name, "in": place, "schema": {"type": kind, "uniqueItems": true}})
+            }
         };
         if place == "path" {
             parameter["required"] = true.into();
@@ -169,7 +243,10 @@ fn camel(text: &str) -> String {
         .filter(|word| !word.is_empty())
         .map(|word| {
             let mut symbols = word.chars();
-            symbols.next().map(|first| first.to_ascii_uppercase().to_string() + symbols.as_str()).unwrap_or_default()
+            symbols
+                .next()
+                .map(|first| first.to_ascii_uppercase().to_string() + symbols.as_str())
+                .unwrap_or_default()
         })
         .collect()
 }

@@ -15,10 +15,17 @@ use ferrokube_registry::Target;
 use ferrokube_resource::Verbs;
 use ferrokube_serve::Response;
 
-pub(crate) async fn create(shared: &ServerState, exchange: &mut Exchange, target: &Target) -> Result<Response, Rejection> {
+pub(crate) async fn create(
+    shared: &ServerState,
+    exchange: &mut Exchange,
+    target: &Target,
+) -> Result<Response, Rejection> {
     // What is only made and never read has no columns.
     let is_read = target.served.definition.verbs.has(Verbs::LIST) && target.subresource.is_empty();
-    let accepted = accepted(exchange, offer(&target.served, if is_read { Views::Single } else { Views::Untabled }))?;
+    let accepted = accepted(
+        exchange,
+        offer(&target.served, if is_read { Views::Single } else { Views::Untabled }),
+    )?;
     let form = decode::body_form(exchange, &target.served)?;
     let bytes = read_body(shared, exchange, form).await?;
     let options = exchange.action.options().write(WriteKind::Create)?;
@@ -39,11 +46,14 @@ pub(crate) async fn create(shared: &ServerState, exchange: &mut Exchange, target
     respond_written(shared, exchange, target, &written, accepted).await
 }
 
-/// A POST to the path of an object creates that one: its name was authorized. (Upstream takes any name from the body then.)
+/// A POST to the path of an object creates that one: its name was authorized. (Upstream takes any
+/// name from the body then.)
 fn check_name(expected: &str, object: &Document) -> Result<(), Failure> {
     match object.name() {
         name if name == expected => Ok(()),
         "" => Err(Failure::bad_request("name must be provided")),
-        name => Err(Failure::bad_request(format!("the name of the object ({name}) does not match the name on the URL ({expected})"))),
+        name => Err(Failure::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({expected})"
+        ))),
     }
 }

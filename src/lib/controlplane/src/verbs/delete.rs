@@ -13,7 +13,11 @@ use ferrokube_registry::{Deleted, Object, Target};
 use ferrokube_serve::Response;
 use http::header::CONTENT_TYPE;
 
-pub(crate) async fn delete(shared: &ServerState, exchange: &mut Exchange, target: &Target) -> Result<Response, Rejection> {
+pub(crate) async fn delete(
+    shared: &ServerState,
+    exchange: &mut Exchange,
+    target: &Target,
+) -> Result<Response, Rejection> {
     let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
     let options = delete_options(shared, exchange).await?;
     let (object, gone) = match shared.registry.delete(exchange.context(), target, &options).await? {
@@ -29,7 +33,10 @@ pub(crate) async fn delete(shared: &ServerState, exchange: &mut Exchange, target
     respond(shared, exchange, target, &object, (code, accepted)).await
 }
 
-pub(super) async fn delete_options(shared: &ServerState, exchange: &mut Exchange) -> Result<ferrokube_registry::DeleteOptions, Failure> {
+pub(super) async fn delete_options(
+    shared: &ServerState,
+    exchange: &mut Exchange,
+) -> Result<ferrokube_registry::DeleteOptions, Failure> {
     // Its own kind, with a protobuf form whatever is deleted.
     let form = body_form(exchange.header(CONTENT_TYPE), true);
     let bytes = read_body(shared, exchange, form.as_ref().copied().unwrap_or(Form::Json)).await?;
@@ -43,14 +50,25 @@ pub(super) async fn delete_options(shared: &ServerState, exchange: &mut Exchange
 }
 
 /// The `Status` of a completed delete.
-fn deleted(shared: &ServerState, exchange: &mut Exchange, target: &Target, (object, accepted): (&Object, Accepted)) -> Response {
+fn deleted(
+    shared: &ServerState,
+    exchange: &mut Exchange,
+    target: &Target,
+    (object, accepted): (&Object, Accepted),
+) -> Response {
     let definition = &target.served.definition;
     let uid = match object {
         Object::Stored(entry) => slices::uid(entry).to_owned(),
         Object::Computed(document) => document.uid().to_owned(),
     };
     let name = target.name.clone().unwrap_or_default();
-    let details = Details { name, group: definition.group.clone(), kind: definition.plural.clone(), uid, ..Details::default() };
+    let details = Details {
+        name,
+        group: definition.group.clone(),
+        kind: definition.plural.clone(),
+        uid,
+        ..Details::default()
+    };
     // Whatever view of the object was asked for, this is no object.
     let accepted = Accepted { view: View::Whole, ..accepted };
     let status = status::success(&details);

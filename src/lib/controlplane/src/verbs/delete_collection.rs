@@ -11,12 +11,18 @@ use crate::state::ServerState;
 use ferrokube_registry::{ListOptions, Target};
 use ferrokube_serve::Response;
 
-pub(crate) async fn delete_collection(shared: &ServerState, exchange: &mut Exchange, target: &Target) -> Result<Response, Rejection> {
+pub(crate) async fn delete_collection(
+    shared: &ServerState,
+    exchange: &mut Exchange,
+    target: &Target,
+) -> Result<Response, Rejection> {
     let accepted = accepted(exchange, offer(&target.served, Views::List))?;
-    let select = ListOptions { caller: exchange.class.caller.number(), ..exchange.action.options().list()? };
+    let select =
+        ListOptions { caller: exchange.class.caller.number(), ..exchange.action.options().list()? };
     shared.registry.check_selection(target, &select)?;
     let options = delete_options(shared, exchange).await?;
-    let mut page = shared.registry.delete_collection(exchange.context(), target, &options, &select).await?;
+    let mut page =
+        shared.registry.delete_collection(exchange.context(), target, &options, &select).await?;
     let include = include(exchange, accepted)?;
     accepted.fit(Views::List, || go_type(target, Views::List))?;
     convert(shared, target, &mut page, accepted).await?;

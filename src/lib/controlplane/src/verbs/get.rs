@@ -9,12 +9,21 @@ use ferrokube_registry::{Object, Target};
 use ferrokube_serve::{Kept, Response};
 use std::sync::Arc;
 
-pub(crate) async fn get(shared: &ServerState, exchange: &mut Exchange, target: &Target) -> Result<Response, Rejection> {
+pub(crate) async fn get(
+    shared: &ServerState,
+    exchange: &mut Exchange,
+    target: &Target,
+) -> Result<Response, Rejection> {
     let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
-    let mut object = shared.registry.get(exchange.context(), target, exchange.action.options().get()?).await?;
+    let mut object =
+        shared.registry.get(exchange.context(), target, exchange.action.options().get()?).await?;
     fit_one(target, accepted)?;
     if let Object::Stored(entry) = object {
-        object = Object::Stored(if is_partial(accepted) { entry } else { shared.registry.entry_in_version(&target.served, entry).await? });
+        object = Object::Stored(if is_partial(accepted) {
+            entry
+        } else {
+            shared.registry.entry_in_version(&target.served, entry).await?
+        });
     }
     let rendered = rendered_bytes(&object, accepted);
     if rendered > ENCODED_BYTES {

@@ -17,9 +17,17 @@ use ferrokube_serve::{Held, Kept, Response};
 use http::header::ACCEPT_ENCODING;
 use std::sync::Arc;
 
-pub(crate) async fn list(shared: &Arc<ServerState>, exchange: &mut Exchange, target: &Target) -> Result<Response, Rejection> {
-    let accepted = accepted(exchange, Offer { router: streams(&target.served), ..offer(&target.served, Views::List) })?;
-    let options = ListOptions { caller: exchange.class.caller.number(), ..exchange.action.options().list()? };
+pub(crate) async fn list(
+    shared: &Arc<ServerState>,
+    exchange: &mut Exchange,
+    target: &Target,
+) -> Result<Response, Rejection> {
+    let accepted = accepted(
+        exchange,
+        Offer { router: streams(&target.served), ..offer(&target.served, Views::List) },
+    )?;
+    let options =
+        ListOptions { caller: exchange.class.caller.number(), ..exchange.action.options().list()? };
     let listing = shared.registry.listing(target, &options).await?;
     let include = include(exchange, accepted)?;
     shared.flow.list(exchange.class, listing.bytes(), shared.metrics.held()).await?;
@@ -46,9 +54,15 @@ fn is_long(page: &ListPage) -> bool {
 }
 
 /// Has the items of a page converted where somebody else does that.
-pub(super) async fn convert(shared: &ServerState, target: &Target, page: &mut ListPage, accepted: Accepted) -> Result<(), Failure> {
+pub(super) async fn convert(
+    shared: &ServerState,
+    target: &Target,
+    page: &mut ListPage,
+    accepted: Accepted,
+) -> Result<(), Failure> {
     if !is_partial(accepted) {
-        page.items = shared.registry.in_version(&target.served, std::mem::take(&mut page.items)).await?;
+        page.items =
+            shared.registry.in_version(&target.served, std::mem::take(&mut page.items)).await?;
     }
     Ok(())
 }
@@ -70,20 +84,36 @@ pub(super) fn respond_list(
     let response = match accepted.view {
         View::Table(version) => {
             let entries = std::mem::take(&mut page.items);
-            Table::new(&target.served, version, include, exchange.now).respond(&list::list_meta(&page), &shared.pieces, entries, form)
+            Table::new(&target.served, version, include, exchange.now).respond(
+                &list::list_meta(&page),
+                &shared.pieces,
+                entries,
+                form,
+            )
         }
         _ => list::respond(&shared.encoder, &shared.pieces, &target.served, page, form),
     };
     keeping(response, kept)
 }
 
-/// What a large list holds until it is sent, besides the objects that are stored: they are counted as what its client keeps from being freed.
-fn keep(shared: &ServerState, target: &Target, page: &ListPage, accepted: Accepted) -> Option<(Arc<Reading>, Option<Held>)> {
+/// What a large list holds until it is sent, besides the objects that are stored: they are counted
+/// as what its client keeps from being freed.
+fn keep(
+    shared: &ServerState,
+    target: &Target,
+    page: &ListPage,
+    accepted: Accepted,
+) -> Option<(Arc<Reading>, Option<Held>)> {
     let reading = page.reading.clone()?;
     let places = size_of_val(&*page.items);
     // Somebody else has converted them.
-    let copies =
-        target.served.definition.hooks.converter().filter(|_| !is_partial(accepted)).map_or(0, |_| page.items.iter().map(|entry| entry.bytes.len()).sum());
+    let copies = target
+        .served
+        .definition
+        .hooks
+        .converter()
+        .filter(|_| !is_partial(accepted))
+        .map_or(0, |_| page.items.iter().map(|entry| entry.bytes.len()).sum());
     let held = shared.metrics.held().map(|held| held.hold(places + copies));
     Some((reading, held))
 }

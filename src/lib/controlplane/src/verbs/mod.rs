@@ -1,4 +1,5 @@
-//! One file per verb: options and body from the request, one call of the registry, its outcome as an answer. Here: what they share.
+//! One file per verb: options and body from the request, one call of the registry, its outcome as
+//! an answer. Here: what they share.
 
 mod create;
 mod delete;
@@ -30,7 +31,8 @@ use ferrokube_registry::{Object, Served, Target, Written, internal_package};
 use ferrokube_serve::Response;
 use std::sync::Arc;
 
-/// Larger objects are answered with the store's own bytes; smaller ones are copied together with their newline, which is one frame less.
+/// Larger objects are answered with the store's own bytes; smaller ones are copied together with
+/// their newline, which is one frame less.
 const UNCOPIED_BYTES: usize = 16 * 1024;
 
 /// Longer bodies in YAML are read off the workers: a kilobyte takes some 0.1 ms.
@@ -56,19 +58,26 @@ pub(crate) fn go_type(target: &Target, views: Views) -> String {
         Some(subresource) if subresource.kind.kind != definition.kind && definition.custom => {
             format!("*{}.{}", subresource.kind.version, subresource.kind.kind)
         }
-        Some(subresource) if subresource.kind.kind != definition.kind => format!("*{}.{}", internal_package(&subresource.kind.group), subresource.kind.kind),
+        Some(subresource) if subresource.kind.kind != definition.kind => {
+            format!("*{}.{}", internal_package(&subresource.kind.group), subresource.kind.kind)
+        }
         _ if definition.custom => format!("*unstructured.Unstructured{list}"),
         _ => format!("*{}.{}{list}", internal_package(&definition.group), definition.kind),
     }
 }
 
-/// Whether only metadata is shown, which no conversion changes but for labels and annotations: it is there whatever a converter does.
+/// Whether only metadata is shown, which no conversion changes but for labels and annotations: it
+/// is there whatever a converter does.
 fn is_partial(accepted: Accepted) -> bool {
     matches!(accepted.view, View::Metadata(_) | View::MetadataList(_))
 }
 
 fn include(exchange: &Exchange, accepted: Accepted) -> Result<Include, Failure> {
-    if matches!(accepted.view, View::Table(_)) { exchange.action.options().include() } else { Ok(Include::Metadata) }
+    if matches!(accepted.view, View::Table(_)) {
+        exchange.action.options().include()
+    } else {
+        Ok(Include::Metadata)
+    }
 }
 
 /// One object in the accepted form and view.
@@ -88,8 +97,18 @@ async fn respond(
             Object::Stored(entry) => entry.revision.to_string(),
             Object::Computed(document) => document.meta("resourceVersion").to_owned(),
         };
-        let meta = if revision.is_empty() { "{}".to_owned() } else { format!("{{\"resourceVersion\":\"{revision}\"}}") };
-        let bytes = Table::of_subresource((&target.served, &target.subresource), version, include, exchange.now).write(&meta, true, object);
+        let meta = if revision.is_empty() {
+            "{}".to_owned()
+        } else {
+            format!("{{\"resourceVersion\":\"{revision}\"}}")
+        };
+        let bytes = Table::of_subresource(
+            (&target.served, &target.subresource),
+            version,
+            include,
+            exchange.now,
+        )
+        .write(&meta, true, object);
         if exchange.audit.wants(Level::RequestResponse) {
             exchange.audit.response = Some(Bytes::copy_from_slice(&bytes));
         }
@@ -115,7 +134,13 @@ async fn respond(
     Ok(status::with_type(code, form.media_type(), crate::body::full(bytes)))
 }
 
-async fn respond_written(shared: &ServerState, exchange: &mut Exchange, target: &Target, written: &Written, accepted: Accepted) -> Result<Response, Rejection> {
+async fn respond_written(
+    shared: &ServerState,
+    exchange: &mut Exchange,
+    target: &Target,
+    written: &Written,
+    accepted: Accepted,
+) -> Result<Response, Rejection> {
     settle(shared, target, &written.object).await;
     if let Object::Stored(entry) = &written.object {
         exchange.audit.written = Some(Arc::clone(entry));
@@ -125,10 +150,15 @@ async fn respond_written(shared: &ServerState, exchange: &mut Exchange, target: 
     respond(shared, exchange, target, &written.object, (code, accepted)).await
 }
 
-/// Upstream takes any custom object for a list, and fails at its items; what a subresource shows as another kind it does not.
+/// Upstream takes any custom object for a list, and fails at its items; what a subresource shows as
+/// another kind it does not.
 fn fit_one(target: &Target, accepted: Accepted) -> Result<(), Failure> {
     match accepted.view {
-        View::MetadataList(_) if target.served.definition.custom && target.subresource != "scale" => Err(Failure::bare(500, "content is not a list")),
+        View::MetadataList(_)
+            if target.served.definition.custom && target.subresource != "scale" =>
+        {
+            Err(Failure::bare(500, "content is not a list"))
+        }
         _ => accepted.fit(Views::Single, || go_type(target, Views::Single)),
     }
 }
@@ -143,7 +173,11 @@ async fn settle(shared: &ServerState, target: &Target, object: &Object) {
 }
 
 /// Reads the body. What is done about one that may take long is done off the workers.
-async fn read_body(shared: &ServerState, exchange: &mut Exchange, form: Form) -> Result<Bytes, Failure> {
+async fn read_body(
+    shared: &ServerState,
+    exchange: &mut Exchange,
+    form: Form,
+) -> Result<Bytes, Failure> {
     let bytes = crate::body::take(shared, exchange, form).await?;
     let is_long = match form {
         Form::Json => is_costly(&bytes),
@@ -167,7 +201,8 @@ async fn leave(exchange: &Exchange) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How long an object is that is written for this answer; 0: it is sent as it is stored, or was computed where it is.
+/// How long an object is that is written for this answer; 0: it is sent as it is stored, or was
+/// computed where it is.
 fn rendered_bytes(object: &Object, accepted: Accepted) -> usize {
     match object {
         Object::Stored(entry) if accepted != Accepted::JSON => entry.bytes.len(),

@@ -12,10 +12,18 @@ use crate::{decode, flow};
 use ferrokube_registry::{Patch, Target, WriteOptions};
 use ferrokube_serve::Response;
 
-pub(crate) async fn patch(shared: &ServerState, exchange: &mut Exchange, target: &Target) -> Result<Response, Rejection> {
+pub(crate) async fn patch(
+    shared: &ServerState,
+    exchange: &mut Exchange,
+    target: &Target,
+) -> Result<Response, Rejection> {
     let kind = decode::patch_kind(exchange, &target.served)?;
     let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
-    let (write_kind, form) = if kind == decode::PatchKind::Apply { (WriteKind::Apply, Form::Yaml) } else { (WriteKind::Patch, Form::Json) };
+    let (write_kind, form) = if kind == decode::PatchKind::Apply {
+        (WriteKind::Apply, Form::Yaml)
+    } else {
+        (WriteKind::Patch, Form::Json)
+    };
     let bytes = read_body(shared, exchange, form).await?;
     let mut options: WriteOptions = exchange.action.options().write(write_kind)?;
     if write_kind == WriteKind::Apply {

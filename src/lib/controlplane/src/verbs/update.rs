@@ -13,7 +13,11 @@ use ferrokube_auth::{Access, Decision};
 use ferrokube_registry::Target;
 use ferrokube_serve::Response;
 
-pub(crate) async fn update(shared: &ServerState, exchange: &mut Exchange, target: &Target) -> Result<Response, Rejection> {
+pub(crate) async fn update(
+    shared: &ServerState,
+    exchange: &mut Exchange,
+    target: &Target,
+) -> Result<Response, Rejection> {
     let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
     // Upstream's order: a create looks at its body's type first.
     let mut options = exchange.action.options().write(WriteKind::Update)?;
@@ -34,6 +38,8 @@ pub(super) fn forbid_create(shared: &ServerState, exchange: &Exchange) -> Option
     let access = Access { verb: Verb::Create.as_str(), ..exchange.action.access(exchange.user()) };
     match shared.authorizer.authorize(&access) {
         Decision::Allow(_) => None,
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => Some(ferrokube_auth::forbidden(&access, &reason)),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => {
+            Some(ferrokube_auth::forbidden(&access, &reason))
+        }
     }
 }

@@ -54,7 +54,13 @@ impl EventCache {
     }
 
     /// The frame of an event, made if it is not there.
-    pub(super) fn get(&self, frames: &Frames, kind: &'static str, entry: &Arc<Entry>, make: impl FnOnce() -> Bytes) -> Bytes {
+    pub(super) fn get(
+        &self,
+        frames: &Frames,
+        kind: &'static str,
+        entry: &Arc<Entry>,
+        make: impl FnOnce() -> Bytes,
+    ) -> Bytes {
         let at = place(entry);
         if let Some(frame) = self.known(at, frames, kind, entry) {
             return frame;

@@ -17,7 +17,8 @@ use ferrokube_storage::{Entry, Revision};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Longer objects are lent to the connection from where they are stored: every watcher whose client is slow would hold a copy.
+/// Longer objects are lent to the connection from where they are stored: every watcher whose client
+/// is slow would hold a copy.
 pub(super) const LENT_BYTES: usize = 8 * 1024;
 
 /// How events of one watch are written.
@@ -31,16 +32,24 @@ pub(super) struct Frames {
 impl Frames {
     /// Whether somebody else has to convert the objects.
     pub(super) fn are_converted(&self) -> bool {
-        !matches!(self.accepted.view, View::Metadata(_)) && self.served.definition.hooks.converter().is_some()
+        !matches!(self.accepted.view, View::Metadata(_))
+            && self.served.definition.hooks.converter().is_some()
     }
 
-    pub(super) fn object(&self, encoder: &Encoder, kind: &'static str, entry: &Arc<Entry>) -> Bytes {
+    pub(super) fn object(
+        &self,
+        encoder: &Encoder,
+        kind: &'static str,
+        entry: &Arc<Entry>,
+    ) -> Bytes {
         if let Some(bytes) = self.sliced(kind, entry) {
             return bytes;
         }
         let object = Object::Stored(Arc::clone(entry));
         let document = match self.accepted.view {
-            View::Metadata(version) => partial_document(&document_of(&self.served, &object), version),
+            View::Metadata(version) => {
+                partial_document(&document_of(&self.served, &object), version)
+            }
             _ => document_of(&self.served, &object),
         };
         self.document(encoder, kind, &document, self.message())
@@ -50,12 +59,15 @@ impl Frames {
     fn cut(&self, entry: &Entry) -> Option<ItemSlice> {
         match (self.accepted.form, self.accepted.view) {
             (Form::Json, View::Metadata(version)) => Some(ItemSlice::partial(entry, version)),
-            (Form::Json, View::Whole) if self.served.is_direct(entry) => Some(ItemSlice::whole(entry)),
+            (Form::Json, View::Whole) if self.served.is_direct(entry) => {
+                Some(ItemSlice::whole(entry))
+            }
             _ => None,
         }
     }
 
-    /// An event around stored bytes that stay where they are; `None` when they are short, or have to be changed.
+    /// An event around stored bytes that stay where they are; `None` when they are short, or have
+    /// to be changed.
     pub(super) fn lent(&self, kind: &str, entry: &Arc<Entry>) -> Option<Chunk> {
         if entry.bytes.len() < LENT_BYTES {
             return None;
@@ -105,24 +117,37 @@ impl Frames {
         };
         let meta = format!("{{\"resourceVersion\":\"{revision}\"}}");
         let mut table = Table::new(&self.served, version, self.include, SystemTime::now());
-        let mut bytes = table.write(&meta, !std::mem::replace(&mut self.columns_sent, true), object);
+        let mut bytes =
+            table.write(&meta, !std::mem::replace(&mut self.columns_sent, true), object);
         bytes.pop();
         wrap(kind, &bytes).into()
     }
 
-    /// A bookmark: an object with nothing but its type and version, and of a native kind the fields that are always written.
-    pub(super) fn bookmark(&mut self, encoder: &Encoder, revision: Revision, initial_events_end: bool) -> Bytes {
+    /// A bookmark: an object with nothing but its type and version, and of a native kind the fields
+    /// that are always written.
+    pub(super) fn bookmark(
+        &mut self,
+        encoder: &Encoder,
+        revision: Revision,
+        initial_events_end: bool,
+    ) -> Bytes {
         let mut document = Document::new();
         let gvk = self.served.definition.gvk(self.served.version);
         document.set(&["kind"], gvk.kind.as_str());
         document.set(&["apiVersion"], gvk.api_version());
         document.set(&["metadata", "resourceVersion"], revision.to_string());
         if initial_events_end {
-            document.set(&["metadata", "annotations"], json!({"k8s.io/initial-events-end": "true"}));
+            document
+                .set(&["metadata", "annotations"], json!({"k8s.io/initial-events-end": "true"}));
         }
         match self.accepted.view {
             View::Table(_) => self.table("BOOKMARK", &Object::Computed(document)),
-            View::Metadata(version) => self.document(encoder, "BOOKMARK", &partial_document(&document, version), self.message()),
+            View::Metadata(version) => self.document(
+                encoder,
+                "BOOKMARK",
+                &partial_document(&document, version),
+                self.message(),
+            ),
             _ => {
                 encoding::complete(&self.served.version().schema, &mut document);
                 self.document(encoder, "BOOKMARK", &document, self.message())
@@ -169,7 +194,10 @@ mod tests {
     fn frames_are_lines_or_length_delimited() {
         assert_eq!(wrap("ADDED", b"{}"), b"{\"type\":\"ADDED\",\"object\":{}}\n");
         let frame = protobuf_event("ADDED", b"k8s\0");
-        assert_eq!(usize::try_from(u32::from_be_bytes(frame[..4].try_into().unwrap())).unwrap(), frame.len() - 4);
+        assert_eq!(
+            usize::try_from(u32::from_be_bytes(frame[..4].try_into().unwrap())).unwrap(),
+            frame.len() - 4
+        );
         assert_eq!(&frame[4..11], b"\x0a\x05ADDED");
     }
 }

@@ -1,7 +1,7 @@
 //! How many watches each user has: no user takes what all share.
 //!
-//! A watch holds little, but ten thousand times little is much. The bound is far above what any controller needs; components of the cluster have more,
-//! and `system:masters` are not counted.
+//! A watch holds little, but ten thousand times little is much. The bound is far above what any
+//! controller needs; components of the cluster have more, and `system:masters` are not counted.
 
 use crate::flow::caller;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
@@ -43,7 +43,8 @@ pub(super) struct Keeps<'a> {
 impl Keeps<'_> {
     fn bytes(&self) -> usize {
         let of_user = |user: &UserInfo| {
-            let extra: usize = user.extra.iter().map(|(key, values)| key.len() + texts(values)).sum();
+            let extra: usize =
+                user.extra.iter().map(|(key, values)| key.len() + texts(values)).sum();
             user.name.len() + user.uid.len() + texts(&user.groups) + extra
         };
         let uri = self.uri.path_and_query().map_or(0, |uri| uri.as_str().len());
@@ -65,23 +66,31 @@ impl Watchers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a watch of who authenticated: nobody can have more by impersonating others, or by making accounts.
+    /// Counts a watch of who authenticated: nobody can have more by impersonating others, or by
+    /// making accounts.
     ///
     /// # Errors
     /// 429 when the user has as many as may be.
     pub(super) fn begin(&self, user: &UserInfo, keeps: &Keeps<'_>) -> Result<Counted, Failure> {
-        let Some(most) = bound(user) else { return Ok(Counted { of: self.clone(), user: None, weight: 0 }) };
+        let Some(most) = bound(user) else {
+            return Ok(Counted { of: self.clone(), user: None, weight: 0 });
+        };
         let weight = keeps.weight();
         let mut watches = self.lock();
         let name = caller(user);
-        let name = watches.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
+        let name =
+            watches.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
         let count = watches.entry(Arc::clone(&name)).or_default();
         if *count + weight > most {
             if *count == 0 {
                 watches.remove(&name);
             }
             let details = Details { retry_after_seconds: 1, ..Details::default() };
-            return Err(Failure::new(Reason::TooManyRequests, "too many watches, please try again later").with_details(details));
+            return Err(Failure::new(
+                Reason::TooManyRequests,
+                "too many watches, please try again later",
+            )
+            .with_details(details));
         }
         *count += weight;
         Ok(Counted { of: self.clone(), user: Some(name), weight })
@@ -107,7 +116,9 @@ fn bound(user: &UserInfo) -> Option<usize> {
     if is_in("system:masters") {
         return None;
     }
-    let is_component = is_in("system:nodes") || is_in("system:serviceaccounts:kube-system") || user.name.starts_with("system:kube-");
+    let is_component = is_in("system:nodes")
+        || is_in("system:serviceaccounts:kube-system")
+        || user.name.starts_with("system:kube-");
     Some(if is_component { COMPONENT_WATCHES } else { USER_WATCHES })
 }
 
@@ -122,9 +133,21 @@ mod tests {
     #[test]
     fn each_user_has_a_bound_and_masters_have_none() {
         let watchers = Watchers::default();
-        let (jane, joe, node, admin) =
-            (user("jane", "system:authenticated"), user("joe", ""), user("system:node:a", "system:nodes"), user("admin", "system:masters"));
-        let begin = |user| watchers.begin(user, &Keeps { uri: &Uri::from_static("/api/v1/pods?watch=1"), users: [Some(user), None] });
+        let (jane, joe, node, admin) = (
+            user("jane", "system:authenticated"),
+            user("joe", ""),
+            user("system:node:a", "system:nodes"),
+            user("admin", "system:masters"),
+        );
+        let begin = |user| {
+            watchers.begin(
+                user,
+                &Keeps {
+                    uri: &Uri::from_static("/api/v1/pods?watch=1"),
+                    users: [Some(user), None],
+                },
+            )
+        };
         let mut held: Vec<Counted> = (0..USER_WATCHES).map(|_| begin(&jane).unwrap()).collect();
         assert_eq!(begin(&jane).unwrap_err().code, 429);
         held.extend([&joe, &node, &admin].map(|user| begin(user).unwrap()));
@@ -140,14 +163,22 @@ mod tests {
     fn what_a_watch_keeps_counts() {
         let watchers = Watchers::default();
         let values: Vec<String> = (0..9_000).map(|at| format!("v{at:04}")).collect();
-        let uri: Uri = format!("/api/v1/pods?watch=1&labelSelector=k+in+({})", values.join(",")).parse().unwrap();
+        let uri: Uri = format!("/api/v1/pods?watch=1&labelSelector=k+in+({})", values.join(","))
+            .parse()
+            .unwrap();
         let jane = user("jane", "");
         let extra = [("key".to_owned(), vec!["x".repeat(1 << 20)])].into();
         let large = UserInfo { extra, ..user("large", "") };
         for users in [[Some(&jane), None], [Some(&jane), Some(&large)]] {
-            let held: Vec<Counted> = std::iter::from_fn(|| watchers.begin(&jane, &Keeps { uri: &uri, users }).ok()).collect();
+            let held: Vec<Counted> =
+                std::iter::from_fn(|| watchers.begin(&jane, &Keeps { uri: &uri, users }).ok())
+                    .collect();
             let each = uri.to_string().len() * SELECTOR_FACTOR + users[1].map_or(0, |_| 1 << 20);
-            assert!(held.len() * each <= USER_WATCHES * WATCH_BYTES && held.len() > 30, "{} watches of {each} bytes", held.len());
+            assert!(
+                held.len() * each <= USER_WATCHES * WATCH_BYTES && held.len() > 30,
+                "{} watches of {each} bytes",
+                held.len()
+            );
         }
         assert!(watchers.lock().is_empty());
     }

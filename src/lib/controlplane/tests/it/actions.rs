@@ -16,7 +16,12 @@ const EVERYTHING: &[u8] = b"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{
 struct Tokens(AtomicUsize);
 
 impl ComputedResource for Tokens {
-    fn create<'a>(&'a self, _context: &'a RequestContext, _target: &'a Target, object: Document) -> VirtualFuture<'a> {
+    fn create<'a>(
+        &'a self,
+        _context: &'a RequestContext,
+        _target: &'a Target,
+        object: Document,
+    ) -> VirtualFuture<'a> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Box::pin(std::future::ready(Ok(object)))
     }
@@ -25,7 +30,8 @@ impl ComputedResource for Tokens {
 /// A definition with every subresource there is.
 fn widgets() -> ferrokube_apimachinery::document::Value {
     let open = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-    let scale = json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"});
+    let scale =
+        json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"});
     let version = json!({"name": "v1", "served": true, "storage": true, "schema": open, "subresources": {"status": {}, "scale": scale}});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -39,16 +45,33 @@ fn widgets() -> ferrokube_apimachinery::document::Value {
 async fn fault_50_a_reader_cannot_write_through_the_legacy_watch_prefix() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
-    let audit = AuditLog::open(Config { policy: Policy::parse(EVERYTHING).unwrap(), ..Config::new(&path) }).unwrap();
+    let audit =
+        AuditLog::open(Config { policy: Policy::parse(EVERYTHING).unwrap(), ..Config::new(&path) })
+            .unwrap();
     let server = Server::with(|builder| builder.audit(audit.clone())).await;
     let tokens = Arc::new(Tokens::default());
     server.registry.catalog().put_computed("", "serviceaccounts", "token", tokens.clone());
     let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
     assert_eq!(server.post(accounts, &json!({"metadata": {"name": "root"}})).await.code, 201);
-    assert_eq!(server.post("/api/v1/namespaces/default/resourcequotas", &json!({"metadata": {"name": "q"}})).await.code, 201);
-    assert_eq!(server.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &widgets()).await.code, 201);
+    assert_eq!(
+        server
+            .post("/api/v1/namespaces/default/resourcequotas", &json!({"metadata": {"name": "q"}}))
+            .await
+            .code,
+        201
+    );
+    assert_eq!(
+        server
+            .post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &widgets())
+            .await
+            .code,
+        201
+    );
     let spec = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"replicas": 1}});
-    assert_eq!(server.post("/apis/example.com/v1/namespaces/default/widgets", &spec).await.code, 201);
+    assert_eq!(
+        server.post("/apis/example.com/v1/namespaces/default/widgets", &spec).await.code,
+        201
+    );
     server.configmap("c").await;
     let before = server.registry.store().revision();
 
@@ -56,12 +79,37 @@ async fn fault_50_a_reader_cannot_write_through_the_legacy_watch_prefix() {
     let widget = "/apis/example.com/v1/watch/namespaces/default/widgets";
     let attacks = [
         ("POST", "/api/v1/watch/namespaces/kube-system/serviceaccounts/root/token", "{}", 404),
-        ("PATCH", "/api/v1/watch/namespaces/default/resourcequotas/q/status", r#"{"status":{"used":{"pods":"1"}}}"#, 404),
-        ("PUT", "/api/v1/watch/namespaces/default/resourcequotas/q/status", r#"{"metadata":{"name":"q"}}"#, 404),
-        ("PUT", "/api/v1/watch/namespaces/default/finalize", r#"{"metadata":{"name":"default"}}"#, 404),
+        (
+            "PATCH",
+            "/api/v1/watch/namespaces/default/resourcequotas/q/status",
+            r#"{"status":{"used":{"pods":"1"}}}"#,
+            404,
+        ),
+        (
+            "PUT",
+            "/api/v1/watch/namespaces/default/resourcequotas/q/status",
+            r#"{"metadata":{"name":"q"}}"#,
+            404,
+        ),
+        (
+            "PUT",
+            "/api/v1/watch/namespaces/default/finalize",
+            r#"{"metadata":{"name":"default"}}"#,
+            404,
+        ),
         ("DELETE", "/api/v1/watch/namespaces/default", "", 405),
-        ("POST", "/api/v1/watch/namespaces/default/configmaps", r#"{"metadata":{"name":"new"}}"#, 405),
-        ("PUT", "/api/v1/watch/namespaces/default/configmaps/c", r#"{"metadata":{"name":"c"}}"#, 405),
+        (
+            "POST",
+            "/api/v1/watch/namespaces/default/configmaps",
+            r#"{"metadata":{"name":"new"}}"#,
+            405,
+        ),
+        (
+            "PUT",
+            "/api/v1/watch/namespaces/default/configmaps/c",
+            r#"{"metadata":{"name":"c"}}"#,
+            405,
+        ),
         ("PATCH", "/api/v1/watch/namespaces/default/configmaps/c", r#"{"data":{"k":"w"}}"#, 405),
         ("DELETE", "/api/v1/watch/namespaces/default/configmaps/c", "", 405),
         ("DELETE", "/api/v1/watch/namespaces/default/configmaps", "", 405),
@@ -78,7 +126,8 @@ async fn fault_50_a_reader_cannot_write_through_the_legacy_watch_prefix() {
         for query in ["", "?watch=1", "?watch=0&fieldSelector=metadata.name%3Dx"] {
             let kind = if method == "PATCH" { merge } else { "application/json" };
             let id = format!("attack-{}", ids.len());
-            let headers = [("authorization", "Bearer reader"), ("content-type", kind), ("audit-id", &id)];
+            let headers =
+                [("authorization", "Bearer reader"), ("content-type", kind), ("audit-id", &id)];
             let answer = server.send(method, &format!("{path}{query}"), &headers, body).await;
             assert_eq!(answer.code, want, "{method} {path}{query}: {}", answer.text());
             ids.push(id);

@@ -19,9 +19,15 @@ async fn every_answer_has_its_headers() {
         assert_eq!(answer.header("cache-control"), "no-cache, private", "{path}");
         assert_eq!(answer.header("audit-id").len(), 36, "{path}");
     }
-    assert_eq!(server.send("GET", "/version", &[("audit-id", "mine-1")], "").await.header("audit-id"), "mine-1");
+    assert_eq!(
+        server.send("GET", "/version", &[("audit-id", "mine-1")], "").await.header("audit-id"),
+        "mine-1"
+    );
     for bad in ["x".repeat(65), "a b".to_owned()] {
-        assert_ne!(server.send("GET", "/version", &[("audit-id", &bad)], "").await.header("audit-id"), bad);
+        assert_ne!(
+            server.send("GET", "/version", &[("audit-id", &bad)], "").await.header("audit-id"),
+            bad
+        );
     }
 }
 
@@ -37,7 +43,9 @@ async fn fault_30_a_panic_is_one_requests_problem() {
 
 #[tokio::test]
 async fn bodies_are_bounded() {
-    let server = Server::with(|builder| builder.limits(Limits { body_bytes: 1000, ..Limits::default() })).await;
+    let server =
+        Server::with(|builder| builder.limits(Limits { body_bytes: 1000, ..Limits::default() }))
+            .await;
     let answer = server.send("POST", CONFIGMAPS, &[], vec![b'x'; 1001]).await;
     assert_eq!((answer.code, answer.reason().as_str()), (413, "RequestEntityTooLarge"));
     assert_eq!(server.send("POST", CONFIGMAPS, &[], vec![b'x'; 1000]).await.code, 400);
@@ -48,7 +56,9 @@ async fn bodies_are_bounded() {
 async fn fault_35_deep_bodies_are_refused_in_every_form() {
     let server = Server::new().await;
     server.configmap("a").await;
-    let deep = |open: &str, close: &str| Bytes::from(format!("{{\"x\":{}1{}}}", open.repeat(100_000), close.repeat(100_000)));
+    let deep = |open: &str, close: &str| {
+        Bytes::from(format!("{{\"x\":{}1{}}}", open.repeat(100_000), close.repeat(100_000)))
+    };
     for (method, path, kind) in [
         ("POST", CONFIGMAPS.to_owned(), "application/json"),
         ("POST", CONFIGMAPS.to_owned(), "application/yaml"),
@@ -60,7 +70,8 @@ async fn fault_35_deep_bodies_are_refused_in_every_form() {
         ("DELETE", format!("{CONFIGMAPS}/a"), "application/json"),
     ] {
         for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
-            let answer = server.send(method, &path, &[("content-type", kind)], deep(open, close)).await;
+            let answer =
+                server.send(method, &path, &[("content-type", kind)], deep(open, close)).await;
             assert_eq!(answer.code, 400, "{method} {path} {kind}");
         }
     }
@@ -74,8 +85,23 @@ async fn requests_end_in_time() {
     assert_eq!((answer.code, answer.header("content-type")), (504, "text/plain; charset=utf-8"));
     assert_eq!(answer.json()["reason"], "Timeout");
     assert_eq!(server.get(&format!("{CONFIGMAPS}?timeout=junk")).await.code, 400);
-    assert_eq!(server.send("POST", &format!("{CONFIGMAPS}?timeout=1ns"), &[], r#"{"metadata":{"name":"late"}}"#).await.code, 504);
-    assert_eq!(server.get(&format!("{CONFIGMAPS}/late")).await.code, 404, "an expired write does nothing");
+    assert_eq!(
+        server
+            .send(
+                "POST",
+                &format!("{CONFIGMAPS}?timeout=1ns"),
+                &[],
+                r#"{"metadata":{"name":"late"}}"#
+            )
+            .await
+            .code,
+        504
+    );
+    assert_eq!(
+        server.get(&format!("{CONFIGMAPS}/late")).await.code,
+        404,
+        "an expired write does nothing"
+    );
 }
 
 #[tokio::test]
@@ -83,7 +109,12 @@ async fn fault_38_a_body_that_never_comes_ends_at_the_deadline() {
     let limits = Limits { request: Duration::from_secs(5), ..Limits::default() };
     let server = Server::paused(|builder| builder.limits(limits)).await;
     let silent = ferrokube_serve::stream(futures::stream::pending());
-    let request = http::Request::builder().method("POST").uri(CONFIGMAPS).header("authorization", "Bearer admin").body(silent).unwrap();
+    let request = http::Request::builder()
+        .method("POST")
+        .uri(CONFIGMAPS)
+        .header("authorization", "Bearer admin")
+        .body(silent)
+        .unwrap();
     assert_eq!(server.plane.call(request).await.status(), 504);
 }
 
@@ -104,7 +135,8 @@ async fn l22_trusted_senders_are_joined_others_are_linked() {
     assert_eq!(joined.initial.unwrap().to_string(), INITIAL);
     assert_eq!(joined.link, None);
 
-    // Somebody who may write and may not propagate: a trace of its own, with a link to the one that was named.
+    // Somebody who may write and may not propagate: a trace of its own, with a link to the one that
+    // was named.
     let mut headers = vec![("authorization", "Bearer writer")];
     headers.extend(trace);
     assert_eq!(server.send("POST", CONFIGMAPS, &headers, body("b")).await.code, 201);
@@ -114,7 +146,10 @@ async fn l22_trusted_senders_are_joined_others_are_linked() {
     assert_ne!(linked.trace_id, joined.trace_id);
     assert_eq!((linked.parent_span_id, linked.initial), (None, None), "nothing of it is believed");
     let (trace_id, span_id) = linked.link.unwrap();
-    assert_eq!((trace_id.to_string(), span_id.to_string()), ("4bf92f3577b34da6a3ce929d0e0e4736".into(), "00f067aa0ba902b7".into()));
+    assert_eq!(
+        (trace_id.to_string(), span_id.to_string()),
+        ("4bf92f3577b34da6a3ce929d0e0e4736".into(), "00f067aa0ba902b7".into())
+    );
 
     // An impersonated user's rights do not count, the real one's do.
     let mut headers = vec![("impersonate-user", "jane"), ("impersonate-group", "system:masters")];
@@ -129,7 +164,11 @@ async fn d2_baggage_brings_the_initial_id_where_the_gate_is_on() {
     let baggage = format!("a=b, initial-trace-id={INITIAL};p");
     for (setting, header, want) in [
         ("LogTrackingInterop=true", None, Some(INITIAL)),
-        ("LogTrackingInterop=true", Some("4bf92f3577b34da6a3ce929d0e0e4736"), Some("4bf92f3577b34da6a3ce929d0e0e4736")),
+        (
+            "LogTrackingInterop=true",
+            Some("4bf92f3577b34da6a3ce929d0e0e4736"),
+            Some("4bf92f3577b34da6a3ce929d0e0e4736"),
+        ),
         ("LogTrackingInterop=false", None, None),
         ("", None, None),
     ] {
@@ -137,21 +176,41 @@ async fn d2_baggage_brings_the_initial_id_where_the_gate_is_on() {
         let server = Server::with(|builder| builder.gates(gates)).await;
         let mut headers = vec![("baggage", baggage.as_str())];
         headers.extend(header.map(|id| ("initial-trace-id", id)));
-        assert_eq!(server.send("POST", CONFIGMAPS, &headers, json!({"metadata": {"name": "a"}}).to_string()).await.code, 201);
+        assert_eq!(
+            server
+                .send("POST", CONFIGMAPS, &headers, json!({"metadata": {"name": "a"}}).to_string())
+                .await
+                .code,
+            201
+        );
         assert_eq!(last(&server).initial.map(|id| id.to_string()).as_deref(), want, "{setting}");
-        let counted = server.get("/metrics").await.text().contains("ferrokube_trace_baggage_total 1");
-        assert_eq!(counted, want == Some(INITIAL), "the header comes first, and baggage counts only where it is used");
+        let counted =
+            server.get("/metrics").await.text().contains("ferrokube_trace_baggage_total 1");
+        assert_eq!(
+            counted,
+            want == Some(INITIAL),
+            "the header comes first, and baggage counts only where it is used"
+        );
     }
 }
 
 #[tokio::test]
 async fn l22_malformed_ids_are_as_absent() {
     let server = Server::new().await;
-    for (parent, initial) in [("junk", "junk"), ("00-00000000000000000000000000000000-00f067aa0ba902b7-01", "0"), (PARENT, "00000000000000000000000000000000")]
-    {
+    for (parent, initial) in [
+        ("junk", "junk"),
+        ("00-00000000000000000000000000000000-00f067aa0ba902b7-01", "0"),
+        (PARENT, "00000000000000000000000000000000"),
+    ] {
         let name = format!("c{}", parent.len() + initial.len());
-        let answer =
-            server.send("POST", CONFIGMAPS, &[("traceparent", parent), ("initial-trace-id", initial)], json!({"metadata": {"name": name}}).to_string()).await;
+        let answer = server
+            .send(
+                "POST",
+                CONFIGMAPS,
+                &[("traceparent", parent), ("initial-trace-id", initial)],
+                json!({"metadata": {"name": name}}).to_string(),
+            )
+            .await;
         assert_eq!(answer.code, 201);
         assert_eq!(last(&server).initial, None);
     }

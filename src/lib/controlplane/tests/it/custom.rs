@@ -25,7 +25,9 @@ fn of_spec(properties: &Value) -> Value {
 }
 
 fn thing(name: &str, spec: &str) -> String {
-    format!(r#"{{"apiVersion":"example.com/v1","kind":"Thing","metadata":{{"name":"{name}"}},"spec":{spec}}}"#)
+    format!(
+        r#"{{"apiVersion":"example.com/v1","kind":"Thing","metadata":{{"name":"{name}"}},"spec":{spec}}}"#
+    )
 }
 
 impl Server {
@@ -38,7 +40,12 @@ impl Server {
     }
 
     async fn apply(&self, name: &str, manager: &str, spec: &str) -> Answer {
-        self.patch(&format!("{THINGS}/{name}?fieldManager={manager}"), "application/apply-patch+yaml", thing(name, spec)).await
+        self.patch(
+            &format!("{THINGS}/{name}?fieldManager={manager}"),
+            "application/apply-patch+yaml",
+            thing(name, spec),
+        )
+        .await
     }
 }
 
@@ -57,40 +64,69 @@ fn cause(reason: &str, field: &str) -> (String, String) {
 async fn nulls_are_dropped_from_bodies_and_refused_from_applies() {
     let properties = json!({"a": {"type": "integer"}, "n": {"type": "integer", "nullable": true}, "d": {"type": "integer", "default": 7},
         "m": {"type": "object", "additionalProperties": {"type": "integer"}}, "any": {"x-kubernetes-preserve-unknown-fields": true}});
-    let server = things(json!({"schema": of_spec(&properties), "subresources": {"status": {}}})).await;
+    let server =
+        things(json!({"schema": of_spec(&properties), "subresources": {"status": {}}})).await;
     let nulls = r#"{"a":null,"n":null,"d":null,"m":{"x":null}}"#;
     let created = server.send("POST", THINGS, &[], thing("a", nulls)).await;
-    assert_eq!((created.code, &created.json()["spec"]), (201, &json!({"n": null, "d": 7, "m": {}})));
+    assert_eq!(
+        (created.code, &created.json()["spec"]),
+        (201, &json!({"n": null, "d": 7, "m": {}}))
+    );
     let operation = r#"[{"op":"add","path":"/spec/a","value":null}]"#;
-    let patched = server.patch(&format!("{THINGS}/a"), "application/json-patch+json", operation).await;
+    let patched =
+        server.patch(&format!("{THINGS}/a"), "application/json-patch+json", operation).await;
     assert_eq!((patched.code, &patched.json()["metadata"]["generation"]), (200, &json!(1)));
 
     let refused = server.apply("b", "m", nulls).await;
-    assert_eq!((refused.code, causes(&refused)), (422, vec![cause("FieldValueTypeInvalid", "spec.a"), cause("FieldValueTypeInvalid", "spec.m.x")]));
+    assert_eq!(
+        (refused.code, causes(&refused)),
+        (
+            422,
+            vec![
+                cause("FieldValueTypeInvalid", "spec.a"),
+                cause("FieldValueTypeInvalid", "spec.m.x")
+            ]
+        )
+    );
     assert_eq!(server.get(&format!("{THINGS}/b")).await.code, 404);
     let fits = server.apply("b", "m", r#"{"n":null,"d":null,"any":null}"#).await;
-    assert_eq!((fits.code, &fits.json()["spec"]), (201, &json!({"n": null, "d": 7})), "what has no type may be null, and is not kept");
+    assert_eq!(
+        (fits.code, &fits.json()["spec"]),
+        (201, &json!({"n": null, "d": 7})),
+        "what has no type may be null, and is not kept"
+    );
     let fields = &fits.json()["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"];
     assert_eq!(fields, &json!({"f:any": {}, "f:d": {}, "f:n": {}}));
     let again = server.apply("b", "m", r#"{"n":null,"d":null,"any":null}"#).await;
     assert_eq!(again.json()["metadata"]["generation"], 2, "it was not there");
     let status = r#"{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"b"},"status":{"a":null}}"#;
-    let refused = server.patch(&format!("{THINGS}/b/status?fieldManager=m"), "application/apply-patch+yaml", status).await;
+    let refused = server
+        .patch(&format!("{THINGS}/b/status?fieldManager=m"), "application/apply-patch+yaml", status)
+        .await;
     assert_eq!(causes(&refused), [cause("FieldValueTypeInvalid", "status.a")]);
 
     server.send("POST", THINGS, &[], thing("c", r#"{"any":{"a":1}}"#)).await;
     let kept = server.apply("c", "m", r#"{"any":null}"#).await;
-    assert_eq!((kept.code, &kept.json()["spec"]["any"]), (200, &json!({"a": 1})), "null for what merges changes nothing");
+    assert_eq!(
+        (kept.code, &kept.json()["spec"]["any"]),
+        (200, &json!({"a": 1})),
+        "null for what merges changes nothing"
+    );
 }
 
-/// Manager, operation, subresource, whether there is a time, and the fields below `spec`, of each entry.
+/// Manager, operation, subresource, whether there is a time, and the fields below `spec`, of each
+/// entry.
 fn managers(object: &Value) -> Vec<String> {
     let text = |entry: &Value, field: &str| entry[field].as_str().unwrap_or("-").to_owned();
     let line = |entry: &Value| {
-        let words = ["manager", "operation", "subresource"].map(|field| text(entry, field)).join(" ");
+        let words =
+            ["manager", "operation", "subresource"].map(|field| text(entry, field)).join(" ");
         format!("{words} {} {}", entry["time"].is_string(), entry["fieldsV1"]["f:spec"])
     };
-    object["metadata"]["managedFields"].as_array().map(|entries| entries.iter().map(line).collect()).unwrap_or_default()
+    object["metadata"]["managedFields"]
+        .as_array()
+        .map(|entries| entries.iter().map(line).collect())
+        .unwrap_or_default()
 }
 
 #[tokio::test]
@@ -101,32 +137,71 @@ async fn a_scale_is_printed_and_managed_as_one() {
     let path = &format!("{THINGS}/a/scale");
     server.send("POST", THINGS, &[], thing("a", r#"{"r":3,"x":1}"#)).await;
     let table = server.get_as(path, "application/json;as=Table;v=v1;g=meta.k8s.io").await.json();
-    let columns: Vec<&Value> = table["columnDefinitions"].as_array().unwrap().iter().map(|column| &column["name"]).collect();
+    let columns: Vec<&Value> = table["columnDefinitions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|column| &column["name"])
+        .collect();
     assert_eq!(columns, ["Name", "Desired", "Available", "Age"]);
-    assert_eq!(table["rows"][0]["cells"].as_array().unwrap()[..3], [json!("a"), json!(3), json!(0)]);
-    assert_eq!(server.get_as(path, "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io").await.code, 406);
+    assert_eq!(
+        table["rows"][0]["cells"].as_array().unwrap()[..3],
+        [json!("a"), json!(3), json!(0)]
+    );
+    assert_eq!(
+        server
+            .get_as(path, "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")
+            .await
+            .code,
+        406
+    );
 
     let by = |manager: &str, count: i64| {
         let (server, path) = (server.clone(), format!("{path}?fieldManager={manager}"));
-        async move { server.patch(&path, "application/merge-patch+json", format!(r#"{{"spec":{{"replicas":{count}}}}}"#)).await }
+        async move {
+            server
+                .patch(
+                    &path,
+                    "application/merge-patch+json",
+                    format!(r#"{{"spec":{{"replicas":{count}}}}}"#),
+                )
+                .await
+        }
     };
     let scaled = by("autoscaler", 4).await;
     assert_eq!((scaled.code, &scaled.json()["metadata"]["managedFields"]), (200, &Value::Null));
     let object = server.get(&format!("{THINGS}/a")).await.json();
-    assert_eq!(managers(&object), [r#"autoscaler Update scale false {"f:r":{}}"#, r#"test Update - true {".":{},"f:x":{}}"#]);
+    assert_eq!(
+        managers(&object),
+        [r#"autoscaler Update scale false {"f:r":{}}"#, r#"test Update - true {".":{},"f:x":{}}"#]
+    );
     let same = by("somebody", 4).await;
-    assert_eq!(same.json()["metadata"]["resourceVersion"], object["metadata"]["resourceVersion"], "nothing to own");
+    assert_eq!(
+        same.json()["metadata"]["resourceVersion"],
+        object["metadata"]["resourceVersion"],
+        "nothing to own"
+    );
 
-    let applied = |count: i64| format!(r#"{{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{{"name":"a"}},"spec":{{"replicas":{count}}}}}"#);
+    let applied = |count: i64| {
+        format!(
+            r#"{{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{{"name":"a"}},"spec":{{"replicas":{count}}}}}"#
+        )
+    };
     let apply = |query: &str, count: i64| {
         let (server, path) = (server.clone(), format!("{path}?fieldManager=applier{query}"));
         async move { server.patch(&path, "application/apply-patch+yaml", applied(count)).await }
     };
     let refused = apply("", 5).await;
-    assert_eq!((refused.code, causes(&refused)), (409, vec![cause("FieldManagerConflict", ".spec.replicas")]));
+    assert_eq!(
+        (refused.code, causes(&refused)),
+        (409, vec![cause("FieldManagerConflict", ".spec.replicas")])
+    );
     assert_eq!(apply("&force=true", 5).await.code, 200);
     let object = server.get(&format!("{THINGS}/a")).await.json();
-    assert_eq!(managers(&object), [r#"applier Apply scale false {"f:r":{}}"#, r#"test Update - true {".":{},"f:x":{}}"#]);
+    assert_eq!(
+        managers(&object),
+        [r#"applier Apply scale false {"f:r":{}}"#, r#"test Update - true {".":{},"f:x":{}}"#]
+    );
     let refused = server.apply("a", "m", r#"{"r":9}"#).await;
     assert_eq!(causes(&refused), [cause("FieldManagerConflict", ".spec.r")]);
 }
@@ -136,63 +211,115 @@ async fn entries_of_a_version_that_is_gone_end_tracking() {
     let count = json!({"type": "integer"});
     let server = things(json!({"schema": of_spec(&json!({"a": count, "b": count}))})).await;
     server.send("POST", THINGS, &[], thing("a", r#"{"a":1}"#)).await;
-    let entry =
-        |version: &str| json!({"manager": "old", "operation": "Update", "apiVersion": version, "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:a": {}}}});
-    let given = |version: &str| json!({"metadata": {"managedFields": [entry(version)]}}).to_string();
-    assert_eq!(managers(&server.merge("a", &given("example.com/v1")).await.json()), [r#"old Update - false {"f:a":{}}"#]);
+    let entry = |version: &str| json!({"manager": "old", "operation": "Update", "apiVersion": version, "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:a": {}}}});
+    let given =
+        |version: &str| json!({"metadata": {"managedFields": [entry(version)]}}).to_string();
+    assert_eq!(
+        managers(&server.merge("a", &given("example.com/v1")).await.json()),
+        [r#"old Update - false {"f:a":{}}"#]
+    );
     for version in ["example.com/v0", "other.io/v1", "v1"] {
         let updated = server.merge("a", &given(version)).await.json();
         assert_eq!(updated["metadata"]["managedFields"], Value::Null, "{version}");
-        assert_eq!(server.merge("a", r#"{"spec":{"b":2}}"#).await.json()["metadata"]["managedFields"], Value::Null);
+        assert_eq!(
+            server.merge("a", r#"{"spec":{"b":2}}"#).await.json()["metadata"]["managedFields"],
+            Value::Null
+        );
     }
     let applied = server.apply("a", "m", r#"{"b":2}"#).await.json();
-    assert_eq!(managers(&applied), [r#"m Apply - false {"f:b":{}}"#, r#"before-first-apply Update - true {".":{},"f:a":{},"f:b":{}}"#]);
+    assert_eq!(
+        managers(&applied),
+        [
+            r#"m Apply - false {"f:b":{}}"#,
+            r#"before-first-apply Update - true {".":{},"f:a":{},"f:b":{}}"#
+        ]
+    );
 }
 
 #[tokio::test]
 async fn whole_numbers_with_a_fraction_are_doubles_until_they_are_stored() {
     let rule = json!([{"rule": "self >= 0"}]);
-    let set = json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "integer"}});
+    let set =
+        json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "integer"}});
     let properties = json!({"plain": {"type": "integer"}, "ruled": {"type": "integer", "x-kubernetes-validations": rule}, "set": set,
         "lists": {"type": "object", "properties": {"ports": {"type": "array", "items": {"type": "integer"}}, "others": {"type": "array", "items": {"type": "integer"}}},
             "x-kubernetes-validations": [{"rule": "!(22 in self.ports)"}, {"rule": "!has(self.others) || self.ports != self.others"}]},
         "text": {"x-kubernetes-int-or-string": true, "x-kubernetes-validations": [{"rule": "type(self) == int"}]},
         "number": {"type": "number", "x-kubernetes-validations": [{"rule": "self >= 0.0 && type(self) == double"}]}});
     let scale = json!({"specReplicasPath": ".spec.plain", "statusReplicasPath": ".status.plain"});
-    let server = things(json!({"schema": of_spec(&properties), "subresources": {"status": {}, "scale": scale}})).await;
+    let server = things(
+        json!({"schema": of_spec(&properties), "subresources": {"status": {}, "scale": scale}}),
+    )
+    .await;
     for (spec, expected) in [
         (r#"{"ruled":1.0}"#, vec![cause("FieldValueInvalid", "spec.ruled")]),
         (r#"{"text":1.0}"#, vec![cause("FieldValueInvalid", "spec.text")]),
         (r#"{"lists":{"ports":[22]}}"#, vec![cause("FieldValueInvalid", "spec.lists")]),
         (r#"{"lists":{"ports":[80,22.0]}}"#, vec![cause("FieldValueInvalid", "spec.lists")]),
-        (r#"{"lists":{"ports":[80.0],"others":[80]}}"#, vec![cause("FieldValueInvalid", "spec.lists")]),
+        (
+            r#"{"lists":{"ports":[80.0],"others":[80]}}"#,
+            vec![cause("FieldValueInvalid", "spec.lists")],
+        ),
         (r#"{"plain":1.0}"#, vec![cause("FieldValueInvalid", ".spec.plain")]),
-        (r#"{"ruled":1e19}"#, vec![cause("FieldValueTypeInvalid", "spec.ruled"), cause("FieldValueInvalid", "<nil>")]),
+        (
+            r#"{"ruled":1e19}"#,
+            vec![cause("FieldValueTypeInvalid", "spec.ruled"), cause("FieldValueInvalid", "<nil>")],
+        ),
     ] {
         let refused = server.send("POST", THINGS, &[], thing("a", spec)).await;
         let mut found = causes(&refused);
         found.retain(|cause| expected.contains(cause));
         found.dedup();
-        assert_eq!((refused.code, found.len()), (422, expected.len()), "{spec}: {}", refused.text());
+        assert_eq!(
+            (refused.code, found.len()),
+            (422, expected.len()),
+            "{spec}: {}",
+            refused.text()
+        );
     }
-    let yaml = server.send("POST", THINGS, &[("content-type", "application/yaml")], thing("y", r#"{"ruled":1.0}"#)).await;
+    let yaml = server
+        .send(
+            "POST",
+            THINGS,
+            &[("content-type", "application/yaml")],
+            thing("y", r#"{"ruled":1.0}"#),
+        )
+        .await;
     assert_eq!(yaml.code, 201, "YAML has no such difference: {}", yaml.text());
 
-    let created = server.send("POST", THINGS, &[], thing("a", r#"{"number":1.0,"set":[1,1.0]}"#)).await;
+    let created =
+        server.send("POST", THINGS, &[], thing("a", r#"{"number":1.0,"set":[1,1.0]}"#)).await;
     assert_eq!(created.code, 201, "{}", created.text());
     assert!(created.text().contains(r#""spec":{"number":1,"set":[1,1]}"#), "{}", created.text());
     let put = server.merge("a", r#"{"spec":{"number":1.0}}"#).await.json();
     assert_eq!(put["metadata"]["generation"], 2, "it was an integer");
-    assert_eq!(put["metadata"]["managedFields"].as_array().unwrap().len(), 1, "but is the same number");
+    assert_eq!(
+        put["metadata"]["managedFields"].as_array().unwrap().len(),
+        1,
+        "but is the same number"
+    );
     let test = r#"[{"op":"test","path":"/spec/number","value":1.0}]"#;
-    assert_eq!(server.patch(&format!("{THINGS}/a"), "application/json-patch+json", test).await.code, 422, "a test compares what is written");
+    assert_eq!(
+        server.patch(&format!("{THINGS}/a"), "application/json-patch+json", test).await.code,
+        422,
+        "a test compares what is written"
+    );
 
     let applied = server.apply("b", "m", r#"{"ruled":1.0,"set":[1.0]}"#).await;
     let fields = &applied.json()["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"];
-    assert_eq!((applied.code, fields), (201, &json!({"f:ruled": {}, "f:set": {"v:1": {}}})), "what is applied is YAML");
+    assert_eq!(
+        (applied.code, fields),
+        (201, &json!({"f:ruled": {}, "f:set": {"v:1": {}}})),
+        "what is applied is YAML"
+    );
     assert_eq!(server.apply("b", "other", r#"{"ruled":1,"set":[1]}"#).await.code, 200);
     let refused = server.apply("b", "m", r#"{"set":[1,1.0]}"#).await;
-    assert_eq!((refused.code, refused.reason().as_str()), (500, ""), "an item is applied twice: {}", refused.text());
+    assert_eq!(
+        (refused.code, refused.reason().as_str()),
+        (500, ""),
+        "an item is applied twice: {}",
+        refused.text()
+    );
 }
 
 #[tokio::test]
@@ -201,12 +328,28 @@ async fn what_is_applied_below_open_objects_is_owned_even_if_it_is_not_kept() {
     let inner = json!({"type": "object", "properties": {"x": count}});
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"known": inner}});
     let server = things(json!({"schema": of_spec(&json!({"open": open, "bare": {"type": "object"}, "closed": inner}))})).await;
-    let applied = server.apply("a", "m", r#"{"open":{"any":1,"known":{"x":1,"y":1}},"bare":{"z":1}}"#).await;
-    assert_eq!((applied.code, &applied.json()["spec"]), (201, &json!({"open": {"any": 1, "known": {"x": 1}}, "bare": {}})));
-    assert_eq!(managers(&applied.json()), [r#"m Apply - true {"f:bare":{"f:z":{}},"f:open":{"f:any":{},"f:known":{"f:x":{},"f:y":{}}}}"#]);
+    let applied =
+        server.apply("a", "m", r#"{"open":{"any":1,"known":{"x":1,"y":1}},"bare":{"z":1}}"#).await;
+    assert_eq!(
+        (applied.code, &applied.json()["spec"]),
+        (201, &json!({"open": {"any": 1, "known": {"x": 1}}, "bare": {}}))
+    );
+    assert_eq!(
+        managers(&applied.json()),
+        [
+            r#"m Apply - true {"f:bare":{"f:z":{}},"f:open":{"f:any":{},"f:known":{"f:x":{},"f:y":{}}}}"#
+        ]
+    );
     let refused = server.apply("a", "other", r#"{"bare":{"z":1}}"#).await;
-    assert_eq!((refused.code, causes(&refused)), (409, vec![cause("FieldManagerConflict", ".spec.bare.z")]));
-    assert_eq!(server.apply("a", "m", r#"{"closed":{"y":1}}"#).await.code, 500, "nobody could own it");
+    assert_eq!(
+        (refused.code, causes(&refused)),
+        (409, vec![cause("FieldManagerConflict", ".spec.bare.z")])
+    );
+    assert_eq!(
+        server.apply("a", "m", r#"{"closed":{"y":1}}"#).await.code,
+        500,
+        "nobody could own it"
+    );
 }
 
 #[tokio::test]
@@ -227,7 +370,8 @@ async fn repeated_fields_of_a_json_patch_are_told() {
 async fn an_object_has_the_defaults_of_the_version_in_which_it_was_decoded() {
     let server = Server::new().await;
     let version = |name: &str, stored: bool, field: &str| {
-        let fields = json!({field: {"type": "string", "default": name}, "both": {"type": "string"}});
+        let fields =
+            json!({field: {"type": "string", "default": name}, "both": {"type": "string"}});
         json!({"name": name, "served": true, "storage": stored, "schema": of_spec(&fields)})
     };
     let versions = [version("v1", true, "one"), version("v2", false, "two")];
@@ -235,11 +379,19 @@ async fn an_object_has_the_defaults_of_the_version_in_which_it_was_decoded() {
         "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"}, "versions": versions}});
     assert_eq!(server.post(DEFINITIONS, &definition).await.code, 201);
     let second = THINGS.replace("/v1/", "/v2/");
-    let given = thing("a", r#"{"both":"b","one":"1","two":"2"}"#).replace("example.com/v1", "example.com/v2");
+    let given = thing("a", r#"{"both":"b","one":"1","two":"2"}"#)
+        .replace("example.com/v1", "example.com/v2");
     let created = server.send("POST", &second, &[], given).await;
-    assert_eq!((created.code, &created.json()["spec"]), (201, &json!({"both": "b"})), "what the stored version does not know is gone");
+    assert_eq!(
+        (created.code, &created.json()["spec"]),
+        (201, &json!({"both": "b"})),
+        "what the stored version does not know is gone"
+    );
     assert_eq!(server.get(&format!("{second}/a")).await.json()["spec"], json!({"both": "b"}));
-    assert_eq!(server.get(&format!("{THINGS}/a")).await.json()["spec"], json!({"both": "b", "one": "v1"}));
+    assert_eq!(
+        server.get(&format!("{THINGS}/a")).await.json()["spec"],
+        json!({"both": "b", "one": "v1"})
+    );
     server.send("POST", THINGS, &[], thing("b", "{}")).await;
     assert_eq!(server.get(&format!("{second}/b")).await.json()["spec"], json!({}));
 }
@@ -264,12 +416,22 @@ async fn paths_of_custom_objects_are_routed_by_their_handler() {
     }
     let own = format!("{THINGS}/own");
     for (name, code) in [("other", 400), ("", 400), ("own", 201), ("own", 409)] {
-        assert_eq!(server.send("POST", &own, &[], thing(name, "{}")).await.code, code, "a create makes the name that was authorized, not {name:?}");
+        assert_eq!(
+            server.send("POST", &own, &[], thing(name, "{}")).await.code,
+            code,
+            "a create makes the name that was authorized, not {name:?}"
+        );
     }
     let patch = |kind: &'static str| server.patch(THINGS, kind, "{}");
-    assert_eq!((patch("application/merge-patch+json").await.code, patch("text/plain").await.code), (400, 415));
+    assert_eq!(
+        (patch("application/merge-patch+json").await.code, patch("text/plain").await.code),
+        (400, 415)
+    );
     let missing = server.get(&format!("{path}/scale")).await;
-    assert!(!missing.header("warning").is_empty(), "the version is deprecated whatever is asked of it");
+    assert!(
+        !missing.header("warning").is_empty(),
+        "the version is deprecated whatever is asked of it"
+    );
 }
 
 #[tokio::test]
@@ -287,9 +449,26 @@ async fn who_owned_parts_of_what_becomes_atomic_owns_it() {
     server.apply("a", "two", r#"{"pair":{"b":1}}"#).await;
     let versions = json!([{"name": "v1", "served": true, "storage": true, "schema": schema(true)}]);
     let change = json!({"spec": {"versions": versions}}).to_string();
-    assert_eq!(server.patch(&format!("{DEFINITIONS}/things.example.com"), "application/merge-patch+json", change).await.code, 200);
+    assert_eq!(
+        server
+            .patch(
+                &format!("{DEFINITIONS}/things.example.com"),
+                "application/merge-patch+json",
+                change
+            )
+            .await
+            .code,
+        200
+    );
     let updated = server.merge("a", r#"{"spec":{"x":1}}"#).await.json();
-    assert_eq!(managers(&updated), [r#"one Apply - true {"f:pair":{}}"#, r#"two Apply - true {"f:pair":{}}"#, r#"test Update - true {"f:x":{}}"#]);
+    assert_eq!(
+        managers(&updated),
+        [
+            r#"one Apply - true {"f:pair":{}}"#,
+            r#"two Apply - true {"f:pair":{}}"#,
+            r#"test Update - true {"f:x":{}}"#
+        ]
+    );
     let refused = server.apply("a", "one", r#"{"pair":{"a":2}}"#).await;
     assert_eq!(causes(&refused), [cause("FieldManagerConflict", ".spec.pair")]);
 }
@@ -310,11 +489,29 @@ async fn the_order_of_a_keyed_list_is_no_change() {
     server.send("POST", THINGS, &[], thing("a", r#"{"list":[{"k":"a","v":1},{"k":"b"}]}"#)).await;
     let versions = json!([{"name": "v1", "served": true, "storage": true, "schema": schema(true)}]);
     let change = json!({"spec": {"versions": versions}}).to_string();
-    assert_eq!(server.patch(&format!("{DEFINITIONS}/things.example.com"), "application/merge-patch+json", change).await.code, 200);
+    assert_eq!(
+        server
+            .patch(
+                &format!("{DEFINITIONS}/things.example.com"),
+                "application/merge-patch+json",
+                change
+            )
+            .await
+            .code,
+        200
+    );
     let reordered = server.merge("a", r#"{"spec":{"list":[{"k":"b"},{"k":"a","v":1}]}}"#).await;
-    assert_eq!((reordered.code, reordered.header("warning").is_empty()), (200, false), "{}", reordered.text());
+    assert_eq!(
+        (reordered.code, reordered.header("warning").is_empty()),
+        (200, false),
+        "{}",
+        reordered.text()
+    );
     let changed = server.merge("a", r#"{"spec":{"list":[{"k":"b"},{"k":"a","v":2}]}}"#).await;
-    assert_eq!((changed.code, causes(&changed)[0].clone()), (422, cause("FieldValueTooMany", "spec.list")));
+    assert_eq!(
+        (changed.code, causes(&changed)[0].clone()),
+        (422, cause("FieldValueTooMany", "spec.list"))
+    );
 }
 
 /// Sends bodies that are not of things, and compares what is said of each.
@@ -324,7 +521,9 @@ async fn misnamed_objects_are_refused_as_by_upstream() {
     let properties = json!({"a": {"type": "integer"}, "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}, "raw": raw});
     let server = things(json!({"schema": of_spec(&properties)})).await;
     let (object, unread) = (format!("{THINGS}/x"), "cannot be handled as a Thing: ");
-    let parsing = r#"parsing time \"x\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"x\" as \"2006\""#.replace('\\', "");
+    let parsing =
+        r#"parsing time \"x\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"x\" as \"2006\""#
+            .replace('\\', "");
     let refused: [(&str, &str, &str, u16, String); 10] = [
         (
             "POST",
@@ -389,7 +588,11 @@ async fn misnamed_objects_are_refused_as_by_upstream() {
     ];
     for (method, path, body, code, message) in refused {
         let answer = server.send(method, path, &[], body.to_owned()).await;
-        assert_eq!((answer.code, answer.json()["message"].as_str()), (code, Some(message.as_str())), "{method} {path} {body}");
+        assert_eq!(
+            (answer.code, answer.json()["message"].as_str()),
+            (code, Some(message.as_str())),
+            "{method} {path} {body}"
+        );
     }
 }
 
@@ -398,9 +601,17 @@ async fn a_custom_object_that_was_written_passes_for_a_list() {
     let server = things(json!({"schema": of_spec(&json!({"a": {"type": "integer"}}))})).await;
     let list = [("accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")];
     let created = server.send("POST", THINGS, &list, thing("a", "{}")).await;
-    assert_eq!((created.code, created.json()["message"].as_str()), (500, Some("content is not a list")));
+    assert_eq!(
+        (created.code, created.json()["message"].as_str()),
+        (500, Some("content is not a list"))
+    );
     assert_eq!(server.get(&format!("{THINGS}/a")).await.code, 200);
-    let table = server.get_as(&format!("{THINGS}?includeObject=x"), "application/json;as=Table;v=v1;g=meta.k8s.io").await;
+    let table = server
+        .get_as(
+            &format!("{THINGS}?includeObject=x"),
+            "application/json;as=Table;v=v1;g=meta.k8s.io",
+        )
+        .await;
     let why = r#"Unable to convert to Table as requested: includeObject: Invalid value: "x": must be 'Metadata', 'Object', 'None', or empty"#;
     assert_eq!((table.code, table.json()["message"].as_str()), (400, Some(why)));
 }
@@ -426,14 +637,20 @@ async fn applies_are_typed_as_by_upstream() {
         (r#"{"mail":{"a":1}}"#, 500, ".spec.mail: expected any scalar, got &{map[a:1]}"),
         (r#"{"mail":1}"#, 422, "must be of type email"),
         (r#"{"port":[1]}"#, 422, "must be of type integer,string"),
-        (r#"{"text":9223372036854775808}"#, 500, ".spec.text: expected string, got &value.valueUnstructured{Value:9.223372036854776e+18}"),
+        (
+            r#"{"text":9223372036854775808}"#,
+            500,
+            ".spec.text: expected string, got &value.valueUnstructured{Value:9.223372036854776e+18}",
+        ),
     ] {
         let answer = server.apply("a", "m", spec).await;
         let message = answer.json()["message"].as_str().unwrap_or_default().to_owned();
         assert!(answer.code == code && message.contains(why), "{spec}: {} {message}", answer.code);
     }
     let times = r#"{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a","creationTimestamp":"x"}}"#;
-    let applied = server.patch(&format!("{THINGS}/a?fieldManager=m"), "application/apply-patch+yaml", times).await;
+    let applied = server
+        .patch(&format!("{THINGS}/a?fieldManager=m"), "application/apply-patch+yaml", times)
+        .await;
     assert_eq!(applied.code, 201, "{}", applied.text());
 }
 
@@ -443,9 +660,23 @@ async fn a_scale_below_an_undeclared_field_is_not_kept() {
     let server = things(json!({"schema": of_spec(&json!({"x": {"type": "integer"}})), "subresources": {"status": {}, "scale": scale}})).await;
     server.send("POST", THINGS, &[], thing("a", "{}")).await;
     let path = format!("{THINGS}/a/scale");
-    let scaled = server.patch(&path, "application/merge-patch+json", r#"{"spec":{"replicas":3}}"#).await;
+    let scaled =
+        server.patch(&path, "application/merge-patch+json", r#"{"spec":{"replicas":3}}"#).await;
     assert_eq!((scaled.code, &scaled.json()["spec"]), (200, &json!({})));
-    assert_eq!((server.get(&path).await.code, &server.get(&format!("{THINGS}/a")).await.json()["spec"]), (500, &json!({})));
-    let kind = server.patch(&format!("{THINGS}/a/status"), "application/merge-patch+json", r#"{"apiVersion":"other","kind":"Other"}"#).await;
-    assert_eq!((kind.code, &kind.json()["kind"]), (200, &json!("Thing")), "a status keeps its object's kind");
+    assert_eq!(
+        (server.get(&path).await.code, &server.get(&format!("{THINGS}/a")).await.json()["spec"]),
+        (500, &json!({}))
+    );
+    let kind = server
+        .patch(
+            &format!("{THINGS}/a/status"),
+            "application/merge-patch+json",
+            r#"{"apiVersion":"other","kind":"Other"}"#,
+        )
+        .await;
+    assert_eq!(
+        (kind.code, &kind.json()["kind"]),
+        (200, &json!("Thing")),
+        "a status keeps its object's kind"
+    );
 }

@@ -1,4 +1,5 @@
-//! CustomResourceDefinitions over their life: names, status, deletion. What others' definitions say and do never harms one.
+//! CustomResourceDefinitions over their life: names, status, deletion. What others' definitions say
+//! and do never harms one.
 
 use crate::support::{Answer, Server};
 use ferrokube_apimachinery::document::{Value, json};
@@ -40,7 +41,14 @@ impl Definitions {
     }
 
     async fn patch(&self, path: &str, body: &Value) -> Answer {
-        self.0.send("PATCH", path, &[("content-type", "application/merge-patch+json")], body.to_string()).await
+        self.0
+            .send(
+                "PATCH",
+                path,
+                &[("content-type", "application/merge-patch+json")],
+                body.to_string(),
+            )
+            .await
     }
 
     async fn delete(&self, path: &str, options: &Value) -> Answer {
@@ -51,7 +59,11 @@ impl Definitions {
     async fn condition(&self, name: &str, kind: &str, status: &str, reason: &str) -> Value {
         self.until(&format!("{DEFINITIONS}/{name}"), |found| {
             let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
-            conditions.iter().any(|condition| condition["type"] == kind && condition["status"] == status && condition["reason"] == reason)
+            conditions.iter().any(|condition| {
+                condition["type"] == kind
+                    && condition["status"] == status
+                    && condition["reason"] == reason
+            })
         })
         .await
     }
@@ -83,14 +95,26 @@ fn objects(group: &str, plural: &str) -> String {
 
 fn managers(object: &Value, subresource: &str) -> Vec<Value> {
     let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
-    entries.into_iter().filter(|entry| entry["manager"] == "test" && entry["subresource"].as_str().unwrap_or_default() == subresource).collect()
+    entries
+        .into_iter()
+        .filter(|entry| {
+            entry["manager"] == "test"
+                && entry["subresource"].as_str().unwrap_or_default() == subresource
+        })
+        .collect()
 }
 
 #[tokio::test]
 async fn a_definition_is_served_when_its_create_is_answered() {
     let server = Definitions::new().await;
     for number in 0..20 {
-        server.create(&definition("a.example.com", &format!("things{number}"), &format!("Thing{number}"))).await;
+        server
+            .create(&definition(
+                "a.example.com",
+                &format!("things{number}"),
+                &format!("Thing{number}"),
+            ))
+            .await;
         let path = objects("a.example.com", &format!("things{number}"));
         let made = server.0.post(&path, &json!({"apiVersion": "a.example.com/v1", "kind": format!("Thing{number}"), "metadata": {"name": "a"}})).await;
         assert_eq!(made.code, 201, "{}", made.text());
@@ -109,18 +133,30 @@ async fn two_definitions_with_the_same_names_take_turns() {
     server.create(&first).await;
     server.condition("things.b.example.com", "NamesAccepted", "True", "NoConflicts").await;
     server.create(&second).await;
-    let loser = server.condition("others.b.example.com", "NamesAccepted", "False", "ListKindConflict").await;
-    assert_eq!(loser["status"]["acceptedNames"], json!({"plural": "others", "singular": "other", "kind": ""}));
+    let loser = server
+        .condition("others.b.example.com", "NamesAccepted", "False", "ListKindConflict")
+        .await;
+    assert_eq!(
+        loser["status"]["acceptedNames"],
+        json!({"plural": "others", "singular": "other", "kind": ""})
+    );
     assert_eq!(server.0.get(&objects(group, "others")).await.code, 404, "it is not established");
     // The loser changes nothing for the winner, not even when it goes on asking.
-    let patched = server.patch(&format!("{DEFINITIONS}/others.b.example.com"), &json!({"spec": {"names": {"categories": ["all"]}}})).await;
+    let patched = server
+        .patch(
+            &format!("{DEFINITIONS}/others.b.example.com"),
+            &json!({"spec": {"names": {"categories": ["all"]}}}),
+        )
+        .await;
     assert_eq!(patched.code, 200, "{}", patched.text());
     assert_eq!(server.0.get(&objects(group, "things")).await.code, 200);
-    let winner = server.condition("things.b.example.com", "NamesAccepted", "True", "NoConflicts").await;
+    let winner =
+        server.condition("things.b.example.com", "NamesAccepted", "True", "NoConflicts").await;
     assert_eq!(winner["metadata"]["generation"], 1);
     server.delete(&format!("{DEFINITIONS}/things.b.example.com"), &json!({})).await;
     server.gone(&format!("{DEFINITIONS}/things.b.example.com")).await;
-    let heir = server.condition("others.b.example.com", "NamesAccepted", "True", "NoConflicts").await;
+    let heir =
+        server.condition("others.b.example.com", "NamesAccepted", "True", "NoConflicts").await;
     assert_eq!(heir["status"]["acceptedNames"]["shortNames"], json!(["th"]));
     server.condition("others.b.example.com", "Established", "True", "InitialNamesAccepted").await;
     assert_eq!(server.0.get(&objects(group, "others")).await.code, 200);
@@ -135,21 +171,38 @@ async fn a_definition_never_takes_the_place_of_a_bundled_kind() {
     // One has the plural, the other the kind.
     for (plural, kind) in [("clusterroles", "Mine"), ("copies", "ClusterRole")] {
         let mut thief = definition(group, plural, kind);
-        thief["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": "unapproved, a test"});
+        thief["metadata"]["annotations"] =
+            json!({"api-approved.kubernetes.io": "unapproved, a test"});
         server.create(&thief).await;
         let name = format!("{plural}.{group}");
         let path = format!("{DEFINITIONS}/{name}");
-        server.until(&path, |found| found["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(|one| one["type"] == "NamesAccepted"))).await;
+        server
+            .until(&path, |found| {
+                found["status"]["conditions"]
+                    .as_array()
+                    .is_some_and(|all| all.iter().any(|one| one["type"] == "NamesAccepted"))
+            })
+            .await;
         // Who may write the status says that all is well.
         let yes = |kind: &str| json!({"type": kind, "status": "True", "reason": "Mine", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let status = json!({"acceptedNames": thief["spec"]["names"], "conditions": [yes("Established"), yes("NamesAccepted")]});
         let patched = server.patch(&format!("{path}/status"), &json!({ "status": status })).await;
         assert_eq!(patched.code, 200, "{}", patched.text());
-        let found =
-            server.until(&path, |found| found["status"]["conditions"].as_array().is_some_and(|all| all.iter().any(|one| one["status"] == "False"))).await;
-        let patched = server.patch(&path, &json!({"spec": {"names": {"categories": ["all"]}}})).await;
+        let found = server
+            .until(&path, |found| {
+                found["status"]["conditions"]
+                    .as_array()
+                    .is_some_and(|all| all.iter().any(|one| one["status"] == "False"))
+            })
+            .await;
+        let patched =
+            server.patch(&path, &json!({"spec": {"names": {"categories": ["all"]}}})).await;
         assert_eq!(patched.code, 200, "{}: {found}", patched.text());
-        assert_eq!(server.0.get(&format!("/apis/{group}/v1/namespaces/default/{plural}")).await.code, 404, "{name}");
+        assert_eq!(
+            server.0.get(&format!("/apis/{group}/v1/namespaces/default/{plural}")).await.code,
+            404,
+            "{name}"
+        );
         assert_eq!(server.0.get(&native).await.json()["kind"], before["kind"], "{name}");
         server.delete(&path, &json!({})).await;
         server.gone(&path).await;
@@ -165,20 +218,61 @@ async fn a_delete_marks_and_then_removes() {
     let held = json!({"apiVersion": "c.example.com/v1", "kind": "Thing", "metadata": {"name": "held", "finalizers": ["e.example.com/x"]}});
     assert_eq!(server.0.post(&objects(group, "things"), &held).await.code, 201);
     let path = format!("{DEFINITIONS}/things.c.example.com");
-    let before = server.condition("things.c.example.com", "Established", "True", "InitialNamesAccepted").await;
-    // Only the definition's own finalizer is set, whatever propagation is asked for, and there is no grace period.
-    let dry = server.delete(&path, &json!({"propagationPolicy": "Foreground", "dryRun": ["All"]})).await.json();
+    let before = server
+        .condition("things.c.example.com", "Established", "True", "InitialNamesAccepted")
+        .await;
+    // Only the definition's own finalizer is set, whatever propagation is asked for, and there is
+    // no grace period.
+    let dry = server
+        .delete(&path, &json!({"propagationPolicy": "Foreground", "dryRun": ["All"]}))
+        .await
+        .json();
     let marked = server.delete(&path, &json!({"propagationPolicy": "Foreground"})).await.json();
     for answer in [dry, marked] {
-        assert_eq!(answer["metadata"]["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]), "{answer}");
-        assert_eq!((answer["metadata"].get("deletionGracePeriodSeconds"), &answer["metadata"]["generation"]), (None, &json!(1)));
-        assert_eq!(answer["metadata"]["managedFields"], before["metadata"]["managedFields"], "nobody wrote this");
+        assert_eq!(
+            answer["metadata"]["finalizers"],
+            json!(["customresourcecleanup.apiextensions.k8s.io"]),
+            "{answer}"
+        );
+        assert_eq!(
+            (
+                answer["metadata"].get("deletionGracePeriodSeconds"),
+                &answer["metadata"]["generation"]
+            ),
+            (None, &json!(1))
+        );
+        assert_eq!(
+            answer["metadata"]["managedFields"], before["metadata"]["managedFields"],
+            "nobody wrote this"
+        );
     }
-    server.condition("things.c.example.com", "Terminating", "True", "InstanceDeletionInProgress").await;
-    let refused = server.0.post(&objects(group, "things"), &json!({"apiVersion": "c.example.com/v1", "kind": "Thing", "metadata": {"name": "b"}})).await;
-    assert_eq!((refused.code, refused.reason()), (403, "Forbidden".to_owned()), "{}", refused.text());
-    assert_eq!(server.delete(&path, &json!({})).await.json()["metadata"]["deletionGracePeriodSeconds"], 0, "the second delete is as any object's");
-    let released = server.patch(&format!("{}/held", objects(group, "things")), &json!({"metadata": {"finalizers": null}})).await;
+    server
+        .condition("things.c.example.com", "Terminating", "True", "InstanceDeletionInProgress")
+        .await;
+    let refused = server
+        .0
+        .post(
+            &objects(group, "things"),
+            &json!({"apiVersion": "c.example.com/v1", "kind": "Thing", "metadata": {"name": "b"}}),
+        )
+        .await;
+    assert_eq!(
+        (refused.code, refused.reason()),
+        (403, "Forbidden".to_owned()),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(
+        server.delete(&path, &json!({})).await.json()["metadata"]["deletionGracePeriodSeconds"],
+        0,
+        "the second delete is as any object's"
+    );
+    let released = server
+        .patch(
+            &format!("{}/held", objects(group, "things")),
+            &json!({"metadata": {"finalizers": null}}),
+        )
+        .await;
     assert_eq!(released.code, 200, "{}", released.text());
     server.gone(&path).await;
     // The loop that takes it out of the catalog follows the store.
@@ -200,9 +294,16 @@ async fn the_status_has_managers_and_keeps_a_stored_version() {
     let emptied = server.patch(&status, &json!({"status": {"storedVersions": []}})).await.json();
     assert_eq!(emptied["status"]["storedVersions"], json!(["v1"]));
     assert_eq!(managers(&emptied, "status"), Vec::<Value>::new(), "nothing changed");
-    let labeled = server.patch(&status, &json!({"metadata": {"labels": {"x": "y"}}, "spec": {"scope": "Cluster"}})).await.json();
-    assert_eq!((&labeled["metadata"]["labels"], &labeled["spec"]["scope"]), (&json!({"x": "y"}), &json!("Namespaced")));
-    let fields: Vec<Value> = managers(&labeled, "status").into_iter().map(|entry| entry["fieldsV1"].clone()).collect();
+    let labeled = server
+        .patch(&status, &json!({"metadata": {"labels": {"x": "y"}}, "spec": {"scope": "Cluster"}}))
+        .await
+        .json();
+    assert_eq!(
+        (&labeled["metadata"]["labels"], &labeled["spec"]["scope"]),
+        (&json!({"x": "y"}), &json!("Namespaced"))
+    );
+    let fields: Vec<Value> =
+        managers(&labeled, "status").into_iter().map(|entry| entry["fieldsV1"].clone()).collect();
     assert_eq!(fields, [json!({"f:metadata": {"f:labels": {".": {}, "f:x": {}}}})]);
 }
 
@@ -228,15 +329,25 @@ async fn the_last_stored_version_may_go_when_the_status_says_so() {
     let mut only = v2.clone();
     only["storage"] = json!(true);
     let early = server.patch(&path, &json!({"spec": {"versions": [only]}})).await;
-    assert_eq!((early.code, &early.json()["details"]["causes"][0]["field"]), (422, &json!("status.storedVersions[0]")));
-    assert_eq!(server.patch(&format!("{path}/status"), &json!({"status": {"storedVersions": ["v2"]}})).await.code, 200);
+    assert_eq!(
+        (early.code, &early.json()["details"]["causes"][0]["field"]),
+        (422, &json!("status.storedVersions[0]"))
+    );
+    assert_eq!(
+        server
+            .patch(&format!("{path}/status"), &json!({"status": {"storedVersions": ["v2"]}}))
+            .await
+            .code,
+        200
+    );
     let trimmed = server.patch(&path, &json!({"spec": {"versions": [only]}})).await;
     assert_eq!(trimmed.code, 200, "{}", trimmed.text());
     assert_eq!(server.0.get(&objects("e.example.com", "things")).await.code, 404);
     assert_eq!(server.0.get("/apis/e.example.com/v2/namespaces/default/things").await.code, 200);
 }
 
-/// Fault 42, as clients meet it: what is too much is refused, what is much is served, and others do not notice.
+/// Fault 42, as clients meet it: what is too much is refused, what is much is served, and others do
+/// not notice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_42_large_definitions_are_bounded_and_bother_nobody() {
     let server = Definitions::new().await;
@@ -251,7 +362,8 @@ async fn fault_42_large_definitions_are_bounded_and_bother_nobody() {
             let mut version = many["spec"]["versions"][0].clone();
             version["name"] = json!(format!("v{number}"));
             version["storage"] = json!(number == 1);
-            version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][format!("field{number}")] = json!({"type": "string"});
+            version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+                [format!("field{number}")] = json!({"type": "string"});
             version
         })
         .collect();
@@ -261,14 +373,20 @@ async fn fault_42_large_definitions_are_bounded_and_bother_nobody() {
     let object = json!({"apiVersion": "f.example.com/v250", "kind": "Many", "metadata": {"name": "a"}, "spec": {"size": 1, "field250": "x", "field251": "y"}});
     let made = server.0.post(&path("v250"), &object).await;
     assert_eq!(made.code, 201, "{}", made.text());
-    assert_eq!(server.0.get(&format!("{}/a", path("v500"))).await.json()["apiVersion"], "f.example.com/v500");
+    assert_eq!(
+        server.0.get(&format!("{}/a", path("v500"))).await.json()["apiVersion"],
+        "f.example.com/v500"
+    );
 
     let root = |schema: Value| {
         let mut bomb = definition(group, "bombs", "Bomb");
         bomb["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = schema;
         bomb
     };
-    let nested = (0..500).fold(json!({"type": "string"}), |inner, _| json!({"type": "object", "properties": {"a": inner}}));
+    let nested = (0..500).fold(
+        json!({"type": "string"}),
+        |inner, _| json!({"type": "object", "properties": {"a": inner}}),
+    );
     let bombs = [
         (root(json!({"type": "object", "description": "x".repeat(10 << 20)})), 413),
         (root(nested), 400),
@@ -284,10 +402,17 @@ async fn fault_42_large_definitions_are_bounded_and_bother_nobody() {
     for (index, (bomb, code)) in bombs.iter().enumerate() {
         let answer = server.0.post(DEFINITIONS, bomb).await;
         assert_eq!(answer.code, *code, "bomb {index}: {:.500}", answer.text());
-        assert_eq!(server.0.get(&format!("{DEFINITIONS}/bombs.{group}")).await.code, 404, "bomb {index}");
+        assert_eq!(
+            server.0.get(&format!("{DEFINITIONS}/bombs.{group}")).await.code,
+            404,
+            "bomb {index}"
+        );
     }
     assert_eq!(server.0.post(&objects(group, "others"), &other("after")).await.code, 201);
-    assert_eq!(server.0.get(&objects(group, "others")).await.json()["items"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        server.0.get(&objects(group, "others")).await.json()["items"].as_array().unwrap().len(),
+        2
+    );
 }
 
 /// Stops whatever makes a definition ready until it is told to go on.
@@ -298,12 +423,14 @@ struct Holding {
 
 thread_local!(static HOLDING: RefCell<Option<Arc<Holding>>> = const { RefCell::new(None) });
 
-/// Of the whole process, for the threads that have a [`Holding`]: one of a thread alone would not be asked about what another thread logs first.
+/// Of the whole process, for the threads that have a [`Holding`]: one of a thread alone would not
+/// be asked about what another thread logs first.
 struct Log;
 
 impl Subscriber for Log {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        let is_ours = metadata.target() == "ferrokube_controlplane::custom" && *metadata.level() == tracing::Level::DEBUG;
+        let is_ours = metadata.target() == "ferrokube_controlplane::custom"
+            && *metadata.level() == tracing::Level::DEBUG;
         if is_ours { Interest::sometimes() } else { Interest::never() }
     }
 
@@ -315,7 +442,12 @@ impl Subscriber for Log {
         let holding = HOLDING.with_borrow(Clone::clone);
         // Only the first is waited for.
         if let Some(holding) = holding.filter(|holding| holding.begun.send(()).is_ok()) {
-            holding.go_on.lock().unwrap().recv_timeout(Duration::from_secs(60)).expect("others go on meanwhile");
+            holding
+                .go_on
+                .lock()
+                .unwrap()
+                .recv_timeout(Duration::from_secs(60))
+                .expect("others go on meanwhile");
         }
     }
 
@@ -336,7 +468,12 @@ fn fault_34_definitions_are_made_ready_off_the_workers() {
     let holding = Arc::new(Holding { begun, go_on: Mutex::new(waits) });
     let start = move || HOLDING.set(Some(Arc::clone(&holding)));
     // With one worker: nothing else could run while a definition is made ready there.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).on_thread_start(start).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .on_thread_start(start)
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let server = Arc::new(Definitions::new().await);
         let creates = tokio::spawn({

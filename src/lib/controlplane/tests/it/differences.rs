@@ -1,5 +1,5 @@
-//! What comparing generated requests with a real server showed: a test for each class, with that server's codes and texts. Classes about one kind's rules have
-//! theirs in the crate of the rule.
+//! What comparing generated requests with a real server showed: a test for each class, with that
+//! server's codes and texts. Classes about one kind's rules have theirs in the crate of the rule.
 
 use crate::support::{Answer, CONFIGMAPS, Server};
 use ferrokube_apimachinery::document::{Value, json};
@@ -13,7 +13,8 @@ const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8
 const ALICE: (&str, &str) = ("authorization", "Bearer alice");
 const REJECTED: &str = "the server rejected our request due to an error in our request";
 
-/// A request on a server that holds the config map `a`, and the code and a part of the message that it gets; of a success the part is of the whole answer.
+/// A request on a server that holds the config map `a`, and the code and a part of the message that
+/// it gets; of a success the part is of the whole answer.
 type Case<'a> = ((&'a str, &'a str), (&'a str, &'a str), Value, u16, &'a str);
 
 async fn server() -> Server {
@@ -22,7 +23,10 @@ async fn server() -> Server {
     server
 }
 
-async fn ask(server: &Server, ((method, path), header, body): ((&str, &str), (&str, &str), &Value)) -> Answer {
+async fn ask(
+    server: &Server,
+    ((method, path), header, body): ((&str, &str), (&str, &str), &Value),
+) -> Answer {
     let body = match body {
         Value::Null => String::new(),
         text if text.is_string() => text.as_str().unwrap().to_owned(),
@@ -36,7 +40,11 @@ async fn check(server: &Server, cases: &[Case<'_>]) {
     for (request, header, body, code, part) in cases {
         let answer = ask(server, (*request, *header, body)).await;
         let text = answer.text();
-        let found = if *code < 300 { text.contains(part) } else { answer.json()["message"].as_str().is_some_and(|message| message.contains(part)) };
+        let found = if *code < 300 {
+            text.contains(part)
+        } else {
+            answer.json()["message"].as_str().is_some_and(|message| message.contains(part))
+        };
         assert!(answer.code == *code && found, "{request:?} {body}: {} {text}", answer.code);
     }
 }
@@ -44,8 +52,11 @@ async fn check(server: &Server, cases: &[Case<'_>]) {
 #[tokio::test]
 async fn patches_of_type_fields() {
     let server = server().await;
-    let of_type = |field: &'static str, kind: &'static str| format!("json: cannot unmarshal {kind} into Go struct field .{field} of type string");
-    let (number, object, list) = (of_type("kind", "number"), of_type("apiVersion", "object"), of_type("kind", "array"));
+    let of_type = |field: &'static str, kind: &'static str| {
+        format!("json: cannot unmarshal {kind} into Go struct field .{field} of type string")
+    };
+    let (number, object, list) =
+        (of_type("kind", "number"), of_type("apiVersion", "object"), of_type("kind", "array"));
     let one = ("PATCH", "a");
     let cases: [Case<'_>; 9] = [
         (one, MERGE, json!({"kind": 1}), 422, &number),
@@ -53,9 +64,21 @@ async fn patches_of_type_fields() {
         (one, MERGE, json!({"kind": null}), 200, "\"kind\":\"ConfigMap\""),
         (one, JSON, json!([{"op": "replace", "path": "/kind", "value": []}]), 422, &list),
         (one, JSON, json!([{"op": "remove", "path": "/kind"}]), 200, "\"kind\":\"ConfigMap\""),
-        (one, JSON, json!([{"op": "copy", "from": "/none", "path": "/kind"}]), 200, "\"kind\":\"ConfigMap\""),
+        (
+            one,
+            JSON,
+            json!([{"op": "copy", "from": "/none", "path": "/kind"}]),
+            200,
+            "\"kind\":\"ConfigMap\"",
+        ),
         (one, JSON, json!([{"op": "move", "from": "/none", "path": "/apiVersion"}]), 422, REJECTED),
-        (one, STRATEGIC, json!({"kind": "Other", "apiVersion": "x"}), 200, "\"kind\":\"ConfigMap\""),
+        (
+            one,
+            STRATEGIC,
+            json!({"kind": "Other", "apiVersion": "x"}),
+            200,
+            "\"kind\":\"ConfigMap\"",
+        ),
         (one, STRATEGIC, json!({"apiVersion": 1}), 422, "cannot convert int64 to string"),
     ];
     check(&server, &cases).await;
@@ -65,12 +88,19 @@ async fn patches_of_type_fields() {
 async fn json_patches_with_unknown_fields() {
     let server = server().await;
     let odd = json!([{"op": "test", "path": "/kind", "value": "ConfigMap", "odd": 1}]);
-    for (query, code, warning) in
-        [("", 200, "299 - \"json patch unknown field \\\"[0].odd\\\"\""), ("?fieldValidation=Ignore", 200, ""), ("?fieldValidation=Strict", 422, "")]
-    {
+    for (query, code, warning) in [
+        ("", 200, "299 - \"json patch unknown field \\\"[0].odd\\\"\""),
+        ("?fieldValidation=Ignore", 200, ""),
+        ("?fieldValidation=Strict", 422, ""),
+    ] {
         let answer = ask(&server, (("PATCH", &format!("a{query}")), JSON, &odd)).await;
         assert_eq!((answer.code, answer.header("warning")), (code, warning), "{query}");
-        assert!(code == 200 || answer.text().contains("strict decoding error: json patch unknown field"), "{}", answer.text());
+        assert!(
+            code == 200
+                || answer.text().contains("strict decoding error: json patch unknown field"),
+            "{}",
+            answer.text()
+        );
     }
 }
 
@@ -78,11 +108,15 @@ async fn json_patches_with_unknown_fields() {
 async fn versions_that_are_no_numbers() {
     let server = server().await;
     let lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/new";
-    let events = ["/api/v1/namespaces/default/events/none?resourceVersion=x", "/apis/events.k8s.io/v1/namespaces/default/events/none?resourceVersion=x"];
+    let events = [
+        "/api/v1/namespaces/default/events/none?resourceVersion=x",
+        "/apis/events.k8s.io/v1/namespaces/default/events/none?resourceVersion=x",
+    ];
     let fault = "strconv.ParseUint: parsing \"x\": invalid syntax";
     let put = |kind: &str, version: &str, name: &str| json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "resourceVersion": "x"}});
     let plain = ("content-type", "application/json");
-    let of_events = format!("invalid resource version: resourceVersion: Invalid value: \"x\": {fault}");
+    let of_events =
+        format!("invalid resource version: resourceVersion: Invalid value: \"x\": {fault}");
     let cases: [Case<'_>; 5] = [
         (("PUT", lease), plain, put("Lease", "coordination.k8s.io/v1", "new"), 500, fault),
         (("PUT", "a"), plain, put("ConfigMap", "v1", "a"), 500, fault),
@@ -113,9 +147,27 @@ async fn percent_signs_in_names() {
     let server = server().await;
     let json = ("accept", "application/json");
     let cases: [Case<'_>; 3] = [
-        (("GET", "a%25b"), json, Value::Null, 400, "Name parameter invalid: \"a%b\": may not contain '%'"),
-        (("DELETE", "%25"), json, Value::Null, 400, "Name parameter invalid: \"%\": may not contain '%'"),
-        (("GET", "/api/v1/namespaces/a%25b/configmaps/x"), json, Value::Null, 404, "configmaps \"x\" not found"),
+        (
+            ("GET", "a%25b"),
+            json,
+            Value::Null,
+            400,
+            "Name parameter invalid: \"a%b\": may not contain '%'",
+        ),
+        (
+            ("DELETE", "%25"),
+            json,
+            Value::Null,
+            400,
+            "Name parameter invalid: \"%\": may not contain '%'",
+        ),
+        (
+            ("GET", "/api/v1/namespaces/a%25b/configmaps/x"),
+            json,
+            Value::Null,
+            404,
+            "configmaps \"x\" not found",
+        ),
     ];
     check(&server, &cases).await;
 }
@@ -124,7 +176,8 @@ async fn percent_signs_in_names() {
 async fn applied_values_of_a_wrong_type() {
     let server = server().await;
     let applied = |field: &str, value: Value| {
-        let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+        let mut object =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
         object.as_object_mut().unwrap().extend([(field.to_owned(), value)]);
         object
     };
@@ -133,10 +186,28 @@ async fn applied_values_of_a_wrong_type() {
     let managers = format!("{typed}.metadata.managedFields: expected list, got &{{x}}");
     let boolean = format!("{typed}.immutable: expected boolean, got &{{x}}");
     let cases: [Case<'_>; 4] = [
-        (one, APPLY, applied("data", json!({"a": 1})), 500, &format!("{typed}.data.a: expected string, got &value.valueUnstructured{{Value:1}}")),
+        (
+            one,
+            APPLY,
+            applied("data", json!({"a": 1})),
+            500,
+            &format!("{typed}.data.a: expected string, got &value.valueUnstructured{{Value:1}}"),
+        ),
         (one, APPLY, applied("immutable", json!("x")), 500, &boolean),
-        (one, APPLY, applied("metadata", json!({"name": "a", "managedFields": "x"})), 500, &managers),
-        (one, APPLY, applied("metadata", json!({"name": "a", "managedFields": [{}]})), 400, "metadata.managedFields must be nil"),
+        (
+            one,
+            APPLY,
+            applied("metadata", json!({"name": "a", "managedFields": "x"})),
+            500,
+            &managers,
+        ),
+        (
+            one,
+            APPLY,
+            applied("metadata", json!({"name": "a", "managedFields": [{}]})),
+            400,
+            "metadata.managedFields must be nil",
+        ),
     ];
     check(&server, &cases).await;
 }
@@ -149,7 +220,13 @@ async fn creates_with_a_version() {
     let dry = format!("{CONFIGMAPS}?dryRun=All");
     let cases: [Case<'_>; 2] = [
         (("POST", &dry), json, body.clone(), 201, "\"name\":\"dry\""),
-        (("POST", CONFIGMAPS), json, body, 500, "resourceVersion should not be set on objects to be created"),
+        (
+            ("POST", CONFIGMAPS),
+            json,
+            body,
+            500,
+            "resourceVersion should not be set on objects to be created",
+        ),
     ];
     check(&server, &cases).await;
 }
@@ -164,10 +241,34 @@ async fn the_first_of_several_faults() {
     let update = "UpdateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"x\"]: supported values: \"All\"";
     let cases: [Case<'_>; 10] = [
         (("PUT", "a?dryRun=x"), TEXT, json!("{}"), 422, update),
-        (("GET", &of("?watch=1&timeout=x&labelSelector=a+in+(")), json, Value::Null, 400, "unable to parse requirement"),
-        (("POST", "/api/v1/watch/namespaces/default/configmaps?timeout=x"), json, json!({}), 405, "the server does not allow this method"),
-        (("DELETE", &of("?labelSelector=a+in+(")), json, json!({"dryRun": ["x"]}), 400, "unable to parse requirement"),
-        (("DELETE", &of("?dryRun=x")), json, json!("{"), 400, "couldn't get version/kind; json parse error: unexpected end of JSON input"),
+        (
+            ("GET", &of("?watch=1&timeout=x&labelSelector=a+in+(")),
+            json,
+            Value::Null,
+            400,
+            "unable to parse requirement",
+        ),
+        (
+            ("POST", "/api/v1/watch/namespaces/default/configmaps?timeout=x"),
+            json,
+            json!({}),
+            405,
+            "the server does not allow this method",
+        ),
+        (
+            ("DELETE", &of("?labelSelector=a+in+(")),
+            json,
+            json!({"dryRun": ["x"]}),
+            400,
+            "unable to parse requirement",
+        ),
+        (
+            ("DELETE", &of("?dryRun=x")),
+            json,
+            json!("{"),
+            400,
+            "couldn't get version/kind; json parse error: unexpected end of JSON input",
+        ),
         (("DELETE", &of("?dryRun=x")), json, Value::Null, 422, options),
         (("GET", "a/nothing?timeout=x"), json, Value::Null, 400, timeout),
         (("GET", "a?timeout=x"), json, Value::Null, 400, timeout),
@@ -210,7 +311,11 @@ async fn refusals_name_what_was_asked_for() {
     for (method, path, details, message) in cases {
         let answer = ask(&server, ((method, path), ALICE, &Value::Null)).await;
         let status = answer.json();
-        assert_eq!((answer.code, answer.header("x-content-type-options")), (403, "nosniff"), "{path}");
+        assert_eq!(
+            (answer.code, answer.header("x-content-type-options")),
+            (403, "nosniff"),
+            "{path}"
+        );
         assert_eq!((&status["message"], &status["details"]), (&json!(message), &details), "{path}");
     }
 }
@@ -223,13 +328,24 @@ async fn tables_without_rows_and_views_that_there_are_not() {
     assert_eq!((empty.code, &empty.json()["rows"]), (200, &json!([])), "a list, not null");
     let refused = ask(&server, (("GET", CONFIGMAPS), ("accept", "text/html"), &Value::Null)).await;
     assert_eq!((refused.code, &refused.json()["details"]), (406, &json!({})), "the router's");
-    let unknown = ask(&server, (("GET", "a"), ("accept", "application/json;as=Table;v=v9;g=meta.k8s.io"), &Value::Null)).await;
+    let unknown = ask(
+        &server,
+        (("GET", "a"), ("accept", "application/json;as=Table;v=v9;g=meta.k8s.io"), &Value::Null),
+    )
+    .await;
     assert_eq!((unknown.code, &unknown.json()["details"]), (406, &Value::Null), "the handler's");
     for (path, spec) in [
-        ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", json!({"nonResourceAttributes": {"path": "/", "verb": "get"}})),
+        (
+            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            json!({"nonResourceAttributes": {"path": "/", "verb": "get"}}),
+        ),
         ("/apis/authentication.k8s.io/v1/tokenreviews", json!({"token": "x"})),
     ] {
-        assert_eq!(ask(&server, (("POST", path), TABLE, &json!({"spec": spec}))).await.code, 406, "{path}");
+        assert_eq!(
+            ask(&server, (("POST", path), TABLE, &json!({"spec": spec}))).await.code,
+            406,
+            "{path}"
+        );
     }
 }
 
@@ -259,9 +375,15 @@ async fn what_strict_decoding_finds_in_a_body_that_is_refused() {
 #[tokio::test]
 async fn methods_that_there_are_not_are_refused_without_an_allow_header() {
     let server = server().await;
-    for (method, path) in [("PUT", CONFIGMAPS), ("BREW", CONFIGMAPS), ("POST", "/api/v1"), ("PATCH", "/version")] {
+    for (method, path) in
+        [("PUT", CONFIGMAPS), ("BREW", CONFIGMAPS), ("POST", "/api/v1"), ("PATCH", "/version")]
+    {
         let answer = ask(&server, ((method, path), MERGE, &json!({}))).await;
-        assert_eq!((answer.code, answer.headers.contains_key("allow")), (405, false), "{method} {path}");
+        assert_eq!(
+            (answer.code, answer.headers.contains_key("allow")),
+            (405, false),
+            "{method} {path}"
+        );
     }
 }
 
@@ -270,8 +392,13 @@ async fn hundreds_of_impersonated_groups() {
     let server = server().await;
     let groups: Vec<String> = (0..400).map(|at| format!("group-{at}")).collect();
     let groups = groups.iter().map(|group| ("impersonate-group", group.as_str()));
-    let headers: Vec<(&str, &str)> = [("impersonate-user", "jane")].into_iter().chain(groups).collect();
+    let headers: Vec<(&str, &str)> =
+        [("impersonate-user", "jane")].into_iter().chain(groups).collect();
     let answer = server.send("GET", &format!("{CONFIGMAPS}/a"), &headers, "").await;
     assert_eq!(answer.code, 403, "{}", answer.text());
-    assert!(answer.text().contains("User \\\"jane\\\" cannot get resource"), "as jane: {}", answer.text());
+    assert!(
+        answer.text().contains("User \\\"jane\\\" cannot get resource"),
+        "as jane: {}",
+        answer.text()
+    );
 }

@@ -3,7 +3,8 @@
 use crate::support::Server;
 use ferrokube_apimachinery::document::{Value, json};
 
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+const AGGREGATED: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
 
 fn named<'a>(list: &'a Value, key: &str, name: &str) -> &'a Value {
     list.as_array().unwrap().iter().find(|item| item[key] == name).unwrap_or(&Value::Null)
@@ -19,40 +20,79 @@ async fn the_old_documents() {
     assert_eq!(leases["preferredVersion"]["groupVersion"], "coordination.k8s.io/v1");
     let group = server.get("/apis/events.k8s.io/").await.json();
     let version = json!({"groupVersion": "events.k8s.io/v1", "version": "v1"});
-    assert_eq!(group, json!({"kind": "APIGroup", "apiVersion": "v1", "name": "events.k8s.io", "versions": [version], "preferredVersion": version}));
+    assert_eq!(
+        group,
+        json!({"kind": "APIGroup", "apiVersion": "v1", "name": "events.k8s.io", "versions": [version], "preferredVersion": version})
+    );
     let resources = server.get("/apis/coordination.k8s.io/v1").await.json();
     let lease = named(&resources["resources"], "name", "leases");
-    assert_eq!((lease["storageVersionHash"].as_str(), lease["singularName"].as_str()), (Some("gqkMMb/YqFM="), Some("lease")));
+    assert_eq!(
+        (lease["storageVersionHash"].as_str(), lease["singularName"].as_str()),
+        (Some("gqkMMb/YqFM="), Some("lease"))
+    );
     let events = server.get("/apis/events.k8s.io/v1").await.json();
-    assert_eq!(named(&events["resources"], "name", "events")["storageVersionHash"], "r2yiGXH7wu8=", "events are stored in the core group");
+    assert_eq!(
+        named(&events["resources"], "name", "events")["storageVersionHash"],
+        "r2yiGXH7wu8=",
+        "events are stored in the core group"
+    );
     let status = server.get("/api/v1").await.json();
-    assert_eq!(named(&status["resources"], "name", "namespaces/status")["verbs"], json!(["get", "patch", "update"]));
+    assert_eq!(
+        named(&status["resources"], "name", "namespaces/status")["verbs"],
+        json!(["get", "patch", "update"])
+    );
     assert_eq!(server.get("/apis/coordination.k8s.io/v99").await.json()["details"], json!({}));
-    assert_eq!(server.get("/apis/none.example.com").await.header("content-type"), "text/plain; charset=utf-8");
+    assert_eq!(
+        server.get("/apis/none.example.com").await.header("content-type"),
+        "text/plain; charset=utf-8"
+    );
 }
 
 #[tokio::test]
 async fn the_aggregated_document_has_an_etag() {
     let server = Server::new().await;
     let answer = server.get_as("/apis", AGGREGATED).await;
-    assert_eq!(answer.header("content-type"), "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
+    assert_eq!(
+        answer.header("content-type"),
+        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    );
     let etag = answer.header("etag").to_owned();
     assert!(etag.starts_with('"') && etag.len() > 10);
     let list = answer.json();
-    let group = list["items"].as_array().unwrap().iter().find(|item| item["metadata"]["name"] == "coordination.k8s.io").unwrap();
+    let group = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|item| item["metadata"]["name"] == "coordination.k8s.io")
+        .unwrap();
     assert_eq!(
         named(&group["versions"][0]["resources"], "resource", "leases")["responseKind"],
         json!({"group": "", "version": "", "kind": "Lease"}),
         "upstream leaves out what is the resource's own"
     );
     let core = server.get_as("/api", AGGREGATED).await.json();
-    let accounts = named(&core["items"][0]["versions"][0]["resources"], "resource", "serviceaccounts").clone();
-    let tokens = accounts["subresources"].as_array().into_iter().flatten().find(|one| one["subresource"] == "token").map(|one| one["responseKind"].clone());
-    assert!(tokens.is_none_or(|kind| kind == json!({"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"})));
-    assert_eq!(server.get_as("/apis/", AGGREGATED).await.json()["kind"], "APIGroupList", "only the exact path has the aggregated form");
-    let again = server.send("GET", "/apis", &[("accept", AGGREGATED), ("if-none-match", &etag)], "").await;
+    let accounts =
+        named(&core["items"][0]["versions"][0]["resources"], "resource", "serviceaccounts").clone();
+    let tokens = accounts["subresources"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|one| one["subresource"] == "token")
+        .map(|one| one["responseKind"].clone());
+    assert!(tokens.is_none_or(|kind| kind
+        == json!({"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"})));
+    assert_eq!(
+        server.get_as("/apis/", AGGREGATED).await.json()["kind"],
+        "APIGroupList",
+        "only the exact path has the aggregated form"
+    );
+    let again =
+        server.send("GET", "/apis", &[("accept", AGGREGATED), ("if-none-match", &etag)], "").await;
     assert_eq!((again.code, again.bytes.len()), (304, 0));
-    assert_eq!(server.get_as("/apis/coordination.k8s.io/v1", AGGREGATED).await.json()["kind"], "APIResourceList");
+    assert_eq!(
+        server.get_as("/apis/coordination.k8s.io/v1", AGGREGATED).await.json()["kind"],
+        "APIResourceList"
+    );
     let only = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     assert_eq!(server.get_as("/apis/coordination.k8s.io/v1", only).await.code, 406);
 }
@@ -62,7 +102,8 @@ async fn a_new_definition_shows_at_once() {
     let server = Server::new().await;
     let before = server.get_as("/apis", AGGREGATED).await.header("etag").to_owned();
     let catalog = server.plane.registry().catalog();
-    let mut definition = (*catalog.find("coordination.k8s.io", "v1", "leases").unwrap().definition).clone();
+    let mut definition =
+        (*catalog.find("coordination.k8s.io", "v1", "leases").unwrap().definition).clone();
     definition.group = "example.com".into();
     definition.custom = true;
     catalog.put(std::sync::Arc::new(definition));
@@ -70,7 +111,11 @@ async fn a_new_definition_shows_at_once() {
     assert_eq!(server.get("/apis/example.com/v1").await.code, 200);
     assert_eq!(server.get("/openapi/v3/apis/example.com/v1").await.code, 200);
     let missing = server.get("/apis/example.com/v1/nothing").await;
-    assert_eq!((missing.code, missing.header("content-type")), (404, "text/plain; charset=utf-8"), "custom groups have no router of their own");
+    assert_eq!(
+        (missing.code, missing.header("content-type")),
+        (404, "text/plain; charset=utf-8"),
+        "custom groups have no router of their own"
+    );
     catalog.remove("example.com", "leases");
     assert_eq!(server.get("/apis/example.com/v1").await.code, 404);
     assert_eq!(server.get("/openapi/v3/apis/example.com/v1").await.code, 404);
@@ -81,13 +126,29 @@ async fn openapi_v3_is_found_by_its_hash() {
     let server = Server::new().await;
     let index = server.get("/openapi/v3").await;
     assert_eq!(index.header("content-type"), "text/plain; charset=utf-8");
-    let url = index.json()["paths"]["apis/coordination.k8s.io/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    let url = index.json()["paths"]["apis/coordination.k8s.io/v1"]["serverRelativeURL"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let document = server.get(&url).await;
-    assert_eq!((document.header("cache-control"), document.header("vary")), ("public, immutable", "Accept"));
+    assert_eq!(
+        (document.header("cache-control"), document.header("vary")),
+        ("public, immutable", "Accept")
+    );
     let value = document.json();
     let item = &value["paths"]["/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"];
-    assert_eq!(item["patch"]["x-kubernetes-group-version-kind"], json!({"group": "coordination.k8s.io", "kind": "Lease", "version": "v1"}));
-    assert!(item["patch"]["parameters"].as_array().unwrap().iter().any(|parameter| parameter["name"] == "fieldValidation"), "kubectl looks for it");
+    assert_eq!(
+        item["patch"]["x-kubernetes-group-version-kind"],
+        json!({"group": "coordination.k8s.io", "kind": "Lease", "version": "v1"})
+    );
+    assert!(
+        item["patch"]["parameters"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|parameter| parameter["name"] == "fieldValidation"),
+        "kubectl looks for it"
+    );
     let lease = &value["components"]["schemas"]["io.k8s.api.coordination.v1.Lease"];
     assert_eq!(lease["x-kubernetes-group-version-kind"][0]["kind"], "Lease");
     let etag = document.header("etag");
@@ -102,10 +163,21 @@ async fn openapi_v3_is_found_by_its_hash() {
 async fn openapi_v2_has_two_forms() {
     let server = Server::new().await;
     let json = server.get("/openapi/v2").await;
-    assert_eq!(json.json()["paths"]["/api/v1/namespaces/{namespace}/configmaps"]["get"]["x-kubernetes-action"], "list");
-    assert_eq!(json.json()["definitions"]["io.k8s.api.core.v1.ConfigMap"]["properties"]["data"]["type"], "object");
-    let protobuf = server.get_as("/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf").await;
-    assert_eq!(protobuf.header("content-type"), "application/com.github.proto-openapi.spec.v2.v1.0+protobuf");
+    assert_eq!(
+        json.json()["paths"]["/api/v1/namespaces/{namespace}/configmaps"]["get"]["x-kubernetes-action"],
+        "list"
+    );
+    assert_eq!(
+        json.json()["definitions"]["io.k8s.api.core.v1.ConfigMap"]["properties"]["data"]["type"],
+        "object"
+    );
+    let protobuf = server
+        .get_as("/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
+        .await;
+    assert_eq!(
+        protobuf.header("content-type"),
+        "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    );
     assert!(protobuf.bytes.starts_with(b"\x0a\x032.0"));
     assert_eq!(server.get_as("/openapi/v2", "text/html").await.code, 406);
 }
@@ -131,7 +203,9 @@ fn check_references(value: &Value, schemas: &Value, prefix: &str) {
             }
             fields.values().for_each(|inner| check_references(inner, schemas, prefix));
         }
-        Value::Array(items) => items.iter().for_each(|inner| check_references(inner, schemas, prefix)),
+        Value::Array(items) => {
+            items.iter().for_each(|inner| check_references(inner, schemas, prefix))
+        }
         _ => {}
     }
 }
@@ -165,7 +239,11 @@ async fn version_and_methods() {
     let routed = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf";
     let handled = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
     let negotiated = [
-        ("/version", "text/html", Some("406: Not Acceptable\n\nAvailable representations: application/json")),
+        (
+            "/version",
+            "text/html",
+            Some("406: Not Acceptable\n\nAvailable representations: application/json"),
+        ),
         ("/version", table, None),
         ("/api", "text/html", Some(routed)),
         ("/api/v1", "application/*", Some(routed)),
@@ -176,6 +254,10 @@ async fn version_and_methods() {
     ];
     for (path, accept, message) in negotiated {
         let answer = server.get_as(path, accept).await;
-        assert_eq!((answer.code, answer.json()["message"].as_str()), (if message.is_some() { 406 } else { 200 }, message), "{path} {accept}");
+        assert_eq!(
+            (answer.code, answer.json()["message"].as_str()),
+            (if message.is_some() { 406 } else { 200 }, message),
+            "{path} {accept}"
+        );
     }
 }

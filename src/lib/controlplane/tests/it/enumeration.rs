@@ -1,5 +1,6 @@
-//! Every path shape x method x query: the attributes that were authorized, against what ran. The first are seen by an authorizer, the second by admission,
-//! by computed resources and mounted routes, and by the answers of reads; no value is read twice.
+//! Every path shape x method x query: the attributes that were authorized, against what ran. The
+//! first are seen by an authorizer, the second by admission, by computed resources and mounted
+//! routes, and by the answers of reads; no value is read twice.
 
 use crate::support::{Answer, Server, subject};
 use ferrokube_apimachinery::document::Document;
@@ -13,7 +14,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"];
+const METHODS: [&str; 9] =
+    ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"];
 
 /// What may be asked of the authorizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +43,11 @@ struct Recorder {
 
 impl Authorizer for Recorder {
     fn authorize(&self, access: &Access<'_>) -> Decision {
-        let asked = Asked { verb: access.verb.to_owned(), subject: access.resource.as_ref().map(subject), path: access.path.to_owned() };
+        let asked = Asked {
+            verb: access.verb.to_owned(),
+            subject: access.resource.as_ref().map(subject),
+            path: access.path.to_owned(),
+        };
         self.asked.lock().unwrap().push(asked);
         let is_allowed = match *self.mode.lock().unwrap() {
             Mode::Everything => true,
@@ -55,8 +61,17 @@ impl Authorizer for Recorder {
 struct Computed(Arc<Recorder>);
 
 impl ComputedResource for Computed {
-    fn create<'a>(&'a self, _context: &'a RequestContext, target: &'a Target, object: Document) -> VirtualFuture<'a> {
-        self.0.computed.lock().unwrap().push(format!("{}/{}", target.served.definition.plural, target.subresource));
+    fn create<'a>(
+        &'a self,
+        _context: &'a RequestContext,
+        target: &'a Target,
+        object: Document,
+    ) -> VirtualFuture<'a> {
+        self.0
+            .computed
+            .lock()
+            .unwrap()
+            .push(format!("{}/{}", target.served.definition.plural, target.subresource));
         Box::pin(std::future::ready(Ok(object)))
     }
 }
@@ -83,8 +98,18 @@ const ROOTS: [Root; 9] = [
     Root { base: "/api/v1", plural: "serviceaccounts", kind: "ServiceAccount", namespaced: true },
     Root { base: "/api/v1", plural: "resourcequotas", kind: "ResourceQuota", namespaced: true },
     Root { base: "/api/v1", plural: "namespaces", kind: "Namespace", namespaced: false },
-    Root { base: "/apis/rbac.authorization.k8s.io/v1", plural: "clusterroles", kind: "ClusterRole", namespaced: false },
-    Root { base: "/apis/authorization.k8s.io/v1", plural: "selfsubjectaccessreviews", kind: "SelfSubjectAccessReview", namespaced: false },
+    Root {
+        base: "/apis/rbac.authorization.k8s.io/v1",
+        plural: "clusterroles",
+        kind: "ClusterRole",
+        namespaced: false,
+    },
+    Root {
+        base: "/apis/authorization.k8s.io/v1",
+        plural: "selfsubjectaccessreviews",
+        kind: "SelfSubjectAccessReview",
+        namespaced: false,
+    },
     Root { base: "/apis/example.com/v1", plural: "widgets", kind: "Widget", namespaced: true },
     Root { base: "/apis/example.com/v1", plural: "namespaces", kind: "Gadget", namespaced: false },
     Root { base: "/apis/none.example.com/v1", plural: "things", kind: "Thing", namespaced: true },
@@ -97,7 +122,11 @@ impl Root {
 
     fn collection(&self, namespace: &str) -> String {
         let Self { base, plural, namespaced, .. } = self;
-        if *namespaced { format!("{base}/namespaces/{namespace}/{plural}") } else { format!("{base}/{plural}") }
+        if *namespaced {
+            format!("{base}/namespaces/{namespace}/{plural}")
+        } else {
+            format!("{base}/{plural}")
+        }
     }
 
     fn object(&self, name: &str) -> Value {
@@ -138,11 +167,28 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        let recorder = Arc::new(Recorder { mode: Mutex::new(Mode::Everything), asked: Mutex::default(), computed: Mutex::default(), routed: Mutex::default() });
-        let server = Server::with(|builder| builder.authorizer(recorder.clone()).route("/mounted/", false, Arc::new(Mounted(recorder.clone())))).await;
+        let recorder = Arc::new(Recorder {
+            mode: Mutex::new(Mode::Everything),
+            asked: Mutex::default(),
+            computed: Mutex::default(),
+            routed: Mutex::default(),
+        });
+        let server = Server::with(|builder| {
+            builder.authorizer(recorder.clone()).route(
+                "/mounted/",
+                false,
+                Arc::new(Mounted(recorder.clone())),
+            )
+        })
+        .await;
         let catalog = server.registry.catalog();
         catalog.put_computed("", "serviceaccounts", "token", Arc::new(Computed(recorder.clone())));
-        catalog.put_computed("authorization.k8s.io", "selfsubjectaccessreviews", "", Arc::new(Computed(recorder.clone())));
+        catalog.put_computed(
+            "authorization.k8s.io",
+            "selfsubjectaccessreviews",
+            "",
+            Arc::new(Computed(recorder.clone())),
+        );
         let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         for root in ROOTS.iter().filter(|root| root.base.contains("/example.com")) {
             assert_eq!(server.post(definitions, &definition(root)).await.code, 201);
@@ -167,8 +213,16 @@ impl World {
     /// Sends a request; of a watch that answers only the first event is read.
     async fn send(&self, request: &Request<'_>) -> Answer {
         self.clear();
-        let kind = if request.method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-        let body = if matches!(request.method, "POST" | "PUT" | "PATCH") { request.body.to_string() } else { String::new() };
+        let kind = if request.method == "PATCH" {
+            "application/merge-patch+json"
+        } else {
+            "application/json"
+        };
+        let body = if matches!(request.method, "POST" | "PUT" | "PATCH") {
+            request.body.to_string()
+        } else {
+            String::new()
+        };
         let question = if request.query.is_empty() { "" } else { "?" };
         let sent = http::Request::builder()
             .method(request.method)
@@ -178,7 +232,8 @@ impl World {
             .body(ferrokube_serve::full(body))
             .unwrap();
         let (head, mut body) = self.server.plane.call(sent).await.into_parts();
-        let is_watch = self.recorder.asked.lock().unwrap().first().is_some_and(|asked| asked.verb == "watch");
+        let is_watch =
+            self.recorder.asked.lock().unwrap().first().is_some_and(|asked| asked.verb == "watch");
         let bytes = if is_watch && head.status.is_success() {
             // The clock stands still: this ends when nothing is on its way.
             match tokio::time::timeout(Duration::from_secs(1), body.frame()).await {
@@ -193,27 +248,46 @@ impl World {
 
     /// Checks that what ran is what was asked about.
     fn check(&mut self, request: &Request<'_>, answer: &Answer, mode: Mode) {
-        let what = format!("{} {}?{} ({mode:?}): {} {}", request.method, request.path, request.query, answer.code, answer.text());
+        let what = format!(
+            "{} {}?{} ({mode:?}): {} {}",
+            request.method,
+            request.path,
+            request.query,
+            answer.code,
+            answer.text()
+        );
         let asked = self.recorder.asked.lock().unwrap().clone();
         let writes = self.server.admission.writes.lock().unwrap().clone();
-        let (computed, routed) = (self.recorder.computed.lock().unwrap().clone(), self.recorder.routed.lock().unwrap().clone());
+        let (computed, routed) = (
+            self.recorder.computed.lock().unwrap().clone(),
+            self.recorder.routed.lock().unwrap().clone(),
+        );
         let is_success = (200..300).contains(&answer.code);
         let Some(first) = asked.first() else {
-            let is_open = ["/healthz", "/livez", "/readyz", "/version", "/version/"].contains(&request.path.as_str());
+            let is_open = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
+                .contains(&request.path.as_str());
             assert!(is_open || !is_success, "nothing was asked: {what}");
             assert!(writes.is_empty() && computed.is_empty() && routed.is_empty(), "{what}");
             return;
         };
         assert!(mode != Mode::Nothing || !is_success, "{what}");
-        assert!(mode != Mode::Nothing || (writes.is_empty() && computed.is_empty() && routed.is_empty()), "{what}");
+        assert!(
+            mode != Mode::Nothing
+                || (writes.is_empty() && computed.is_empty() && routed.is_empty()),
+            "{what}"
+        );
         assert!(mode != Mode::Reads || (writes.is_empty() && computed.is_empty()), "{what}");
         for (operation, subject) in &writes {
-            assert!(asked.iter().any(|asked| allows(asked, *operation, subject)), "{operation:?} {subject} was not asked about, but {asked:?}: {what}");
+            assert!(
+                asked.iter().any(|asked| allows(asked, *operation, subject)),
+                "{operation:?} {subject} was not asked about, but {asked:?}: {what}"
+            );
         }
         for computed in &computed {
             let ends = first.subject.as_ref().is_some_and(|subject| {
                 let (plural, subresource) = computed.split_once('/').unwrap();
-                subject.contains(&format!("/{plural}/")) && subject.ends_with(&format!("/{subresource}"))
+                subject.contains(&format!("/{plural}/"))
+                    && subject.ends_with(&format!("/{subresource}"))
             });
             assert!(first.verb == "create" && ends, "{computed} ran for {first:?}: {what}");
         }
@@ -229,14 +303,33 @@ impl World {
     fn check_answer(&mut self, asked: &Asked, answer: &Answer, what: &str) {
         let Some(subject) = &asked.subject else { return };
         let (group_version, rest) = subject.split_once(' ').unwrap();
-        let [namespace, plural, name, subresource] = rest.split('/').collect::<Vec<_>>()[..] else { panic!("{rest}") };
-        let depth = ["collection", "object", "subresource"][usize::from(!name.is_empty()) + usize::from(!subresource.is_empty())];
+        let [namespace, plural, name, subresource] = rest.split('/').collect::<Vec<_>>()[..] else {
+            panic!("{rest}")
+        };
+        let depth = ["collection", "object", "subresource"]
+            [usize::from(!name.is_empty()) + usize::from(!subresource.is_empty())];
         *self.reached.entry(format!("{} {depth}", asked.verb)).or_default() += 1;
-        let root = ROOTS.iter().find(|root| root.plural == plural && format!("/{}", root.api_version()).ends_with(group_version)).expect(what);
-        let read = |one: &serde_json::value::RawValue| ferrokube_apimachinery::json::read_value(one.get().as_bytes()).expect(what);
-        let answered: Vec<Value> = serde_json::Deserializer::from_slice(&answer.bytes).into_iter().map(|one| read(one.expect(what))).collect();
+        let root = ROOTS
+            .iter()
+            .find(|root| {
+                root.plural == plural && format!("/{}", root.api_version()).ends_with(group_version)
+            })
+            .expect(what);
+        let read = |one: &serde_json::value::RawValue| {
+            ferrokube_apimachinery::json::read_value(one.get().as_bytes()).expect(what)
+        };
+        let answered: Vec<Value> = serde_json::Deserializer::from_slice(&answer.bytes)
+            .into_iter()
+            .map(|one| read(one.expect(what)))
+            .collect();
         let object = |object: &Value, typed: bool| {
-            assert!(!typed || object["kind"] == root.kind || object["kind"] == "Scale" || !subresource.is_empty(), "{what}");
+            assert!(
+                !typed
+                    || object["kind"] == root.kind
+                    || object["kind"] == "Scale"
+                    || !subresource.is_empty(),
+                "{what}"
+            );
             if root.namespaced && !namespace.is_empty() {
                 assert_eq!(object["metadata"]["namespace"], namespace, "{what}");
             }
@@ -249,14 +342,22 @@ impl World {
                 "get" | "update" | "patch" => object(answered, true),
                 "list" | "deletecollection" => {
                     assert_eq!(answered["kind"], format!("{}List", root.kind), "{what}");
-                    answered["items"].as_array().unwrap().iter().for_each(|item| object(item, false));
+                    answered["items"]
+                        .as_array()
+                        .unwrap()
+                        .iter()
+                        .for_each(|item| object(item, false));
                 }
                 "watch" => {
                     assert_eq!(answered["type"], "ADDED", "{what}");
                     object(&answered["object"], true);
                 }
-                "create" => assert!(answered["kind"] == root.kind || !subresource.is_empty(), "{what}"),
-                "delete" => assert!(answered["kind"] == "Status" || answered["kind"] == root.kind, "{what}"),
+                "create" => {
+                    assert!(answered["kind"] == root.kind || !subresource.is_empty(), "{what}")
+                }
+                "delete" => {
+                    assert!(answered["kind"] == "Status" || answered["kind"] == root.kind, "{what}")
+                }
                 verb => panic!("{verb} ran: {what}"),
             }
         }
@@ -270,20 +371,37 @@ fn allows(asked: &Asked, operation: Operation, wrote: &str) -> bool {
     let (asked_parts, wrote_parts) = (parts(subject), parts(wrote));
     // Group, version, namespace, plural, name, subresource.
     let is_same = |at: usize| asked_parts[at] == wrote_parts[at];
-    let is_namespace_itself = asked_parts[3] == "namespaces" && asked_parts[0].is_empty() && asked_parts[2] == asked_parts[4] && wrote_parts[2].is_empty();
-    let is_place = is_same(0) && is_same(1) && (is_same(2) || is_namespace_itself) && is_same(3) && is_same(5);
+    let is_namespace_itself = asked_parts[3] == "namespaces"
+        && asked_parts[0].is_empty()
+        && asked_parts[2] == asked_parts[4]
+        && wrote_parts[2].is_empty();
+    let is_place =
+        is_same(0) && is_same(1) && (is_same(2) || is_namespace_itself) && is_same(3) && is_same(5);
     let is_named = is_same(4) && !asked_parts[4].is_empty();
     let is_collection = asked_parts[4].is_empty();
     is_place
         && match operation {
             Operation::Create => asked.verb == "create" && (is_named || is_collection),
             Operation::Update => matches!(asked.verb.as_str(), "update" | "patch") && is_named,
-            Operation::Delete => (asked.verb == "delete" && is_named) || (asked.verb == "deletecollection" && is_collection),
+            Operation::Delete => {
+                (asked.verb == "delete" && is_named)
+                    || (asked.verb == "deletecollection" && is_collection)
+            }
             Operation::Connect => false,
         }
 }
 
-const TAILS: [&str; 9] = ["", "/alpha", "/alpha/status", "/alpha/scale", "/alpha/token", "/alpha/finalize", "/alpha/nothing", "/alpha/status/more", "/fresh"];
+const TAILS: [&str; 9] = [
+    "",
+    "/alpha",
+    "/alpha/status",
+    "/alpha/scale",
+    "/alpha/token",
+    "/alpha/finalize",
+    "/alpha/nothing",
+    "/alpha/status/more",
+    "/fresh",
+];
 
 /// Odd ways to write a path.
 fn variants(base: &str, middle: &str, tail: &str) -> [String; 7] {
@@ -351,21 +469,31 @@ async fn fault_50_what_runs_is_what_was_authorized() {
         *world.recorder.mode.lock().unwrap() = Mode::Everything;
         let bodies = bodies(&world, root).await;
         let (plain, odd) = paths(root);
-        let all = plain.iter().map(|path| (path, &QUERIES[..])).chain(odd.iter().map(|path| (path, &QUERIES[..1])));
+        let all = plain
+            .iter()
+            .map(|path| (path, &QUERIES[..]))
+            .chain(odd.iter().map(|path| (path, &QUERIES[..1])));
         for ((path, tail), queries) in all {
-            for (method, query) in METHODS.iter().flat_map(|method| queries.iter().map(move |query| (*method, *query))) {
+            for (method, query) in
+                METHODS.iter().flat_map(|method| queries.iter().map(move |query| (*method, *query)))
+            {
                 if queries.len() == 1 && matches!(method, "HEAD" | "TRACE" | "OPTIONS") {
                     continue;
                 }
                 let request = Request { method, path: path.clone(), query, body: &bodies[*tail] };
-                // Reads are told from writes by a caller who may only read, and who writes in earnest.
+                // Reads are told from writes by a caller who may only read, and who writes in
+                // earnest.
                 for mode in [Mode::Everything, Mode::Reads, Mode::Nothing] {
                     let repeats = mode == Mode::Everything || query == QUERIES[0];
                     if !repeats {
                         continue;
                     }
                     *world.recorder.mode.lock().unwrap() = mode;
-                    let request = Request { query: if mode == Mode::Everything { query } else { "" }, path: request.path.clone(), ..request };
+                    let request = Request {
+                        query: if mode == Mode::Everything { query } else { "" },
+                        path: request.path.clone(),
+                        ..request
+                    };
                     let answer = world.send(&request).await;
                     world.check(&request, &answer, mode);
                     sent += 1;
@@ -373,12 +501,31 @@ async fn fault_50_what_runs_is_what_was_authorized() {
             }
         }
     }
-    assert_eq!(world.server.registry.store().revision(), before, "dry runs and refusals write nothing");
+    assert_eq!(
+        world.server.registry.store().revision(),
+        before,
+        "dry runs and refusals write nothing"
+    );
     eprintln!("{sent} requests in {:?}: {:?}", started.elapsed(), world.reached);
-    for reached in ["get object", "get subresource", "list collection", "list object", "watch collection", "watch object", "create collection"] {
+    for reached in [
+        "get object",
+        "get subresource",
+        "list collection",
+        "list object",
+        "watch collection",
+        "watch object",
+        "create collection",
+    ] {
         assert!(world.reached.contains_key(reached), "{reached}: {:?}", world.reached);
     }
-    for reached in ["create subresource", "update object", "update subresource", "patch object", "patch subresource", "delete object"] {
+    for reached in [
+        "create subresource",
+        "update object",
+        "update subresource",
+        "patch object",
+        "patch subresource",
+        "delete object",
+    ] {
         assert!(world.reached.contains_key(reached), "{reached}: {:?}", world.reached);
     }
     assert!(world.reached.contains_key("deletecollection collection"));
@@ -427,14 +574,20 @@ async fn fault_50_paths_that_are_no_resources_run_as_authorized() {
     for mode in [Mode::Everything, Mode::Reads, Mode::Nothing] {
         *world.recorder.mode.lock().unwrap() = mode;
         for path in paths {
-            for (method, query) in METHODS.iter().flat_map(|method| ["", "watch=1"].map(|query| (*method, query))) {
+            for (method, query) in
+                METHODS.iter().flat_map(|method| ["", "watch=1"].map(|query| (*method, query)))
+            {
                 let request = Request { method, path: path.to_owned(), query, body: &json!({}) };
                 let answer = world.send(&request).await;
                 world.check(&request, &answer, mode);
                 let decoded = path.replace("%2f", "/").replace("%2e", ".");
                 let asked = world.recorder.asked.lock().unwrap().clone();
                 for asked in asked {
-                    assert_eq!(asked, Asked { verb: method.to_lowercase(), subject: None, path: decoded.clone() }, "{method} {path}");
+                    assert_eq!(
+                        asked,
+                        Asked { verb: method.to_lowercase(), subject: None, path: decoded.clone() },
+                        "{method} {path}"
+                    );
                 }
             }
         }

@@ -15,7 +15,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-const FUTURE: &str = "/api/v1/namespaces/default/configmaps/none?resourceVersion=9000000000000000000";
+const FUTURE: &str =
+    "/api/v1/namespaces/default/configmaps/none?resourceVersion=9000000000000000000";
 
 fn silent() -> Body {
     ferrokube_serve::stream(futures::stream::pending())
@@ -38,7 +39,11 @@ async fn paused(change: impl FnOnce(&mut Limits)) -> Server {
 struct Begun(JoinSet<u16>);
 
 impl Begun {
-    async fn of(server: &Server, count: usize, request: impl Fn(usize) -> http::Request<Body>) -> Self {
+    async fn of(
+        server: &Server,
+        count: usize,
+        request: impl Fn(usize) -> http::Request<Body>,
+    ) -> Self {
         let mut set = JoinSet::new();
         for number in 0..count {
             let (plane, request) = (server.plane.clone(), request(number));
@@ -58,7 +63,10 @@ impl Begun {
 }
 
 fn request(method: &str, path: &str, user: &str, body: Body) -> http::Request<Body> {
-    let mut request = http::Request::builder().method(method).uri(path).header("content-type", "application/json");
+    let mut request = http::Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", "application/json");
     if !user.is_empty() {
         request = request.header("authorization", format!("Bearer {user}"));
     }
@@ -69,13 +77,25 @@ fn request(method: &str, path: &str, user: &str, body: Body) -> http::Request<Bo
 fn anonymous(method: &str, path: &str, address: &str, body: Body) -> http::Request<Body> {
     let mut request = request(method, path, "", body);
     let address = SocketAddr::new(address.parse().unwrap(), 1);
-    let peer = Peer { address, certificates: Vec::new(), proxy_certificates: Vec::new(), unverified_certificate: false };
+    let peer = Peer {
+        address,
+        certificates: Vec::new(),
+        proxy_certificates: Vec::new(),
+        unverified_certificate: false,
+    };
     request.extensions_mut().insert(Arc::new(peer));
     request
 }
 
 async fn create(server: &Server, user: &str, name: &str) -> Answer {
-    server.send("POST", CONFIGMAPS, &[("authorization", &format!("Bearer {user}"))], json!({"metadata": {"name": name}}).to_string()).await
+    server
+        .send(
+            "POST",
+            CONFIGMAPS,
+            &[("authorization", &format!("Bearer {user}"))],
+            json!({"metadata": {"name": name}}).to_string(),
+        )
+        .await
 }
 
 async fn read(server: &Server, user: &str, path: &str) -> Answer {
@@ -85,7 +105,8 @@ async fn read(server: &Server, user: &str, path: &str) -> Answer {
 #[tokio::test]
 async fn bodies_that_do_not_come_hold_no_place() {
     let server = limited(|limits| limits.mutating_inflight = 4).await;
-    let mut begun = Begun::of(&server, 20, |_| request("POST", CONFIGMAPS, "writer", silent())).await;
+    let mut begun =
+        Begun::of(&server, 20, |_| request("POST", CONFIGMAPS, "writer", silent())).await;
     assert_eq!(begun.ended(), [0_u16; 0], "none was refused, and none is answered");
     for user in ["writer", "writer-two"] {
         assert_eq!(create(&server, user, user).await.code, 201, "{user}");
@@ -96,8 +117,12 @@ async fn bodies_that_do_not_come_hold_no_place() {
 #[tokio::test]
 async fn what_is_refused_holds_no_place_while_its_body_is_dropped() {
     let server = limited(|limits| limits.mutating_inflight = 2).await;
-    let _unknown = Begun::of(&server, 20, |number| anonymous("POST", CONFIGMAPS, &format!("10.0.0.{number}"), silent())).await;
-    let _forbidden = Begun::of(&server, 20, |_| request("POST", CONFIGMAPS, "reader", silent())).await;
+    let _unknown = Begun::of(&server, 20, |number| {
+        anonymous("POST", CONFIGMAPS, &format!("10.0.0.{number}"), silent())
+    })
+    .await;
+    let _forbidden =
+        Begun::of(&server, 20, |_| request("POST", CONFIGMAPS, "reader", silent())).await;
     let _wrong = Begun::of(&server, 20, |_| request("POST", CONFIGMAPS, "bad", silent())).await;
     assert_eq!(create(&server, "writer", "a").await.code, 201);
 }
@@ -105,28 +130,39 @@ async fn what_is_refused_holds_no_place_while_its_body_is_dropped() {
 #[tokio::test]
 async fn no_caller_takes_more_than_it_leaves() {
     let server = paused(|limits| limits.readonly_inflight = 8).await;
-    let _greedy = Begun::of(&server, 100, |_| request("GET", FUTURE, "reader", ferrokube_serve::empty())).await;
+    let _greedy =
+        Begun::of(&server, 100, |_| request("GET", FUTURE, "reader", ferrokube_serve::empty()))
+            .await;
     let started = tokio::time::Instant::now();
     for user in ["reader-two", "reader-three"] {
         assert_eq!(read(&server, user, CONFIGMAPS).await.code, 200, "{user}");
     }
     assert_eq!(started.elapsed(), Duration::ZERO, "they did not wait");
     let places = server.get("/metrics").await.text();
-    assert!(places.contains("apiserver_current_inflight_requests{request_kind=\"readOnly\"} 4"), "{places}");
+    assert!(
+        places.contains("apiserver_current_inflight_requests{request_kind=\"readOnly\"} 4"),
+        "{places}"
+    );
 }
 
 #[tokio::test]
 async fn those_who_wait_have_their_turn_or_are_told_when_to_come_back() {
     let server = paused(|limits| limits.readonly_inflight = 1).await;
-    let mut first = Begun::of(&server, 1, |_| request("GET", FUTURE, "reader", ferrokube_serve::empty())).await;
+    let mut first =
+        Begun::of(&server, 1, |_| request("GET", FUTURE, "reader", ferrokube_serve::empty())).await;
     // The place is free again after three seconds.
     assert_eq!(read(&server, "reader-two", CONFIGMAPS).await.code, 200, "it waited");
     tokio::task::yield_now().await;
     assert_eq!(first.ended(), [504]);
 
-    let mut many = Begun::of(&server, 60, |_| request("GET", FUTURE, "reader", ferrokube_serve::empty())).await;
+    let mut many =
+        Begun::of(&server, 60, |_| request("GET", FUTURE, "reader", ferrokube_serve::empty()))
+            .await;
     let answer = read(&server, "reader", CONFIGMAPS).await;
-    assert_eq!((answer.code, answer.reason().as_str(), answer.header("retry-after")), (429, "TooManyRequests", "1"));
+    assert_eq!(
+        (answer.code, answer.reason().as_str(), answer.header("retry-after")),
+        (429, "TooManyRequests", "1")
+    );
     many.0.shutdown().await;
     assert_eq!(read(&server, "reader", CONFIGMAPS).await.code, 200, "nothing is left behind");
 }
@@ -134,14 +170,31 @@ async fn those_who_wait_have_their_turn_or_are_told_when_to_come_back() {
 #[tokio::test]
 async fn probes_and_masters_need_no_place() {
     let server = paused(|limits| limits.readonly_inflight = 1).await;
-    let _taken = Begun::of(&server, 1, |_| request("GET", FUTURE, "reader", ferrokube_serve::empty())).await;
+    let _taken =
+        Begun::of(&server, 1, |_| request("GET", FUTURE, "reader", ferrokube_serve::empty())).await;
     let started = tokio::time::Instant::now();
     assert_eq!(read(&server, "admin", CONFIGMAPS).await.code, 200);
     for path in ["/healthz", "/livez", "/readyz", "/livez/ping"] {
-        assert_eq!(server.plane.call(request("GET", path, "admin", ferrokube_serve::empty())).await.status(), 200, "{path}");
+        assert_eq!(
+            server
+                .plane
+                .call(request("GET", path, "admin", ferrokube_serve::empty()))
+                .await
+                .status(),
+            200,
+            "{path}"
+        );
     }
     for path in ["/healthz", "/livez", "/readyz"] {
-        assert_eq!(server.plane.call(anonymous("GET", path, "10.0.0.1", ferrokube_serve::empty())).await.status(), 200, "{path}");
+        assert_eq!(
+            server
+                .plane
+                .call(anonymous("GET", path, "10.0.0.1", ferrokube_serve::empty()))
+                .await
+                .status(),
+            200,
+            "{path}"
+        );
     }
     assert_eq!(started.elapsed(), Duration::ZERO);
 }
@@ -149,8 +202,10 @@ async fn probes_and_masters_need_no_place() {
 #[tokio::test]
 async fn a_caller_has_so_many_slow_bodies_and_others_have_theirs() {
     let server = paused(|limits| limits.slow_bodies = 8).await;
-    let mut begun = Begun::of(&server, 20, |_| request("POST", CONFIGMAPS, "writer", silent())).await;
-    let mut other = Begun::of(&server, 1, |_| request("POST", CONFIGMAPS, "writer-two", silent())).await;
+    let mut begun =
+        Begun::of(&server, 20, |_| request("POST", CONFIGMAPS, "writer", silent())).await;
+    let mut other =
+        Begun::of(&server, 1, |_| request("POST", CONFIGMAPS, "writer-two", silent())).await;
     assert_eq!(read_large(&server, "writer").await, 400, "a body that is there is not slow");
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(begun.ended(), [429; 16], "who has no room is told so in time");
@@ -160,15 +215,27 @@ async fn a_caller_has_so_many_slow_bodies_and_others_have_theirs() {
 #[tokio::test]
 async fn bodies_that_do_not_come_give_way_to_those_of_others() {
     let server = paused(|limits| limits.slow_bodies = 16).await;
-    let mut begun = Begun::of(&server, 64, |number| request("POST", CONFIGMAPS, &format!("writer-{}", number % 8), silent())).await;
+    let mut begun = Begun::of(&server, 64, |number| {
+        request("POST", CONFIGMAPS, &format!("writer-{}", number % 8), silent())
+    })
+    .await;
     let started = tokio::time::Instant::now();
-    let mut newcomers = Begun::of(&server, 4, |number| request("POST", CONFIGMAPS, &format!("writer-new-{number}"), silent())).await;
-    let mut master = Begun::of(&server, 1, |_| request("POST", CONFIGMAPS, "admin", silent())).await;
+    let mut newcomers = Begun::of(&server, 4, |number| {
+        request("POST", CONFIGMAPS, &format!("writer-new-{number}"), silent())
+    })
+    .await;
+    let mut master =
+        Begun::of(&server, 1, |_| request("POST", CONFIGMAPS, "admin", silent())).await;
     assert_eq!((newcomers.ended(), master.ended()), (Vec::new(), Vec::new()));
     assert!(begun.ended().len() >= 2, "of those that hold most");
     let (sender, body) = futures::channel::mpsc::unbounded();
     let plane = server.plane.clone();
-    let mut late = Box::pin(async move { plane.call(request("POST", CONFIGMAPS, "writer-late", ferrokube_serve::stream(body))).await.status() });
+    let mut late = Box::pin(async move {
+        plane
+            .call(request("POST", CONFIGMAPS, "writer-late", ferrokube_serve::stream(body)))
+            .await
+            .status()
+    });
     assert!(futures::poll!(late.as_mut()).is_pending());
     sender.unbounded_send(Ok(Bytes::from_static(b"[]"))).unwrap();
     drop(sender);
@@ -189,13 +256,17 @@ async fn large_heads_of_requests_are_shared() {
     assert_eq!(greedy.ended(), [429; 9], "one caller takes as much as it leaves");
     let [.., heads] = held_by_all(&server).await;
     assert!((20_000..22_000).contains(&heads), "{heads}");
-    let mut others = Begun::of(&server, 2, |number| with_head(&format!("reader-{number}"), 20_000)).await;
+    let mut others =
+        Begun::of(&server, 2, |number| with_head(&format!("reader-{number}"), 20_000)).await;
     let mut short = Begun::of(&server, 10, |_| with_head("reader", 2_000)).await;
     assert_eq!((others.ended(), short.ended()), (Vec::new(), Vec::new()));
     // Many short fields take more than their texts.
     let mut many = request("GET", FUTURE, "reader-three", ferrokube_serve::empty());
     for number in 0..500 {
-        many.headers_mut().insert(http::HeaderName::try_from(format!("x-{number}")).unwrap(), http::HeaderValue::from_static(""));
+        many.headers_mut().insert(
+            http::HeaderName::try_from(format!("x-{number}")).unwrap(),
+            http::HeaderValue::from_static(""),
+        );
     }
     assert_eq!(server.plane.call(many).await.status(), 429);
     for mut begun in [greedy, others, short] {
@@ -218,7 +289,8 @@ async fn the_head_of_what_is_refused_is_not_kept_while_its_body_is_dropped() {
     let server = limited(|_| {}).await;
     let kept: Arc<[u8]> = Arc::from(*b"kept");
     let mut refused = request("POST", CONFIGMAPS, "bad", silent());
-    let value = http::HeaderValue::from_maybe_shared(Bytes::from_owner(Kept(Arc::clone(&kept)))).unwrap();
+    let value =
+        http::HeaderValue::from_maybe_shared(Bytes::from_owner(Kept(Arc::clone(&kept)))).unwrap();
     refused.headers_mut().insert("cookie", value);
     let plane = server.plane.clone();
     let mut refusing = Box::pin(async move { plane.call(refused).await.status() });
@@ -262,8 +334,13 @@ impl http_body::Body for Stopping {
     type Data = Chunk;
     type Error = io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Option<Result<Frame<Chunk>, io::Error>>> {
-        self.sent.take().map_or(Poll::Pending, |sent| Poll::Ready(Some(Ok(Frame::data(sent.into())))))
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Chunk>, io::Error>>> {
+        self.sent
+            .take()
+            .map_or(Poll::Pending, |sent| Poll::Ready(Some(Ok(Frame::data(sent.into())))))
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -275,9 +352,15 @@ fn stopping(sent: usize, announced: u64) -> Body {
     Stopping { sent: Some(vec![b' '; sent].into()), announced }.boxed_unsync()
 }
 
-/// A body of 20 KB that is read and then refused: where time is paused, what waits for the disk or for another thread runs into its deadline.
+/// A body of 20 KB that is read and then refused: where time is paused, what waits for the disk or
+/// for another thread runs into its deadline.
 async fn read_large(server: &Server, user: &str) -> u16 {
-    server.plane.call(request("POST", CONFIGMAPS, user, ferrokube_serve::full(inflating(20_000)))).await.status().as_u16()
+    server
+        .plane
+        .call(request("POST", CONFIGMAPS, user, ferrokube_serve::full(inflating(20_000))))
+        .await
+        .status()
+        .as_u16()
 }
 
 const MIB: usize = 1 << 20;
@@ -285,7 +368,10 @@ const MIB: usize = 1 << 20;
 #[tokio::test]
 async fn bytes_of_bodies_are_shared() {
     let server = paused(|limits| limits.bodies_bytes = 12 * MIB).await;
-    let mut greedy = Begun::of(&server, 20, |_| request("POST", CONFIGMAPS, "writer", stopping(1_000_000, 3_000_000))).await;
+    let mut greedy = Begun::of(&server, 20, |_| {
+        request("POST", CONFIGMAPS, "writer", stopping(1_000_000, 3_000_000))
+    })
+    .await;
     assert_eq!(held(&server).await, [6 * MIB, 0, 0], "one caller takes as much as it leaves");
     assert_eq!(read_large(&server, "writer-two").await, 400, "another has room at once");
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -297,7 +383,10 @@ async fn bytes_of_bodies_are_shared() {
 #[tokio::test]
 async fn a_body_takes_what_has_arrived_of_it() {
     let server = paused(|limits| limits.bodies_bytes = 12 * MIB).await;
-    let _begun = Begun::of(&server, 32, |number| request("POST", CONFIGMAPS, &format!("writer-{}", number % 4), stopping(9_000, 3_000_000))).await;
+    let _begun = Begun::of(&server, 32, |number| {
+        request("POST", CONFIGMAPS, &format!("writer-{}", number % 4), stopping(9_000, 3_000_000))
+    })
+    .await;
     assert_eq!(held(&server).await, [2 * MIB, 0, 0], "two steps of 64 KiB have not even begun");
     let started = tokio::time::Instant::now();
     for user in ["admin", "writer-five"] {
@@ -309,7 +398,10 @@ async fn a_body_takes_what_has_arrived_of_it() {
 #[tokio::test]
 async fn bodies_that_stop_are_dropped_for_those_of_others() {
     let server = paused(|limits| limits.bodies_bytes = 4 * MIB).await;
-    let mut begun = Begun::of(&server, 64, |number| request("POST", CONFIGMAPS, &format!("writer-{}", number % 8), stopping(500_000, 3_000_000))).await;
+    let mut begun = Begun::of(&server, 64, |number| {
+        request("POST", CONFIGMAPS, &format!("writer-{}", number % 8), stopping(500_000, 3_000_000))
+    })
+    .await;
     let [bodies, ..] = held(&server).await;
     assert!(bodies > 3 * MIB, "{bodies}");
     let started = tokio::time::Instant::now();
@@ -327,7 +419,10 @@ async fn masters_have_a_reserve_of_bytes() {
     let without_trees = limited(|limits| limits.trees_bytes = 1).await;
     let server = paused(|limits| limits.bodies_bytes = 1 << 16).await;
     assert_eq!(read_large(&without_trees, "writer").await, 413, "for others there is nothing here");
-    let mut all = Begun::of(&server, 1, |_| request("POST", CONFIGMAPS, "writer", stopping(60_000, 3_000_000))).await;
+    let mut all = Begun::of(&server, 1, |_| {
+        request("POST", CONFIGMAPS, "writer", stopping(60_000, 3_000_000))
+    })
+    .await;
     assert_eq!(held(&server).await, [1 << 16, 0, 0]);
     assert_eq!(read_large(&server, "admin").await, 400);
     assert_eq!(all.ended(), [0_u16; 0]);
@@ -337,7 +432,10 @@ async fn masters_have_a_reserve_of_bytes() {
 async fn trees_are_made_as_far_as_there_is_room() {
     let server = limited(|limits| limits.trees_bytes = 64 << 20).await;
     let body = inflating(300_000);
-    let mut begun = Begun::of(&server, 10, |_| request("POST", CONFIGMAPS, "writer", ferrokube_serve::full(body.clone()))).await;
+    let mut begun = Begun::of(&server, 10, |_| {
+        request("POST", CONFIGMAPS, "writer", ferrokube_serve::full(body.clone()))
+    })
+    .await;
     let mut codes = begun.ended();
     while codes.len() < 10 {
         tokio::task::yield_now().await;
@@ -345,8 +443,14 @@ async fn trees_are_made_as_far_as_there_is_room() {
     }
     assert_eq!(codes, [400; 10], "those who waited had their turn");
     assert_eq!(held(&server).await, [0, 0, 0]);
-    let announced = http::Request::builder().method("POST").uri(CONFIGMAPS).header("authorization", "Bearer writer");
-    let answer = server.plane.call(announced.body(ferrokube_serve::full(vec![b' '; 3_200_000])).unwrap()).await;
+    let announced = http::Request::builder()
+        .method("POST")
+        .uri(CONFIGMAPS)
+        .header("authorization", "Bearer writer");
+    let answer = server
+        .plane
+        .call(announced.body(ferrokube_serve::full(vec![b' '; 3_200_000])).unwrap())
+        .await;
     assert_eq!(answer.status(), 413);
 }
 
@@ -385,20 +489,23 @@ async fn a_body_is_charged_in_the_form_in_which_it_is_read() {
     let server = limited(|limits| limits.trees_bytes = 8 << 20).await;
     let text = "- a\n".repeat(25_000);
     for (content_type, code) in [("application/yaml", 400), ("application/YAML", 400)] {
-        let mut request = request("POST", CONFIGMAPS, "writer", ferrokube_serve::full(text.clone()));
+        let mut request =
+            request("POST", CONFIGMAPS, "writer", ferrokube_serve::full(text.clone()));
         request.headers_mut().insert("content-type", content_type.parse().unwrap());
         assert_eq!(server.plane.call(request).await.status(), code, "{content_type}");
     }
     // 14 MB, where JSON of this length and without brackets takes next to nothing.
     let text = "- a\n".repeat(90_000);
     for content_type in ["application/yaml", "application/YAML", "Application/Yaml;x=y"] {
-        let mut request = request("POST", CONFIGMAPS, "writer", ferrokube_serve::full(text.clone()));
+        let mut request =
+            request("POST", CONFIGMAPS, "writer", ferrokube_serve::full(text.clone()));
         request.headers_mut().insert("content-type", content_type.parse().unwrap());
         assert_eq!(server.plane.call(request).await.status(), 413, "{content_type}");
     }
 }
 
-/// With 200 objects, and room for lists of about a thousand. Nothing waits for the thread that commits any more.
+/// With 200 objects, and room for lists of about a thousand. Nothing waits for the thread that
+/// commits any more.
 async fn with_short_lists() -> Server {
     let server = limited(|limits| limits.lists_bytes = 8 << 10).await;
     for number in 0..200 {
@@ -413,7 +520,10 @@ async fn a_list_holds_room_for_its_page_and_not_for_its_kind() {
     let server = with_short_lists().await;
     let first = read(&server, "reader", &format!("{CONFIGMAPS}?limit=150")).await.json();
     let next = format!("limit=150&continue={}", first["metadata"]["continue"].as_str().unwrap());
-    let state = format!("limit=2&resourceVersion={}", first["metadata"]["resourceVersion"].as_str().unwrap());
+    let state = format!(
+        "limit=2&resourceVersion={}",
+        first["metadata"]["resourceVersion"].as_str().unwrap()
+    );
     let mut untaken = Vec::new();
     for (query, items, held) in [
         ("labelSelector=is%3Dthere", 0, 0),
@@ -424,7 +534,8 @@ async fn a_list_holds_room_for_its_page_and_not_for_its_kind() {
         ("limit=100", 100, 800),
         ("limit=100&resourceVersion=0", 200, 2400),
     ] {
-        let list = request("GET", &format!("{CONFIGMAPS}?{query}"), "reader", ferrokube_serve::empty());
+        let list =
+            request("GET", &format!("{CONFIGMAPS}?{query}"), "reader", ferrokube_serve::empty());
         let answer = server.plane.call(list).await;
         assert_eq!(answer.status(), 200, "{query}");
         let (head, mut body) = answer.into_parts();
@@ -432,7 +543,10 @@ async fn a_list_holds_room_for_its_page_and_not_for_its_kind() {
         let taken = read(&server, "admin", &format!("{CONFIGMAPS}?{query}")).await.json();
         assert_eq!(taken["items"].as_array().unwrap().len(), items, "{query}");
         // Not taken further than to its first piece.
-        assert!(http_body::Body::is_end_stream(&body) || futures::poll!(body.frame()).is_ready(), "{query}");
+        assert!(
+            http_body::Body::is_end_stream(&body) || futures::poll!(body.frame()).is_ready(),
+            "{query}"
+        );
         untaken.push((head, body));
     }
     drop(untaken);
@@ -443,9 +557,17 @@ async fn a_list_holds_room_for_its_page_and_not_for_its_kind() {
 async fn an_object_written_for_one_answer_holds_room_until_it_is_taken() {
     let server = with_short_lists().await;
     let path = format!("{CONFIGMAPS}/large");
-    let body = json!({"metadata": {"name": "large"}, "data": {"text": "x".repeat(20_000)}}).to_string();
-    assert_eq!(server.send("POST", CONFIGMAPS, &[("authorization", "Bearer admin")], body).await.code, 201);
-    for (query, accept, holds) in [("", "application/yaml", true), ("?pretty=1", "application/json", true), ("", "application/json", false)] {
+    let body =
+        json!({"metadata": {"name": "large"}, "data": {"text": "x".repeat(20_000)}}).to_string();
+    assert_eq!(
+        server.send("POST", CONFIGMAPS, &[("authorization", "Bearer admin")], body).await.code,
+        201
+    );
+    for (query, accept, holds) in [
+        ("", "application/yaml", true),
+        ("?pretty=1", "application/json", true),
+        ("", "application/json", false),
+    ] {
         let mut get = request("GET", &format!("{path}{query}"), "reader", ferrokube_serve::empty());
         get.headers_mut().insert("accept", accept.parse().unwrap());
         let answer = server.plane.call(get).await;
@@ -460,7 +582,9 @@ async fn an_object_written_for_one_answer_holds_room_until_it_is_taken() {
 async fn a_list_that_waits_for_a_version_holds_no_room() {
     let server = with_short_lists().await;
     let future = format!("{CONFIGMAPS}?resourceVersion=9000000000000000000");
-    let mut waiting = Begun::of(&server, 20, |_| request("GET", &future, "reader", ferrokube_serve::empty())).await;
+    let mut waiting =
+        Begun::of(&server, 20, |_| request("GET", &future, "reader", ferrokube_serve::empty()))
+            .await;
     assert_eq!((waiting.ended(), held_by_all(&server).await[3]), (Vec::new(), 0));
     let started = tokio::time::Instant::now();
     assert_eq!(read(&server, "reader", CONFIGMAPS).await.code, 200);
@@ -470,7 +594,9 @@ async fn a_list_that_waits_for_a_version_holds_no_room() {
 #[tokio::test]
 async fn lists_that_nobody_takes_are_shared() {
     let server = with_short_lists().await;
-    let list = async |user: &str| server.plane.call(request("GET", CONFIGMAPS, user, ferrokube_serve::empty())).await;
+    let list = async |user: &str| {
+        server.plane.call(request("GET", CONFIGMAPS, user, ferrokube_serve::empty())).await
+    };
     let mut untaken = Vec::new();
     let refused = loop {
         let answer = list("reader").await;

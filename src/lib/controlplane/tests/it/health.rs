@@ -7,7 +7,12 @@ use std::sync::Arc;
 #[tokio::test]
 async fn readiness_waits_for_every_step() {
     let (done, wait) = tokio::sync::oneshot::channel::<()>();
-    let server = Server::stopped(|builder| builder.post_start("mine", Box::new(|_| Box::pin(async move { wait.await.map_err(|error| error.to_string()) }))));
+    let server = Server::stopped(|builder| {
+        builder.post_start(
+            "mine",
+            Box::new(|_| Box::pin(async move { wait.await.map_err(|error| error.to_string()) })),
+        )
+    });
     assert_eq!((server.get("/readyz").await.code, server.plane.is_ready()), (500, false));
     let plane = server.plane.clone();
     let starting = tokio::spawn(async move { plane.start().await });
@@ -19,20 +24,36 @@ async fn readiness_waits_for_every_step() {
     done.send(()).unwrap();
     starting.await.unwrap().unwrap();
     assert_eq!(server.get("/readyz").await.text(), "ok");
-    let names: Vec<String> = ["default", "kube-node-lease", "kube-public", "kube-system"].map(str::to_owned).to_vec();
+    let names: Vec<String> =
+        ["default", "kube-node-lease", "kube-public", "kube-system"].map(str::to_owned).to_vec();
     let list = server.get("/api/v1/namespaces").await.json();
-    assert_eq!(list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>(), names);
+    assert_eq!(
+        list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| item["metadata"]["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>(),
+        names
+    );
 }
 
 #[tokio::test]
 async fn a_failed_step_keeps_the_server_from_becoming_ready() {
-    let server = Server::stopped(|builder| builder.post_start("mine", Box::new(|_| Box::pin(async { Err("no".to_owned()) }))));
+    let server = Server::stopped(|builder| {
+        builder.post_start("mine", Box::new(|_| Box::pin(async { Err("no".to_owned()) })))
+    });
     let error = server.plane.start().await.unwrap_err();
     assert!(matches!(&error, StartError::Step { step, why } if step == "mine" && why == "no"));
     assert!(!server.plane.is_ready());
     let verbose = server.get("/readyz?verbose").await;
     assert_eq!(verbose.code, 500);
-    assert!(verbose.text().contains("[-]poststarthook/mine failed") && verbose.text().contains("[+]ping ok"), "{}", verbose.text());
+    assert!(
+        verbose.text().contains("[-]poststarthook/mine failed")
+            && verbose.text().contains("[+]ping ok"),
+        "{}",
+        verbose.text()
+    );
 }
 
 #[tokio::test]
@@ -43,17 +64,34 @@ async fn checks_by_name() {
         assert_eq!(server.get(&format!("/{probe}/ping")).await.text(), "ok");
         assert_eq!(server.get(&format!("/{probe}/etcd")).await.text(), "ok");
         assert_eq!(server.get(&format!("/{probe}/none")).await.code, 404);
-        assert!(server.get(&format!("/{probe}?verbose")).await.text().contains(&format!("{probe} check passed")));
-        let excluding = server.get(&format!("/{probe}?verbose&exclude=nothing&exclude=etcd&exclude=b")).await.text();
+        assert!(
+            server
+                .get(&format!("/{probe}?verbose"))
+                .await
+                .text()
+                .contains(&format!("{probe} check passed"))
+        );
+        let excluding = server
+            .get(&format!("/{probe}?verbose&exclude=nothing&exclude=etcd&exclude=b"))
+            .await
+            .text();
         assert!(excluding.contains("[+]etcd excluded: ok\n"), "{excluding}");
-        assert!(excluding.contains("warn: some health checks cannot be excluded: no matches for \"b\",\"nothing\"\n"), "{excluding}");
+        assert!(
+            excluding.contains(
+                "warn: some health checks cannot be excluded: no matches for \"b\",\"nothing\"\n"
+            ),
+            "{excluding}"
+        );
     }
 }
 
 /// Upstream's end-to-end test of its probes wants these lines, in any order.
 #[tokio::test]
 async fn upstreams_checks_have_their_names() {
-    let server = Server::with(|builder| builder.post_start("rbac/bootstrap-roles", Box::new(|_| Box::pin(async { Ok(()) })))).await;
+    let server = Server::with(|builder| {
+        builder.post_start("rbac/bootstrap-roles", Box::new(|_| Box::pin(async { Ok(()) })))
+    })
+    .await;
     let hooks = [
         "start-apiserver-admission-initializer",
         "generic-apiserver-start-informers",
@@ -78,8 +116,14 @@ async fn upstreams_checks_have_their_names() {
         let text = server.get(&format!("/{probe}?verbose=1")).await.text();
         let lines: Vec<&str> = text.lines().collect();
         let hooks = hooks.iter().map(|hook| format!("[+]poststarthook/{hook} ok"));
-        for want in hooks.chain(["ping", "log", own, "autoregister-completion"].map(|name| format!("[+]{name} ok"))) {
-            assert_eq!(lines.iter().filter(|line| **line == want).count(), 1, "{probe}: {want} in {text}");
+        for want in hooks.chain(
+            ["ping", "log", own, "autoregister-completion"].map(|name| format!("[+]{name} ok")),
+        ) {
+            assert_eq!(
+                lines.iter().filter(|line| **line == want).count(),
+                1,
+                "{probe}: {want} in {text}"
+            );
         }
     }
 }
@@ -95,14 +139,28 @@ async fn the_liveness_probe_sees_a_store_that_is_closed() {
 async fn what_does_not_exist_makes_no_series() {
     let server = Server::new().await;
     for at in 0..1500 {
-        for path in [format!("/apis/g{at}/v1/things"), format!("/api/v{at}/configmaps"), format!("/api/v1/configmaps/a/s{at}")] {
-            assert_eq!(server.send("GET", &path, &[("authorization", "")], "").await.code, 403, "{path}");
+        for path in [
+            format!("/apis/g{at}/v1/things"),
+            format!("/api/v{at}/configmaps"),
+            format!("/api/v1/configmaps/a/s{at}"),
+        ] {
+            assert_eq!(
+                server.send("GET", &path, &[("authorization", "")], "").await.code,
+                403,
+                "{path}"
+            );
         }
     }
     server.configmap("a").await;
     let text = server.get("/metrics").await.text();
-    assert!(text.lines().filter(|line| line.starts_with("apiserver_request_total")).count() < 10, "{text}");
-    assert!(text.contains(r#"verb="POST",group="",version="v1",resource="configmaps""#), "clients cannot use up the labels: {text}");
+    assert!(
+        text.lines().filter(|line| line.starts_with("apiserver_request_total")).count() < 10,
+        "{text}"
+    );
+    assert!(
+        text.contains(r#"verb="POST",group="",version="v1",resource="configmaps""#),
+        "clients cannot use up the labels: {text}"
+    );
 }
 
 #[tokio::test]
@@ -110,15 +168,31 @@ async fn metrics_show_what_the_listener_counts() {
     use std::sync::atomic::Ordering;
     let server = Server::new().await;
     let stats = std::sync::Arc::new(ferrokube_serve::Stats::default());
-    for (number, counter) in
-        [&stats.open, &stats.accepted, &stats.refused, &stats.handshakes_failed, &stats.stalled, &stats.flooded, &stats.shed].into_iter().enumerate()
+    for (number, counter) in [
+        &stats.open,
+        &stats.accepted,
+        &stats.refused,
+        &stats.handshakes_failed,
+        &stats.stalled,
+        &stats.flooded,
+        &stats.shed,
+    ]
+    .into_iter()
+    .enumerate()
     {
         counter.store(number as u64 + 1, Ordering::Relaxed);
     }
     server.plane.show_listener(stats);
     let text = server.get("/metrics").await.text();
-    for (name, count) in ["open", "accepted", "refused", "handshakes_failed", "stalled", "flooded", "shed"].into_iter().zip(1..) {
-        assert!(text.contains(&format!("ferrokube_connections_{name} {count}\n")), "{name}: {text}");
+    for (name, count) in
+        ["open", "accepted", "refused", "handshakes_failed", "stalled", "flooded", "shed"]
+            .into_iter()
+            .zip(1..)
+    {
+        assert!(
+            text.contains(&format!("ferrokube_connections_{name} {count}\n")),
+            "{name}: {text}"
+        );
     }
 }
 
@@ -146,12 +220,22 @@ async fn metrics_are_prometheus_text_unless_open_metrics_are_asked_for() {
     server.configmap("a").await;
     for accept in ["*/*", "text/html", "application/json"] {
         let answer = server.get_as("/metrics", accept).await;
-        assert_eq!(answer.header("content-type"), "text/plain; version=0.0.4; charset=utf-8; escaping=underscores", "{accept}");
+        assert_eq!(
+            answer.header("content-type"),
+            "text/plain; version=0.0.4; charset=utf-8; escaping=underscores",
+            "{accept}"
+        );
         let text = answer.text();
-        assert!(text.contains("# TYPE apiserver_request_total counter\n") && !text.contains("# EOF"), "{text}");
+        assert!(
+            text.contains("# TYPE apiserver_request_total counter\n") && !text.contains("# EOF"),
+            "{text}"
+        );
     }
     let answer = server.get_as("/metrics", "application/openmetrics-text;version=1.0.0").await;
-    assert_eq!(answer.header("content-type"), "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert_eq!(
+        answer.header("content-type"),
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    );
     assert!(answer.text().ends_with("# EOF\n"));
 }
 
@@ -167,17 +251,34 @@ async fn clients_cannot_make_new_series_at_will() {
 
 #[tokio::test]
 async fn mounted_routes_answer_their_paths() {
-    let keys = DocumentRoute { media_type: "application/jwk-set+json", produce: Box::new(|| br#"{"keys":[]}"#.to_vec()) };
-    let server = Server::with(|builder| builder.route("/openid/v1/jwks", true, Arc::new(keys))).await;
+    let keys = DocumentRoute {
+        media_type: "application/jwk-set+json",
+        produce: Box::new(|| br#"{"keys":[]}"#.to_vec()),
+    };
+    let server =
+        Server::with(|builder| builder.route("/openid/v1/jwks", true, Arc::new(keys))).await;
     let path = "/openid/v1/jwks";
     let refused = server.get_as(path, "application/json").await;
     let why = "406: Not Acceptable\n\nAvailable representations: application/jwk-set+json";
     assert_eq!((refused.code, refused.json()["message"].as_str()), (406, Some(why)));
-    assert_eq!(server.send("POST", path, &[("accept", "text/html")], "").await.code, 405, "the method comes first");
+    assert_eq!(
+        server.send("POST", path, &[("accept", "text/html")], "").await.code,
+        405,
+        "the method comes first"
+    );
     assert_eq!(server.get_as(&format!("{path}/"), "application/jwk-set+json").await.code, 200);
     let answer = server.get_as(path, "application/jwk-set+json, */*").await;
-    assert_eq!((answer.code, answer.header("content-type"), answer.text().as_str()), (200, "application/jwk-set+json", r#"{"keys":[]}"#));
-    assert_eq!(server.send("GET", path, &[("authorization", "")], "").await.code, 200, "open to everybody");
+    assert_eq!(
+        (answer.code, answer.header("content-type"), answer.text().as_str()),
+        (200, "application/jwk-set+json", r#"{"keys":[]}"#)
+    );
+    assert_eq!(
+        server.send("GET", path, &[("authorization", "")], "").await.code,
+        200,
+        "open to everybody"
+    );
     assert_eq!(server.get("/openid/v1/other").await.code, 404);
-    assert!(server.get("/").await.json()["paths"].as_array().unwrap().iter().any(|other| other == path));
+    assert!(
+        server.get("/").await.json()["paths"].as_array().unwrap().iter().any(|other| other == path)
+    );
 }

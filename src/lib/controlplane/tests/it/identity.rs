@@ -29,10 +29,18 @@ async fn fault_52_no_way_to_be_anonymous_gets_past_the_open_paths() {
     for caller in callers {
         for path in [CONFIGMAPS, "/api", "/metrics"] {
             let answer = server.send("GET", path, caller, "").await;
-            assert_eq!((answer.code, answer.reason().as_str()), (403, "Forbidden"), "{caller:?} {path}");
+            assert_eq!(
+                (answer.code, answer.reason().as_str()),
+                (403, "Forbidden"),
+                "{caller:?} {path}"
+            );
         }
         let health = server.send("GET", "/healthz", caller, "").await.code;
-        assert_eq!(health, if caller.len() > 1 && caller[0] == nobody { 403 } else { 200 }, "{caller:?}");
+        assert_eq!(
+            health,
+            if caller.len() > 1 && caller[0] == nobody { 403 } else { 200 },
+            "{caller:?}"
+        );
     }
     assert_eq!(server.send("GET", CONFIGMAPS, &[somebody, as_user("jane")], "").await.code, 200);
 }
@@ -67,7 +75,11 @@ async fn anonymous_reads_the_open_paths_only() {
         ("/", 403),
     ];
     for (path, code) in cases {
-        assert_eq!(server.send("GET", path, &[("authorization", "")], "").await.code, code, "{path}");
+        assert_eq!(
+            server.send("GET", path, &[("authorization", "")], "").await.code,
+            code,
+            "{path}"
+        );
     }
 }
 
@@ -82,7 +94,10 @@ async fn fault_50_what_is_authorized_is_what_is_done() {
         (format!("{CONFIGMAPS}/%61"), "admin get default/configmaps/a/"),
         ("/api/v1/configmaps".to_owned(), "admin list /configmaps//"),
         ("/api/v1/namespaces/default".to_owned(), "admin get default/namespaces/default/"),
-        (format!("{CONFIGMAPS}?fieldSelector=metadata.name%3Da"), "admin list default/configmaps/a/"),
+        (
+            format!("{CONFIGMAPS}?fieldSelector=metadata.name%3Da"),
+            "admin list default/configmaps/a/",
+        ),
     ];
     for (path, want) in cases {
         let answer = server.get(&path).await;
@@ -98,7 +113,11 @@ async fn fault_50_what_is_authorized_is_what_is_done() {
 #[tokio::test]
 async fn fault_40_hostile_paths_never_reach_the_authorizer() {
     let server = Server::new().await;
-    for path in ["/api/v1/namespaces/%2e%2e/configmaps", "/api/v1/namespaces/n/configmaps/%2e%2e", "/api/v1/namespaces/n/configmaps/..%2f.."] {
+    for path in [
+        "/api/v1/namespaces/%2e%2e/configmaps",
+        "/api/v1/namespaces/n/configmaps/%2e%2e",
+        "/api/v1/namespaces/n/configmaps/..%2f..",
+    ] {
         server.rules.asked.lock().unwrap().clear();
         let answer = server.send("GET", path, &[("authorization", "Bearer reader")], "").await;
         assert!(answer.code >= 400, "{path}");
@@ -109,7 +128,12 @@ async fn fault_40_hostile_paths_never_reach_the_authorizer() {
 #[tokio::test]
 async fn empty_segments_are_authorized_and_lead_nowhere() {
     let server = Server::new().await;
-    for path in ["/api/v1/namespaces/n//configmaps", "/apis/apps//deployments", "/api//v1/configmaps", "/api/v1//configmaps"] {
+    for path in [
+        "/api/v1/namespaces/n//configmaps",
+        "/apis/apps//deployments",
+        "/api//v1/configmaps",
+        "/api/v1//configmaps",
+    ] {
         server.rules.asked.lock().unwrap().clear();
         let answer = server.send("GET", path, &[("authorization", "Bearer alice")], "").await;
         assert_eq!((answer.code, server.rules.asked.lock().unwrap().len()), (403, 1), "{path}");
@@ -127,10 +151,18 @@ async fn empty_segments_are_authorized_and_lead_nowhere() {
 async fn paths_that_are_open_are_open_for_reads() {
     let server = Server::new().await;
     for path in ["/healthz", "/livez", "/readyz", "/version"] {
-        assert_eq!(server.send("GET", path, &[("authorization", "")], "").await.code, 200, "{path}");
+        assert_eq!(
+            server.send("GET", path, &[("authorization", "")], "").await.code,
+            200,
+            "{path}"
+        );
         for method in ["HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"] {
             let answer = server.send(method, path, &[("authorization", "")], "").await;
-            assert_eq!((answer.code, answer.header("x-content-type-options")), (403, "nosniff"), "{method} {path}");
+            assert_eq!(
+                (answer.code, answer.header("x-content-type-options")),
+                (403, "nosniff"),
+                "{method} {path}"
+            );
         }
     }
 }
@@ -138,8 +170,17 @@ async fn paths_that_are_open_are_open_for_reads() {
 #[tokio::test]
 async fn fault_50_a_namespaced_path_has_no_cluster_object() {
     let server = Server::new().await;
-    assert_eq!(server.get("/apis/rbac.authorization.k8s.io/v1/namespaces/default/clusterroles").await.code, 404);
-    assert_eq!(server.get("/apis/rbac.authorization.k8s.io/v1/namespaces/default/clusterroles/x").await.code, 404);
+    assert_eq!(
+        server.get("/apis/rbac.authorization.k8s.io/v1/namespaces/default/clusterroles").await.code,
+        404
+    );
+    assert_eq!(
+        server
+            .get("/apis/rbac.authorization.k8s.io/v1/namespaces/default/clusterroles/x")
+            .await
+            .code,
+        404
+    );
     assert_eq!(server.get("/api/v1/configmaps/a").await.code, 404);
 }
 
@@ -149,13 +190,26 @@ async fn authorization_comes_before_everything_about_the_object() {
     let as_reader = [("authorization", "Bearer reader")];
     assert_eq!(server.send("GET", CONFIGMAPS, &as_reader, "").await.code, 200);
     assert_eq!(server.send("POST", CONFIGMAPS, &as_reader, "{").await.code, 403);
-    assert_eq!(server.send("GET", "/apis/none.example.com/v1/things", &[("authorization", "Bearer alice")], "").await.code, 403);
+    assert_eq!(
+        server
+            .send(
+                "GET",
+                "/apis/none.example.com/v1/things",
+                &[("authorization", "Bearer alice")],
+                ""
+            )
+            .await
+            .code,
+        403
+    );
 }
 
 #[tokio::test]
 async fn fault_52_impersonation_needs_a_right_for_every_part() {
     let server = Server::new().await;
-    let with = |more: &'static [(&'static str, &'static str)]| [&[("authorization", "Bearer impersonator")], more].concat();
+    let with = |more: &'static [(&'static str, &'static str)]| {
+        [&[("authorization", "Bearer impersonator")], more].concat()
+    };
     let jane = server.send("GET", CONFIGMAPS, &with(&[("impersonate-user", "jane")]), "").await;
     assert_eq!(jane.code, 403);
     assert!(jane.text().contains("\\\"jane\\\" cannot list"), "{}", jane.text());
@@ -164,9 +218,19 @@ async fn fault_52_impersonation_needs_a_right_for_every_part() {
         &[("impersonate-user", "admin")],
         &[("impersonate-user", "jane"), ("impersonate-uid", "1")],
     ] {
-        let answer = server.send("GET", CONFIGMAPS, &[&[("authorization", "Bearer impersonator")], more].concat(), "").await;
+        let answer = server
+            .send(
+                "GET",
+                CONFIGMAPS,
+                &[&[("authorization", "Bearer impersonator")], more].concat(),
+                "",
+            )
+            .await;
         assert_eq!(answer.code, 403);
         assert!(answer.text().contains("cannot impersonate"), "{}", answer.text());
     }
-    assert_eq!(server.send("GET", CONFIGMAPS, &with(&[("impersonate-group", "g")]), "").await.code, 400);
+    assert_eq!(
+        server.send("GET", CONFIGMAPS, &with(&[("impersonate-group", "g")]), "").await.code,
+        400
+    );
 }

@@ -7,7 +7,12 @@ use http_body_util::BodyExt;
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
 fn names(list: &Value) -> Vec<&str> {
-    list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
+    list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["metadata"]["name"].as_str().unwrap())
+        .collect()
 }
 
 #[tokio::test]
@@ -21,9 +26,15 @@ async fn items_are_the_objects_without_their_type() {
     object.as_object_mut().unwrap().remove("kind");
     object.as_object_mut().unwrap().remove("apiVersion");
     assert_eq!(list["items"][0], object);
-    assert_eq!((list["kind"].as_str(), list["apiVersion"].as_str()), (Some("ConfigMapList"), Some("v1")));
+    assert_eq!(
+        (list["kind"].as_str(), list["apiVersion"].as_str()),
+        (Some("ConfigMapList"), Some("v1"))
+    );
 
-    let partial = server.get_as(CONFIGMAPS, "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io").await.json();
+    let partial = server
+        .get_as(CONFIGMAPS, "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")
+        .await
+        .json();
     assert_eq!(partial["items"][1]["kind"], "PartialObjectMetadata");
     assert_eq!(partial["items"][0]["metadata"], object["metadata"]);
     assert_eq!(partial["items"][0].get("data"), None);
@@ -38,7 +49,8 @@ async fn fault_24_all_forms_of_a_list_agree() {
     let json = server.get(CONFIGMAPS).await.json();
     let bytes = server.get_as(CONFIGMAPS, "application/vnd.kubernetes.protobuf").await.bytes;
     let messages = ferrokube_resources::messages();
-    let mut protobuf = messages.read("k8s.io.api.core.v1.ConfigMapList", &bytes).unwrap().into_value();
+    let mut protobuf =
+        messages.read("k8s.io.api.core.v1.ConfigMapList", &bytes).unwrap().into_value();
     for item in protobuf["items"].as_array_mut().unwrap() {
         item.as_object_mut().unwrap().remove("kind");
         item.as_object_mut().unwrap().remove("apiVersion");
@@ -48,11 +60,32 @@ async fn fault_24_all_forms_of_a_list_agree() {
     let read = ferrokube_apimachinery::yaml::read(&yaml.bytes).unwrap().document.into_value();
     assert_eq!(read, json);
     // Of the forms that leave something out: the same objects in the same versions.
-    let whole: Vec<&Value> = json["items"].as_array().unwrap().iter().map(|item| &item["metadata"]).collect();
-    let partial = server.get_as(CONFIGMAPS, "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io").await.json();
-    assert_eq!(partial["items"].as_array().unwrap().iter().map(|item| &item["metadata"]).collect::<Vec<_>>(), whole);
-    let table = server.get_as(CONFIGMAPS, "application/json;as=Table;v=v1;g=meta.k8s.io").await.json();
-    assert_eq!(table["rows"].as_array().unwrap().iter().map(|row| &row["object"]["metadata"]).collect::<Vec<_>>(), whole);
+    let whole: Vec<&Value> =
+        json["items"].as_array().unwrap().iter().map(|item| &item["metadata"]).collect();
+    let partial = server
+        .get_as(CONFIGMAPS, "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")
+        .await
+        .json();
+    assert_eq!(
+        partial["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| &item["metadata"])
+            .collect::<Vec<_>>(),
+        whole
+    );
+    let table =
+        server.get_as(CONFIGMAPS, "application/json;as=Table;v=v1;g=meta.k8s.io").await.json();
+    assert_eq!(
+        table["rows"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| &row["object"]["metadata"])
+            .collect::<Vec<_>>(),
+        whole
+    );
     assert_eq!([&partial["metadata"], &table["metadata"]], [&json["metadata"]; 2]);
     let one = server.get_as(&format!("{CONFIGMAPS}/b"), "application/yaml").await;
     let one = ferrokube_apimachinery::yaml::read(&one.bytes).unwrap().document.into_value();
@@ -66,15 +99,23 @@ async fn pages_carry_on() {
         server.configmap(name).await;
     }
     let first = server.get(&format!("{CONFIGMAPS}?limit=2")).await.json();
-    assert_eq!((names(&first), &first["metadata"]["remainingItemCount"]), (vec!["a", "b"], &json!(1)));
+    assert_eq!(
+        (names(&first), &first["metadata"]["remainingItemCount"]),
+        (vec!["a", "b"], &json!(1))
+    );
     let token = first["metadata"]["continue"].as_str().unwrap();
     let second = server.get(&format!("{CONFIGMAPS}?limit=2&continue={token}")).await.json();
     assert_eq!((names(&second), second["metadata"].get("continue")), (vec!["c"], None));
     let forged = server.get(&format!("{CONFIGMAPS}?limit=2&continue=forged")).await;
     assert_eq!(forged.code, 400);
-    for (query, code) in
-        [("limit=-1", 200), ("limit=", 400), ("limit=abc", 400), ("limit=99999999999999999999", 400), ("labelSelector=!!", 400), ("fieldSelector=x%3D1", 400)]
-    {
+    for (query, code) in [
+        ("limit=-1", 200),
+        ("limit=", 400),
+        ("limit=abc", 400),
+        ("limit=99999999999999999999", 400),
+        ("labelSelector=!!", 400),
+        ("fieldSelector=x%3D1", 400),
+    ] {
         assert_eq!(server.get(&format!("{CONFIGMAPS}?{query}")).await.code, code, "{query}");
     }
 }
@@ -84,7 +125,10 @@ async fn tables_have_columns_and_rows() {
     let server = Server::new().await;
     let object = server.configmap("a").await.json();
     let table = server.get_as(CONFIGMAPS, TABLE).await.json();
-    assert_eq!((table["kind"].as_str(), table["columnDefinitions"][0]["name"].as_str()), (Some("Table"), Some("Name")));
+    assert_eq!(
+        (table["kind"].as_str(), table["columnDefinitions"][0]["name"].as_str()),
+        (Some("Table"), Some("Name"))
+    );
     assert_eq!(table["rows"][0]["cells"].as_array().unwrap()[..2], [json!("a"), json!(1)]);
     assert_eq!(table["rows"][0]["object"]["metadata"], object["metadata"]);
     assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
@@ -98,7 +142,10 @@ async fn tables_have_columns_and_rows() {
     // Of kinds without columns of their own upstream's Table has no rows rather than none.
     let rows = async |path: &str| server.get_as(path, TABLE).await.json()["rows"].clone();
     assert_eq!(rows(&format!("{CONFIGMAPS}?labelSelector=no%3Dsuch")).await, json!([]));
-    assert_eq!(rows("/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles").await, json!(null));
+    assert_eq!(
+        rows("/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles").await,
+        json!(null)
+    );
     let missing = server.get_as(&format!("{CONFIGMAPS}/none"), TABLE).await.json();
     assert_eq!(missing["kind"], "Status");
 }
@@ -113,11 +160,21 @@ async fn large_lists_are_streamed_and_compressed_for_those_who_ask() {
     assert_eq!(names(&plain.json()).len(), 40);
     assert_eq!(plain.header("content-encoding"), "");
     let zipped = server.send("GET", CONFIGMAPS, &[("accept-encoding", "gzip")], "").await;
-    assert_eq!((zipped.header("content-encoding"), zipped.header("vary")), ("gzip", "Accept-Encoding"));
+    assert_eq!(
+        (zipped.header("content-encoding"), zipped.header("vary")),
+        ("gzip", "Accept-Encoding")
+    );
     let mut bytes = Vec::new();
-    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&zipped.bytes[..]), &mut bytes).unwrap();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&zipped.bytes[..]), &mut bytes)
+        .unwrap();
     assert_eq!(bytes, plain.bytes);
-    assert_eq!(server.send("GET", &format!("{CONFIGMAPS}/c000"), &[("accept-encoding", "gzip")], "").await.header("content-encoding"), "");
+    assert_eq!(
+        server
+            .send("GET", &format!("{CONFIGMAPS}/c000"), &[("accept-encoding", "gzip")], "")
+            .await
+            .header("content-encoding"),
+        ""
+    );
 }
 
 #[tokio::test]
@@ -127,9 +184,16 @@ async fn a_collection_is_deleted_as_listed() {
         server.configmap(name).await;
     }
     // What is selected is looked at before how it is deleted.
-    let refused = server.send("DELETE", &format!("{CONFIGMAPS}?fieldSelector=x%3Dy&dryRun=x"), &[], "").await.json();
-    assert_eq!(refused["message"], "\"x\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"");
-    let answer = server.send("DELETE", &format!("{CONFIGMAPS}?labelSelector=n%3Da"), &[], "").await.json();
+    let refused = server
+        .send("DELETE", &format!("{CONFIGMAPS}?fieldSelector=x%3Dy&dryRun=x"), &[], "")
+        .await
+        .json();
+    assert_eq!(
+        refused["message"],
+        "\"x\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+    );
+    let answer =
+        server.send("DELETE", &format!("{CONFIGMAPS}?labelSelector=n%3Da"), &[], "").await.json();
     assert_eq!((answer["kind"].as_str(), names(&answer)), (Some("ConfigMapList"), vec!["a"]));
     assert_eq!(names(&server.get(CONFIGMAPS).await.json()), ["b"]);
 }
@@ -137,16 +201,22 @@ async fn a_collection_is_deleted_as_listed() {
 #[tokio::test]
 async fn events_are_seen_through_both_groups() {
     let server = Server::new().await;
-    let event =
-        json!({"metadata": {"name": "e"}, "involvedObject": {"kind": "ConfigMap", "namespace": "default", "name": "a"}, "reason": "R", "type": "Normal"});
+    let event = json!({"metadata": {"name": "e"}, "involvedObject": {"kind": "ConfigMap", "namespace": "default", "name": "a"}, "reason": "R", "type": "Normal"});
     assert_eq!(server.post("/api/v1/namespaces/default/events", &event).await.code, 201);
     let list = server.get("/apis/events.k8s.io/v1/namespaces/default/events").await.json();
-    assert_eq!((list["apiVersion"].as_str(), list["items"][0]["regarding"]["name"].as_str()), (Some("events.k8s.io/v1"), Some("a")));
+    assert_eq!(
+        (list["apiVersion"].as_str(), list["items"][0]["regarding"]["name"].as_str()),
+        (Some("events.k8s.io/v1"), Some("a"))
+    );
     assert_eq!(list["items"][0].get("kind"), None);
 }
 
 /// The frames of an answer, as they would be sent.
-async fn frames(server: &Server, path: &str, headers: &[(&str, &str)]) -> (bool, Vec<bytes::Bytes>) {
+async fn frames(
+    server: &Server,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> (bool, Vec<bytes::Bytes>) {
     let response = server.open(path, headers).await;
     assert_eq!(response.status(), 200);
     let gzip = response.headers().contains_key("content-encoding");
@@ -174,7 +244,9 @@ async fn fault_43_a_list_in_any_form_is_sent_in_bounded_frames() {
         let server = Server::new().await;
         for at in 0..count {
             // What does not compress.
-            let text: String = (0..length).map(|n: u64| char::from(b'a' + ((n * n + at * 7919 + n * at) % 26) as u8)).collect();
+            let text: String = (0..length)
+                .map(|n: u64| char::from(b'a' + ((n * n + at * 7919 + n * at) % 26) as u8))
+                .collect();
             let labels = json!({"n": at.to_string()});
             assert_eq!(server.post(CONFIGMAPS, &json!({"metadata": {"name": format!("c{at:03}"), "labels": labels}, "data": {"k": text}})).await.code, 201);
         }
@@ -183,36 +255,64 @@ async fn fault_43_a_list_in_any_form_is_sent_in_bounded_frames() {
             for query in ["?includeObject=Object", "?pretty=true&includeObject=None"] {
                 let path = format!("{CONFIGMAPS}{query}");
                 let (_, plain) = frames(&server, &path, &[("accept", accept)]).await;
-                let (gzip, zipped) = frames(&server, &path, &[("accept", accept), ("accept-encoding", "gzip")]).await;
+                let (gzip, zipped) =
+                    frames(&server, &path, &[("accept", accept), ("accept-encoding", "gzip")])
+                        .await;
                 let whole = plain.concat();
                 // An object that is written for this answer is the unit of what is written.
                 let most = 128 * 1024 + 2 * usize::try_from(length).unwrap();
                 for frame in plain.iter().chain(&zipped) {
-                    assert!(frame.len() <= most, "{} of {} bytes at once: {accept} {query}", frame.len(), whole.len());
+                    assert!(
+                        frame.len() <= most,
+                        "{} of {} bytes at once: {accept} {query}",
+                        frame.len(),
+                        whole.len()
+                    );
                 }
                 assert_eq!(gzip, whole.len() >= 128 * 1024, "{accept} {query}");
                 let mut unzipped = Vec::new();
-                std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&zipped.concat()[..]), &mut unzipped).unwrap_or_default();
+                std::io::Read::read_to_end(
+                    &mut flate2::read::GzDecoder::new(&zipped.concat()[..]),
+                    &mut unzipped,
+                )
+                .unwrap_or_default();
                 // Ages go on from one request to the next.
                 let parts = |bytes: &[u8]| {
-                    let mut value = ferrokube_apimachinery::yaml::read(bytes).unwrap().document.into_value();
-                    value["rows"].as_array_mut().unwrap().iter_mut().for_each(|row| row["cells"][2] = Value::Null);
+                    let mut value =
+                        ferrokube_apimachinery::yaml::read(bytes).unwrap().document.into_value();
+                    value["rows"]
+                        .as_array_mut()
+                        .unwrap()
+                        .iter_mut()
+                        .for_each(|row| row["cells"][2] = Value::Null);
                     value
                 };
-                let is_same = !gzip || unzipped == whole || (accept.contains("Table") && parts(&unzipped) == parts(&whole));
+                let is_same = !gzip
+                    || unzipped == whole
+                    || (accept.contains("Table") && parts(&unzipped) == parts(&whole));
                 assert!(is_same, "{accept} {query}");
                 if accept.contains("protobuf") {
                     continue;
                 }
-                let value = ferrokube_apimachinery::yaml::read(&whole).unwrap().document.into_value();
+                let value =
+                    ferrokube_apimachinery::yaml::read(&whole).unwrap().document.into_value();
                 assert_eq!(value["metadata"], list["metadata"]);
-                let (items, objects) = if accept.contains("Table") { ("rows", query == "?includeObject=Object") } else { ("items", true) };
+                let (items, objects) = if accept.contains("Table") {
+                    ("rows", query == "?includeObject=Object")
+                } else {
+                    ("items", true)
+                };
                 let items = value[items].as_array().unwrap();
                 assert_eq!(items.len() as u64, count, "{accept} {query}");
-                for (item, stored) in items.iter().zip(list["items"].as_array().unwrap()).filter(|_| objects) {
+                for (item, stored) in
+                    items.iter().zip(list["items"].as_array().unwrap()).filter(|_| objects)
+                {
                     let item = if accept.contains("Table") { &item["object"] } else { item };
                     assert_eq!(item["metadata"], stored["metadata"], "{accept} {query}");
-                    assert!(accept.contains("Partial") || item["data"] == stored["data"], "{accept} {query}");
+                    assert!(
+                        accept.contains("Partial") || item["data"] == stored["data"],
+                        "{accept} {query}"
+                    );
                 }
             }
         }

@@ -11,7 +11,13 @@ async fn an_object_in_every_form_is_the_same() {
     let path = format!("{CONFIGMAPS}/a");
     let json = server.get(&path).await;
     assert_eq!(json.bytes, created.bytes);
-    assert!(json.text().starts_with("{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\""), "{}", json.text());
+    assert!(
+        json.text().starts_with(
+            "{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\""
+        ),
+        "{}",
+        json.text()
+    );
     assert!(json.text().ends_with("}\n"));
 
     let yaml = server.get_as(&path, "application/yaml").await;
@@ -20,22 +26,31 @@ async fn an_object_in_every_form_is_the_same() {
 
     let protobuf = server.get_as(&path, "application/vnd.kubernetes.protobuf").await;
     assert_eq!(protobuf.header("content-type"), "application/vnd.kubernetes.protobuf");
-    let read = ferrokube_resources::messages().read("k8s.io.api.core.v1.ConfigMap", &protobuf.bytes).unwrap();
+    let read = ferrokube_resources::messages()
+        .read("k8s.io.api.core.v1.ConfigMap", &protobuf.bytes)
+        .unwrap();
     assert_eq!(read.into_value(), json.json());
 
     let pretty = server.get(&format!("{path}?pretty=true")).await;
     assert!(pretty.text().contains("\n  \"metadata\": {\n"));
     assert_eq!(pretty.json(), json.json());
 
-    let partial = server.get_as(&path, "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io").await.json();
-    assert_eq!(partial, json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": json.json()["metadata"]}));
+    let partial = server
+        .get_as(&path, "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
+        .await
+        .json();
+    assert_eq!(
+        partial,
+        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": json.json()["metadata"]})
+    );
 }
 
 #[tokio::test]
 async fn a_large_object_is_whole() {
     let server = Server::new().await;
     let value = "x".repeat(100_000);
-    let created = server.post(CONFIGMAPS, &json!({"metadata": {"name": "a"}, "data": {"k": value}})).await;
+    let created =
+        server.post(CONFIGMAPS, &json!({"metadata": {"name": "a"}, "data": {"k": value}})).await;
     let read = server.get(&format!("{CONFIGMAPS}/a")).await;
     assert_eq!(read.bytes, created.bytes);
     assert_eq!(read.json()["data"]["k"], value);
@@ -46,15 +61,21 @@ async fn protobuf_goes_both_ways() {
     let server = Server::new().await;
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pb", "labels": {"a": "b"}}, "data": {"k": "v"}});
     let document = ferrokube_apimachinery::document::Document::from_value(object).unwrap();
-    let bytes = ferrokube_resources::messages().write("k8s.io.api.core.v1.ConfigMap", &document).unwrap();
+    let bytes =
+        ferrokube_resources::messages().write("k8s.io.api.core.v1.ConfigMap", &document).unwrap();
     let kind = "application/vnd.kubernetes.protobuf";
-    let answer = server.send("POST", CONFIGMAPS, &[("content-type", kind), ("accept", "application/json")], bytes).await;
+    let answer = server
+        .send("POST", CONFIGMAPS, &[("content-type", kind), ("accept", "application/json")], bytes)
+        .await;
     assert_eq!(answer.code, 201, "{}", answer.text());
     assert_eq!(answer.json()["metadata"]["labels"]["a"], "b");
     let missing = server.get_as(&format!("{CONFIGMAPS}/none"), kind).await;
     assert_eq!((missing.code, missing.header("content-type")), (404, kind));
     for junk in [&b"k8s\0\x12\xff\xff\xff\xff\x07abc"[..], b"", b"k8s\0", b"xxxx", b"k8s\0\x0a"] {
-        assert_eq!(server.send("POST", CONFIGMAPS, &[("content-type", kind)], junk).await.code, if junk.len() == 4 && junk[0] == b'k' { 422 } else { 400 });
+        assert_eq!(
+            server.send("POST", CONFIGMAPS, &[("content-type", kind)], junk).await.code,
+            if junk.len() == 4 && junk[0] == b'k' { 422 } else { 400 }
+        );
     }
 }
 
@@ -101,7 +122,9 @@ async fn content_types_and_accepts_that_are_not_ours() {
     let answer = server.get_as(&item, "text/html").await;
     assert_eq!((answer.code, answer.header("content-type")), (406, "application/json"));
     // An unacceptable answer to a write must not have written.
-    let answer = server.send("POST", CONFIGMAPS, &[("accept", "image/png")], r#"{"metadata":{"name":"z"}}"#).await;
+    let answer = server
+        .send("POST", CONFIGMAPS, &[("accept", "image/png")], r#"{"metadata":{"name":"z"}}"#)
+        .await;
     assert_eq!(answer.code, 406);
     assert_eq!(server.get(&format!("{CONFIGMAPS}/z")).await.code, 404);
 }
@@ -112,17 +135,42 @@ async fn options_are_checked() {
     server.configmap("a").await;
     let item = format!("{CONFIGMAPS}/a");
     let body = r#"{"metadata":{"name":"b"}}"#;
-    let invalid = |answer: &crate::support::Answer| (answer.code, answer.json()["details"]["kind"].as_str().unwrap_or_default().to_owned());
-    assert_eq!(invalid(&server.send("POST", &format!("{CONFIGMAPS}?dryRun=true"), &[], body).await), (422, "CreateOptions".into()));
-    assert_eq!(invalid(&server.send("POST", &format!("{CONFIGMAPS}?fieldValidation=x"), &[], body).await), (422, "CreateOptions".into()));
+    let invalid = |answer: &crate::support::Answer| {
+        (answer.code, answer.json()["details"]["kind"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(
+        invalid(&server.send("POST", &format!("{CONFIGMAPS}?dryRun=true"), &[], body).await),
+        (422, "CreateOptions".into())
+    );
+    assert_eq!(
+        invalid(&server.send("POST", &format!("{CONFIGMAPS}?fieldValidation=x"), &[], body).await),
+        (422, "CreateOptions".into())
+    );
     let merge = [("content-type", "application/merge-patch+json")];
-    assert_eq!(invalid(&server.send("PATCH", &format!("{item}?force=true"), &merge, "{}").await), (422, "PatchOptions".into()));
+    assert_eq!(
+        invalid(&server.send("PATCH", &format!("{item}?force=true"), &merge, "{}").await),
+        (422, "PatchOptions".into())
+    );
     let apply = [("content-type", "application/apply-patch+yaml")];
-    assert_eq!(invalid(&server.send("PATCH", &item, &apply, "{}").await), (422, "PatchOptions".into()));
+    assert_eq!(
+        invalid(&server.send("PATCH", &item, &apply, "{}").await),
+        (422, "PatchOptions".into())
+    );
     let long = format!("{item}?fieldManager={}", "x".repeat(129));
-    assert_eq!(invalid(&server.send("PATCH", &long, &merge, "{}").await), (422, "PatchOptions".into()));
-    assert_eq!(invalid(&server.send("DELETE", &format!("{item}?propagationPolicy=Sideways"), &[], "").await), (422, "DeleteOptions".into()));
-    assert_eq!(server.send("DELETE", &format!("{item}?gracePeriodSeconds=abc"), &[], "").await.code, 400);
+    assert_eq!(
+        invalid(&server.send("PATCH", &long, &merge, "{}").await),
+        (422, "PatchOptions".into())
+    );
+    assert_eq!(
+        invalid(
+            &server.send("DELETE", &format!("{item}?propagationPolicy=Sideways"), &[], "").await
+        ),
+        (422, "DeleteOptions".into())
+    );
+    assert_eq!(
+        server.send("DELETE", &format!("{item}?gracePeriodSeconds=abc"), &[], "").await.code,
+        400
+    );
     assert_eq!(server.send("DELETE", &item, &[], "{junk").await.code, 400);
     let dry = server.send("POST", &format!("{CONFIGMAPS}?dryRun=All"), &[], body).await;
     assert_eq!((dry.code, dry.json()["metadata"].get("resourceVersion").cloned()), (201, None));
@@ -151,7 +199,11 @@ async fn warnings_are_sent_quoted() {
     let server = Server::new().await;
     let answer = server.post(CONFIGMAPS, &json!({"metadata": {"name": "a"}, "bogus\"x": 1})).await;
     assert_eq!(answer.code, 201, "{}", answer.text());
-    assert!(answer.header("warning").starts_with("299 - \"unknown field"), "{}", answer.header("warning"));
+    assert!(
+        answer.header("warning").starts_with("299 - \"unknown field"),
+        "{}",
+        answer.header("warning")
+    );
 }
 
 #[tokio::test]

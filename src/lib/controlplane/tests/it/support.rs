@@ -4,7 +4,10 @@ use bytes::Bytes;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_auth::{Access, Authenticator, Authorizer, Credentials, Decision, Identity, ResourceAccess, Unauthenticated};
+use ferrokube_auth::{
+    Access, Authenticator, Authorizer, Credentials, Decision, Identity, ResourceAccess,
+    Unauthenticated,
+};
 use ferrokube_controlplane::{Builder, ControlPlane};
 use ferrokube_registry::{Admission, Attributes, Catalog, Effects, Operation, Registry, UserInfo};
 use ferrokube_serve::Response;
@@ -40,12 +43,20 @@ impl Open {
 impl Admission for Open {
     fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure> {
         self.saw(attributes);
-        self.contexts.lock().unwrap().push((attributes.context.user.clone(), attributes.context.trace));
+        self.contexts
+            .lock()
+            .unwrap()
+            .push((attributes.context.user.clone(), attributes.context.trace));
         assert_ne!(object.name(), "panic", "a write that panics");
         Ok(())
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, _object: Option<&Document>, _effects: &mut Effects) -> Result<(), Failure> {
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        _object: Option<&Document>,
+        _effects: &mut Effects,
+    ) -> Result<(), Failure> {
         self.saw(attributes);
         Ok(())
     }
@@ -61,17 +72,24 @@ pub(crate) fn subject(resource: &ResourceAccess<'_>) -> String {
 struct Names;
 
 impl Authenticator for Names {
-    fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Option<Identity>, Unauthenticated> {
+    fn authenticate(
+        &self,
+        credentials: &Credentials<'_>,
+    ) -> Result<Option<Identity>, Unauthenticated> {
         let Some(name) = credentials.bearer else { return Ok(None) };
         if name == "bad" {
             return Err(Unauthenticated);
         }
         let groups = if name == "admin" { vec!["system:masters".to_owned()] } else { Vec::new() };
-        Ok(Some(Identity { user: UserInfo { name: name.to_owned(), groups, ..UserInfo::default() }, method: "test" }))
+        Ok(Some(Identity {
+            user: UserInfo { name: name.to_owned(), groups, ..UserInfo::default() },
+            method: "test",
+        }))
     }
 }
 
-/// Masters may do everything, names with `reader` may read, with `writer` create, `impersonator` may become `jane`; remembers what it was asked.
+/// Masters may do everything, names with `reader` may read, with `writer` create, `impersonator`
+/// may become `jane`; remembers what it was asked.
 #[derive(Default)]
 pub(crate) struct Rules {
     pub(crate) asked: Mutex<Vec<String>>,
@@ -79,12 +97,18 @@ pub(crate) struct Rules {
 
 impl Authorizer for Rules {
     fn authorize(&self, access: &Access<'_>) -> Decision {
-        let what = access.resource.map_or_else(|| access.path.to_owned(), |r| format!("{}/{}/{}/{}", r.namespace, r.resource, r.name, r.subresource));
+        let what = access.resource.map_or_else(
+            || access.path.to_owned(),
+            |r| format!("{}/{}/{}/{}", r.namespace, r.resource, r.name, r.subresource),
+        );
         self.asked.lock().unwrap().push(format!("{} {} {what}", access.user.name, access.verb));
         let allowed = match access.user.name.as_str() {
             name if name.starts_with("reader") => matches!(access.verb, "get" | "list" | "watch"),
             name if name.starts_with("writer") => access.verb == "create",
-            "impersonator" => access.verb == "impersonate" && access.resource.is_some_and(|resource| resource.name == "jane"),
+            "impersonator" => {
+                access.verb == "impersonate"
+                    && access.resource.is_some_and(|resource| resource.name == "jane")
+            }
             _ => access.user.groups.iter().any(|group| group == "system:masters"),
         };
         if allowed { Decision::Allow("test".into()) } else { Decision::NoOpinion(String::new()) }
@@ -111,8 +135,8 @@ impl Server {
         server
     }
 
-    /// The same where time stands still from then on. Whoever waits for another thread, such as the one that commits, must do so before: time would leap to
-    /// the next deadline meanwhile.
+    /// The same where time stands still from then on. Whoever waits for another thread, such as the
+    /// one that commits, must do so before: time would leap to the next deadline meanwhile.
     pub(crate) async fn paused(change: impl FnOnce(Builder) -> Builder) -> Self {
         let server = Self::with(change).await;
         tokio::time::pause();
@@ -129,16 +153,28 @@ impl Server {
         let admission = Arc::new(Open::default());
         let rules = Arc::new(Rules::default());
         let registry = Registry::new(store, catalog, admission.clone());
-        let builder =
-            ControlPlane::builder(registry.clone()).authenticator(Arc::new(Names)).authorizer(rules.clone()).messages(ferrokube_resources::messages());
+        let builder = ControlPlane::builder(registry.clone())
+            .authenticator(Arc::new(Names))
+            .authorizer(rules.clone())
+            .messages(ferrokube_resources::messages());
         Self { plane: change(builder).build(), registry, admission, rules }
     }
 
     /// A request as admin; `headers` are `name: value`, an empty value leaves the header out.
-    pub(crate) async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Answer {
         let mut request = Request::builder().method(method).uri(path);
         let given = |name: &str| headers.iter().any(|(other, _)| *other == name);
-        for (name, value) in [("authorization", "Bearer admin"), ("content-type", "application/json"), ("user-agent", "test/1.0")] {
+        for (name, value) in [
+            ("authorization", "Bearer admin"),
+            ("content-type", "application/json"),
+            ("user-agent", "test/1.0"),
+        ] {
             if !given(name) {
                 request = request.header(name, value);
             }
@@ -195,7 +231,8 @@ impl Answer {
     }
 
     pub(crate) fn json(&self) -> Value {
-        ferrokube_apimachinery::json::read_value(&self.bytes).unwrap_or_else(|error| panic!("{error}: {:?}", self.text()))
+        ferrokube_apimachinery::json::read_value(&self.bytes)
+            .unwrap_or_else(|error| panic!("{error}: {:?}", self.text()))
     }
 
     pub(crate) fn text(&self) -> String {

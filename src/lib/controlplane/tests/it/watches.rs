@@ -21,7 +21,9 @@ impl Lines {
 
     /// The next bytes; `None` at the end.
     async fn frame(&mut self) -> Option<bytes::Bytes> {
-        let frame = tokio::time::timeout(Duration::from_secs(120), self.body.frame()).await.expect("a frame comes in time")?;
+        let frame = tokio::time::timeout(Duration::from_secs(120), self.body.frame())
+            .await
+            .expect("a frame comes in time")?;
         Some(frame.unwrap().into_data().unwrap().into_bytes())
     }
 
@@ -39,7 +41,11 @@ impl Lines {
     /// Type and name of the next event.
     async fn brief(&mut self) -> String {
         let event = self.next().await.expect("the watch goes on");
-        format!("{} {}", event["type"].as_str().unwrap(), event["object"]["metadata"]["name"].as_str().unwrap_or("-"))
+        format!(
+            "{} {}",
+            event["type"].as_str().unwrap(),
+            event["object"]["metadata"]["name"].as_str().unwrap_or("-")
+        )
     }
 }
 
@@ -51,16 +57,25 @@ async fn version(server: &Server) -> String {
 async fn a_watch_is_the_history_of_what_is_written() {
     let server = Server::new().await;
     let from = version(&server).await;
-    let mut lines = Lines::open(&server, &format!("{CONFIGMAPS}?watch=1&resourceVersion={from}"), &[]).await;
+    let mut lines =
+        Lines::open(&server, &format!("{CONFIGMAPS}?watch=1&resourceVersion={from}"), &[]).await;
     let created = server.configmap("a").await.json();
     assert_eq!(lines.next().await.unwrap(), json!({"type": "ADDED", "object": created}));
     let patch = [("content-type", "application/merge-patch+json")];
-    let patched = server.send("PATCH", &format!("{CONFIGMAPS}/a"), &patch, r#"{"data":{"k":"w"}}"#).await.json();
+    let patched = server
+        .send("PATCH", &format!("{CONFIGMAPS}/a"), &patch, r#"{"data":{"k":"w"}}"#)
+        .await
+        .json();
     assert_eq!(lines.next().await.unwrap(), json!({"type": "MODIFIED", "object": patched}));
     server.send("DELETE", &format!("{CONFIGMAPS}/a"), &[], "").await;
     let deleted = lines.next().await.unwrap();
-    assert_eq!((deleted["type"].as_str(), deleted["object"]["data"]["k"].as_str()), (Some("DELETED"), Some("w")));
-    let number = |object: &Value| object["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+    assert_eq!(
+        (deleted["type"].as_str(), deleted["object"]["data"]["k"].as_str()),
+        (Some("DELETED"), Some("w"))
+    );
+    let number = |object: &Value| {
+        object["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap()
+    };
     assert!(number(&deleted["object"]) > number(&patched));
 }
 
@@ -70,40 +85,73 @@ async fn watchers_of_one_form_get_the_same_bytes() {
     let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={}", version(&server).await);
     let mut one = Lines::open(&server, &path, &[]).await;
     let mut two = Lines::open(&server, &path, &[]).await;
-    let mut partial = Lines::open(&server, &path, &[("accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")]).await;
+    let mut partial = Lines::open(
+        &server,
+        &path,
+        &[("accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")],
+    )
+    .await;
     server.configmap("a").await;
     let (first, second) = (one.frame().await.unwrap(), two.frame().await.unwrap());
     assert_eq!(first.as_ptr(), second.as_ptr(), "encoded once");
     let event = partial.next().await.unwrap();
-    assert_eq!((event["object"]["kind"].as_str(), event["object"].get("data")), (Some("PartialObjectMetadata"), None));
+    assert_eq!(
+        (event["object"]["kind"].as_str(), event["object"].get("data")),
+        (Some("PartialObjectMetadata"), None)
+    );
 }
 
 #[tokio::test]
 async fn streaming_lists_end_with_their_bookmark() {
     let server = Server::new().await;
     server.configmap("a").await;
-    let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let query =
+        "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let mut lines = Lines::open(&server, &format!("{CONFIGMAPS}?{query}"), &[]).await;
     assert_eq!(lines.brief().await, "ADDED a");
     let bookmark = lines.next().await.unwrap();
     assert_eq!(bookmark["type"], "BOOKMARK");
     let metadata = &bookmark["object"]["metadata"];
-    assert_eq!((bookmark["object"]["kind"].as_str(), &metadata["annotations"]), (Some("ConfigMap"), &json!({"k8s.io/initial-events-end": "true"})));
+    assert_eq!(
+        (bookmark["object"]["kind"].as_str(), &metadata["annotations"]),
+        (Some("ConfigMap"), &json!({"k8s.io/initial-events-end": "true"}))
+    );
     // Other kinds show their zero fields, as a Go struct has them.
-    for (path, part, fields) in
-        [("/api/v1/namespaces?labelSelector=none&", "spec", json!({})), ("/apis/rbac.authorization.k8s.io/v1/roles?", "rules", Value::Null)]
-    {
-        let bookmark = Lines::open(&server, &format!("{path}{query}"), &[]).await.next().await.unwrap();
-        assert_eq!((bookmark["type"].as_str(), bookmark["object"].get(part)), (Some("BOOKMARK"), Some(&fields)), "{path}");
-        assert_eq!(bookmark["object"]["metadata"].as_object().unwrap().len(), 2, "{path}: {bookmark}");
+    for (path, part, fields) in [
+        ("/api/v1/namespaces?labelSelector=none&", "spec", json!({})),
+        ("/apis/rbac.authorization.k8s.io/v1/roles?", "rules", Value::Null),
+    ] {
+        let bookmark =
+            Lines::open(&server, &format!("{path}{query}"), &[]).await.next().await.unwrap();
+        assert_eq!(
+            (bookmark["type"].as_str(), bookmark["object"].get(part)),
+            (Some("BOOKMARK"), Some(&fields)),
+            "{path}"
+        );
+        assert_eq!(
+            bookmark["object"]["metadata"].as_object().unwrap().len(),
+            2,
+            "{path}: {bookmark}"
+        );
     }
-    let mut table = Lines::open(&server, &format!("{CONFIGMAPS}?{query}"), &[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")]).await;
+    let mut table = Lines::open(
+        &server,
+        &format!("{CONFIGMAPS}?{query}"),
+        &[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")],
+    )
+    .await;
     let added = table.next().await.unwrap();
     assert_eq!(added["object"]["rows"][0]["cells"][0], "a");
     assert!(added["object"]["columnDefinitions"].is_array());
     let bookmark = table.next().await.unwrap();
-    assert_eq!((bookmark["type"].as_str(), &bookmark["object"]["columnDefinitions"]), (Some("BOOKMARK"), &Value::Null));
-    assert_eq!(bookmark["object"]["rows"][0]["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    assert_eq!(
+        (bookmark["type"].as_str(), &bookmark["object"]["columnDefinitions"]),
+        (Some("BOOKMARK"), &Value::Null)
+    );
+    assert_eq!(
+        bookmark["object"]["rows"][0]["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
+        "true"
+    );
 }
 
 #[tokio::test]
@@ -111,14 +159,18 @@ async fn protobuf_watches_are_length_delimited() {
     let server = Server::new().await;
     let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={}", version(&server).await);
     let response = server.open(&path, &[("accept", "application/vnd.kubernetes.protobuf")]).await;
-    assert_eq!(response.headers()["content-type"], "application/vnd.kubernetes.protobuf;stream=watch");
+    assert_eq!(
+        response.headers()["content-type"],
+        "application/vnd.kubernetes.protobuf;stream=watch"
+    );
     let mut body = response.into_body();
     let created = server.configmap("a").await.json();
     let frame = body.frame().await.unwrap().unwrap().into_data().unwrap().into_bytes();
     let length = usize::try_from(u32::from_be_bytes(frame[..4].try_into().unwrap())).unwrap();
     assert_eq!(length, frame.len() - 4);
     let at = frame.windows(4).position(|window| window == b"k8s\0").unwrap();
-    let object = ferrokube_resources::messages().read("k8s.io.api.core.v1.ConfigMap", &frame[at..]).unwrap();
+    let object =
+        ferrokube_resources::messages().read("k8s.io.api.core.v1.ConfigMap", &frame[at..]).unwrap();
     assert_eq!(object.into_value(), created);
 }
 
@@ -127,16 +179,36 @@ async fn watches_that_cannot_be_served() {
     let server = Server::new().await;
     let watch = format!("{CONFIGMAPS}?watch=1");
     assert_eq!(server.get_as(&watch, "application/yaml").await.code, 406);
-    for (query, code) in [("labelSelector=!!", 400), ("timeoutSeconds=abc", 400), ("resourceVersionMatch=NotOlderThan", 422), ("sendInitialEvents=true", 422)] {
+    for (query, code) in [
+        ("labelSelector=!!", 400),
+        ("timeoutSeconds=abc", 400),
+        ("resourceVersionMatch=NotOlderThan", 422),
+        ("sendInitialEvents=true", 422),
+    ] {
         assert_eq!(server.get(&format!("{watch}&{query}")).await.code, code, "{query}");
     }
-    for query in ["continue=x", "continue=x&resourceVersion=0", "continue=x&resourceVersion=1&resourceVersionMatch=NotOlderThan&sendInitialEvents=true"] {
+    for query in [
+        "continue=x",
+        "continue=x&resourceVersion=0",
+        "continue=x&resourceVersion=1&resourceVersionMatch=NotOlderThan&sendInitialEvents=true",
+    ] {
         let refused = server.get(&format!("{watch}&{query}")).await;
         let why = refused.json()["message"].as_str().unwrap_or_default().to_owned();
-        assert!(refused.code == 422 && why.contains("resourceVersionMatch is forbidden when continue is provided"), "{query}: {why}");
+        assert!(
+            refused.code == 422
+                && why.contains("resourceVersionMatch is forbidden when continue is provided"),
+            "{query}: {why}"
+        );
     }
     let from = version(&server).await;
-    assert_eq!(server.get(&format!("{watch}&continue=x&timeoutSeconds=-1&resourceVersion={from}")).await.code, 200, "the token is ignored");
+    assert_eq!(
+        server
+            .get(&format!("{watch}&continue=x&timeoutSeconds=-1&resourceVersion={from}"))
+            .await
+            .code,
+        200,
+        "the token is ignored"
+    );
     server.configmap("a").await;
     assert_eq!(server.get(&format!("{CONFIGMAPS}/a?watch=true")).await.json()["kind"], "ConfigMap");
 }
@@ -144,7 +216,8 @@ async fn watches_that_cannot_be_served() {
 #[tokio::test]
 async fn a_watch_ends_at_its_timeout() {
     let server = Server::paused(|builder| builder).await;
-    let mut lines = Lines::open(&server, &format!("{CONFIGMAPS}?watch=1&timeoutSeconds=3"), &[]).await;
+    let mut lines =
+        Lines::open(&server, &format!("{CONFIGMAPS}?watch=1&timeoutSeconds=3"), &[]).await;
     let began = tokio::time::Instant::now();
     assert_eq!(lines.next().await, None);
     let took = began.elapsed();
@@ -158,17 +231,30 @@ async fn fault_41_a_watch_whose_timeout_is_in_the_past_ends_at_once_and_absurd_o
     tokio::time::pause();
     let began = tokio::time::Instant::now();
     for query in ["timeoutSeconds=-1", "timeoutSeconds=-9223372036854775808"] {
-        let mut lines = Lines::open(&server, &format!("{CONFIGMAPS}?watch=1&resourceVersion={}&{query}", version(&server).await), &[]).await;
+        let mut lines = Lines::open(
+            &server,
+            &format!("{CONFIGMAPS}?watch=1&resourceVersion={}&{query}", version(&server).await),
+            &[],
+        )
+        .await;
         assert_eq!(lines.next().await, None);
     }
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
-    assert_eq!(server.get(&format!("{CONFIGMAPS}?watch=1&timeoutSeconds=9223372036854775808")).await.code, 400);
+    assert_eq!(
+        server.get(&format!("{CONFIGMAPS}?watch=1&timeoutSeconds=9223372036854775808")).await.code,
+        400
+    );
 }
 
 #[tokio::test]
 async fn watches_end_when_the_server_does() {
     let server = Server::new().await;
-    let mut lines = Lines::open(&server, &format!("{CONFIGMAPS}?watch=1&resourceVersion={}", version(&server).await), &[]).await;
+    let mut lines = Lines::open(
+        &server,
+        &format!("{CONFIGMAPS}?watch=1&resourceVersion={}", version(&server).await),
+        &[],
+    )
+    .await;
     server.plane.begin_shutdown();
     assert_eq!(lines.next().await, None);
     assert!(!server.plane.is_ready());
@@ -187,13 +273,19 @@ async fn the_old_watch_path_works() {
     assert_eq!(one.brief().await, "ADDED b");
 }
 
-/// A watch whose client takes nothing has one frame of a backlog: the rest is in the history, once for all.
+/// A watch whose client takes nothing has one frame of a backlog: the rest is in the history, once
+/// for all.
 #[tokio::test]
 async fn fault_18_a_backlog_comes_in_frames_of_bounded_size_and_long_objects_are_not_copied() {
     let server = Server::new().await;
     let from = version(&server).await;
     for at in 0..100 {
-        server.post(CONFIGMAPS, &json!({"metadata": {"name": format!("c{at}")}, "data": {"k": "v".repeat(1000)}})).await;
+        server
+            .post(
+                CONFIGMAPS,
+                &json!({"metadata": {"name": format!("c{at}")}, "data": {"k": "v".repeat(1000)}}),
+            )
+            .await;
     }
     for query in ["resourceVersion=0".to_owned(), format!("resourceVersion={from}")] {
         let mut lines = Lines::open(&server, &format!("{CONFIGMAPS}?watch=1&{query}"), &[]).await;
@@ -207,8 +299,17 @@ async fn fault_18_a_backlog_comes_in_frames_of_bounded_size_and_long_objects_are
         assert!((12..30).contains(&frames), "several events go together: {frames} frames");
     }
     // Of a long one every watcher sends the stored bytes.
-    let large = server.post(CONFIGMAPS, &json!({"metadata": {"name": "large"}, "data": {"k": "v".repeat(500_000)}})).await.json();
-    let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={}", large["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap() - 1);
+    let large = server
+        .post(
+            CONFIGMAPS,
+            &json!({"metadata": {"name": "large"}, "data": {"k": "v".repeat(500_000)}}),
+        )
+        .await
+        .json();
+    let path = format!(
+        "{CONFIGMAPS}?watch=1&resourceVersion={}",
+        large["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap() - 1
+    );
     let mut chunks = Vec::new();
     for _ in 0..2 {
         let mut body = server.open(&path, &[]).await.into_body();
@@ -223,7 +324,8 @@ async fn fault_18_a_backlog_comes_in_frames_of_bounded_size_and_long_objects_are
         })
         .collect();
     assert_eq!(places[0], places[1]);
-    let event: Value = ferrokube_apimachinery::json::read_value(&chunks.remove(0).into_bytes()).unwrap();
+    let event: Value =
+        ferrokube_apimachinery::json::read_value(&chunks.remove(0).into_bytes()).unwrap();
     assert_eq!(event, json!({"type": "ADDED", "object": large}));
 }
 
@@ -231,7 +333,9 @@ async fn fault_18_a_backlog_comes_in_frames_of_bounded_size_and_long_objects_are
 async fn a_user_has_a_bounded_number_of_watches() {
     let server = Server::new().await;
     let open = async || {
-        let request = http::Request::builder().uri(format!("{CONFIGMAPS}?watch=1&resourceVersion=1")).header("authorization", "Bearer reader");
+        let request = http::Request::builder()
+            .uri(format!("{CONFIGMAPS}?watch=1&resourceVersion=1"))
+            .header("authorization", "Bearer reader");
         server.plane.call(request.body(ferrokube_serve::empty()).unwrap()).await
     };
     let mut watches = Vec::new();
@@ -240,8 +344,15 @@ async fn a_user_has_a_bounded_number_of_watches() {
     }
     assert!(watches.iter().all(|watch| watch.status() == 200));
     let refused = open().await;
-    assert_eq!((refused.status().as_u16(), refused.headers()["retry-after"].as_bytes()), (429, b"1".as_slice()));
-    assert_eq!(server.open(&format!("{CONFIGMAPS}?watch=1&resourceVersion=1"), &[]).await.status(), 200, "others have theirs");
+    assert_eq!(
+        (refused.status().as_u16(), refused.headers()["retry-after"].as_bytes()),
+        (429, b"1".as_slice())
+    );
+    assert_eq!(
+        server.open(&format!("{CONFIGMAPS}?watch=1&resourceVersion=1"), &[]).await.status(),
+        200,
+        "others have theirs"
+    );
     watches.pop();
     assert_eq!(open().await.status(), 200);
 }

@@ -15,8 +15,8 @@ const PATH: &str = "metadata.ownerReferences";
 /// each.
 const MAX_REFERENCES: usize = 1_000;
 
-/// When repeated references are looked for: kube-apiserver does so in bodies, and in everything once more after mutating admission. What a patch made is only
-/// looked at then.
+/// When repeated references are looked for: kube-apiserver does so in bodies, and in everything
+/// once more after mutating admission. What a patch made is only looked at then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     InBody,
@@ -31,11 +31,17 @@ pub(crate) fn dedup(object: &mut Document, found: Found, context: &RequestContex
     }
     // By their bytes, since a hostile list is long.
     let mut seen = HashSet::new();
-    let again: Vec<usize> = (0..references.len()).filter(|&index| !seen.insert(json::to_vec(&references[index]))).collect();
+    let again: Vec<usize> = (0..references.len())
+        .filter(|&index| !seen.insert(json::to_vec(&references[index])))
+        .collect();
     if again.is_empty() {
         return;
     }
-    let uids: Vec<&str> = again.iter().take(MAX_NAMED).filter_map(|&index| references[index].get("uid")?.as_str()).collect();
+    let uids: Vec<&str> = again
+        .iter()
+        .take(MAX_NAMED)
+        .filter_map(|&index| references[index].get("uid")?.as_str())
+        .collect();
     let when = if found == Found::Admitted { " after mutating admission happens" } else { "" };
     context.warn(format!(
         ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
@@ -78,9 +84,15 @@ pub(super) fn check(object: &Document) -> Vec<FieldError> {
         match controller {
             None => controller = Some(reference),
             Some(first) => {
-                let all = &*all.get_or_insert_with(|| Written::list(object.list(&["metadata", "ownerReferences"]).iter().map(shown)));
-                let [first, second] = [first, reference].map(|reference| format!("{}/{}", text(reference, "kind"), text(reference, "name")));
-                let why = format!("Only one reference can have Controller set to true. Found \"true\" in references for {first} and {second}");
+                let all = &*all.get_or_insert_with(|| {
+                    Written::list(object.list(&["metadata", "ownerReferences"]).iter().map(shown))
+                });
+                let [first, second] = [first, reference].map(|reference| {
+                    format!("{}/{}", text(reference, "kind"), text(reference, "name"))
+                });
+                let why = format!(
+                    "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {second}"
+                );
                 errors.push(FieldError::invalid(PATH, all, why));
             }
         }
@@ -88,25 +100,37 @@ pub(super) fn check(object: &Document) -> Vec<FieldError> {
     errors
 }
 
-/// At most [`MAX_REFERENCES`]; an object that had more before there was a bound gets no further ones.
+/// At most [`MAX_REFERENCES`]; an object that had more before there was a bound gets no further
+/// ones.
 pub(crate) fn check_count(old: Option<&Document>, object: &Document) -> Option<FieldError> {
     let count = |object: &Document| object.list(&["metadata", "ownerReferences"]).len();
     let (references, stored) = (count(object), old.map_or(0, count));
-    (references > MAX_REFERENCES.max(stored)).then(|| FieldError::too_many(PATH, references, MAX_REFERENCES))
+    (references > MAX_REFERENCES.max(stored))
+        .then(|| FieldError::too_many(PATH, references, MAX_REFERENCES))
 }
 
 fn check_one(reference: &Value, errors: &mut Vec<FieldError>) {
     let version = GroupVersion::parse(text(reference, "apiVersion"));
     if version.is_none() {
-        errors.push(FieldError::invalid(format!("{PATH}.apiVersion"), text(reference, "apiVersion"), "version must not be empty"));
+        errors.push(FieldError::invalid(
+            format!("{PATH}.apiVersion"),
+            text(reference, "apiVersion"),
+            "version must not be empty",
+        ));
     }
     for field in ["kind", "name", "uid"] {
         if text(reference, field).is_empty() {
             errors.push(FieldError::invalid(format!("{PATH}.{field}"), "", "must not be empty"));
         }
     }
-    if version.is_some_and(|version| version.group.is_empty() && version.version == "v1") && text(reference, "kind") == "Event" {
-        errors.push(FieldError::invalid(PATH, shown(reference), "/v1, Kind=Event is disallowed from being an owner"));
+    if version.is_some_and(|version| version.group.is_empty() && version.version == "v1")
+        && text(reference, "kind") == "Event"
+    {
+        errors.push(FieldError::invalid(
+            PATH,
+            shown(reference),
+            "/v1, Kind=Event is disallowed from being an owner",
+        ));
     }
 }
 
@@ -116,8 +140,11 @@ fn text<'a>(reference: &'a Value, field: &str) -> &'a str {
 
 /// In the order of kube-apiserver's fields.
 fn shown(reference: &Value) -> Written {
-    let always = ["apiVersion", "kind", "name", "uid"].map(|field| (field, Written::new(Word(text(reference, field)))));
-    let set = ["controller", "blockOwnerDeletion"].into_iter().filter_map(|field| Some((field, Written::new(reference.get(field)?))));
+    let always = ["apiVersion", "kind", "name", "uid"]
+        .map(|field| (field, Written::new(Word(text(reference, field)))));
+    let set = ["controller", "blockOwnerDeletion"]
+        .into_iter()
+        .filter_map(|field| Some((field, Written::new(reference.get(field)?))));
     Written::object(always.into_iter().chain(set))
 }
 
@@ -129,15 +156,29 @@ mod tests {
     fn owner_references_are_bounded() {
         let object = |references: usize| {
             let mut object = Document::new();
-            object.set(&["metadata", "ownerReferences"], Value::Array(vec![Value::Null; references].into()));
+            object.set(
+                &["metadata", "ownerReferences"],
+                Value::Array(vec![Value::Null; references].into()),
+            );
             object
         };
-        let why = |old: Option<usize>, new: usize| check_count(old.map(object).as_ref(), &object(new)).map(|error| error.message);
+        let why = |old: Option<usize>, new: usize| {
+            check_count(old.map(object).as_ref(), &object(new)).map(|error| error.message)
+        };
         assert_eq!(why(None, 1_000), None);
-        assert_eq!(why(None, 1_001).as_deref(), Some("Too many: 1001: must have at most 1000 items"));
-        assert_eq!(why(Some(999), 1_001).as_deref(), Some("Too many: 1001: must have at most 1000 items"));
+        assert_eq!(
+            why(None, 1_001).as_deref(),
+            Some("Too many: 1001: must have at most 1000 items")
+        );
+        assert_eq!(
+            why(Some(999), 1_001).as_deref(),
+            Some("Too many: 1001: must have at most 1000 items")
+        );
         // Stored before there was a bound: other changes pass.
         assert_eq!((why(Some(5_000), 5_000), why(Some(5_000), 4_999)), (None, None));
-        assert_eq!(why(Some(5_000), 5_001).as_deref(), Some("Too many: 5001: must have at most 1000 items"));
+        assert_eq!(
+            why(Some(5_000), 5_001).as_deref(),
+            Some("Too many: 5001: must have at most 1000 items")
+        );
     }
 }

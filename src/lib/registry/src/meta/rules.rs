@@ -15,15 +15,24 @@ const MAX_SUBRESOURCE_BYTES: usize = 256;
 /// At most so many new finalizers are named.
 const MAX_NAMED: usize = 10;
 /// Finalizers that need no domain.
-const STANDARD_FINALIZERS: [&str; 4] = ["kubernetes", "orphan", "foregroundDeletion", "customresourcecleanup.apiextensions.k8s.io"];
+const STANDARD_FINALIZERS: [&str; 4] =
+    ["kubernetes", "orphan", "foregroundDeletion", "customresourcecleanup.apiextensions.k8s.io"];
 
 /// What is wrong with an object's metadata by itself: all of it, or about a hundred errors.
-pub(crate) fn check_object(definition: &Definition, object: &Document, ids_are_servers: bool) -> Vec<FieldError> {
+pub(crate) fn check_object(
+    definition: &Definition,
+    object: &Document,
+    ids_are_servers: bool,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
     check_names(definition, object, &mut errors);
     check_namespace(definition, object, &mut errors);
     if let Some(generation) = generation(object).filter(|generation| *generation < 0) {
-        errors.push(FieldError::invalid("metadata.generation", generation, "must be greater than or equal to 0"));
+        errors.push(FieldError::invalid(
+            "metadata.generation",
+            generation,
+            "must be greater than or equal to 0",
+        ));
     }
     check_labels(object, &mut errors);
     check_annotations(object, ids_are_servers, &mut errors);
@@ -35,18 +44,29 @@ pub(crate) fn check_object(definition: &Definition, object: &Document, ids_are_s
 }
 
 fn check_names(definition: &Definition, object: &Document, errors: &mut Vec<FieldError>) {
-    let check = |text: &str| definition.hooks.validate_name(text).unwrap_or_else(|| name::dns1123_subdomain(text));
+    let check = |text: &str| {
+        definition.hooks.validate_name(text).unwrap_or_else(|| name::dns1123_subdomain(text))
+    };
     let prefix = object.meta("generateName");
     if !prefix.is_empty() {
-        errors.extend(check(&as_name(prefix)).into_iter().map(|why| FieldError::invalid("metadata.generateName", prefix, why)));
+        errors.extend(
+            check(&as_name(prefix))
+                .into_iter()
+                .map(|why| FieldError::invalid("metadata.generateName", prefix, why)),
+        );
     }
     match object.name() {
-        "" => errors.push(FieldError::required("metadata.name", "name or generateName is required")),
-        name => errors.extend(check(name).into_iter().map(|why| FieldError::invalid("metadata.name", name, why))),
+        "" => {
+            errors.push(FieldError::required("metadata.name", "name or generateName is required"))
+        }
+        name => errors.extend(
+            check(name).into_iter().map(|why| FieldError::invalid("metadata.name", name, why)),
+        ),
     }
 }
 
-/// A prefix in the form in which it is checked like a name: a dash at its end, and that it is nothing but dots, does not matter.
+/// A prefix in the form in which it is checked like a name: a dash at its end, and that it is
+/// nothing but dots, does not matter.
 fn as_name(prefix: &str) -> String {
     match prefix {
         "." | ".." => format!("{prefix}a"),
@@ -61,16 +81,26 @@ fn as_name(prefix: &str) -> String {
 fn check_namespace(definition: &Definition, object: &Document, errors: &mut Vec<FieldError>) {
     let namespace = object.namespace();
     match definition.scope {
-        Scope::Cluster if !namespace.is_empty() => errors.push(FieldError::forbidden("metadata.namespace", "not allowed on this type")),
+        Scope::Cluster if !namespace.is_empty() => {
+            errors.push(FieldError::forbidden("metadata.namespace", "not allowed on this type"))
+        }
         Scope::Cluster => {}
-        Scope::Namespaced if namespace.is_empty() => errors.push(FieldError::required("metadata.namespace", "")),
-        Scope::Namespaced => errors.extend(name::dns1123_label(namespace).into_iter().map(|why| FieldError::invalid("metadata.namespace", namespace, why))),
+        Scope::Namespaced if namespace.is_empty() => {
+            errors.push(FieldError::required("metadata.namespace", ""))
+        }
+        Scope::Namespaced => errors.extend(
+            name::dns1123_label(namespace)
+                .into_iter()
+                .map(|why| FieldError::invalid("metadata.namespace", namespace, why)),
+        ),
     }
 }
 
 fn pairs<'a>(object: &'a Document, field: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
     let map = object.get(&["metadata", field]).and_then(Value::as_object);
-    map.into_iter().flat_map(Map::iter).map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
+    map.into_iter()
+        .flat_map(Map::iter)
+        .map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
 }
 
 fn check_labels(object: &Document, errors: &mut Vec<FieldError>) {
@@ -78,8 +108,16 @@ fn check_labels(object: &Document, errors: &mut Vec<FieldError>) {
         if errors.len() >= MAX_ERRORS {
             return;
         }
-        errors.extend(name::qualified_name(key).into_iter().map(|why| FieldError::invalid("metadata.labels", key, why)));
-        errors.extend(name::label_value(value).into_iter().map(|why| FieldError::invalid("metadata.labels", value, why)));
+        errors.extend(
+            name::qualified_name(key)
+                .into_iter()
+                .map(|why| FieldError::invalid("metadata.labels", key, why)),
+        );
+        errors.extend(
+            name::label_value(value)
+                .into_iter()
+                .map(|why| FieldError::invalid("metadata.labels", value, why)),
+        );
     }
 }
 
@@ -95,8 +133,14 @@ fn check_annotations(object: &Document, ids_are_servers: bool, errors: &mut Vec<
             continue;
         }
         // Upstream lets upper-case keys pass here.
-        let wrong = if key.bytes().any(|byte| byte.is_ascii_uppercase()) { name::qualified_name(&key.to_ascii_lowercase()) } else { name::qualified_name(key) };
-        errors.extend(wrong.into_iter().map(|why| FieldError::invalid("metadata.annotations", key, why)));
+        let wrong = if key.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            name::qualified_name(&key.to_ascii_lowercase())
+        } else {
+            name::qualified_name(key)
+        };
+        errors.extend(
+            wrong.into_iter().map(|why| FieldError::invalid("metadata.annotations", key, why)),
+        );
     }
     if bytes > MAX_ANNOTATION_BYTES {
         errors.push(FieldError::too_long("metadata.annotations", MAX_ANNOTATION_BYTES));
@@ -109,12 +153,20 @@ fn check_finalizers(object: &Document, errors: &mut Vec<FieldError>) {
         orphan |= finalizer == "orphan";
         foreground |= finalizer == "foregroundDeletion";
         if errors.len() < MAX_ERRORS {
-            errors.extend(name::qualified_name(finalizer).into_iter().map(|why| FieldError::invalid("metadata.finalizers", finalizer, why)));
+            errors.extend(
+                name::qualified_name(finalizer)
+                    .into_iter()
+                    .map(|why| FieldError::invalid("metadata.finalizers", finalizer, why)),
+            );
         }
     }
     if orphan && foreground {
         let why = "finalizer orphan and foregroundDeletion cannot be both set";
-        errors.push(FieldError::invalid("metadata.finalizers", object.get(&["metadata", "finalizers"]), why));
+        errors.push(FieldError::invalid(
+            "metadata.finalizers",
+            object.get(&["metadata", "finalizers"]),
+            why,
+        ));
     }
 }
 
@@ -123,7 +175,9 @@ fn check_domains(definition: &Definition, object: &Document, errors: &mut Vec<Fi
     if definition.custom || !definition.hooks.demands_qualified_finalizers() {
         return;
     }
-    for (index, finalizer) in finalizers(object).enumerate().filter(|(_, finalizer)| !is_qualified(finalizer)) {
+    for (index, finalizer) in
+        finalizers(object).enumerate().filter(|(_, finalizer)| !is_qualified(finalizer))
+    {
         if errors.len() >= MAX_ERRORS {
             return;
         }
@@ -157,8 +211,14 @@ fn is_qualified(finalizer: &str) -> bool {
 }
 
 /// What a client is told though it is accepted: new finalizers of custom objects without a domain.
-pub(crate) fn warnings(definition: &Definition, old: Option<&Document>, object: &Document) -> Vec<String> {
-    let mut unqualified: Vec<&str> = finalizers(object).filter(|finalizer| definition.custom && !is_qualified(finalizer)).collect();
+pub(crate) fn warnings(
+    definition: &Definition,
+    old: Option<&Document>,
+    object: &Document,
+) -> Vec<String> {
+    let mut unqualified: Vec<&str> = finalizers(object)
+        .filter(|finalizer| definition.custom && !is_qualified(finalizer))
+        .collect();
     if unqualified.is_empty() {
         return Vec::new();
     }
@@ -168,7 +228,9 @@ pub(crate) fn warnings(definition: &Definition, old: Option<&Document>, object: 
     unqualified.dedup();
     let warning = |finalizer: &str| {
         let path = if finalizer.contains('.') { " including a path (/)" } else { "" };
-        format!("metadata.finalizers: {finalizer:?}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers")
+        format!(
+            "metadata.finalizers: {finalizer:?}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"
+        )
     };
     unqualified.into_iter().take(MAX_NAMED).map(warning).collect()
 }
@@ -187,22 +249,44 @@ pub(crate) fn check_change(old: &Document, object: &Document) -> Vec<FieldError>
     let mut errors = Vec::new();
     if old.is_terminating() {
         let stored: HashSet<&str> = finalizers(old).collect();
-        let mut added: Vec<String> = finalizers(object).filter(|finalizer| !stored.contains(finalizer)).take(MAX_NAMED).map(quote).collect();
+        let mut added: Vec<String> = finalizers(object)
+            .filter(|finalizer| !stored.contains(finalizer))
+            .take(MAX_NAMED)
+            .map(quote)
+            .collect();
         added.sort_unstable();
         added.dedup();
         if !added.is_empty() {
             let named = added.join(", ");
-            let why = format!("no new finalizers can be added if the object is being deleted, found new finalizers []string{{{named}}}");
+            let why = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{named}}}"
+            );
             errors.push(FieldError::forbidden("metadata.finalizers", why));
         }
     }
     if generation(object).unwrap_or(0) < generation(old).unwrap_or(0) {
-        errors.push(FieldError::invalid("metadata.generation", generation(object).unwrap_or(0), "must not be decremented"));
+        errors.push(FieldError::invalid(
+            "metadata.generation",
+            generation(object).unwrap_or(0),
+            "must not be decremented",
+        ));
     }
-    for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        let [before, after] = [old, object].map(|object| object.get(&["metadata", field]).filter(|value| !value.is_null()));
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    ] {
+        let [before, after] = [old, object]
+            .map(|object| object.get(&["metadata", field]).filter(|value| !value.is_null()));
         if before != after {
-            errors.push(FieldError::invalid(format!("metadata.{field}"), shown(field, after), "field is immutable"));
+            errors.push(FieldError::invalid(
+                format!("metadata.{field}"),
+                shown(field, after),
+                "field is immutable",
+            ));
         }
     }
     errors

@@ -1,7 +1,8 @@
-//! Slots for computations, shared among callers by time: the next one goes to the caller whose computations took least.
+//! Slots for computations, shared among callers by time: the next one goes to the caller whose
+//! computations took least.
 //!
-//! A computation cannot be interrupted, so a few slots are spare: only a caller that computes nothing gets one. It waits for nobody's long computation, and the
-//! threads share the cores.
+//! A computation cannot be interrupted, so a few slots are spare: only a caller that computes
+//! nothing gets one. It waits for nobody's long computation, and the threads share the cores.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
@@ -13,7 +14,8 @@ use tokio::sync::oneshot;
 /// Microseconds charged for a computation until its duration is known.
 const GUESS: u64 = 200;
 
-/// All slots. A caller that neither computes nor waits is forgotten; it starts level with the others.
+/// All slots. A caller that neither computes nor waits is forgotten; it starts level with the
+/// others.
 pub(super) struct Slots(Mutex<State>);
 
 struct State {
@@ -23,7 +25,8 @@ struct State {
     now: u64,
     tickets: u64,
     callers: HashMap<u64, Caller>,
-    /// The callers that wait: what each was given in microseconds, the ticket of its first in line, its number.
+    /// The callers that wait: what each was given in microseconds, the ticket of its first in line,
+    /// its number.
     line: BTreeSet<(u64, u64, u64)>,
 }
 
@@ -36,7 +39,8 @@ struct Caller {
     waiting: VecDeque<(u64, oneshot::Sender<()>)>,
 }
 
-/// A place in the line; dropping it leaves the line, or gives back the slot that was granted meanwhile.
+/// A place in the line; dropping it leaves the line, or gives back the slot that was granted
+/// meanwhile.
 pub(super) struct Waiting {
     slots: Arc<Slots>,
     caller: u64,
@@ -54,7 +58,14 @@ pub(super) struct Slot {
 
 impl Slots {
     pub(super) fn new(free: usize, spare: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State { free, spare, now: 0, tickets: 0, callers: HashMap::new(), line: BTreeSet::new() })))
+        Arc::new(Self(Mutex::new(State {
+            free,
+            spare,
+            now: 0,
+            tickets: 0,
+            callers: HashMap::new(),
+            line: BTreeSet::new(),
+        })))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -104,7 +115,9 @@ impl State {
     /// Changes what is known of a caller, and its place in the line with it.
     fn change<T>(&mut self, number: u64, change: impl FnOnce(&mut Caller) -> T) -> T {
         let caller = self.callers.entry(number).or_default();
-        let place = |caller: &Caller| caller.waiting.front().map(|(ticket, _)| (caller.given, *ticket, number));
+        let place = |caller: &Caller| {
+            caller.waiting.front().map(|(ticket, _)| (caller.given, *ticket, number))
+        };
         let before = place(caller);
         let result = change(caller);
         let (after, is_idle) = (place(caller), caller.running == 0 && caller.waiting.is_empty());
@@ -145,7 +158,9 @@ impl State {
             return None;
         }
         // Few compute at a time: no more callers than that are passed over.
-        let idle = self.line.iter().find(|(_, _, caller)| self.callers.get(caller).is_some_and(|caller| caller.running == 0));
+        let idle = self.line.iter().find(|(_, _, caller)| {
+            self.callers.get(caller).is_some_and(|caller| caller.running == 0)
+        });
         idle.map(|(given, _, caller)| (*given, *caller, true))
     }
 }
@@ -157,7 +172,11 @@ impl Future for Waiting {
         // Its sender is dropped only after it has sent.
         let _ = std::task::ready!(Pin::new(&mut self.granted).poll(context));
         self.is_taken = true;
-        Poll::Ready(Slot { slots: Arc::clone(&self.slots), caller: self.caller, since: Instant::now() })
+        Poll::Ready(Slot {
+            slots: Arc::clone(&self.slots),
+            caller: self.caller,
+            since: Instant::now(),
+        })
     }
 }
 
@@ -179,7 +198,10 @@ impl Drop for Waiting {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.slots.give_back(self.caller, u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX));
+        self.slots.give_back(
+            self.caller,
+            u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX),
+        );
     }
 }
 
@@ -213,11 +235,15 @@ mod tests {
     fn fault_34_slots_are_shared_by_time() {
         let slots = Slots::new(1, 0);
         let held = take(&mut slots.wait(0)).expect("it is free");
-        let mut waiting: Vec<(u64, Waiting)> = [1, 1, 1, 2, 2, 2].into_iter().map(|caller| (caller, slots.wait(caller))).collect();
+        let mut waiting: Vec<(u64, Waiting)> =
+            [1, 1, 1, 2, 2, 2].into_iter().map(|caller| (caller, slots.wait(caller))).collect();
         drop(held);
         let mut order = Vec::new();
         while !waiting.is_empty() {
-            let at = waiting.iter_mut().position(|(_, waiting)| take(waiting).map(std::mem::forget).is_some()).expect("one has the slot");
+            let at = waiting
+                .iter_mut()
+                .position(|(_, waiting)| take(waiting).map(std::mem::forget).is_some())
+                .expect("one has the slot");
             let (caller, _) = waiting.remove(at);
             order.push(caller);
             // The first caller's computations take ten times as long.

@@ -8,14 +8,15 @@ use crate::read::{ListOptions, ListPage};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-/// So many objects of a collection are deleted at once: they wait for one sync of the journal together, and most of the time of a large collection is that
-/// wait.
+/// So many objects of a collection are deleted at once: they wait for one sync of the journal
+/// together, and most of the time of a large collection is that wait.
 const CONCURRENCY: usize = 128;
 /// More objects are deleted off the workers.
 const INLINE_OBJECTS: usize = 8;
 
 impl Registry {
-    /// DELETE of a collection: object by object, bounded concurrency; the answer lists what was there. What is made under one of the names meanwhile stays.
+    /// DELETE of a collection: object by object, bounded concurrency; the answer lists what was
+    /// there. What is made under one of the names meanwhile stays.
     ///
     /// # Errors
     /// Of the list, or the first object that cannot be deleted (others may be gone then).
@@ -35,7 +36,8 @@ impl Registry {
             .map(|entry| async move {
                 // A dry run waits for nothing.
                 pause().await;
-                let (target, created) = (named(target, entry.key.namespace(), entry.key.name()), entry.create_revision);
+                let (target, created) =
+                    (named(target, entry.key.namespace(), entry.key.name()), entry.create_revision);
                 match self.delete_created(context, &target, options, Some(created)).await {
                     Err(failure) if failure.reason != Some(Reason::NotFound) => Err(failure),
                     _ => Ok(()),
@@ -49,5 +51,9 @@ impl Registry {
 }
 
 fn named(target: &Target, namespace: Option<&str>, name: &str) -> Target {
-    Target { namespace: namespace.map(str::to_owned), name: Some(name.to_owned()), ..target.clone() }
+    Target {
+        namespace: namespace.map(str::to_owned),
+        name: Some(name.to_owned()),
+        ..target.clone()
+    }
 }

@@ -22,7 +22,13 @@ impl Registry {
     ///
     /// # Errors
     /// As the client sees it; also for all below.
-    pub async fn create(&self, context: &RequestContext, target: &Target, body: Body, options: &WriteOptions) -> Result<Written, Failure> {
+    pub async fn create(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        body: Body,
+        options: &WriteOptions,
+    ) -> Result<Written, Failure> {
         check_write("CreateOptions", options)?;
         if let Some(behaviour) = self.computed(target) {
             return self.compute(context, target, &*behaviour, (body, options)).await;
@@ -51,7 +57,11 @@ impl Registry {
     /// The behaviour of a target that computes its answer.
     fn computed(&self, target: &Target) -> Option<Arc<dyn ComputedResource>> {
         let definition = &target.served.definition;
-        let behaviour = self.catalog().find_computed(&definition.group, &definition.plural, &target.subresource)?;
+        let behaviour = self.catalog().find_computed(
+            &definition.group,
+            &definition.plural,
+            &target.subresource,
+        )?;
         (!behaviour.is_projection()).then_some(behaviour)
     }
 
@@ -61,7 +71,11 @@ impl Registry {
             return None;
         }
         let definition = &target.served.definition;
-        let behaviour = self.catalog().find_computed(&definition.group, &definition.plural, &target.subresource)?;
+        let behaviour = self.catalog().find_computed(
+            &definition.group,
+            &definition.plural,
+            &target.subresource,
+        )?;
         behaviour.is_projection().then_some(behaviour)
     }
 
@@ -72,7 +86,11 @@ impl Registry {
         behaviour: &dyn ComputedResource,
         (mut body, options): (Body, &WriteOptions),
     ) -> Result<Written, Failure> {
-        let shape = if target.subresource.is_empty() { Shape::of(&target.served) } else { Shape::of_computed(target, behaviour) };
+        let shape = if target.subresource.is_empty() {
+            Shape::of(&target.served)
+        } else {
+            Shape::of_computed(target, behaviour)
+        };
         let document = std::mem::take(&mut body.document);
         let strictness = if body.lenient {
             Strictness::ignore(context)
@@ -85,7 +103,9 @@ impl Registry {
                 context,
             }
         };
-        let mut object = shape.fit(document, &strictness).map_err(|misfit| shape.bad_request(misfit, &body, self.catalog()))?;
+        let mut object = shape
+            .fit(document, &strictness)
+            .map_err(|misfit| shape.bad_request(misfit, &body, self.catalog()))?;
         meta::ensure_namespace(target, &mut object)?;
         meta::normalize(&mut object);
         meta::drop_deletion(&mut object);
@@ -96,8 +116,14 @@ impl Registry {
             behaviour.fill_in(&mut object);
         }
         meta::complete_owners(&mut object);
-        let attributes =
-            Attributes { context, target, operation: Operation::Create, old: None, options: RequestOptions::Create(options), dry_run: options.dry_run };
+        let attributes = Attributes {
+            context,
+            target,
+            operation: Operation::Create,
+            old: None,
+            options: RequestOptions::Create(options),
+            dry_run: options.dry_run,
+        };
         let admission = self.admission();
         admission.mutate(&attributes, &mut object)?;
         let remote = admission.is_remote(&attributes);
@@ -109,7 +135,10 @@ impl Registry {
             admission.validate_remote(attributes, Some(&object)).await?;
         }
         let job = WriteOp::new(self, context, target, (Request::Create, options))?;
-        let manager = Manager { api_version: shape.gvk.api_version(), ..job.manager(apply::Operation::Update) };
+        let manager = Manager {
+            api_version: shape.gvk.api_version(),
+            ..job.manager(apply::Operation::Update)
+        };
         apply::track_update(&shape.schema, job.reset, None, &mut object, &manager);
         let answer = behaviour.create(context, target, object).await?;
         Ok(Written { object: Object::Computed(answer), created: true })
@@ -121,7 +150,11 @@ impl WriteOp<'_> {
     async fn create(&self, object: Document) -> Result<Written, Failure> {
         let mut draft = self.draft_new(object);
         self.mutate(&mut draft)?;
-        let remote = self.registry.admission().is_remote(&self.attributes(&draft.target, Operation::Create, None));
+        let remote = self.registry.admission().is_remote(&self.attributes(
+            &draft.target,
+            Operation::Create,
+            None,
+        ));
         if remote {
             self.mutate_remote(&mut draft).await?;
         }
@@ -183,7 +216,12 @@ impl WriteOp<'_> {
         Err(crate::failure::rejected(&Rejected::Guard(key)))
     }
 
-    fn finish_dry_run(&self, key: &Key, draft: &Draft, effects: Effects) -> Result<Written, Failure> {
+    fn finish_dry_run(
+        &self,
+        key: &Key,
+        draft: &Draft,
+        effects: Effects,
+    ) -> Result<Written, Failure> {
         match self.plan(key, None, draft, effects)? {
             Plan::Done(written) => Ok(written),
             _ => Err(Failure::internal("a dry run would have been written")),
@@ -200,7 +238,9 @@ impl WriteOp<'_> {
         let mut failure = Failure::already_exists(&resource, draft.object.name());
         if is_generated {
             // Upstream takes any name for one that it made.
-            failure.message.push_str(", the server was not able to generate a unique name for the object");
+            failure
+                .message
+                .push_str(", the server was not able to generate a unique name for the object");
             failure.details.get_or_insert_default().retry_after_seconds = 1;
         }
         if super::view(head, &self.target.served).is_terminating() {
@@ -210,16 +250,22 @@ impl WriteOp<'_> {
     }
 }
 
-/// An object that is to be created has no resourceVersion. Upstream answers 500 without a reason, and clients see it; what is no number it ignores.
+/// An object that is to be created has no resourceVersion. Upstream answers 500 without a reason,
+/// and clients see it; what is no number it ignores.
 fn refuse_version(object: &Document) -> Result<(), Failure> {
     match object.meta("resourceVersion").parse::<u64>() {
         Err(_) | Ok(0) => Ok(()),
-        Ok(_) => Err(Failure::bare(500, "resourceVersion should not be set on objects to be created")),
+        Ok(_) => {
+            Err(Failure::bare(500, "resourceVersion should not be set on objects to be created"))
+        }
     }
 }
 
 fn no_name_left(target: &Target, prefix: &str) -> Failure {
     let resource = target.served.definition.group_resource();
-    let message = format!("{resource} with generateName {prefix:?}: no free name was found in {} attempts", name::ATTEMPTS);
+    let message = format!(
+        "{resource} with generateName {prefix:?}: no free name was found in {} attempts",
+        name::ATTEMPTS
+    );
     Failure::new(Reason::AlreadyExists, message).with_details(Details::of(&resource, prefix))
 }

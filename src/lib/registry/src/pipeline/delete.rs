@@ -67,11 +67,17 @@ impl Registry {
     ///
     /// # Errors
     /// As the client sees it.
-    pub async fn delete(&self, context: &RequestContext, target: &Target, options: &DeleteOptions) -> Result<Deleted, Failure> {
+    pub async fn delete(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Failure> {
         self.delete_created(context, target, options, None).await
     }
 
-    /// The same of an object that was seen before: one that was made anew under its name since then is another, and stays.
+    /// The same of an object that was seen before: one that was made anew under its name since then
+    /// is another, and stays.
     pub(super) async fn delete_created(
         &self,
         context: &RequestContext,
@@ -81,9 +87,18 @@ impl Registry {
     ) -> Result<Deleted, Failure> {
         check_delete(options)?;
         if self.converts(target) {
-            // A deletion changes metadata only: it works on the object as it is stored, whether or not anybody can convert it.
+            // A deletion changes metadata only: it works on the object as it is stored, whether or
+            // not anybody can convert it.
             let stored = Target { served: target.served.stored(), ..target.clone() };
-            let deleted = self.delete_stored(Deletion { registry: self, context, target: &stored, options, created }).await?;
+            let deleted = self
+                .delete_stored(Deletion {
+                    registry: self,
+                    context,
+                    target: &stored,
+                    options,
+                    created,
+                })
+                .await?;
             return self.deleted_in_version(&target.served, deleted).await;
         }
         self.delete_stored(Deletion { registry: self, context, target, options, created }).await
@@ -109,7 +124,14 @@ impl Deletion<'_> {
 
     fn attributes<'b>(&'b self, old: Option<&'b Document>) -> Attributes<'b> {
         let options = RequestOptions::Delete(self.options);
-        Attributes { context: self.context, target: self.target, operation: Operation::Delete, old, options, dry_run: self.options.dry_run }
+        Attributes {
+            context: self.context,
+            target: self.target,
+            operation: Operation::Delete,
+            old,
+            options,
+            dry_run: self.options.dry_run,
+        }
     }
 
     async fn run_remote(&self) -> Result<Deleted, Failure> {
@@ -130,24 +152,32 @@ impl Deletion<'_> {
     }
 
     /// The stored object, when it is there and meets the preconditions.
-    fn read<'b>(&self, head: Option<&'b Arc<Entry>>) -> Result<(&'b Arc<Entry>, Document), Failure> {
+    fn read<'b>(
+        &self,
+        head: Option<&'b Arc<Entry>>,
+    ) -> Result<(&'b Arc<Entry>, Document), Failure> {
         let resource = self.definition().group_resource();
         let name = self.target.name.as_deref().unwrap_or_default();
-        let is_meant = |head: &&Arc<Entry>| self.created.is_none_or(|created| created == head.create_revision);
+        let is_meant =
+            |head: &&Arc<Entry>| self.created.is_none_or(|created| created == head.create_revision);
         let head = head.filter(is_meant).ok_or_else(|| Failure::not_found(&resource, name))?;
         let object = view(head, &self.target.served);
         let differs = |what: &str, asked: &Option<String>, stored: &str| match asked {
             Some(asked) if asked != stored && self.definition().hooks.begins_its_deletion() => {
-                let why = format!("Precondition failed: {what} in precondition: {asked}, {what} in object meta: {stored}");
+                let why = format!(
+                    "Precondition failed: {what} in precondition: {asked}, {what} in object meta: {stored}"
+                );
                 Err(Failure::conflict(&resource, name, &why))
             }
             Some(asked) if asked != stored => {
                 // Upstream names the kind in this conflict, in the group of its internal type.
-                let group = self.definition().hooks.invalid_group().unwrap_or(resource.group.as_str());
+                let group =
+                    self.definition().hooks.invalid_group().unwrap_or(resource.group.as_str());
                 let named = GroupResource::new(group, self.definition().kind.as_str());
                 let perhaps = if what == "UID" { "deleted and then recreated" } else { "modified" };
-                let why =
-                    format!("the {what} in the precondition ({asked}) does not match the {what} in record ({stored}). The object might have been {perhaps}");
+                let why = format!(
+                    "the {what} in the precondition ({asked}) does not match the {what} in record ({stored}). The object might have been {perhaps}"
+                );
                 Err(Failure::conflict(&named, name, &why))
             }
             _ => Ok(()),
@@ -166,7 +196,13 @@ impl Deletion<'_> {
         Ok(effects)
     }
 
-    fn plan(&self, key: &Key, head: &Arc<Entry>, object: Document, effects: Effects) -> Result<Plan<Deleted>, Failure> {
+    fn plan(
+        &self,
+        key: &Key,
+        head: &Arc<Entry>,
+        object: Document,
+        effects: Effects,
+    ) -> Result<Plan<Deleted>, Failure> {
         let served = &self.target.served;
         let stored = || Registry::object(head.clone(), served);
         let (write, answer): (Write, Answer) = match self.verdict(&object) {
@@ -190,19 +226,25 @@ impl Deletion<'_> {
                 if self.options.dry_run {
                     return Ok(Plan::Done(Deleted::Gone(shown(last, ids))));
                 }
-                // The last state of a plain removal is the stored one with the ids of this request (unless a stored one was dropped as garbage).
+                // The last state of a plain removal is the stored one with the ids of this request
+                // (unless a stored one was dropped as garbage).
                 let last = match &ids {
                     None if is_plain => None,
-                    Some(ids) if is_plain && last.annotation(INITIAL_TRACE_ID).is_some() == initial => match codec::with_ids(served, head, ids) {
-                        Some(put) => Some(put),
-                        None => Some(self.put(key, (&last, Some(ids)))?),
-                    },
+                    Some(ids)
+                        if is_plain && last.annotation(INITIAL_TRACE_ID).is_some() == initial =>
+                    {
+                        match codec::with_ids(served, head, ids) {
+                            Some(put) => Some(put),
+                            None => Some(self.put(key, (&last, Some(ids)))?),
+                        }
+                    }
                     ids => Some(self.put(key, (&last, ids.as_ref()))?),
                 };
                 (Write::Delete { key: key.clone(), last }, gone)
             }
         };
-        let mut txn = Txn { guards: vec![Guard::At(key.clone(), head.revision)], writes: vec![write] };
+        let mut txn =
+            Txn { guards: vec![Guard::At(key.clone(), head.revision)], writes: vec![write] };
         txn.guards.extend(effects.guards);
         txn.writes.extend(effects.writes);
         Ok(Plan::Commit { txn, need: Need::Essential, answer })
@@ -232,7 +274,11 @@ impl Deletion<'_> {
         match grace {
             Grace::Set(seconds) => {
                 self.begin_grace(object, &mut changed, seconds);
-                if held || seconds > 0 { Verdict::Mark(changed) } else { Verdict::Remove(Some(changed)) }
+                if held || seconds > 0 {
+                    Verdict::Mark(changed)
+                } else {
+                    Verdict::Remove(Some(changed))
+                }
             }
             _ if held => {
                 self.mark(object, &mut changed);
@@ -242,7 +288,8 @@ impl Deletion<'_> {
         }
     }
 
-    /// Objects with finalizers of their own (namespaces) are marked once, without a grace period, and then wait.
+    /// Objects with finalizers of their own (namespaces) are marked once, without a grace period,
+    /// and then wait.
     fn begin_or_hold(&self, object: &Document) -> Verdict {
         if object.is_terminating() {
             return Verdict::Held;
@@ -251,7 +298,8 @@ impl Deletion<'_> {
         if !self.definition().hooks.mark_keeps_finalizers() {
             let kept = |finalizer: &str| meta::finalizers(object).any(|own| own == finalizer);
             // Unlike elsewhere dependents that are not orphaned go first.
-            let wanted = match (self.options.orphan_dependents, self.options.propagation.as_deref()) {
+            let wanted = match (self.options.orphan_dependents, self.options.propagation.as_deref())
+            {
                 (Some(orphan), _) => [orphan, !orphan],
                 (None, Some(policy)) => [policy == "Orphan", policy == "Foreground"],
                 (None, None) => [kept(ORPHAN), kept(FOREGROUND)],
@@ -283,10 +331,15 @@ impl Deletion<'_> {
         let first = !object.is_terminating();
         // A shortened period counts from when the deletion was asked.
         let asked_at = parse_rfc3339(object.meta("deletionTimestamp"))
-            .and_then(|at| at.checked_sub(Duration::from_secs(meta::grace_seconds(object).unwrap_or(0).unsigned_abs())))
+            .and_then(|at| {
+                at.checked_sub(Duration::from_secs(
+                    meta::grace_seconds(object).unwrap_or(0).unsigned_abs(),
+                ))
+            })
             .filter(|_| !first)
             .unwrap_or(self.context.now);
-        let ends = asked_at.checked_add(Duration::from_secs(seconds.unsigned_abs())).unwrap_or(asked_at);
+        let ends =
+            asked_at.checked_add(Duration::from_secs(seconds.unsigned_abs())).unwrap_or(asked_at);
         meta::mark_deleted(changed, ends, Some(seconds));
         if first {
             meta::bump_generation(changed);
@@ -314,14 +367,16 @@ impl Deletion<'_> {
             (Some(orphan), _) => [orphan, false],
             (None, Some(policy)) => [policy == "Orphan", policy == "Foreground"],
             (None, None) => {
-                let first = meta::finalizers(object).find(|finalizer| [ORPHAN, FOREGROUND].contains(finalizer));
+                let first = meta::finalizers(object)
+                    .find(|finalizer| [ORPHAN, FOREGROUND].contains(finalizer));
                 [first == Some(ORPHAN), first == Some(FOREGROUND)]
             }
         }
     }
 }
 
-/// Adds or removes the two finalizers of garbage collection: that dependents are orphaned, and that they go first.
+/// Adds or removes the two finalizers of garbage collection: that dependents are orphaned, and that
+/// they go first.
 fn set_finalizers(object: &mut Document, wanted: [bool; 2]) {
     let before: BTreeSet<&str> = meta::finalizers(object).collect();
     let mut after = before.clone();

@@ -44,10 +44,18 @@ pub(super) fn check_delete(options: &DeleteOptions) -> Result<(), Failure> {
     let mut errors = Vec::new();
     if let Some(policy) = &options.propagation {
         if options.orphan_dependents.is_some() {
-            errors.push(FieldError::invalid("propagationPolicy", policy, "orphanDependents and deletionPropagation cannot be both set"));
+            errors.push(FieldError::invalid(
+                "propagationPolicy",
+                policy,
+                "orphanDependents and deletionPropagation cannot be both set",
+            ));
         }
         if !POLICIES.contains(&policy.as_str()) {
-            errors.push(FieldError::not_supported("propagationPolicy", policy, ["Foreground", "Background", "Orphan", "nil"]));
+            errors.push(FieldError::not_supported(
+                "propagationPolicy",
+                policy,
+                ["Foreground", "Background", "Orphan", "nil"],
+            ));
         }
     }
     refuse("DeleteOptions", errors)

@@ -30,30 +30,45 @@ impl Input {
 }
 
 impl WriteOp<'_> {
-    /// A whole object from a body: fitted, its name, namespace and metadata in order. 400 when it cannot be.
+    /// A whole object from a body: fitted, its name, namespace and metadata in order. 400 when it
+    /// cannot be.
     pub(super) fn read_body(&self, mut body: Body) -> Result<Document, Failure> {
         let document = std::mem::take(&mut body.document);
         let strictness = Strictness { source: body.ordered(), ..self.strictness(&body) };
         let fitting = self.body_shape.fit(document, &strictness);
-        let mut object = fitting.map_err(|misfit| self.body_shape.bad_request(misfit, &body, self.registry.catalog()))?;
+        let mut object = fitting.map_err(|misfit| {
+            self.body_shape.bad_request(misfit, &body, self.registry.catalog())
+        })?;
         meta::ensure_namespace(self.target, &mut object)?;
         meta::normalize(&mut object);
         Ok(object)
     }
 
-    /// The object that an update asks for. Without a live one only an apply or a PUT has something to say.
+    /// The object that an update asks for. Without a live one only an apply or a PUT has something
+    /// to say.
     ///
     /// # Errors
     /// As the client sees it.
-    pub(super) fn revise(&self, live: Option<&Document>, input: &Input) -> Result<Document, Failure> {
+    pub(super) fn revise(
+        &self,
+        live: Option<&Document>,
+        input: &Input,
+    ) -> Result<Document, Failure> {
         let mut object = match input {
             Input::Put(object) => object.clone(),
             Input::Patch(patch) => self.patched(live, patch)?,
         };
         if let Input::Patch(_) = input {
             if live.is_none() && !object.uid().is_empty() {
-                let why = format!("uid mismatch: the provided object specified uid {}, and no existing object was found", object.uid());
-                return Err(Failure::conflict(&self.definition().group_resource(), self.target.name.as_deref().unwrap_or_default(), &why));
+                let why = format!(
+                    "uid mismatch: the provided object specified uid {}, and no existing object was found",
+                    object.uid()
+                );
+                return Err(Failure::conflict(
+                    &self.definition().group_resource(),
+                    self.target.name.as_deref().unwrap_or_default(),
+                    &why,
+                ));
             }
             meta::ensure_namespace(self.target, &mut object)?;
             meta::check_name(self.target, &object)?;
@@ -66,7 +81,12 @@ impl WriteOp<'_> {
         if let Patch::Apply(body) = patch {
             return self.applied(live, body);
         }
-        let live = live.ok_or_else(|| Failure::not_found(&self.definition().group_resource(), self.target.name.as_deref().unwrap_or_default()))?;
+        let live = live.ok_or_else(|| {
+            Failure::not_found(
+                &self.definition().group_resource(),
+                self.target.name.as_deref().unwrap_or_default(),
+            )
+        })?;
         let (value, strictness) = self.changed(live, patch)?;
         let mut object = match Document::from_value(value) {
             Ok(object) => object,
@@ -77,24 +97,39 @@ impl WriteOp<'_> {
         }
         self.check_version_of_result(&object)?;
         let fitting = match patch {
-            Patch::Json(..) | Patch::Merge(_) if !self.body_shape.custom && is_versionless(&object, &self.body_shape.gvk) => {
-                let unknown: Vec<String> =
-                    object.fields().keys().filter(|field| !matches!(field.as_str(), "kind" | "apiVersion")).map(|field| field.to_string()).collect();
-                strictness.enforce(&unknown, None).and_then(|()| Err(DecodeError::Refused(meta::nameless(self.target))))
+            Patch::Json(..) | Patch::Merge(_)
+                if !self.body_shape.custom && is_versionless(&object, &self.body_shape.gvk) =>
+            {
+                let unknown: Vec<String> = object
+                    .fields()
+                    .keys()
+                    .filter(|field| !matches!(field.as_str(), "kind" | "apiVersion"))
+                    .map(|field| field.to_string())
+                    .collect();
+                strictness
+                    .enforce(&unknown, None)
+                    .and_then(|()| Err(DecodeError::Refused(meta::nameless(self.target))))
             }
             Patch::Strategic(_) => self.body_shape.fit_merged(object, &strictness),
             _ => self.body_shape.fit(object, &strictness),
         };
         fitting.map_err(|misfit| match misfit {
             DecodeError::Refused(failure) => failure,
-            DecodeError::NoVersion => Failure::internal(misfit.sentence(&self.body_shape, self.registry.catalog(), "")),
+            DecodeError::NoVersion => {
+                Failure::internal(misfit.sentence(&self.body_shape, self.registry.catalog(), ""))
+            }
             misfit => self.result_refused(misfit, live, patch),
         })
     }
 
-    /// What a patch makes of an object, whatever that is. Patches see what a GET shows, the ids among the annotations too: a client computes its patch from
-    /// that. What becomes of the ids is decided afterwards, see [`keep_ids`].
-    fn changed<'b>(&'b self, live: &Document, patch: &'b Patch) -> Result<(Value, Strictness<'b>), Failure> {
+    /// What a patch makes of an object, whatever that is. Patches see what a GET shows, the ids
+    /// among the annotations too: a client computes its patch from that. What becomes of the ids is
+    /// decided afterwards, see [`keep_ids`].
+    fn changed<'b>(
+        &'b self,
+        live: &Document,
+        patch: &'b Patch,
+    ) -> Result<(Value, Strictness<'b>), Failure> {
         let mut object = live.clone();
         Ok(match patch {
             Patch::Json(operations, noted) => {
@@ -105,16 +140,21 @@ impl WriteOp<'_> {
             }
             Patch::Merge(body) => {
                 let mut value = object.into_value();
-                // The patch is borrowed as a value for the while: its fields are cloned only where they are put.
+                // The patch is borrowed as a value for the while: its fields are cloned only where
+                // they are put.
                 merge_patch(&mut value, &body.document.clone().into_value());
                 (value, self.strictness(body))
             }
             Patch::Strategic(body) => {
-                // Only directives tell a map with nothing but ids from none at all, and what they do is what they do to the user's annotations.
-                if self.registry.admission().owns_ids() && body.document.get(&["metadata", "annotations"]).is_some() {
+                // Only directives tell a map with nothing but ids from none at all, and what they
+                // do is what they do to the user's annotations.
+                if self.registry.admission().owns_ids()
+                    && body.document.get(&["metadata", "annotations"]).is_some()
+                {
                     keep_ids(None, &mut object);
                 }
-                strategic_merge(&self.body_shape.schema, &mut object, &body.document).map_err(refused)?;
+                strategic_merge(&self.body_shape.schema, &mut object, &body.document)
+                    .map_err(refused)?;
                 (object.into_value(), self.strictness(body))
             }
             Patch::Unreadable(failure) => return Err(failure.clone()),
@@ -124,16 +164,27 @@ impl WriteOp<'_> {
 
     /// A patch that leaves something else than an object.
     fn refuse_value(&self, value: &Value) -> Failure {
-        let why =
-            format!("couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type {}", json::type_name(value), go::TYPE_META);
+        let why = format!(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type {}",
+            json::type_name(value),
+            go::TYPE_META
+        );
         patch_refused(&String::from_utf8_lossy(&json::to_vec(value)), &why)
     }
 
-    /// A patch of a custom object's status may say what it wants of its kind and version, which it does not change.
+    /// A patch of a custom object's status may say what it wants of its kind and version, which it
+    /// does not change.
     fn keep_type(&self, object: &mut Document) {
-        let own = [("kind", self.body_shape.gvk.kind.clone()), ("apiVersion", self.body_shape.gvk.api_version())];
+        let own = [
+            ("kind", self.body_shape.gvk.kind.clone()),
+            ("apiVersion", self.body_shape.gvk.api_version()),
+        ];
         for (field, own) in own {
-            if object.get(&[field]).and_then(Value::as_str).is_some_and(|given| !given.is_empty() && given != own) {
+            if object
+                .get(&[field])
+                .and_then(Value::as_str)
+                .is_some_and(|given| !given.is_empty() && given != own)
+            {
                 object.set(&[field], own);
             }
         }
@@ -142,9 +193,16 @@ impl WriteOp<'_> {
     /// A patched custom object is still in its version.
     fn check_version_of_result(&self, object: &Document) -> Result<(), Failure> {
         let shape = &self.body_shape;
-        let (given, is_read) = (object.api_version(), !object.kind().is_empty() && object.api_version().matches('/').count() < 2);
+        let (given, is_read) = (
+            object.api_version(),
+            !object.kind().is_empty() && object.api_version().matches('/').count() < 2,
+        );
         if shape.custom && is_read && given != shape.gvk.api_version() && !given.is_empty() {
-            let error = FieldError::invalid("apiVersion", object.api_version(), format!("must be {}", shape.gvk.api_version()));
+            let error = FieldError::invalid(
+                "apiVersion",
+                object.api_version(),
+                format!("must be {}", shape.gvk.api_version()),
+            );
             // Upstream names the group that was given.
             let group = object.api_version().rsplit_once('/').map_or("", |(group, _)| group);
             return Err(Failure::invalid(group, &shape.gvk.kind, object.name(), &[error]));
@@ -152,7 +210,8 @@ impl WriteOp<'_> {
         Ok(())
     }
 
-    /// A patched object must still be one of the kind: 422 about the patch when not, with what it made of the object (of a strategic one: with itself).
+    /// A patched object must still be one of the kind: 422 about the patch when not, with what it
+    /// made of the object (of a strategic one: with itself).
     fn result_refused(&self, misfit: DecodeError, live: &Document, patch: &Patch) -> Failure {
         let shown = match patch {
             Patch::Strategic(body) => {
@@ -175,18 +234,38 @@ impl WriteOp<'_> {
 
     /// The live object, as messages name it.
     fn shown_live(&self, body: &Body) -> String {
-        let (namespace, name) = (self.target.namespace.as_deref().unwrap_or_default(), self.target.name.as_deref().unwrap_or_default());
-        format!("{namespace}/{name}; {}", shown_gvk(body.document.api_version(), body.document.kind()))
+        let (namespace, name) = (
+            self.target.namespace.as_deref().unwrap_or_default(),
+            self.target.name.as_deref().unwrap_or_default(),
+        );
+        format!(
+            "{namespace}/{name}; {}",
+            shown_gvk(body.document.api_version(), body.document.kind())
+        )
     }
 
     fn applied(&self, live: Option<&Document>, body: &Body) -> Result<Document, Failure> {
         let (kind, given) = (body.document.kind(), body.document.api_version());
         if given != self.body_shape.gvk.api_version() || kind != self.body_shape.gvk.kind {
-            return Err(Failure::bad_request(format!("invalid object type: {}", shown_gvk(given, kind))));
+            return Err(Failure::bad_request(format!(
+                "invalid object type: {}",
+                shown_gvk(given, kind)
+            )));
         }
-        let applied = if self.registry.admission().owns_ids() { without_server_annotations(&body.document) } else { None };
+        let applied = if self.registry.admission().owns_ids() {
+            without_server_annotations(&body.document)
+        } else {
+            None
+        };
         let manager = self.manager(apply::Operation::Apply);
-        let merged = apply::apply(&self.body_shape.schema, self.reset, live, applied.as_ref().unwrap_or(&body.document), &manager, self.options.force);
+        let merged = apply::apply(
+            &self.body_shape.schema,
+            self.reset,
+            live,
+            applied.as_ref().unwrap_or(&body.document),
+            &manager,
+            self.options.force,
+        );
         let object = merged.map_err(|error| match error {
             ApplyError::ManagedFieldsGiven => Failure::bad_request("metadata.managedFields must be nil"),
             // Clients know upstream's 500 for both.
@@ -207,30 +286,36 @@ impl WriteOp<'_> {
         }
         // What cannot be applied at all is told first.
         self.strictness(body).enforce(&[], None).map_err(|misfit| match misfit {
-            DecodeError::Strict(why) if !body.noted.is_empty() => {
-                Failure::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {why}"))
-            }
+            DecodeError::Strict(why) if !body.noted.is_empty() => Failure::bad_request(format!(
+                "error strict decoding YAML: error converting YAML to JSON: {why}"
+            )),
             misfit => self.body_shape.bad_request(misfit, body, self.registry.catalog()),
         })?;
         self.body_shape.fit_applied(object).map_err(|misfit| match misfit {
             DecodeError::Refused(failure) => failure,
-            misfit => inconvertible(body, &misfit.sentence(&self.body_shape, self.registry.catalog(), "")),
+            misfit => {
+                inconvertible(body, &misfit.sentence(&self.body_shape, self.registry.catalog(), ""))
+            }
         })
     }
 }
 
-/// Whether a native object lost its version to a patch. Upstream then reads it into the type behind all versions, which knows none of its fields: not even
-/// its name.
+/// Whether a native object lost its version to a patch. Upstream then reads it into the type behind
+/// all versions, which knows none of its fields: not even its name.
 fn is_versionless(object: &Document, own: &GroupVersionKind) -> bool {
     let text = |field: &str| match object.get(&[field]) {
         None | Some(Value::Null) => Some(""),
         Some(value) => value.as_str(),
     };
-    let group_is_own = |version: &str| version.is_empty() || version.strip_suffix('/').is_some_and(|group| group == own.group);
-    text("apiVersion").is_some_and(group_is_own) && text("kind").is_some_and(|kind| kind.is_empty() || kind == own.kind)
+    let group_is_own = |version: &str| {
+        version.is_empty() || version.strip_suffix('/').is_some_and(|group| group == own.group)
+    };
+    text("apiVersion").is_some_and(group_is_own)
+        && text("kind").is_some_and(|kind| kind.is_empty() || kind == own.kind)
 }
 
-/// Upstream's merge drops nulls below what a patch adds from the patch itself, which its message shows, and the directive to replace.
+/// Upstream's merge drops nulls below what a patch adds from the patch itself, which its message
+/// shows, and the directive to replace.
 fn strip_new(patch: &mut Map, live: &Map) {
     if patch.get("$patch").and_then(Value::as_str) == Some("replace") {
         patch.remove("$patch");
@@ -250,7 +335,8 @@ fn strip_nulls(map: &mut Map) {
     map.values_mut().filter_map(Value::as_object_mut).for_each(strip_nulls);
 }
 
-/// The applied object without the annotations that the server owns; `None` when it has none of them.
+/// The applied object without the annotations that the server owns; `None` when it has none of
+/// them.
 fn without_server_annotations(applied: &Document) -> Option<Document> {
     annotation::ALL.iter().any(|key| applied.annotation(key).is_some()).then(|| {
         let mut clean = applied.clone();
@@ -262,14 +348,20 @@ fn without_server_annotations(applied: &Document) -> Option<Document> {
 /// 422 about a patch, which names no object.
 fn patch_refused(shown: &str, why: &str) -> Failure {
     let error = FieldError::invalid("patch", shown, why);
-    let cause = Cause { reason: FieldReason::Invalid.as_str().to_owned(), message: error.message.clone(), field: error.field };
+    let cause = Cause {
+        reason: FieldReason::Invalid.as_str().to_owned(),
+        message: error.message.clone(),
+        field: error.field,
+    };
     let details = Details { causes: vec![cause], ..Details::default() };
-    Failure::new(Reason::Invalid, format!(" \"\" is invalid: patch: {}", error.message)).with_details(details)
+    Failure::new(Reason::Invalid, format!(" \"\" is invalid: patch: {}", error.message))
+        .with_details(details)
 }
 
 /// 422 without a cause: upstream's answer to a patch that does not apply.
 fn unprocessable() -> Failure {
-    Failure::new(Reason::Invalid, "the server rejected our request due to an error in our request").with_details(Details::default())
+    Failure::new(Reason::Invalid, "the server rejected our request due to an error in our request")
+        .with_details(Details::default())
 }
 
 fn refused(error: PatchError) -> Failure {
@@ -294,25 +386,43 @@ fn shown_gvk(api_version: &str, kind: &str) -> String {
 /// What was applied, as messages name it.
 fn shown_applied(body: &Body) -> String {
     let object = &body.document;
-    format!("{}/{}; {}", object.meta("namespace"), object.name(), shown_gvk(object.api_version(), object.kind()))
+    format!(
+        "{}/{}; {}",
+        object.meta("namespace"),
+        object.name(),
+        shown_gvk(object.api_version(), object.kind())
+    )
 }
 
 fn inconvertible(body: &Body, why: &str) -> Failure {
-    let (whole, kind) = (shown_applied(body), shown_gvk(body.document.api_version(), body.document.kind()));
-    Failure::bare(500, format!("failed to convert new object ({whole}) to proper version: unable to convert unstructured object to {kind}: {why}"))
+    let (whole, kind) =
+        (shown_applied(body), shown_gvk(body.document.api_version(), body.document.kind()));
+    Failure::bare(
+        500,
+        format!(
+            "failed to convert new object ({whole}) to proper version: unable to convert unstructured object to {kind}: {why}"
+        ),
+    )
 }
 
 fn conflicting(conflicts: &[(String, String)], count: usize) -> Failure {
     let message = match conflicts {
-        [(manager, field)] if count == 1 => format!("Apply failed with 1 conflict: conflict with {manager}: {field}"),
+        [(manager, field)] if count == 1 => {
+            format!("Apply failed with 1 conflict: conflict with {manager}: {field}")
+        }
         many => {
-            let mut managers: Vec<&str> = many.iter().map(|(manager, _)| manager.as_str()).collect();
+            let mut managers: Vec<&str> =
+                many.iter().map(|(manager, _)| manager.as_str()).collect();
             managers.sort_unstable();
             managers.dedup();
             let mut lines = Vec::new();
             for manager in managers {
                 lines.push(format!("conflicts with {manager}:"));
-                lines.extend(many.iter().filter(|(other, _)| other == manager).map(|(_, field)| format!("- {field}")));
+                lines.extend(
+                    many.iter()
+                        .filter(|(other, _)| other == manager)
+                        .map(|(_, field)| format!("- {field}")),
+                );
             }
             if count > many.len() {
                 lines.push(format!("- and {} more", count - many.len()));

@@ -1,4 +1,5 @@
-//! Turns: reading the pending head, computing and enqueueing while nobody else computes on the key; then waiting for it to be durable.
+//! Turns: reading the pending head, computing and enqueueing while nobody else computes on the key;
+//! then waiting for it to be durable.
 //!
 //! Within a turn nothing is awaited but a thread for a long computation.
 
@@ -11,7 +12,8 @@ use ferrokube_storage::{CommitError, Confirmation, Entry, Key, Need, Rejected, T
 use ferrokube_trace::{Span, SpanInfo};
 use std::sync::Arc;
 
-/// A write computes again so often when another key that it guards (a quota, a namespace) has changed.
+/// A write computes again so often when another key that it guards (a quota, a namespace) has
+/// changed.
 pub(super) const ATTEMPTS: usize = 32;
 
 /// What a step on the pending head came to.
@@ -42,7 +44,8 @@ enum Ended<T> {
 }
 
 impl Registry {
-    /// Computes on the pending head of the target's key in its turn, commits and waits. Computes again when a guard of another key does not hold.
+    /// Computes on the pending head of the target's key in its turn, commits and waits. Computes
+    /// again when a guard of another key does not hold.
     pub(super) async fn in_turn<T: Send>(
         &self,
         target: &Target,
@@ -55,7 +58,9 @@ impl Registry {
             let head = turn.pending(&key);
             self.leave_if_long(target, head.as_ref()).await;
             match one_turn(turn, (&key, head), |head| self.timed(target, || compute(&key, head))) {
-                Ended::Accepted(ticket, answer) => return self.settled(target, ticket, answer).await,
+                Ended::Accepted(ticket, answer) => {
+                    return self.settled(target, ticket, answer).await;
+                }
                 Ended::Unwritten(result, confirmation) => match confirmed(confirmation).await? {
                     true => return result,
                     false => last = None,
@@ -72,21 +77,36 @@ impl Registry {
     pub(super) async fn leave_if_long(&self, target: &Target, head: Option<&Arc<Entry>>) {
         let definition = &target.served.definition;
         let by_head = head.is_some_and(|head| is_costly(&head.bytes));
-        if by_head || definition.hooks.computes_long() || (definition.custom && self.offload().is_long(&definition.plural)) {
+        if by_head
+            || definition.hooks.computes_long()
+            || (definition.custom && self.offload().is_long(&definition.plural))
+        {
             leave_worker().await;
         }
     }
 
-    /// Runs the rules of a resource, and remembers how long they took. Those of native kinds do not depend on anybody.
+    /// Runs the rules of a resource, and remembers how long they took. Those of native kinds do not
+    /// depend on anybody.
     pub(super) fn timed<T>(&self, target: &Target, run: impl FnOnce() -> T) -> T {
         let definition = &target.served.definition;
         if definition.custom { self.offload().measured(&definition.plural, run) } else { run() }
     }
 
-    async fn settled<T>(&self, target: &Target, ticket: Ticket, answer: Answer<T>) -> Result<T, Failure> {
+    async fn settled<T>(
+        &self,
+        target: &Target,
+        ticket: Ticket,
+        answer: Answer<T>,
+    ) -> Result<T, Failure> {
         let definition = &target.served.definition;
-        let mut span = Span::step(&SpanInfo { name: "store", resource: &definition.plural, namespace: "", object: "" });
-        let mut committed = ticket.committed().await.map_err(|error| lost(&error)).inspect_err(|_| span.fail())?;
+        let mut span = Span::step(&SpanInfo {
+            name: "store",
+            resource: &definition.plural,
+            namespace: "",
+            object: "",
+        });
+        let mut committed =
+            ticket.committed().await.map_err(|error| lost(&error)).inspect_err(|_| span.fail())?;
         span.number("k8s.revision", committed.revision.0);
         Ok(match answer {
             Answer::Known(answer) => answer,
@@ -94,8 +114,13 @@ impl Registry {
         })
     }
 
-    /// Commits a plan that was computed outside the turn, at a base revision that its guards name. `None`: a guard does not hold.
-    pub(super) async fn commit<T>(&self, target: &Target, plan: Plan<T>) -> Result<Option<T>, Failure> {
+    /// Commits a plan that was computed outside the turn, at a base revision that its guards name.
+    /// `None`: a guard does not hold.
+    pub(super) async fn commit<T>(
+        &self,
+        target: &Target,
+        plan: Plan<T>,
+    ) -> Result<Option<T>, Failure> {
         let (txn, need, answer) = match plan {
             Plan::Done(answer) => return Ok(Some(answer)),
             Plan::Commit { txn, need, answer } => (txn, need, Answer::Of(answer)),
@@ -126,7 +151,11 @@ impl Registry {
     ///
     /// # Errors
     /// As the client sees it.
-    pub(super) async fn confirm(&self, key: &Key, head: Option<&Arc<Entry>>) -> Result<bool, Failure> {
+    pub(super) async fn confirm(
+        &self,
+        key: &Key,
+        head: Option<&Arc<Entry>>,
+    ) -> Result<bool, Failure> {
         match self.store().confirm(key, head.map(|head| head.revision)) {
             Ok(confirmation) => confirmed(confirmation).await,
             Err(Rejected::Guard(_)) => Ok(false),
@@ -135,7 +164,11 @@ impl Registry {
     }
 }
 
-fn one_turn<T>(turn: Turn<'_>, (key, head): (&Key, Option<Arc<Entry>>), compute: impl FnOnce(Option<&Arc<Entry>>) -> Result<Plan<T>, Failure>) -> Ended<T> {
+fn one_turn<T>(
+    turn: Turn<'_>,
+    (key, head): (&Key, Option<Arc<Entry>>),
+    compute: impl FnOnce(Option<&Arc<Entry>>) -> Result<Plan<T>, Failure>,
+) -> Ended<T> {
     let (txn, need, answer) = match compute(head.as_ref()) {
         Err(failure) => return unwritten(turn, key, head.as_ref(), Err(failure)),
         Ok(Plan::Done(answer)) => return unwritten(turn, key, head.as_ref(), Ok(answer)),
@@ -149,8 +182,14 @@ fn one_turn<T>(turn: Turn<'_>, (key, head): (&Key, Option<Arc<Entry>>), compute:
     }
 }
 
-/// An answer without a write tells of a head that may yet be lost: it is confirmed before the turn ends.
-fn unwritten<T>(turn: Turn<'_>, key: &Key, head: Option<&Arc<Entry>>, result: Result<T, Failure>) -> Ended<T> {
+/// An answer without a write tells of a head that may yet be lost: it is confirmed before the turn
+/// ends.
+fn unwritten<T>(
+    turn: Turn<'_>,
+    key: &Key,
+    head: Option<&Arc<Entry>>,
+    result: Result<T, Failure>,
+) -> Ended<T> {
     match turn.confirm(key, head.map(|head| head.revision)) {
         Ok(confirmation) => Ended::Unwritten(result, confirmation),
         Err(error @ Rejected::Guard(_)) => Ended::Guard(error),

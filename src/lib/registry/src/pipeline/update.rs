@@ -1,4 +1,5 @@
-//! PUT and PATCH, of an object or a subresource; both may create where the kind or an apply allows it.
+//! PUT and PATCH, of an object or a subresource; both may create where the kind or an apply allows
+//! it.
 
 use super::options::{check_patch, check_write};
 use super::patching::Input;
@@ -27,7 +28,13 @@ impl Registry {
     ///
     /// # Errors
     /// As the client sees it.
-    pub async fn update(&self, context: &RequestContext, target: &Target, body: Body, options: &WriteOptions) -> Result<Written, Failure> {
+    pub async fn update(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        body: Body,
+        options: &WriteOptions,
+    ) -> Result<Written, Failure> {
         check_write("UpdateOptions", options)?;
         self.leave_if_long(target, None).await;
         let job = WriteOp::new(self, context, target, (Request::Update, options))?;
@@ -45,7 +52,13 @@ impl Registry {
     ///
     /// # Errors
     /// As the client sees it.
-    pub async fn patch(&self, context: &RequestContext, target: &Target, patch: Patch, options: &WriteOptions) -> Result<Written, Failure> {
+    pub async fn patch(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        patch: Patch,
+        options: &WriteOptions,
+    ) -> Result<Written, Failure> {
         check_patch(options, matches!(patch, Patch::Apply(_)))?;
         let job = WriteOp::new(self, context, target, (Request::Patch, options))?;
         if is_long(&patch) {
@@ -58,15 +71,23 @@ impl Registry {
 impl WriteOp<'_> {
     /// A PUT about another revision than the present one does not wait for its turn to be told so.
     async fn refuse_outdated(&self, object: &Document) -> Result<(), Failure> {
-        let Some(given) = object.meta("resourceVersion").parse::<u64>().ok().filter(|given| *given > 0) else {
+        let Some(given) =
+            object.meta("resourceVersion").parse::<u64>().ok().filter(|given| *given > 0)
+        else {
             return Ok(());
         };
         let name = self.target.name.as_deref().unwrap_or_default();
         let key = key(self.target, name)?;
         match self.registry.store().pending(&key) {
-            Some(head) if head.revision.0 != given && self.registry.confirm(&key, Some(&head)).await? => {
+            Some(head)
+                if head.revision.0 != given && self.registry.confirm(&key, Some(&head)).await? =>
+            {
                 // Whose version it is comes first.
-                let stored = if object.uid().is_empty() { None } else { Some(view(&head, &self.target.served)) };
+                let stored = if object.uid().is_empty() {
+                    None
+                } else {
+                    Some(view(&head, &self.target.served))
+                };
                 match stored.filter(|stored| stored.uid() != object.uid()) {
                     Some(stored) => Err(self.uid_differs(object.uid(), stored.uid())),
                     None => Err(modified(&self.target.served, name)),
@@ -77,7 +98,11 @@ impl WriteOp<'_> {
     }
 
     async fn run(&self, input: Input) -> Result<Written, Failure> {
-        let operations: &[Operation] = if self.may_create(&input) { &[Operation::Update, Operation::Create] } else { &[Operation::Update] };
+        let operations: &[Operation] = if self.may_create(&input) {
+            &[Operation::Update, Operation::Create]
+        } else {
+            &[Operation::Update]
+        };
         let remote = self.is_remote(operations);
         let written = if remote || self.registry.converts(self.target) {
             let written = self.run_remote(&input, remote).await?;
@@ -89,7 +114,12 @@ impl WriteOp<'_> {
     }
 
     /// Everything on one head, without a pause.
-    fn attempt(&self, key: &Key, head: Option<&Arc<Entry>>, input: &Input) -> Result<Plan<Written>, Failure> {
+    fn attempt(
+        &self,
+        key: &Key,
+        head: Option<&Arc<Entry>>,
+        input: &Input,
+    ) -> Result<Plan<Written>, Failure> {
         let mut draft = self.draft(head, input)?;
         self.mutate(&mut draft)?;
         self.precondition(&mut draft, head)?;
@@ -98,7 +128,8 @@ impl WriteOp<'_> {
         self.plan(key, head, &draft, effects)
     }
 
-    /// The same with webhooks (`remote`: of admission), outside the turn: on the durable head, started over when it changed.
+    /// The same with webhooks (`remote`: of admission), outside the turn: on the durable head,
+    /// started over when it changed.
     async fn run_remote(&self, input: &Input, remote: bool) -> Result<Written, Failure> {
         let name = self.target.name.as_deref().unwrap_or_default();
         let key = key(self.target, name)?;
@@ -106,7 +137,9 @@ impl WriteOp<'_> {
             let head = self.registry.settled_head(&key).await?;
             self.registry.leave_if_long(self.target, head.as_ref()).await;
             let shown = match &head {
-                Some(head) => Some(self.registry.entry_in_version(&self.target.served, Arc::clone(head)).await?),
+                Some(head) => Some(
+                    self.registry.entry_in_version(&self.target.served, Arc::clone(head)).await?,
+                ),
                 None => None,
             };
             // A conversion may have made more of it.
@@ -137,7 +170,10 @@ impl WriteOp<'_> {
     }
 
     fn may_create(&self, input: &Input) -> bool {
-        self.target.subresource.is_empty() && (input.is_apply() || matches!(input, Input::Put(_)) && self.definition().hooks.allow_create_on_update())
+        self.target.subresource.is_empty()
+            && (input.is_apply()
+                || matches!(input, Input::Put(_))
+                    && self.definition().hooks.allow_create_on_update())
     }
 
     /// The object as its client wants it, with managedFields.
@@ -167,11 +203,23 @@ impl WriteOp<'_> {
         if !input.is_apply() && self.projection.is_none() {
             self.track(Some(&old), &mut object);
         }
-        Ok(Draft { target: self.target.clone(), old: Some(old), object, stored: None, ids: None, applied: input.is_apply() })
+        Ok(Draft {
+            target: self.target.clone(),
+            old: Some(old),
+            object,
+            stored: None,
+            ids: None,
+            applied: input.is_apply(),
+        })
     }
 
     /// The object with a projection that was changed, which has managedFields of its own.
-    fn draft_projected(&self, behaviour: &dyn ComputedResource, old: &Document, input: &Input) -> Result<Document, Failure> {
+    fn draft_projected(
+        &self,
+        behaviour: &dyn ComputedResource,
+        old: &Document,
+        input: &Input,
+    ) -> Result<Document, Failure> {
         let mut shown = behaviour.project_for_update(self.target, old)?;
         shown.set(&["metadata", "resourceVersion"], old.meta("resourceVersion"));
         let replicas = behaviour.replicas();
@@ -191,14 +239,19 @@ impl WriteOp<'_> {
             // The path may lead to a field that is not declared.
             validate::prune(&self.shape.schema, &mut object);
         }
-        replicas.inspect(|replicas| replicas.inject(&revised, &mut object, &self.shape.gvk.api_version()));
+        replicas.inspect(|replicas| {
+            replicas.inject(&revised, &mut object, &self.shape.gvk.api_version())
+        });
         Ok(object)
     }
 
     /// The same when there is no object yet.
     fn draft_absent(&self, input: &Input) -> Result<Draft, Failure> {
         if !self.may_create(input) {
-            return Err(Failure::not_found(&self.definition().group_resource(), self.target.name.as_deref().unwrap_or_default()));
+            return Err(Failure::not_found(
+                &self.definition().group_resource(),
+                self.target.name.as_deref().unwrap_or_default(),
+            ));
         }
         if let Some(failure) = &self.options.forbid_create {
             return Err(failure.clone());
@@ -226,7 +279,8 @@ impl WriteOp<'_> {
         let name = self.target.name.as_deref().unwrap_or_default();
         let key = key(self.target, name).map(|key| key.as_str().to_owned()).unwrap_or_default();
         // What a dry run looks at has no prefix.
-        let key = if self.options.dry_run { key.strip_prefix("/registry").unwrap_or(&key) } else { &key };
+        let key =
+            if self.options.dry_run { key.strip_prefix("/registry").unwrap_or(&key) } else { &key };
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {stored}"
         );
@@ -250,20 +304,28 @@ impl WriteOp<'_> {
     }
 }
 
-/// A JSON patch of more operations is computed off the workers: each may move all that the object has.
+/// A JSON patch of more operations is computed off the workers: each may move all that the object
+/// has.
 const INLINE_OPERATIONS: usize = 16;
 
-/// Whether a small patch of a small object may take long: it makes a large one of it, or goes through it often.
+/// Whether a small patch of a small object may take long: it makes a large one of it, or goes
+/// through it often.
 fn is_long(patch: &Patch) -> bool {
     let copies = |one: &Value| one.get("op").and_then(Value::as_str) == Some("copy");
     match patch {
-        Patch::Json(operations, _) => operations.as_array().is_some_and(|all| all.len() > INLINE_OPERATIONS || all.iter().any(copies)),
+        Patch::Json(operations, _) => operations
+            .as_array()
+            .is_some_and(|all| all.len() > INLINE_OPERATIONS || all.iter().any(copies)),
         Patch::Apply(_) | Patch::Merge(_) | Patch::Strategic(_) | Patch::Unreadable(_) => false,
     }
 }
 
 /// What a projection shows of a stored object, with its version.
-pub(crate) fn project(behaviour: &dyn crate::catalog::ComputedResource, target: &Target, object: &Document) -> Result<Document, Failure> {
+pub(crate) fn project(
+    behaviour: &dyn crate::catalog::ComputedResource,
+    target: &Target,
+    object: &Document,
+) -> Result<Document, Failure> {
     let mut shown = behaviour.project(target, object)?;
     shown.set(&["metadata", "resourceVersion"], object.meta("resourceVersion"));
     Ok(shown)

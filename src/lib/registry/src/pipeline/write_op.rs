@@ -97,13 +97,30 @@ impl<'a> WriteOp<'a> {
             "" => &served.version().reset,
             name => match definition.subresource(served.version, name) {
                 Some(subresource) => &subresource.reset,
-                None => return Err(Failure::not_found(&definition.group_resource(), target.name.as_deref().unwrap_or_default())),
+                None => {
+                    return Err(Failure::not_found(
+                        &definition.group_resource(),
+                        target.name.as_deref().unwrap_or_default(),
+                    ));
+                }
             },
         };
         let shape = Shape::of(served);
         let projection = registry.projection(target);
-        let body_shape = projection.as_ref().map_or_else(|| shape.clone(), |behaviour| Shape::of_computed(target, &**behaviour));
-        Ok(Self { registry, context, target, options, request, shape, body_shape, reset, projection })
+        let body_shape = projection
+            .as_ref()
+            .map_or_else(|| shape.clone(), |behaviour| Shape::of_computed(target, &**behaviour));
+        Ok(Self {
+            registry,
+            context,
+            target,
+            options,
+            request,
+            shape,
+            body_shape,
+            reset,
+            projection,
+        })
     }
 
     pub(super) fn definition(&self) -> &'a Definition {
@@ -111,18 +128,32 @@ impl<'a> WriteOp<'a> {
     }
 
     /// The view of a write that admission has.
-    pub(super) fn attributes<'b>(&'b self, target: &'b Target, operation: Operation, old: Option<&'b Document>) -> Attributes<'b> {
+    pub(super) fn attributes<'b>(
+        &'b self,
+        target: &'b Target,
+        operation: Operation,
+        old: Option<&'b Document>,
+    ) -> Attributes<'b> {
         let options = match self.request {
             Request::Create => RequestOptions::Create(self.options),
             Request::Update => RequestOptions::Update(self.options),
             Request::Patch => RequestOptions::Patch(self.options),
         };
-        Attributes { context: self.context, target, operation, old, options, dry_run: self.options.dry_run }
+        Attributes {
+            context: self.context,
+            target,
+            operation,
+            old,
+            options,
+            dry_run: self.options.dry_run,
+        }
     }
 
     /// Whether a webhook takes part in one of these operations.
     pub(super) fn is_remote(&self, operations: &[Operation]) -> bool {
-        operations.iter().any(|operation| self.registry.admission().is_remote(&self.attributes(self.target, *operation, None)))
+        operations.iter().any(|operation| {
+            self.registry.admission().is_remote(&self.attributes(self.target, *operation, None))
+        })
     }
 
     /// What is done about unknown and repeated fields of a body.
@@ -149,7 +180,11 @@ impl<'a> WriteOp<'a> {
     pub(super) fn manager(&self, operation: apply::Operation) -> Manager {
         let given = self.options.field_manager.as_str();
         Manager {
-            name: if given.is_empty() { from_user_agent(&self.context.user_agent) } else { given.to_owned() },
+            name: if given.is_empty() {
+                from_user_agent(&self.context.user_agent)
+            } else {
+                given.to_owned()
+            },
             operation,
             api_version: self.body_shape.gvk.api_version(),
             subresource: self.target.subresource.clone(),
@@ -161,17 +196,31 @@ impl<'a> WriteOp<'a> {
 
     fn other_versions(&self) -> Vec<String> {
         let definition = self.definition();
-        (0..definition.versions.len()).filter(|version| *version != self.target.served.version).map(|version| definition.gvk(version).api_version()).collect()
+        (0..definition.versions.len())
+            .filter(|version| *version != self.target.served.version)
+            .map(|version| definition.gvk(version).api_version())
+            .collect()
     }
 
     /// Rewrites managedFields after everything but an apply.
     pub(super) fn track(&self, old: Option<&Document>, object: &mut Document) {
-        apply::track_update(&self.body_shape.schema, self.reset, old, object, &self.manager(apply::Operation::Update));
+        apply::track_update(
+            &self.body_shape.schema,
+            self.reset,
+            old,
+            object,
+            &self.manager(apply::Operation::Update),
+        );
     }
 
-    /// Has the object converted into the form in which it is stored, where somebody else does that. Nothing of the draft (of an update of `shown`) is in
-    /// memory meanwhile but the object's bytes.
-    pub(super) async fn convert(&self, draft: &mut Draft, shown: Option<&Arc<Entry>>) -> Result<(), Failure> {
+    /// Has the object converted into the form in which it is stored, where somebody else does that.
+    /// Nothing of the draft (of an update of `shown`) is in memory meanwhile but the object's
+    /// bytes.
+    pub(super) async fn convert(
+        &self,
+        draft: &mut Draft,
+        shown: Option<&Arc<Entry>>,
+    ) -> Result<(), Failure> {
         let served = &self.target.served;
         let Some(converter) = served.converter() else { return Ok(()) };
         draft.show_ids();
@@ -181,7 +230,9 @@ impl<'a> WriteOp<'a> {
         let bytes = Bytes::from(json::to_vec(&std::mem::take(&mut draft.object).into_value()));
         draft.old = None;
         draft.stored = Some(self.registry.stored_form(served, converter, bytes.clone()).await?);
-        let read = json::read(&bytes).map_err(|error| Failure::internal(format!("an object cannot be read again: {error}")))?;
+        let read = json::read(&bytes).map_err(|error| {
+            Failure::internal(format!("an object cannot be read again: {error}"))
+        })?;
         draft.object = read.document;
         draft.old = shown.map(|shown| codec::view(shown, served));
         Ok(())
@@ -207,13 +258,16 @@ impl<'a> WriteOp<'a> {
             let why = misfit.sentence(&self.shape, self.registry.catalog(), "the answer");
             Failure::internal(format!("a webhook made a malformed object: {why}"))
         })?;
-        if draft.old.is_none() && draft.object.name() != draft.target.name.as_deref().unwrap_or_default() {
+        if draft.old.is_none()
+            && draft.object.name() != draft.target.name.as_deref().unwrap_or_default()
+        {
             draft.target.name = Some(draft.object.name().to_owned());
         }
         Ok(())
     }
 
-    /// Everything between mutating and validating admission: defaults again, the ids, what the server keeps, validation, warnings.
+    /// Everything between mutating and validating admission: defaults again, the ids, what the
+    /// server keeps, validation, warnings.
     pub(super) fn complete(&self, draft: &mut Draft) -> Result<(), Failure> {
         let version = self.target.served.version;
         self.definition().set_defaults(version, &mut draft.object);
@@ -231,7 +285,11 @@ impl<'a> WriteOp<'a> {
         meta::drop_empty_managed_fields(object);
         self.count_generation(old.as_ref(), object);
         // Only now is it known whether anything changes at all.
-        let attributes = self.attributes(&draft.target, if old.is_some() { Operation::Update } else { Operation::Create }, old.as_ref());
+        let attributes = self.attributes(
+            &draft.target,
+            if old.is_some() { Operation::Update } else { Operation::Create },
+            old.as_ref(),
+        );
         let ids = self.registry.admission().stamp(&attributes, object);
         self.check(&change, object)?;
         self.settle(object, draft.applied);
@@ -242,7 +300,8 @@ impl<'a> WriteOp<'a> {
         Ok(())
     }
 
-    /// A custom object as it will be read again: numbers have no needless fraction, and what an apply made null is gone where nothing refused it.
+    /// A custom object as it will be read again: numbers have no needless fraction, and what an
+    /// apply made null is gone where nothing refused it.
     fn settle(&self, object: &mut Document, applied: bool) {
         if !self.definition().custom {
             return;
@@ -256,7 +315,9 @@ impl<'a> WriteOp<'a> {
 
     fn check_creatable(&self, object: &Document) -> Result<(), Failure> {
         let why = self.definition().hooks.forbids_create();
-        why.map_or(Ok(()), |why| Err(Failure::forbidden(&self.definition().group_resource(), object.name(), &why)))
+        why.map_or(Ok(()), |why| {
+            Err(Failure::forbidden(&self.definition().group_resource(), object.name(), &why))
+        })
     }
 
     fn change<'b>(&'b self, old: Option<&'b Document>) -> Change<'b> {
@@ -276,7 +337,9 @@ impl<'a> WriteOp<'a> {
     /// Puts back what this endpoint does not change; a new object has none of it.
     pub(super) fn keep_reset(&self, old: Option<&Document>, object: &mut Document) {
         match old {
-            Some(old) if self.definition().custom && self.target.subresource == "status" => keep_all_but_status(old, object),
+            Some(old) if self.definition().custom && self.target.subresource == "status" => {
+                keep_all_but_status(old, object)
+            }
             Some(old) => self.reset_paths().for_each(|path| keep(old, object, &path)),
             None if self.definition().hooks.keeps_reset_on_create() => {}
             None => self.reset_paths().for_each(|path| _ = object.remove(&path)),
@@ -285,7 +348,11 @@ impl<'a> WriteOp<'a> {
 
     /// The fields outside metadata, whose own rules are in [`meta`].
     fn reset_paths(&self) -> impl Iterator<Item = Vec<&'a str>> {
-        self.reset.paths.iter().map(|path| path.split('.').collect::<Vec<_>>()).filter(|path| path[0] != "metadata")
+        self.reset
+            .paths
+            .iter()
+            .map(|path| path.split('.').collect::<Vec<_>>())
+            .filter(|path| path[0] != "metadata")
     }
 
     /// 1 for a new object; one more when something other than metadata and status changed.
@@ -297,33 +364,52 @@ impl<'a> WriteOp<'a> {
             object.set(&["metadata", "generation"], 1);
             return;
         };
-        let status_apart = self.target.served.version().reset.paths.iter().any(|path| path == "status");
+        let status_apart =
+            self.target.served.version().reset.paths.iter().any(|path| path == "status");
         let counts = |field: &str| match field {
             "metadata" | "kind" | "apiVersion" => false,
             "status" => !status_apart,
             _ => true,
         };
-        let changed = |one: &Document, other: &Document| one.fields().iter().any(|(field, value)| counts(field) && other.fields().get(field) != Some(value));
+        let changed = |one: &Document, other: &Document| {
+            one.fields()
+                .iter()
+                .any(|(field, value)| counts(field) && other.fields().get(field) != Some(value))
+        };
         if changed(old, object) || changed(object, old) {
             let next = meta::generation(old).unwrap_or(0).saturating_add(1);
             object.set(&["metadata", "generation"], next);
         }
     }
 
-    /// What upstream finds again in the metadata of an update: once for labels, annotations and owners, and everything once more where the kind's own rules
-    /// look at metadata.
+    /// What upstream finds again in the metadata of an update: once for labels, annotations and
+    /// owners, and everything once more where the kind's own rules look at metadata.
     fn repeated(&self, found: &[FieldError]) -> Vec<FieldError> {
-        let is_changeable =
-            |error: &&FieldError| ["metadata.labels", "metadata.annotations", "metadata.ownerReferences"].iter().any(|field| error.field.starts_with(field));
+        let is_changeable = |error: &&FieldError| {
+            ["metadata.labels", "metadata.annotations", "metadata.ownerReferences"]
+                .iter()
+                .any(|field| error.field.starts_with(field))
+        };
         let is_change = |error: &&FieldError| is_immutable(error);
         let twice: Vec<FieldError> = found.iter().filter(is_changeable).cloned().collect();
         let definition = self.definition();
-        // The rules of events in the core group do not look there, those of some kinds only at what changed.
-        let of_kind: Vec<FieldError> = match (definition.custom, definition.group.as_str(), definition.plural.as_str(), self.target.subresource.as_str()) {
+        // The rules of events in the core group do not look there, those of some kinds only at what
+        // changed.
+        let of_kind: Vec<FieldError> = match (
+            definition.custom,
+            definition.group.as_str(),
+            definition.plural.as_str(),
+            self.target.subresource.as_str(),
+        ) {
             (false, "", "events", _) => Vec::new(),
-            (true, ..) | (_, "coordination.k8s.io" | "events.k8s.io", ..) | (_, "", "resourcequotas", _) | (_, "", "namespaces", "status" | "finalize") => {
-                found.iter().filter(|error| is_changeable(error) || is_change(error)).cloned().collect()
-            }
+            (true, ..)
+            | (_, "coordination.k8s.io" | "events.k8s.io", ..)
+            | (_, "", "resourcequotas", _)
+            | (_, "", "namespaces", "status" | "finalize") => found
+                .iter()
+                .filter(|error| is_changeable(error) || is_change(error))
+                .cloned()
+                .collect(),
             _ => found.iter().chain(&twice).cloned().collect(),
         };
         twice.into_iter().chain(of_kind).collect()
@@ -344,11 +430,17 @@ impl<'a> WriteOp<'a> {
         }
         errors.extend(meta::check_owner_count(change.old, object));
         if !is_kind {
-            errors.push(FieldError::invalid("kind", object.kind(), format!("must be {}", self.shape.gvk.kind)));
+            errors.push(FieldError::invalid(
+                "kind",
+                object.kind(),
+                format!("must be {}", self.shape.gvk.kind),
+            ));
             errors.extend(validate::validate_members(&self.shape.schema, change.old, object));
         } else if definition.custom {
             let found = match change.old {
-                Some(old) if change.subresource == "status" => validate::validate_status(&self.shape.schema, old, object),
+                Some(old) if change.subresource == "status" => {
+                    validate::validate_status(&self.shape.schema, old, object)
+                }
                 old => validate::validate_update(&self.shape.schema, old, object),
             };
             errors.extend(found);
@@ -358,17 +450,33 @@ impl<'a> WriteOp<'a> {
                 errors.append(&mut definition.hooks.validate(change, object));
                 errors.extend(definition.hooks.unchecked(change));
             }
-            false => errors.append(&mut definition.hooks.check(change, object, &mut |warning| self.context.warn(warning))),
+            false => errors.append(
+                &mut definition
+                    .hooks
+                    .check(change, object, &mut |warning| self.context.warn(warning)),
+            ),
         }
-        if change.old.is_none() && !definition.custom && definition.group.is_empty() && definition.plural == "events" && errors.len() > of_metadata {
-            // The rules of core events do not look at metadata, and what is wrong with it is only told once they are met.
+        if change.old.is_none()
+            && !definition.custom
+            && definition.group.is_empty()
+            && definition.plural == "events"
+            && errors.len() > of_metadata
+        {
+            // The rules of core events do not look at metadata, and what is wrong with it is only
+            // told once they are met.
             errors.drain(..of_metadata);
         }
         if !errors.is_empty() {
             return Err(invalid_object(&self.target.served, object, &errors));
         }
-        meta::warnings(definition, change.old, object).into_iter().for_each(|warning| self.context.warn(warning));
-        definition.hooks.warnings(change, object).into_iter().for_each(|warning| self.context.warn(warning));
+        meta::warnings(definition, change.old, object)
+            .into_iter()
+            .for_each(|warning| self.context.warn(warning));
+        definition
+            .hooks
+            .warnings(change, object)
+            .into_iter()
+            .for_each(|warning| self.context.warn(warning));
         Ok(())
     }
 
@@ -387,7 +495,8 @@ impl<'a> WriteOp<'a> {
         self.registry.admission().validate_remote(attributes, Some(&draft.object)).await
     }
 
-    /// Whether an update is about the stored revision: 409 when not, 500 for a version that is no number (as upstream), 422 when one is needed.
+    /// Whether an update is about the stored revision: 409 when not, 500 for a version that is no
+    /// number (as upstream), 422 when one is needed.
     pub(super) fn check_version(&self, object: &mut Document, head: &Entry) -> Result<(), Failure> {
         let given = match object.meta("resourceVersion") {
             "" => 0,
@@ -400,7 +509,11 @@ impl<'a> WriteOp<'a> {
                 Ok(())
             }
             0 => {
-                let error = FieldError::invalid("metadata.resourceVersion", 0_u64, "must be specified for an update");
+                let error = FieldError::invalid(
+                    "metadata.resourceVersion",
+                    0_u64,
+                    "must be specified for an update",
+                );
                 let definition = self.definition();
                 Err(Failure::invalid(&definition.group, &definition.plural, name, &[error]))
             }
@@ -410,9 +523,18 @@ impl<'a> WriteOp<'a> {
     }
 
     /// The transaction of a finished draft, or the answer when nothing is to be written.
-    pub(super) fn plan(&self, key: &Key, head: Option<&Arc<Entry>>, draft: &Draft, effects: Effects) -> Result<Plan<Written>, Failure> {
+    pub(super) fn plan(
+        &self,
+        key: &Key,
+        head: Option<&Arc<Entry>>,
+        draft: &Draft,
+        effects: Effects,
+    ) -> Result<Plan<Written>, Failure> {
         let created = draft.old.is_none();
-        let guard = head.map_or_else(|| Guard::Absent(key.clone()), |head| Guard::At(key.clone(), head.revision));
+        let guard = head.map_or_else(
+            || Guard::Absent(key.clone()),
+            |head| Guard::At(key.clone(), head.revision),
+        );
         let transaction = |write: Write| {
             let mut txn = Txn { guards: vec![guard], writes: vec![write] };
             txn.guards.extend(effects.guards);
@@ -429,7 +551,10 @@ impl<'a> WriteOp<'a> {
             let answer = Written { object: Object::Computed(last), created };
             return Ok(match self.options.dry_run {
                 true => Plan::Done(answer),
-                false => Plan::CommitThen { txn: transaction(Write::Delete { key: key.clone(), last: None }), answer },
+                false => Plan::CommitThen {
+                    txn: transaction(Write::Delete { key: key.clone(), last: None }),
+                    answer,
+                },
             });
         }
         let (served, stored) = match &draft.stored {
@@ -438,37 +563,65 @@ impl<'a> WriteOp<'a> {
         };
         if let (Some(old), Some(head)) = (&draft.old, head)
             && self.is_same(old, &draft.object)
-            && (self.options.dry_run || codec::is_fresh(self.registry.catalog(), &served, head, draft.stored.as_ref().map_or(old, |stored| &stored.object)))
+            && (self.options.dry_run
+                || codec::is_fresh(
+                    self.registry.catalog(),
+                    &served,
+                    head,
+                    draft.stored.as_ref().map_or(old, |stored| &stored.object),
+                ))
         {
-            return Ok(Plan::Done(Written { object: Registry::object(head.clone(), &self.target.served), created }));
+            return Ok(Plan::Done(Written {
+                object: Registry::object(head.clone(), &self.target.served),
+                created,
+            }));
         }
-        let put = codec::put(self.registry.catalog(), &served, key.clone(), (stored, draft.ids.as_ref()))?;
+        let put = codec::put(
+            self.registry.catalog(),
+            &served,
+            key.clone(),
+            (stored, draft.ids.as_ref()),
+        )?;
         if self.options.dry_run {
-            return Ok(Plan::Done(Written { object: Object::Computed(draft.object.clone()), created }));
+            return Ok(Plan::Done(Written {
+                object: Object::Computed(draft.object.clone()),
+                created,
+            }));
         }
         let answer = if created { answer_created } else { answer_updated };
         Ok(Plan::Commit { txn: transaction(Write::Put(put)), need: self.need(draft), answer })
     }
 
-    /// What leads to the end of an object whose deletion was asked must have space: fewer finalizers; what the status of a namespace or a definition says of what
-    /// is left. Nobody else's writes are counted among these, whatever they claim: they could fill the disk.
+    /// What leads to the end of an object whose deletion was asked must have space: fewer
+    /// finalizers; what the status of a namespace or a definition says of what is left. Nobody
+    /// else's writes are counted among these, whatever they claim: they could fill the disk.
     fn need(&self, draft: &Draft) -> Need {
-        let Some(old) = draft.old.as_ref().filter(|old| old.is_terminating()) else { return Need::Ordinary };
+        let Some(old) = draft.old.as_ref().filter(|old| old.is_terminating()) else {
+            return Need::Ordinary;
+        };
         let definition = self.definition();
         let has_content = match definition.group.as_str() {
             "" => definition.plural == "namespaces",
-            group => group == "apiextensions.k8s.io" && definition.plural == "customresourcedefinitions",
+            group => {
+                group == "apiextensions.k8s.io" && definition.plural == "customresourcedefinitions"
+            }
         };
-        let is_progress = has_content && matches!(self.target.subresource.as_str(), "status" | "finalize");
+        let is_progress =
+            has_content && matches!(self.target.subresource.as_str(), "status" | "finalize");
         let is_less_held = meta::finalizers(&draft.object).count() < meta::finalizers(old).count();
         if is_progress || is_less_held { Need::Essential } else { Need::Ordinary }
     }
 
     fn is_same(&self, old: &Document, object: &Document) -> bool {
-        if self.registry.admission().owns_ids() { noop::is_same_but_ids(old, object) } else { noop::is_same(old, object) }
+        if self.registry.admission().owns_ids() {
+            noop::is_same_but_ids(old, object)
+        } else {
+            noop::is_same(old, object)
+        }
     }
 
-    /// An update that removes the last finalizer of an object whose deletion was asked completes it.
+    /// An update that removes the last finalizer of an object whose deletion was asked completes
+    /// it.
     fn completes_deletion(&self, old: &Document, object: &Document) -> bool {
         old.is_terminating()
             && meta::finalizers(object).next().is_none()
@@ -479,15 +632,18 @@ impl<'a> WriteOp<'a> {
 
 /// A version as a client gives it; 500 for what is no number, as upstream.
 pub(super) fn version_number(text: &str) -> Result<u64, Failure> {
-    let number = Some(text).filter(|text| !text.starts_with('+')).and_then(|text| text.parse().ok());
+    let number =
+        Some(text).filter(|text| !text.starts_with('+')).and_then(|text| text.parse().ok());
     number.ok_or_else(|| Failure::bare(500, go::integer_fault(text, false)))
 }
 
-/// The field manager of a client that names none: what its User-Agent begins with, as far as it is printable and not too long.
+/// The field manager of a client that names none: what its User-Agent begins with, as far as it is
+/// printable and not too long.
 fn from_user_agent(agent: &str) -> String {
     let first = agent.split('/').next().unwrap_or_default();
     let mut name = String::with_capacity(first.len().min(MAX_MANAGER_BYTES));
-    for letter in first.chars().filter(|letter| ferrokube_apimachinery::name::is_printable(*letter)) {
+    for letter in first.chars().filter(|letter| ferrokube_apimachinery::name::is_printable(*letter))
+    {
         if name.len() + letter.len_utf8() > MAX_MANAGER_BYTES {
             break;
         }
@@ -498,12 +654,21 @@ fn from_user_agent(agent: &str) -> String {
 
 /// Whether it is about a field of metadata that cannot change so.
 fn is_immutable(error: &FieldError) -> bool {
-    ["field is immutable", "must not be decremented", "no new finalizers"].iter().any(|why| error.message.contains(why))
+    ["field is immutable", "must not be decremented", "no new finalizers"]
+        .iter()
+        .any(|why| error.message.contains(why))
 }
 
 /// Errors that rules could not cope with.
 fn blocks_rules(reason: FieldReason) -> bool {
-    matches!(reason, FieldReason::NotSupported | FieldReason::Required | FieldReason::TooLong | FieldReason::TooMany | FieldReason::TypeInvalid)
+    matches!(
+        reason,
+        FieldReason::NotSupported
+            | FieldReason::Required
+            | FieldReason::TooLong
+            | FieldReason::TooMany
+            | FieldReason::TypeInvalid
+    )
 }
 
 fn answer_created(target: &Target, entry: Arc<Entry>) -> Written {
@@ -526,10 +691,12 @@ fn keep(old: &Document, object: &mut Document, path: &[&str]) {
     }
 }
 
-/// A write to the status of a custom object changes its status, and managedFields, and nothing else.
+/// A write to the status of a custom object changes its status, and managedFields, and nothing
+/// else.
 fn keep_all_but_status(old: &Document, object: &mut Document) {
     let status = object.remove(&["status"]);
-    let kept = ["resourceVersion", "managedFields"].map(|field| (field, object.remove(&["metadata", field])));
+    let kept = ["resourceVersion", "managedFields"]
+        .map(|field| (field, object.remove(&["metadata", field])));
     *object = old.clone();
     let put = |object: &mut Document, path: &[&str], value: Option<Value>| match value {
         Some(value) => object.set(path, value),

@@ -1,5 +1,6 @@
-//! Objects that left a selection: shown in their last matching state, at the revision of the event. Watchers of one selection share that state, as they share
-//! everything else; each making its own would cost every slow one a copy.
+//! Objects that left a selection: shown in their last matching state, at the revision of the event.
+//! Watchers of one selection share that state, as they share everything else; each making its own
+//! would cost every slow one a copy.
 
 use bytes::Bytes;
 use ferrokube_storage::{Entry, Revision};
@@ -30,7 +31,8 @@ impl Exits {
         let mut exit = self.0[at].lock().unwrap_or_else(PoisonError::into_inner);
         // Nothing else has the address of an entry while it is remembered, weakly too.
         if std::ptr::eq(exit.previous.as_ptr(), Arc::as_ptr(previous))
-            && let Some(shown) = exit.shown.upgrade().filter(|shown| shown.revision == entry.revision)
+            && let Some(shown) =
+                exit.shown.upgrade().filter(|shown| shown.revision == entry.revision)
         {
             return shown;
         }
@@ -45,9 +47,19 @@ fn at_revision(entry: &Entry, revision: Revision) -> Entry {
     let [head, tail] = entry.value();
     let mut bytes = Vec::with_capacity(entry.bytes.len() + 8);
     bytes.extend_from_slice(head);
-    ferrokube_apimachinery::json::forms::append_revision(&mut bytes, entry.sidecar.comma, revision.0);
+    ferrokube_apimachinery::json::forms::append_revision(
+        &mut bytes,
+        entry.sidecar.comma,
+        revision.0,
+    );
     bytes.extend_from_slice(tail);
-    Entry { key: entry.key.clone(), revision, create_revision: entry.create_revision, bytes: Bytes::from(bytes), sidecar: entry.sidecar.clone() }
+    Entry {
+        key: entry.key.clone(),
+        revision,
+        create_revision: entry.create_revision,
+        bytes: Bytes::from(bytes),
+        sidecar: entry.sidecar.clone(),
+    }
 }
 
 #[cfg(test)]
@@ -61,11 +73,21 @@ mod tests {
         let sidecar = Sidecar { revision_at: 1, ..Sidecar::default() };
         let entry = |number| {
             let bytes = format!("{{\"resourceVersion\":\"{number}\"}}").into();
-            Arc::new(Entry { key: key.clone(), revision: Revision(number), create_revision: Revision(1), bytes, sidecar: sidecar.clone() })
+            Arc::new(Entry {
+                key: key.clone(),
+                revision: Revision(number),
+                create_revision: Revision(1),
+                bytes,
+                sidecar: sidecar.clone(),
+            })
         };
-        let (exits, previous, next, other) = (Exits::default(), entry(99), entry(100), entry(100 + REMEMBERED as u64));
+        let (exits, previous, next, other) =
+            (Exits::default(), entry(99), entry(100), entry(100 + REMEMBERED as u64));
         let shown = exits.at(&previous, &next);
-        assert_eq!((&shown.bytes[..], shown.revision), (b"{\"resourceVersion\":\"100\"}".as_slice(), next.revision));
+        assert_eq!(
+            (&shown.bytes[..], shown.revision),
+            (b"{\"resourceVersion\":\"100\"}".as_slice(), next.revision)
+        );
         assert!(Arc::ptr_eq(&shown, &exits.at(&previous, &next)));
         assert_eq!(exits.at(&previous, &other).revision, other.revision, "one in the same place");
         assert!(!Arc::ptr_eq(&shown, &exits.at(&entry(99), &next)), "of another state");

@@ -46,11 +46,16 @@ impl Registry {
         Ok(self.listing(target, options).await?.page().await)
     }
 
-    /// The beginning of a LIST: waits for the version that it asks for. Nothing of a page is held yet, see [`Listing::bytes`].
+    /// The beginning of a LIST: waits for the version that it asks for. Nothing of a page is held
+    /// yet, see [`Listing::bytes`].
     ///
     /// # Errors
     /// As the client sees it.
-    pub async fn listing(&self, target: &Target, options: &ListOptions) -> Result<Listing<'_>, Failure> {
+    pub async fn listing(
+        &self,
+        target: &Target,
+        options: &ListOptions,
+    ) -> Result<Listing<'_>, Failure> {
         check_list(options)?;
         let prefix = prefix(&target.served)?;
         let selection = Selection::new(self.catalog(), target, options)?;
@@ -67,12 +72,18 @@ impl Registry {
         Selection::new(self.catalog(), target, options).map(drop)
     }
 
-    async fn start(&self, prefix: &Prefix, scope: &str, options: &ListOptions) -> Result<Start, Failure> {
+    async fn start(
+        &self,
+        prefix: &Prefix,
+        scope: &str,
+        options: &ListOptions,
+    ) -> Result<Start, Failure> {
         let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
         if !options.continue_token.is_empty() {
             return self.resume(prefix, scope, options);
         }
-        let asked = parse_version(&options.resource_version).map_err(|why| invalid_version(&why))?;
+        let asked =
+            parse_version(&options.resource_version).map_err(|why| invalid_version(&why))?;
         let store = self.store();
         let asked = match asked {
             None => return Ok(Start { snapshot: None, after: None, left: None, limit }),
@@ -81,34 +92,62 @@ impl Registry {
             Some(asked) => asked,
         };
         self.wait_for(asked).await?;
-        let is_exact = options.version_match == VersionMatch::Exact || (options.version_match == VersionMatch::Unset && limit > 0);
+        let is_exact = options.version_match == VersionMatch::Exact
+            || (options.version_match == VersionMatch::Unset && limit > 0);
         if !is_exact {
             return Ok(Start { snapshot: None, after: None, left: None, limit });
         }
-        let too_old = |_| Failure::new(Reason::Expired, "The resourceVersion for the provided list is too old.");
+        let too_old = |_| {
+            Failure::new(Reason::Expired, "The resourceVersion for the provided list is too old.")
+        };
         let snapshot = store.snapshot_at(prefix, Revision(asked)).map_err(too_old)?;
         Ok(Start { snapshot: Some(snapshot), after: None, left: None, limit })
     }
 
     /// The state of an earlier page.
-    fn resume(&self, prefix: &Prefix, scope: &str, options: &ListOptions) -> Result<Start, Failure> {
+    fn resume(
+        &self,
+        prefix: &Prefix,
+        scope: &str,
+        options: &ListOptions,
+    ) -> Result<Start, Failure> {
         let key = &self.parts.token_key;
         let text = options.continue_token.as_str();
-        let refused = || Failure::bad_request(format!("invalid continue token: continue key is not valid: {}", token::refusal(text)));
+        let refused = || {
+            Failure::bad_request(format!(
+                "invalid continue token: continue key is not valid: {}",
+                token::refusal(text)
+            ))
+        };
         let token = Token::open(text, key, scope).ok_or_else(refused)?;
         let asked = options.resource_version.as_str();
         if !matches!(asked, "" | "0") {
-            return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
+            return Err(Failure::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
         }
-        let limit = if !asked.is_empty() { 0 } else { usize::try_from(options.limit).unwrap_or(usize::MAX) };
+        let limit = if !asked.is_empty() {
+            0
+        } else {
+            usize::try_from(options.limit).unwrap_or(usize::MAX)
+        };
         let Some(revision) = token.revision else {
             return Ok(Start { snapshot: None, after: Some(token.after), left: None, limit });
         };
         match self.state_of_page(prefix, Revision(revision)) {
-            Some(snapshot) => Ok(Start { snapshot: Some(snapshot), after: Some(token.after), left: token.left, limit }),
+            Some(snapshot) => Ok(Start {
+                snapshot: Some(snapshot),
+                after: Some(token.after),
+                left: token.left,
+                limit,
+            }),
             None => {
-                let inconsistent = Token { revision: None, after: token.after, left: None }.seal(key, scope);
-                Err(Failure { continue_token: Some(inconsistent), ..Failure::new(Reason::Expired, TOO_OLD_PAGE) })
+                let inconsistent =
+                    Token { revision: None, after: token.after, left: None }.seal(key, scope);
+                Err(Failure {
+                    continue_token: Some(inconsistent),
+                    ..Failure::new(Reason::Expired, TOO_OLD_PAGE)
+                })
             }
         }
     }
@@ -118,7 +157,9 @@ impl Registry {
         let held = self.parts.pages.find(prefix, revision);
         // A page has shown it: if it is not there it was lost, and will not come.
         let is_there = || revision <= self.store().revision();
-        held.or_else(|| is_there().then(|| self.store().snapshot_at(prefix, revision).ok()).flatten())
+        held.or_else(|| {
+            is_there().then(|| self.store().snapshot_at(prefix, revision).ok()).flatten()
+        })
     }
 }
 
@@ -131,9 +172,17 @@ impl Listing<'_> {
         } else if let Some(left) = left {
             usize::try_from(*left).unwrap_or(usize::MAX)
         } else {
-            // Without what comes before a page of a selection: counting it would take as long as making it.
-            let count = |snapshot: &Snapshot| snapshot.count(self.selection.namespace(), after.as_deref().filter(|_| self.selection.is_everything()));
-            snapshot.as_ref().map_or_else(|| count(&self.registry.store().snapshot(&self.prefix)), count)
+            // Without what comes before a page of a selection: counting it would take as long as
+            // making it.
+            let count = |snapshot: &Snapshot| {
+                snapshot.count(
+                    self.selection.namespace(),
+                    after.as_deref().filter(|_| self.selection.is_everything()),
+                )
+            };
+            snapshot
+                .as_ref()
+                .map_or_else(|| count(&self.registry.store().snapshot(&self.prefix)), count)
         };
         let limit = Some(*limit).filter(|limit| *limit > 0).unwrap_or(usize::MAX);
         most.min(limit).saturating_mul(size_of::<Arc<Entry>>())
@@ -147,18 +196,31 @@ impl Listing<'_> {
     /// The page.
     pub async fn page(mut self) -> ListPage {
         let readers = &self.registry.parts.readers;
-        let snapshot = self.start.snapshot.take().unwrap_or_else(|| self.registry.store().snapshot(&self.prefix));
-        let mut page = ListPage { revision: snapshot.revision, items: Vec::new(), continue_token: String::new(), remaining: None, reading: None };
+        let snapshot = self
+            .start
+            .snapshot
+            .take()
+            .unwrap_or_else(|| self.registry.store().snapshot(&self.prefix));
+        let mut page = ListPage {
+            revision: snapshot.revision,
+            items: Vec::new(),
+            continue_token: String::new(),
+            remaining: None,
+            reading: None,
+        };
         self.fill(&mut page, &snapshot).await;
         page.reading = readers.begin(&snapshot, page.items.len());
         page
     }
 
     async fn fill(&self, page: &mut ListPage, snapshot: &Snapshot) {
-        let (selection, after, limit) = (&self.selection, self.start.after.as_deref(), self.start.limit);
+        let (selection, after, limit) =
+            (&self.selection, self.start.after.as_deref(), self.start.limit);
         let mut work = Work::default();
         if let Some(only) = self.only_key() {
-            page.items.extend(snapshot.get(&only).filter(|entry| selection.matches(entry, &mut work)).cloned());
+            page.items.extend(
+                snapshot.get(&only).filter(|entry| selection.matches(entry, &mut work)).cloned(),
+            );
             return;
         }
         let mut entries = snapshot.range(selection.namespace(), after);
@@ -190,13 +252,21 @@ impl Listing<'_> {
         if let Some(last) = page.items.last().filter(|_| more) {
             let last: &Arc<Entry> = last;
             if self.selection.is_everything() {
-                // Carried from page to page: counting what follows each would make a long list cost its square.
-                let left = self.start.left.unwrap_or_else(|| snapshot.count(self.selection.namespace(), after) as u64);
+                // Carried from page to page: counting what follows each would make a long list cost
+                // its square.
+                let left = self
+                    .start
+                    .left
+                    .unwrap_or_else(|| snapshot.count(self.selection.namespace(), after) as u64);
                 page.remaining = Some(left.saturating_sub(page.items.len() as u64));
             }
             let place = if after.is_some() { Place::Later } else { Place::First };
             parts.pages.hold(self.caller, (&self.prefix, snapshot), place);
-            let token = Token { revision: Some(snapshot.revision.0), after: last.key.rest().to_owned(), left: page.remaining };
+            let token = Token {
+                revision: Some(snapshot.revision.0),
+                after: last.key.rest().to_owned(),
+                left: page.remaining,
+            };
             page.continue_token = token.seal(&parts.token_key, &self.scope);
         } else if after.is_some() {
             parts.pages.release(&self.prefix, snapshot.revision);

@@ -1,8 +1,9 @@
-//! The states that paged lists go on from. The history in memory is bounded by bytes and under heavy writes reaches back a few seconds, but a client may take
-//! minutes for its pages: the state of a list is therefore held from its first page to its last.
+//! The states that paged lists go on from. The history in memory is bounded by bytes and under
+//! heavy writes reaches back a few seconds, but a client may take minutes for its pages: the state
+//! of a list is therefore held from its first page to its last.
 //!
-//! A state shares everything that did not change since with the present one, so that holding it costs what was overwritten; the store counts how much that
-//! may be.
+//! A state shares everything that did not change since with the present one, so that holding it
+//! costs what was overwritten; the store counts how much that may be.
 
 use ferrokube_storage::{Prefix, Revision, Snapshot, Store};
 use std::cmp::Reverse;
@@ -11,12 +12,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A list whose client asks for no further page for so long loses its state: upstream's distance between two compactions.
+/// A list whose client asks for no further page for so long loses its state: upstream's distance
+/// between two compactions.
 const KEPT: Duration = Duration::from_secs(5 * 60);
-/// At most so many states. Beyond, one goes of the caller that has most: of its others first those that it only ever asked for one page, then the one that it
-/// used longest ago. Nobody's lists end because of somebody else's who has fewer.
+/// At most so many states. Beyond, one goes of the caller that has most: of its others first those
+/// that it only ever asked for one page, then the one that it used longest ago. Nobody's lists end
+/// because of somebody else's who has fewer.
 const MAX_STATES: usize = 128;
-/// Bytes that the states may hold and that are no longer present; or as many as are present, if that is more.
+/// Bytes that the states may hold and that are no longer present; or as many as are present, if
+/// that is more.
 const MAX_BYTES: u64 = 32 * 1024 * 1024;
 /// How often what is held too long, or has grown too large, is dropped.
 const TIDIED_EVERY: Duration = Duration::from_secs(2);
@@ -62,9 +66,18 @@ impl Pages {
     /// Holds the state of a caller's list that has further pages.
     pub(super) fn hold(&self, caller: u64, (prefix, snapshot): (&Prefix, &Snapshot), place: Place) {
         let mut held = self.lock();
-        let known = held.iter().position(|held| held.is(prefix, snapshot.revision)).map(|at| held.remove(at));
-        let mut state =
-            known.unwrap_or_else(|| Held { caller, prefix: prefix.clone(), snapshot: snapshot.clone(), lists: 0, used: Instant::now(), continued: false });
+        let known = held
+            .iter()
+            .position(|held| held.is(prefix, snapshot.revision))
+            .map(|at| held.remove(at));
+        let mut state = known.unwrap_or_else(|| Held {
+            caller,
+            prefix: prefix.clone(),
+            snapshot: snapshot.clone(),
+            lists: 0,
+            used: Instant::now(),
+            continued: false,
+        });
         if place == Place::First || state.lists == 0 {
             state.lists += 1;
         }
@@ -99,7 +112,8 @@ impl Pages {
         drop(dropped);
     }
 
-    /// Drops what was not used for long, and while all of them hold more than `most` bytes the oldest of those that hold any.
+    /// Drops what was not used for long, and while all of them hold more than `most` bytes the
+    /// oldest of those that hold any.
     fn tidy(&self, store: &Store, most: u64) {
         let mut held = self.lock();
         let idle = held.iter().take_while(|state| state.used.elapsed() > KEPT).count();
@@ -120,11 +134,15 @@ fn least(held: &[Held]) -> usize {
     let Some((_, others)) = held.split_last() else { return 0 };
     let mut counts: HashMap<u64, usize> = HashMap::new();
     held.iter().for_each(|state| *counts.entry(state.caller).or_default() += 1);
-    let least = others.iter().enumerate().min_by_key(|(at, state)| (Reverse(counts[&state.caller]), state.continued, *at));
+    let least = others
+        .iter()
+        .enumerate()
+        .min_by_key(|(at, state)| (Reverse(counts[&state.caller]), state.continued, *at));
     least.map_or(0, |(at, _)| at)
 }
 
-/// What the states of each resource keep from being freed, at most: what was overwritten since the earliest of them, or all that they have.
+/// What the states of each resource keep from being freed, at most: what was overwritten since the
+/// earliest of them, or all that they have.
 fn bytes(held: &[Held], store: &Store) -> HashMap<Prefix, u64> {
     let mut kept: HashMap<Prefix, (u64, u64)> = HashMap::new();
     for Held { prefix, snapshot, .. } in held {
@@ -136,7 +154,8 @@ fn bytes(held: &[Held], store: &Store) -> HashMap<Prefix, u64> {
 }
 
 impl crate::Registry {
-    /// Drops states of paged lists that nobody goes on with, and says how many bytes answers under way keep from being freed, again and again; until dropped.
+    /// Drops states of paged lists that nobody goes on with, and says how many bytes answers under
+    /// way keep from being freed, again and again; until dropped.
     pub async fn tidy_pages(&self, pinned: impl Fn(u64)) {
         loop {
             tokio::time::sleep(TIDIED_EVERY).await;
@@ -191,9 +210,16 @@ mod tests {
             pages.hold(1, (&prefix, &store.snapshot(&prefix)), Place::First);
         }
         assert_eq!(count(&pages), MAX_STATES);
-        let [first, last] = [0, MAX_STATES + 2].map(|number| Prefix::new(&format!("r{number}")).unwrap());
-        assert!(pages.find(&under_way, store.revision()).is_some(), "a list that somebody goes on with outlives those that nobody does");
-        assert!(pages.find(&first, store.revision()).is_none() && pages.find(&last, store.revision()).is_some());
+        let [first, last] =
+            [0, MAX_STATES + 2].map(|number| Prefix::new(&format!("r{number}")).unwrap());
+        assert!(
+            pages.find(&under_way, store.revision()).is_some(),
+            "a list that somebody goes on with outlives those that nobody does"
+        );
+        assert!(
+            pages.find(&first, store.revision()).is_none()
+                && pages.find(&last, store.revision()).is_some()
+        );
     }
 
     #[tokio::test]
@@ -235,7 +261,12 @@ mod tests {
                 sidecar: Sidecar { revision_at: 1, ..Sidecar::default() },
                 ttl: None,
             };
-            store.submit(Txn { guards: Vec::new(), writes: vec![Write::Put(put)] }).unwrap().committed().await.unwrap();
+            store
+                .submit(Txn { guards: Vec::new(), writes: vec![Write::Put(put)] })
+                .unwrap()
+                .committed()
+                .await
+                .unwrap();
         };
         let pages = Pages::default();
         pages.hold(1, (&other, &store.snapshot(&other)), Place::First);
@@ -249,12 +280,19 @@ mod tests {
         pages.tidy(&store, kept);
         assert_eq!(count(&pages), 4);
         pages.tidy(&store, kept - 1);
-        assert_eq!(count(&pages), 3, "the oldest went that held anything, and with it the large value");
+        assert_eq!(
+            count(&pages),
+            3,
+            "the oldest went that held anything, and with it the large value"
+        );
         for _ in 0..100 {
             write(String::new()).await;
         }
         let kept = bytes(&pages.lock(), &store);
-        assert!(kept[&busy] < 1000 && kept[&other] == 0, "what came and went meanwhile is nobody's: {kept:?}");
+        assert!(
+            kept[&busy] < 1000 && kept[&other] == 0,
+            "what came and went meanwhile is nobody's: {kept:?}"
+        );
         pages.tidy(&store, 0);
         assert_eq!(count(&pages), 1);
         assert!(pages.find(&other, Revision(0)).is_some(), "it holds nothing");

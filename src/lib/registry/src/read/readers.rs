@@ -1,5 +1,6 @@
-//! Answers under way, and how much they keep from being freed: the objects of a list, or of the state that a watch begins with, while they are sent. Where they
-//! are overwritten meanwhile, the answer alone holds them.
+//! Answers under way, and how much they keep from being freed: the objects of a list, or of the
+//! state that a watch begins with, while they are sent. Where they are overwritten meanwhile, the
+//! answer alone holds them.
 
 use ferrokube_storage::{Mark, Prefix, Snapshot, Store};
 use std::collections::HashMap;
@@ -46,7 +47,9 @@ impl Readers {
     pub(super) fn begin(&self, snapshot: &Snapshot, entries: usize) -> Option<Arc<Reading>> {
         let count = (snapshot.count(None, None) as u64).max(1);
         // Of average length.
-        let bytes = u64::try_from(u128::from(snapshot.bytes()) * entries as u128 / u128::from(count)).unwrap_or(u64::MAX);
+        let bytes =
+            u64::try_from(u128::from(snapshot.bytes()) * entries as u128 / u128::from(count))
+                .unwrap_or(u64::MAX);
         if bytes < SMALL_BYTES {
             return None;
         }
@@ -57,7 +60,8 @@ impl Readers {
         Some(Arc::new(Reading { of: self.clone(), number }))
     }
 
-    /// Bytes that the answers keep from being freed, at most: of each resource what was overwritten since the earliest began, or all that they have.
+    /// Bytes that the answers keep from being freed, at most: of each resource what was overwritten
+    /// since the earliest began, or all that they have.
     pub(crate) fn pinned_bytes(&self, store: &Store) -> u64 {
         let answers: Vec<(Mark, u64)> = self.lock().answers.values().cloned().collect();
         let mut pinned: HashMap<Prefix, (u64, u64)> = HashMap::new();
@@ -81,24 +85,45 @@ mod tests {
         let prefix = Prefix::new("things").unwrap();
         let write = async |name: usize| {
             let key = prefix.key(None, &format!("n{name}")).unwrap();
-            let put = Put { key, value: format!("{{{}}}", "x".repeat(10_000)).into(), sidecar: Sidecar { revision_at: 1, ..Sidecar::default() }, ttl: None };
-            store.submit(Txn { guards: Vec::new(), writes: vec![Write::Put(put)] }).unwrap().committed().await.unwrap();
+            let put = Put {
+                key,
+                value: format!("{{{}}}", "x".repeat(10_000)).into(),
+                sidecar: Sidecar { revision_at: 1, ..Sidecar::default() },
+                ttl: None,
+            };
+            store
+                .submit(Txn { guards: Vec::new(), writes: vec![Write::Put(put)] })
+                .unwrap()
+                .committed()
+                .await
+                .unwrap();
         };
         for name in 0..20 {
             write(name).await;
         }
         let readers = Readers::default();
         assert!(readers.begin(&store.snapshot(&prefix), 2).is_none(), "short");
-        let (first, second) = (readers.begin(&store.snapshot(&prefix), 20), readers.begin(&store.snapshot(&prefix), 10));
+        let (first, second) = (
+            readers.begin(&store.snapshot(&prefix), 20),
+            readers.begin(&store.snapshot(&prefix), 10),
+        );
         assert_eq!(readers.pinned_bytes(&store), 0, "all of it is stored");
         for name in 0..5 {
             write(name).await;
         }
-        assert!((50_000..53_000).contains(&readers.pinned_bytes(&store)), "counted once: {}", readers.pinned_bytes(&store));
+        assert!(
+            (50_000..53_000).contains(&readers.pinned_bytes(&store)),
+            "counted once: {}",
+            readers.pinned_bytes(&store)
+        );
         for name in (0..20).cycle().take(100) {
             write(name).await;
         }
-        assert!((300_000..320_000).contains(&readers.pinned_bytes(&store)), "no more than they have: {}", readers.pinned_bytes(&store));
+        assert!(
+            (300_000..320_000).contains(&readers.pinned_bytes(&store)),
+            "no more than they have: {}",
+            readers.pinned_bytes(&store)
+        );
         drop(first);
         assert!((100_000..110_000).contains(&readers.pinned_bytes(&store)));
         drop(second);

@@ -1,7 +1,8 @@
 //! Selectors, compiled for one resource and matched on entries without parsing them.
 //!
-//! What a match costs depends on the object, hardly on the selector: terms on one label or field are put together. It is counted, so that a long evaluation
-//! can make room for others, see [`Work`].
+//! What a match costs depends on the object, hardly on the selector: terms on one label or field
+//! are put together. It is counted, so that a long evaluation can make room for others, see
+//! [`Work`].
 
 use crate::catalog::{Catalog, Served};
 use crate::codec::view;
@@ -62,7 +63,8 @@ impl FieldRule {
     }
 }
 
-/// What matching has cost since it last made room for others, in units of about a label that is looked at.
+/// What matching has cost since it last made room for others, in units of about a label that is
+/// looked at.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     spent: usize,
@@ -97,17 +99,28 @@ impl Selection {
     ///
     /// # Errors
     /// 400 for a field that is not selectable.
-    pub(super) fn new(catalog: &Catalog, target: &Target, options: &ListOptions) -> Result<Self, Failure> {
+    pub(super) fn new(
+        catalog: &Catalog,
+        target: &Target,
+        options: &ListOptions,
+    ) -> Result<Self, Failure> {
         let served = target.served.clone();
         let owner = catalog.owner(&served.definition);
         let mut terms = Vec::new();
         for term in &options.fields.terms {
             terms.push((source(&served, &owner, &term.field)?, term));
         }
-        let named = target.name.as_ref().map(|name| FieldTerm { field: "metadata.name".to_owned(), value: name.clone(), negated: false });
+        let named = target.name.as_ref().map(|name| FieldTerm {
+            field: "metadata.name".to_owned(),
+            value: name.clone(),
+            negated: false,
+        });
         terms.extend(named.as_ref().map(|term| (Source::Name, term)));
         let (fields, labels) = (field_rules(terms), CompiledLabels::new(&options.labels));
-        let namespace = target.namespace.clone().filter(|_| served.definition.scope == ferrokube_resource::Scope::Namespaced);
+        let namespace = target
+            .namespace
+            .clone()
+            .filter(|_| served.definition.scope == ferrokube_resource::Scope::Namespaced);
         Ok(Self { served, owner, namespace, labels, fields })
     }
 
@@ -177,7 +190,8 @@ impl Selection {
         })
     }
 
-    /// Of an entry that was written under another definition, or of fields that its storage version does not declare: parsed.
+    /// Of an entry that was written under another definition, or of fields that its storage version
+    /// does not declare: parsed.
     fn values_in_object(&self, entry: &Entry) -> Vec<String> {
         let object = view(entry, &self.served);
         self.served.definition.hooks.selectable(&self.served.version().selectable, &object)
@@ -224,20 +238,31 @@ fn selects_namespace(definition: &Definition) -> bool {
 fn source(served: &Served, owner: &Definition, field: &str) -> Result<Source, Failure> {
     match field {
         "metadata.name" => return Ok(Source::Name),
-        "metadata.namespace" if selects_namespace(&served.definition) => return Ok(Source::Namespace),
+        "metadata.namespace" if selects_namespace(&served.definition) => {
+            return Ok(Source::Namespace);
+        }
         _ => {}
     }
     let definition = &served.definition;
-    let declared = |paths: &[String]| paths.iter().position(|path| path == field).filter(|_| !field.is_empty());
+    let declared = |paths: &[String]| {
+        paths.iter().position(|path| path == field).filter(|_| !field.is_empty())
+    };
     let Some(index) = declared(&served.version().selectable) else {
         // Kinds with fields of their own word it themselves.
-        let only = if selects_namespace(definition) { "\"metadata.name\", \"metadata.namespace\"" } else { "\"metadata.name\"" };
-        return Err(Failure::bad_request(match definition.custom || !served.version().selectable.is_empty() {
-            true => format!("field label not supported: {field}"),
-            false => format!("{} is not a known field selector: only {only}", quote(field)),
-        }));
+        let only = if selects_namespace(definition) {
+            "\"metadata.name\", \"metadata.namespace\""
+        } else {
+            "\"metadata.name\""
+        };
+        return Err(Failure::bad_request(
+            match definition.custom || !served.version().selectable.is_empty() {
+                true => format!("field label not supported: {field}"),
+                false => format!("{} is not a known field selector: only {only}", quote(field)),
+            },
+        ));
     };
-    // Definitions that share a prefix list their fields in parallel; versions of one definition need not.
+    // Definitions that share a prefix list their fields in parallel; versions of one definition
+    // need not.
     let stored = &owner.versions[owner.storage_version].selectable;
     let is_owner = owner.group == definition.group && owner.plural == definition.plural;
     Ok(match (is_owner, declared(stored)) {

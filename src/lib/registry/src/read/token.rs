@@ -1,4 +1,5 @@
-//! Continue tokens: where a list goes on, authenticated, and bound to the resource and namespace that they were made for.
+//! Continue tokens: where a list goes on, authenticated, and bound to the resource and namespace
+//! that they were made for.
 
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -32,7 +33,9 @@ pub(super) struct Token {
 impl Token {
     /// The opaque text. `scope` names the resource and namespace.
     pub(super) fn seal(&self, key: &hmac::Key, scope: &str) -> String {
-        let numbers = [self.revision.unwrap_or(INCONSISTENT), self.left.unwrap_or(UNKNOWN)].map(u64::to_be_bytes).concat();
+        let numbers = [self.revision.unwrap_or(INCONSISTENT), self.left.unwrap_or(UNKNOWN)]
+            .map(u64::to_be_bytes)
+            .concat();
         let mut bytes = vec![VERSION];
         bytes.extend_from_slice(&mac(key, scope, &numbers, &self.after).as_ref()[..MAC]);
         bytes.extend_from_slice(&numbers);
@@ -52,7 +55,10 @@ impl Token {
         let after = std::str::from_utf8(after).ok()?;
         let expected = mac(key, scope, numbers, after);
         // Both have 16 bytes: the comparison reads all of them, whatever they are.
-        let differs = expected.as_ref()[..MAC].iter().zip(given).fold(0, |differs, (one, other)| differs | (one ^ other));
+        let differs = expected.as_ref()[..MAC]
+            .iter()
+            .zip(given)
+            .fold(0, |differs, (one, other)| differs | (one ^ other));
         let revision = number(0).filter(|revision| *revision != INCONSISTENT);
         let left = number(8).filter(|left| *left != UNKNOWN);
         (differs == 0).then(|| Self { revision, after: after.to_owned(), left })
@@ -65,17 +71,24 @@ pub(super) fn refusal(text: &str) -> String {
         return "it is too long".to_owned();
     }
     // Go's decoder takes no padding, and does not look at bits that are left over.
-    const DECODER: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
+    const DECODER: GeneralPurpose =
+        GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
     let Ok(bytes) = DECODER.decode(text) else { return go::url_base64_fault(text) };
     if let Some(fault) = go::syntax_fault(&bytes) {
         return fault;
     }
     let Ok(value) = json::read_value(&bytes) else { return UNSIGNED.to_owned() };
     let wrong = |value: &Value, field: &str, kind: &str| {
-        format!("json: cannot unmarshal {} into Go struct field continueToken.{field} of type {kind}", json::type_name(value))
+        format!(
+            "json: cannot unmarshal {} into Go struct field continueToken.{field} of type {kind}",
+            json::type_name(value)
+        )
     };
     match (value.get("v"), value.get("rv"), value.get("start")) {
-        _ if !value.is_object() => format!("json: cannot unmarshal {} into Go value of type storage.continueToken", json::type_name(&value)),
+        _ if !value.is_object() => format!(
+            "json: cannot unmarshal {} into Go value of type storage.continueToken",
+            json::type_name(&value)
+        ),
         (Some(version), _, _) if !version.is_string() => wrong(version, "v", "string"),
         (_, Some(revision), _) if !revision.is_number() => wrong(revision, "rv", "int64"),
         (_, _, Some(start)) if !start.is_string() => wrong(start, "start", "string"),
@@ -83,7 +96,9 @@ pub(super) fn refusal(text: &str) -> String {
             "meta.k8s.io/v1" if revision.and_then(Value::as_i64).unwrap_or(0) == 0 => {
                 "incorrect encoded start resourceVersion (version meta.k8s.io/v1)".to_owned()
             }
-            "meta.k8s.io/v1" if start.and_then(Value::as_str).unwrap_or_default().is_empty() => "encoded start key empty (version meta.k8s.io/v1)".to_owned(),
+            "meta.k8s.io/v1" if start.and_then(Value::as_str).unwrap_or_default().is_empty() => {
+                "encoded start key empty (version meta.k8s.io/v1)".to_owned()
+            }
             "meta.k8s.io/v1" => UNSIGNED.to_owned(),
             other => format!("server does not recognize this encoded version {other}"),
         },
@@ -112,7 +127,10 @@ mod tests {
 
     #[test]
     fn a_token_survives_its_text() {
-        for token in [Token { revision: Some(7), after: "ns/a".to_owned(), left: Some(3) }, Token { revision: None, after: String::new(), left: None }] {
+        for token in [
+            Token { revision: Some(7), after: "ns/a".to_owned(), left: Some(3) },
+            Token { revision: None, after: String::new(), left: None },
+        ] {
             let text = token.seal(&key(1), "/registry/secrets/ ns");
             assert_eq!(Token::open(&text, &key(1), "/registry/secrets/ ns"), Some(token));
         }
@@ -123,13 +141,28 @@ mod tests {
         let encoded = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
         let cases = [
             ("x".to_owned(), "illegal base64 data at input byte 0"),
-            ("no-continue".to_owned(), "invalid character '\\u009e' looking for beginning of value"),
+            (
+                "no-continue".to_owned(),
+                "invalid character '\\u009e' looking for beginning of value",
+            ),
             (encoded("abc"), "invalid character 'a' looking for beginning of value"),
-            (encoded("1"), "json: cannot unmarshal number into Go value of type storage.continueToken"),
-            (encoded("{\"rv\":\"x\"}"), "json: cannot unmarshal string into Go struct field continueToken.rv of type int64"),
+            (
+                encoded("1"),
+                "json: cannot unmarshal number into Go value of type storage.continueToken",
+            ),
+            (
+                encoded("{\"rv\":\"x\"}"),
+                "json: cannot unmarshal string into Go struct field continueToken.rv of type int64",
+            ),
             (encoded("{}"), "server does not recognize this encoded version "),
-            (encoded("{\"v\":\"meta.k8s.io/v1\",\"rv\":0,\"start\":\"a\"}"), "incorrect encoded start resourceVersion (version meta.k8s.io/v1)"),
-            (encoded("{\"v\":\"meta.k8s.io/v1\",\"rv\":1}"), "encoded start key empty (version meta.k8s.io/v1)"),
+            (
+                encoded("{\"v\":\"meta.k8s.io/v1\",\"rv\":0,\"start\":\"a\"}"),
+                "incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+            ),
+            (
+                encoded("{\"v\":\"meta.k8s.io/v1\",\"rv\":1}"),
+                "encoded start key empty (version meta.k8s.io/v1)",
+            ),
         ];
         for (text, want) in cases {
             assert_eq!(refusal(&text), want, "{text}");
@@ -141,14 +174,29 @@ mod tests {
         let token = Token { revision: Some(7), after: "ns/a".to_owned(), left: Some(3) };
         let text = token.seal(&key(1), "/registry/secrets/ ns");
         assert_eq!(Token::open(&text, &key(2), "/registry/secrets/ ns"), None, "another key");
-        assert_eq!(Token::open(&text, &key(1), "/registry/secrets/ other"), None, "another namespace");
-        assert_eq!(Token::open(&text, &key(1), "/registry/configmaps/ ns"), None, "another resource");
+        assert_eq!(
+            Token::open(&text, &key(1), "/registry/secrets/ other"),
+            None,
+            "another namespace"
+        );
+        assert_eq!(
+            Token::open(&text, &key(1), "/registry/configmaps/ ns"),
+            None,
+            "another resource"
+        );
         for at in 0..text.len() {
             let mut bytes = text.clone().into_bytes();
             bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
             let forged = String::from_utf8(bytes).unwrap();
-            assert_ne!(Token::open(&forged, &key(1), "/registry/secrets/ ns"), Some(Token { revision: Some(9), after: "x/y".to_owned(), left: None }));
-            assert!(Token::open(&forged, &key(1), "/registry/secrets/ ns").is_none_or(|opened| opened == token), "changed at {at}");
+            assert_ne!(
+                Token::open(&forged, &key(1), "/registry/secrets/ ns"),
+                Some(Token { revision: Some(9), after: "x/y".to_owned(), left: None })
+            );
+            assert!(
+                Token::open(&forged, &key(1), "/registry/secrets/ ns")
+                    .is_none_or(|opened| opened == token),
+                "changed at {at}"
+            );
         }
         for junk in ["", "abc", "!!!", "AQ", &"A".repeat(5000)] {
             assert_eq!(Token::open(junk, &key(1), ""), None);
@@ -164,11 +212,18 @@ mod fuzz {
     #[test]
     fn continue_tokens_are_read_or_refused() {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &[1; 32]);
-        let sealed = [Token { revision: Some(7), after: "ns/a".to_owned(), left: Some(3) }, Token { revision: None, after: String::new(), left: None }];
+        let sealed = [
+            Token { revision: Some(7), after: "ns/a".to_owned(), left: Some(3) },
+            Token { revision: None, after: String::new(), left: None },
+        ];
         let mut seeds: Vec<String> = sealed.iter().map(|token| token.seal(&key, "scope")).collect();
-        seeds.extend(["eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhIn0", "AQ==", "%%%"].map(str::to_owned));
+        seeds.extend(
+            ["eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhIn0", "AQ==", "%%%"]
+                .map(str::to_owned),
+        );
         run("continue token", &seeds, |input| {
-            let opened = std::str::from_utf8(input).ok().and_then(|text| Token::open(text, &key, "scope"));
+            let opened =
+                std::str::from_utf8(input).ok().and_then(|text| Token::open(text, &key, "scope"));
             // Nobody finds another key's signature by chance.
             assert!(opened.as_ref().is_none_or(|token| sealed.contains(token)), "{opened:?}");
             Verdict::from(opened.is_some())

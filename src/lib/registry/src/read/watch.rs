@@ -1,4 +1,5 @@
-//! WATCH: the state as synthetic events where it is asked for, then the history, seen through the selectors.
+//! WATCH: the state as synthetic events where it is asked for, then the history, seen through the
+//! selectors.
 
 use super::exits::Exits;
 use super::select::{Selection, Work};
@@ -18,7 +19,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// At most so many frames at once, and about so many bytes: whoever has taken them keeps their objects from being freed while its client takes none.
+/// At most so many frames at once, and about so many bytes: whoever has taken them keeps their
+/// objects from being freed while its client takes none.
 const BATCH: ReadLimit = ReadLimit { events: 128, bytes: 8 * 1024 };
 /// So many objects of the state are looked at before others get their turn.
 const LOOKED_AT: usize = 1024;
@@ -41,8 +43,9 @@ pub struct Watch {
     bookmark: Option<Instant>,
     changes: watch::Receiver<()>,
     ending: watch::Receiver<bool>,
-    /// Everything but events that a live watch waits for; none or one. It is kept from event to event: to register with two channels and a timer for every
-    /// event of every watcher cost more than the event. As a set of futures it is polled only when it was woken itself.
+    /// Everything but events that a live watch waits for; none or one. It is kept from event to
+    /// event: to register with two channels and a timer for every event of every watcher cost more
+    /// than the event. As a set of futures it is polled only when it was woken itself.
     interruption: FuturesUnordered<Interruption>,
     work: Work,
 }
@@ -87,13 +90,20 @@ impl Registry {
         let prefix = prefix(&target.served)?;
         let selection = Selection::new(self.catalog(), target, &options.list)?;
         // Upstream answers a version that is no number with 500 here, and with 400 on lists.
-        let asked = parse_version(&options.list.resource_version).map_err(|why| Failure::bare(500, why))?;
+        let asked =
+            parse_version(&options.list.resource_version).map_err(|why| Failure::bare(500, why))?;
         let changes = self.catalog().follow(&target.served.definition);
         // What changed before that would not wake it.
         let current = self.catalog().is_current(&target.served);
-        let phase = if current { self.first_phase(&prefix, &target.served, &options, asked).await? } else { Phase::Ended };
+        let phase = if current {
+            self.first_phase(&prefix, &target.served, &options, asked).await?
+        } else {
+            Phase::Ended
+        };
         let now = Instant::now();
-        let deadline = now.checked_add(options.timeout).unwrap_or_else(|| now + Duration::from_secs(86_400 * 365));
+        let deadline = now
+            .checked_add(options.timeout)
+            .unwrap_or_else(|| now + Duration::from_secs(86_400 * 365));
         let bookmark = options.bookmarks.then(|| next_bookmark(now, deadline)).flatten();
         let (catalog, exits) = (self.catalog().clone(), Arc::clone(&self.parts.exits));
         let (served, ending) = (target.served.clone(), self.parts.ending.subscribe());
@@ -112,7 +122,13 @@ impl Registry {
         })
     }
 
-    async fn first_phase(&self, prefix: &Prefix, served: &Served, options: &WatchOptions, asked: Option<u64>) -> Result<Phase, Failure> {
+    async fn first_phase(
+        &self,
+        prefix: &Prefix,
+        served: &Served,
+        options: &WatchOptions,
+        asked: Option<u64>,
+    ) -> Result<Phase, Failure> {
         let store = self.store();
         if options.timeout.is_zero() {
             return Ok(Phase::Ended);
@@ -129,13 +145,20 @@ impl Registry {
             return Ok(match store.watch(prefix, snapshot.revision) {
                 Ok(cursor) => {
                     let _reading = self.parts.readers.begin(&snapshot, snapshot.count(None, None));
-                    Phase::Initial(Box::new(Initial { snapshot, after: None, end_bookmark, cursor, _reading }))
+                    Phase::Initial(Box::new(Initial {
+                        snapshot,
+                        after: None,
+                        end_bookmark,
+                        cursor,
+                        _reading,
+                    }))
                 }
                 Err(error) => over(error, snapshot.revision.0, store.revision()),
             });
         }
         let after = asked.filter(|asked| *asked > 0).unwrap_or(store.revision().0);
-        // Nothing can have happened to a resource before it existed, but a client that believes so has seen another one.
+        // Nothing can have happened to a resource before it existed, but a client that believes so
+        // has seen another one.
         if after < served.definition.since {
             return Ok(Phase::Failed(Box::new(too_old(after, store.revision()))));
         }
@@ -143,8 +166,10 @@ impl Registry {
             Ok(cursor) => cursor,
             Err(error) => return Ok(over(error, after, store.revision())),
         };
-        // Upstream waits for such a version in silence, for ever, while events go by that the client takes for seen. Here revisions never go back: it was
-        // given by another store. 410 instead of the 504 of lists: every client lists again then (kube-rs would ask again with a 504).
+        // Upstream waits for such a version in silence, for ever, while events go by that the
+        // client takes for seen. Here revisions never go back: it was given by another store. 410
+        // instead of the 504 of lists: every client lists again then (kube-rs would ask again with
+        // a 504).
         if self.wait_for(after).await.is_err() {
             return Ok(Phase::Failed(Box::new(unknown(after, store.revision()))));
         }
@@ -169,7 +194,11 @@ fn over(error: WatchError, asked: u64, now: Revision) -> Phase {
     }
 }
 
-fn interruption(mut ending: watch::Receiver<bool>, mut changes: watch::Receiver<()>, (deadline, bookmark): (Instant, Option<Instant>)) -> Interruption {
+fn interruption(
+    mut ending: watch::Receiver<bool>,
+    mut changes: watch::Receiver<()>,
+    (deadline, bookmark): (Instant, Option<Instant>),
+) -> Interruption {
     Box::pin(async move {
         tokio::select! {
             biased;
@@ -197,7 +226,9 @@ impl Watch {
             let items = match &mut self.phase {
                 Phase::Ended => return None,
                 Phase::Failed(_) => self.fail(),
-                Phase::Initial(_) if *self.ending.borrow() || Instant::now() >= self.deadline => None,
+                Phase::Initial(_) if *self.ending.borrow() || Instant::now() >= self.deadline => {
+                    None
+                }
                 Phase::Initial(_) => Some(self.send_state()),
                 Phase::Live(_) => self.follow().await,
             };
@@ -228,8 +259,14 @@ impl Watch {
         let mut items = Vec::new();
         let mut bytes = 0;
         let (mut last, mut complete) = (None, true);
-        for (looked_at, entry) in initial.snapshot.range(self.selection.namespace(), initial.after.as_deref()).enumerate() {
-            if items.len() == BATCH.events || bytes >= BATCH.bytes || looked_at == LOOKED_AT || self.work.is_due() {
+        for (looked_at, entry) in
+            initial.snapshot.range(self.selection.namespace(), initial.after.as_deref()).enumerate()
+        {
+            if items.len() == BATCH.events
+                || bytes >= BATCH.bytes
+                || looked_at == LOOKED_AT
+                || self.work.is_due()
+            {
                 complete = false;
                 break;
             }
@@ -244,7 +281,10 @@ impl Watch {
             return items;
         }
         if initial.end_bookmark {
-            items.push(WatchItem::Bookmark { revision: initial.snapshot.revision, initial_events_end: true });
+            items.push(WatchItem::Bookmark {
+                revision: initial.snapshot.revision,
+                initial_events_end: true,
+            });
         }
         if let Phase::Initial(initial) = std::mem::replace(&mut self.phase, Phase::Ended) {
             self.phase = Phase::Live(initial.cursor);
@@ -258,7 +298,11 @@ impl Watch {
             return Some(Vec::new());
         };
         if self.interruption.is_empty() {
-            self.interruption.push(interruption(self.ending.clone(), self.changes.clone(), (self.deadline, self.bookmark)));
+            self.interruption.push(interruption(
+                self.ending.clone(),
+                self.changes.clone(),
+                (self.deadline, self.bookmark),
+            ));
         }
         // Interruptions first: events may never end.
         let wake = tokio::select! {
@@ -270,7 +314,9 @@ impl Watch {
             Wake::Over => None,
             Wake::CatalogChanged => self.look_again().then(Vec::new),
             Wake::BookmarkDue => Some(self.bookmark_now()),
-            Wake::Events(Ok(events)) => Some(events.into_iter().filter_map(|event| self.see(event)).collect()),
+            Wake::Events(Ok(events)) => {
+                Some(events.into_iter().filter_map(|event| self.see(event)).collect())
+            }
             Wake::Events(Err(WatchError::Compacted(revision))) => Some(vec![self.lose(revision)]),
             Wake::Events(Err(_)) => None,
         }
@@ -302,20 +348,27 @@ impl Watch {
 
     fn lose(&mut self, revision: Revision) -> WatchItem {
         self.phase = Phase::Ended;
-        WatchItem::Error(Box::new(Failure::new(Reason::Expired, format!("too old resource version: {revision}"))))
+        WatchItem::Error(Box::new(Failure::new(
+            Reason::Expired,
+            format!("too old resource version: {revision}"),
+        )))
     }
 
     /// An event as the selectors show it.
     fn see(&mut self, event: Event) -> Option<WatchItem> {
         let Event { entry, previous, deleted } = event;
-        let before = previous.as_ref().is_some_and(|previous| self.selection.matches(previous, &mut self.work));
+        let before = previous
+            .as_ref()
+            .is_some_and(|previous| self.selection.matches(previous, &mut self.work));
         if deleted {
             return before.then_some(WatchItem::Deleted(entry));
         }
         match (before, self.selection.matches(&entry, &mut self.work)) {
             (false, true) => Some(WatchItem::Added(entry)),
             (true, true) => Some(WatchItem::Modified(entry)),
-            (true, false) => previous.map(|previous| WatchItem::Deleted(self.exits.at(&previous, &entry))),
+            (true, false) => {
+                previous.map(|previous| WatchItem::Deleted(self.exits.at(&previous, &entry)))
+            }
             (false, false) => None,
         }
     }

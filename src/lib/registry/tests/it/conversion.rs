@@ -5,7 +5,10 @@ use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::selector::LabelSelector;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_registry::{Body, DeleteOptions, ListOptions, Object, Patch, Target, Watch, WatchItem, WatchOptions, WriteOptions};
+use ferrokube_registry::{
+    Body, DeleteOptions, ListOptions, Object, Patch, Target, Watch, WatchItem, WatchOptions,
+    WriteOptions,
+};
 use ferrokube_resource::conversion::{Conversion, ConversionFuture, Converter};
 use ferrokube_resource::{Definition, DefinitionVersion, Hooks, Scope, Verbs};
 use ferrokube_schema::apply::ResetFields;
@@ -18,7 +21,8 @@ use tokio::sync::Semaphore;
 
 const GROUP: &str = "convert.example.com";
 
-/// `spec.size` of v1 is `spec.amount` of v2. It works while there are permits, and can be made to fail.
+/// `spec.size` of v1 is `spec.amount` of v2. It works while there are permits, and can be made to
+/// fail.
 struct Scales {
     /// Of each call, the number of its objects.
     calls: Mutex<Vec<usize>>,
@@ -65,7 +69,8 @@ impl Scales {
 
 fn converted(api_version: &str, mut object: Document) -> Document {
     object.set(&["apiVersion"], api_version);
-    let (from, to) = if api_version.ends_with("v2") { ("size", "amount") } else { ("amount", "size") };
+    let (from, to) =
+        if api_version.ends_with("v2") { ("size", "amount") } else { ("amount", "size") };
     if let Some(value) = object.remove(&["spec", from]) {
         let is_float = object.str(&["spec", "text"]) == Some("floats");
         let float = value.as_f64().filter(|_| is_float).map(Value::from);
@@ -100,16 +105,17 @@ impl Converter for Converting {
             if self.0.fails.load(Ordering::SeqCst) {
                 return Err(Failure::internal("the converter is broken"));
             }
-            let read = |object: Bytes| ferrokube_apimachinery::json::read(&object).unwrap().document;
-            let objects = objects.into_iter().map(|object| converted(&api_version, read(object))).collect();
+            let read =
+                |object: Bytes| ferrokube_apimachinery::json::read(&object).unwrap().document;
+            let objects =
+                objects.into_iter().map(|object| converted(&api_version, read(object))).collect();
             Ok(Conversion { objects, room: None })
         })
     }
 }
 
 fn version(name: &str, field: &str) -> DefinitionVersion {
-    let schema =
-        json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {(field): {"type": "integer"}, "text": {"type": "string"}}}}});
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {(field): {"type": "integer"}, "text": {"type": "string"}}}}});
     DefinitionVersion {
         name: name.to_owned(),
         served: true,
@@ -160,18 +166,29 @@ struct Things {
 }
 
 fn thing(version: &str, name: &str, spec: Value) -> Body {
-    body(json!({"apiVersion": format!("{GROUP}/{version}"), "kind": "Thing", "metadata": {"name": name}, "spec": spec}))
+    body(
+        json!({"apiVersion": format!("{GROUP}/{version}"), "kind": "Thing", "metadata": {"name": name}, "spec": spec}),
+    )
 }
 
 impl Things {
     fn target(&self, version: &str, name: &str) -> Target {
         let served = self.server.registry.catalog().find(GROUP, version, self.plural).unwrap();
-        Target { served, namespace: Some("ns".to_owned()), name: (!name.is_empty()).then(|| name.to_owned()), subresource: String::new() }
+        Target {
+            served,
+            namespace: Some("ns".to_owned()),
+            name: (!name.is_empty()).then(|| name.to_owned()),
+            subresource: String::new(),
+        }
     }
 
     async fn create(&self, version: &str, name: &str, spec: Value) -> Result<Document, Failure> {
         let target = self.target(version, "");
-        let written = self.server.registry.create(&context(), &target, thing(version, name, spec), &WriteOptions::default()).await?;
+        let written = self
+            .server
+            .registry
+            .create(&context(), &target, thing(version, name, spec), &WriteOptions::default())
+            .await?;
         Ok(document(written.object, &target))
     }
 
@@ -192,7 +209,8 @@ impl Things {
 
     async fn watch(&self, version: &str) -> Watch {
         let list = ListOptions { resource_version: "0".to_owned(), ..ListOptions::default() };
-        let options = WatchOptions { list, timeout: Duration::from_secs(600), ..WatchOptions::default() };
+        let options =
+            WatchOptions { list, timeout: Duration::from_secs(600), ..WatchOptions::default() };
         self.server.registry.watch(&self.target(version, ""), options).await.unwrap()
     }
 }
@@ -211,7 +229,11 @@ async fn a_whole_number_that_a_conversion_answers_as_a_float_is_an_integer() {
     for (written, read, field) in [("v2", "v1", "size"), ("v1", "v2", "amount")] {
         let given = if written == "v1" { "size" } else { "amount" };
         things.create(written, written, json!({(given): 3, "text": "floats"})).await.unwrap();
-        assert_eq!(things.get(read, written).await.unwrap().get(&["spec", field]), Some(&json!(3)), "written in {written}");
+        assert_eq!(
+            things.get(read, written).await.unwrap().get(&["spec", field]),
+            Some(&json!(3)),
+            "written in {written}"
+        );
     }
 }
 
@@ -312,33 +334,67 @@ async fn a_failure_is_told_to_all_who_wait_and_to_nobody_later() {
     assert_eq!(things.get("v2", "a").await.unwrap().get(&["spec", "amount"]), Some(&json!(3)));
 }
 
-/// What left a selection is shown in its last matching state at the revision of the change: converted, it must not pass for the state of that revision. It did,
-/// and a patch in the other version then took back the write that had been acknowledged.
+/// What left a selection is shown in its last matching state at the revision of the change:
+/// converted, it must not pass for the state of that revision. It did, and a patch in the other
+/// version then took back the write that had been acknowledged.
 #[tokio::test]
 async fn what_left_a_selection_is_not_converted_in_place_of_what_is_stored() {
     let (things, scales) = start();
     things.create("v1", "a", json!({"size": 1})).await.unwrap();
     let patch = |version: &'static str, change: Value| {
         let things = things.clone();
-        async move { things.server.registry.patch(&context(), &things.target(version, "a"), merge(change), &WriteOptions::default()).await.unwrap() }
+        async move {
+            things
+                .server
+                .registry
+                .patch(
+                    &context(),
+                    &things.target(version, "a"),
+                    merge(change),
+                    &WriteOptions::default(),
+                )
+                .await
+                .unwrap()
+        }
     };
     patch("v1", json!({"metadata": {"labels": {"in": "yes"}}})).await;
-    let list = ListOptions { resource_version: "0".to_owned(), labels: LabelSelector::parse("in=yes").unwrap(), ..ListOptions::default() };
-    let options = WatchOptions { list, timeout: Duration::from_secs(600), ..WatchOptions::default() };
+    let list = ListOptions {
+        resource_version: "0".to_owned(),
+        labels: LabelSelector::parse("in=yes").unwrap(),
+        ..ListOptions::default()
+    };
+    let options =
+        WatchOptions { list, timeout: Duration::from_secs(600), ..WatchOptions::default() };
     let target = things.target("v2", "a");
     let mut watch = things.server.registry.watch(&things.target("v2", ""), options).await.unwrap();
     soon(watch.next()).await.unwrap();
     patch("v1", json!({"metadata": {"labels": {"in": "no"}}, "spec": {"size": 2}})).await;
     let items = soon(watch.next()).await.unwrap();
     let [WatchItem::Deleted(left)] = &items[..] else { panic!("{items:?}") };
-    let shown = things.server.registry.entry_in_version(&target.served, Arc::clone(left)).await.unwrap();
-    assert_eq!(document(Object::Stored(shown), &target).get(&["spec", "amount"]), Some(&json!(1)), "its last matching state");
+    let shown =
+        things.server.registry.entry_in_version(&target.served, Arc::clone(left)).await.unwrap();
+    assert_eq!(
+        document(Object::Stored(shown), &target).get(&["spec", "amount"]),
+        Some(&json!(1)),
+        "its last matching state"
+    );
     assert_eq!(things.get("v2", "a").await.unwrap().get(&["spec", "amount"]), Some(&json!(2)));
     patch("v2", json!({"metadata": {"annotations": {"note": "x"}}})).await;
-    assert_eq!(things.get("v1", "a").await.unwrap().get(&["spec", "size"]), Some(&json!(2)), "an acknowledged write");
+    assert_eq!(
+        things.get("v1", "a").await.unwrap().get(&["spec", "size"]),
+        Some(&json!(2)),
+        "an acknowledged write"
+    );
     // The same bytes are converted once, wherever they were read from.
     let calls = scales.calls().len();
-    let copy = |entry: &Entry| Arc::new(Entry { key: entry.key.clone(), sidecar: entry.sidecar.clone(), bytes: entry.bytes.to_vec().into(), ..*entry });
+    let copy = |entry: &Entry| {
+        Arc::new(Entry {
+            key: entry.key.clone(),
+            sidecar: entry.sidecar.clone(),
+            bytes: entry.bytes.to_vec().into(),
+            ..*entry
+        })
+    };
     things.server.registry.entry_in_version(&target.served, copy(left)).await.unwrap();
     assert_eq!(scales.calls().len(), calls);
 }
@@ -349,13 +405,18 @@ async fn keeps_nobody_waiting(things: &Things, begin: impl Future<Output = ()> +
     let (finish, finished) = std::sync::mpsc::channel::<()>();
     *things.server.admission.during_validate.lock().unwrap() = Some(Box::new(move || {
         started.send(()).unwrap();
-        finished.recv_timeout(Duration::from_secs(20)).expect("another request is answered meanwhile");
+        finished
+            .recv_timeout(Duration::from_secs(20))
+            .expect("another request is answered meanwhile");
     }));
     let registry = things.server.registry.clone();
     let long = tokio::spawn(async move { registry.offload().run(1, Box::pin(begin)).await });
     soon(computes).await.unwrap();
     let other = things.clone();
-    soon(tokio::spawn(async move { other.get("v1", "small").await })).await.unwrap().expect("the only worker is free");
+    soon(tokio::spawn(async move { other.get("v1", "small").await }))
+        .await
+        .unwrap()
+        .expect("the only worker is free");
     finish.send(()).unwrap();
     soon(long).await.unwrap();
 }
@@ -369,14 +430,29 @@ async fn fault_34_a_large_object_with_a_converter_is_computed_off_the_workers() 
         let patched = things.clone();
         let patch = async move {
             let patch = merge(json!({"metadata": {"labels": {"a": version}}}));
-            patched.server.registry.patch(&context(), &patched.target(version, "large"), patch, &WriteOptions::default()).await.unwrap();
+            patched
+                .server
+                .registry
+                .patch(
+                    &context(),
+                    &patched.target(version, "large"),
+                    patch,
+                    &WriteOptions::default(),
+                )
+                .await
+                .unwrap();
         };
         keeps_nobody_waiting(&things, patch).await;
     }
     things.server.admission.remote.store(true, Ordering::SeqCst);
     let deleted = things.clone();
     let delete = async move {
-        deleted.server.registry.delete(&context(), &deleted.target("v1", "large"), &DeleteOptions::default()).await.unwrap();
+        deleted
+            .server
+            .registry
+            .delete(&context(), &deleted.target("v1", "large"), &DeleteOptions::default())
+            .await
+            .unwrap();
     };
     keeps_nobody_waiting(&things, delete).await;
 }
@@ -394,7 +470,12 @@ async fn fault_34_what_a_patch_copies_or_does_often_is_computed_off_the_workers(
         let patched = things.clone();
         let patch = async move {
             let patch = Patch::Json(operations, Vec::new());
-            patched.server.registry.patch(&context(), &patched.target("v1", "a"), patch, &WriteOptions::default()).await.unwrap();
+            patched
+                .server
+                .registry
+                .patch(&context(), &patched.target("v1", "a"), patch, &WriteOptions::default())
+                .await
+                .unwrap();
         };
         keeps_nobody_waiting(&things, patch).await;
     }
@@ -410,13 +491,20 @@ async fn fault_34_a_large_object_is_converted_off_the_workers() {
     let (finish, finished) = std::sync::mpsc::channel::<()>();
     *scales.during.lock().unwrap() = Some(Box::new(move || {
         started.send(()).unwrap();
-        finished.recv_timeout(Duration::from_secs(20)).expect("another request is answered meanwhile");
+        finished
+            .recv_timeout(Duration::from_secs(20))
+            .expect("another request is answered meanwhile");
     }));
     let read = things.clone();
-    let long = tokio::spawn(async move { read.server.registry.offload().run(1, Box::pin(read.get("v2", "large"))).await });
+    let long = tokio::spawn(async move {
+        read.server.registry.offload().run(1, Box::pin(read.get("v2", "large"))).await
+    });
     soon(computes).await.unwrap();
     let other = things.clone();
-    soon(tokio::spawn(async move { other.get("v1", "small").await })).await.unwrap().expect("the only worker is free");
+    soon(tokio::spawn(async move { other.get("v1", "small").await }))
+        .await
+        .unwrap()
+        .expect("the only worker is free");
     finish.send(()).unwrap();
     assert_eq!(soon(long).await.unwrap().unwrap().get(&["spec", "amount"]), Some(&json!(1)));
 }
@@ -434,14 +522,32 @@ async fn fault_26_a_conversion_that_fails_harms_no_object() {
     scales.fail(true);
     let registry = &things.server.registry;
     for name in ["a", "b"] {
-        assert_eq!(things.create("v2", name, json!({"amount": 1})).await.unwrap_err().code, 500, "{name}");
+        assert_eq!(
+            things.create("v2", name, json!({"amount": 1})).await.unwrap_err().code,
+            500,
+            "{name}"
+        );
     }
     let target = things.target("v2", "a");
     let patch = merge(json!({"spec": {"amount": 9}}));
-    assert_eq!(registry.patch(&context(), &target, patch, &WriteOptions::default()).await.unwrap_err().code, 500);
+    assert_eq!(
+        registry
+            .patch(&context(), &target, patch, &WriteOptions::default())
+            .await
+            .unwrap_err()
+            .code,
+        500
+    );
     let mut whole = thing("v2", "a", json!({"amount": 9}));
     whole.document.set(&["metadata", "resourceVersion"], before.meta("resourceVersion"));
-    assert_eq!(registry.update(&context(), &target, whole, &WriteOptions::default()).await.unwrap_err().code, 500);
+    assert_eq!(
+        registry
+            .update(&context(), &target, whole, &WriteOptions::default())
+            .await
+            .unwrap_err()
+            .code,
+        500
+    );
     assert_eq!(things.list("v2").await.unwrap_err().code, 500);
     assert_eq!(registry.store().revision(), revision, "nothing was written");
     assert_eq!(things.get("v1", "a").await.unwrap(), before);
@@ -449,7 +555,10 @@ async fn fault_26_a_conversion_that_fails_harms_no_object() {
     // Events come in the stored version; what shows them converts or ends the watch.
     let mut watch = things.watch("v2").await;
     let items = soon(watch.next()).await.unwrap();
-    assert!(matches!(&items[..], [WatchItem::Added(entry)] if entry.key.name() == "a"), "{items:?}");
+    assert!(
+        matches!(&items[..], [WatchItem::Added(entry)] if entry.key.name() == "a"),
+        "{items:?}"
+    );
     // Nothing of the object is shown of a delete that removes it.
     let deleted = registry.delete(&context(), &target, &DeleteOptions::default()).await;
     deleted.unwrap();
@@ -468,7 +577,16 @@ async fn writers_in_both_versions_lose_nothing() {
             tokio::spawn(async move {
                 let patch = || merge(json!({"metadata": {"labels": {format!("l{n}"): "x"}}}));
                 loop {
-                    let outcome = things.server.registry.patch(&context(), &things.target(version, "a"), patch(), &WriteOptions::default()).await;
+                    let outcome = things
+                        .server
+                        .registry
+                        .patch(
+                            &context(),
+                            &things.target(version, "a"),
+                            patch(),
+                            &WriteOptions::default(),
+                        )
+                        .await;
                     match outcome {
                         Ok(_) => return,
                         Err(failure) => assert_eq!(failure.code, 409, "{failure:?}"),

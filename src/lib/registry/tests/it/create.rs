@@ -18,7 +18,10 @@ async fn the_server_fills_metadata_in_and_ignores_what_clients_say_there() {
     assert_ne!(object.uid(), "11111111-2222-3333-4444-555555555555");
     assert_ne!(object.meta("creationTimestamp"), "2001-01-01T00:00:00Z");
     assert_eq!(object.get(&["metadata", "generation"]), Some(&json!(7)));
-    assert_eq!((object.kind(), object.api_version(), object.namespace()), ("ConfigMap", "v1", "ns"));
+    assert_eq!(
+        (object.kind(), object.api_version(), object.namespace()),
+        ("ConfigMap", "v1", "ns")
+    );
     for field in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         assert_eq!(object.get(&["metadata", field]), None, "{field}");
     }
@@ -29,10 +32,31 @@ async fn the_server_fills_metadata_in_and_ignores_what_clients_say_there() {
 async fn a_name_is_needed_valid_and_free() {
     let server = Server::new();
     refused(&server.post(CONFIGMAPS, json!({})).await, "Invalid", &["Required metadata.name"]);
-    for name in ["Upper", "under_score", "-lead", "trail-", "a..b", "sp ace", "a/b", "a%b", ".", "..", "\u{e9}", "a\0b"] {
-        refused(&server.post(CONFIGMAPS, configmap(name, "v")).await, "Invalid", &["Invalid metadata.name"]);
+    for name in [
+        "Upper",
+        "under_score",
+        "-lead",
+        "trail-",
+        "a..b",
+        "sp ace",
+        "a/b",
+        "a%b",
+        ".",
+        "..",
+        "\u{e9}",
+        "a\0b",
+    ] {
+        refused(
+            &server.post(CONFIGMAPS, configmap(name, "v")).await,
+            "Invalid",
+            &["Invalid metadata.name"],
+        );
     }
-    refused(&server.post(CONFIGMAPS, configmap(&"x".repeat(254), "v")).await, "Invalid", &["Invalid metadata.name"]);
+    refused(
+        &server.post(CONFIGMAPS, configmap(&"x".repeat(254), "v")).await,
+        "Invalid",
+        &["Invalid metadata.name"],
+    );
     server.post(CONFIGMAPS, configmap(&"x".repeat(253), "v")).await.unwrap();
     server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let again = server.post(CONFIGMAPS, configmap("a", "w")).await;
@@ -46,12 +70,20 @@ async fn names_are_generated_and_collisions_tried_again() {
     let server = Server::new();
     let mut names = std::collections::BTreeSet::new();
     for _ in 0..50 {
-        let object = server.post(CONFIGMAPS, json!({"metadata": {"generateName": "pre-"}})).await.unwrap();
-        assert!(object.name().starts_with("pre-") && object.name().len() == 9 && object.meta("generateName") == "pre-");
+        let object =
+            server.post(CONFIGMAPS, json!({"metadata": {"generateName": "pre-"}})).await.unwrap();
+        assert!(
+            object.name().starts_with("pre-")
+                && object.name().len() == 9
+                && object.meta("generateName") == "pre-"
+        );
         names.insert(object.name().to_owned());
     }
     assert_eq!(names.len(), 50);
-    let fixed = server.post(CONFIGMAPS, json!({"metadata": {"name": "fixed", "generateName": "pre-"}})).await.unwrap();
+    let fixed = server
+        .post(CONFIGMAPS, json!({"metadata": {"name": "fixed", "generateName": "pre-"}}))
+        .await
+        .unwrap();
     assert_eq!(fixed.name(), "fixed");
     refused(
         &server.post(CONFIGMAPS, json!({"metadata": {"generateName": "Bad_"}})).await,
@@ -99,7 +131,11 @@ async fn metadata_rules() {
     other["uid"] = json!("66666666-2222-3333-4444-555555555555");
     two["ownerReferences"].as_array_mut().unwrap().push(other);
     two["name"] = json!("a");
-    refused(&server.post(CONFIGMAPS, json!({"metadata": two})).await, "Invalid", &["Invalid metadata.ownerReferences"]);
+    refused(
+        &server.post(CONFIGMAPS, json!({"metadata": two})).await,
+        "Invalid",
+        &["Invalid metadata.ownerReferences"],
+    );
 }
 
 #[tokio::test]
@@ -121,30 +157,56 @@ async fn fault_40_the_namespace_is_the_one_of_the_path() {
     let mut object = configmap("a", "v");
     object["metadata"]["namespace"] = json!("other");
     refused(&server.post(CONFIGMAPS, object).await, "BadRequest", &[]);
-    let namespace = server.post(NAMESPACES, json!({"metadata": {"name": "n", "namespace": "x"}})).await.unwrap();
+    let namespace = server
+        .post(NAMESPACES, json!({"metadata": {"name": "n", "namespace": "x"}}))
+        .await
+        .unwrap();
     assert_eq!(namespace.namespace(), "", "dropped silently in cluster scope");
     let mut target = server.target(CONFIGMAPS, "");
     for (hostile, reason) in [("..", "500"), (".", "500"), ("a/b", "500"), ("a\0b", "500")] {
         target.namespace = Some(hostile.to_owned());
-        let answer = server.registry.create(&context(), &target, body(configmap("a", "v")), &WriteOptions::default()).await;
+        let answer = server
+            .registry
+            .create(&context(), &target, body(configmap("a", "v")), &WriteOptions::default())
+            .await;
         // The name of the namespace is refused before there is a key.
         assert!(["Invalid", reason].contains(&outcome(&answer).0.as_str()), "{answer:?}");
     }
     target.namespace = Some("ns".to_owned());
-    for (hostile, reason) in [("..", "BadRequest"), (".", "BadRequest"), ("a/b", "NotFound"), ("a\0b", "NotFound"), ("", "NotFound")] {
+    for (hostile, reason) in [
+        ("..", "BadRequest"),
+        (".", "BadRequest"),
+        ("a/b", "NotFound"),
+        ("a\0b", "NotFound"),
+        ("", "NotFound"),
+    ] {
         target.name = Some(hostile.to_owned());
-        assert_eq!(outcome(&server.registry.get(&context(), &target, "").await).0, reason, "{hostile:?}");
+        assert_eq!(
+            outcome(&server.registry.get(&context(), &target, "").await).0,
+            reason,
+            "{hostile:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn the_body_is_of_the_endpoints_kind() {
     let server = Server::new();
-    for (version, kind) in [("v1", "Secret"), ("v2", "ConfigMap"), ("apps/v1", "ConfigMap"), ("v1", "Nonsense"), ("a/b/c", "ConfigMap")] {
+    for (version, kind) in [
+        ("v1", "Secret"),
+        ("v2", "ConfigMap"),
+        ("apps/v1", "ConfigMap"),
+        ("v1", "Nonsense"),
+        ("a/b/c", "ConfigMap"),
+    ] {
         let object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}});
         refused(&server.post(CONFIGMAPS, object).await, "BadRequest", &[]);
     }
-    for wrong in [json!({"metadata": {"name": "a", "labels": {"k": 1}}}), json!({"metadata": {"name": "a"}, "data": ["x"]}), json!({"metadata": "a"})] {
+    for wrong in [
+        json!({"metadata": {"name": "a", "labels": {"k": 1}}}),
+        json!({"metadata": {"name": "a"}, "data": ["x"]}),
+        json!({"metadata": "a"}),
+    ] {
         refused(&server.post(CONFIGMAPS, wrong).await, "BadRequest", &[]);
     }
 }
@@ -153,30 +215,59 @@ async fn the_body_is_of_the_endpoints_kind() {
 async fn unknown_and_repeated_fields() {
     let server = Server::new();
     let object = |name: &str| json!({"metadata": {"name": name, "bogus": 1}, "data": {"a": "b"}, "spec": {"x": 1}});
-    let with = |validation| WriteOptions { field_validation: validation, ..WriteOptions::default() };
-    for (name, validation, warnings) in [("a", None, 3), ("b", Some(FieldValidation::Warn), 3), ("c", Some(FieldValidation::Ignore), 0)] {
+    let with =
+        |validation| WriteOptions { field_validation: validation, ..WriteOptions::default() };
+    for (name, validation, warnings) in [
+        ("a", None, 3),
+        ("b", Some(FieldValidation::Warn), 3),
+        ("c", Some(FieldValidation::Ignore), 0),
+    ] {
         let context = context();
         let body = Body { duplicates: vec!["data.a".to_owned()], ..body(object(name)) };
         let target = server.target(CONFIGMAPS, "");
-        let written = server.registry.create(&context, &target, body, &with(validation)).await.unwrap();
+        let written =
+            server.registry.create(&context, &target, body, &with(validation)).await.unwrap();
         let stored = document(written.object, &target);
         assert!(stored.get(&["spec"]).is_none() && stored.get(&["metadata", "bogus"]).is_none());
         assert_eq!(context.take_warnings().len(), warnings, "{name}");
     }
-    refused(&server.post_with(CONFIGMAPS, object("d"), &with(Some(FieldValidation::Strict))).await, "BadRequest", &[]);
+    refused(
+        &server.post_with(CONFIGMAPS, object("d"), &with(Some(FieldValidation::Strict))).await,
+        "BadRequest",
+        &[],
+    );
     let repeated = Body { duplicates: vec!["data.a".to_owned()], ..body(configmap("e", "v")) };
-    let strict = server.registry.create(&context(), &server.target(CONFIGMAPS, ""), repeated, &with(Some(FieldValidation::Strict))).await;
+    let strict = server
+        .registry
+        .create(
+            &context(),
+            &server.target(CONFIGMAPS, ""),
+            repeated,
+            &with(Some(FieldValidation::Strict)),
+        )
+        .await;
     refused(&strict, "BadRequest", &[]);
     let lenient = Body { lenient: true, ..body(object("f")) };
     let context = context();
-    server.registry.create(&context, &server.target(CONFIGMAPS, ""), lenient, &with(Some(FieldValidation::Strict))).await.unwrap();
+    server
+        .registry
+        .create(
+            &context,
+            &server.target(CONFIGMAPS, ""),
+            lenient,
+            &with(Some(FieldValidation::Strict)),
+        )
+        .await
+        .unwrap();
     assert!(context.take_warnings().is_empty());
 }
 
 #[tokio::test]
 async fn a_new_object_has_no_version() {
     let server = Server::new();
-    for (version, reason) in [("5", "500"), ("abc", "ok"), ("0", "AlreadyExists"), ("", "AlreadyExists")] {
+    for (version, reason) in
+        [("5", "500"), ("abc", "ok"), ("0", "AlreadyExists"), ("", "AlreadyExists")]
+    {
         let mut object = configmap("a", "v");
         object["metadata"]["resourceVersion"] = json!(version);
         assert_eq!(outcome(&server.post(CONFIGMAPS, object).await).0, reason, "{version:?}");
@@ -197,10 +288,20 @@ async fn a_dry_run_stores_nothing() {
 #[tokio::test]
 async fn field_managers_are_checked() {
     let server = Server::new();
-    let manager = |name: &str| WriteOptions { field_manager: name.to_owned(), ..WriteOptions::default() };
-    refused(&server.post_with(CONFIGMAPS, configmap("a", "v"), &manager(&"x".repeat(129))).await, "Invalid", &["TooLong fieldManager"]);
-    refused(&server.post_with(CONFIGMAPS, configmap("a", "v"), &manager("bad\u{1}")).await, "Invalid", &["Invalid fieldManager"]);
-    let failure = server.post_with(CONFIGMAPS, configmap("a", "v"), &manager("bad\u{1}")).await.unwrap_err();
+    let manager =
+        |name: &str| WriteOptions { field_manager: name.to_owned(), ..WriteOptions::default() };
+    refused(
+        &server.post_with(CONFIGMAPS, configmap("a", "v"), &manager(&"x".repeat(129))).await,
+        "Invalid",
+        &["TooLong fieldManager"],
+    );
+    refused(
+        &server.post_with(CONFIGMAPS, configmap("a", "v"), &manager("bad\u{1}")).await,
+        "Invalid",
+        &["Invalid fieldManager"],
+    );
+    let failure =
+        server.post_with(CONFIGMAPS, configmap("a", "v"), &manager("bad\u{1}")).await.unwrap_err();
     assert_eq!(failure.details.unwrap().kind, "CreateOptions");
 }
 
@@ -218,9 +319,16 @@ async fn objects_are_bounded() {
 #[tokio::test]
 async fn admission_sees_the_generated_name_and_can_refuse() {
     let server = Server::new();
-    let object = server.post(CONFIGMAPS, json!({"metadata": {"generateName": "g-"}})).await.unwrap();
+    let object =
+        server.post(CONFIGMAPS, json!({"metadata": {"generateName": "g-"}})).await.unwrap();
     assert_eq!(server.admission.seen.lock().unwrap().last().unwrap().1, object.name());
-    refused(&server.post(CONFIGMAPS, json!({"metadata": {"name": "a", "labels": {"refuse": "no"}}})).await, "Forbidden", &[]);
+    refused(
+        &server
+            .post(CONFIGMAPS, json!({"metadata": {"name": "a", "labels": {"refuse": "no"}}}))
+            .await,
+        "Forbidden",
+        &[],
+    );
     refused(&server.get(CONFIGMAPS, "a").await, "NotFound", &[]);
 }
 
@@ -228,10 +336,23 @@ async fn admission_sees_the_generated_name_and_can_refuse() {
 async fn managers_have_names_of_a_bounded_length() {
     let server = Server::new();
     let entry = |manager: &str, subresource: &str| json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "subresource": subresource, "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:other": {}}}});
-    let managed = |entry| json!({"metadata": {"name": "a", "managedFields": [entry]}, "data": {"k": "v"}});
-    refused(&server.post(CONFIGMAPS, managed(entry(&"m".repeat(129), ""))).await, "Invalid", &["TooLong metadata.managedFields[0].manager"]);
-    refused(&server.post(CONFIGMAPS, managed(entry("m\n", ""))).await, "Invalid", &["Invalid metadata.managedFields[0].manager"]);
-    refused(&server.post(CONFIGMAPS, managed(entry("m", &"s".repeat(257)))).await, "Invalid", &["TooLong metadata.managedFields[0].subresource"]);
+    let managed =
+        |entry| json!({"metadata": {"name": "a", "managedFields": [entry]}, "data": {"k": "v"}});
+    refused(
+        &server.post(CONFIGMAPS, managed(entry(&"m".repeat(129), ""))).await,
+        "Invalid",
+        &["TooLong metadata.managedFields[0].manager"],
+    );
+    refused(
+        &server.post(CONFIGMAPS, managed(entry("m\n", ""))).await,
+        "Invalid",
+        &["Invalid metadata.managedFields[0].manager"],
+    );
+    refused(
+        &server.post(CONFIGMAPS, managed(entry("m", &"s".repeat(257)))).await,
+        "Invalid",
+        &["TooLong metadata.managedFields[0].subresource"],
+    );
     server.post(CONFIGMAPS, managed(entry(&"m".repeat(128), &"s".repeat(256)))).await.unwrap();
 }
 
@@ -239,7 +360,15 @@ async fn managers_have_names_of_a_bounded_length() {
 async fn finalizers_need_a_domain_where_upstreams_core_validation_says_so() {
     let server = Server::new();
     let finalized = |finalizer: &str| json!({"metadata": {"name": "a", "finalizers": [finalizer]}});
-    refused(&server.post(SECRETS, finalized("plain")).await, "Invalid", &["Invalid metadata.finalizers[0]"]);
+    refused(
+        &server.post(SECRETS, finalized("plain")).await,
+        "Invalid",
+        &["Invalid metadata.finalizers[0]"],
+    );
     server.post(LEASES, finalized("plain")).await.unwrap();
-    refused(&server.post(LEASES, finalized("not a name")).await, "Invalid", &["Invalid metadata.finalizers"]);
+    refused(
+        &server.post(LEASES, finalized("not a name")).await,
+        "Invalid",
+        &["Invalid metadata.finalizers"],
+    );
 }

@@ -2,7 +2,9 @@
 
 use crate::support::*;
 use ferrokube_apimachinery::document::{Document, json};
-use ferrokube_registry::{DeleteOptions, Deleted, ListOptions, VersionMatch, WatchItem, WatchOptions, WriteOptions};
+use ferrokube_registry::{
+    DeleteOptions, Deleted, ListOptions, VersionMatch, WatchItem, WatchOptions, WriteOptions,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +26,11 @@ fn shown(server: &Server, kind: (&str, &str), deleted: Deleted) -> (&'static str
 }
 
 fn finalizers(object: &Document) -> Vec<&str> {
-    object.list(&["metadata", "finalizers"]).iter().filter_map(|finalizer| finalizer.as_str()).collect()
+    object
+        .list(&["metadata", "finalizers"])
+        .iter()
+        .filter_map(|finalizer| finalizer.as_str())
+        .collect()
 }
 
 #[tokio::test]
@@ -33,7 +39,11 @@ async fn an_object_without_finalizers_is_gone_at_once() {
     for grace in [None, Some(30), Some(-5), Some(0)] {
         let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
         let options = DeleteOptions { grace_seconds: grace, ..DeleteOptions::default() };
-        let (how, last) = shown(&server, CONFIGMAPS, server.delete_with(CONFIGMAPS, "a", &options).await.unwrap());
+        let (how, last) = shown(
+            &server,
+            CONFIGMAPS,
+            server.delete_with(CONFIGMAPS, "a", &options).await.unwrap(),
+        );
         assert_eq!((how, last.uid()), ("gone", object.uid()));
         assert!(version(&last) > version(&object), "the deletion's revision");
         refused(&server.get(CONFIGMAPS, "a").await, "NotFound", &[]);
@@ -54,8 +64,15 @@ async fn finalizers_hold_an_object_until_the_last_is_removed() {
     let changed = server.patch(CONFIGMAPS, "a", merge(json!({"data": {"k": "w"}}))).await.unwrap();
     assert!(changed.is_terminating() && version(&changed) > version(&marked));
     let added = merge(json!({"metadata": {"finalizers": ["example.com/hold", "example.com/new"]}}));
-    refused(&server.patch(CONFIGMAPS, "a", added).await, "Invalid", &["Forbidden metadata.finalizers"]);
-    let last = server.patch(CONFIGMAPS, "a", merge(json!({"metadata": {"finalizers": null}}))).await.unwrap();
+    refused(
+        &server.patch(CONFIGMAPS, "a", added).await,
+        "Invalid",
+        &["Forbidden metadata.finalizers"],
+    );
+    let last = server
+        .patch(CONFIGMAPS, "a", merge(json!({"metadata": {"finalizers": null}})))
+        .await
+        .unwrap();
     assert_eq!((version(&last), last.str(&["data", "k"])), (version(&changed), Some("w")));
     refused(&server.get(CONFIGMAPS, "a").await, "NotFound", &[]);
 }
@@ -66,21 +83,43 @@ async fn policies_set_finalizers() {
     for (options, expected) in [
         (policy("Foreground"), vec!["foregroundDeletion"]),
         (policy("Orphan"), vec!["orphan"]),
-        (DeleteOptions { orphan_dependents: Some(true), ..DeleteOptions::default() }, vec!["orphan"]),
+        (
+            DeleteOptions { orphan_dependents: Some(true), ..DeleteOptions::default() },
+            vec!["orphan"],
+        ),
     ] {
         server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
-        let (how, marked) = shown(&server, CONFIGMAPS, server.delete_with(CONFIGMAPS, "a", &options).await.unwrap());
+        let (how, marked) = shown(
+            &server,
+            CONFIGMAPS,
+            server.delete_with(CONFIGMAPS, "a", &options).await.unwrap(),
+        );
         assert_eq!((how, finalizers(&marked)), ("pending", expected));
         // A later background delete lifts the mark.
-        let (how, _) = shown(&server, CONFIGMAPS, server.delete_with(CONFIGMAPS, "a", &policy("Background")).await.unwrap());
+        let (how, _) = shown(
+            &server,
+            CONFIGMAPS,
+            server.delete_with(CONFIGMAPS, "a", &policy("Background")).await.unwrap(),
+        );
         assert_eq!(how, "gone");
     }
-    server.post(CONFIGMAPS, json!({"metadata": {"name": "b", "finalizers": ["orphan"]}})).await.unwrap();
+    server
+        .post(CONFIGMAPS, json!({"metadata": {"name": "b", "finalizers": ["orphan"]}}))
+        .await
+        .unwrap();
     let (how, marked) = shown(&server, CONFIGMAPS, server.delete(CONFIGMAPS, "b").await.unwrap());
     assert_eq!((how, finalizers(&marked)), ("pending", vec!["orphan"]), "the object's own choice");
-    refused(&server.delete_with(CONFIGMAPS, "b", &policy("Sideways")).await, "Invalid", &["NotSupported propagationPolicy"]);
+    refused(
+        &server.delete_with(CONFIGMAPS, "b", &policy("Sideways")).await,
+        "Invalid",
+        &["NotSupported propagationPolicy"],
+    );
     let both = DeleteOptions { orphan_dependents: Some(false), ..policy("Background") };
-    refused(&server.delete_with(CONFIGMAPS, "b", &both).await, "Invalid", &["Invalid propagationPolicy"]);
+    refused(
+        &server.delete_with(CONFIGMAPS, "b", &both).await,
+        "Invalid",
+        &["Invalid propagationPolicy"],
+    );
 }
 
 #[tokio::test]
@@ -96,14 +135,24 @@ async fn preconditions_and_dry_runs() {
         assert_eq!(answer.unwrap_err().details.unwrap().kind, "ConfigMap");
     }
     let dry = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
-    let (how, _) = shown(&server, CONFIGMAPS, server.delete_with(CONFIGMAPS, "a", &dry).await.unwrap());
+    let (how, _) =
+        shown(&server, CONFIGMAPS, server.delete_with(CONFIGMAPS, "a", &dry).await.unwrap());
     assert_eq!(how, "gone");
-    let (how, marked) =
-        shown(&server, CONFIGMAPS, server.delete_with(CONFIGMAPS, "a", &DeleteOptions { dry_run: true, ..policy("Foreground") }).await.unwrap());
+    let (how, marked) = shown(
+        &server,
+        CONFIGMAPS,
+        server
+            .delete_with(CONFIGMAPS, "a", &DeleteOptions { dry_run: true, ..policy("Foreground") })
+            .await
+            .unwrap(),
+    );
     assert_eq!((how, marked.is_terminating()), ("pending", true));
     assert_eq!(server.get(CONFIGMAPS, "a").await.unwrap(), object);
-    let right =
-        DeleteOptions { uid: Some(object.uid().to_owned()), resource_version: Some(object.meta("resourceVersion").to_owned()), ..DeleteOptions::default() };
+    let right = DeleteOptions {
+        uid: Some(object.uid().to_owned()),
+        resource_version: Some(object.meta("resourceVersion").to_owned()),
+        ..DeleteOptions::default()
+    };
     server.delete_with(CONFIGMAPS, "a", &right).await.unwrap();
 }
 
@@ -112,15 +161,29 @@ async fn a_namespace_waits_for_its_own_finalizers() {
     let server = Server::new();
     server.post(NAMESPACES, json!({"metadata": {"name": "n"}})).await.unwrap();
     let dry = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
-    let (_, marked) = shown(&server, NAMESPACES, server.delete_with(NAMESPACES, "n", &dry).await.unwrap());
+    let (_, marked) =
+        shown(&server, NAMESPACES, server.delete_with(NAMESPACES, "n", &dry).await.unwrap());
     assert_eq!(marked.str(&["status", "phase"]), Some("Terminating"));
-    assert_eq!(server.get(NAMESPACES, "n").await.unwrap().str(&["status", "phase"]), Some("Active"));
+    assert_eq!(
+        server.get(NAMESPACES, "n").await.unwrap().str(&["status", "phase"]),
+        Some("Active")
+    );
     let (how, marked) = shown(&server, NAMESPACES, server.delete(NAMESPACES, "n").await.unwrap());
     assert_eq!((how, marked.str(&["status", "phase"])), ("pending", Some("Terminating")));
-    assert!(marked.is_terminating() && marked.get(&["metadata", "deletionGracePeriodSeconds"]).is_none());
+    assert!(
+        marked.is_terminating()
+            && marked.get(&["metadata", "deletionGracePeriodSeconds"]).is_none()
+    );
     let again = shown(&server, NAMESPACES, server.delete(NAMESPACES, "n").await.unwrap());
     assert_eq!(again, ("pending", marked));
-    let last = server.put(NAMESPACES, "n/finalize", json!({"metadata": {"name": "n"}, "spec": {"finalizers": []}})).await.unwrap();
+    let last = server
+        .put(
+            NAMESPACES,
+            "n/finalize",
+            json!({"metadata": {"name": "n"}, "spec": {"finalizers": []}}),
+        )
+        .await
+        .unwrap();
     assert!(last.list(&["spec", "finalizers"]).is_empty());
     refused(&server.get(NAMESPACES, "n").await, "NotFound", &[]);
 }
@@ -129,9 +192,19 @@ async fn a_namespace_waits_for_its_own_finalizers() {
 #[tokio::test]
 async fn an_update_does_not_end_a_namespace_that_waits() {
     let server = Server::new();
-    server.post(NAMESPACES, json!({"metadata": {"name": "n", "finalizers": ["example.com/hold"]}})).await.unwrap();
+    server
+        .post(NAMESPACES, json!({"metadata": {"name": "n", "finalizers": ["example.com/hold"]}}))
+        .await
+        .unwrap();
     server.delete(NAMESPACES, "n").await.unwrap();
-    let changed = server.patch(NAMESPACES, "n", merge(json!({"metadata": {"finalizers": null, "labels": {"a": "b"}}}))).await.unwrap();
+    let changed = server
+        .patch(
+            NAMESPACES,
+            "n",
+            merge(json!({"metadata": {"finalizers": null, "labels": {"a": "b"}}})),
+        )
+        .await
+        .unwrap();
     assert!(!changed.list(&["spec", "finalizers"]).is_empty());
     assert_eq!(server.get(NAMESPACES, "n").await.unwrap(), changed, "its content is still there");
 }
@@ -143,7 +216,10 @@ async fn a_dry_run_that_removes_the_last_finalizer_deletes_nothing() {
     server.delete(CONFIGMAPS, "a").await.unwrap();
     let marked = server.get(CONFIGMAPS, "a").await.unwrap();
     let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
-    server.patch_with(CONFIGMAPS, "a", merge(json!({"metadata": {"finalizers": null}})), &dry).await.unwrap();
+    server
+        .patch_with(CONFIGMAPS, "a", merge(json!({"metadata": {"finalizers": null}})), &dry)
+        .await
+        .unwrap();
     assert_eq!(server.get(CONFIGMAPS, "a").await.unwrap(), marked);
 }
 
@@ -161,15 +237,25 @@ impl ferrokube_resource::Hooks for Graceful {
 #[tokio::test]
 async fn the_last_finalizer_does_not_end_a_grace_period() {
     let server = Server::new();
-    let definition = ferrokube_resource::Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
-    server.registry.catalog().put(Arc::new(ferrokube_resource::Definition { hooks: Arc::new(Graceful), ..definition }));
+    let definition =
+        ferrokube_resource::Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
+    server
+        .registry
+        .catalog()
+        .put(Arc::new(ferrokube_resource::Definition { hooks: Arc::new(Graceful), ..definition }));
     server.post(CONFIGMAPS, held("a")).await.unwrap();
     let (how, marked) = shown(&server, CONFIGMAPS, server.delete(CONFIGMAPS, "a").await.unwrap());
-    assert_eq!((how, marked.get(&["metadata", "deletionGracePeriodSeconds"])), ("pending", Some(&json!(30))));
+    assert_eq!(
+        (how, marked.get(&["metadata", "deletionGracePeriodSeconds"])),
+        ("pending", Some(&json!(30)))
+    );
     server.patch(CONFIGMAPS, "a", merge(json!({"metadata": {"finalizers": null}}))).await.unwrap();
     assert!(server.get(CONFIGMAPS, "a").await.unwrap().is_terminating());
     let now = DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::default() };
-    assert_eq!(shown(&server, CONFIGMAPS, server.delete_with(CONFIGMAPS, "a", &now).await.unwrap()).0, "gone");
+    assert_eq!(
+        shown(&server, CONFIGMAPS, server.delete_with(CONFIGMAPS, "a", &now).await.unwrap()).0,
+        "gone"
+    );
 }
 
 #[tokio::test]
@@ -178,7 +264,14 @@ async fn of_a_collection_what_cannot_be_deleted_is_said() {
     server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let target = server.target(CONFIGMAPS, "");
     let options = DeleteOptions { uid: Some("u".to_owned()), ..DeleteOptions::default() };
-    refused(&server.registry.delete_collection(&context(), &target, &options, &ListOptions::default()).await, "Conflict", &[]);
+    refused(
+        &server
+            .registry
+            .delete_collection(&context(), &target, &options, &ListOptions::default())
+            .await,
+        "Conflict",
+        &[],
+    );
 }
 
 #[tokio::test]
@@ -189,12 +282,17 @@ async fn a_collection_is_deleted_object_by_object() {
     }
     server.post(CONFIGMAPS, held("d")).await.unwrap();
     let target = server.target(CONFIGMAPS, "");
-    let delete = async |options: &DeleteOptions, select: &ListOptions| server.registry.delete_collection(&context(), &target, options, select).await.unwrap();
+    let delete = async |options: &DeleteOptions, select: &ListOptions| {
+        server.registry.delete_collection(&context(), &target, options, select).await.unwrap()
+    };
     let default = DeleteOptions::default();
     let dry = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
     assert_eq!(names(&delete(&dry, &ListOptions::default()).await), ["a", "b", "c", "d"]);
     assert_eq!(names(&delete(&default, &selecting("s=1", "")).await), ["a", "b"]);
-    assert_eq!(names(&delete(&default, &selecting("", "metadata.name=zzz")).await), Vec::<&str>::new());
+    assert_eq!(
+        names(&delete(&default, &selecting("", "metadata.name=zzz")).await),
+        Vec::<&str>::new()
+    );
     assert_eq!(names(&delete(&default, &ListOptions::default()).await), ["c", "d"]);
     assert_eq!(names(&server.list(CONFIGMAPS, &ListOptions::default()).await.unwrap()), ["d"]);
     assert!(server.get(CONFIGMAPS, "d").await.unwrap().is_terminating());
@@ -211,19 +309,34 @@ async fn fault_31_a_collection_of_an_older_revision_is_deleted_as_it_was() {
     server.delete(CONFIGMAPS, "again").await.unwrap();
     server.post(CONFIGMAPS, configmap("again", "new")).await.unwrap();
     server.post(CONFIGMAPS, configmap("later", "new")).await.unwrap();
-    let select = ListOptions { resource_version: seen, version_match: VersionMatch::Exact, ..ListOptions::default() };
+    let select = ListOptions {
+        resource_version: seen,
+        version_match: VersionMatch::Exact,
+        ..ListOptions::default()
+    };
     let target = server.target(CONFIGMAPS, "");
-    let deleted = server.registry.delete_collection(&context(), &target, &DeleteOptions::default(), &select).await.unwrap();
+    let deleted = server
+        .registry
+        .delete_collection(&context(), &target, &DeleteOptions::default(), &select)
+        .await
+        .unwrap();
     assert_eq!(names(&deleted), ["again", "kept"]);
-    assert_eq!(names(&server.list(CONFIGMAPS, &ListOptions::default()).await.unwrap()), ["again", "later"]);
+    assert_eq!(
+        names(&server.list(CONFIGMAPS, &ListOptions::default()).await.unwrap()),
+        ["again", "later"]
+    );
 }
 
 #[tokio::test]
 async fn watchers_see_the_last_state_at_the_deletions_revision() {
     let server = Server::new();
     let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
-    let list = ListOptions { resource_version: object.meta("resourceVersion").to_owned(), ..ListOptions::default() };
-    let options = WatchOptions { list, timeout: Duration::from_secs(60), ..WatchOptions::default() };
+    let list = ListOptions {
+        resource_version: object.meta("resourceVersion").to_owned(),
+        ..ListOptions::default()
+    };
+    let options =
+        WatchOptions { list, timeout: Duration::from_secs(60), ..WatchOptions::default() };
     let target = server.target(CONFIGMAPS, "");
     let mut watch = server.registry.watch(&target, options).await.unwrap();
     let (_, last) = shown(&server, CONFIGMAPS, server.delete(CONFIGMAPS, "a").await.unwrap());

@@ -13,8 +13,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 fn on_disk(disk: &SimDisk, limits: StoreLimits) -> Server {
-    let journal = JournalLimits { watermark_bytes: 0, ballast_bytes: 16 << 10, rewrites: Rewrites::Inline, ..JournalLimits::default() };
-    let parts = Environment { io: Arc::new(disk.clone()), journal, limits, ..Environment::default() };
+    let journal = JournalLimits {
+        watermark_bytes: 0,
+        ballast_bytes: 16 << 10,
+        rewrites: Rewrites::Inline,
+        ..JournalLimits::default()
+    };
+    let parts =
+        Environment { io: Arc::new(disk.clone()), journal, limits, ..Environment::default() };
     Server::over(Store::open_with(Config::embedded("/sim/storage"), parts).unwrap())
 }
 
@@ -34,28 +40,44 @@ fn create(server: &Server) -> Attempt<'_> {
     server.post(CONFIGMAPS, configmap("new", "1")).boxed_local()
 }
 
-/// A write that needs nothing written because of another one waits for that one; when it is refused, it is made after all.
+/// A write that needs nothing written because of another one waits for that one; when it is
+/// refused, it is made after all.
 #[tokio::test]
 async fn fault_07_a_noop_on_a_refused_head_is_computed_again() {
     let disk = SimDisk::default();
     let server = on_disk(&disk, StoreLimits::default());
     server.post(CONFIGMAPS, configmap("a", "0")).await.unwrap();
     type Case = (&'static str, bool, for<'a> fn(&'a Server) -> Attempt<'a>);
-    let cases: [Case; 4] = [("a", false, label), ("a", false, replace), ("new", false, create), ("a", true, label)];
+    let cases: [Case; 4] =
+        [("a", false, label), ("a", false, replace), ("new", false, create), ("a", true, label)];
     for (round, (name, remote, attempt)) in cases.into_iter().enumerate() {
         let store = server.registry.store();
-        server.patch(CONFIGMAPS, "a", merge(json!({"metadata": {"labels": null, "annotations": null}}))).await.unwrap();
+        server
+            .patch(
+                CONFIGMAPS,
+                "a",
+                merge(json!({"metadata": {"labels": null, "annotations": null}})),
+            )
+            .await
+            .unwrap();
         server.admission.remote.store(remote, Ordering::SeqCst);
         hold(store);
         let (mut first, mut second) = (attempt(&server), attempt(&server));
         assert!(first.as_mut().now_or_never().is_none(), "{round}: it waits for the disk");
-        assert!(second.as_mut().now_or_never().is_none(), "{round}: so does what was computed on it");
+        assert!(
+            second.as_mut().now_or_never().is_none(),
+            "{round}: so does what was computed on it"
+        );
         disk.fail_next_write(".log", DiskFault::Enospc);
         release(store);
         assert_eq!(soon(first).await.unwrap_err().code, 507, "{round}");
         soon(server.post(CONFIGMAPS, configmap(&format!("other-{round}"), "0"))).await.unwrap();
         let answer = soon(second).await.unwrap_or_else(|failure| panic!("{round}: {failure:?}"));
-        assert_eq!(answer, server.get(CONFIGMAPS, name).await.unwrap(), "{round}: what was answered is there");
+        assert_eq!(
+            answer,
+            server.get(CONFIGMAPS, name).await.unwrap(),
+            "{round}: what was answered is there"
+        );
         server.admission.remote.store(false, Ordering::SeqCst);
     }
 }
@@ -71,7 +93,9 @@ async fn fault_01_a_noop_waits_for_the_write_that_it_relies_on() {
     assert!(first.as_mut().now_or_never().is_none());
     disk.wait_for_held_sync();
     assert!(second.as_mut().now_or_never().is_none());
-    let mut outdated = server.put(CONFIGMAPS, "a", json!({"metadata": {"name": "a", "resourceVersion": "7"}})).boxed_local();
+    let mut outdated = server
+        .put(CONFIGMAPS, "a", json!({"metadata": {"name": "a", "resourceVersion": "7"}}))
+        .boxed_local();
     assert!(outdated.as_mut().now_or_never().is_none());
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(60)).await;
@@ -98,10 +122,14 @@ async fn fault_05_a_noop_on_a_failed_write_fails() {
     assert!(first.as_mut().now_or_never().is_none() && second.as_mut().now_or_never().is_none());
     disk.fail_next_write(".log", DiskFault::Eio);
     release(store);
-    assert_eq!((soon(first).await.unwrap_err().code, soon(second).await.unwrap_err().code), (500, 500));
+    assert_eq!(
+        (soon(first).await.unwrap_err().code, soon(second).await.unwrap_err().code),
+        (500, 500)
+    );
 }
 
-/// A page goes on from the state of the page before, or from none: an older copy of the directory does not have it.
+/// A page goes on from the state of the page before, or from none: an older copy of the directory
+/// does not have it.
 #[tokio::test]
 async fn fault_09_a_page_of_a_state_that_was_lost_is_gone() {
     let disk = SimDisk::default();
@@ -113,10 +141,15 @@ async fn fault_09_a_page_of_a_state_that_was_lost_is_gone() {
     for value in ["1", "2", "3"] {
         server.patch(CONFIGMAPS, "c", merge(json!({"data": {"k": value}}))).await.unwrap();
     }
-    let page = server.list(CONFIGMAPS, &ListOptions { limit: 1, ..ListOptions::default() }).await.unwrap();
+    let page =
+        server.list(CONFIGMAPS, &ListOptions { limit: 1, ..ListOptions::default() }).await.unwrap();
     let older = on_disk(&copy, StoreLimits::default());
     for _ in 0..2 {
-        let next = ListOptions { limit: 1, continue_token: page.continue_token.clone(), ..ListOptions::default() };
+        let next = ListOptions {
+            limit: 1,
+            continue_token: page.continue_token.clone(),
+            ..ListOptions::default()
+        };
         let failure = older.list(CONFIGMAPS, &next).await.unwrap_err();
         assert!(failure.code == 410 && failure.continue_token.is_some(), "{failure:?}");
         older.post(CONFIGMAPS, configmap("d", "0")).await.map(drop).unwrap_or_default();
@@ -133,7 +166,8 @@ async fn refusals_of_the_store_do_not_wait() {
     }
     let store = server.registry.store();
     hold(store);
-    let mut waiting = server.patch(CONFIGMAPS, "b", merge(json!({"data": {"k": "1"}}))).boxed_local();
+    let mut waiting =
+        server.patch(CONFIGMAPS, "b", merge(json!({"data": {"k": "1"}}))).boxed_local();
     assert!(waiting.as_mut().now_or_never().is_none());
     refused(&label(&server).now_or_never().expect("told at once"), "TooManyRequests", &[]);
     release(store);

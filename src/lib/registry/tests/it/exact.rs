@@ -3,14 +3,21 @@
 use crate::support::*;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_registry::{Body, DeleteOptions, Deleted, FieldValidation, Patch, RequestContext, WriteOptions};
+use ferrokube_registry::{
+    Body, DeleteOptions, Deleted, FieldValidation, Patch, RequestContext, WriteOptions,
+};
 use ferrokube_resource::Scope;
 
 const EVENTS: (&str, &str) = ("", "events");
 const SERVICE_ACCOUNTS: (&str, &str) = ("", "serviceaccounts");
 const QUOTAS: (&str, &str) = ("", "resourcequotas");
 
-async fn apply(server: &Server, kind: (&str, &str), name: &str, object: Value) -> Result<Document, Failure> {
+async fn apply(
+    server: &Server,
+    kind: (&str, &str),
+    name: &str,
+    object: Value,
+) -> Result<Document, Failure> {
     let options = WriteOptions { field_manager: "m".to_owned(), ..WriteOptions::default() };
     let written = server.patch_with(kind, name, Patch::Apply(body(object)), &options).await?;
     Ok(written.object.into_document(&server.target(kind, name).served))
@@ -31,10 +38,18 @@ async fn only_a_post_drops_what_says_that_the_object_is_deleted() {
     let server = Server::new();
     let lease = |name: &str| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "deletionTimestamp": "2024-01-02T03:04:05Z", "deletionGracePeriodSeconds": 5}});
     let posted = server.post(LEASES, lease("a")).await.unwrap();
-    assert_eq!((posted.meta("deletionTimestamp"), posted.get(&["metadata", "deletionGracePeriodSeconds"])), ("", None));
-    for made in [server.put(LEASES, "b", lease("b")).await, apply(&server, LEASES, "c", lease("c")).await] {
+    assert_eq!(
+        (posted.meta("deletionTimestamp"), posted.get(&["metadata", "deletionGracePeriodSeconds"])),
+        ("", None)
+    );
+    for made in
+        [server.put(LEASES, "b", lease("b")).await, apply(&server, LEASES, "c", lease("c")).await]
+    {
         let made = made.unwrap();
-        assert_eq!((made.meta("deletionTimestamp"), made.get(&["metadata", "deletionGracePeriodSeconds"])), ("2024-01-02T03:04:05Z", Some(&json!(5))));
+        assert_eq!(
+            (made.meta("deletionTimestamp"), made.get(&["metadata", "deletionGracePeriodSeconds"])),
+            ("2024-01-02T03:04:05Z", Some(&json!(5)))
+        );
     }
 }
 
@@ -43,18 +58,44 @@ async fn repeated_owners_of_a_patch_are_found_after_admission() {
     let server = Server::new();
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"});
     let object = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": [owner, owner]}});
-    let warned =
-        |context: &RequestContext| context.take_warnings().iter().map(|warning| warning.contains("after mutating admission happens;")).collect::<Vec<_>>();
+    let warned = |context: &RequestContext| {
+        context
+            .take_warnings()
+            .iter()
+            .map(|warning| warning.contains("after mutating admission happens;"))
+            .collect::<Vec<_>>()
+    };
     let context = context();
-    let written = server.registry.create(&context, &server.target(CONFIGMAPS, ""), body(object("a")), &WriteOptions::default()).await;
+    let written = server
+        .registry
+        .create(
+            &context,
+            &server.target(CONFIGMAPS, ""),
+            body(object("a")),
+            &WriteOptions::default(),
+        )
+        .await;
     assert!(written.is_ok() && warned(&context) == [false]);
     let context = crate::support::context();
-    let written = server.registry.patch(&context, &server.target(CONFIGMAPS, "a"), merge(object("a")), &WriteOptions::default()).await;
+    let written = server
+        .registry
+        .patch(
+            &context,
+            &server.target(CONFIGMAPS, "a"),
+            merge(object("a")),
+            &WriteOptions::default(),
+        )
+        .await;
     assert!(written.is_ok() && warned(&context) == [true]);
     let context = crate::support::context();
     let refused = server
         .registry
-        .update(&context, &server.target(CONFIGMAPS, "a"), body(json!({"metadata": {"ownerReferences": [owner, owner]}})), &WriteOptions::default())
+        .update(
+            &context,
+            &server.target(CONFIGMAPS, "a"),
+            body(json!({"metadata": {"ownerReferences": [owner, owner]}})),
+            &WriteOptions::default(),
+        )
         .await;
     says(refused, "name must be provided");
     assert!(warned(&context).is_empty());
@@ -65,14 +106,34 @@ async fn a_native_object_without_its_version_has_no_name() {
     let server = Server::new();
     server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let emptied = || merge(json!({"apiVersion": null, "data": {"k": 1}}));
-    let nameless = "the name of the object (a based on URL) was undeterminable: name must be provided";
+    let nameless =
+        "the name of the object (a based on URL) was undeterminable: name must be provided";
     says(server.patch(CONFIGMAPS, "a", emptied()).await, nameless);
-    says(server.patch(CONFIGMAPS, "a", Patch::Json(json!([{"op": "remove", "path": "/apiVersion"}]), Vec::new())).await, nameless);
-    let strict = WriteOptions { field_validation: Some(FieldValidation::Strict), ..WriteOptions::default() };
-    says(server.patch_with(CONFIGMAPS, "a", emptied(), &strict).await, "strict decoding error: unknown field \"data\", unknown field \"metadata\"");
-    says(server.patch(CONFIGMAPS, "a", merge(json!({"apiVersion": null, "kind": "Foo"}))).await, "no kind \"Foo\" is registered");
+    says(
+        server
+            .patch(
+                CONFIGMAPS,
+                "a",
+                Patch::Json(json!([{"op": "remove", "path": "/apiVersion"}]), Vec::new()),
+            )
+            .await,
+        nameless,
+    );
+    let strict =
+        WriteOptions { field_validation: Some(FieldValidation::Strict), ..WriteOptions::default() };
+    says(
+        server.patch_with(CONFIGMAPS, "a", emptied(), &strict).await,
+        "strict decoding error: unknown field \"data\", unknown field \"metadata\"",
+    );
+    says(
+        server.patch(CONFIGMAPS, "a", merge(json!({"apiVersion": null, "kind": "Foo"}))).await,
+        "no kind \"Foo\" is registered",
+    );
     server.patch(CONFIGMAPS, "a", merge(json!({"kind": null}))).await.unwrap();
-    server.patch(CONFIGMAPS, "a", strategic(json!({"apiVersion": "x", "kind": "Foo"}))).await.unwrap();
+    server
+        .patch(CONFIGMAPS, "a", strategic(json!({"apiVersion": "x", "kind": "Foo"})))
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -81,17 +142,32 @@ async fn what_was_merged_in_memory_is_converted() {
     server.post(LEASES, json!({"metadata": {"name": "a"}})).await.unwrap();
     for (patch, why) in [
         (json!({"kind": -1}), "Invalid value: \"map[kind:-1]\": cannot convert int64 to string"),
-        (json!({"spec": "x"}), "Invalid value: \"map[spec:x]\": cannot restore struct from: string"),
+        (
+            json!({"spec": "x"}),
+            "Invalid value: \"map[spec:x]\": cannot restore struct from: string",
+        ),
         (json!({"spec": {"holderIdentity": {}}}), "unrecognized type: string"),
-        (json!({"spec": {"renewTime": 1}}), "json: cannot unmarshal number into Go value of type string"),
+        (
+            json!({"spec": {"renewTime": 1}}),
+            "json: cannot unmarshal number into Go value of type string",
+        ),
         // Nulls go from what is added.
-        (json!({"metadata": {"labels": null, "annotations": {"a": null, "b": 1}}}), "\"map[metadata:map[annotations:map[b:1] labels:<nil>]]\""),
-        (json!({"spec": {"leaseTransitions": 2147483648_i64}}), "spec.leaseTransitions: Invalid value: -2147483648: must be greater than or equal to 0"),
+        (
+            json!({"metadata": {"labels": null, "annotations": {"a": null, "b": 1}}}),
+            "\"map[metadata:map[annotations:map[b:1] labels:<nil>]]\"",
+        ),
+        (
+            json!({"spec": {"leaseTransitions": 2147483648_i64}}),
+            "spec.leaseTransitions: Invalid value: -2147483648: must be greater than or equal to 0",
+        ),
     ] {
         says(server.patch(LEASES, "a", strategic(patch)).await, why);
     }
     let applied = |transitions: Value| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}, "spec": {"leaseTransitions": transitions}});
-    says(apply(&server, LEASES, "a", applied(json!(2147483648_i64))).await, "Invalid value: -2147483648");
+    says(
+        apply(&server, LEASES, "a", applied(json!(2147483648_i64))).await,
+        "Invalid value: -2147483648",
+    );
     let stored = apply(&server, LEASES, "a", applied(json!(4294967297_i64))).await.unwrap();
     assert_eq!(stored.get(&["spec", "leaseTransitions"]), Some(&json!(1)));
 }
@@ -106,16 +182,26 @@ async fn lists_whose_items_have_no_key_end_tracking() {
     let why = "failed to create manager for existing fields: failed to convert new object (ns/a; /v1, Kind=ServiceAccount) to smd typed: .secrets: element 0: \
                associative list with keys has an element that omits all key fields [\"name\"] (and doesn't have default values for any key fields)";
     says(apply(&server, SERVICE_ACCOUNTS, "a", applied).await, why);
-    let fine = server.put(SERVICE_ACCOUNTS, "a", json!({"metadata": {"name": "a"}, "secrets": [{"name": "x"}]})).await.unwrap();
+    let fine = server
+        .put(SERVICE_ACCOUNTS, "a", json!({"metadata": {"name": "a"}, "secrets": [{"name": "x"}]}))
+        .await
+        .unwrap();
     assert_eq!(fine.get(&["metadata", "managedFields"]), None, "untracked until an apply");
 }
 
 #[tokio::test]
 async fn labels_that_follow_from_a_generated_name_are_nobodys() {
     let server = Server::new();
-    let owned = |object: &Document| object.get(&["metadata", "managedFields"]).is_some_and(|fields| fields.to_string().contains("metadata.name"));
+    let owned = |object: &Document| {
+        object
+            .get(&["metadata", "managedFields"])
+            .is_some_and(|fields| fields.to_string().contains("metadata.name"))
+    };
     let named = server.post(NAMESPACES, json!({"metadata": {"name": "named"}})).await.unwrap();
-    let generated = server.post(NAMESPACES, json!({"metadata": {"generateName": "made-", "labels": {"a": "b"}}})).await.unwrap();
+    let generated = server
+        .post(NAMESPACES, json!({"metadata": {"generateName": "made-", "labels": {"a": "b"}}}))
+        .await
+        .unwrap();
     assert_eq!(generated.label("kubernetes.io/metadata.name"), Some(generated.name()));
     assert!(owned(&named) && !owned(&generated));
 }
@@ -123,16 +209,35 @@ async fn labels_that_follow_from_a_generated_name_are_nobodys() {
 #[tokio::test]
 async fn metadata_of_core_events_is_checked_last() {
     let server = Server::new();
-    refused(&server.post(EVENTS, json!({"metadata": {}})).await, "Invalid", &["Invalid involvedObject.namespace"]);
-    refused(&server.post(EVENTS, json!({"metadata": {}, "involvedObject": {"namespace": "ns"}})).await, "Invalid", &["Required metadata.name"]);
-    let both = ["Invalid involvedObject.namespace", "Invalid type", "Required eventTime", "Required metadata.name"];
-    refused(&server.post(("events.k8s.io", "events"), json!({"metadata": {}})).await, "Invalid", &both);
+    refused(
+        &server.post(EVENTS, json!({"metadata": {}})).await,
+        "Invalid",
+        &["Invalid involvedObject.namespace"],
+    );
+    refused(
+        &server.post(EVENTS, json!({"metadata": {}, "involvedObject": {"namespace": "ns"}})).await,
+        "Invalid",
+        &["Required metadata.name"],
+    );
+    let both = [
+        "Invalid involvedObject.namespace",
+        "Invalid type",
+        "Required eventTime",
+        "Required metadata.name",
+    ];
+    refused(
+        &server.post(("events.k8s.io", "events"), json!({"metadata": {}})).await,
+        "Invalid",
+        &both,
+    );
 }
 
 #[tokio::test]
 async fn causes_about_metadata_are_as_many_as_upstreams() {
     let server = Server::new();
-    let count = |result: Result<_, Failure>| result.map(|_: Document| ()).unwrap_err().details.unwrap().causes.len();
+    let count = |result: Result<_, Failure>| {
+        result.map(|_: Document| ()).unwrap_err().details.unwrap().causes.len()
+    };
     let bad = || merge(json!({"metadata": {"labels": {"-": "x"}}}));
     for (kind, object, causes) in [
         (CONFIGMAPS, json!({"metadata": {"name": "a"}}), 4),
@@ -158,11 +263,20 @@ async fn conflicts_name_what_upstream_names() {
     let other = || body(json!({"metadata": {"name": "a", "uid": "x"}}));
     for (dry_run, key) in [(false, "Key: /registry/leases/ns/a,"), (true, "Key: /leases/ns/a,")] {
         let options = WriteOptions { dry_run, ..WriteOptions::default() };
-        says(server.registry.update(&context(), &server.target(LEASES, "a"), other(), &options).await, key);
+        says(
+            server
+                .registry
+                .update(&context(), &server.target(LEASES, "a"), other(), &options)
+                .await,
+            key,
+        );
     }
     server.post(("events.k8s.io", "events"), event()).await.unwrap();
     let options = DeleteOptions { uid: Some("x".to_owned()), ..DeleteOptions::default() };
-    says(server.delete_with(("events.k8s.io", "events"), "e", &options).await, "fulfilled on Event \"e\": the UID in the precondition (x)");
+    says(
+        server.delete_with(("events.k8s.io", "events"), "e", &options).await,
+        "fulfilled on Event \"e\": the UID in the precondition (x)",
+    );
     server.post(NAMESPACES, json!({"metadata": {"name": "a"}})).await.unwrap();
     says(
         server.delete_with(NAMESPACES, "a", &options).await,
@@ -173,18 +287,43 @@ async fn conflicts_name_what_upstream_names() {
 #[tokio::test]
 async fn repeated_keys_of_yaml_are_told_with_their_lines() {
     let server = Server::new();
-    let noted = vec!["line 7: key \"a\" already set in map".to_owned(), "line 9: key \"b\" already set in map".to_owned()];
-    let yaml =
-        |name: &str| Body { noted: noted.clone(), yaml: true, ..body(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "nope": 1})) };
-    let options = |validation| WriteOptions { field_validation: Some(validation), field_manager: "m".to_owned(), ..WriteOptions::default() };
+    let noted = vec![
+        "line 7: key \"a\" already set in map".to_owned(),
+        "line 9: key \"b\" already set in map".to_owned(),
+    ];
+    let yaml = |name: &str| Body {
+        noted: noted.clone(),
+        yaml: true,
+        ..body(
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "nope": 1}),
+        )
+    };
+    let options = |validation| WriteOptions {
+        field_validation: Some(validation),
+        field_manager: "m".to_owned(),
+        ..WriteOptions::default()
+    };
     let context = context();
     let target = server.target(CONFIGMAPS, "");
-    server.registry.create(&context, &target, yaml("a"), &options(FieldValidation::Warn)).await.unwrap();
+    server
+        .registry
+        .create(&context, &target, yaml("a"), &options(FieldValidation::Warn))
+        .await
+        .unwrap();
     assert_eq!(context.take_warnings(), [&noted[0], &noted[1], "unknown field \"nope\""]);
     let strict = options(FieldValidation::Strict);
     let lines = "yaml: unmarshal errors:\n  line 7: key \"a\" already set in map\n  line 9: key \"b\" already set in map";
-    says(server.registry.create(&context, &target, yaml("b"), &strict).await, &format!("strict decoding error: {lines}, unknown field \"nope\""));
-    let applied = Body { document: Document::from_value(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b"}})).unwrap(), ..yaml("b") };
+    says(
+        server.registry.create(&context, &target, yaml("b"), &strict).await,
+        &format!("strict decoding error: {lines}, unknown field \"nope\""),
+    );
+    let applied = Body {
+        document: Document::from_value(
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b"}}),
+        )
+        .unwrap(),
+        ..yaml("b")
+    };
     says(
         server.patch_with(CONFIGMAPS, "b", Patch::Apply(applied), &strict).await,
         &format!("error strict decoding YAML: error converting YAML to JSON: {lines}"),
@@ -195,18 +334,35 @@ async fn repeated_keys_of_yaml_are_told_with_their_lines() {
 async fn entries_of_versions_that_cannot_be_are_forgotten() {
     let server = Server::new();
     let entry = |version: &str| json!({"manager": version, "operation": "Update", "apiVersion": version, "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {}}});
-    let managers =
-        |object: &Document| object.list(&["metadata", "managedFields"]).iter().map(|entry| entry["manager"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    let managers = |object: &Document| {
+        object
+            .list(&["metadata", "managedFields"])
+            .iter()
+            .map(|entry| entry["manager"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
     let given = ["0", "v1", "x/v2beta1", "vx", "v1beta"].map(entry);
-    let made = server.post(CONFIGMAPS, json!({"metadata": {"name": "a", "managedFields": given}, "immutable": false})).await.unwrap();
+    let made = server
+        .post(
+            CONFIGMAPS,
+            json!({"metadata": {"name": "a", "managedFields": given}, "immutable": false}),
+        )
+        .await
+        .unwrap();
     assert_eq!(managers(&made), ["v1", "x/v2beta1", "test"]);
     let applied = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}, "spec": {"holderIdentity": "h"}});
     apply(&server, LEASES, "a", applied).await.unwrap();
     let without = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": null, "spec": {"holderIdentity": "h"}});
     let kept = apply(&server, LEASES, "a", without).await.unwrap();
-    assert_eq!((kept.name(), &kept.list(&["metadata", "managedFields"])[0]["fieldsV1"]), ("a", &json!({"f:spec": {"f:holderIdentity": {}}})));
+    assert_eq!(
+        (kept.name(), &kept.list(&["metadata", "managedFields"])[0]["fieldsV1"]),
+        ("a", &json!({"f:spec": {"f:holderIdentity": {}}}))
+    );
     let misfit = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a", "managedFields": [1]}});
-    says(apply(&server, LEASES, "a", misfit).await, ".metadata.managedFields[0]: expected map, got &{1}");
+    says(
+        apply(&server, LEASES, "a", misfit).await,
+        ".metadata.managedFields[0]: expected map, got &{1}",
+    );
     says(
         apply(&server, LEASES, "a", json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a", "managedFields": [{}]}})).await,
         "metadata.managedFields must be nil",
@@ -219,7 +375,11 @@ async fn versions_of_what_is_not_there() {
     let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
     let lease = || json!({"metadata": {"name": "a", "resourceVersion": "7"}});
     assert_eq!(server.post_with(LEASES, lease(), &dry).await.unwrap().meta("resourceVersion"), "7");
-    let put = server.registry.update(&context(), &server.target(LEASES, "a"), body(lease()), &dry).await.unwrap();
+    let put = server
+        .registry
+        .update(&context(), &server.target(LEASES, "a"), body(lease()), &dry)
+        .await
+        .unwrap();
     assert_eq!(document(put.object, &server.target(LEASES, "a")).meta("resourceVersion"), "7");
     server.post(LEASES, json!({"metadata": {"name": "a"}})).await.unwrap();
     let other = json!({"metadata": {"name": "a", "resourceVersion": "7", "uid": "x"}});
@@ -236,9 +396,18 @@ async fn the_first_delete_of_a_namespace_only_marks() {
     let server = Server::new();
     assert_eq!(server.target(NAMESPACES, "").served.definition.scope, Scope::Cluster);
     server.post(NAMESPACES, json!({"metadata": {"name": "a"}})).await.unwrap();
-    server.put(NAMESPACES, "a/finalize", json!({"metadata": {"name": "a"}, "spec": {"finalizers": []}})).await.unwrap();
+    server
+        .put(
+            NAMESPACES,
+            "a/finalize",
+            json!({"metadata": {"name": "a"}, "spec": {"finalizers": []}}),
+        )
+        .await
+        .unwrap();
     let options = DeleteOptions { orphan_dependents: Some(false), ..DeleteOptions::default() };
-    let Ok(Deleted::Pending(marked)) = server.delete_with(NAMESPACES, "a", &options).await else { panic!("it is marked") };
+    let Ok(Deleted::Pending(marked)) = server.delete_with(NAMESPACES, "a", &options).await else {
+        panic!("it is marked")
+    };
     let marked = document(marked, &server.target(NAMESPACES, "a"));
     assert_eq!(marked.list(&["metadata", "finalizers"]), [json!("foregroundDeletion")]);
     assert!(marked.is_terminating());

@@ -4,7 +4,10 @@ use crate::support::*;
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::catalog::VirtualFuture;
-use ferrokube_registry::{ComputedResource, DeleteOptions, ListOptions, Local, RequestContext, Target, WatchItem, WatchOptions, WriteOptions};
+use ferrokube_registry::{
+    ComputedResource, DeleteOptions, ListOptions, Local, RequestContext, Target, WatchItem,
+    WatchOptions, WriteOptions,
+};
 use std::sync::Arc;
 
 #[tokio::test]
@@ -23,7 +26,10 @@ async fn the_servers_own_loops_take_the_same_path() {
     let updated = namespaces.update(changed.clone(), "").await.unwrap();
     changed.set(&["metadata", "labels", "l"], "2");
     refused(&namespaces.update(changed, "").await, "Conflict", &[]);
-    let patched = namespaces.patch("", "n", "", merge(json!({"metadata": {"labels": {"l": "3"}}}))).await.unwrap();
+    let patched = namespaces
+        .patch("", "n", "", merge(json!({"metadata": {"labels": {"l": "3"}}})))
+        .await
+        .unwrap();
     assert_eq!((patched.label("l"), updated.label("l")), (Some("3"), Some("1")));
     assert_eq!(namespaces.list("").await.unwrap(), [patched]);
     namespaces.delete("", "n", &DeleteOptions::default()).await.unwrap();
@@ -34,7 +40,12 @@ async fn the_servers_own_loops_take_the_same_path() {
 struct Echo;
 
 impl ComputedResource for Echo {
-    fn create<'a>(&'a self, context: &'a RequestContext, target: &'a Target, mut object: Document) -> VirtualFuture<'a> {
+    fn create<'a>(
+        &'a self,
+        context: &'a RequestContext,
+        target: &'a Target,
+        mut object: Document,
+    ) -> VirtualFuture<'a> {
         object.set(&["status"], json!({"user": context.user.name, "name": target.name}));
         Box::pin(async { Ok(object) })
     }
@@ -44,7 +55,12 @@ impl ComputedResource for Echo {
 struct Count;
 
 impl ComputedResource for Count {
-    fn create<'a>(&'a self, _context: &'a RequestContext, _target: &'a Target, _object: Document) -> VirtualFuture<'a> {
+    fn create<'a>(
+        &'a self,
+        _context: &'a RequestContext,
+        _target: &'a Target,
+        _object: Document,
+    ) -> VirtualFuture<'a> {
         unreachable!("a projection is never created")
     }
 
@@ -53,14 +69,28 @@ impl ComputedResource for Count {
     }
 
     fn project(&self, _target: &Target, object: &Document) -> Result<Document, Failure> {
-        let count = object.get(&["data"]).and_then(|data| data.as_object()).map_or(0, |data| data.len());
+        let count =
+            object.get(&["data"]).and_then(|data| data.as_object()).map_or(0, |data| data.len());
         let shown = json!({"kind": "Count", "apiVersion": "test/v1", "metadata": {"name": object.name()}, "spec": {"count": count}});
         Ok(Document::from_value(shown).unwrap())
     }
 
-    fn inject(&self, _target: &Target, projection: &Document, object: &mut Document) -> Result<(), Failure> {
-        let count = projection.get(&["spec", "count"]).and_then(|count| count.as_u64()).ok_or_else(|| Failure::bad_request("no count"))?;
-        object.set(&["data"], (0..count).map(|n| (n.to_string(), json!("v"))).collect::<ferrokube_apimachinery::document::Map>());
+    fn inject(
+        &self,
+        _target: &Target,
+        projection: &Document,
+        object: &mut Document,
+    ) -> Result<(), Failure> {
+        let count = projection
+            .get(&["spec", "count"])
+            .and_then(|count| count.as_u64())
+            .ok_or_else(|| Failure::bad_request("no count"))?;
+        object.set(
+            &["data"],
+            (0..count)
+                .map(|n| (n.to_string(), json!("v")))
+                .collect::<ferrokube_apimachinery::document::Map>(),
+        );
         Ok(())
     }
 }
@@ -71,15 +101,23 @@ async fn some_resources_compute_their_answer() {
     let reviews = ("authentication.k8s.io", "selfsubjectreviews");
     server.registry.catalog().put_computed(reviews.0, reviews.1, "", Arc::new(Echo));
     let answer = server.post(reviews, json!({})).await.unwrap();
-    assert_eq!((answer.kind(), answer.str(&["status", "user"])), ("SelfSubjectReview", Some("admin")));
-    refused(&server.post(reviews, json!({"kind": "Pod", "apiVersion": "v1"})).await, "BadRequest", &[]);
+    assert_eq!(
+        (answer.kind(), answer.str(&["status", "user"])),
+        ("SelfSubjectReview", Some("admin"))
+    );
+    refused(
+        &server.post(reviews, json!({"kind": "Pod", "apiVersion": "v1"})).await,
+        "BadRequest",
+        &[],
+    );
     refused(&server.list(reviews, &Default::default()).await, "MethodNotAllowed", &[]);
 }
 
 #[tokio::test]
 async fn a_subresource_may_show_a_part_as_another_kind() {
     let server = Server::new();
-    let mut definition = ferrokube_resource::Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
+    let mut definition =
+        ferrokube_resource::Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
     definition.versions[0].subresources.push(ferrokube_resource::Subresource {
         name: "count",
         kind: ferrokube_apimachinery::gvk::GroupVersionKind::new("test", "v1", "Count"),
@@ -91,12 +129,19 @@ async fn a_subresource_may_show_a_part_as_another_kind() {
     server.registry.catalog().put_computed("", "configmaps", "count", Arc::new(Count));
     let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let shown = server.get(CONFIGMAPS, "a/count").await.unwrap();
-    assert_eq!((shown.kind(), shown.get(&["spec", "count"]), version(&shown)), ("Count", Some(&json!(1)), version(&object)));
-    let patched = server.patch(CONFIGMAPS, "a/count", merge(json!({"spec": {"count": 3}}))).await.unwrap();
+    assert_eq!(
+        (shown.kind(), shown.get(&["spec", "count"]), version(&shown)),
+        ("Count", Some(&json!(1)), version(&object))
+    );
+    let patched =
+        server.patch(CONFIGMAPS, "a/count", merge(json!({"spec": {"count": 3}}))).await.unwrap();
     assert_eq!(patched.get(&["spec", "count"]), Some(&json!(3)));
     let put = json!({"metadata": {"name": "a", "resourceVersion": object.meta("resourceVersion")}, "spec": {"count": 2}});
     refused(&server.put(CONFIGMAPS, "a/count", put).await, "Conflict", &[]);
-    let put = server.put(CONFIGMAPS, "a/count", json!({"metadata": {"name": "a"}, "spec": {"count": 2}})).await.unwrap();
+    let put = server
+        .put(CONFIGMAPS, "a/count", json!({"metadata": {"name": "a"}, "spec": {"count": 2}}))
+        .await
+        .unwrap();
     assert_eq!((put.kind(), put.get(&["spec", "count"])), ("Count", Some(&json!(2))));
     assert!(version(&put) > version(&patched));
     refused(&server.get(CONFIGMAPS, "none/count").await, "NotFound", &[]);
@@ -109,10 +154,23 @@ async fn fault_28_long_lists_of_finalizers_and_owners_cost_no_square() {
     let owners: Vec<_> = (0..1_000).map(|n| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": format!("u-{n}")})).collect();
     let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
     let started = std::time::Instant::now();
-    server.post_with(CONFIGMAPS, json!({"metadata": {"name": "a", "finalizers": finalizers, "ownerReferences": owners}}), &dry).await.unwrap();
-    server.post(CONFIGMAPS, json!({"metadata": {"name": "b", "finalizers": finalizers}})).await.unwrap();
+    server
+        .post_with(
+            CONFIGMAPS,
+            json!({"metadata": {"name": "a", "finalizers": finalizers, "ownerReferences": owners}}),
+            &dry,
+        )
+        .await
+        .unwrap();
+    server
+        .post(CONFIGMAPS, json!({"metadata": {"name": "b", "finalizers": finalizers}}))
+        .await
+        .unwrap();
     server.delete(CONFIGMAPS, "b").await.unwrap();
-    server.patch(CONFIGMAPS, "b", merge(json!({"metadata": {"finalizers": finalizers[..10_000]}}))).await.unwrap();
+    server
+        .patch(CONFIGMAPS, "b", merge(json!({"metadata": {"finalizers": finalizers[..10_000]}})))
+        .await
+        .unwrap();
     assert!(started.elapsed().as_secs() < 30, "{:?}", started.elapsed());
 }
 
@@ -124,7 +182,8 @@ async fn fault_21_a_restart_costs_no_client_its_place() {
     for name in ["a", "b", "c"] {
         server.post(CONFIGMAPS, configmap(name, "v")).await.unwrap();
     }
-    let page = server.list(CONFIGMAPS, &ListOptions { limit: 1, ..ListOptions::default() }).await.unwrap();
+    let page =
+        server.list(CONFIGMAPS, &ListOptions { limit: 1, ..ListOptions::default() }).await.unwrap();
     let watched = server.post(CONFIGMAPS, configmap("d", "v")).await.unwrap();
     server.delete(CONFIGMAPS, "a").await.unwrap();
     let before = server.list(CONFIGMAPS, &ListOptions::default()).await.unwrap();
@@ -135,18 +194,29 @@ async fn fault_21_a_restart_costs_no_client_its_place() {
     let after = server.list(CONFIGMAPS, &ListOptions::default()).await.unwrap();
     assert_eq!((names(&after), after.revision), (names(&before), before.revision));
     assert_eq!(server.get(CONFIGMAPS, "d").await.unwrap(), watched);
-    let next = ListOptions { limit: 9, continue_token: page.continue_token, ..ListOptions::default() };
+    let next =
+        ListOptions { limit: 9, continue_token: page.continue_token, ..ListOptions::default() };
     match server.list(CONFIGMAPS, &next).await {
         Ok(rest) => assert_eq!((names(&rest), rest.revision), (vec!["b", "c"], page.revision)),
         // The state of the first page may be gone, but never silently another one.
-        Err(failure) => assert!(failure.code == 410 && failure.continue_token.is_some(), "{failure:?}"),
+        Err(failure) => {
+            assert!(failure.code == 410 && failure.continue_token.is_some(), "{failure:?}")
+        }
     }
-    let list = ListOptions { resource_version: page.revision.to_string(), ..ListOptions::default() };
-    let options = WatchOptions { list, timeout: std::time::Duration::from_secs(60), ..WatchOptions::default() };
+    let list =
+        ListOptions { resource_version: page.revision.to_string(), ..ListOptions::default() };
+    let options = WatchOptions {
+        list,
+        timeout: std::time::Duration::from_secs(60),
+        ..WatchOptions::default()
+    };
     let mut watch = server.registry.watch(&server.target(CONFIGMAPS, ""), options).await.unwrap();
     let mut seen = Vec::new();
     while seen.len() < 2 {
         seen.extend(soon(watch.next()).await.unwrap());
     }
-    assert!(matches!(&seen[..], [WatchItem::Added(d), WatchItem::Deleted(a)] if d.key.name() == "d" && a.key.name() == "a"), "{seen:?}");
+    assert!(
+        matches!(&seen[..], [WatchItem::Added(d), WatchItem::Deleted(a)] if d.key.name() == "d" && a.key.name() == "a"),
+        "{seen:?}"
+    );
 }

@@ -35,11 +35,23 @@ async fn pages_are_of_one_state() {
     server.delete(CONFIGMAPS, "c").await.unwrap();
     server.post(CONFIGMAPS, labeled("bb", "yes")).await.unwrap();
     let second = server.list(CONFIGMAPS, &page(2, &first.continue_token)).await.unwrap();
-    assert_eq!((names(&second), second.remaining, second.revision), (vec!["c", "d"], Some(1), first.revision));
+    assert_eq!(
+        (names(&second), second.remaining, second.revision),
+        (vec!["c", "d"], Some(1), first.revision)
+    );
     let third = server.list(CONFIGMAPS, &page(2, &second.continue_token)).await.unwrap();
-    assert_eq!((names(&third), third.remaining, third.continue_token.as_str()), (vec!["e"], None, ""));
+    assert_eq!(
+        (names(&third), third.remaining, third.continue_token.as_str()),
+        (vec!["e"], None, "")
+    );
     // Any state will do: upstream gives all that is left.
-    let rest = server.list(CONFIGMAPS, &ListOptions { resource_version: "0".to_owned(), ..page(1, &first.continue_token) }).await.unwrap();
+    let rest = server
+        .list(
+            CONFIGMAPS,
+            &ListOptions { resource_version: "0".to_owned(), ..page(1, &first.continue_token) },
+        )
+        .await
+        .unwrap();
     assert_eq!((names(&rest), rest.continue_token.as_str()), (vec!["c", "d", "e"], ""));
 }
 
@@ -59,7 +71,10 @@ async fn fault_23_pages_outlive_the_history_in_memory() {
     assert_eq!((names(&second), second.revision), (vec!["c", "d"], whole.revision));
     let third = server.list(CONFIGMAPS, &page(2, &second.continue_token)).await.unwrap();
     assert_eq!((names(&third), third.revision), (vec!["e"], whole.revision));
-    assert_eq!(names(&server.list(CONFIGMAPS, &page(9, &abandoned.continue_token)).await.unwrap()), ["b", "c", "d", "e"]);
+    assert_eq!(
+        names(&server.list(CONFIGMAPS, &page(9, &abandoned.continue_token)).await.unwrap()),
+        ["b", "c", "d", "e"]
+    );
     // Both lists have ended: nothing is held for them any more.
     refused(&server.list(CONFIGMAPS, &page(2, &whole.continue_token)).await, "Expired", &[]);
 }
@@ -68,12 +83,19 @@ async fn fault_23_pages_outlive_the_history_in_memory() {
 async fn pages_of_a_selection() {
     let server = Server::new();
     letters(&server, "abcde").await;
-    let select = |token: &str| ListOptions { limit: 2, continue_token: token.to_owned(), ..selecting("s=yes", "") };
+    let select = |token: &str| ListOptions {
+        limit: 2,
+        continue_token: token.to_owned(),
+        ..selecting("s=yes", "")
+    };
     let first = server.list(CONFIGMAPS, &select("")).await.unwrap();
     assert_eq!((names(&first), first.remaining), (vec!["a", "c"], None));
     let second = server.list(CONFIGMAPS, &select(&first.continue_token)).await.unwrap();
     assert_eq!((names(&second), second.continue_token.as_str()), (vec!["e"], ""));
-    let one = server.list(CONFIGMAPS, &ListOptions { limit: 1, ..selecting("", "metadata.name=c") }).await.unwrap();
+    let one = server
+        .list(CONFIGMAPS, &ListOptions { limit: 1, ..selecting("", "metadata.name=c") })
+        .await
+        .unwrap();
     assert_eq!((names(&one), one.continue_token.as_str(), one.remaining), (vec!["c"], "", None));
 }
 
@@ -88,13 +110,28 @@ async fn every_version_and_match() {
     assert_eq!((names(&old), old.revision), (vec!["a", "b"], rv));
     let paged = server.list(CONFIGMAPS, &ListOptions { limit: 1, ..exact(rv) }).await.unwrap();
     assert_eq!((names(&paged), paged.revision, paged.remaining), (vec!["a"], rv, Some(1)));
-    assert_eq!(names(&server.list(CONFIGMAPS, &page(1, &paged.continue_token)).await.unwrap()), ["b"]);
+    assert_eq!(
+        names(&server.list(CONFIGMAPS, &page(1, &paged.continue_token)).await.unwrap()),
+        ["b"]
+    );
     let legacy = server.list(CONFIGMAPS, &ListOptions { limit: 5, ..at(rv) }).await.unwrap();
-    assert_eq!((names(&legacy), legacy.revision), (vec!["a", "b"], rv), "a version with a limit is exact");
-    for options in [at(rv), at(0), ListOptions { version_match: VersionMatch::NotOlderThan, limit: 9, ..at(rv) }] {
+    assert_eq!(
+        (names(&legacy), legacy.revision),
+        (vec!["a", "b"], rv),
+        "a version with a limit is exact"
+    );
+    for options in [
+        at(rv),
+        at(0),
+        ListOptions { version_match: VersionMatch::NotOlderThan, limit: 9, ..at(rv) },
+    ] {
         assert_eq!(names(&server.list(CONFIGMAPS, &options).await.unwrap()), ["b", "z"]);
     }
-    assert_eq!(names(&server.list(CONFIGMAPS, &ListOptions { limit: 1, ..at(0) }).await.unwrap()), ["b", "z"], "the limit is ignored");
+    assert_eq!(
+        names(&server.list(CONFIGMAPS, &ListOptions { limit: 1, ..at(0) }).await.unwrap()),
+        ["b", "z"],
+        "the limit is ignored"
+    );
     let not_older = ListOptions { version_match: VersionMatch::NotOlderThan, limit: 1, ..at(rv) };
     assert_eq!(names(&server.list(CONFIGMAPS, &not_older).await.unwrap()), ["b"]);
 }
@@ -107,17 +144,35 @@ async fn options_that_cannot_be_combined() {
     let matching = |version_match| ListOptions { version_match, ..ListOptions::default() };
     let forbidden = ["Forbidden resourceVersionMatch"];
     refused(&server.list(CONFIGMAPS, &matching(VersionMatch::Exact)).await, "Invalid", &forbidden);
-    refused(&server.list(CONFIGMAPS, &matching(VersionMatch::NotOlderThan)).await, "Invalid", &forbidden);
+    refused(
+        &server.list(CONFIGMAPS, &matching(VersionMatch::NotOlderThan)).await,
+        "Invalid",
+        &forbidden,
+    );
     refused(&server.list(CONFIGMAPS, &exact(0)).await, "Invalid", &forbidden);
-    refused(&server.list(CONFIGMAPS, &ListOptions { continue_token: token.clone(), ..exact("") }).await, "Invalid", &forbidden);
+    refused(
+        &server.list(CONFIGMAPS, &ListOptions { continue_token: token.clone(), ..exact("") }).await,
+        "Invalid",
+        &forbidden,
+    );
     let near = ListOptions { version_match: VersionMatch::parse("Near"), ..at(5) };
-    refused(&server.list(CONFIGMAPS, &near).await, "Invalid", &["NotSupported resourceVersionMatch"]);
+    refused(
+        &server.list(CONFIGMAPS, &near).await,
+        "Invalid",
+        &["NotSupported resourceVersionMatch"],
+    );
     let initial = ListOptions { initial_events: Some(true), ..ListOptions::default() };
     refused(&server.list(CONFIGMAPS, &initial).await, "Invalid", &["Forbidden sendInitialEvents"]);
     for junk in ["abc", "-1", "1.5", "+1", "18446744073709551616"] {
         refused(&server.list(CONFIGMAPS, &at(junk)).await, "BadRequest", &[]);
     }
-    refused(&server.list(CONFIGMAPS, &ListOptions { resource_version: "1".to_owned(), ..page(1, &token) }).await, "BadRequest", &[]);
+    refused(
+        &server
+            .list(CONFIGMAPS, &ListOptions { resource_version: "1".to_owned(), ..page(1, &token) })
+            .await,
+        "BadRequest",
+        &[],
+    );
 }
 
 #[tokio::test]
@@ -134,10 +189,18 @@ async fn fault_23_tokens_are_authentic_and_bound_to_their_list() {
     refused(&server.registry.list(&elsewhere, &page(1, &token)).await, "BadRequest", &[]);
     refused(&server.list(CONFIGMAPS, &page(1, &format!("{token}A"))).await, "BadRequest", &[]);
     let restarted = server.registry.clone().with_token_key(&[7; 32]);
-    refused(&restarted.list(&server.target(CONFIGMAPS, ""), &page(1, &token)).await, "BadRequest", &[]);
-    let kept = restarted.list(&server.target(CONFIGMAPS, ""), &page(1, "")).await.unwrap().continue_token;
+    refused(
+        &restarted.list(&server.target(CONFIGMAPS, ""), &page(1, &token)).await,
+        "BadRequest",
+        &[],
+    );
+    let kept =
+        restarted.list(&server.target(CONFIGMAPS, ""), &page(1, "")).await.unwrap().continue_token;
     let again = server.registry.clone().with_token_key(&[7; 32]);
-    assert_eq!(names(&again.list(&server.target(CONFIGMAPS, ""), &page(1, &kept)).await.unwrap()), ["b"]);
+    assert_eq!(
+        names(&again.list(&server.target(CONFIGMAPS, ""), &page(1, &kept)).await.unwrap()),
+        ["b"]
+    );
 }
 
 #[tokio::test]
@@ -146,7 +209,9 @@ async fn fault_23_a_page_of_a_compacted_state_offers_an_inconsistent_one() {
     letters(&before, "abc").await;
     let first = before.list(CONFIGMAPS, &page(1, "")).await.unwrap();
     before.post(CONFIGMAPS, labeled("bb", "yes")).await.unwrap();
-    while before.registry.store().history(&Prefix::new("configmaps").unwrap()).listed <= first.revision {
+    while before.registry.store().history(&Prefix::new("configmaps").unwrap()).listed
+        <= first.revision
+    {
         before.put(CONFIGMAPS, "c", json!({"metadata": {"name": "c"}, "data": {"k": before.registry.store().revision().to_string()}})).await.unwrap();
     }
     // The state of the list was held by another process.
@@ -167,7 +232,11 @@ async fn fault_19_a_future_version_is_waited_for_and_then_refused() {
     refused(&future, "Timeout", &["ResourceVersionTooLarge "]);
     assert_eq!(future.unwrap_err().details.unwrap().retry_after_seconds, 1);
     let target = server.target(CONFIGMAPS, "a");
-    refused(&server.registry.get(&context(), &target, "9223372036854775807").await, "Timeout", &["ResourceVersionTooLarge "]);
+    refused(
+        &server.registry.get(&context(), &target, "9223372036854775807").await,
+        "Timeout",
+        &["ResourceVersionTooLarge "],
+    );
     refused(&server.registry.get(&context(), &target, "abc").await, "500", &[]);
 }
 
@@ -177,7 +246,9 @@ async fn a_version_that_comes_soon_is_waited_for() {
     letters(&server, "a").await;
     let now = server.registry.store().revision().0;
     let waiting = server.clone();
-    let list = tokio::spawn(async move { waiting.list(CONFIGMAPS, &at(now + 1)).await.map(|page| page.items.len()) });
+    let list = tokio::spawn(async move {
+        waiting.list(CONFIGMAPS, &at(now + 1)).await.map(|page| page.items.len())
+    });
     letters(&server, "b").await;
     assert_eq!(soon(list).await.unwrap().unwrap(), 2);
 }
@@ -200,15 +271,31 @@ async fn selectors() {
         ("", "metadata.name=a,metadata.name=b", ""),
         ("s=no", "metadata.name=a", ""),
     ] {
-        assert_eq!(names(&server.list(CONFIGMAPS, &selecting(labels, fields)).await.unwrap()).join(" "), expected, "{labels} {fields}");
+        assert_eq!(
+            names(&server.list(CONFIGMAPS, &selecting(labels, fields)).await.unwrap()).join(" "),
+            expected,
+            "{labels} {fields}"
+        );
     }
-    let unknown = ListOptions { fields: FieldSelector::parse("data.k=v").unwrap(), ..ListOptions::default() };
+    let unknown =
+        ListOptions { fields: FieldSelector::parse("data.k=v").unwrap(), ..ListOptions::default() };
     refused(&server.list(CONFIGMAPS, &unknown).await, "BadRequest", &[]);
     server.post(SECRETS, json!({"metadata": {"name": "s"}})).await.unwrap();
     assert_eq!(names(&server.list(SECRETS, &selecting("", "type=Opaque")).await.unwrap()), ["s"]);
-    assert_eq!(names(&server.list(SECRETS, &selecting("", "type!=Opaque")).await.unwrap()), Vec::<&str>::new());
+    assert_eq!(
+        names(&server.list(SECRETS, &selecting("", "type!=Opaque")).await.unwrap()),
+        Vec::<&str>::new()
+    );
     server.post(NAMESPACES, json!({"metadata": {"name": "n"}})).await.unwrap();
-    assert_eq!(names(&server.list(NAMESPACES, &selecting("", "metadata.name=n,status.phase=Active")).await.unwrap()), ["n"]);
+    assert_eq!(
+        names(
+            &server
+                .list(NAMESPACES, &selecting("", "metadata.name=n,status.phase=Active"))
+                .await
+                .unwrap()
+        ),
+        ["n"]
+    );
 }
 
 #[tokio::test]
@@ -222,12 +309,20 @@ async fn two_groups_serve_one_store_of_events() {
     let core = server.get(("", "events"), "b").await.unwrap();
     assert_eq!((core.api_version(), core.str(&["involvedObject", "name"])), ("v1", Some("y")));
     let events = server.get(("events.k8s.io", "events"), "a").await.unwrap();
-    assert_eq!((events.api_version(), events.str(&["regarding", "name"])), ("events.k8s.io/v1", Some("x")));
+    assert_eq!(
+        (events.api_version(), events.str(&["regarding", "name"])),
+        ("events.k8s.io/v1", Some("x"))
+    );
     for (group, field) in [("", "involvedObject.name"), ("events.k8s.io", "regarding.name")] {
-        let found = server.list((group, "events"), &selecting("", &format!("{field}=y"))).await.unwrap();
+        let found =
+            server.list((group, "events"), &selecting("", &format!("{field}=y"))).await.unwrap();
         assert_eq!(names(&found), ["b"], "{group}");
     }
-    refused(&server.list(("events.k8s.io", "events"), &selecting("", "involvedObject.name=y")).await, "BadRequest", &[]);
+    refused(
+        &server.list(("events.k8s.io", "events"), &selecting("", "involvedObject.name=y")).await,
+        "BadRequest",
+        &[],
+    );
     let label = merge(json!({"metadata": {"labels": {"l": "1"}}}));
     let patched = server.patch(("events.k8s.io", "events"), "a", label).await.unwrap();
     assert_eq!(patched.str(&["regarding", "name"]), Some("x"));
@@ -244,7 +339,11 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![(0..20u8).prop_map(Step::Put), (0..20u8).prop_map(Step::Delete), Just(Step::Page)];
+    let step = prop_oneof![
+        (0..20u8).prop_map(Step::Put),
+        (0..20u8).prop_map(Step::Delete),
+        Just(Step::Page)
+    ];
     proptest::collection::vec(step, 1..60)
 }
 
@@ -253,7 +352,14 @@ async fn change(server: &Server, step: &Step) {
         Step::Put(name) => {
             let object = labeled(&format!("n{name}"), if name % 3 == 0 { "yes" } else { "no" });
             if server.post(CONFIGMAPS, object).await.is_err() {
-                server.patch(CONFIGMAPS, &format!("n{name}"), merge(json!({"metadata": {"labels": {"s": "yes"}}}))).await.unwrap();
+                server
+                    .patch(
+                        CONFIGMAPS,
+                        &format!("n{name}"),
+                        merge(json!({"metadata": {"labels": {"s": "yes"}}})),
+                    )
+                    .await
+                    .unwrap();
             }
         }
         Step::Delete(name) => _ = server.delete(CONFIGMAPS, &format!("n{name}")).await,
@@ -300,11 +406,18 @@ proptest! {
 async fn a_long_selection_makes_room_for_others() {
     let server = Server::new();
     for number in 0..20 {
-        let labels: ferrokube_apimachinery::document::Map = (0..500).map(|label| (format!("l{label}"), json!("v"))).collect();
-        server.post(CONFIGMAPS, json!({"metadata": {"name": format!("c{number}"), "labels": labels}})).await.unwrap();
+        let labels: ferrokube_apimachinery::document::Map =
+            (0..500).map(|label| (format!("l{label}"), json!("v"))).collect();
+        server
+            .post(CONFIGMAPS, json!({"metadata": {"name": format!("c{number}"), "labels": labels}}))
+            .await
+            .unwrap();
     }
     let terms: Vec<String> = (0..700).map(|number| format!("k{number}!=v")).collect();
-    let (target, options) = (server.target(CONFIGMAPS, ""), selecting(&terms.join(","), "metadata.name!=a,metadata.name!=c7,metadata.namespace=ns"));
+    let (target, options) = (
+        server.target(CONFIGMAPS, ""),
+        selecting(&terms.join(","), "metadata.name!=a,metadata.name!=c7,metadata.namespace=ns"),
+    );
     let mut listing = std::pin::pin!(server.registry.list(&target, &options));
     let mut pauses = 0;
     let page = loop {
@@ -313,7 +426,12 @@ async fn a_long_selection_makes_room_for_others() {
             std::task::Poll::Pending => pauses += 1,
         }
     };
-    assert_eq!((page.items.len(), pauses), (19, 3), "10,000 labels are looked at; what is looked for does not count");
-    let nothing = server.list(CONFIGMAPS, &selecting("", "metadata.name=c1,metadata.name=c2")).await.unwrap();
+    assert_eq!(
+        (page.items.len(), pauses),
+        (19, 3),
+        "10,000 labels are looked at; what is looked for does not count"
+    );
+    let nothing =
+        server.list(CONFIGMAPS, &selecting("", "metadata.name=c1,metadata.name=c2")).await.unwrap();
     assert!(nothing.items.is_empty());
 }

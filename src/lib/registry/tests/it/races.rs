@@ -16,7 +16,9 @@ async fn patches_of_one_object_all_succeed() {
     let writers: Vec<_> = (0..64)
         .map(|n| {
             let server = server.clone();
-            tokio::spawn(async move { server.patch(CONFIGMAPS, "a", merge(json!({"data": {format!("k{n}"): "v"}}))).await })
+            tokio::spawn(async move {
+                server.patch(CONFIGMAPS, "a", merge(json!({"data": {format!("k{n}"): "v"}}))).await
+            })
         })
         .collect();
     let mut versions = BTreeSet::new();
@@ -24,7 +26,17 @@ async fn patches_of_one_object_all_succeed() {
         versions.insert(version(&soon(writer).await.unwrap().expect("a patch never conflicts")));
     }
     assert_eq!(versions.len(), 64, "each has a revision of its own");
-    assert_eq!(server.get(CONFIGMAPS, "a").await.unwrap().get(&["data"]).and_then(Value::as_object).unwrap().len(), 64);
+    assert_eq!(
+        server
+            .get(CONFIGMAPS, "a")
+            .await
+            .unwrap()
+            .get(&["data"])
+            .and_then(Value::as_object)
+            .unwrap()
+            .len(),
+        64
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -42,7 +54,9 @@ async fn fault_34_those_who_wait_for_one_key_hold_no_worker() {
     *server.admission.during_validate.lock().unwrap() = Some(long);
     let patch = |name: &'static str, n: u32| {
         let server = server.clone();
-        tokio::spawn(async move { server.patch(CONFIGMAPS, name, merge(json!({"data": {format!("k{n}"): "v"}}))).await })
+        tokio::spawn(async move {
+            server.patch(CONFIGMAPS, name, merge(json!({"data": {format!("k{n}"): "v"}}))).await
+        })
     };
     let first = patch("hot", 0);
     soon(computes).await.unwrap();
@@ -73,12 +87,18 @@ async fn fault_34_a_large_object_is_computed_off_the_workers() {
     }));
     let offloaded = server.clone();
     let long = tokio::spawn(async move {
-        let patch = Box::pin(offloaded.patch(CONFIGMAPS, "large", merge(json!({"metadata": {"labels": {"a": "b"}}}))));
+        let patch = Box::pin(offloaded.patch(
+            CONFIGMAPS,
+            "large",
+            merge(json!({"metadata": {"labels": {"a": "b"}}})),
+        ));
         offloaded.registry.offload().run(1, patch).await
     });
     soon(computes).await.unwrap();
     let small = server.clone();
-    let other = tokio::spawn(async move { small.patch(CONFIGMAPS, "small", merge(json!({"data": {"k": "w"}}))).await });
+    let other = tokio::spawn(async move {
+        small.patch(CONFIGMAPS, "small", merge(json!({"data": {"k": "w"}}))).await
+    });
     soon(other).await.unwrap().expect("the only worker is free");
     finish.send(()).unwrap();
     soon(long).await.unwrap().expect("it ends");
@@ -94,18 +114,33 @@ async fn fault_34_a_collection_is_deleted_off_the_workers() {
     let (finish, finished) = std::sync::mpsc::channel::<()>();
     *server.admission.during_validate.lock().unwrap() = Some(Box::new(move || {
         started.send(()).unwrap();
-        finished.recv_timeout(Duration::from_secs(20)).expect("another request is answered meanwhile");
+        finished
+            .recv_timeout(Duration::from_secs(20))
+            .expect("another request is answered meanwhile");
     }));
     let offloaded = server.clone();
     let long = tokio::spawn(async move {
         let options = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
         let (target, all) = (offloaded.target(CONFIGMAPS, ""), ListOptions::default());
         let context = context();
-        offloaded.registry.offload().run(1, Box::pin(offloaded.registry.delete_collection(&context, &target, &options, &all))).await.unwrap().items.len()
+        offloaded
+            .registry
+            .offload()
+            .run(
+                1,
+                Box::pin(offloaded.registry.delete_collection(&context, &target, &options, &all)),
+            )
+            .await
+            .unwrap()
+            .items
+            .len()
     });
     soon(computes).await.unwrap();
     let other = server.clone();
-    soon(tokio::spawn(async move { other.get(CONFIGMAPS, "c1").await })).await.unwrap().expect("the only worker is free");
+    soon(tokio::spawn(async move { other.get(CONFIGMAPS, "c1").await }))
+        .await
+        .unwrap()
+        .expect("the only worker is free");
     finish.send(()).unwrap();
     assert_eq!(soon(long).await.unwrap(), 20);
     server.get(CONFIGMAPS, "c1").await.expect("it was a dry run");
@@ -127,7 +162,10 @@ async fn of_writers_with_one_version_exactly_one_wins() {
         outcomes.push(soon(writer).await.unwrap());
     }
     assert_eq!(outcomes.iter().filter(|outcome| *outcome == "ok").count(), 1, "{outcomes:?}");
-    assert!(outcomes.iter().all(|outcome| outcome == "ok" || outcome == "Conflict"), "{outcomes:?}");
+    assert!(
+        outcomes.iter().all(|outcome| outcome == "ok" || outcome == "Conflict"),
+        "{outcomes:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -137,7 +175,9 @@ async fn one_of_many_creates_and_deletes_wins() {
         let creators: Vec<_> = (0..16)
             .map(|n| {
                 let server = server.clone();
-                tokio::spawn(async move { server.post(CONFIGMAPS, configmap("a", &n.to_string())).await })
+                tokio::spawn(async move {
+                    server.post(CONFIGMAPS, configmap("a", &n.to_string())).await
+                })
             })
             .collect();
         let mut created = 0;
@@ -170,14 +210,17 @@ async fn one_of_many_creates_and_deletes_wins() {
     }
 }
 
-/// What admission has read (the phase of a namespace, the usage of a quota) still holds when the write is accepted.
+/// What admission has read (the phase of a namespace, the usage of a quota) still holds when the
+/// write is accepted.
 #[tokio::test]
 async fn writes_are_guarded_by_what_admission_has_read() {
     let server = Server::new();
     server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let read = server.post(SECRETS, json!({"metadata": {"name": "read"}})).await.unwrap();
     let key = Prefix::new("secrets").and_then(|prefix| prefix.key(Some("ns"), "read")).unwrap();
-    let guard = |version| *server.admission.guard.lock().unwrap() = Some(Guard::At(key.clone(), Revision(version)));
+    let guard = |version| {
+        *server.admission.guard.lock().unwrap() = Some(Guard::At(key.clone(), Revision(version)))
+    };
     guard(version(&read) - 1);
     for answer in [
         server.post(CONFIGMAPS, configmap("b", "v")).await.map(drop),
@@ -193,7 +236,8 @@ async fn writes_are_guarded_by_what_admission_has_read() {
     server.patch(CONFIGMAPS, "a", merge(json!({"data": {"k": "w"}}))).await.unwrap();
 }
 
-/// A refusal that names an object follows the sync of the write that made it: the next power cut must not take it back.
+/// A refusal that names an object follows the sync of the write that made it: the next power cut
+/// must not take it back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_tells_of_nothing_that_is_not_durable() {
     let disk = SimDisk::default();
@@ -206,7 +250,10 @@ async fn an_answer_tells_of_nothing_that_is_not_durable() {
     });
     disk.wait_for_held_sync();
     let mut second = Box::pin(server.post(CONFIGMAPS, configmap("a", "2")));
-    assert!(tokio::time::timeout(Duration::from_millis(50), &mut second).await.is_err(), "answered before the sync");
+    assert!(
+        tokio::time::timeout(Duration::from_millis(50), &mut second).await.is_err(),
+        "answered before the sync"
+    );
     disk.release_syncs();
     soon(first).await.unwrap().unwrap();
     refused(&soon(second).await, "AlreadyExists", &[]);

@@ -36,7 +36,10 @@ async fn webhooks_change_what_is_stored() {
     let created = server.post(CONFIGMAPS, configmap("b", "v")).await.unwrap();
     assert_eq!(created.annotation("example.com/seen"), Some("yes"));
     let patched = server.patch(CONFIGMAPS, "a", merge(json!({"data": {"k": "w"}}))).await.unwrap();
-    assert_eq!((patched.annotation("example.com/seen"), patched.str(&["data", "k"])), (Some("yes"), Some("w")));
+    assert_eq!(
+        (patched.annotation("example.com/seen"), patched.str(&["data", "k"])),
+        (Some("yes"), Some("w"))
+    );
     server.delete(CONFIGMAPS, "a").await.unwrap();
     refused(&server.get(CONFIGMAPS, "a").await, "NotFound", &[]);
     refused(&server.post(CONFIGMAPS, configmap("b", "v")).await, "AlreadyExists", &[]);
@@ -47,7 +50,10 @@ async fn a_patch_is_run_again_on_what_came_between() {
     let server = server().await;
     interfere(&server);
     let patched = server.patch(CONFIGMAPS, "a", merge(json!({"data": {"k": "w"}}))).await.unwrap();
-    assert_eq!((patched.str(&["data", "k"]), patched.str(&["data", "other"])), (Some("w"), Some("1")));
+    assert_eq!(
+        (patched.str(&["data", "k"]), patched.str(&["data", "other"])),
+        (Some("w"), Some("1"))
+    );
     assert_eq!(server.admission.remote_calls.load(Ordering::SeqCst), 2);
 }
 
@@ -55,12 +61,16 @@ async fn a_patch_is_run_again_on_what_came_between() {
 async fn an_update_of_a_version_conflicts_with_what_came_between() {
     let server = server().await;
     let mut object = configmap("a", "w");
-    object["metadata"]["resourceVersion"] = json!(server.get(CONFIGMAPS, "a").await.unwrap().meta("resourceVersion"));
+    object["metadata"]["resourceVersion"] =
+        json!(server.get(CONFIGMAPS, "a").await.unwrap().meta("resourceVersion"));
     interfere(&server);
     refused(&server.put(CONFIGMAPS, "a", object).await, "Conflict", &[]);
     interfere(&server);
     let unconditional = server.put(CONFIGMAPS, "a", configmap("a", "x")).await.unwrap();
-    assert_eq!((unconditional.str(&["data", "k"]), unconditional.str(&["data", "other"])), (Some("x"), None));
+    assert_eq!(
+        (unconditional.str(&["data", "k"]), unconditional.str(&["data", "other"])),
+        (Some("x"), None)
+    );
 }
 
 #[tokio::test]
@@ -72,14 +82,20 @@ async fn a_delete_is_decided_again_on_what_came_between() {
     refused(&server.delete_with(CONFIGMAPS, "a", &options).await, "Conflict", &[]);
     interfere_by(&server, json!({"metadata": {"finalizers": ["example.com/hold"]}}));
     let deleted = server.delete(CONFIGMAPS, "a").await.unwrap();
-    assert!(matches!(deleted, Deleted::Pending(_)), "the finalizer that was added meanwhile holds it: {deleted:?}");
+    assert!(
+        matches!(deleted, Deleted::Pending(_)),
+        "the finalizer that was added meanwhile holds it: {deleted:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_webhook_cannot_make_an_update_one_of_another_object() {
     let server = server().await;
     *server.admission.renames.lock().unwrap() = Some("b");
-    for answer in [server.put(CONFIGMAPS, "a", configmap("a", "w")).await, server.patch(CONFIGMAPS, "a", merge(json!({"data": {"k": "w"}}))).await] {
+    for answer in [
+        server.put(CONFIGMAPS, "a", configmap("a", "w")).await,
+        server.patch(CONFIGMAPS, "a", merge(json!({"data": {"k": "w"}}))).await,
+    ] {
         refused(&answer, "BadRequest", &[]);
     }
     assert_eq!(server.get(CONFIGMAPS, "a").await.unwrap().str(&["data", "k"]), Some("v"));

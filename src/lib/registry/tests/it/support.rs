@@ -5,8 +5,8 @@ use ferrokube_apimachinery::selector::{FieldSelector, LabelSelector};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::admission::RemoteFuture;
 use ferrokube_registry::{
-    Admission, Attributes, Body, Catalog, DeleteOptions, Deleted, Effects, ListOptions, ListPage, Object, Operation, Patch, Registry, RequestContext, Target,
-    UserInfo, WriteOptions, Written,
+    Admission, Attributes, Body, Catalog, DeleteOptions, Deleted, Effects, ListOptions, ListPage,
+    Object, Operation, Patch, Registry, RequestContext, Target, UserInfo, WriteOptions, Written,
 };
 use ferrokube_storage::{Config, Guard, Store};
 use ferrokube_trace::annotation::Ids;
@@ -18,7 +18,8 @@ use std::time::{Duration, SystemTime};
 /// What a test does while a webhook is asked.
 pub(crate) type During = Box<dyn FnOnce() -> RemoteFuture<'static, ()> + Send>;
 
-/// Admission that records what it sees, refuses objects with the label `refuse`, and can pretend to have webhooks.
+/// Admission that records what it sees, refuses objects with the label `refuse`, and can pretend to
+/// have webhooks.
 #[derive(Default)]
 pub(crate) struct Recorder {
     pub(crate) seen: Mutex<Vec<(Operation, String)>>,
@@ -55,7 +56,11 @@ impl Admission for Recorder {
         Self::check(object)
     }
 
-    fn mutate_remote<'a>(&'a self, _attributes: Attributes<'a>, mut object: Document) -> RemoteFuture<'a, Document> {
+    fn mutate_remote<'a>(
+        &'a self,
+        _attributes: Attributes<'a>,
+        mut object: Document,
+    ) -> RemoteFuture<'a, Document> {
         Box::pin(async move {
             self.remote_calls.fetch_add(1, Ordering::SeqCst);
             let during = self.during_remote.lock().unwrap().take();
@@ -79,18 +84,34 @@ impl Admission for Recorder {
         })
     }
 
-    fn validate(&self, attributes: &Attributes<'_>, object: Option<&Document>, effects: &mut Effects) -> Result<(), Failure> {
+    fn validate(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Document>,
+        effects: &mut Effects,
+    ) -> Result<(), Failure> {
         effects.guards.extend(self.guard.lock().unwrap().clone());
         let during = self.during_validate.lock().unwrap().take();
         if let Some(during) = during {
             during();
         }
-        self.seen.lock().unwrap().push((attributes.operation, attributes.target.name.clone().unwrap_or_default()));
+        self.seen
+            .lock()
+            .unwrap()
+            .push((attributes.operation, attributes.target.name.clone().unwrap_or_default()));
         object.map_or(Ok(()), Self::check)
     }
 
-    fn validate_remote<'a>(&'a self, attributes: Attributes<'a>, _object: Option<&'a Document>) -> RemoteFuture<'a, ()> {
-        let during = if attributes.operation == Operation::Delete { self.during_remote.lock().unwrap().take() } else { None };
+    fn validate_remote<'a>(
+        &'a self,
+        attributes: Attributes<'a>,
+        _object: Option<&'a Document>,
+    ) -> RemoteFuture<'a, ()> {
+        let during = if attributes.operation == Operation::Delete {
+            self.during_remote.lock().unwrap().take()
+        } else {
+            None
+        };
         Box::pin(async {
             match during {
                 Some(during) => during().await,
@@ -132,41 +153,78 @@ impl Server {
             catalog.put(definition);
         }
         let admission = Arc::new(Recorder::default());
-        Self { registry: Registry::new(store, catalog, admission.clone()).with_token_key(&[1; 32]), admission }
+        Self {
+            registry: Registry::new(store, catalog, admission.clone()).with_token_key(&[1; 32]),
+            admission,
+        }
     }
 
-    /// A resource in namespace `ns` (or cluster scope), or one object of it: `name` or `name/subresource`.
+    /// A resource in namespace `ns` (or cluster scope), or one object of it: `name` or
+    /// `name/subresource`.
     pub(crate) fn target(&self, (group, plural): (&str, &str), name: &str) -> Target {
         let served = self.registry.catalog().find(group, "v1", plural).unwrap();
         let namespaced = served.definition.scope == ferrokube_resource::Scope::Namespaced;
         let (name, subresource) = name.split_once('/').unwrap_or((name, ""));
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        Target { served, namespace: namespaced.then(|| "ns".to_owned()), name: some(name), subresource: subresource.to_owned() }
+        Target {
+            served,
+            namespace: namespaced.then(|| "ns".to_owned()),
+            name: some(name),
+            subresource: subresource.to_owned(),
+        }
     }
 
-    pub(crate) async fn post(&self, kind: (&str, &str), object: Value) -> Result<Document, Failure> {
+    pub(crate) async fn post(
+        &self,
+        kind: (&str, &str),
+        object: Value,
+    ) -> Result<Document, Failure> {
         self.post_with(kind, object, &WriteOptions::default()).await
     }
 
-    pub(crate) async fn post_with(&self, kind: (&str, &str), object: Value, options: &WriteOptions) -> Result<Document, Failure> {
+    pub(crate) async fn post_with(
+        &self,
+        kind: (&str, &str),
+        object: Value,
+        options: &WriteOptions,
+    ) -> Result<Document, Failure> {
         let target = self.target(kind, "");
         let written = self.registry.create(&context(), &target, body(object), options).await?;
         assert!(written.created);
         Ok(written.object.into_document(&target.served))
     }
 
-    pub(crate) async fn put(&self, kind: (&str, &str), name: &str, object: Value) -> Result<Document, Failure> {
+    pub(crate) async fn put(
+        &self,
+        kind: (&str, &str),
+        name: &str,
+        object: Value,
+    ) -> Result<Document, Failure> {
         let target = self.target(kind, name);
-        let written = self.registry.update(&context(), &target, body(object), &WriteOptions::default()).await?;
+        let written = self
+            .registry
+            .update(&context(), &target, body(object), &WriteOptions::default())
+            .await?;
         Ok(written.object.into_document(&target.served))
     }
 
-    pub(crate) async fn patch(&self, kind: (&str, &str), name: &str, patch: Patch) -> Result<Document, Failure> {
+    pub(crate) async fn patch(
+        &self,
+        kind: (&str, &str),
+        name: &str,
+        patch: Patch,
+    ) -> Result<Document, Failure> {
         let written = self.patch_with(kind, name, patch, &WriteOptions::default()).await?;
         Ok(written.object.into_document(&self.target(kind, name).served))
     }
 
-    pub(crate) async fn patch_with(&self, kind: (&str, &str), name: &str, patch: Patch, options: &WriteOptions) -> Result<Written, Failure> {
+    pub(crate) async fn patch_with(
+        &self,
+        kind: (&str, &str),
+        name: &str,
+        patch: Patch,
+        options: &WriteOptions,
+    ) -> Result<Written, Failure> {
         self.registry.patch(&context(), &self.target(kind, name), patch, options).await
     }
 
@@ -179,11 +237,20 @@ impl Server {
         self.delete_with(kind, name, &DeleteOptions::default()).await
     }
 
-    pub(crate) async fn delete_with(&self, kind: (&str, &str), name: &str, options: &DeleteOptions) -> Result<Deleted, Failure> {
+    pub(crate) async fn delete_with(
+        &self,
+        kind: (&str, &str),
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Failure> {
         self.registry.delete(&context(), &self.target(kind, name), options).await
     }
 
-    pub(crate) async fn list(&self, kind: (&str, &str), options: &ListOptions) -> Result<ListPage, Failure> {
+    pub(crate) async fn list(
+        &self,
+        kind: (&str, &str),
+        options: &ListOptions,
+    ) -> Result<ListPage, Failure> {
         self.registry.list(&self.target(kind, ""), options).await
     }
 }
@@ -212,7 +279,11 @@ pub(crate) fn labeled(name: &str, label: &str) -> Value {
 }
 
 pub(crate) fn selecting(labels: &str, fields: &str) -> ListOptions {
-    ListOptions { labels: LabelSelector::parse(labels).unwrap(), fields: FieldSelector::parse(fields).unwrap(), ..ListOptions::default() }
+    ListOptions {
+        labels: LabelSelector::parse(labels).unwrap(),
+        fields: FieldSelector::parse(fields).unwrap(),
+        ..ListOptions::default()
+    }
 }
 
 pub(crate) fn names(page: &ListPage) -> Vec<&str> {
@@ -228,9 +299,14 @@ pub(crate) fn outcome<T>(result: &Result<T, Failure>) -> (String, Vec<String>) {
     let Err(failure) = result else {
         return ("ok".to_owned(), Vec::new());
     };
-    let word = failure.reason.map_or_else(|| failure.code.to_string(), |reason| reason.as_str().to_owned());
+    let word = failure
+        .reason
+        .map_or_else(|| failure.code.to_string(), |reason| reason.as_str().to_owned());
     let causes = failure.details.as_ref().map(|details| details.causes.clone()).unwrap_or_default();
-    let mut causes: Vec<String> = causes.iter().map(|cause| format!("{} {}", cause.reason.trim_start_matches("FieldValue"), cause.field)).collect();
+    let mut causes: Vec<String> = causes
+        .iter()
+        .map(|cause| format!("{} {}", cause.reason.trim_start_matches("FieldValue"), cause.field))
+        .collect();
     causes.sort();
     causes.dedup();
     (word, causes)
@@ -240,7 +316,12 @@ pub(crate) fn outcome<T>(result: &Result<T, Failure>) -> (String, Vec<String>) {
 #[track_caller]
 pub(crate) fn refused<T>(result: &Result<T, Failure>, reason: &str, causes: &[&str]) {
     let (word, found) = outcome(result);
-    assert_eq!((word.as_str(), found.iter().map(String::as_str).collect::<Vec<_>>()), (reason, causes.to_vec()), "{:?}", result.as_ref().err());
+    assert_eq!(
+        (word.as_str(), found.iter().map(String::as_str).collect::<Vec<_>>()),
+        (reason, causes.to_vec()),
+        "{:?}",
+        result.as_ref().err()
+    );
 }
 
 pub(crate) fn document(object: Object, target: &Target) -> Document {

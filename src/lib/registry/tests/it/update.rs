@@ -24,15 +24,30 @@ async fn an_update_is_about_the_version_that_it_names() {
     second["metadata"]["resourceVersion"] = json!(first.meta("resourceVersion"));
     let stored = server.put(CONFIGMAPS, "a", second.clone()).await.unwrap();
     assert!(version(&stored) > version(&first));
-    assert_eq!((stored.uid(), stored.meta("creationTimestamp")), (first.uid(), first.meta("creationTimestamp")));
+    assert_eq!(
+        (stored.uid(), stored.meta("creationTimestamp")),
+        (first.uid(), first.meta("creationTimestamp"))
+    );
     let conflict = server.put(CONFIGMAPS, "a", second).await;
     refused(&conflict, "Conflict", &[]);
     assert_eq!(conflict.unwrap_err().details.unwrap().kind, "configmaps");
-    refused(&server.put(CONFIGMAPS, "a", with_meta("a", "resourceVersion", "999999999999")).await, "Conflict", &[]);
+    refused(
+        &server.put(CONFIGMAPS, "a", with_meta("a", "resourceVersion", "999999999999")).await,
+        "Conflict",
+        &[],
+    );
     let future = json!({"metadata": {"resourceVersion": u64::MAX.to_string()}, "data": {"k": "3"}});
     refused(&server.patch(CONFIGMAPS, "a", merge(future)).await, "Conflict", &[]);
-    refused(&server.put(CONFIGMAPS, "a", with_meta("a", "resourceVersion", "abc")).await, "500", &[]);
-    refused(&server.put(CONFIGMAPS, "a", with_meta("a", "resourceVersion", "-1")).await, "500", &[]);
+    refused(
+        &server.put(CONFIGMAPS, "a", with_meta("a", "resourceVersion", "abc")).await,
+        "500",
+        &[],
+    );
+    refused(
+        &server.put(CONFIGMAPS, "a", with_meta("a", "resourceVersion", "-1")).await,
+        "500",
+        &[],
+    );
     server.put(CONFIGMAPS, "a", with_meta("a", "resourceVersion", "0")).await.unwrap();
     assert_eq!(server.get(CONFIGMAPS, "a").await.unwrap().str(&["data", "k"]), Some("v"));
 }
@@ -40,18 +55,37 @@ async fn an_update_is_about_the_version_that_it_names() {
 #[tokio::test]
 async fn some_kinds_need_a_version_and_some_are_created() {
     let server = Server::new();
-    let lease = json!({"metadata": {"name": "l", "resourceVersion": "5"}, "spec": {"holderIdentity": "a"}});
+    let lease =
+        json!({"metadata": {"name": "l", "resourceVersion": "5"}, "spec": {"holderIdentity": "a"}});
     let target = server.target(LEASES, "l");
-    let written = server.registry.update(&context(), &target, body(lease.clone()), &WriteOptions::default()).await.unwrap();
+    let written = server
+        .registry
+        .update(&context(), &target, body(lease.clone()), &WriteOptions::default())
+        .await
+        .unwrap();
     assert!(written.created);
     let lease = json!({"metadata": {"name": "l"}, "spec": {"holderIdentity": "b"}});
     let answer = server.put(LEASES, "l", lease.clone()).await;
     refused(&answer, "Invalid", &["Invalid metadata.resourceVersion"]);
     assert_eq!(answer.unwrap_err().details.unwrap().kind, "leases");
-    let forbid = WriteOptions { forbid_create: Some(Failure::new(ferrokube_apimachinery::status::Reason::Forbidden, "no")), ..WriteOptions::default() };
+    let forbid = WriteOptions {
+        forbid_create: Some(Failure::new(ferrokube_apimachinery::status::Reason::Forbidden, "no")),
+        ..WriteOptions::default()
+    };
     let other = json!({"metadata": {"name": "m"}, "spec": {}});
-    refused(&server.registry.update(&context(), &server.target(LEASES, "m"), body(other), &forbid).await, "Forbidden", &[]);
-    for metadata in [json!({"name": "a"}), json!({"name": "a", "resourceVersion": "1"}), json!({"name": "a", "uid": "u"})] {
+    refused(
+        &server
+            .registry
+            .update(&context(), &server.target(LEASES, "m"), body(other), &forbid)
+            .await,
+        "Forbidden",
+        &[],
+    );
+    for metadata in [
+        json!({"name": "a"}),
+        json!({"name": "a", "resourceVersion": "1"}),
+        json!({"name": "a", "uid": "u"}),
+    ] {
         refused(&server.put(CONFIGMAPS, "a", json!({"metadata": metadata})).await, "NotFound", &[]);
     }
 }
@@ -60,19 +94,34 @@ async fn some_kinds_need_a_version_and_some_are_created() {
 async fn metadata_that_never_changes() {
     let server = Server::new();
     let first = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
-    let same = server.put(CONFIGMAPS, "a", with_meta("a", "creationTimestamp", "2001-01-01T00:00:00Z")).await.unwrap();
+    let same = server
+        .put(CONFIGMAPS, "a", with_meta("a", "creationTimestamp", "2001-01-01T00:00:00Z"))
+        .await
+        .unwrap();
     assert_eq!(same, first, "ignored, and so nothing is written");
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
-        let value = if field == "deletionTimestamp" { json!("2001-01-01T00:00:00Z") } else { json!(3) };
-        refused(&server.put(CONFIGMAPS, "a", with_meta("a", field, value)).await, "Invalid", &[&format!("Invalid metadata.{field}")]);
+        let value =
+            if field == "deletionTimestamp" { json!("2001-01-01T00:00:00Z") } else { json!(3) };
+        refused(
+            &server.put(CONFIGMAPS, "a", with_meta("a", field, value)).await,
+            "Invalid",
+            &[&format!("Invalid metadata.{field}")],
+        );
     }
-    let renamed = server.put(CONFIGMAPS, "a", with_meta("a", "generateName", "zzz-")).await.unwrap();
+    let renamed =
+        server.put(CONFIGMAPS, "a", with_meta("a", "generateName", "zzz-")).await.unwrap();
     assert_eq!(renamed.meta("generateName"), "zzz-");
     let counted = server.put(CONFIGMAPS, "a", with_meta("a", "generation", 9)).await.unwrap();
     assert_eq!(counted.get(&["metadata", "generation"]), None);
     refused(&server.put(CONFIGMAPS, "a", configmap("b", "v")).await, "BadRequest", &[]);
     refused(&server.put(CONFIGMAPS, "a", json!({"metadata": {}})).await, "BadRequest", &[]);
-    refused(&server.put(CONFIGMAPS, "a", with_meta("a", "uid", "11111111-2222-3333-4444-555555555555")).await, "Conflict", &[]);
+    refused(
+        &server
+            .put(CONFIGMAPS, "a", with_meta("a", "uid", "11111111-2222-3333-4444-555555555555"))
+            .await,
+        "Conflict",
+        &[],
+    );
     server.put(CONFIGMAPS, "a", with_meta("a", "uid", first.uid())).await.unwrap();
 }
 
@@ -83,10 +132,20 @@ async fn a_write_that_changes_nothing_is_none() {
     let revision = server.registry.store().revision();
     for _ in 0..3 {
         assert_eq!(server.put(CONFIGMAPS, "a", configmap("a", "v")).await.unwrap(), first);
-        assert_eq!(server.patch(CONFIGMAPS, "a", merge(json!({"data": {"none": null}, "binaryData": null}))).await.unwrap(), first);
+        assert_eq!(
+            server
+                .patch(CONFIGMAPS, "a", merge(json!({"data": {"none": null}, "binaryData": null})))
+                .await
+                .unwrap(),
+            first
+        );
         assert_eq!(server.patch(CONFIGMAPS, "a", merge(json!({"junk": 1}))).await.unwrap(), first);
         let traced = json!({"metadata": {"annotations": {"trace.kubernetes.io/trace-id": "mine"}}});
-        assert_eq!(server.patch(CONFIGMAPS, "a", merge(traced)).await.unwrap(), first, "the server owns these annotations");
+        assert_eq!(
+            server.patch(CONFIGMAPS, "a", merge(traced)).await.unwrap(),
+            first,
+            "the server owns these annotations"
+        );
     }
     assert_eq!(server.registry.store().revision(), revision);
 }
@@ -94,19 +153,42 @@ async fn a_write_that_changes_nothing_is_none() {
 #[tokio::test]
 async fn status_and_spec_have_endpoints_of_their_own() {
     let server = Server::new();
-    let namespace = server.post(NAMESPACES, json!({"metadata": {"name": "n"}, "status": {"phase": "Terminating"}})).await.unwrap();
+    let namespace = server
+        .post(NAMESPACES, json!({"metadata": {"name": "n"}, "status": {"phase": "Terminating"}}))
+        .await
+        .unwrap();
     assert_eq!(namespace.str(&["status", "phase"]), Some("Active"));
-    let main = server.patch(NAMESPACES, "n", merge(json!({"status": {"phase": "Terminating"}, "spec": {"finalizers": []}}))).await.unwrap();
+    let main = server
+        .patch(
+            NAMESPACES,
+            "n",
+            merge(json!({"status": {"phase": "Terminating"}, "spec": {"finalizers": []}})),
+        )
+        .await
+        .unwrap();
     assert_eq!(main, namespace);
     let condition = json!({"type": "A", "status": "True"});
-    let status = merge(json!({"status": {"conditions": [condition]}, "spec": {"finalizers": []}, "metadata": {"labels": {"l": "1"}}}));
+    let status = merge(
+        json!({"status": {"conditions": [condition]}, "spec": {"finalizers": []}, "metadata": {"labels": {"l": "1"}}}),
+    );
     let written = server.patch(NAMESPACES, "n/status", status).await.unwrap();
     assert_eq!(written.list(&["status", "conditions"]).len(), 1);
     assert_eq!((written.list(&["spec", "finalizers"]).len(), written.label("l")), (1, Some("1")));
-    let finalized = server.put(NAMESPACES, "n/finalize", json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["example.com/x"]}})).await.unwrap();
+    let finalized = server
+        .put(
+            NAMESPACES,
+            "n/finalize",
+            json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["example.com/x"]}}),
+        )
+        .await
+        .unwrap();
     assert_eq!(finalized.list(&["spec", "finalizers"]), [json!("example.com/x")]);
     assert_eq!(finalized.list(&["status", "conditions"]).len(), 1);
-    refused(&server.put(NAMESPACES, "n/nonsense", json!({"metadata": {"name": "n"}})).await, "NotFound", &[]);
+    refused(
+        &server.put(NAMESPACES, "n/nonsense", json!({"metadata": {"name": "n"}})).await,
+        "NotFound",
+        &[],
+    );
 }
 
 #[tokio::test]
@@ -115,7 +197,8 @@ async fn a_dry_run_answers_with_the_present_version() {
     let first = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let target = server.target(CONFIGMAPS, "a");
     let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
-    let written = server.registry.update(&context(), &target, body(configmap("a", "w")), &dry).await.unwrap();
+    let written =
+        server.registry.update(&context(), &target, body(configmap("a", "w")), &dry).await.unwrap();
     let shown = document(written.object, &target);
     assert_eq!((shown.str(&["data", "k"]), version(&shown)), (Some("w"), version(&first)));
     assert_eq!(server.get(CONFIGMAPS, "a").await.unwrap(), first);
@@ -125,7 +208,8 @@ async fn a_dry_run_answers_with_the_present_version() {
 async fn a_changed_definition_alone_makes_no_write() {
     let server = Server::new();
     let first = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
-    let mut definition = ferrokube_resource::Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
+    let mut definition =
+        ferrokube_resource::Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
     definition.epoch += 1;
     server.registry.catalog().put(definition.clone().into());
     assert_eq!(server.put(CONFIGMAPS, "a", configmap("a", "v")).await.unwrap(), first);
@@ -139,7 +223,8 @@ async fn a_changed_definition_alone_makes_no_write() {
     assert_eq!(names(&server.list(CONFIGMAPS, &selecting("", "data.k=v")).await.unwrap()), ["a"]);
 }
 
-/// Of a custom object a write to the status changes the status, whatever else it brings: fields that no list of reset fields names, too.
+/// Of a custom object a write to the status changes the status, whatever else it brings: fields
+/// that no list of reset fields names, too.
 #[tokio::test]
 async fn a_write_to_a_custom_status_changes_nothing_else() {
     let server = Server::new();
@@ -147,12 +232,16 @@ async fn a_write_to_a_custom_status_changes_nothing_else() {
     let group = "status.example.com";
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let kind = GroupVersionKind::new(group, "v1", "Thing");
-    (definition.group, definition.kind, definition.plural) = (group.to_owned(), kind.kind.clone(), "things".to_owned());
-    (definition.custom, definition.hooks, definition.storage_prefix) = (true, Arc::new(Plain), Some(format!("{group}/things")));
-    definition.versions[0].schema = Arc::new(from_json_schema(&schema, &Loading::default()).unwrap());
+    (definition.group, definition.kind, definition.plural) =
+        (group.to_owned(), kind.kind.clone(), "things".to_owned());
+    (definition.custom, definition.hooks, definition.storage_prefix) =
+        (true, Arc::new(Plain), Some(format!("{group}/things")));
+    definition.versions[0].schema =
+        Arc::new(from_json_schema(&schema, &Loading::default()).unwrap());
     definition.versions[0].reset = ResetFields { paths: vec!["status".to_owned()] };
     let reset = ResetFields { paths: vec!["spec".to_owned()] };
-    definition.versions[0].subresources = vec![Subresource { name: "status", kind, verbs: Verbs::ALL, reset, columns: None }];
+    definition.versions[0].subresources =
+        vec![Subresource { name: "status", kind, verbs: Verbs::ALL, reset, columns: None }];
     server.registry.catalog().put(Arc::new(definition));
     let things = (group, "things");
     let object = |value: &str| {
@@ -161,10 +250,18 @@ async fn a_write_to_a_custom_status_changes_nothing_else() {
     };
     server.post(things, object("1")).await.unwrap();
     let written = server.put(things, "a/status", object("2")).await.unwrap();
-    let fields = |object: &Document| ["spec", "other", "status"].map(|field| object.str(&[field]).map(str::to_owned));
-    assert_eq!((fields(&written), written.label("l")), ([Some("1"), Some("1"), Some("2")].map(|text| text.map(str::to_owned)), Some("1")));
+    let fields = |object: &Document| {
+        ["spec", "other", "status"].map(|field| object.str(&[field]).map(str::to_owned))
+    };
+    assert_eq!(
+        (fields(&written), written.label("l")),
+        ([Some("1"), Some("1"), Some("2")].map(|text| text.map(str::to_owned)), Some("1"))
+    );
     let written = server.put(things, "a", object("3")).await.unwrap();
-    assert_eq!(fields(&written), [Some("3"), Some("3"), Some("2")].map(|text| text.map(str::to_owned)));
+    assert_eq!(
+        fields(&written),
+        [Some("3"), Some("3"), Some("2")].map(|text| text.map(str::to_owned))
+    );
 }
 
 /// Of a kind without peculiarities.

@@ -59,7 +59,9 @@ async fn words(watch: &mut Watch, count: usize) -> String {
 
 fn revision(item: &WatchItem) -> Revision {
     match item {
-        WatchItem::Added(entry) | WatchItem::Modified(entry) | WatchItem::Deleted(entry) => entry.revision,
+        WatchItem::Added(entry) | WatchItem::Modified(entry) | WatchItem::Deleted(entry) => {
+            entry.revision
+        }
         WatchItem::Bookmark { revision, .. } => *revision,
         WatchItem::Error(_) => Revision(0),
     }
@@ -95,7 +97,10 @@ async fn an_end_bookmark_comes_after_a_long_state() {
     }
     let mut watch = watch(&server, streaming("")).await;
     let items = take(&mut watch, 301).await;
-    assert_eq!((word(&items[0]), word(&items[299]), word(&items[300])), ("+n000".to_owned(), "+n299".to_owned(), "end".to_owned()));
+    assert_eq!(
+        (word(&items[0]), word(&items[299]), word(&items[300])),
+        ("+n000".to_owned(), "+n299".to_owned(), "end".to_owned())
+    );
     assert_eq!(revision(&items[300]), server.registry.store().revision());
 }
 
@@ -103,9 +108,16 @@ async fn an_end_bookmark_comes_after_a_long_state() {
 async fn a_reader_that_is_slow_with_the_state_has_no_more_time_than_others() {
     let server = Server::new();
     for at in 0..100 {
-        server.post(CONFIGMAPS, json!({"metadata": {"name": format!("c{at}")}, "data": {"k": "v".repeat(1000)}})).await.unwrap();
+        server
+            .post(
+                CONFIGMAPS,
+                json!({"metadata": {"name": format!("c{at}")}, "data": {"k": "v".repeat(1000)}}),
+            )
+            .await
+            .unwrap();
     }
-    let mut watch = watch(&server, WatchOptions { timeout: Duration::from_secs(10), ..streaming(0) }).await;
+    let mut watch =
+        watch(&server, WatchOptions { timeout: Duration::from_secs(10), ..streaming(0) }).await;
     let first = watch.next().await.unwrap();
     assert!(first.len() < 20, "a frame, not {} objects", first.len());
     tokio::time::advance(Duration::from_secs(11)).await;
@@ -126,16 +138,26 @@ async fn a_watch_by_its_path_has_the_options_of_a_list() {
     let target = server.target(CONFIGMAPS, "");
     let cases: [(Change, &[&str]); 4] = [
         (|options| options.list.initial_events = Some(false), &["Forbidden sendInitialEvents"]),
-        (|options| options.list.version_match = VersionMatch::Exact, &["Forbidden resourceVersionMatch"]),
+        (
+            |options| options.list.version_match = VersionMatch::Exact,
+            &["Forbidden resourceVersionMatch"],
+        ),
         (|options| options.list.version_match = VersionMatch::NotOlderThan, &[]),
         (
-            |options| (options.list.version_match, options.list.resource_version) = (VersionMatch::NotOlderThan, String::new()),
+            |options| {
+                (options.list.version_match, options.list.resource_version) =
+                    (VersionMatch::NotOlderThan, String::new())
+            },
             &["Forbidden resourceVersionMatch"],
         ),
     ];
     for (change, causes) in cases {
         let outcome = server.registry.watch(&target, by_path(change)).await;
-        if causes.is_empty() { drop(outcome.unwrap()) } else { refused(&outcome.map(drop), "Invalid", causes) }
+        if causes.is_empty() {
+            drop(outcome.unwrap())
+        } else {
+            refused(&outcome.map(drop), "Invalid", causes)
+        }
     }
 }
 
@@ -183,14 +205,23 @@ async fn fault_22_objects_come_into_a_selection_and_leave_it() {
     assert_eq!(items.iter().map(word).collect::<Vec<_>>().join(" "), "+a ~a -a +b -b");
     let WatchItem::Deleted(entry) = &items[2] else { panic!() };
     let shown = view(entry, &server.target(CONFIGMAPS, "").served);
-    assert_eq!((version(&shown), entry.revision.0), (version(&left), version(&left)), "the change's version");
-    assert_eq!((shown.label("s"), shown.label("t")), (inside.label("s"), inside.label("t")), "the last state that was selected");
+    assert_eq!(
+        (version(&shown), entry.revision.0),
+        (version(&left), version(&left)),
+        "the change's version"
+    );
+    assert_eq!(
+        (shown.label("s"), shown.label("t")),
+        (inside.label("s"), inside.label("t")),
+        "the last state that was selected"
+    );
 }
 
 #[tokio::test]
 async fn one_object_and_other_namespaces() {
     let server = Server::new();
-    let mut one = server.registry.watch(&server.target(CONFIGMAPS, "later"), from("")).await.unwrap();
+    let mut one =
+        server.registry.watch(&server.target(CONFIGMAPS, "later"), from("")).await.unwrap();
     let mut elsewhere = server.target(CONFIGMAPS, "");
     elsewhere.namespace = Some("elsewhere".to_owned());
     let mut other = server.registry.watch(&elsewhere, from("")).await.unwrap();
@@ -203,7 +234,11 @@ async fn one_object_and_other_namespaces() {
     assert_eq!(words(&mut all, 3).await, "+other +later -later");
     let mut target = server.target(CONFIGMAPS, "");
     target.namespace = Some("elsewhere".to_owned());
-    server.registry.create(&context(), &target, body(labeled("x", "1")), &Default::default()).await.unwrap();
+    server
+        .registry
+        .create(&context(), &target, body(labeled("x", "1")), &Default::default())
+        .await
+        .unwrap();
     assert_eq!(words(&mut other, 1).await, "+x");
 }
 
@@ -212,12 +247,24 @@ async fn bookmarks_come_every_minute_and_before_the_end() {
     let server = Server::new();
     server.post(CONFIGMAPS, labeled("a", "1")).await.unwrap();
     let started = tokio::time::Instant::now();
-    let mut watch = watch(&server, WatchOptions { bookmarks: true, timeout: Duration::from_secs(150), ..from(server.registry.store().revision()) }).await;
+    let mut watch = watch(
+        &server,
+        WatchOptions {
+            bookmarks: true,
+            timeout: Duration::from_secs(150),
+            ..from(server.registry.store().revision())
+        },
+    )
+    .await;
     server.post(SECRETS, json!({"metadata": {"name": "s"}})).await.unwrap();
     let mut seconds = Vec::new();
     while let Some(items) = watch.next().await {
         assert_eq!(items.iter().map(word).collect::<Vec<_>>(), ["bookmark"]);
-        assert_eq!(revision(&items[0]), server.registry.store().revision(), "also of other resources' writes");
+        assert_eq!(
+            revision(&items[0]),
+            server.registry.store().revision(),
+            "also of other resources' writes"
+        );
         seconds.push(started.elapsed().as_secs());
     }
     assert_eq!(seconds, [60, 120, 148]);
@@ -246,10 +293,14 @@ async fn fault_19_a_watch_of_a_future_version_is_told_so() {
     let server = Server::new();
     let now = server.registry.store().revision();
     let mut too_far = watch(&server, from(now.0 + 100)).await;
-    let Some(WatchItem::Error(failure)) = too_far.next().await.and_then(|mut items| items.pop()) else {
+    let Some(WatchItem::Error(failure)) = too_far.next().await.and_then(|mut items| items.pop())
+    else {
         panic!("one error event");
     };
-    assert_eq!(failure.message, format!("Too large resource version: {}, current: {now}", now.0 + 100));
+    assert_eq!(
+        failure.message,
+        format!("Too large resource version: {}, current: {now}", now.0 + 100)
+    );
     refused(&Err::<(), _>(*failure), "Expired", &["ResourceVersionTooLarge "]);
     assert!(too_far.next().await.is_none());
 }
@@ -263,17 +314,32 @@ async fn fault_09_a_memory_store_begins_above_the_one_before() {
     }
     let last = before.registry.store().revision();
     let after = Server::new();
-    assert!(after.registry.store().revision() > last, "{} after {last}", after.registry.store().revision());
+    assert!(
+        after.registry.store().revision() > last,
+        "{} after {last}",
+        after.registry.store().revision()
+    );
     let mut old = watch(&after, from(last)).await;
     assert_eq!(words(&mut old, 1).await, "error 410");
-    assert!(after.registry.store().revision().0 < 1 << 53, "exact also for clients that take it for a floating point number");
+    assert!(
+        after.registry.store().revision().0 < 1 << 53,
+        "exact also for clients that take it for a floating point number"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn fault_19_a_streaming_list_of_a_future_version_is_refused() {
     let server = Server::new();
-    let mut too_far = server.registry.watch(&server.target(CONFIGMAPS, ""), streaming(server.registry.store().revision().0 + 100)).await.unwrap();
-    let Some(WatchItem::Error(failure)) = too_far.next().await.and_then(|mut items| items.pop()) else {
+    let mut too_far = server
+        .registry
+        .watch(
+            &server.target(CONFIGMAPS, ""),
+            streaming(server.registry.store().revision().0 + 100),
+        )
+        .await
+        .unwrap();
+    let Some(WatchItem::Error(failure)) = too_far.next().await.and_then(|mut items| items.pop())
+    else {
         panic!("one error event");
     };
     refused(&Err::<(), _>(*failure), "Timeout", &["ResourceVersionTooLarge "]);
@@ -287,12 +353,22 @@ async fn a_watch_that_begins_with_the_state_says_when_it_has_told_it() {
     for version in ["", "0"] {
         let mut options = from(version);
         options.bookmarks = true;
-        let mut watch = server.registry.watch(&server.target(CONFIGMAPS, ""), options).await.unwrap();
+        let mut watch =
+            server.registry.watch(&server.target(CONFIGMAPS, ""), options).await.unwrap();
         assert_eq!(words(&mut watch, 2).await, "+a end");
     }
     let mut over = from("");
     over.timeout = Duration::ZERO;
-    assert!(server.registry.watch(&server.target(CONFIGMAPS, ""), over).await.unwrap().next().await.is_none());
+    assert!(
+        server
+            .registry
+            .watch(&server.target(CONFIGMAPS, ""), over)
+            .await
+            .unwrap()
+            .next()
+            .await
+            .is_none()
+    );
 }
 
 #[tokio::test]
@@ -304,7 +380,8 @@ async fn an_old_version_is_answered_with_an_error_event() {
     let mut old = watch(&server, from(1)).await;
     assert_eq!(words(&mut old, 1).await, "error 410");
     assert!(soon(old.next()).await.is_none());
-    let mut definition = ferrokube_resource::Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
+    let mut definition =
+        ferrokube_resource::Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
     definition.since = server.registry.store().revision().0;
     definition.epoch += 1;
     server.registry.catalog().put(Arc::new(definition));
@@ -315,7 +392,11 @@ async fn an_old_version_is_answered_with_an_error_event() {
 #[tokio::test]
 async fn it_ends_with_the_definition_the_server_or_the_store() {
     let server = Server::new();
-    let mut watches = [watch(&server, from("")).await, watch(&server, from("")).await, watch(&server, from("")).await];
+    let mut watches = [
+        watch(&server, from("")).await,
+        watch(&server, from("")).await,
+        watch(&server, from("")).await,
+    ];
     let target = server.target(CONFIGMAPS, "");
     server.registry.catalog().put(server.target(SECRETS, "").served.definition.clone());
     server.post(CONFIGMAPS, labeled("a", "1")).await.unwrap();
@@ -354,9 +435,13 @@ async fn it_ends_with_the_definition_the_server_or_the_store() {
 
 #[tokio::test]
 async fn an_informer_follows_and_lists_again() {
-    let server = Server::on(ferrokube_storage::Config { history_bytes: 4096, ..ferrokube_storage::Config::memory() });
+    let server = Server::on(ferrokube_storage::Config {
+        history_bytes: 4096,
+        ..ferrokube_storage::Config::memory()
+    });
     server.post(CONFIGMAPS, labeled("a", "1")).await.unwrap();
-    let mut informer = ferrokube_registry::Informer::new(&server.registry, "", "v1", "configmaps").unwrap();
+    let mut informer =
+        ferrokube_registry::Informer::new(&server.registry, "", "v1", "configmaps").unwrap();
     assert_eq!(informer.snapshot().len(), 1);
     server.post(CONFIGMAPS, labeled("b", "1")).await.unwrap();
     server.delete(CONFIGMAPS, "a").await.unwrap();
@@ -364,18 +449,25 @@ async fn an_informer_follows_and_lists_again() {
     while seen.len() < 2 {
         seen.extend(soon(informer.next()).await.unwrap().read());
     }
-    assert!(matches!(&seen[0], Notice::Changed(key, object) if key.name() == "b" && object.label("s") == Some("1")), "{seen:?}");
+    assert!(
+        matches!(&seen[0], Notice::Changed(key, object) if key.name() == "b" && object.label("s") == Some("1")),
+        "{seen:?}"
+    );
     assert!(matches!(&seen[1], Notice::Removed(key) if key.name() == "a"), "{seen:?}");
     server.post(CONFIGMAPS, labeled("c", "1")).await.unwrap();
-    let (store, prefix) = (server.registry.store(), ferrokube_storage::Prefix::new("configmaps").unwrap());
+    let (store, prefix) =
+        (server.registry.store(), ferrokube_storage::Prefix::new("configmaps").unwrap());
     let last = store.revision();
     while store.history(&prefix).listed <= last {
         server.put(CONFIGMAPS, "c", labeled("c", &store.revision().to_string())).await.unwrap();
     }
     let again = soon(informer.next()).await.unwrap().read();
     assert!(matches!(&again[..], [Notice::Replaced(state)] if state.len() == 2), "{again:?}");
-    let mut late = ferrokube_registry::Informer::new(&server.registry, "", "v1", "configmaps").unwrap();
-    assert!(matches!(&soon(late.next()).await.unwrap().read()[..], [Notice::Replaced(state)] if state.len() == 2));
+    let mut late =
+        ferrokube_registry::Informer::new(&server.registry, "", "v1", "configmaps").unwrap();
+    assert!(
+        matches!(&soon(late.next()).await.unwrap().read()[..], [Notice::Replaced(state)] if state.len() == 2)
+    );
     server.registry.store().close().await;
     assert!(soon(late.next()).await.is_none());
 }
@@ -386,9 +478,16 @@ fn remember(cache: &mut BTreeMap<String, Arc<Entry>>, items: Vec<WatchItem>) -> 
     for item in items {
         seen = Some(revision(&item));
         match item {
-            WatchItem::Added(entry) => assert!(cache.insert(entry.key.name().to_owned(), entry).is_none(), "added twice"),
-            WatchItem::Modified(entry) => assert!(cache.insert(entry.key.name().to_owned(), entry).is_some(), "modified before it was added"),
-            WatchItem::Deleted(entry) => assert!(cache.remove(entry.key.name()).is_some(), "deleted before it was added"),
+            WatchItem::Added(entry) => {
+                assert!(cache.insert(entry.key.name().to_owned(), entry).is_none(), "added twice")
+            }
+            WatchItem::Modified(entry) => assert!(
+                cache.insert(entry.key.name().to_owned(), entry).is_some(),
+                "modified before it was added"
+            ),
+            WatchItem::Deleted(entry) => {
+                assert!(cache.remove(entry.key.name()).is_some(), "deleted before it was added")
+            }
             WatchItem::Bookmark { .. } => {}
             WatchItem::Error(failure) => panic!("{failure}"),
         }
@@ -403,7 +502,11 @@ struct Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    proptest::collection::vec((0..8u8, proptest::option::of(any::<bool>())).prop_map(|(name, label)| Step { name, label }), 1..60)
+    proptest::collection::vec(
+        (0..8u8, proptest::option::of(any::<bool>()))
+            .prop_map(|(name, label)| Step { name, label }),
+        1..60,
+    )
 }
 
 async fn change(server: &Server, step: &Step) {
@@ -420,7 +523,8 @@ async fn change(server: &Server, step: &Step) {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-    /// A cache that is built from a watch is the list at every moment, for every selection, wherever the watch starts.
+    /// A cache that is built from a watch is the list at every moment, for every selection,
+    /// wherever the watch starts.
     #[test]
     fn fault_22_a_cache_built_from_a_watch_is_the_list(before in steps(), after in steps(), selected: bool, resumed: bool) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

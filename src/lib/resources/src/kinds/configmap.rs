@@ -37,7 +37,11 @@ impl Hooks for ConfigMap {
             let field = format!("data[{key}]");
             errors.extend(all_invalid(&field, key, name::config_key(key)));
             if object.get(&["binaryData", key]).is_some() {
-                errors.push(FieldError::invalid(field, key.as_str(), "duplicate of key present in binaryData"));
+                errors.push(FieldError::invalid(
+                    field,
+                    key.as_str(),
+                    "duplicate of key present in binaryData",
+                ));
             }
             bytes += value.as_str().map_or(0, str::len);
         }
@@ -79,5 +83,6 @@ fn unchanged(old: &Document, object: &Document) -> Vec<FieldError> {
 
 /// The length of what base64 text stands for.
 pub(crate) fn decoded_bytes(text: &str) -> usize {
-    text.len() / 4 * 3 - text.bytes().rev().take(2).filter(|byte| *byte == b'=').count().min(text.len())
+    text.len() / 4 * 3
+        - text.bytes().rev().take(2).filter(|byte| *byte == b'=').count().min(text.len())
 }

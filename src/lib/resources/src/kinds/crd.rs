@@ -1,4 +1,5 @@
-//! CustomResourceDefinition: a kind that is made at run time. What may be written is decided here; the server's own loop serves it.
+//! CustomResourceDefinition: a kind that is made at run time. What may be written is decided here;
+//! the server's own loop serves it.
 
 mod conversion;
 mod names;
@@ -21,7 +22,12 @@ const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 pub(crate) fn body() -> KindBody {
     KindBody {
         categories: &["api-extensions"],
-        subresources: &[NativeSubresource { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] }],
+        subresources: &[NativeSubresource {
+            name: "status",
+            kind: None,
+            verbs: Verbs::GET_PATCH_UPDATE,
+            reset: &["spec"],
+        }],
         reset: &["status"],
         columns: const { &[NativeColumn::NAME, NativeColumn::CREATED_AT] },
         storage: Some("customresourcedefinitions"),
@@ -36,12 +42,18 @@ struct CustomResourceDefinition;
 impl Hooks for CustomResourceDefinition {
     fn default(&self, _version: &str, object: &mut Document) {
         let kind = object.str(&["spec", "names", "kind"]).unwrap_or_default().to_owned();
-        for (field, value) in [("singular", kind.to_lowercase()), ("listKind", format!("{kind}List"))] {
-            if !kind.is_empty() && object.str(&["spec", "names", field]).unwrap_or_default().is_empty() {
+        for (field, value) in
+            [("singular", kind.to_lowercase()), ("listKind", format!("{kind}List"))]
+        {
+            if !kind.is_empty()
+                && object.str(&["spec", "names", field]).unwrap_or_default().is_empty()
+            {
                 object.set(&["spec", "names", field], value);
             }
         }
-        if object.str(&["spec", "conversion", "strategy"]).unwrap_or_default().is_empty() && object.get(&["spec", "conversion"]).is_none() {
+        if object.str(&["spec", "conversion", "strategy"]).unwrap_or_default().is_empty()
+            && object.get(&["spec", "conversion"]).is_none()
+        {
             object.set(&["spec", "conversion"], json!({"strategy": "None"}));
         }
         const SERVICE: [&str; 5] = ["spec", "conversion", "webhook", "clientConfig", "service"];
@@ -63,7 +75,10 @@ impl Hooks for CustomResourceDefinition {
     }
 
     fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
-        let mut errors = names::validate_names(object.get(&["status", "acceptedNames"]).unwrap_or(&Value::Null), "status.acceptedNames");
+        let mut errors = names::validate_names(
+            object.get(&["status", "acceptedNames"]).unwrap_or(&Value::Null),
+            "status.acceptedNames",
+        );
         if change.subresource == "status" {
             return errors;
         }
@@ -82,11 +97,17 @@ impl Hooks for CustomResourceDefinition {
     }
 
     fn warnings(&self, change: &Change<'_>, object: &Document) -> Vec<String> {
-        if !change.subresource.is_empty() || change.old.is_some_and(|old| old.get(&["spec"]) == object.get(&["spec"])) {
+        if !change.subresource.is_empty()
+            || change.old.is_some_and(|old| old.get(&["spec"]) == object.get(&["spec"]))
+        {
             return Vec::new();
         }
         let before = change.old.map(schemas::unknown_formats).unwrap_or_default();
-        schemas::unknown_formats(object).into_iter().filter(|format| !before.contains(format)).map(|format| format!("unrecognized format {format:?}")).collect()
+        schemas::unknown_formats(object)
+            .into_iter()
+            .filter(|format| !before.contains(format))
+            .map(|format| format!("unrecognized format {format:?}"))
+            .collect()
     }
 
     fn computes_long(&self) -> bool {
@@ -153,7 +174,13 @@ fn is_true(value: &Value, field: &str) -> bool {
 
 /// What was ever stored is remembered: objects may still be in it.
 fn record_storage_version(object: &mut Document) {
-    let Some(name) = versions(object).iter().find(|version| is_true(version, "storage")).map(|version| Value::from(text(version, "name"))) else { return };
+    let Some(name) = versions(object)
+        .iter()
+        .find(|version| is_true(version, "storage"))
+        .map(|version| Value::from(text(version, "name")))
+    else {
+        return;
+    };
     let mut stored = object.list(&["status", "storedVersions"]).to_vec();
     if !stored.contains(&name) {
         stored.push(name);
@@ -175,7 +202,9 @@ fn specification(old: Option<&Document>, object: &Document) -> Vec<FieldError> {
 
 fn is_established(object: &Document) -> bool {
     let conditions = object.list(&["status", "conditions"]);
-    conditions.iter().any(|condition| text(condition, "type") == "Established" && text(condition, "status") == "True")
+    conditions.iter().any(|condition| {
+        text(condition, "type") == "Established" && text(condition, "status") == "True"
+    })
 }
 
 /// Names are identity; scope and kind are so once objects may exist.
@@ -194,7 +223,11 @@ fn stored_versions(object: &Document) -> Vec<FieldError> {
     const FIELD: &str = "status.storedVersions";
     let stored = object.list(&["status", "storedVersions"]);
     if stored.is_empty() {
-        return vec![FieldError::invalid(FIELD, None::<&Value>, "must have at least one stored version")];
+        return vec![FieldError::invalid(
+            FIELD,
+            None::<&Value>,
+            "must have at least one stored version",
+        )];
     }
     let mut errors = Vec::new();
     let listed = versions(object);
@@ -203,7 +236,11 @@ fn stored_versions(object: &Document) -> Vec<FieldError> {
     for version in listed {
         let name = text(version, "name");
         if !left.remove(name) && is_true(version, "storage") {
-            errors.push(FieldError::invalid(FIELD, Value::from(stored.to_vec()), format!("must have the storage version {name}")));
+            errors.push(FieldError::invalid(
+                FIELD,
+                Value::from(stored.to_vec()),
+                format!("must have the storage version {name}"),
+            ));
         }
     }
     for (index, name) in stored.iter().enumerate() {

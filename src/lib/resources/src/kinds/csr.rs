@@ -1,4 +1,5 @@
-//! CertificateSigningRequest: somebody asks for a certificate, somebody else approves, a signer signs. Who asks is set by the server.
+//! CertificateSigningRequest: somebody asks for a certificate, somebody else approves, a signer
+//! signs. Who asks is set by the server.
 
 mod conditions;
 mod request;
@@ -45,8 +46,18 @@ const USAGES: &[&str] = &[
 pub(crate) fn body() -> KindBody {
     KindBody {
         subresources: &[
-            NativeSubresource { name: "approval", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec", "status.certificate"] },
-            NativeSubresource { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] },
+            NativeSubresource {
+                name: "approval",
+                kind: None,
+                verbs: Verbs::GET_PATCH_UPDATE,
+                reset: &["spec", "status.certificate"],
+            },
+            NativeSubresource {
+                name: "status",
+                kind: None,
+                verbs: Verbs::GET_PATCH_UPDATE,
+                reset: &["spec"],
+            },
         ],
         reset: &["spec", "status"],
         columns: const {
@@ -62,7 +73,10 @@ pub(crate) fn body() -> KindBody {
                     "RequestedDuration",
                     "expirationSeconds is the requested duration of validity of the issued certificate. The certificate signer may issue a certificate with a different validity duration so a client must check the delta between the notBefore and and notAfter fields in the issued certificate to determine the actual duration.\n\nThe v1.22+ in-tree implementations of the well-known Kubernetes signers will honor this field as long as the requested duration is not greater than the maximum duration they will honor per the --cluster-signing-duration CLI flag to the Kubernetes controller manager.\n\nCertificate signers may not honor this field for various reasons:\n\n  1. Old signer that is unaware of the field (such as the in-tree\n     implementations prior to v1.22)\n  2. Signer whose configured maximum is shorter than the requested duration\n  3. Signer whose configured minimum is longer than the requested duration\n\nThe minimum valid value for expirationSeconds is 600, i.e. 10 minutes.",
                 ),
-                NativeColumn::text("Condition", "Conditions applied to the request, such as approval or denial."),
+                NativeColumn::text(
+                    "Condition",
+                    "Conditions applied to the request, such as approval or denial.",
+                ),
             ]
         },
         selectable: &["spec.signerName"],
@@ -120,10 +134,16 @@ impl Hooks for SigningRequest {
         }
         errors.extend(conditions::validate(object));
         if let Some(old) = change.old {
-            errors.extend(conditions::validate_change(old, object, change.subresource == "approval"));
+            errors.extend(conditions::validate_change(
+                old,
+                object,
+                change.subresource == "approval",
+            ));
             errors.extend(certificate_change(old, object, change.subresource));
         }
-        if let Err(why) = request::check_certificate(object.str(&["status", "certificate"]).unwrap_or_default()) {
+        if let Err(why) =
+            request::check_certificate(object.str(&["status", "certificate"]).unwrap_or_default())
+        {
             errors.push(FieldError::invalid("status.certificate", "<certificate data>", why));
         }
         errors
@@ -166,27 +186,51 @@ fn spec(object: &Document) -> Vec<FieldError> {
     errors.extend(usages(object));
     let signer = object.str(&["spec", "signerName"]).unwrap_or_default();
     if signer == "kubernetes.io/legacy-unknown" {
-        errors.push(FieldError::invalid("spec.signerName", signer, "the legacy signerName is not allowed via this API version"));
+        errors.push(FieldError::invalid(
+            "spec.signerName",
+            signer,
+            "the legacy signerName is not allowed via this API version",
+        ));
     } else {
         errors.extend(signer_name(signer));
     }
-    if let Some(seconds) = object.get(&["spec", "expirationSeconds"]).and_then(Value::as_i64).filter(|seconds| *seconds < MIN_EXPIRATION_SECONDS) {
-        errors.push(FieldError::invalid("spec.expirationSeconds", seconds, "may not specify a duration less than 600 seconds (10 minutes)"));
+    if let Some(seconds) = object
+        .get(&["spec", "expirationSeconds"])
+        .and_then(Value::as_i64)
+        .filter(|seconds| *seconds < MIN_EXPIRATION_SECONDS)
+    {
+        errors.push(FieldError::invalid(
+            "spec.expirationSeconds",
+            seconds,
+            "may not specify a duration less than 600 seconds (10 minutes)",
+        ));
     }
     errors
 }
 
 fn usages(object: &Document) -> Vec<FieldError> {
-    let usages: Vec<&str> = object.list(&["spec", "usages"]).iter().map(|usage| usage.as_str().unwrap_or_default()).collect();
+    let usages: Vec<&str> = object
+        .list(&["spec", "usages"])
+        .iter()
+        .map(|usage| usage.as_str().unwrap_or_default())
+        .collect();
     let mut errors = Vec::new();
     if usages.is_empty() {
         errors.push(FieldError::required("spec.usages", ""));
     }
-    for (index, usage) in usages.iter().enumerate().filter(|(_, usage)| !USAGES.contains(usage)).take(MAX_ERRORS) {
-        errors.push(FieldError::not_supported(format!("spec.usages[{index}]"), Word(usage), USAGES));
+    for (index, usage) in
+        usages.iter().enumerate().filter(|(_, usage)| !USAGES.contains(usage)).take(MAX_ERRORS)
+    {
+        errors.push(FieldError::not_supported(
+            format!("spec.usages[{index}]"),
+            Word(usage),
+            USAGES,
+        ));
     }
     let mut seen = HashSet::new();
-    for (index, usage) in usages.iter().enumerate().filter(|(_, usage)| !seen.insert(*usage)).take(MAX_ERRORS) {
+    for (index, usage) in
+        usages.iter().enumerate().filter(|(_, usage)| !seen.insert(*usage)).take(MAX_ERRORS)
+    {
         errors.push(FieldError::duplicate(format!("spec.usages[{index}]"), Word(usage)));
     }
     errors
@@ -200,7 +244,8 @@ fn signer_name(signer: &str) -> Vec<FieldError> {
     if signer.is_empty() {
         return vec![FieldError::required(FIELD, "")];
     }
-    let Some((domain, path)) = signer.split_once('/').filter(|(_, path)| !path.contains('/')) else {
+    let Some((domain, path)) = signer.split_once('/').filter(|(_, path)| !path.contains('/'))
+    else {
         let why = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
         return vec![FieldError::invalid(FIELD, signer, why)];
     };
@@ -210,7 +255,11 @@ fn signer_name(signer: &str) -> Vec<FieldError> {
     }
     errors.extend(first_wrong(domain, name::dns1123_label));
     if !domain.contains('.') {
-        errors.push(FieldError::invalid(FIELD, domain, "should be a domain with at least two segments separated by dots"));
+        errors.push(FieldError::invalid(
+            FIELD,
+            domain,
+            "should be a domain with at least two segments separated by dots",
+        ));
     }
     errors.extend(first_wrong(path, name::dns1123_subdomain));
     if signer.len() > MAX_BYTES {
@@ -221,9 +270,18 @@ fn signer_name(signer: &str) -> Vec<FieldError> {
 
 /// What is wrong with the first misformed label of one side of a signer's name.
 fn first_wrong(side: &str, rule: fn(&str) -> Vec<String>) -> Vec<FieldError> {
-    let found = side.split('.').map(|label| (label, rule(label))).find(|(_, sentences)| !sentences.is_empty());
+    let found = side
+        .split('.')
+        .map(|label| (label, rule(label)))
+        .find(|(_, sentences)| !sentences.is_empty());
     let (label, sentences) = found.unwrap_or_default();
-    let error = |sentence| FieldError::invalid("spec.signerName", side, format!("validating label {}: {sentence}", quote(label)));
+    let error = |sentence| {
+        FieldError::invalid(
+            "spec.signerName",
+            side,
+            format!("validating label {}: {sentence}", quote(label)),
+        )
+    };
     sentences.into_iter().map(error).collect()
 }
 
@@ -235,7 +293,13 @@ fn certificate_change(old: &Document, object: &Document, subresource: &str) -> O
     }
     match subresource {
         "status" if was.is_empty() => None,
-        "status" => Some(FieldError::forbidden("status.certificate", "updates may not modify existing certificate content")),
-        _ => Some(FieldError::forbidden("status.certificate", "updates may not set certificate content")),
+        "status" => Some(FieldError::forbidden(
+            "status.certificate",
+            "updates may not modify existing certificate content",
+        )),
+        _ => Some(FieldError::forbidden(
+            "status.certificate",
+            "updates may not set certificate content",
+        )),
     }
 }

@@ -1,4 +1,5 @@
-//! Event: what happened to an object. Served by the core group and by `events.k8s.io`, stored once, in the core form.
+//! Event: what happened to an object. Served by the core group and by `events.k8s.io`, stored once,
+//! in the core form.
 
 mod convert;
 mod validate;
@@ -17,8 +18,14 @@ use std::time::{Duration, SystemTime};
 pub const TTL: Duration = Duration::from_secs(3600);
 
 const COLUMNS: &[NativeColumn] = &[
-    NativeColumn::text("Last Seen", "The time at which the most recent occurrence of this event was recorded."),
-    NativeColumn::text("Type", "Type of this event (Normal, Warning), new types could be added in the future"),
+    NativeColumn::text(
+        "Last Seen",
+        "The time at which the most recent occurrence of this event was recorded.",
+    ),
+    NativeColumn::text(
+        "Type",
+        "Type of this event (Normal, Warning), new types could be added in the future",
+    ),
     NativeColumn::text(
         "Reason",
         "This should be a short, machine understandable string that gives the reason for the transition into the object's current status.",
@@ -28,11 +35,23 @@ const COLUMNS: &[NativeColumn] = &[
         "Subobject",
         "If referring to a piece of an object instead of an entire object, this string should contain a valid JSON/Go field access statement, such as desiredState.manifest.containers[2]. For example, if the object reference is to a container within a pod, this would take on a value like: \"spec.containers{name}\" (where \"name\" refers to the name of the container that triggered the event) or if no container name is specified \"spec.containers[2]\" (container with index 2 in this pod). This syntax is chosen only to have some well-defined way of referencing a part of an object.",
     ),
-    NativeColumn::wide("Source", "The component reporting this event. Should be a short machine understandable string."),
+    NativeColumn::wide(
+        "Source",
+        "The component reporting this event. Should be a short machine understandable string.",
+    ),
     NativeColumn::text("Message", "A human-readable description of the status of this operation."),
-    NativeColumn::wide("First Seen", "The time at which the event was first recorded. (Time of server receipt is in TypeMeta.)"),
+    NativeColumn::wide(
+        "First Seen",
+        "The time at which the event was first recorded. (Time of server receipt is in TypeMeta.)",
+    ),
     NativeColumn::wide("Count", "The number of times this event has occurred."),
-    NativeColumn { name: "Name", kind: "string", format: "name", description: NAME_DESCRIPTION, priority: 1 },
+    NativeColumn {
+        name: "Name",
+        kind: "string",
+        format: "name",
+        description: NAME_DESCRIPTION,
+        priority: 1,
+    },
 ];
 /// The fields of an event by its form.
 #[derive(Debug)]
@@ -75,7 +94,8 @@ impl Form {
 pub(crate) fn core() -> KindBody {
     KindBody {
         columns: COLUMNS,
-        // Positions mean the same in both groups, since both write and read the one store; what only the core group has comes last.
+        // Positions mean the same in both groups, since both write and read the one store; what
+        // only the core group has comes last.
         selectable: &[
             "involvedObject.kind",
             "involvedObject.namespace",
@@ -165,9 +185,13 @@ impl Hooks for Event {
     /// In the order of the core group's paths, whatever form the object has.
     fn selectable(&self, _paths: &[String], object: &Document) -> Vec<String> {
         let form = Form::of(object);
-        let involved = |field: &str| object.str(&[form.involved, field]).unwrap_or_default().to_owned();
+        let involved =
+            |field: &str| object.str(&[form.involved, field]).unwrap_or_default().to_owned();
         let own = |field: &str| object.str(&[field]).unwrap_or_default().to_owned();
-        let mut values: Vec<String> = ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"].map(involved).into();
+        let mut values: Vec<String> =
+            ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"]
+                .map(involved)
+                .into();
         values.extend([own("reason"), own(form.controller), own("type")]);
         let component = object.str(&[form.source, "component"]).unwrap_or_default();
         values.push(if component.is_empty() { own(form.controller) } else { component.to_owned() });
@@ -180,7 +204,8 @@ impl Hooks for Event {
         let involved = |field: &str| object.str(&[form.involved, field]).unwrap_or_default();
         let times = Times::of(form, object, now);
         let kind = involved("kind").to_ascii_lowercase();
-        let target = if involved("name").is_empty() { kind } else { format!("{kind}/{}", involved("name")) };
+        let target =
+            if involved("name").is_empty() { kind } else { format!("{kind}/{}", involved("name")) };
         vec![
             Value::from(times.last),
             Value::from(own("type")),
@@ -205,11 +230,17 @@ struct Times {
 
 impl Times {
     fn of(form: &Form, object: &Document, now: SystemTime) -> Self {
-        let or = |text: String, other: &str| if text == cells::UNKNOWN { other.to_owned() } else { text };
+        let or = |text: String, other: &str| {
+            if text == cells::UNKNOWN { other.to_owned() } else { text }
+        };
         let time = |field: &str| cells::since(object.str(&[field]).unwrap_or_default(), now);
         let first = or(time(form.first), &time("eventTime"));
         let Some(series) = object.get(&["series"]).filter(|series| series.is_object()) else {
-            let count = object.get(&[form.count]).and_then(Value::as_i64).filter(|count| *count != 0).unwrap_or(1);
+            let count = object
+                .get(&[form.count])
+                .and_then(Value::as_i64)
+                .filter(|count| *count != 0)
+                .unwrap_or(1);
             return Self { last: or(time(form.last), &first), first, count };
         };
         let count = series.get("count").and_then(Value::as_i64).unwrap_or(0);
@@ -221,7 +252,9 @@ impl Times {
 fn source(form: &Form, object: &Document) -> String {
     let own = |field: &str| object.str(&[field]).unwrap_or_default();
     let of_source = |field: &str| object.str(&[form.source, field]).unwrap_or_default();
-    let or = |one: &'_ str, other: &'_ str| if one.is_empty() { other.to_owned() } else { one.to_owned() };
+    let or = |one: &'_ str, other: &'_ str| {
+        if one.is_empty() { other.to_owned() } else { one.to_owned() }
+    };
     let component = or(of_source("component"), own(form.controller));
     let instance = or(of_source("host"), own("reportingInstance"));
     if instance.is_empty() { component } else { format!("{component}, {instance}") }

@@ -41,14 +41,26 @@ impl Hooks for Lease {
         let mut errors = Vec::new();
         let number = |field: &str| object.get(&["spec", field]).and_then(Value::as_i64);
         if let Some(seconds) = number("leaseDurationSeconds").filter(|seconds| *seconds <= 0) {
-            errors.push(FieldError::invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"));
+            errors.push(FieldError::invalid(
+                "spec.leaseDurationSeconds",
+                seconds,
+                "must be greater than 0",
+            ));
         }
-        if let Some(transitions) = number("leaseTransitions").filter(|transitions| *transitions < 0) {
-            errors.push(FieldError::invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"));
+        if let Some(transitions) = number("leaseTransitions").filter(|transitions| *transitions < 0)
+        {
+            errors.push(FieldError::invalid(
+                "spec.leaseTransitions",
+                transitions,
+                "must be greater than or equal to 0",
+            ));
         }
         let filled = |field: &str| !object.str(&["spec", field]).unwrap_or_default().is_empty();
         if filled("preferredHolder") && !filled("strategy") {
-            errors.push(FieldError::forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined"));
+            errors.push(FieldError::forbidden(
+                "spec.preferredHolder",
+                "may only be specified if `strategy` is defined",
+            ));
         }
         errors
     }

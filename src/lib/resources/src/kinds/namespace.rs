@@ -1,4 +1,5 @@
-//! Namespace: the scope of other objects. It lives through two phases; its own finalizers hold it until its content is gone.
+//! Namespace: the scope of other objects. It lives through two phases; its own finalizers hold it
+//! until its content is gone.
 
 use crate::checks::{all_invalid, finalizer, keep_stored};
 use ferrokube_apimachinery::document::{Document, Value, json};
@@ -16,11 +17,27 @@ const FINALIZER: &str = "kubernetes";
 pub(crate) fn body() -> KindBody {
     KindBody {
         subresources: &[
-            NativeSubresource { name: "finalize", kind: None, verbs: Verbs::UPDATE, reset: &["status"] },
-            NativeSubresource { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] },
+            NativeSubresource {
+                name: "finalize",
+                kind: None,
+                verbs: Verbs::UPDATE,
+                reset: &["status"],
+            },
+            NativeSubresource {
+                name: "status",
+                kind: None,
+                verbs: Verbs::GET_PATCH_UPDATE,
+                reset: &["spec"],
+            },
         ],
         reset: &["status"],
-        columns: const { &[NativeColumn::NAME, NativeColumn::text("Status", "The status of the namespace"), NativeColumn::AGE] },
+        columns: const {
+            &[
+                NativeColumn::NAME,
+                NativeColumn::text("Status", "The status of the namespace"),
+                NativeColumn::AGE,
+            ]
+        },
         selectable: &["status.phase"],
         storage: Some("namespaces"),
         hooks: Arc::new(Namespace),
@@ -112,8 +129,14 @@ fn label(object: &mut Document) {
 
 /// Upstream names the item only when they are changed.
 fn finalizers(object: &Document, path: impl Fn(usize) -> String) -> Vec<FieldError> {
-    let names = object.list(&["spec", "finalizers"]).iter().map(|name| name.as_str().unwrap_or_default());
-    names.enumerate().flat_map(|(index, name)| all_invalid(&path(index), name, finalizer(name)).collect::<Vec<_>>()).collect()
+    let names =
+        object.list(&["spec", "finalizers"]).iter().map(|name| name.as_str().unwrap_or_default());
+    names
+        .enumerate()
+        .flat_map(|(index, name)| {
+            all_invalid(&path(index), name, finalizer(name)).collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// The phase follows from whether the namespace is being deleted.

@@ -36,18 +36,36 @@ const MEASURED: &[&str] = &[
     "limits.memory",
     "limits.ephemeral-storage",
 ];
-const SCOPES: &[&str] =
-    &["Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity", "VolumeAttributesClass"];
+const SCOPES: &[&str] = &[
+    "Terminating",
+    "NotTerminating",
+    "BestEffort",
+    "NotBestEffort",
+    "PriorityClass",
+    "CrossNamespacePodAffinity",
+    "VolumeAttributesClass",
+];
 
 pub(crate) fn body() -> KindBody {
     KindBody {
-        subresources: &[NativeSubresource { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] }],
+        subresources: &[NativeSubresource {
+            name: "status",
+            kind: None,
+            verbs: Verbs::GET_PATCH_UPDATE,
+            reset: &["spec"],
+        }],
         reset: &["status"],
         columns: const {
             &[
                 NativeColumn::NAME,
-                NativeColumn::text("Request", "Request represents a minimum amount of cpu/memory that a container may consume."),
-                NativeColumn::text("Limit", "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node."),
+                NativeColumn::text(
+                    "Request",
+                    "Request represents a minimum amount of cpu/memory that a container may consume.",
+                ),
+                NativeColumn::text(
+                    "Limit",
+                    "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
+                ),
                 NativeColumn::AGE,
             ]
         },
@@ -71,13 +89,20 @@ impl Hooks for ResourceQuota {
 
     fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
         if change.subresource == "status" {
-            return ["hard", "used"].into_iter().flat_map(|field| amounts(object, ["status", field])).collect();
+            return ["hard", "used"]
+                .into_iter()
+                .flat_map(|field| amounts(object, ["status", field]))
+                .collect();
         }
         let mut errors = amounts(object, ["spec", "hard"]);
         errors.extend(scopes(object));
         errors.extend(scope_selector(object));
         if change.old.is_some_and(|old| sorted_scopes(old) != sorted_scopes(object)) {
-            errors.push(FieldError::invalid("spec.scopes", object.get(&["spec", "scopes"]), "field is immutable"));
+            errors.push(FieldError::invalid(
+                "spec.scopes",
+                object.get(&["spec", "scopes"]),
+                "field is immutable",
+            ));
         }
         errors
     }
@@ -88,12 +113,19 @@ impl Hooks for ResourceQuota {
 
     fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         let (mut requests, mut limits) = (Vec::new(), Vec::new());
-        for (resource, hard) in object.get(&["status", "hard"]).and_then(Value::as_object).into_iter().flatten() {
+        for (resource, hard) in
+            object.get(&["status", "hard"]).and_then(Value::as_object).into_iter().flatten()
+        {
             let used = object.str(&["status", "used", resource]).unwrap_or("0");
             let cell = format!("{resource}: {used}/{}", hard.as_str().unwrap_or("0"));
             if resource.starts_with("limits.") { limits.push(cell) } else { requests.push(cell) }
         }
-        vec![Value::from(object.name()), Value::from(requests.join(", ")), Value::from(limits.join(", ")), Value::from(cells::age(object, now))]
+        vec![
+            Value::from(object.name()),
+            Value::from(requests.join(", ")),
+            Value::from(limits.join(", ")),
+            Value::from(cells::age(object, now)),
+        ]
     }
 }
 
@@ -128,12 +160,19 @@ fn resource_name(resource: &str) -> Vec<String> {
 }
 
 fn is_standard(resource: &str) -> bool {
-    COUNTED.contains(&resource) || MEASURED.contains(&resource) || resource.starts_with("hugepages-") || resource.starts_with("requests.hugepages-")
+    COUNTED.contains(&resource)
+        || MEASURED.contains(&resource)
+        || resource.starts_with("hugepages-")
+        || resource.starts_with("requests.hugepages-")
 }
 
-/// Whether only whole numbers make sense: counted objects, and extended resources (`count/...`, `example.com/gpu`).
+/// Whether only whole numbers make sense: counted objects, and extended resources (`count/...`,
+/// `example.com/gpu`).
 fn is_whole(resource: &str) -> bool {
-    COUNTED.contains(&resource) || (resource.contains('/') && !resource.contains("kubernetes.io/") && !resource.starts_with("requests."))
+    COUNTED.contains(&resource)
+        || (resource.contains('/')
+            && !resource.contains("kubernetes.io/")
+            && !resource.starts_with("requests."))
 }
 
 /// Canonical quantities are whole when they have no fraction and no suffix below one.
@@ -142,14 +181,16 @@ fn is_integer(amount: &str) -> bool {
 }
 
 fn sorted_scopes(object: &Document) -> Vec<&str> {
-    let mut scopes: Vec<&str> = object.list(&["spec", "scopes"]).iter().filter_map(Value::as_str).collect();
+    let mut scopes: Vec<&str> =
+        object.list(&["spec", "scopes"]).iter().filter_map(Value::as_str).collect();
     scopes.sort_unstable();
     scopes.dedup();
     scopes
 }
 
 fn scopes(object: &Document) -> Vec<FieldError> {
-    let scopes: Vec<&str> = object.list(&["spec", "scopes"]).iter().filter_map(Value::as_str).collect();
+    let scopes: Vec<&str> =
+        object.list(&["spec", "scopes"]).iter().filter_map(Value::as_str).collect();
     let shown = Written::new(object.get(&["spec", "scopes"]));
     let mut misfits = Misfits::of(object);
     let mut errors = Vec::new();
@@ -169,7 +210,8 @@ fn scopes(object: &Document) -> Vec<FieldError> {
 
 const MISFIT: &str = "unsupported scope applied to resource";
 
-/// How many of the standard resources that a quota limits do not fit a scope; each known scope looks through them once.
+/// How many of the standard resources that a quota limits do not fit a scope; each known scope
+/// looks through them once.
 struct Misfits<'a> {
     limited: Vec<&'a str>,
     counted: HashMap<&'a str, usize>,
@@ -178,7 +220,13 @@ struct Misfits<'a> {
 impl<'a> Misfits<'a> {
     fn of(object: &'a Document) -> Self {
         let hard = object.get(&["spec", "hard"]).and_then(Value::as_object).into_iter().flatten();
-        Self { limited: hard.map(|(resource, _)| resource.as_str()).filter(|resource| is_standard(resource)).collect(), counted: HashMap::new() }
+        Self {
+            limited: hard
+                .map(|(resource, _)| resource.as_str())
+                .filter(|resource| is_standard(resource))
+                .collect(),
+            counted: HashMap::new(),
+        }
     }
 
     fn count(&mut self, scope: &'a str) -> usize {
@@ -186,16 +234,27 @@ impl<'a> Misfits<'a> {
             return 0;
         }
         let limited = &self.limited;
-        *self.counted.entry(scope).or_insert_with(|| limited.iter().filter(|resource| !fits(scope, resource)).take(MAX_ERRORS).count())
+        *self.counted.entry(scope).or_insert_with(|| {
+            limited.iter().filter(|resource| !fits(scope, resource)).take(MAX_ERRORS).count()
+        })
     }
 }
 
 fn fits(scope: &str, resource: &str) -> bool {
-    let compute = matches!(resource, "cpu" | "memory" | "requests.cpu" | "requests.memory" | "limits.cpu" | "limits.memory");
+    let compute = matches!(
+        resource,
+        "cpu" | "memory" | "requests.cpu" | "requests.memory" | "limits.cpu" | "limits.memory"
+    );
     match scope {
-        "Terminating" | "NotTerminating" | "NotBestEffort" | "PriorityClass" | "CrossNamespacePodAffinity" => resource == "pods" || compute,
+        "Terminating"
+        | "NotTerminating"
+        | "NotBestEffort"
+        | "PriorityClass"
+        | "CrossNamespacePodAffinity" => resource == "pods" || compute,
         "BestEffort" => resource == "pods",
-        "VolumeAttributesClass" => matches!(resource, "persistentvolumeclaims" | "requests.storage"),
+        "VolumeAttributesClass" => {
+            matches!(resource, "persistentvolumeclaims" | "requests.storage")
+        }
         _ => true,
     }
 }
@@ -204,7 +263,8 @@ fn fits(scope: &str, resource: &str) -> bool {
 fn conflicting(scopes: &[&str], field: &str, object: &Document) -> Vec<FieldError> {
     let pairs = [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")];
     let both = pairs.iter().filter(|(one, other)| scopes.contains(one) && scopes.contains(other));
-    both.map(|_| FieldError::invalid(field, object.get(&["spec", "scopes"]), "conflicting scopes")).collect()
+    both.map(|_| FieldError::invalid(field, object.get(&["spec", "scopes"]), "conflicting scopes"))
+        .collect()
 }
 
 fn scope_selector(object: &Document) -> Vec<FieldError> {
@@ -220,7 +280,11 @@ fn scope_selector(object: &Document) -> Vec<FieldError> {
         }
         let scope = text(requirement, "scopeName");
         if !SCOPES.contains(&scope) {
-            errors.push(FieldError::invalid(format!("{FIELD}.scopeName"), Word(scope), "unsupported scope"));
+            errors.push(FieldError::invalid(
+                format!("{FIELD}.scopeName"),
+                Word(scope),
+                "unsupported scope",
+            ));
         }
         let unfit = misfits.count(scope);
         if unfit > 0 {
@@ -239,7 +303,11 @@ fn selector_shown(requirements: &[Value]) -> Written {
     let word = |requirement: &Value, field: &str| Written::new(Word(text(requirement, field)));
     let shown = |requirement: &Value| {
         let values = Written::new(requirement.get("values").filter(|values| !values.is_null()));
-        Written::object([("ScopeName", word(requirement, "scopeName")), ("Operator", word(requirement, "operator")), ("Values", values)])
+        Written::object([
+            ("ScopeName", word(requirement, "scopeName")),
+            ("Operator", word(requirement, "operator")),
+            ("Values", values),
+        ])
     };
     Written::object([("MatchExpressions", Written::list(requirements.iter().map(shown)))])
 }
@@ -248,22 +316,41 @@ fn operator_errors(requirement: &Value, scope: &str, field: &str) -> Vec<FieldEr
     let operator = text(requirement, "operator");
     let values = items(requirement, "values");
     let mut errors = Vec::new();
-    if operator != "Exists" && matches!(scope, "BestEffort" | "NotBestEffort" | "Terminating" | "NotTerminating" | "CrossNamespacePodAffinity") {
+    if operator != "Exists"
+        && matches!(
+            scope,
+            "BestEffort"
+                | "NotBestEffort"
+                | "Terminating"
+                | "NotTerminating"
+                | "CrossNamespacePodAffinity"
+        )
+    {
         let why = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, \
             ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
         errors.push(FieldError::invalid(format!("{field}.operator"), Word(operator), why));
     }
     match operator {
         "In" | "NotIn" if values.is_empty() => {
-            let why = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
+            let why =
+                "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
             errors.push(FieldError::required(format!("{field}.values"), why));
         }
         "Exists" | "DoesNotExist" if !values.is_empty() => {
-            let why = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
-            errors.push(FieldError::invalid(format!("{field}.values"), requirement.get("values"), why));
+            let why =
+                "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
+            errors.push(FieldError::invalid(
+                format!("{field}.values"),
+                requirement.get("values"),
+                why,
+            ));
         }
         "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-        other => errors.push(FieldError::invalid(format!("{field}.operator"), Word(other), "not a valid selector operator")),
+        other => errors.push(FieldError::invalid(
+            format!("{field}.operator"),
+            Word(other),
+            "not a valid selector operator",
+        )),
     }
     errors
 }

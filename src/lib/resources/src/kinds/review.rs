@@ -7,7 +7,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 pub(crate) fn body() -> KindBody {
-    KindBody { columns: const { &[NativeColumn::NAME, NativeColumn::CREATED_AT] }, hooks: Arc::new(Review), ..KindBody::default() }
+    KindBody {
+        columns: const { &[NativeColumn::NAME, NativeColumn::CREATED_AT] },
+        hooks: Arc::new(Review),
+        ..KindBody::default()
+    }
 }
 
 #[derive(Debug)]

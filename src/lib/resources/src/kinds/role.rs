@@ -17,7 +17,12 @@ pub(crate) fn cluster_role() -> KindBody {
 }
 
 fn body(storage: &'static str, namespaced: bool) -> KindBody {
-    KindBody { columns: &[NativeColumn::NAME, NativeColumn::CREATED_AT], storage: Some(storage), hooks: Arc::new(Role { namespaced }), ..KindBody::default() }
+    KindBody {
+        columns: &[NativeColumn::NAME, NativeColumn::CREATED_AT],
+        storage: Some(storage),
+        hooks: Arc::new(Role { namespaced }),
+        ..KindBody::default()
+    }
 }
 
 #[derive(Debug)]
@@ -28,7 +33,8 @@ struct Role {
 impl Hooks for Role {
     fn validate(&self, _change: &Change<'_>, object: &Document) -> Vec<FieldError> {
         let rules = object.list(&["rules"]).iter().enumerate();
-        let mut errors: Vec<FieldError> = rules.flat_map(|(index, rule)| self.rule(rule, &format!("rules[{index}]"))).collect();
+        let mut errors: Vec<FieldError> =
+            rules.flat_map(|(index, rule)| self.rule(rule, &format!("rules[{index}]"))).collect();
         if object.get(&["aggregationRule"]).is_some() && !self.namespaced {
             errors.extend(aggregation(object));
         }
@@ -59,24 +65,41 @@ impl Role {
         let is_empty = |field: &str| items(rule, field).is_empty();
         let mut errors = Vec::new();
         if is_empty("verbs") {
-            errors.push(FieldError::required(format!("{path}.verbs"), "verbs must contain at least one value"));
+            errors.push(FieldError::required(
+                format!("{path}.verbs"),
+                "verbs must contain at least one value",
+            ));
         }
         if !is_empty("nonResourceURLs") {
             let field = format!("{path}.nonResourceURLs");
             let urls = rule.get("nonResourceURLs");
             if self.namespaced {
-                errors.push(FieldError::invalid(&field, urls, "namespaced rules cannot apply to non-resource URLs"));
+                errors.push(FieldError::invalid(
+                    &field,
+                    urls,
+                    "namespaced rules cannot apply to non-resource URLs",
+                ));
             }
             if !["apiGroups", "resources", "resourceNames"].iter().all(|field| is_empty(field)) {
-                errors.push(FieldError::invalid(field, urls, "rules cannot apply to both regular resources and non-resource URLs"));
+                errors.push(FieldError::invalid(
+                    field,
+                    urls,
+                    "rules cannot apply to both regular resources and non-resource URLs",
+                ));
             }
             return errors;
         }
         if is_empty("apiGroups") {
-            errors.push(FieldError::required(format!("{path}.apiGroups"), "resource rules must supply at least one api group"));
+            errors.push(FieldError::required(
+                format!("{path}.apiGroups"),
+                "resource rules must supply at least one api group",
+            ));
         }
         if is_empty("resources") {
-            errors.push(FieldError::required(format!("{path}.resources"), "resource rules must supply at least one resource"));
+            errors.push(FieldError::required(
+                format!("{path}.resources"),
+                "resource rules must supply at least one resource",
+            ));
         }
         errors
     }
@@ -86,7 +109,10 @@ fn aggregation(object: &Document) -> Vec<FieldError> {
     const FIELD: &str = "aggregationRule.clusterRoleSelectors";
     let selectors = object.list(&["aggregationRule", "clusterRoleSelectors"]);
     if selectors.is_empty() {
-        return vec![FieldError::required(FIELD, "at least one clusterRoleSelector required if aggregationRule is non-nil")];
+        return vec![FieldError::required(
+            FIELD,
+            "at least one clusterRoleSelector required if aggregationRule is non-nil",
+        )];
     }
     let each = |(index, selector)| {
         let field = format!("{FIELD}[{index}]");

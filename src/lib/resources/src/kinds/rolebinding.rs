@@ -45,7 +45,12 @@ const CLUSTER_COLUMNS: &[NativeColumn] = &[
 ];
 
 fn body(storage: &'static str, namespaced: bool, columns: &'static [NativeColumn]) -> KindBody {
-    KindBody { columns, storage: Some(storage), hooks: Arc::new(Binding { namespaced }), ..KindBody::default() }
+    KindBody {
+        columns,
+        storage: Some(storage),
+        hooks: Arc::new(Binding { namespaced }),
+        ..KindBody::default()
+    }
 }
 
 #[derive(Debug)]
@@ -63,9 +68,13 @@ impl Hooks for Binding {
         if object.str(&["roleRef", "apiGroup"]).unwrap_or_default().is_empty() {
             object.set(&["roleRef", "apiGroup"], GROUP);
         }
-        for subject in object.get_mut(&["subjects"]).and_then(Value::as_array_mut).into_iter().flatten() {
+        for subject in
+            object.get_mut(&["subjects"]).and_then(Value::as_array_mut).into_iter().flatten()
+        {
             let is_person = matches!(text(subject, "kind"), "User" | "Group");
-            if let (true, true, Some(subject)) = (is_person, text(subject, "apiGroup").is_empty(), subject.as_object_mut()) {
+            if let (true, true, Some(subject)) =
+                (is_person, text(subject, "apiGroup").is_empty(), subject.as_object_mut())
+            {
                 subject.insert("apiGroup".to_owned(), Value::from(GROUP));
             }
         }
@@ -77,7 +86,11 @@ impl Hooks for Binding {
             errors.extend(self.subject(subject, &format!("subjects[{index}]")));
         }
         if change.old.is_some_and(|old| old.get(&["roleRef"]) != object.get(&["roleRef"])) {
-            errors.push(FieldError::invalid("roleRef", role_ref_shown(object), "cannot change roleRef"));
+            errors.push(FieldError::invalid(
+                "roleRef",
+                role_ref_shown(object),
+                "cannot change roleRef",
+            ));
         }
         errors
     }
@@ -92,13 +105,25 @@ impl Hooks for Binding {
 
     fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         let names = |kind: &str| {
-            let subjects = object.list(&["subjects"]).iter().filter(|subject| text(subject, "kind") == kind);
+            let subjects =
+                object.list(&["subjects"]).iter().filter(|subject| text(subject, "kind") == kind);
             let names: Vec<String> = subjects.map(|subject| subject_name(subject, kind)).collect();
             Value::from(names.join(", "))
         };
-        let role = format!("{}/{}", object.str(&["roleRef", "kind"]).unwrap_or_default(), object.str(&["roleRef", "name"]).unwrap_or_default());
+        let role = format!(
+            "{}/{}",
+            object.str(&["roleRef", "kind"]).unwrap_or_default(),
+            object.str(&["roleRef", "name"]).unwrap_or_default()
+        );
         let age = cells::age(object, now);
-        vec![Value::from(object.name()), Value::from(role), Value::from(age), names("User"), names("Group"), names("ServiceAccount")]
+        vec![
+            Value::from(object.name()),
+            Value::from(role),
+            Value::from(age),
+            names("User"),
+            names("Group"),
+            names("ServiceAccount"),
+        ]
     }
 }
 
@@ -109,13 +134,18 @@ fn role_ref_shown(object: &Document) -> Value {
 }
 
 fn subject_name(subject: &Value, kind: &str) -> String {
-    if kind == "ServiceAccount" { format!("{}/{}", text(subject, "namespace"), text(subject, "name")) } else { text(subject, "name").to_owned() }
+    if kind == "ServiceAccount" {
+        format!("{}/{}", text(subject, "namespace"), text(subject, "name"))
+    } else {
+        text(subject, "name").to_owned()
+    }
 }
 
 impl Binding {
     fn role_ref(&self, object: &Document) -> Vec<FieldError> {
         let field = |name: &str| object.str(&["roleRef", name]).unwrap_or_default();
-        let kinds: &[&str] = if self.namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
+        let kinds: &[&str] =
+            if self.namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
         let mut errors = Vec::new();
         if field("apiGroup") != GROUP {
             errors.push(FieldError::not_supported("roleRef.apiGroup", field("apiGroup"), [GROUP]));
@@ -139,7 +169,11 @@ impl Binding {
         match text(subject, "kind") {
             "ServiceAccount" => {
                 if !name.is_empty() {
-                    errors.extend(all_invalid(&format!("{path}.name"), name, name::dns1123_subdomain(name)));
+                    errors.extend(all_invalid(
+                        &format!("{path}.name"),
+                        name,
+                        name::dns1123_subdomain(name),
+                    ));
                 }
                 if !group.is_empty() {
                     errors.push(FieldError::not_supported(format!("{path}.apiGroup"), group, [""]));
@@ -148,9 +182,15 @@ impl Binding {
                     errors.push(FieldError::required(format!("{path}.namespace"), ""));
                 }
             }
-            "User" | "Group" if group != GROUP => errors.push(FieldError::not_supported(format!("{path}.apiGroup"), group, [GROUP])),
+            "User" | "Group" if group != GROUP => {
+                errors.push(FieldError::not_supported(format!("{path}.apiGroup"), group, [GROUP]))
+            }
             "User" | "Group" => {}
-            other => errors.push(FieldError::not_supported(format!("{path}.kind"), other, ["ServiceAccount", "User", "Group"])),
+            other => errors.push(FieldError::not_supported(
+                format!("{path}.kind"),
+                other,
+                ["ServiceAccount", "User", "Group"],
+            )),
         }
         errors
     }

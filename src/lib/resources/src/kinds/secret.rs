@@ -1,4 +1,5 @@
-//! Secret: bytes under keys, at most 1 MiB; its type never changes and may demand keys. No message here ever holds a value.
+//! Secret: bytes under keys, at most 1 MiB; its type never changes and may demand keys. No message
+//! here ever holds a value.
 
 use crate::checks::{IMMUTABLE, MAX_DATA_BYTES, all_invalid, entries, is_true};
 use crate::kinds::configmap::decoded_bytes;
@@ -72,12 +73,17 @@ impl Hooks for Secret {
         if object.str(&["type"]) != Some(TLS) || is_key_pair(object) {
             return Vec::new();
         }
-        let has_pem =
-            |key: &str| STANDARD.decode(object.str(&["data", key]).unwrap_or_default()).is_ok_and(|bytes| bytes.windows(11).any(|part| part == b"-----BEGIN "));
+        let has_pem = |key: &str| {
+            STANDARD
+                .decode(object.str(&["data", key]).unwrap_or_default())
+                .is_ok_and(|bytes| bytes.windows(11).any(|part| part == b"-----BEGIN "))
+        };
         let why = match (has_pem("tls.crt"), has_pem("tls.key")) {
             (false, _) => "tls: failed to find any PEM data in certificate input",
             (true, false) => "tls: failed to find any PEM data in key input",
-            (true, true) => "tls: the data under tls.crt and tls.key is not a certificate and its key in PEM form",
+            (true, true) => {
+                "tls: the data under tls.crt and tls.key is not a certificate and its key in PEM form"
+            }
         };
         vec![why.to_owned()]
     }
@@ -93,7 +99,11 @@ impl Hooks for Secret {
 fn unchanged(old: &Document, object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if old.get(&["type"]) != object.get(&["type"]) {
-        errors.push(FieldError::invalid("type", Word(object.str(&["type"]).unwrap_or_default()), "field is immutable"));
+        errors.push(FieldError::invalid(
+            "type",
+            Word(object.str(&["type"]).unwrap_or_default()),
+            "field is immutable",
+        ));
     }
     if is_true(old, &["immutable"]) {
         if !is_true(object, &["immutable"]) {
@@ -111,13 +121,21 @@ fn demanded(object: &Document) -> Vec<FieldError> {
     let has = |key: &str| object.get(&["data", key]).is_some();
     let missing = |key: &str| FieldError::required(format!("data[{key}]"), "");
     match object.str(&["type"]).unwrap_or_default() {
-        "kubernetes.io/service-account-token" if object.annotation(SERVICE_ACCOUNT).unwrap_or_default().is_empty() => {
+        "kubernetes.io/service-account-token"
+            if object.annotation(SERVICE_ACCOUNT).unwrap_or_default().is_empty() =>
+        {
             vec![FieldError::required(format!("metadata.annotations[{SERVICE_ACCOUNT}]"), "")]
         }
         "kubernetes.io/dockercfg" => json_object(object, ".dockercfg"),
         "kubernetes.io/dockerconfigjson" => json_object(object, ".dockerconfigjson"),
-        "kubernetes.io/basic-auth" if !has("username") && !has("password") => vec![missing("username"), missing("password")],
-        "kubernetes.io/ssh-auth" if object.str(&["data", "ssh-privatekey"]).unwrap_or_default().is_empty() => vec![missing("ssh-privatekey")],
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
+            vec![missing("username"), missing("password")]
+        }
+        "kubernetes.io/ssh-auth"
+            if object.str(&["data", "ssh-privatekey"]).unwrap_or_default().is_empty() =>
+        {
+            vec![missing("ssh-privatekey")]
+        }
         TLS => ["tls.crt", "tls.key"].into_iter().filter(|key| !has(key)).map(missing).collect(),
         _ => Vec::new(),
     }
@@ -130,18 +148,22 @@ fn json_object(object: &Document, key: &str) -> Vec<FieldError> {
         Some(text) => match STANDARD.decode(text).ok().map(|bytes| json::read(&bytes)) {
             // Upstream reads it into a map, and takes null for an empty one.
             Some(Ok(_) | Err(DecodeError::NotObject("null"))) => Vec::new(),
-            _ => vec![FieldError::invalid(field, "<secret contents redacted>", "not a JSON object")],
+            _ => {
+                vec![FieldError::invalid(field, "<secret contents redacted>", "not a JSON object")]
+            }
         },
     }
 }
 
-/// Whether both parts are PEM of the right kind. Whether they belong together is left to who serves with them.
+/// Whether both parts are PEM of the right kind. Whether they belong together is left to who serves
+/// with them.
 fn is_key_pair(object: &Document) -> bool {
     let block = |key: &str| {
         let bytes = STANDARD.decode(object.str(&["data", key]).unwrap_or_default()).ok()?;
         let (_, pem) = x509_parser::pem::parse_x509_pem(&bytes).ok()?;
         Some(pem)
     };
-    let certificate = block("tls.crt").is_some_and(|pem| pem.label == "CERTIFICATE" && pem.parse_x509().is_ok());
+    let certificate =
+        block("tls.crt").is_some_and(|pem| pem.label == "CERTIFICATE" && pem.parse_x509().is_ok());
     certificate && block("tls.key").is_some_and(|pem| pem.label.ends_with("PRIVATE KEY"))
 }

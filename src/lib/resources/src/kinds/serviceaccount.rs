@@ -1,4 +1,5 @@
-//! ServiceAccount: an identity inside a namespace. Its `token` subresource is computed by the authentication crate.
+//! ServiceAccount: an identity inside a namespace. Its `token` subresource is computed by the
+//! authentication crate.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_resource::native::{KindBody, NativeSubresource};
@@ -7,7 +8,12 @@ use std::sync::Arc;
 
 pub(crate) fn body() -> KindBody {
     KindBody {
-        subresources: &[NativeSubresource { name: "token", kind: Some(("authentication.k8s.io", "v1", "TokenRequest")), verbs: Verbs::CREATE, reset: &[] }],
+        subresources: &[NativeSubresource {
+            name: "token",
+            kind: Some(("authentication.k8s.io", "v1", "TokenRequest")),
+            verbs: Verbs::CREATE,
+            reset: &[],
+        }],
         storage: Some("serviceaccounts"),
         hooks: Arc::new(ServiceAccount),
         ..KindBody::default()
@@ -43,6 +49,8 @@ impl Hooks for ServiceAccount {
         if object.annotation(ENFORCE).is_none() || already {
             return Vec::new();
         }
-        vec![format!("metadata.annotations[{ENFORCE}]: deprecated in v1.32+; use separate namespaces to isolate access to mounted secrets")]
+        vec![format!(
+            "metadata.annotations[{ENFORCE}]: deprecated in v1.32+; use separate namespaces to isolate access to mounted secrets"
+        )]
     }
 }

@@ -1,4 +1,5 @@
-//! StorageVersion: which versions the API servers store a resource in, as they say themselves. Served only on request, as upstream does with its alpha versions.
+//! StorageVersion: which versions the API servers store a resource in, as they say themselves.
+//! Served only on request, as upstream does with its alpha versions.
 
 use crate::cells;
 use crate::checks::{items, keep_stored, text};
@@ -11,9 +12,23 @@ use std::time::SystemTime;
 
 pub(crate) fn body() -> KindBody {
     KindBody {
-        subresources: &[NativeSubresource { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] }],
+        subresources: &[NativeSubresource {
+            name: "status",
+            kind: None,
+            verbs: Verbs::GET_PATCH_UPDATE,
+            reset: &["spec"],
+        }],
         reset: &["status"],
-        columns: const { &[NativeColumn::NAME, NativeColumn::text("CommonEncodingVersion", "What all servers store, if they agree."), NativeColumn::AGE] },
+        columns: const {
+            &[
+                NativeColumn::NAME,
+                NativeColumn::text(
+                    "CommonEncodingVersion",
+                    "What all servers store, if they agree.",
+                ),
+                NativeColumn::AGE,
+            ]
+        },
         storage: Some("storageversions"),
         hooks: Arc::new(StorageVersion),
         ..KindBody::default()
@@ -50,12 +65,21 @@ impl Hooks for StorageVersion {
             }
             let encoding = text(server, "encodingVersion");
             if !items(server, "decodableVersions").iter().any(|version| version == encoding) {
-                errors.push(FieldError::invalid_unshown(format!("{SERVERS}[{index}]"), "decodableVersions must include encodingVersion"));
+                errors.push(FieldError::invalid_unshown(
+                    format!("{SERVERS}[{index}]"),
+                    "decodableVersions must include encodingVersion",
+                ));
             }
         }
         let common = object.str(&["status", "commonEncodingVersion"]).unwrap_or_default();
-        if !common.is_empty() && servers.iter().any(|server| text(server, "encodingVersion") != common) {
-            errors.push(FieldError::invalid("status.commonEncodingVersion", common, "must be unset when the servers do not agree"));
+        if !common.is_empty()
+            && servers.iter().any(|server| text(server, "encodingVersion") != common)
+        {
+            errors.push(FieldError::invalid(
+                "status.commonEncodingVersion",
+                common,
+                "must be unset when the servers do not agree",
+            ));
         }
         errors
     }

@@ -1,4 +1,5 @@
-//! StorageVersionMigration: rewrites all objects of a resource in its storage version. Served only on request, as upstream does with its beta versions.
+//! StorageVersionMigration: rewrites all objects of a resource in its storage version. Served only
+//! on request, as upstream does with its beta versions.
 
 use crate::cells;
 use crate::checks::keep_stored;
@@ -11,9 +12,20 @@ use std::time::SystemTime;
 
 pub(crate) fn body() -> KindBody {
     KindBody {
-        subresources: &[NativeSubresource { name: "status", kind: None, verbs: Verbs::GET_PATCH_UPDATE, reset: &["spec"] }],
+        subresources: &[NativeSubresource {
+            name: "status",
+            kind: None,
+            verbs: Verbs::GET_PATCH_UPDATE,
+            reset: &["spec"],
+        }],
         reset: &["status"],
-        columns: const { &[NativeColumn::NAME, NativeColumn::text("Resource", "What is rewritten."), NativeColumn::AGE] },
+        columns: const {
+            &[
+                NativeColumn::NAME,
+                NativeColumn::text("Resource", "What is rewritten."),
+                NativeColumn::AGE,
+            ]
+        },
         storage: Some("storageversionmigrations"),
         hooks: Arc::new(StorageVersionMigration),
         ..KindBody::default()
@@ -39,8 +51,15 @@ impl Hooks for StorageVersionMigration {
         if object.str(&RESOURCE).unwrap_or_default().is_empty() {
             errors.push(FieldError::required(RESOURCE.join("."), ""));
         }
-        if change.old.is_some_and(|old| old.get(&["spec", "resource"]) != object.get(&["spec", "resource"])) {
-            errors.push(FieldError::invalid("spec.resource", object.get(&["spec", "resource"]), "field is immutable"));
+        if change
+            .old
+            .is_some_and(|old| old.get(&["spec", "resource"]) != object.get(&["spec", "resource"]))
+        {
+            errors.push(FieldError::invalid(
+                "spec.resource",
+                object.get(&["spec", "resource"]),
+                "field is immutable",
+            ));
         }
         if let (Some(old), "status") = (change.old, change.subresource) {
             errors.extend(status(old, object));
@@ -55,7 +74,8 @@ impl Hooks for StorageVersionMigration {
     fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
         let group = object.str(&["spec", "resource", "group"]).unwrap_or_default();
         let resource = object.str(&RESOURCE).unwrap_or_default();
-        let whole = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
+        let whole =
+            if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
         vec![Value::from(object.name()), Value::from(whole), Value::from(cells::age(object, now))]
     }
 }
@@ -67,27 +87,43 @@ fn status(old: &Document, object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let [before, revision] = [old, object].map(|object| object.str(&REVISION).unwrap_or_default());
     if !revision.is_empty() && !revision.parse::<i64>().is_ok_and(|revision| revision >= 0) {
-        errors.push(FieldError::invalid(REVISION.join("."), revision, "should be a number that is not negative"));
+        errors.push(FieldError::invalid(
+            REVISION.join("."),
+            revision,
+            "should be a number that is not negative",
+        ));
     }
     if !before.is_empty() && before != revision {
         errors.push(FieldError::invalid(REVISION.join("."), revision, "field is immutable"));
     }
-    let [succeeded, failed, running] = ["Succeeded", "Failed", "Running"].map(|kind| is_true(object, kind));
+    let [succeeded, failed, running] =
+        ["Succeeded", "Failed", "Running"].map(|kind| is_true(object, kind));
     if succeeded && failed {
-        errors.push(FieldError::invalid_unshown(CONDITIONS, "it cannot both have succeeded and have failed"));
+        errors.push(FieldError::invalid_unshown(
+            CONDITIONS,
+            "it cannot both have succeeded and have failed",
+        ));
     }
     if running && (succeeded || failed) {
         errors.push(FieldError::invalid_unshown(CONDITIONS, "it cannot run when it has ended"));
     }
     for kind in ["Succeeded", "Failed"] {
         if is_true(old, kind) && !is_true(object, kind) {
-            errors.push(FieldError::invalid_unshown(CONDITIONS, format!("{kind} cannot be taken back")));
+            errors.push(FieldError::invalid_unshown(
+                CONDITIONS,
+                format!("{kind} cannot be taken back"),
+            ));
         }
     }
     errors
 }
 
 fn is_true(object: &Document, kind: &str) -> bool {
-    let text = |condition: &Value, field: &str| condition.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-    object.list(&["status", "conditions"]).iter().any(|condition| text(condition, "type") == kind && text(condition, "status") == "True")
+    let text = |condition: &Value, field: &str| {
+        condition.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    object
+        .list(&["status", "conditions"])
+        .iter()
+        .any(|condition| text(condition, "type") == kind && text(condition, "status") == "True")
 }

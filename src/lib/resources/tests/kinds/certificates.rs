@@ -30,7 +30,12 @@ fn the_server_says_who_asks() {
     given["spec"]["groups"] = json!(["system:masters"]);
     given["status"] = json!({"conditions": [{"type": "Approved", "status": "True"}]});
     let mut expected = request();
-    for (field, value) in [("username", json!("bob")), ("uid", json!("u-bob")), ("groups", json!(["devs"])), ("extra", json!({"scopes": ["s"]}))] {
+    for (field, value) in [
+        ("username", json!("bob")),
+        ("uid", json!("u-bob")),
+        ("groups", json!(["devs"])),
+        ("extra", json!({"scopes": ["s"]})),
+    ] {
         expected["spec"][field] = value;
     }
     expected["status"] = json!({});
@@ -40,14 +45,28 @@ fn the_server_says_who_asks() {
 #[test]
 fn requests_are_checked() {
     let create = Write::create(GROUP, PLURAL);
-    for bad in ["anVuaw==", "", "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1BPT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="] {
+    for bad in [
+        "anVuaw==",
+        "",
+        "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1BPT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=",
+    ] {
         create.refused(with("request", json!(bad)), &[("Invalid", "spec.request")]);
     }
     create.refused(with("usages", json!([])), &[("Required", "spec.usages")]);
-    create.refused(with("usages", json!(["client auth", "nonsense", "client auth"])), &[("NotSupported", "spec.usages[1]"), ("Duplicate", "spec.usages[2]")]);
+    create.refused(
+        with("usages", json!(["client auth", "nonsense", "client auth"])),
+        &[("NotSupported", "spec.usages[1]"), ("Duplicate", "spec.usages[2]")],
+    );
     create.refused(with("expirationSeconds", json!(10)), &[("Invalid", "spec.expirationSeconds")]);
     create.refused(with("expirationSeconds", json!(600)), &[]);
-    for bad in ["nodomain", "a/b/c", "nodots/x", "Example.com/x", "example.com/", "kubernetes.io/legacy-unknown"] {
+    for bad in [
+        "nodomain",
+        "a/b/c",
+        "nodots/x",
+        "Example.com/x",
+        "example.com/",
+        "kubernetes.io/legacy-unknown",
+    ] {
         create.refused(with("signerName", json!(bad)), &[("Invalid", "spec.signerName")]);
     }
     create.refused(with("signerName", json!("")), &[("Required", "spec.signerName")]);
@@ -59,14 +78,17 @@ fn approval_has_its_own_door() {
     let denied = json!([{"type": "Denied", "status": "True", "reason": "X"}]);
     let fresh = || Write::update(GROUP, PLURAL, stored(json!([])));
     fresh().of("status").refused(stored(approved.clone()), &[("Forbidden", "status.conditions")]);
-    let outcome = fresh().of("approval").run(stored(json!([{"type": "Approved", "status": "True", "reason": "X"}])));
+    let outcome = fresh()
+        .of("approval")
+        .run(stored(json!([{"type": "Approved", "status": "True", "reason": "X"}])));
     assert_eq!(outcome.errors, []);
     let now = "2024-01-02T03:04:05Z";
     let expected = json!([{"type": "Approved", "status": "True", "reason": "X", "lastUpdateTime": now, "lastTransitionTime": now}]);
     assert_eq!(outcome.object.get(&["status", "conditions"]), Some(&expected));
     let decided = || Write::update(GROUP, PLURAL, stored(approved.clone()));
     decided().of("approval").refused(stored(denied.clone()), &[("Forbidden", "status.conditions")]);
-    let both = json!([{"type": "Approved", "status": "True"}, {"type": "Denied", "status": "True"}]);
+    let both =
+        json!([{"type": "Approved", "status": "True"}, {"type": "Denied", "status": "True"}]);
     decided().of("approval").refused(stored(both), &[("Invalid", "status.conditions")]);
     // A plain update changes neither spec nor status.
     let mut other = stored(denied);
@@ -79,9 +101,18 @@ fn approval_has_its_own_door() {
 #[test]
 fn conditions_are_checked() {
     let approval = Write::update(GROUP, PLURAL, stored(json!([]))).of("approval");
-    approval.refused(stored(json!([{"type": "Approved", "status": "False"}])), &[("NotSupported", "status.conditions[0].status")]);
-    approval.refused(stored(json!([{"type": "", "status": "True"}])), &[("Required", "status.conditions[0].type")]);
-    approval.refused(stored(json!([{"type": "Approved"}])), &[("Required", "status.conditions[0].status")]);
+    approval.refused(
+        stored(json!([{"type": "Approved", "status": "False"}])),
+        &[("NotSupported", "status.conditions[0].status")],
+    );
+    approval.refused(
+        stored(json!([{"type": "", "status": "True"}])),
+        &[("Required", "status.conditions[0].type")],
+    );
+    approval.refused(
+        stored(json!([{"type": "Approved"}])),
+        &[("Required", "status.conditions[0].status")],
+    );
     let twice = json!([{"type": "X", "status": "True"}, {"type": "X", "status": "True"}]);
     approval.refused(stored(twice), &[("Duplicate", "status.conditions[1].type")]);
 }
@@ -94,7 +125,8 @@ fn a_certificate_is_set_once_through_status() {
     status.refused(signed.clone(), &[("Invalid", "status.certificate")]);
     let update = Write::update(GROUP, PLURAL, signed.clone()).of("status");
     signed["status"]["certificate"] = json!("b3RoZXI=");
-    update.refused(signed, &[("Invalid", "status.certificate"), ("Forbidden", "status.certificate")]);
+    update
+        .refused(signed, &[("Invalid", "status.certificate"), ("Forbidden", "status.certificate")]);
 }
 
 #[test]

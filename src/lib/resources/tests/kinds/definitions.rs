@@ -1,4 +1,5 @@
-//! CustomResourceDefinition: what a definition may say. The places are those that a real API server names.
+//! CustomResourceDefinition: what a definition may say. The places are those that a real API server
+//! names.
 
 use crate::Write;
 use ferrokube_apimachinery::document::{Map, Value, json};
@@ -11,7 +12,8 @@ type Errors<'a> = &'a [(&'a str, &'a str)];
 /// A definition with one version, and what is changed in it, by JSON pointer.
 fn definition(changes: Value) -> Value {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": open}});
+    let version =
+        json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": open}});
     let mut out = json!({
         "metadata": {"name": "things.example.com"},
         "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"}, "versions": [version]},
@@ -28,15 +30,19 @@ fn refused(changes: Value, errors: Errors<'_>) {
 }
 
 fn of_root(schema: Value, errors: Errors<'_>) {
-    let places: Vec<(&str, String)> = errors.iter().map(|(reason, place)| (*reason, format!("{ROOT}{place}"))).collect();
-    let places: Vec<(&str, &str)> = places.iter().map(|(reason, place)| (*reason, place.as_str())).collect();
+    let places: Vec<(&str, String)> =
+        errors.iter().map(|(reason, place)| (*reason, format!("{ROOT}{place}"))).collect();
+    let places: Vec<(&str, &str)> =
+        places.iter().map(|(reason, place)| (*reason, place.as_str())).collect();
     refused(json!({"/spec/versions/0/schema": {"openAPIV3Schema": schema}}), &places);
 }
 
 /// The schema of one field; places are below it.
 fn of_field(schema: Value, errors: Errors<'_>) {
-    let places: Vec<(&str, String)> = errors.iter().map(|(reason, place)| (*reason, format!(".properties[a]{place}"))).collect();
-    let places: Vec<(&str, &str)> = places.iter().map(|(reason, place)| (*reason, place.as_str())).collect();
+    let places: Vec<(&str, String)> =
+        errors.iter().map(|(reason, place)| (*reason, format!(".properties[a]{place}"))).collect();
+    let places: Vec<(&str, &str)> =
+        places.iter().map(|(reason, place)| (*reason, place.as_str())).collect();
     of_root(json!({"type": "object", "properties": {"a": schema}}), &places);
 }
 
@@ -44,22 +50,50 @@ fn of_field(schema: Value, errors: Errors<'_>) {
 fn definitions_have_names() {
     refused(json!({}), &[]);
     let names = |names: Value, errors: Errors<'_>| refused(json!({"/spec/names": names}), errors);
-    names(json!({"plural": "Things", "kind": "Thing"}), &[("Invalid", "metadata.name"), ("Invalid", "spec.names.plural")]);
-    names(json!({"plural": "things"}), &[("Required", "spec.names.kind"), ("Required", "spec.names.listKind"), ("Required", "spec.names.singular")]);
-    names(json!({"plural": "things", "kind": "Thing", "shortNames": ["ok", "Th"]}), &[("Invalid", "spec.names.shortNames[1]")]);
-    names(json!({"plural": "things", "kind": "Thing", "categories": ["a b"]}), &[("Invalid", "spec.names.categories[0]")]);
-    names(json!({"plural": "things", "kind": "Thing", "listKind": "Thing"}), &[("Invalid", "spec.names.listKind")]);
+    names(
+        json!({"plural": "Things", "kind": "Thing"}),
+        &[("Invalid", "metadata.name"), ("Invalid", "spec.names.plural")],
+    );
+    names(
+        json!({"plural": "things"}),
+        &[
+            ("Required", "spec.names.kind"),
+            ("Required", "spec.names.listKind"),
+            ("Required", "spec.names.singular"),
+        ],
+    );
+    names(
+        json!({"plural": "things", "kind": "Thing", "shortNames": ["ok", "Th"]}),
+        &[("Invalid", "spec.names.shortNames[1]")],
+    );
+    names(
+        json!({"plural": "things", "kind": "Thing", "categories": ["a b"]}),
+        &[("Invalid", "spec.names.categories[0]")],
+    );
+    names(
+        json!({"plural": "things", "kind": "Thing", "listKind": "Thing"}),
+        &[("Invalid", "spec.names.listKind")],
+    );
     refused(json!({"/spec/scope": ""}), &[("Required", "spec.scope")]);
     refused(json!({"/spec/scope": "Galaxy"}), &[("NotSupported", "spec.scope")]);
-    refused(json!({"/spec/group": "nodot", "/metadata/name": "things.nodot"}), &[("Invalid", "spec.group")]);
+    refused(
+        json!({"/spec/group": "nodot", "/metadata/name": "things.nodot"}),
+        &[("Invalid", "spec.group")],
+    );
 }
 
 #[test]
 fn protected_groups_need_an_approval() {
     const PLACE: &str = "metadata.annotations[api-approved.kubernetes.io]";
     let with = |approval: &str| {
-        let annotations = if approval.is_empty() { json!({}) } else { json!({"api-approved.kubernetes.io": approval}) };
-        definition(json!({"/spec/group": "x.k8s.io", "/metadata/name": "things.x.k8s.io", "/metadata/annotations": annotations}))
+        let annotations = if approval.is_empty() {
+            json!({})
+        } else {
+            json!({"api-approved.kubernetes.io": approval})
+        };
+        definition(
+            json!({"/spec/group": "x.k8s.io", "/metadata/name": "things.x.k8s.io", "/metadata/annotations": annotations}),
+        )
     };
     let create = Write::create(GROUP, "customresourcedefinitions");
     create.refused(with(""), &[("Required", PLACE)]);
@@ -69,17 +103,23 @@ fn protected_groups_need_an_approval() {
     create.refused(with("unapproved, a test"), &[]);
     // What did not change is not looked at.
     Write::update(GROUP, "customresourcedefinitions", with("")).refused(with(""), &[]);
-    Write::update(GROUP, "customresourcedefinitions", with("unapproved")).refused(with("maybe"), &[("Invalid", PLACE)]);
+    Write::update(GROUP, "customresourcedefinitions", with("unapproved"))
+        .refused(with("maybe"), &[("Invalid", PLACE)]);
 }
 
 #[test]
 fn warnings_of_deprecated_versions_can_be_printed() {
     let version = |deprecated: bool, warning: &str, errors: Errors<'_>| {
-        refused(json!({"/spec/versions/0/deprecated": deprecated, "/spec/versions/0/deprecationWarning": warning}), errors);
+        refused(
+            json!({"/spec/versions/0/deprecated": deprecated, "/spec/versions/0/deprecationWarning": warning}),
+            errors,
+        );
     };
     const PLACE: &str = "spec.versions[0].deprecationWarning";
     version(true, "use another one", &[]);
-    for (deprecated, warning) in [(false, "x"), (true, ""), (true, "a\nb"), (true, "x".repeat(257).as_str())] {
+    for (deprecated, warning) in
+        [(false, "x"), (true, ""), (true, "a\nb"), (true, "x".repeat(257).as_str())]
+    {
         version(deprecated, warning, &[("Invalid", PLACE)]);
     }
 }
@@ -87,21 +127,40 @@ fn warnings_of_deprecated_versions_can_be_printed() {
 #[test]
 fn conversion_webhooks_can_be_called() {
     let conversion = |given: Value, errors: Errors<'_>| {
-        let places: Vec<(&str, String)> = errors.iter().map(|(reason, place)| (*reason, format!("spec.conversion.{place}"))).collect();
-        let places: Vec<(&str, &str)> = places.iter().map(|(reason, place)| (*reason, place.as_str())).collect();
+        let places: Vec<(&str, String)> = errors
+            .iter()
+            .map(|(reason, place)| (*reason, format!("spec.conversion.{place}")))
+            .collect();
+        let places: Vec<(&str, &str)> =
+            places.iter().map(|(reason, place)| (*reason, place.as_str())).collect();
         refused(json!({"/spec/conversion": given}), &places);
     };
     let webhook = |client: Value, reviews: Value| json!({"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": reviews}});
     let url = |url: &str| json!({ "url": url });
     conversion(webhook(url("https://example.com/convert"), json!(["v1"])), &[]);
     conversion(webhook(url("https://example.com"), json!(["v1beta1", "v7"])), &[]);
-    conversion(webhook(url("http://example.com"), json!(["v1"])), &[("Invalid", "webhookClientConfig.url")]);
-    conversion(webhook(url("https://user@example.com"), json!(["v1"])), &[("Invalid", "webhookClientConfig.url")]);
-    conversion(webhook(json!({}), json!(["v1"])), &[("Required", "webhookClientConfig")]);
-    conversion(webhook(url("https://example.com"), json!([])), &[("Required", "conversionReviewVersions")]);
-    conversion(webhook(url("https://example.com"), json!(["v9"])), &[("Invalid", "conversionReviewVersions")]);
     conversion(
-        webhook(json!({"service": {"name": "", "namespace": "n", "port": 70_000, "path": "a"}}), json!(["v1", "v1"])),
+        webhook(url("http://example.com"), json!(["v1"])),
+        &[("Invalid", "webhookClientConfig.url")],
+    );
+    conversion(
+        webhook(url("https://user@example.com"), json!(["v1"])),
+        &[("Invalid", "webhookClientConfig.url")],
+    );
+    conversion(webhook(json!({}), json!(["v1"])), &[("Required", "webhookClientConfig")]);
+    conversion(
+        webhook(url("https://example.com"), json!([])),
+        &[("Required", "conversionReviewVersions")],
+    );
+    conversion(
+        webhook(url("https://example.com"), json!(["v9"])),
+        &[("Invalid", "conversionReviewVersions")],
+    );
+    conversion(
+        webhook(
+            json!({"service": {"name": "", "namespace": "n", "port": 70_000, "path": "a"}}),
+            json!(["v1", "v1"]),
+        ),
         &[
             ("Invalid", "conversionReviewVersions[1]"),
             ("Invalid", "webhookClientConfig.service.path"),
@@ -118,13 +177,26 @@ fn conversion_webhooks_can_be_called() {
 
 #[test]
 fn paths_lead_somewhere() {
-    let column = |column: Value, errors: Errors<'_>| refused(json!({"/spec/versions/0/additionalPrinterColumns": [column]}), errors);
+    let column = |column: Value, errors: Errors<'_>| {
+        refused(json!({"/spec/versions/0/additionalPrinterColumns": [column]}), errors)
+    };
     const COLUMN: &str = "spec.additionalPrinterColumns[0]";
     column(json!({"name": "A", "type": "string", "jsonPath": ".a[0]['b']"}), &[]);
-    column(json!({"name": "A", "type": "string", "jsonPath": "a"}), &[("Invalid", &format!("{COLUMN}.JSONPath"))]);
-    column(json!({"name": "A", "type": "string", "format": "odd", "jsonPath": ".a"}), &[("Invalid", &format!("{COLUMN}.format"))]);
-    let scale = |scale: Value, errors: Errors<'_>| refused(json!({"/spec/versions/0/subresources": {"scale": scale}}), errors);
-    scale(json!({"specReplicasPath": ".spec.a", "statusReplicasPath": ".status.b", "labelSelectorPath": ".status.c"}), &[]);
+    column(
+        json!({"name": "A", "type": "string", "jsonPath": "a"}),
+        &[("Invalid", &format!("{COLUMN}.JSONPath"))],
+    );
+    column(
+        json!({"name": "A", "type": "string", "format": "odd", "jsonPath": ".a"}),
+        &[("Invalid", &format!("{COLUMN}.format"))],
+    );
+    let scale = |scale: Value, errors: Errors<'_>| {
+        refused(json!({"/spec/versions/0/subresources": {"scale": scale}}), errors)
+    };
+    scale(
+        json!({"specReplicasPath": ".spec.a", "statusReplicasPath": ".status.b", "labelSelectorPath": ".status.c"}),
+        &[],
+    );
     scale(
         json!({"specReplicasPath": ".status.a", "statusReplicasPath": "status.b", "labelSelectorPath": ".c"}),
         &[
@@ -137,12 +209,16 @@ fn paths_lead_somewhere() {
 
 #[test]
 fn selectable_fields_are_few_and_scalar() {
-    let mut fields: Map = (0..10).map(|index| (format!("f{index}"), json!({"type": "string"}))).collect();
+    let mut fields: Map =
+        (0..10).map(|index| (format!("f{index}"), json!({"type": "string"}))).collect();
     fields.insert("l".to_owned(), json!({"type": "array", "items": {"type": "string"}}));
     let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}}});
     let select = |paths: &[&str], errors: Errors<'_>| {
         let listed: Vec<Value> = paths.iter().map(|path| json!({"jsonPath": path})).collect();
-        refused(json!({"/spec/versions/0/schema": schema, "/spec/versions/0/selectableFields": listed}), errors);
+        refused(
+            json!({"/spec/versions/0/schema": schema, "/spec/versions/0/selectableFields": listed}),
+            errors,
+        );
     };
     const FIRST: &str = "spec.selectableFields[0].jsonPath";
     select(&[".spec.f1", ".spec.f2"], &[]);
@@ -152,20 +228,41 @@ fn selectable_fields_are_few_and_scalar() {
     select(&[".metadata.name"], &[("Invalid", FIRST)]);
     select(&[""], &[("Required", FIRST)]);
     let many: Vec<String> = (0..9).map(|index| format!(".spec.f{index}")).collect();
-    select(&many.iter().map(String::as_str).collect::<Vec<_>>(), &[("TooMany", "spec.selectableFields")]);
+    select(
+        &many.iter().map(String::as_str).collect::<Vec<_>>(),
+        &[("TooMany", "spec.selectableFields")],
+    );
 }
 
 #[test]
 fn keywords_without_structure_are_refused() {
     of_field(json!({"type": "null"}), &[("Forbidden", ".type"), ("NotSupported", ".type")]);
     of_field(json!({"type": "string", "$ref": "#/x"}), &[("Forbidden", ".$ref")]);
-    of_field(json!({"type": "object", "definitions": {"x": {"type": "string"}}}), &[("Forbidden", ".definitions")]);
-    of_field(json!({"type": "object", "dependencies": {"x": ["y"]}}), &[("Forbidden", ".dependencies")]);
-    of_field(json!({"type": "object", "patternProperties": {"x": {"type": "string"}}}), &[("Forbidden", ".patternProperties")]);
-    of_field(json!({"type": "array", "items": {"type": "string"}, "additionalItems": false}), &[("Forbidden", ".additionalItems")]);
+    of_field(
+        json!({"type": "object", "definitions": {"x": {"type": "string"}}}),
+        &[("Forbidden", ".definitions")],
+    );
+    of_field(
+        json!({"type": "object", "dependencies": {"x": ["y"]}}),
+        &[("Forbidden", ".dependencies")],
+    );
+    of_field(
+        json!({"type": "object", "patternProperties": {"x": {"type": "string"}}}),
+        &[("Forbidden", ".patternProperties")],
+    );
+    of_field(
+        json!({"type": "array", "items": {"type": "string"}, "additionalItems": false}),
+        &[("Forbidden", ".additionalItems")],
+    );
     of_field(json!({"type": "array", "items": [{"type": "string"}]}), &[("Forbidden", ".items")]);
-    of_field(json!({"type": "array", "items": {"type": "string"}, "uniqueItems": true}), &[("Forbidden", ".uniqueItems")]);
-    of_field(json!({"type": "object", "x-kubernetes-preserve-unknown-fields": false}), &[("Invalid", ".x-kubernetes-preserve-unknown-fields")]);
+    of_field(
+        json!({"type": "array", "items": {"type": "string"}, "uniqueItems": true}),
+        &[("Forbidden", ".uniqueItems")],
+    );
+    of_field(
+        json!({"type": "object", "x-kubernetes-preserve-unknown-fields": false}),
+        &[("Invalid", ".x-kubernetes-preserve-unknown-fields")],
+    );
     of_root(json!({"type": "object", "$schema": "https://example.com"}), &[("Invalid", "")]);
     // Where there is one of these, nothing else about the structure is told.
     of_field(json!({"id": "x"}), &[("Forbidden", ".id")]);
@@ -178,59 +275,120 @@ fn shapes_are_complete() {
     of_root(json!({}), &[("Required", ".type")]);
     of_root(json!({"type": "string"}), &[("Invalid", ".type")]);
     of_root(json!({"type": "object", "nullable": true}), &[("Forbidden", ".nullable")]);
-    of_root(json!({"type": "object", "additionalProperties": {"type": "string"}}), &[("Forbidden", ".additionalProperties")]);
+    of_root(
+        json!({"type": "object", "additionalProperties": {"type": "string"}}),
+        &[("Forbidden", ".additionalProperties")],
+    );
     let both = |additional: Value| json!({"type": "object", "properties": {"x": {"type": "string"}}, "additionalProperties": additional});
     of_field(both(json!({"type": "string"})), &[("Forbidden", ".additionalProperties")]);
     of_field(both(json!(false)), &[("Forbidden", ".additionalProperties")]);
     of_field(both(json!(true)), &[]);
     let either = |more: Value| {
         let mut schema = json!({"x-kubernetes-int-or-string": true});
-        more.as_object().expect("keywords").iter().for_each(|(name, value)| schema[name.as_str()] = value.clone());
+        more.as_object()
+            .expect("keywords")
+            .iter()
+            .for_each(|(name, value)| schema[name.as_str()] = value.clone());
         schema
     };
     of_field(either(json!({"anyOf": [{"type": "integer"}, {"type": "string"}]})), &[]);
-    of_field(either(json!({"allOf": [{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"pattern": "x"}]})), &[]);
-    of_field(either(json!({"anyOf": [{"type": "string"}, {"type": "integer"}]})), &[("Forbidden", ".anyOf[0].type"), ("Forbidden", ".anyOf[1].type")]);
-    of_field(either(json!({"x-kubernetes-preserve-unknown-fields": true})), &[("Invalid", ".x-kubernetes-preserve-unknown-fields")]);
+    of_field(
+        either(
+            json!({"allOf": [{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"pattern": "x"}]}),
+        ),
+        &[],
+    );
+    of_field(
+        either(json!({"anyOf": [{"type": "string"}, {"type": "integer"}]})),
+        &[("Forbidden", ".anyOf[0].type"), ("Forbidden", ".anyOf[1].type")],
+    );
+    of_field(
+        either(json!({"x-kubernetes-preserve-unknown-fields": true})),
+        &[("Invalid", ".x-kubernetes-preserve-unknown-fields")],
+    );
 }
 
 #[test]
 fn resources_in_resources_keep_their_metadata() {
     let embedded = |more: Value| {
         let mut schema = json!({"type": "object", "x-kubernetes-embedded-resource": true});
-        more.as_object().expect("keywords").iter().for_each(|(name, value)| schema[name.as_str()] = value.clone());
+        more.as_object()
+            .expect("keywords")
+            .iter()
+            .for_each(|(name, value)| schema[name.as_str()] = value.clone());
         schema
     };
     of_field(embedded(json!({})), &[("Required", ".properties")]);
-    of_field(embedded(json!({"type": "string", "x-kubernetes-preserve-unknown-fields": true})), &[("Invalid", ".type")]);
-    of_field(embedded(json!({"properties": {"kind": {"type": "integer"}}})), &[("Invalid", ".properties[kind].type")]);
-    of_field(embedded(json!({"properties": {"metadata": {"type": "object", "properties": {"name": {"type": "string", "default": "x"}}}}})), &[]);
+    of_field(
+        embedded(json!({"type": "string", "x-kubernetes-preserve-unknown-fields": true})),
+        &[("Invalid", ".type")],
+    );
+    of_field(
+        embedded(json!({"properties": {"kind": {"type": "integer"}}})),
+        &[("Invalid", ".properties[kind].type")],
+    );
+    of_field(
+        embedded(
+            json!({"properties": {"metadata": {"type": "object", "properties": {"name": {"type": "string", "default": "x"}}}}}),
+        ),
+        &[],
+    );
     let open = json!({"x-kubernetes-preserve-unknown-fields": true, "additionalProperties": {"type": "string"}});
     of_field(embedded(open), &[("Forbidden", ".additionalProperties")]);
-    let metadata = |metadata: Value| json!({"type": "object", "properties": {"metadata": metadata}});
-    of_root(metadata(json!({"type": "object", "properties": {"name": {"type": "string", "maxLength": 3}, "generateName": {"type": "string"}}})), &[]);
-    of_root(metadata(json!({"type": "object", "description": "words"})), &[("Forbidden", ".properties[metadata]")]);
-    of_root(metadata(json!({"type": "object", "properties": {"labels": {"type": "object"}}})), &[("Forbidden", ".properties[metadata]")]);
-    of_root(json!({"type": "object", "properties": {"kind": {"type": "string", "default": "x"}}}), &[("Forbidden", ".properties[kind].default")]);
+    let metadata =
+        |metadata: Value| json!({"type": "object", "properties": {"metadata": metadata}});
+    of_root(
+        metadata(
+            json!({"type": "object", "properties": {"name": {"type": "string", "maxLength": 3}, "generateName": {"type": "string"}}}),
+        ),
+        &[],
+    );
+    of_root(
+        metadata(json!({"type": "object", "description": "words"})),
+        &[("Forbidden", ".properties[metadata]")],
+    );
+    of_root(
+        metadata(json!({"type": "object", "properties": {"labels": {"type": "object"}}})),
+        &[("Forbidden", ".properties[metadata]")],
+    );
+    of_root(
+        json!({"type": "object", "properties": {"kind": {"type": "string", "default": "x"}}}),
+        &[("Forbidden", ".properties[kind].default")],
+    );
 }
 
 #[test]
 fn compositions_say_nothing_about_the_shape() {
     of_field(json!({"type": "string", "not": {"default": "x"}}), &[("Forbidden", ".not.default")]);
-    of_field(json!({"type": "string", "not": {"title": "x", "nullable": true}}), &[("Forbidden", ".not.nullable"), ("Forbidden", ".not.title")]);
+    of_field(
+        json!({"type": "string", "not": {"title": "x", "nullable": true}}),
+        &[("Forbidden", ".not.nullable"), ("Forbidden", ".not.title")],
+    );
     // What a composition is about must be in the shape, which upstream asks of the root's only.
-    of_root(json!({"type": "object", "anyOf": [{"properties": {"x": {"minLength": 1}}}]}), &[("Required", ".properties[x]")]);
+    of_root(
+        json!({"type": "object", "anyOf": [{"properties": {"x": {"minLength": 1}}}]}),
+        &[("Required", ".properties[x]")],
+    );
     let list = json!({"type": "object", "properties": {"l": {"type": "string"}}, "anyOf": [{"properties": {"l": {"items": {"minLength": 1}}}}]});
     of_root(list.clone(), &[("Required", ".properties[l].items")]);
     of_field(list, &[]);
     let metadata = json!({"type": "object", "properties": {"metadata": {"type": "object"}}, "anyOf": [{"properties": {"metadata": {"minProperties": 1}}}]});
     of_field(metadata, &[("Forbidden", ".anyOf[0].properties[metadata]")]);
-    of_field(json!({"type": "object", "oneOf": [{"x-kubernetes-validations": [{"rule": "true"}]}]}), &[("Forbidden", ".oneOf[0].x-kubernetes-validations")]);
+    of_field(
+        json!({"type": "object", "oneOf": [{"x-kubernetes-validations": [{"rule": "true"}]}]}),
+        &[("Forbidden", ".oneOf[0].x-kubernetes-validations")],
+    );
     let status = |schema: Value, errors: Errors<'_>| {
-        refused(json!({"/spec/versions/0/schema": {"openAPIV3Schema": schema}, "/spec/versions/0/subresources": {"status": {}}}), errors);
+        refused(
+            json!({"/spec/versions/0/schema": {"openAPIV3Schema": schema}, "/spec/versions/0/subresources": {"status": {}}}),
+            errors,
+        );
     };
     status(json!({"type": "object", "minProperties": 1}), &[("Invalid", ROOT)]);
-    status(json!({"type": "object", "description": "words", "required": ["a"], "properties": {"a": {"type": "string"}}}), &[]);
+    status(
+        json!({"type": "object", "description": "words", "required": ["a"], "properties": {"a": {"type": "string"}}}),
+        &[],
+    );
 }
 
 #[test]
@@ -238,15 +396,28 @@ fn list_and_map_types_fit_their_lists() {
     let keyed = |item: Value, keys: Value| json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys, "items": item});
     let item = |key: Value| json!({"type": "object", "required": ["k"], "properties": {"k": key}});
     of_field(keyed(item(json!({"type": "string"})), json!(["k"])), &[]);
-    of_field(keyed(item(json!({"type": "string"})), json!(["k", "k"])), &[("Invalid", ".x-kubernetes-list-map-keys")]);
-    of_field(keyed(item(json!({"type": "object"})), json!(["k"])), &[("Invalid", ".items.properties[k].type")]);
-    of_field(keyed(item(json!({"type": "string", "nullable": true})), json!(["k"])), &[("Forbidden", ".items.properties[k].nullable")]);
+    of_field(
+        keyed(item(json!({"type": "string"})), json!(["k", "k"])),
+        &[("Invalid", ".x-kubernetes-list-map-keys")],
+    );
+    of_field(
+        keyed(item(json!({"type": "object"})), json!(["k"])),
+        &[("Invalid", ".items.properties[k].type")],
+    );
+    of_field(
+        keyed(item(json!({"type": "string", "nullable": true})), json!(["k"])),
+        &[("Forbidden", ".items.properties[k].nullable")],
+    );
     of_field(keyed(json!({"type": "string"}), json!(["k"])), &[("Invalid", ".items.type")]);
-    let plain = json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-map-keys": ["k"]});
+    let plain =
+        json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-map-keys": ["k"]});
     of_field(plain, &[("Required", ".x-kubernetes-list-type")]);
     let set = json!({"type": "array", "items": {"type": "string", "nullable": true}, "x-kubernetes-list-type": "set", "x-kubernetes-list-map-keys": ["k"]});
     of_field(set, &[("Forbidden", ".items.nullable"), ("Invalid", ".x-kubernetes-list-type")]);
-    of_field(json!({"x-kubernetes-map-type": "atomic", "x-kubernetes-preserve-unknown-fields": true}), &[("Required", ".type")]);
+    of_field(
+        json!({"x-kubernetes-map-type": "atomic", "x-kubernetes-preserve-unknown-fields": true}),
+        &[("Required", ".type")],
+    );
 }
 
 #[test]
@@ -254,15 +425,25 @@ fn defaults_are_complete_in_themselves() {
     let object = json!({"type": "object", "default": {}, "required": ["x"], "properties": {"x": {"type": "string", "default": "y"}}});
     of_field(object, &[("Required", ".default.x")]);
     // Those in maps are not looked at.
-    of_field(json!({"type": "object", "additionalProperties": {"type": "integer", "default": "x"}}), &[]);
+    of_field(
+        json!({"type": "object", "additionalProperties": {"type": "integer", "default": "x"}}),
+        &[],
+    );
 }
 
 #[test]
 fn rules_are_well_formed_before_they_are_compiled() {
     let rule = |rule: Value, errors: Errors<'_>| {
-        let places: Vec<(&str, String)> = errors.iter().map(|(reason, place)| (*reason, format!(".x-kubernetes-validations[0].{place}"))).collect();
-        let places: Vec<(&str, &str)> = places.iter().map(|(reason, place)| (*reason, place.as_str())).collect();
-        of_field(json!({"type": "string", "maxLength": 10, "x-kubernetes-validations": [rule]}), &places);
+        let places: Vec<(&str, String)> = errors
+            .iter()
+            .map(|(reason, place)| (*reason, format!(".x-kubernetes-validations[0].{place}")))
+            .collect();
+        let places: Vec<(&str, &str)> =
+            places.iter().map(|(reason, place)| (*reason, place.as_str())).collect();
+        of_field(
+            json!({"type": "string", "maxLength": 10, "x-kubernetes-validations": [rule]}),
+            &places,
+        );
     };
     rule(json!({"rule": " "}), &[("Required", "rule")]);
     rule(json!({"rule": "self"}), &[("Invalid", "rule")]);
@@ -272,31 +453,51 @@ fn rules_are_well_formed_before_they_are_compiled() {
     rule(json!({"rule": "true", "messageExpression": "1"}), &[("Invalid", "messageExpression")]);
     rule(json!({"rule": "true", "optionalOldSelf": false}), &[("Invalid", "optionalOldSelf")]);
     // What is not compiled has no errors of its own.
-    rule(json!({"rule": "nonsense", "reason": "Odd", "fieldPath": ".x"}), &[("Invalid", "fieldPath"), ("NotSupported", "reason")]);
+    rule(
+        json!({"rule": "nonsense", "reason": "Odd", "fieldPath": ".x"}),
+        &[("Invalid", "fieldPath"), ("NotSupported", "reason")],
+    );
 }
 
 #[test]
 fn unknown_formats_are_told_once() {
     let with = |format: &str| {
-        definition(json!({"/spec/versions/0/schema": {"openAPIV3Schema": {"type": "object", "properties": {"a": {"type": "string", "format": format}}}}}))
+        definition(
+            json!({"/spec/versions/0/schema": {"openAPIV3Schema": {"type": "object", "properties": {"a": {"type": "string", "format": format}}}}}),
+        )
     };
     let warned = |write: Write, object: Value| write.run(object).warnings.len();
     assert_eq!(warned(Write::create(GROUP, "customresourcedefinitions"), with("date-time")), 0);
     assert_eq!(warned(Write::create(GROUP, "customresourcedefinitions"), with("odd")), 1);
-    assert_eq!(warned(Write::update(GROUP, "customresourcedefinitions", with("odd")), with("odd")), 0);
-    assert_eq!(warned(Write::update(GROUP, "customresourcedefinitions", with("odd")), with("odder")), 1);
+    assert_eq!(
+        warned(Write::update(GROUP, "customresourcedefinitions", with("odd")), with("odd")),
+        0
+    );
+    assert_eq!(
+        warned(Write::update(GROUP, "customresourcedefinitions", with("odd")), with("odder")),
+        1
+    );
 }
 
 #[test]
 fn a_definition_has_the_one_name_that_follows_from_it() {
     refused(json!({"/metadata/name": "x"}), &[("Invalid", "metadata.name")]);
     refused(json!({"/metadata/generateName": "x"}), &[("Invalid", "metadata.generateName")]);
-    refused(json!({"/metadata/generateName": "x", "/metadata/name": "xabcde"}), &[("Invalid", "metadata.generateName"), ("Invalid", "metadata.name")]);
+    refused(
+        json!({"/metadata/generateName": "x", "/metadata/name": "xabcde"}),
+        &[("Invalid", "metadata.generateName"), ("Invalid", "metadata.name")],
+    );
     refused(json!({"/metadata/name": ""}), &[]);
     // Of an update, what was changed is told, and not that the name fits no longer.
     let update = Write::update(GROUP, "customresourcedefinitions", definition(json!({})));
-    update.refused(definition(json!({"/spec/group": "other.example.com"})), &[("Invalid", "spec.group")]);
-    update.refused(definition(json!({"/spec/names/plural": "others"})), &[("Invalid", "spec.names.plural")]);
+    update.refused(
+        definition(json!({"/spec/group": "other.example.com"})),
+        &[("Invalid", "spec.group")],
+    );
+    update.refused(
+        definition(json!({"/spec/names/plural": "others"})),
+        &[("Invalid", "spec.names.plural")],
+    );
 }
 
 #[test]
@@ -313,7 +514,13 @@ fn the_place_of_a_webhook_is_a_plain_one() {
     for wrong in ["https://x/y?z", "https://x#f", "http://x", "https://u@x", "https:///y", "x"] {
         url(wrong, false);
     }
-    let path = |path: &str, fits: bool| conversion(json!({"service": {"name": "a", "namespace": "b", "path": path}}), "service.path", fits);
+    let path = |path: &str, fits: bool| {
+        conversion(
+            json!({"service": {"name": "a", "namespace": "b", "path": path}}),
+            "service.path",
+            fits,
+        )
+    };
     for right in ["", "/", "/x", "/x/y/"] {
         path(right, true);
     }

@@ -24,7 +24,9 @@ fn with(mut object: Value, field: &str, value: Value) -> Value {
 #[test]
 fn core_events_are_written_whole() {
     let mut expected = core();
-    for (field, value) in [("source", json!({})), ("reportingComponent", json!("")), ("reportingInstance", json!(""))] {
+    for (field, value) in
+        [("source", json!({})), ("reportingComponent", json!("")), ("reportingInstance", json!(""))]
+    {
         expected[field] = value;
     }
     for field in ["firstTimestamp", "lastTimestamp", "eventTime"] {
@@ -37,8 +39,14 @@ fn core_events_are_written_whole() {
 fn an_event_lives_where_its_object_does() {
     let create = Write::create("", "events");
     let elsewhere = json!({"kind": "ConfigMap", "namespace": "elsewhere", "name": "a"});
-    create.refused(with(core(), "involvedObject", elsewhere), &[("Invalid", "involvedObject.namespace")]);
-    create.refused(with(core(), "involvedObject", json!({"kind": "Namespace", "name": "a"})), &[("Invalid", "involvedObject.namespace")]);
+    create.refused(
+        with(core(), "involvedObject", elsewhere),
+        &[("Invalid", "involvedObject.namespace")],
+    );
+    create.refused(
+        with(core(), "involvedObject", json!({"kind": "Namespace", "name": "a"})),
+        &[("Invalid", "involvedObject.namespace")],
+    );
     let cluster = json!({"metadata": {"namespace": "default"}, "involvedObject": {"kind": "Node", "name": "n1"}});
     create.refused(cluster, &[]);
 }
@@ -47,7 +55,15 @@ fn an_event_lives_where_its_object_does() {
 fn reported_events_say_who_and_what() {
     let create = Write::create("", "events");
     let timed = with(core(), "eventTime", json!("2024-01-02T03:04:05.000000Z"));
-    create.refused(timed, &[("Required", "reportingComponent"), ("Invalid", "reportingComponent"), ("Required", "reportingInstance"), ("Required", "action")]);
+    create.refused(
+        timed,
+        &[
+            ("Required", "reportingComponent"),
+            ("Invalid", "reportingComponent"),
+            ("Required", "reportingInstance"),
+            ("Required", "action"),
+        ],
+    );
 }
 
 #[test]
@@ -57,19 +73,36 @@ fn the_newer_api_asks_for_more() {
     let bad = json!({"metadata": {"name": "bad", "namespace": "n"}, "regarding": {"namespace": "n"}, "type": "Strange"});
     create.refused(bad, &[("Required", "eventTime"), ("Invalid", "type")]);
     create.refused(with(newer(), "deprecatedCount", json!(2)), &[("Invalid", "count")]);
-    create.refused(with(newer(), "deprecatedSource", json!({"component": "c"})), &[("Invalid", "source")]);
+    create.refused(
+        with(newer(), "deprecatedSource", json!({"component": "c"})),
+        &[("Invalid", "source")],
+    );
     create.refused(with(newer(), "action", json!("a".repeat(129))), &[("Invalid", "action")]);
-    create.refused(with(newer(), "series", json!({"count": 1})), &[("Invalid", "series.count"), ("Required", "series.lastObservedTime")]);
+    create.refused(
+        with(newer(), "series", json!({"count": 1})),
+        &[("Invalid", "series.count"), ("Required", "series.lastObservedTime")],
+    );
 }
 
 #[test]
 fn only_the_series_changes_through_the_newer_api() {
     let mut stored = newer();
-    for (field, value) in [("deprecatedSource", json!({})), ("deprecatedFirstTimestamp", Value::Null), ("deprecatedLastTimestamp", Value::Null)] {
+    for (field, value) in [
+        ("deprecatedSource", json!({})),
+        ("deprecatedFirstTimestamp", Value::Null),
+        ("deprecatedLastTimestamp", Value::Null),
+    ] {
         stored[field] = value;
     }
     let update = Write::update(GROUP, "events", stored);
-    update.refused(with(newer(), "series", json!({"count": 3, "lastObservedTime": "2024-01-02T03:04:06.000000Z"})), &[]);
+    update.refused(
+        with(
+            newer(),
+            "series",
+            json!({"count": 3, "lastObservedTime": "2024-01-02T03:04:06.000000Z"}),
+        ),
+        &[],
+    );
     update.refused(with(newer(), "reason", json!("Other")), &[("Invalid", "reason")]);
     update.refused(with(newer(), "note", json!("new")), &[("Invalid", "message")]);
     Write::update("", "events", core()).refused(with(core(), "reason", json!("Other")), &[]);
@@ -86,7 +119,10 @@ fn one_store_two_forms() {
     assert_eq!(stored.str(&["involvedObject", "name"]), Some("a"));
     assert_eq!(stored.get(&["firstTimestamp"]), Some(&Value::Null));
     let fields = definition("", "events").hooks.selectable(&[], &stored);
-    assert_eq!(fields, ["ConfigMap", "n", "a", "", "", "", "", "R", "example.com/x", "Normal", "example.com/x"]);
+    assert_eq!(
+        fields,
+        ["ConfigMap", "n", "a", "", "", "", "", "R", "example.com/x", "Normal", "example.com/x"]
+    );
     newer_definition.hooks.from_storage("v1", &mut stored);
     stored.remove(&["apiVersion"]);
     assert_eq!(stored, outcome.object);
@@ -103,7 +139,11 @@ fn event_cells() {
     let mut object = newer();
     object["apiVersion"] = json!("events.k8s.io/v1");
     object["series"] = json!({"count": 7, "lastObservedTime": "2024-01-02T03:04:00.000000Z"});
-    let expected = json!(["5s", "Normal", "R", "configmap/a", "", "example.com/x, i-1", "", "0s", 7, "e"]);
+    let expected =
+        json!(["5s", "Normal", "R", "configmap/a", "", "example.com/x, i-1", "", "0s", 7, "e"]);
     assert_eq!(Value::from(cells(GROUP, "events", object)), expected);
-    assert_eq!(definition(GROUP, "events").hooks.ttl(&document(json!({}))), Some(ferrokube_resources::EVENT_TTL));
+    assert_eq!(
+        definition(GROUP, "events").hooks.ttl(&document(json!({}))),
+        Some(ferrokube_resources::EVENT_TTL)
+    );
 }

@@ -6,7 +6,10 @@ use ferrokube_apimachinery::document::{Value, json};
 const KIND: (&str, &str) = ("storagemigration.k8s.io", "storageversionmigrations");
 
 fn migration(revision: &str, conditions: &[(&str, &str)]) -> Value {
-    let conditions: Vec<Value> = conditions.iter().map(|(kind, status)| json!({"type": kind, "status": status, "reason": "R", "message": ""})).collect();
+    let conditions: Vec<Value> = conditions
+        .iter()
+        .map(|(kind, status)| json!({"type": kind, "status": status, "reason": "R", "message": ""}))
+        .collect();
     json!({
         "metadata": {"name": "m"},
         "spec": {"resource": {"group": "example.com", "resource": "things"}},
@@ -18,10 +21,14 @@ fn migration(revision: &str, conditions: &[(&str, &str)]) -> Value {
 fn what_is_migrated_is_named_and_stays() {
     let create = Write::create(KIND.0, KIND.1);
     create.refused(migration("", &[]), &[]);
-    create.refused(json!({"metadata": {"name": "m"}, "spec": {"resource": {"group": "example.com"}}}), &[("Required", "spec.resource.resource")]);
+    create.refused(
+        json!({"metadata": {"name": "m"}, "spec": {"resource": {"group": "example.com"}}}),
+        &[("Required", "spec.resource.resource")],
+    );
     let mut other = migration("", &[]);
     other["spec"]["resource"]["resource"] = json!("others");
-    Write::update(KIND.0, KIND.1, migration("", &[])).refused(other, &[("Invalid", "spec.resource")]);
+    Write::update(KIND.0, KIND.1, migration("", &[]))
+        .refused(other, &[("Invalid", "spec.resource")]);
 }
 
 #[test]
@@ -43,5 +50,6 @@ fn a_migration_begins_at_one_revision_and_ends_once() {
     ended.refused(migration("7", &[("Failed", "False")]), &[CONDITIONS]);
     ended.refused(migration("7", &[]), &[CONDITIONS]);
     // What is written beside the status is nobody's way around this.
-    Write::update(KIND.0, KIND.1, migration("7", &[("Failed", "True")])).refused(migration("8", &[]), &[]);
+    Write::update(KIND.0, KIND.1, migration("7", &[("Failed", "True")]))
+        .refused(migration("8", &[]), &[]);
 }

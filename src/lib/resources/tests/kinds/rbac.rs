@@ -12,26 +12,49 @@ fn roles() {
     create.gives(json!({}), &json!({"metadata": {}, "rules": null}));
     let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]});
     create.gives(json!({"rules": [rule]}), &json!({"metadata": {}, "rules": [rule]}));
-    let check = |rule: Value, expected: &[(&str, &str)]| create.refused(json!({"rules": [rule]}), expected);
+    let check =
+        |rule: Value, expected: &[(&str, &str)]| create.refused(json!({"rules": [rule]}), expected);
     check(json!({"apiGroups": [""], "resources": ["pods"]}), &[("Required", "rules[0].verbs")]);
     check(json!({"verbs": ["get"], "resources": ["pods"]}), &[("Required", "rules[0].apiGroups")]);
     check(json!({"verbs": ["get"], "apiGroups": [""]}), &[("Required", "rules[0].resources")]);
-    check(json!({"verbs": []}), &[("Required", "rules[0].verbs"), ("Required", "rules[0].apiGroups"), ("Required", "rules[0].resources")]);
-    check(json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "nonResourceURLs": ["/x"]}), &[("Invalid", "rules[0].nonResourceURLs")]);
-    check(json!({"verbs": ["get"], "nonResourceURLs": ["/x"]}), &[("Invalid", "rules[0].nonResourceURLs")]);
+    check(
+        json!({"verbs": []}),
+        &[
+            ("Required", "rules[0].verbs"),
+            ("Required", "rules[0].apiGroups"),
+            ("Required", "rules[0].resources"),
+        ],
+    );
+    check(
+        json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "nonResourceURLs": ["/x"]}),
+        &[("Invalid", "rules[0].nonResourceURLs")],
+    );
+    check(
+        json!({"verbs": ["get"], "nonResourceURLs": ["/x"]}),
+        &[("Invalid", "rules[0].nonResourceURLs")],
+    );
     let hooks = &create.definition.hooks;
     assert!(hooks.allow_create_on_update() && hooks.allow_unconditional_update());
     assert!(hooks.validate_name("system:odd:name").unwrap().is_empty());
     assert!(!hooks.validate_name("a/b").unwrap().is_empty());
-    assert_eq!(cells(GROUP, "roles", json!({"metadata": {"name": "r"}})), [json!("r"), json!("2024-01-02T02:59:05Z")]);
+    assert_eq!(
+        cells(GROUP, "roles", json!({"metadata": {"name": "r"}})),
+        [json!("r"), json!("2024-01-02T02:59:05Z")]
+    );
 }
 
 #[test]
 fn cluster_roles() {
     let create = Write::create(GROUP, "clusterroles");
     create.refused(json!({"rules": [{"verbs": ["get"], "nonResourceURLs": ["/x"]}]}), &[]);
-    create.refused(json!({"aggregationRule": {}}), &[("Required", "aggregationRule.clusterRoleSelectors")]);
-    create.refused(json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}}), &[]);
+    create.refused(
+        json!({"aggregationRule": {}}),
+        &[("Required", "aggregationRule.clusterRoleSelectors")],
+    );
+    create.refused(
+        json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}}),
+        &[],
+    );
     create.refused(
         json!({"aggregationRule": {"clusterRoleSelectors": [{"matchExpressions": [{"key": "a", "operator": "In"}]}]}}),
         &[("Required", "aggregationRule.clusterRoleSelectors[0].matchExpressions[0].values"), ("Invalid", "aggregationRule.clusterRoleSelectors[0]")],
@@ -51,14 +74,29 @@ fn role_bindings() {
         &json!({"metadata": {}, "roleRef": role_ref("Role", "r"), "subjects": [{"kind": "User", "apiGroup": GROUP, "name": "x"}]}),
     );
     create.refused(with(json!({"kind": "ServiceAccount", "name": "x"})), &[]);
-    create.refused(with(json!({"kind": "Robot", "name": "x"})), &[("NotSupported", "subjects[0].kind")]);
-    create.refused(with(json!({"kind": "User", "name": "x", "apiGroup": "wrong"})), &[("NotSupported", "subjects[0].apiGroup")]);
-    create.refused(with(json!({"kind": "ServiceAccount", "name": "x", "apiGroup": "v1"})), &[("NotSupported", "subjects[0].apiGroup")]);
+    create.refused(
+        with(json!({"kind": "Robot", "name": "x"})),
+        &[("NotSupported", "subjects[0].kind")],
+    );
+    create.refused(
+        with(json!({"kind": "User", "name": "x", "apiGroup": "wrong"})),
+        &[("NotSupported", "subjects[0].apiGroup")],
+    );
+    create.refused(
+        with(json!({"kind": "ServiceAccount", "name": "x", "apiGroup": "v1"})),
+        &[("NotSupported", "subjects[0].apiGroup")],
+    );
     create.refused(with(json!({"kind": "User", "name": ""})), &[("Required", "subjects[0].name")]);
-    create.refused(with(json!({"kind": "ServiceAccount", "name": "Bad Name"})), &[("Invalid", "subjects[0].name")]);
+    create.refused(
+        with(json!({"kind": "ServiceAccount", "name": "Bad Name"})),
+        &[("Invalid", "subjects[0].name")],
+    );
     create.refused(json!({}), &[("NotSupported", "roleRef.kind"), ("Required", "roleRef.name")]);
     create.refused(json!({"roleRef": role_ref("Role", "a/b")}), &[("Invalid", "roleRef.name")]);
-    create.refused(json!({"roleRef": {"apiGroup": "x", "kind": "Role", "name": "r"}}), &[("NotSupported", "roleRef.apiGroup")]);
+    create.refused(
+        json!({"roleRef": {"apiGroup": "x", "kind": "Role", "name": "r"}}),
+        &[("NotSupported", "roleRef.apiGroup")],
+    );
 }
 
 #[test]
@@ -74,12 +112,22 @@ fn cluster_role_bindings() {
 fn the_role_of_a_binding_stays() {
     let update = Write::update(GROUP, "rolebindings", json!({"roleRef": role_ref("Role", "r")}));
     update.refused(json!({"roleRef": role_ref("Role", "other")}), &[("Invalid", "roleRef")]);
-    update.gives(json!({"roleRef": role_ref("Role", "r"), "subjects": null}), &json!({"metadata": {}, "roleRef": role_ref("Role", "r")}));
+    update.gives(
+        json!({"roleRef": role_ref("Role", "r"), "subjects": null}),
+        &json!({"metadata": {}, "roleRef": role_ref("Role", "r")}),
+    );
 }
 
 #[test]
 fn binding_cells() {
     let subjects = json!([{"kind": "User", "name": "alice"}, {"kind": "User", "name": "bob"}, {"kind": "ServiceAccount", "name": "s", "namespace": "n"}]);
-    let row = cells(GROUP, "rolebindings", json!({"metadata": {"name": "b"}, "roleRef": role_ref("Role", "r"), "subjects": subjects}));
-    assert_eq!(row, [json!("b"), json!("Role/r"), json!("5m"), json!("alice, bob"), json!(""), json!("n/s")]);
+    let row = cells(
+        GROUP,
+        "rolebindings",
+        json!({"metadata": {"name": "b"}, "roleRef": role_ref("Role", "r"), "subjects": subjects}),
+    );
+    assert_eq!(
+        row,
+        [json!("b"), json!("Role/r"), json!("5m"), json!("alice, bob"), json!(""), json!("n/s")]
+    );
 }

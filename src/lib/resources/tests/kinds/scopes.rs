@@ -12,8 +12,14 @@ fn a_new_namespace_is_active_labeled_and_held() {
     create.gives(json!({"metadata": {"name": "n"}, "status": {"phase": "Terminating"}}), &expected);
     let outcome = create.run(json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["example.com/extra", "kubernetes"]}}));
     assert_eq!(outcome.object.list(&["spec", "finalizers"]).len(), 2);
-    create.refused(json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["Bad Name"]}}), &[("Invalid", "spec.finalizers")]);
-    create.refused(json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["unqualified"]}}), &[("Invalid", "spec.finalizers")]);
+    create.refused(
+        json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["Bad Name"]}}),
+        &[("Invalid", "spec.finalizers")],
+    );
+    create.refused(
+        json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["unqualified"]}}),
+        &[("Invalid", "spec.finalizers")],
+    );
 }
 
 #[test]
@@ -23,9 +29,13 @@ fn finalizers_and_phase_have_their_own_doors() {
     let change = json!({"metadata": {"name": "n", "labels": {"kubernetes.io/metadata.name": "other"}}, "status": {"phase": "Strange"}});
     Write::update("", "namespaces", stored.clone())
         .gives(change.clone(), &json!({"metadata": {"name": "n", "labels": labels}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}));
-    Write::update("", "namespaces", stored.clone()).of("status").refused(change, &[("Invalid", "status.Phase")]);
+    Write::update("", "namespaces", stored.clone())
+        .of("status")
+        .refused(change, &[("Invalid", "status.Phase")]);
     let terminating = json!({"metadata": {"name": "n", "deletionTimestamp": "2024-01-02T03:04:05Z"}, "status": {"phase": "Active"}});
-    Write::update("", "namespaces", stored.clone()).of("status").refused(terminating, &[("Invalid", "status.Phase")]);
+    Write::update("", "namespaces", stored.clone())
+        .of("status")
+        .refused(terminating, &[("Invalid", "status.Phase")]);
     let conditions = json!({"metadata": {"name": "n"}, "status": {"conditions": [{"type": "T", "status": "True"}]}});
     let outcome = Write::update("", "namespaces", stored.clone()).of("status").run(conditions);
     let expected = json!({"phase": "Active", "conditions": [{"type": "T", "status": "True", "lastTransitionTime": null}]});
@@ -39,15 +49,22 @@ fn finalizers_and_phase_have_their_own_doors() {
 #[test]
 fn a_namespace_waits_for_its_finalizers() {
     let hooks = &definition("", "namespaces").hooks;
-    let mut held = document(json!({"metadata": {"name": "a"}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}));
+    let mut held = document(
+        json!({"metadata": {"name": "a"}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}),
+    );
     assert!(hooks.has_pending_finalizers(&held));
     hooks.deletion_begins(&mut held);
     assert_eq!(held.str(&["status", "phase"]), Some("Terminating"));
     // The first delete only marks.
     assert!(hooks.has_pending_finalizers(&document(json!({"spec": {}}))));
-    assert!(!hooks.has_pending_finalizers(&document(json!({"metadata": {"deletionTimestamp": "2024-01-02T03:04:05Z"}, "spec": {}}))));
+    assert!(!hooks.has_pending_finalizers(&document(
+        json!({"metadata": {"deletionTimestamp": "2024-01-02T03:04:05Z"}, "spec": {}})
+    )));
     assert!(!hooks.validate_name("a.b").unwrap().is_empty());
-    assert_eq!(cells("", "namespaces", json!({"metadata": {"name": "n"}, "status": {"phase": "Active"}})), [json!("n"), json!("Active"), json!("5m")]);
+    assert_eq!(
+        cells("", "namespaces", json!({"metadata": {"name": "n"}, "status": {"phase": "Active"}})),
+        [json!("n"), json!("Active"), json!("5m")]
+    );
 }
 
 #[test]
@@ -55,21 +72,61 @@ fn resource_quotas() {
     let create = Write::create("", "resourcequotas");
     let hard = json!({"secrets": "5", "count/leases.coordination.k8s.io": 2, "requests.cpu": "1500m", "example.com/gpu": "1"});
     let expected = json!({"secrets": "5", "count/leases.coordination.k8s.io": "2", "requests.cpu": "1500m", "example.com/gpu": "1"});
-    create.gives(json!({"spec": {"hard": hard}, "status": {"used": {"pods": "1"}}}), &json!({"metadata": {}, "spec": {"hard": expected}, "status": {}}));
-    for (resource, amount) in [("secrets", "-1"), ("secrets", "1.5"), ("secrets", "1500m"), ("bogus", "1"), ("count/secrets", "100m"), ("Bad Name", "1")] {
-        create.refused(json!({"spec": {"hard": {resource: amount}}}), &[("Invalid", &format!("spec.hard[{resource}]"))]);
+    create.gives(
+        json!({"spec": {"hard": hard}, "status": {"used": {"pods": "1"}}}),
+        &json!({"metadata": {}, "spec": {"hard": expected}, "status": {}}),
+    );
+    for (resource, amount) in [
+        ("secrets", "-1"),
+        ("secrets", "1.5"),
+        ("secrets", "1500m"),
+        ("bogus", "1"),
+        ("count/secrets", "100m"),
+        ("Bad Name", "1"),
+    ] {
+        create.refused(
+            json!({"spec": {"hard": {resource: amount}}}),
+            &[("Invalid", &format!("spec.hard[{resource}]"))],
+        );
     }
-    create.refused(json!({"spec": {"hard": {"pods": "1"}, "scopes": ["Nope"]}}), &[("Invalid", "spec.scopes")]);
-    create.refused(json!({"spec": {"hard": {"cpu": "1"}, "scopes": ["BestEffort"]}}), &[("Invalid", "spec.scopes")]);
-    create.refused(json!({"spec": {"hard": {"pods": "1"}, "scopes": ["BestEffort", "NotBestEffort"]}}), &[("Invalid", "spec.scopes")]);
-    create.refused(json!({"spec": {"hard": {"ephemeral-storage": "1"}, "scopes": ["Terminating"]}}), &[("Invalid", "spec.scopes")]);
-    create.refused(json!({"spec": {"hard": {"limits.cpu": "1", "pods": "1"}, "scopes": ["NotBestEffort"]}}), &[]);
+    create.refused(
+        json!({"spec": {"hard": {"pods": "1"}, "scopes": ["Nope"]}}),
+        &[("Invalid", "spec.scopes")],
+    );
+    create.refused(
+        json!({"spec": {"hard": {"cpu": "1"}, "scopes": ["BestEffort"]}}),
+        &[("Invalid", "spec.scopes")],
+    );
+    create.refused(
+        json!({"spec": {"hard": {"pods": "1"}, "scopes": ["BestEffort", "NotBestEffort"]}}),
+        &[("Invalid", "spec.scopes")],
+    );
+    create.refused(
+        json!({"spec": {"hard": {"ephemeral-storage": "1"}, "scopes": ["Terminating"]}}),
+        &[("Invalid", "spec.scopes")],
+    );
+    create.refused(
+        json!({"spec": {"hard": {"limits.cpu": "1", "pods": "1"}, "scopes": ["NotBestEffort"]}}),
+        &[],
+    );
     let selector = |expression| json!({"spec": {"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [expression]}}});
     let path = "spec.scopeSelector.matchExpressions";
-    create.refused(selector(json!({"scopeName": "PriorityClass", "operator": "In", "values": ["high"]})), &[]);
-    create.refused(selector(json!({"scopeName": "PriorityClass", "operator": "In"})), &[("Required", &format!("{path}.values"))]);
-    create.refused(selector(json!({"scopeName": "BestEffort", "operator": "In", "values": ["x"]})), &[("Invalid", &format!("{path}.operator"))]);
-    create.refused(selector(json!({"scopeName": "Terminating", "operator": "Exists", "values": ["x"]})), &[("Invalid", &format!("{path}.values"))]);
+    create.refused(
+        selector(json!({"scopeName": "PriorityClass", "operator": "In", "values": ["high"]})),
+        &[],
+    );
+    create.refused(
+        selector(json!({"scopeName": "PriorityClass", "operator": "In"})),
+        &[("Required", &format!("{path}.values"))],
+    );
+    create.refused(
+        selector(json!({"scopeName": "BestEffort", "operator": "In", "values": ["x"]})),
+        &[("Invalid", &format!("{path}.operator"))],
+    );
+    create.refused(
+        selector(json!({"scopeName": "Terminating", "operator": "Exists", "values": ["x"]})),
+        &[("Invalid", &format!("{path}.values"))],
+    );
 }
 
 #[test]
@@ -80,29 +137,60 @@ fn a_quotas_usage_is_written_through_status_only() {
     let outcome = update.run(json!({"spec": {"hard": {"pods": "2"}, "scopes": ["Terminating"]}, "status": {"used": {"pods": "9"}}}));
     assert_eq!(outcome.object.str(&["status", "used", "pods"]), Some("0"));
     let status = Write::update("", "resourcequotas", stored).of("status");
-    let outcome = status.run(json!({"spec": {}, "status": {"hard": {"pods": "1"}, "used": {"pods": 1}}}));
-    assert_eq!((outcome.object.str(&["spec", "hard", "pods"]), outcome.object.str(&["status", "used", "pods"])), (Some("1"), Some("1")));
-    status.refused(json!({"status": {"used": {"pods": "-1"}}}), &[("Invalid", "status.used[pods]")]);
+    let outcome =
+        status.run(json!({"spec": {}, "status": {"hard": {"pods": "1"}, "used": {"pods": 1}}}));
+    assert_eq!(
+        (
+            outcome.object.str(&["spec", "hard", "pods"]),
+            outcome.object.str(&["status", "used", "pods"])
+        ),
+        (Some("1"), Some("1"))
+    );
+    status
+        .refused(json!({"status": {"used": {"pods": "-1"}}}), &[("Invalid", "status.used[pods]")]);
 }
 
 #[test]
 fn quota_cells() {
     let status = json!({"hard": {"limits.cpu": "2", "pods": "3", "count/secrets": "4"}, "used": {"pods": "1", "limits.cpu": "500m"}});
     let row = cells("", "resourcequotas", json!({"metadata": {"name": "q"}, "status": status}));
-    assert_eq!(row, [json!("q"), json!("count/secrets: 0/4, pods: 1/3"), json!("limits.cpu: 500m/2"), json!("5m")]);
+    assert_eq!(
+        row,
+        [
+            json!("q"),
+            json!("count/secrets: 0/4, pods: 1/3"),
+            json!("limits.cpu: 500m/2"),
+            json!("5m")
+        ]
+    );
 }
 
 #[test]
 fn leases() {
     let create = Write::create("coordination.k8s.io", "leases");
-    create
-        .gives(json!({"spec": {"holderIdentity": "", "leaseTransitions": 0}}), &json!({"metadata": {}, "spec": {"holderIdentity": "", "leaseTransitions": 0}}));
+    create.gives(
+        json!({"spec": {"holderIdentity": "", "leaseTransitions": 0}}),
+        &json!({"metadata": {}, "spec": {"holderIdentity": "", "leaseTransitions": 0}}),
+    );
     create.gives(json!({}), &json!({"metadata": {}, "spec": {}}));
-    create.gives(json!({"spec": {"strategy": "Bogus", "preferredHolder": "x"}}), &json!({"metadata": {}, "spec": {}}));
-    create.refused(json!({"spec": {"leaseDurationSeconds": 0}}), &[("Invalid", "spec.leaseDurationSeconds")]);
-    create.refused(json!({"spec": {"leaseTransitions": -1}}), &[("Invalid", "spec.leaseTransitions")]);
+    create.gives(
+        json!({"spec": {"strategy": "Bogus", "preferredHolder": "x"}}),
+        &json!({"metadata": {}, "spec": {}}),
+    );
+    create.refused(
+        json!({"spec": {"leaseDurationSeconds": 0}}),
+        &[("Invalid", "spec.leaseDurationSeconds")],
+    );
+    create.refused(
+        json!({"spec": {"leaseTransitions": -1}}),
+        &[("Invalid", "spec.leaseTransitions")],
+    );
     let hooks = &create.definition.hooks;
     assert!(hooks.allow_create_on_update() && !hooks.allow_unconditional_update());
-    let row = cells("coordination.k8s.io", "leases", json!({"metadata": {"name": "t"}, "spec": {"holderIdentity": "me"}}));
+    let row = cells(
+        "coordination.k8s.io",
+        "leases",
+        json!({"metadata": {"name": "t"}, "spec": {"holderIdentity": "me"}}),
+    );
     assert_eq!(row, [json!("t"), json!("me"), json!("5m")]);
 }

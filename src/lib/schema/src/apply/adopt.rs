@@ -1,4 +1,5 @@
-//! kubectl's move from client-side to server-side apply: its last-applied annotation allows it to take over what it applied from the client.
+//! kubectl's move from client-side to server-side apply: its last-applied annotation allows it to
+//! take over what it applied from the client.
 
 use super::compare::compare;
 use super::fields;
@@ -14,7 +15,8 @@ const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// All annotations of an object together may not be larger.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-/// The fields that the annotation names and that still have the values that it gives them. Taking these over is no conflict.
+/// The fields that the annotation names and that still have the values that it gives them. Taking
+/// these over is no conflict.
 pub(super) fn allowed(schema: &Schema, live: &Document, api_version: &str) -> Option<Fields> {
     let text = live.annotation(ANNOTATION).filter(|text| !text.is_empty())?;
     let applied = json::read(text.as_bytes()).ok()?.document;
@@ -43,7 +45,10 @@ pub(super) fn refresh(object: &mut Document, applied: &Document, skip: &Skip<'_>
         return;
     };
     annotations.insert(ANNOTATION.to_owned(), Value::from(format!("{}\n", applied.into_value())));
-    let size: usize = annotations.iter().map(|(name, value)| name.len() + value.as_str().map_or(0, str::len)).sum();
+    let size: usize = annotations
+        .iter()
+        .map(|(name, value)| name.len() + value.as_str().map_or(0, str::len))
+        .sum();
     if size > MAX_ANNOTATIONS {
         annotations.remove(ANNOTATION);
     }

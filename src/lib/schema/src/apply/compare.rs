@@ -1,7 +1,8 @@
 //! What differs between two objects, as field sets.
 //!
-//! A field that the typed API always writes stands for its zero value where it is absent, so that it does not matter whether an object was
-//! already completed, and a created object is compared with the empty object of its kind.
+//! A field that the typed API always writes stands for its zero value where it is absent, so that
+//! it does not matter whether an object was already completed, and a created object is compared
+//! with the empty object of its kind.
 
 use super::element;
 use super::set::{Fields, assemble, insert, unite};
@@ -52,17 +53,33 @@ enum Shape {
 }
 
 fn shape(schema: Option<&Schema>, value: Option<&Value>) -> Shape {
-    let Some(schema) = schema.filter(|schema| schema.kind != Kind::Any || !schema.properties.is_empty()) else {
+    let Some(schema) =
+        schema.filter(|schema| schema.kind != Kind::Any || !schema.properties.is_empty())
+    else {
         return if matches!(value, Some(Value::Object(_))) { Shape::Map } else { Shape::Leaf };
     };
     match (schema.kind, value) {
-        (Kind::Object | Kind::Any, Some(Value::Object(_) | Value::Null) | None) if schema.map_type == MapType::Granular => Shape::Map,
-        (Kind::Array, Some(Value::Array(_) | Value::Null) | None) if schema.list_type != ListType::Atomic => Shape::List,
+        (Kind::Object | Kind::Any, Some(Value::Object(_) | Value::Null) | None)
+            if schema.map_type == MapType::Granular =>
+        {
+            Shape::Map
+        }
+        (Kind::Array, Some(Value::Array(_) | Value::Null) | None)
+            if schema.list_type != ListType::Atomic =>
+        {
+            Shape::List
+        }
         _ => Shape::Leaf,
     }
 }
 
-fn values(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, skip: &Skip<'_>, depth: usize) -> Change {
+fn values(
+    schema: Option<&Schema>,
+    old: Option<&Value>,
+    new: Option<&Value>,
+    skip: &Skip<'_>,
+    depth: usize,
+) -> Change {
     if (old.is_none() && new.is_none()) || depth > MAX_WALK {
         return Change::default();
     }
@@ -73,8 +90,11 @@ fn values(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, ski
             Some(schema) => lists(schema, old, new, depth),
             None => leaf(schema, old, new),
         },
-        (left, right) if left == right || !known(old) || !known(new) => branch(schema, old, new, skip, depth),
-        // A free-form value changed its type: the place is modified, and what was below a map comes or goes.
+        (left, right) if left == right || !known(old) || !known(new) => {
+            branch(schema, old, new, skip, depth)
+        }
+        // A free-form value changed its type: the place is modified, and what was below a map comes
+        // or goes.
         (left, _) => {
             let mut change = branch(schema, old, new, skip, depth);
             change.written = assemble(true, change.written.unwrap_or_default());
@@ -107,26 +127,41 @@ fn same(schema: Option<&Schema>, old: &Value, new: &Value) -> bool {
     match (old, new) {
         (Value::Object(left), Value::Object(right)) => {
             let keys = left.keys().chain(right.keys().filter(|key| !left.contains_key(key)));
-            keys.into_iter().all(|key| match (field_of(Some(schema), left, key), field_of(Some(schema), right, key)) {
-                (Some(left), Some(right)) => same(schema.child(key), left, right),
-                (left, right) => left.is_none() && right.is_none(),
+            keys.into_iter().all(|key| {
+                match (field_of(Some(schema), left, key), field_of(Some(schema), right, key)) {
+                    (Some(left), Some(right)) => same(schema.child(key), left, right),
+                    (left, right) => left.is_none() && right.is_none(),
+                }
             })
         }
         (Value::Array(left), Value::Array(right)) => {
-            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| same(schema.items.as_deref(), left, right))
+            left.len() == right.len()
+                && left
+                    .iter()
+                    .zip(right)
+                    .all(|(left, right)| same(schema.items.as_deref(), left, right))
         }
         _ => false,
     }
 }
 
-/// Whether two values of a custom object are the same but for how numbers are written: `1.0` is `1`.
+/// Whether two values of a custom object are the same but for how numbers are written: `1.0` is
+/// `1`.
 fn same_but_for_floats(old: &Value, new: &Value) -> bool {
     match (old, new) {
-        (Value::Number(old), Value::Number(new)) if old.is_f64() || new.is_f64() => old.as_f64() == new.as_f64(),
-        (Value::Object(left), Value::Object(right)) => {
-            left.len() == right.len() && left.iter().all(|(name, left)| right.get(name).is_some_and(|right| same_but_for_floats(left, right)))
+        (Value::Number(old), Value::Number(new)) if old.is_f64() || new.is_f64() => {
+            old.as_f64() == new.as_f64()
         }
-        (Value::Array(left), Value::Array(right)) => left.len() == right.len() && left.iter().zip(right).all(|(left, right)| same_but_for_floats(left, right)),
+        (Value::Object(left), Value::Object(right)) => {
+            left.len() == right.len()
+                && left.iter().all(|(name, left)| {
+                    right.get(name).is_some_and(|right| same_but_for_floats(left, right))
+                })
+        }
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len()
+                && left.iter().zip(right).all(|(left, right)| same_but_for_floats(left, right))
+        }
         (old, new) => old == new,
     }
 }
@@ -136,13 +171,21 @@ fn field_of<'a>(schema: Option<&Schema>, map: &'a Map, name: &str) -> Option<&'a
     map.get(name).or_else(|| schema?.properties.get(name)?.absent())
 }
 
-/// Down to here (a field of metadata or of spec) equal values are passed over as a whole: most of an object is what it was. Below, looking twice at each level
-/// would cost more than it saves.
+/// Down to here (a field of metadata or of spec) equal values are passed over as a whole: most of
+/// an object is what it was. Below, looking twice at each level would cost more than it saves.
 const WHOLE: usize = 1;
 
 /// A map that may be absent or null on a side.
-fn branch(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, skip: &Skip<'_>, depth: usize) -> Change {
-    let shown = |value: Option<&Value>| value.and_then(Value::as_object).is_none_or(|map| !skip.hides(map.keys()));
+fn branch(
+    schema: Option<&Schema>,
+    old: Option<&Value>,
+    new: Option<&Value>,
+    skip: &Skip<'_>,
+    depth: usize,
+) -> Change {
+    let shown = |value: Option<&Value>| {
+        value.and_then(Value::as_object).is_none_or(|map| !skip.hides(map.keys()))
+    };
     let (old, new) = (old.filter(|old| shown(Some(old))), new.filter(|new| shown(Some(new))));
     let (left, right) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
     let has_always = schema.is_some_and(|schema| !schema.always().is_empty());
@@ -154,10 +197,21 @@ fn branch(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, ski
     maps(schema, left, right, skip, depth, &mut below);
     // Metadata itself is always there.
     let member = |absent: bool| absent && !skip.is_metadata();
-    Change { written: assemble(member(old.is_none()), below.written), removed: assemble(member(new.is_none()), below.removed), is_nameless: below.is_nameless }
+    Change {
+        written: assemble(member(old.is_none()), below.written),
+        removed: assemble(member(new.is_none()), below.removed),
+        is_nameless: below.is_nameless,
+    }
 }
 
-fn maps(schema: Option<&Schema>, old: Option<&Map>, new: Option<&Map>, skip: &Skip<'_>, depth: usize, out: &mut Difference) {
+fn maps(
+    schema: Option<&Schema>,
+    old: Option<&Map>,
+    new: Option<&Map>,
+    skip: &Skip<'_>,
+    depth: usize,
+    out: &mut Difference,
+) {
     work::count(old.map_or(0, Map::len) + new.map_or(0, Map::len));
     let mut field = |name: &str| {
         if skip.has(name) {
@@ -181,7 +235,9 @@ fn maps(schema: Option<&Schema>, old: Option<&Map>, new: Option<&Map>, skip: &Sk
         old.keys().for_each(|name| field(name));
     }
     if let Some(new) = new {
-        new.keys().filter(|name| old.is_none_or(|old| !old.contains_key(name))).for_each(|name| field(name));
+        new.keys()
+            .filter(|name| old.is_none_or(|old| !old.contains_key(name)))
+            .for_each(|name| field(name));
     }
     // Fields that are always written and absent from a map that only one side has.
     if old.is_some() != new.is_some()
@@ -196,7 +252,11 @@ fn maps(schema: Option<&Schema>, old: Option<&Map>, new: Option<&Map>, skip: &Sk
 /// Items by path element, each with everything that has it.
 type Items<'a> = HashMap<String, Vec<&'a Value>>;
 
-fn index<'a>(schema: &Schema, list: Option<&'a Value>, order: &mut Vec<String>) -> Result<Items<'a>, String> {
+fn index<'a>(
+    schema: &Schema,
+    list: Option<&'a Value>,
+    order: &mut Vec<String>,
+) -> Result<Items<'a>, String> {
     let mut items = Items::new();
     for value in list.and_then(Value::as_array).map_or(&[][..], Array::as_slice) {
         let element = element::item(schema, value)?;
@@ -213,32 +273,47 @@ fn index<'a>(schema: &Schema, list: Option<&'a Value>, order: &mut Vec<String>) 
 
 /// A set or keyed list. One with items that cannot be named is compared as one value.
 fn lists(schema: &Schema, old: Option<&Value>, new: Option<&Value>, depth: usize) -> Change {
-    let empty = |list: Option<&Value>| list.and_then(Value::as_array).is_none_or(|list| list.is_empty());
+    let empty =
+        |list: Option<&Value>| list.and_then(Value::as_array).is_none_or(|list| list.is_empty());
     if (empty(old) && empty(new)) || old == new {
         return leaf(Some(schema), old, new);
     }
     let mut order = Vec::new();
-    let (Ok(left), Ok(right)) = (index(schema, old, &mut order), index(schema, new, &mut order)) else {
+    let (Ok(left), Ok(right)) = (index(schema, old, &mut order), index(schema, new, &mut order))
+    else {
         return Change { is_nameless: true, ..leaf(Some(schema), old, new) };
     };
     let (mut written, mut removed, mut is_nameless) = (Fields::new(), Fields::new(), false);
     for element in order {
-        let change = items(schema, left.get(&element).map_or(&[][..], Vec::as_slice), right.get(&element).map_or(&[][..], Vec::as_slice), depth);
+        let change = items(
+            schema,
+            left.get(&element).map_or(&[][..], Vec::as_slice),
+            right.get(&element).map_or(&[][..], Vec::as_slice),
+            depth,
+        );
         is_nameless |= change.is_nameless;
         insert(&mut removed, element.clone(), change.removed);
         insert(&mut written, element, change.written);
     }
-    Change { written: assemble(old.is_none(), written), removed: assemble(new.is_none(), removed), is_nameless }
+    Change {
+        written: assemble(old.is_none(), written),
+        removed: assemble(new.is_none(), removed),
+        is_nameless,
+    }
 }
 
-/// Items of one key. Duplicates (which an update may store, though not an apply) are compared as one value.
+/// Items of one key. Duplicates (which an update may store, though not an apply) are compared as
+/// one value.
 fn items(schema: &Schema, old: &[&Value], new: &[&Value], depth: usize) -> Change {
     let node = schema.items.as_deref();
-    let one = |old: Option<&Value>, new: Option<&Value>| values(node, old, new, &Skip::default(), depth + 1);
+    let one = |old: Option<&Value>, new: Option<&Value>| {
+        values(node, old, new, &Skip::default(), depth + 1)
+    };
     match (old, new) {
         ([] | [_], [] | [_]) => one(old.first().copied(), new.first().copied()),
         ([_, _, ..], [_, _, ..]) => {
-            let equal = old.len() == new.len() && old.iter().zip(new).all(|(old, new)| same(node, old, new));
+            let equal = old.len() == new.len()
+                && old.iter().zip(new).all(|(old, new)| same(node, old, new));
             Change::of((!equal).then(Fields::new), None)
         }
         ([_, _, ..], _) => {
@@ -251,7 +326,11 @@ fn items(schema: &Schema, old: &[&Value], new: &[&Value], depth: usize) -> Chang
             let change = one(old.first().copied(), None);
             let mut written = Fields::new();
             unite(&mut written, &change.written.unwrap_or_default());
-            Change { written: assemble(true, written), removed: change.removed, is_nameless: change.is_nameless }
+            Change {
+                written: assemble(true, written),
+                removed: change.removed,
+                is_nameless: change.is_nameless,
+            }
         }
     }
 }

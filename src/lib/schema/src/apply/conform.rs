@@ -1,4 +1,5 @@
-//! Whether an applied object fits its schema. Apply is strict whatever the field validation is: what cannot be owned cannot be applied.
+//! Whether an applied object fits its schema. Apply is strict whatever the field validation is:
+//! what cannot be owned cannot be applied.
 
 use super::element;
 use crate::schema::{Kind, ListType, MAX_WALK, Schema};
@@ -18,7 +19,9 @@ pub(super) fn check(schema: &Schema, object: &Map) -> Result<(), String> {
     match found.as_slice() {
         [] => Ok(()),
         [only] => Err(only.why.clone()),
-        many => Err(many.iter().fold("errors:".to_owned(), |text, misfit| text + "\n  " + &misfit.why)),
+        many => {
+            Err(many.iter().fold("errors:".to_owned(), |text, misfit| text + "\n  " + &misfit.why))
+        }
     }
 }
 
@@ -27,12 +30,20 @@ pub(super) fn check(schema: &Schema, object: &Map) -> Result<(), String> {
 /// # Errors
 /// The first list with an item that cannot be named, and why.
 pub(super) fn check_items(schema: &Schema, object: &Map) -> Result<(), String> {
-    misfits(schema, object).into_iter().find(|misfit| misfit.is_nameless).map_or(Ok(()), |misfit| Err(misfit.why))
+    misfits(schema, object)
+        .into_iter()
+        .find(|misfit| misfit.is_nameless)
+        .map_or(Ok(()), |misfit| Err(misfit.why))
 }
 
 fn misfits(schema: &Schema, object: &Map) -> Vec<Misfit> {
     let mut found = Vec::new();
-    fields(schema, object, &Place { type_meta: true, open: false, depth: 0, way: None }, &mut found);
+    fields(
+        schema,
+        object,
+        &Place { type_meta: true, open: false, depth: 0, way: None },
+        &mut found,
+    );
     found
 }
 
@@ -50,7 +61,8 @@ const MAX_FOUND: usize = 20;
 struct Place<'a> {
     /// Its own kind, version and metadata need no declaration.
     type_meta: bool,
-    /// Something above it keeps unknown fields: these may be applied everywhere below it, though they are not kept there.
+    /// Something above it keeps unknown fields: these may be applied everywhere below it, though
+    /// they are not kept there.
     open: bool,
     depth: usize,
     way: Option<&'a Way<'a>>,
@@ -86,7 +98,12 @@ impl<'a> Place<'a> {
     where
         'a: 'b,
     {
-        Place { type_meta: false, open: self.open || schema.preserve_unknown, depth: self.depth + 1, way: Some(way) }
+        Place {
+            type_meta: false,
+            open: self.open || schema.preserve_unknown,
+            depth: self.depth + 1,
+            way: Some(way),
+        }
     }
 
     #[cold]
@@ -96,7 +113,10 @@ impl<'a> Place<'a> {
 
     fn note_as(&self, found: &mut Vec<Misfit>, why: &str, is_nameless: bool) {
         if found.len() < MAX_FOUND {
-            let why = cut(format!("{}: {why}", self.way.map(Way::to_string).unwrap_or_default()), MAX_WHY);
+            let why = cut(
+                format!("{}: {why}", self.way.map(Way::to_string).unwrap_or_default()),
+                MAX_WHY,
+            );
             found.push(Misfit { why, is_nameless });
         }
     }
@@ -107,31 +127,42 @@ const MAX_WHY: usize = 1024;
 
 /// An object of which nothing is declared is one of which anything can be owned.
 fn is_undeclared(schema: &Schema) -> bool {
-    !schema.native && schema.kind == Kind::Object && schema.properties.is_empty() && schema.additional.is_none()
+    !schema.native
+        && schema.kind == Kind::Object
+        && schema.properties.is_empty()
+        && schema.additional.is_none()
 }
 
 /// Whether an object says that it has no other fields than its declared ones.
 fn is_closed(schema: &Schema, name: &str) -> bool {
-    schema.checks.as_deref().is_some_and(|checks| checks.closed) && !schema.properties.contains_key(name)
+    schema.checks.as_deref().is_some_and(|checks| checks.closed)
+        && !schema.properties.contains_key(name)
 }
 
 /// Whether a text has a format that makes it any scalar for upstream's apply.
 fn is_untyped(schema: &Schema) -> bool {
-    schema.kind == Kind::String && schema.format.as_deref().is_some_and(|format| !matches!(format, "" | "byte"))
+    schema.kind == Kind::String
+        && schema.format.as_deref().is_some_and(|format| !matches!(format, "" | "byte"))
 }
 
 fn fields(schema: &Schema, object: &Map, place: &Place<'_>, found: &mut Vec<Misfit>) {
     for (name, child) in object {
         let way = Way { before: place.way, step: Step::Field(name) };
         match schema.child(name) {
-            Some(_) if is_closed(schema, name) => place.below(schema, &way).note(found, "field not declared in schema"),
+            Some(_) if is_closed(schema, name) => {
+                place.below(schema, &way).note(found, "field not declared in schema")
+            }
             // Of what is native all is declared.
             Some(node) => {
                 let below = place.below(schema, &way);
                 value(node, child, Place { open: !node.native && below.open, ..below }, found);
             }
-            None if place.open || schema.preserve_unknown || schema.kind == Kind::Any || is_undeclared(schema) => {}
-            None if place.type_meta && matches!(name.as_str(), "kind" | "apiVersion" | "metadata") => {}
+            None if place.open
+                || schema.preserve_unknown
+                || schema.kind == Kind::Any
+                || is_undeclared(schema) => {}
+            None if place.type_meta
+                && matches!(name.as_str(), "kind" | "apiVersion" | "metadata") => {}
             None => place.below(schema, &way).note(found, "field not declared in schema"),
         }
     }
@@ -143,7 +174,9 @@ fn value(schema: &Schema, value: &Value, place: Place<'_>, found: &mut Vec<Misfi
     }
     match (schema.kind, value) {
         (_, Value::Null) => {}
-        (Kind::Object | Kind::Any, Value::Object(map)) => fields(schema, map, &Place { type_meta: schema.embedded, ..place }, found),
+        (Kind::Object | Kind::Any, Value::Object(map)) => {
+            fields(schema, map, &Place { type_meta: schema.embedded, ..place }, found)
+        }
         (Kind::Array, Value::Array(items)) => list(schema, items, place, found),
         (Kind::Any, _)
         | (Kind::String, Value::String(_))
@@ -153,7 +186,9 @@ fn value(schema: &Schema, value: &Value, place: Place<'_>, found: &mut Vec<Misfi
         // Of a custom object it has no type at all there.
         (Kind::IntOrString, _) if !schema.native => {}
         (Kind::String, Value::Number(_) | Value::Bool(_)) if is_untyped(schema) => {}
-        (Kind::String, value) if is_untyped(schema) => place.note(found, &unexpected(Kind::IntOrString, value)),
+        (Kind::String, value) if is_untyped(schema) => {
+            place.note(found, &unexpected(Kind::IntOrString, value))
+        }
         (kind, value) => place.note(found, &unexpected(kind, value)),
     }
 }
@@ -162,7 +197,9 @@ fn value(schema: &Schema, value: &Value, place: Place<'_>, found: &mut Vec<Misfi
 #[cold]
 fn unexpected(kind: Kind, value: &Value) -> String {
     match kind {
-        Kind::String => format!("expected string, got &value.valueUnstructured{{Value:{}}}", dump_typed(value)),
+        Kind::String => {
+            format!("expected string, got &value.valueUnstructured{{Value:{}}}", dump_typed(value))
+        }
         Kind::Integer | Kind::Number => {
             let given = match value {
                 Value::Array(_) => "[]interface {}",
@@ -192,7 +229,10 @@ fn list(schema: &Schema, items: &[Value], place: Place<'_>, found: &mut Vec<Misf
                 Err(why) => return place.note_as(found, &format!("element {index}: {why}"), true),
                 Ok(new) => {
                     if !seen.insert(new.clone()) {
-                        place.note(found, &format!("duplicate entries for key {}", element::display(&[&new])));
+                        place.note(
+                            found,
+                            &format!("duplicate entries for key {}", element::display(&[&new])),
+                        );
                     }
                     element = Some(new);
                 }

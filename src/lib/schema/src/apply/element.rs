@@ -27,7 +27,10 @@ pub(crate) fn item(list: &Schema, value: &Value) -> Result<String, String> {
                 true => "associative list without keys has an element that's a map type".to_owned(),
                 false => "not supported: associative list with lists as elements".to_owned(),
             }),
-            Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
+            Value::Null => {
+                Err("associative list without keys has an element that's an explicit null"
+                    .to_owned())
+            }
             scalar => Ok(format!("v:{}", Scalar(scalar))),
         },
     }
@@ -63,11 +66,17 @@ fn keyed(list: &Schema, keys: &[String], value: &Value) -> Result<String, String
         let zero = (list.native && property.required).then(|| property.schema.zero());
         property.schema.default.as_ref().or(zero)
     };
-    let mut parts: Vec<(&str, &Value)> = keys.iter().filter_map(|key| map.get(key).or_else(|| default(key)).map(|value| (key.as_str(), value))).collect();
+    let mut parts: Vec<(&str, &Value)> = keys
+        .iter()
+        .filter_map(|key| map.get(key).or_else(|| default(key)).map(|value| (key.as_str(), value)))
+        .collect();
     if parts.is_empty() {
         let keys: Vec<String> = keys.iter().map(|key| quote(key)).collect();
         let why = "associative list with keys has an element that omits all key fields";
-        return Err(format!("{why} [{}] (and doesn't have default values for any key fields)", keys.join(" ")));
+        return Err(format!(
+            "{why} [{}] (and doesn't have default values for any key fields)",
+            keys.join(" ")
+        ));
     }
     parts.sort_unstable_by_key(|(key, _)| *key);
     let mut element = String::from("k:{");
@@ -79,7 +88,8 @@ fn keyed(list: &Schema, keys: &[String], value: &Value) -> Result<String, String
     Ok(element)
 }
 
-/// Brings an element that a client wrote into the form in which this module writes them. `Ok(None)`: of a type that a later version may know.
+/// Brings an element that a client wrote into the form in which this module writes them.
+/// `Ok(None)`: of a type that a later version may know.
 ///
 /// # Errors
 /// It is no path element.
@@ -89,7 +99,9 @@ pub(super) fn normalize(element: &str) -> Result<Option<String>, ()> {
     };
     match kind {
         "f:" => Ok(Some(element.to_owned())),
-        "v:" => json::read_value(rest.as_bytes()).map(|value| Some(format!("v:{value}"))).map_err(drop),
+        "v:" => {
+            json::read_value(rest.as_bytes()).map(|value| Some(format!("v:{value}"))).map_err(drop)
+        }
         "k:" => match json::read_value(rest.as_bytes()) {
             Ok(value @ Value::Object(_)) => Ok(Some(format!("k:{value}"))),
             _ => Err(()),
@@ -126,8 +138,12 @@ fn keys(text: &str) -> String {
 /// A value as structured-merge-diff writes it.
 fn shown(value: &Value) -> String {
     match value {
-        Value::Object(map) => map.iter().map(|(key, value)| format!("{key}={}", shown(value))).collect(),
-        Value::Array(items) => format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(",")),
+        Value::Object(map) => {
+            map.iter().map(|(key, value)| format!("{key}={}", shown(value))).collect()
+        }
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(","))
+        }
         scalar => scalar.to_string(),
     }
 }

@@ -11,7 +11,8 @@ pub(super) fn of(schema: &Schema, object: &Map, skip: &Skip<'_>) -> Fields {
     map(Some(schema), object, skip, 0)
 }
 
-/// Brings a set in step with a schema that may have changed: who owned parts of what is atomic now owns all of it.
+/// Brings a set in step with a schema that may have changed: who owned parts of what is atomic now
+/// owns all of it.
 pub(super) fn reconcile(schema: &Schema, set: &mut Fields) {
     for (element, node) in set.iter_mut() {
         let below = match element.split_at_checked(2) {
@@ -19,7 +20,9 @@ pub(super) fn reconcile(schema: &Schema, set: &mut Fields) {
             Some(("k:", _)) => schema.items.as_deref(),
             _ => None,
         };
-        let (Some(below), Value::Object(node)) = (below.filter(|below| !below.native), node) else { continue };
+        let (Some(below), Value::Object(node)) = (below.filter(|below| !below.native), node) else {
+            continue;
+        };
         if is_atomic(below) { node.clear() } else { reconcile(below, node) }
     }
 }
@@ -39,8 +42,12 @@ fn value(schema: Option<&Schema>, value: &Value, skip: &Skip<'_>, depth: usize) 
     let typed = schema.filter(|schema| schema.kind != Kind::Any || !schema.properties.is_empty());
     let atomic_map = typed.is_some_and(|schema| schema.map_type == MapType::Atomic);
     match (value, typed) {
-        (Value::Object(fields), _) if !atomic_map => assemble(false, map(schema, fields, skip, depth)),
-        (Value::Array(items), Some(schema)) if schema.list_type != ListType::Atomic => assemble(false, list(schema, items, depth)),
+        (Value::Object(fields), _) if !atomic_map => {
+            assemble(false, map(schema, fields, skip, depth))
+        }
+        (Value::Array(items), Some(schema)) if schema.list_type != ListType::Atomic => {
+            assemble(false, list(schema, items, depth))
+        }
         (Value::Null, Some(schema)) if matches!(schema.kind, Kind::Object | Kind::Array) => None,
         _ => Some(Fields::new()),
     }
@@ -50,7 +57,9 @@ fn map(schema: Option<&Schema>, fields: &Map, skip: &Skip<'_>, depth: usize) -> 
     let mut out = Fields::new();
     for (name, child) in fields {
         let below = skip.below(name);
-        let hidden = child.as_object().is_some_and(|map| below.hides(map.keys()) || (depth == 0 && name == "metadata" && map.is_empty()));
+        let hidden = child.as_object().is_some_and(|map| {
+            below.hides(map.keys()) || (depth == 0 && name == "metadata" && map.is_empty())
+        });
         if skip.has(name) || hidden || (depth == 0 && name == "metadata" && child.is_null()) {
             continue;
         }

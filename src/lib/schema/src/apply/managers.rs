@@ -54,7 +54,10 @@ impl Entry {
 
     /// Whether it is what old updaters of its version were merged into.
     fn is_ancient(&self) -> bool {
-        self.manager == ANCIENT && self.operation == Operation::Update && self.subresource.is_empty() && !self.fields.is_empty()
+        self.manager == ANCIENT
+            && self.operation == Operation::Update
+            && self.subresource.is_empty()
+            && !self.fields.is_empty()
     }
 
     /// What entries of one operation are ordered by.
@@ -88,7 +91,8 @@ impl Entry {
             "Update" => Operation::Update,
             _ => return None,
         };
-        let (manager, api_version, subresource) = (text("manager"), text("apiVersion"), text("subresource"));
+        let (manager, api_version, subresource) =
+            (text("manager"), text("apiVersion"), text("subresource"));
         let (time, fields_type) = (text("time"), text("fieldsType"));
         if api_version.is_empty() || fields_type != "FieldsV1" {
             return None;
@@ -99,7 +103,11 @@ impl Entry {
             Some(Value::Object(fields)) => normalize(fields)?,
             Some(_) => return None,
         };
-        let time = if trusted || time.is_empty() { time } else { time::parse_rfc3339(&time).map(time::rfc3339_seconds).unwrap_or_default() };
+        let time = if trusted || time.is_empty() {
+            time
+        } else {
+            time::parse_rfc3339(&time).map(time::rfc3339_seconds).unwrap_or_default()
+        };
         Some(Self { manager, operation, api_version, subresource, time, fields })
     }
 
@@ -142,7 +150,8 @@ fn normalize(fields: Fields) -> Option<Fields> {
     Some(set::assemble(member, out).unwrap_or_default())
 }
 
-/// All entries of a list, also those of nothing; `None` when any of them is malformed. Of entries with the same key the last one counts.
+/// All entries of a list, also those of nothing; `None` when any of them is malformed. Of entries
+/// with the same key the last one counts.
 fn read_all(list: Array, trusted: bool) -> Option<Vec<Entry>> {
     let mut entries: Vec<Entry> = Vec::with_capacity(list.len());
     let mut places: HashMap<String, usize> = HashMap::new();
@@ -177,9 +186,15 @@ pub(super) fn take(object: &mut Document) -> Vec<Entry> {
     }
 }
 
-/// The entries that an update starts from: the client's if they make sense, else the stored ones. One empty entry resets them, and so does an empty list;
-/// of a custom object upstream takes the latter for none.
-pub(super) fn given_or_stored(schema: &Schema, old: Option<&Document>, new: &mut Document, is_subresource: bool) -> Vec<Entry> {
+/// The entries that an update starts from: the client's if they make sense, else the stored ones.
+/// One empty entry resets them, and so does an empty list; of a custom object upstream takes the
+/// latter for none.
+pub(super) fn given_or_stored(
+    schema: &Schema,
+    old: Option<&Document>,
+    new: &mut Document,
+    is_subresource: bool,
+) -> Vec<Entry> {
     let given = new.remove(&PATH);
     let stored = old.and_then(|old| old.get(&PATH));
     match given {
@@ -188,7 +203,9 @@ pub(super) fn given_or_stored(schema: &Schema, old: Option<&Document>, new: &mut
             _ => Vec::new(),
         },
         Some(Value::Array(list)) if !is_subresource => {
-            if (list.is_empty() && schema.native) || matches!(&list[..], [Value::Object(only)] if only.is_empty()) {
+            if (list.is_empty() && schema.native)
+                || matches!(&list[..], [Value::Object(only)] if only.is_empty())
+            {
                 return Vec::new();
             }
             if list.is_empty() {
@@ -213,13 +230,18 @@ pub(super) fn write(object: &mut Document, mut entries: Vec<Entry>) {
     if entries.is_empty() {
         return;
     }
-    entries.sort_by(|one, other| (one.operation == Operation::Update).cmp(&(other.operation == Operation::Update)).then_with(|| one.age().cmp(&other.age())));
+    entries.sort_by(|one, other| {
+        (one.operation == Operation::Update)
+            .cmp(&(other.operation == Operation::Update))
+            .then_with(|| one.age().cmp(&other.age()))
+    });
     object.set(&PATH, Value::Array(entries.into_iter().map(Entry::into_value).collect()));
 }
 
 /// Merges the oldest updaters of each version until few enough are left.
 pub(super) fn cap(entries: &mut Vec<Entry>) {
-    let mut updaters: Vec<usize> = (0..entries.len()).filter(|place| entries[*place].operation == Operation::Update).collect();
+    let mut updaters: Vec<usize> =
+        (0..entries.len()).filter(|place| entries[*place].operation == Operation::Update).collect();
     let mut left = updaters.len();
     if left <= MAX_UPDATE_MANAGERS {
         return;

@@ -7,7 +7,8 @@ use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::work;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// Merges the applied fields into the live ones. Fields that nobody owns are taken over too unless they are null; the trace annotations never are.
+/// Merges the applied fields into the live ones. Fields that nobody owns are taken over too unless
+/// they are null; the trace annotations never are.
 pub(super) fn merge(schema: &Schema, live: &mut Map, applied: &Map, skip: &Skip<'_>) {
     maps(Some(schema), live, applied, skip, 0);
 }
@@ -15,16 +16,21 @@ pub(super) fn merge(schema: &Schema, live: &mut Map, applied: &Map, skip: &Skip<
 fn maps(schema: Option<&Schema>, live: &mut Map, applied: &Map, skip: &Skip<'_>, depth: usize) {
     for (name, value) in applied {
         let below = skip.below(name);
-        let server_owned = skip.has(name) && (value.is_null() || name.starts_with("trace.kubernetes.io/"));
+        let server_owned =
+            skip.has(name) && (value.is_null() || name.starts_with("trace.kubernetes.io/"));
         if server_owned || value.as_object().is_some_and(|map| below.hides(map.keys())) {
             continue;
         }
         match live.get_mut(name) {
-            Some(own) => values(schema.and_then(|schema| schema.child(name)), own, value, &below, depth + 1),
+            Some(own) => {
+                values(schema.and_then(|schema| schema.child(name)), own, value, &below, depth + 1)
+            }
             None => {
                 let mut fresh = value.clone();
                 if let Some(map) = fresh.as_object_mut() {
-                    map.retain(|name, _| !below.has(name) || !name.starts_with("trace.kubernetes.io/"));
+                    map.retain(|name, _| {
+                        !below.has(name) || !name.starts_with("trace.kubernetes.io/")
+                    });
                 }
                 live.insert(name.clone(), fresh);
             }
@@ -32,28 +38,45 @@ fn maps(schema: Option<&Schema>, live: &mut Map, applied: &Map, skip: &Skip<'_>,
     }
 }
 
-fn values(schema: Option<&Schema>, live: &mut Value, applied: &Value, skip: &Skip<'_>, depth: usize) {
+fn values(
+    schema: Option<&Schema>,
+    live: &mut Value,
+    applied: &Value,
+    skip: &Skip<'_>,
+    depth: usize,
+) {
     let typed = schema.filter(|schema| schema.kind != Kind::Any || !schema.properties.is_empty());
-    let granular = typed.is_none_or(|schema| schema.map_type == MapType::Granular) && depth <= MAX_WALK;
+    let granular =
+        typed.is_none_or(|schema| schema.map_type == MapType::Granular) && depth <= MAX_WALK;
     match (&mut *live, applied, typed) {
-        (Value::Object(own), Value::Object(map), _) if granular && !own.is_empty() => maps(schema, own, map, skip, depth),
+        (Value::Object(own), Value::Object(map), _) if granular && !own.is_empty() => {
+            maps(schema, own, map, skip, depth)
+        }
         // Null for something that merges leaves it as it is.
-        (Value::Object(own), Value::Null, _) if granular && typed.is_none_or(|schema| schema.kind == Kind::Object) && !own.is_empty() => {}
-        (Value::Array(own), Value::Null, Some(schema)) if schema.list_type != ListType::Atomic && !own.is_empty() => {}
-        (Value::Array(own), Value::Array(items), Some(schema)) if schema.list_type != ListType::Atomic => {
+        (Value::Object(own), Value::Null, _)
+            if granular
+                && typed.is_none_or(|schema| schema.kind == Kind::Object)
+                && !own.is_empty() => {}
+        (Value::Array(own), Value::Null, Some(schema))
+            if schema.list_type != ListType::Atomic && !own.is_empty() => {}
+        (Value::Array(own), Value::Array(items), Some(schema))
+            if schema.list_type != ListType::Atomic =>
+        {
             *own = lists(schema, std::mem::take(own).into(), items, depth).into();
         }
         _ => live.clone_from(applied),
     }
 }
 
-/// A set or keyed list: items of both, each once, in the order of the applied list where both have an item, the live one's elsewhere.
+/// A set or keyed list: items of both, each once, in the order of the applied list where both have
+/// an item, the live one's elsewhere.
 fn lists(schema: &Schema, live: Vec<Value>, applied: &[Value], depth: usize) -> Vec<Value> {
     work::count(live.len() + applied.len());
     let name = |value: &Value| element::item(schema, value).unwrap_or_default();
     let theirs: Vec<(String, &Value)> = applied.iter().map(|value| (name(value), value)).collect();
     let named: HashSet<&str> = theirs.iter().map(|(name, _)| name.as_str()).collect();
-    let mut ours: VecDeque<(String, Value)> = live.into_iter().map(|value| (name(&value), value)).collect();
+    let mut ours: VecDeque<(String, Value)> =
+        live.into_iter().map(|value| (name(&value), value)).collect();
     let mut counts: HashMap<&str, usize> = HashMap::new();
     // Live values that an applied item merges with; duplicates merge with nothing.
     let mut base: HashMap<&str, Value> = HashMap::new();
@@ -69,7 +92,11 @@ fn lists(schema: &Schema, live: Vec<Value>, applied: &[Value], depth: usize) -> 
             }
         }
     }
-    let mut shared: VecDeque<&str> = theirs.iter().map(|(name, _)| name.as_str()).filter(|name| counts.contains_key(name)).collect();
+    let mut shared: VecDeque<&str> = theirs
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .filter(|name| counts.contains_key(name))
+        .collect();
     let mut next = shared.pop_front();
     let mut out = Vec::with_capacity(ours.len() + theirs.len());
     let mut taken: HashSet<&str> = HashSet::new();

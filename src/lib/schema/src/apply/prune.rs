@@ -7,9 +7,11 @@ use super::skip::Skip;
 use crate::schema::Schema;
 use ferrokube_apimachinery::document::{Map, Value};
 
-/// Prunes the merged object: `last` is what the manager applied before, `managed` what all managers own now (the new set of this one included).
+/// Prunes the merged object: `last` is what the manager applied before, `managed` what all managers
+/// own now (the new set of this one included).
 ///
-/// Three steps, as upstream: everything of `last` goes; what anyone owns comes back; what was not in `last` comes back.
+/// Three steps, as upstream: everything of `last` goes; what anyone owns comes back; what was not
+/// in `last` comes back.
 pub(super) fn prune(schema: &Schema, merged: &mut Map, last: &Fields, managed: &Fields) {
     let nothing = Skip::default();
     let last = with_named(Some(schema), last);
@@ -33,11 +35,17 @@ fn with_named(schema: Option<&Schema>, set: &Fields) -> Fields {
     let mut out = Fields::new();
     for (element, node) in children(set) {
         let (named, child) = match (element.split_at_checked(2), schema) {
-            (Some(("f:", name)), Some(schema)) => (schema.properties.contains_key(name), schema.child(name)),
+            (Some(("f:", name)), Some(schema)) => {
+                (schema.properties.contains_key(name), schema.child(name))
+            }
             (Some(("k:", _)), Some(schema)) => (false, schema.items.as_deref()),
             _ => (false, None),
         };
-        insert(&mut out, element.clone(), assemble(named || is_member(node), with_named(child, node)));
+        insert(
+            &mut out,
+            element.clone(),
+            assemble(named || is_member(node), with_named(child, node)),
+        );
     }
     out
 }
@@ -67,7 +75,11 @@ fn remove(schema: Option<&Schema>, value: &mut Value, set: &Fields) {
                 return;
             };
             items.as_vec().retain_mut(|item| {
-                let Some(node) = element::item(schema, item).ok().and_then(|element| set.get(&element)).map(set::node) else {
+                let Some(node) = element::item(schema, item)
+                    .ok()
+                    .and_then(|element| set.get(&element))
+                    .map(set::node)
+                else {
                     return true;
                 };
                 if !is_member(node) {

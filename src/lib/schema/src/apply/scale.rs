@@ -16,10 +16,18 @@ pub struct Replicas(Vec<(String, Option<Fields>)>);
 impl Replicas {
     /// Of each version its `apiVersion`, and the path of the field; `None`: it has no scale.
     pub fn new(versions: impl IntoIterator<Item = (String, Option<Vec<String>>)>) -> Self {
-        Self(versions.into_iter().map(|(version, path)| (version, path.map(|path| fields(path.iter().map(String::as_str))))).collect())
+        Self(
+            versions
+                .into_iter()
+                .map(|(version, path)| {
+                    (version, path.map(|path| fields(path.iter().map(String::as_str))))
+                })
+                .collect(),
+        )
     }
 
-    /// The field in a version; `None`: there is no such version, `Some(None)`: the version has no scale.
+    /// The field in a version; `None`: there is no such version, `Some(None)`: the version has no
+    /// scale.
     fn of(&self, api_version: &str) -> Option<Option<&Fields>> {
         self.0.iter().find(|(version, _)| version == api_version).map(|(_, fields)| fields.as_ref())
     }
@@ -27,9 +35,11 @@ impl Replicas {
     /// Gives a scale the managedFields that its object has for the replicas.
     pub fn show(&self, object: &Document, scale: &mut Document) {
         let shown = |entry: Entry| match self.of(&entry.api_version) {
-            Some(Some(replicas)) if set::intersects(&entry.fields, replicas) => {
-                Some(Entry { api_version: SCALE.to_owned(), fields: fields(["spec", "replicas"]), ..entry })
-            }
+            Some(Some(replicas)) if set::intersects(&entry.fields, replicas) => Some(Entry {
+                api_version: SCALE.to_owned(),
+                fields: fields(["spec", "replicas"]),
+                ..entry
+            }),
             _ => None,
         };
         let entries = managers::stored(object).into_iter().filter_map(shown).collect();
@@ -43,25 +53,35 @@ impl Replicas {
         }
     }
 
-    /// Writes the managedFields of a changed scale back into its object, which is of this version. As upstream, new entries have no time, and those of
-    /// versions that there are not are dropped. Unlike upstream, who also manages other fields does not get a second entry.
+    /// Writes the managedFields of a changed scale back into its object, which is of this version.
+    /// As upstream, new entries have no time, and those of versions that there are not are dropped.
+    /// Unlike upstream, who also manages other fields does not get a second entry.
     pub fn inject(&self, scale: &Document, object: &mut Document, api_version: &str) {
         let wanted = fields(["spec", "replicas"]);
         let mut changed = managers::stored(scale);
         changed.retain(|entry| set::intersects(&entry.fields, &wanted));
-        let key = |entry: &Entry| (entry.manager.clone(), entry.operation == Operation::Apply, entry.subresource.clone());
+        let key = |entry: &Entry| {
+            (entry.manager.clone(), entry.operation == Operation::Apply, entry.subresource.clone())
+        };
         let mut places: HashMap<_, Vec<usize>> = HashMap::new();
         // The first of several is taken first.
-        changed.iter().enumerate().rev().for_each(|(place, entry)| places.entry(key(entry)).or_default().push(place));
+        changed
+            .iter()
+            .enumerate()
+            .rev()
+            .for_each(|(place, entry)| places.entry(key(entry)).or_default().push(place));
         let mut left: Vec<Option<Entry>> = changed.into_iter().map(Some).collect();
         let mut entries = Vec::new();
         for mut entry in managers::take(object) {
             work::count(1);
             let Some(replicas) = self.of(&entry.api_version) else { continue };
-            if let Some(replicas) = replicas.filter(|replicas| set::intersects(&entry.fields, replicas)) {
+            if let Some(replicas) =
+                replicas.filter(|replicas| set::intersects(&entry.fields, replicas))
+            {
                 // Who updates nothing else is named anew, in this version.
                 let stays = entry.operation == Operation::Apply || entry.fields != *replicas;
-                let kept = if stays { places.get_mut(&key(&entry)).and_then(Vec::pop) } else { None };
+                let kept =
+                    if stays { places.get_mut(&key(&entry)).and_then(Vec::pop) } else { None };
                 match kept {
                     Some(place) => left[place] = None,
                     None => set::subtract(&mut entry.fields, replicas),
@@ -83,7 +103,9 @@ impl Replicas {
 
 /// The set of one field.
 fn fields<'a>(path: impl IntoIterator<Item = &'a str, IntoIter: DoubleEndedIterator>) -> Fields {
-    path.into_iter().rev().fold(Fields::new(), |inner, name| Fields::from_iter([(format!("f:{name}"), Value::Object(inner))]))
+    path.into_iter().rev().fold(Fields::new(), |inner, name| {
+        Fields::from_iter([(format!("f:{name}"), Value::Object(inner))])
+    })
 }
 
 #[cfg(test)]
@@ -103,7 +125,10 @@ mod tests {
 
     #[test]
     fn a_scale_has_those_who_manage_the_replicas() {
-        let replicas = Replicas::new([("g/v1".to_owned(), Some(vec!["spec".to_owned(), "r".to_owned()])), ("g/v2".to_owned(), None)]);
+        let replicas = Replicas::new([
+            ("g/v1".to_owned(), Some(vec!["spec".to_owned(), "r".to_owned()])),
+            ("g/v2".to_owned(), None),
+        ]);
         let managed = [
             entry("creator", "g/v1", "", &json!({".": {}, "f:r": {}, "f:x": {}})),
             entry("other", "g/v2", "", &json!({"f:r": {}})),
@@ -112,15 +137,28 @@ mod tests {
         let mut object = document(json!({"metadata": {"managedFields": managed}}));
         let mut scale = document(json!({"metadata": {}}));
         replicas.show(&object, &mut scale);
-        assert_eq!(scale.get(&["metadata", "managedFields"]), Some(&json!([entry("creator", SCALE, "", &json!({"f:replicas": {}}))])));
+        assert_eq!(
+            scale.get(&["metadata", "managedFields"]),
+            Some(&json!([entry("creator", SCALE, "", &json!({"f:replicas": {}}))]))
+        );
 
         replicas.inject(&scale, &mut object, "g/v1");
-        assert_eq!(object.list(&["metadata", "managedFields"]), &managed[..2], "nobody took anything");
+        assert_eq!(
+            object.list(&["metadata", "managedFields"]),
+            &managed[..2],
+            "nobody took anything"
+        );
 
-        scale.set(&["metadata", "managedFields"], json!([entry("autoscaler", SCALE, "scale", &json!({"f:replicas": {}}))]));
+        scale.set(
+            &["metadata", "managedFields"],
+            json!([entry("autoscaler", SCALE, "scale", &json!({"f:replicas": {}}))]),
+        );
         replicas.inject(&scale, &mut object, "g/v1");
         let mut taken = entry("autoscaler", "g/v1", "scale", &json!({"f:r": {}}));
         taken.as_object_mut().expect("an object").remove("time");
-        assert_eq!(object.list(&["metadata", "managedFields"]), [taken, entry("creator", "g/v1", "", &json!({".": {}, "f:x": {}})), managed[1].clone()]);
+        assert_eq!(
+            object.list(&["metadata", "managedFields"]),
+            [taken, entry("creator", "g/v1", "", &json!({".": {}, "f:x": {}})), managed[1].clone()]
+        );
     }
 }

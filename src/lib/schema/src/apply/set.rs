@@ -1,7 +1,9 @@
-//! Sets of field paths in the form in which managedFields keep them, so that an entry that a write does not touch is never parsed or rebuilt.
+//! Sets of field paths in the form in which managedFields keep them, so that an entry that a write
+//! does not touch is never parsed or rebuilt.
 //!
-//! A node maps path elements (`f:name`, `k:{"name":"a"}`, `v:"x"`, `i:0`) to nodes. A node without children is a member; one with children is a
-//! member if it also has the key `.`. The root is no member.
+//! A node maps path elements (`f:name`, `k:{"name":"a"}`, `v:"x"`, `i:0`) to nodes. A node without
+//! children is a member; one with children is a member if it also has the key `.`. The root is no
+//! member.
 
 use ferrokube_apimachinery::document::{Map, Text, Value};
 use std::sync::LazyLock;
@@ -25,7 +27,9 @@ pub(super) fn is_member(node: &Fields) -> bool {
 
 /// The children of a node, by path element.
 pub(super) fn children(node: &Fields) -> impl Iterator<Item = (&Text, &Fields)> {
-    node.iter().filter(|(element, _)| *element != MEMBER).map(|(element, value)| (element, self::node(value)))
+    node.iter()
+        .filter(|(element, _)| *element != MEMBER)
+        .map(|(element, value)| (element, self::node(value)))
 }
 
 /// A node from its parts; `None`: nothing is in it.
@@ -92,7 +96,11 @@ pub(super) fn intersect(one: &Fields, other: &Fields) -> Fields {
     let mut out = Fields::new();
     for (element, own) in children(one) {
         if let Some(theirs) = other.get(element).map(node) {
-            insert(&mut out, element.clone(), assemble(is_member(own) && is_member(theirs), intersect(own, theirs)));
+            insert(
+                &mut out,
+                element.clone(),
+                assemble(is_member(own) && is_member(theirs), intersect(own, theirs)),
+            );
         }
     }
     out
@@ -101,7 +109,12 @@ pub(super) fn intersect(one: &Fields, other: &Fields) -> Fields {
 /// Whether they have a member in common.
 pub(super) fn intersects(one: &Fields, other: &Fields) -> bool {
     let (small, large) = if one.len() <= other.len() { (one, other) } else { (other, one) };
-    children(small).any(|(element, own)| large.get(element).map(node).is_some_and(|theirs| (is_member(own) && is_member(theirs)) || intersects(own, theirs)))
+    children(small).any(|(element, own)| {
+        large
+            .get(element)
+            .map(node)
+            .is_some_and(|theirs| (is_member(own) && is_member(theirs)) || intersects(own, theirs))
+    })
 }
 
 /// Whether every member of `one` is in `other`.
@@ -112,8 +125,13 @@ pub(super) fn is_subset(one: &Fields, other: &Fields) -> bool {
     })
 }
 
-/// Calls with the path elements of every member: those of one level before those below it, as upstream.
-pub(super) fn for_each<'a>(set: &'a Fields, path: &mut Vec<&'a str>, visit: &mut impl FnMut(&[&'a str])) {
+/// Calls with the path elements of every member: those of one level before those below it, as
+/// upstream.
+pub(super) fn for_each<'a>(
+    set: &'a Fields,
+    path: &mut Vec<&'a str>,
+    visit: &mut impl FnMut(&[&'a str]),
+) {
     for (element, _) in children(set).filter(|(_, node)| is_member(node)) {
         path.push(element);
         visit(path);
@@ -136,7 +154,9 @@ mod tests {
     type Paths = BTreeSet<Vec<String>>;
 
     fn paths() -> impl Strategy<Value = Paths> {
-        let element = prop_oneof![Just("f:a"), Just("f:b"), Just("k:{\"name\":\"x\"}"), Just("v:1")].prop_map(str::to_owned);
+        let element =
+            prop_oneof![Just("f:a"), Just("f:b"), Just("k:{\"name\":\"x\"}"), Just("v:1")]
+                .prop_map(str::to_owned);
         proptest::collection::btree_set(proptest::collection::vec(element, 1..4), 0..8)
     }
 
@@ -163,7 +183,8 @@ mod tests {
 
     #[test]
     fn members_of_a_level_come_before_those_below() {
-        let paths = [&["f:a", "f:b"][..], &["f:c"], &["f:d"], &["f:d", "f:e"]].map(|path| path.iter().map(|element| (*element).to_owned()).collect());
+        let paths = [&["f:a", "f:b"][..], &["f:c"], &["f:d"], &["f:d", "f:e"]]
+            .map(|path| path.iter().map(|element| (*element).to_owned()).collect());
         let (set, mut order) = (set(&Paths::from(paths)), Vec::new());
         for_each(&set, &mut Vec::new(), &mut |path| order.push(path.join(" ")));
         assert_eq!(order, ["f:c", "f:d", "f:a f:b", "f:d f:e"]);
@@ -171,7 +192,12 @@ mod tests {
 
     #[test]
     fn written_as_upstream_writes_it() {
-        let of = |paths: &[&[&str]]| Value::Object(set(&paths.iter().map(|path| path.iter().map(|element| (*element).to_owned()).collect()).collect()));
+        let of = |paths: &[&[&str]]| {
+            Value::Object(set(&paths
+                .iter()
+                .map(|path| path.iter().map(|element| (*element).to_owned()).collect())
+                .collect()))
+        };
         assert_eq!(of(&[&["f:data"], &["f:data", "f:k"]]), json!({"f:data": {".": {}, "f:k": {}}}));
         assert_eq!(of(&[&["f:data", "f:k"]]), json!({"f:data": {"f:k": {}}}));
         assert_eq!(of(&[&["f:data"]]), json!({"f:data": {}}));

@@ -1,10 +1,16 @@
-//! Fields that nobody owns: the server's own metadata, the trace annotations, and what a definition resets.
+//! Fields that nobody owns: the server's own metadata, the trace annotations, and what a definition
+//! resets.
 
 use super::ResetFields;
 use ferrokube_apimachinery::document::Text;
 
-/// The product's own annotations: stamped on every write, so that owning them would make every write a change of ownership.
-const TRACE: [&str; 3] = ["trace.kubernetes.io/trace-id", "trace.kubernetes.io/span-id", "trace.kubernetes.io/initial-trace-id"];
+/// The product's own annotations: stamped on every write, so that owning them would make every
+/// write a change of ownership.
+const TRACE: [&str; 3] = [
+    "trace.kubernetes.io/trace-id",
+    "trace.kubernetes.io/span-id",
+    "trace.kubernetes.io/initial-trace-id",
+];
 
 const SERVER: &[&[&str]] = &[
     &["apiVersion"],
@@ -20,7 +26,11 @@ const SERVER: &[&[&str]] = &[
     &["metadata", "resourceVersion"],
 ];
 
-const IDS: &[&[&str]] = &[&["metadata", "annotations", TRACE[0]], &["metadata", "annotations", TRACE[1]], &["metadata", "annotations", TRACE[2]]];
+const IDS: &[&[&str]] = &[
+    &["metadata", "annotations", TRACE[0]],
+    &["metadata", "annotations", TRACE[1]],
+    &["metadata", "annotations", TRACE[2]],
+];
 
 /// The paths of a write, as split text.
 pub(super) struct Skipped<'a> {
@@ -31,12 +41,23 @@ pub(super) struct Skipped<'a> {
 impl<'a> Skipped<'a> {
     /// `ids`: whether the trace annotations are among them.
     pub(super) fn of(reset: &'a ResetFields, ids: bool) -> Self {
-        Self { reset: reset.paths.iter().map(|path| path.split('.').collect()).collect(), ids: if ids { IDS } else { &[] } }
+        Self {
+            reset: reset.paths.iter().map(|path| path.split('.').collect()).collect(),
+            ids: if ids { IDS } else { &[] },
+        }
     }
 
     /// At the root of an object.
     pub(super) fn root(&self) -> Skip<'_> {
-        Skip { paths: SERVER.iter().chain(self.ids).copied().chain(self.reset.iter().map(Vec::as_slice)).collect(), annotations: false }
+        Skip {
+            paths: SERVER
+                .iter()
+                .chain(self.ids)
+                .copied()
+                .chain(self.reset.iter().map(Vec::as_slice))
+                .collect(),
+            annotations: false,
+        }
     }
 }
 
@@ -60,13 +81,19 @@ impl<'a> Skip<'a> {
 
     /// What is left out below the field.
     pub(super) fn below(&self, name: &str) -> Self {
-        let paths: Vec<&'a [&'a str]> =
-            self.paths.iter().filter_map(|path| path.split_first()).filter(|(first, rest)| **first == name && !rest.is_empty()).map(|(_, rest)| rest).collect();
+        let paths: Vec<&'a [&'a str]> = self
+            .paths
+            .iter()
+            .filter_map(|path| path.split_first())
+            .filter(|(first, rest)| **first == name && !rest.is_empty())
+            .map(|(_, rest)| rest)
+            .collect();
         let annotations = paths.iter().any(|path| path[0] == TRACE[0]);
         Self { paths, annotations }
     }
 
-    /// Whether a map is only there because of fields that are left out (annotations that hold nothing but the trace).
+    /// Whether a map is only there because of fields that are left out (annotations that hold
+    /// nothing but the trace).
     pub(super) fn hides<'k>(&self, mut keys: impl Iterator<Item = &'k Text>) -> bool {
         self.annotations && {
             let mut any = false;

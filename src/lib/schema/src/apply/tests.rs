@@ -36,7 +36,13 @@ impl Bench {
 
     fn update(&mut self, name: &str, object: Value) -> &mut Self {
         let mut new = document(object);
-        track_update(&self.schema, &self.reset, self.object.as_ref(), &mut new, &manager(name, Operation::Update));
+        track_update(
+            &self.schema,
+            &self.reset,
+            self.object.as_ref(),
+            &mut new,
+            &manager(name, Operation::Update),
+        );
         self.object = Some(new);
         self
     }
@@ -45,16 +51,36 @@ impl Bench {
     fn patch(&mut self, name: &str, edit: impl FnOnce(&mut Document)) -> &mut Self {
         let mut new = self.object.clone().unwrap_or_default();
         edit(&mut new);
-        track_update(&self.schema, &self.reset, self.object.as_ref(), &mut new, &manager(name, Operation::Update));
+        track_update(
+            &self.schema,
+            &self.reset,
+            self.object.as_ref(),
+            &mut new,
+            &manager(name, Operation::Update),
+        );
         self.object = Some(new);
         self
     }
 
-    fn try_apply(&mut self, name: &str, applied: &Value, force: bool) -> Result<&mut Self, ApplyError> {
+    fn try_apply(
+        &mut self,
+        name: &str,
+        applied: &Value,
+        force: bool,
+    ) -> Result<&mut Self, ApplyError> {
         let who = manager(name, Operation::Apply);
-        let mut object = apply(&self.schema, &self.reset, self.object.as_ref(), &document(applied.clone()), &who, force)?;
+        let mut object = apply(
+            &self.schema,
+            &self.reset,
+            self.object.as_ref(),
+            &document(applied.clone()),
+            &who,
+            force,
+        )?;
         // What the encoding does to nulls and empty maps of optional fields.
-        object.fields_mut().retain(|_, value| !value.is_null() && value.as_object().is_none_or(|map| !map.is_empty()));
+        object.fields_mut().retain(|_, value| {
+            !value.is_null() && value.as_object().is_none_or(|map| !map.is_empty())
+        });
         if let Some(Value::Object(meta)) = object.get_mut(&["metadata"]) {
             meta.retain(|_, value| !value.is_null());
         }
@@ -87,8 +113,17 @@ impl Bench {
         let mut out = Map::new();
         for entry in entries.as_array().into_iter().flatten() {
             let mark = if entry.get("time").is_none() { "!" } else { "" };
-            let sub = entry.get("subresource").map_or(String::new(), |sub| format!("/{}", sub.as_str().unwrap()));
-            out.insert(format!("{} {}{sub}{mark}", entry["manager"].as_str().unwrap(), entry["operation"].as_str().unwrap()), entry["fieldsV1"].clone());
+            let sub = entry
+                .get("subresource")
+                .map_or(String::new(), |sub| format!("/{}", sub.as_str().unwrap()));
+            out.insert(
+                format!(
+                    "{} {}{sub}{mark}",
+                    entry["manager"].as_str().unwrap(),
+                    entry["operation"].as_str().unwrap()
+                ),
+                entry["fieldsV1"].clone(),
+            );
         }
         Value::Object(out)
     }
@@ -105,18 +140,30 @@ fn create_by_update_and_by_apply() {
     assert_eq!(bench.owners(), json!({"parity Update": {"f:data": {".": {}, "f:k": {}}}}));
     let mut bench = Bench::new("ConfigMap");
     bench.apply("m1", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {"l": "1"}}, "data": {"k": "v"}}));
-    assert_eq!(bench.owners(), json!({"m1 Apply": {"f:data": {"f:k": {}}, "f:metadata": {"f:labels": {"f:l": {}}}}}));
+    assert_eq!(
+        bench.owners(),
+        json!({"m1 Apply": {"f:data": {"f:k": {}}, "f:metadata": {"f:labels": {"f:l": {}}}}})
+    );
 }
 
 #[test]
 fn conflicts_force_and_shared_ownership() {
     let mut bench = Bench::new("ConfigMap");
     bench.update("parity", config(json!({"k": "v"})));
-    assert_eq!(bench.conflicts("m1", config(json!({"k": "w"}))), [("\"parity\" using v1".to_owned(), ".data.k".to_owned())]);
+    assert_eq!(
+        bench.conflicts("m1", config(json!({"k": "w"}))),
+        [("\"parity\" using v1".to_owned(), ".data.k".to_owned())]
+    );
     bench.apply("m1", config(json!({"k": "v"})));
-    assert_eq!(bench.owners(), json!({"m1 Apply!": {"f:data": {"f:k": {}}}, "parity Update": {"f:data": {".": {}, "f:k": {}}}}));
+    assert_eq!(
+        bench.owners(),
+        json!({"m1 Apply!": {"f:data": {"f:k": {}}}, "parity Update": {"f:data": {".": {}, "f:k": {}}}})
+    );
     bench.force("m1", config(json!({"k": "w"})));
-    assert_eq!(bench.owners(), json!({"m1 Apply": {"f:data": {"f:k": {}}}, "parity Update": {"f:data": {}}}));
+    assert_eq!(
+        bench.owners(),
+        json!({"m1 Apply": {"f:data": {"f:k": {}}}, "parity Update": {"f:data": {}}})
+    );
     assert_eq!(bench.get(&["data", "k"]), "w");
 }
 
@@ -125,7 +172,10 @@ fn what_is_left_out_is_removed_unless_others_own_it() {
     let mut bench = Bench::new("ConfigMap");
     bench.apply("m1", config(json!({"k": "v"}))).apply("m2", config(json!({"k": "v"})));
     bench.apply("m1", config(json!({})));
-    assert_eq!(bench.owners(), json!({"m1 Apply": {"f:data": {}}, "m2 Apply!": {"f:data": {"f:k": {}}}}));
+    assert_eq!(
+        bench.owners(),
+        json!({"m1 Apply": {"f:data": {}}, "m2 Apply!": {"f:data": {"f:k": {}}}})
+    );
     assert_eq!(bench.get(&["data"]), json!({"k": "v"}));
     bench.apply("m2", config(json!({})));
     assert_eq!(bench.owners(), json!({"m1 Apply": {"f:data": {}}, "m2 Apply": {"f:data": {}}}));
@@ -142,7 +192,8 @@ fn what_nobody_owns_stays() {
     bench.object.as_mut().unwrap().set(&["data", "webhook"], "added");
     bench.apply("m1", config(json!({"k": "v"})));
     assert_eq!(bench.get(&["data"]), json!({"k": "v", "webhook": "added"}));
-    // Withdrawing the whole field takes what nobody owns in it along, as upstream does, but not what an updater owns.
+    // Withdrawing the whole field takes what nobody owns in it along, as upstream does, but not
+    // what an updater owns.
     bench.patch("editor", |object| object.set(&["data", "e"], "1"));
     bench.apply("m1", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
     assert_eq!(bench.get(&["data"]), json!({"e": "1", "webhook": "added"}));
@@ -156,7 +207,9 @@ fn what_nobody_owns_stays() {
 #[test]
 fn an_update_takes_ownership() {
     let mut bench = Bench::new("ConfigMap");
-    bench.apply("m1", config(json!({"k": "v"}))).patch("editor", |object| object.set(&["data", "k"], "w"));
+    bench
+        .apply("m1", config(json!({"k": "v"})))
+        .patch("editor", |object| object.set(&["data", "k"], "w"));
     assert_eq!(bench.owners(), json!({"editor Update": {"f:data": {"f:k": {}}}}));
     bench.conflicts("m1", config(json!({"k": "v"})));
     bench.force("m1", config(json!({"k": "v"})));
@@ -167,9 +220,14 @@ fn an_update_takes_ownership() {
 fn sets_are_shared() {
     let applied = |finalizers: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "finalizers": finalizers}});
     let mut bench = Bench::new("ConfigMap");
-    bench.apply("m1", applied(json!(["example.com/a"]))).apply("m2", applied(json!(["example.com/b", "example.com/a"])));
+    bench
+        .apply("m1", applied(json!(["example.com/a"])))
+        .apply("m2", applied(json!(["example.com/b", "example.com/a"])));
     assert_eq!(bench.get(&["metadata", "finalizers"]), json!(["example.com/b", "example.com/a"]));
-    assert_eq!(bench.owners()["m1 Apply"], json!({"f:metadata": {"f:finalizers": {"v:\"example.com/a\"": {}}}}));
+    assert_eq!(
+        bench.owners()["m1 Apply"],
+        json!({"f:metadata": {"f:finalizers": {"v:\"example.com/a\"": {}}}})
+    );
     bench.apply("m1", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
     assert_eq!(bench.get(&["metadata", "finalizers"]), json!(["example.com/b", "example.com/a"]));
     bench.apply("m2", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
@@ -186,9 +244,15 @@ fn keyed_lists_are_owned_by_item() {
     bench.apply("m1", applied(&["a"])).apply("m2", applied(&["b"]));
     assert_eq!(bench.owners()["m1 Apply"], json!({"f:secrets": {"k:{\"name\":\"a\"}": {}}}));
     assert_eq!(bench.get(&["secrets"]), json!([{"name": "a"}, {"name": "b"}]));
-    bench.apply("m1", json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "s"}}));
+    bench.apply(
+        "m1",
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "s"}}),
+    );
     assert_eq!(bench.get(&["secrets"]), json!([{"name": "b"}]));
-    assert!(matches!(bench.try_apply("m1", &applied(&["x", "x"]), false), Err(ApplyError::Malformed(_))));
+    assert!(matches!(
+        bench.try_apply("m1", &applied(&["x", "x"]), false),
+        Err(ApplyError::Malformed(_))
+    ));
     let pull = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "s"}, "imagePullSecrets": [{"name": "x"}, {"name": "x"}]});
     bench.apply("m3", pull);
     assert_eq!(bench.owners()["m3 Apply"], json!({"f:imagePullSecrets": {}}));
@@ -202,13 +266,22 @@ fn malformed_configurations_are_refused() {
         (json!({"metadata": {"name": "a"}, "nope": 1}), ".nope: field not declared in schema"),
         (json!({"metadata": {"name": "a", "finalizers": ["x/a", "x/a"]}}), "duplicate"),
         (json!({"metadata": 1}), ".metadata: expected map, got &{1}"),
-        (json!({"metadata": {"name": {"": ""}}}), ".metadata.name: expected string, got &value.valueUnstructured{Value:map[string]interface {}{\"\":\"\"}}"),
+        (
+            json!({"metadata": {"name": {"": ""}}}),
+            ".metadata.name: expected string, got &value.valueUnstructured{Value:map[string]interface {}{\"\":\"\"}}",
+        ),
         (
             json!({"data": {"k": 1}, "nope": 1}),
             "errors:\n  .data.k: expected string, got &value.valueUnstructured{Value:1}\n  .nope: field not declared in schema",
         ),
-        (json!({"metadata": {"ownerReferences": [{"uid": "u"}, {"uid": "u"}]}}), ".metadata.ownerReferences: duplicate entries for key [uid=\"u\"]"),
-        (json!({"metadata": {"ownerReferences": [1]}}), ".metadata.ownerReferences: element 0: associative list with keys may not have non-map elements"),
+        (
+            json!({"metadata": {"ownerReferences": [{"uid": "u"}, {"uid": "u"}]}}),
+            ".metadata.ownerReferences: duplicate entries for key [uid=\"u\"]",
+        ),
+        (
+            json!({"metadata": {"ownerReferences": [1]}}),
+            ".metadata.ownerReferences: element 0: associative list with keys may not have non-map elements",
+        ),
     ] {
         match bench.try_apply("m", &applied, true).map(drop) {
             Err(ApplyError::Malformed(why)) => assert!(why.contains(word), "{why}"),
@@ -244,17 +317,27 @@ fn always_written_fields_are_compared_with_the_empty_object() {
 #[test]
 fn status_writes_have_their_own_entry() {
     let mut bench = Bench::new("Namespace");
-    bench.update("parity", json!({"metadata": {"name": "n", "labels": {"kubernetes.io/metadata.name": "n"}}}));
+    bench.update(
+        "parity",
+        json!({"metadata": {"name": "n", "labels": {"kubernetes.io/metadata.name": "n"}}}),
+    );
     bench.patch("parity", |object| object.set(&["status", "phase"], "Active"));
-    assert_eq!(bench.owners(), json!({"parity Update": {"f:metadata": {"f:labels": {".": {}, "f:kubernetes.io/metadata.name": {}}}}}));
+    assert_eq!(
+        bench.owners(),
+        json!({"parity Update": {"f:metadata": {"f:labels": {".": {}, "f:kubernetes.io/metadata.name": {}}}}})
+    );
     let mut new = bench.object.clone().unwrap();
     new.set(&["status", "conditions"], json!([{"type": "T", "status": "True"}]));
-    let status = Manager { subresource: "status".to_owned(), ..manager("parity", Operation::Update) };
+    let status =
+        Manager { subresource: "status".to_owned(), ..manager("parity", Operation::Update) };
     let reset = ResetFields { paths: vec!["spec".to_owned()] };
     track_update(&bench.schema, &reset, bench.object.as_ref(), &mut new, &status);
     bench.object = Some(new);
     let condition = json!({".": {}, "f:lastTransitionTime": {}, "f:status": {}, "f:type": {}});
-    assert_eq!(bench.owners()["parity Update/status"], json!({"f:status": {"f:conditions": {".": {}, "k:{\"type\":\"T\"}": condition}}}));
+    assert_eq!(
+        bench.owners()["parity Update/status"],
+        json!({"f:status": {"f:conditions": {".": {}, "k:{\"type\":\"T\"}": condition}}})
+    );
 }
 
 #[test]
@@ -293,9 +376,15 @@ fn clients_may_edit_and_reset_the_record() {
     // From then on nobody is tracked, until somebody applies.
     bench.patch("after", |object| object.set(&["data", "k"], "w"));
     assert_eq!(bench.owners(), json!({}));
-    assert_eq!(bench.conflicts("m1", config(json!({"k": "z"}))), [("\"before-first-apply\" using v1".to_owned(), ".data.k".to_owned())]);
+    assert_eq!(
+        bench.conflicts("m1", config(json!({"k": "z"}))),
+        [("\"before-first-apply\" using v1".to_owned(), ".data.k".to_owned())]
+    );
     bench.apply("m1", config(json!({"n": "1"})));
-    assert_eq!(bench.owners()["before-first-apply Update"], json!({"f:data": {".": {}, "f:k": {}}}));
+    assert_eq!(
+        bench.owners()["before-first-apply Update"],
+        json!({"f:data": {".": {}, "f:k": {}}})
+    );
     set(&mut bench, json!([{}]));
     assert_eq!(bench.owners(), json!({}));
 }
@@ -306,7 +395,10 @@ fn old_updaters_are_merged() {
     let many: Vec<Value> = (0..500)
         .map(|number| json!({"manager": format!("m{number}"), "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {format!("f:k{number}"): {}}}}))
         .collect();
-    bench.update("parity", json!({"metadata": {"name": "a", "managedFields": many}, "data": {"k": "v"}}));
+    bench.update(
+        "parity",
+        json!({"metadata": {"name": "a", "managedFields": many}, "data": {"k": "v"}}),
+    );
     let owners = bench.owners();
     assert_eq!(owners.as_object().unwrap().len(), 10);
     assert_eq!(owners["parity Update"], json!({"f:data": {".": {}, "f:k": {}}}));
@@ -351,7 +443,10 @@ fn the_trace_is_nobodys() {
     bench.apply("m1", applied);
     assert_eq!(bench.owners()["m1 Apply"], json!({"f:metadata": {"f:annotations": {"f:n": {}}}}));
     assert_eq!(bench.get(&["metadata", "annotations", "trace.kubernetes.io/trace-id"]), "t");
-    bench.apply("m2", json!({"metadata": {"name": "a", "annotations": {"trace.kubernetes.io/trace-id": "mine"}}}));
+    bench.apply(
+        "m2",
+        json!({"metadata": {"name": "a", "annotations": {"trace.kubernetes.io/trace-id": "mine"}}}),
+    );
     assert!(bench.owners().get("m2 Apply").is_none());
 }
 
@@ -360,14 +455,30 @@ fn custom() -> std::sync::Arc<Schema> {
     let leaf = |kind| Schema { kind, ..Schema::default() };
     let object = |fields: Vec<(&str, Schema)>| Schema {
         kind: Kind::Object,
-        properties: fields.into_iter().map(|(name, schema)| (name.into(), Property::new(schema, false))).collect(),
+        properties: fields
+            .into_iter()
+            .map(|(name, schema)| (name.into(), Property::new(schema, false)))
+            .collect(),
         ..Schema::default()
     };
-    let list = |items: Schema, list_type| Schema { kind: Kind::Array, items: Some(items.into()), list_type, ..Schema::default() };
+    let list = |items: Schema, list_type| Schema {
+        kind: Kind::Array,
+        items: Some(items.into()),
+        list_type,
+        ..Schema::default()
+    };
     let protocol = Schema { default: Some(json!("TCP")), ..leaf(Kind::String) };
-    let port = object(vec![("port", leaf(Kind::Integer)), ("protocol", protocol), ("name", leaf(Kind::String))]);
+    let port = object(vec![
+        ("port", leaf(Kind::Integer)),
+        ("protocol", protocol),
+        ("name", leaf(Kind::String)),
+    ]);
     let keys = ListType::Map(vec!["port".to_owned(), "protocol".to_owned()]);
-    let container = object(vec![("name", leaf(Kind::String)), ("image", leaf(Kind::String)), ("ports", list(port, keys))]);
+    let container = object(vec![
+        ("name", leaf(Kind::String)),
+        ("image", leaf(Kind::String)),
+        ("ports", list(port, keys)),
+    ]);
     let spec = object(vec![
         ("containers", list(container, ListType::Map(vec!["name".to_owned()]))),
         ("free", Schema { preserve_unknown: true, ..leaf(Kind::Object) }),
@@ -376,7 +487,10 @@ fn custom() -> std::sync::Arc<Schema> {
         ("map", Schema { additional: Some(leaf(Kind::String).into()), ..leaf(Kind::Object) }),
     ]);
     let mut root = object(vec![("spec", spec)]);
-    root.properties.insert("metadata".into(), Property::new(schema("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"), false));
+    root.properties.insert(
+        "metadata".into(),
+        Property::new(schema("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"), false),
+    );
     std::sync::Arc::new(root)
 }
 
@@ -393,24 +507,38 @@ fn nested_keyed_lists_with_defaulted_keys() {
     let udp = json!({".": {}, "f:port": {}, "f:protocol": {}});
     let ports = json!({"k:{\"port\":80,\"protocol\":\"TCP\"}": tcp, "k:{\"port\":80,\"protocol\":\"UDP\"}": udp});
     let container = json!({".": {}, "f:image": {}, "f:name": {}, "f:ports": ports});
-    assert_eq!(bench.owners(), json!({"m1 Apply": {"f:spec": {"f:containers": {"k:{\"name\":\"a\"}": container}}}}));
-    let conflicts = bench.conflicts("m2", thing(json!({"containers": [{"name": "a", "image": "j"}]})));
+    assert_eq!(
+        bench.owners(),
+        json!({"m1 Apply": {"f:spec": {"f:containers": {"k:{\"name\":\"a\"}": container}}}})
+    );
+    let conflicts =
+        bench.conflicts("m2", thing(json!({"containers": [{"name": "a", "image": "j"}]})));
     assert_eq!(conflicts, [("\"m1\"".to_owned(), ".spec.containers[name=\"a\"].image".to_owned())]);
     bench.apply("m2", thing(json!({"containers": [{"name": "b", "image": "j"}, {"name": "a", "ports": [{"port": 81, "name": "x"}]}]})));
     assert_eq!(bench.get(&["spec", "containers"])[1]["ports"].as_array().unwrap().len(), 3);
     bench.apply("m1", thing(json!({"containers": [{"name": "a", "image": "i"}]})));
     let containers = bench.get(&["spec", "containers"]);
-    assert_eq!(containers, json!([{"name": "b", "image": "j"}, {"name": "a", "image": "i", "ports": [{"port": 81, "name": "x"}]}]));
+    assert_eq!(
+        containers,
+        json!([{"name": "b", "image": "j"}, {"name": "a", "image": "i", "ports": [{"port": 81, "name": "x"}]}])
+    );
 }
 
 #[test]
 fn atomics_free_form_and_sets() {
     let mut bench = Bench::of(custom());
-    bench.apply("m1", thing(json!({"atomic": ["a", "b"], "free": {"x": {"y": 1}, "l": [1]}, "numbers": [1, 2]})));
+    bench.apply(
+        "m1",
+        thing(json!({"atomic": ["a", "b"], "free": {"x": {"y": 1}, "l": [1]}, "numbers": [1, 2]})),
+    );
     let expected = json!({"f:atomic": {}, "f:free": {"f:x": {".": {}, "f:y": {}}, "f:l": {}}, "f:numbers": {"v:1": {}, "v:2": {}}});
     assert_eq!(bench.owners()["m1 Apply"]["f:spec"], expected);
-    let conflicts = bench.conflicts("m2", thing(json!({"atomic": ["a"], "numbers": [3], "free": {"x": {"y": 2}}})));
-    assert_eq!(conflicts.iter().map(|(_, path)| path.as_str()).collect::<Vec<_>>(), [".spec.atomic", ".spec.free.x.y"]);
+    let conflicts = bench
+        .conflicts("m2", thing(json!({"atomic": ["a"], "numbers": [3], "free": {"x": {"y": 2}}})));
+    assert_eq!(
+        conflicts.iter().map(|(_, path)| path.as_str()).collect::<Vec<_>>(),
+        [".spec.atomic", ".spec.free.x.y"]
+    );
     bench.apply("m1", thing(json!({"numbers": [2]})));
     assert_eq!(bench.get(&["spec"]), json!({"numbers": [2]}));
 }
@@ -419,22 +547,30 @@ fn any_spec() -> impl Strategy<Value = Value> {
     let names = || proptest::sample::subsequence(vec!["a", "b", "c"], 0..3).prop_shuffle();
     let numbers = proptest::sample::subsequence(vec![1, 2, 3], 0..3).prop_shuffle();
     let words = || proptest::sample::select(vec!["x", "y"]);
-    (names(), words(), numbers, proptest::option::of(words()), names(), words(), 0..2_u8).prop_map(|(names, image, numbers, atomic, keys, text, free)| {
-        let containers: Vec<Value> = names.iter().map(|name| json!({"name": name, "image": image})).collect();
-        let map: Map = keys.into_iter().map(|key| (key.to_owned(), json!(text))).collect();
-        let mut spec = json!({"containers": containers, "numbers": numbers, "map": map});
-        if let Some(atomic) = atomic {
-            spec["atomic"] = json!([atomic]);
-        }
-        if free == 1 {
-            spec["free"] = json!({"n": {"m": text}, "s": text});
-        }
-        spec
-    })
+    (names(), words(), numbers, proptest::option::of(words()), names(), words(), 0..2_u8).prop_map(
+        |(names, image, numbers, atomic, keys, text, free)| {
+            let containers: Vec<Value> =
+                names.iter().map(|name| json!({"name": name, "image": image})).collect();
+            let map: Map = keys.into_iter().map(|key| (key.to_owned(), json!(text))).collect();
+            let mut spec = json!({"containers": containers, "numbers": numbers, "map": map});
+            if let Some(atomic) = atomic {
+                spec["atomic"] = json!([atomic]);
+            }
+            if free == 1 {
+                spec["free"] = json!({"n": {"m": text}, "s": text});
+            }
+            spec
+        },
+    )
 }
 
 fn garbage() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![Just(Value::Null), any::<bool>().prop_map(Value::from), any::<i8>().prop_map(Value::from), "[a-c]{0,2}".prop_map(Value::from)];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i8>().prop_map(Value::from),
+        "[a-c]{0,2}".prop_map(Value::from)
+    ];
     let keys = proptest::sample::select(vec![
         "spec",
         "metadata",
@@ -464,8 +600,11 @@ fn garbage() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(6, 64, 6, move |inner| {
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            proptest::collection::vec((keys.clone(), inner), 0..6)
-                .prop_map(|fields| Value::Object(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())),
+            proptest::collection::vec((keys.clone(), inner), 0..6).prop_map(
+                |fields| Value::Object(
+                    fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+                )
+            ),
         ]
     })
 }

@@ -7,7 +7,8 @@ use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::FieldError;
 
 impl Loader {
-    /// Checks the defaults of a structural schema. Those of maps' values are not looked at, as upstream.
+    /// Checks the defaults of a structural schema. Those of maps' values are not looked at, as
+    /// upstream.
     pub(super) fn defaults(&mut self, schema: &Schema, path: &str, meta: Meta, depth: usize) {
         if depth > MAX_LEVELS || schema.native {
             return;
@@ -16,7 +17,11 @@ impl Loader {
         if let Some(default) = schema.default.as_ref().filter(|_| !matches!(meta, Meta::Bare(_))) {
             // The default of a root is a whole resource.
             match depth {
-                0 => self.check_default(&Schema { embedded: true, ..schema.clone() }, default, &format!("{path}.default")),
+                0 => self.check_default(
+                    &Schema { embedded: true, ..schema.clone() },
+                    default,
+                    &format!("{path}.default"),
+                ),
                 _ => self.check_default(schema, default, &format!("{path}.default")),
             }
         }
@@ -27,7 +32,12 @@ impl Loader {
                 (_, true) if schema.embedded => Meta::Embedded,
                 _ => meta,
             };
-            self.defaults(&property.schema, &format!("{path}.properties[{name}]"), below, depth + 1);
+            self.defaults(
+                &property.schema,
+                &format!("{path}.properties[{name}]"),
+                below,
+                depth + 1,
+            );
         }
         if let Some(items) = schema.items.as_deref() {
             self.defaults(items, &format!("{path}.items"), meta, depth + 1);
@@ -40,6 +50,7 @@ impl Loader {
             self.report(FieldError::invalid(path, default, "must not have unknown fields"));
         }
         let room = MAX_ERRORS.saturating_sub(self.structural.len());
-        self.structural.extend(validate::validate_value(schema, default, path).into_iter().take(room));
+        self.structural
+            .extend(validate::validate_value(schema, default, path).into_iter().take(room));
     }
 }

@@ -7,7 +7,8 @@ use ferrokube_apimachinery::document::{Array, Map, Number, Value};
 use ferrokube_apimachinery::field::FieldError;
 
 /// Keywords that no schema of a custom resource may have.
-const FORBIDDEN: [&str; 6] = ["$ref", "id", "definitions", "dependencies", "patternProperties", "additionalItems"];
+const FORBIDDEN: [&str; 6] =
+    ["$ref", "id", "definitions", "dependencies", "patternProperties", "additionalItems"];
 /// The types, in the order in which they are listed for people.
 pub(super) const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
@@ -93,21 +94,34 @@ impl Loader {
         for name in FORBIDDEN {
             let may_be_empty = !matches!(name, "additionalItems" | "dependencies" | "$ref");
             if keywords.get(name).is_some() && !(may_be_empty && keywords.is_zero(name)) {
-                self.refuse(FieldError::forbidden(keywords.at(name), format!("{name} is not supported")));
+                self.refuse(FieldError::forbidden(
+                    keywords.at(name),
+                    format!("{name} is not supported"),
+                ));
                 self.unsupported |= name == "additionalItems" || !keywords.is_zero(name);
             }
         }
         self.unsupported |= !keywords.is_zero("$schema");
         if keywords.flag("uniqueItems") {
-            self.refuse(FieldError::forbidden(keywords.at("uniqueItems"), "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"));
+            self.refuse(FieldError::forbidden(
+                keywords.at("uniqueItems"),
+                "uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
+            ));
         }
         if matches!(keywords.get("items"), Some(Value::Array(_))) {
-            self.refuse(FieldError::forbidden(keywords.at("items"), "items must be a schema object and not an array"));
+            self.refuse(FieldError::forbidden(
+                keywords.at("items"),
+                "items must be a schema object and not an array",
+            ));
             self.unsupported = true;
         }
         const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
         if keywords.get(PRESERVE) == Some(&Value::Bool(false)) {
-            self.refuse(FieldError::invalid(keywords.at(PRESERVE), false, "must be true or undefined"));
+            self.refuse(FieldError::invalid(
+                keywords.at(PRESERVE),
+                false,
+                "must be true or undefined",
+            ));
             self.unsupported = true;
         }
     }
@@ -135,7 +149,13 @@ impl Loader {
     fn pattern(&mut self, keywords: &Keywords<'_>) -> Option<Pattern> {
         let text = keywords.text("pattern").filter(|text| !text.is_empty())?;
         Pattern::new(text, &mut self.pattern_room)
-            .map_err(|why| self.report(FieldError::invalid(keywords.at("pattern"), text, format!("must be a valid regular expression, but isn't: {why}"))))
+            .map_err(|why| {
+                self.report(FieldError::invalid(
+                    keywords.at("pattern"),
+                    text,
+                    format!("must be a valid regular expression, but isn't: {why}"),
+                ))
+            })
             .ok()
     }
 }

@@ -23,7 +23,8 @@ const STRUCTURAL_ONLY: [(&str, &str); 12] = [
     ("default", "undefined"),
 ];
 
-/// The structural node that a composition is about: `None` where it has none, and below the root, where upstream does not ask for one.
+/// The structural node that a composition is about: `None` where it has none, and below the root,
+/// where upstream does not ask for one.
 #[derive(Clone, Copy)]
 pub(super) struct Outer<'a> {
     pub(super) shape: Option<&'a Schema>,
@@ -36,7 +37,8 @@ fn is_int_or_string(keywords: &Map) -> bool {
     let names = |alternative: &Value, wanted: &str| {
         alternative.as_object().is_some_and(|map| {
             let keywords = Keywords { map, path: "" };
-            keywords.text("type") == Some(wanted) && map.keys().all(|name| name == "type" || keywords.is_zero(name))
+            keywords.text("type") == Some(wanted)
+                && map.keys().all(|name| name == "type" || keywords.is_zero(name))
         })
     };
     matches!(alternatives.as_slice(), [one, other] if names(one, "integer") && names(other, "string"))
@@ -44,26 +46,54 @@ fn is_int_or_string(keywords: &Map) -> bool {
 
 impl Loader {
     /// `allOf`, `anyOf`, `oneOf` and `not` of a node with that shape.
-    pub(super) fn compositions(&mut self, keywords: &Keywords<'_>, checks: &mut Checks, outer: &Outer<'_>, place: Place) {
+    pub(super) fn compositions(
+        &mut self,
+        keywords: &Keywords<'_>,
+        checks: &mut Checks,
+        outer: &Outer<'_>,
+        place: Place,
+    ) {
         let place = place.below(Level::Field);
         checks.all_of = self.alternatives(keywords, "allOf", outer, place);
         checks.any_of = self.alternatives(keywords, "anyOf", outer, place);
         checks.one_of = self.alternatives(keywords, "oneOf", outer, place);
-        checks.not = keywords.get("not").map(|schema| self.nested(schema, &keywords.at("not"), outer, (place, false)).into());
+        checks.not = keywords
+            .get("not")
+            .map(|schema| self.nested(schema, &keywords.at("not"), outer, (place, false)).into());
     }
 
-    fn alternatives(&mut self, keywords: &Keywords<'_>, name: &str, outer: &Outer<'_>, place: Place) -> Vec<Node> {
+    fn alternatives(
+        &mut self,
+        keywords: &Keywords<'_>,
+        name: &str,
+        outer: &Outer<'_>,
+        place: Place,
+    ) -> Vec<Node> {
         let may_name_types = name == "anyOf" && is_int_or_string(keywords.map);
         let schemas = keywords.list(name).iter().enumerate();
         let fits = |loader: &Self| !loader.is_full();
         schemas
             .map_while(|(index, schema)| {
-                fits(self).then(|| self.nested(schema, &format!("{}[{index}]", keywords.at(name)), outer, (place, may_name_types)).into())
+                fits(self).then(|| {
+                    self.nested(
+                        schema,
+                        &format!("{}[{index}]", keywords.at(name)),
+                        outer,
+                        (place, may_name_types),
+                    )
+                    .into()
+                })
             })
             .collect()
     }
 
-    fn nested(&mut self, schema: &Value, path: &str, outer: &Outer<'_>, (place, may_name_types): (Place, bool)) -> Schema {
+    fn nested(
+        &mut self,
+        schema: &Value,
+        path: &str,
+        outer: &Outer<'_>,
+        (place, may_name_types): (Place, bool),
+    ) -> Schema {
         let Value::Object(map) = schema else {
             self.refuse(FieldError::type_invalid(path, schema, "a schema must be an object"));
             return Schema::default();
@@ -75,18 +105,33 @@ impl Loader {
         self.forbidden(&keywords);
         self.known_type(&keywords, keywords.text("type").unwrap_or_default());
         self.of_meta(&keywords, &place);
-        let misplaced = STRUCTURAL_ONLY.into_iter().filter(|(name, _)| !(may_name_types && *name == "type"));
+        let misplaced =
+            STRUCTURAL_ONLY.into_iter().filter(|(name, _)| !(may_name_types && *name == "type"));
         for (name, wanted) in misplaced {
-            let is_there = if wanted == "undefined" { keywords.get(name).is_some() } else { !keywords.is_zero(name) };
+            let is_there = if wanted == "undefined" {
+                keywords.get(name).is_some()
+            } else {
+                !keywords.is_zero(name)
+            };
             if is_there {
-                self.report(FieldError::forbidden(keywords.at(name), format!("must be {wanted} to be structural")));
+                self.report(FieldError::forbidden(
+                    keywords.at(name),
+                    format!("must be {wanted} to be structural"),
+                ));
             }
         }
         if keywords.get("additionalProperties").is_some() {
-            self.report(FieldError::forbidden(keywords.at("additionalProperties"), "must be undefined to be structural"));
+            self.report(FieldError::forbidden(
+                keywords.at("additionalProperties"),
+                "must be undefined to be structural",
+            ));
         }
         let mut out = Schema {
-            kind: if may_name_types { keywords.text("type").and_then(kind_of).unwrap_or_default() } else { Kind::Any },
+            kind: if may_name_types {
+                keywords.text("type").and_then(kind_of).unwrap_or_default()
+            } else {
+                Kind::Any
+            },
             format: keywords.text("format").map(std::sync::Arc::from),
             enumeration: keywords.list("enum").to_vec(),
             ..Schema::default()
@@ -102,7 +147,13 @@ impl Loader {
     }
 
     /// What a composition says about children, which must be in the shape too.
-    fn nested_children(&mut self, keywords: &Keywords<'_>, outer: &Outer<'_>, place: Place, out: &mut Schema) {
+    fn nested_children(
+        &mut self,
+        keywords: &Keywords<'_>,
+        outer: &Outer<'_>,
+        place: Place,
+        out: &mut Schema,
+    ) {
         let below = (place.below(Level::Field), false);
         for (name, child) in keywords.fields("properties").into_iter().flatten() {
             if self.is_full() {
@@ -110,12 +161,21 @@ impl Loader {
             }
             let path = format!("{}.properties[{name}]", keywords.path);
             let outer_path = format!("{}.properties[{name}]", outer.path);
-            let known = outer.shape.and_then(|shape| shape.properties.get(&**name)).map(|property| &*property.schema);
+            let known = outer
+                .shape
+                .and_then(|shape| shape.properties.get(&**name))
+                .map(|property| &*property.schema);
             if known.is_none() && outer.shape.is_some() {
-                self.report(FieldError::required(outer_path.clone(), format!("because it is defined in {path}")));
+                self.report(FieldError::required(
+                    outer_path.clone(),
+                    format!("because it is defined in {path}"),
+                ));
             }
             if name == "metadata" {
-                self.report(FieldError::forbidden(path.clone(), "must not be specified in a nested context"));
+                self.report(FieldError::forbidden(
+                    path.clone(),
+                    "must not be specified in a nested context",
+                ));
             }
             let node = self.nested(child, &path, &Outer { shape: known, path: &outer_path }, below);
             out.properties.insert(name.as_str().into(), Property::new(node, false));
@@ -124,9 +184,14 @@ impl Loader {
             let (path, outer_path) = (keywords.at("items"), format!("{}.items", outer.path));
             let known = outer.shape.and_then(|shape| shape.items.as_deref());
             if known.is_none() && outer.shape.is_some() {
-                self.report(FieldError::required(outer_path.clone(), format!("because it is defined in {path}")));
+                self.report(FieldError::required(
+                    outer_path.clone(),
+                    format!("because it is defined in {path}"),
+                ));
             }
-            out.items = Some(self.nested(items, &path, &Outer { shape: known, path: &outer_path }, below).into());
+            out.items = Some(
+                self.nested(items, &path, &Outer { shape: known, path: &outer_path }, below).into(),
+            );
         }
     }
 }

@@ -11,7 +11,9 @@ fn tokens(path: &str) -> Vec<&str> {
             '.' | '[' | ']' => 1,
             '\'' => {
                 let bytes = rest.as_bytes();
-                (1..bytes.len()).find(|at| bytes[*at] == b'\'' && bytes[at - 1] != b'\\').map_or(rest.len(), |at| at + 1)
+                (1..bytes.len())
+                    .find(|at| bytes[*at] == b'\'' && bytes[at - 1] != b'\\')
+                    .map_or(rest.len(), |at| at + 1)
             }
             _ => rest.find(['.', '[', ']']).unwrap_or(rest.len()),
         };
@@ -24,7 +26,10 @@ fn tokens(path: &str) -> Vec<&str> {
 
 /// What is between single quotes.
 fn unquoted(text: &str) -> Result<String, String> {
-    let inner = text.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')).ok_or_else(|| format!("expected single quoted string but got {text}"))?;
+    let inner = text
+        .strip_prefix('\'')
+        .and_then(|rest| rest.strip_suffix('\''))
+        .ok_or_else(|| format!("expected single quoted string but got {text}"))?;
     let mut out = String::with_capacity(inner.len());
     let mut letters = inner.chars();
     while let Some(letter) = letters.next() {
@@ -39,17 +44,24 @@ fn unquoted(text: &str) -> Result<String, String> {
             Some('t') => '\t',
             Some('v') => '\u{b}',
             Some(same @ ('\'' | '\\')) => same,
-            Some(other) => return Err(format!("invalid string literal: invalid escape char \\{other}")),
+            Some(other) => {
+                return Err(format!("invalid string literal: invalid escape char \\{other}"));
+            }
         });
     }
     Ok(out)
 }
 
-/// Where a path leads in a schema, and the path as errors write it (`a.b[key]`). `brackets`: whether `['name']` may stand for `.name`.
+/// Where a path leads in a schema, and the path as errors write it (`a.b[key]`). `brackets`:
+/// whether `['name']` may stand for `.name`.
 ///
 /// # Errors
 /// It leads to no declared field, or is no path.
-pub fn field_path<'a>(schema: &'a Schema, path: &str, brackets: bool) -> Result<(String, &'a Schema), String> {
+pub fn field_path<'a>(
+    schema: &'a Schema,
+    path: &str,
+    brackets: bool,
+) -> Result<(String, &'a Schema), String> {
     const NOWHERE: &str = "does not refer to a valid field";
     const END: &str = "unexpected end of JSON path";
     let mut node = schema;
@@ -96,14 +108,18 @@ mod tests {
     #[test]
     fn paths_lead_to_declared_fields() {
         let schema = json!({"type": "object", "properties": {"a": {"type": "object", "properties": {"b.c": {"type": "string"}, "m": {"type": "object", "additionalProperties": {"type": "string"}}}}}});
-        let schema = from_json_schema(&schema, &Loading { path: "", ..Loading::default() }).expect("structural");
-        let found = |path: &str, brackets| field_path(&schema, path, brackets).ok().map(|(path, _)| path);
+        let schema = from_json_schema(&schema, &Loading { path: "", ..Loading::default() })
+            .expect("structural");
+        let found =
+            |path: &str, brackets| field_path(&schema, path, brackets).ok().map(|(path, _)| path);
         assert_eq!(found(".a", false).as_deref(), Some("a"));
         assert_eq!(found(".a['b.c']", true).as_deref(), Some("a.b.c"));
         assert_eq!(found(".a['b.c']", false), None);
         assert_eq!(found(".a.m['x']", true).as_deref(), Some("a.m[x]"));
         assert_eq!(found(".a.m.x", false).as_deref(), Some("a.m[x]"));
-        for bad in ["a", ".a.", "..a", ".a[b]", ".a['b.c'", ".a['b.c", ".a['\\x']", ".z", ".a.m.x.y"] {
+        for bad in
+            ["a", ".a.", "..a", ".a[b]", ".a['b.c'", ".a['b.c", ".a['\\x']", ".z", ".a.m.x.y"]
+        {
             assert_eq!(found(bad, true), None, "{bad}");
         }
     }

@@ -9,7 +9,10 @@ use proptest::prelude::*;
 
 fn load(given: &Value) -> Result<Schema, Vec<FieldError>> {
     let metadata = Some(schema("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"));
-    from_json_schema(given, &Loading { path: "P", name: Some("com.example.v1.Thing".into()), metadata })
+    from_json_schema(
+        given,
+        &Loading { path: "P", name: Some("com.example.v1.Thing".into()), metadata },
+    )
 }
 
 fn of_spec(spec: Value) -> Schema {
@@ -25,8 +28,11 @@ fn property(a: Value) -> Vec<(FieldReason, String)> {
 }
 
 fn errors(schema: &Schema, spec: Value) -> Vec<(FieldReason, String)> {
-    let object = document(json!({"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": spec}));
-    let mut out: Vec<_> = validate(schema, &object).into_iter().map(|error| (error.reason, error.field)).collect();
+    let object = document(
+        json!({"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": spec}),
+    );
+    let mut out: Vec<_> =
+        validate(schema, &object).into_iter().map(|error| (error.reason, error.field)).collect();
     out.sort();
     out.dedup();
     out
@@ -52,8 +58,16 @@ fn values_are_checked_with_one_cause_each() {
     assert_eq!(errors(&schema, json!({})), one(FieldReason::Required, "spec.r"));
     assert_eq!(check(json!({})), []);
     assert_eq!(check(json!({"e": "c"})), one(FieldReason::NotSupported, "spec.e"));
-    for bad in [json!({"p": "y"}), json!({"n": 0}), json!({"n": 6}), json!({"x": 0}), json!({"x": 0.7}), json!({"s": "a"}), json!({"l": []}), json!({"m": {}})]
-    {
+    for bad in [
+        json!({"p": "y"}),
+        json!({"n": 0}),
+        json!({"n": 6}),
+        json!({"x": 0}),
+        json!({"x": 0.7}),
+        json!({"s": "a"}),
+        json!({"l": []}),
+        json!({"m": {}}),
+    ] {
         let field = format!("spec.{}", bad.as_object().unwrap().keys().next().unwrap());
         assert_eq!(check(bad), one(FieldReason::Invalid, &field));
     }
@@ -61,22 +75,37 @@ fn values_are_checked_with_one_cause_each() {
     assert_eq!(check(json!({"s": "\u{e9}\u{e9}\u{e9}"})), []);
     assert_eq!(check(json!({"l": ["a", "b", "c"]})), one(FieldReason::TooMany, "spec.l"));
     assert_eq!(check(json!({"m": {"a": "1", "b": "2"}})), one(FieldReason::TooMany, "spec.m"));
-    let types = ["spec.b", "spec.n", "spec.r"].map(|field| (FieldReason::TypeInvalid, field.to_owned()));
+    let types =
+        ["spec.b", "spec.n", "spec.r"].map(|field| (FieldReason::TypeInvalid, field.to_owned()));
     assert_eq!(check(json!({"r": 1, "n": "1", "b": "true"})), types);
-    assert_eq!(check(json!({"n": 1.5})), [(FieldReason::Invalid, "<nil>".to_owned()), (FieldReason::TypeInvalid, "spec.n".to_owned())]);
+    assert_eq!(
+        check(json!({"n": 1.5})),
+        [
+            (FieldReason::Invalid, "<nil>".to_owned()),
+            (FieldReason::TypeInvalid, "spec.n".to_owned())
+        ]
+    );
     assert_eq!(check(json!({"n": 2.0})), []);
     assert_eq!(errors(&schema, json!("str")), one(FieldReason::TypeInvalid, "spec"));
 }
 
 #[test]
 fn compositions_add_checks() {
-    let schema = of_spec(json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}, "n": {"type": "integer"}},
+    let schema = of_spec(
+        json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}, "n": {"type": "integer"}},
         "oneOf": [{"required": ["a"]}, {"required": ["b"]}], "not": {"properties": {"n": {"enum": [13]}}, "required": ["n"]},
-        "anyOf": [{"properties": {"n": {"minimum": 10}}}, {"properties": {"n": {"maximum": 5}}}]}));
+        "anyOf": [{"properties": {"n": {"minimum": 10}}}, {"properties": {"n": {"maximum": 5}}}]}),
+    );
     assert_eq!(errors(&schema, json!({"a": "1"})), []);
     assert_eq!(errors(&schema, json!({"a": "1", "b": "2"})), one(FieldReason::Invalid, "<nil>"));
-    assert_eq!(errors(&schema, json!({})), [(FieldReason::Required, "spec.a".to_owned()), (FieldReason::Invalid, "<nil>".to_owned())]);
-    assert_eq!(errors(&schema, json!({"a": "1", "n": 7})), [(FieldReason::Invalid, "<nil>".to_owned()), (FieldReason::Invalid, "spec.n".to_owned())]);
+    assert_eq!(
+        errors(&schema, json!({})),
+        [(FieldReason::Required, "spec.a".to_owned()), (FieldReason::Invalid, "<nil>".to_owned())]
+    );
+    assert_eq!(
+        errors(&schema, json!({"a": "1", "n": 7})),
+        [(FieldReason::Invalid, "<nil>".to_owned()), (FieldReason::Invalid, "spec.n".to_owned())]
+    );
     assert_eq!(errors(&schema, json!({"a": "1", "n": 13})), one(FieldReason::Invalid, "<nil>"));
 }
 
@@ -88,7 +117,8 @@ fn nulls_stay_only_where_they_may() {
     let mut object = document(json!({"spec": {"n": null, "s": null, "d": null}}));
     default(&schema, &mut object);
     assert_eq!(object.get(&["spec"]), Some(&json!({"n": null, "s": null, "d": "x"})));
-    let found: Vec<_> = validate(&schema, &object).into_iter().map(|error| (error.reason, error.field)).collect();
+    let found: Vec<_> =
+        validate(&schema, &object).into_iter().map(|error| (error.reason, error.field)).collect();
     assert_eq!(found, one(FieldReason::TypeInvalid, "spec.s"), "what an apply leaves");
     assert!(prune(&schema, &mut object).is_empty());
     assert_eq!(object.get(&["spec"]), Some(&json!({"n": null, "d": "x"})), "what a body leaves");
@@ -97,31 +127,49 @@ fn nulls_stay_only_where_they_may() {
 
 #[test]
 fn lists_refuse_duplicates() {
-    let schema = of_spec(json!({"type": "object", "properties": {"s": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+    let schema = of_spec(
+        json!({"type": "object", "properties": {"s": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
         "m": {"type": "array", "items": {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "string"}}, "required": ["k"]},
-            "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}}}));
+            "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}}}),
+    );
     assert_eq!(errors(&schema, json!({"s": ["x", "x"]})), one(FieldReason::Duplicate, "spec.s[1]"));
-    assert_eq!(errors(&schema, json!({"m": [{"k": "1"}, {"k": "1"}]})), one(FieldReason::Duplicate, "spec.m[1]"));
-    assert_eq!(errors(&schema, json!({"m": [{"v": "nokey"}]})), one(FieldReason::Required, "spec.m[0].k"));
+    assert_eq!(
+        errors(&schema, json!({"m": [{"k": "1"}, {"k": "1"}]})),
+        one(FieldReason::Duplicate, "spec.m[1]")
+    );
+    assert_eq!(
+        errors(&schema, json!({"m": [{"v": "nokey"}]})),
+        one(FieldReason::Required, "spec.m[0].k")
+    );
     assert_eq!(errors(&schema, json!({"s": ["x", "y"], "m": [{"k": "1"}, {"k": "2"}]})), []);
 }
 
 #[test]
 fn repeated_members_are_told_once_and_by_their_key() {
-    let list = json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"});
-    let schema = of_spec(json!({"type": "object", "properties": {"m": {"type": "object", "additionalProperties": list}, "s": list}}));
-    assert_eq!(errors(&schema, json!({"m": {"k": ["a", "a", "a"]}})), one(FieldReason::Duplicate, "spec.m[k][1]"));
+    let list =
+        json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"});
+    let schema = of_spec(
+        json!({"type": "object", "properties": {"m": {"type": "object", "additionalProperties": list}, "s": list}}),
+    );
+    assert_eq!(
+        errors(&schema, json!({"m": {"k": ["a", "a", "a"]}})),
+        one(FieldReason::Duplicate, "spec.m[k][1]")
+    );
     // An object that had some may have others.
     let object = |spec: Value| document(json!({"metadata": {"name": "a"}, "spec": spec}));
     let old = object(json!({"s": ["a", "a"]}));
     assert_eq!(validate_update(&schema, Some(&old), &object(json!({"s": ["b", "b"]}))), []);
-    assert_eq!(validate_update(&schema, Some(&object(json!({}))), &object(json!({"s": ["b", "b"]}))).len(), 1);
+    assert_eq!(
+        validate_update(&schema, Some(&object(json!({}))), &object(json!({"s": ["b", "b"]}))).len(),
+        1
+    );
 }
 
 #[test]
 fn a_status_is_looked_at_alone() {
     let schema = load(&json!({"type": "object", "required": ["spec"], "properties": {"spec": {"type": "string"}, "status": {"type": "integer"}}})).unwrap();
-    let [old, fits, fails] = [json!({}), json!({"status": 1}), json!({"status": "x"})].map(document);
+    let [old, fits, fails] =
+        [json!({}), json!({"status": 1}), json!({"status": "x"})].map(document);
     assert_eq!(validate_status(&schema, &old, &fits), []);
     assert_eq!(validate_status(&schema, &old, &fails)[0].field, "status");
     assert_eq!(validate_update(&schema, Some(&old), &fits)[0].field, "spec");
@@ -132,7 +180,8 @@ fn maps_of_anything_hold_nothing_known() {
     let schema = of_spec(json!({"type": "object", "properties": {
         "m": {"type": "object", "additionalProperties": true}, "c": {"type": "object", "additionalProperties": false}
     }}));
-    let mut object = document(json!({"spec": {"m": {"s": "x", "o": {"in": 1}, "l": [{"in": 1}], "n": null}}}));
+    let mut object =
+        document(json!({"spec": {"m": {"s": "x", "o": {"in": 1}, "l": [{"in": 1}], "n": null}}}));
     assert_eq!(prune(&schema, &mut object), ["spec.m.l[0].in", "spec.m.o.in"]);
     default(&schema, &mut object);
     assert_eq!(object.get(&["spec", "m"]), Some(&json!({"s": "x", "o": {}, "l": [{}], "n": null})));
@@ -143,24 +192,42 @@ fn maps_of_anything_hold_nothing_known() {
 #[test]
 fn embedded_objects_are_well_formed() {
     let resource = json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
-    let schema = of_spec(json!({"type": "object", "properties": {"t": resource, "m": {"type": "object", "additionalProperties": resource}}}));
+    let schema = of_spec(
+        json!({"type": "object", "properties": {"t": resource, "m": {"type": "object", "additionalProperties": resource}}}),
+    );
     let faults = [
         (json!({"apiVersion": "v1", "kind": ""}), "spec.t.kind"),
         (json!({"apiVersion": "v1", "kind": "Po_d"}), "spec.t.kind"),
         (json!({"apiVersion": "a/b/c", "kind": "Pod"}), "spec.t.apiVersion"),
-        (json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a/b"}}), "spec.t.metadata.name"),
-        (json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "A"}}), "spec.t.metadata.namespace"),
-        (json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"annotations": {"a b": "c"}}}), "spec.t.metadata.annotations"),
-        (json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"finalizers": ["a b"]}}), "spec.t.metadata.finalizers"),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a/b"}}),
+            "spec.t.metadata.name",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "A"}}),
+            "spec.t.metadata.namespace",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"annotations": {"a b": "c"}}}),
+            "spec.t.metadata.annotations",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"finalizers": ["a b"]}}),
+            "spec.t.metadata.finalizers",
+        ),
     ];
     for (object, field) in faults {
         assert_eq!(errors(&schema, json!({ "t": object })), one(FieldReason::Invalid, field));
     }
-    assert_eq!(errors(&schema, json!({"m": {"k": {"kind": "Pod"}}})), one(FieldReason::Required, "spec.m[k].apiVersion"));
+    assert_eq!(
+        errors(&schema, json!({"m": {"k": {"kind": "Pod"}}})),
+        one(FieldReason::Required, "spec.m[k].apiVersion")
+    );
     let typed = |object: Value| check_embedded(&schema, &document(json!({"spec": {"t": object}})));
     typed(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "b"}}})).unwrap();
     typed(json!({"apiVersion": 1, "kind": "Pod"})).unwrap_err();
-    typed(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": 1}}})).unwrap_err();
+    typed(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": 1}}}))
+        .unwrap_err();
     typed(json!({"apiVersion": "v1", "kind": "Pod", "metadata": "x"})).unwrap_err();
 }
 
@@ -190,13 +257,27 @@ fn embedded_objects_are_objects() {
     let schema = of_spec(
         json!({"type": "object", "properties": {"t": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}}),
     );
-    assert_eq!(errors(&schema, json!({"t": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {"x": 1}}})), []);
-    assert_eq!(errors(&schema, json!({"t": {"kind": "Pod"}})), one(FieldReason::Required, "spec.t.apiVersion"));
     assert_eq!(
-        errors(&schema, json!({"t": {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"bad key": "x"}}}})),
+        errors(
+            &schema,
+            json!({"t": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {"x": 1}}})
+        ),
+        []
+    );
+    assert_eq!(
+        errors(&schema, json!({"t": {"kind": "Pod"}})),
+        one(FieldReason::Required, "spec.t.apiVersion")
+    );
+    assert_eq!(
+        errors(
+            &schema,
+            json!({"t": {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"bad key": "x"}}}})
+        ),
         one(FieldReason::Invalid, "spec.t.metadata.labels")
     );
-    let mut object = document(json!({"spec": {"t": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "Bad_", "junk": 1}, "spec": {"x": 1}}}}));
+    let mut object = document(
+        json!({"spec": {"t": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "Bad_", "junk": 1}, "spec": {"x": 1}}}}),
+    );
     assert_eq!(prune(&schema, &mut object), ["spec.t.metadata.junk"]);
     assert_eq!(object.get(&["spec", "t", "spec"]), Some(&json!({"x": 1})));
     assert_eq!(validate(&schema, &object), []);
@@ -207,22 +288,39 @@ fn unknown_fields_are_pruned_below_the_open_ones() {
     let schema = of_spec(
         json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"known": {"type": "object", "properties": {"x": {"type": "string"}}}}}),
     );
-    let mut object = document(json!({"metadata": {"name": "a"}, "extra": 1, "spec": {"free": {"any": [1, null]}, "known": {"x": "y", "gone": 1}}}));
+    let mut object = document(
+        json!({"metadata": {"name": "a"}, "extra": 1, "spec": {"free": {"any": [1, null]}, "known": {"x": "y", "gone": 1}}}),
+    );
     assert_eq!(prune(&schema, &mut object), ["extra", "spec.known.gone"]);
-    assert_eq!(object.get(&["spec"]), Some(&json!({"free": {"any": [1, null]}, "known": {"x": "y"}})));
+    assert_eq!(
+        object.get(&["spec"]),
+        Some(&json!({"free": {"any": [1, null]}, "known": {"x": "y"}}))
+    );
 }
 
 #[test]
 fn defaults_must_fit() {
-    assert_eq!(property(json!({"type": "integer", "default": "x"})), one(FieldReason::TypeInvalid, "P.properties[a].default"));
     assert_eq!(
-        property(json!({"type": "object", "properties": {"b": {"type": "string"}}, "default": {"junk": 1}})),
+        property(json!({"type": "integer", "default": "x"})),
+        one(FieldReason::TypeInvalid, "P.properties[a].default")
+    );
+    assert_eq!(
+        property(
+            json!({"type": "object", "properties": {"b": {"type": "string"}}, "default": {"junk": 1}})
+        ),
         one(FieldReason::Invalid, "P.properties[a].default")
     );
-    assert_eq!(property(json!({"type": "string", "enum": ["x"], "default": "y"})), one(FieldReason::NotSupported, "P.properties[a].default"));
-    load(&json!({"type": "object", "properties": {"a": {"type": "string", "default": null}}})).unwrap();
+    assert_eq!(
+        property(json!({"type": "string", "enum": ["x"], "default": "y"})),
+        one(FieldReason::NotSupported, "P.properties[a].default")
+    );
+    load(&json!({"type": "object", "properties": {"a": {"type": "string", "default": null}}}))
+        .unwrap();
     let metadata = json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"name": {"type": "string", "default": "x"}}}}});
-    assert_eq!(refused(&metadata), one(FieldReason::Forbidden, "P.properties[metadata].properties[name].default"));
+    assert_eq!(
+        refused(&metadata),
+        one(FieldReason::Forbidden, "P.properties[metadata].properties[name].default")
+    );
 }
 
 #[test]
@@ -230,26 +328,64 @@ fn list_and_map_types_are_checked() {
     let list = |items: Value, kind: &str| json!({"type": "array", "items": items, "x-kubernetes-list-type": kind});
     let keyed = |keys: Value| json!({"type": "array", "items": {"type": "object", "properties": {"k": {"type": "string"}}}, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys});
     let object = json!({"type": "object", "properties": {"k": {"type": "string"}}});
-    assert_eq!(property(list(json!({"type": "string"}), "bag")), one(FieldReason::NotSupported, "P.properties[a].x-kubernetes-list-type"));
-    assert_eq!(property(list(object.clone(), "map")), one(FieldReason::Required, "P.properties[a].x-kubernetes-list-map-keys"));
-    assert_eq!(property(keyed(json!(["z"]))), one(FieldReason::Invalid, "P.properties[a].x-kubernetes-list-map-keys"));
-    assert_eq!(property(list(object, "set")), one(FieldReason::Invalid, "P.properties[a].items.x-kubernetes-map-type"));
-    assert_eq!(property(keyed(json!(["k"]))), one(FieldReason::Required, "P.properties[a].items.properties[k].default"));
-    assert_eq!(property(json!({"type": "string", "x-kubernetes-map-type": "atomic"})), one(FieldReason::Invalid, "P.properties[a].type"));
+    assert_eq!(
+        property(list(json!({"type": "string"}), "bag")),
+        one(FieldReason::NotSupported, "P.properties[a].x-kubernetes-list-type")
+    );
+    assert_eq!(
+        property(list(object.clone(), "map")),
+        one(FieldReason::Required, "P.properties[a].x-kubernetes-list-map-keys")
+    );
+    assert_eq!(
+        property(keyed(json!(["z"]))),
+        one(FieldReason::Invalid, "P.properties[a].x-kubernetes-list-map-keys")
+    );
+    assert_eq!(
+        property(list(object, "set")),
+        one(FieldReason::Invalid, "P.properties[a].items.x-kubernetes-map-type")
+    );
+    assert_eq!(
+        property(keyed(json!(["k"]))),
+        one(FieldReason::Required, "P.properties[a].items.properties[k].default")
+    );
+    assert_eq!(
+        property(json!({"type": "string", "x-kubernetes-map-type": "atomic"})),
+        one(FieldReason::Invalid, "P.properties[a].type")
+    );
 }
 
 #[test]
 fn only_structural_schemas_load() {
     assert_eq!(property(json!({})), one(FieldReason::Required, "P.properties[a].type"));
-    assert_eq!(property(json!({"type": "array"})), one(FieldReason::Required, "P.properties[a].items"));
-    assert_eq!(property(json!({"type": "string", "$ref": "#/x"})), one(FieldReason::Forbidden, "P.properties[a].$ref"));
-    assert_eq!(property(json!({"type": "string", "pattern": "("})), one(FieldReason::Invalid, "P.properties[a].pattern"));
-    assert_eq!(property(json!({"type": "string", "allOf": [{"type": "string"}]})), one(FieldReason::Forbidden, "P.properties[a].allOf[0].type"));
-    assert_eq!(refused(&json!({"type": "object", "anyOf": [{"properties": {"x": {"enum": [1]}}}]})), one(FieldReason::Required, "P.properties[x]"));
-    assert_eq!(property(json!({"type": "blob"})), one(FieldReason::NotSupported, "P.properties[a].type"));
+    assert_eq!(
+        property(json!({"type": "array"})),
+        one(FieldReason::Required, "P.properties[a].items")
+    );
+    assert_eq!(
+        property(json!({"type": "string", "$ref": "#/x"})),
+        one(FieldReason::Forbidden, "P.properties[a].$ref")
+    );
+    assert_eq!(
+        property(json!({"type": "string", "pattern": "("})),
+        one(FieldReason::Invalid, "P.properties[a].pattern")
+    );
+    assert_eq!(
+        property(json!({"type": "string", "allOf": [{"type": "string"}]})),
+        one(FieldReason::Forbidden, "P.properties[a].allOf[0].type")
+    );
+    assert_eq!(
+        refused(&json!({"type": "object", "anyOf": [{"properties": {"x": {"enum": [1]}}}]})),
+        one(FieldReason::Required, "P.properties[x]")
+    );
+    assert_eq!(
+        property(json!({"type": "blob"})),
+        one(FieldReason::NotSupported, "P.properties[a].type")
+    );
     assert_eq!(refused(&json!({"type": "string"})), one(FieldReason::Invalid, "P.type"));
     assert_eq!(
-        refused(&json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}})),
+        refused(
+            &json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}})
+        ),
         one(FieldReason::Forbidden, "P.properties[metadata]")
     );
     let int = json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]});
@@ -261,17 +397,26 @@ fn only_structural_schemas_load() {
 
 #[test]
 fn stored_values_may_stay_as_they_are() {
-    let schema = of_spec(json!({"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}, "b": {"type": "string"}}}));
+    let schema = of_spec(
+        json!({"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}, "b": {"type": "string"}}}),
+    );
     let object = |a: &str, b: &str| document(json!({"spec": {"a": a, "b": b}}));
-    assert_eq!(validate_update(&schema, Some(&object("toolong", "1")), &object("toolong", "2")), []);
-    assert_eq!(validate_update(&schema, Some(&object("toolong", "1")), &object("alsolong", "1"))[0].reason, FieldReason::TooLong);
+    assert_eq!(
+        validate_update(&schema, Some(&object("toolong", "1")), &object("toolong", "2")),
+        []
+    );
+    assert_eq!(
+        validate_update(&schema, Some(&object("toolong", "1")), &object("alsolong", "1"))[0].reason,
+        FieldReason::TooLong
+    );
 }
 
 #[test]
 fn names_may_be_restricted() {
     let schema =
         load(&json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 2}}}}})).unwrap();
-    let named = |name: &str| validate(&schema, &document(json!({"metadata": {"name": name}}))).len();
+    let named =
+        |name: &str| validate(&schema, &document(json!({"metadata": {"name": name}}))).len();
     assert_eq!((named("ab"), named("abc")), (0, 1));
 }
 
@@ -292,9 +437,13 @@ fn huge_and_deep_schemas_are_refused() {
         deep = json!({"type": "object", "properties": {"a": deep}});
     }
     assert!(load(&deep).is_err());
-    let many: Map = (0..60_000).map(|number| (format!("p{number}"), json!({"type": "string"}))).collect();
+    let many: Map =
+        (0..60_000).map(|number| (format!("p{number}"), json!({"type": "string"}))).collect();
     assert!(load(&json!({"type": "object", "properties": many})).is_err());
-    assert_eq!(property(json!({"type": "string", "pattern": "(((a{1,100}){1,100}){1,100}){1,100}"})), one(FieldReason::Invalid, "P.properties[a].pattern"));
+    assert_eq!(
+        property(json!({"type": "string", "pattern": "(((a{1,100}){1,100}){1,100}){1,100}"})),
+        one(FieldReason::Invalid, "P.properties[a].pattern")
+    );
 }
 
 fn any_schema() -> impl Strategy<Value = Value> {
@@ -302,7 +451,10 @@ fn any_schema() -> impl Strategy<Value = Value> {
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
         any::<i8>().prop_map(Value::from),
-        proptest::sample::select(vec!["object", "array", "string", "integer", "map", "set", "k", "", "("]).prop_map(Value::from)
+        proptest::sample::select(vec![
+            "object", "array", "string", "integer", "map", "set", "k", "", "("
+        ])
+        .prop_map(Value::from)
     ];
     let keys = proptest::sample::select(vec![
         "type",
@@ -333,8 +485,11 @@ fn any_schema() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(5, 64, 6, move |inner| {
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
-            proptest::collection::vec((keys.clone(), inner), 0..6)
-                .prop_map(|fields| Value::Object(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())),
+            proptest::collection::vec((keys.clone(), inner), 0..6).prop_map(
+                |fields| Value::Object(
+                    fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+                )
+            ),
         ]
     })
 }
@@ -355,31 +510,49 @@ proptest! {
 #[test]
 fn fault_42_definitions_that_grind_are_refused_in_time() {
     use std::time::{Duration, Instant};
-    let nested = |levels: usize| (0..levels).fold(json!({"type": "string"}), |inner, _| json!({"type": "object", "properties": {"a": inner}}));
-    let wide: Map = (0..60_000).map(|number| (format!("f{number}"), json!({"type": "string"}))).collect();
-    let choices = |levels: usize| (0..levels).fold(json!({"minimum": 1}), |inner, _| json!({"allOf": [inner, inner]}));
-    // On a busy machine without optimization: what is bounded takes a hundredth of it elsewhere, what is not takes hours.
+    let nested = |levels: usize| {
+        (0..levels).fold(
+            json!({"type": "string"}),
+            |inner, _| json!({"type": "object", "properties": {"a": inner}}),
+        )
+    };
+    let wide: Map =
+        (0..60_000).map(|number| (format!("f{number}"), json!({"type": "string"}))).collect();
+    let choices = |levels: usize| {
+        (0..levels).fold(json!({"minimum": 1}), |inner, _| json!({"allOf": [inner, inner]}))
+    };
+    // On a busy machine without optimization: what is bounded takes a hundredth of it elsewhere,
+    // what is not takes hours.
     const LIMIT: Duration = Duration::from_secs(20);
-    let bombs = [
-        property_of(json!({"type": "string", "pattern": "((((a{1000}){1000}){1000}){1000})"})),
-        property_of(json!({"type": "string", "pattern": "(".repeat(10_000)})),
-        property_of(json!({"type": "string", "pattern": "[".repeat(10_000)})),
-        property_of(json!({"$ref": "#/properties/a"})),
-        property_of(nested(300)),
-        property_of(json!({"type": "object", "properties": wide})),
-        property_of(json!({"type": "integer", "allOf": [choices(15)]})),
-        property_of((0..300).fold(json!({}), |inner, _| json!({"not": inner}))),
-        property_of((0..300).fold(json!({"type": "array"}), |inner, _| json!({"type": "array", "items": inner}))),
-    ];
+    let bombs =
+        [
+            property_of(json!({"type": "string", "pattern": "((((a{1000}){1000}){1000}){1000})"})),
+            property_of(json!({"type": "string", "pattern": "(".repeat(10_000)})),
+            property_of(json!({"type": "string", "pattern": "[".repeat(10_000)})),
+            property_of(json!({"$ref": "#/properties/a"})),
+            property_of(nested(300)),
+            property_of(json!({"type": "object", "properties": wide})),
+            property_of(json!({"type": "integer", "allOf": [choices(15)]})),
+            property_of((0..300).fold(json!({}), |inner, _| json!({"not": inner}))),
+            property_of((0..300).fold(
+                json!({"type": "array"}),
+                |inner, _| json!({"type": "array", "items": inner}),
+            )),
+        ];
     for (index, bomb) in bombs.iter().enumerate() {
         let started = Instant::now();
         assert!(load(bomb).is_err(), "bomb {index}");
         assert!(started.elapsed() < LIMIT, "bomb {index} took {:?}", started.elapsed());
     }
     // What is left runs in time that grows with the text and no faster.
-    let schema = of_spec(json!({"type": "object", "properties": {"p": {"type": "string", "pattern": "^(a+)+$"}}}));
+    let schema = of_spec(
+        json!({"type": "object", "properties": {"p": {"type": "string", "pattern": "^(a+)+$"}}}),
+    );
     let started = Instant::now();
-    assert_eq!(errors(&schema, json!({"p": format!("{}b", "a".repeat(100_000))})), one(FieldReason::Invalid, "spec.p"));
+    assert_eq!(
+        errors(&schema, json!({"p": format!("{}b", "a".repeat(100_000))})),
+        one(FieldReason::Invalid, "spec.p")
+    );
     assert!(started.elapsed() < LIMIT, "{:?}", started.elapsed());
 }
 
@@ -418,7 +591,10 @@ fn messages_are_those_of_upstream() {
             json!({"type": "object", "x-kubernetes-preserve-unknown-fields": false}),
             "P.properties[a].x-kubernetes-preserve-unknown-fields: Invalid value: false: must be true or undefined",
         ),
-        (json!({"type": "integer", "default": "x"}), "P.properties[a].default: Invalid value: \"string\":  in body must be of type integer: \"string\""),
+        (
+            json!({"type": "integer", "default": "x"}),
+            "P.properties[a].default: Invalid value: \"string\":  in body must be of type integer: \"string\"",
+        ),
     ];
     for (given, wanted) in cases {
         assert_eq!(says(given), [wanted]);
@@ -428,7 +604,9 @@ fn messages_are_those_of_upstream() {
 #[test]
 fn bounds_of_numbers_are_those_of_upstream() {
     let says = |given: Value, value: Value| -> Vec<String> {
-        let object = document(json!({"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"a": value}}));
+        let object = document(
+            json!({"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"a": value}}),
+        );
         validate(&of_spec(json!({"type": "object", "properties": {"a": given}})), &object)
             .into_iter()
             .map(|error| format!("{}: {}", error.field, error.message))
@@ -442,15 +620,21 @@ fn bounds_of_numbers_are_those_of_upstream() {
     assert_eq!(says(json!({"type": "number", "multipleOf": 0.5}), json!(1.5)), none);
     assert_eq!(
         says(json!({"type": "integer", "minimum": 1.5}), json!(2)),
-        ["<nil>: Invalid value: \"\": Minimum boundary value must be of type integer (default format) in spec.a"]
+        [
+            "<nil>: Invalid value: \"\": Minimum boundary value must be of type integer (default format) in spec.a"
+        ]
     );
     assert_eq!(
         says(json!({"type": "integer", "format": "int32"}), json!(2_147_483_648_i64)),
-        ["<nil>: Invalid value: \"\": Checked value must be of type integer with format int32 in spec.a"]
+        [
+            "<nil>: Invalid value: \"\": Checked value must be of type integer with format int32 in spec.a"
+        ]
     );
     assert_eq!(
         says(json!({"type": "number", "format": "float"}), json!(1e300)),
-        ["<nil>: Invalid value: \"\": Checked value must be of type number with format float in spec.a"]
+        [
+            "<nil>: Invalid value: \"\": Checked value must be of type number with format float in spec.a"
+        ]
     );
     assert_eq!(
         says(json!({"type": "number", "maximum": 1e6}), json!(1e7)),

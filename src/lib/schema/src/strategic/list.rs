@@ -22,7 +22,9 @@ fn elements(original: &[Value], patch: &[Value]) -> Result<Elements, PatchError>
     if first.is_array() {
         return Err(PatchError::DoesNotApply("lists of lists are not supported".to_owned()));
     }
-    if first.is_null() || !all.all(|value| std::mem::discriminant(value) == std::mem::discriminant(first)) {
+    if first.is_null()
+        || !all.all(|value| std::mem::discriminant(value) == std::mem::discriminant(first))
+    {
         return Err(bad("the elements of the lists are not of one type"));
     }
     Ok(if first.is_object() { Elements::Maps } else { Elements::Scalars })
@@ -31,7 +33,9 @@ fn elements(original: &[Value], patch: &[Value]) -> Result<Elements, PatchError>
 /// What tells one element from another: its merge key's value, or the scalar itself.
 fn identity<'a>(value: &'a Value, merge_key: &str) -> Result<Cow<'a, str>, PatchError> {
     let key = match value {
-        Value::Object(map) => map.get(merge_key).ok_or_else(|| bad(format!("map: {} does not contain declared merge key: {merge_key}", dump(value))))?,
+        Value::Object(map) => map.get(merge_key).ok_or_else(|| {
+            bad(format!("map: {} does not contain declared merge key: {merge_key}", dump(value)))
+        })?,
         scalar => scalar,
     };
     Ok(match key {
@@ -50,7 +54,12 @@ fn merge_key(node: Option<&Schema>) -> &str {
 }
 
 /// Merges a list with the strategy `merge`.
-pub(super) fn merge(node: Option<&Schema>, original: Vec<Value>, patch: &[Value], at: At<'_>) -> Result<Vec<Value>, PatchError> {
+pub(super) fn merge(
+    node: Option<&Schema>,
+    original: Vec<Value>,
+    patch: &[Value],
+    at: At<'_>,
+) -> Result<Vec<Value>, PatchError> {
     at.work.charge(original.len() + patch.len())?;
     if original.is_empty() && patch.is_empty() {
         return Ok(original);
@@ -75,14 +84,23 @@ pub(super) fn merge(node: Option<&Schema>, original: Vec<Value>, patch: &[Value]
     }
     let (original, patch) = special(original, patch, key)?;
     let server = identities(&original, key)?;
-    let merged = merge_maps(node.and_then(|node| node.items.as_deref()), original, &patch, key, at)?;
-    let order = patch.iter().map(|value| identity(value, key).map(Cow::into_owned)).collect::<Result<Vec<_>, _>>()?;
+    let merged =
+        merge_maps(node.and_then(|node| node.items.as_deref()), original, &patch, key, at)?;
+    let order = patch
+        .iter()
+        .map(|value| identity(value, key).map(Cow::into_owned))
+        .collect::<Result<Vec<_>, _>>()?;
     ordered(merged, &order, &server, key)
 }
 
 /// Takes the elements with `$patch` out of the patch, and does what they say to the original.
-fn special<'a>(mut original: Vec<Value>, patch: &'a [Value], key: &str) -> Result<(Vec<Value>, Vec<&'a Value>), PatchError> {
-    let (mut plain, mut deleted, mut replace) = (Vec::with_capacity(patch.len()), HashSet::new(), false);
+fn special<'a>(
+    mut original: Vec<Value>,
+    patch: &'a [Value],
+    key: &str,
+) -> Result<(Vec<Value>, Vec<&'a Value>), PatchError> {
+    let (mut plain, mut deleted, mut replace) =
+        (Vec::with_capacity(patch.len()), HashSet::new(), false);
     for item in patch {
         match item.get(PATCH) {
             None => plain.push(item),
@@ -99,12 +117,20 @@ fn special<'a>(mut original: Vec<Value>, patch: &'a [Value], key: &str) -> Resul
         return Ok((plain.into_iter().cloned().collect(), Vec::new()));
     }
     if !deleted.is_empty() {
-        original.retain(|item| identity(item, key).map_or(true, |identity| !deleted.contains(&identity)));
+        original.retain(|item| {
+            identity(item, key).map_or(true, |identity| !deleted.contains(&identity))
+        });
     }
     Ok((original, plain))
 }
 
-fn merge_maps(node: Option<&Schema>, mut original: Vec<Value>, patch: &[&Value], key: &str, at: At<'_>) -> Result<Vec<Value>, PatchError> {
+fn merge_maps(
+    node: Option<&Schema>,
+    mut original: Vec<Value>,
+    patch: &[&Value],
+    key: &str,
+    at: At<'_>,
+) -> Result<Vec<Value>, PatchError> {
     let mut places: HashMap<String, usize> = HashMap::with_capacity(original.len() + patch.len());
     for (place, item) in original.iter().enumerate() {
         if let Ok(identity) = identity(item, key) {
@@ -132,19 +158,32 @@ pub(super) fn delete(items: &mut Vec<Value>, members: &[Value]) -> Result<(), Pa
     if elements(items, members)? == Elements::Maps {
         return Err(bad("a list of maps is no list of scalars"));
     }
-    let gone = members.iter().map(|value| identity(value, "")).collect::<Result<HashSet<_>, _>>()?;
+    let gone =
+        members.iter().map(|value| identity(value, "")).collect::<Result<HashSet<_>, _>>()?;
     items.retain(|item| identity(item, "").map_or(true, |identity| !gone.contains(&identity)));
     Ok(())
 }
 
 /// `$setElementOrder/field`: merges the field's patch (if any) and orders the result.
 ///
-/// Lists that do not merge keep the order of the patch: the real server's handler crashes there, which is no behaviour to imitate.
-pub(super) fn order_field(slot: Slot<'_>, original: &mut Map, patch: Option<&Value>, order: &Value) -> Result<(), PatchError> {
-    let order = order
-        .as_array()
-        .ok_or_else(|| bad(format!("expected a []interface {{}}, but received a {}", if order.is_null() { "%!s(<nil>)" } else { type_of(order) })))?;
-    slot.at.work.charge(order.len() + original.get(slot.field).and_then(Value::as_array).map_or(0, |list| list.len()))?;
+/// Lists that do not merge keep the order of the patch: the real server's handler crashes there,
+/// which is no behaviour to imitate.
+pub(super) fn order_field(
+    slot: Slot<'_>,
+    original: &mut Map,
+    patch: Option<&Value>,
+    order: &Value,
+) -> Result<(), PatchError> {
+    let order = order.as_array().ok_or_else(|| {
+        bad(format!(
+            "expected a []interface {{}}, but received a {}",
+            if order.is_null() { "%!s(<nil>)" } else { type_of(order) }
+        ))
+    })?;
+    slot.at.work.charge(
+        order.len()
+            + original.get(slot.field).and_then(Value::as_array).map_or(0, |list| list.len()),
+    )?;
     let node = slot.node()?;
     let key = merge_key(node);
     let patch = match patch {
@@ -177,7 +216,11 @@ pub(super) fn order_field(slot: Slot<'_>, original: &mut Map, patch: Option<&Val
         (None, None) => return Ok(()),
         (Some(_), _) => return Err(bad(format!("{} is no list", slot.field))),
     };
-    let merged = if merged.is_empty() { merged } else { ordered(merged, &identities(order, key)?, &server, key)? };
+    let merged = if merged.is_empty() {
+        merged
+    } else {
+        ordered(merged, &identities(order, key)?, &server, key)?
+    };
     original.insert(slot.field.to_owned(), Value::from(merged));
     Ok(())
 }
@@ -190,16 +233,23 @@ fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), PatchE
     let mut rest = order.iter();
     for item in patch.iter().filter(|item| item.get(PATCH).is_none()) {
         let wanted = identity(item, key)?;
-        if !rest.any(|candidate| identity(candidate, key).is_ok_and(|identity| identity == wanted)) {
+        if !rest.any(|candidate| identity(candidate, key).is_ok_and(|identity| identity == wanted))
+        {
             return Err(bad("the order of the patch's elements does not match $setElementOrder"));
         }
     }
     Ok(())
 }
 
-/// Brings elements into order: those that `order` names among themselves by it, the others by `server`; then both are interleaved by `server`,
-/// where an element that only one side knows goes as early as the named ones allow.
-fn ordered(merged: Vec<Value>, order: &[String], server: &[String], key: &str) -> Result<Vec<Value>, PatchError> {
+/// Brings elements into order: those that `order` names among themselves by it, the others by
+/// `server`; then both are interleaved by `server`, where an element that only one side knows goes
+/// as early as the named ones allow.
+fn ordered(
+    merged: Vec<Value>,
+    order: &[String],
+    server: &[String],
+    key: &str,
+) -> Result<Vec<Value>, PatchError> {
     let places = |list: &[String]| -> HashMap<String, usize> {
         let mut places = HashMap::with_capacity(list.len());
         for (place, identity) in list.iter().enumerate() {
@@ -228,7 +278,11 @@ fn ordered(merged: Vec<Value>, order: &[String], server: &[String], key: &str) -
             (None, Some(_)) => true,
             (None, None) => break,
         };
-        let next = if other_first { others.next().map(|(_, value)| value) } else { named.next().map(|(.., value)| value) };
+        let next = if other_first {
+            others.next().map(|(_, value)| value)
+        } else {
+            named.next().map(|(.., value)| value)
+        };
         out.extend(next);
     }
     Ok(out)

@@ -25,44 +25,86 @@ fn root_directives() {
     let replaced = json!({"metadata": {"name": "a"}, "data": {"only": "1"}});
     let patch = json!({"$patch": "replace", "metadata": {"name": "a"}, "data": {"only": "1"}});
     assert_eq!(merged("ConfigMap", target.clone(), patch).unwrap(), replaced);
-    assert_eq!(merged("ConfigMap", target.clone(), json!({"$patch": "delete"})).unwrap(), json!({}));
-    assert!(matches!(merged("ConfigMap", target, json!({"$patch": "explode"})), Err(PatchError::Directive(_))));
+    assert_eq!(
+        merged("ConfigMap", target.clone(), json!({"$patch": "delete"})).unwrap(),
+        json!({})
+    );
+    assert!(matches!(
+        merged("ConfigMap", target, json!({"$patch": "explode"})),
+        Err(PatchError::Directive(_))
+    ));
 }
 
 #[test]
 fn maps_merge_and_null_removes() {
     let target = json!({"data": {"k": "v", "x": "y"}});
     let patch = json!({"data": {"k": null, "new": "1", "none": null}, "binaryData": {"b": null}});
-    assert_eq!(merged("ConfigMap", target.clone(), patch).unwrap(), json!({"data": {"x": "y", "new": "1"}, "binaryData": {}}));
-    assert_eq!(merged("ConfigMap", target.clone(), json!({"data": {"$patch": "replace", "z": "1"}})).unwrap(), json!({"data": {"z": "1"}}));
-    assert_eq!(merged("ConfigMap", target, json!({"data": {"$patch": "delete"}})).unwrap(), json!({"data": {}}));
+    assert_eq!(
+        merged("ConfigMap", target.clone(), patch).unwrap(),
+        json!({"data": {"x": "y", "new": "1"}, "binaryData": {}})
+    );
+    assert_eq!(
+        merged("ConfigMap", target.clone(), json!({"data": {"$patch": "replace", "z": "1"}}))
+            .unwrap(),
+        json!({"data": {"z": "1"}})
+    );
+    assert_eq!(
+        merged("ConfigMap", target, json!({"data": {"$patch": "delete"}})).unwrap(),
+        json!({"data": {}})
+    );
 }
 
 #[test]
 fn element_order() {
     let order = json!([{"name": "c"}, {"name": "b"}, {"name": "a"}]);
-    assert_eq!(secrets(json!({"$setElementOrder/secrets": order, "secrets": [{"name": "c"}]})), order);
-    assert_eq!(secrets(json!({"$setElementOrder/secrets": [{"name": "b"}, {"name": "a"}]})), json!([{"name": "b"}, {"name": "a"}]));
-    let wrong = merged("ServiceAccount", account(), json!({"$setElementOrder/secrets": [{"name": "b"}], "secrets": [{"name": "zz"}]}));
+    assert_eq!(
+        secrets(json!({"$setElementOrder/secrets": order, "secrets": [{"name": "c"}]})),
+        order
+    );
+    assert_eq!(
+        secrets(json!({"$setElementOrder/secrets": [{"name": "b"}, {"name": "a"}]})),
+        json!([{"name": "b"}, {"name": "a"}])
+    );
+    let wrong = merged(
+        "ServiceAccount",
+        account(),
+        json!({"$setElementOrder/secrets": [{"name": "b"}], "secrets": [{"name": "zz"}]}),
+    );
     assert!(matches!(wrong, Err(PatchError::Directive(_))));
 }
 
 #[test]
 fn element_order_of_an_atomic_list_does_not_crash() {
     let patch = json!({"$setElementOrder/imagePullSecrets": [{"name": "y"}], "imagePullSecrets": [{"name": "y"}]});
-    assert_eq!(merged("ServiceAccount", account(), patch).unwrap()["imagePullSecrets"], json!([{"name": "y"}]));
+    assert_eq!(
+        merged("ServiceAccount", account(), patch).unwrap()["imagePullSecrets"],
+        json!([{"name": "y"}])
+    );
     let only_order = json!({"$setElementOrder/imagePullSecrets": [{"name": "y"}]});
     assert_eq!(merged("ServiceAccount", account(), only_order).unwrap(), account());
 }
 
 #[test]
 fn lists_merge_by_key_or_are_replaced() {
-    assert_eq!(secrets(json!({"secrets": [{"name": "b", "kind": "K"}]})), json!([{"name": "a"}, {"name": "b", "kind": "K"}]));
-    assert_eq!(secrets(json!({"secrets": [{"name": "c"}]})), json!([{"name": "c"}, {"name": "a"}, {"name": "b"}]));
-    assert_eq!(secrets(json!({"secrets": [{"name": "a", "$patch": "delete"}]})), json!([{"name": "b"}]));
-    assert_eq!(secrets(json!({"secrets": [{"$patch": "replace"}, {"name": "z"}]})), json!([{"name": "z"}]));
+    assert_eq!(
+        secrets(json!({"secrets": [{"name": "b", "kind": "K"}]})),
+        json!([{"name": "a"}, {"name": "b", "kind": "K"}])
+    );
+    assert_eq!(
+        secrets(json!({"secrets": [{"name": "c"}]})),
+        json!([{"name": "c"}, {"name": "a"}, {"name": "b"}])
+    );
+    assert_eq!(
+        secrets(json!({"secrets": [{"name": "a", "$patch": "delete"}]})),
+        json!([{"name": "b"}])
+    );
+    assert_eq!(
+        secrets(json!({"secrets": [{"$patch": "replace"}, {"name": "z"}]})),
+        json!([{"name": "z"}])
+    );
     assert_eq!(secrets(json!({"secrets": null})), Value::Null);
-    let replaced = merged("ServiceAccount", account(), json!({"imagePullSecrets": [{"name": "z"}]})).unwrap();
+    let replaced =
+        merged("ServiceAccount", account(), json!({"imagePullSecrets": [{"name": "z"}]})).unwrap();
     assert_eq!(replaced["imagePullSecrets"], json!([{"name": "z"}]));
 }
 
@@ -79,21 +121,31 @@ fn malformed_directives_are_told_apart() {
         assert!(matches!(error(patch), PatchError::Directive(_)));
     }
     assert!(matches!(error(json!({"secrets": [["x"]]})), PatchError::Directive(_)));
-    assert!(matches!(error(json!({"$retainKeys": ["a"], "secrets": []})), PatchError::Malformed(_)));
+    assert!(matches!(
+        error(json!({"$retainKeys": ["a"], "secrets": []})),
+        PatchError::Malformed(_)
+    ));
     // A list that becomes a string is for the decoder to refuse.
     assert_eq!(secrets(json!({"secrets": "x"})), json!("x"));
-    assert_eq!(secrets(json!({"metadata": {"$deleteFromPrimitiveList/finalizers": "x"}})), json!([{"name": "a"}, {"name": "b"}]));
+    assert_eq!(
+        secrets(json!({"metadata": {"$deleteFromPrimitiveList/finalizers": "x"}})),
+        json!([{"name": "a"}, {"name": "b"}])
+    );
 }
 
 #[test]
 fn primitive_lists_are_sets() {
     let target = json!({"metadata": {"finalizers": ["a", "b"]}});
-    let finalizers = |patch: Value| merged("ConfigMap", target.clone(), json!({"metadata": patch})).unwrap()["metadata"]["finalizers"].clone();
+    let finalizers = |patch: Value| {
+        merged("ConfigMap", target.clone(), json!({"metadata": patch})).unwrap()["metadata"]["finalizers"].clone()
+    };
     assert_eq!(finalizers(json!({"finalizers": ["c"]})), json!(["c", "a", "b"]));
     assert_eq!(finalizers(json!({"$deleteFromPrimitiveList/finalizers": ["a"]})), json!(["b"]));
     assert_eq!(finalizers(json!({"$setElementOrder/finalizers": ["b", "a"]})), json!(["b", "a"]));
     assert_eq!(
-        finalizers(json!({"$setElementOrder/finalizers": ["b", "c", "a"], "finalizers": ["c"], "$deleteFromPrimitiveList/finalizers": ["b"]})),
+        finalizers(
+            json!({"$setElementOrder/finalizers": ["b", "c", "a"], "finalizers": ["c"], "$deleteFromPrimitiveList/finalizers": ["b"]})
+        ),
         json!(["c", "a"])
     );
     assert_eq!(finalizers(json!({"finalizers": null})), Value::Null);
@@ -102,28 +154,47 @@ fn primitive_lists_are_sets() {
 #[test]
 fn retain_keys_drops_the_rest() {
     let target = json!({"data": {"k": "v", "x": "y"}});
-    assert_eq!(merged("ConfigMap", target.clone(), json!({"data": {"$retainKeys": ["k", "n"], "n": "1"}})).unwrap(), json!({"data": {"k": "v", "n": "1"}}));
-    assert!(matches!(merged("ConfigMap", target, json!({"data": {"$retainKeys": ["k"], "n": "1"}})), Err(PatchError::Malformed(_))));
+    assert_eq!(
+        merged("ConfigMap", target.clone(), json!({"data": {"$retainKeys": ["k", "n"], "n": "1"}}))
+            .unwrap(),
+        json!({"data": {"k": "v", "n": "1"}})
+    );
+    assert!(matches!(
+        merged("ConfigMap", target, json!({"data": {"$retainKeys": ["k"], "n": "1"}})),
+        Err(PatchError::Malformed(_))
+    ));
     // Into nothing the directive stays, and the decoder refuses it, as recorded.
-    let fresh = merged("ConfigMap", json!({}), json!({"data": {"$retainKeys": ["k"], "k": "v"}})).unwrap();
+    let fresh =
+        merged("ConfigMap", json!({}), json!({"data": {"$retainKeys": ["k"], "k": "v"}})).unwrap();
     assert_eq!(fresh, json!({"data": {"$retainKeys": ["k"], "k": "v"}}));
 }
 
 #[test]
 fn webhooks_merge_by_name() {
     let definition = schema("io.k8s.api.admissionregistration.v1.ValidatingWebhookConfiguration");
-    let mut target = document(json!({"webhooks": [{"name": "a", "rules": [{"resources": ["x"]}]}, {"name": "b", "timeoutSeconds": 10}]}));
+    let mut target = document(
+        json!({"webhooks": [{"name": "a", "rules": [{"resources": ["x"]}]}, {"name": "b", "timeoutSeconds": 10}]}),
+    );
     let patch = document(json!({"webhooks": [{"name": "b", "timeoutSeconds": 3}]}));
     strategic_merge(&definition, &mut target, &patch).unwrap();
-    assert_eq!(target.into_value(), json!({"webhooks": [{"name": "a", "rules": [{"resources": ["x"]}]}, {"name": "b", "timeoutSeconds": 3}]}));
+    assert_eq!(
+        target.into_value(),
+        json!({"webhooks": [{"name": "a", "rules": [{"resources": ["x"]}]}, {"name": "b", "timeoutSeconds": 3}]})
+    );
 }
 
 #[test]
 fn huge_lists_merge_in_linear_time() {
-    let items: Vec<Value> = (0..50_000).map(|number| json!({"name": format!("s{number}")})).collect();
+    let items: Vec<Value> =
+        (0..50_000).map(|number| json!({"name": format!("s{number}")})).collect();
     let reversed: Vec<Value> = items.iter().rev().cloned().collect();
     let started = std::time::Instant::now();
-    let out = merged("ServiceAccount", json!({"secrets": items}), json!({"$setElementOrder/secrets": reversed, "secrets": reversed})).unwrap();
+    let out = merged(
+        "ServiceAccount",
+        json!({"secrets": items}),
+        json!({"$setElementOrder/secrets": reversed, "secrets": reversed}),
+    )
+    .unwrap();
     assert_eq!(out["secrets"][0]["name"], "s49999");
     assert!(started.elapsed().as_secs() < 20);
 }
@@ -133,7 +204,11 @@ fn diff(from: &[u8], to: &[u8]) -> Value {
     let name = |id: &u8| json!({"name": format!("s{id}")});
     let order: Vec<Value> = to.iter().map(name).collect();
     let mut patch: Vec<Value> = to.iter().filter(|id| !from.contains(id)).map(name).collect();
-    patch.extend(from.iter().filter(|id| !to.contains(id)).map(|id| json!({"name": format!("s{id}"), "$patch": "delete"})));
+    patch.extend(
+        from.iter()
+            .filter(|id| !to.contains(id))
+            .map(|id| json!({"name": format!("s{id}"), "$patch": "delete"})),
+    );
     json!({"$setElementOrder/secrets": order, "secrets": patch})
 }
 
@@ -142,7 +217,12 @@ fn ids() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn any_value() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![Just(Value::Null), any::<bool>().prop_map(Value::from), any::<i64>().prop_map(Value::from), "[a-c]{0,2}".prop_map(Value::from)];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        "[a-c]{0,2}".prop_map(Value::from)
+    ];
     let keys = prop_oneof![
         Just("$patch"),
         Just("$retainKeys"),
@@ -161,8 +241,11 @@ fn any_value() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(5, 48, 5, move |inner| {
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            proptest::collection::vec((keys.clone(), inner), 0..5)
-                .prop_map(|fields| Value::Object(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())),
+            proptest::collection::vec((keys.clone(), inner), 0..5).prop_map(
+                |fields| Value::Object(
+                    fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+                )
+            ),
         ]
     })
 }

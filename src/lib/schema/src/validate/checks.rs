@@ -7,7 +7,8 @@ use ferrokube_apimachinery::document::{Map, Number, Value, json};
 use regex::Regex;
 use std::sync::{Arc, OnceLock};
 
-/// Value validations of one node (`minimum`, `pattern`, `allOf`, ...); filled by the custom resource loader.
+/// Value validations of one node (`minimum`, `pattern`, `allOf`, ...); filled by the custom
+/// resource loader.
 #[derive(Clone, Debug, Default)]
 pub struct Checks {
     /// `minimum`
@@ -76,34 +77,60 @@ impl Pattern {
 
     /// Whether it is found in a text.
     pub fn matches(&self, text: &str) -> bool {
-        self.regex.get_or_init(|| compile(&self.text).ok()).as_ref().is_none_or(|regex| regex.is_match(text))
+        self.regex
+            .get_or_init(|| compile(&self.text).ok())
+            .as_ref()
+            .is_none_or(|regex| regex.is_match(text))
     }
 }
 
 impl Checks {
     /// Whether nothing is checked.
     pub fn is_empty(&self) -> bool {
-        let counts = [self.min_length, self.max_length, self.min_items, self.max_items, self.min_properties, self.max_properties];
+        let counts = [
+            self.min_length,
+            self.max_length,
+            self.min_items,
+            self.max_items,
+            self.min_properties,
+            self.max_properties,
+        ];
         let numbers = [&self.minimum, &self.maximum, &self.multiple_of];
         let flags = [self.exclusive_minimum, self.exclusive_maximum, self.closed];
-        let nothing = counts.iter().all(Option::is_none) && numbers.iter().all(|number| number.is_none()) && !flags.contains(&true);
-        nothing && self.pattern.is_none() && self.metadata.is_none() && self.required.is_empty() && self.rules.is_empty() && !self.composes()
+        let nothing = counts.iter().all(Option::is_none)
+            && numbers.iter().all(|number| number.is_none())
+            && !flags.contains(&true);
+        nothing
+            && self.pattern.is_none()
+            && self.metadata.is_none()
+            && self.required.is_empty()
+            && self.rules.is_empty()
+            && !self.composes()
     }
 
     /// Whether there is any composition.
     pub(super) fn composes(&self) -> bool {
-        self.not.is_some() || [&self.all_of, &self.any_of, &self.one_of].iter().any(|nodes| !nodes.is_empty())
+        self.not.is_some()
+            || [&self.all_of, &self.any_of, &self.one_of].iter().any(|nodes| !nodes.is_empty())
     }
 
-    /// Writes the keywords of an OpenAPI schema. Version 2 has no composition that all its readers understand.
+    /// Writes the keywords of an OpenAPI schema. Version 2 has no composition that all its readers
+    /// understand.
     pub(crate) fn render(&self, v3: bool, out: &mut Map) {
-        let numbers = [("minimum", &self.minimum), ("maximum", &self.maximum), ("multipleOf", &self.multiple_of)];
+        let numbers = [
+            ("minimum", &self.minimum),
+            ("maximum", &self.maximum),
+            ("multipleOf", &self.multiple_of),
+        ];
         for (name, number) in numbers {
             if let Some(number) = number {
                 out.insert(name.to_owned(), Value::Number(*number));
             }
         }
-        for (name, flag) in [("exclusiveMinimum", self.exclusive_minimum), ("exclusiveMaximum", self.exclusive_maximum)] {
+        for (name, flag) in [
+            ("exclusiveMinimum", self.exclusive_minimum),
+            ("exclusiveMaximum", self.exclusive_maximum),
+        ] {
             if flag {
                 out.insert(name.to_owned(), Value::Bool(true));
             }

@@ -10,9 +10,15 @@ use ferrokube_apimachinery::field::{FieldError, quote};
 /// An alternative that was held against a value: what is wrong, and how much holds.
 type Judged = (Vec<FieldError>, usize);
 
-/// Checks a value, and what it was, against the compositions of its node. A failed one is reported without a place, next to what the closest alternative has
-/// to say: the one of which the most holds, as upstream counts it.
-pub(super) fn check(sink: &mut Sink<'_>, checks: &Checks, (value, old): (&Value, Option<&Value>), path: &Path<'_>) {
+/// Checks a value, and what it was, against the compositions of its node. A failed one is reported
+/// without a place, next to what the closest alternative has to say: the one of which the most
+/// holds, as upstream counts it.
+pub(super) fn check(
+    sink: &mut Sink<'_>,
+    checks: &Checks,
+    (value, old): (&Value, Option<&Value>),
+    path: &Path<'_>,
+) {
     let place = || quote(&path.to_string());
     if !checks.any_of.is_empty() {
         let mut closest = None;
@@ -59,7 +65,11 @@ pub(super) fn check(sink: &mut Sink<'_>, checks: &Checks, (value, old): (&Value,
             merge(sink, Some(judged));
         }
         if valid != checks.all_of.len() {
-            sink.nowhere(format_args!("{} must validate all the schemas (allOf){}", place(), if valid == 0 { ". None validated" } else { "" }));
+            sink.nowhere(format_args!(
+                "{} must validate all the schemas (allOf){}",
+                place(),
+                if valid == 0 { ". None validated" } else { "" }
+            ));
         }
     }
     if checks.not.as_ref().is_some_and(|node| sink.errors_of(node, value, old, path).0.is_empty()) {
@@ -82,9 +92,14 @@ fn merge(sink: &mut Sink<'_>, judged: Option<Judged>) {
 
 /// Writes the keywords.
 pub(super) fn render(checks: &Checks, out: &mut Map) {
-    for (name, nodes) in [("allOf", &checks.all_of), ("anyOf", &checks.any_of), ("oneOf", &checks.one_of)] {
+    for (name, nodes) in
+        [("allOf", &checks.all_of), ("anyOf", &checks.any_of), ("oneOf", &checks.one_of)]
+    {
         if !nodes.is_empty() {
-            out.insert(name.to_owned(), Value::Array(nodes.iter().map(|node| openapi::inline_v3(node)).collect()));
+            out.insert(
+                name.to_owned(),
+                Value::Array(nodes.iter().map(|node| openapi::inline_v3(node)).collect()),
+            );
         }
     }
     if let Some(node) = &checks.not {

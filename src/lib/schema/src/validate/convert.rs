@@ -1,5 +1,6 @@
-//! From untyped values to a typed object, as kube-apiserver does it for what was merged in memory (strategic patches, applies): other errors than its decoder
-//! of JSON has, and numbers that do not fit are cut to their type.
+//! From untyped values to a typed object, as kube-apiserver does it for what was merged in memory
+//! (strategic patches, applies): other errors than its decoder of JSON has, and numbers that do not
+//! fit are cut to their type.
 
 use super::types::{self, is_quantity};
 use super::{formats, go_types};
@@ -39,7 +40,13 @@ fn fields(schema: &Schema, object: &mut Map, depth: usize) -> Result<(), String>
     Ok(())
 }
 
-fn field(owner: &Schema, node: &Schema, name: &str, child: &mut Value, depth: usize) -> Result<(), String> {
+fn field(
+    owner: &Schema,
+    node: &Schema,
+    name: &str,
+    child: &mut Value,
+    depth: usize,
+) -> Result<(), String> {
     match (node.kind, &*child) {
         // Nearly all fields are texts.
         (Kind::String, Value::String(_)) if node.format.is_none() => Ok(()),
@@ -48,7 +55,12 @@ fn field(owner: &Schema, node: &Schema, name: &str, child: &mut Value, depth: us
     }
 }
 
-fn value(schema: &Schema, value: &mut Value, depth: usize, kind: &dyn Fn() -> String) -> Result<(), String> {
+fn value(
+    schema: &Schema,
+    value: &mut Value,
+    depth: usize,
+    kind: &dyn Fn() -> String,
+) -> Result<(), String> {
     if depth > MAX_WALK {
         return Err("exceeded max depth".to_owned());
     }
@@ -57,7 +69,9 @@ fn value(schema: &Schema, value: &mut Value, depth: usize, kind: &dyn Fn() -> St
         Kind::Any => types::check_at(schema, value),
         Kind::IntOrString if is_quantity(schema) => types::check_at(schema, value),
         Kind::IntOrString => own_decoder(schema, value, "int32"),
-        Kind::String if schema.format.as_deref() == Some("date-time") => own_decoder(schema, value, "string"),
+        Kind::String if schema.format.as_deref() == Some("date-time") => {
+            own_decoder(schema, value, "string")
+        }
         Kind::String if schema.format.as_deref() == Some("byte") => bytes(value),
         Kind::String => simple(&kind(), "string", value),
         Kind::Boolean => simple("bool", "bool", value),
@@ -66,17 +80,23 @@ fn value(schema: &Schema, value: &mut Value, depth: usize, kind: &dyn Fn() -> St
         Kind::Array => match value {
             Value::Array(items) => {
                 let Some(node) = schema.items.as_deref() else { return Ok(()) };
-                items.iter_mut().try_for_each(|item| self::value(node, item, depth + 1, &|| go_types::of_element(&kind(), node)))
+                items.iter_mut().try_for_each(|item| {
+                    self::value(node, item, depth + 1, &|| go_types::of_element(&kind(), node))
+                })
             }
             other => Err(format!("cannot restore slice from {}", kind_of(other))),
         },
         Kind::Object => match value {
             Value::Object(map) if schema.properties.is_empty() => {
                 let Some(node) = schema.additional.as_deref() else { return Ok(()) };
-                map.values_mut().try_for_each(|child| self::value(node, child, depth + 1, &|| go_types::of_element(&kind(), node)))
+                map.values_mut().try_for_each(|child| {
+                    self::value(node, child, depth + 1, &|| go_types::of_element(&kind(), node))
+                })
             }
             Value::Object(map) => fields(schema, map, depth),
-            other if schema.properties.is_empty() && schema.additional.is_some() => Err(format!("cannot restore map from {}", kind_of(other))),
+            other if schema.properties.is_empty() && schema.additional.is_some() => {
+                Err(format!("cannot restore map from {}", kind_of(other)))
+            }
             // It is read by a decoder of its own.
             other if schema.properties.is_empty() => types::check_at(schema, other),
             other => Err(format!("cannot restore struct from: {}", kind_of(other))),
@@ -92,7 +112,10 @@ fn own_decoder(schema: &Schema, value: &Value, read_as: &str) -> Result<(), Stri
             Some(integer) if i32::try_from(integer).is_ok() => Ok(()),
             _ => Err(format!("json: cannot unmarshal number {number} into Go value of type int32")),
         },
-        other => Err(format!("json: cannot unmarshal {} into Go value of type {read_as}", type_name(other))),
+        other => Err(format!(
+            "json: cannot unmarshal {} into Go value of type {read_as}",
+            type_name(other)
+        )),
     }
 }
 
@@ -110,7 +133,9 @@ fn simple(named: &str, kind: &str, value: &Value) -> Result<(), String> {
     match (kind, value) {
         ("string", Value::String(_)) | ("bool", Value::Bool(_)) | (_, Value::Null) => Ok(()),
         // Go would convert an integer to a letter.
-        ("string", Value::Number(number)) if !is_float(number) => Err(format!("cannot convert int64 to {named}")),
+        ("string", Value::Number(number)) if !is_float(number) => {
+            Err(format!("cannot convert int64 to {named}"))
+        }
         _ => Err(format!("unrecognized type: {kind}")),
     }
 }
@@ -143,7 +168,11 @@ fn integer(schema: &Schema, value: &mut Value) -> Result<(), String> {
 
 /// What the processor makes of a float that is no integer of 64 bits is the smallest one.
 fn from_float(float: f64) -> i64 {
-    if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&float) { float as i64 } else { i64::MIN }
+    if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&float) {
+        float as i64
+    } else {
+        i64::MIN
+    }
 }
 
 #[cfg(test)]
@@ -163,28 +192,54 @@ mod tests {
             ("ConfigMap", json!({"kind": -1}), "cannot convert int64 to string"),
             ("ConfigMap", json!({"apiVersion": {"a": null}}), "unrecognized type: string"),
             ("ConfigMap", json!({"metadata": "a"}), "cannot restore struct from: string"),
-            ("ConfigMap", json!({"metadata": {"name": {}}, "data": 1}), "unrecognized type: string"),
+            (
+                "ConfigMap",
+                json!({"metadata": {"name": {}}, "data": 1}),
+                "unrecognized type: string",
+            ),
             ("ConfigMap", json!({"metadata": {"uid": 1}}), "cannot convert int64 to types.UID"),
             ("ConfigMap", json!({"metadata": {"labels": ["a"]}}), "cannot restore map from slice"),
             ("ConfigMap", json!({"metadata": {"labels": {"a": 1.5}}}), "unrecognized type: string"),
-            ("ConfigMap", json!({"metadata": {"creationTimestamp": 1}}), "json: cannot unmarshal number into Go value of type string"),
-            ("ConfigMap", json!({"metadata": {"generation": 1.5}}), "cannot convert float64 to int64"),
+            (
+                "ConfigMap",
+                json!({"metadata": {"creationTimestamp": 1}}),
+                "json: cannot unmarshal number into Go value of type string",
+            ),
+            (
+                "ConfigMap",
+                json!({"metadata": {"generation": 1.5}}),
+                "cannot convert float64 to int64",
+            ),
             ("ConfigMap", json!({"metadata": {"generation": "1"}}), "unrecognized type: int64"),
             ("ConfigMap", json!({"metadata": {"finalizers": {}}}), "cannot restore slice from map"),
             ("ConfigMap", json!({"immutable": "a"}), "unrecognized type: bool"),
             ("Secret", json!({"type": 1}), "cannot convert int64 to v1.SecretType"),
-            ("Secret", json!({"data": {"a": "YQ"}}), "error decoding from json: illegal base64 data at input byte 0"),
+            (
+                "Secret",
+                json!({"data": {"a": "YQ"}}),
+                "error decoding from json: illegal base64 data at input byte 0",
+            ),
             ("Secret", json!({"data": {"a": true}}), "cannot restore slice from bool"),
             ("ServiceAccount", json!({"secrets": ["a"]}), "cannot restore struct from: string"),
         ] {
-            assert_eq!(converted(&core(kind), value.clone()), Err(why.to_owned()), "{kind} {value}");
+            assert_eq!(
+                converted(&core(kind), value.clone()),
+                Err(why.to_owned()),
+                "{kind} {value}"
+            );
         }
     }
 
     #[test]
     fn numbers_are_cut_to_their_type() {
         let lease = schema("io.k8s.api.coordination.v1.Lease");
-        for (given, cut) in [(json!(2147483648_i64), -2147483648_i64), (json!(4294967297_i64), 1), (json!(3.0), 3), (json!(1e30), 0), (json!(7), 7)] {
+        for (given, cut) in [
+            (json!(2147483648_i64), -2147483648_i64),
+            (json!(4294967297_i64), 1),
+            (json!(3.0), 3),
+            (json!(1e30), 0),
+            (json!(7), 7),
+        ] {
             let object = converted(&lease, json!({"spec": {"leaseTransitions": given}})).unwrap();
             assert_eq!(object["spec"]["leaseTransitions"], json!(cut), "{given}");
         }

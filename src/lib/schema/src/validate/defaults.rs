@@ -4,13 +4,15 @@ use crate::schema::{MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::{json, work};
 
-/// At most so many bytes of defaults are put into one object: it could not be stored with more. What is left out then is refused by its size.
+/// At most so many bytes of defaults are put into one object: it could not be stored with more.
+/// What is left out then is refused by its size.
 const MAX_DEFAULTED: usize = 4 * 1024 * 1024;
 
-/// Sets absent fields to their defaults, deeply, also inside lists and maps; null of a non-nullable field with a default is replaced.
+/// Sets absent fields to their defaults, deeply, also inside lists and maps; null of a non-nullable
+/// field with a default is replaced.
 ///
-/// Other nulls are left: of custom objects to [`super::prune`] and validation, of native ones to their encoding. Work and memory follow the object and what
-/// is put into it, at most 4 MiB.
+/// Other nulls are left: of custom objects to [`super::prune`] and validation, of native ones to
+/// their encoding. Work and memory follow the object and what is put into it, at most 4 MiB.
 pub fn default(schema: &Schema, object: &mut Document) {
     if !schema.native || schema.has_defaults() {
         Walk { room: MAX_DEFAULTED }.fields(schema, object.fields_mut(), 0);
@@ -92,19 +94,34 @@ mod tests {
 
     fn custom() -> Schema {
         let port = Schema { kind: Kind::String, default: Some(json!("TCP")), ..Schema::default() };
-        let item = Schema { kind: Kind::Object, properties: [("protocol".into(), Property::new(port, false))].into(), ..Schema::default() };
-        let list = Schema { kind: Kind::Array, items: Some(item.clone().into()), ..Schema::default() };
+        let item = Schema {
+            kind: Kind::Object,
+            properties: [("protocol".into(), Property::new(port, false))].into(),
+            ..Schema::default()
+        };
+        let list =
+            Schema { kind: Kind::Array, items: Some(item.clone().into()), ..Schema::default() };
         let map = Schema { kind: Kind::Object, additional: Some(item.into()), ..Schema::default() };
         let plain = Schema { kind: Kind::String, ..Schema::default() };
-        let nullable = Schema { kind: Kind::String, nullable: true, default: Some(json!("d")), ..Schema::default() };
+        let nullable = Schema {
+            kind: Kind::String,
+            nullable: true,
+            default: Some(json!("d")),
+            ..Schema::default()
+        };
         let properties = [("list", list), ("map", map), ("plain", plain), ("nullable", nullable)];
-        let properties = properties.into_iter().map(|(name, schema)| (name.into(), Property::new(schema, false))).collect();
+        let properties = properties
+            .into_iter()
+            .map(|(name, schema)| (name.into(), Property::new(schema, false)))
+            .collect();
         Schema { kind: Kind::Object, properties, ..Schema::default() }
     }
 
     #[test]
     fn defaults_go_deep_and_nulls_follow_nullable() {
-        let mut object = document(json!({"list": [{}, {"protocol": "UDP"}, {"protocol": null}], "map": {"a": {}}, "plain": null, "nullable": null}));
+        let mut object = document(
+            json!({"list": [{}, {"protocol": "UDP"}, {"protocol": null}], "map": {"a": {}}, "plain": null, "nullable": null}),
+        );
         default(&custom(), &mut object);
         let list = json!([{"protocol": "TCP"}, {"protocol": "UDP"}, {"protocol": "TCP"}]);
         let expected = json!({"list": list, "map": {"a": {"protocol": "TCP"}}, "plain": null, "nullable": null});

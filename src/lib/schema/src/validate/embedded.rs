@@ -9,18 +9,26 @@ use ferrokube_apimachinery::name;
 
 /// Checks all that are in a value.
 pub(super) fn walk(sink: &mut Sink<'_>, schema: Option<&Schema>, value: &Value, path: &Path<'_>) {
-    let Some(schema) = schema.filter(|schema| !schema.native && path.depth() <= MAX_WALK) else { return };
+    let Some(schema) = schema.filter(|schema| !schema.native && path.depth() <= MAX_WALK) else {
+        return;
+    };
     match value {
         Value::Object(map) => {
             if schema.embedded {
                 check(sink, map, path);
             }
             for (name, child) in map {
-                let below = if schema.properties.contains_key(&**name) { path.field(name) } else { path.key(name) };
+                let below = if schema.properties.contains_key(&**name) {
+                    path.field(name)
+                } else {
+                    path.key(name)
+                };
                 walk(sink, schema.child(name), child, &below);
             }
         }
-        Value::Array(items) => items.iter().enumerate().for_each(|(index, item)| walk(sink, schema.items.as_deref(), item, &path.index(index))),
+        Value::Array(items) => items.iter().enumerate().for_each(|(index, item)| {
+            walk(sink, schema.items.as_deref(), item, &path.index(index))
+        }),
         _ => {}
     }
 }
@@ -28,12 +36,17 @@ pub(super) fn walk(sink: &mut Sink<'_>, schema: Option<&Schema>, value: &Value, 
 pub(super) fn check(sink: &mut Sink<'_>, map: &Map, path: &Path<'_>) {
     for field in ["apiVersion", "kind"] {
         let place = sink.bracketed(&path.field(field));
-        let mut invalid = |why: &str| sink.push(FieldError::invalid(place.clone(), map.get(field), why));
+        let mut invalid =
+            |why: &str| sink.push(FieldError::invalid(place.clone(), map.get(field), why));
         match map.get(field) {
             None => sink.push(FieldError::required(place, "")),
             Some(Value::String(text)) if text.is_empty() => invalid("must not be empty"),
-            Some(Value::String(text)) if field == "apiVersion" && text.matches('/').count() > 1 => invalid(&format!("unexpected GroupVersion string: {text}")),
-            Some(Value::String(text)) if field == "kind" && !name::dns1035_label(&text.to_lowercase()).is_empty() => {
+            Some(Value::String(text)) if field == "apiVersion" && text.matches('/').count() > 1 => {
+                invalid(&format!("unexpected GroupVersion string: {text}"))
+            }
+            Some(Value::String(text))
+                if field == "kind" && !name::dns1035_label(&text.to_lowercase()).is_empty() =>
+            {
                 let wrong = name::dns1035_label(&text.to_lowercase()).join(",");
                 invalid(&format!("may have mixed case, but should otherwise match: {wrong}"));
             }
@@ -54,10 +67,16 @@ fn owners(sink: &mut Sink<'_>, metadata: &Map, path: &Path<'_>) {
             let given = owner.get(field).and_then(Value::as_str).unwrap_or_default();
             let place = sink.bracketed(&owners.field(field));
             match field {
-                "apiVersion" if given.is_empty() || given.ends_with('/') || given.matches('/').count() > 1 => {
+                "apiVersion"
+                    if given.is_empty()
+                        || given.ends_with('/')
+                        || given.matches('/').count() > 1 =>
+                {
                     sink.push(FieldError::invalid(place, given, "version must not be empty"))
                 }
-                "kind" | "name" | "uid" if given.is_empty() => sink.push(FieldError::invalid(place, given, "must not be empty")),
+                "kind" | "name" | "uid" if given.is_empty() => {
+                    sink.push(FieldError::invalid(place, given, "must not be empty"))
+                }
                 _ => {}
             }
         }
@@ -67,7 +86,8 @@ fn owners(sink: &mut Sink<'_>, metadata: &Map, path: &Path<'_>) {
 /// Names are only looked at as parts of URLs, as upstream does.
 fn metadata_of(sink: &mut Sink<'_>, metadata: &Map, path: &Path<'_>) {
     let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
-    let entries = |field: &str| metadata.get(field).and_then(Value::as_object).into_iter().flatten();
+    let entries =
+        |field: &str| metadata.get(field).and_then(Value::as_object).into_iter().flatten();
     let mut refuse = |field: &str, given: &str, sentences: Vec<String>| {
         for why in sentences {
             let place = sink.bracketed(&path.field(field));
@@ -88,11 +108,22 @@ fn metadata_of(sink: &mut Sink<'_>, metadata: &Map, path: &Path<'_>) {
     for (key, _) in entries("annotations") {
         refuse("annotations", key, name::qualified_name(&key.to_lowercase()));
     }
-    let finalizers = metadata.get("finalizers").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    finalizers.for_each(|finalizer| refuse("finalizers", finalizer, name::qualified_name(finalizer)));
+    let finalizers = metadata
+        .get("finalizers")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
+    finalizers
+        .for_each(|finalizer| refuse("finalizers", finalizer, name::qualified_name(finalizer)));
     let entries = metadata.get("managedFields").and_then(Value::as_array).into_iter().flatten();
-    let operation = |entry: &Value| entry.get("operation").and_then(Value::as_str).unwrap_or_default().to_owned();
-    for (index, entry) in entries.enumerate().filter(|(_, entry)| !matches!(operation(entry).as_str(), "Apply" | "Update")) {
+    let operation = |entry: &Value| {
+        entry.get("operation").and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    for (index, entry) in entries
+        .enumerate()
+        .filter(|(_, entry)| !matches!(operation(entry).as_str(), "Apply" | "Update"))
+    {
         let place = sink.bracketed(&path.field("managedFields").index(index).field("operation"));
         sink.push(FieldError::invalid(place, operation(entry), "must be `Apply` or `Update`"));
     }

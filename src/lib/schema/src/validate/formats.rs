@@ -38,7 +38,11 @@ pub(super) fn is_micro_time(text: &str) -> bool {
 /// How many digits the fraction has; `None`: no such time.
 fn fraction_of_rfc3339(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
-    if bytes.len() < 20 || !is_date(text.get(..10)?) || bytes[10] != b'T' || !is_clock(text.get(11..19)?) {
+    if bytes.len() < 20
+        || !is_date(text.get(..10)?)
+        || bytes[10] != b'T'
+        || !is_clock(text.get(11..19)?)
+    {
         return None;
     }
     let rest = text.get(19..)?;
@@ -77,7 +81,9 @@ fn is_date(text: &str) -> bool {
     let (Some(year), Some(month), Some(day)) = (parts.next(), parts.next(), parts.next()) else {
         return false;
     };
-    let (Some(year), Some(month), Some(day)) = ((year.len() == 4).then(|| number(year)).flatten(), two(month), two(day)) else {
+    let (Some(year), Some(month), Some(day)) =
+        ((year.len() == 4).then(|| number(year)).flatten(), two(month), two(day))
+    else {
         return false;
     };
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
@@ -94,7 +100,9 @@ fn is_date(text: &str) -> bool {
 /// `15:04:05`.
 fn is_clock(text: &str) -> bool {
     let mut parts = text.splitn(3, ':').map(two);
-    let (Some(Some(hour)), Some(Some(minute)), Some(Some(second))) = (parts.next(), parts.next(), parts.next()) else {
+    let (Some(Some(hour)), Some(Some(minute)), Some(Some(second))) =
+        (parts.next(), parts.next(), parts.next())
+    else {
         return false;
     };
     hour < 24 && minute < 60 && second < 60

@@ -1,4 +1,5 @@
-//! Bounds of numbers, as upstream's validator has them: bounds are floats, and are cut to integers where the value is one.
+//! Bounds of numbers, as upstream's validator has them: bounds are floats, and are cut to integers
+//! where the value is one.
 
 use super::path::Path;
 use super::values::Sink;
@@ -92,7 +93,11 @@ pub(super) fn check(sink: &mut Sink<'_>, schema: &Schema, number: Number, path: 
         let (order, shown) = given.with(low);
         if order.is_lt() || (checks.exclusive_minimum && order.is_eq()) {
             let or_equal = if checks.exclusive_minimum { "" } else { " or equal to" };
-            check.sink.invalid(path, Value::from(number), format_args!("should be greater than{or_equal} {shown}"));
+            check.sink.invalid(
+                path,
+                Value::from(number),
+                format_args!("should be greater than{or_equal} {shown}"),
+            );
         }
     }
     if let Some(high) = bound(&checks.maximum) {
@@ -100,7 +105,11 @@ pub(super) fn check(sink: &mut Sink<'_>, schema: &Schema, number: Number, path: 
         let (order, shown) = given.with(high);
         if order.is_gt() || (checks.exclusive_maximum && order.is_eq()) {
             let or_equal = if checks.exclusive_maximum { "" } else { " or equal to" };
-            check.sink.invalid(path, Value::from(number), format_args!("should be less than{or_equal} {shown}"));
+            check.sink.invalid(
+                path,
+                Value::from(number),
+                format_args!("should be less than{or_equal} {shown}"),
+            );
         }
     }
 }
@@ -122,39 +131,68 @@ impl Check<'_, '_, '_> {
             Kind::Integer => {
                 let whole = match given {
                     Given::Int(integer) => Some(integer),
-                    Given::Float(float) => (float.fract() == 0.0 && LIMITS.contains(&float)).then_some(float as i64),
+                    Given::Float(float) => {
+                        (float.fract() == 0.0 && LIMITS.contains(&float)).then_some(float as i64)
+                    }
                 };
-                ("integer", whole.is_some_and(|whole| format != "int32" || i32::try_from(whole).is_ok()))
+                (
+                    "integer",
+                    whole.is_some_and(|whole| format != "int32" || i32::try_from(whole).is_ok()),
+                )
             }
             Kind::Number => ("number", format != "float" || (value as f32).is_finite()),
             _ => return true,
         };
         if !fits {
-            let format = if format.is_empty() { "(default format)".to_owned() } else { format!("with format {format}") };
+            let format = if format.is_empty() {
+                "(default format)".to_owned()
+            } else {
+                format!("with format {format}")
+            };
             // Without a place, as upstream does.
-            self.sink.nowhere(format_args!("{what} value must be of type {name} {format} in {}", self.path));
+            self.sink.nowhere(format_args!(
+                "{what} value must be of type {name} {format} in {}",
+                self.path
+            ));
         }
         fits
     }
 
-    /// The value as it is compared with a bound: one that is no value of the type is compared as a float.
+    /// The value as it is compared with a bound: one that is no value of the type is compared as a
+    /// float.
     fn comparable(&mut self, given: Given, bound: f64, what: &str) -> Given {
         if self.range(Given::Float(bound), what) { given } else { Given::Float(given.as_float()) }
     }
 
     fn step(&mut self, given: Given, step: f64) {
-        let must_be_positive = |path: &Path<'_>, shown: &str| format!("factor MultipleOf declared for {path} must be positive: {shown}");
+        let must_be_positive = |path: &Path<'_>, shown: &str| {
+            format!("factor MultipleOf declared for {path} must be positive: {shown}")
+        };
         match self.comparable(given, step, "MultipleOf") {
             Given::Int(value) => match cut(step) {
-                step if step <= 0 => self.sink.invalid_as(self.path, step, &must_be_positive(self.path, &step.to_string())),
-                step if value % step != 0 => self.sink.invalid(self.path, value, format_args!("should be a multiple of {step}")),
+                step if step <= 0 => self.sink.invalid_as(
+                    self.path,
+                    step,
+                    &must_be_positive(self.path, &step.to_string()),
+                ),
+                step if value % step != 0 => self.sink.invalid(
+                    self.path,
+                    value,
+                    format_args!("should be a multiple of {step}"),
+                ),
                 _ => {}
             },
-            Given::Float(_) if step <= 0.0 => self.sink.invalid_as(self.path, step, &must_be_positive(self.path, &step.shown())),
+            Given::Float(_) if step <= 0.0 => {
+                self.sink.invalid_as(self.path, step, &must_be_positive(self.path, &step.shown()))
+            }
             Given::Float(value) => {
                 let times = if step < 1.0 { 1.0 / step * value } else { value / step };
                 if !is_whole(times) {
-                    self.sink.invalid(self.path, value, format_args!("should be a multiple of {}", step.shown()));
+                    self.sink.invalid(
+                        self.path,
+                        value,
+                        format_args!("should be a multiple of {}", step.shown()),
+                    );
                 }
             }
         }
@@ -168,9 +206,15 @@ mod tests {
     #[test]
     fn floats_are_cut_and_compared_as_in_upstream() {
         assert_eq!([cut(1.9), cut(-1.9), cut(1e30), cut(-1e30)], [1, -1, i64::MIN, i64::MIN]);
-        for (float, whole) in
-            [(1.0, true), (1.5, false), (3.000_000_000_000_1, true), (1e16, false), (0.0, true), (0.000_1, false), (2.999_999_999_999_999, false)]
-        {
+        for (float, whole) in [
+            (1.0, true),
+            (1.5, false),
+            (3.000_000_000_000_1, true),
+            (1e16, false),
+            (0.0, true),
+            (0.000_1, false),
+            (2.999_999_999_999_999, false),
+        ] {
             assert_eq!(is_whole(float), whole, "{float}");
         }
     }

@@ -1,4 +1,5 @@
-//! What a decoder of JSON says of a body that it refuses or warns of, in the order of the body. Documents have no order: the body is looked at once more.
+//! What a decoder of JSON says of a body that it refuses or warns of, in the order of the body.
+//! Documents have no order: the body is looked at once more.
 
 use super::path::Path;
 use super::types::{self, Checked, Worst};
@@ -13,8 +14,8 @@ pub const MAX_ORDERED: usize = 64 * 1024;
 /// So many unknown and repeated fields are named.
 const MAX_NAMED: usize = 100;
 
-/// The first value of a body that is not of its type, as [`check_types`](super::check_types()) says it; `None` where the body is no JSON object, too long, or
-/// fits.
+/// The first value of a body that is not of its type, as [`check_types`](super::check_types()) says
+/// it; `None` where the body is no JSON object, too long, or fits.
 pub fn first_misfit(schema: &Schema, body: &[u8]) -> Option<String> {
     let body = compact(body)?;
     misfit(schema, &body, &Path::ROOT).err().map(|fault| fault.sentence(schema))
@@ -39,12 +40,16 @@ fn misfit(schema: &Schema, raw: &[u8], path: &Path<'_>) -> Checked {
                 }
             }
         }
-        _ => return json::read_value(raw).map_or(Ok(()), |value| types::check(schema, &value, path)),
+        _ => {
+            return json::read_value(raw)
+                .map_or(Ok(()), |value| types::check(schema, &value, path));
+        }
     }
     worst.end()
 }
 
-/// Sentences about unknown and repeated fields; `None` as for [`first_misfit`]. Nothing below an unknown field is named.
+/// Sentences about unknown and repeated fields; `None` as for [`first_misfit`]. Nothing below an
+/// unknown field is named.
 pub fn strict_findings(schema: &Schema, body: &[u8]) -> Option<Vec<String>> {
     let body = compact(body)?;
     let mut found = Vec::new();
@@ -72,7 +77,9 @@ fn findings(schema: &Schema, raw: &[u8], path: &Path<'_>, found: &mut Vec<String
                 if node.is_none() && schema.preserve_unknown {
                     continue;
                 }
-                if node.is_none() && !(path.depth() == 1 && matches!(&*name, "kind" | "apiVersion" | "metadata")) {
+                if node.is_none()
+                    && !(path.depth() == 1 && matches!(&*name, "kind" | "apiVersion" | "metadata"))
+                {
                     note(found, "unknown", &path);
                     continue;
                 }
@@ -86,7 +93,9 @@ fn findings(schema: &Schema, raw: &[u8], path: &Path<'_>, found: &mut Vec<String
         }
         (Kind::Array, Some(b'[')) => {
             if let Some(node) = schema.items.as_deref() {
-                scan::items(raw).enumerate().for_each(|(index, item)| findings(node, item, &path.index(index), found));
+                scan::items(raw)
+                    .enumerate()
+                    .for_each(|(index, item)| findings(node, item, &path.index(index), found));
             }
         }
         _ => {}
@@ -97,13 +106,17 @@ fn findings(schema: &Schema, raw: &[u8], path: &Path<'_>, found: &mut Vec<String
 fn unescaped(raw: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(raw) {
         Ok(text) if !text.contains('\\') => Cow::Borrowed(text),
-        _ => Cow::Owned(scan::string(&[b"\"", raw, b"\""].concat()).unwrap_or_default().into_owned()),
+        _ => {
+            Cow::Owned(scan::string(&[b"\"", raw, b"\""].concat()).unwrap_or_default().into_owned())
+        }
     }
 }
 
 /// A JSON object without spaces between its tokens.
 fn compact(body: &[u8]) -> Option<Vec<u8>> {
-    if body.len() > MAX_ORDERED || body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+    if body.len() > MAX_ORDERED
+        || body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{')
+    {
         return None;
     }
     let (mut out, mut in_string, mut escaped) = (Vec::with_capacity(body.len()), false, false);
@@ -130,14 +143,26 @@ mod tests {
         let event = schema("io.k8s.api.events.v1.Event");
         for (body, why) in [
             // A type with a decoder of its own ends the decoding, whatever was found before.
-            (r#"{"action": 1, "eventTime": "x"}"#, r#"parsing time "x" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "x" as "2006""#),
+            (
+                r#"{"action": 1, "eventTime": "x"}"#,
+                r#"parsing time "x" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "x" as "2006""#,
+            ),
             (
                 r#"{"deprecatedCount": "a", "metadata": {"creationTimestamp": 1}}"#,
                 "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.creationTimestamp of type string",
             ),
-            (r#"{"reason": true, "action": 1}"#, "json: cannot unmarshal bool into Go struct field Event.reason of type string"),
-            (r#"{ "action" : 1 , "reason" : true }"#, "json: cannot unmarshal number into Go struct field Event.action of type string"),
-            (r#"{"r\u0065ason": 1, "reason": "a"}"#, "json: cannot unmarshal number into Go struct field Event.reason of type string"),
+            (
+                r#"{"reason": true, "action": 1}"#,
+                "json: cannot unmarshal bool into Go struct field Event.reason of type string",
+            ),
+            (
+                r#"{ "action" : 1 , "reason" : true }"#,
+                "json: cannot unmarshal number into Go struct field Event.action of type string",
+            ),
+            (
+                r#"{"r\u0065ason": 1, "reason": "a"}"#,
+                "json: cannot unmarshal number into Go struct field Event.reason of type string",
+            ),
         ] {
             assert_eq!(first_misfit(&event, body.as_bytes()).as_deref(), Some(why), "{body}");
         }
@@ -170,7 +195,13 @@ mod tests {
                 "duplicate field \"secrets[1].name\"",
             ]
         );
-        assert_eq!(strict_findings(&core("ConfigMap"), br#"{"metadata": {"managedFields": [{"fieldsV1": {"a": 1, "a": 2}}]}}"#), Some(Vec::new()));
+        assert_eq!(
+            strict_findings(
+                &core("ConfigMap"),
+                br#"{"metadata": {"managedFields": [{"fieldsV1": {"a": 1, "a": 2}}]}}"#
+            ),
+            Some(Vec::new())
+        );
         assert_eq!(strict_findings(&core("ConfigMap"), &vec![b' '; MAX_ORDERED + 1]), None);
     }
 }

@@ -8,10 +8,13 @@ use ferrokube_apimachinery::work;
 /// At most so many unknown fields are named; all are removed.
 const MAX_NAMED: usize = 100;
 
-/// Removes fields that the schema does not know and returns their paths (`spec.foo`, `items[0].bar`), in order, at most 100; of custom objects those of
-/// their metadata first, and those of the metadata of embedded resources last. `kind`, `apiVersion` and `metadata` of the top are always known; metadata's own fields follow the ObjectMeta schema.
+/// Removes fields that the schema does not know and returns their paths (`spec.foo`,
+/// `items[0].bar`), in order, at most 100; of custom objects those of their metadata first, and
+/// those of the metadata of embedded resources last. `kind`, `apiVersion` and `metadata` of the top
+/// are always known; metadata's own fields follow the ObjectMeta schema.
 ///
-/// Of custom objects it also removes, unnamed, what is null and may not be, where no default takes its place: as upstream does whenever it decodes one.
+/// Of custom objects it also removes, unnamed, what is null and may not be, where no default takes
+/// its place: as upstream does whenever it decodes one.
 pub fn prune(schema: &Schema, object: &mut Document) -> Vec<String> {
     let mut walk = Walk { drops_nulls: true, ..Walk::default() };
     walk.fields(schema, object.fields_mut(), &Path::ROOT);
@@ -43,9 +46,11 @@ impl Walk {
         self.unknown
     }
 
-    /// Metadata: what is found in that of the object itself is named first, in that of an embedded resource last.
+    /// Metadata: what is found in that of the object itself is named first, in that of an embedded
+    /// resource last.
     fn metadata(&mut self, schema: &Schema, value: &mut Value, path: &Path<'_>, is_embedded: bool) {
-        let (since, outer) = (self.unknown.len(), std::mem::replace(&mut self.is_embedded, is_embedded));
+        let (since, outer) =
+            (self.unknown.len(), std::mem::replace(&mut self.is_embedded, is_embedded));
         self.value(schema, value, path);
         self.is_embedded = outer;
         let found = self.unknown.split_off(since);
@@ -67,7 +72,10 @@ impl Walk {
             Value::Object(map) => self.fields(schema, map, path),
             Value::Array(items) => {
                 // Items of what is not known are not known either.
-                let known = schema.items.as_deref().or_else(|| (is_hollow(schema) || is_scalar(schema)).then_some(schema));
+                let known = schema
+                    .items
+                    .as_deref()
+                    .or_else(|| (is_hollow(schema) || is_scalar(schema)).then_some(schema));
                 let Some(node) = known.filter(|node| may_prune(node) || is_scalar(node)) else {
                     return;
                 };
@@ -113,22 +121,30 @@ impl Walk {
                 }
                 return !(self.drops_nulls && child.is_null() && is_needed(node));
             }
-            let known = schema.preserve_unknown || (type_meta && matches!(name.as_str(), "kind" | "apiVersion" | "metadata"));
+            let known = schema.preserve_unknown
+                || (type_meta && matches!(name.as_str(), "kind" | "apiVersion" | "metadata"));
             if !known && self.unknown.len() < MAX_NAMED {
                 let place = path.field(name);
-                self.unknown.push(if self.is_embedded { place.bracketed() } else { place.to_string() });
+                self.unknown.push(if self.is_embedded {
+                    place.bracketed()
+                } else {
+                    place.to_string()
+                });
             }
             known
         });
     }
 }
 
-/// What decoding does to the metadata of embedded resources: what is empty is absent, and a null in a map of texts is an empty text.
+/// What decoding does to the metadata of embedded resources: what is empty is absent, and a null in
+/// a map of texts is an empty text.
 fn normalize_metadata(metadata: &mut Value) {
     let Value::Object(metadata) = metadata else { return };
     for field in ["labels", "annotations"] {
         if let Some(Value::Object(map)) = metadata.get_mut(field) {
-            map.values_mut().filter(|value| value.is_null()).for_each(|value| *value = Value::from(""));
+            map.values_mut()
+                .filter(|value| value.is_null())
+                .for_each(|value| *value = Value::from(""));
         }
     }
     metadata.retain(|field, value| match value {
@@ -147,10 +163,15 @@ fn is_needed(schema: &Schema) -> bool {
 }
 
 fn is_scalar(schema: &Schema) -> bool {
-    !schema.native && matches!(schema.kind, Kind::String | Kind::Integer | Kind::Number | Kind::Boolean | Kind::IntOrString)
+    !schema.native
+        && matches!(
+            schema.kind,
+            Kind::String | Kind::Integer | Kind::Number | Kind::Boolean | Kind::IntOrString
+        )
 }
 
-/// Whether a custom object has an object or a list where a scalar should be: nothing in it is known.
+/// Whether a custom object has an object or a list where a scalar should be: nothing in it is
+/// known.
 fn is_misplaced(schema: &Schema, value: &Value) -> bool {
     matches!(value, Value::Object(_) | Value::Array(_)) && is_scalar(schema)
 }
@@ -158,10 +179,12 @@ fn is_misplaced(schema: &Schema, value: &Value) -> bool {
 /// Scalars have nothing to prune: most maps and lists need no walk.
 fn may_prune(schema: &Schema) -> bool {
     matches!(schema.kind, Kind::Object | Kind::Array)
-        || (schema.kind == Kind::Any && (!schema.properties.is_empty() || schema.inside.is_some() || is_hollow(schema)))
+        || (schema.kind == Kind::Any
+            && (!schema.properties.is_empty() || schema.inside.is_some() || is_hollow(schema)))
 }
 
-/// What `additionalProperties: true` gives its values: they may be anything, and nothing in them is known.
+/// What `additionalProperties: true` gives its values: they may be anything, and nothing in them is
+/// known.
 fn is_hollow(schema: &Schema) -> bool {
     schema.kind == Kind::Any && !schema.native && !schema.preserve_unknown
 }
@@ -179,27 +202,45 @@ mod tests {
             "metadata": {"name": "a", "unknown": 1, "ownerReferences": [{"uid": "u", "bar": 1}]}, "data": {"k": "v"}, "Data": {}, "spec": {"x": 1}
         }));
         let unknown = prune(&core("ConfigMap"), &mut object);
-        assert_eq!(unknown, ["Data", "metadata.ownerReferences[0].bar", "metadata.unknown", "spec"]);
-        assert_eq!(object.into_value(), json!({"metadata": {"name": "a", "ownerReferences": [{"uid": "u"}]}, "data": {"k": "v"}}));
+        assert_eq!(
+            unknown,
+            ["Data", "metadata.ownerReferences[0].bar", "metadata.unknown", "spec"]
+        );
+        assert_eq!(
+            object.into_value(),
+            json!({"metadata": {"name": "a", "ownerReferences": [{"uid": "u"}]}, "data": {"k": "v"}})
+        );
     }
 
     #[test]
     fn free_form_values_are_kept() {
-        let mut object = document(json!({"metadata": {"managedFields": [{"fieldsV1": {"f:x": {}}}], "labels": {"any": "1"}}}));
+        let mut object = document(
+            json!({"metadata": {"managedFields": [{"fieldsV1": {"f:x": {}}}], "labels": {"any": "1"}}}),
+        );
         assert!(prune(&core("ConfigMap"), &mut object).is_empty());
         assert_eq!(object.get(&["metadata", "labels", "any"]), Some(&json!("1")));
     }
 
     #[test]
     fn nulls_that_may_not_be_are_dropped_where_an_object_is_decoded() {
-        let node = |nullable, default: Option<Value>| Property::new(Schema { kind: Kind::String, nullable, default, ..Schema::default() }, false);
-        let inner = Schema { kind: Kind::Object, properties: [("plain".into(), node(false, None))].into(), ..Schema::default() };
+        let node = |nullable, default: Option<Value>| {
+            Property::new(
+                Schema { kind: Kind::String, nullable, default, ..Schema::default() },
+                false,
+            )
+        };
+        let inner = Schema {
+            kind: Kind::Object,
+            properties: [("plain".into(), node(false, None))].into(),
+            ..Schema::default()
+        };
         let map = |nullable| Schema {
             kind: Kind::Object,
             additional: Some(Schema { kind: Kind::String, nullable, ..Schema::default() }.into()),
             ..Schema::default()
         };
-        let list = Schema { kind: Kind::Array, items: Some(inner.clone().into()), ..Schema::default() };
+        let list =
+            Schema { kind: Kind::Array, items: Some(inner.clone().into()), ..Schema::default() };
         let properties = [
             ("plain".into(), node(false, None)),
             ("nullable".into(), node(true, None)),
@@ -208,9 +249,9 @@ mod tests {
             ("open".into(), Property::new(map(true), false)),
             ("list".into(), Property::new(list, false)),
         ];
-        let schema = Schema { kind: Kind::Object, properties: properties.into(), ..Schema::default() };
-        let given =
-            json!({"plain": null, "nullable": null, "defaulted": null, "map": {"a": null, "b": "1"}, "open": {"a": null}, "list": [null, {"plain": null}]});
+        let schema =
+            Schema { kind: Kind::Object, properties: properties.into(), ..Schema::default() };
+        let given = json!({"plain": null, "nullable": null, "defaulted": null, "map": {"a": null, "b": "1"}, "open": {"a": null}, "list": [null, {"plain": null}]});
         let mut object = document(given.clone());
         assert!(prune(&schema, &mut object).is_empty(), "a null is no unknown field");
         let expected = json!({"nullable": null, "defaulted": null, "map": {"b": "1"}, "open": {"a": null}, "list": [null, {}]});
@@ -223,55 +264,104 @@ mod tests {
     #[test]
     fn metadata_of_embedded_resources_is_decoded() {
         let metadata = (*core("ConfigMap").properties["metadata"].schema).clone();
-        let embedded =
-            Schema { kind: Kind::Object, embedded: true, properties: [("metadata".into(), Property::new(metadata, false))].into(), ..Schema::default() };
-        let schema = Schema { kind: Kind::Object, properties: [("e".into(), Property::new(embedded, false))].into(), ..Schema::default() };
+        let embedded = Schema {
+            kind: Kind::Object,
+            embedded: true,
+            properties: [("metadata".into(), Property::new(metadata, false))].into(),
+            ..Schema::default()
+        };
+        let schema = Schema {
+            kind: Kind::Object,
+            properties: [("e".into(), Property::new(embedded, false))].into(),
+            ..Schema::default()
+        };
         let given = json!({"name": "a", "creationTimestamp": null, "labels": {"k": null}, "annotations": {}, "finalizers": [], "generateName": "", "bogus": 1});
-        let mut object = document(json!({"e": {"kind": "K", "apiVersion": "v1", "metadata": given}}));
+        let mut object =
+            document(json!({"e": {"kind": "K", "apiVersion": "v1", "metadata": given}}));
         assert_eq!(prune(&schema, &mut object), ["e.metadata.bogus"]);
-        assert_eq!(object.get(&["e", "metadata"]), Some(&json!({"name": "a", "labels": {"k": ""}})));
+        assert_eq!(
+            object.get(&["e", "metadata"]),
+            Some(&json!({"name": "a", "labels": {"k": ""}}))
+        );
     }
 
     #[test]
     fn metadata_comes_first_and_that_of_embedded_resources_last() {
-        let metadata = || Property::new((*core("ConfigMap").properties["metadata"].schema).clone(), false);
-        let embedded = Schema { kind: Kind::Object, embedded: true, properties: [("metadata".into(), metadata())].into(), ..Schema::default() };
-        let map = Schema { kind: Kind::Object, additional: Some(embedded.clone().into()), ..Schema::default() };
-        let properties = [("a".into(), Property::new(embedded, false)), ("m".into(), Property::new(map, false)), ("metadata".into(), metadata())];
-        let schema = Schema { kind: Kind::Object, properties: properties.into(), ..Schema::default() };
+        let metadata =
+            || Property::new((*core("ConfigMap").properties["metadata"].schema).clone(), false);
+        let embedded = Schema {
+            kind: Kind::Object,
+            embedded: true,
+            properties: [("metadata".into(), metadata())].into(),
+            ..Schema::default()
+        };
+        let map = Schema {
+            kind: Kind::Object,
+            additional: Some(embedded.clone().into()),
+            ..Schema::default()
+        };
+        let properties = [
+            ("a".into(), Property::new(embedded, false)),
+            ("m".into(), Property::new(map, false)),
+            ("metadata".into(), metadata()),
+        ];
+        let schema =
+            Schema { kind: Kind::Object, properties: properties.into(), ..Schema::default() };
         let below = json!({"metadata": {"bogus": 1}, "x": 1});
-        let mut object = document(json!({"A": 1, "a": below, "m": {"k": below}, "metadata": {"wrong": 1}, "z": 1}));
-        let wanted = ["metadata.wrong", "A", "a.x", "m.k.x", "z", "a.metadata.bogus", "m[k].metadata.bogus"];
+        let mut object = document(
+            json!({"A": 1, "a": below, "m": {"k": below}, "metadata": {"wrong": 1}, "z": 1}),
+        );
+        let wanted =
+            ["metadata.wrong", "A", "a.x", "m.k.x", "z", "a.metadata.bogus", "m[k].metadata.bogus"];
         assert_eq!(prune(&schema, &mut object), wanted);
     }
 
     #[test]
     fn nothing_is_known_of_an_object_in_place_of_a_scalar() {
         let scalar = || Property::new(Schema { kind: Kind::String, ..Schema::default() }, false);
-        let map = Schema { kind: Kind::Object, additional: Some(Schema { kind: Kind::Integer, ..Schema::default() }.into()), ..Schema::default() };
-        let properties = [("a".into(), scalar()), ("l".into(), scalar()), ("m".into(), Property::new(map, false))];
-        let schema = Schema { kind: Kind::Object, properties: properties.into(), ..Schema::default() };
-        let mut object = document(json!({"a": {"x": 1}, "l": [{"y": 1}, 2], "m": {"k": {"z": 1}, "n": 1}}));
+        let map = Schema {
+            kind: Kind::Object,
+            additional: Some(Schema { kind: Kind::Integer, ..Schema::default() }.into()),
+            ..Schema::default()
+        };
+        let properties = [
+            ("a".into(), scalar()),
+            ("l".into(), scalar()),
+            ("m".into(), Property::new(map, false)),
+        ];
+        let schema =
+            Schema { kind: Kind::Object, properties: properties.into(), ..Schema::default() };
+        let mut object =
+            document(json!({"a": {"x": 1}, "l": [{"y": 1}, 2], "m": {"k": {"z": 1}, "n": 1}}));
         assert_eq!(prune(&schema, &mut object), ["a.x", "l[0].y", "m.k.z"]);
         assert_eq!(object.into_value(), json!({"a": {}, "l": [{}, 2], "m": {"k": {}, "n": 1}}));
     }
 
     #[test]
     fn schemas_below_items_lose_their_unknown_fields_silently() {
-        let validation = crate::testing::schema("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceValidation");
+        let validation = crate::testing::schema(
+            "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceValidation",
+        );
         let below = json!({"type": "object", "readOnly": true, "properties": {"a": {"bogus": 1}}});
         let given = json!({"openAPIV3Schema": {"type": "array", "bogus": 1, "items": below, "additionalProperties": below}});
         let mut object = document(given);
         assert_eq!(prune(&validation, &mut object), ["openAPIV3Schema.bogus"]);
         let left = json!({"type": "object", "properties": {"a": {}}});
-        assert_eq!(object.into_value(), json!({"openAPIV3Schema": {"type": "array", "items": left, "additionalProperties": left}}));
+        assert_eq!(
+            object.into_value(),
+            json!({"openAPIV3Schema": {"type": "array", "items": left, "additionalProperties": left}})
+        );
         for wrong in [
             json!({"items": {"minLength": "x"}}),
             json!({"items": [{"type": 1}]}),
             json!({"additionalProperties": {"properties": []}}),
             json!({"additionalProperties": "x"}),
         ] {
-            assert!(crate::validate::check_types(&validation, &json!({"openAPIV3Schema": wrong})).is_err(), "{wrong}");
+            assert!(
+                crate::validate::check_types(&validation, &json!({"openAPIV3Schema": wrong}))
+                    .is_err(),
+                "{wrong}"
+            );
         }
     }
 

@@ -9,11 +9,13 @@ use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::json::type_name;
 use ferrokube_apimachinery::quantity::Quantity;
 
-/// Decodes as upstream's typed decoder would: wrong JSON types are errors (400), numbers must fit, times and base64 must parse. Nulls pass: they are
-/// absent fields, or empty values of maps and lists. Unknown fields pass too (see [`prune`](super::prune())).
+/// Decodes as upstream's typed decoder would: wrong JSON types are errors (400), numbers must fit,
+/// times and base64 must parse. Nulls pass: they are absent fields, or empty values of maps and
+/// lists. Unknown fields pass too (see [`prune`](super::prune())).
 ///
 /// # Errors
-/// The sentence of upstream's decoder, as the body of a 400. Of values it quotes times and numbers only, never what may be a secret.
+/// The sentence of upstream's decoder, as the body of a 400. Of values it quotes times and numbers
+/// only, never what may be a secret.
 pub fn check_types(schema: &Schema, value: &Value) -> Result<(), String> {
     check(schema, value, &Path::ROOT).map_err(|fault| fault.sentence(schema))
 }
@@ -38,24 +40,38 @@ fn embedded(schema: &Schema, value: &Value, path: &Path<'_>) -> Result<(), Strin
     }
     match value {
         Value::Object(map) => map.iter().try_for_each(|(name, child)| {
-            let path = if schema.properties.contains_key(&**name) { path.field(name) } else { path.key(name) };
-            let invalid = |why: &str| format!("{}: {}", path.bracketed(), FieldError::invalid("", child, why).message);
+            let path = if schema.properties.contains_key(&**name) {
+                path.field(name)
+            } else {
+                path.key(name)
+            };
+            let invalid = |why: &str| {
+                format!("{}: {}", path.bracketed(), FieldError::invalid("", child, why).message)
+            };
             match (schema.embedded, name.as_str(), schema.child(name)) {
-                (true, "kind" | "apiVersion", _) if !child.is_string() => Err(invalid("must be a string")),
-                (true, "metadata", Some(node)) => check(node, child, &Path::ROOT).map_err(|fault| invalid(&fault.sentence(node))),
+                (true, "kind" | "apiVersion", _) if !child.is_string() => {
+                    Err(invalid("must be a string"))
+                }
+                (true, "metadata", Some(node)) => {
+                    check(node, child, &Path::ROOT).map_err(|fault| invalid(&fault.sentence(node)))
+                }
                 (_, _, Some(node)) => embedded(node, child, &path),
                 (_, _, None) => Ok(()),
             }
         }),
         Value::Array(items) => {
             let Some(node) = schema.items.as_deref() else { return Ok(()) };
-            items.iter().enumerate().try_for_each(|(index, item)| embedded(node, item, &path.index(index)))
+            items
+                .iter()
+                .enumerate()
+                .try_for_each(|(index, item)| embedded(node, item, &path.index(index)))
         }
         _ => Ok(()),
     }
 }
 
-/// The same as [`check_types`] for a value that is read by a decoder of its own, which knows no field above it.
+/// The same as [`check_types`] for a value that is read by a decoder of its own, which knows no
+/// field above it.
 pub(super) fn check_at(schema: &Schema, value: &Value) -> Result<(), String> {
     check(schema, value, &Path::ROOT).map_err(|fault| fault.sentence(schema))
 }
@@ -95,7 +111,9 @@ impl Fault {
         let (mut node, mut kind) = (root, go_types::of(root));
         let (mut owner, mut fields) = (String::new(), Vec::new());
         for step in &way {
-            let property = step.as_deref().and_then(|name| node.properties.get(name).map(|property| (name, property)));
+            let property = step
+                .as_deref()
+                .and_then(|name| node.properties.get(name).map(|property| (name, property)));
             let next: &Schema = match (step, property) {
                 (_, Some((name, property))) => {
                     node.short_name().clone_into(&mut owner);
@@ -112,7 +130,11 @@ impl Fault {
             node = next;
         }
         let kind = read_as.unwrap_or(&kind);
-        let target = if fields.is_empty() { "value".to_owned() } else { format!("struct field {owner}.{}", fields.join(".")) };
+        let target = if fields.is_empty() {
+            "value".to_owned()
+        } else {
+            format!("struct field {owner}.{}", fields.join("."))
+        };
         format!("json: cannot unmarshal {given} into Go {target} of type {kind}")
     }
 }
@@ -158,26 +180,35 @@ pub(super) fn check(schema: &Schema, value: &Value, path: &Path<'_>) -> Checked 
     }
     match (schema.kind, value) {
         (_, Value::Null) => Ok(()),
-        (Kind::Any, _) => schema.inside.as_deref().map_or(Ok(()), |node| inside(schema, node, value, path)),
+        (Kind::Any, _) => {
+            schema.inside.as_deref().map_or(Ok(()), |node| inside(schema, node, value, path))
+        }
         (Kind::Object, Value::Object(map)) => object(schema, map, path),
         (Kind::Array, Value::Array(items)) => {
             let Some(node) = schema.items.as_deref() else {
                 return Ok(());
             };
             let mut worst = Worst::default();
-            items.iter().enumerate().try_for_each(|(index, item)| worst.take(check(node, item, &path.index(index))))?;
+            items
+                .iter()
+                .enumerate()
+                .try_for_each(|(index, item)| worst.take(check(node, item, &path.index(index))))?;
             worst.end()
         }
         (Kind::String, Value::String(text)) => string(schema, text),
         (Kind::Boolean, Value::Bool(_)) | (Kind::Number, Value::Number(_)) => Ok(()),
         (Kind::Integer, Value::Number(number)) => integer(schema, number, path),
-        (Kind::IntOrString, Value::Number(number)) if is_quantity(schema) => quantity(&number.to_string()),
+        (Kind::IntOrString, Value::Number(number)) if is_quantity(schema) => {
+            quantity(&number.to_string())
+        }
         (Kind::IntOrString, Value::String(text)) if is_quantity(schema) => quantity(text.trim()),
         (Kind::IntOrString, _) if is_quantity(schema) => said(QUANTITY.to_owned()),
         (Kind::IntOrString, Value::Number(number)) => integer(schema, number, path),
         (Kind::IntOrString, Value::String(_)) => Ok(()),
         (Kind::IntOrString, value) => wrong(path, type_name(value).to_owned(), Some("int32")),
-        (Kind::String, value) if schema.format.as_deref() == Some("date-time") => wrong(path, type_name(value).to_owned(), Some("string")),
+        (Kind::String, value) if schema.format.as_deref() == Some("date-time") => {
+            wrong(path, type_name(value).to_owned(), Some("string"))
+        }
         (_, value) => wrong(path, type_name(value).to_owned(), None),
     }
 }
@@ -187,7 +218,10 @@ fn inside(schema: &Schema, node: &Schema, value: &Value, path: &Path<'_>) -> Che
     let is_flag = schema.short_name().ends_with("OrBool");
     match value {
         Value::Object(_) => check(node, value, path),
-        Value::Array(items) if !is_flag => items.iter().enumerate().try_for_each(|(index, item)| check(node, item, &path.index(index))),
+        Value::Array(items) if !is_flag => items
+            .iter()
+            .enumerate()
+            .try_for_each(|(index, item)| check(node, item, &path.index(index))),
         Value::Bool(_) => Ok(()),
         _ if is_flag => said("boolean or JSON schema expected".to_owned()),
         _ => Ok(()),
@@ -209,11 +243,13 @@ pub(super) fn is_quantity(schema: &Schema) -> bool {
 }
 
 /// What a quantity's decoder says.
-const QUANTITY: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+const QUANTITY: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
 fn quantity(text: &str) -> Checked {
     // Plain small integers, the usual case, need no decimal arithmetic.
-    let plain = !text.is_empty() && text.len() < 18 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let plain =
+        !text.is_empty() && text.len() < 18 && text.bytes().all(|byte| byte.is_ascii_digit());
     if plain || Quantity::parse(text).is_ok() { Ok(()) } else { said(QUANTITY.to_owned()) }
 }
 
@@ -231,10 +267,14 @@ fn string(schema: &Schema, text: &str) -> Checked {
     let Some(format) = schema.format.as_deref() else {
         return Ok(());
     };
-    let time = |micro| said(go::time_fault(text, micro).unwrap_or_else(|| format!("parsing time {}", quote(text))));
+    let time = |micro| {
+        said(go::time_fault(text, micro).unwrap_or_else(|| format!("parsing time {}", quote(text))))
+    };
     match format {
         "byte" if !formats::is_base64(text) => Err(Box::new(Fault::Base64(go::base64_fault(text)))),
-        "date-time" if schema.short_name() == "MicroTime" && !formats::is_micro_time(text) => time(true),
+        "date-time" if schema.short_name() == "MicroTime" && !formats::is_micro_time(text) => {
+            time(true)
+        }
         "date-time" if !formats::is_rfc3339(text) => time(false),
         _ => Ok(()),
     }
@@ -256,7 +296,10 @@ mod tests {
             refused("ConfigMap", json!({"metadata": {"labels": {"k": 1}}})),
             "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string"
         );
-        assert_eq!(refused("ConfigMap", json!({"data": ["x"]})), "json: cannot unmarshal array into Go struct field ConfigMap.data of type map[string]string");
+        assert_eq!(
+            refused("ConfigMap", json!({"data": ["x"]})),
+            "json: cannot unmarshal array into Go struct field ConfigMap.data of type map[string]string"
+        );
         assert_eq!(
             refused("ConfigMap", json!({"metadata": "a"})),
             "json: cannot unmarshal string into Go struct field ConfigMap.metadata of type v1.ObjectMeta"
@@ -269,29 +312,59 @@ mod tests {
             refused("ServiceAccount", json!({"secrets": [{"name": true}]})),
             "json: cannot unmarshal bool into Go struct field ObjectReference.secrets.name of type string"
         );
-        assert_eq!(refused("ConfigMap", json!([])), "json: cannot unmarshal array into Go value of type v1.ConfigMap");
+        assert_eq!(
+            refused("ConfigMap", json!([])),
+            "json: cannot unmarshal array into Go value of type v1.ConfigMap"
+        );
     }
 
     #[test]
     fn types_have_go_s_names() {
         let quota = |spec: Value| refused("ResourceQuota", json!({"spec": spec}));
-        let field = |given: &str, field: &str, kind: &str| format!("json: cannot unmarshal {given} into Go struct field {field} of type {kind}");
-        assert_eq!(quota(json!({"hard": 1})), field("number", "ResourceQuotaSpec.spec.hard", "v1.ResourceList"));
+        let field = |given: &str, field: &str, kind: &str| {
+            format!("json: cannot unmarshal {given} into Go struct field {field} of type {kind}")
+        };
+        assert_eq!(
+            quota(json!({"hard": 1})),
+            field("number", "ResourceQuotaSpec.spec.hard", "v1.ResourceList")
+        );
         assert_eq!(quota(json!({"hard": {"a": {}}})), QUANTITY);
-        assert_eq!(quota(json!({"scopes": [1]})), field("number", "ResourceQuotaSpec.spec.scopes", "v1.ResourceQuotaScope"));
+        assert_eq!(
+            quota(json!({"scopes": [1]})),
+            field("number", "ResourceQuotaSpec.spec.scopes", "v1.ResourceQuotaScope")
+        );
         let lease = schema("io.k8s.api.coordination.v1.Lease");
         let lease = |spec: Value| check_types(&lease, &json!({"spec": spec})).unwrap_err();
         assert_eq!(lease(json!(1)), field("number", "Lease.spec", "v1.LeaseSpec"));
-        assert_eq!(lease(json!({"leaseTransitions": 2147483648_i64})), field("number 2147483648", "LeaseSpec.spec.leaseTransitions", "int32"));
-        assert_eq!(lease(json!({"renewTime": [1]})), field("array", "LeaseSpec.spec.renewTime", "string"));
-        assert_eq!(refused("Secret", json!({"data": {"k": 1}})), field("number", "Secret.data", "[]uint8"));
-        assert_eq!(refused("Secret", json!({"type": 1})), field("number", "Secret.type", "v1.SecretType"));
-        assert_eq!(refused("Secret", json!({"metadata": {"uid": 1}})), field("number", "ObjectMeta.metadata.uid", "types.UID"));
+        assert_eq!(
+            lease(json!({"leaseTransitions": 2147483648_i64})),
+            field("number 2147483648", "LeaseSpec.spec.leaseTransitions", "int32")
+        );
+        assert_eq!(
+            lease(json!({"renewTime": [1]})),
+            field("array", "LeaseSpec.spec.renewTime", "string")
+        );
+        assert_eq!(
+            refused("Secret", json!({"data": {"k": 1}})),
+            field("number", "Secret.data", "[]uint8")
+        );
+        assert_eq!(
+            refused("Secret", json!({"type": 1})),
+            field("number", "Secret.type", "v1.SecretType")
+        );
+        assert_eq!(
+            refused("Secret", json!({"metadata": {"uid": 1}})),
+            field("number", "ObjectMeta.metadata.uid", "types.UID")
+        );
     }
 
     #[test]
     fn nulls_and_unknown_fields_pass() {
-        check_types(&core("Secret"), &json!({"data": {"k": null}, "metadata": null, "immutable": null, "nope": [1]})).unwrap();
+        check_types(
+            &core("Secret"),
+            &json!({"data": {"k": null}, "metadata": null, "immutable": null, "nope": [1]}),
+        )
+        .unwrap();
     }
 
     #[test]
@@ -308,7 +381,8 @@ mod tests {
     #[test]
     fn integers_fit_and_are_written_as_integers() {
         let lease = schema("io.k8s.api.coordination.v1.Lease");
-        let check = |value: Value| check_types(&lease, &json!({"spec": {"leaseTransitions": value}}));
+        let check =
+            |value: Value| check_types(&lease, &json!({"spec": {"leaseTransitions": value}}));
         check(json!(2147483647)).unwrap();
         for bad in [json!(2147483648_i64), json!(1000.0), json!(1.5), json!("15"), json!(true)] {
             check(bad).unwrap_err();
@@ -321,7 +395,13 @@ mod tests {
         let check = |text: &str| check_types(&lease, &json!({"spec": {"renewTime": text}}));
         check("2024-01-02T03:04:05.000000Z").unwrap();
         check("2024-01-02T03:04:05.123456+02:00").unwrap();
-        for bad in ["2024-01-02T03:04:05Z", "2024-01-02T03:04:05.123Z", "2024-01-02T03:04:05.1234567Z", "junk", ""] {
+        for bad in [
+            "2024-01-02T03:04:05Z",
+            "2024-01-02T03:04:05.123Z",
+            "2024-01-02T03:04:05.1234567Z",
+            "junk",
+            "",
+        ] {
             check(bad).unwrap_err();
         }
         let event = |text: &str| check_types(&core("Event"), &json!({"firstTimestamp": text}));

@@ -13,8 +13,8 @@ use ferrokube_apimachinery::work;
 use std::collections::HashMap;
 use std::fmt::Display;
 
-/// At most so many nodes of a schema are held against the values of one object: compositions hold many against each. About 300 ms, and five times what the
-/// largest object takes without them.
+/// At most so many nodes of a schema are held against the values of one object: compositions hold
+/// many against each. About 300 ms, and five times what the largest object takes without them.
 const MAX_STEPS: usize = 2_000_000;
 /// Where upstream says that errors of the whole object are.
 const NOWHERE: &str = "<nil>";
@@ -24,14 +24,24 @@ pub fn validate(schema: &Schema, object: &Document) -> Vec<FieldError> {
     validate_update(schema, None, object)
 }
 
-/// The same for an update: values that did not change are not refused (ratcheting), so that a schema may become stricter over stored objects.
-pub fn validate_update(schema: &Schema, old: Option<&Document>, object: &Document) -> Vec<FieldError> {
+/// The same for an update: values that did not change are not refused (ratcheting), so that a
+/// schema may become stricter over stored objects.
+pub fn validate_update(
+    schema: &Schema,
+    old: Option<&Document>,
+    object: &Document,
+) -> Vec<FieldError> {
     let mut sink = Sink::below("");
     sink.object(schema, object.fields(), old.map(Document::fields), &Path::ROOT);
     if let Some(node) = schema.checks.as_ref().and_then(|checks| checks.metadata.as_deref())
         && let Some(metadata) = object.get(&["metadata"])
     {
-        sink.value(node, metadata, old.and_then(|old| old.get(&["metadata"])), &Path::ROOT.field("metadata"));
+        sink.value(
+            node,
+            metadata,
+            old.and_then(|old| old.get(&["metadata"])),
+            &Path::ROOT.field("metadata"),
+        );
     }
     sink.checks_of_object(schema, object, old);
     sink.finish(schema, old)
@@ -47,12 +57,19 @@ pub fn validate_status(schema: &Schema, old: &Document, object: &Document) -> Ve
     sink.finish(schema, Some(old))
 }
 
-/// Only the embedded resources, and that sets and keyed lists have each member once: for an object of which nothing else is validated.
-pub fn validate_members(schema: &Schema, old: Option<&Document>, object: &Document) -> Vec<FieldError> {
+/// Only the embedded resources, and that sets and keyed lists have each member once: for an object
+/// of which nothing else is validated.
+pub fn validate_members(
+    schema: &Schema,
+    old: Option<&Document>,
+    object: &Document,
+) -> Vec<FieldError> {
     let mut sink = Sink::below("");
     sink.object(schema, object.fields(), old.map(Document::fields), &Path::ROOT);
     sink.errors.clear();
-    object.fields().iter().for_each(|(name, value)| embedded::walk(&mut sink, schema.child(name), value, &Path::ROOT.field(name)));
+    object.fields().iter().for_each(|(name, value)| {
+        embedded::walk(&mut sink, schema.child(name), value, &Path::ROOT.field(name))
+    });
     sink.finish(schema, old)
 }
 
@@ -81,7 +98,15 @@ pub(super) struct Sink<'a> {
 
 impl<'a> Sink<'a> {
     fn below(prefix: &'a str) -> Self {
-        Self { errors: Vec::new(), matched: 0, repeated: Vec::new(), left: MAX_STEPS, prefix, embedded: true, any_format: false }
+        Self {
+            errors: Vec::new(),
+            matched: 0,
+            repeated: Vec::new(),
+            left: MAX_STEPS,
+            prefix,
+            embedded: true,
+            any_format: false,
+        }
     }
 
     fn joined(&self, below: String) -> String {
@@ -103,10 +128,15 @@ impl<'a> Sink<'a> {
         self.joined(path.bracketed())
     }
 
-    /// A value that is refused, as kube-apiserver says it: where it is stands in the detail once more.
+    /// A value that is refused, as kube-apiserver says it: where it is stands in the detail once
+    /// more.
     pub(super) fn invalid(&mut self, path: &Path<'_>, value: impl Shown, why: impl Display) {
         if self.errors.len() < MAX_ERRORS {
-            self.errors.push(FieldError::invalid(self.field(path), value, format!("{path} in body {why}")));
+            self.errors.push(FieldError::invalid(
+                self.field(path),
+                value,
+                format!("{path} in body {why}"),
+            ));
         }
     }
 
@@ -117,7 +147,8 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// A value that is not what it should be: of another type, which it shows, or without the form of a format.
+    /// A value that is not what it should be: of another type, which it shows, or without the form
+    /// of a format.
     fn misfit(&mut self, path: &Path<'_>, shown: &str, wanted: &str) {
         if self.errors.len() < MAX_ERRORS {
             let detail = format!("{path} in body must be of type {wanted}: {}", quote(shown));
@@ -147,9 +178,21 @@ impl<'a> Sink<'a> {
         self.left > 0 && self.errors.len() < MAX_ERRORS
     }
 
-    /// The errors of a value against another node, by the same count of steps, and how much of it holds.
-    pub(super) fn errors_of(&mut self, node: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>) -> (Vec<FieldError>, usize) {
-        let mut inner = Sink { left: self.left, embedded: self.embedded, any_format: self.any_format, ..Sink::below(self.prefix) };
+    /// The errors of a value against another node, by the same count of steps, and how much of it
+    /// holds.
+    pub(super) fn errors_of(
+        &mut self,
+        node: &Schema,
+        value: &Value,
+        old: Option<&Value>,
+        path: &Path<'_>,
+    ) -> (Vec<FieldError>, usize) {
+        let mut inner = Sink {
+            left: self.left,
+            embedded: self.embedded,
+            any_format: self.any_format,
+            ..Sink::below(self.prefix)
+        };
         inner.node(node, value, old, path);
         self.left = inner.left;
         (inner.errors, inner.matched)
@@ -158,7 +201,10 @@ impl<'a> Sink<'a> {
     /// The errors, or that they cannot be known.
     fn judged(self) -> Vec<FieldError> {
         match self.left {
-            0 => vec![FieldError::invalid_unshown(NOWHERE, format!("its validation takes more than {MAX_STEPS} steps"))],
+            0 => vec![FieldError::invalid_unshown(
+                NOWHERE,
+                format!("its validation takes more than {MAX_STEPS} steps"),
+            )],
             _ => self.errors,
         }
     }
@@ -196,11 +242,19 @@ impl<'a> Sink<'a> {
     }
 
     /// A value, unless it is what it was.
-    pub(super) fn value(&mut self, schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>) {
+    pub(super) fn value(
+        &mut self,
+        schema: &Schema,
+        value: &Value,
+        old: Option<&Value>,
+        path: &Path<'_>,
+    ) {
         if old == Some(value) {
             return;
         }
-        if matches!(schema.list_type, ListType::Map(_)) && old.is_some_and(|old| is_unchanged(schema, old, value)) {
+        if matches!(schema.list_type, ListType::Map(_))
+            && old.is_some_and(|old| is_unchanged(schema, old, value))
+        {
             return;
         }
         self.node(schema, value, old, path);
@@ -213,8 +267,13 @@ impl<'a> Sink<'a> {
         }
         self.kind(schema, value, path);
         // Null is no value of an enumeration, also where it is listed.
-        if !(schema.allows(value) || is_listed_when_cut(schema, value)) || (value.is_null() && !schema.enumeration.is_empty()) {
-            let allowed = schema.enumeration.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+        if !(schema.allows(value) || is_listed_when_cut(schema, value))
+            || (value.is_null() && !schema.enumeration.is_empty())
+        {
+            let allowed = schema
+                .enumeration
+                .iter()
+                .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
             self.push(FieldError::not_supported(self.field(path), value, allowed));
         }
         match value {
@@ -252,8 +311,11 @@ impl<'a> Sink<'a> {
         match (format, value) {
             _ if !is_typed => return,
             // Such a format stands for the type.
-            (Some(_), Value::String(_) | Value::Array(_)) if matches!(schema.kind, Kind::String | Kind::Any) => {}
-            (Some(format), Value::Bool(_) | Value::Number(_) | Value::Object(_)) if schema.kind == Kind::Any || !fits => {
+            (Some(_), Value::String(_) | Value::Array(_))
+                if matches!(schema.kind, Kind::String | Kind::Any) => {}
+            (Some(format), Value::Bool(_) | Value::Number(_) | Value::Object(_))
+                if schema.kind == Kind::Any || !fits =>
+            {
                 return self.misfit(path, format_of(value), format);
             }
             _ if !fits => return self.misfit(path, given_type(value), type_name(schema.kind)),
@@ -272,11 +334,15 @@ impl<'a> Sink<'a> {
             self.at_most(checks.max_properties, map.len(), path);
             // Each that is not missing is in the map, and of those that are only some are reported.
             work::count(checks.required.len().min(MAX_ERRORS + map.len()));
-            let missing = checks.required.iter().filter(|name| !map.contains_key(name)).take(MAX_ERRORS);
-            missing.for_each(|name| self.push(FieldError::required(self.field(&path.field(name)), "")));
+            let missing =
+                checks.required.iter().filter(|name| !map.contains_key(name)).take(MAX_ERRORS);
+            missing.for_each(|name| {
+                self.push(FieldError::required(self.field(&path.field(name)), ""))
+            });
         }
         work::count(schema.required().len().min(MAX_ERRORS + map.len()));
-        for name in schema.required().iter().filter(|name| !map.contains_key(name)).take(MAX_ERRORS) {
+        for name in schema.required().iter().filter(|name| !map.contains_key(name)).take(MAX_ERRORS)
+        {
             if !schema.properties[name].schema.native {
                 self.push(FieldError::required(self.field(&path.field(name)), ""));
             }
@@ -286,7 +352,11 @@ impl<'a> Sink<'a> {
             match (schema.properties.get(&**name), schema.additional.as_deref()) {
                 (Some(property), _) => self.value(&property.schema, child, old, &path.field(name)),
                 (None, Some(_)) if schema.checks.as_deref().is_some_and(|checks| checks.closed) => {
-                    self.invalid_as(path, name.as_str(), &format!("{path}.{name} in body is a forbidden property"));
+                    self.invalid_as(
+                        path,
+                        name.as_str(),
+                        &format!("{path}.{name} in body is a forbidden property"),
+                    );
                 }
                 (None, Some(values)) => self.value(values, child, old, &path.key(name)),
                 (None, None) => {}
@@ -302,7 +372,10 @@ impl<'a> Sink<'a> {
         }
         let keyed = matches!(schema.list_type, ListType::Map(_));
         let before: Vec<(String, &Value)> = match old {
-            Some(Value::Array(old)) if keyed => old.iter().filter_map(|item| element::item(schema, item).ok().map(|name| (name, item))).collect(),
+            Some(Value::Array(old)) if keyed => old
+                .iter()
+                .filter_map(|item| element::item(schema, item).ok().map(|name| (name, item)))
+                .collect(),
             _ => Vec::new(),
         };
         let before: HashMap<String, &Value> = before.into_iter().collect();
@@ -316,24 +389,33 @@ impl<'a> Sink<'a> {
         self.members(schema, items, path);
     }
 
-    /// Members of sets and keyed lists are there once; of one that is there more often the second is told.
+    /// Members of sets and keyed lists are there once; of one that is there more often the second
+    /// is told.
     fn members(&mut self, schema: &Schema, items: &[Value], path: &Path<'_>) {
         let keys = match &schema.list_type {
             ListType::Atomic => return,
             ListType::Set => None,
             ListType::Map(keys) => Some(keys),
         };
-        let malformed = items.iter().position(|item| keys.is_some() && !item.is_object() && !item.is_null());
+        let malformed =
+            items.iter().position(|item| keys.is_some() && !item.is_object() && !item.is_null());
         if let Some(index) = malformed {
             let why = "must be an object for an array of list-type map";
-            self.repeated.push(FieldError::invalid(self.bracketed(&path.index(index)), &items[index], why));
+            self.repeated.push(FieldError::invalid(
+                self.bracketed(&path.index(index)),
+                &items[index],
+                why,
+            ));
             return;
         }
         let mut seen: HashMap<String, usize> = HashMap::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
             let member = match keys {
                 None => item.to_string(),
-                Some(keys) => keys.iter().filter_map(|key| Some(format!("{key}:{},", item.get(key)?))).collect(),
+                Some(keys) => keys
+                    .iter()
+                    .filter_map(|key| Some(format!("{key}:{},", item.get(key)?)))
+                    .collect(),
             };
             let times = seen.entry(member).or_default();
             *times += 1;
@@ -342,7 +424,9 @@ impl<'a> Sink<'a> {
                 self.repeated.push(match keys {
                     None => FieldError::duplicate(place, item),
                     Some(keys) => {
-                        let present = keys.iter().filter_map(|key| Some((key.to_string(), item.get(key)?.clone())));
+                        let present = keys
+                            .iter()
+                            .filter_map(|key| Some((key.to_string(), item.get(key)?.clone())));
                         FieldError::duplicate(place, Value::Object(present.collect()))
                     }
                 });
@@ -358,7 +442,11 @@ impl<'a> Sink<'a> {
 
     fn at_most(&mut self, bound: Option<u64>, count: usize, path: &Path<'_>) {
         if let Some(bound) = bound.filter(|bound| (count as u64) > *bound) {
-            self.push(FieldError::too_many(self.field(path), count, usize::try_from(bound).unwrap_or(usize::MAX)));
+            self.push(FieldError::too_many(
+                self.field(path),
+                count,
+                usize::try_from(bound).unwrap_or(usize::MAX),
+            ));
         }
     }
 
@@ -379,10 +467,15 @@ impl<'a> Sink<'a> {
         // Only the first of these is told, as upstream does.
         if let Some(bound) = checks.max_length.filter(|bound| length() > *bound) {
             // Counted in characters, and called bytes.
-            self.push(FieldError::too_long(self.field(path), usize::try_from(bound).unwrap_or(usize::MAX)));
+            self.push(FieldError::too_long(
+                self.field(path),
+                usize::try_from(bound).unwrap_or(usize::MAX),
+            ));
         } else if let Some(bound) = checks.min_length.filter(|bound| length() < *bound) {
             self.invalid(path, text, format_args!("should be at least {bound} chars long"));
-        } else if let Some(pattern) = checks.pattern.as_ref().filter(|pattern| !pattern.matches(text)) {
+        } else if let Some(pattern) =
+            checks.pattern.as_ref().filter(|pattern| !pattern.matches(text))
+        {
             self.invalid(path, text, format_args!("should match '{}'", pattern.as_str()));
         }
     }
@@ -406,8 +499,14 @@ fn unchanged(schema: &Schema, old: &Value, value: &Value, depth: usize) -> bool 
             old.len() == map.len() && map.iter().all(|(name, value)| same(name, value))
         }
         (Value::Array(old), Value::Array(items), ListType::Map(_)) if old.len() == items.len() => {
-            let named: HashMap<String, &Value> = old.iter().filter_map(|item| element::item(schema, item).ok().map(|name| (name, item))).collect();
-            let same = |item: &Value| match (element::item(schema, item).ok().and_then(|name| named.get(&name)), schema.items.as_deref()) {
+            let named: HashMap<String, &Value> = old
+                .iter()
+                .filter_map(|item| element::item(schema, item).ok().map(|name| (name, item)))
+                .collect();
+            let same = |item: &Value| match (
+                element::item(schema, item).ok().and_then(|name| named.get(&name)),
+                schema.items.as_deref(),
+            ) {
                 (Some(old), Some(node)) => unchanged(node, old, item, depth + 1),
                 _ => false,
             };
@@ -425,7 +524,9 @@ fn is_listed_when_cut(schema: &Schema, value: &Value) -> bool {
 
 fn fits(kind: Kind, value: &Value) -> bool {
     match (kind, value) {
-        (Kind::Integer, Value::Number(number)) => number.is_i64() || number.as_f64().is_some_and(numbers::is_whole),
+        (Kind::Integer, Value::Number(number)) => {
+            number.is_i64() || number.as_f64().is_some_and(numbers::is_whole)
+        }
         (Kind::Any, _)
         | (Kind::Object, Value::Object(_))
         | (Kind::Array, Value::Array(_))

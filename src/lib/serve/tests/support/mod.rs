@@ -1,9 +1,18 @@
 //! A listener over a real socket, and clients of it.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs, reason = "shared by test binaries that use parts of it")]
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    reason = "shared by test binaries that use parts of it"
+)]
 
 use bytes::{Buf, Bytes};
 use ferrokube_pki::{Pair, Pki};
-use ferrokube_serve::{BodyError, Chunk, CloseConnection, Handler, Limits, Peer, Request, Response, Server, Shutdown, ShutdownTrigger, Tls, TlsPolicy};
+use ferrokube_serve::{
+    BodyError, Chunk, CloseConnection, Handler, Limits, Peer, Request, Response, Server, Shutdown,
+    ShutdownTrigger, Tls, TlsPolicy,
+};
 use ferrokube_serve::{boxed, chunks, full, read_body, stream};
 use futures::StreamExt as _;
 use http_body::Frame;
@@ -56,8 +65,14 @@ impl Paths {
                 tokio::task::yield_now().await;
                 panic!("expected")
             }
-            "/peer" => Response::new(full(format!("{} {} {}", peer.certificates.len(), peer.proxy_certificates.len(), peer.unverified_certificate))),
-            "/body" => match read_body(request.into_body(), 1000, Duration::from_millis(300)).await {
+            "/peer" => Response::new(full(format!(
+                "{} {} {}",
+                peer.certificates.len(),
+                peer.proxy_certificates.len(),
+                peer.unverified_certificate
+            ))),
+            "/body" => match read_body(request.into_body(), 1000, Duration::from_millis(300)).await
+            {
                 Ok(bytes) => Response::new(full(bytes)),
                 Err(BodyError::TooLarge { .. }) => Response::new(full("too large")),
                 Err(error) => Response::new(full(error.to_string())),
@@ -73,19 +88,31 @@ impl Paths {
                 Response::new(full("released"))
             }
             "/lent" => {
-                let frames = (0..LENT_FRAMES).map(|at| Ok(Frame::data(Chunk::lent(lent(at, 10).chain(lent(at, 3000)).chain(lent(at, 20_000))))));
+                let frames = (0..LENT_FRAMES).map(|at| {
+                    Ok(Frame::data(Chunk::lent(
+                        lent(at, 10).chain(lent(at, 3000)).chain(lent(at, 20_000)),
+                    )))
+                });
                 Response::new(boxed(StreamBody::new(futures::stream::iter(frames))))
             }
-            "/small" => Response::new(chunks(futures::stream::once(std::future::ready(Ok(Counted::chunk(15_900)))))),
+            "/small" => Response::new(chunks(futures::stream::once(std::future::ready(Ok(
+                Counted::chunk(15_900),
+            ))))),
             "/large" => Response::new(full(vec![0; 64 << 20])),
             // Without end; all that was made and is not sent yet is counted.
-            "/events" => Response::new(chunks(futures::stream::repeat_with(|| Ok(Counted::chunk(8 << 10))))),
-            "/frames" => Response::new(chunks(futures::stream::repeat_with(|| Ok(Counted::chunk(60 << 10))))),
+            "/events" => {
+                Response::new(chunks(futures::stream::repeat_with(|| Ok(Counted::chunk(8 << 10)))))
+            }
+            "/frames" => {
+                Response::new(chunks(futures::stream::repeat_with(|| Ok(Counted::chunk(60 << 10)))))
+            }
             "/slow-frames" => {
-                let frames = futures::stream::repeat_with(|| Counted::chunk(60 << 10)).then(|chunk| async move {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                    Ok(chunk)
-                });
+                let frames = futures::stream::repeat_with(|| Counted::chunk(60 << 10)).then(
+                    |chunk| async move {
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                        Ok(chunk)
+                    },
+                );
                 Response::new(chunks(frames))
             }
             "/watch" => {
@@ -94,7 +121,8 @@ impl Paths {
                     shutdown.begun().await;
                     Ok(Bytes::from_static(b"end"))
                 });
-                let begin = futures::stream::once(std::future::ready(Ok(Bytes::from_static(b"begin "))));
+                let begin =
+                    futures::stream::once(std::future::ready(Ok(Bytes::from_static(b"begin "))));
                 Response::new(stream(begin.chain(end)))
             }
             _ => Response::new(full(format!("{:?}", request.version()))),
@@ -102,7 +130,8 @@ impl Paths {
     }
 }
 
-/// Bytes of chunks that are not sent yet, and of how many chunks, on every connection of this process.
+/// Bytes of chunks that are not sent yet, and of how many chunks, on every connection of this
+/// process.
 pub static UNSENT: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
 
 /// A chunk that knows whether it is still there.
@@ -169,9 +198,23 @@ pub fn setup_with(limits: Limits, policy: &TlsPolicy) -> Setup {
     let server = Server::bind("127.0.0.1:0".parse().unwrap(), tls.clone(), limits).unwrap();
     let (address, stats) = (server.local_address(), server.stats());
     let (trigger, shutdown) = ShutdownTrigger::new();
-    let handler = Arc::new(Paths { shutdown: shutdown.clone(), hung: Semaphore::new(0), release: Semaphore::new(0) });
+    let handler = Arc::new(Paths {
+        shutdown: shutdown.clone(),
+        hung: Semaphore::new(0),
+        release: Semaphore::new(0),
+    });
     let serving = tokio::spawn(server.serve(Arc::clone(&handler) as Arc<dyn Handler>, shutdown));
-    Setup { _directory: directory, pki, tls, address, trigger, handler, stats, serving, receive_bytes: 0 }
+    Setup {
+        _directory: directory,
+        pki,
+        tls,
+        address,
+        trigger,
+        handler,
+        stats,
+        serving,
+        receive_bytes: 0,
+    }
 }
 
 impl Setup {
@@ -179,11 +222,18 @@ impl Setup {
         self.try_connect(alpn, client).await.unwrap()
     }
 
-    pub async fn try_connect(&self, alpn: &str, client: Option<&Pair>) -> std::io::Result<TlsStream<TcpStream>> {
+    pub async fn try_connect(
+        &self,
+        alpn: &str,
+        client: Option<&Pair>,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         self.connect_with(self.client_config(alpn, client)).await
     }
 
-    pub async fn connect_with(&self, config: impl Into<Arc<ClientConfig>>) -> std::io::Result<TlsStream<TcpStream>> {
+    pub async fn connect_with(
+        &self,
+        config: impl Into<Arc<ClientConfig>>,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let socket = match self.receive_bytes {
             0 => TcpStream::connect(self.address).await?,
             bytes => {
@@ -192,18 +242,30 @@ impl Setup {
                 socket.connect(self.address).await?
             }
         };
-        TlsConnector::from(config.into()).connect(ServerName::try_from("localhost").unwrap(), socket).await
+        TlsConnector::from(config.into())
+            .connect(ServerName::try_from("localhost").unwrap(), socket)
+            .await
     }
 
     pub fn client_config(&self, alpn: &str, client: Option<&Pair>) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.pki.ca_pem().as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
         let mut config = match client {
             Some(pair) => {
-                let chain = CertificateDer::pem_slice_iter(pair.chain_pem.as_bytes()).map(Result::unwrap).collect();
-                builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes()).unwrap()).unwrap()
+                let chain = CertificateDer::pem_slice_iter(pair.chain_pem.as_bytes())
+                    .map(Result::unwrap)
+                    .collect();
+                builder
+                    .with_client_auth_cert(
+                        chain,
+                        PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes()).unwrap(),
+                    )
+                    .unwrap()
             }
             None => builder.with_no_client_auth(),
         };
@@ -212,19 +274,26 @@ impl Setup {
     }
 
     pub async fn http1(&self, client: Option<&Pair>) -> http1::SendRequest<Full<Bytes>> {
-        let (sender, connection) = http1::handshake(TokioIo::new(self.connect("http/1.1", client).await)).await.unwrap();
+        let (sender, connection) =
+            http1::handshake(TokioIo::new(self.connect("http/1.1", client).await)).await.unwrap();
         tokio::spawn(connection);
         sender
     }
 
     pub async fn http2(&self) -> (http2::SendRequest<Full<Bytes>>, JoinHandle<hyper::Result<()>>) {
-        let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(self.connect("h2", None).await)).await.unwrap();
+        let (sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(self.connect("h2", None).await))
+                .await
+                .unwrap();
         (sender, tokio::spawn(connection))
     }
 }
 
 pub fn get(path: &str) -> http::Request<Full<Bytes>> {
-    http::Request::get(format!("https://localhost{path}")).header("host", "localhost").body(Full::default()).unwrap()
+    http::Request::get(format!("https://localhost{path}"))
+        .header("host", "localhost")
+        .body(Full::default())
+        .unwrap()
 }
 
 pub async fn text(response: http::Response<hyper::body::Incoming>) -> String {
@@ -247,13 +316,23 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Opens HTTP/2 streams by hand, one for each path, and gives none of them more window than `window` bytes.
-pub async fn ask_without_window(setup: &Setup, window: u32, paths: &[&str]) -> TlsStream<TcpStream> {
+/// Opens HTTP/2 streams by hand, one for each path, and gives none of them more window than
+/// `window` bytes.
+pub async fn ask_without_window(
+    setup: &Setup,
+    window: u32,
+    paths: &[&str],
+) -> TlsStream<TcpStream> {
     let mut stream = setup.connect("h2", None).await;
     let settings = [&[0, 4][..], &window.to_be_bytes()].concat();
     let mut hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &settings)].concat();
     for (id, path) in (1..).step_by(2).zip(paths) {
-        let fields = [b"\x82\x87\x41\x09localhost\x04", &[u8::try_from(path.len()).unwrap()][..], path.as_bytes()].concat();
+        let fields = [
+            b"\x82\x87\x41\x09localhost\x04",
+            &[u8::try_from(path.len()).unwrap()][..],
+            path.as_bytes(),
+        ]
+        .concat();
         hello.extend_from_slice(&frame(1, 5, id, &fields));
     }
     stream.write_all(&hello).await.unwrap();

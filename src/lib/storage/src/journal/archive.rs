@@ -34,7 +34,11 @@ pub(crate) struct JournalArchive {
 }
 
 impl JournalArchive {
-    pub(crate) fn new(journal_dir: JournalDir, layout: Arc<JournalLayout>, counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(
+        journal_dir: JournalDir,
+        layout: Arc<JournalLayout>,
+        counters: Arc<Counters>,
+    ) -> Self {
         Self { journal_dir, layout, counters }
     }
 
@@ -59,7 +63,13 @@ impl Archive for JournalArchive {
         Revision(self.layout.with(|files| files.floor()))
     }
 
-    fn events(&self, prefix: &str, after: Revision, until: Revision, most: ReadLimit) -> Result<ArchivedEvents, WatchError> {
+    fn events(
+        &self,
+        prefix: &str,
+        after: Revision,
+        until: Revision,
+        most: ReadLimit,
+    ) -> Result<ArchivedEvents, WatchError> {
         let (mut scarce, mut merged) = (0, false);
         loop {
             // Fails if what follows `after` was merged in the meantime.
@@ -75,14 +85,21 @@ impl Archive for JournalArchive {
                 bytes: 0,
             };
             match scan.run() {
-                Ok(reached) => return Ok(ArchivedEvents { events: scan.events, reached: Revision(reached).min(until) }),
+                Ok(reached) => {
+                    return Ok(ArchivedEvents {
+                        events: scan.events,
+                        reached: Revision(reached).min(until),
+                    });
+                }
                 Err(ScanError::Scarce) if scarce < SCARCE_ATTEMPTS => {
                     scarce += 1;
                     std::thread::sleep(SCARCE_WAIT);
                 }
                 // A merged file is gone, or reused for other content: list the segments again.
                 Err(ScanError::Gone(_)) if !merged => merged = true,
-                Err(ScanError::Damaged(_)) if !merged && !self.is_current(&segments) => merged = true,
+                Err(ScanError::Damaged(_)) if !merged && !self.is_current(&segments) => {
+                    merged = true
+                }
                 Err(ScanError::Damaged(reason)) if self.is_current(&segments) => {
                     self.counters.damaged(&reason);
                     return Err(WatchError::Compacted(after));
@@ -162,8 +179,11 @@ impl Scan<'_> {
     fn look_up(&mut self, segment: &Segment, revision: u64) -> Result<&mut Lookup, ScanError> {
         let at = segment.seek(revision - 1);
         let is_before = |lookup: &Lookup| lookup.passed < revision && at <= lookup.frames.offset();
-        let mut of_piece = (0..self.lookups.len()).filter(|index| self.lookups[*index].path == segment.path);
-        let near = of_piece.find(|index| is_before(&self.lookups[*index]) || self.lookups[*index].frames.is_near(at));
+        let mut of_piece =
+            (0..self.lookups.len()).filter(|index| self.lookups[*index].path == segment.path);
+        let near = of_piece.find(|index| {
+            is_before(&self.lookups[*index]) || self.lookups[*index].frames.is_near(at)
+        });
         let mut lookup = match near {
             Some(near) => self.lookups.remove(near),
             None => {
@@ -171,7 +191,11 @@ impl Scan<'_> {
                     self.lookups.remove(0);
                 }
                 let file = self.open(&segment.path)?;
-                Lookup { path: segment.path.clone(), frames: FrameReader::for_lookups(file, (at, segment.len), segment.key), passed: revision - 1 }
+                Lookup {
+                    path: segment.path.clone(),
+                    frames: FrameReader::for_lookups(file, (at, segment.len), segment.key),
+                    passed: revision - 1,
+                }
             }
         };
         if !is_before(&lookup) {
@@ -188,8 +212,11 @@ impl Scan<'_> {
         let mut reached = after;
         for segment in segments.iter().filter(|segment| segment.last > after) {
             let file = self.open(&segment.path)?;
-            let mut frames = FrameReader::new(&*file, (segment.seek(after), segment.len), segment.key, None);
-            while let Some(frame) = frames.next().map_err(|problem| describe(&segment.path, problem))? {
+            let mut frames =
+                FrameReader::new(&*file, (segment.seek(after), segment.len), segment.key, None);
+            while let Some(frame) =
+                frames.next().map_err(|problem| describe(&segment.path, problem))?
+            {
                 for op in frame.ops() {
                     self.take(&op)?;
                 }
@@ -200,7 +227,11 @@ impl Scan<'_> {
                     self.events.truncate(most.events);
                     return Ok(self.events.last().map_or(after, |event| event.revision().0));
                 }
-                if reached >= self.wanted.until.0 || self.events.len() == most.events || self.event_bytes >= most.bytes || self.bytes >= SCAN_BYTES {
+                if reached >= self.wanted.until.0
+                    || self.events.len() == most.events
+                    || self.event_bytes >= most.bytes
+                    || self.bytes >= SCAN_BYTES
+                {
                     return Ok(reached);
                 }
             }
@@ -216,7 +247,8 @@ impl Scan<'_> {
         }
         let key = codec::key(op)?;
         let previous = self.previous(&key, op.header.previous)?;
-        let entry = codec::entry(op, key.clone(), previous.as_deref(), &*self.journal_dir.transformer)?;
+        let entry =
+            codec::entry(op, key.clone(), previous.as_deref(), &*self.journal_dir.transformer)?;
         let deleted = op.header.flags.has(OpFlags::DELETE);
         if deleted {
             self.seen.remove(&key);
@@ -238,10 +270,15 @@ impl Scan<'_> {
             return Ok(Some(seen.clone()));
         }
         let (segments, transformer) = (self.segments, &*self.journal_dir.transformer);
-        let segment = segments.iter().find(|segment| segment.last >= revision).ok_or_else(|| "a replaced value is in no segment".to_owned())?;
+        let segment = segments
+            .iter()
+            .find(|segment| segment.last >= revision)
+            .ok_or_else(|| "a replaced value is in no segment".to_owned())?;
         let Lookup { frames, passed, .. } = self.look_up(segment, revision)?;
         while let Some(frame) = frames.next().map_err(|problem| describe(&segment.path, problem))? {
-            if let Some(op) = frame.ops().find(|op| op.header.revision == revision && op.key == key.as_str()) {
+            if let Some(op) =
+                frame.ops().find(|op| op.header.revision == revision && op.key == key.as_str())
+            {
                 let entry = codec::entry(&op, key.clone(), None, transformer)?;
                 // The next lookup may hit the same frame.
                 let offset = frame.offset;
@@ -253,13 +290,20 @@ impl Scan<'_> {
             }
             *passed = frame.header.last.max(*passed);
         }
-        Err(format!("{:?} at revision {revision} is missing from {}", key.as_str(), segment.path.display()).into())
+        Err(format!(
+            "{:?} at revision {revision} is missing from {}",
+            key.as_str(),
+            segment.path.display()
+        )
+        .into())
     }
 }
 
 fn describe(path: &Path, problem: FrameProblem) -> ScanError {
     match problem {
         FrameProblem::Io(error) => ScanError::Unreadable(format!("{}: {error}", path.display())),
-        FrameProblem::Bad { offset, what, .. } => ScanError::Damaged(format!("{} is damaged at byte {offset}: {what}", path.display())),
+        FrameProblem::Bad { offset, what, .. } => {
+            ScanError::Damaged(format!("{} is damaged at byte {offset}: {what}", path.display()))
+        }
     }
 }

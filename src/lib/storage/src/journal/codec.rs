@@ -39,7 +39,11 @@ pub(crate) fn write(writer: &mut FrameWriter, change: &TxnEvent, transformer: &d
                 Some(previous) => {
                     let (old, new) = (previous.value().concat(), entry.value().concat());
                     let difference = ValueDelta::between(&old, &new);
-                    transformer.seal(&entry.key, &[&fields, &difference.lengths(), difference.middle], buffer);
+                    transformer.seal(
+                        &entry.key,
+                        &[&fields, &difference.lengths(), difference.middle],
+                        buffer,
+                    );
                 }
                 None => {
                     let [head, tail] = entry.value();
@@ -62,21 +66,32 @@ struct ValueDelta<'a> {
 impl<'a> ValueDelta<'a> {
     fn between(old: &[u8], new: &'a [u8]) -> Self {
         let before = old.iter().zip(new).take_while(|(old, new)| old == new).count();
-        let after = old[before..].iter().rev().zip(new[before..].iter().rev()).take_while(|(old, new)| old == new).count();
+        let after = old[before..]
+            .iter()
+            .rev()
+            .zip(new[before..].iter().rev())
+            .take_while(|(old, new)| old == new)
+            .count();
         Self { before, after, middle: &new[before..new.len() - after] }
     }
 
     fn lengths(&self) -> [u8; 8] {
         let mut bytes = [0; 8];
         for (at, len) in [(0, self.before), (4, self.after)] {
-            bytes[at..at + 4].copy_from_slice(&u32::try_from(len).expect("bounded by StoreLimits::value_bytes").to_le_bytes());
+            bytes[at..at + 4].copy_from_slice(
+                &u32::try_from(len).expect("bounded by StoreLimits::value_bytes").to_le_bytes(),
+            );
         }
         bytes
     }
 
     fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (lengths, middle) = bytes.split_at_checked(8)?;
-        Some(Self { before: u32_at(lengths, 0) as usize, after: u32_at(lengths, 4) as usize, middle })
+        Some(Self {
+            before: u32_at(lengths, 0) as usize,
+            after: u32_at(lengths, 4) as usize,
+            middle,
+        })
     }
 
     fn apply(&self, old: &[u8]) -> Option<Vec<u8>> {
@@ -89,7 +104,9 @@ impl<'a> ValueDelta<'a> {
 fn write_fields(fields: &[Box<str>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for field in fields {
-        bytes.extend_from_slice(&u32::try_from(field.len()).expect("a field is part of a value").to_le_bytes());
+        bytes.extend_from_slice(
+            &u32::try_from(field.len()).expect("a field is part of a value").to_le_bytes(),
+        );
         bytes.extend_from_slice(field.as_bytes());
     }
     bytes
@@ -111,12 +128,16 @@ fn read_fields(mut bytes: &[u8]) -> Option<Box<[Box<str>]>> {
 /// # Errors
 /// The op has no valid key.
 pub(crate) fn key(op: &Op<'_>) -> Result<Key, String> {
-    Key::from_journal(op.key, op.header.prefix_len).ok_or_else(|| format!("{:?} is not a key", op.key))
+    Key::from_journal(op.key, op.header.prefix_len)
+        .ok_or_else(|| format!("{:?} is not a key", op.key))
 }
 
 /// Expiry of an op's entry.
 pub(crate) fn expires(op: &Op<'_>) -> Option<Expires> {
-    op.header.flags.has(OpFlags::EXPIRES).then_some(Expires { ttl_ms: op.header.ttl_ms, wall_ms: op.header.wall_ms })
+    op.header
+        .flags
+        .has(OpFlags::EXPIRES)
+        .then_some(Expires { ttl_ms: op.header.ttl_ms, wall_ms: op.header.wall_ms })
 }
 
 /// Decodes the entry of an op. `previous` is the value it replaces, which a delete without an own
@@ -124,20 +145,33 @@ pub(crate) fn expires(op: &Op<'_>) -> Option<Expires> {
 ///
 /// # Errors
 /// A description of the damage, with the key.
-pub(crate) fn entry(op: &Op<'_>, key: Key, previous: Option<&Entry>, transformer: &dyn Transformer) -> Result<Arc<Entry>, String> {
+pub(crate) fn entry(
+    op: &Op<'_>,
+    key: Key,
+    previous: Option<&Entry>,
+    transformer: &dyn Transformer,
+) -> Result<Arc<Entry>, String> {
     let header = &op.header;
     let revision = Revision(header.revision);
     let draft = if header.flags.has(OpFlags::DELETE) && !header.flags.has(OpFlags::OWN_LAST) {
-        let previous = previous.ok_or_else(|| format!("{:?} is deleted but was not there", op.key))?;
+        let previous =
+            previous.ok_or_else(|| format!("{:?} is deleted but was not there", op.key))?;
         DraftEntry::new(previous.value(), previous.sidecar.clone(), revision)
     } else {
-        let opened = transformer.open(&key, op.value).map_err(|reason| format!("the value of {:?} cannot be opened: {reason}", op.key))?;
+        let opened = transformer
+            .open(&key, op.value)
+            .map_err(|reason| format!("the value of {:?} cannot be opened: {reason}", op.key))?;
         let parts = opened.value.split_at_checked(header.fields_len);
-        let (fields, value) = parts.ok_or_else(|| format!("the value of {:?} is cut short", op.key))?;
-        let fields = read_fields(fields).ok_or_else(|| format!("the fields of {:?} are malformed", op.key))?;
+        let (fields, value) =
+            parts.ok_or_else(|| format!("the value of {:?} is cut short", op.key))?;
+        let fields = read_fields(fields)
+            .ok_or_else(|| format!("the fields of {:?} are malformed", op.key))?;
         let whole;
         let value = if header.flags.has(OpFlags::DIFFERENCE) {
-            let previous = previous.ok_or_else(|| format!("{:?} is deleted but was not there", op.key))?.value().concat();
+            let previous = previous
+                .ok_or_else(|| format!("{:?} is deleted but was not there", op.key))?
+                .value()
+                .concat();
             whole = ValueDelta::parse(value)
                 .and_then(|difference| difference.apply(&previous))
                 .ok_or_else(|| format!("{:?} does not apply to the value it replaces", op.key))?;

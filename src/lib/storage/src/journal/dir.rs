@@ -67,7 +67,10 @@ impl JournalDir {
     /// Creates the directory and locks it.
     pub(crate) fn enter(&self) -> Result<Box<dyn DirLock>, OpenError> {
         self.io.make_dir(&self.dir).map_err(io_error("make", &self.dir))?;
-        self.io.lock(&self.dir).map_err(io_error("lock", &self.dir))?.ok_or_else(|| OpenError::Locked(self.dir.clone()))
+        self.io
+            .lock(&self.dir)
+            .map_err(io_error("lock", &self.dir))?
+            .ok_or_else(|| OpenError::Locked(self.dir.clone()))
     }
 
     /// Makes the directory's name durable, and those of its ancestors, any of which may have been
@@ -90,12 +93,20 @@ impl JournalDir {
         }
         let path = self.path(FORMAT_FILE);
         let text = self.read(&path)?;
-        let found = text.strip_prefix(FORMAT_TEXT).and_then(|rest| rest.strip_suffix('\n')?.parse::<u32>().ok());
+        let found = text
+            .strip_prefix(FORMAT_TEXT)
+            .and_then(|rest| rest.strip_suffix('\n')?.parse::<u32>().ok());
         match found {
-            Some(found) if found > FORMAT => Err(OpenError::Newer { path: self.dir.clone(), found, supported: FORMAT }),
+            Some(found) if found > FORMAT => {
+                Err(OpenError::Newer { path: self.dir.clone(), found, supported: FORMAT })
+            }
             // Recovery upgrades format 1.
             Some(found) if found > 0 => Ok(Some(found)),
-            _ => Err(OpenError::Damaged { file: path, offset: 0, what: "no format version".to_owned() }),
+            _ => Err(OpenError::Damaged {
+                file: path,
+                offset: 0,
+                what: "no format version".to_owned(),
+            }),
         }
     }
 
@@ -180,14 +191,22 @@ impl JournalDir {
     pub(crate) fn with_ballast<T>(&self, what: impl Fn() -> io::Result<T>) -> io::Result<T> {
         what().or_else(|error| {
             let room = self.limits.ballast_bytes / 8;
-            if is_full(&error) && self.give_up(room.min(ROOM_BYTES)).is_ok() { what() } else { Err(error) }
+            if is_full(&error) && self.give_up(room.min(ROOM_BYTES)).is_ok() {
+                what()
+            } else {
+                Err(error)
+            }
         })
     }
 
     fn give_up(&self, bytes: u64) -> io::Result<()> {
         let ballast = self.io.open(&self.path(Reserve::Ballast.name()))?;
         let held = ballast.len()?;
-        if held == 0 { Err(io::ErrorKind::StorageFull.into()) } else { ballast.truncate(held.saturating_sub(bytes)) }
+        if held == 0 {
+            Err(io::ErrorKind::StorageFull.into())
+        } else {
+            ballast.truncate(held.saturating_sub(bytes))
+        }
     }
 
     /// Shrinks a reserve to `bytes`.
@@ -204,13 +223,20 @@ impl JournalDir {
     /// its space in between.
     pub(crate) fn retire(&self, path: &Path) -> io::Result<()> {
         let bytes = self.io.open(path)?.len()?;
-        if bytes > self.held_bytes(Reserve::Spare) { self.io.rename(path, &self.path(Reserve::Spare.name())) } else { self.io.remove(path) }
+        if bytes > self.held_bytes(Reserve::Spare) {
+            self.io.rename(path, &self.path(Reserve::Spare.name()))
+        } else {
+            self.io.remove(path)
+        }
     }
 
     /// Begins a log, durable with its name. Leftovers of a failed attempt are removed now or at the
     /// next start.
     pub(crate) fn begin_log(&self, first: u64, chain: u64) -> io::Result<(Arc<dyn File>, Segment)> {
-        let (path, temporary) = (self.path(&SegmentName::log(first)), self.path(&format!("{}.tmp", SegmentName::log(first))));
+        let (path, temporary) = (
+            self.path(&SegmentName::log(first)),
+            self.path(&format!("{}.tmp", SegmentName::log(first))),
+        );
         let header = SegmentHeader::new(SegmentKind::Log, first, chain);
         let make = || -> io::Result<Arc<dyn File>> {
             let file = self.io.create(&temporary)?;

@@ -73,7 +73,8 @@ impl SegmentHeader {
         let mut bytes = [0; SEGMENT_HEADER];
         bytes[..8].copy_from_slice(&SEGMENT_MAGIC);
         bytes[8..12].copy_from_slice(&self.format.to_le_bytes());
-        bytes[12..16].copy_from_slice(&(if self.kind == SegmentKind::Log { 1u32 } else { 2 }).to_le_bytes());
+        bytes[12..16]
+            .copy_from_slice(&(if self.kind == SegmentKind::Log { 1u32 } else { 2 }).to_le_bytes());
         bytes[16..24].copy_from_slice(&self.revision.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.chain.to_le_bytes());
         if self.format > 1 {
@@ -86,7 +87,10 @@ impl SegmentHeader {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, HeaderError> {
-        if bytes.len() < SEGMENT_HEADER || bytes[..8] != SEGMENT_MAGIC || u32_at(bytes, 44) != crc32fast::hash(&bytes[..44]) {
+        if bytes.len() < SEGMENT_HEADER
+            || bytes[..8] != SEGMENT_MAGIC
+            || u32_at(bytes, 44) != crc32fast::hash(&bytes[..44])
+        {
             return Err(HeaderError::Bad);
         }
         let format = u32_at(bytes, 8);
@@ -98,7 +102,11 @@ impl SegmentHeader {
             2 => SegmentKind::Base,
             _ => return Err(HeaderError::Bad),
         };
-        let key = if format == 1 { FrameKey::FIRST } else { FrameKey(bytes[32..40].try_into().expect("eight bytes")) };
+        let key = if format == 1 {
+            FrameKey::FIRST
+        } else {
+            FrameKey(bytes[32..40].try_into().expect("eight bytes"))
+        };
         Ok(Self { kind, revision: u64_at(bytes, 16), chain: u64_at(bytes, 24), key, format })
     }
 }
@@ -123,7 +131,11 @@ pub(crate) struct FrameHeader {
 impl FrameHeader {
     /// Verifies the header's own checksum, not that of the ops.
     pub(crate) fn decode(bytes: &[u8], key: FrameKey) -> Option<Self> {
-        if bytes.len() < FRAME_HEADER || bytes[..4] != key.0[..4] || bytes[36..40] != key.0[4..] || u32_at(bytes, 44) != crc32fast::hash(&bytes[..44]) {
+        if bytes.len() < FRAME_HEADER
+            || bytes[..4] != key.0[..4]
+            || bytes[36..40] != key.0[4..]
+            || u32_at(bytes, 44) != crc32fast::hash(&bytes[..44])
+        {
             return None;
         }
         Some(Self {
@@ -143,7 +155,9 @@ impl FrameHeader {
 
     /// Chain value after this frame.
     pub(crate) fn next_chain(&self) -> u64 {
-        let mut mixed = self.chain.rotate_left(17) ^ (u64::from(self.crc) | u64::from(self.ops) << 32) ^ self.last.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.chain.rotate_left(17)
+            ^ (u64::from(self.crc) | u64::from(self.ops) << 32)
+            ^ self.last.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
         mixed ^ mixed >> 31
@@ -224,8 +238,10 @@ impl FrameWriter {
 
     /// Ends the frame; returns its header and bytes.
     pub(crate) fn end(&mut self, chain: u64, key: FrameKey) -> (FrameHeader, &[u8]) {
-        let body = u32::try_from(self.buffer.len() - FRAME_HEADER).expect("a batch is bounded far below 4 GiB");
-        let mut header = FrameHeader { body, first: self.first, last: self.last, chain, ops: self.ops, crc: 0 };
+        let body = u32::try_from(self.buffer.len() - FRAME_HEADER)
+            .expect("a batch is bounded far below 4 GiB");
+        let mut header =
+            FrameHeader { body, first: self.first, last: self.last, chain, ops: self.ops, crc: 0 };
         let head = &mut self.buffer[..FRAME_HEADER];
         head[..4].copy_from_slice(&key.0[..4]);
         head[4..8].copy_from_slice(&body.to_le_bytes());
@@ -297,16 +313,26 @@ impl OpFlags {
 
 impl OpHeader {
     fn encode(&self, bytes: &mut [u8]) {
-        for (index, number) in [self.revision, self.create_revision, self.previous, self.ttl_ms, self.wall_ms].into_iter().enumerate() {
+        for (index, number) in
+            [self.revision, self.create_revision, self.previous, self.ttl_ms, self.wall_ms]
+                .into_iter()
+                .enumerate()
+        {
             bytes[4 + index * 8..12 + index * 8].copy_from_slice(&number.to_le_bytes());
         }
         let [a, b, c] = self.marks;
-        let lengths = [self.fields_len, self.value_len].map(|len| u32::try_from(len).expect("bounded by the limit on values"));
-        for (index, number) in [a, b, c, self.revision_at, self.schema_epoch, self.flags.0, lengths[0], lengths[1]].into_iter().enumerate() {
+        let lengths = [self.fields_len, self.value_len]
+            .map(|len| u32::try_from(len).expect("bounded by the limit on values"));
+        for (index, number) in
+            [a, b, c, self.revision_at, self.schema_epoch, self.flags.0, lengths[0], lengths[1]]
+                .into_iter()
+                .enumerate()
+        {
             bytes[44 + index * 4..48 + index * 4].copy_from_slice(&number.to_le_bytes());
         }
         for (at, len) in [(76, self.prefix_len), (80, self.key_len)] {
-            bytes[at..at + 4].copy_from_slice(&u32::try_from(len).expect("a key is short").to_le_bytes());
+            bytes[at..at + 4]
+                .copy_from_slice(&u32::try_from(len).expect("a key is short").to_le_bytes());
         }
     }
 
@@ -383,10 +409,14 @@ impl<'a> Iterator for Ops<'a> {
 /// # Errors
 /// A description of the damage, with the key if readable.
 pub(crate) fn check(header: &FrameHeader, frame: &[u8]) -> Result<(), String> {
-    let mut rest = frame.get(FRAME_HEADER..FRAME_HEADER + header.body as usize).ok_or("a frame is cut short")?;
+    let mut rest = frame
+        .get(FRAME_HEADER..FRAME_HEADER + header.body as usize)
+        .ok_or("a frame is cut short")?;
     let mut crcs = crc32fast::Hasher::new();
     for number in 0..header.ops {
-        let Some((op, after)) = Op::parse(rest) else { return Err(format!("change {number} of a frame is malformed")) };
+        let Some((op, after)) = Op::parse(rest) else {
+            return Err(format!("change {number} of a frame is malformed"));
+        };
         if crc32fast::hash(&op.bytes[4..]) != u32_at(op.bytes, 0) {
             return Err(format!("checksum mismatch of {:?}", op.key));
         }

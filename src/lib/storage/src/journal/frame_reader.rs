@@ -103,8 +103,12 @@ impl<F: Deref<Target = dyn File>> FrameReader<F> {
             return Err(bad("a frame's header is invalid".to_owned(), None));
         };
         // Bounds the allocation by the length of the file.
-        let len = usize::try_from(header.frame_len()).ok().filter(|len| *len as u64 <= self.end - self.at);
-        let Some(len) = len else { return Err(bad("a frame is cut short".to_owned(), Some(header))) };
+        let len = usize::try_from(header.frame_len())
+            .ok()
+            .filter(|len| *len as u64 <= self.end - self.at);
+        let Some(len) = len else {
+            return Err(bad("a frame is cut short".to_owned(), Some(header)));
+        };
         if self.chain.is_some_and(|chain| chain != header.chain) {
             return Err(bad("a frame does not follow the one before it".to_owned(), Some(header)));
         }
@@ -124,9 +128,14 @@ impl<F: Deref<Target = dyn File>> FrameReader<F> {
             self.window.drain(..start.min(self.window.len()));
             self.window_at = self.at;
             let have = self.window.len();
-            let want = usize::try_from(self.end - self.at).unwrap_or(usize::MAX).min(len.max(self.window_len));
+            let want = usize::try_from(self.end - self.at)
+                .unwrap_or(usize::MAX)
+                .min(len.max(self.window_len));
             self.window.resize(want, 0);
-            let got = self.file.read_at(self.at + have as u64, &mut self.window[have..]).map_err(FrameProblem::Io)?;
+            let got = self
+                .file
+                .read_at(self.at + have as u64, &mut self.window[have..])
+                .map_err(FrameProblem::Io)?;
             self.window.truncate(have + got);
             if self.window.len() < len {
                 return Err(FrameProblem::Io(io::ErrorKind::UnexpectedEof.into()));
@@ -143,7 +152,12 @@ impl<F: Deref<Target = dyn File>> FrameReader<F> {
 /// At most one write is unsynced at any time, and it appends. A power cut leaves it cut short, or
 /// with unwritten sectors that read as zeros. A whole frame without such a gap was complete, so a
 /// checksum mismatch means damage to a batch that may have been acknowledged.
-pub(crate) fn is_torn(file: &dyn File, (offset, end): (u64, u64), key: FrameKey, header: Option<FrameHeader>) -> io::Result<bool> {
+pub(crate) fn is_torn(
+    file: &dyn File,
+    (offset, end): (u64, u64),
+    key: FrameKey,
+    header: Option<FrameHeader>,
+) -> io::Result<bool> {
     let tail = usize::try_from(end - offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let mut bytes = vec![0; tail];
     let got = file.read_at(offset, &mut bytes)?;
@@ -154,7 +168,8 @@ pub(crate) fn is_torn(file: &dyn File, (offset, end): (u64, u64), key: FrameKey,
     if bytes.len() < FRAME_HEADER {
         return Ok(true);
     }
-    let frame = match header.map(|header| usize::try_from(header.frame_len()).unwrap_or(usize::MAX)) {
+    let frame = match header.map(|header| usize::try_from(header.frame_len()).unwrap_or(usize::MAX))
+    {
         Some(len) if len > bytes.len() => return Ok(true),
         Some(len) => &bytes[..len],
         None => &bytes[..],
@@ -164,9 +179,11 @@ pub(crate) fn is_torn(file: &dyn File, (offset, end): (u64, u64), key: FrameKey,
 
 /// Whether any sector of the file within `bytes` is all zeros.
 fn has_gap(bytes: &[u8], offset: u64) -> bool {
-    let first = usize::try_from(SECTOR - offset % SECTOR).expect("a sector is small").min(bytes.len());
+    let first =
+        usize::try_from(SECTOR - offset % SECTOR).expect("a sector is small").min(bytes.len());
     let (head, rest) = bytes.split_at(first);
-    head.iter().all(|byte| *byte == 0) || rest.chunks(SECTOR as usize).any(|sector| sector.iter().all(|byte| *byte == 0))
+    head.iter().all(|byte| *byte == 0)
+        || rest.chunks(SECTOR as usize).any(|sector| sector.iter().all(|byte| *byte == 0))
 }
 
 /// Whether a valid header follows the first one, which means that more than one write is damaged.

@@ -93,7 +93,10 @@ impl Io for SystemDisk {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let mode = fs::metadata(dir)?.mode();
         if mode & 0o077 != 0 {
-            let text = format!("accessible by others than its owner (mode {:o}): chmod 700 it", mode & 0o7777);
+            let text = format!(
+                "accessible by others than its owner (mode {:o}): chmod 700 it",
+                mode & 0o7777
+            );
             return Err(io::Error::new(ErrorKind::PermissionDenied, text));
         }
         Ok(())
@@ -109,11 +112,19 @@ impl Io for SystemDisk {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+        fs::read_dir(dir)?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect()
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)?;
         Ok(Arc::new(SystemFile(file)))
     }
 

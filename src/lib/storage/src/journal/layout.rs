@@ -28,7 +28,15 @@ pub(crate) struct Segment {
 impl Segment {
     /// A segment without frames. The first frame will follow revision `first - 1`.
     pub(crate) fn new(path: PathBuf, first: u64, chain: u64, key: FrameKey) -> Self {
-        Self { path, first, last: first.saturating_sub(1), len: SEGMENT_HEADER as u64, chain, key, index: Vec::new() }
+        Self {
+            path,
+            first,
+            last: first.saturating_sub(1),
+            len: SEGMENT_HEADER as u64,
+            chain,
+            key,
+            index: Vec::new(),
+        }
     }
 
     /// How many merges its content went through.
@@ -79,17 +87,25 @@ impl SegmentFiles {
     }
 
     pub(crate) fn has(&self, path: &Path) -> bool {
-        self.base.iter().chain(&self.closed).any(|segment| segment.path == path) || self.active.path == path
+        self.base.iter().chain(&self.closed).any(|segment| segment.path == path)
+            || self.active.path == path
     }
 
     /// Total bytes.
     pub(crate) fn len(&self) -> u64 {
-        self.base.iter().chain(&self.closed).map(|segment| segment.len).sum::<u64>() + self.active.len
+        self.base.iter().chain(&self.closed).map(|segment| segment.len).sum::<u64>()
+            + self.active.len
     }
 
     /// Bytes of the largest segment.
     pub(crate) fn largest(&self) -> u64 {
-        self.base.iter().chain(&self.closed).map(|segment| segment.len).max().unwrap_or(0).max(self.active.len)
+        self.base
+            .iter()
+            .chain(&self.closed)
+            .map(|segment| segment.len)
+            .max()
+            .unwrap_or(0)
+            .max(self.active.len)
     }
 
     /// Size of the spare file: the largest file that a merge may have to write.
@@ -148,7 +164,11 @@ impl SegmentName {
 
     pub(crate) fn base(covers: BaseRange) -> String {
         let BaseRange { first, last, generation } = covers;
-        if generation == 0 { format!("{last:020}.base") } else { format!("{first:020}-{last:020}-{generation:010}.base") }
+        if generation == 0 {
+            format!("{last:020}.base")
+        } else {
+            format!("{first:020}-{last:020}-{generation:010}.base")
+        }
     }
 }
 
@@ -163,7 +183,9 @@ pub(crate) struct BaseRange {
 
 impl BaseRange {
     fn parse(stem: &str, number: impl Fn(&str) -> Option<u64>) -> Option<Self> {
-        let Some((first, rest)) = stem.split_once('-') else { return Some(Self { first: 0, last: number(stem)?, generation: 0 }) };
+        let Some((first, rest)) = stem.split_once('-') else {
+            return Some(Self { first: 0, last: number(stem)?, generation: 0 });
+        };
         let (last, generation) = rest.split_once('-')?;
         let generation = generation.parse().ok().filter(|_| generation.len() == 10)?;
         Some(Self { first: number(first)?, last: number(last)?, generation })

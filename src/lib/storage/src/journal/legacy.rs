@@ -27,10 +27,18 @@ fn old(frames: u64) -> SimDisk {
     let (mut writer, mut chain) = (FrameWriter::default(), 0);
     for revision in 1..=frames {
         let put = put(&key("configmaps", "ns", &format!("n{revision}")), "old");
-        let entry = DraftEntry::new([&put.value, b""], put.sidecar, Revision(revision)).finish(put.key, Revision(revision), Revision(revision));
+        let entry = DraftEntry::new([&put.value, b""], put.sidecar, Revision(revision)).finish(
+            put.key,
+            Revision(revision),
+            Revision(revision),
+        );
         let event = Event { entry: Arc::new(entry), previous: None, deleted: false };
         writer.begin();
-        codec::write(&mut writer, &TxnEvent { event, own_last: false, expires: None }, &PlainValues);
+        codec::write(
+            &mut writer,
+            &TxnEvent { event, own_last: false, expires: None },
+            &PlainValues,
+        );
         let (frame, bytes) = writer.end(chain, header.key);
         assert!(bytes.starts_with(b"fkFr"));
         log.extend_from_slice(bytes);
@@ -41,7 +49,10 @@ fn old(frames: u64) -> SimDisk {
 }
 
 fn open(disk: &SimDisk) -> Result<Store, OpenError> {
-    Store::open_with(Config::embedded(DIR), Environment { io: Arc::new(disk.clone()), ..Environment::default() })
+    Store::open_with(
+        Config::embedded(DIR),
+        Environment { io: Arc::new(disk.clone()), ..Environment::default() },
+    )
 }
 
 async fn check(disk: &SimDisk, frames: u64) {
@@ -57,8 +68,14 @@ async fn check(disk: &SimDisk, frames: u64) {
     assert_eq!(files[&Path::new(DIR).join("FORMAT")], b"ferrokube-storage format 4\n");
     let store = open(&SimDisk::with_files(&files)).unwrap();
     let prefix = Prefix::new("configmaps").unwrap();
-    assert_eq!((store.revision(), store.snapshot(&prefix).count(None, None) as u64), (done.revision, frames + 1));
-    assert_eq!(store.watch(&prefix, Revision(0)).unwrap().next(100).await.unwrap().len() as u64, frames + 1);
+    assert_eq!(
+        (store.revision(), store.snapshot(&prefix).count(None, None) as u64),
+        (done.revision, frames + 1)
+    );
+    assert_eq!(
+        store.watch(&prefix, Revision(0)).unwrap().next(100).await.unwrap().len() as u64,
+        frames + 1
+    );
     store.close().await;
 }
 

@@ -49,7 +49,9 @@ impl ManifestSlot {
         let mut bytes = [0; SLOT];
         bytes[..8].copy_from_slice(&MAGIC);
         let Acknowledged { log, len, revision } = self.acknowledged;
-        for (index, number) in [self.number, log, len, revision, u64::from(self.closed)].into_iter().enumerate() {
+        for (index, number) in
+            [self.number, log, len, revision, u64::from(self.closed)].into_iter().enumerate()
+        {
             bytes[8 + index * 8..16 + index * 8].copy_from_slice(&number.to_le_bytes());
         }
         let crc = crc32fast::hash(&bytes[..60]);
@@ -58,10 +60,17 @@ impl ManifestSlot {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() < SLOT || bytes[..8] != MAGIC || u32_at(bytes, 60) != crc32fast::hash(&bytes[..60]) {
+        if bytes.len() < SLOT
+            || bytes[..8] != MAGIC
+            || u32_at(bytes, 60) != crc32fast::hash(&bytes[..60])
+        {
             return None;
         }
-        let acknowledged = Acknowledged { log: u64_at(bytes, 16), len: u64_at(bytes, 24), revision: u64_at(bytes, 32) };
+        let acknowledged = Acknowledged {
+            log: u64_at(bytes, 16),
+            len: u64_at(bytes, 24),
+            revision: u64_at(bytes, 32),
+        };
         Some(Self { number: u64_at(bytes, 8), acknowledged, closed: u64_at(bytes, 40) == 1 })
     }
 }
@@ -88,7 +97,10 @@ impl Manifest {
     /// Initializes a new file. The caller makes its name durable.
     pub(crate) fn create(file: Arc<dyn File>, acknowledged: Acknowledged) -> io::Result<Self> {
         for number in [1, 2] {
-            file.write_at(number % 2 * PAGE, &ManifestSlot { number, acknowledged, closed: false }.encode())?;
+            file.write_at(
+                number % 2 * PAGE,
+                &ManifestSlot { number, acknowledged, closed: false }.encode(),
+            )?;
         }
         // Allocates the pages, so that they can be overwritten in place on a full disk.
         file.write_at(MARK * PAGE, &[0; PAGE as usize])?;
@@ -103,9 +115,12 @@ impl Manifest {
             let len = file.read_at(at * PAGE, &mut bytes)?;
             Ok(ManifestSlot::decode(&bytes[..len]))
         };
-        let Some(last) = slot(0)?.into_iter().chain(slot(1)?).max_by_key(|slot| slot.number) else { return Ok(None) };
+        let Some(last) = slot(0)?.into_iter().chain(slot(1)?).max_by_key(|slot| slot.number) else {
+            return Ok(None);
+        };
         let mark = slot(MARK)?.map_or(last.acknowledged, |mark| mark.acknowledged);
-        let left = if mark.revision > last.acknowledged.revision || mark.log > last.acknowledged.log {
+        let left = if mark.revision > last.acknowledged.revision || mark.log > last.acknowledged.log
+        {
             LastRun { acknowledged: mark, closed: false }
         } else {
             LastRun { acknowledged: last.acknowledged, closed: last.closed }
@@ -123,13 +138,18 @@ impl Manifest {
             return Ok(false);
         }
         let slot = ManifestSlot { number: self.number + 1, acknowledged, closed };
-        let written = self.file.write_at(slot.number % 2 * PAGE, &slot.encode()).and_then(|()| self.file.sync());
+        let written = self
+            .file
+            .write_at(slot.number % 2 * PAGE, &slot.encode())
+            .and_then(|()| self.file.sync());
         self.number = slot.number;
         self.given_up = written.is_err();
         match written {
             Ok(()) => Ok(true),
             Err(error) if is_full(&error) => {
-                tracing::warn!("no space for the manifest: acknowledgements are no longer recorded");
+                tracing::warn!(
+                    "no space for the manifest: acknowledgements are no longer recorded"
+                );
                 Ok(false)
             }
             Err(error) => Err(error),
@@ -138,7 +158,15 @@ impl Manifest {
 
     /// Writes the mark, unsynced.
     pub(crate) fn mark(&mut self, acknowledged: Acknowledged) {
-        if !self.given_up && self.file.write_at(MARK * PAGE, &ManifestSlot { number: 0, acknowledged, closed: false }.encode()).is_err() {
+        if !self.given_up
+            && self
+                .file
+                .write_at(
+                    MARK * PAGE,
+                    &ManifestSlot { number: 0, acknowledged, closed: false }.encode(),
+                )
+                .is_err()
+        {
             self.given_up = true;
         }
     }

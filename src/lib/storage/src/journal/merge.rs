@@ -1,18 +1,20 @@
 //! Merges old segments: drops changes that later ones have replaced, file by file.
 //!
 //! The base and the old logs form one sequence of changes, in which the last one per key counts. It
-//! is split into groups of neighboring files whose live data makes a file of moderate size. Each group
-//! is rewritten as one base that replaces its files atomically: written to a temporary file,
+//! is split into groups of neighboring files whose live data makes a file of moderate size. Each
+//! group is rewritten as one base that replaces its files atomically: written to a temporary file,
 //! synced, renamed, and its name synced before anything is removed. Leftovers of a crash are
 //! removed on open. Between two groups the journal is complete and smaller than before, so only the
 //! space of one file is needed at a time.
 //!
-//! The group with the last log goes first. It moves the start of the history, after which everything
-//! that only the dropped history needed may go. Watches from before get `Compacted`, so no delete
-//! is missed silently.
+//! The group with the last log goes first. It moves the start of the history, after which
+//! everything that only the dropped history needed may go. Watches from before get `Compacted`, so
+//! no delete is missed silently.
 
 use crate::journal::dir::{JournalDir, Reserve};
-use crate::journal::frame::{FrameWriter, Op, OpFlags, OpHeader, SEGMENT_HEADER, SegmentHeader, SegmentKind};
+use crate::journal::frame::{
+    FrameWriter, Op, OpFlags, OpHeader, SEGMENT_HEADER, SegmentHeader, SegmentKind,
+};
 use crate::journal::frame_reader::{FrameProblem, FrameReader};
 use crate::journal::io::{File, is_full, is_scarce};
 use crate::journal::layout::{BaseRange, JournalLayout, Segment, SegmentFiles, SegmentName};
@@ -165,13 +167,21 @@ impl Merge {
                             fates.remove(op.key);
                             return Ok(());
                         }
-                        let (revision, len) = if is_delete { (0, 0) } else { (op.header.revision, len) };
+                        let (revision, len) =
+                            if is_delete { (0, 0) } else { (op.header.revision, len) };
                         (fate.revision, fate.at) = (revision, (len, index));
                         sizes[index].1 += len;
                     }
                     None if is_delete => {}
                     None => {
-                        fates.insert(op.key.into(), KeyFate { revision: op.header.revision, at: (len, index), first: index });
+                        fates.insert(
+                            op.key.into(),
+                            KeyFate {
+                                revision: op.header.revision,
+                                at: (len, index),
+                                first: index,
+                            },
+                        );
                         sizes[index].1 += len;
                     }
                 }
@@ -185,7 +195,11 @@ impl Merge {
     fn groups(&self, sizes: &[(u64, u64)]) -> Vec<Range<usize>> {
         let base_bytes = self.journal_dir.limits.base_bytes();
         // Without free space the spare file must suffice.
-        let most = if self.pressure == SpacePressure::Low { base_bytes } else { base_bytes.min(self.journal_dir.held_bytes(Reserve::Spare)) };
+        let most = if self.pressure == SpacePressure::Low {
+            base_bytes
+        } else {
+            base_bytes.min(self.journal_dir.held_bytes(Reserve::Spare))
+        };
         let mut groups: Vec<Range<usize>> = Vec::new();
         let mut bytes = 0;
         for (index, (_, live)) in sizes.iter().enumerate() {
@@ -208,13 +222,23 @@ impl Merge {
     fn is_worthwhile(&self, group: &Range<usize>, found: &MergeScan) -> bool {
         let garbage = self.garbage(group, found);
         let live: u64 = found.sizes[group.clone()].iter().map(|(_, live)| live).sum();
-        group.len() > 1 || (garbage > 0 && (self.pressure != SpacePressure::High || garbage >= live / 8))
+        group.len() > 1
+            || (garbage > 0 && (self.pressure != SpacePressure::High || garbage >= live / 8))
     }
 
-    fn scan(&self, index: usize, mut each: impl FnMut(&Op<'_>) -> Result<(), MergeError>) -> Result<(), MergeError> {
+    fn scan(
+        &self,
+        index: usize,
+        mut each: impl FnMut(&Op<'_>) -> Result<(), MergeError>,
+    ) -> Result<(), MergeError> {
         let segment = &self.old.files[index];
-        let file = self.journal_dir.io.open(&segment.path).map_err(|error| later("open", &segment.path, &error))?;
-        let mut frames = FrameReader::new(&*file, (SEGMENT_HEADER as u64, segment.len), segment.key, None);
+        let file = self
+            .journal_dir
+            .io
+            .open(&segment.path)
+            .map_err(|error| later("open", &segment.path, &error))?;
+        let mut frames =
+            FrameReader::new(&*file, (SEGMENT_HEADER as u64, segment.len), segment.key, None);
         loop {
             self.step();
             if self.cancelled.load(Ordering::Relaxed) {
@@ -225,16 +249,27 @@ impl Merge {
                 Ok(Some(frame)) => frame.ops().try_for_each(|op| each(&op))?,
                 Err(FrameProblem::Io(error)) => return Err(later("read", &segment.path, &error)),
                 Err(FrameProblem::Bad { offset, what, .. }) => {
-                    return Err(MergeError::Damaged(format!("{} is damaged at byte {offset}: {what}", segment.path.display())));
+                    return Err(MergeError::Damaged(format!(
+                        "{} is damaged at byte {offset}: {what}",
+                        segment.path.display()
+                    )));
                 }
             }
         }
     }
 
     /// Rewrites a group as one base. Files before `dirty` may hold values that were deleted later.
-    fn rewrite(&self, group: &Range<usize>, found: &MergeScan, dirty: usize) -> Result<(), MergeError> {
+    fn rewrite(
+        &self,
+        group: &Range<usize>,
+        found: &MergeScan,
+        dirty: usize,
+    ) -> Result<(), MergeError> {
         let files = &self.old.files[group.clone()];
-        let (first, last) = (files.first().expect("groups are not empty"), files.last().expect("groups are not empty"));
+        let (first, last) = (
+            files.first().expect("groups are not empty"),
+            files.last().expect("groups are not empty"),
+        );
         let generation = 1 + files.iter().map(|segment| segment.generation()).max().unwrap_or(0);
         let name = SegmentName::base(BaseRange { first: first.first, last: last.last, generation });
         let temporary = self.journal_dir.path(&format!("{name}.tmp"));
@@ -253,7 +288,11 @@ impl Merge {
         if self.pressure != SpacePressure::Low {
             // Another thread may get there first.
             self.step();
-            self.journal_dir.hold(Reserve::Spare, self.journal_dir.held_bytes(Reserve::Spare), self.spare_bytes);
+            self.journal_dir.hold(
+                Reserve::Spare,
+                self.journal_dir.held_bytes(Reserve::Spare),
+                self.spare_bytes,
+            );
         }
         Ok(())
     }
@@ -264,28 +303,51 @@ impl Merge {
         if self.journal_dir.take_spare(temporary) {
             self.step();
             // The spare's name must not reappear.
-            self.journal_dir.io.sync_dir(&self.journal_dir.dir).map_err(|error| synced("sync", &self.journal_dir.dir, &error))?;
+            self.journal_dir
+                .io
+                .sync_dir(&self.journal_dir.dir)
+                .map_err(|error| synced("sync", &self.journal_dir.dir, &error))?;
         }
         Ok(())
     }
 
-    fn write(&self, path: &Path, (group, found, dirty): (&Range<usize>, &MergeScan, usize)) -> Result<Segment, MergeError> {
+    fn write(
+        &self,
+        path: &Path,
+        (group, found, dirty): (&Range<usize>, &MergeScan, usize),
+    ) -> Result<Segment, MergeError> {
         let (first, last) = (&self.old.files[group.start], &self.old.files[group.end - 1]);
         let chain = if group.start == 0 { 0 } else { self.old.files[group.start - 1].chain };
         self.step();
-        let file = self.journal_dir.open_or_create(path).map_err(|error| later("create", path, &error))?;
+        let file =
+            self.journal_dir.open_or_create(path).map_err(|error| later("create", path, &error))?;
         let header = SegmentHeader::new(SegmentKind::Base, last.last, last.chain);
         file.write_at(0, &header.encode()).map_err(|error| later("write", path, &error))?;
         let mut segment = Segment::new(path.to_owned(), first.first, chain, header.key);
-        let mut output = BaseOutput { merge: self, file: &*file, path, writer: FrameWriter::default(), segment: &mut segment, ops: 0 };
+        let mut output = BaseOutput {
+            merge: self,
+            file: &*file,
+            path,
+            writer: FrameWriter::default(),
+            segment: &mut segment,
+            ops: 0,
+        };
         output.writer.begin();
         for index in group.clone() {
             self.scan(index, |op| {
                 let Some(fate) = found.fates.get(op.key) else { return Ok(()) };
                 if !op.header.flags.has(OpFlags::DELETE) {
-                    return if fate.revision == op.header.revision { output.push(op) } else { Ok(()) };
+                    return if fate.revision == op.header.revision {
+                        output.push(op)
+                    } else {
+                        Ok(())
+                    };
                 }
-                if fate.revision == 0 && fate.first < dirty { output.push_delete(op) } else { Ok(()) }
+                if fate.revision == 0 && fate.first < dirty {
+                    output.push_delete(op)
+                } else {
+                    Ok(())
+                }
             })?;
         }
         output.flush()?;
@@ -301,19 +363,31 @@ impl Merge {
     }
 
     /// Replaces the group's files by the new base.
-    fn install(&self, temporary: &Path, segment: Segment, group: &Range<usize>) -> Result<(), MergeError> {
+    fn install(
+        &self,
+        temporary: &Path,
+        segment: Segment,
+        group: &Range<usize>,
+    ) -> Result<(), MergeError> {
         let Self { journal_dir, layout, counters, old, .. } = self;
         self.step();
-        journal_dir.io.rename(temporary, &segment.path).map_err(|error| later("rename", temporary, &error))?;
+        journal_dir
+            .io
+            .rename(temporary, &segment.path)
+            .map_err(|error| later("rename", temporary, &error))?;
         self.step();
-        journal_dir.io.sync_dir(&journal_dir.dir).map_err(|error| synced("sync", &journal_dir.dir, &error))?;
+        journal_dir
+            .io
+            .sync_dir(&journal_dir.dir)
+            .map_err(|error| synced("sync", &journal_dir.dir, &error))?;
         self.step();
         let gone = &old.files[group.clone()];
         let total = layout.with(|files| {
             if group.end == old.files.len() {
                 files.base.extend(files.closed.drain(..old.logs));
             }
-            let at = files.base.iter().position(|segment| Arc::ptr_eq(segment, &gone[0])).unwrap_or(0);
+            let at =
+                files.base.iter().position(|segment| Arc::ptr_eq(segment, &gone[0])).unwrap_or(0);
             files.base.splice(at..at + gone.len(), [Arc::new(segment)]);
             files.len()
         });
@@ -349,7 +423,18 @@ impl BaseOutput<'_> {
     fn push_delete(&mut self, op: &Op<'_>) -> Result<(), MergeError> {
         let OpHeader { revision, create_revision, previous, prefix_len, .. } = op.header;
         let flags = OpFlags::default().with(OpFlags::DELETE, true);
-        self.writer.op(OpHeader { revision, create_revision, previous, prefix_len, flags, ..OpHeader::default() }, op.key, |_| ());
+        self.writer.op(
+            OpHeader {
+                revision,
+                create_revision,
+                previous,
+                prefix_len,
+                flags,
+                ..OpHeader::default()
+            },
+            op.key,
+            |_| (),
+        );
         self.pushed()
     }
 
@@ -369,7 +454,9 @@ impl BaseOutput<'_> {
     fn append(&mut self) -> Result<(), MergeError> {
         self.merge.step();
         let (header, bytes) = self.writer.end(self.segment.chain, self.segment.key);
-        self.file.write_at(self.segment.len, bytes).map_err(|error| later("write", self.path, &error))?;
+        self.file
+            .write_at(self.segment.len, bytes)
+            .map_err(|error| later("write", self.path, &error))?;
         self.segment.push(&header);
         Ok(())
     }
@@ -383,5 +470,9 @@ fn later(what: &str, path: &Path, error: &std::io::Error) -> MergeError {
 /// nothing depends on yet.
 fn synced(what: &str, path: &Path, error: &std::io::Error) -> MergeError {
     let text = format!("cannot {what} {}: {error}", path.display());
-    if is_full(error) || is_scarce(error) { MergeError::Later(text) } else { MergeError::Fatal(text) }
+    if is_full(error) || is_scarce(error) {
+        MergeError::Later(text)
+    } else {
+        MergeError::Fatal(text)
+    }
 }

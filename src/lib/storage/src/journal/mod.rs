@@ -82,11 +82,16 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Locks the directory and reads the journal. Also returns the next revision.
-    pub(crate) fn open(setup: JournalSetup, restore: &mut dyn RecoveryVisitor) -> Result<(Self, Revision), OpenError> {
-        let JournalSetup { dir, must_exist, floor, io, transformer, limits, counters, live_bytes } = setup;
+    pub(crate) fn open(
+        setup: JournalSetup,
+        restore: &mut dyn RecoveryVisitor,
+    ) -> Result<(Self, Revision), OpenError> {
+        let JournalSetup { dir, must_exist, floor, io, transformer, limits, counters, live_bytes } =
+            setup;
         let journal_dir = JournalDir { dir, io, transformer, limits, must_exist };
         let held = journal_dir.enter()?;
-        let names = journal_dir.io.list(&journal_dir.dir).map_err(io_error("list", &journal_dir.dir))?;
+        let names =
+            journal_dir.io.list(&journal_dir.dir).map_err(io_error("list", &journal_dir.dir))?;
         let recovered = recover::recover(&journal_dir, &names, floor, restore)?;
         let space = DiskSpace::find(&journal_dir);
         counters.journal_bytes.store(recovered.files.len(), Ordering::Relaxed);
@@ -95,19 +100,41 @@ impl Journal {
         let rewriter = Rewriter::new(journal_dir.clone(), layout.clone(), counters.clone());
         let (file, manifest, end) = (recovered.active, recovered.manifest, recovered.end);
         let writer = FrameWriter::default();
-        let mut journal = Self { journal_dir, layout, file, manifest, end, chain, key, writer, counters, live_bytes, space, rewriter, _held: held };
+        let mut journal = Self {
+            journal_dir,
+            layout,
+            file,
+            manifest,
+            end,
+            chain,
+            key,
+            writer,
+            counters,
+            live_bytes,
+            space,
+            rewriter,
+            _held: held,
+        };
         journal.hold_back();
         Ok((journal, Revision(recovered.next)))
     }
 
     /// Access to events evicted from memory.
     pub(crate) fn archive(&self) -> Arc<dyn Archive> {
-        Arc::new(JournalArchive::new(self.journal_dir.clone(), self.layout.clone(), self.counters.clone()))
+        Arc::new(JournalArchive::new(
+            self.journal_dir.clone(),
+            self.layout.clone(),
+            self.counters.clone(),
+        ))
     }
 
     fn try_append(&mut self, batch: &[QueuedTxn]) -> Result<(), AppendError> {
         if self.end.len >= self.journal_dir.limits.segment_bytes {
-            let first = batch.iter().flat_map(|job| &job.changes).next().map_or(self.end.revision + 1, |change| change.event.revision().0);
+            let first = batch
+                .iter()
+                .flat_map(|job| &job.changes)
+                .next()
+                .map_or(self.end.revision + 1, |change| change.event.revision().0);
             self.roll(first)?;
         }
         self.writer.begin();
@@ -165,7 +192,9 @@ impl Journal {
             files.closed.push(Arc::new(closed));
         });
         self.counters.journal_bytes.fetch_add(self.end.len, Ordering::Relaxed);
-        self.manifest.settle(self.end, false).map_err(|error| fatal("write the manifest of", &error))?;
+        self.manifest
+            .settle(self.end, false)
+            .map_err(|error| fatal("write the manifest of", &error))?;
         let pressure = if self.space.full { self.space.pressure } else { SpacePressure::Low };
         self.rewriter.start((self.live_bytes)(), pressure).map_err(AppendError::Fatal)
     }
@@ -188,7 +217,9 @@ impl Journal {
         }
         match self.roll(next) {
             Ok(()) => {}
-            Err(AppendError::Full) => tracing::debug!("not compacting the journal: no space for a new segment"),
+            Err(AppendError::Full) => {
+                tracing::debug!("not compacting the journal: no space for a new segment")
+            }
             // Reported by the next append.
             Err(AppendError::Fatal(reason)) => self.space.broken = Some(reason),
         }
@@ -204,7 +235,9 @@ impl JournalWriter for Journal {
         self.rewriter.advance();
         self.rewriter.check().map_err(AppendError::Fatal)?;
         match self.keep_mergeable(batch).and_then(|()| self.try_append(batch)) {
-            Err(AppendError::Full) if batch.iter().all(|job| !job.grows) => self.append_anyway(batch),
+            Err(AppendError::Full) if batch.iter().all(|job| !job.grows) => {
+                self.append_anyway(batch)
+            }
             outcome => outcome,
         }
     }

@@ -75,11 +75,25 @@ pub(crate) struct RecoveredJournal {
 /// Reads the journal, makes it durable, then removes leftovers of a crash.
 ///
 /// Unless the journal is new, the next revision is at least `floor`.
-pub(crate) fn recover(journal_dir: &JournalDir, names: &[String], floor: Revision, restore: &mut dyn RecoveryVisitor) -> Result<RecoveredJournal, OpenError> {
-    let Some(format) = journal_dir.check_format(names)? else { return begin(journal_dir, names, restore) };
+pub(crate) fn recover(
+    journal_dir: &JournalDir,
+    names: &[String],
+    floor: Revision,
+    restore: &mut dyn RecoveryVisitor,
+) -> Result<RecoveredJournal, OpenError> {
+    let Some(format) = journal_dir.check_format(names)? else {
+        return begin(journal_dir, names, restore);
+    };
     let (manifest, left) = open_manifest(journal_dir, names, format)?;
     let mut found = DirContents::new(names);
-    let mut reader = RecoveryReader { journal_dir, restore, next: 1, chain: 0, bound: left.acknowledged, is_state: true };
+    let mut reader = RecoveryReader {
+        journal_dir,
+        restore,
+        next: 1,
+        chain: 0,
+        bound: left.acknowledged,
+        is_state: true,
+    };
     let base = reader.state(&found)?;
     reader.is_state = false;
     let mut logs = reader.logs(&mut found)?;
@@ -89,23 +103,34 @@ pub(crate) fn recover(journal_dir: &JournalDir, names: &[String], floor: Revisio
         damaged(&path, 0, "missing log")
     })?;
     if revision < left.acknowledged.revision {
-        let what = format!("the journal ends at revision {revision}, but was acknowledged up to {}", left.acknowledged.revision);
-        return Err(damaged(&last.path, last.segment.as_ref().map_or(0, |segment| segment.len), what));
+        let what = format!(
+            "the journal ends at revision {revision}, but was acknowledged up to {}",
+            left.acknowledged.revision
+        );
+        return Err(damaged(
+            &last.path,
+            last.segment.as_ref().map_or(0, |segment| segment.len),
+            what,
+        ));
     }
     let (legacy, first) = (last.legacy, last.first);
     let (mut active, mut segment) = last.open(journal_dir, chain, left.acknowledged)?;
-    let mut closed: Vec<Arc<Segment>> = logs.into_iter().filter_map(|log| log.segment).map(Arc::new).collect();
+    let mut closed: Vec<Arc<Segment>> =
+        logs.into_iter().filter_map(|log| log.segment).map(Arc::new).collect();
     let mut end = Acknowledged { log: first, len: segment.len, revision };
     if !(left.closed && left.acknowledged == end) {
         tracing::info!(revision, "recovered a journal that was not closed");
     }
     if legacy {
         let next = (revision + 1).max(first);
-        let (file, new) = journal_dir.with_ballast(|| journal_dir.begin_log(next, chain)).map_err(io_error("begin a log in", &journal_dir.dir))?;
+        let (file, new) = journal_dir
+            .with_ballast(|| journal_dir.begin_log(next, chain))
+            .map_err(io_error("begin a log in", &journal_dir.dir))?;
         if next != first {
             closed.push(Arc::new(segment));
         }
-        (active, segment, end) = (file, new, Acknowledged { log: next, len: SEGMENT_HEADER as u64, revision });
+        (active, segment, end) =
+            (file, new, Acknowledged { log: next, len: SEGMENT_HEADER as u64, revision });
     }
     journal_dir.io.sync_dir(&journal_dir.dir).map_err(io_error("sync", &journal_dir.dir))?;
     let manifest = settle(journal_dir, manifest, end, format)?;
@@ -114,13 +139,26 @@ pub(crate) fn recover(journal_dir: &JournalDir, names: &[String], floor: Revisio
     let next = if floor.0 > last + GAP { floor.0 } else { last + EPOCH };
     restore.gap(Revision(revision), Revision(next));
     restore.end(Revision(revision));
-    Ok(RecoveredJournal { files: SegmentFiles { base, closed, active: segment }, active, manifest, end, next })
+    Ok(RecoveredJournal {
+        files: SegmentFiles { base, closed, active: segment },
+        active,
+        manifest,
+        end,
+        next,
+    })
 }
 
 /// What an earlier process recorded as acknowledged; format 1 had no manifest.
-fn open_manifest(journal_dir: &JournalDir, names: &[String], format: u32) -> Result<(Option<Manifest>, LastRun), OpenError> {
+fn open_manifest(
+    journal_dir: &JournalDir,
+    names: &[String],
+    format: u32,
+) -> Result<(Option<Manifest>, LastRun), OpenError> {
     let path = journal_dir.manifest_path();
-    let found = if names.iter().any(|name| Path::new(name) == path.file_name().map_or(Path::new(""), Path::new)) {
+    let found = if names
+        .iter()
+        .any(|name| Path::new(name) == path.file_name().map_or(Path::new(""), Path::new))
+    {
         let file = journal_dir.io.open(&path).map_err(io_error("open", &path))?;
         Manifest::open(file).map_err(io_error("read", &path))?
     } else {
@@ -128,20 +166,29 @@ fn open_manifest(journal_dir: &JournalDir, names: &[String], format: u32) -> Res
     };
     match found {
         Some((manifest, left)) => Ok((Some(manifest), left)),
-        None if format == 1 => Ok((None, LastRun { acknowledged: Acknowledged::default(), closed: false })),
+        None if format == 1 => {
+            Ok((None, LastRun { acknowledged: Acknowledged::default(), closed: false }))
+        }
         None => Err(damaged(&path, 0, "missing or invalid")),
     }
 }
 
 /// Records that everything up to `end` is durable, and that the journal is in use.
-fn settle(journal_dir: &JournalDir, manifest: Option<Manifest>, end: Acknowledged, format: u32) -> Result<Manifest, OpenError> {
+fn settle(
+    journal_dir: &JournalDir,
+    manifest: Option<Manifest>,
+    end: Acknowledged,
+    format: u32,
+) -> Result<Manifest, OpenError> {
     let path = journal_dir.manifest_path();
     let manifest = match manifest {
         Some(mut manifest) => {
             manifest.settle(end, false).map_err(io_error("write", &path))?;
             manifest
         }
-        None => journal_dir.with_ballast(|| journal_dir.create_manifest(end)).map_err(io_error("create", &path))?,
+        None => journal_dir
+            .with_ballast(|| journal_dir.create_manifest(end))
+            .map_err(io_error("create", &path))?,
     };
     if format < frame::FORMAT {
         tracing::info!(from = format, to = frame::FORMAT, "upgraded the journal");
@@ -151,32 +198,54 @@ fn settle(journal_dir: &JournalDir, manifest: Option<Manifest>, end: Acknowledge
 }
 
 /// Creates a journal, or finishes an interrupted creation.
-fn begin(journal_dir: &JournalDir, names: &[String], restore: &mut dyn RecoveryVisitor) -> Result<RecoveredJournal, OpenError> {
+fn begin(
+    journal_dir: &JournalDir,
+    names: &[String],
+    restore: &mut dyn RecoveryVisitor,
+) -> Result<RecoveredJournal, OpenError> {
     for name in names {
         let holds_data = match SegmentName::parse(name) {
             SegmentName::Log(_) => {
                 let path = journal_dir.path(name);
-                let len = journal_dir.io.open(&path).and_then(|file| file.len()).map_err(io_error("open", &path))?;
+                let len = journal_dir
+                    .io
+                    .open(&path)
+                    .and_then(|file| file.len())
+                    .map_err(io_error("open", &path))?;
                 len > SEGMENT_HEADER as u64
             }
             SegmentName::Base(_) => true,
             SegmentName::Temporary | SegmentName::Other => false,
         };
         if holds_data {
-            return Err(OpenError::Damaged { file: journal_dir.format_path(), offset: 0, what: format!("missing, but there is {name}") });
+            return Err(OpenError::Damaged {
+                file: journal_dir.format_path(),
+                offset: 0,
+                what: format!("missing, but there is {name}"),
+            });
         }
     }
     if journal_dir.must_exist {
         return Err(OpenError::Missing(journal_dir.dir.clone()));
     }
     journal_dir.sync_ancestors()?;
-    let (active, segment) = journal_dir.with_ballast(|| journal_dir.begin_log(1, 0)).map_err(io_error("begin a log in", &journal_dir.dir))?;
+    let (active, segment) = journal_dir
+        .with_ballast(|| journal_dir.begin_log(1, 0))
+        .map_err(io_error("begin a log in", &journal_dir.dir))?;
     let end = Acknowledged { log: 1, len: SEGMENT_HEADER as u64, revision: 0 };
-    let manifest = journal_dir.with_ballast(|| journal_dir.create_manifest(end)).map_err(io_error("create", &journal_dir.manifest_path()))?;
+    let manifest = journal_dir
+        .with_ballast(|| journal_dir.create_manifest(end))
+        .map_err(io_error("create", &journal_dir.manifest_path()))?;
     journal_dir.write_format()?;
     restore.origin(Revision(0));
     restore.end(Revision(0));
-    Ok(RecoveredJournal { files: SegmentFiles { base: Vec::new(), closed: Vec::new(), active: segment }, active, manifest, end, next: 1 })
+    Ok(RecoveredJournal {
+        files: SegmentFiles { base: Vec::new(), closed: Vec::new(), active: segment },
+        active,
+        manifest,
+        end,
+        next: 1,
+    })
 }
 
 /// Classified directory listing.
@@ -190,11 +259,19 @@ struct DirContents {
 
 impl DirContents {
     fn new(names: &[String]) -> Self {
-        let mut parsed: Vec<(SegmentName, &String)> = names.iter().map(|name| (SegmentName::parse(name), name)).collect();
-        let bases: Vec<BaseRange> = parsed.iter().filter_map(|(name, _)| if let SegmentName::Base(covers) = name { Some(*covers) } else { None }).collect();
+        let mut parsed: Vec<(SegmentName, &String)> =
+            names.iter().map(|name| (SegmentName::parse(name), name)).collect();
+        let bases: Vec<BaseRange> = parsed
+            .iter()
+            .filter_map(
+                |(name, _)| if let SegmentName::Base(covers) = name { Some(*covers) } else { None },
+            )
+            .collect();
         let end = bases.iter().map(|covers| covers.last).max().unwrap_or(0);
         let is_obsolete = |name| match name {
-            SegmentName::Log(first) => bases.iter().any(|covers| (covers.first..=covers.last).contains(&first)),
+            SegmentName::Log(first) => {
+                bases.iter().any(|covers| (covers.first..=covers.last).contains(&first))
+            }
             SegmentName::Base(covers) => bases.iter().any(|other| other.replaces(covers)),
             SegmentName::Temporary => true,
             SegmentName::Other => false,
@@ -242,9 +319,16 @@ struct ScannedLog {
 impl ScannedLog {
     /// Opens the log for appending: cuts the torn tail, makes the rest durable, recreates a log
     /// without a header.
-    fn open(self, journal_dir: &JournalDir, chain: u64, bound: Acknowledged) -> Result<(Arc<dyn File>, Segment), OpenError> {
+    fn open(
+        self,
+        journal_dir: &JournalDir,
+        chain: u64,
+        bound: Acknowledged,
+    ) -> Result<(Arc<dyn File>, Segment), OpenError> {
         let Some(segment) = self.segment else {
-            return journal_dir.with_ballast(|| journal_dir.begin_log(self.first, chain)).map_err(io_error("create", &self.path));
+            return journal_dir
+                .with_ballast(|| journal_dir.begin_log(self.first, chain))
+                .map_err(io_error("create", &self.path));
         };
         let file = journal_dir.io.open(&self.path).map_err(io_error("open", &self.path))?;
         if let Some(offset) = self.cut {
@@ -264,7 +348,8 @@ impl ScannedLog {
 
 /// Rewrites a range in place, to dirty its pages for the next sync.
 fn rewrite(file: &dyn File, from: u64, to: u64) -> std::io::Result<()> {
-    let mut bytes = vec![0; usize::try_from(to - from).map_err(|_| std::io::ErrorKind::FileTooLarge)?];
+    let mut bytes =
+        vec![0; usize::try_from(to - from).map_err(|_| std::io::ErrorKind::FileTooLarge)?];
     if file.read_at(from, &mut bytes)? < bytes.len() {
         return Err(std::io::ErrorKind::UnexpectedEof.into());
     }
@@ -294,9 +379,9 @@ impl RecoveryReader<'_> {
         for name in &found.state {
             let segment = match *name {
                 SegmentName::Base(covers) => self.base(covers)?,
-                SegmentName::Log(first) => {
-                    self.log(first, false)?.segment.ok_or_else(|| damaged(&self.journal_dir.path(&SegmentName::log(first)), 0, "invalid header"))?
-                }
+                SegmentName::Log(first) => self.log(first, false)?.segment.ok_or_else(|| {
+                    damaged(&self.journal_dir.path(&SegmentName::log(first)), 0, "invalid header")
+                })?,
                 SegmentName::Temporary | SegmentName::Other => continue,
             };
             segments.push(Arc::new(segment));
@@ -308,7 +393,8 @@ impl RecoveryReader<'_> {
         let revision = covers.last;
         let path = self.journal_dir.path(&SegmentName::base(covers));
         let (file, len) = self.open(&path)?;
-        let header = self.header(&*file, &path)?.ok_or_else(|| damaged(&path, 0, "invalid header"))?;
+        let header =
+            self.header(&*file, &path)?.ok_or_else(|| damaged(&path, 0, "invalid header"))?;
         if header.kind != SegmentKind::Base || header.revision != revision {
             return Err(damaged(&path, 0, "does not match its file name"));
         }
@@ -317,7 +403,9 @@ impl RecoveryReader<'_> {
         let mut frames = FrameReader::whole(&*file, len, header.key, before);
         let mut ops = 0u64;
         let complete = loop {
-            let Some(frame) = frames.next().map_err(|problem| refuse(&path, problem))? else { break false };
+            let Some(frame) = frames.next().map_err(|problem| refuse(&path, problem))? else {
+                break false;
+            };
             segment.push(&frame.header);
             if frame.header.ops == 0 {
                 break frame.header.first == ops && frame.header.last == revision;
@@ -363,9 +451,14 @@ impl RecoveryReader<'_> {
                 found.obsolete.push(SegmentName::log(*first));
                 continue;
             }
-            if let Some((before, cut)) = logs.last().and_then(|before| Some((before, before.cut?))) {
+            if let Some((before, cut)) = logs.last().and_then(|before| Some((before, before.cut?)))
+            {
                 if self.began_later(*first)? {
-                    return Err(damaged(&before.path, cut, "invalid end, though the next log follows it"));
+                    return Err(damaged(
+                        &before.path,
+                        cut,
+                        "invalid end, though the next log follows it",
+                    ));
                 }
                 found.obsolete.push(SegmentName::log(*first));
                 continue;
@@ -391,20 +484,43 @@ impl RecoveryReader<'_> {
     fn log(&mut self, first: u64, may_be_torn: bool) -> Result<ScannedLog, OpenError> {
         let path = self.journal_dir.path(&SegmentName::log(first));
         if first < self.next {
-            return Err(damaged(&path, 0, format!("begins at revision {first}, expected {}", self.next)));
+            return Err(damaged(
+                &path,
+                0,
+                format!("begins at revision {first}, expected {}", self.next),
+            ));
         }
         let (file, len) = self.open(&path)?;
         let Some(header) = self.header(&*file, &path)? else {
-            if may_be_torn && first > self.bound.log && len <= SEGMENT_HEADER as u64 && header_is_torn(&*file, &path)? {
-                return Ok(ScannedLog { first, path, segment: None, legacy: false, last_frame: 0, cut: None });
+            if may_be_torn
+                && first > self.bound.log
+                && len <= SEGMENT_HEADER as u64
+                && header_is_torn(&*file, &path)?
+            {
+                return Ok(ScannedLog {
+                    first,
+                    path,
+                    segment: None,
+                    legacy: false,
+                    last_frame: 0,
+                    cut: None,
+                });
             }
             return Err(damaged(&path, 0, "invalid header"));
         };
-        if header.kind != SegmentKind::Log || header.revision != first || header.chain != self.chain {
+        if header.kind != SegmentKind::Log || header.revision != first || header.chain != self.chain
+        {
             let what = format!("does not follow revision {}: a segment is missing", self.next - 1);
             return Err(damaged(&path, 0, what));
         }
-        let mut log = ScannedLog { first, path: path.clone(), segment: None, legacy: header.format == 1, last_frame: 0, cut: None };
+        let mut log = ScannedLog {
+            first,
+            path: path.clone(),
+            segment: None,
+            legacy: header.format == 1,
+            last_frame: 0,
+            cut: None,
+        };
         let mut segment = Segment::new(path.clone(), first, self.chain, header.key);
         let mut frames = FrameReader::whole(&*file, len, header.key, self.chain);
         log.cut = loop {
@@ -420,7 +536,9 @@ impl RecoveryReader<'_> {
             };
             match problem {
                 FrameProblem::Bad { offset, header: found, .. }
-                    if may_be_torn && self.is_unacknowledged(first, offset) && torn(&*file, &path, (offset, len), header.key, found)? =>
+                    if may_be_torn
+                        && self.is_unacknowledged(first, offset)
+                        && torn(&*file, &path, (offset, len), header.key, found)? =>
                 {
                     break Some(offset);
                 }
@@ -448,7 +566,10 @@ impl RecoveryReader<'_> {
         }
         for op in frame.ops() {
             if op.header.revision < revision {
-                return Err(format!("{:?} has revision {}, after {revision}", op.key, op.header.revision));
+                return Err(format!(
+                    "{:?} has revision {}, after {revision}",
+                    op.key, op.header.revision
+                ));
             }
             revision = op.header.revision;
             if self.is_state { self.present(&op, revision)? } else { self.event(&op)? }
@@ -482,7 +603,9 @@ impl RecoveryReader<'_> {
     fn header(&self, file: &dyn File, path: &Path) -> Result<Option<SegmentHeader>, OpenError> {
         match SegmentHeader::decode(&first_bytes(file, path)?) {
             Ok(header) => Ok(Some(header)),
-            Err(HeaderError::Newer(found)) => Err(OpenError::Newer { path: path.to_owned(), found, supported: frame::FORMAT }),
+            Err(HeaderError::Newer(found)) => {
+                Err(OpenError::Newer { path: path.to_owned(), found, supported: frame::FORMAT })
+            }
             Err(HeaderError::Bad) => Ok(None),
         }
     }
@@ -498,10 +621,18 @@ fn first_bytes(file: &dyn File, path: &Path) -> Result<Vec<u8>, OpenError> {
 /// A partially written header is short or ends in zeros.
 fn header_is_torn(file: &dyn File, path: &Path) -> Result<bool, OpenError> {
     let bytes = first_bytes(file, path)?;
-    Ok(bytes.len() < SEGMENT_HEADER || bytes[SEGMENT_HEADER - 1] == 0 || bytes[SEGMENT_HEADER - 5] == 0)
+    Ok(bytes.len() < SEGMENT_HEADER
+        || bytes[SEGMENT_HEADER - 1] == 0
+        || bytes[SEGMENT_HEADER - 5] == 0)
 }
 
-fn torn(file: &dyn File, path: &Path, range: (u64, u64), key: frame::FrameKey, header: Option<frame::FrameHeader>) -> Result<bool, OpenError> {
+fn torn(
+    file: &dyn File,
+    path: &Path,
+    range: (u64, u64),
+    key: frame::FrameKey,
+    header: Option<frame::FrameHeader>,
+) -> Result<bool, OpenError> {
     frame_reader::is_torn(file, range, key, header).map_err(io_error("read", path))
 }
 

@@ -31,12 +31,24 @@ struct Driver {
 }
 
 impl Rewriter {
-    pub(crate) fn new(journal_dir: JournalDir, layout: Arc<JournalLayout>, counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(
+        journal_dir: JournalDir,
+        layout: Arc<JournalLayout>,
+        counters: Arc<Counters>,
+    ) -> Self {
         let driver = match journal_dir.limits.rewrites {
             Rewrites::Stepped(seed) => Some(Driver { gate: Arc::default(), dice: Dice::new(seed) }),
             Rewrites::Background | Rewrites::Inline => None,
         };
-        Self { journal_dir, layout, counters, cancelled: Arc::default(), running: None, ended: false, driver }
+        Self {
+            journal_dir,
+            layout,
+            counters,
+            cancelled: Arc::default(),
+            running: None,
+            ended: false,
+            driver,
+        }
     }
 
     pub(crate) fn is_running(&self) -> bool {
@@ -61,8 +73,12 @@ impl Rewriter {
         }
         let limits = &self.journal_dir.limits;
         let retain = if pressure == SpacePressure::Low { limits.retain(live_bytes) } else { 0 };
-        let Some(old) = self.layout.with(|files| MergeInput::choose(files, retain)) else { return Ok(()) };
-        if pressure == SpacePressure::Low && (old.has_no_history() || old.len() <= 2 * live_bytes + limits.segment_bytes) {
+        let Some(old) = self.layout.with(|files| MergeInput::choose(files, retain)) else {
+            return Ok(());
+        };
+        if pressure == SpacePressure::Low
+            && (old.has_no_history() || old.len() <= 2 * live_bytes + limits.segment_bytes)
+        {
             return Ok(());
         }
         let spare_bytes = self.layout.with(|files| files.spare_bytes(limits));
@@ -87,7 +103,10 @@ impl Rewriter {
             }
             None => merge,
         };
-        match std::thread::Builder::new().name("storage-rewrite".to_owned()).spawn(move || run_gated(merge)) {
+        match std::thread::Builder::new()
+            .name("storage-rewrite".to_owned())
+            .spawn(move || run_gated(merge))
+        {
             Ok(running) => self.running = Some(running),
             Err(error) => tracing::warn!(%error, "failed to start the merge thread"),
         }
@@ -110,7 +129,9 @@ impl Rewriter {
 
     fn joined(&mut self, running: JoinHandle<Result<(), MergeError>>) -> Result<(), String> {
         self.ended = true;
-        self.settle(running.join().unwrap_or_else(|_| Err(MergeError::Later("it panicked".to_owned()))))
+        self.settle(
+            running.join().unwrap_or_else(|_| Err(MergeError::Later("it panicked".to_owned()))),
+        )
     }
 
     pub(crate) fn take_ended(&mut self) -> bool {
@@ -162,7 +183,8 @@ impl Drop for Rewriter {
 
 fn run_gated(merge: Merge) -> Result<(), MergeError> {
     let gate = merge.gate.clone();
-    let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| merge.run())).unwrap_or_else(|_| Err(MergeError::Later("it panicked".to_owned())));
+    let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| merge.run()))
+        .unwrap_or_else(|_| Err(MergeError::Later("it panicked".to_owned())));
     if let Some(gate) = gate {
         gate.end();
     }

@@ -42,13 +42,28 @@ pub(super) struct DiskSpace {
 impl DiskSpace {
     /// Measures the reserves left by the last process.
     pub(super) fn find(journal_dir: &JournalDir) -> Self {
-        let [ballast, spare] = [Reserve::Ballast, Reserve::Spare].map(|reserve| journal_dir.held_bytes(reserve));
-        Self { full: false, pressure: SpacePressure::High, unchecked: SPACE_CHECK_BYTES, ballast, spare, overhead: 0, tried: None, broken: None }
+        let [ballast, spare] =
+            [Reserve::Ballast, Reserve::Spare].map(|reserve| journal_dir.held_bytes(reserve));
+        Self {
+            full: false,
+            pressure: SpacePressure::High,
+            unchecked: SPACE_CHECK_BYTES,
+            ballast,
+            spare,
+            overhead: 0,
+            tried: None,
+            broken: None,
+        }
     }
 
     /// Releases `bytes` of a reserve, keeping at least `left`. Returns whether anything was
     /// released.
-    fn give_up(&mut self, journal_dir: &JournalDir, reserve: Reserve, (bytes, left): (u64, u64)) -> bool {
+    fn give_up(
+        &mut self,
+        journal_dir: &JournalDir,
+        reserve: Reserve,
+        (bytes, left): (u64, u64),
+    ) -> bool {
         let held = match reserve {
             Reserve::Ballast => &mut self.ballast,
             Reserve::Spare => &mut self.spare,
@@ -68,9 +83,13 @@ impl Journal {
     /// bytes.
     pub(super) fn append_anyway(&mut self, batch: &[QueuedTxn]) -> Result<(), AppendError> {
         // No more than needed: other processes take the rest.
-        let mut bytes = (self.writer.len() as u64).max(self.journal_dir.limits.ballast_bytes / 64).max(1);
+        let mut bytes =
+            (self.writer.len() as u64).max(self.journal_dir.limits.ballast_bytes / 64).max(1);
         loop {
-            let has_more = self.space.give_up(&self.journal_dir, Reserve::Ballast, (bytes, self.room())) || self.reclaim_all()? || self.give_up_spare(bytes);
+            let has_more =
+                self.space.give_up(&self.journal_dir, Reserve::Ballast, (bytes, self.room()))
+                    || self.reclaim_all()?
+                    || self.give_up_spare(bytes);
             if !has_more {
                 return Err(AppendError::Full);
             }
@@ -88,7 +107,11 @@ impl Journal {
     /// On a full disk the active log must not outgrow the spare file, or no merge could rewrite it.
     pub(super) fn keep_mergeable(&mut self, batch: &[QueuedTxn]) -> Result<(), AppendError> {
         let after = self.end.len + batch.iter().map(|job| job.bytes as u64).sum::<u64>();
-        if !self.space.full || self.end.len <= SEGMENT_HEADER as u64 || self.space.spare == 0 || after <= self.space.spare {
+        if !self.space.full
+            || self.end.len <= SEGMENT_HEADER as u64
+            || self.space.spare == 0
+            || after <= self.space.spare
+        {
             return Ok(());
         }
         match self.reclaim_all() {
@@ -122,7 +145,8 @@ impl Journal {
         self.merged();
         self.hold_back();
         // The spare was refilled first.
-        let missing = (self.journal_dir.limits.ballast_bytes / 2).saturating_sub(self.space.ballast);
+        let missing =
+            (self.journal_dir.limits.ballast_bytes / 2).saturating_sub(self.space.ballast);
         if missing > 0 && self.give_up_spare(missing) {
             self.hold_back();
         }
@@ -132,13 +156,21 @@ impl Journal {
     /// Closes the active log unless it is empty, and begins a merge.
     fn merge(&mut self) -> Result<(), AppendError> {
         if self.end.len <= SEGMENT_HEADER as u64 {
-            return self.rewriter.start((self.live_bytes)(), self.space.pressure).map_err(AppendError::Fatal);
+            return self
+                .rewriter
+                .start((self.live_bytes)(), self.space.pressure)
+                .map_err(AppendError::Fatal);
         }
         let next = self.layout.with(|files| files.active.last + 1);
         loop {
             match self.roll(next) {
                 Err(AppendError::Full)
-                    if self.space.pressure == SpacePressure::Full && self.space.give_up(&self.journal_dir, Reserve::Ballast, (self.room() / 4, 0)) => {}
+                    if self.space.pressure == SpacePressure::Full
+                        && self.space.give_up(
+                            &self.journal_dir,
+                            Reserve::Ballast,
+                            (self.room() / 4, 0),
+                        ) => {}
                 outcome => return outcome,
             }
         }
@@ -151,7 +183,8 @@ impl Journal {
         }
         let live = (self.live_bytes)();
         let total = self.layout.with(|files| files.len());
-        let least = RECLAIM_BYTES.min(self.journal_dir.limits.segment_bytes).max(total / RECLAIM_PART);
+        let least =
+            RECLAIM_BYTES.min(self.journal_dir.limits.segment_bytes).max(total / RECLAIM_PART);
         if total.saturating_sub(live) < self.space.overhead + least {
             return;
         }
@@ -188,10 +221,16 @@ impl Journal {
 
     /// Whether the state may grow.
     pub(super) fn check_space(&mut self, probe: bool) -> bool {
-        if !probe && !self.space.full && self.space.unchecked < SPACE_CHECK_BYTES.min(self.journal_dir.limits.ballast_bytes / 8) {
+        if !probe
+            && !self.space.full
+            && self.space.unchecked
+                < SPACE_CHECK_BYTES.min(self.journal_dir.limits.ballast_bytes / 8)
+        {
             return true;
         }
-        let Ok(free) = self.journal_dir.io.free_bytes(&self.journal_dir.dir) else { return !self.space.full };
+        let Ok(free) = self.journal_dir.io.free_bytes(&self.journal_dir.dir) else {
+            return !self.space.full;
+        };
         self.space.unchecked = 0;
         let watermark = self.journal_dir.limits.watermark_bytes;
         self.space.full |= free < watermark;

@@ -55,7 +55,9 @@ impl FromStr for Failpoint {
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let mut words = text.split(' ');
-        let mut word = || words.next().ok_or_else(|| format!("{text:?} is not CALL FILE before|half|after COUNT"));
+        let mut word = || {
+            words.next().ok_or_else(|| format!("{text:?} is not CALL FILE before|half|after COUNT"))
+        };
         let (call, of) = (word()?.to_owned(), word()?.to_owned());
         let when = match word()? {
             "before" => FailMoment::Before,
@@ -84,8 +86,19 @@ impl FailpointDisk {
     }
 
     /// Runs a call and dies at the failpoint; `half` does a part of the call.
-    fn call<T>(&self, call: &str, of: &str, run: impl FnOnce() -> Result<T>, half: impl FnOnce()) -> Result<T> {
-        let Some(Failpoint { when, count, .. }) = self.0.failpoint.as_ref().filter(|failpoint| failpoint.call == call && failpoint.of == of) else {
+    fn call<T>(
+        &self,
+        call: &str,
+        of: &str,
+        run: impl FnOnce() -> Result<T>,
+        half: impl FnOnce(),
+    ) -> Result<T> {
+        let Some(Failpoint { when, count, .. }) = self
+            .0
+            .failpoint
+            .as_ref()
+            .filter(|failpoint| failpoint.call == call && failpoint.of == of)
+        else {
             return run();
         };
         let is_here = self.0.calls.fetch_add(1, Ordering::Relaxed) + 1 == *count;
@@ -123,7 +136,10 @@ fn die() -> ! {
 /// Type of a file, also under its temporary name.
 fn kind(path: &Path) -> &'static str {
     let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-    [(".log", "log"), (".base", "base"), ("MANIFEST", "manifest")].into_iter().find(|(part, _)| name.contains(part)).map_or("other", |(_, kind)| kind)
+    [(".log", "log"), (".base", "base"), ("MANIFEST", "manifest")]
+        .into_iter()
+        .find(|(part, _)| name.contains(part))
+        .map_or("other", |(_, kind)| kind)
 }
 
 impl Io for FailpointDisk {
@@ -140,7 +156,8 @@ impl Io for FailpointDisk {
     }
 
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
-        self.whole("create", kind(path), || SystemDisk.create(path)).map(|file| self.file(path, file))
+        self.whole("create", kind(path), || SystemDisk.create(path))
+            .map(|file| self.file(path, file))
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn File>> {
@@ -205,9 +222,14 @@ mod tests {
     fn a_place_is_read_from_its_text() {
         for place in Failpoint::PLACES {
             let read: Failpoint = format!("{place} half 3").parse().unwrap();
-            assert_eq!((format!("{} {}", read.call, read.of).as_str(), read.when, read.count), (place, FailMoment::Half, 3));
+            assert_eq!(
+                (format!("{} {}", read.call, read.of).as_str(), read.when, read.count),
+                (place, FailMoment::Half, 3)
+            );
         }
-        for bad in ["", "sync", "sync log", "sync log during 1", "sync log after", "sync log after x"] {
+        for bad in
+            ["", "sync", "sync log", "sync log during 1", "sync log after", "sync log after x"]
+        {
             assert!(bad.parse::<Failpoint>().is_err(), "{bad:?}");
         }
     }

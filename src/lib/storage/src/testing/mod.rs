@@ -27,8 +27,19 @@ pub fn key(resource: &str, namespace: &str, name: &str) -> Key {
 pub fn put(key: &Key, text: &str) -> Put {
     let value = format!("{{\"v\":\"{text}\",\"z\":1}}");
     let at = u32::try_from(text.len() + 7).unwrap();
-    let fields = if text.len().is_multiple_of(2) { Box::default() } else { Box::from([Box::from(text), Box::from("")]) };
-    let sidecar = Sidecar { marks: [1, 2, at], revision_at: at - 1, comma: true, fields, schema_epoch: 7, stale: text.len().is_multiple_of(3) };
+    let fields = if text.len().is_multiple_of(2) {
+        Box::default()
+    } else {
+        Box::from([Box::from(text), Box::from("")])
+    };
+    let sidecar = Sidecar {
+        marks: [1, 2, at],
+        revision_at: at - 1,
+        comma: true,
+        fields,
+        schema_epoch: 7,
+        stale: text.len().is_multiple_of(3),
+    };
     Put { key: key.clone(), value: value.into(), sidecar, ttl: None }
 }
 
@@ -71,7 +82,9 @@ pub fn settle(store: &Store) {
     loop {
         {
             let head = store.core().head();
-            if (head.idle && !head.tick && !head.probe && head.queued().0 == 0) || store.core().has_ended() {
+            if (head.idle && !head.tick && !head.probe && head.queued().0 == 0)
+                || store.core().has_ended()
+            {
                 return;
             }
         }

@@ -41,13 +41,23 @@ impl Model {
     /// before.
     pub fn record(&mut self, revision: Revision, txn: &Txn) {
         let write = |write: &Write| match write {
-            Write::Put(put) => ModelWrite { key: put.key.clone(), text: Some(put_text(put)), deleted: false },
-            Write::Delete { key, last } => ModelWrite { key: key.clone(), text: last.as_ref().map(put_text), deleted: true },
+            Write::Put(put) => {
+                ModelWrite { key: put.key.clone(), text: Some(put_text(put)), deleted: false }
+            }
+            Write::Delete { key, last } => {
+                ModelWrite { key: key.clone(), text: last.as_ref().map(put_text), deleted: true }
+            }
         };
-        let is_other = |index: usize| txn.writes[..index].iter().any(|other| other.key().prefix() == txn.writes[index].key().prefix());
-        let (others, main): (Vec<usize>, Vec<usize>) = (0..txn.writes.len()).partition(|index| is_other(*index));
+        let is_other = |index: usize| {
+            txn.writes[..index]
+                .iter()
+                .any(|other| other.key().prefix() == txn.writes[index].key().prefix())
+        };
+        let (others, main): (Vec<usize>, Vec<usize>) =
+            (0..txn.writes.len()).partition(|index| is_other(*index));
         let first = revision.0 - others.len() as u64;
-        for (at, group) in (first..).zip(others.into_iter().map(|index| vec![index]).chain([main])) {
+        for (at, group) in (first..).zip(others.into_iter().map(|index| vec![index]).chain([main]))
+        {
             let writes = group.into_iter().map(|index| write(&txn.writes[index])).collect();
             assert!(self.txns.insert(at, writes).is_none(), "revision {at} was assigned twice");
         }
@@ -135,7 +145,12 @@ fn value(entry: &Entry) -> Value {
 
 fn event(event: Event) -> ModelEvent {
     let Event { entry, previous, deleted } = event;
-    ModelEvent { key: entry.key.clone(), value: value(&entry), previous: previous.as_deref().map(value), deleted }
+    ModelEvent {
+        key: entry.key.clone(),
+        value: value(&entry),
+        previous: previous.as_deref().map(value),
+        deleted,
+    }
 }
 
 /// Checks the current state against the model: gets, lists, and pending heads as guards see them.
@@ -145,10 +160,22 @@ pub fn check_present(store: &Store, model: &Model) {
     let state = model.state_at(revision);
     let mut listed = 0;
     for key in model.keys() {
-        assert_eq!(store.get(&key).as_deref().map(value).as_ref(), state.get(&key), "get of {key:?}");
-        assert_eq!(store.pending(&key).as_deref().map(value).as_ref(), state.get(&key), "pending of {key:?}");
+        assert_eq!(
+            store.get(&key).as_deref().map(value).as_ref(),
+            state.get(&key),
+            "get of {key:?}"
+        );
+        assert_eq!(
+            store.pending(&key).as_deref().map(value).as_ref(),
+            state.get(&key),
+            "pending of {key:?}"
+        );
         let snapshot = store.snapshot(&key.to_prefix());
-        assert_eq!(snapshot.get(key.rest()).map(|entry| value(entry)).as_ref(), state.get(&key), "list of {key:?}");
+        assert_eq!(
+            snapshot.get(key.rest()).map(|entry| value(entry)).as_ref(),
+            state.get(&key),
+            "list of {key:?}"
+        );
         listed = store.stats().entries.iter().map(|(_, count)| count).sum();
     }
     assert_eq!(listed, state.len(), "no other entries");
@@ -160,7 +187,12 @@ pub async fn check_store(store: &Store, model: &Model) {
     check_present(store, model);
     let prefixes: BTreeSet<Prefix> = model.keys().iter().map(Key::to_prefix).collect();
     // Every revision, and neighboring ones that may never have been assigned.
-    let given = [0].into_iter().chain(model.txns.keys().flat_map(|revision| [revision.saturating_sub(500), revision - 1, *revision]));
+    let given = [0].into_iter().chain(
+        model
+            .txns
+            .keys()
+            .flat_map(|revision| [revision.saturating_sub(500), revision - 1, *revision]),
+    );
     let given: BTreeSet<u64> = given.filter(|at| *at <= store.revision().0).collect();
     for prefix in prefixes {
         for at in given.iter().rev().step_by(1 + given.len() / 48) {
@@ -173,30 +205,47 @@ async fn check_at(store: &Store, model: &Model, prefix: &Prefix, at: Revision) {
     match store.snapshot_at(prefix, at) {
         Ok(snapshot) => {
             assert_eq!(snapshot.revision, at);
-            let listed: Vec<(Key, Value)> = snapshot.range(None, None).map(|entry| (entry.key.clone(), value(entry))).collect();
-            let expected: Vec<(Key, Value)> = model.state_at(at).into_iter().filter(|(key, _)| key.prefix() == prefix.as_str()).collect();
+            let listed: Vec<(Key, Value)> =
+                snapshot.range(None, None).map(|entry| (entry.key.clone(), value(entry))).collect();
+            let expected: Vec<(Key, Value)> = model
+                .state_at(at)
+                .into_iter()
+                .filter(|(key, _)| key.prefix() == prefix.as_str())
+                .collect();
             assert_eq!(listed, expected, "list of {prefix:?} at {at}");
             assert_eq!(snapshot.count(None, None), expected.len());
         }
         Err(WatchError::Compacted(_)) => {
             let listed = store.history(prefix).listed;
-            assert!(at < listed || model.is_unknown(at), "a list of {prefix:?} at {at}, but history reaches back to {listed}");
+            assert!(
+                at < listed || model.is_unknown(at),
+                "a list of {prefix:?} at {at}, but history reaches back to {listed}"
+            );
         }
         Err(error) => panic!("{error}"),
     }
     let is_gone = || at < store.history(prefix).watched || model.is_unknown(at);
     let Ok(mut cursor) = store.watch(prefix, at) else {
-        assert!(is_gone(), "a watch of {prefix:?} after {at}, but history reaches back to {}", store.history(prefix).watched);
+        assert!(
+            is_gone(),
+            "a watch of {prefix:?} after {at}, but history reaches back to {}",
+            store.history(prefix).watched
+        );
         return;
     };
     assert!(!model.is_lost(at), "a watch after {at}, which was never assigned");
     let expected = model.events(prefix.as_str(), at);
     let mut given = Vec::new();
     while given.len() < expected.len() {
-        match tokio::time::timeout(Duration::from_secs(20), cursor.next(3)).await.expect("events that were expected") {
+        match tokio::time::timeout(Duration::from_secs(20), cursor.next(3))
+            .await
+            .expect("events that were expected")
+        {
             Ok(events) => given.extend(events.into_iter().map(event)),
             // The history it started from may have been merged since.
-            Err(WatchError::Compacted(_)) => return assert!(is_gone(), "a watch of {prefix:?} after {at} broke off"),
+            Err(WatchError::Compacted(_)) => {
+                return assert!(is_gone(), "a watch of {prefix:?} after {at} broke off");
+            }
             Err(error) => panic!("{error}"),
         }
     }

@@ -28,9 +28,16 @@ struct CountedFile(Arc<CountingDiskInner>, Arc<dyn File>);
 impl CountingDisk {
     fn open_store(&self) -> std::result::Result<Store, OpenError> {
         let disk = SimDisk::default();
-        let journal = JournalLimits { segment_bytes: 4 << 20, retain_bytes: 64 << 20, ..parts(&disk).journal };
+        let journal = JournalLimits {
+            segment_bytes: 4 << 20,
+            retain_bytes: 64 << 20,
+            ..parts(&disk).journal
+        };
         let config = Config { history_bytes: 2000, ..Config::embedded("/sim/storage") };
-        Store::open_with(config, Environment { io: Arc::new(self.clone()), journal, ..parts(&disk) })
+        Store::open_with(
+            config,
+            Environment { io: Arc::new(self.clone()), journal, ..parts(&disk) },
+        )
     }
 }
 
@@ -119,7 +126,11 @@ fn fault_21_a_resumed_watch_reads_the_journal_a_few_times_not_once_for_each_even
             let mut waiting = Vec::new();
             for number in 0..keys {
                 let value = format!("{round}-{number}-{}", "v".repeat(200));
-                waiting.push(store.submit(write(&key("leases", "ns", &format!("n{number}")), &value)).unwrap());
+                waiting.push(
+                    store
+                        .submit(write(&key("leases", "ns", &format!("n{number}")), &value))
+                        .unwrap(),
+                );
                 if waiting.len() == 50 {
                     for ticket in waiting.drain(..) {
                         ticket.committed().await.unwrap();
@@ -137,7 +148,10 @@ fn fault_21_a_resumed_watch_reads_the_journal_a_few_times_not_once_for_each_even
                 assert!(text(&event.entry).starts_with(&format!("{round}-{number}-")));
                 let previous = event.previous.as_ref().map(|previous| text(previous));
                 assert_eq!(previous.is_some(), round > 0);
-                assert!(previous.is_none_or(|text| text.starts_with(&format!("{}-{number}-", round - 1))));
+                assert!(
+                    previous
+                        .is_none_or(|text| text.starts_with(&format!("{}-{number}-", round - 1)))
+                );
                 seen += 1;
             }
         }
@@ -154,11 +168,22 @@ fn fault_21_what_is_there_is_not_said_to_be_gone() {
         let disk = CountingDisk::default();
         let store = disk.open_store().unwrap();
         for number in 0..200 {
-            commit(&store, create(&key(["leases", "jobs"][number % 2], "ns", &format!("n{number}")), &"v".repeat(100))).await.unwrap();
+            commit(
+                &store,
+                create(
+                    &key(["leases", "jobs"][number % 2], "ns", &format!("n{number}")),
+                    &"v".repeat(100),
+                ),
+            )
+            .await
+            .unwrap();
         }
         let scarce = || Error::from_raw_os_error(24);
         // Separate resources, so that neither finds the other's cached blocks.
-        for (resource, errors) in [("leases", vec![ErrorKind::NotFound.into()]), ("jobs", vec![scarce(), scarce(), scarce()])] {
+        for (resource, errors) in [
+            ("leases", vec![ErrorKind::NotFound.into()]),
+            ("jobs", vec![scarce(), scarce(), scarce()]),
+        ] {
             *disk.0.opens.lock().unwrap() = errors;
             let mut cursor = store.watch(&Prefix::new(resource).unwrap(), Revision(0)).unwrap();
             let first = cursor.next(1).await.unwrap();

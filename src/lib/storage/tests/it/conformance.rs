@@ -11,8 +11,16 @@ fn parts(wish: &CaseConfig) -> Environment {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory() {
     suite(|wish| {
-        Store::open_with(Config { engine: Engine::Memory, history_bytes: wish.history_bytes, origin: Some(Revision(0)), must_exist: false }, parts(wish))
-            .unwrap()
+        Store::open_with(
+            Config {
+                engine: Engine::Memory,
+                history_bytes: wish.history_bytes,
+                origin: Some(Revision(0)),
+                must_exist: false,
+            },
+            parts(wish),
+        )
+        .unwrap()
     })
     .await;
 }
@@ -22,7 +30,12 @@ async fn embedded() {
     let dir = tempfile::tempdir().unwrap();
     let open = |wish: &CaseConfig| {
         Store::open_with(
-            Config { engine: Engine::Embedded(dir.path().join(wish.name)), history_bytes: wish.history_bytes, origin: Some(Revision(0)), must_exist: false },
+            Config {
+                engine: Engine::Embedded(dir.path().join(wish.name)),
+                history_bytes: wish.history_bytes,
+                origin: Some(Revision(0)),
+                must_exist: false,
+            },
             parts(wish),
         )
         .unwrap()
@@ -34,10 +47,19 @@ async fn embedded() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn embedded_with_small_segments() {
     let open = |wish: &CaseConfig| {
-        let journal = JournalLimits { segment_bytes: 2048, retain_bytes: 16 << 10, ..JournalLimits::default() };
+        let journal = JournalLimits {
+            segment_bytes: 2048,
+            retain_bytes: 16 << 10,
+            ..JournalLimits::default()
+        };
         let parts = Environment { io: Arc::new(SimDisk::default()), journal, ..parts(wish) };
         Store::open_with(
-            Config { engine: Engine::Embedded("/sim".into()), history_bytes: wish.history_bytes, origin: Some(Revision(0)), must_exist: false },
+            Config {
+                engine: Engine::Embedded("/sim".into()),
+                history_bytes: wish.history_bytes,
+                origin: Some(Revision(0)),
+                must_exist: false,
+            },
             parts,
         )
         .unwrap()

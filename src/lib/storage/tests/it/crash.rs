@@ -143,7 +143,8 @@ fn fault_06_lying_syncs() {
             }
         }
         settle(&store);
-        let images = [Crash::Dropped, Crash::Torn, Crash::Reordered].map(|crash| disk.crash(crash, call));
+        let images =
+            [Crash::Dropped, Crash::Torn, Crash::Reordered].map(|crash| disk.crash(crash, call));
         block_on(store.close());
         for image in images {
             let store = match open(&image) {
@@ -161,7 +162,11 @@ fn fault_06_lying_syncs() {
             let mut again = LoadRun { model: prefix, ..LoadRun::default() };
             block_on(again.load(&store, 2, 3));
             let first = again.model.first_after(found).unwrap();
-            assert!(first > run.model.revision(), "{first} was shown before, up to {}", run.model.revision());
+            assert!(
+                first > run.model.revision(),
+                "{first} was shown before, up to {}",
+                run.model.revision()
+            );
             block_on(store.close());
         }
     }

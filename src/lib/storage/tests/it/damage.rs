@@ -21,7 +21,11 @@ pub(crate) fn journal() -> (SimDisk, LoadRun) {
         };
         for seed in 0..200 {
             run.load(&store, 1, seed).await;
-            let last = disk.files().into_iter().rfind(|(path, _)| path.extension().is_some_and(|kind| kind == "log")).unwrap();
+            let last = disk
+                .files()
+                .into_iter()
+                .rfind(|(path, _)| path.extension().is_some_and(|kind| kind == "log"))
+                .unwrap();
             if whole(&disk.list(Path::new(DIR)).unwrap()) && last.1.len() > 500 {
                 break;
             }
@@ -54,7 +58,10 @@ fn fault_08_every_flipped_bit_is_found() {
             image.get_mut(path).unwrap()[at] ^= 1 << (at % 8);
             match damage(&image) {
                 OpenError::Damaged { file, what, .. } => {
-                    assert!(files.contains_key(&file) || what.contains("missing"), "{file:?} {what}");
+                    assert!(
+                        files.contains_key(&file) || what.contains("missing"),
+                        "{file:?} {what}"
+                    );
                     keys_named += usize::from(what.contains("/registry/"));
                 }
                 OpenError::Newer { .. } => assert!(path.ends_with("FORMAT")),
@@ -73,8 +80,13 @@ fn fault_08_every_flipped_bit_is_found() {
 fn fault_08_a_journal_that_does_not_fit_together_is_refused() {
     let (disk, _) = journal();
     let files = disk.files();
-    let logs: Vec<PathBuf> = files.keys().filter(|path| path.extension().is_some_and(|kind| kind == "log")).cloned().collect();
-    let base = files.keys().find(|path| path.extension().is_some_and(|kind| kind == "base")).unwrap();
+    let logs: Vec<PathBuf> = files
+        .keys()
+        .filter(|path| path.extension().is_some_and(|kind| kind == "log"))
+        .cloned()
+        .collect();
+    let base =
+        files.keys().find(|path| path.extension().is_some_and(|kind| kind == "base")).unwrap();
     assert!(logs.len() >= 2, "{logs:?}");
     for missing in logs.iter().chain([base, &PathBuf::from(DIR).join("FORMAT")]) {
         let mut image = files.clone();
@@ -89,7 +101,10 @@ fn fault_08_a_journal_that_does_not_fit_together_is_refused() {
         for cut in [0, 20, 48, 60, files[path].len() - 8, files[path].len() - 1] {
             let mut image = files.clone();
             image.get_mut(path).unwrap().truncate(cut);
-            assert!(matches!(damage(&image), OpenError::Damaged { .. }), "{path:?} is cut to {cut}");
+            assert!(
+                matches!(damage(&image), OpenError::Damaged { .. }),
+                "{path:?} is cut to {cut}"
+            );
         }
         let mut image = files.clone();
         image.get_mut(path).unwrap().extend([0; 64]);
@@ -110,7 +125,8 @@ fn fault_08_a_journal_that_does_not_fit_together_is_refused() {
 fn fault_08_garbage_is_refused() {
     let (disk, _) = journal();
     let files = disk.files();
-    let first = files.keys().find(|path| path.extension().is_some_and(|kind| kind == "log")).unwrap();
+    let first =
+        files.keys().find(|path| path.extension().is_some_and(|kind| kind == "log")).unwrap();
     for fill in [0x00, 0x41, 0xE5, 0xFF] {
         let mut image = files.clone();
         image.get_mut(first).unwrap()[60..].fill(fill);

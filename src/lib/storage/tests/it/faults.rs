@@ -4,9 +4,13 @@ use crate::damage::journal;
 use crate::load::{block_on, open, parts};
 use ferrokube_storage::journal::io::Io;
 use ferrokube_storage::testing::{
-    Crash, DiskEvent, DiskFault, ManualClock, Model, SimDisk, check_present, check_store, commit, create, delete, key, put, text, write,
+    Crash, DiskEvent, DiskFault, ManualClock, Model, SimDisk, check_present, check_store, commit,
+    create, delete, key, put, text, write,
 };
-use ferrokube_storage::{CommitError, Config, Environment, OpenError, Prefix, Put, Rejected, Revision, Store, StoreLimits, Txn, Write};
+use ferrokube_storage::{
+    CommitError, Config, Environment, OpenError, Prefix, Put, Rejected, Revision, Store,
+    StoreLimits, Txn, Write,
+};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -35,7 +39,10 @@ fn fault_01_an_acknowledgement_follows_the_sync_of_its_batch() {
         for number in 0..40 {
             others.push(store.submit(create(&object(&format!("n{number}")), "1")).unwrap());
         }
-        assert!(tokio::time::timeout(Duration::from_millis(30), &mut first).await.is_err(), "acknowledged before the sync");
+        assert!(
+            tokio::time::timeout(Duration::from_millis(30), &mut first).await.is_err(),
+            "acknowledged before the sync"
+        );
         assert!(store.get(&object("a")).is_none(), "visible before the sync");
         assert_eq!(store.revision(), Revision(0));
         assert!(store.pending(&object("a")).is_some(), "but guards see it");
@@ -67,7 +74,9 @@ async fn fault_01_every_acknowledgement_follows_a_sync() {
         let (store, disk) = (store.clone(), disk.clone());
         writers.spawn(async move {
             for number in 0..20 {
-                let done = commit(&store, write(&object(&format!("{writer}-{}", number % 3)), "v")).await.unwrap();
+                let done = commit(&store, write(&object(&format!("{writer}-{}", number % 3)), "v"))
+                    .await
+                    .unwrap();
                 disk.note(done.revision.0);
             }
         });
@@ -147,7 +156,10 @@ fn fault_07_a_full_disk_still_deletes_and_recovers() {
             let done = commit(&store, txn.clone()).await.expect("deletes work on a full disk");
             model.record(done.revision, &txn);
         }
-        assert!(matches!(commit(&store, write(&object("late"), &"v".repeat(9000))).await, Err(CommitError::DiskFull)));
+        assert!(matches!(
+            commit(&store, write(&object("late"), &"v".repeat(9000))).await,
+            Err(CommitError::DiskFull)
+        ));
         assert!(store.stats().disk_full);
         disk.set_capacity(None);
         let recovered = async {
@@ -155,7 +167,9 @@ fn fault_07_a_full_disk_still_deletes_and_recovers() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), recovered).await.expect("puts work again without intervention");
+        tokio::time::timeout(Duration::from_secs(10), recovered)
+            .await
+            .expect("puts work again without intervention");
         model.record(store.revision(), &write(&object("late"), "v"));
         assert!(!store.stats().disk_full);
         check_store(&store, &model).await;
@@ -263,7 +277,10 @@ fn files_are_owner_only() {
         }
         assert!(files >= 4);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(matches!(Store::open(Config::embedded(&path)), Err(OpenError::Io { what: "make", .. })));
+        assert!(matches!(
+            Store::open(Config::embedded(&path)),
+            Err(OpenError::Io { what: "make", .. })
+        ));
     });
 }
 
@@ -275,7 +292,11 @@ fn fault_13_a_hanging_sync_is_seen_and_hangs_nothing_else() {
         let disk = SimDisk::default();
         let clock = Arc::new(ManualClock::default());
         let limits = StoreLimits { queue_txns: 10, ..StoreLimits::default() };
-        let store = Store::open_with(config(), Environment { clock: clock.clone(), limits, ..parts(&disk) }).unwrap();
+        let store = Store::open_with(
+            config(),
+            Environment { clock: clock.clone(), limits, ..parts(&disk) },
+        )
+        .unwrap();
         commit(&store, create(&object("a"), "1")).await.unwrap();
         disk.hold_syncs();
         let waiting = store.submit(write(&object("a"), "2")).unwrap();
@@ -286,7 +307,9 @@ fn fault_13_a_hanging_sync_is_seen_and_hangs_nothing_else() {
         assert_eq!(store.snapshot(&Prefix::new("configmaps").unwrap()).revision, Revision(1));
         assert_eq!(store.stats().revision, Revision(1));
         // The queue is bounded.
-        let queued: Vec<_> = (0..10).map(|number| store.submit(create(&object(&format!("q{number}")), "1")).unwrap()).collect();
+        let queued: Vec<_> = (0..10)
+            .map(|number| store.submit(create(&object(&format!("q{number}")), "1")).unwrap())
+            .collect();
         assert!(matches!(store.submit(create(&object("more"), "1")), Err(Rejected::Busy)));
         disk.release_syncs();
         waiting.committed().await.unwrap();
@@ -300,7 +323,8 @@ fn fault_13_a_hanging_sync_is_seen_and_hangs_nothing_else() {
 }
 
 fn expiring(name: &str, seconds: u64) -> Txn {
-    let put = Put { ttl: Some(Duration::from_secs(seconds)), ..put(&key("events", "ns", name), "v") };
+    let put =
+        Put { ttl: Some(Duration::from_secs(seconds)), ..put(&key("events", "ns", name), "v") };
     Txn { guards: Vec::new(), writes: vec![Write::Put(put)] }
 }
 
@@ -311,7 +335,9 @@ fn fault_14_deadlines_survive_a_restart_and_leaps_of_the_wall_clock() {
         for (leap, expires_at_once) in [(-10i64, false), (0, false), (10, true)] {
             let disk = SimDisk::default();
             let clock = Arc::new(ManualClock::default());
-            let store = Store::open_with(config(), Environment { clock: clock.clone(), ..parts(&disk) }).unwrap();
+            let store =
+                Store::open_with(config(), Environment { clock: clock.clone(), ..parts(&disk) })
+                    .unwrap();
             for _ in 0..30 {
                 commit(&store, expiring("a", 3600)).await.unwrap();
             }
@@ -321,14 +347,19 @@ fn fault_14_deadlines_survive_a_restart_and_leaps_of_the_wall_clock() {
             let years = Duration::from_secs(leap.unsigned_abs() * 365 * 86400);
             let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + 1800);
             later.set_wall(if leap < 0 { now - years } else { now + years });
-            let store = Store::open_with(config(), Environment { clock: later.clone(), ..parts(&disk) }).unwrap();
+            let store =
+                Store::open_with(config(), Environment { clock: later.clone(), ..parts(&disk) })
+                    .unwrap();
             let mut cursor = store.watch(&Prefix::new("events").unwrap(), Revision(31)).unwrap();
             if !expires_at_once {
                 assert!(store.get(&key("events", "ns", "a")).is_some());
                 assert_eq!(store.revision(), Revision(31));
                 later.advance(Duration::from_secs(3601));
             }
-            let events = tokio::time::timeout(Duration::from_secs(20), cursor.next(1)).await.expect("the delete").unwrap();
+            let events = tokio::time::timeout(Duration::from_secs(20), cursor.next(1))
+                .await
+                .expect("the delete")
+                .unwrap();
             assert!(events[0].deleted && events[0].revision() > Revision(31));
             assert!(store.get(&object("kept")).is_some());
             store.close().await;
@@ -344,7 +375,9 @@ fn fault_21_watches_resume_across_a_restart() {
         let store = open(&disk).unwrap();
         check_store(&store, &run.model).await;
         let prefix = Prefix::new("configmaps").unwrap();
-        let oldest = (0..=run.model.revision().0).find(|after| store.watch(&prefix, Revision(*after)).is_ok()).unwrap();
+        let oldest = (0..=run.model.revision().0)
+            .find(|after| store.watch(&prefix, Revision(*after)).is_ok())
+            .unwrap();
         assert!(oldest > 0 && oldest + 5 < run.model.revision().0, "rewritten up to {oldest}");
         store.close().await;
     });
@@ -404,7 +437,10 @@ fn the_real_disk_behaves_as_the_journal_needs() {
     file.write_at(5, b"!").unwrap();
     file.sync().unwrap();
     let mut bytes = [0; 16];
-    assert_eq!((io.open(&path("a")).unwrap().read_at(1, &mut bytes).unwrap(), &bytes[..5]), (5, b"ello!".as_slice()));
+    assert_eq!(
+        (io.open(&path("a")).unwrap().read_at(1, &mut bytes).unwrap(), &bytes[..5]),
+        (5, b"ello!".as_slice())
+    );
     assert_eq!(file.len().unwrap(), 6);
     io.create(&path("b")).unwrap().reserve(1 << 20).unwrap();
     io.rename(&path("a"), &path("b")).unwrap();

@@ -1,8 +1,14 @@
 //! Fault 7: a full disk is recoverable, whoever filled it.
 
 use crate::load::{block_on, parts};
-use ferrokube_storage::testing::{Crash, Model, SimDisk, check_present, check_store, commit, create, delete, hold, key, put, release, settle, text, write};
-use ferrokube_storage::{CommitError, Committed, Config, Environment, Guard, JournalLimits, Need, Rewrites, Store, Txn, Write};
+use ferrokube_storage::testing::{
+    Crash, Model, SimDisk, check_present, check_store, commit, create, delete, hold, key, put,
+    release, settle, text, write,
+};
+use ferrokube_storage::{
+    CommitError, Committed, Config, Environment, Guard, JournalLimits, Need, Rewrites, Store, Txn,
+    Write,
+};
 
 const DIR: &str = "/sim/storage";
 
@@ -11,18 +17,36 @@ fn object(name: &str) -> ferrokube_storage::Key {
 }
 
 fn open_with(disk: &SimDisk, rewrites: Rewrites) -> Store {
-    let journal = JournalLimits { segment_bytes: 8 << 10, retain_bytes: 16 << 10, watermark_bytes: 4 << 10, ballast_bytes: 16 << 10, rewrites };
-    Store::open_with(Config { history_bytes: 4000, ..Config::embedded(DIR) }, Environment { journal, ..parts(disk) }).unwrap()
+    let journal = JournalLimits {
+        segment_bytes: 8 << 10,
+        retain_bytes: 16 << 10,
+        watermark_bytes: 4 << 10,
+        ballast_bytes: 16 << 10,
+        rewrites,
+    };
+    Store::open_with(
+        Config { history_bytes: 4000, ..Config::embedded(DIR) },
+        Environment { journal, ..parts(disk) },
+    )
+    .unwrap()
 }
 
 async fn done(store: &Store, model: &mut Model, txn: Txn) {
-    let committed = commit(store, txn.clone()).await.unwrap_or_else(|error| panic!("{error}: {:?} {:?}", txn.writes[0].key(), store.stats()));
+    let committed = commit(store, txn.clone())
+        .await
+        .unwrap_or_else(|error| panic!("{error}: {:?} {:?}", txn.writes[0].key(), store.stats()));
     model.record(committed.revision, &txn);
 }
 
 /// A delete whose last state is slightly larger than the stored one, like those of the server.
 fn delete_of(name: &str, text: &str) -> Txn {
-    Txn { guards: Vec::new(), writes: vec![Write::Delete { key: object(name), last: Some(put(&object(name), &format!("{text} by me"))) }] }
+    Txn {
+        guards: Vec::new(),
+        writes: vec![Write::Delete {
+            key: object(name),
+            last: Some(put(&object(name), &format!("{text} by me"))),
+        }],
+    }
 }
 
 /// Fills the disk until a put is refused. Returns the names.
@@ -32,7 +56,9 @@ async fn fill(store: &Store, model: &mut Model, text: &str) -> Vec<String> {
         let txn = create(&object(&name), text);
         match commit(store, txn.clone()).await {
             Ok(Committed { revision, .. }) => model.record(revision, &txn),
-            Err(CommitError::DiskFull) => return (0..number).map(|number| format!("n{number}")).collect(),
+            Err(CommitError::DiskFull) => {
+                return (0..number).map(|number| format!("n{number}")).collect();
+            }
             Err(error) => panic!("{error}"),
         }
     }
@@ -73,10 +99,18 @@ async fn drained(rewrites: Rewrites, len: usize) {
         }
     }
     take(&disk, 0);
-    assert!(matches!(commit(&store, create(&object("more"), &text)).await, Err(CommitError::DiskFull)) && store.stats().disk_full);
+    assert!(
+        matches!(commit(&store, create(&object("more"), &text)).await, Err(CommitError::DiskFull))
+            && store.stats().disk_full
+    );
     for (index, name) in names.iter().enumerate() {
         take(&disk, index);
-        done(&store, &mut model, if index % 2 == 0 { delete(&object(name)) } else { delete_of(name, &text) }).await;
+        done(
+            &store,
+            &mut model,
+            if index % 2 == 0 { delete(&object(name)) } else { delete_of(name, &text) },
+        )
+        .await;
     }
     check_present(&store, &model);
     assert!(store.stats().rewrites > 0 && store.failure().is_none());
@@ -117,13 +151,20 @@ fn fault_07_a_put_without_space_fails_alone() {
         let gone = submit(delete(&object("a")));
         let large = submit(create(&object("large"), &"v".repeat(3000)));
         let seen = store.pending(&object("large")).unwrap().revision;
-        let on_large = submit(Txn { guards: vec![Guard::At(object("large"), seen)], ..delete(&object("b")) });
+        let on_large =
+            submit(Txn { guards: vec![Guard::At(object("large"), seen)], ..delete(&object("b")) });
         let shorter = submit(write(&object("quota"), "less"));
         let again = submit(write(&object("large"), "x"));
         release(&store);
         assert!(matches!(large.committed().await, Err(CommitError::DiskFull)));
-        assert!(matches!(on_large.committed().await, Err(CommitError::DiskFull)), "its guard named a refused put");
-        assert!(matches!(again.committed().await, Err(CommitError::DiskFull)), "it replaces a refused put");
+        assert!(
+            matches!(on_large.committed().await, Err(CommitError::DiskFull)),
+            "its guard named a refused put"
+        );
+        assert!(
+            matches!(again.committed().await, Err(CommitError::DiskFull)),
+            "it replaces a refused put"
+        );
         let (gone, shorter) = (gone.committed().await.unwrap(), shorter.committed().await.unwrap());
         assert!(gone.revision < shorter.revision);
         assert!(store.pending(&object("large")).is_none() && store.pending(&object("b")).is_some());
@@ -132,7 +173,10 @@ fn fault_07_a_put_without_space_fails_alone() {
         let marked = |len| write(&object("b"), &"m".repeat(len));
         assert!(matches!(commit(&store, marked(10)).await, Err(CommitError::DiskFull)));
         store.submit_needed(marked(200), Need::Essential).unwrap().committed().await.unwrap();
-        assert!(matches!(store.submit_needed(marked(8000), Need::Essential).unwrap().committed().await, Err(CommitError::DiskFull)));
+        assert!(matches!(
+            store.submit_needed(marked(8000), Need::Essential).unwrap().committed().await,
+            Err(CommitError::DiskFull)
+        ));
         assert!(!store.has_space());
         disk.set_capacity(None);
         // A probe triggers a check; the next one sees its result.

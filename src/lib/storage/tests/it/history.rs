@@ -1,15 +1,23 @@
 //! History in memory: large while young, small when idle; evicted events are read from the journal.
 
 use crate::load::block_on;
-use ferrokube_storage::testing::{ManualClock, SimDisk, commit, create, delete, hold, key, release, write};
-use ferrokube_storage::{Config, Engine, Environment, JournalLimits, Prefix, ReadLimit, Revision, Store, StoreLimits};
+use ferrokube_storage::testing::{
+    ManualClock, SimDisk, commit, create, delete, hold, key, release, write,
+};
+use ferrokube_storage::{
+    Config, Engine, Environment, JournalLimits, Prefix, ReadLimit, Revision, Store, StoreLimits,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
 const QUIET: usize = 16 << 10;
 
 fn parts(clock: &Arc<ManualClock>) -> Environment {
-    let limits = StoreLimits { quiet_history_bytes: QUIET, young: Duration::from_secs(5), ..StoreLimits::default() };
+    let limits = StoreLimits {
+        quiet_history_bytes: QUIET,
+        young: Duration::from_secs(5),
+        ..StoreLimits::default()
+    };
     Environment { clock: clock.clone(), limits, ..Environment::default() }
 }
 
@@ -27,7 +35,8 @@ async fn until(store: &Store, condition: impl Fn(&ferrokube_storage::Stats) -> b
 fn history_shrinks_when_nothing_happens_and_is_read_from_the_journal() {
     block_on(async {
         let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::default()));
-        let config = Config { history_bytes: 1 << 20, ..Config::embedded(dir.path().join("storage")) };
+        let config =
+            Config { history_bytes: 1 << 20, ..Config::embedded(dir.path().join("storage")) };
         let store = Store::open_with(config, parts(&clock)).unwrap();
         for n in 0..200 {
             let key = key("configmaps", "ns", &format!("n{n}"));
@@ -55,15 +64,22 @@ fn history_of_much_data_stays_and_the_memory_engine_keeps_all() {
         let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::default()));
         for engine in [Engine::Embedded(dir.path().join("storage")), Engine::Memory] {
             let memory = matches!(engine, Engine::Memory);
-            let store = Store::open_with(Config { engine, history_bytes: 1 << 20, ..Config::memory() }, parts(&clock)).unwrap();
+            let store = Store::open_with(
+                Config { engine, history_bytes: 1 << 20, ..Config::memory() },
+                parts(&clock),
+            )
+            .unwrap();
             for n in 0..200 {
-                commit(&store, write(&key("configmaps", "ns", &format!("n{n}")), &"x".repeat(500))).await.unwrap();
+                commit(&store, write(&key("configmaps", "ns", &format!("n{n}")), &"x".repeat(500)))
+                    .await
+                    .unwrap();
             }
             let all = store.stats().history_bytes;
             clock.advance(Duration::from_secs(6));
             // Gives the committer work, after which it has seen the time.
             commit(&store, create(&key("secrets", "ns", "a"), "a")).await.unwrap();
-            let (live, left) = (usize::try_from(store.stats().live_bytes).unwrap(), store.stats().history_bytes);
+            let (live, left) =
+                (usize::try_from(store.stats().live_bytes).unwrap(), store.stats().history_bytes);
             if memory {
                 assert!(left > all);
             } else {
@@ -79,9 +95,15 @@ fn history_of_much_data_stays_and_the_memory_engine_keeps_all() {
 fn a_journal_of_deleted_objects_becomes_small_at_rest() {
     block_on(async {
         let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::default()));
-        let config = Config { history_bytes: 1 << 20, ..Config::embedded(dir.path().join("storage")) };
-        let journal = JournalLimits { segment_bytes: 16 << 10, retain_bytes: 128 << 10, ..JournalLimits::default() };
-        let store = Store::open_with(config.clone(), Environment { journal, ..parts(&clock) }).unwrap();
+        let config =
+            Config { history_bytes: 1 << 20, ..Config::embedded(dir.path().join("storage")) };
+        let journal = JournalLimits {
+            segment_bytes: 16 << 10,
+            retain_bytes: 128 << 10,
+            ..JournalLimits::default()
+        };
+        let store =
+            Store::open_with(config.clone(), Environment { journal, ..parts(&clock) }).unwrap();
         let keys: Vec<_> = (0..200).map(|n| key("configmaps", "ns", &format!("n{n}"))).collect();
         for key in &keys {
             commit(&store, create(key, &"x".repeat(1000))).await.unwrap();
@@ -99,7 +121,13 @@ fn a_journal_of_deleted_objects_becomes_small_at_rest() {
         let revision = store.revision();
         store.close().await;
         let store = Store::open(config).unwrap();
-        assert_eq!((store.revision(), store.snapshot(&Prefix::new("configmaps").unwrap()).count(None, None)), (revision, 1));
+        assert_eq!(
+            (
+                store.revision(),
+                store.snapshot(&Prefix::new("configmaps").unwrap()).count(None, None)
+            ),
+            (revision, 1)
+        );
         store.close().await;
     });
 }
@@ -109,7 +137,9 @@ fn a_journal_of_deleted_objects_becomes_small_at_rest() {
 fn replaced_values_are_counted() {
     block_on(async {
         let clock = Arc::new(ManualClock::default());
-        let store = Store::open_with(Config { history_bytes: 1 << 20, ..Config::memory() }, parts(&clock)).unwrap();
+        let store =
+            Store::open_with(Config { history_bytes: 1 << 20, ..Config::memory() }, parts(&clock))
+                .unwrap();
         let keys: Vec<_> = (0..40).map(|n| key("configmaps", "ns", &format!("n{n}"))).collect();
         for key in &keys {
             commit(&store, create(key, &"x".repeat(100_000))).await.unwrap();
@@ -133,15 +163,23 @@ fn fault_21_a_storm_of_resumed_watches_reads_the_journal_once() {
         let config = Config { history_bytes: 4096, ..Config::embedded(dir.path().join("storage")) };
         let store = Store::open(config).unwrap();
         for n in 0..300 {
-            commit(&store, write(&key("configmaps", "ns", &format!("n{}", n % 10)), &"x".repeat(1000))).await.unwrap();
+            commit(
+                &store,
+                write(&key("configmaps", "ns", &format!("n{}", n % 10)), &"x".repeat(1000)),
+            )
+            .await
+            .unwrap();
         }
         let mut watchers = tokio::task::JoinSet::new();
         for from in 0..100 {
-            let mut cursor = store.watch(&Prefix::new("configmaps").unwrap(), Revision(from)).unwrap();
+            let mut cursor =
+                store.watch(&Prefix::new("configmaps").unwrap(), Revision(from)).unwrap();
             watchers.spawn(async move {
                 let mut seen = from;
                 while seen < 300 {
-                    for event in cursor.next_within(ReadLimit { events: 100, bytes: 8 << 10 }).await.unwrap() {
+                    for event in
+                        cursor.next_within(ReadLimit { events: 100, bytes: 8 << 10 }).await.unwrap()
+                    {
                         seen += 1;
                         assert_eq!(event.revision(), Revision(seen));
                     }
@@ -165,7 +203,11 @@ fn a_watch_through_a_batch_of_thousands_misses_nothing() {
         let config = Config { history_bytes: 1000, ..Config::embedded("/sim/storage") };
         let store = Store::open_with(config, crate::load::parts(&disk)).unwrap();
         hold(&store);
-        let tickets: Vec<_> = (0..5000).map(|number| store.submit(create(&key("configmaps", "ns", &format!("n{number}")), "v")).unwrap()).collect();
+        let tickets: Vec<_> = (0..5000)
+            .map(|number| {
+                store.submit(create(&key("configmaps", "ns", &format!("n{number}")), "v")).unwrap()
+            })
+            .collect();
         release(&store);
         for ticket in tickets {
             ticket.committed().await.unwrap();

@@ -2,7 +2,9 @@
 
 use crate::load::block_on;
 use ferrokube_storage::testing::{Dice, Failpoint, FailpointDisk, commit, key, text, write};
-use ferrokube_storage::{Config, Environment, JournalLimits, Key, Prefix, Revision, Rewrites, Store};
+use ferrokube_storage::{
+    Config, Environment, JournalLimits, Key, Prefix, Revision, Rewrites, Store,
+};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -22,9 +24,22 @@ fn open(dir: &Path, failpoint: Option<Failpoint>) -> Store {
     // A life may be shorter than a background rewrite: without inline ones the journal would only
     // grow.
     let rewrites = if failpoint.is_some() { Rewrites::Background } else { Rewrites::Inline };
-    let journal = JournalLimits { segment_bytes: 16 << 10, retain_bytes: 64 << 10, rewrites, ..JournalLimits::default() };
+    let journal = JournalLimits {
+        segment_bytes: 16 << 10,
+        retain_bytes: 64 << 10,
+        rewrites,
+        ..JournalLimits::default()
+    };
     let config = Config { history_bytes: 8 << 10, ..Config::embedded(dir.join("storage")) };
-    Store::open_with(config, Environment { journal, io: Arc::new(FailpointDisk::new(failpoint)), ..Environment::default() }).unwrap()
+    Store::open_with(
+        config,
+        Environment {
+            journal,
+            io: Arc::new(FailpointDisk::new(failpoint)),
+            ..Environment::default()
+        },
+    )
+    .unwrap()
 }
 
 fn counter(writer: usize) -> Key {
@@ -32,7 +47,9 @@ fn counter(writer: usize) -> Key {
 }
 
 fn count(store: &Store, writer: usize) -> u64 {
-    store.get(&counter(writer)).map_or(0, |entry| text(&entry).trim_start_matches('0').parse().unwrap_or(0))
+    store
+        .get(&counter(writer))
+        .map_or(0, |entry| text(&entry).trim_start_matches('0').parse().unwrap_or(0))
 }
 
 /// The child process: every writer counts, and reports each acknowledgement. A no-op in the parent.
@@ -48,7 +65,9 @@ fn child() {
             writers.spawn(async move {
                 for number in count(&store, writer) + 1.. {
                     // The zeros make frames span many sectors.
-                    let done = commit(&store, write(&counter(writer), &format!("{number:0>1500}"))).await.unwrap();
+                    let done = commit(&store, write(&counter(writer), &format!("{number:0>1500}")))
+                        .await
+                        .unwrap();
                     println!("ack {writer} {number} {}", done.revision);
                 }
             });
@@ -72,11 +91,14 @@ struct ChildReport {
 /// never goes back; a watch misses nothing.
 #[test]
 fn fault_01_kill_9_loses_nothing_acknowledged() {
-    let kills = std::env::var("FERROKUBE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
-    let (dir, mut dice, mut told) = (tempfile::tempdir().unwrap(), Dice::new(3), ChildReport::default());
+    let kills =
+        std::env::var("FERROKUBE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
+    let (dir, mut dice, mut told) =
+        (tempfile::tempdir().unwrap(), Dice::new(3), ChildReport::default());
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     for round in 0..kills {
-        let place = (round % 2 == 1).then(|| Failpoint::PLACES[round / 2 % Failpoint::PLACES.len()]);
+        let place =
+            (round % 2 == 1).then(|| Failpoint::PLACES[round / 2 % Failpoint::PLACES.len()]);
         if place == Some("truncate log") {
             // The next start cuts the torn frame.
             life(dir.path(), Some("write log half 5"), &mut told, &mut dice);
@@ -87,13 +109,18 @@ fn fault_01_kill_9_loses_nothing_acknowledged() {
         block_on(check(dir.path(), &mut told));
     }
     println!("{kills} kills: {places:?}, revision {}", told.highest);
-    let missed: Vec<_> = Failpoint::PLACES.iter().filter(|place| !places.contains_key(*place)).collect();
+    let missed: Vec<_> =
+        Failpoint::PLACES.iter().filter(|place| !places.contains_key(*place)).collect();
     assert!(kills < 4 * Failpoint::PLACES.len() || missed.is_empty(), "nothing died at {missed:?}");
 }
 
 /// A random failpoint around one of the first calls at a place.
 fn failpoint(place: &str, dice: &mut Dice) -> String {
-    let moments: &[&str] = if place.starts_with("write") { &["before", "half", "after"] } else { &["before", "after"] };
+    let moments: &[&str] = if place.starts_with("write") {
+        &["before", "half", "after"]
+    } else {
+        &["before", "after"]
+    };
     let most = match place {
         "write log" | "sync log" | "write manifest" => 40,
         "truncate log" => 1,
@@ -121,7 +148,10 @@ fn life(dir: &Path, failpoint: Option<&str>, told: &mut ChildReport, dice: &mut 
             let mut number = || words.next().unwrap_or_default().parse::<u64>();
             // The last line may be incomplete.
             if let (Ok(writer), Ok(value), Ok(revision)) = (number(), number(), number()) {
-                assert!(revision > before, "revision {revision} was assigned before the kill, which was after {before}");
+                assert!(
+                    revision > before,
+                    "revision {revision} was assigned before the kill, which was after {before}"
+                );
                 told.highest = told.highest.max(revision);
                 told.acknowledged[usize::try_from(writer).unwrap()] = value;
             }
@@ -142,7 +172,10 @@ async fn check(dir: &Path, told: &mut ChildReport) {
     assert!(store.revision().0 >= told.highest, "{} after {}", store.revision(), told.highest);
     for (writer, value) in told.acknowledged.iter_mut().enumerate() {
         let found = count(&store, writer);
-        assert!((*value..=*value + told.lives).contains(&found), "writer {writer}: {found}, acknowledged {value}");
+        assert!(
+            (*value..=*value + told.lives).contains(&found),
+            "writer {writer}: {found}, acknowledged {value}"
+        );
         *value = found;
     }
     // From the start of the history to its end, revisions are contiguous except for the gap that
@@ -159,7 +192,11 @@ async fn check(dir: &Path, told: &mut ChildReport) {
             at = event.revision().0;
             let writer: usize = event.entry.key.name().trim_start_matches('w').parse().unwrap();
             let number = text(&event.entry).trim_start_matches('0').parse().unwrap();
-            assert!(counts[writer] == 0 || number == counts[writer] + 1, "writer {writer}: {number} after {}", counts[writer]);
+            assert!(
+                counts[writer] == 0 || number == counts[writer] + 1,
+                "writer {writer}: {number} after {}",
+                counts[writer]
+            );
             counts[writer] = number;
         }
     }

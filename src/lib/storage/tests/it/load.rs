@@ -1,7 +1,12 @@
 //! A scripted load, and checks of what survives its interruption.
 
-use ferrokube_storage::testing::{Crash, Dice, ManualClock, Model, SimDisk, check_present, check_store, key, put};
-use ferrokube_storage::{CommitError, Config, Environment, Guard, JournalLimits, OpenError, Rejected, Revision, Rewrites, Store, Txn, Write};
+use ferrokube_storage::testing::{
+    Crash, Dice, ManualClock, Model, SimDisk, check_present, check_store, key, put,
+};
+use ferrokube_storage::{
+    CommitError, Config, Environment, Guard, JournalLimits, OpenError, Rejected, Revision,
+    Rewrites, Store, Txn, Write,
+};
 use std::sync::Arc;
 
 /// Result of a load.
@@ -18,12 +23,26 @@ pub(crate) struct LoadRun {
 }
 
 pub(crate) fn parts(disk: &SimDisk) -> Environment {
-    let journal = JournalLimits { segment_bytes: 1500, retain_bytes: 3000, watermark_bytes: 0, ballast_bytes: 16 << 10, rewrites: Rewrites::Inline };
-    Environment { io: Arc::new(disk.clone()), clock: Arc::new(ManualClock::default()), journal, ..Environment::default() }
+    let journal = JournalLimits {
+        segment_bytes: 1500,
+        retain_bytes: 3000,
+        watermark_bytes: 0,
+        ballast_bytes: 16 << 10,
+        rewrites: Rewrites::Inline,
+    };
+    Environment {
+        io: Arc::new(disk.clone()),
+        clock: Arc::new(ManualClock::default()),
+        journal,
+        ..Environment::default()
+    }
 }
 
 pub(crate) fn open(disk: &SimDisk) -> Result<Store, OpenError> {
-    Store::open_with(Config { history_bytes: 2000, ..Config::embedded("/sim/storage") }, parts(disk))
+    Store::open_with(
+        Config { history_bytes: 2000, ..Config::embedded("/sim/storage") },
+        parts(disk),
+    )
 }
 
 /// A random transaction valid on the pending heads.
@@ -96,7 +115,11 @@ impl LoadRun {
         let store = open(image).unwrap_or_else(|error| panic!("recovery: {error:?}"));
         let mut found = LoadRun { model: self.model.clone(), ..LoadRun::default() };
         let revision = store.revision();
-        assert!(revision >= self.model.revision(), "acknowledged up to {}, found up to {revision}", self.model.revision());
+        assert!(
+            revision >= self.model.revision(),
+            "acknowledged up to {}, found up to {revision}",
+            self.model.revision()
+        );
         for (open, txn) in self.open.iter().filter(|(open, _)| *open <= revision) {
             found.model.record(*open, txn);
         }

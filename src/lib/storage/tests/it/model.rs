@@ -47,10 +47,14 @@ impl StoreUnderTest {
                 self.disk.fail_at(self.disk.calls() + calls, DiskFault::PowerCut);
                 self.run.load(&self.store, 12, seed).await;
                 self.store.close().await;
-                let crash = [Crash::Killed, Crash::Dropped, Crash::Torn, Crash::Reordered][usize::from(crash)];
+                let crash = [Crash::Killed, Crash::Dropped, Crash::Torn, Crash::Reordered]
+                    [usize::from(crash)];
                 self.reopen(crash, seed).await;
             }
-            ModelStep::Fail { calls, space } => self.disk.fail_at(self.disk.calls() + calls, if space { DiskFault::Enospc } else { DiskFault::Eio }),
+            ModelStep::Fail { calls, space } => self.disk.fail_at(
+                self.disk.calls() + calls,
+                if space { DiskFault::Enospc } else { DiskFault::Eio },
+            ),
             ModelStep::Check => self.check().await,
         }
         if self.run.failed {

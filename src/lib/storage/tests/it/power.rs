@@ -7,10 +7,12 @@
 
 use crate::load::block_on;
 use crate::saboteur::{BUGS, Bug, Saboteur};
-use ferrokube_storage::testing::{Crash, Dice, DiskFault, ManualClock, SimDisk, hold, key, put, release, rewind, settle};
+use ferrokube_storage::testing::{
+    Crash, Dice, DiskFault, ManualClock, SimDisk, hold, key, put, release, rewind, settle,
+};
 use ferrokube_storage::{
-    CommitError, Config, Cursor, Environment, Event, Guard, JournalLimits, Key, OpenError, Prefix, Put, Rejected, Revision, Rewrites, Store, StoreLimits,
-    Ticket, Txn, WatchError, Write,
+    CommitError, Config, Cursor, Environment, Event, Guard, JournalLimits, Key, OpenError, Prefix,
+    Put, Rejected, Revision, Rewrites, Store, StoreLimits, Ticket, Txn, WatchError, Write,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,7 +55,10 @@ impl ClientView {
         let seen = SeenEvent::of(event);
         let before = self.history[resource].last().map_or(0, |seen| seen.revision);
         if seen.revision <= before {
-            return Err(format!("revision {} of {} was shown after {before}", seen.revision, seen.key));
+            return Err(format!(
+                "revision {} of {} was shown after {before}",
+                seen.revision, seen.key
+            ));
         }
         self.last = self.last.max(seen.revision);
         self.history[resource].push(seen);
@@ -140,7 +145,9 @@ impl Schedule {
         }
         // The last life has no faults: everything that was shown must be there.
         self.disk.set_capacity(None);
-        let Some(life) = self.open(None).await? else { return Err("the last start failed".to_owned()) };
+        let Some(life) = self.open(None).await? else {
+            return Err("the last start failed".to_owned());
+        };
         life.store.close().await;
         Ok(self.tally)
     }
@@ -154,7 +161,9 @@ impl Schedule {
             _ => None,
         };
         let at = self.dice.below(90) as u64;
-        let Some(mut life) = self.open(fault.map(|fault| (at, fault))).await? else { return Ok(()) };
+        let Some(mut life) = self.open(fault.map(|fault| (at, fault))).await? else {
+            return Ok(());
+        };
         self.tally.lives += 1;
         for _ in 0..1 + self.dice.below(7) {
             if !self.group(&mut life).await? {
@@ -177,7 +186,8 @@ impl Schedule {
 
     /// The disk as the next life finds it.
     fn crash(&mut self) -> SimDisk {
-        let crash = [Crash::Killed, Crash::Killed, Crash::Dropped, Crash::Torn, Crash::Reordered][self.dice.below(5)];
+        let crash = [Crash::Killed, Crash::Killed, Crash::Dropped, Crash::Torn, Crash::Reordered]
+            [self.dice.below(5)];
         self.tally.killed_then_cut += usize::from(self.was_killed && crash != Crash::Killed);
         self.was_killed = crash == Crash::Killed;
         self.disk.crash(crash, self.dice.below(1 << 30) as u64)
@@ -190,12 +200,28 @@ impl Schedule {
             self.disk.fail_at(at, fault);
         }
         let io = Saboteur::new(&self.disk, DIR, self.bug);
-        let journal =
-            JournalLimits { segment_bytes: 1200, retain_bytes: 2400, watermark_bytes: 0, ballast_bytes: 4 << 10, rewrites: Rewrites::Stepped(self.seed) };
-        let limits = StoreLimits { quiet_history_bytes: 1500, young: Duration::from_millis(1), ..StoreLimits::default() };
-        let parts = Environment { io: Arc::new(io.clone()), clock: self.clock.clone(), journal, limits, ..Environment::default() };
+        let journal = JournalLimits {
+            segment_bytes: 1200,
+            retain_bytes: 2400,
+            watermark_bytes: 0,
+            ballast_bytes: 4 << 10,
+            rewrites: Rewrites::Stepped(self.seed),
+        };
+        let limits = StoreLimits {
+            quiet_history_bytes: 1500,
+            young: Duration::from_millis(1),
+            ..StoreLimits::default()
+        };
+        let parts = Environment {
+            io: Arc::new(io.clone()),
+            clock: self.clock.clone(),
+            journal,
+            limits,
+            ..Environment::default()
+        };
         io.starting(true);
-        let opened = Store::open_with(Config { history_bytes: 12_000, ..Config::embedded(DIR) }, parts);
+        let opened =
+            Store::open_with(Config { history_bytes: 12_000, ..Config::embedded(DIR) }, parts);
         let store = match opened {
             Ok(store) => store,
             Err(OpenError::Io { .. }) if fault.is_some() || self.disk.is_limited() => {
@@ -229,11 +255,16 @@ impl Schedule {
             return Err(format!("revision {last} was shown, {found} is found"));
         }
         for (resource, name) in RESOURCES.iter().enumerate() {
-            let mut cursor = life.store.watch(&prefix(resource), Revision(last)).map_err(|error| format!("a watch after {last}: {error}"))?;
+            let mut cursor = life
+                .store
+                .watch(&prefix(resource), Revision(last))
+                .map_err(|error| format!("a watch after {last}: {error}"))?;
             for event in drain(&mut cursor).await? {
                 let value = (!event.deleted).then(|| event.entry.bytes.to_vec());
                 let expires = event.deleted && *name == "events";
-                if !expires && !self.client.maybe.contains(&(event.entry.key.as_str().to_owned(), value)) {
+                if !expires
+                    && !self.client.maybe.contains(&(event.entry.key.as_str().to_owned(), value))
+                {
                     return Err(format!("{event:?} was never submitted"));
                 }
                 self.client.see(resource, &event)?;
@@ -247,10 +278,26 @@ impl Schedule {
 
     fn compare_state(&self, store: &Store, resource: usize) -> Result<(), String> {
         let snapshot = store.snapshot(&prefix(resource));
-        let found: BTreeMap<&str, (u64, &[u8])> = snapshot.range(None, None).map(|entry| (entry.key.as_str(), (entry.revision.0, &entry.bytes[..]))).collect();
-        let expected: BTreeMap<&str, (u64, &[u8])> =
-            self.client.state(resource).into_iter().map(|(key, (revision, bytes))| (key, (*revision, &bytes[..]))).collect();
-        if found == expected { Ok(()) } else { Err(format!("{} differ: found {:?}, shown {:?}", RESOURCES[resource], revisions(&found), revisions(&expected))) }
+        let found: BTreeMap<&str, (u64, &[u8])> = snapshot
+            .range(None, None)
+            .map(|entry| (entry.key.as_str(), (entry.revision.0, &entry.bytes[..])))
+            .collect();
+        let expected: BTreeMap<&str, (u64, &[u8])> = self
+            .client
+            .state(resource)
+            .into_iter()
+            .map(|(key, (revision, bytes))| (key, (*revision, &bytes[..])))
+            .collect();
+        if found == expected {
+            Ok(())
+        } else {
+            Err(format!(
+                "{} differ: found {:?}, shown {:?}",
+                RESOURCES[resource],
+                revisions(&found),
+                revisions(&expected)
+            ))
+        }
     }
 
     /// A watch from any revision shown returns what followed it, or is compacted.
@@ -263,12 +310,17 @@ impl Schedule {
         let after = history[from].revision;
         match store.watch(&prefix(resource), Revision(after)) {
             Ok(mut cursor) => {
-                let found: Vec<SeenEvent> = drain(&mut cursor).await?.iter().map(SeenEvent::of).collect();
+                let found: Vec<SeenEvent> =
+                    drain(&mut cursor).await?.iter().map(SeenEvent::of).collect();
                 if found != history[from + 1..] {
-                    return Err(format!("a watch of {} after {after} gave other events than before", RESOURCES[resource]));
+                    return Err(format!(
+                        "a watch of {} after {after} gave other events than before",
+                        RESOURCES[resource]
+                    ));
                 }
             }
-            Err(WatchError::Compacted(_)) if Revision(after) < store.history(&prefix(resource)).watched => {}
+            Err(WatchError::Compacted(_))
+                if Revision(after) < store.history(&prefix(resource)).watched => {}
             Err(error) => return Err(format!("a watch after {after}: {error}")),
         }
         Ok(())
@@ -324,10 +376,17 @@ impl Schedule {
         self.follow(life).await?;
         for done in acknowledged {
             for entry in done.entries {
-                let resource = RESOURCES.iter().position(|name| prefix_is(&entry.key, name)).unwrap();
-                let seen = self.client.history[resource].iter().rev().find(|seen| seen.revision == entry.revision.0);
+                let resource =
+                    RESOURCES.iter().position(|name| prefix_is(&entry.key, name)).unwrap();
+                let seen = self.client.history[resource]
+                    .iter()
+                    .rev()
+                    .find(|seen| seen.revision == entry.revision.0);
                 if seen.is_none_or(|seen| seen.key != entry.key.as_str()) {
-                    return Err(format!("{:?} was acknowledged at {}, but not published", entry.key, entry.revision));
+                    return Err(format!(
+                        "{:?} was acknowledged at {}, but not published",
+                        entry.key, entry.revision
+                    ));
                 }
             }
         }
@@ -350,7 +409,8 @@ impl Schedule {
 
     /// Records a transaction as possibly committed; its revisions must be new.
     fn note(&mut self, life: &mut StoreLife, ticket: &Ticket, txn: &Txn) -> Result<(), String> {
-        let revisions: BTreeSet<u64> = ticket.entries().iter().map(|entry| entry.revision.0).collect();
+        let revisions: BTreeSet<u64> =
+            ticket.entries().iter().map(|entry| entry.revision.0).collect();
         for revision in revisions {
             if !life.given.insert(revision) || revision <= self.client.last {
                 return Err(format!("revision {revision} was assigned twice"));
@@ -373,7 +433,10 @@ impl Schedule {
         let mut txn = Txn::default();
         if dice.below(6) == 0 {
             let key = key("events", "ns", &format!("e{}", dice.below(4)));
-            txn.writes.push(Write::Put(Put { ttl: Some(Duration::from_secs(1 + dice.below(15) as u64)), ..put(&key, "event") }));
+            txn.writes.push(Write::Put(Put {
+                ttl: Some(Duration::from_secs(1 + dice.below(15) as u64)),
+                ..put(&key, "event")
+            }));
             return txn;
         }
         let first = dice.below(2);
@@ -389,7 +452,10 @@ impl Schedule {
                 Some(entry) => {
                     txn.guards.push(Guard::At(key.clone(), entry.revision));
                     txn.writes.push(match dice.below(3) {
-                        0 => Write::Delete { last: dice.below(2).eq(&0).then(|| put(&key, &text)), key },
+                        0 => Write::Delete {
+                            last: dice.below(2).eq(&0).then(|| put(&key, &text)),
+                            key,
+                        },
                         _ => Write::Put(put(&key, &text)),
                     });
                 }
@@ -400,7 +466,9 @@ impl Schedule {
 }
 
 fn prefix_is(key: &Key, resource: &str) -> bool {
-    key.prefix().strip_prefix("/registry/").is_some_and(|rest| rest.trim_end_matches('/') == resource)
+    key.prefix()
+        .strip_prefix("/registry/")
+        .is_some_and(|rest| rest.trim_end_matches('/') == resource)
 }
 
 fn revisions<'a>(state: &BTreeMap<&'a str, (u64, &[u8])>) -> Vec<(&'a str, u64)> {
@@ -411,7 +479,12 @@ fn revisions<'a>(state: &BTreeMap<&'a str, (u64, &[u8])>) -> Vec<(&'a str, u64)>
 async fn drain(cursor: &mut Cursor) -> Result<Vec<Event>, String> {
     let mut events = Vec::new();
     while cursor.bookmark().is_none() {
-        events.extend(cursor.next(64).await.map_err(|error| format!("a watch after {}: {error}", cursor.position()))?);
+        events.extend(
+            cursor
+                .next(64)
+                .await
+                .map_err(|error| format!("a watch after {}: {error}", cursor.position()))?,
+        );
     }
     Ok(events)
 }
@@ -422,14 +495,20 @@ fn run(seed: u64, bug: Option<Bug>) -> Result<ScheduleTally, String> {
 
 /// Number of schedules.
 fn count() -> u64 {
-    std::env::var("FERROKUBE_POWER_SCHEDULES").ok().and_then(|count| count.parse().ok()).unwrap_or(1500)
+    std::env::var("FERROKUBE_POWER_SCHEDULES")
+        .ok()
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(1500)
 }
 
 /// Faults 1 to 7 and 9 over several lives: no acknowledged write is lost, no revision repeats,
 /// every watch matches the history.
 #[test]
 fn fault_04_lives_of_a_store_through_kills_and_power_cuts() {
-    let (first, count) = (std::env::var("FERROKUBE_POWER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1), count());
+    let (first, count) = (
+        std::env::var("FERROKUBE_POWER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1),
+        count(),
+    );
     let mut all = ScheduleTally::default();
     for seed in first..first + count {
         let tally = run(seed, None).unwrap_or_else(|what| panic!("schedule {seed}: {what}"));
@@ -444,9 +523,30 @@ fn fault_04_lives_of_a_store_through_kills_and_power_cuts() {
     }
     println!("{count} schedules: {all:?}");
     if count >= 500 {
-        let ScheduleTally { lives, commits, rewrites, killed_then_cut, refused, failed, expired, squeezed } = all;
-        let counts = [lives as u64, commits as u64, rewrites, killed_then_cut as u64, refused as u64, failed as u64, expired as u64, squeezed as u64];
-        assert!(counts.iter().all(|seen| *seen > count / 20), "schedules cover too little: {all:?}");
+        let ScheduleTally {
+            lives,
+            commits,
+            rewrites,
+            killed_then_cut,
+            refused,
+            failed,
+            expired,
+            squeezed,
+        } = all;
+        let counts = [
+            lives as u64,
+            commits as u64,
+            rewrites,
+            killed_then_cut as u64,
+            refused as u64,
+            failed as u64,
+            expired as u64,
+            squeezed as u64,
+        ];
+        assert!(
+            counts.iter().all(|seen| *seen > count / 20),
+            "schedules cover too little: {all:?}"
+        );
     }
 }
 
@@ -465,7 +565,9 @@ fn every_seeded_bug_is_found() {
     let mut missed = Vec::new();
     for bug in BUGS {
         match (1..1500).find_map(|seed| run(seed, Some(bug)).err().map(|what| (seed, what))) {
-            Some((seed, what)) => println!("{bug:?}: schedule {seed}: {}", what.chars().take(160).collect::<String>()),
+            Some((seed, what)) => {
+                println!("{bug:?}: schedule {seed}: {}", what.chars().take(160).collect::<String>())
+            }
             None => missed.push(bug),
         }
     }

@@ -2,14 +2,23 @@
 
 use crate::load::block_on;
 use ferrokube_storage::journal::transform::{OpenedValue, Transformer};
-use ferrokube_storage::testing::{Dice, Model, SimDisk, check_present, check_store, commit, create, delete, key, put, text, write};
-use ferrokube_storage::{Config, Environment, JournalLimits, Key, OpenError, Prefix, Revision, Rewrites, Store, WatchError};
+use ferrokube_storage::testing::{
+    Dice, Model, SimDisk, check_present, check_store, commit, create, delete, key, put, text, write,
+};
+use ferrokube_storage::{
+    Config, Environment, JournalLimits, Key, OpenError, Prefix, Revision, Rewrites, Store,
+    WatchError,
+};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 fn small() -> Environment {
-    let journal = JournalLimits { segment_bytes: 8 << 10, retain_bytes: 32 << 10, ..JournalLimits::default() };
+    let journal = JournalLimits {
+        segment_bytes: 8 << 10,
+        retain_bytes: 32 << 10,
+        ..JournalLimits::default()
+    };
     Environment { journal, ..Environment::default() }
 }
 
@@ -24,7 +33,8 @@ async fn fault_03_watches_during_rewrites_miss_nothing() {
     let (done, complete) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let mut watchers = tokio::task::JoinSet::new();
     for seed in 0..4 {
-        let (store, prefix, done, complete) = (store.clone(), prefix.clone(), done.clone(), complete.clone());
+        let (store, prefix, done, complete) =
+            (store.clone(), prefix.clone(), done.clone(), complete.clone());
         watchers.spawn(async move {
             let mut dice = Dice::new(seed);
             while !done.load(Ordering::Relaxed) {
@@ -37,8 +47,17 @@ async fn fault_03_watches_during_rewrites_miss_nothing() {
                             for event in events {
                                 at += 1;
                                 assert_eq!(event.revision().0, at, "no gap");
-                                assert_eq!(event.previous.is_none(), event.entry.create_revision == event.revision());
-                                assert!(event.previous.as_ref().is_none_or(|previous| previous.key == event.entry.key && previous.revision < event.revision()));
+                                assert_eq!(
+                                    event.previous.is_none(),
+                                    event.entry.create_revision == event.revision()
+                                );
+                                assert!(
+                                    event
+                                        .previous
+                                        .as_ref()
+                                        .is_none_or(|previous| previous.key == event.entry.key
+                                            && previous.revision < event.revision())
+                                );
                             }
                         }
                         Err(WatchError::Compacted(_)) => break,
@@ -56,7 +75,8 @@ async fn fault_03_watches_during_rewrites_miss_nothing() {
         for _ in 0..8 {
             let object = key("configmaps", "ns", &format!("n{}", dice.below(12)));
             let gone = store.pending(&object).is_some() && dice.below(3) == 0;
-            let txn = if gone { delete(&object) } else { write(&object, &"v".repeat(dice.below(200))) };
+            let txn =
+                if gone { delete(&object) } else { write(&object, &"v".repeat(dice.below(200))) };
             tickets.push((store.submit(txn.clone()).unwrap(), txn));
         }
         for (ticket, txn) in tickets {
@@ -82,9 +102,19 @@ fn unchanged_values_survive_every_rewrite() {
         let disk = SimDisk::default();
         let mut model = Model::default();
         let open = || {
-            let journal = JournalLimits { segment_bytes: 2000, retain_bytes: 2000, rewrites: Rewrites::Inline, ..JournalLimits::default() };
-            let parts = Environment { io: Arc::new(disk.clone()), journal, ..Environment::default() };
-            Store::open_with(Config { history_bytes: 1000, ..Config::embedded("/sim/storage") }, parts).unwrap()
+            let journal = JournalLimits {
+                segment_bytes: 2000,
+                retain_bytes: 2000,
+                rewrites: Rewrites::Inline,
+                ..JournalLimits::default()
+            };
+            let parts =
+                Environment { io: Arc::new(disk.clone()), journal, ..Environment::default() };
+            Store::open_with(
+                Config { history_bytes: 1000, ..Config::embedded("/sim/storage") },
+                parts,
+            )
+            .unwrap()
         };
         let mut written = Vec::new();
         for round in 0..6 {
@@ -101,7 +131,11 @@ fn unchanged_values_survive_every_rewrite() {
                     written.push(revision);
                 }
             }
-            assert!(store.stats().rewrites >= 1 && store.stats().journal_bytes < 12_000, "{:?}", store.stats());
+            assert!(
+                store.stats().rewrites >= 1 && store.stats().journal_bytes < 12_000,
+                "{:?}",
+                store.stats()
+            );
             store.close().await;
         }
         let store = open();
@@ -125,7 +159,10 @@ impl Transformer for InvertingTransformer {
     fn open<'a>(&self, key: &Key, sealed: &'a [u8]) -> Result<OpenedValue<'a>, String> {
         match sealed.split_first() {
             Some((first, rest)) if usize::from(first ^ self.0) == key.as_str().len() => {
-                Ok(OpenedValue { value: Cow::Owned(rest.iter().map(|byte| !byte).collect()), stale: self.0 == 9 })
+                Ok(OpenedValue {
+                    value: Cow::Owned(rest.iter().map(|byte| !byte).collect()),
+                    stale: self.0 == 9,
+                })
             }
             _ => Err("sealed differently".to_owned()),
         }
@@ -136,7 +173,11 @@ impl Transformer for InvertingTransformer {
 fn values_are_sealed_on_disk_and_a_wrong_secret_is_an_error_naming_the_key() {
     block_on(async {
         let disk = SimDisk::default();
-        let parts = |secret| Environment { io: Arc::new(disk.clone()), transformer: Arc::new(InvertingTransformer(secret)), ..Environment::default() };
+        let parts = |secret| Environment {
+            io: Arc::new(disk.clone()),
+            transformer: Arc::new(InvertingTransformer(secret)),
+            ..Environment::default()
+        };
         let config = Config { history_bytes: 1, ..Config::embedded("/sim/storage") };
         let object = key("secrets", "ns", "token");
         let store = Store::open_with(config.clone(), parts(9)).unwrap();
@@ -147,14 +188,20 @@ fn values_are_sealed_on_disk_and_a_wrong_secret_is_an_error_naming_the_key() {
         let mut cursor = store.watch(&Prefix::new("secrets").unwrap(), Revision(0)).unwrap();
         assert_eq!(text(&cursor.next(1).await.unwrap()[0].entry), "canary-secret");
         store.close().await;
-        assert!(disk.files().values().all(|bytes| !bytes.windows(6).any(|window| window == b"canary")), "the plain value is on the disk");
+        assert!(
+            disk.files().values().all(|bytes| !bytes.windows(6).any(|window| window == b"canary")),
+            "the plain value is on the disk"
+        );
         let store = Store::open_with(config.clone(), parts(9)).unwrap();
         let entry = store.get(&object).unwrap();
         assert!(text(&entry) == "canary-secret-2" && entry.sidecar.stale);
         assert_eq!(put(&object, "canary-secret-2").sidecar.marks, entry.sidecar.marks);
         store.close().await;
         match Store::open_with(config, parts(8)).err().unwrap() {
-            OpenError::Damaged { what, .. } => assert!(what.contains("/registry/secrets/ns/token") && !what.contains("canary"), "{what}"),
+            OpenError::Damaged { what, .. } => assert!(
+                what.contains("/registry/secrets/ns/token") && !what.contains("canary"),
+                "{what}"
+            ),
             error => panic!("{error}"),
         }
     });

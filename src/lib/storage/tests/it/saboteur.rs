@@ -75,7 +75,14 @@ struct SaboteurInner {
 impl Saboteur {
     pub(crate) fn new(disk: &SimDisk, dir: &str, bug: Option<Bug>) -> Self {
         let [starting, existing, renamed] = [(); 3].map(|()| AtomicBool::new(false));
-        Self(Arc::new(SaboteurInner { disk: disk.clone(), bug, dir: dir.into(), starting, existing, renamed }))
+        Self(Arc::new(SaboteurInner {
+            disk: disk.clone(),
+            bug,
+            dir: dir.into(),
+            starting,
+            existing,
+            renamed,
+        }))
     }
 
     /// Marks the begin or end of a start.
@@ -185,7 +192,10 @@ impl File for BadFile {
         if std::mem::take(&mut *self.unsynced.lock().unwrap()) {
             self.file.sync()?;
         }
-        if self.is(Bug::StartWithoutRewrite, FileKind::Log) && self.saboteur.starts() && self.file.len()? >= offset + bytes.len() as u64 {
+        if self.is(Bug::StartWithoutRewrite, FileKind::Log)
+            && self.saboteur.starts()
+            && self.file.len()? >= offset + bytes.len() as u64
+        {
             return Ok(());
         }
         if self.is(Bug::ForgetSector, FileKind::Log) && bytes.len() > 600 {
@@ -196,7 +206,11 @@ impl File for BadFile {
     }
 
     fn truncate(&self, len: u64) -> Result<()> {
-        if self.is(Bug::KeepHalfBatch, FileKind::Log) && !self.saboteur.starts() { Ok(()) } else { self.file.truncate(len) }
+        if self.is(Bug::KeepHalfBatch, FileKind::Log) && !self.saboteur.starts() {
+            Ok(())
+        } else {
+            self.file.truncate(len)
+        }
     }
 
     fn reserve(&self, len: u64) -> Result<()> {
@@ -215,6 +229,10 @@ impl File for BadFile {
             return Ok(());
         }
         let outcome = self.file.sync();
-        if self.is(Bug::RetrySync, FileKind::Log) { outcome.or_else(|_| self.file.sync()) } else { outcome }
+        if self.is(Bug::RetrySync, FileKind::Log) {
+            outcome.or_else(|_| self.file.sync())
+        } else {
+            outcome
+        }
     }
 }

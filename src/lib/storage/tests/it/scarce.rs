@@ -68,14 +68,37 @@ impl Io for ScarceDisk {
 #[test]
 fn fault_38_without_descriptors_writes_go_on_and_segments_are_begun_later() {
     block_on(async {
-        let disk = ScarceDisk { disk: SimDisk::default(), none: Arc::default(), refused: Arc::default() };
+        let disk =
+            ScarceDisk { disk: SimDisk::default(), none: Arc::default(), refused: Arc::default() };
         let config = || Config { history_bytes: 16 << 10, ..Config::embedded("/sim/storage") };
-        let journal = JournalLimits { segment_bytes: 1500, retain_bytes: 3000, rewrites: Rewrites::Inline, ..JournalLimits::default() };
-        let open = || Store::open_with(config(), Environment { io: Arc::new(disk.clone()), journal: journal.clone(), ..parts(&disk.disk) });
+        let journal = JournalLimits {
+            segment_bytes: 1500,
+            retain_bytes: 3000,
+            rewrites: Rewrites::Inline,
+            ..JournalLimits::default()
+        };
+        let open = || {
+            Store::open_with(
+                config(),
+                Environment {
+                    io: Arc::new(disk.clone()),
+                    journal: journal.clone(),
+                    ..parts(&disk.disk)
+                },
+            )
+        };
         let store = open().unwrap();
         let written = async |store: &Store, round: usize| {
             for at in 0..20 {
-                commit(store, write(&key("configmaps", "ns", &format!("o{at}")), &format!("{round} {}", "x".repeat(400)))).await.unwrap();
+                commit(
+                    store,
+                    write(
+                        &key("configmaps", "ns", &format!("o{at}")),
+                        &format!("{round} {}", "x".repeat(400)),
+                    ),
+                )
+                .await
+                .unwrap();
             }
         };
         written(&store, 0).await;

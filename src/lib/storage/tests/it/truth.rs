@@ -3,10 +3,12 @@
 use crate::damage::journal;
 use crate::load::{LoadRun, block_on, open, parts};
 use ferrokube_storage::testing::{
-    Crash, Dice, DiskFault, ManualClock, Model, SimDisk, check_present, check_store, commit, create, hold, key, put, release, write,
+    Crash, Dice, DiskFault, ManualClock, Model, SimDisk, check_present, check_store, commit,
+    create, hold, key, put, release, write,
 };
 use ferrokube_storage::{
-    CommitError, Config, Environment, Guard, JournalLimits, Key, OpenError, Prefix, Put, Rejected, Revision, Store, Txn, WatchError, Write,
+    CommitError, Config, Environment, Guard, JournalLimits, Key, OpenError, Prefix, Put, Rejected,
+    Revision, Store, Txn, WatchError, Write,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -54,7 +56,8 @@ fn fault_08_damaged_copies_are_whole_or_refused() {
     let mut dice = Dice::new(8);
     let mut whole = 0;
     for copy in 0..1000 {
-        let (files, model) = if copy % 2 == 0 { (&closed, &closed_model) } else { (&dead, &killed.model) };
+        let (files, model) =
+            if copy % 2 == 0 { (&closed, &closed_model) } else { (&dead, &killed.model) };
         let mut files = files.clone();
         let path = files.keys().nth(dice.below(files.len())).unwrap().clone();
         let bytes = files.get_mut(&path).unwrap();
@@ -70,7 +73,11 @@ fn fault_08_damaged_copies_are_whole_or_refused() {
                 bytes[from..].fill(0);
             }
         }
-        whole += usize::from(whole_or_refused(&files, model, &format!("copy {copy}: {kind} at {at} of {}", path.display())));
+        whole += usize::from(whole_or_refused(
+            &files,
+            model,
+            &format!("copy {copy}: {kind} at {at} of {}", path.display()),
+        ));
     }
     assert!((1..700).contains(&whole), "most damage is found; {whole} copies opened");
 }
@@ -85,14 +92,23 @@ fn fault_08_a_zeroed_or_missing_end_of_what_was_acknowledged_is_refused() {
     for from in [end - 1, (end - 1) / 512 * 512, end - 60, 48] {
         let mut image = files.clone();
         image.get_mut(&log).unwrap()[from..].fill(0);
-        assert!(matches!(open(&SimDisk::with_files(&image)), Err(OpenError::Damaged { .. })), "zeros from {from}");
+        assert!(
+            matches!(open(&SimDisk::with_files(&image)), Err(OpenError::Damaged { .. })),
+            "zeros from {from}"
+        );
         let mut image = files.clone();
         image.get_mut(&log).unwrap().truncate(from);
-        assert!(matches!(open(&SimDisk::with_files(&image)), Err(OpenError::Damaged { .. })), "cut at {from}");
+        assert!(
+            matches!(open(&SimDisk::with_files(&image)), Err(OpenError::Damaged { .. })),
+            "cut at {from}"
+        );
     }
     let mut image = files;
     image.remove(&log);
-    assert!(matches!(open(&SimDisk::with_files(&image)), Err(OpenError::Damaged { file, .. }) if file == log), "the last log is missing");
+    assert!(
+        matches!(open(&SimDisk::with_files(&image)), Err(OpenError::Damaged { file, .. }) if file == log),
+        "the last log is missing"
+    );
 }
 
 /// Fault 8: a batch removed from the middle of a log is detected, though everything around it is
@@ -102,7 +118,9 @@ fn fault_08_a_batch_that_is_taken_out_is_missed() {
     block_on(async {
         let disk = SimDisk::default();
         let journal = JournalLimits { segment_bytes: 1 << 20, ..parts(&disk).journal };
-        let store = Store::open_with(Config::embedded(DIR), Environment { journal, ..parts(&disk) }).unwrap();
+        let store =
+            Store::open_with(Config::embedded(DIR), Environment { journal, ..parts(&disk) })
+                .unwrap();
         for number in 0..5 {
             commit(&store, create(&object(&format!("n{number}")), "v")).await.unwrap();
         }
@@ -111,7 +129,10 @@ fn fault_08_a_batch_that_is_taken_out_is_missed() {
         let log = files.get_mut(&last_log(&disk.files())).unwrap();
         // A frame has a header of 48 bytes, which contains the length of the rest, and is padded to
         // 8 bytes.
-        let length = |log: &[u8], at: usize| (48 + u32::from_le_bytes(log[at + 4..at + 8].try_into().unwrap()) as usize + 1).next_multiple_of(8);
+        let length = |log: &[u8], at: usize| {
+            (48 + u32::from_le_bytes(log[at + 4..at + 8].try_into().unwrap()) as usize + 1)
+                .next_multiple_of(8)
+        };
         let second = 48 + length(log, 48);
         let third = second + length(log, second);
         let rest = log.split_off(third);
@@ -127,17 +148,26 @@ fn fault_08_a_batch_that_is_taken_out_is_missed() {
 fn fault_08_a_missing_log_is_refused_also_after_a_power_cut() {
     block_on(async {
         let disk = SimDisk::default();
-        let journal = JournalLimits { segment_bytes: 1000, retain_bytes: 1 << 20, ..parts(&disk).journal };
-        let store = Store::open_with(Config::embedded(DIR), Environment { journal, ..parts(&disk) }).unwrap();
+        let journal =
+            JournalLimits { segment_bytes: 1000, retain_bytes: 1 << 20, ..parts(&disk).journal };
+        let store =
+            Store::open_with(Config::embedded(DIR), Environment { journal, ..parts(&disk) })
+                .unwrap();
         for number in 0..12 {
             commit(&store, create(&object(&format!("n{number}")), &"v".repeat(300))).await.unwrap();
         }
         let mut files = disk.crash(Crash::Dropped, 0).files();
         store.close().await;
-        assert!(files.keys().filter(|path| path.extension().is_some_and(|kind| kind == "log")).count() > 2);
+        assert!(
+            files.keys().filter(|path| path.extension().is_some_and(|kind| kind == "log")).count()
+                > 2
+        );
         files.remove(&last_log(&files));
         let refused = open(&SimDisk::with_files(&files)).err();
-        assert!(matches!(&refused, Some(OpenError::Damaged { what, .. }) if what.contains("missing")), "{refused:?}");
+        assert!(
+            matches!(&refused, Some(OpenError::Damaged { what, .. }) if what.contains("missing")),
+            "{refused:?}"
+        );
     });
 }
 
@@ -158,11 +188,14 @@ fn fault_04_a_value_cannot_pass_for_a_frame() {
         let crc = crc32fast::hash(&header[..44]);
         header[44..].copy_from_slice(&crc.to_le_bytes());
         // At every alignment a frame may have.
-        let value: Vec<u8> = (0..8).flat_map(|shift| [vec![b'x'; shift], header.repeat(20)].concat()).collect();
+        let value: Vec<u8> =
+            (0..8).flat_map(|shift| [vec![b'x'; shift], header.repeat(20)].concat()).collect();
         disk.hold_syncs();
         let put = Put { value: value.into(), ..put(&object("a"), "") };
         let sidecar = ferrokube_storage::Sidecar { revision_at: 0, ..put.sidecar.clone() };
-        let waiting = store.submit(Txn { guards: Vec::new(), writes: vec![Write::Put(Put { sidecar, ..put })] }).unwrap();
+        let waiting = store
+            .submit(Txn { guards: Vec::new(), writes: vec![Write::Put(Put { sidecar, ..put })] })
+            .unwrap();
         disk.wait_for_held_sync();
         let mut files = disk.files();
         disk.release_syncs();
@@ -199,7 +232,8 @@ fn fault_09_a_missing_journal_is_not_an_empty_one() {
 fn fault_03_the_rest_of_a_failed_roll_is_known_for_what_it_is() {
     block_on(async {
         let begin = |disk: &SimDisk, segment_bytes| {
-            let journal = JournalLimits { segment_bytes, retain_bytes: 1 << 20, ..parts(disk).journal };
+            let journal =
+                JournalLimits { segment_bytes, retain_bytes: 1 << 20, ..parts(disk).journal };
             Store::open_with(Config::embedded(DIR), Environment { journal, ..parts(disk) }).unwrap()
         };
         let disk = SimDisk::default();
@@ -216,7 +250,8 @@ fn fault_03_the_rest_of_a_failed_roll_is_known_for_what_it_is() {
         let store = begin(&rolled, 60);
         commit(&store, create(&object("rolled"), "v")).await.unwrap();
         store.close().await;
-        let (rest, bytes) = (last_log(&rolled.files()), rolled.files()[&last_log(&rolled.files())][..48].to_vec());
+        let (rest, bytes) =
+            (last_log(&rolled.files()), rolled.files()[&last_log(&rolled.files())][..48].to_vec());
         let went_on = SimDisk::with_files(&files);
         let store = begin(&went_on, 1 << 20);
         let txn = create(&object("went-on"), "v");
@@ -241,7 +276,8 @@ fn fault_03_the_rest_of_a_failed_roll_is_known_for_what_it_is() {
 fn fault_03_the_rest_of_a_failed_roll_may_stand_between_logs() {
     block_on(async {
         let begin = |disk: &SimDisk, segment_bytes| {
-            let journal = JournalLimits { segment_bytes, retain_bytes: 1 << 20, ..parts(disk).journal };
+            let journal =
+                JournalLimits { segment_bytes, retain_bytes: 1 << 20, ..parts(disk).journal };
             Store::open_with(Config::embedded(DIR), Environment { journal, ..parts(disk) }).unwrap()
         };
         // Too large to be merged.
@@ -257,7 +293,8 @@ fn fault_03_the_rest_of_a_failed_roll_may_stand_between_logs() {
         let store = begin(&rolled, 60);
         commit(&store, create(&object("rolled"), &value)).await.unwrap();
         store.close().await;
-        let (rest, bytes) = (last_log(&rolled.files()), rolled.files()[&last_log(&rolled.files())][..48].to_vec());
+        let (rest, bytes) =
+            (last_log(&rolled.files()), rolled.files()[&last_log(&rolled.files())][..48].to_vec());
         for (name, segment_bytes) in [("went-on", 1 << 20), ("later", 60)] {
             let store = begin(&disk, segment_bytes);
             let txn = create(&object(name), &value);
@@ -280,8 +317,11 @@ fn fault_03_the_rest_of_a_failed_roll_may_stand_between_logs() {
 fn fault_08_the_end_of_a_closed_log_is_not_taken_for_torn() {
     block_on(async {
         let disk = SimDisk::default();
-        let journal = JournalLimits { segment_bytes: 1000, retain_bytes: 1 << 20, ..parts(&disk).journal };
-        let store = Store::open_with(Config::embedded(DIR), Environment { journal, ..parts(&disk) }).unwrap();
+        let journal =
+            JournalLimits { segment_bytes: 1000, retain_bytes: 1 << 20, ..parts(&disk).journal };
+        let store =
+            Store::open_with(Config::embedded(DIR), Environment { journal, ..parts(&disk) })
+                .unwrap();
         let early = disk.files();
         let manifest = early.keys().find(|path| path.ends_with("MANIFEST")).unwrap();
         let first = last_log(&early);
@@ -297,7 +337,9 @@ fn fault_08_the_end_of_a_closed_log_is_not_taken_for_torn() {
         let log = image.get_mut(&first).unwrap();
         let from = (log.len() - 1) / 512 * 512;
         log[from..].fill(0);
-        assert!(matches!(open(&SimDisk::with_files(&image)), Err(OpenError::Damaged { file, .. }) if file == first));
+        assert!(
+            matches!(open(&SimDisk::with_files(&image)), Err(OpenError::Damaged { file, .. }) if file == first)
+        );
     });
 }
 
@@ -338,13 +380,25 @@ fn fault_09_a_revision_that_was_lost_is_gone() {
         for _ in 0..2 {
             let store = open(&disk).unwrap();
             for lost in [last.0 + 1, last.0 + 1000] {
-                assert!(matches!(store.watch(&prefix, Revision(lost)), Err(WatchError::Compacted(_))), "after {lost}");
-                assert!(matches!(store.snapshot_at(&prefix, Revision(lost)), Err(WatchError::Compacted(_))), "at {lost}");
+                assert!(
+                    matches!(store.watch(&prefix, Revision(lost)), Err(WatchError::Compacted(_))),
+                    "after {lost}"
+                );
+                assert!(
+                    matches!(
+                        store.snapshot_at(&prefix, Revision(lost)),
+                        Err(WatchError::Compacted(_))
+                    ),
+                    "at {lost}"
+                );
             }
             let mut resumed = store.watch(&prefix, last).unwrap();
             let next = commit(&store, write(&object("a"), "2")).await.unwrap().revision;
             assert!(next.0 > last.0 + 1000);
-            assert!(!resumed.next(10).await.unwrap().is_empty(), "what was shown last can be resumed from");
+            assert!(
+                !resumed.next(10).await.unwrap().is_empty(),
+                "what was shown last can be resumed from"
+            );
             store.close().await;
         }
     });
@@ -356,7 +410,13 @@ fn fault_09_a_revision_that_was_lost_is_gone() {
 fn fault_09_an_older_copy_that_is_put_back_gives_no_revision_again() {
     block_on(async {
         let clock = Arc::new(ManualClock::default());
-        let begin = |disk: &SimDisk| Store::open_with(Config::embedded(DIR), Environment { clock: clock.clone(), ..parts(disk) }).unwrap();
+        let begin = |disk: &SimDisk| {
+            Store::open_with(
+                Config::embedded(DIR),
+                Environment { clock: clock.clone(), ..parts(disk) },
+            )
+            .unwrap()
+        };
         let disk = SimDisk::default();
         let store = begin(&disk);
         commit(&store, create(&object("a"), "1")).await.unwrap();
@@ -369,7 +429,10 @@ fn fault_09_an_older_copy_that_is_put_back_gives_no_revision_again() {
             clock.advance(Duration::from_millis(5));
             let store = begin(&disk);
             for number in 0..20 {
-                shown = commit(&store, write(&object("a"), &number.to_string())).await.unwrap().revision;
+                shown = commit(&store, write(&object("a"), &number.to_string()))
+                    .await
+                    .unwrap()
+                    .revision;
             }
             store.close().await;
         }
@@ -377,8 +440,12 @@ fn fault_09_an_older_copy_that_is_put_back_gives_no_revision_again() {
         for copy in [closed, running] {
             let store = begin(&copy);
             let prefix = Prefix::new("configmaps").unwrap();
-            assert!(matches!(store.watch(&prefix, shown), Err(WatchError::Compacted(_))), "a watch that goes on from what was shown");
-            let late = Txn { guards: vec![Guard::At(object("a"), shown)], ..write(&object("a"), "late") };
+            assert!(
+                matches!(store.watch(&prefix, shown), Err(WatchError::Compacted(_))),
+                "a watch that goes on from what was shown"
+            );
+            let late =
+                Txn { guards: vec![Guard::At(object("a"), shown)], ..write(&object("a"), "late") };
             assert!(matches!(store.submit(late), Err(Rejected::Guard(_))));
             let next = commit(&store, write(&object("a"), "2")).await.unwrap().revision;
             assert!(next > shown, "{next} after {shown}");
@@ -394,10 +461,19 @@ fn fault_09_revisions_rise_whatever_the_wall_clock_says() {
         let (disk, clock) = (SimDisk::default(), Arc::new(ManualClock::default()));
         let mut last = Revision(0);
         for years in [30, 70, 2, 0, 31] {
-            clock.set_wall(std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(years * 365 * 86_400));
-            let store = Store::open_with(Config::embedded(DIR), Environment { clock: clock.clone(), ..parts(&disk) }).unwrap();
+            clock.set_wall(
+                std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(years * 365 * 86_400),
+            );
+            let store = Store::open_with(
+                Config::embedded(DIR),
+                Environment { clock: clock.clone(), ..parts(&disk) },
+            )
+            .unwrap();
             let next = commit(&store, write(&object("a"), "v")).await.unwrap().revision;
-            assert!(next > last && (last == Revision(0) || next.0 - last.0 > 100_000), "{next} after {last}");
+            assert!(
+                next > last && (last == Revision(0) || next.0 - last.0 > 100_000),
+                "{next} after {last}"
+            );
             last = next;
             store.close().await;
         }
@@ -410,7 +486,9 @@ fn a_published_write_does_not_hide_a_pending_one() {
     block_on(async {
         let disk = SimDisk::default();
         let journal = JournalLimits { segment_bytes: 1 << 20, ..parts(&disk).journal };
-        let store = Store::open_with(Config::embedded(DIR), Environment { journal, ..parts(&disk) }).unwrap();
+        let store =
+            Store::open_with(Config::embedded(DIR), Environment { journal, ..parts(&disk) })
+                .unwrap();
         disk.hold_syncs();
         let first = store.submit(write(&object("a"), "1")).unwrap();
         disk.wait_for_held_sync();
@@ -420,8 +498,12 @@ fn a_published_write_does_not_hide_a_pending_one() {
         first.committed().await.unwrap();
         disk.wait_for_held_sync();
         assert_eq!(store.pending(&object("a")).unwrap().revision, newer);
-        let outdated = Txn { guards: vec![Guard::At(object("a"), older)], ..write(&object("a"), "3") };
-        assert!(matches!(store.submit(outdated), Err(Rejected::Guard(_))), "would undo the second write");
+        let outdated =
+            Txn { guards: vec![Guard::At(object("a"), older)], ..write(&object("a"), "3") };
+        assert!(
+            matches!(store.submit(outdated), Err(Rejected::Guard(_))),
+            "would undo the second write"
+        );
         disk.release_syncs();
         second.committed().await.unwrap();
         store.close().await;
@@ -434,16 +516,23 @@ fn an_entry_renewed_while_it_expires_is_kept() {
     block_on(async {
         let (disk, clock) = (SimDisk::default(), Arc::new(ManualClock::default()));
         let journal = JournalLimits { segment_bytes: 1 << 20, ..parts(&disk).journal };
-        let store = Store::open_with(Config::embedded(DIR), Environment { clock: clock.clone(), journal, ..parts(&disk) }).unwrap();
+        let store = Store::open_with(
+            Config::embedded(DIR),
+            Environment { clock: clock.clone(), journal, ..parts(&disk) },
+        )
+        .unwrap();
         let short = key("events", "ns", "short");
-        let lasting = |seconds| Write::Put(Put { ttl: Some(Duration::from_secs(seconds)), ..put(&short, "v") });
+        let lasting = |seconds| {
+            Write::Put(Put { ttl: Some(Duration::from_secs(seconds)), ..put(&short, "v") })
+        };
         commit(&store, Txn { guards: Vec::new(), writes: vec![lasting(10)] }).await.unwrap();
         disk.hold_syncs();
         let other = store.submit(write(&object("a"), "1")).unwrap();
         disk.wait_for_held_sync();
         clock.advance(Duration::from_secs(11));
         // Queued while the committer finds the older one expired.
-        let renewed = store.submit(Txn { guards: Vec::new(), writes: vec![lasting(1000)] }).unwrap();
+        let renewed =
+            store.submit(Txn { guards: Vec::new(), writes: vec![lasting(1000)] }).unwrap();
         disk.let_one_sync();
         other.committed().await.unwrap();
         disk.wait_for_held_sync();
@@ -462,10 +551,16 @@ fn fault_18_load_that_never_ends_does_not_keep_entries_alive() {
         let clock = Arc::new(ManualClock::default());
         // One sync per batch: segments are never full.
         let journal = JournalLimits { segment_bytes: 1 << 20, ..parts(&disk).journal };
-        let store = Store::open_with(Config::embedded(DIR), Environment { clock: clock.clone(), journal, ..parts(&disk) }).unwrap();
+        let store = Store::open_with(
+            Config::embedded(DIR),
+            Environment { clock: clock.clone(), journal, ..parts(&disk) },
+        )
+        .unwrap();
         let short = key("events", "ns", "short");
         let expiring = Put { ttl: Some(Duration::from_secs(10)), ..put(&short, "v") };
-        commit(&store, Txn { guards: Vec::new(), writes: vec![Write::Put(expiring)] }).await.unwrap();
+        commit(&store, Txn { guards: Vec::new(), writes: vec![Write::Put(expiring)] })
+            .await
+            .unwrap();
         disk.hold_syncs();
         let mut first = store.submit(write(&object("a"), "0")).unwrap();
         disk.wait_for_held_sync();
@@ -501,7 +596,10 @@ fn fault_16_a_snapshot_of_a_new_resource_is_not_ahead_of_itself() {
                     }
                 }
             });
-            let first = block_on(commit(&store, create(&prefix.key(None, "a").unwrap(), "v"))).unwrap().revision.0;
+            let first = block_on(commit(&store, create(&prefix.key(None, "a").unwrap(), "v")))
+                .unwrap()
+                .revision
+                .0;
             done.store(true, Ordering::Relaxed);
             first
         });

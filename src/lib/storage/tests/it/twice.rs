@@ -34,7 +34,8 @@ async fn check(disk: &SimDisk, run: &LoadRun, crash: Crash, seed: u64) {
     // A power cut while running: nothing was closed.
     let cut = again.crash(crash, seed);
     store.close().await;
-    let store: Store = open(&cut).unwrap_or_else(|error| panic!("recovery after a power cut: {error}"));
+    let store: Store =
+        open(&cut).unwrap_or_else(|error| panic!("recovery after a power cut: {error}"));
     assert_eq!(store.revision(), shown, "a start has shown {shown}");
     check_present(&store, &found);
     store.close().await;

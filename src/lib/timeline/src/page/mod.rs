@@ -73,7 +73,11 @@ impl TracePages {
     /// as sent; `may` is the access check for events.
     pub fn answer(&self, rest: &str, query: &str, may: &AccessCheck<'_>) -> Page {
         match rest {
-            "style.css" => page(200, "text/css; charset=utf-8", include_str!("../../templates/style.css").to_owned()),
+            "style.css" => page(
+                200,
+                "text/css; charset=utf-8",
+                include_str!("../../templates/style.css").to_owned(),
+            ),
             "" => self.index(query, may),
             id if is_id(id) => self.timeline(id, may),
             _ => self.show_index(404, "", "", "There is no such page.", may),
@@ -94,16 +98,37 @@ impl TracePages {
             return self.show_index(200, &asked, &namespace, "", may);
         }
         let Some((resource, name)) = asked.split_once('/') else {
-            return self.show_index(400, &asked, &namespace, "That is neither an id nor KIND/NAME.", may);
+            return self.show_index(
+                400,
+                &asked,
+                &namespace,
+                "That is neither an id nor KIND/NAME.",
+                may,
+            );
         };
-        let families = self.ring.iter().flat_map(|ring| ring.families_of(&resource.to_ascii_lowercase(), &namespace, name, may)).next();
+        let families = self
+            .ring
+            .iter()
+            .flat_map(|ring| {
+                ring.families_of(&resource.to_ascii_lowercase(), &namespace, name, may)
+            })
+            .next();
         match families {
             Some(initial) => redirect(initial.to_string()),
-            None => self.show_index(404, &asked, &namespace, "No recent events of that object.", may),
+            None => {
+                self.show_index(404, &asked, &namespace, "No recent events of that object.", may)
+            }
         }
     }
 
-    fn show_index(&self, status: u16, query: &str, namespace: &str, message: &str, may: &AccessCheck<'_>) -> Page {
+    fn show_index(
+        &self,
+        status: u16,
+        query: &str,
+        namespace: &str,
+        message: &str,
+        may: &AccessCheck<'_>,
+    ) -> Page {
         let recent = self.ring.iter().flat_map(|ring| ring.recent(RECENT, may));
         let recent = recent.map(|family| RecentItem {
             id: family.initial.to_string(),
@@ -113,7 +138,14 @@ impl TracePages {
             events: family.events,
         });
         let (remembers, backend) = (self.ring.is_some(), self.backend.is_some());
-        let index = IndexTemplate { query, namespace, message, remembers, backend, recent: recent.collect() };
+        let index = IndexTemplate {
+            query,
+            namespace,
+            message,
+            remembers,
+            backend,
+            recent: recent.collect(),
+        };
         html(status, &index)
     }
 
@@ -121,21 +153,42 @@ impl TracePages {
         let Some(ring) = &self.ring else {
             let elsewhere = self.backend_url(id);
             let status = if elsewhere.is_some() { 200 } else { 404 };
-            return html(status, &TimelineTemplate { id, title: "Elsewhere".to_owned(), sections: Vec::new(), elsewhere });
+            return html(
+                status,
+                &TimelineTemplate {
+                    id,
+                    title: "Elsewhere".to_owned(),
+                    sections: Vec::new(),
+                    elsewhere,
+                },
+            );
         };
         let story = ring.story(id, may);
-        let sections: Vec<Section> = story.traces.iter().map(|trace| Section::new(trace, self.backend_url(&trace.trace_id))).collect();
-        let title = sections.first().map_or_else(|| "No recent events".to_owned(), |section| section.title.clone());
-        html(if sections.is_empty() { 404 } else { 200 }, &TimelineTemplate { id, title, sections, elsewhere: None })
+        let sections: Vec<Section> = story
+            .traces
+            .iter()
+            .map(|trace| Section::new(trace, self.backend_url(&trace.trace_id)))
+            .collect();
+        let title = sections
+            .first()
+            .map_or_else(|| "No recent events".to_owned(), |section| section.title.clone());
+        html(
+            if sections.is_empty() { 404 } else { 200 },
+            &TimelineTemplate { id, title, sections, elsewhere: None },
+        )
     }
 
     fn backend_url(&self, trace_id: &str) -> Option<String> {
-        self.backend.as_ref().filter(|_| trace_id.len() == 32).map(|template| template.replace("{trace_id}", trace_id))
+        self.backend
+            .as_ref()
+            .filter(|_| trace_id.len() == 32)
+            .map(|template| template.replace("{trace_id}", trace_id))
     }
 }
 
 fn is_id(text: &str) -> bool {
-    matches!(text.len(), 16 | 32) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    matches!(text.len(), 16 | 32)
+        && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn page(status: u16, media_type: &'static str, body: String) -> Page {
@@ -156,8 +209,16 @@ fn html(status: u16, template: &impl Template) -> Page {
 
 /// Decoded value of a query parameter; empty if absent.
 fn parameter(query: &str, name: &str) -> String {
-    let value = query.split('&').find_map(|pair| pair.split_once('=').filter(|(own, _)| *own == name).map(|(_, value)| value.replace('+', " ")));
-    value.map(|value| percent_encoding::percent_decode_str(&value).decode_utf8_lossy().trim().to_owned()).unwrap_or_default()
+    let value = query.split('&').find_map(|pair| {
+        pair.split_once('=')
+            .filter(|(own, _)| *own == name)
+            .map(|(_, value)| value.replace('+', " "))
+    });
+    value
+        .map(|value| {
+            percent_encoding::percent_decode_str(&value).decode_utf8_lossy().trim().to_owned()
+        })
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -169,7 +230,13 @@ mod tests {
 
     fn pages() -> (TracePages, String) {
         let (ring, root) = (Ring::default(), TraceContext::root());
-        let object = ObjectRef { version: "v1".into(), resource: "configmaps".into(), namespace: "shop".into(), name: "page".into(), ..ObjectRef::default() };
+        let object = ObjectRef {
+            version: "v1".into(),
+            resource: "configmaps".into(),
+            namespace: "shop".into(),
+            name: "page".into(),
+            ..ObjectRef::default()
+        };
         let request = LoggedRequest {
             verb: "create".into(),
             uri: "/<script>alert(1)</script>\u{1b}[31m\u{202e}".into(),
@@ -178,7 +245,13 @@ mod tests {
             ..LoggedRequest::default()
         };
         ring.request(&root.with_initial(Some(root.trace_id)), object, request, None);
-        (TracePages { ring: Some(Arc::new(ring)), backend: Some("https://jaeger.example/trace/{trace_id}".into()) }, root.trace_id.to_string())
+        (
+            TracePages {
+                ring: Some(Arc::new(ring)),
+                backend: Some("https://jaeger.example/trace/{trace_id}".into()),
+            },
+            root.trace_id.to_string(),
+        )
     }
 
     #[test]
@@ -198,20 +271,37 @@ mod tests {
         let (pages, id) = pages();
         let found = pages.answer("", "q=configmap%2Fpage&namespace=shop", &|_| true);
         assert_eq!((found.status, found.location.as_str()), (303, id.as_str()));
-        assert_eq!(pages.answer("", "q=configmap/page&namespace=shop", &|_| false).status, 404, "hidden from users who may not get it");
+        assert_eq!(
+            pages.answer("", "q=configmap/page&namespace=shop", &|_| false).status,
+            404,
+            "hidden from users who may not get it"
+        );
         assert_eq!(pages.answer("", "q=configmap/page", &|_| true).status, 404);
         assert_eq!(pages.answer("", "q=hello", &|_| true).status, 400);
         assert_eq!(pages.answer("../secret", "", &|_| true).status, 404);
         assert_eq!(pages.answer(&id, "", &|_| false).status, 404);
-        assert!(pages.answer(&id, "", &|_| true).body.contains(&format!("https://jaeger.example/trace/{id}")));
+        assert!(
+            pages
+                .answer(&id, "", &|_| true)
+                .body
+                .contains(&format!("https://jaeger.example/trace/{id}"))
+        );
     }
 
     #[test]
     fn without_a_ring_the_page_leads_to_the_backend() {
         let id = "0af7651916cd43dd8448eb211c80319c";
-        let pages = TracePages { ring: None, backend: Some("https://jaeger.example/trace/{trace_id}".into()) };
+        let pages = TracePages {
+            ring: None,
+            backend: Some("https://jaeger.example/trace/{trace_id}".into()),
+        };
         let page = pages.answer(id, "", &|_| true);
-        assert!(page.status == 200 && page.body.contains(&format!("href=\"https://jaeger.example/trace/{id}\"")), "{}", page.body);
+        assert!(
+            page.status == 200
+                && page.body.contains(&format!("href=\"https://jaeger.example/trace/{id}\"")),
+            "{}",
+            page.body
+        );
         assert_eq!(TracePages::default().answer(id, "", &|_| true).status, 404);
     }
 
@@ -222,7 +312,10 @@ mod tests {
         for rest in ["", id.as_str()] {
             let body = pages.answer(rest, "", &|_| true).body;
             for forbidden in ["<style", " style=", "<script", " on", "javascript:", "src=\"http"] {
-                let hit = body.find(forbidden).filter(|at| forbidden != " on" || body[*at..].split(' ').nth(1).is_some_and(|word| word.contains("=\"")));
+                let hit = body.find(forbidden).filter(|at| {
+                    forbidden != " on"
+                        || body[*at..].split(' ').nth(1).is_some_and(|word| word.contains("=\""))
+                });
                 assert_eq!(hit, None, "{forbidden} in {body}");
             }
         }

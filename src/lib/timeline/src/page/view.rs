@@ -63,12 +63,16 @@ impl TimeScale {
     fn of(trace: &TraceStory) -> Self {
         let begin = trace.actions.iter().filter_map(TraceAction::begins).min();
         let end = trace.actions.iter().filter_map(TraceAction::ends).max();
-        let millis = begin.zip(end).map_or(0.0, |(begin, end)| end.duration_since(begin).as_secs_f64() * 1e3);
+        let millis = begin
+            .zip(end)
+            .map_or(0.0, |(begin, end)| end.duration_since(begin).as_secs_f64() * 1e3);
         Self { begin, millis }
     }
 
     fn offset(&self, time: Option<Timestamp>) -> f64 {
-        self.begin.zip(time).map_or(0.0, |(begin, time)| time.duration_since(begin).as_secs_f64() * 1e3)
+        self.begin
+            .zip(time)
+            .map_or(0.0, |(begin, time)| time.duration_since(begin).as_secs_f64() * 1e3)
     }
 
     /// Position in the drawing.
@@ -80,11 +84,24 @@ impl TimeScale {
 impl Section {
     pub(super) fn new(trace: &TraceStory, backend: Option<String>) -> Self {
         let scale = TimeScale::of(trace);
-        let rows: Vec<ActionRow> = trace.actions.iter().map(|action| ActionRow::new(action, &scale)).collect();
+        let rows: Vec<ActionRow> =
+            trace.actions.iter().map(|action| ActionRow::new(action, &scale)).collect();
         let first = rows.iter().find(|row| row.kind == "request").or(rows.first());
-        let title = first.map(|row| if row.who.is_empty() { row.label.clone() } else { format!("{} by {}", row.label, row.who) }).unwrap_or_default();
+        let title = first
+            .map(|row| {
+                if row.who.is_empty() {
+                    row.label.clone()
+                } else {
+                    format!("{} by {}", row.label, row.who)
+                }
+            })
+            .unwrap_or_default();
         let notes = trace.behind.iter().map(|(component, behind)| {
-            format!("The clock of {} is at least {} behind; its lines are shifted by that.", text(component), millis(behind.as_secs_f64() * 1e3))
+            format!(
+                "The clock of {} is at least {} behind; its lines are shifted by that.",
+                text(component),
+                millis(behind.as_secs_f64() * 1e3)
+            )
         });
         Self {
             trace_id: text(&trace.trace_id),
@@ -105,9 +122,12 @@ impl ActionRow {
         let x = scale.place(begins);
         let width = scale.place(action.millis()).max(MIN_BAR);
         let x = x.min(WIDTH - width);
-        let at = |line: &LogLine| scale.offset(line.time.and_then(|time| time.checked_add(action.behind).ok()));
+        let at = |line: &LogLine| {
+            scale.offset(line.time.and_then(|time| time.checked_add(action.behind).ok()))
+        };
         let request = action.request.as_ref();
-        let failed = request.is_some_and(is_failure) || action.lines.iter().any(|line| line.level == "ERROR");
+        let failed = request.is_some_and(is_failure)
+            || action.lines.iter().any(|line| line.level == "ERROR");
         Self {
             component: text(&action.component),
             kind: if request.is_some() { "request" } else { "work" },
@@ -130,8 +150,14 @@ impl ActionRow {
 
 impl LineRow {
     fn new(line: &LogLine, at: f64) -> Self {
-        let fields: Vec<String> = line.fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        Self { at: millis(at), level: text(&line.level), message: text(&line.message), fields: text(&fields.join(" ")) }
+        let fields: Vec<String> =
+            line.fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        Self {
+            at: millis(at),
+            level: text(&line.level),
+            message: text(&line.message),
+            fields: text(&fields.join(" ")),
+        }
     }
 }
 
@@ -140,8 +166,16 @@ fn label(action: &TraceAction) -> String {
     if let Some(request) = &action.request {
         return text(&format!("{} {}", request.verb, about(&request.uri)));
     }
-    let field = |name: &str| action.lines.iter().map(|line| line.field(name)).find(|value| !value.is_empty()).unwrap_or_default();
-    let [resource, namespace, name, key] = ["k8s.resource", "k8s.namespace", "k8s.name", "key"].map(field);
+    let field = |name: &str| {
+        action
+            .lines
+            .iter()
+            .map(|line| line.field(name))
+            .find(|value| !value.is_empty())
+            .unwrap_or_default()
+    };
+    let [resource, namespace, name, key] =
+        ["k8s.resource", "k8s.namespace", "k8s.name", "key"].map(field);
     match (resource, key) {
         ("", "") => text(action.lines.first().map_or("", |line| &line.message)),
         ("", key) => text(&format!("reconcile {}", key.trim_matches('"'))),
@@ -158,10 +192,16 @@ fn about(uri: &str) -> String {
     match segments.as_slice() {
         ["api", _, rest @ ..] | ["apis", _, _, rest @ ..] => match rest {
             ["namespaces", namespace, resource, name, more @ ..] if !name.is_empty() => {
-                [&format!("{resource} {namespace}/{name}")[..], &more.join("/")].join(if more.is_empty() { "" } else { "/" })
+                [&format!("{resource} {namespace}/{name}")[..], &more.join("/")]
+                    .join(if more.is_empty() { "" } else { "/" })
             }
-            ["namespaces", namespace, resource] if *resource != "finalize" && *resource != "status" => format!("{resource} in {namespace}"),
-            [resource, name, more @ ..] => [&format!("{resource} {name}")[..], &more.join("/")].join(if more.is_empty() { "" } else { "/" }),
+            ["namespaces", namespace, resource]
+                if *resource != "finalize" && *resource != "status" =>
+            {
+                format!("{resource} in {namespace}")
+            }
+            [resource, name, more @ ..] => [&format!("{resource} {name}")[..], &more.join("/")]
+                .join(if more.is_empty() { "" } else { "/" }),
             [resource] => (*resource).to_owned(),
             [] => path.to_owned(),
         },
@@ -182,9 +222,17 @@ pub(super) fn text(text: &str) -> String {
 /// `configmaps.group shop/page`, or for a collection `configmaps in shop`.
 pub(super) fn object(object: &ObjectRef) -> String {
     let group = if object.group.is_empty() { String::new() } else { format!(".{}", object.group) };
-    let namespace = if object.namespace.is_empty() || object.resource == "namespaces" { String::new() } else { format!("{}/", object.namespace) };
+    let namespace = if object.namespace.is_empty() || object.resource == "namespaces" {
+        String::new()
+    } else {
+        format!("{}/", object.namespace)
+    };
     if object.name.is_empty() {
-        let place = if object.namespace.is_empty() { String::new() } else { format!(" in {}", object.namespace) };
+        let place = if object.namespace.is_empty() {
+            String::new()
+        } else {
+            format!(" in {}", object.namespace)
+        };
         return text(&format!("{}{group}{place}", object.resource));
     }
     text(&format!("{}{group} {namespace}{}", object.resource, object.name))
@@ -202,7 +250,9 @@ fn millis(value: f64) -> String {
         below if below < 10.0 => format!("{value:.2} ms"),
         below if below < 1000.0 => format!("{value:.1} ms"),
         below if below < 120_000.0 => format!("{:.2} s", value / 1e3),
-        _ => format!("{:.0} min {:.0} s", (value / 60_000.0).trunc(), (value % 60_000.0 / 1e3).abs()),
+        _ => {
+            format!("{:.0} min {:.0} s", (value / 60_000.0).trunc(), (value % 60_000.0 / 1e3).abs())
+        }
     }
 }
 
@@ -230,7 +280,13 @@ mod tests {
     #[test]
     fn objects_and_collections_are_told_apart() {
         let of = |group: &str, namespace: &str, name: &str| {
-            object(&ObjectRef { group: group.into(), version: "v1".into(), resource: "fleets".into(), namespace: namespace.into(), name: name.into() })
+            object(&ObjectRef {
+                group: group.into(),
+                version: "v1".into(),
+                resource: "fleets".into(),
+                namespace: namespace.into(),
+                name: name.into(),
+            })
         };
         assert_eq!(of("example.com", "shop", "alpha"), "fleets.example.com shop/alpha");
         assert_eq!([of("", "shop", ""), of("", "", "")], ["fleets in shop", "fleets"]);

@@ -2,7 +2,8 @@
 
 use std::str::FromStr;
 
-/// A collector, reached without TLS as by kube-apiserver: an agent on the same machine or network, which may encrypt. Holds the URL.
+/// A collector, reached without TLS as by kube-apiserver: an agent on the same machine or network,
+/// which may encrypt. Holds the URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// OTLP over gRPC: from `host:port`, `dns:///host:port` or `unix:///path`.
@@ -15,7 +16,9 @@ pub enum Endpoint {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// An unknown scheme.
-    #[error("endpoint {0:?}: the scheme must be none, dns, unix or http (spans go unencrypted to an agent nearby, which may encrypt)")]
+    #[error(
+        "endpoint {0:?}: the scheme must be none, dns, unix or http (spans go unencrypted to an agent nearby, which may encrypt)"
+    )]
     Scheme(String),
     /// Host or port are missing or wrong.
     #[error("endpoint {0:?} has no usable host and port")]
@@ -34,7 +37,8 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
-        let grpc = |given: &str| Ok(Self::Grpc(format!("http://{}", authority(text, given, GRPC_PORT)?)));
+        let grpc =
+            |given: &str| Ok(Self::Grpc(format!("http://{}", authority(text, given, GRPC_PORT)?)));
         let Some((scheme, rest)) = text.split_once("://") else {
             return match text.strip_prefix("unix:") {
                 Some(path) => unix(text, path),
@@ -60,7 +64,11 @@ impl FromStr for Endpoint {
 }
 
 fn unix(text: &str, path: &str) -> Result<Endpoint, EndpointError> {
-    if path.starts_with('/') { Ok(Endpoint::Grpc(format!("unix://{path}"))) } else { Err(EndpointError::Authority(text.to_owned())) }
+    if path.starts_with('/') {
+        Ok(Endpoint::Grpc(format!("unix://{path}")))
+    } else {
+        Err(EndpointError::Authority(text.to_owned()))
+    }
 }
 
 /// Host and port, the port added where it is missing.
@@ -69,7 +77,9 @@ fn authority(text: &str, given: &str, port: u16) -> Result<String, EndpointError
     let after_host = given.rfind(']').map_or(given, |end| &given[end..]);
     let whole = if after_host.contains(':') { given.to_owned() } else { format!("{given}:{port}") };
     let parsed: http::uri::Authority = whole.parse().map_err(|_| wrong())?;
-    let is_plain = !parsed.host().is_empty() && parsed.port_u16().is_some_and(|port| port != 0) && !whole.contains('@');
+    let is_plain = !parsed.host().is_empty()
+        && parsed.port_u16().is_some_and(|port| port != 0)
+        && !whole.contains('@');
     if is_plain { Ok(whole) } else { Err(wrong()) }
 }
 
@@ -81,7 +91,8 @@ mod tests {
     fn reads_kube_apiservers_forms_and_http() {
         let grpc = |authority: &str| Ok(Endpoint::Grpc(format!("http://{authority}")));
         let unix = |path: &str| Ok(Endpoint::Grpc(format!("unix://{path}")));
-        let http = |authority: &str, path: &str| Ok(Endpoint::Http(format!("http://{authority}{path}")));
+        let http =
+            |authority: &str, path: &str| Ok(Endpoint::Http(format!("http://{authority}{path}")));
         for (text, want) in [
             ("localhost", grpc("localhost:4317")),
             ("10.0.0.1:99", grpc("10.0.0.1:99")),
@@ -98,8 +109,22 @@ mod tests {
         for text in ["https://x:1", "unix-abstract://x", "tcp://x:1"] {
             assert_eq!(text.parse::<Endpoint>(), Err(EndpointError::Scheme(text.to_owned())));
         }
-        for text in ["", "a b:1", "x:0", "x:99999", ":1", "http://", "http://u@x:1", "http://x:1/a b", "unix://relative"] {
-            assert_eq!(text.parse::<Endpoint>(), Err(EndpointError::Authority(text.to_owned())), "{text}");
+        for text in [
+            "",
+            "a b:1",
+            "x:0",
+            "x:99999",
+            ":1",
+            "http://",
+            "http://u@x:1",
+            "http://x:1/a b",
+            "unix://relative",
+        ] {
+            assert_eq!(
+                text.parse::<Endpoint>(),
+                Err(EndpointError::Authority(text.to_owned())),
+                "{text}"
+            );
         }
     }
 }

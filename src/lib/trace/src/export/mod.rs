@@ -1,7 +1,10 @@
-//! Export of spans over OTLP: one per seam, parent-based sampling, a bounded queue, and no request that waits for a collector.
+//! Export of spans over OTLP: one per seam, parent-based sampling, a bounded queue, and no request
+//! that waits for a collector.
 //!
-//! OpenTelemetry's SDK batches and its OTLP exporter sends. Ours are the span API (ids come with the [`TraceContext`], and a context that is not sampled
-//! costs the test of one bit and no allocation), the sampling decision, and the counters of exported and dropped spans, which the SDK does not publish.
+//! OpenTelemetry's SDK batches and its OTLP exporter sends. Ours are the span API (ids come with
+//! the [`TraceContext`], and a context that is not sampled costs the test of one bit and no
+//! allocation), the sampling decision, and the counters of exported and dropped spans, which the
+//! SDK does not publish.
 
 mod collector;
 mod endpoint;
@@ -32,9 +35,11 @@ const LAST_SPANS: Duration = Duration::from_secs(1);
 /// What to export, and where to.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The collector; `None`: the one of `OTEL_EXPORTER_OTLP_ENDPOINT` and its kin, by default gRPC on `localhost:4317`.
+    /// The collector; `None`: the one of `OTEL_EXPORTER_OTLP_ENDPOINT` and its kin, by default gRPC
+    /// on `localhost:4317`.
     pub endpoint: Option<Endpoint>,
-    /// Decides about traces without a trusted parent; `None`: the sampler of `OTEL_TRACES_SAMPLER`, by default none of them.
+    /// Decides about traces without a trusted parent; `None`: the sampler of `OTEL_TRACES_SAMPLER`,
+    /// by default none of them.
     pub sampler: Option<Sampler>,
     /// `service.name` of every span.
     pub service: String,
@@ -66,7 +71,8 @@ pub(crate) struct Exporter {
     queue: Queue,
 }
 
-/// One per process, like the log: the seams are in every crate, and all of them would have to pass a handle on.
+/// One per process, like the log: the seams are in every crate, and all of them would have to pass
+/// a handle on.
 static EXPORTER: OnceLock<Arc<Exporter>> = OnceLock::new();
 
 /// Flushes on drop, for at most a second.
@@ -88,7 +94,8 @@ impl Drop for Finish {
 
 /// Starts the export of the process's spans, which ends when the returned guard is dropped.
 ///
-/// The variables `OTEL_EXPORTER_OTLP_*`, `OTEL_BSP_*`, `OTEL_TRACES_SAMPLER` and `OTEL_RESOURCE_ATTRIBUTES` apply to what [`Config`] leaves open.
+/// The variables `OTEL_EXPORTER_OTLP_*`, `OTEL_BSP_*`, `OTEL_TRACES_SAMPLER` and
+/// `OTEL_RESOURCE_ATTRIBUTES` apply to what [`Config`] leaves open.
 ///
 /// # Errors
 /// [`ExportError`].
@@ -98,9 +105,15 @@ pub fn start(config: &Config) -> Result<Finish, ExportError> {
     Ok(finish)
 }
 
-/// The runtime is the exporter's own, so that neither a busy server nor a slow collector starves the other.
+/// The runtime is the exporter's own, so that neither a busy server nor a slow collector starves
+/// the other.
 fn start_batching(config: &Config, batching: BatchConfigBuilder) -> Result<Finish, ExportError> {
-    let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("spans").enable_all().build().map_err(ExportError::Runtime)?;
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("spans")
+        .enable_all()
+        .build()
+        .map_err(ExportError::Runtime)?;
     let counts = Arc::default();
     let collector = Collector::new(config, runtime.handle().clone(), Arc::clone(&counts))?;
     let queue = Queue::new(collector, batching, counts);
@@ -108,8 +121,8 @@ fn start_batching(config: &Config, batching: BatchConfigBuilder) -> Result<Finis
     Ok(Finish { exporter: Arc::new(Exporter { sampler, queue }), runtime: Some(runtime) })
 }
 
-/// The sampling decision for a context without a trusted parent: by its trace id, so that all processes with the same rate agree.
-/// Returns the context unchanged while nothing is exported.
+/// The sampling decision for a context without a trusted parent: by its trace id, so that all
+/// processes with the same rate agree. Returns the context unchanged while nothing is exported.
 #[must_use]
 pub fn sample(context: TraceContext) -> TraceContext {
     match EXPORTER.get() {

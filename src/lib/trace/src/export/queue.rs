@@ -1,7 +1,10 @@
 //! Finished spans on their way to the collector: bounded and counted.
 
 use super::collector::Collector;
-use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, OTEL_BSP_MAX_QUEUE_SIZE, OTEL_BSP_MAX_QUEUE_SIZE_DEFAULT, SpanData, SpanProcessor};
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, OTEL_BSP_MAX_QUEUE_SIZE,
+    OTEL_BSP_MAX_QUEUE_SIZE_DEFAULT, SpanData, SpanProcessor,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -41,7 +44,8 @@ impl Counts {
     }
 }
 
-/// The SDK's batch processor behind a gate of the same size. The processor does not say which spans it drops, so it never gets one too many.
+/// The SDK's batch processor behind a gate of the same size. The processor does not say which spans
+/// it drops, so it never gets one too many.
 #[derive(Debug)]
 pub(super) struct Queue {
     processor: BatchSpanProcessor,
@@ -50,10 +54,18 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(collector: Collector, batching: BatchConfigBuilder, counts: Arc<Counts>) -> Self {
+    pub(super) fn new(
+        collector: Collector,
+        batching: BatchConfigBuilder,
+        counts: Arc<Counts>,
+    ) -> Self {
         let capacity = capacity(std::env::var(OTEL_BSP_MAX_QUEUE_SIZE).ok().as_deref());
         let batching = batching.with_max_queue_size(capacity).build();
-        Self { processor: BatchSpanProcessor::builder(collector).with_batch_config(batching).build(), capacity, counts }
+        Self {
+            processor: BatchSpanProcessor::builder(collector).with_batch_config(batching).build(),
+            capacity,
+            counts,
+        }
     }
 
     /// Never waits: a span that finds the queue full is dropped.
@@ -74,13 +86,20 @@ impl Queue {
     }
 
     pub(super) fn stats(&self) -> Stats {
-        Stats { exported: self.counts.exported.load(Ordering::Relaxed), dropped: self.counts.dropped.load(Ordering::Relaxed) }
+        Stats {
+            exported: self.counts.exported.load(Ordering::Relaxed),
+            dropped: self.counts.dropped.load(Ordering::Relaxed),
+        }
     }
 }
 
 /// Spans that may wait.
 fn capacity(variable: Option<&str>) -> usize {
-    variable.and_then(|text| text.trim().parse().ok()).filter(|capacity| *capacity > 0).unwrap_or(OTEL_BSP_MAX_QUEUE_SIZE_DEFAULT).min(MAX_CAPACITY)
+    variable
+        .and_then(|text| text.trim().parse().ok())
+        .filter(|capacity| *capacity > 0)
+        .unwrap_or(OTEL_BSP_MAX_QUEUE_SIZE_DEFAULT)
+        .min(MAX_CAPACITY)
 }
 
 #[cfg(test)]
@@ -89,7 +108,13 @@ mod tests {
 
     #[test]
     fn the_queue_is_bounded_whatever_the_environment_says() {
-        for (variable, want) in [(None, 2048), (Some("7"), 7), (Some("0"), 2048), (Some("many"), 2048), (Some("99999999999"), MAX_CAPACITY)] {
+        for (variable, want) in [
+            (None, 2048),
+            (Some("7"), 7),
+            (Some("0"), 2048),
+            (Some("many"), 2048),
+            (Some("99999999999"), MAX_CAPACITY),
+        ] {
             assert_eq!(capacity(variable), want, "{variable:?}");
         }
     }

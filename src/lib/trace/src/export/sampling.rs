@@ -1,8 +1,10 @@
-//! The sampling decision. The SDK's own sampler decides the same, but for more than one bit test: it builds a list of attributes per decision.
+//! The sampling decision. The SDK's own sampler decides the same, but for more than one bit test:
+//! it builds a list of attributes per decision.
 
 use crate::id::TraceId;
 
-/// A share of all traces, chosen by trace id as by OpenTelemetry's `TraceIdRatioBased`: every process with the same rate chooses the same ones.
+/// A share of all traces, chosen by trace id as by OpenTelemetry's `TraceIdRatioBased`: every
+/// process with the same rate chooses the same ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampler {
     /// 2^63: all traces.
@@ -19,18 +21,30 @@ impl Sampler {
         Self { bound: u64::try_from(share / u128::from(MILLION)).expect("at most 2^63") }
     }
 
-    /// The sampler of `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG`, always parent-based; without them, or with one that is unknown here, rate 0.
+    /// The sampler of `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG`, always parent-based;
+    /// without them, or with one that is unknown here, rate 0.
     pub(super) fn of_environment() -> Self {
         let variable = |name| std::env::var(name).unwrap_or_default();
-        Self::named(variable("OTEL_TRACES_SAMPLER").trim(), variable("OTEL_TRACES_SAMPLER_ARG").trim())
+        Self::named(
+            variable("OTEL_TRACES_SAMPLER").trim(),
+            variable("OTEL_TRACES_SAMPLER_ARG").trim(),
+        )
     }
 
     fn named(name: &str, argument: &str) -> Self {
         match name.strip_prefix("parentbased_").unwrap_or(name) {
             "always_on" => Self::per_million(MILLION),
             "traceidratio" => {
-                let ratio = argument.parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio)).unwrap_or(1.0);
-                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and a million")]
+                let ratio = argument
+                    .parse::<f64>()
+                    .ok()
+                    .filter(|ratio| (0.0..=1.0).contains(ratio))
+                    .unwrap_or(1.0);
+                #[allow(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "between 0 and a million"
+                )]
                 Self::per_million((ratio * f64::from(MILLION)).round() as u32)
             }
             "" | "always_off" => Self::per_million(0),
@@ -55,7 +69,12 @@ mod tests {
 
     #[test]
     fn a_rate_is_a_share_of_all_traces() {
-        for (rate, low, high) in [(0, 0, 0), (1_000_000, 10_000, 10_000), (u32::MAX, 10_000, 10_000), (250_000, 2_200, 2_800)] {
+        for (rate, low, high) in [
+            (0, 0, 0),
+            (1_000_000, 10_000, 10_000),
+            (u32::MAX, 10_000, 10_000),
+            (250_000, 2_200, 2_800),
+        ] {
             let sampler = Sampler::per_million(rate);
             let sampled = (0..10_000).filter(|_| sampler.samples(TraceId::random())).count();
             assert!((low..=high).contains(&sampled), "{rate}: {sampled}");
@@ -76,7 +95,11 @@ mod tests {
             ("traceidratio", "-1", MILLION),
             ("jaeger_remote", "", 0),
         ] {
-            assert_eq!(Sampler::named(name, argument), Sampler::per_million(want), "{name} {argument}");
+            assert_eq!(
+                Sampler::named(name, argument),
+                Sampler::per_million(want),
+                "{name} {argument}"
+            );
         }
     }
 

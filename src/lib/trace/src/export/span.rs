@@ -47,7 +47,8 @@ impl Span {
         Self(None)
     }
 
-    /// The span of an action. The context is its own, made with [`TraceContext::child`] or [`TraceContext::root`].
+    /// The span of an action. The context is its own, made with [`TraceContext::child`] or
+    /// [`TraceContext::root`].
     pub fn start(context: &TraceContext, kind: Kind, info: &SpanInfo<'_>) -> Self {
         if !context.sampled() {
             return Self(None);
@@ -56,7 +57,12 @@ impl Span {
     }
 
     /// The same for an action that began earlier.
-    pub fn since(context: &TraceContext, kind: Kind, info: &SpanInfo<'_>, started: (SystemTime, Instant)) -> Self {
+    pub fn since(
+        context: &TraceContext,
+        kind: Kind,
+        info: &SpanInfo<'_>,
+        started: (SystemTime, Instant),
+    ) -> Self {
         if !context.sampled() {
             return Self(None);
         }
@@ -66,9 +72,12 @@ impl Span {
         }
     }
 
-    /// The span of a call inside the current action, with the context to inject into it. `None` outside of any context.
+    /// The span of a call inside the current action, with the context to inject into it. `None`
+    /// outside of any context.
     pub fn part(kind: Kind, info: &SpanInfo<'_>) -> (Option<TraceContext>, Self) {
-        let Some(context) = scope::current().map(|whole| whole.child()) else { return (None, Self(None)) };
+        let Some(context) = scope::current().map(|whole| whole.child()) else {
+            return (None, Self(None));
+        };
         let span = Self::start(&context, kind, info);
         (Some(context), span)
     }
@@ -81,10 +90,20 @@ impl Span {
         }
     }
 
-    pub(super) fn recorded_by(exporter: Arc<Exporter>, context: &TraceContext, kind: Kind, info: &SpanInfo<'_>, started: (SystemTime, Instant)) -> Self {
+    pub(super) fn recorded_by(
+        exporter: Arc<Exporter>,
+        context: &TraceContext,
+        kind: Kind,
+        info: &SpanInfo<'_>,
+        started: (SystemTime, Instant),
+    ) -> Self {
         let data = begin(context, kind, info, started.0);
         let mut span = Self(Some(Box::new(Recording { exporter, data, started: started.1 })));
-        for (key, value) in [("k8s.resource", info.resource), ("k8s.namespace", info.namespace), ("k8s.name", info.object)] {
+        for (key, value) in [
+            ("k8s.resource", info.resource),
+            ("k8s.namespace", info.namespace),
+            ("k8s.name", info.object),
+        ] {
             if !value.is_empty() {
                 span.text(key, value);
             }
@@ -126,13 +145,17 @@ impl Span {
     }
 
     fn attribute(&mut self, key: &'static str, value: impl FnOnce() -> Value) {
-        if let Some(recording) = self.0.as_mut().filter(|recording| recording.data.attributes.len() < MAX_ATTRIBUTES) {
+        if let Some(recording) =
+            self.0.as_mut().filter(|recording| recording.data.attributes.len() < MAX_ATTRIBUTES)
+        {
             recording.data.attributes.push(KeyValue::new(key, value()));
         }
     }
 
     fn add_link(&mut self, trace: TraceId, span: SpanId) {
-        if let Some(recording) = self.0.as_mut().filter(|recording| recording.data.links.links.len() < MAX_LINKS) {
+        if let Some(recording) =
+            self.0.as_mut().filter(|recording| recording.data.links.links.len() < MAX_LINKS)
+        {
             recording.data.links.links.push(Link::with_context(span_context(trace, span, true)));
         }
     }
@@ -155,8 +178,17 @@ impl fmt::Debug for Span {
     }
 }
 
-fn begin(context: &TraceContext, kind: Kind, info: &SpanInfo<'_>, start_time: SystemTime) -> SpanData {
-    let name = if info.resource.is_empty() { cut(info.name).to_owned() } else { format!("{} {}", cut(info.name), cut(info.resource)) };
+fn begin(
+    context: &TraceContext,
+    kind: Kind,
+    info: &SpanInfo<'_>,
+    start_time: SystemTime,
+) -> SpanData {
+    let name = if info.resource.is_empty() {
+        cut(info.name).to_owned()
+    } else {
+        format!("{} {}", cut(info.name), cut(info.resource))
+    };
     let span_kind = match kind {
         Kind::Internal => SpanKind::Internal,
         Kind::Server => SpanKind::Server,
@@ -164,7 +196,9 @@ fn begin(context: &TraceContext, kind: Kind, info: &SpanInfo<'_>, start_time: Sy
     };
     SpanData {
         span_context: span_context(context.trace_id, context.span_id, false),
-        parent_span_id: context.parent_span_id.map_or(opentelemetry::SpanId::INVALID, |parent| opentelemetry::SpanId::from_bytes(parent.bytes())),
+        parent_span_id: context.parent_span_id.map_or(opentelemetry::SpanId::INVALID, |parent| {
+            opentelemetry::SpanId::from_bytes(parent.bytes())
+        }),
         parent_span_is_remote: kind == Kind::Server,
         span_kind,
         name: name.into(),
@@ -180,7 +214,10 @@ fn begin(context: &TraceContext, kind: Kind, info: &SpanInfo<'_>, start_time: Sy
 }
 
 fn span_context(trace: TraceId, span: SpanId, is_remote: bool) -> SpanContext {
-    let (trace, span) = (opentelemetry::TraceId::from_bytes(trace.bytes()), opentelemetry::SpanId::from_bytes(span.bytes()));
+    let (trace, span) = (
+        opentelemetry::TraceId::from_bytes(trace.bytes()),
+        opentelemetry::SpanId::from_bytes(span.bytes()),
+    );
     SpanContext::new(trace, span, TraceFlags::SAMPLED, is_remote, TraceState::NONE)
 }
 

@@ -11,7 +11,9 @@ use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use opentelemetry_proto::tonic::collector::trace::v1::{ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
@@ -66,32 +68,53 @@ fn collector(answer: Answer) -> (String, Receiver<Received>) {
                 let (stream, _) = listener.accept().await.unwrap();
                 let received: Sender<Received> = received.clone();
                 let service = service_fn(move |request| respond(request, received.clone(), answer));
-                tokio::spawn(async move { auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await.map_err(drop) });
+                tokio::spawn(async move {
+                    auto::Builder::new(TokioExecutor::new())
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await
+                        .map_err(drop)
+                });
             }
         });
     });
     (address, requests)
 }
 
-type Frames = StreamBody<futures::stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>>;
+type Frames =
+    StreamBody<futures::stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>>;
 
-async fn respond(request: Request<Incoming>, received: Sender<Received>, answer: Answer) -> Result<Response<Frames>, Infallible> {
+async fn respond(
+    request: Request<Incoming>,
+    received: Sender<Received>,
+    answer: Answer,
+) -> Result<Response<Frames>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes().to_vec();
-    let _ = received.send(Received { path: head.uri.path().to_owned(), headers: head.headers, body });
+    let _ =
+        received.send(Received { path: head.uri.path().to_owned(), headers: head.headers, body });
     let mut frames = Vec::new();
     let mut response = Response::builder();
     match answer {
         Answer::Http(status) => response = response.status(status),
-        Answer::Redirect(status) => response = response.status(status).header("location", "/elsewhere"),
+        Answer::Redirect(status) => {
+            response = response.status(status).header("location", "/elsewhere")
+        }
         Answer::Grpc(status) => {
             response = response.header("content-type", "application/grpc");
             frames.push(Ok(Frame::data(Bytes::from_static(&[0, 0, 0, 0, 0]))));
-            frames.push(Ok(Frame::trailers(HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), status.parse().unwrap())]))));
+            frames.push(Ok(Frame::trailers(HeaderMap::from_iter([(
+                HeaderName::from_static("grpc-status"),
+                status.parse().unwrap(),
+            )]))));
         }
         Answer::Partial => {
-            let partial = ExportTracePartialSuccess { rejected_spans: 1, error_message: String::new() };
-            frames.push(Ok(Frame::data(ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec().into())));
+            let partial =
+                ExportTracePartialSuccess { rejected_spans: 1, error_message: String::new() };
+            frames.push(Ok(Frame::data(
+                ExportTraceServiceResponse { partial_success: Some(partial) }
+                    .encode_to_vec()
+                    .into(),
+            )));
         }
         Answer::Garbage => frames.push(Ok(Frame::data(Bytes::from_static(&[0xff; 64])))),
         Answer::Silence => std::future::pending().await,
@@ -101,17 +124,32 @@ async fn respond(request: Request<Incoming>, received: Sender<Received>, answer:
 
 fn config(endpoint: Option<&str>) -> Config {
     let endpoint = endpoint.map(|endpoint| endpoint.parse::<Endpoint>().unwrap());
-    Config { endpoint, sampler: Some(Sampler::per_million(1_000_000)), service: "s".into(), instance: "i".into() }
+    Config {
+        endpoint,
+        sampler: Some(Sampler::per_million(1_000_000)),
+        service: "s".into(),
+        instance: "i".into(),
+    }
 }
 
 fn started(endpoint: Option<&str>) -> (Arc<Exporter>, Finish) {
-    let finish = start_batching(&config(endpoint), BatchConfigBuilder::default().with_scheduled_delay(Duration::from_millis(10))).unwrap();
+    let finish = start_batching(
+        &config(endpoint),
+        BatchConfigBuilder::default().with_scheduled_delay(Duration::from_millis(10)),
+    )
+    .unwrap();
     (Arc::clone(&finish.exporter), finish)
 }
 
 fn record(exporter: &Arc<Exporter>, context: &TraceContext) {
     let info = SpanInfo { name: "create", resource: "pods", namespace: "n", object: "" };
-    let mut span = Span::recorded_by(Arc::clone(exporter), context, Kind::Server, &info, (SystemTime::now(), Instant::now()));
+    let mut span = Span::recorded_by(
+        Arc::clone(exporter),
+        context,
+        Kind::Server,
+        &info,
+        (SystemTime::now(), Instant::now()),
+    );
     span.number("http.response.status_code", 201);
     span.link(&TraceContext::root());
     span.fail();
@@ -135,7 +173,10 @@ fn next(requests: &Receiver<Received>) -> Received {
 
 fn text(attributes: &[KeyValue], key: &str) -> String {
     match attributes.iter().find(|attribute| attribute.key == key) {
-        Some(KeyValue { value: Some(AnyValue { value: Some(any_value::Value::StringValue(text)) }), .. }) => text.clone(),
+        Some(KeyValue {
+            value: Some(AnyValue { value: Some(any_value::Value::StringValue(text)) }),
+            ..
+        }) => text.clone(),
         other => panic!("{key}: {other:?}"),
     }
 }
@@ -148,22 +189,35 @@ fn spans_arrive_over_http_with_parent_link_and_attributes() {
     let context = parent.child();
     record(&exporter, &context);
     let request = next(&requests);
-    assert_eq!((request.path.as_str(), request.content_type()), ("/v1/traces", "application/x-protobuf"));
+    assert_eq!(
+        (request.path.as_str(), request.content_type()),
+        ("/v1/traces", "application/x-protobuf")
+    );
     let message = request.message();
     let [spans] = &message.resource_spans[..] else { panic!("{message:?}") };
     let resource = &spans.resource.as_ref().unwrap().attributes;
-    let own = ["service.name", "service.version", "service.instance.id"].map(|key| text(resource, key));
+    let own =
+        ["service.name", "service.version", "service.instance.id"].map(|key| text(resource, key));
     assert_eq!(own, ["s", env!("CARGO_PKG_VERSION"), "i"]);
     let span = &spans.scope_spans[0].spans[0];
     assert_eq!(span.trace_id, context.trace_id.bytes());
     assert_eq!(span.span_id, context.span_id.bytes());
     assert_eq!(span.parent_span_id, parent.span_id.bytes());
-    assert_eq!((span.name.as_str(), span.kind(), span.flags & 1), ("create pods", SpanKind::Server, 1));
-    assert!(span.start_time_unix_nano > 1_600_000_000_000_000_000 && span.end_time_unix_nano >= span.start_time_unix_nano);
+    assert_eq!(
+        (span.name.as_str(), span.kind(), span.flags & 1),
+        ("create pods", SpanKind::Server, 1)
+    );
+    assert!(
+        span.start_time_unix_nano > 1_600_000_000_000_000_000
+            && span.end_time_unix_nano >= span.start_time_unix_nano
+    );
     assert_eq!(span.status.as_ref().unwrap().code(), StatusCode::Error);
     assert_eq!((span.links.len(), span.links[0].trace_id.len()), (1, 16));
     let keys: Vec<&str> = span.attributes.iter().map(|attribute| attribute.key.as_str()).collect();
-    assert_eq!(keys, ["k8s.resource", "k8s.namespace", "initial_trace_id", "http.response.status_code"]);
+    assert_eq!(
+        keys,
+        ["k8s.resource", "k8s.namespace", "initial_trace_id", "http.response.status_code"]
+    );
     wait_for(&exporter, Stats { exported: 1, dropped: 0 });
     // What is queued at the end is sent, too.
     record(&exporter, &context);
@@ -179,7 +233,10 @@ fn spans_arrive_over_grpc() {
         record(&exporter, &sampled());
     }
     let request = next(&requests);
-    assert_eq!((request.path.as_str(), request.content_type()), ("/opentelemetry.proto.collector.trace.v1.TraceService/Export", "application/grpc"));
+    assert_eq!(
+        (request.path.as_str(), request.content_type()),
+        ("/opentelemetry.proto.collector.trace.v1.TraceService/Export", "application/grpc")
+    );
     let spans = request.message().resource_spans[0].scope_spans[0].spans.len();
     assert!((1..=3).contains(&spans));
     wait_for(&exporter, Stats { exported: 3, dropped: 0 });
@@ -187,7 +244,12 @@ fn spans_arrive_over_grpc() {
 
 #[test]
 fn what_a_collector_refuses_is_dropped_and_counted() {
-    for (answer, scheme) in [(Answer::Http(400), "http://"), (Answer::Redirect(307), "http://"), (Answer::Grpc("3"), ""), (Answer::Garbage, "")] {
+    for (answer, scheme) in [
+        (Answer::Http(400), "http://"),
+        (Answer::Redirect(307), "http://"),
+        (Answer::Grpc("3"), ""),
+        (Answer::Garbage, ""),
+    ] {
         let (address, requests) = collector(answer);
         let (exporter, _finish) = started(Some(&format!("{scheme}{address}")));
         record(&exporter, &sampled());
@@ -197,7 +259,8 @@ fn what_a_collector_refuses_is_dropped_and_counted() {
     }
 }
 
-/// Neither the exporter nor the SDK reports spans that a collector refuses out of a batch that it takes.
+/// Neither the exporter nor the SDK reports spans that a collector refuses out of a batch that it
+/// takes.
 #[test]
 fn a_batch_taken_in_part_counts_as_exported() {
     for answer in [Answer::Partial, Answer::Garbage] {
@@ -210,7 +273,8 @@ fn a_batch_taken_in_part_counts_as_exported() {
 
 #[test]
 fn p15_without_a_collector_nobody_waits() {
-    // Nothing listens on a port that was free a moment ago; the other collector takes requests and does not answer.
+    // Nothing listens on a port that was free a moment ago; the other collector takes requests and
+    // does not answer.
     let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let (silent, _requests) = collector(Answer::Silence);
     for endpoint in [format!("http://{unused}"), unused, format!("http://{silent}"), silent] {
@@ -220,7 +284,11 @@ fn p15_without_a_collector_nobody_waits() {
             record(&exporter, &sampled());
         }
         assert!(began.elapsed() < Duration::from_secs(5), "{endpoint}: {:?}", began.elapsed());
-        assert!(exporter.queue.stats().dropped >= 10_000, "{endpoint}: {:?}", exporter.queue.stats());
+        assert!(
+            exporter.queue.stats().dropped >= 10_000,
+            "{endpoint}: {:?}",
+            exporter.queue.stats()
+        );
         let began = Instant::now();
         drop(finish);
         assert!(began.elapsed() < Duration::from_secs(5), "{endpoint}: {:?}", began.elapsed());
@@ -245,7 +313,13 @@ fn texts_attributes_and_links_of_a_span_are_bounded() {
     let (exporter, _finish) = started(Some(&format!("http://{address}")));
     let long = "\u{e9}".repeat(5_000);
     let info = SpanInfo { name: &long, resource: "", namespace: "", object: "" };
-    let mut span = Span::recorded_by(Arc::clone(&exporter), &sampled(), Kind::Internal, &info, (SystemTime::now(), Instant::now()));
+    let mut span = Span::recorded_by(
+        Arc::clone(&exporter),
+        &sampled(),
+        Kind::Internal,
+        &info,
+        (SystemTime::now(), Instant::now()),
+    );
     for _ in 0..100 {
         span.text("long", &long);
         span.link(&TraceContext::root());
@@ -257,15 +331,24 @@ fn texts_attributes_and_links_of_a_span_are_bounded() {
     assert_eq!(text(&span.attributes, "long").len(), 1024);
 }
 
-/// Its variables and collector are the child's, since a process cannot change its environment safely.
+/// Its variables and collector are the child's, since a process cannot change its environment
+/// safely.
 const CHILD: &str = "FERROKUBE_TEST_EXPORT";
 
 /// Runs the named test of this binary again as a child with these variables.
 fn rerun(test: &str, variables: &[(&str, &str)]) {
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", &format!("export::tests::{test}"), "--nocapture"]).env(CHILD, "1").envs(variables.iter().copied());
+    child
+        .args(["--exact", &format!("export::tests::{test}"), "--nocapture"])
+        .env(CHILD, "1")
+        .envs(variables.iter().copied());
     let output = child.output().unwrap();
-    assert!(output.status.success(), "{variables:?}: {}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{variables:?}: {}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[test]
@@ -297,12 +380,17 @@ fn the_environment_names_collector_headers_compression_and_attributes() {
 #[test]
 fn the_environment_cannot_name_what_does_not_work() {
     if std::env::var_os(CHILD).is_some() {
-        let error = start_batching(&config(None), BatchConfigBuilder::default()).map(drop).expect_err("refused");
+        let error = start_batching(&config(None), BatchConfigBuilder::default())
+            .map(drop)
+            .expect_err("refused");
         return println!("{error}");
     }
     let cases: [&[(&str, &str)]; 3] = [
         &[("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")],
-        &[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4318"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")],
+        &[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4318"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+        ],
         &[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4317")],
     ];
     for variables in cases {

@@ -43,7 +43,12 @@ impl Format {
     /// The line with its line feed.
     pub(crate) fn line(self, event: &Event<'_>, ids: Option<&TraceContext>) -> String {
         let metadata = event.metadata();
-        let mut line = Line { format: self, text: String::with_capacity(256), message: String::new(), fields: String::new() };
+        let mut line = Line {
+            format: self,
+            text: String::with_capacity(256),
+            message: String::new(),
+            fields: String::new(),
+        };
         event.record(&mut line);
         if let Some(ids) = ids {
             line.string("trace_id", &ids.trace_id.hex());
@@ -57,7 +62,12 @@ impl Format {
 
     /// A line of the log's own, without an event.
     pub(crate) fn notice(self, message: &str, field: &str, value: u64) -> String {
-        let mut line = Line { format: self, text: String::new(), message: message.to_owned(), fields: String::new() };
+        let mut line = Line {
+            format: self,
+            text: String::new(),
+            message: message.to_owned(),
+            fields: String::new(),
+        };
         line.raw(field, value);
         line.finish("WARN", "ferrokube::log")
     }
@@ -117,7 +127,8 @@ impl Line {
             Format::Json => {
                 text.push_str("{\"time\":\"");
                 time(&mut text);
-                let _ = write!(text, "\",\"level\":\"{level}\",\"target\":\"{target}\",\"message\":");
+                let _ =
+                    write!(text, "\",\"level\":\"{level}\",\"target\":\"{target}\",\"message\":");
                 quote(&mut text, &message, format);
                 text.push_str(&fields);
                 text.push('}');
@@ -140,7 +151,11 @@ impl Visit for Line {
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        if field.name() == "message" { self.message.push_str(cut(value)) } else { self.string(field.name(), value) }
+        if field.name() == "message" {
+            self.message.push_str(cut(value))
+        } else {
+            self.string(field.name(), value)
+        }
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
@@ -156,7 +171,11 @@ impl Visit for Line {
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        if value.is_finite() { self.raw(field.name(), value) } else { self.string(field.name(), &value.to_string()) }
+        if value.is_finite() {
+            self.raw(field.name(), value)
+        } else {
+            self.string(field.name(), &value.to_string())
+        }
     }
 
     /// The error with its chain of sources.
@@ -196,7 +215,8 @@ fn cut_to(text: &str, bytes: usize) -> &str {
 }
 
 fn is_plain(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'=' | b'\\'))
+    !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'=' | b'\\'))
 }
 
 /// A JSON string; in text lines also without terminal control characters.

@@ -1,4 +1,5 @@
-//! An append-only file of lines, rotated by size and age; rotated files are removed by count and age.
+//! An append-only file of lines, rotated by size and age; rotated files are removed by count and
+//! age.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -12,8 +13,9 @@ pub struct Rotation {
     pub max_bytes: u64,
     /// Rotated files to keep; 0: all.
     pub max_backups: usize,
-    /// Age of a rotated file's last line at which the file is removed; zero: no limit. With a limit, a file is also rotated once its first line is a day
-    /// old (or this old, if shorter), so that no line stays much longer.
+    /// Age of a rotated file's last line at which the file is removed; zero: no limit. With a
+    /// limit, a file is also rotated once its first line is a day old (or this old, if shorter), so
+    /// that no line stays much longer.
     pub max_age: Duration,
 }
 
@@ -43,7 +45,8 @@ pub struct Rotating {
 }
 
 impl Rotating {
-    /// Opens or creates the file, readable by its owner only, and cuts a torn last line (never acknowledged). `sync`: sync each append.
+    /// Opens or creates the file, readable by its owner only, and cuts a torn last line (never
+    /// acknowledged). `sync`: sync each append.
     ///
     /// # Errors
     /// The file cannot be opened, read or cut.
@@ -55,7 +58,8 @@ impl Rotating {
         let mut file = open(path)?;
         let size = cut_torn_line(&mut file)?;
         let metadata = file.metadata()?;
-        // Without a creation time (not every file system has one) the age counts from the last line.
+        // Without a creation time (not every file system has one) the age counts from the last
+        // line.
         let begun = metadata.created().or_else(|_| metadata.modified()).unwrap_or_else(|_| clock());
         let opened = Self { path: path.to_owned(), rotation, file, size, begun, clock, sync };
         opened.sync_names()?;
@@ -81,13 +85,20 @@ impl Rotating {
     /// The system's; it may be tried again.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let length = bytes.len() as u64;
-        if self.rotation.max_bytes > 0 && self.size > 0 && self.size + length > self.rotation.max_bytes || self.is_old() {
+        if self.rotation.max_bytes > 0
+            && self.size > 0
+            && self.size + length > self.rotation.max_bytes
+            || self.is_old()
+        {
             self.rotate()?;
         }
         if self.size == 0 {
             self.begun = (self.clock)();
         }
-        let written = self.file.write_all(bytes).and_then(|()| if self.sync { self.file.sync_data() } else { Ok(()) });
+        let written = self
+            .file
+            .write_all(bytes)
+            .and_then(|()| if self.sync { self.file.sync_data() } else { Ok(()) });
         if let Err(error) = written {
             // Devices cannot be cut, but nobody reads torn lines from them.
             let _ = self.file.set_len(self.size);
@@ -111,7 +122,8 @@ impl Rotating {
     fn rotate(&mut self) -> io::Result<()> {
         let stamp = stamp((self.clock)());
         let (stem, extension) = names(&self.path);
-        match fs::rename(&self.path, self.path.with_file_name(format!("{stem}-{stamp}{extension}"))) {
+        match fs::rename(&self.path, self.path.with_file_name(format!("{stem}-{stamp}{extension}")))
+        {
             // Removed by someone else, or by an earlier attempt that failed later.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             renamed => renamed?,
@@ -125,7 +137,9 @@ impl Rotating {
 
     fn is_old(&self) -> bool {
         let Rotation { max_age, .. } = self.rotation;
-        !max_age.is_zero() && self.size > 0 && (self.clock)().duration_since(self.begun).is_ok_and(|age| age >= max_age.min(DAY))
+        !max_age.is_zero()
+            && self.size > 0
+            && (self.clock)().duration_since(self.begun).is_ok_and(|age| age >= max_age.min(DAY))
     }
 
     fn remove_surplus(&self) {
@@ -135,7 +149,10 @@ impl Rotating {
     }
 
     fn folder(&self) -> &Path {
-        self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
+        self.path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or_else(|| Path::new("."))
     }
 
     /// A file survives a power cut only if its directory was synced.
@@ -148,7 +165,11 @@ impl Rotating {
         let (stem, extension) = names(&self.path);
         let mut closed: Vec<PathBuf> = fs::read_dir(self.folder())?
             .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-            .filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(|name| is_backup(name, &stem, &extension)))
+            .filter(|path| {
+                path.file_name()
+                    .and_then(|name| name.to_str())
+                    .is_some_and(|name| is_backup(name, &stem, &extension))
+            })
             .collect();
         closed.sort();
         Ok(closed)
@@ -157,10 +178,17 @@ impl Rotating {
     fn remove_old(&self) -> io::Result<()> {
         let (stem, extension) = names(&self.path);
         let old = self.closed()?;
-        let surplus = if self.rotation.max_backups == 0 { 0 } else { old.len().saturating_sub(self.rotation.max_backups) };
+        let surplus = if self.rotation.max_backups == 0 {
+            0
+        } else {
+            old.len().saturating_sub(self.rotation.max_backups)
+        };
         // Names contain the time of the last line and sort by it.
-        let oldest = (self.clock)().checked_sub(self.rotation.max_age).filter(|_| !self.rotation.max_age.is_zero());
-        let oldest = oldest.map(|time| self.path.with_file_name(format!("{stem}-{}{extension}", stamp(time))));
+        let oldest = (self.clock)()
+            .checked_sub(self.rotation.max_age)
+            .filter(|_| !self.rotation.max_age.is_zero());
+        let oldest = oldest
+            .map(|time| self.path.with_file_name(format!("{stem}-{}{extension}", stamp(time))));
         for (index, path) in old.iter().enumerate() {
             if index < surplus || oldest.as_ref().is_some_and(|oldest| path < oldest) {
                 fs::remove_file(path)?;
@@ -178,7 +206,10 @@ fn stamp(time: SystemTime) -> String {
 
 impl std::fmt::Debug for Rotating {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rotating").field("path", &self.path).field("size", &self.size).finish_non_exhaustive()
+        f.debug_struct("Rotating")
+            .field("path", &self.path)
+            .field("size", &self.size)
+            .finish_non_exhaustive()
     }
 }
 
@@ -224,7 +255,10 @@ fn cut_torn_line(file: &mut File) -> io::Result<u64> {
 
 fn names(path: &Path) -> (String, String) {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let extension = path.extension().map(|extension| format!(".{}", extension.to_string_lossy())).unwrap_or_default();
+    let extension = path
+        .extension()
+        .map(|extension| format!(".{}", extension.to_string_lossy()))
+        .unwrap_or_default();
     (stem, extension)
 }
 
@@ -232,7 +266,12 @@ fn is_backup(name: &str, stem: &str, extension: &str) -> bool {
     name.strip_prefix(stem)
         .and_then(|rest| rest.strip_prefix('-'))
         .and_then(|rest| rest.strip_suffix(extension))
-        .is_some_and(|stamp| stamp.len() == 27 && stamp.ends_with('Z') && stamp.as_bytes()[4] == b'-' && stamp.as_bytes()[10] == b'T')
+        .is_some_and(|stamp| {
+            stamp.len() == 27
+                && stamp.ends_with('Z')
+                && stamp.as_bytes()[4] == b'-'
+                && stamp.as_bytes()[10] == b'T'
+        })
 }
 
 #[cfg(test)]
@@ -243,7 +282,12 @@ mod tests {
     fn rotates_by_size_and_keeps_so_many() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("audit.log");
-        let mut file = Rotating::open(&path, Rotation { max_bytes: 100, max_backups: 2, max_age: Duration::ZERO }, false).expect("open");
+        let mut file = Rotating::open(
+            &path,
+            Rotation { max_bytes: 100, max_backups: 2, max_age: Duration::ZERO },
+            false,
+        )
+        .expect("open");
         for _ in 0..10 {
             file.append(&[b"x".repeat(59), b"\n".to_vec()].concat()).expect("append");
         }
@@ -263,7 +307,8 @@ mod tests {
         };
         let rotation = Rotation { max_bytes: 0, max_backups: 0, max_age: 3 * DAY };
         let path = folder.path().join("audit.log");
-        let open = || Rotating::open_at(&path, rotation, false, Box::new(clock.clone())).expect("open");
+        let open =
+            || Rotating::open_at(&path, rotation, false, Box::new(clock.clone())).expect("open");
         let closed = || fs::read_dir(folder.path()).expect("list").count() - 1;
         let mut file = open();
         for (hour, want) in [(0, 0), (23, 0), (25, 1), (48, 1), (50, 2)] {
@@ -301,11 +346,18 @@ mod tests {
     #[test]
     fn fault_55_what_is_to_survive_power_cuts_is_synced_before_it_counts() {
         let null = Path::new("/dev/null");
-        Rotating::open(null, Rotation::default(), false).expect("open").append(b"x\n").expect("no sync");
-        assert!(Rotating::open(null, Rotation::default(), true).expect("open").append(b"x\n").is_err());
+        Rotating::open(null, Rotation::default(), false)
+            .expect("open")
+            .append(b"x\n")
+            .expect("no sync");
+        assert!(
+            Rotating::open(null, Rotation::default(), true).expect("open").append(b"x\n").is_err()
+        );
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("audit.log");
-        let mut file = Rotating::open(&path, Rotation { max_bytes: 8, ..Rotation::default() }, true).expect("open");
+        let mut file =
+            Rotating::open(&path, Rotation { max_bytes: 8, ..Rotation::default() }, true)
+                .expect("open");
         for _ in 0..3 {
             file.append(b"12345\n").expect("append");
         }

@@ -37,11 +37,16 @@ enum Message {
 pub(crate) struct Flush(Sink);
 
 /// Starts the writer's thread, which ends when all sinks are dropped.
-pub(crate) fn start(writer: impl Write + Send + 'static, format: Format) -> io::Result<(Sink, Flush)> {
+pub(crate) fn start(
+    writer: impl Write + Send + 'static,
+    format: Format,
+) -> io::Result<(Sink, Flush)> {
     let (queue, lines) = sync_channel(MAX_LINES);
     let state = Arc::new(State::default());
     let sink = Sink { queue, state: Arc::clone(&state) };
-    std::thread::Builder::new().name("log".into()).spawn(move || write(writer, &lines, &state, format))?;
+    std::thread::Builder::new()
+        .name("log".into())
+        .spawn(move || write(writer, &lines, &state, format))?;
     Ok((sink.clone(), Flush(sink)))
 }
 
@@ -77,12 +82,24 @@ fn write(mut writer: impl Write, lines: &Receiver<Message>, state: &State, forma
         {
             flushes.extend(take(message, &mut batch, state));
         }
-        // A failed write to standard error cannot be reported. For a file (a full disk) the next successful line reports it.
+        // A failed write to standard error cannot be reported. For a file (a full disk) the next
+        // successful line reports it.
         if writer.write_all(batch.as_bytes()).is_err() {
             state.dropped.fetch_add(batch.lines().count() as u64, Ordering::Relaxed);
         }
         while let dropped @ 1.. = state.dropped.swap(0, Ordering::Relaxed) {
-            if writer.write_all(format.notice("log lines were dropped because they could not be written", "lines", dropped).as_bytes()).is_err() {
+            if writer
+                .write_all(
+                    format
+                        .notice(
+                            "log lines were dropped because they could not be written",
+                            "lines",
+                            dropped,
+                        )
+                        .as_bytes(),
+                )
+                .is_err()
+            {
                 state.dropped.fetch_add(dropped, Ordering::Relaxed);
                 break;
             }
@@ -135,7 +152,8 @@ mod tests {
     fn fault_13_a_stuck_pipe_costs_lines_but_never_waits() {
         let (release, free) = channel();
         let written = Arc::new(Mutex::new(String::new()));
-        let (sink, flush) = start(Stuck { free, written: Arc::clone(&written) }, Format::Text).unwrap();
+        let (sink, flush) =
+            start(Stuck { free, written: Arc::clone(&written) }, Format::Text).unwrap();
         let total = 3 * MAX_LINES as u64;
         for _ in 0..total {
             sink.send("line\n".into());
@@ -145,7 +163,10 @@ mod tests {
         drop(flush);
         let accounted = || {
             let written = written.lock().unwrap();
-            let reported: u64 = written.lines().filter_map(|line| line.rsplit_once("lines=")?.1.parse::<u64>().ok()).sum();
+            let reported: u64 = written
+                .lines()
+                .filter_map(|line| line.rsplit_once("lines=")?.1.parse::<u64>().ok())
+                .sum();
             (reported, written.lines().filter(|line| *line == "line").count() as u64)
         };
         let deadline = std::time::Instant::now() + Duration::from_secs(10);

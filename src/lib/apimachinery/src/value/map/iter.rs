@@ -11,7 +11,9 @@ pub struct Iter<'a>(Either<std::slice::Iter<'a, Field>, btree_map::Iter<'a, Text
 /// The fields of a map that is taken apart, in order.
 pub struct IntoIter(Either<std::vec::IntoIter<Field>, btree_map::IntoIter<Text, Value>>);
 
-pub(super) struct IterMut<'a>(Either<std::slice::IterMut<'a, Field>, btree_map::IterMut<'a, Text, Value>>);
+pub(super) struct IterMut<'a>(
+    Either<std::slice::IterMut<'a, Field>, btree_map::IterMut<'a, Text, Value>>,
+);
 
 #[derive(Clone)]
 enum Either<S, T> {

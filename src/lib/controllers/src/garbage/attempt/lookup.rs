@@ -41,7 +41,11 @@ pub(super) struct ListedOwners(HashMap<String, Option<Value>>);
 
 impl Attempt<'_> {
     /// `None`: a cluster-scoped object refers to a namespaced kind.
-    fn locate(&self, owner: &OwnerReference, dependent: &ObjectLocation) -> Result<Option<OwnerPath>, AttemptError> {
+    fn locate(
+        &self,
+        owner: &OwnerReference,
+        dependent: &ObjectLocation,
+    ) -> Result<Option<OwnerPath>, AttemptError> {
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         let known = self.monitor.known();
         let Some(found) = known.find_kind(group, &owner.kind) else {
@@ -62,7 +66,10 @@ impl Attempt<'_> {
     }
 
     /// Lists owners of kinds of which the dependent has many.
-    pub(super) async fn list_owners(&self, dependent: &Dependent) -> Result<ListedOwners, AttemptError> {
+    pub(super) async fn list_owners(
+        &self,
+        dependent: &Dependent,
+    ) -> Result<ListedOwners, AttemptError> {
         let mut listed = ListedOwners::default();
         if dependent.owners.len() < LIST_FROM {
             return Ok(listed);
@@ -73,10 +80,16 @@ impl Attempt<'_> {
             let Ok(Some(at)) = self.locate(owner, &dependent.location) else { continue };
             if !self.is_proven_absent(&at.proof) {
                 let collection = rest::path(&at.resource, at.namespace.as_deref(), "");
-                kinds.entry(collection).or_insert_with(|| (at.resource, HashMap::new())).1.insert(&owner.name, at.path);
+                kinds
+                    .entry(collection)
+                    .or_insert_with(|| (at.resource, HashMap::new()))
+                    .1
+                    .insert(&owner.name, at.path);
             }
         }
-        for (collection, (resource, wanted)) in kinds.into_iter().filter(|(_, (_, wanted))| wanted.len() >= LIST_FROM) {
+        for (collection, (resource, wanted)) in
+            kinds.into_iter().filter(|(_, (_, wanted))| wanted.len() >= LIST_FROM)
+        {
             self.list(&collection, &resource, wanted, &mut listed).await?;
         }
         Ok(listed)
@@ -84,11 +97,19 @@ impl Attempt<'_> {
 
     /// Lists a collection. Owners that are not in it are absent; of a list that is cut, they are
     /// unknown.
-    async fn list(&self, collection: &str, resource: &ApiResource, mut wanted: HashMap<&str, String>, listed: &mut ListedOwners) -> Result<(), AttemptError> {
+    async fn list(
+        &self,
+        collection: &str,
+        resource: &ApiResource,
+        mut wanted: HashMap<&str, String>,
+        listed: &mut ListedOwners,
+    ) -> Result<(), AttemptError> {
         let mut page = format!("{collection}?limit={PAGE}");
         for _ in 0..wanted.len().div_ceil(LIST_FROM) {
             let ask = RequestOptions { representation: Representation::MetadataList, body: None };
-            let mut list = rest::send(&self.client, Method::GET, &page, ask).await.map_err(|error| self.refused(error, resource))?;
+            let mut list = rest::send(&self.client, Method::GET, &page, ask)
+                .await
+                .map_err(|error| self.refused(error, resource))?;
             for item in list["items"].as_array_mut().into_iter().flatten() {
                 let metadata = item["metadata"].take();
                 if let Some(path) = metadata["name"].as_str().and_then(|name| wanted.remove(name)) {
@@ -97,7 +118,10 @@ impl Attempt<'_> {
             }
             match list["metadata"]["continue"].as_str() {
                 Some(token) if !token.is_empty() => {
-                    page = format!("{collection}?limit={PAGE}&continue={}", utf8_percent_encode(token, NON_ALPHANUMERIC));
+                    page = format!(
+                        "{collection}?limit={PAGE}&continue={}",
+                        utf8_percent_encode(token, NON_ALPHANUMERIC)
+                    );
                 }
                 _ => {
                     listed.0.extend(wanted.into_values().map(|path| (path, None)));
@@ -109,14 +133,22 @@ impl Attempt<'_> {
     }
 
     /// Looks up an owner live: in a list of this attempt, else by a read.
-    pub(super) async fn look_up(&self, owner: &OwnerReference, dependent: &ObjectLocation, listed: &ListedOwners) -> Result<OwnerLookup, AttemptError> {
+    pub(super) async fn look_up(
+        &self,
+        owner: &OwnerReference,
+        dependent: &ObjectLocation,
+        listed: &ListedOwners,
+    ) -> Result<OwnerLookup, AttemptError> {
         let Some(at) = self.locate(owner, dependent)? else { return Ok(OwnerLookup::AcrossScopes) };
         if self.is_proven_absent(&at.proof) {
             return Ok(OwnerLookup::Absent);
         }
         let found = match listed.0.get(&at.path) {
             Some(found) => found.clone(),
-            None => self.read(&at.resource, at.namespace.as_deref(), &owner.name).await?.map(|mut object| object["metadata"].take()),
+            None => self
+                .read(&at.resource, at.namespace.as_deref(), &owner.name)
+                .await?
+                .map(|mut object| object["metadata"].take()),
         };
         if let Some(metadata) = found.filter(|metadata| metadata["uid"] == owner.uid.as_str()) {
             return Ok(OwnerLookup::Present(metadata));
@@ -141,7 +173,10 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     fn maps() -> DiscoveredResource {
-        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "ConfigMap"), "configmaps");
+        let resource = ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk("", "v1", "ConfigMap"),
+            "configmaps",
+        );
         DiscoveredResource { resource, namespaced: true, verbs: Vec::new() }
     }
 
@@ -154,24 +189,41 @@ mod tests {
             let seen = seen.clone();
             async move {
                 let mut counts = seen.lock().expect("lock");
-                let (path, here) = (request.uri().path(), json!({"metadata": {"name": "o-1", "uid": "u-1"}}));
+                let (path, here) =
+                    (request.uri().path(), json!({"metadata": {"name": "o-1", "uid": "u-1"}}));
                 let (code, answer) = if path.ends_with("/configmaps") {
                     counts.0 += 1;
                     let token = if counts.0 < pages { "more/" } else { "" };
-                    (200, json!({"metadata": {"continue": token}, "items": if counts.0 == 1 { vec![here] } else { Vec::new() }}))
+                    (
+                        200,
+                        json!({"metadata": {"continue": token}, "items": if counts.0 == 1 { vec![here] } else { Vec::new() }}),
+                    )
                 } else {
                     counts.1 += 1;
                     let name = path.rsplit('/').next().unwrap_or_default();
                     let status = json!({"kind": "Status", "status": "Failure", "code": 404, "details": {"name": name, "kind": "configmaps"}});
                     if name == "o-1" { (200, here) } else { (404, status) }
                 };
-                Ok::<_, std::io::Error>(Response::builder().status(code).body(Body::from(answer.to_string().into_bytes())).expect("a response"))
+                Ok::<_, std::io::Error>(
+                    Response::builder()
+                        .status(code)
+                        .body(Body::from(answer.to_string().into_bytes()))
+                        .expect("a response"),
+                )
             }
         });
         let client = Client::new(server, "default");
-        let monitor = Monitor::knowing(client.clone(), Discovered { resources: vec![maps()], ..Discovered::default() });
-        let (graph, absent, trace) = (OwnerGraph::new(WorkQueue::default()), Mutex::default(), ReconcileTrace::caused_by(Vec::new()));
-        let attempt = Attempt { client, trace: &trace, graph: &graph, monitor: &monitor, absent: &absent };
+        let monitor = Monitor::knowing(
+            client.clone(),
+            Discovered { resources: vec![maps()], ..Discovered::default() },
+        );
+        let (graph, absent, trace) = (
+            OwnerGraph::new(WorkQueue::default()),
+            Mutex::default(),
+            ReconcileTrace::caused_by(Vec::new()),
+        );
+        let attempt =
+            Attempt { client, trace: &trace, graph: &graph, monitor: &monitor, absent: &absent };
         let reference = |number: usize| OwnerReference {
             api_version: "v1".into(),
             kind: "ConfigMap".into(),
@@ -179,9 +231,20 @@ mod tests {
             uid: format!("u-{number}"),
             ..OwnerReference::default()
         };
-        let location = ObjectLocation { resource: Arc::new(maps()), namespace: Some("n".into()), name: "d".into() };
+        let location = ObjectLocation {
+            resource: Arc::new(maps()),
+            namespace: Some("n".into()),
+            name: "d".into(),
+        };
         let owners = (0..owners).map(reference).collect();
-        let dependent = Dependent { location, uid: "d".into(), resource_version: "1".into(), owners, finalizers: Vec::new(), terminating: false };
+        let dependent = Dependent {
+            location,
+            uid: "d".into(),
+            resource_version: "1".into(),
+            owners,
+            finalizers: Vec::new(),
+            terminating: false,
+        };
         let Ok(Ok(found)) = attempt.classify(&dependent).await else { panic!("classified") };
         assert_eq!((found.solid.len(), found.dangling.len()), (1, dependent.owners.len() - 1));
         let first = *counts.lock().expect("lock");

@@ -15,35 +15,51 @@ pub(super) const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 pub(super) fn validate(old: Option<&Document>, object: &Document) -> Vec<FieldError> {
     let nothing = Value::Null;
     let conversion = object.get(&["spec", "conversion"]).unwrap_or(&nothing);
-    let webhook = conversion.get("webhook").filter(|webhook| !webhook.is_null()).unwrap_or(&nothing);
+    let webhook =
+        conversion.get("webhook").filter(|webhook| !webhook.is_null()).unwrap_or(&nothing);
     let client = webhook.get("clientConfig").filter(|client| !client.is_null());
     let reviews = items(webhook, "conversionReviewVersions");
     let mut errors = Vec::new();
     match text(conversion, "strategy") {
         "None" | "Webhook" => {}
         "" => errors.push(FieldError::required(format!("{FIELD}.strategy"), "")),
-        other => errors.push(FieldError::not_supported(format!("{FIELD}.strategy"), other, ["None", "Webhook"])),
+        other => errors.push(FieldError::not_supported(
+            format!("{FIELD}.strategy"),
+            other,
+            ["None", "Webhook"],
+        )),
     }
     if text(conversion, "strategy") == "Webhook" {
         match client {
-            None => errors.push(FieldError::required(format!("{FIELD}.webhookClientConfig"), "required when strategy is set to Webhook")),
+            None => errors.push(FieldError::required(
+                format!("{FIELD}.webhookClientConfig"),
+                "required when strategy is set to Webhook",
+            )),
             Some(client) => errors.extend(validate_client(client, may_have_bad_bundle(old))),
         }
         errors.extend(validate_reviews(reviews));
         return errors;
     }
-    for (is_set, field) in [(client.is_some(), "webhookClientConfig"), (!reviews.is_empty(), "conversionReviewVersions")] {
+    for (is_set, field) in [
+        (client.is_some(), "webhookClientConfig"),
+        (!reviews.is_empty(), "conversionReviewVersions"),
+    ] {
         if is_set {
-            errors.push(FieldError::forbidden(format!("{FIELD}.{field}"), "should not be set when strategy is not set to Webhook"));
+            errors.push(FieldError::forbidden(
+                format!("{FIELD}.{field}"),
+                "should not be set when strategy is not set to Webhook",
+            ));
         }
     }
     errors
 }
 
-/// Before a definition is established, or when the stored bundle is bad too, a CA bundle may be anything.
+/// Before a definition is established, or when the stored bundle is bad too, a CA bundle may be
+/// anything.
 fn may_have_bad_bundle(old: Option<&Document>) -> bool {
     let Some(old) = old.filter(|old| super::is_established(old)) else { return true };
-    let bundle = old.str(&["spec", "conversion", "webhook", "clientConfig", "caBundle"]).unwrap_or_default();
+    let bundle =
+        old.str(&["spec", "conversion", "webhook", "clientConfig", "caBundle"]).unwrap_or_default();
     !bundle.is_empty() && !is_ca_bundle(bundle)
 }
 
@@ -69,7 +85,10 @@ fn validate_client(client: &Value, any_bundle: bool) -> Vec<FieldError> {
     };
     let bundle = text(client, "caBundle");
     if !bundle.is_empty() && !any_bundle && !is_ca_bundle(bundle) {
-        errors.push(FieldError::invalid_unshown(place(".caBundle"), "unable to load root certificates"));
+        errors.push(FieldError::invalid_unshown(
+            place(".caBundle"),
+            "unable to load root certificates",
+        ));
     }
     errors
 }
@@ -83,19 +102,31 @@ fn validate_service(service: &Value, place: &str) -> Vec<FieldError> {
     }
     let port = service.get("port").and_then(Value::as_i64).unwrap_or(443);
     if !(1..=65535).contains(&port) {
-        errors.push(FieldError::invalid(format!("{place}.port"), port, "must be between 1 and 65535, inclusive"));
+        errors.push(FieldError::invalid(
+            format!("{place}.port"),
+            port,
+            "must be between 1 and 65535, inclusive",
+        ));
     }
-    errors.extend(wrong_path(text(service, "path")).map(|why| FieldError::invalid_unshown(format!("{place}.path"), why)));
+    errors.extend(
+        wrong_path(text(service, "path"))
+            .map(|why| FieldError::invalid_unshown(format!("{place}.path"), why)),
+    );
     errors
 }
 
 /// What is wrong with the path of a service: each of its steps is a DNS subdomain.
 fn wrong_path(path: &str) -> impl Iterator<Item = String> {
     let is_bare = matches!(path, "" | "/");
-    let start = (!is_bare && !path.starts_with('/')).then(|| format!("{path:?}: must start with a '/'"));
+    let start =
+        (!is_bare && !path.starts_with('/')).then(|| format!("{path:?}: must start with a '/'"));
     // Upstream takes the first byte for the slash, whatever it is.
     let inner = path.get(1..).unwrap_or(path);
-    let steps: Vec<&str> = if is_bare { Vec::new() } else { inner.strip_suffix('/').unwrap_or(inner).split('/').collect() };
+    let steps: Vec<&str> = if is_bare {
+        Vec::new()
+    } else {
+        inner.strip_suffix('/').unwrap_or(inner).split('/').collect()
+    };
     let of_step = |(index, step): (usize, &str)| match step {
         "" => vec![format!("{index}: a segment may not be empty")],
         step => dns1123_subdomain(step).into_iter().map(|why| format!("{index}: {why}")).collect(),
@@ -105,13 +136,20 @@ fn wrong_path(path: &str) -> impl Iterator<Item = String> {
 }
 
 fn validate_url(url: &str, place: &str) -> Vec<FieldError> {
-    let before_colon = url.split('/').next().unwrap_or_default().split_once(':').map(|(scheme, _)| scheme);
+    let before_colon =
+        url.split('/').next().unwrap_or_default().split_once(':').map(|(scheme, _)| scheme);
     let is_scheme = |scheme: &str| {
         scheme.starts_with(|letter: char| letter.is_ascii_alphabetic())
-            && !scheme.contains(|letter: char| !letter.is_ascii_alphanumeric() && !"+-.".contains(letter))
+            && !scheme
+                .contains(|letter: char| !letter.is_ascii_alphanumeric() && !"+-.".contains(letter))
     };
-    if url.contains(|letter: char| letter.is_control() || letter == ' ') || before_colon.is_some_and(|scheme| !is_scheme(scheme)) {
-        return vec![FieldError::required(place, format!("url must be a valid URL; desired format: https://host[/path]: {url:?}"))];
+    if url.contains(|letter: char| letter.is_control() || letter == ' ')
+        || before_colon.is_some_and(|scheme| !is_scheme(scheme))
+    {
+        return vec![FieldError::required(
+            place,
+            format!("url must be a valid URL; desired format: https://host[/path]: {url:?}"),
+        )];
     }
     let rest = url.split_once("//").map_or("", |(_, rest)| rest);
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -125,7 +163,11 @@ fn validate_url(url: &str, place: &str) -> Vec<FieldError> {
         (!query.is_empty(), "query parameters are not permitted in the URL"),
     ];
     let wrong = wrong.into_iter().filter(|(is_wrong, _)| *is_wrong);
-    wrong.map(|(_, why)| FieldError::invalid(place, url, format!("{why}; desired format: https://host[/path]"))).collect()
+    wrong
+        .map(|(_, why)| {
+            FieldError::invalid(place, url, format!("{why}; desired format: https://host[/path]"))
+        })
+        .collect()
 }
 
 fn validate_reviews(versions: &[Value]) -> Vec<FieldError> {
@@ -145,7 +187,11 @@ fn validate_reviews(versions: &[Value]) -> Vec<FieldError> {
         }
     }
     if !versions.iter().any(|version| REVIEWS.contains(version)) {
-        errors.push(FieldError::invalid(place, &versions[..], format!("must include at least one of {}", REVIEWS.join(", "))));
+        errors.push(FieldError::invalid(
+            place,
+            &versions[..],
+            format!("must include at least one of {}", REVIEWS.join(", ")),
+        ));
     }
     errors
 }

@@ -14,22 +14,32 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     let group = object.str(&["spec", "group"]).unwrap_or_default();
     let mut errors = validate_group(group);
     errors.extend(scope(object));
-    for field in ["plural", "singular", "kind", "listKind"].into_iter().filter(|field| text(names, field).is_empty()) {
+    for field in ["plural", "singular", "kind", "listKind"]
+        .into_iter()
+        .filter(|field| text(names, field).is_empty())
+    {
         errors.push(FieldError::required(format!("spec.names.{field}"), ""));
     }
     errors.extend(validate_names(names, "spec.names"));
     errors
 }
 
-/// The name of a definition follows from what it defines. A prefix to make one of does not fit, therefore; and that none is given at all is told elsewhere.
+/// The name of a definition follows from what it defines. A prefix to make one of does not fit,
+/// therefore; and that none is given at all is told elsewhere.
 pub(super) fn own_name(object: &Document) -> impl Iterator<Item = FieldError> + use<> {
-    let [plural, group] = [&["spec", "names", "plural"][..], &["spec", "group"]].map(|path| object.str(path).unwrap_or_default());
+    let [plural, group] = [&["spec", "names", "plural"][..], &["spec", "group"]]
+        .map(|path| object.str(path).unwrap_or_default());
     let expected = format!("{plural}.{group}");
     let given = ["generateName", "name"].map(|field| (field, object.meta(field).to_owned()));
-    given
-        .into_iter()
-        .filter(move |(_, given)| !given.is_empty() && *given != expected)
-        .map(|(field, given)| FieldError::invalid(format!("metadata.{field}"), given, "must be spec.names.plural+\".\"+spec.group"))
+    given.into_iter().filter(move |(_, given)| !given.is_empty() && *given != expected).map(
+        |(field, given)| {
+            FieldError::invalid(
+                format!("metadata.{field}"),
+                given,
+                "must be spec.names.plural+\".\"+spec.group",
+            )
+        },
+    )
 }
 
 fn validate_group(group: &str) -> Vec<FieldError> {
@@ -46,7 +56,9 @@ fn validate_group(group: &str) -> Vec<FieldError> {
 
 /// Whether a group belongs to the project itself.
 fn is_protected(group: &str) -> bool {
-    ["k8s.io", "kubernetes.io"].iter().any(|domain| group == *domain || group.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')))
+    ["k8s.io", "kubernetes.io"].iter().any(|domain| {
+        group == *domain || group.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'))
+    })
 }
 
 /// What the annotation of a definition in one of the project's own groups says.
@@ -63,7 +75,12 @@ fn approval_of(object: &Document) -> Approval {
         "" => Approval::Missing,
         given if given.starts_with("unapproved") => Approval::Bypassed,
         given => match given.split_once("://") {
-            Some((scheme, rest)) if !scheme.is_empty() && !rest.split(['/', '?', '#']).next().unwrap_or_default().is_empty() => Approval::Approved,
+            Some((scheme, rest))
+                if !scheme.is_empty()
+                    && !rest.split(['/', '?', '#']).next().unwrap_or_default().is_empty() =>
+            {
+                Approval::Approved
+            }
             _ => Approval::Invalid,
         },
     }
@@ -73,7 +90,8 @@ const MISSING: &str = "protected groups must have approval annotation \"api-appr
 const INVALID: &str = "protected groups must have approval annotation \"api-approved.kubernetes.io\" with either a URL or a reason starting with \
                        \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111";
 
-/// What is wrong with the approval; one that did not change its state is left alone, so that a client who knows nothing of it can write the rest.
+/// What is wrong with the approval; one that did not change its state is left alone, so that a
+/// client who knows nothing of it can write the rest.
 pub(super) fn approval(old: Option<&Document>, object: &Document) -> Option<FieldError> {
     if !is_protected(object.str(&["spec", "group"]).unwrap_or_default()) {
         return None;
@@ -85,7 +103,11 @@ pub(super) fn approval(old: Option<&Document>, object: &Document) -> Option<Fiel
     }
     match state {
         Approval::Missing => Some(FieldError::required(FIELD, MISSING)),
-        Approval::Invalid => Some(FieldError::invalid(FIELD, object.annotation(APPROVED).unwrap_or_default(), INVALID)),
+        Approval::Invalid => Some(FieldError::invalid(
+            FIELD,
+            object.annotation(APPROVED).unwrap_or_default(),
+            INVALID,
+        )),
         Approval::Approved | Approval::Bypassed => None,
     }
 }
@@ -100,30 +122,56 @@ fn scope(object: &Document) -> Option<FieldError> {
 }
 
 /// An error with all sentences, if there are any.
-pub(super) fn one_invalid(field: &str, value: &str, lead: &str, sentences: &[String]) -> Option<FieldError> {
-    (!sentences.is_empty()).then(|| FieldError::invalid(field, value, format!("{lead}{}", sentences.join(","))))
+pub(super) fn one_invalid(
+    field: &str,
+    value: &str,
+    lead: &str,
+    sentences: &[String],
+) -> Option<FieldError> {
+    (!sentences.is_empty())
+        .then(|| FieldError::invalid(field, value, format!("{lead}{}", sentences.join(","))))
 }
 
 /// Names as such: of a specification, or those that a status says were accepted.
 pub(super) fn validate_names(names: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    for (field, is_kind) in [("plural", false), ("singular", false), ("kind", true), ("listKind", true)] {
+    for (field, is_kind) in
+        [("plural", false), ("singular", false), ("kind", true), ("listKind", true)]
+    {
         let given = text(names, field);
         // Kinds may be in mixed case.
-        let (checked, lead) = if is_kind { (given.to_lowercase(), "may have mixed case, but should otherwise match: ") } else { (given.to_owned(), "") };
+        let (checked, lead) = if is_kind {
+            (given.to_lowercase(), "may have mixed case, but should otherwise match: ")
+        } else {
+            (given.to_owned(), "")
+        };
         if !given.is_empty() {
-            errors.extend(one_invalid(&format!("{path}.{field}"), given, lead, &dns1035_label(&checked)));
+            errors.extend(one_invalid(
+                &format!("{path}.{field}"),
+                given,
+                lead,
+                &dns1035_label(&checked),
+            ));
         }
     }
     for field in ["shortNames", "categories"] {
         for (index, name) in crate::checks::items(names, field).iter().enumerate() {
             let name = name.as_str().unwrap_or_default();
-            errors.extend(one_invalid(&format!("{path}.{field}[{index}]"), name, "", &dns1035_label(name)));
+            errors.extend(one_invalid(
+                &format!("{path}.{field}[{index}]"),
+                name,
+                "",
+                &dns1035_label(name),
+            ));
         }
     }
     let kind = text(names, "kind");
     if !kind.is_empty() && kind == text(names, "listKind") {
-        errors.push(FieldError::invalid(format!("{path}.listKind"), kind, "kind and listKind may not be the same"));
+        errors.push(FieldError::invalid(
+            format!("{path}.listKind"),
+            kind,
+            "kind and listKind may not be the same",
+        ));
     }
     errors
 }

@@ -10,7 +10,8 @@ use ferrokube_schema::validate::is_known_text_format;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A field of the versions, and where errors say it is: at the top when all versions have the same, as upstream's internal form has it.
+/// A field of the versions, and where errors say it is: at the top when all versions have the same,
+/// as upstream's internal form has it.
 pub(super) fn places<'a>(object: &'a Document, field: &str) -> Vec<(String, &'a Value)> {
     let listed = versions(object);
     let given = |version: &'a Value| version.get(field).filter(|value| !value.is_null());
@@ -19,15 +20,24 @@ pub(super) fn places<'a>(object: &'a Document, field: &str) -> Vec<(String, &'a 
         let top = if field == "schema" { "validation" } else { field };
         return given(first).map(|value| (format!("spec.{top}"), value)).into_iter().collect();
     }
-    let each = listed.iter().enumerate().filter_map(|(index, version)| Some((format!("spec.versions[{index}].{field}"), given(version)?)));
+    let each = listed.iter().enumerate().filter_map(|(index, version)| {
+        Some((format!("spec.versions[{index}].{field}"), given(version)?))
+    });
     each.collect()
 }
 
 pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (index, version) in versions(object).iter().enumerate() {
-        if version.get("schema").and_then(|schema| schema.get("openAPIV3Schema")).is_none_or(Value::is_null) {
-            errors.push(FieldError::required(format!("spec.versions[{index}].schema.openAPIV3Schema"), ""));
+        if version
+            .get("schema")
+            .and_then(|schema| schema.get("openAPIV3Schema"))
+            .is_none_or(Value::is_null)
+        {
+            errors.push(FieldError::required(
+                format!("spec.versions[{index}].schema.openAPIV3Schema"),
+                "",
+            ));
         }
     }
     for (path, schema) in places(object, "schema") {
@@ -37,21 +47,36 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
                 errors.extend(root_beside_status(schema, &path));
             }
             if schema.get("nullable") == Some(&Value::Bool(true)) {
-                errors.push(FieldError::forbidden(format!("{path}.nullable"), "nullable cannot be true at the root"));
+                errors.push(FieldError::forbidden(
+                    format!("{path}.nullable"),
+                    "nullable cannot be true at the root",
+                ));
             }
             let loaded = load(schema, &path);
             errors.extend(loaded.errors.iter().cloned());
-            errors.extend(Rules::judge(&Arc::new(loaded.schema), &path, &loaded.errors, loaded.is_structural));
+            errors.extend(Rules::judge(
+                &Arc::new(loaded.schema),
+                &path,
+                &loaded.errors,
+                loaded.is_structural,
+            ));
         }
     }
     errors
 }
 
-/// Whether the versions that a schema is for have a status of their own: one of them, or any when it is for all.
+/// Whether the versions that a schema is for have a status of their own: one of them, or any when
+/// it is for all.
 fn has_status(object: &Document, path: &str) -> bool {
-    let mut own =
-        versions(object).iter().enumerate().filter(|(index, _)| !path.starts_with("spec.versions[") || path.starts_with(&format!("spec.versions[{index}].")));
-    own.any(|(_, version)| version.get("subresources").and_then(|parts| parts.get("status")).is_some_and(|status| !status.is_null()))
+    let mut own = versions(object).iter().enumerate().filter(|(index, _)| {
+        !path.starts_with("spec.versions[") || path.starts_with(&format!("spec.versions[{index}]."))
+    });
+    own.any(|(_, version)| {
+        version
+            .get("subresources")
+            .and_then(|parts| parts.get("status"))
+            .is_some_and(|status| !status.is_null())
+    })
 }
 
 /// What a root may say when the status is validated apart from it: nothing that would be lost then.
@@ -97,23 +122,36 @@ fn root_beside_status(schema: &Value, path: &str) -> Option<FieldError> {
         Value::Array(items) => !items.is_empty(),
         _ => true,
     };
-    let lost = schema.as_object()?.iter().find(|(keyword, value)| !BESIDE_STATUS.contains(&keyword.as_str()) && is_set(value));
+    let lost = schema
+        .as_object()?
+        .iter()
+        .find(|(keyword, value)| !BESIDE_STATUS.contains(&keyword.as_str()) && is_set(value));
     lost.map(|_| FieldError::invalid_unshown(path, BESIDE_STATUS_ONLY))
 }
 
 /// Formats that say nothing to this server, wherever they are in the schemas.
 pub(super) fn unknown_formats(object: &Document) -> BTreeSet<String> {
     let mut out = BTreeSet::new();
-    let schemas = places(object, "schema").into_iter().filter_map(|(_, schema)| schema.get("openAPIV3Schema"));
+    let schemas = places(object, "schema")
+        .into_iter()
+        .filter_map(|(_, schema)| schema.get("openAPIV3Schema"));
     let mut below: Vec<&Value> = schemas.collect();
     while let Some(schema) = below.pop() {
         let format = text(schema, "format");
         if !format.is_empty() && !is_known_format(text(schema, "type"), format) {
             out.insert(format.to_owned());
         }
-        let maps = ["properties"].into_iter().filter_map(|name| schema.get(name)?.as_object()).flat_map(|map| map.values());
-        let lists = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(|name| crate::checks::items(schema, name));
-        let single = ["items", "additionalProperties", "not"].into_iter().filter_map(|name| schema.get(name)).filter(|schema| schema.is_object());
+        let maps = ["properties"]
+            .into_iter()
+            .filter_map(|name| schema.get(name)?.as_object())
+            .flat_map(|map| map.values());
+        let lists = ["allOf", "anyOf", "oneOf"]
+            .into_iter()
+            .flat_map(|name| crate::checks::items(schema, name));
+        let single = ["items", "additionalProperties", "not"]
+            .into_iter()
+            .filter_map(|name| schema.get(name))
+            .filter(|schema| schema.is_object());
         below.extend(maps.chain(lists).chain(single));
     }
     out

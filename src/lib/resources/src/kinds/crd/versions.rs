@@ -18,26 +18,42 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     for (index, version) in listed.iter().enumerate() {
         let name = text(version, "name");
         unique &= seen.insert(name);
-        errors.extend(one_invalid(&format!("{FIELD}[{index}].name"), name, "", &dns1035_label(name)));
+        errors.extend(one_invalid(
+            &format!("{FIELD}[{index}].name"),
+            name,
+            "",
+            &dns1035_label(name),
+        ));
         if index == 0 && !name.is_empty() {
             // The old field of definitions with one version; its name is still told.
             errors.extend(one_invalid("spec.version", name, "", &dns1035_label(name)));
         }
         let wrong = deprecation_warning(version).into_iter();
-        errors.extend(wrong.map(|why| FieldError::invalid(format!("{FIELD}[{index}].deprecationWarning"), version.get("deprecationWarning"), why)));
+        errors.extend(wrong.map(|why| {
+            FieldError::invalid(
+                format!("{FIELD}[{index}].deprecationWarning"),
+                version.get("deprecationWarning"),
+                why,
+            )
+        }));
     }
     if !unique {
         errors.push(FieldError::invalid_unshown(FIELD, "must contain unique version names"));
     }
     if listed.iter().filter(|version| is_true(version, "storage")).count() != 1 {
-        errors.push(FieldError::invalid_unshown(FIELD, "must have exactly one version marked as storage version"));
+        errors.push(FieldError::invalid_unshown(
+            FIELD,
+            "must have exactly one version marked as storage version",
+        ));
     }
     errors
 }
 
 /// What is wrong with the warning that clients of a deprecated version get.
 fn deprecation_warning(version: &Value) -> Vec<String> {
-    let Some(warning) = version.get("deprecationWarning").and_then(Value::as_str) else { return Vec::new() };
+    let Some(warning) = version.get("deprecationWarning").and_then(Value::as_str) else {
+        return Vec::new();
+    };
     if !is_true(version, "deprecated") {
         return vec!["can only be set for deprecated versions".to_owned()];
     }

@@ -1,4 +1,5 @@
-//! Conditions of a signing request: Approved and Denied exclude each other, and what was decided stays.
+//! Conditions of a signing request: Approved and Denied exclude each other, and what was decided
+//! stays.
 
 use crate::checks::text;
 use ferrokube_apimachinery::document::{Document, Value};
@@ -25,13 +26,21 @@ fn of_type<'a>(object: &'a Document, kind: &'a str) -> Vec<&'a Value> {
 /// Fills the times that the client left out.
 pub(super) fn stamp(old: &Document, object: &mut Document, now: SystemTime) {
     let now = Value::from(time::rfc3339_seconds(now));
-    let is_unset = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().is_empty();
-    let key = |condition: &Value| (text(condition, "type").to_owned(), text(condition, "status").to_owned());
+    let is_unset =
+        |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().is_empty();
+    let key = |condition: &Value| {
+        (text(condition, "type").to_owned(), text(condition, "status").to_owned())
+    };
     // The first one of each.
-    let stored: HashMap<(String, String), &Value> = all(old).iter().rev().map(|was| (key(was), was)).collect();
+    let stored: HashMap<(String, String), &Value> =
+        all(old).iter().rev().map(|was| (key(was), was)).collect();
     for condition in all_mut(object) {
         let same = stored.get(&key(condition));
-        let transition = same.and_then(|was| was.get("lastTransitionTime")).filter(|time| !time.is_null()).unwrap_or(&now).clone();
+        let transition = same
+            .and_then(|was| was.get("lastTransitionTime"))
+            .filter(|time| !time.is_null())
+            .unwrap_or(&now)
+            .clone();
         let Some(condition) = condition.as_object_mut() else { continue };
         if is_unset(condition.get("lastUpdateTime")) {
             condition.insert("lastUpdateTime".to_owned(), now.clone());
@@ -42,7 +51,8 @@ pub(super) fn stamp(old: &Document, object: &mut Document, now: SystemTime) {
     }
 }
 
-/// A status write leaves the decisions as they are; adding or removing one is found by [`validate_change`].
+/// A status write leaves the decisions as they are; adding or removing one is found by
+/// [`validate_change`].
 pub(super) fn keep_decisions(old: &Document, object: &mut Document) {
     for kind in DECISIONS {
         let was = of_type(old, kind);
@@ -70,9 +80,15 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
             errors.push(FieldError::required(format!("{path}.type"), ""));
         }
         errors.extend(status_error(kind, text(condition, "status"), &path));
-        let other = DECISIONS.contains(&kind).then(|| if kind == DECISIONS[0] { DECISIONS[1] } else { DECISIONS[0] });
+        let other = DECISIONS
+            .contains(&kind)
+            .then(|| if kind == DECISIONS[0] { DECISIONS[1] } else { DECISIONS[0] });
         if other.is_some_and(|other| seen.contains(other)) {
-            errors.push(FieldError::invalid("status.conditions", Word(kind), "Approved and Denied conditions are mutually exclusive"));
+            errors.push(FieldError::invalid(
+                "status.conditions",
+                Word(kind),
+                "Approved and Denied conditions are mutually exclusive",
+            ));
         }
         if !seen.insert(kind) {
             errors.push(FieldError::duplicate(format!("{path}.type"), Word(kind)));
@@ -82,7 +98,11 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
 }
 
 fn status_error(kind: &str, status: &str, path: &str) -> Option<FieldError> {
-    let allowed: &[&str] = if matches!(kind, "Approved" | "Denied" | "Failed") { &["True"] } else { &["False", "True", "Unknown"] };
+    let allowed: &[&str] = if matches!(kind, "Approved" | "Denied" | "Failed") {
+        &["True"]
+    } else {
+        &["False", "True", "Unknown"]
+    };
     let field = format!("{path}.status");
     if status.is_empty() {
         return Some(FieldError::required(field, ""));
@@ -91,17 +111,30 @@ fn status_error(kind: &str, status: &str, path: &str) -> Option<FieldError> {
 }
 
 /// Decisions and failures are never taken back; decisions come only through `approval`.
-pub(super) fn validate_change(old: &Document, object: &Document, deciding: bool) -> Vec<FieldError> {
+pub(super) fn validate_change(
+    old: &Document,
+    object: &Document,
+    deciding: bool,
+) -> Vec<FieldError> {
     const FIELD: &str = "status.conditions";
     let mut errors = Vec::new();
     for kind in ["Approved", "Denied", "Failed"] {
         let (was, is) = (of_type(old, kind), of_type(object, kind));
         if is.len() < was.len() {
-            errors.push(FieldError::forbidden(FIELD, format!("updates may not remove a condition of type {kind:?}")));
+            errors.push(FieldError::forbidden(
+                FIELD,
+                format!("updates may not remove a condition of type {kind:?}"),
+            ));
         } else if !deciding && DECISIONS.contains(&kind) && is.len() > was.len() {
-            errors.push(FieldError::forbidden(FIELD, format!("updates may not add a condition of type {kind:?}")));
+            errors.push(FieldError::forbidden(
+                FIELD,
+                format!("updates may not add a condition of type {kind:?}"),
+            ));
         } else if !deciding && DECISIONS.contains(&kind) && is != was {
-            errors.push(FieldError::forbidden(FIELD, format!("updates may not modify a condition of type {kind:?}")));
+            errors.push(FieldError::forbidden(
+                FIELD,
+                format!("updates may not modify a condition of type {kind:?}"),
+            ));
         }
     }
     errors

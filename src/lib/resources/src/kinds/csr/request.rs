@@ -12,11 +12,13 @@ use x509_parser::prelude::FromDer;
 /// A sentence.
 pub(super) fn check_request(encoded: &str) -> Result<(), String> {
     let bytes = STANDARD.decode(encoded).map_err(|_| "not base64")?;
-    let (_, pem) = parse_x509_pem(&bytes).map_err(|_| "PEM block type must be CERTIFICATE REQUEST")?;
+    let (_, pem) =
+        parse_x509_pem(&bytes).map_err(|_| "PEM block type must be CERTIFICATE REQUEST")?;
     if pem.label != "CERTIFICATE REQUEST" {
         return Err("PEM block type must be CERTIFICATE REQUEST".to_owned());
     }
-    let (_, request) = X509CertificationRequest::from_der(&pem.contents).map_err(|_| "not a certification request")?;
+    let (_, request) = X509CertificationRequest::from_der(&pem.contents)
+        .map_err(|_| "not a certification request")?;
     request.verify_signature().map_err(|_| "the request's signature does not verify".to_owned())
 }
 

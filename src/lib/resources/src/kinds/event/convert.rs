@@ -17,7 +17,12 @@ const NAMES: [(&str, &str); 7] = [
 pub(super) fn to_core(object: &mut Document) {
     rename(object, |(core, events)| (events, core));
     object.set(&["apiVersion"], "v1");
-    for (field, empty) in [("involvedObject", json!({})), ("source", json!({})), ("reportingComponent", json!("")), ("reportingInstance", json!(""))] {
+    for (field, empty) in [
+        ("involvedObject", json!({})),
+        ("source", json!({})),
+        ("reportingComponent", json!("")),
+        ("reportingInstance", json!("")),
+    ] {
         fill(object, field, empty);
     }
     for field in ["firstTimestamp", "lastTimestamp", "eventTime"] {
@@ -42,7 +47,10 @@ pub(super) fn from_core(object: &mut Document) {
     }
 }
 
-fn rename(object: &mut Document, direction: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str)) {
+fn rename(
+    object: &mut Document,
+    direction: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str),
+) {
     for (from, to) in NAMES.map(direction) {
         if let Some(value) = object.remove(&[from]) {
             object.set(&[to], value);

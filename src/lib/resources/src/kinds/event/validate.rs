@@ -1,4 +1,5 @@
-//! What an event must say: more, when it carries the event time of the newer API, and more again when it is written through it.
+//! What an event must say: more, when it carries the event time of the newer API, and more again
+//! when it is written through it.
 
 use super::{EVENTS, Form};
 use crate::checks::all_invalid;
@@ -13,7 +14,11 @@ const MAX_WORD_BYTES: usize = 128;
 const MAX_NOTE_BYTES: usize = 1024;
 
 pub(super) fn validate(form: &Form, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
-    let mut errors = if is_set(object, "eventTime") { reported(form, object) } else { place(object, form).into_iter().collect() };
+    let mut errors = if is_set(object, "eventTime") {
+        reported(form, object)
+    } else {
+        place(object, form).into_iter().collect()
+    };
     if form.involved != EVENTS.involved {
         return errors;
     }
@@ -28,18 +33,31 @@ fn is_set(object: &Document, field: &str) -> bool {
     !object.str(&[field]).unwrap_or_default().is_empty()
 }
 
-/// An event without an event time lives in the namespace of what it is about; one about a cluster-scoped object in `default`.
+/// An event without an event time lives in the namespace of what it is about; one about a
+/// cluster-scoped object in `default`.
 fn place(object: &Document, form: &Form) -> Option<FieldError> {
     let about = object.str(&[form.involved, "namespace"]).unwrap_or_default();
-    let fits = if about.is_empty() { matches!(object.namespace(), "" | "default") } else { about == object.namespace() };
-    (!fits).then(|| FieldError::invalid("involvedObject.namespace", about, "does not match event.namespace"))
+    let fits = if about.is_empty() {
+        matches!(object.namespace(), "" | "default")
+    } else {
+        about == object.namespace()
+    };
+    (!fits).then(|| {
+        FieldError::invalid("involvedObject.namespace", about, "does not match event.namespace")
+    })
 }
 
 fn reported(form: &Form, object: &Document) -> Vec<FieldError> {
     let own = |field: &str| object.str(&[field]).unwrap_or_default();
     let mut errors = Vec::new();
-    if object.str(&[form.involved, "namespace"]).unwrap_or_default().is_empty() && !matches!(object.namespace(), "default" | "kube-system") {
-        errors.push(FieldError::invalid("involvedObject.namespace", "", "does not match event.namespace"));
+    if object.str(&[form.involved, "namespace"]).unwrap_or_default().is_empty()
+        && !matches!(object.namespace(), "default" | "kube-system")
+    {
+        errors.push(FieldError::invalid(
+            "involvedObject.namespace",
+            "",
+            "does not match event.namespace",
+        ));
     }
     let controller = own(form.controller);
     if controller.is_empty() {
@@ -49,12 +67,20 @@ fn reported(form: &Form, object: &Document) -> Vec<FieldError> {
     for field in ["reportingInstance", "action", "reason"] {
         match own(field).len() {
             0 => errors.push(FieldError::required(field, "")),
-            length if length > MAX_WORD_BYTES => errors.push(FieldError::invalid(field, "", format!("can have at most {MAX_WORD_BYTES} characters"))),
+            length if length > MAX_WORD_BYTES => errors.push(FieldError::invalid(
+                field,
+                "",
+                format!("can have at most {MAX_WORD_BYTES} characters"),
+            )),
             _ => {}
         }
     }
     if own(form.message).len() > MAX_NOTE_BYTES {
-        errors.push(FieldError::invalid("message", "", format!("can have at most {MAX_NOTE_BYTES} characters")));
+        errors.push(FieldError::invalid(
+            "message",
+            "",
+            format!("can have at most {MAX_NOTE_BYTES} characters"),
+        ));
     }
     errors
 }
@@ -75,7 +101,11 @@ fn created(form: &Form, object: &Document) -> Vec<FieldError> {
     if object.get(&[form.count]).and_then(Value::as_i64).unwrap_or(0) != 0 {
         errors.push(FieldError::invalid("count", "", "needs to be unset"));
     }
-    if object.get(&[form.source]).and_then(Value::as_object).is_some_and(|source| !source.is_empty()) {
+    if object
+        .get(&[form.source])
+        .and_then(Value::as_object)
+        .is_some_and(|source| !source.is_empty())
+    {
         errors.push(FieldError::invalid("source", "", "needs to be unset"));
     }
     errors
@@ -83,7 +113,8 @@ fn created(form: &Form, object: &Document) -> Vec<FieldError> {
 
 fn kind(object: &Document) -> Option<FieldError> {
     let kind = object.str(&["type"]).unwrap_or_default();
-    (!matches!(kind, "Normal" | "Warning")).then(|| FieldError::invalid("type", "", format!("has invalid value: {kind}")))
+    (!matches!(kind, "Normal" | "Warning"))
+        .then(|| FieldError::invalid("type", "", format!("has invalid value: {kind}")))
 }
 
 fn series(object: &Document) -> Vec<FieldError> {
@@ -124,7 +155,9 @@ fn changed(form: &Form, old: &Document, object: &Document) -> Vec<FieldError> {
         ("reportingInstance", "reportingInstance"),
     ];
     let changed = fixed.into_iter().filter(|(field, _)| old.get(&[field]) != object.get(&[field]));
-    errors.extend(changed.map(|(field, name)| FieldError::invalid(name, shown(name, object.get(&[field])), "field is immutable")));
+    errors.extend(changed.map(|(field, name)| {
+        FieldError::invalid(name, shown(name, object.get(&[field])), "field is immutable")
+    }));
     errors
 }
 

@@ -3,7 +3,8 @@
 use super::is_date;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Whether a text has a format. Unknown formats are not checked; dashes in their names do not count.
+/// Whether a text has a format. Unknown formats are not checked; dashes in their names do not
+/// count.
 pub fn fits(format: &str, text: &str) -> bool {
     match format {
         "date" => text.len() == 10 && is_date(text),
@@ -57,10 +58,14 @@ fn is_decimal(text: &str) -> bool {
 fn is_base64(text: &str) -> bool {
     let digits = text.trim_end_matches('=');
     let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
-    !text.is_empty() && text.len().is_multiple_of(4) && text.len() - digits.len() <= 2 && digits.bytes().all(is_digit)
+    !text.is_empty()
+        && text.len().is_multiple_of(4)
+        && text.len() - digits.len() <= 2
+        && digits.bytes().all(is_digit)
 }
 
-/// `2006-01-02T15:04:05`, a fraction after any character, and a zone of any digits; letters in either case. A second `T` ends it.
+/// `2006-01-02T15:04:05`, a fraction after any character, and a zone of any digits; letters in
+/// either case. A second `T` ends it.
 fn is_date_time(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
     let mut parts = lower.split('t');
@@ -69,9 +74,16 @@ fn is_date_time(text: &str) -> bool {
 }
 
 fn is_clock(text: &str) -> bool {
-    let field = |at: usize, most: &str| text.get(at..at + 2).is_some_and(|part| is_decimal(part) && part <= most);
+    let field = |at: usize, most: &str| {
+        text.get(at..at + 2).is_some_and(|part| is_decimal(part) && part <= most)
+    };
     let colon = |at: usize| text.as_bytes().get(at) == Some(&b':');
-    let Some(rest) = text.get(8..).filter(|_| field(0, "23") && colon(2) && field(3, "59") && colon(5) && field(6, "59")) else { return false };
+    let Some(rest) = text
+        .get(8..)
+        .filter(|_| field(0, "23") && colon(2) && field(3, "59") && colon(5) && field(6, "59"))
+    else {
+        return false;
+    };
     let mut after = rest.chars();
     after.next();
     let digits = after.as_str().trim_start_matches(|letter: char| letter.is_ascii_digit());
@@ -80,7 +92,11 @@ fn is_clock(text: &str) -> bool {
 }
 
 fn is_zone(text: &str) -> bool {
-    let offset = |rest: &str| rest.split_once(':').is_some_and(|(hours, minutes)| [hours, minutes].iter().all(|part| part.len() == 2 && is_decimal(part)));
+    let offset = |rest: &str| {
+        rest.split_once(':').is_some_and(|(hours, minutes)| {
+            [hours, minutes].iter().all(|part| part.len() == 2 && is_decimal(part))
+        })
+    };
     text == "z" || text.strip_prefix(['+', '-']).is_some_and(offset)
 }
 
@@ -89,7 +105,11 @@ fn is_ipv4(text: &str) -> bool {
     if text.contains(':') {
         return text.contains('.') && text.parse::<Ipv6Addr>().is_ok();
     }
-    let part = |part: &str| is_decimal(part) && part.trim_start_matches('0').len() <= 3 && part.parse::<u64>().is_ok_and(|number| number <= 255);
+    let part = |part: &str| {
+        is_decimal(part)
+            && part.trim_start_matches('0').len() <= 3
+            && part.parse::<u64>().is_ok_and(|number| number <= 255)
+    };
     text.split('.').count() == 4 && text.split('.').all(part)
 }
 
@@ -131,23 +151,33 @@ fn is_uuid(text: &str, version: Option<u8>) -> bool {
         }
     }
     let is_variant = |digit: u8| matches!(digit.to_ascii_lowercase(), b'8' | b'9' | b'a' | b'b');
-    let is_version = |version: u8| digits.get(12) == Some(&version) && (version == b'3' || is_variant(digits[16]));
+    let is_version = |version: u8| {
+        digits.get(12) == Some(&version) && (version == b'3' || is_variant(digits[16]))
+    };
     digits.len() == 32 && !text.contains("--") && version.is_none_or(is_version)
 }
 
-/// One label with at most one dash, behind its first character; or labels and a top one of letters. Symbols are letters except in the top one.
+/// One label with at most one dash, behind its first character; or labels and a top one of letters.
+/// Symbols are letters except in the top one.
 fn is_hostname(text: &str) -> bool {
-    text.len() <= 255 && text.split('.').all(|label| label.len() <= 63) && (is_single(text) || is_dotted(text))
+    text.len() <= 255
+        && text.split('.').all(|label| label.len() <= 63)
+        && (is_single(text) || is_dotted(text))
 }
 
 fn is_word(letter: char) -> bool {
-    letter.is_ascii_digit() || letter.is_alphabetic() || matches!(letter, '$' | '+' | '<' | '=' | '>' | '^' | '`' | '|' | '~') || is_symbol(letter)
+    letter.is_ascii_digit()
+        || letter.is_alphabetic()
+        || matches!(letter, '$' | '+' | '<' | '=' | '>' | '^' | '`' | '|' | '~')
+        || is_symbol(letter)
 }
 
 /// Symbols beyond ASCII, emoji among them.
 fn is_symbol(letter: char) -> bool {
-    static SYMBOL: std::sync::LazyLock<Option<regex::Regex>> = std::sync::LazyLock::new(|| regex::Regex::new(r"^\p{S}$").ok());
-    !letter.is_ascii() && SYMBOL.as_ref().is_some_and(|symbol| symbol.is_match(letter.encode_utf8(&mut [0; 4])))
+    static SYMBOL: std::sync::LazyLock<Option<regex::Regex>> =
+        std::sync::LazyLock::new(|| regex::Regex::new(r"^\p{S}$").ok());
+    !letter.is_ascii()
+        && SYMBOL.as_ref().is_some_and(|symbol| symbol.is_match(letter.encode_utf8(&mut [0; 4])))
 }
 
 fn is_single(text: &str) -> bool {
@@ -159,9 +189,15 @@ fn is_single(text: &str) -> bool {
 }
 
 fn is_dotted(text: &str) -> bool {
-    let label = |label: &str| label.chars().all(|letter| is_word(letter) || letter == '-') && label.starts_with(is_word) && label.ends_with(is_word);
+    let label = |label: &str| {
+        label.chars().all(|letter| is_word(letter) || letter == '-')
+            && label.starts_with(is_word)
+            && label.ends_with(is_word)
+    };
     let Some((labels, top)) = text.rsplit_once('.') else { return false };
-    (2..=63).contains(&top.chars().count()) && top.chars().all(char::is_alphabetic) && labels.split('.').all(label)
+    (2..=63).contains(&top.chars().count())
+        && top.chars().all(char::is_alphabetic)
+        && labels.split('.').all(label)
 }
 
 /// An address of RFC 5322, also with a name before it.
@@ -174,7 +210,12 @@ fn is_email(text: &str) -> bool {
 }
 
 fn is_atom(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(|letter| !letter.is_ascii() || letter.is_ascii_alphanumeric() || "!#$%&'*+-/=?^_`{|}~".contains(letter))
+    !text.is_empty()
+        && text.chars().all(|letter| {
+            !letter.is_ascii()
+                || letter.is_ascii_alphanumeric()
+                || "!#$%&'*+-/=?^_`{|}~".contains(letter)
+        })
 }
 
 fn is_quoted(text: &str) -> bool {
@@ -184,13 +225,21 @@ fn is_quoted(text: &str) -> bool {
 
 /// Names may have dots.
 fn is_phrase(text: &str) -> bool {
-    text.is_empty() || is_quoted(text) || text.split([' ', '\t', '.']).all(|word| word.is_empty() || is_atom(word))
+    text.is_empty()
+        || is_quoted(text)
+        || text.split([' ', '\t', '.']).all(|word| word.is_empty() || is_atom(word))
 }
 
 fn is_address(text: &str) -> bool {
     let atoms = |text: &str| text.split('.').all(is_atom);
-    let literal = |text: &str| text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).is_some_and(|inner| inner.parse::<std::net::IpAddr>().is_ok());
-    text.rsplit_once('@').is_some_and(|(local, domain)| (atoms(local) || is_quoted(local) && local.len() > 2) && (atoms(domain) || literal(domain)))
+    let literal = |text: &str| {
+        text.strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+            .is_some_and(|inner| inner.parse::<std::net::IpAddr>().is_ok())
+    };
+    text.rsplit_once('@').is_some_and(|(local, domain)| {
+        (atoms(local) || is_quoted(local) && local.len() > 2) && (atoms(domain) || literal(domain))
+    })
 }
 
 /// What may stand in the first line of an HTTP request: absolute, or a path.
@@ -201,11 +250,17 @@ fn is_uri(text: &str) -> bool {
     if text == "*" {
         return true;
     }
-    let scheme = text.find(|letter: char| !letter.is_ascii_alphanumeric() && !matches!(letter, '+' | '-' | '.')).filter(|end| text[*end..].starts_with(':'));
+    let scheme = text
+        .find(|letter: char| !letter.is_ascii_alphanumeric() && !matches!(letter, '+' | '-' | '.'))
+        .filter(|end| text[*end..].starts_with(':'));
     let rest = match scheme {
-        Some(end) if text.starts_with(|letter: char| letter.is_ascii_alphabetic()) => &text[end + 1..],
+        Some(end) if text.starts_with(|letter: char| letter.is_ascii_alphabetic()) => {
+            &text[end + 1..]
+        }
         Some(0) => return false,
-        _ if text.starts_with('/') => return is_escaped(text.split('?').next().unwrap_or_default()),
+        _ if text.starts_with('/') => {
+            return is_escaped(text.split('?').next().unwrap_or_default());
+        }
         _ => return false,
     };
     let rest = rest.split('?').next().unwrap_or_default();
@@ -226,12 +281,26 @@ fn is_escaped(text: &str) -> bool {
 
 fn is_authority(text: &str) -> bool {
     let (user, host) = text.rsplit_once('@').unwrap_or(("", text));
-    let is_user = user.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte)) && is_escaped(user);
-    let is_port = |rest: &str| rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.is_empty() || is_decimal(port));
-    let is_host = |host: &str| host.bytes().all(|byte| !byte.is_ascii() || byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:[]<>\"".contains(&byte));
+    let is_user = user
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte))
+        && is_escaped(user);
+    let is_port = |rest: &str| {
+        rest.is_empty()
+            || rest.strip_prefix(':').is_some_and(|port| port.is_empty() || is_decimal(port))
+    };
+    let is_host = |host: &str| {
+        host.bytes().all(|byte| {
+            !byte.is_ascii()
+                || byte.is_ascii_alphanumeric()
+                || b"-_.~!$&'()*+,;=:[]<>\"".contains(&byte)
+        })
+    };
     is_user
         && match host.strip_prefix('[') {
-            Some(rest) => rest.rsplit_once(']').is_some_and(|(address, port)| is_port(port) && address.parse::<Ipv6Addr>().is_ok()),
+            Some(rest) => rest.rsplit_once(']').is_some_and(|(address, port)| {
+                is_port(port) && address.parse::<Ipv6Addr>().is_ok()
+            }),
             None => is_host(host) && host.find(':').is_none_or(|at| is_port(&host[at..])),
         }
 }
@@ -248,11 +317,22 @@ fn is_go_duration(text: &str) -> bool {
     }
     let has_parts = !rest.is_empty();
     while !rest.is_empty() {
-        let number = rest.len() - rest.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.').len();
+        let number = rest.len()
+            - rest
+                .trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.')
+                .len();
         let (number, after) = rest.split_at(number);
-        let unit = after.find(|letter: char| letter.is_ascii_digit() || letter == '.').unwrap_or(after.len());
-        let is_number = number.bytes().any(|byte| byte.is_ascii_digit()) && number.matches('.').count() < 2;
-        if !is_number || !matches!(&after[..unit], "ns" | "us" | "\u{b5}s" | "\u{3bc}s" | "ms" | "s" | "m" | "h") {
+        let unit = after
+            .find(|letter: char| letter.is_ascii_digit() || letter == '.')
+            .unwrap_or(after.len());
+        let is_number =
+            number.bytes().any(|byte| byte.is_ascii_digit()) && number.matches('.').count() < 2;
+        if !is_number
+            || !matches!(
+                &after[..unit],
+                "ns" | "us" | "\u{b5}s" | "\u{3bc}s" | "ms" | "s" | "m" | "h"
+            )
+        {
             return false;
         }
         rest = &after[unit..];
@@ -266,15 +346,20 @@ fn has_duration(text: &str) -> bool {
     let (mut rest, mut found) = (text, false);
     while let Some(start) = rest.find(|letter: char| letter.is_ascii_digit()) {
         let number = &rest[start..];
-        let digits = number.len() - number.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
-        let after = number[digits..].trim_start_matches(|letter: char| letter.is_ascii_whitespace());
-        let length = after.find(|letter: char| !letter.is_ascii_alphabetic() && letter != '\u{b5}').unwrap_or(after.len());
+        let digits =
+            number.len() - number.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+        let after =
+            number[digits..].trim_start_matches(|letter: char| letter.is_ascii_whitespace());
+        let length = after
+            .find(|letter: char| !letter.is_ascii_alphabetic() && letter != '\u{b5}')
+            .unwrap_or(after.len());
         if length > 0 {
             if number[..digits].parse::<i64>().is_err() {
                 return false;
             }
             let unit = after[..length].to_lowercase();
-            found |= EXACT.contains(&unit.as_str()) || PREFIXES.iter().any(|prefix| unit.starts_with(prefix));
+            found |= EXACT.contains(&unit.as_str())
+                || PREFIXES.iter().any(|prefix| unit.starts_with(prefix));
         }
         rest = &after[length..];
     }
@@ -288,7 +373,9 @@ fn is_hex_color(text: &str) -> bool {
 
 /// `rgb(1, 2, 3)`
 fn is_rgb_color(text: &str) -> bool {
-    let Some(inner) = text.strip_prefix("rgb(").and_then(|rest| rest.strip_suffix(')')) else { return false };
+    let Some(inner) = text.strip_prefix("rgb(").and_then(|rest| rest.strip_suffix(')')) else {
+        return false;
+    };
     let part = |part: &str| {
         let part = part.trim_matches([' ', '\t', '\n', '\u{c}', '\r']);
         is_decimal(part) && (part == "0" || !part.starts_with('0')) && part.parse::<u8>().is_ok()
@@ -307,36 +394,82 @@ fn is_ssn(text: &str) -> bool {
 
 /// The digits of a book's number; blanks and dashes do not count, and `X` is ten at the end.
 fn isbn_digits(text: &str) -> Option<Vec<u32>> {
-    let plain: String = text.chars().filter(|letter| !matches!(letter, ' ' | '\t' | '\n' | '\u{c}' | '\r' | '-')).collect();
+    let plain: String = text
+        .chars()
+        .filter(|letter| !matches!(letter, ' ' | '\t' | '\n' | '\u{c}' | '\r' | '-'))
+        .collect();
     let last = plain.len().checked_sub(1)?;
-    plain.chars().enumerate().map(|(at, letter)| if letter == 'X' && at == last { Some(10) } else { letter.to_digit(10) }).collect()
+    plain
+        .chars()
+        .enumerate()
+        .map(
+            |(at, letter)| if letter == 'X' && at == last { Some(10) } else { letter.to_digit(10) },
+        )
+        .collect()
 }
 
 fn is_isbn10(text: &str) -> bool {
-    isbn_digits(text).is_some_and(|digits| digits.len() == 10 && digits.iter().zip(1..).map(|(digit, weight)| digit * weight).sum::<u32>().is_multiple_of(11))
+    isbn_digits(text).is_some_and(|digits| {
+        digits.len() == 10
+            && digits
+                .iter()
+                .zip(1..)
+                .map(|(digit, weight)| digit * weight)
+                .sum::<u32>()
+                .is_multiple_of(11)
+    })
 }
 
 fn is_isbn13(text: &str) -> bool {
-    let weighed = |digits: &[u32]| digits.iter().enumerate().map(|(at, digit)| digit * if at.is_multiple_of(2) { 1 } else { 3 }).sum::<u32>();
-    isbn_digits(text).is_some_and(|digits| digits.len() == 13 && digits.iter().all(|digit| *digit < 10) && weighed(&digits).is_multiple_of(10))
+    let weighed = |digits: &[u32]| {
+        digits
+            .iter()
+            .enumerate()
+            .map(|(at, digit)| digit * if at.is_multiple_of(2) { 1 } else { 3 })
+            .sum::<u32>()
+    };
+    isbn_digits(text).is_some_and(|digits| {
+        digits.len() == 13
+            && digits.iter().all(|digit| *digit < 10)
+            && weighed(&digits).is_multiple_of(10)
+    })
 }
 
-/// A number of one of the known issuers with the right check digit; what is no digit does not count.
+/// A number of one of the known issuers with the right check digit; what is no digit does not
+/// count.
 fn is_credit_card(text: &str) -> bool {
     let digits: String = text.chars().filter(char::is_ascii_digit).collect();
     let doubled = |digit: u32| if digit > 4 { digit * 2 - 9 } else { digit * 2 };
-    let sum: u32 =
-        digits.bytes().rev().map(|byte| u32::from(byte - b'0')).enumerate().map(|(at, digit)| if at % 2 == 1 { doubled(digit) } else { digit }).sum();
+    let sum: u32 = digits
+        .bytes()
+        .rev()
+        .map(|byte| u32::from(byte - b'0'))
+        .enumerate()
+        .map(|(at, digit)| if at % 2 == 1 { doubled(digit) } else { digit })
+        .sum();
     is_issued(&digits) && sum.is_multiple_of(10)
 }
 
 fn is_issued(digits: &str) -> bool {
-    let begins = |from: &str, to: &str| digits.get(..from.len()).is_some_and(|prefix| (from..=to).contains(&prefix));
+    let begins = |from: &str, to: &str| {
+        digits.get(..from.len()).is_some_and(|prefix| (from..=to).contains(&prefix))
+    };
     match digits.len() {
         13 => begins("4", "4"),
         14 => begins("300", "305") || begins("36", "36") || begins("38", "38"),
-        15 => begins("34", "34") || begins("37", "37") || begins("2131", "2131") || begins("1800", "1800"),
-        16 => begins("4", "4") || begins("51", "55") || begins("6011", "6011") || begins("6500", "6599") || begins("35", "35"),
+        15 => {
+            begins("34", "34")
+                || begins("37", "37")
+                || begins("2131", "2131")
+                || begins("1800", "1800")
+        }
+        16 => {
+            begins("4", "4")
+                || begins("51", "55")
+                || begins("6011", "6011")
+                || begins("6500", "6599")
+                || begins("35", "35")
+        }
         _ => false,
     }
 }
@@ -351,11 +484,27 @@ mod tests {
             (
                 "hostname",
                 &["a", "a-b", "a.example.com", "a--b.com", "\u{1f600}.com", "1a"],
-                &["", "ab-c", "10.0.0.1", "a.b", "example.com.", "-a", "a_b", "f81d4fae-7dec-11d0-a765-00a0c91e6bf6"],
+                &[
+                    "",
+                    "ab-c",
+                    "10.0.0.1",
+                    "a.b",
+                    "example.com.",
+                    "-a",
+                    "a_b",
+                    "f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
+                ],
             ),
             (
                 "duration",
-                &["1h", "-1.5h", "0", "2 days", "f81d4fae-7dec-11d0-a765-00a0c91e6bf6", "in 3 Weeks"],
+                &[
+                    "1h",
+                    "-1.5h",
+                    "0",
+                    "2 days",
+                    "f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
+                    "in 3 Weeks",
+                ],
                 &["", "1", "1x", "99999999999999999999 days", "h"],
             ),
             ("byte", &["YQ==", "YWJj"], &["", "YQ", "YQ==\n", "a b=", "YQ==YQ=="]),
@@ -364,24 +513,48 @@ mod tests {
                 &["2024-01-02T03:04:05Z", "2024-01-02t03:04:05z", "2024-01-02T03:04:05x123+99:99"],
                 &["", "2024-01-02T03:04:05", "2024-01-02T24:00:00Z", "2024-13-02T03:04:05Z"],
             ),
-            ("ipv4", &["10.0.0.1", "010.00.0.1", "::ffff:1.2.3.4"], &["10.0.0", "10.0.0.256", "::1", "1.2.3.+4"]),
+            (
+                "ipv4",
+                &["10.0.0.1", "010.00.0.1", "::ffff:1.2.3.4"],
+                &["10.0.0", "10.0.0.256", "::1", "1.2.3.+4"],
+            ),
             ("ipv6", &["::1"], &["10.0.0.1", "fe80::1%eth0"]),
-            ("cidr", &["10.0.0.0/8", "10.0.0.0/08", "::/0"], &["10.0.0.0", "10.0.0.0/33", "10.0.0.0/+8", "::/129", "10.0.0.0/"]),
-            ("mac", &["aa:bb:cc:dd:ee:ff", "aa-bb-cc-dd-ee-ff", "aabb.ccdd.eeff", "aabbccddeeff"], &["aa:bb-cc:dd:ee:ff", "aa:bb:cc", "g0:bb:cc:dd:ee:ff"]),
+            (
+                "cidr",
+                &["10.0.0.0/8", "10.0.0.0/08", "::/0"],
+                &["10.0.0.0", "10.0.0.0/33", "10.0.0.0/+8", "::/129", "10.0.0.0/"],
+            ),
+            (
+                "mac",
+                &["aa:bb:cc:dd:ee:ff", "aa-bb-cc-dd-ee-ff", "aabb.ccdd.eeff", "aabbccddeeff"],
+                &["aa:bb-cc:dd:ee:ff", "aa:bb:cc", "g0:bb:cc:dd:ee:ff"],
+            ),
             (
                 "uuid",
                 &["f81d4fae-7dec-11d0-a765-00a0c91e6bf6", "f81d4fae7dec-11d0a76500a0c91e6bf6"],
                 &["f81d-4fae7dec11d0a76500a0c91e6bf6", "f81d4fae--7dec11d0a76500a0c91e6bf6", ""],
             ),
-            ("uuid4", &["f81d4fae-7dec-41d0-a765-00a0c91e6bf6"], &["f81d4fae-7dec-41d0-c765-00a0c91e6bf6", "f81d4fae-7dec-11d0-a765-00a0c91e6bf6"]),
-            ("email", &["a@b", "a@b.c", "A <a@b.c>", "\"a b\"@c", "a@[10.0.0.1]"], &["", "a", "@b", "a@", "a b@c", "a@b..c", "a@b."]),
+            (
+                "uuid4",
+                &["f81d4fae-7dec-41d0-a765-00a0c91e6bf6"],
+                &["f81d4fae-7dec-41d0-c765-00a0c91e6bf6", "f81d4fae-7dec-11d0-a765-00a0c91e6bf6"],
+            ),
+            (
+                "email",
+                &["a@b", "a@b.c", "A <a@b.c>", "\"a b\"@c", "a@[10.0.0.1]"],
+                &["", "a", "@b", "a@", "a b@c", "a@b..c", "a@b."],
+            ),
             (
                 "uri",
                 &["http://a/b", "/a b", "mailto:x", "*", "http://a:80/", "http://[::1]:80/x"],
                 &["", "a/b", ":a", "http://a b/", "/%zz", "http://a:b/", "1h"],
             ),
             ("ssn", &["123-45-6789", "123 45 6789"], &["123456789", "123-45-678"]),
-            ("creditcard", &["4111111111111111", "4111-1111-1111-1111"], &["4111111111111112", "1111111111111117", "0"]),
+            (
+                "creditcard",
+                &["4111111111111111", "4111-1111-1111-1111"],
+                &["4111111111111112", "1111111111111117", "0"],
+            ),
             ("hexcolor", &["#fff", "a1b2c3"], &["#ffff", ""]),
             ("rgbcolor", &["rgb(1, 2,255)"], &["rgb(1,2)", "rgb(01,2,3)", "rgb(1,2,256)"]),
             ("isbn", &["0321751043", "978 3 401 01319 0"], &["0321751044", "X"]),

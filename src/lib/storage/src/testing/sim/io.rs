@@ -10,8 +10,12 @@ impl Io for SimDisk {
     fn make_dir(&self, dir: &Path) -> io::Result<()> {
         self.change(
             |state| {
-                let missing: Vec<&Path> = dir.ancestors().filter(|dir| !state.is_dir(Some(dir))).collect();
-                missing.into_iter().rev().for_each(|dir| state.name(NameOp::Set(dir.to_owned(), DIR)));
+                let missing: Vec<&Path> =
+                    dir.ancestors().filter(|dir| !state.is_dir(Some(dir))).collect();
+                missing
+                    .into_iter()
+                    .rev()
+                    .for_each(|dir| state.name(NameOp::Set(dir.to_owned(), DIR)));
                 Ok(())
             },
             |_| (),
@@ -20,12 +24,22 @@ impl Io for SimDisk {
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DirLock>>> {
         let held = self.change(|state| Ok(state.locks.insert(path.to_owned())), |_| ())?;
-        Ok(held.then(|| Box::new(SimLock { disk: self.clone(), path: path.to_owned() }) as Box<dyn DirLock>))
+        Ok(held.then(|| {
+            Box::new(SimLock { disk: self.clone(), path: path.to_owned() }) as Box<dyn DirLock>
+        }))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        let name = |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
-        self.look(|state| Ok(state.names.keys().filter(|path| path.parent() == Some(dir)).filter_map(name).collect()))
+        let name =
+            |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
+        self.look(|state| {
+            Ok(state
+                .names
+                .keys()
+                .filter(|path| path.parent() == Some(dir))
+                .filter_map(name)
+                .collect())
+        })
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
@@ -54,7 +68,9 @@ impl Io for SimDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        let node = self.look(|state| state.names.get(path).copied().ok_or_else(|| ErrorKind::NotFound.into()))?;
+        let node = self.look(|state| {
+            state.names.get(path).copied().ok_or_else(|| ErrorKind::NotFound.into())
+        })?;
         Ok(Arc::new(SimFile { disk: self.clone(), node, path: path.to_owned() }))
     }
 
@@ -84,7 +100,9 @@ impl Io for SimDisk {
         self.change(
             |state| {
                 if !state.lying {
-                    let (mine, others) = std::mem::take(&mut state.pending_names).into_iter().partition(|op: &NameOp| op.dir() == Some(dir));
+                    let (mine, others) = std::mem::take(&mut state.pending_names)
+                        .into_iter()
+                        .partition(|op: &NameOp| op.dir() == Some(dir));
                     state.pending_names = others;
                     mine.iter().for_each(|op| op.apply(&mut state.durable_names));
                 }
@@ -139,7 +157,10 @@ impl File for SimFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         self.disk.look(|state| {
             let seen = &state.node(self.node).seen;
-            let rest = usize::try_from(offset).ok().and_then(|offset| seen.get(offset..)).unwrap_or_default();
+            let rest = usize::try_from(offset)
+                .ok()
+                .and_then(|offset| seen.get(offset..))
+                .unwrap_or_default();
             let len = rest.len().min(buffer.len());
             buffer[..len].copy_from_slice(&rest[..len]);
             Ok(len)
@@ -150,7 +171,9 @@ impl File for SimFile {
         let offset = usize::try_from(offset).unwrap();
         {
             let mut state = self.disk.state();
-            if let Some((_, fault)) = state.write_fault.take_if(|(name, _)| self.path.to_string_lossy().contains(*name)) {
+            if let Some((_, fault)) =
+                state.write_fault.take_if(|(name, _)| self.path.to_string_lossy().contains(*name))
+            {
                 state.fault = Some((state.calls, fault));
             }
         }

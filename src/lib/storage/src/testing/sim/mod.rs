@@ -273,7 +273,10 @@ impl SimDisk {
         let disk = Self::default();
         let mut state = disk.state();
         for (number, (path, bytes)) in (0u64..).zip(files) {
-            state.nodes.insert(number, SimNode { seen: bytes.clone(), durable: bytes.clone(), ..SimNode::default() });
+            state.nodes.insert(
+                number,
+                SimNode { seen: bytes.clone(), durable: bytes.clone(), ..SimNode::default() },
+            );
             state.names.insert(path.clone(), number);
             state.next_node = number + 1;
             for dir in path.ancestors().skip(1).filter(|dir| dir.parent().is_some()) {
@@ -297,20 +300,34 @@ impl SimDisk {
                 survive(&state.durable_names, state.pending_names[..count].iter())
             }
             Crash::Reordered => {
-                let chosen: Vec<NameOp> = state.pending_names.iter().filter(|_| dice.below(2) == 0).cloned().collect();
+                let chosen: Vec<NameOp> =
+                    state.pending_names.iter().filter(|_| dice.below(2) == 0).cloned().collect();
                 survive(&state.durable_names, chosen.iter())
             }
         };
-        let mut after = SimState { next_node: state.next_node, capacity: state.capacity, ..SimState::default() };
+        let mut after = SimState {
+            next_node: state.next_node,
+            capacity: state.capacity,
+            ..SimState::default()
+        };
         for (path, node) in &names {
             // Files in a lost directory are lost with it.
-            if !path.ancestors().skip(1).all(|dir| dir.parent().is_none() || names.get(dir) == Some(&DIR)) {
+            if !path
+                .ancestors()
+                .skip(1)
+                .all(|dir| dir.parent().is_none() || names.get(dir) == Some(&DIR))
+            {
                 continue;
             }
             if *node != DIR {
                 after.nodes.entry(*node).or_insert_with(|| {
                     let bytes = state.nodes[node].survive(crash, &mut dice);
-                    SimNode { seen: bytes.clone(), durable: bytes, reserved: state.nodes[node].reserved, ..SimNode::default() }
+                    SimNode {
+                        seen: bytes.clone(),
+                        durable: bytes,
+                        reserved: state.nodes[node].reserved,
+                        ..SimNode::default()
+                    }
                 });
             }
             after.names.insert(path.clone(), *node);
@@ -341,12 +358,16 @@ impl SimDisk {
                 state.dead = true;
                 Injected::Effect(Error::other("the power is off"))
             }
-            Some(DiskFault::Enospc) if call == CallKind::TxnEvent => Injected::Half(ErrorKind::StorageFull.into()),
+            Some(DiskFault::Enospc) if call == CallKind::TxnEvent => {
+                Injected::Half(ErrorKind::StorageFull.into())
+            }
             Some(DiskFault::Full) => {
                 state.capacity = Some(state.used());
                 Injected::Nothing
             }
-            Some(DiskFault::Eio | DiskFault::Enospc) => Injected::Half(Error::other("input/output error")),
+            Some(DiskFault::Eio | DiskFault::Enospc) => {
+                Injected::Half(Error::other("input/output error"))
+            }
             Some(DiskFault::LyingSyncs) => {
                 state.lying = true;
                 Injected::Nothing
@@ -356,7 +377,11 @@ impl SimDisk {
     }
 
     /// Runs a modifying call, or half of it.
-    fn change<T>(&self, full: impl FnOnce(&mut SimState) -> Result<T>, half: impl FnOnce(&mut SimState)) -> Result<T> {
+    fn change<T>(
+        &self,
+        full: impl FnOnce(&mut SimState) -> Result<T>,
+        half: impl FnOnce(&mut SimState),
+    ) -> Result<T> {
         let (mut state, instead) = self.call(CallKind::TxnEvent);
         match instead {
             Injected::Nothing => full(&mut state),
@@ -379,7 +404,10 @@ impl SimDisk {
     }
 }
 
-fn survive<'a>(durable: &BTreeMap<PathBuf, u64>, ops: impl Iterator<Item = &'a NameOp>) -> BTreeMap<PathBuf, u64> {
+fn survive<'a>(
+    durable: &BTreeMap<PathBuf, u64>,
+    ops: impl Iterator<Item = &'a NameOp>,
+) -> BTreeMap<PathBuf, u64> {
     let mut names = durable.clone();
     ops.for_each(|op| op.apply(&mut names));
     names
@@ -407,7 +435,12 @@ impl SimState {
     }
 
     fn used(&self) -> u64 {
-        self.names.values().filter(|node| **node != DIR).map(|node| &self.nodes[node]).map(SimNode::len).sum()
+        self.names
+            .values()
+            .filter(|node| **node != DIR)
+            .map(|node| &self.nodes[node])
+            .map(SimNode::len)
+            .sum()
     }
 
     fn is_dir(&self, path: Option<&Path>) -> bool {
@@ -447,7 +480,8 @@ impl SimNode {
                 let count = dice.below(self.pending.len() + 1);
                 self.pending[..count].iter().for_each(|op| op.apply(&mut bytes));
                 if let Some(DataOp::Write(offset, new)) = self.pending.get(count) {
-                    DataOp::Write(*offset, new[..dice.below(new.len() + 1)].to_vec()).apply(&mut bytes);
+                    DataOp::Write(*offset, new[..dice.below(new.len() + 1)].to_vec())
+                        .apply(&mut bytes);
                 }
             }
             Crash::Reordered => self.pending.iter().for_each(|op| reorder(op, &mut bytes, dice)),

@@ -13,13 +13,20 @@ fn expiring(key: &Key, seconds: u64) -> Txn {
 
 /// The next event, which must arrive unprompted.
 async fn next(cursor: &mut crate::Cursor) -> Event {
-    tokio::time::timeout(Duration::from_secs(20), cursor.next(1)).await.expect("an event").unwrap().remove(0)
+    tokio::time::timeout(Duration::from_secs(20), cursor.next(1))
+        .await
+        .expect("an event")
+        .unwrap()
+        .remove(0)
 }
 
 pub(super) async fn entries_expire_by_real_deletes(bench: CaseContext) {
     let CaseContext { store, clock } = bench;
-    let [short, long, kept, freed] = ["short", "long", "kept", "freed"].map(|name| key("events", "ns", name));
-    for txn in [expiring(&short, 10), expiring(&long, 3600), write(&kept, "v"), expiring(&freed, 10)] {
+    let [short, long, kept, freed] =
+        ["short", "long", "kept", "freed"].map(|name| key("events", "ns", name));
+    for txn in
+        [expiring(&short, 10), expiring(&long, 3600), write(&kept, "v"), expiring(&freed, 10)]
+    {
         commit(&store, txn).await.unwrap();
     }
     commit(&store, write(&freed, "kept from now on")).await.unwrap();
@@ -47,7 +54,11 @@ pub(super) async fn a_leap_of_the_wall_clock_expires_nothing(bench: CaseContext)
     let object = key("events", "ns", "a");
     commit(&store, expiring(&object, 3600)).await.unwrap();
     let years = Duration::from_secs(10 * 365 * 86400);
-    for wall in [SystemTime::UNIX_EPOCH + years, SystemTime::UNIX_EPOCH + 7 * years, SystemTime::UNIX_EPOCH - years] {
+    for wall in [
+        SystemTime::UNIX_EPOCH + years,
+        SystemTime::UNIX_EPOCH + 7 * years,
+        SystemTime::UNIX_EPOCH - years,
+    ] {
         clock.set_wall(wall);
         let before = store.revision();
         let done = commit(&store, write(&key("configmaps", "ns", "a"), "v")).await.unwrap();
@@ -81,13 +92,23 @@ pub(super) async fn closing_finishes_what_was_accepted(bench: CaseContext) {
     let store = bench.store;
     let prefix = Prefix::new("configmaps").unwrap();
     let mut cursor = store.watch(&prefix, Revision(0)).unwrap();
-    let tickets: Vec<_> = (0..50).map(|number| store.submit(create(&key("configmaps", "ns", &format!("n{number}")), "v")).unwrap()).collect();
+    let tickets: Vec<_> = (0..50)
+        .map(|number| {
+            store.submit(create(&key("configmaps", "ns", &format!("n{number}")), "v")).unwrap()
+        })
+        .collect();
     store.close().await;
     for ticket in tickets {
         ticket.committed().await.unwrap();
     }
-    assert!(matches!(store.submit(write(&key("configmaps", "ns", "late"), "v")), Err(Rejected::Closed(_))));
-    assert!(matches!(store.submit(delete(&key("configmaps", "ns", "n1"))), Err(Rejected::Closed(_))));
+    assert!(matches!(
+        store.submit(write(&key("configmaps", "ns", "late"), "v")),
+        Err(Rejected::Closed(_))
+    ));
+    assert!(matches!(
+        store.submit(delete(&key("configmaps", "ns", "n1"))),
+        Err(Rejected::Closed(_))
+    ));
     let mut seen = 0;
     let end = loop {
         match cursor.next(20).await {
@@ -109,7 +130,10 @@ pub(super) async fn figures(bench: CaseContext) {
     }
     commit(&store, delete(&key("configmaps", "ns", "n1"))).await.unwrap();
     let stats = store.stats();
-    assert_eq!((stats.revision, stats.commits, stats.failures, stats.queue, stats.queue_bytes), (Revision(6), 6, 0, 0, 0));
+    assert_eq!(
+        (stats.revision, stats.commits, stats.failures, stats.queue, stats.queue_bytes),
+        (Revision(6), 6, 0, 0, 0)
+    );
     assert_eq!(stats.entries, [(Prefix::new("configmaps").unwrap(), 4)]);
     assert_eq!(stats.history_events, 6);
     assert!(stats.live_bytes > 0 && stats.history_bytes > 0 && !stats.disk_full);

@@ -77,7 +77,11 @@ const CASES: &[Case] = cases![
 /// Runs every case on an empty store made by `open`.
 pub async fn suite(mut open: impl FnMut(&CaseConfig) -> Store) {
     for case in CASES {
-        let wish = CaseConfig { name: case.name, history_bytes: case.history_bytes, clock: Arc::default() };
+        let wish = CaseConfig {
+            name: case.name,
+            history_bytes: case.history_bytes,
+            clock: Arc::default(),
+        };
         let store = open(&wish);
         // In a task, so that a panic is reported with the name of its case.
         let bench = CaseContext { store: store.clone(), clock: wish.clock };

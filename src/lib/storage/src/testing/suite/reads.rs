@@ -29,13 +29,24 @@ pub(super) async fn ranges_are_in_key_order(bench: CaseContext) {
     assert_eq!(rests(snapshot.range(None, None)), Vec::from_iter(all.clone()));
     assert_eq!(snapshot.count(None, None), all.len());
     for namespace in ["a", "a-b", "a.b", "a0", "ab", "b", "z", "none", ""] {
-        let expected: Vec<String> = all.iter().filter(|rest| rest.starts_with(&format!("{namespace}/"))).cloned().collect();
-        assert_eq!(rests(snapshot.range(Some(namespace), None)), expected, "namespace {namespace:?}");
+        let expected: Vec<String> =
+            all.iter().filter(|rest| rest.starts_with(&format!("{namespace}/"))).cloned().collect();
+        assert_eq!(
+            rests(snapshot.range(Some(namespace), None)),
+            expected,
+            "namespace {namespace:?}"
+        );
         assert_eq!(snapshot.count(Some(namespace), None), expected.len());
         for after in all.iter().map(String::as_str).chain(["", "a/", "a/x ", "zz", "a/zz"]) {
-            let rest: Vec<String> = expected.iter().filter(|rest| rest.as_str() > after).cloned().collect();
-            assert_eq!(rests(snapshot.range(Some(namespace), Some(after))), rest, "namespace {namespace:?} after {after:?}");
-            let rest: Vec<String> = all.iter().filter(|rest| rest.as_str() > after).cloned().collect();
+            let rest: Vec<String> =
+                expected.iter().filter(|rest| rest.as_str() > after).cloned().collect();
+            assert_eq!(
+                rests(snapshot.range(Some(namespace), Some(after))),
+                rest,
+                "namespace {namespace:?} after {after:?}"
+            );
+            let rest: Vec<String> =
+                all.iter().filter(|rest| rest.as_str() > after).cloned().collect();
             assert_eq!(rests(snapshot.range(None, Some(after))), rest, "after {after:?}");
         }
     }
@@ -47,7 +58,9 @@ pub(super) async fn pages_of_one_revision_fit_together(bench: CaseContext) {
     let store = &bench.store;
     let prefix = Prefix::new("configmaps").unwrap();
     for number in 0..40 {
-        commit(store, write(&key("configmaps", "ns", &format!("n{number:02}")), "old")).await.unwrap();
+        commit(store, write(&key("configmaps", "ns", &format!("n{number:02}")), "old"))
+            .await
+            .unwrap();
     }
     let at = store.revision();
     let mut pages = Vec::new();
@@ -61,8 +74,15 @@ pub(super) async fn pages_of_one_revision_fit_together(bench: CaseContext) {
         pages.extend(page);
         // Writes continue between pages: updates, deletes, creates.
         let number = pages.len();
-        commit(store, write(&key("configmaps", "ns", &format!("n{:02}", (number + 3) % 40)), "new")).await.unwrap();
-        commit(store, write(&key("configmaps", "ns", &format!("m{number:02}")), "new")).await.unwrap();
+        commit(
+            store,
+            write(&key("configmaps", "ns", &format!("n{:02}", (number + 3) % 40)), "new"),
+        )
+        .await
+        .unwrap();
+        commit(store, write(&key("configmaps", "ns", &format!("m{number:02}")), "new"))
+            .await
+            .unwrap();
         let gone = key("configmaps", "ns", &format!("n{:02}", (number * 3) % 40));
         if store.get(&gone).is_some() {
             commit(store, delete(&gone)).await.unwrap();
@@ -70,7 +90,9 @@ pub(super) async fn pages_of_one_revision_fit_together(bench: CaseContext) {
     }
     assert_eq!(pages.len(), 40);
     assert!(pages.iter().all(|entry| text(entry) == "old" && entry.revision <= at));
-    assert!(matches!(store.snapshot_at(&prefix, store.revision()), Ok(snapshot) if snapshot.revision == store.revision()));
+    assert!(
+        matches!(store.snapshot_at(&prefix, store.revision()), Ok(snapshot) if snapshot.revision == store.revision())
+    );
 }
 
 /// Fault 10: get, list and watch agree.
@@ -125,7 +147,10 @@ pub(super) async fn a_resource_that_was_never_written_is_empty(bench: CaseContex
 pub(super) async fn batches_become_visible_at_once(bench: CaseContext) {
     let store = bench.store;
     let (a, b) = (key("configmaps", "ns", "a"), key("secrets", "ns", "b"));
-    let both = |text: &str| Txn { guards: Vec::new(), writes: vec![Write::Put(put(&a, text)), Write::Put(put(&b, text))] };
+    let both = |text: &str| Txn {
+        guards: Vec::new(),
+        writes: vec![Write::Put(put(&a, text)), Write::Put(put(&b, text))],
+    };
     commit(&store, both("0")).await.unwrap();
     let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let (reader, stop) = (store.clone(), done.clone());
@@ -142,7 +167,9 @@ pub(super) async fn batches_become_visible_at_once(bench: CaseContext) {
         }
     });
     for round in 0..200 {
-        let tickets: Vec<_> = (0..4).map(|number| store.submit(both(&format!("{round}.{number}"))).unwrap()).collect();
+        let tickets: Vec<_> = (0..4)
+            .map(|number| store.submit(both(&format!("{round}.{number}"))).unwrap())
+            .collect();
         for ticket in tickets {
             ticket.committed().await.unwrap();
         }

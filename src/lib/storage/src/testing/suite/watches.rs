@@ -15,7 +15,11 @@ async fn fill(store: &crate::Store, count: usize) -> Model {
     for number in 0..count {
         let name = format!("n{}", number % 5);
         let object = key(["configmaps", "secrets"][number % 2], "ns", &name);
-        let txn = if number % 4 == 3 && store.get(&object).is_some() { delete(&object) } else { write(&object, &"v".repeat(number % 50)) };
+        let txn = if number % 4 == 3 && store.get(&object).is_some() {
+            delete(&object)
+        } else {
+            write(&object, &"v".repeat(number % 50))
+        };
         let done = commit(store, txn.clone()).await.unwrap();
         model.record(done.revision, &txn);
     }
@@ -65,7 +69,11 @@ pub(super) async fn history_ends_where_it_says(bench: CaseContext) {
     while store.history(&prefix).listed < Revision(20) {
         number += 1;
         commit(store, write(&key("configmaps", "ns", "a"), &number.to_string())).await.unwrap();
-        assert_eq!(revisions(&ahead.next(100).await.unwrap()), [number], "a watch that keeps up misses nothing");
+        assert_eq!(
+            revisions(&ahead.next(100).await.unwrap()),
+            [number],
+            "a watch that keeps up misses nothing"
+        );
     }
     // A rewrite may end in between: history only gets shorter.
     let begins = || store.history(&prefix);
@@ -78,25 +86,41 @@ pub(super) async fn history_ends_where_it_says(bench: CaseContext) {
                     match watch.next(1).await {
                         Ok(events) => assert_eq!(revisions(&events), [wanted]),
                         Err(error) => {
-                            assert!(matches!(error, WatchError::Compacted(_)) && Revision(wanted) <= begins().watched, "at {wanted}: {error}");
+                            assert!(
+                                matches!(error, WatchError::Compacted(_))
+                                    && Revision(wanted) <= begins().watched,
+                                "at {wanted}: {error}"
+                            );
                             break;
                         }
                     }
                 }
             }
-            Err(error) => assert!(matches!(error, WatchError::Compacted(_)) && Revision(after) < begins().watched, "after {after}: {error}"),
+            Err(error) => assert!(
+                matches!(error, WatchError::Compacted(_)) && Revision(after) < begins().watched,
+                "after {after}: {error}"
+            ),
         }
         match store.snapshot_at(&prefix, Revision(after)) {
             Ok(snapshot) => {
                 assert!(Revision(after) >= earlier.listed);
-                assert_eq!(snapshot.get("ns/a").map_or(Revision(0), |entry| entry.revision), Revision(after));
+                assert_eq!(
+                    snapshot.get("ns/a").map_or(Revision(0), |entry| entry.revision),
+                    Revision(after)
+                );
             }
-            Err(error) => assert!(matches!(error, WatchError::Compacted(_)) && Revision(after) < begins().listed, "at {after}"),
+            Err(error) => assert!(
+                matches!(error, WatchError::Compacted(_)) && Revision(after) < begins().listed,
+                "at {after}"
+            ),
         }
     }
     match behind.next(1).await {
         Ok(events) => assert_eq!(revisions(&events), [1]),
-        Err(error) => assert!(matches!(error, WatchError::Compacted(Revision(0))) && begins().watched > Revision(0), "{error}"),
+        Err(error) => assert!(
+            matches!(error, WatchError::Compacted(Revision(0))) && begins().watched > Revision(0),
+            "{error}"
+        ),
     }
 }
 
@@ -108,7 +132,9 @@ pub(super) async fn a_cursor_can_be_cancelled(bench: CaseContext) {
         let store = store.clone();
         async move {
             for number in 0..300 {
-                commit(&store, write(&key("configmaps", "ns", &format!("n{}", number % 3)), "v")).await.unwrap();
+                commit(&store, write(&key("configmaps", "ns", &format!("n{}", number % 3)), "v"))
+                    .await
+                    .unwrap();
             }
         }
     });
@@ -134,7 +160,12 @@ pub(super) async fn a_watch_of_the_future_gives_nothing_older(bench: CaseContext
     let prefix = Prefix::new("configmaps").unwrap();
     let mut cursor = store.watch(&prefix, Revision(5)).unwrap();
     for number in 1..=5u64 {
-        assert_eq!(cursor.bookmark(), None, "no bookmark below what was asked for, at {}", number - 1);
+        assert_eq!(
+            cursor.bookmark(),
+            None,
+            "no bookmark below what was asked for, at {}",
+            number - 1
+        );
         commit(store, write(&key("configmaps", "ns", "a"), "v")).await.unwrap();
         assert!(tokio::time::timeout(Duration::from_millis(1), cursor.next(10)).await.is_err());
     }
@@ -166,11 +197,18 @@ pub(super) async fn a_bookmark_comes_after_its_events(bench: CaseContext) {
             assert!(bookmark.0 >= marked, "bookmarks do not go back");
             marked = bookmark.0;
             // Odd revisions belong to the watched resource.
-            assert!(given >= marked.saturating_sub(1) / 2 * 2 + u64::from(marked > 0), "bookmark {marked}, but events only up to {given}");
+            assert!(
+                given >= marked.saturating_sub(1) / 2 * 2 + u64::from(marked > 0),
+                "bookmark {marked}, but events only up to {given}"
+            );
         }
         if let Ok(events) = tokio::time::timeout(Duration::from_millis(1), cursor.next(3)).await {
             for event in events.unwrap() {
-                assert!(event.revision().0 > marked, "event {} after bookmark {marked}", event.revision());
+                assert!(
+                    event.revision().0 > marked,
+                    "event {} after bookmark {marked}",
+                    event.revision()
+                );
                 given = event.revision().0;
             }
         }

@@ -11,12 +11,19 @@ pub(super) async fn revisions_follow_each_other(bench: CaseContext) {
     assert_eq!(store.revision(), Revision(0));
     let mut model = Model::default();
     for number in 1..=30u64 {
-        let txn = write(&key("configmaps", "ns", &format!("n{}", number % 7)), &"x".repeat(number as usize));
+        let txn = write(
+            &key("configmaps", "ns", &format!("n{}", number % 7)),
+            &"x".repeat(number as usize),
+        );
         let done = commit(store, txn.clone()).await.unwrap();
         assert_eq!(done.revision, Revision(number));
         assert_eq!(done.entries.len(), 1);
         assert_eq!(done.entries[0].revision, Revision(number));
-        assert_eq!(store.get(&done.entries[0].key).unwrap().bytes, done.entries[0].bytes, "a writer reads its write");
+        assert_eq!(
+            store.get(&done.entries[0].key).unwrap().bytes,
+            done.entries[0].bytes,
+            "a writer reads its write"
+        );
         model.record(done.revision, &txn);
     }
     check_store(store, &model).await;
@@ -24,7 +31,11 @@ pub(super) async fn revisions_follow_each_other(bench: CaseContext) {
 
 pub(super) async fn guards_hold_on_several_keys(bench: CaseContext) {
     let store = &bench.store;
-    let (namespace, quota, object) = (key("namespaces", "x", "ns"), key("resourcequotas", "ns", "q"), key("configmaps", "ns", "a"));
+    let (namespace, quota, object) = (
+        key("namespaces", "x", "ns"),
+        key("resourcequotas", "ns", "q"),
+        key("configmaps", "ns", "a"),
+    );
     let namespace_at = commit(store, write(&namespace, "active")).await.unwrap().revision;
     let quota_at = commit(store, write(&quota, "0")).await.unwrap().revision;
     let mut txn = create(&object, "v");
@@ -32,13 +43,23 @@ pub(super) async fn guards_hold_on_several_keys(bench: CaseContext) {
     txn.guards.push(Guard::At(quota.clone(), quota_at));
     txn.writes.push(Write::Put(put(&quota, "1")));
     let done = commit(store, txn.clone()).await.unwrap();
-    assert_eq!((done.revision, done.entries.len()), (Revision(3), 2), "two changes at one revision");
+    assert_eq!(
+        (done.revision, done.entries.len()),
+        (Revision(3), 2),
+        "two changes at one revision"
+    );
     assert_eq!(store.get(&quota).unwrap().revision, store.get(&object).unwrap().revision);
 
     for (guards, failing) in [
-        (vec![Guard::At(namespace.clone(), namespace_at), Guard::At(quota.clone(), quota_at)], &quota),
+        (
+            vec![Guard::At(namespace.clone(), namespace_at), Guard::At(quota.clone(), quota_at)],
+            &quota,
+        ),
         (vec![Guard::Absent(object.clone())], &object),
-        (vec![Guard::At(key("configmaps", "ns", "none"), Revision(1))], &key("configmaps", "ns", "none")),
+        (
+            vec![Guard::At(key("configmaps", "ns", "none"), Revision(1))],
+            &key("configmaps", "ns", "none"),
+        ),
         (vec![Guard::At(namespace.clone(), Revision(99))], &namespace),
     ] {
         let txn = Txn { guards, ..write(&key("configmaps", "ns", "b"), "v") };
@@ -55,10 +76,20 @@ pub(super) async fn guards_see_what_is_pending(bench: CaseContext) {
     assert_eq!(text(&store.pending(&object).unwrap()), "1", "whether it is published or not");
     assert!(matches!(store.submit(create(&object, "2")), Err(Rejected::Guard(_))));
     let at = first.entries()[0].revision;
-    let second = store.submit(Txn { guards: vec![Guard::At(object.clone(), at)], ..write(&object, "2") }).unwrap();
-    let gone = store.submit(Txn { guards: vec![Guard::At(object.clone(), second.entries()[0].revision)], ..delete(&object) }).unwrap();
+    let second = store
+        .submit(Txn { guards: vec![Guard::At(object.clone(), at)], ..write(&object, "2") })
+        .unwrap();
+    let gone = store
+        .submit(Txn {
+            guards: vec![Guard::At(object.clone(), second.entries()[0].revision)],
+            ..delete(&object)
+        })
+        .unwrap();
     assert!(store.pending(&object).is_none());
-    assert!(matches!(store.submit(delete(&object)), Err(Rejected::Guard(_))), "its delete is pending");
+    assert!(
+        matches!(store.submit(delete(&object)), Err(Rejected::Guard(_))),
+        "its delete is pending"
+    );
     let third = store.submit(create(&object, "3")).unwrap();
     let mut last = Revision(0);
     for ticket in [first, second, gone, third] {
@@ -67,20 +98,33 @@ pub(super) async fn guards_see_what_is_pending(bench: CaseContext) {
         last = done.revision;
     }
     let entry = store.get(&object).unwrap();
-    assert_eq!((text(&entry).as_str(), entry.create_revision), ("3", Revision(4)), "created again after the delete");
+    assert_eq!(
+        (text(&entry).as_str(), entry.create_revision),
+        ("3", Revision(4)),
+        "created again after the delete"
+    );
 }
 
 pub(super) async fn a_delete_shows_its_last_state(bench: CaseContext) {
     let store = &bench.store;
     let (a, b) = (key("configmaps", "ns", "a"), key("configmaps", "ns", "b"));
     let mut model = Model::default();
-    let last = Txn { guards: Vec::new(), writes: vec![Write::Delete { key: b.clone(), last: Some(put(&b, "deleted by x")) }] };
-    for txn in [write(&a, "1"), write(&b, "1"), write(&b, "22"), delete(&a), last, write(&a, "again")] {
+    let last = Txn {
+        guards: Vec::new(),
+        writes: vec![Write::Delete { key: b.clone(), last: Some(put(&b, "deleted by x")) }],
+    };
+    for txn in
+        [write(&a, "1"), write(&b, "1"), write(&b, "22"), delete(&a), last, write(&a, "again")]
+    {
         let done = commit(store, txn.clone()).await.unwrap();
         model.record(done.revision, &txn);
         if done.revision == Revision(5) {
             assert_eq!(
-                (text(&done.entries[0]).as_str(), done.entries[0].revision, done.entries[0].create_revision),
+                (
+                    text(&done.entries[0]).as_str(),
+                    done.entries[0].revision,
+                    done.entries[0].create_revision
+                ),
                 ("deleted by x", Revision(5), Revision(2))
             );
         }
@@ -91,10 +135,25 @@ pub(super) async fn a_delete_shows_its_last_state(bench: CaseContext) {
 pub(super) async fn invalid_transactions_are_refused(bench: CaseContext) {
     let store = &bench.store;
     let (a, b) = (key("configmaps", "ns", "a"), key("configmaps", "ns", "b"));
-    let two = Txn { guards: Vec::new(), writes: vec![Write::Put(put(&b, "1")), Write::Put(put(&a, "1")), Write::Delete { key: a.clone(), last: None }] };
-    let outside =
-        Txn { guards: Vec::new(), writes: vec![Write::Put(crate::Put { sidecar: Sidecar { revision_at: 99, ..Sidecar::default() }, ..put(&a, "1") })] };
-    let other = Txn { guards: Vec::new(), writes: vec![Write::Delete { key: a.clone(), last: Some(put(&b, "1")) }] };
+    let two = Txn {
+        guards: Vec::new(),
+        writes: vec![
+            Write::Put(put(&b, "1")),
+            Write::Put(put(&a, "1")),
+            Write::Delete { key: a.clone(), last: None },
+        ],
+    };
+    let outside = Txn {
+        guards: Vec::new(),
+        writes: vec![Write::Put(crate::Put {
+            sidecar: Sidecar { revision_at: 99, ..Sidecar::default() },
+            ..put(&a, "1")
+        })],
+    };
+    let other = Txn {
+        guards: Vec::new(),
+        writes: vec![Write::Delete { key: a.clone(), last: Some(put(&b, "1")) }],
+    };
     for txn in [Txn::default(), two, outside, other] {
         assert!(matches!(store.submit(txn), Err(Rejected::Invalid(_))));
     }
@@ -116,13 +175,24 @@ pub(super) async fn several_changes_of_one_resource_are_several_resume_points(be
     let stale = Txn { guards: vec![Guard::At(c.clone(), Revision(2))], writes: writes.clone() };
     assert!(matches!(store.submit(stale), Err(Rejected::Guard(key)) if key == c));
     let missing = key("quotas", "ns", "d");
-    let gone = Txn { guards: Vec::new(), writes: [writes.clone(), vec![Write::Delete { key: missing, last: None }]].concat() };
+    let gone = Txn {
+        guards: Vec::new(),
+        writes: [writes.clone(), vec![Write::Delete { key: missing, last: None }]].concat(),
+    };
     assert!(matches!(store.submit(gone), Err(Rejected::Guard(_))), "no part of it happens");
-    let txn = Txn { guards: vec![Guard::Absent(object.clone()), Guard::At(b.clone(), Revision(2))], writes };
+    let txn = Txn {
+        guards: vec![Guard::Absent(object.clone()), Guard::At(b.clone(), Revision(2))],
+        writes,
+    };
     let done = commit(store, txn.clone()).await.unwrap();
     model.record(done.revision, &txn);
-    let written: Vec<(&str, u64)> = done.entries.iter().map(|entry| (entry.key.name(), entry.revision.0)).collect();
-    assert_eq!((done.revision, written), (Revision(6), vec![("o", 6), ("a", 6), ("b", 4), ("c", 5)]), "in the order of the transaction");
+    let written: Vec<(&str, u64)> =
+        done.entries.iter().map(|entry| (entry.key.name(), entry.revision.0)).collect();
+    assert_eq!(
+        (done.revision, written),
+        (Revision(6), vec![("o", 6), ("a", 6), ("b", 4), ("c", 5)]),
+        "in the order of the transaction"
+    );
     check_store(store, &model).await;
 }
 
@@ -139,7 +209,11 @@ pub(super) async fn writers_of_one_key_take_turns(bench: CaseContext) {
                     let turn = store.turn(&object).await.unwrap();
                     let head = turn.pending(&object).unwrap();
                     let next = text(&head).parse::<u64>().unwrap() + 1;
-                    turn.submit(Txn { guards: vec![Guard::At(object.clone(), head.revision)], ..write(&object, &next.to_string()) }).unwrap()
+                    turn.submit(Txn {
+                        guards: vec![Guard::At(object.clone(), head.revision)],
+                        ..write(&object, &next.to_string())
+                    })
+                    .unwrap()
                 };
                 ticket.committed().await.unwrap();
             }
@@ -159,7 +233,15 @@ pub(super) async fn a_turn_survives_a_panic(bench: CaseContext) {
         std::panic::resume_unwind(Box::new("a request panics in its turn"));
     });
     assert!(panicked.await.is_err());
-    store.turn(&object).await.unwrap().submit(create(&object, "1")).unwrap().committed().await.unwrap();
+    store
+        .turn(&object)
+        .await
+        .unwrap()
+        .submit(create(&object, "1"))
+        .unwrap()
+        .committed()
+        .await
+        .unwrap();
 }
 
 pub(super) async fn a_dropped_ticket_changes_nothing(bench: CaseContext) {
