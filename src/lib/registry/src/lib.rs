@@ -9,6 +9,7 @@
 //! ```
 
 pub mod admission;
+mod backlog;
 pub mod catalog;
 mod codec;
 pub mod context;

@@ -13,6 +13,7 @@ mod update;
 mod write_op;
 
 use crate::admission::{Admission, Stamps};
+use crate::backlog::Backlog;
 use crate::catalog::{Catalog, Served};
 pub use crate::codec::view;
 use crate::context::{FieldValidation, Target};
@@ -99,6 +100,17 @@ pub enum Patch {
     Unreadable(Failure),
 }
 
+impl Patch {
+    /// Length of the body where that tells how much it adds: the operations of a JSON patch add
+    /// more, or less.
+    fn source_bytes(&self) -> usize {
+        match self {
+            Self::Merge(body) | Self::Strategic(body) | Self::Apply(body) => body.source.len(),
+            Self::Json(..) | Self::Unreadable(_) => 0,
+        }
+    }
+}
+
 /// DeleteOptions, from the query or the body.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
@@ -182,6 +194,7 @@ pub(crate) struct Parts {
     /// Set when watches must end.
     pub(crate) ending: watch::Sender<bool>,
     pub(crate) offload: Offload,
+    pub(crate) backlog: Backlog,
 }
 
 impl Registry {
@@ -202,6 +215,7 @@ impl Registry {
                 exits: Arc::default(),
                 ending: watch::Sender::new(false),
                 offload: Offload::default(),
+                backlog: Backlog::default(),
             }),
         }
     }
@@ -226,6 +240,7 @@ impl Registry {
                 exits: Arc::default(),
                 ending,
                 offload: Offload::default(),
+                backlog: Backlog::default(),
             }),
         }
     }

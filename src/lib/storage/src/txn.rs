@@ -60,6 +60,14 @@ impl Write {
             Self::Delete { key, .. } => key,
         }
     }
+
+    /// Length of the value that it stores.
+    pub fn put_bytes(&self) -> usize {
+        match self {
+            Self::Put(put) => put.value.len(),
+            Self::Delete { .. } => 0,
+        }
+    }
 }
 
 /// Guards and writes that are accepted together or not at all. At least one write, no key twice.

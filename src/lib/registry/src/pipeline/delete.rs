@@ -108,7 +108,7 @@ impl Registry {
         if self.admission().is_remote(&deletion.attributes(None)) {
             return deletion.run_remote().await;
         }
-        self.in_turn(deletion.target, |key, head| {
+        self.in_turn(deletion.target, None, |key, head| {
             let (head, object) = deletion.read(head)?;
             let effects = deletion.admit(&object)?;
             deletion.plan(key, head, object, effects)

@@ -1,14 +1,17 @@
 //! Turns: reading the pending head, computing and enqueueing while nobody else computes on the key;
 //! then waiting for it to be durable.
 //!
-//! Within a turn nothing is awaited but a thread for a long computation.
+//! Within a turn nothing is awaited but a thread for a long computation, and the sync of the caller's
+//! earlier large writes, which need no turn.
 
 use super::{Registry, key};
 use crate::context::Target;
 use crate::failure::{lost, rejected};
-use crate::offload::{is_costly, leave_worker};
+use crate::offload::{self, is_costly, leave_worker};
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_storage::{CommitError, Confirmation, Entry, Key, Need, Rejected, Ticket, Turn, Txn};
+use ferrokube_storage::{
+    CommitError, Confirmation, Entry, Key, Need, Rejected, Ticket, Turn, Txn, Write,
+};
 use ferrokube_trace::{Span, SpanInfo};
 use std::sync::Arc;
 
@@ -45,10 +48,12 @@ enum Ended<T> {
 
 impl Registry {
     /// Computes on the pending head of the target's key in its turn, commits and waits. Computes
-    /// again when a guard of another key does not hold.
+    /// again when a guard of another key does not hold. `added`: the write is about this much
+    /// larger than the head; `None` for a delete, which writes little.
     pub(super) async fn in_turn<T: Send>(
         &self,
         target: &Target,
+        added: Option<usize>,
         mut compute: impl FnMut(&Key, Option<&Arc<Entry>>) -> Result<Plan<T>, Failure> + Send,
     ) -> Result<T, Failure> {
         let key = key(target, target.name.as_deref().unwrap_or_default())?;
@@ -56,6 +61,9 @@ impl Registry {
         for _ in 0..ATTEMPTS {
             let turn = self.store().turn(&key).await.map_err(|error| rejected(&error))?;
             let head = turn.pending(&key);
+            let replaced = head.as_ref().map_or(0, |head| head.bytes.len());
+            let bytes = added.map_or(0, |added| replaced + added);
+            let _share = self.parts.backlog.reserve(offload::caller(), bytes).await;
             self.leave_if_long(target, head.as_ref()).await;
             match one_turn(turn, (&key, head), |head| self.timed(target, || compute(&key, head))) {
                 Ended::Accepted(ticket, answer) => {
@@ -126,6 +134,8 @@ impl Registry {
             Plan::Commit { txn, need, answer } => (txn, need, Answer::Of(answer)),
             Plan::CommitThen { txn, answer } => (txn, Need::Essential, Answer::Known(answer)),
         };
+        let bytes = txn.writes.iter().map(Write::put_bytes).sum();
+        let _share = self.parts.backlog.reserve(offload::caller(), bytes).await;
         match self.store().submit_needed(txn, need) {
             Ok(ticket) => self.settled(target, ticket, answer).await.map(Some),
             Err(Rejected::Guard(_)) => Ok(None),

@@ -38,6 +38,7 @@ impl Registry {
         check_write("UpdateOptions", options)?;
         self.leave_if_long(target, None).await;
         let job = WriteOp::new(self, context, target, (Request::Update, options))?;
+        let bytes = body.source.len();
         let mut object = job.read_body(body)?;
         meta::check_name(target, &object)?;
         meta::dedup_owners(&mut object, meta::Found::InBody, context);
@@ -45,7 +46,7 @@ impl Registry {
             job.definition().set_defaults(target.served.version, &mut object);
         }
         job.refuse_outdated(&object).await?;
-        job.run(Input::Put(object)).await
+        job.run(Input::Put(object), bytes).await
     }
 
     /// PATCH, of the object or a subresource.
@@ -64,7 +65,8 @@ impl Registry {
         if is_long(&patch) {
             leave_worker().await;
         }
-        job.run(Input::Patch(patch)).await
+        let bytes = patch.source_bytes();
+        job.run(Input::Patch(patch), bytes).await
     }
 }
 
@@ -97,7 +99,8 @@ impl WriteOp<'_> {
         }
     }
 
-    async fn run(&self, input: Input) -> Result<Written, Failure> {
+    /// `bytes`: length of what the request brought.
+    async fn run(&self, input: Input, bytes: usize) -> Result<Written, Failure> {
         let operations: &[Operation] = if self.may_create(&input) {
             &[Operation::Update, Operation::Create]
         } else {
@@ -108,7 +111,8 @@ impl WriteOp<'_> {
             let written = self.run_remote(&input, remote).await?;
             self.registry.written_in_version(&self.target.served, written).await?
         } else {
-            self.registry.in_turn(self.target, |key, head| self.attempt(key, head, &input)).await?
+            let attempt = |key: &Key, head: Option<&Arc<Entry>>| self.attempt(key, head, &input);
+            self.registry.in_turn(self.target, Some(bytes), attempt).await?
         };
         self.show(written)
     }
