@@ -10,7 +10,9 @@ use ferrokube_registry::{
     Admission, Attributes, Effects, Operation, RequestContext, RequestOptions, Served, Target,
     UserInfo, WriteOptions,
 };
-use ferrokube_resource::{DefaultHooks, Definition, DefinitionVersion, Scope, Verbs};
+use ferrokube_resource::{
+    DefaultHooks, Definition, DefinitionVersion, Dialect, Policy, Scope, Verbs,
+};
 use ferrokube_schema::Schema;
 use ferrokube_storage::{Config, Key, Prefix, Put, Sidecar, Store, Txn, Write};
 use ferrokube_trace::TraceContext;
@@ -77,7 +79,8 @@ fn definition(group: &str, plural: &str, scope: Scope) -> Arc<Definition> {
         versions: vec![version],
         storage_version: 0,
         storage_prefix: Some(plural.to_owned()),
-        custom: false,
+        dialect: Dialect::Native,
+        policy: Policy::DEFAULT,
         epoch: 1,
         since: 0,
         hooks: Arc::new(DefaultHooks),

@@ -189,13 +189,13 @@ pub(crate) fn patch_kind(exchange: &Exchange, served: &Served) -> Result<PatchKi
     match exchange.header(CONTENT_TYPE).split(';').next().unwrap_or_default() {
         "application/json-patch+json" => Ok(PatchKind::Json),
         "application/merge-patch+json" => Ok(PatchKind::Merge),
-        "application/strategic-merge-patch+json" if !served.definition.custom => {
+        "application/strategic-merge-patch+json" if served.definition.dialect.is_typed() => {
             Ok(PatchKind::Strategic)
         }
         "application/apply-patch+yaml" => Ok(PatchKind::Apply),
         _ => {
             // Of a native kind the router refuses it, of a custom one the handler.
-            Err(match served.definition.custom {
+            Err(match served.definition.dialect.routes_itself() {
                 true => Failure::new(
                     Reason::UnsupportedMediaType,
                     "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",

@@ -25,7 +25,7 @@ pub(crate) async fn handle(
     else {
         return Err(unknown(shared, action));
     };
-    if served.definition.custom {
+    if served.definition.dialect.routes_itself() {
         // Whatever comes of it: upstream's handler of custom resources routes by itself, and warns
         // first.
         warn_of_deprecation(exchange, &served);

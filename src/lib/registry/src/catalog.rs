@@ -32,7 +32,9 @@ impl Served {
     /// Whether an entry's bytes are an object in this version as they stand: no conversion, and for
     /// custom resources the same epoch.
     pub fn is_direct(&self, entry: &Entry) -> bool {
-        if self.definition.custom && entry.sidecar.schema_epoch != self.definition.epoch {
+        if self.definition.dialect.has_epochs()
+            && entry.sidecar.schema_epoch != self.definition.epoch
+        {
             return false;
         }
         self.has_head(&entry.bytes)
@@ -40,7 +42,7 @@ impl Served {
 
     /// [`Self::is_direct`] for many entries: what it compares is made once.
     pub fn direct(&self) -> impl Fn(&Entry) -> bool + use<> {
-        let epoch = self.definition.custom.then_some(self.definition.epoch);
+        let epoch = self.definition.dialect.has_epochs().then_some(self.definition.epoch);
         let head = format!(
             "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",",
             self.definition.kind,
@@ -190,10 +192,10 @@ impl Table {
     }
 
     fn put(&mut self, definition: &Arc<Definition>) {
-        if definition.custom
+        if !definition.dialect.is_bundled()
             && self
                 .definition(&definition.group, &definition.plural)
-                .is_some_and(|present| !present.custom)
+                .is_some_and(|present| present.dialect.is_bundled())
         {
             tracing::error!(
                 group = definition.group,
@@ -249,7 +251,7 @@ impl Table {
         };
         self.owners.remove(prefix);
         // Custom resources have their prefix for themselves.
-        let heir = if before.custom {
+        let heir = if !before.dialect.is_bundled() {
             None
         } else {
             self.order

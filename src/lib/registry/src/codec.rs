@@ -45,14 +45,14 @@ fn from_stored(served: &Served, object: &mut Document) {
         // is not its own.
         return;
     }
-    if definition.custom {
+    if definition.dialect.has_epochs() {
         decode_custom(definition, object);
     }
     if converts {
         definition.hooks.from_storage(&gvk.version, object);
         object.set(&["kind"], gvk.kind);
         object.set(&["apiVersion"], expected);
-        if definition.custom {
+        if definition.dialect.has_epochs() {
             // Defaults are those of the version in which it was decoded.
             validate::prune(&served.version().schema, object);
         }
@@ -81,7 +81,7 @@ fn to_stored<'a>(served: &Served, object: &'a Document) -> Cow<'a, Document> {
         stored.set(&["kind"], gvk.kind.as_str());
         stored.set(&["apiVersion"], gvk.api_version());
         definition.hooks.to_storage(&served.version().name, stored);
-        if definition.custom {
+        if definition.dialect.has_epochs() {
             // What the stored version does not know would be gone when it is read.
             let schema = &definition.versions[definition.storage_version].schema;
             validate::prune(schema, stored);

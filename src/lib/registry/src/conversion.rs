@@ -285,7 +285,7 @@ impl Registry {
     ) -> Result<Deleted, Failure> {
         Ok(match deleted {
             // The answer is a Status; nothing of the object is shown.
-            Deleted::Gone(object) if !served.definition.hooks.returns_deleted() => {
+            Deleted::Gone(object) if !served.definition.policy.returns_deleted => {
                 Deleted::Gone(object)
             }
             Deleted::Gone(object) => Deleted::Gone(self.shown(served, object).await?),

@@ -10,7 +10,7 @@ use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_resource::Definition;
+use ferrokube_resource::{Definition, Dialect};
 use ferrokube_schema::{Schema, validate};
 use std::sync::Arc;
 
@@ -21,9 +21,8 @@ pub(crate) struct Shape {
     pub(crate) gvk: GroupVersionKind,
     /// Its schema.
     pub(crate) schema: Arc<Schema>,
-    /// Whether it is a custom resource: its kind must be named, its types are validated instead of
-    /// decoded.
-    pub(crate) custom: bool,
+    /// Whether its fields are decoded or validated.
+    pub(crate) dialect: Dialect,
 }
 
 /// How an object does not fit its shape.
@@ -79,7 +78,7 @@ impl Shape {
         Self {
             gvk: definition.gvk(served.version),
             schema: served.version().schema.clone(),
-            custom: definition.custom,
+            dialect: definition.dialect,
         }
     }
 
@@ -94,7 +93,7 @@ impl Shape {
         Self {
             gvk: subresource.kind.clone(),
             schema: behaviour.schema().unwrap_or_else(anything),
-            custom: false,
+            dialect: Dialect::Native,
         }
     }
 
@@ -108,7 +107,7 @@ impl Shape {
         let source = &body.source;
         let misfit = match misfit {
             // The decoder goes through the body.
-            DecodeError::Types(why) if !self.custom => DecodeError::Types(
+            DecodeError::Types(why) if self.dialect.is_typed() => DecodeError::Types(
                 validate::first_misfit(&self.schema, body.ordered()).unwrap_or(why),
             ),
             other => other,
@@ -139,7 +138,7 @@ impl Shape {
     fn foreign(&self, given: &GroupVersionKind, catalog: &Catalog) -> String {
         let own_scheme = self.gvk.group == "apiextensions.k8s.io";
         let is_known = |definition: &Arc<Definition>| {
-            !definition.custom
+            definition.dialect.is_bundled()
                 && own_scheme == (definition.group == "apiextensions.k8s.io")
                 && (0..definition.versions.len()).any(|version| definition.gvk(version) == *given)
         };
@@ -171,7 +170,7 @@ impl Shape {
         strictness: &Strictness<'_>,
     ) -> Result<Document, DecodeError> {
         let object = self.check_type(object, strictness)?;
-        if self.custom && !self.is_own(&object) {
+        if !self.dialect.is_typed() && !self.is_own(&object) {
             return self.fit_misnamed(object, strictness);
         }
         self.read(object, strictness)
@@ -180,7 +179,7 @@ impl Shape {
     fn read(&self, object: Document, strictness: &Strictness<'_>) -> Result<Document, DecodeError> {
         let mut object = self.check_types(object)?;
         let unknown = validate::prune(&self.schema, &mut object);
-        let schema = (!self.custom).then_some(&*self.schema);
+        let schema = self.dialect.is_typed().then_some(&*self.schema);
         strictness.enforce(&unknown, schema)?;
         Ok(object)
     }
@@ -244,7 +243,7 @@ impl Shape {
     /// # Errors
     /// [`DecodeError`].
     pub(crate) fn fit_applied(&self, mut object: Document) -> Result<Document, DecodeError> {
-        if self.custom {
+        if !self.dialect.is_typed() {
             return self.check_types(object);
         }
         validate::convert(&self.schema, object.fields_mut()).map_err(DecodeError::Types)?;
@@ -255,7 +254,7 @@ impl Shape {
     /// JSON types of everything, or of a custom object's metadata only: the rest of it is validated
     /// (422) instead of decoded (400).
     pub(crate) fn check_types(&self, mut object: Document) -> Result<Document, DecodeError> {
-        if self.custom {
+        if !self.dialect.is_typed() {
             object = self.check_metadata(object)?;
             validate::check_embedded(&self.schema, &object).map_err(DecodeError::Types)?;
             return Ok(object);
@@ -314,7 +313,7 @@ impl Shape {
         if version.matches('/').count() > 1 {
             return Err(DecodeError::Untyped(format!("unexpected GroupVersion string: {version}")));
         }
-        if self.custom {
+        if !self.dialect.is_typed() {
             // From here on only the exact names count.
             if !object.kind().is_empty() {
                 return Ok(object);

@@ -14,9 +14,9 @@ pub(crate) fn invalid_options(kind: &str, errors: &[FieldError]) -> Failure {
 /// 422 about an object, with its name.
 pub(crate) fn invalid_object(served: &Served, object: &Document, errors: &[FieldError]) -> Failure {
     let definition = &served.definition;
-    let group = definition.hooks.invalid_group().unwrap_or(&definition.group);
+    let group = definition.policy.invalid_group.unwrap_or(&definition.group);
     // A custom object may say that it is another kind, which is what is wrong with it then.
-    let kind = if definition.custom { object.kind() } else { &definition.kind };
+    let kind = if definition.dialect.is_typed() { &definition.kind } else { object.kind() };
     Failure::invalid(group, kind, object.name(), errors)
 }
 

@@ -1,8 +1,10 @@
 //! Definition of a resource as data: from a table row for native kinds, from a
 //! CustomResourceDefinition at run time.
 
+use crate::dialect::Dialect;
 use crate::encoding;
 use crate::hooks::{Change, Hooks};
+use crate::policy::Policy;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::gvk::{GroupResource, GroupVersionKind};
 use ferrokube_schema::Schema;
@@ -158,8 +160,10 @@ pub struct Definition {
     pub storage_version: usize,
     /// `configmaps`, or `<group>/<plural>`; `None`: not stored (reviews).
     pub storage_prefix: Option<String>,
-    /// Custom resource: pruned when read, and list items carry kind and apiVersion.
-    pub custom: bool,
+    /// Native or custom.
+    pub dialect: Dialect,
+    /// How its requests are treated.
+    pub policy: Policy,
     /// Changes with the definition.
     pub epoch: u32,
     /// Store revision since which the resource exists (the create revision of its

@@ -65,61 +65,9 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
     /// Defaults that are not schema constants; runs after those.
     fn default(&self, _version: &str, _object: &mut Document) {}
 
-    /// Group named in `Invalid` errors, if not the definition's (`events.k8s.io` reports the core
-    /// group).
-    fn invalid_group(&self) -> Option<&'static str> {
-        None
-    }
-
     /// Errors in a name. `Some` replaces the DNS subdomain rule.
     fn validate_name(&self, _name: &str) -> Option<Vec<String>> {
         None
-    }
-
-    /// Whether finalizers must have a domain, except the standard ones. Kinds that upstream
-    /// validates outside of its core API accept any qualified name.
-    fn demands_qualified_finalizers(&self) -> bool {
-        true
-    }
-
-    /// Whether lists may select by `metadata.namespace`. False for cluster-scoped kinds that
-    /// declare their selectable fields.
-    fn selects_namespace(&self) -> bool {
-        true
-    }
-
-    /// Whether a PUT may create the object. Patches other than apply never do.
-    fn allow_create_on_update(&self) -> bool {
-        false
-    }
-
-    /// Whether a PUT without a resourceVersion is an unconditional update.
-    fn allow_unconditional_update(&self) -> bool {
-        true
-    }
-
-    /// Whether validating even a small object may take long: writes are computed off the worker
-    /// threads.
-    fn computes_long(&self) -> bool {
-        false
-    }
-
-    /// Whether `metadata.generation` is maintained: 1 on create, +1 when anything but metadata and
-    /// status changes.
-    fn counts_generation(&self) -> bool {
-        false
-    }
-
-    /// Whether the client's `status` (the version's `reset` fields) is kept on create; otherwise it
-    /// is dropped before [`Self::prepare`]. True for nodes.
-    fn keeps_reset_on_create(&self) -> bool {
-        false
-    }
-
-    /// Whether deletes honor propagation policies by adding the finalizers `orphan` and
-    /// `foregroundDeletion`. False for events.
-    fn supports_garbage_collection(&self) -> bool {
-        true
     }
 
     /// Grace period: seconds that a deleted object remains with a deletionTimestamp; `None` deletes
@@ -135,18 +83,6 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
         false
     }
 
-    /// Whether the kind starts its deletion itself; failed preconditions are then worded
-    /// differently.
-    fn begins_its_deletion(&self) -> bool {
-        false
-    }
-
-    /// Whether a delete that only marks the object leaves the garbage collection finalizers alone,
-    /// whatever propagation policy it requests.
-    fn mark_keeps_finalizers(&self) -> bool {
-        false
-    }
-
     /// Modifies the object when its deletion begins (namespace phase).
     fn deletion_begins(&self, _object: &mut Document) {}
 
@@ -159,11 +95,6 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
     /// Reason to refuse deleting the object with 403, if any.
     fn forbids_delete(&self, _object: &Document) -> Option<String> {
         None
-    }
-
-    /// Whether a completed delete returns the last state of the object instead of a `Status`.
-    fn returns_deleted(&self) -> bool {
-        false
     }
 
     /// Lifetime of an object (events); `None`: unlimited.

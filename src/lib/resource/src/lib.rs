@@ -6,11 +6,15 @@
 
 pub mod conversion;
 pub mod definition;
+pub mod dialect;
 pub mod encoding;
 pub mod hooks;
 pub mod native;
+pub mod policy;
 pub mod print;
 
 pub use definition::{Column, Definition, DefinitionVersion, Scope, Subresource, Verbs};
+pub use dialect::Dialect;
 pub use hooks::{Change, DefaultHooks, Hooks};
+pub use policy::{FinalizerDomain, Policy};
 pub use print::{Cell, Printable, TableRow};

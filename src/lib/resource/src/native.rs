@@ -2,7 +2,9 @@
 //! [`Definition`].
 
 use crate::definition::{Column, Definition, DefinitionVersion, Scope, Subresource, Verbs};
+use crate::dialect::Dialect;
 use crate::hooks::{DefaultHooks, Hooks};
+use crate::policy::Policy;
 use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_schema::apply::ResetFields;
 use ferrokube_schema::tables::Tables;
@@ -46,6 +48,8 @@ pub struct KindBody {
     pub selectable: &'static [&'static str],
     /// Storage prefix; `None`: not stored.
     pub storage: Option<&'static str>,
+    /// How requests are treated.
+    pub policy: Policy,
     /// Behavior.
     pub hooks: Arc<dyn Hooks>,
     /// Name and OpenAPI definition of a stored but unserved version, if the kind is stored as
@@ -126,6 +130,7 @@ impl Default for KindBody {
             columns: &[NativeColumn::NAME, NativeColumn::AGE],
             selectable: &[],
             storage: None,
+            policy: Policy::DEFAULT,
             hooks: Arc::new(DefaultHooks),
             stored_as: None,
         }
@@ -173,7 +178,8 @@ impl NativeKind {
             storage_version: versions.len() - 1,
             versions,
             storage_prefix: body.storage.map(str::to_owned),
-            custom: false,
+            dialect: Dialect::Native,
+            policy: body.policy,
             epoch: 1,
             since: 0,
             hooks: body.hooks,

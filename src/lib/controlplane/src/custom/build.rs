@@ -11,7 +11,10 @@ use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_registry::Catalog;
 use ferrokube_resource::native::{CREATION_DESCRIPTION, NAME_DESCRIPTION};
-use ferrokube_resource::{Column, Definition, DefinitionVersion, Scope, Subresource, Verbs};
+use ferrokube_resource::{
+    Column, Definition, DefinitionVersion, Dialect, FinalizerDomain, Policy, Scope, Subresource,
+    Verbs,
+};
 use ferrokube_schema::apply::ResetFields;
 use ferrokube_schema::custom::{Loading, from_json_schema};
 use ferrokube_schema::{Kind, Schema};
@@ -98,6 +101,10 @@ impl Making<'_> {
             object.get(&["metadata", "generation"]).and_then(Value::as_u64).unwrap_or(1);
         let names = self.names;
         let rules = VersionRules::of(&versions);
+        let scope = match object.str(&["spec", "scope"]) {
+            Some("Cluster") => Scope::Cluster,
+            _ => Scope::Namespaced,
+        };
         Ok(Definition {
             group: group(object).to_owned(),
             plural: plural(object).to_owned(),
@@ -106,16 +113,19 @@ impl Making<'_> {
             list_kind: names.list_kind.clone(),
             short_names: names.short_names.clone(),
             categories: names.categories.clone(),
-            scope: if object.str(&["spec", "scope"]) == Some("Cluster") {
-                Scope::Cluster
-            } else {
-                Scope::Namespaced
-            },
+            scope,
             verbs: Verbs::ALL,
             storage_version: storage_version.ok_or_else(missing)?,
             versions,
             storage_prefix: Some(format!("{}/{}", group(object), plural(object))),
-            custom: true,
+            dialect: Dialect::Custom,
+            policy: Policy {
+                finalizer_domain: FinalizerDomain::Preferred,
+                selects_namespace: scope == Scope::Namespaced,
+                unconditional_update: false,
+                counts_generation: true,
+                ..Policy::DEFAULT
+            },
             epoch: u32::try_from(generation).unwrap_or(u32::MAX),
             since,
             hooks: Arc::new(CustomHooks {

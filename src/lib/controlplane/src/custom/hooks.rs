@@ -21,14 +21,6 @@ pub(super) struct CustomHooks {
 }
 
 impl Hooks for CustomHooks {
-    fn counts_generation(&self) -> bool {
-        true
-    }
-
-    fn allow_unconditional_update(&self) -> bool {
-        false
-    }
-
     fn forbids_create(&self) -> Option<String> {
         self.terminating.then(|| {
             "create not allowed while the custom resource definition is terminating".to_owned()

@@ -70,7 +70,9 @@ impl Names {
 /// The names of the bundled kinds, by group.
 pub(super) fn natives(catalog: &Catalog) -> HashMap<String, Vec<Names>> {
     let mut all: HashMap<String, Vec<Names>> = HashMap::new();
-    for definition in catalog.all().1.into_iter().filter(|definition| !definition.custom) {
+    for definition in
+        catalog.all().1.into_iter().filter(|definition| definition.dialect.is_bundled())
+    {
         all.entry(definition.group.clone()).or_default().push(Names {
             plural: definition.plural.clone(),
             singular: definition.singular.clone(),

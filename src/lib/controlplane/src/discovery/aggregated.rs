@@ -44,7 +44,9 @@ fn version(version: &GroupVersion) -> Value {
 /// Upstream leaves the group and version of a native kind empty where they are the resource's own.
 fn kind(gvk: &GroupVersionKind, resource: &Resource) -> Value {
     let own = resource.definition.gvk(resource.version);
-    if !resource.definition.custom && (&gvk.group, &gvk.version) == (&own.group, &own.version) {
+    if !resource.definition.dialect.is_discovered_by_controller()
+        && (&gvk.group, &gvk.version) == (&own.group, &own.version)
+    {
         return json!({"group": "", "version": "", "kind": gvk.kind});
     }
     json!({"group": gvk.group, "version": gvk.version, "kind": gvk.kind})
@@ -69,7 +71,7 @@ fn resource(resource: &Resource) -> Value {
     let mut subresources: Vec<_> =
         definition.versions[resource.version].subresources.iter().collect();
     // Those of a custom resource stand in upstream's order: status, then scale.
-    if !definition.custom {
+    if !definition.dialect.is_discovered_by_controller() {
         subresources.sort_by_key(|subresource| subresource.name);
     }
     let subresources: Vec<Value> = subresources

@@ -48,7 +48,7 @@ impl Resource {
     /// Verbs as words; those of custom resources in the order in which upstream lists them.
     pub(crate) fn verbs(definition: &Definition) -> Vec<&'static str> {
         let mut words: Vec<&'static str> = definition.verbs.words().collect();
-        if definition.custom {
+        if definition.dialect.is_discovered_by_controller() {
             words.sort_by_key(|word| CUSTOM_ORDER.iter().position(|known| known == word));
         }
         words
@@ -85,7 +85,7 @@ pub(crate) fn collect(definitions: &[Arc<Definition>]) -> Vec<Group> {
                 |group| group.name == definition.group,
                 || Group { name: definition.group.clone(), native: false, versions: Vec::new() },
             );
-            group.native |= !definition.custom;
+            group.native |= definition.dialect.is_bundled();
             let version = find_or_push(
                 &mut group.versions,
                 |known| known.name == version.name,

@@ -52,7 +52,7 @@ pub(super) fn resources(group: &str, version: &GroupVersion) -> Document {
         let mut subresources: Vec<&Subresource> =
             resource.definition.versions[resource.version].subresources.iter().collect();
         // Those of a custom resource stand in upstream's order: status, then scale.
-        if !resource.definition.custom {
+        if !resource.definition.dialect.is_discovered_by_controller() {
             subresources.sort_by_key(|subresource| subresource.name);
         }
         list.extend(subresources.into_iter().map(|subresource| sub(resource, subresource)));

@@ -97,7 +97,7 @@ pub(crate) fn json(served: &Served, page: ListPage, view: View) -> Vec<u8> {
 fn shape_of(served: &Served, view: View) -> Shape {
     match view {
         View::MetadataList(version) => Shape::Metadata(version),
-        _ if served.definition.custom => Shape::Whole,
+        _ if !served.definition.dialect.is_typed() => Shape::Whole,
         _ => Shape::Untyped,
     }
 }
@@ -105,7 +105,7 @@ fn shape_of(served: &Served, view: View) -> Shape {
 fn json_head(served: &Served, page: &ListPage, view: View) -> String {
     let (kind, api_version) = list_type(served, view);
     let mut meta = list_meta(page);
-    if served.definition.custom
+    if !served.definition.dialect.is_typed()
         && page.continue_token.is_empty()
         && !matches!(view, View::MetadataList(_))
     {

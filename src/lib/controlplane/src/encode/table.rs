@@ -268,7 +268,7 @@ impl Table {
     /// Whether the kind has no columns of its own: upstream's Table for all such kinds has no rows
     /// rather than none in it.
     fn is_default(&self) -> bool {
-        !self.served.definition.custom
+        self.served.definition.dialect.is_typed()
             && self.columns.iter().map(|column| &*column.name).eq(["Name", "Created At"])
     }
 

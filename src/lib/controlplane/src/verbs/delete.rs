@@ -25,7 +25,7 @@ pub(crate) async fn delete(
         Deleted::Pending(object) => (object, false),
     };
     settle(shared, target, &object).await;
-    if gone && !target.served.definition.hooks.returns_deleted() {
+    if gone && !target.served.definition.policy.returns_deleted {
         return Ok(deleted(shared, exchange, target, (&object, accepted)));
     }
     fit_one(target, accepted)?;

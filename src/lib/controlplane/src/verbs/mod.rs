@@ -41,13 +41,14 @@ const YAML_BYTES: usize = 1024;
 const ENCODED_BYTES: usize = INLINE_BYTES / 2;
 
 pub(crate) fn offer(served: &Served, views: Views) -> Offer {
-    let router = if served.definition.custom { Router::None } else { Router::Objects };
+    let router =
+        if served.definition.dialect.routes_itself() { Router::None } else { Router::Objects };
     Offer { protobuf: served.version().message.is_some(), views, router }
 }
 
 /// Of reads of collections, which may be watches.
 pub(crate) fn streams(served: &Served) -> Router {
-    if served.definition.custom { Router::None } else { Router::Streams }
+    if served.definition.dialect.routes_itself() { Router::None } else { Router::Streams }
 }
 
 /// The type of an answer, as upstream names it.
@@ -55,13 +56,15 @@ pub(crate) fn go_type(target: &Target, views: Views) -> String {
     let definition = &target.served.definition;
     let list = if views == Views::List { "List" } else { "" };
     match definition.subresource(target.served.version, &target.subresource) {
-        Some(subresource) if subresource.kind.kind != definition.kind && definition.custom => {
+        Some(subresource)
+            if subresource.kind.kind != definition.kind && !definition.dialect.is_typed() =>
+        {
             format!("*{}.{}", subresource.kind.version, subresource.kind.kind)
         }
         Some(subresource) if subresource.kind.kind != definition.kind => {
             format!("*{}.{}", internal_package(&subresource.kind.group), subresource.kind.kind)
         }
-        _ if definition.custom => format!("*unstructured.Unstructured{list}"),
+        _ if !definition.dialect.is_typed() => format!("*unstructured.Unstructured{list}"),
         _ => format!("*{}.{}{list}", internal_package(&definition.group), definition.kind),
     }
 }
@@ -155,7 +158,7 @@ async fn respond_written(
 fn fit_one(target: &Target, accepted: Accepted) -> Result<(), Failure> {
     match accepted.view {
         View::MetadataList(_)
-            if target.served.definition.custom && target.subresource != "scale" =>
+            if !target.served.definition.dialect.is_typed() && target.subresource != "scale" =>
         {
             Err(Failure::bare(500, "content is not a list"))
         }

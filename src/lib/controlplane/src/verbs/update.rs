@@ -23,7 +23,7 @@ pub(crate) async fn update(
     let mut options = exchange.action.options().write(WriteKind::Update)?;
     let form = decode::body_form(exchange, &target.served)?;
     let bytes = read_body(shared, exchange, form).await?;
-    if target.subresource.is_empty() && target.served.definition.hooks.allow_create_on_update() {
+    if target.subresource.is_empty() && target.served.definition.policy.create_on_update {
         options.forbid_create = forbid_create(shared, exchange);
     }
     let body = decode::object(shared, target, form, &bytes)?;

@@ -105,7 +105,7 @@ async fn a_new_definition_shows_at_once() {
     let mut definition =
         (*catalog.find("coordination.k8s.io", "v1", "leases").unwrap().definition).clone();
     definition.group = "example.com".into();
-    definition.custom = true;
+    definition.dialect = ferrokube_resource::Dialect::Custom;
     catalog.put(std::sync::Arc::new(definition));
     assert_ne!(server.get_as("/apis", AGGREGATED).await.header("etag"), before);
     assert_eq!(server.get("/apis/example.com/v1").await.code, 200);

@@ -4,7 +4,7 @@ use super::{finalizers, generation, owners};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, quote};
 use ferrokube_apimachinery::name;
-use ferrokube_resource::{Definition, Scope};
+use ferrokube_resource::{Definition, FinalizerDomain, Scope};
 use ferrokube_trace::annotation;
 use std::collections::HashSet;
 
@@ -172,7 +172,7 @@ fn check_finalizers(object: &Document, errors: &mut Vec<FieldError>) {
 
 /// Finalizers of most native kinds have a domain, or are standard.
 fn check_domains(definition: &Definition, object: &Document, errors: &mut Vec<FieldError>) {
-    if definition.custom || !definition.hooks.demands_qualified_finalizers() {
+    if definition.policy.finalizer_domain != FinalizerDomain::Required {
         return;
     }
     for (index, finalizer) in
@@ -216,9 +216,11 @@ pub(crate) fn warnings(
     old: Option<&Document>,
     object: &Document,
 ) -> Vec<String> {
-    let mut unqualified: Vec<&str> = finalizers(object)
-        .filter(|finalizer| definition.custom && !is_qualified(finalizer))
-        .collect();
+    if definition.policy.finalizer_domain != FinalizerDomain::Preferred {
+        return Vec::new();
+    }
+    let mut unqualified: Vec<&str> =
+        finalizers(object).filter(|finalizer| !is_qualified(finalizer)).collect();
     if unqualified.is_empty() {
         return Vec::new();
     }

@@ -232,7 +232,7 @@ impl WriteOp<'_> {
         self.registry.leave_if_long(self.target, Some(head)).await;
         let mut resource = self.definition().group_resource();
         let is_generated = !draft.object.meta("generateName").is_empty();
-        if is_generated && let Some(group) = self.definition().hooks.invalid_group() {
+        if is_generated && let Some(group) = self.definition().policy.invalid_group {
             group.clone_into(&mut resource.group);
         }
         let mut failure = Failure::already_exists(&resource, draft.object.name());

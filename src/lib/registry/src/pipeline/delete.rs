@@ -163,7 +163,7 @@ impl Deletion<'_> {
         let head = head.filter(is_meant).ok_or_else(|| Failure::not_found(&resource, name))?;
         let object = view(head, &self.target.served);
         let differs = |what: &str, asked: &Option<String>, stored: &str| match asked {
-            Some(asked) if asked != stored && self.definition().hooks.begins_its_deletion() => {
+            Some(asked) if asked != stored && self.definition().policy.begins_own_deletion => {
                 let why = format!(
                     "Precondition failed: {what} in precondition: {asked}, {what} in object meta: {stored}"
                 );
@@ -172,7 +172,7 @@ impl Deletion<'_> {
             Some(asked) if asked != stored => {
                 // Upstream names the kind in this conflict, in the group of its internal type.
                 let group =
-                    self.definition().hooks.invalid_group().unwrap_or(resource.group.as_str());
+                    self.definition().policy.invalid_group.unwrap_or(resource.group.as_str());
                 let named = GroupResource::new(group, self.definition().kind.as_str());
                 let perhaps = if what == "UID" { "deleted and then recreated" } else { "modified" };
                 let why = format!(
@@ -295,7 +295,7 @@ impl Deletion<'_> {
             return Verdict::Held;
         }
         let mut changed = object.clone();
-        if !self.definition().hooks.mark_keeps_finalizers() {
+        if !self.definition().policy.mark_keeps_finalizers {
             let kept = |finalizer: &str| meta::finalizers(object).any(|own| own == finalizer);
             // Unlike elsewhere dependents that are not orphaned go first.
             let wanted = match (self.options.orphan_dependents, self.options.propagation.as_deref())
@@ -360,7 +360,7 @@ impl Deletion<'_> {
 
     /// Whether dependents are orphaned, and whether they go first.
     fn propagation(&self, object: &Document) -> [bool; 2] {
-        if !self.definition().hooks.supports_garbage_collection() {
+        if !self.definition().policy.garbage_collected {
             return [false, false];
         }
         match (self.options.orphan_dependents, self.options.propagation.as_deref()) {

@@ -92,13 +92,14 @@ impl WriteOp<'_> {
             Ok(object) => object,
             Err(value) => return Err(self.refuse_value(&value)),
         };
-        if self.body_shape.custom && self.target.subresource == "status" {
+        if !self.body_shape.dialect.is_typed() && self.target.subresource == "status" {
             self.keep_type(&mut object);
         }
         self.check_version_of_result(&object)?;
         let fitting = match patch {
             Patch::Json(..) | Patch::Merge(_)
-                if !self.body_shape.custom && is_versionless(&object, &self.body_shape.gvk) =>
+                if self.body_shape.dialect.is_typed()
+                    && is_versionless(&object, &self.body_shape.gvk) =>
             {
                 let unknown: Vec<String> = object
                     .fields()
@@ -197,7 +198,11 @@ impl WriteOp<'_> {
             object.api_version(),
             !object.kind().is_empty() && object.api_version().matches('/').count() < 2,
         );
-        if shape.custom && is_read && given != shape.gvk.api_version() && !given.is_empty() {
+        if !shape.dialect.is_typed()
+            && is_read
+            && given != shape.gvk.api_version()
+            && !given.is_empty()
+        {
             let error = FieldError::invalid(
                 "apiVersion",
                 object.api_version(),
@@ -222,7 +227,7 @@ impl WriteOp<'_> {
             _ => {
                 let value = self.changed(live, patch).map(|(value, _)| value).unwrap_or_default();
                 let mut object = Document::from_value(value).unwrap_or_default();
-                if self.body_shape.custom {
+                if !self.body_shape.dialect.is_typed() {
                     object.remove(&["metadata", "managedFields"]);
                 }
                 String::from_utf8_lossy(&json::to_vec(&object.into_value())).into_owned()
@@ -277,7 +282,7 @@ impl WriteOp<'_> {
             ApplyError::Conflicts(conflicts, count) => conflicting(&conflicts, count),
         })?;
         let mut object = object;
-        if self.body_shape.custom {
+        if !self.body_shape.dialect.is_typed() {
             // The server's own: nobody reads what was applied.
             match live.and_then(|live| live.get(&["metadata", "creationTimestamp"])) {
                 Some(stored) => object.set(&["metadata", "creationTimestamp"], stored.clone()),

@@ -86,8 +86,8 @@ impl Registry {
         let definition = &target.served.definition;
         let by_head = head.is_some_and(|head| is_costly(&head.bytes));
         if by_head
-            || definition.hooks.computes_long()
-            || (definition.custom && self.offload().is_long(&definition.plural))
+            || definition.policy.computes_long
+            || (definition.dialect.runs_user_rules() && self.offload().is_long(&definition.plural))
         {
             leave_worker().await;
         }
@@ -97,7 +97,10 @@ impl Registry {
     /// depend on anybody.
     pub(super) fn timed<T>(&self, target: &Target, run: impl FnOnce() -> T) -> T {
         let definition = &target.served.definition;
-        if definition.custom { self.offload().measured(&definition.plural, run) } else { run() }
+        match definition.dialect.runs_user_rules() {
+            true => self.offload().measured(&definition.plural, run),
+            false => run(),
+        }
     }
 
     async fn settled<T>(

@@ -176,8 +176,7 @@ impl WriteOp<'_> {
     fn may_create(&self, input: &Input) -> bool {
         self.target.subresource.is_empty()
             && (input.is_apply()
-                || matches!(input, Input::Put(_))
-                    && self.definition().hooks.allow_create_on_update())
+                || matches!(input, Input::Put(_)) && self.definition().policy.create_on_update)
     }
 
     /// The object as its client wants it, with managedFields.
@@ -239,7 +238,7 @@ impl WriteOp<'_> {
             object.set(&["metadata", "resourceVersion"], revised.meta("resourceVersion"));
         }
         behaviour.inject(self.target, &revised, &mut object)?;
-        if self.definition().custom {
+        if !self.definition().dialect.is_typed() {
             // The path may lead to a field that is not declared.
             validate::prune(&self.shape.schema, &mut object);
         }

@@ -18,7 +18,7 @@ use ferrokube_apimachinery::field::{FieldError, FieldReason, MAX_MANAGER_BYTES};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::time::rfc3339_seconds;
 use ferrokube_apimachinery::{go, json};
-use ferrokube_resource::{Change, Definition};
+use ferrokube_resource::{Change, Definition, Dialect};
 use ferrokube_schema::apply::{self, Manager, ResetFields};
 use ferrokube_schema::validate;
 use ferrokube_storage::{Entry, Guard, Key, Need, Txn, Write};
@@ -190,7 +190,7 @@ impl<'a> WriteOp<'a> {
             subresource: self.target.subresource.clone(),
             time: rfc3339_seconds(self.context.now),
             ids_are_servers: self.registry.admission().owns_ids(),
-            other_versions: self.body_shape.custom.then(|| self.other_versions()),
+            other_versions: (!self.body_shape.dialect.is_typed()).then(|| self.other_versions()),
         }
     }
 
@@ -248,7 +248,7 @@ impl<'a> WriteOp<'a> {
     pub(super) async fn mutate_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
         let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
         let mut object = std::mem::take(&mut draft.object);
-        if self.definition().custom {
+        if !self.definition().dialect.is_typed() {
             // A webhook reads what is written, as everybody does.
             object.fields_mut().values_mut().for_each(json::round_trip_floats);
         }
@@ -303,7 +303,7 @@ impl<'a> WriteOp<'a> {
     /// A custom object as it will be read again: numbers have no needless fraction, and what an
     /// apply made null is gone where nothing refused it.
     fn settle(&self, object: &mut Document, applied: bool) {
-        if !self.definition().custom {
+        if self.definition().dialect.is_typed() {
             return;
         }
         object.fields_mut().values_mut().for_each(json::round_trip_floats);
@@ -337,11 +337,14 @@ impl<'a> WriteOp<'a> {
     /// Puts back what this endpoint does not change; a new object has none of it.
     pub(super) fn keep_reset(&self, old: Option<&Document>, object: &mut Document) {
         match old {
-            Some(old) if self.definition().custom && self.target.subresource == "status" => {
+            Some(old)
+                if self.definition().dialect == Dialect::Custom
+                    && self.target.subresource == "status" =>
+            {
                 keep_all_but_status(old, object)
             }
             Some(old) => self.reset_paths().for_each(|path| keep(old, object, &path)),
-            None if self.definition().hooks.keeps_reset_on_create() => {}
+            None if self.definition().policy.keeps_reset_on_create => {}
             None => self.reset_paths().for_each(|path| _ = object.remove(&path)),
         }
     }
@@ -357,7 +360,7 @@ impl<'a> WriteOp<'a> {
 
     /// 1 for a new object; one more when something other than metadata and status changed.
     fn count_generation(&self, old: Option<&Document>, object: &mut Document) {
-        if !self.definition().hooks.counts_generation() {
+        if !self.definition().policy.counts_generation {
             return;
         }
         let Some(old) = old else {
@@ -396,13 +399,13 @@ impl<'a> WriteOp<'a> {
         // The rules of events in the core group do not look there, those of some kinds only at what
         // changed.
         let of_kind: Vec<FieldError> = match (
-            definition.custom,
+            definition.dialect,
             definition.group.as_str(),
             definition.plural.as_str(),
             self.target.subresource.as_str(),
         ) {
-            (false, "", "events", _) => Vec::new(),
-            (true, ..)
+            (_, "", "events", _) => Vec::new(),
+            (Dialect::Custom, ..)
             | (_, "coordination.k8s.io" | "events.k8s.io", ..)
             | (_, "", "resourcequotas", _)
             | (_, "", "namespaces", "status" | "finalize") => found
@@ -418,7 +421,8 @@ impl<'a> WriteOp<'a> {
     fn check(&self, change: &Change<'_>, object: &Document) -> Result<(), Failure> {
         let definition = self.definition();
         // An object that says that it is another kind is hardly looked at.
-        let is_kind = !definition.custom || object.kind() == self.shape.gvk.kind;
+        let is_typed = definition.dialect.is_typed();
+        let is_kind = is_typed || object.kind() == self.shape.gvk.kind;
         let mut errors = Vec::new();
         if is_kind || change.old.is_some() {
             errors = meta::check_object(definition, object, self.registry.admission().owns_ids());
@@ -436,7 +440,7 @@ impl<'a> WriteOp<'a> {
                 format!("must be {}", self.shape.gvk.kind),
             ));
             errors.extend(validate::validate_members(&self.shape.schema, change.old, object));
-        } else if definition.custom {
+        } else if !is_typed {
             let found = match change.old {
                 Some(old) if change.subresource == "status" => {
                     validate::validate_status(&self.shape.schema, old, object)
@@ -445,7 +449,7 @@ impl<'a> WriteOp<'a> {
             };
             errors.extend(found);
         }
-        match definition.custom && errors.iter().any(|error| blocks_rules(error.reason)) {
+        match !is_typed && errors.iter().any(|error| blocks_rules(error.reason)) {
             true => {
                 errors.append(&mut definition.hooks.validate(change, object));
                 errors.extend(definition.hooks.unchecked(change));
@@ -457,7 +461,6 @@ impl<'a> WriteOp<'a> {
             ),
         }
         if change.old.is_none()
-            && !definition.custom
             && definition.group.is_empty()
             && definition.plural == "events"
             && errors.len() > of_metadata
@@ -504,7 +507,7 @@ impl<'a> WriteOp<'a> {
         };
         let name = self.target.name.as_deref().unwrap_or_default();
         match given {
-            0 if self.definition().hooks.allow_unconditional_update() => {
+            0 if self.definition().policy.unconditional_update => {
                 object.set(&["metadata", "resourceVersion"], head.revision.0.to_string());
                 Ok(())
             }

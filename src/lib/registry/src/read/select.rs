@@ -229,16 +229,10 @@ fn field_rules(terms: Vec<(Source, &FieldTerm)>) -> Box<[FieldRule]> {
     finished.collect()
 }
 
-/// Custom resources in no namespace know none, other kinds say it themselves.
-fn selects_namespace(definition: &Definition) -> bool {
-    let is_unknown = definition.custom && definition.scope == ferrokube_resource::Scope::Cluster;
-    !is_unknown && definition.hooks.selects_namespace()
-}
-
 fn source(served: &Served, owner: &Definition, field: &str) -> Result<Source, Failure> {
     match field {
         "metadata.name" => return Ok(Source::Name),
-        "metadata.namespace" if selects_namespace(&served.definition) => {
+        "metadata.namespace" if served.definition.policy.selects_namespace => {
             return Ok(Source::Namespace);
         }
         _ => {}
@@ -249,13 +243,13 @@ fn source(served: &Served, owner: &Definition, field: &str) -> Result<Source, Fa
     };
     let Some(index) = declared(&served.version().selectable) else {
         // Kinds with fields of their own word it themselves.
-        let only = if selects_namespace(definition) {
+        let only = if definition.policy.selects_namespace {
             "\"metadata.name\", \"metadata.namespace\""
         } else {
             "\"metadata.name\""
         };
         return Err(Failure::bad_request(
-            match definition.custom || !served.version().selectable.is_empty() {
+            match !definition.dialect.is_typed() || !served.version().selectable.is_empty() {
                 true => format!("field label not supported: {field}"),
                 false => format!("{} is not a known field selector: only {only}", quote(field)),
             },

@@ -10,7 +10,7 @@ use ferrokube_registry::{
     WriteOptions,
 };
 use ferrokube_resource::conversion::{Conversion, ConversionFuture, Converter};
-use ferrokube_resource::{Definition, DefinitionVersion, Hooks, Scope, Verbs};
+use ferrokube_resource::{Definition, DefinitionVersion, Dialect, Hooks, Policy, Scope, Verbs};
 use ferrokube_schema::apply::ResetFields;
 use ferrokube_schema::custom::{Loading, from_json_schema};
 use ferrokube_storage::Entry;
@@ -83,10 +83,6 @@ fn converted(api_version: &str, mut object: Document) -> Document {
 struct Converting(Arc<Scales>);
 
 impl Hooks for Converting {
-    fn counts_generation(&self) -> bool {
-        true
-    }
-
     fn converter(&self) -> Option<&dyn Converter> {
         Some(self)
     }
@@ -144,7 +140,8 @@ fn serve(server: &Server, plural: &str, hooks: Arc<dyn Hooks>) {
         versions: vec![version("v1", "size"), version("v2", "amount")],
         storage_version: 0,
         storage_prefix: Some(format!("{GROUP}/{plural}")),
-        custom: true,
+        dialect: Dialect::Custom,
+        policy: Policy { counts_generation: true, ..Policy::DEFAULT },
         epoch: 1,
         since: 0,
         hooks,

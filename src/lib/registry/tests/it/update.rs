@@ -5,7 +5,7 @@ use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::WriteOptions;
-use ferrokube_resource::{Definition, Hooks, Subresource, Verbs};
+use ferrokube_resource::{Definition, Dialect, Hooks, Subresource, Verbs};
 use ferrokube_schema::apply::ResetFields;
 use ferrokube_schema::custom::{Loading, from_json_schema};
 use std::sync::Arc;
@@ -234,8 +234,8 @@ async fn a_write_to_a_custom_status_changes_nothing_else() {
     let kind = GroupVersionKind::new(group, "v1", "Thing");
     (definition.group, definition.kind, definition.plural) =
         (group.to_owned(), kind.kind.clone(), "things".to_owned());
-    (definition.custom, definition.hooks, definition.storage_prefix) =
-        (true, Arc::new(Plain), Some(format!("{group}/things")));
+    (definition.dialect, definition.hooks, definition.storage_prefix) =
+        (Dialect::Custom, Arc::new(Plain), Some(format!("{group}/things")));
     definition.versions[0].schema =
         Arc::new(from_json_schema(&schema, &Loading::default()).unwrap());
     definition.versions[0].reset = ResetFields { paths: vec!["status".to_owned()] };

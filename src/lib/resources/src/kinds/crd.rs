@@ -11,7 +11,7 @@ use crate::checks::{keep_stored, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, Hooks, Verbs};
+use ferrokube_resource::{Change, FinalizerDomain, Hooks, Policy, Verbs};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -31,6 +31,15 @@ pub(crate) fn body() -> KindBody {
         reset: &["status"],
         columns: const { &[NativeColumn::NAME, NativeColumn::CREATED_AT] },
         storage: Some("customresourcedefinitions"),
+        policy: Policy {
+            computes_long: true,
+            counts_generation: true,
+            unconditional_update: false,
+            begins_own_deletion: true,
+            mark_keeps_finalizers: true,
+            finalizer_domain: FinalizerDomain::Optional,
+            ..Policy::DEFAULT
+        },
         hooks: Arc::new(CustomResourceDefinition),
         ..KindBody::default()
     }
@@ -110,33 +119,9 @@ impl Hooks for CustomResourceDefinition {
             .collect()
     }
 
-    fn computes_long(&self) -> bool {
-        true
-    }
-
-    fn counts_generation(&self) -> bool {
-        true
-    }
-
-    fn allow_unconditional_update(&self) -> bool {
-        false
-    }
-
     fn has_pending_finalizers(&self, object: &Document) -> bool {
         // The first delete only marks: the objects go before their definition does.
         !object.is_terminating()
-    }
-
-    fn begins_its_deletion(&self) -> bool {
-        true
-    }
-
-    fn mark_keeps_finalizers(&self) -> bool {
-        true
-    }
-
-    fn demands_qualified_finalizers(&self) -> bool {
-        false
     }
 
     fn deletion_begins(&self, object: &mut Document) {

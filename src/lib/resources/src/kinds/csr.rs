@@ -10,7 +10,7 @@ use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, Word, quote};
 use ferrokube_apimachinery::{name, time};
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, Hooks, Verbs};
+use ferrokube_resource::{Change, Hooks, Policy, Verbs};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -81,6 +81,8 @@ pub(crate) fn body() -> KindBody {
         },
         selectable: &["spec.signerName"],
         storage: Some("certificatesigningrequests"),
+        // `prepare` sets what a client may not.
+        policy: Policy { keeps_reset_on_create: true, selects_namespace: false, ..Policy::DEFAULT },
         hooks: Arc::new(SigningRequest),
         ..KindBody::default()
     }
@@ -113,18 +115,9 @@ impl Hooks for SigningRequest {
         }
     }
 
-    /// The spec is nobody's, and made once.
-    fn keeps_reset_on_create(&self) -> bool {
-        true
-    }
-
     /// Nobody cares how a request is called.
     fn validate_name(&self, name: &str) -> Option<Vec<String>> {
         Some(name::path_segment(name))
-    }
-
-    fn selects_namespace(&self) -> bool {
-        false
     }
 
     fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {

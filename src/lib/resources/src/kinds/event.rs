@@ -10,7 +10,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{KindBody, NAME_DESCRIPTION, NativeColumn};
-use ferrokube_resource::{Change, Hooks};
+use ferrokube_resource::{Change, FinalizerDomain, Hooks, Policy};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -53,6 +53,13 @@ const COLUMNS: &[NativeColumn] = &[
         priority: 1,
     },
 ];
+const POLICY: Policy = Policy {
+    create_on_update: true,
+    garbage_collected: false,
+    invalid_group: Some(""),
+    ..Policy::DEFAULT
+};
+
 /// The fields of an event by its form.
 #[derive(Debug)]
 struct Form {
@@ -110,6 +117,8 @@ pub(crate) fn core() -> KindBody {
             "source",
         ],
         storage: Some("events"),
+        // The core group does not check finalizers either.
+        policy: Policy { finalizer_domain: FinalizerDomain::Optional, ..POLICY },
         hooks: Arc::new(Event { form: &CORE }),
         ..KindBody::default()
     }
@@ -132,6 +141,7 @@ pub(crate) fn events() -> KindBody {
         ],
         storage: Some("events"),
         stored_as: Some(("core", "io.k8s.api.core.v1.Event")),
+        policy: POLICY,
         hooks: Arc::new(Event { form: &EVENTS }),
         ..KindBody::default()
     }
@@ -148,26 +158,9 @@ impl Hooks for Event {
         validate::validate(self.form, change, object)
     }
 
-    fn invalid_group(&self) -> Option<&'static str> {
-        Some("")
-    }
-
     /// The core group lets any path segment be a name.
     fn validate_name(&self, name: &str) -> Option<Vec<String>> {
         (self.form.involved == CORE.involved).then(|| name::path_segment(name))
-    }
-
-    /// Nor does it care about finalizers.
-    fn demands_qualified_finalizers(&self) -> bool {
-        self.form.involved != CORE.involved
-    }
-
-    fn allow_create_on_update(&self) -> bool {
-        true
-    }
-
-    fn supports_garbage_collection(&self) -> bool {
-        false
     }
 
     fn ttl(&self, _object: &Document) -> Option<Duration> {

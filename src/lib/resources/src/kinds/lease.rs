@@ -3,7 +3,7 @@
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{KindBody, NativeColumn};
-use ferrokube_resource::{Change, Hooks, Printable, TableRow};
+use ferrokube_resource::{Change, FinalizerDomain, Hooks, Policy, Printable, TableRow};
 use std::sync::Arc;
 
 pub(crate) fn body() -> KindBody {
@@ -19,6 +19,12 @@ pub(crate) fn body() -> KindBody {
             ]
         },
         storage: Some("leases"),
+        policy: Policy {
+            finalizer_domain: FinalizerDomain::Optional,
+            create_on_update: true,
+            unconditional_update: false,
+            ..Policy::DEFAULT
+        },
         hooks: Arc::new(Lease),
         ..KindBody::default()
     }
@@ -63,18 +69,6 @@ impl Hooks for Lease {
             ));
         }
         errors
-    }
-
-    fn demands_qualified_finalizers(&self) -> bool {
-        false
-    }
-
-    fn allow_create_on_update(&self) -> bool {
-        true
-    }
-
-    fn allow_unconditional_update(&self) -> bool {
-        false
     }
 
     fn print(&self, object: &Printable<'_>, row: &mut TableRow) {

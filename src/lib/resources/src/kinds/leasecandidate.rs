@@ -7,7 +7,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{KindBody, NativeColumn};
-use ferrokube_resource::{Change, Hooks};
+use ferrokube_resource::{Change, FinalizerDomain, Hooks, Policy};
 use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -30,6 +30,12 @@ pub(crate) fn body() -> KindBody {
             ]
         },
         storage: Some("leasecandidates"),
+        policy: Policy {
+            finalizer_domain: FinalizerDomain::Optional,
+            create_on_update: true,
+            unconditional_update: false,
+            ..Policy::DEFAULT
+        },
         hooks: Arc::new(LeaseCandidate),
         ..KindBody::default()
     }
@@ -72,18 +78,6 @@ impl Hooks for LeaseCandidate {
         }
         errors.extend(strategy(field("strategy")));
         errors
-    }
-
-    fn demands_qualified_finalizers(&self) -> bool {
-        false
-    }
-
-    fn allow_create_on_update(&self) -> bool {
-        true
-    }
-
-    fn allow_unconditional_update(&self) -> bool {
-        false
     }
 
     fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {

@@ -6,7 +6,7 @@ use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, Hooks, Printable, TableRow, Verbs};
+use ferrokube_resource::{Change, Hooks, Policy, Printable, TableRow, Verbs};
 use std::sync::Arc;
 
 /// The label that holds a namespace's own name.
@@ -40,6 +40,12 @@ pub(crate) fn body() -> KindBody {
         },
         selectable: &["status.phase"],
         storage: Some("namespaces"),
+        policy: Policy {
+            selects_namespace: false,
+            returns_deleted: true,
+            begins_own_deletion: true,
+            ..Policy::DEFAULT
+        },
         hooks: Arc::new(Namespace),
         ..KindBody::default()
     }
@@ -87,10 +93,6 @@ impl Hooks for Namespace {
         }
     }
 
-    fn selects_namespace(&self) -> bool {
-        false
-    }
-
     fn validate_name(&self, name: &str) -> Option<Vec<String>> {
         Some(name::dns1123_label(name))
     }
@@ -98,14 +100,6 @@ impl Hooks for Namespace {
     fn has_pending_finalizers(&self, object: &Document) -> bool {
         // The first delete only marks, whatever holds it.
         !object.is_terminating() || !object.list(&["spec", "finalizers"]).is_empty()
-    }
-
-    fn returns_deleted(&self) -> bool {
-        true
-    }
-
-    fn begins_its_deletion(&self) -> bool {
-        true
     }
 
     fn deletion_begins(&self, object: &mut Document) {

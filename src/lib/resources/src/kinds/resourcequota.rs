@@ -6,7 +6,7 @@ use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, Word, Written};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, Hooks, Verbs};
+use ferrokube_resource::{Change, Hooks, Policy, Verbs};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -70,6 +70,7 @@ pub(crate) fn body() -> KindBody {
             ]
         },
         storage: Some("resourcequotas"),
+        policy: Policy { returns_deleted: true, ..Policy::DEFAULT },
         hooks: Arc::new(ResourceQuota),
         ..KindBody::default()
     }
@@ -105,10 +106,6 @@ impl Hooks for ResourceQuota {
             ));
         }
         errors
-    }
-
-    fn returns_deleted(&self) -> bool {
-        true
     }
 
     fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {

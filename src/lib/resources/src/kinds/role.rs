@@ -5,7 +5,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{KindBody, NativeColumn};
-use ferrokube_resource::{Change, Hooks, Printable, TableRow};
+use ferrokube_resource::{Change, Hooks, Policy, Printable, TableRow};
 use std::sync::Arc;
 
 pub(crate) fn role() -> KindBody {
@@ -20,6 +20,8 @@ fn body(storage: &'static str, namespaced: bool) -> KindBody {
     KindBody {
         columns: &[NativeColumn::NAME, NativeColumn::CREATED_AT],
         storage: Some(storage),
+        // Admission compares all rules with those of the writer.
+        policy: Policy { computes_long: true, create_on_update: true, ..Policy::DEFAULT },
         hooks: Arc::new(Role { namespaced }),
         ..KindBody::default()
     }
@@ -43,15 +45,6 @@ impl Hooks for Role {
 
     fn validate_name(&self, name: &str) -> Option<Vec<String>> {
         Some(name::path_segment(name))
-    }
-
-    /// What its writer holds is compared with all its rules.
-    fn computes_long(&self) -> bool {
-        true
-    }
-
-    fn allow_create_on_update(&self) -> bool {
-        true
     }
 
     fn print(&self, object: &Printable<'_>, row: &mut TableRow) {

@@ -6,7 +6,7 @@ use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{KindBody, NativeColumn};
-use ferrokube_resource::{Change, Hooks};
+use ferrokube_resource::{Change, Hooks, Policy};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -48,6 +48,8 @@ fn body(storage: &'static str, namespaced: bool, columns: &'static [NativeColumn
     KindBody {
         columns,
         storage: Some(storage),
+        // Admission compares all rules of the role with those of the writer.
+        policy: Policy { computes_long: true, create_on_update: true, ..Policy::DEFAULT },
         hooks: Arc::new(Binding { namespaced }),
         ..KindBody::default()
     }
@@ -59,11 +61,6 @@ struct Binding {
 }
 
 impl Hooks for Binding {
-    /// What its writer holds is compared with all rules of its role.
-    fn computes_long(&self) -> bool {
-        true
-    }
-
     fn default(&self, _version: &str, object: &mut Document) {
         if object.str(&["roleRef", "apiGroup"]).unwrap_or_default().is_empty() {
             object.set(&["roleRef", "apiGroup"], GROUP);
@@ -97,10 +94,6 @@ impl Hooks for Binding {
 
     fn validate_name(&self, name: &str) -> Option<Vec<String>> {
         Some(name::path_segment(name))
-    }
-
-    fn allow_create_on_update(&self) -> bool {
-        true
     }
 
     fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {

@@ -3,7 +3,7 @@
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_resource::native::{KindBody, NativeSubresource};
-use ferrokube_resource::{Change, Hooks, Printable, TableRow, Verbs};
+use ferrokube_resource::{Change, Hooks, Policy, Printable, TableRow, Verbs};
 use std::sync::Arc;
 
 pub(crate) fn body() -> KindBody {
@@ -15,6 +15,7 @@ pub(crate) fn body() -> KindBody {
             reset: &[],
         }],
         storage: Some("serviceaccounts"),
+        policy: Policy { returns_deleted: true, ..Policy::DEFAULT },
         hooks: Arc::new(ServiceAccount),
         ..KindBody::default()
     }
@@ -32,10 +33,6 @@ impl Hooks for ServiceAccount {
         for secret in secrets {
             *secret = secret.get("name").map_or_else(|| json!({}), |name| json!({"name": name}));
         }
-    }
-
-    fn returns_deleted(&self) -> bool {
-        true
     }
 
     fn print(&self, object: &Printable<'_>, row: &mut TableRow) {

@@ -6,7 +6,7 @@ use crate::checks::{items, keep_stored, text};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, Hooks, Verbs};
+use ferrokube_resource::{Change, FinalizerDomain, Hooks, Policy, Verbs};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -30,6 +30,7 @@ pub(crate) fn body() -> KindBody {
             ]
         },
         storage: Some("storageversions"),
+        policy: Policy { finalizer_domain: FinalizerDomain::Optional, ..Policy::DEFAULT },
         hooks: Arc::new(StorageVersion),
         ..KindBody::default()
     }
@@ -49,10 +50,6 @@ impl Hooks for StorageVersion {
     /// Names are `group.resource`.
     fn validate_name(&self, name: &str) -> Option<Vec<String>> {
         Some(ferrokube_apimachinery::name::path_segment(name))
-    }
-
-    fn demands_qualified_finalizers(&self) -> bool {
-        false
     }
 
     fn validate(&self, _change: &Change<'_>, object: &Document) -> Vec<FieldError> {

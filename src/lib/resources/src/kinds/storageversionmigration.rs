@@ -6,7 +6,7 @@ use crate::checks::keep_stored;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, Hooks, Verbs};
+use ferrokube_resource::{Change, Hooks, Policy, Verbs};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -27,6 +27,7 @@ pub(crate) fn body() -> KindBody {
             ]
         },
         storage: Some("storageversionmigrations"),
+        policy: Policy { counts_generation: true, ..Policy::DEFAULT },
         hooks: Arc::new(StorageVersionMigration),
         ..KindBody::default()
     }
@@ -65,10 +66,6 @@ impl Hooks for StorageVersionMigration {
             errors.extend(status(old, object));
         }
         errors
-    }
-
-    fn counts_generation(&self) -> bool {
-        true
     }
 
     fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {

@@ -1,0 +1,72 @@
+//! Rules of a resource that are plain data.
+
+/// Whether a finalizer needs a domain (`example.com/cleanup`). Standard finalizers never do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinalizerDomain {
+    /// 422 without one.
+    Required,
+    /// A warning for a new one without.
+    Preferred,
+    /// Any qualified name: kinds that kube-apiserver validates outside of its core API.
+    Optional,
+}
+
+/// How requests for a resource are treated, as far as that needs no code (see
+/// [`Hooks`](crate::Hooks)). The default fits most native kinds.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// Domains of finalizers.
+    pub finalizer_domain: FinalizerDomain,
+    /// Lists may select by `metadata.namespace`. False for cluster-scoped kinds that declare their
+    /// selectable fields.
+    pub selects_namespace: bool,
+    /// A PUT may create the object. Patches other than apply never do.
+    pub create_on_update: bool,
+    /// A PUT without a resourceVersion is an unconditional update.
+    pub unconditional_update: bool,
+    /// Validating even a small object may take long: writes are computed off the worker threads.
+    pub computes_long: bool,
+    /// `metadata.generation` is maintained: 1 on create, +1 when anything but metadata and status
+    /// changes.
+    pub counts_generation: bool,
+    /// The fields that a write resets (the version's `reset`) keep the client's value on create.
+    /// Otherwise they are dropped before [`Hooks::prepare`](crate::Hooks::prepare).
+    pub keeps_reset_on_create: bool,
+    /// Deletes honor propagation policies by adding the finalizers `orphan` and
+    /// `foregroundDeletion`. False for events.
+    pub garbage_collected: bool,
+    /// The kind's own code starts its deletion; failed preconditions are then worded differently.
+    pub begins_own_deletion: bool,
+    /// A delete that only marks the object leaves the garbage collection finalizers alone, whatever
+    /// propagation policy it requests.
+    pub mark_keeps_finalizers: bool,
+    /// A completed delete returns the last state of the object instead of a `Status`.
+    pub returns_deleted: bool,
+    /// Group named in `Invalid` errors, if not the definition's (`events.k8s.io` reports the core
+    /// group).
+    pub invalid_group: Option<&'static str>,
+}
+
+impl Policy {
+    /// The default, for constants.
+    pub const DEFAULT: Self = Self {
+        finalizer_domain: FinalizerDomain::Required,
+        selects_namespace: true,
+        create_on_update: false,
+        unconditional_update: true,
+        computes_long: false,
+        counts_generation: false,
+        keeps_reset_on_create: false,
+        garbage_collected: true,
+        begins_own_deletion: false,
+        mark_keeps_finalizers: false,
+        returns_deleted: false,
+        invalid_group: None,
+    };
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
