@@ -148,20 +148,13 @@ impl Registry {
 impl WriteOp<'_> {
     /// Creates one object that has its name.
     async fn create(&self, object: Document) -> Result<Written, Failure> {
-        let mut draft = self.draft_new(object);
-        self.mutate(&mut draft)?;
+        let draft = self.draft_new(object);
         let remote = self.registry.admission().is_remote(&self.attributes(
             &draft.target,
             Operation::Create,
             None,
         ));
-        if remote {
-            self.mutate_remote(&mut draft).await?;
-        }
-        self.registry.timed(self.target, || self.complete(&mut draft))?;
-        if remote {
-            self.validate_remote(&mut draft).await?;
-        }
+        let draft = self.admitted(|| Ok(draft), None, remote).await?;
         self.commit_new(draft).await
     }
 

@@ -109,9 +109,8 @@ impl Registry {
             return deletion.run_remote().await;
         }
         self.in_turn(deletion.target, None, |key, head| {
-            let (head, object) = deletion.read(head)?;
-            let effects = deletion.admit(&object)?;
-            deletion.plan(key, head, object, effects)
+            let (head, object) = deletion.before_remote(head)?;
+            deletion.after_remote(key, head, object)
         })
         .await
     }
@@ -140,10 +139,9 @@ impl Deletion<'_> {
         for _ in 0..REMOTE_ATTEMPTS {
             let head = self.registry.settled_head(&key).await?;
             self.registry.leave_if_long(self.target, head.as_ref()).await;
-            let (head, object) = self.read(head.as_ref())?;
+            let (head, object) = self.before_remote(head.as_ref())?;
             self.registry.admission().validate_remote(self.attributes(Some(&object)), None).await?;
-            let effects = self.admit(&object)?;
-            let plan = self.plan(&key, head, object, effects)?;
+            let plan = self.after_remote(&key, head, object)?;
             if let Some(deleted) = self.registry.commit(self.target, plan).await? {
                 return Ok(deleted);
             }
@@ -151,8 +149,8 @@ impl Deletion<'_> {
         Err(modified(&self.target.served, name))
     }
 
-    /// The stored object, when it is there and meets the preconditions.
-    fn read<'b>(
+    /// What precedes webhooks: the stored object, if it exists and meets the preconditions.
+    fn before_remote<'b>(
         &self,
         head: Option<&'b Arc<Entry>>,
     ) -> Result<(&'b Arc<Entry>, Document), Failure> {
@@ -190,19 +188,15 @@ impl Deletion<'_> {
         Ok((head, object))
     }
 
-    fn admit(&self, object: &Document) -> Result<Effects, Failure> {
-        let mut effects = Effects::default();
-        self.registry.admission().validate(&self.attributes(Some(object)), None, &mut effects)?;
-        Ok(effects)
-    }
-
-    fn plan(
+    /// What follows webhooks: local validating admission and the transaction.
+    fn after_remote(
         &self,
         key: &Key,
         head: &Arc<Entry>,
         object: Document,
-        effects: Effects,
     ) -> Result<Plan<Deleted>, Failure> {
+        let mut effects = Effects::default();
+        self.registry.admission().validate(&self.attributes(Some(&object)), None, &mut effects)?;
         let served = &self.target.served;
         let stored = || Registry::object(head.clone(), served);
         let (write, answer): (Write, Answer) = match self.verdict(&object) {

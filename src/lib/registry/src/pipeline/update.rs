@@ -125,9 +125,8 @@ impl WriteOp<'_> {
         input: &Input,
     ) -> Result<Plan<Written>, Failure> {
         let mut draft = self.draft(head, input)?;
-        self.mutate(&mut draft)?;
-        self.precondition(&mut draft, head)?;
-        self.complete(&mut draft)?;
+        self.before_remote(&mut draft)?;
+        self.after_remote(&mut draft, head)?;
         let effects = self.validate(&draft)?;
         self.plan(key, head, &draft, effects)
     }
@@ -148,20 +147,8 @@ impl WriteOp<'_> {
             };
             // A conversion may have made more of it.
             self.registry.leave_if_long(self.target, shown.as_ref()).await;
-            let mut draft = self.registry.timed(self.target, || {
-                let mut draft = self.draft(shown.as_ref(), input)?;
-                self.mutate(&mut draft)?;
-                Ok::<_, Failure>(draft)
-            })?;
-            if remote {
-                self.mutate_remote(&mut draft).await?;
-            }
-            meta::check_name(self.target, &draft.object)?;
-            self.precondition(&mut draft, head.as_ref())?;
-            self.registry.timed(self.target, || self.complete(&mut draft))?;
-            if remote {
-                self.validate_remote(&mut draft).await?;
-            }
+            let mut draft =
+                self.admitted(|| self.draft(shown.as_ref(), input), head.as_ref(), remote).await?;
             self.convert(&mut draft, shown.as_ref()).await?;
             let effects = self.validate(&draft)?;
             let plan = self.plan(&key, head.as_ref(), &draft, effects)?;
@@ -288,11 +275,6 @@ impl WriteOp<'_> {
             "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {stored}"
         );
         Failure::conflict(&self.definition().group_resource(), name, &why)
-    }
-
-    /// Only an update of something has a version to be about.
-    fn precondition(&self, draft: &mut Draft, head: Option<&Arc<Entry>>) -> Result<(), Failure> {
-        head.map_or(Ok(()), |head| self.check_version(&mut draft.object, head))
     }
 
     /// The answer: of a projection the part that it shows.

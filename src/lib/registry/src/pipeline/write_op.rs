@@ -238,14 +238,38 @@ impl<'a> WriteOp<'a> {
         Ok(())
     }
 
-    /// Local mutating admission.
-    pub(super) fn mutate(&self, draft: &mut Draft) -> Result<(), Failure> {
+    /// The steps of a create or update outside the turn, up to the commit. `remote`: webhooks of
+    /// admission are called between them.
+    pub(super) async fn admitted(
+        &self,
+        draft: impl FnOnce() -> Result<Draft, Failure> + Send,
+        head: Option<&Arc<Entry>>,
+        remote: bool,
+    ) -> Result<Draft, Failure> {
+        let mut draft = self.registry.timed(self.target, || {
+            let mut draft = draft()?;
+            self.before_remote(&mut draft)?;
+            Ok::<_, Failure>(draft)
+        })?;
+        if remote {
+            self.mutate_remote(&mut draft).await?;
+        }
+        self.registry.timed(self.target, || self.after_remote(&mut draft, head))?;
+        if remote {
+            self.validate_remote(&mut draft).await?;
+        }
+        Ok(draft)
+    }
+
+    /// What precedes mutating webhooks: local mutating admission.
+    pub(super) fn before_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
         let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
         self.registry.admission().mutate(&attributes, &mut draft.object)
     }
 
-    /// Remote mutating admission. What it answers must still be an object of this kind.
-    pub(super) async fn mutate_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
+    /// Mutating webhooks. The result must still be an object of this kind, and of this name unless
+    /// it is a create.
+    async fn mutate_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
         let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
         let mut object = std::mem::take(&mut draft.object);
         if !self.definition().dialect.is_typed() {
@@ -258,17 +282,25 @@ impl<'a> WriteOp<'a> {
             let why = misfit.sentence(&self.shape, self.registry.catalog(), "the answer");
             Failure::internal(format!("a webhook made a malformed object: {why}"))
         })?;
-        if draft.old.is_none()
-            && draft.object.name() != draft.target.name.as_deref().unwrap_or_default()
-        {
+        if self.request != Request::Create {
+            return meta::check_name(self.target, &draft.object);
+        }
+        if draft.object.name() != draft.target.name.as_deref().unwrap_or_default() {
             draft.target.name = Some(draft.object.name().to_owned());
         }
         Ok(())
     }
 
-    /// Everything between mutating and validating admission: defaults again, the ids, what the
-    /// server keeps, validation, warnings.
-    pub(super) fn complete(&self, draft: &mut Draft) -> Result<(), Failure> {
+    /// What follows mutating webhooks and precedes validating ones: the precondition of an update,
+    /// defaults again, the ids, system fields, validation, warnings.
+    pub(super) fn after_remote(
+        &self,
+        draft: &mut Draft,
+        head: Option<&Arc<Entry>>,
+    ) -> Result<(), Failure> {
+        if let Some(head) = head {
+            self.check_version(&mut draft.object, head)?;
+        }
         let version = self.target.served.version;
         self.definition().set_defaults(version, &mut draft.object);
         meta::dedup_owners(&mut draft.object, meta::Found::Admitted, self.context);
@@ -491,8 +523,8 @@ impl<'a> WriteOp<'a> {
         Ok(effects)
     }
 
-    /// Remote validating admission.
-    pub(super) async fn validate_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
+    /// Validating webhooks.
+    async fn validate_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
         draft.show_ids();
         let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
         self.registry.admission().validate_remote(attributes, Some(&draft.object)).await
@@ -500,7 +532,7 @@ impl<'a> WriteOp<'a> {
 
     /// Whether an update is about the stored revision: 409 when not, 500 for a version that is no
     /// number (as upstream), 422 when one is needed.
-    pub(super) fn check_version(&self, object: &mut Document, head: &Entry) -> Result<(), Failure> {
+    fn check_version(&self, object: &mut Document, head: &Entry) -> Result<(), Failure> {
         let given = match object.meta("resourceVersion") {
             "" => 0,
             text => version_number(text)?,

@@ -33,8 +33,8 @@ fn roles() {
         json!({"verbs": ["get"], "nonResourceURLs": ["/x"]}),
         &[("Invalid", "rules[0].nonResourceURLs")],
     );
-    let hooks = &create.definition.hooks;
-    assert!(hooks.allow_create_on_update() && hooks.allow_unconditional_update());
+    let (hooks, policy) = (&create.definition.hooks, create.definition.policy);
+    assert!(policy.create_on_update && policy.unconditional_update);
     assert!(hooks.validate_name("system:odd:name").unwrap().is_empty());
     assert!(!hooks.validate_name("a/b").unwrap().is_empty());
     assert_eq!(

@@ -185,8 +185,8 @@ fn leases() {
         json!({"spec": {"leaseTransitions": -1}}),
         &[("Invalid", "spec.leaseTransitions")],
     );
-    let hooks = &create.definition.hooks;
-    assert!(hooks.allow_create_on_update() && !hooks.allow_unconditional_update());
+    let policy = create.definition.policy;
+    assert!(policy.create_on_update && !policy.unconditional_update);
     let row = cells(
         "coordination.k8s.io",
         "leases",
