@@ -126,12 +126,13 @@ fn whole_map(original: &mut Map, patch: &Map, directive: &Value) -> Result<(), P
             original.clear();
             Ok(())
         }
-        _ => Err(bad(format!(
-            "unknown patch type: {} in map: {}",
-            dump_text(directive),
-            dump(&Value::Object(patch.clone()))
-        ))),
+        _ => Err(unknown_directive(directive, patch)),
     }
+}
+
+fn unknown_directive(directive: &Value, map: &Map) -> PatchError {
+    let map = dump(&Value::Object(map.clone()));
+    bad(format!("unknown patch type: {} in map: {map}", dump_text(directive)))
 }
 
 /// Drops what the list of keys does not name. Everything that the patch sets must be named.
@@ -227,22 +228,17 @@ fn merge_field(slot: Slot<'_>, original: &mut Map, patch: &Value) -> Result<(), 
     }
 }
 
-/// A value where there was none of its type: without nulls in maps, and without what
-/// `$patch: delete` marks.
+/// A value where there was none of its type: without nulls in maps, and without maps that hold a
+/// `$patch`, whatever it says and whatever else they hold.
 fn fresh(patch: &Value, depth: usize) -> Result<Option<Value>, PatchError> {
     if depth > MAX_WALK {
         return Err(PatchError::TooLarge("nested too deep".to_owned()));
     }
     match patch {
+        Value::Object(map) if map.contains_key(PATCH) => Ok(None),
         Value::Object(map) => {
-            match map.get(PATCH).map(Value::as_str) {
-                None | Some(Some("replace" | "merge")) => {}
-                Some(Some("delete")) => return Ok(None),
-                Some(_) => return Err(bad("unknown $patch directive")),
-            }
             let mut out = Map::new();
-            for (key, value) in map.iter().filter(|(key, value)| *key != PATCH && !value.is_null())
-            {
+            for (key, value) in map.iter().filter(|(_, value)| !value.is_null()) {
                 if let Some(value) = fresh(value, depth + 1)? {
                     out.insert(key.clone(), value);
                 }
@@ -252,11 +248,7 @@ fn fresh(patch: &Value, depth: usize) -> Result<Option<Value>, PatchError> {
         Value::Array(items) => {
             let mut out = Vec::with_capacity(items.len());
             for item in items {
-                let only_marker =
-                    item.as_object().is_some_and(|map| map.len() == 1 && map.contains_key(PATCH));
-                if let Some(value) = fresh(item, depth + 1)?.filter(|_| !only_marker) {
-                    out.push(value);
-                }
+                out.extend(fresh(item, depth + 1)?);
             }
             Ok(Some(Value::from(out)))
         }

@@ -1,6 +1,6 @@
 //! Lists: merged by key or as sets, then brought into order.
 
-use super::{At, PATCH, Slot, bad, fresh, merge_map, strategy};
+use super::{At, ELEMENT_ORDER, PATCH, Slot, bad, fresh, merge_map, strategy, unknown_directive};
 use crate::schema::Schema;
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::go::{dump, type_of};
@@ -18,14 +18,13 @@ enum Elements {
 /// All elements of both lists must be of one type, and no lists.
 fn elements(original: &[Value], patch: &[Value]) -> Result<Elements, PatchError> {
     let mut all = original.iter().chain(patch);
-    let first = all.next().ok_or_else(|| bad("no elements in any of the lists"))?;
+    let first = all.next().ok_or_else(|| bad("no elements in any of the given slices"))?;
     if first.is_array() {
         return Err(PatchError::DoesNotApply("lists of lists are not supported".to_owned()));
     }
-    if first.is_null()
-        || !all.all(|value| std::mem::discriminant(value) == std::mem::discriminant(first))
-    {
-        return Err(bad("the elements of the lists are not of one type"));
+    if first.is_null() || !all.all(|value| type_of(value) == type_of(first)) {
+        let lists = [original, patch].map(|list| dump(&Value::from(list.to_vec())));
+        return Err(bad(format!("list element types are not identical: [{}]", lists.join(" "))));
     }
     Ok(if first.is_object() { Elements::Maps } else { Elements::Scalars })
 }
@@ -80,7 +79,7 @@ pub(super) fn merge(
         return ordered(kept, &order, &server, key);
     }
     if key.is_empty() {
-        return Err(bad("a list of maps without a merge key cannot be merged"));
+        return Err(bad("cannot merge lists without merge key for struct"));
     }
     let (original, patch) = special(original, patch, key)?;
     let server = identities(&original, key)?;
@@ -109,7 +108,13 @@ fn special<'a>(
                     deleted.insert(identity(item, key)?);
                 }
                 Some("replace") => replace = true,
-                _ => return Err(bad("unknown $patch directive in a list")),
+                Some("merge") => {
+                    return Err(bad("merging lists cannot yet be specified in the patch"));
+                }
+                _ => {
+                    let map = item.as_object().expect("it holds the directive");
+                    return Err(unknown_directive(directive, map));
+                }
             },
         }
     }
@@ -174,12 +179,7 @@ pub(super) fn order_field(
     patch: Option<&Value>,
     order: &Value,
 ) -> Result<(), PatchError> {
-    let order = order.as_array().ok_or_else(|| {
-        bad(format!(
-            "expected a []interface {{}}, but received a {}",
-            if order.is_null() { "%!s(<nil>)" } else { type_of(order) }
-        ))
-    })?;
+    let order = order.as_array().ok_or_else(|| no_list(order))?;
     slot.at.work.charge(
         order.len()
             + original.get(slot.field).and_then(Value::as_array).map_or(0, |list| list.len()),
@@ -189,7 +189,7 @@ pub(super) fn order_field(
     let patch = match patch {
         None => None,
         Some(Value::Array(items)) => Some(items),
-        Some(_) => return Err(bad(format!("{} must be a list", slot.field))),
+        Some(other) => return Err(no_list(other)),
     };
     if strategy(node) != "merge" {
         if let Some(patch) = patch {
@@ -214,7 +214,7 @@ pub(super) fn order_field(
             _ => return Ok(()),
         },
         (None, None) => return Ok(()),
-        (Some(_), _) => return Err(bad(format!("{} is no list", slot.field))),
+        (Some(other), _) => return Err(no_list(&other)),
     };
     let merged = if merged.is_empty() {
         merged
@@ -223,6 +223,11 @@ pub(super) fn order_field(
     };
     original.insert(slot.field.to_owned(), Value::from(merged));
     Ok(())
+}
+
+fn no_list(value: &Value) -> PatchError {
+    let found = if value.is_null() { "%!s(<nil>)" } else { type_of(value) };
+    bad(format!("expected a []interface {{}}, but received a {found}"))
 }
 
 /// The patch's elements must come in the order that the order list has them.
@@ -235,7 +240,11 @@ fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), PatchE
         let wanted = identity(item, key)?;
         if !rest.any(|candidate| identity(candidate, key).is_ok_and(|identity| identity == wanted))
         {
-            return Err(bad("the order of the patch's elements does not match $setElementOrder"));
+            let [items, order] = [patch, order].map(|list| dump(&Value::from(list.to_vec())));
+            let prefix = ELEMENT_ORDER.trim_end_matches('/');
+            return Err(bad(format!(
+                "The order in patch list:\n{items}\n doesn't match {prefix} list:\n{order}\n"
+            )));
         }
     }
     Ok(())

@@ -134,6 +134,57 @@ fn malformed_directives_are_told_apart() {
 }
 
 #[test]
+fn malformed_directives_read_as_upstream_words_them() {
+    for (patch, why) in [
+        (
+            json!({"secrets": [{"name": "a", "$patch": "x"}]}),
+            "unknown patch type: x in map: map[$patch:x name:a]",
+        ),
+        (
+            json!({"secrets": [{"name": "a", "$patch": 1}]}),
+            "unknown patch type: %!s(int64=1) in map: map[$patch:1 name:a]",
+        ),
+        (json!({"metadata": {"$patch": "x"}}), "unknown patch type: x in map: map[$patch:x]"),
+        (
+            json!({"secrets": [{"name": "a", "$patch": "merge"}]}),
+            "merging lists cannot yet be specified in the patch",
+        ),
+        (
+            json!({"secrets": [{"name": "a"}, "x"]}),
+            "list element types are not identical: [[map[name:a] map[name:b]] [map[name:a] x]]",
+        ),
+        (
+            json!({"$setElementOrder/secrets": [{"name": "b"}], "secrets": [{"name": "z"}]}),
+            "The order in patch list:\n[map[name:z]]\n doesn't match $setElementOrder list:\n[map[name:b]]\n",
+        ),
+        (
+            json!({"$setElementOrder/secrets": "x"}),
+            "expected a []interface {}, but received a string",
+        ),
+        (
+            json!({"$setElementOrder/secrets": [], "secrets": {}}),
+            "expected a []interface {}, but received a map[string]interface {}",
+        ),
+    ] {
+        match merged("ServiceAccount", account(), patch.clone()) {
+            Err(PatchError::Directive(found)) => assert_eq!(found, why, "{patch}"),
+            other => panic!("{patch}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_map_with_a_directive_is_dropped_where_there_is_none() {
+    for directive in ["replace", "delete", "merge", "x"] {
+        let map = json!({"$patch": directive, "k": "v"});
+        let patch = json!({"data": map, "metadata": {"labels": map, "ownerReferences": [map]}});
+        let expected = json!({"metadata": {"name": "a", "ownerReferences": []}});
+        let target = json!({"metadata": {"name": "a"}});
+        assert_eq!(merged("ConfigMap", target, patch).unwrap(), expected, "{directive}");
+    }
+}
+
+#[test]
 fn primitive_lists_are_sets() {
     let target = json!({"metadata": {"finalizers": ["a", "b"]}});
     let finalizers = |patch: Value| {
