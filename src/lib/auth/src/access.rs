@@ -1,6 +1,7 @@
 //! The authorization seam: one question, asked once per request, from the same typed request that
 //! reaches the store.
 
+use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_registry::UserInfo;
@@ -137,28 +138,33 @@ impl Authorizer for AnonymousLock {
     }
 }
 
-/// The 403 of a refused request, in upstream's words.
+/// The 403 of a refused request, in upstream's words. What the client sent is escaped, so that no
+/// browser takes it for HTML.
 pub fn forbidden(access: &Access<'_>, reason: &str) -> Failure {
     let suffix = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    let user = &access.user.name;
-    let verb = access.verb;
+    let (user, verb) = (quote(&access.user.name), access.verb);
     let Some(resource) = &access.resource else {
-        let message =
-            format!("forbidden: User {user:?} cannot {verb} path {:?}{suffix}", access.path);
-        return Failure::new(Reason::Forbidden, message).with_details(Details::default());
+        let why = escaped(&format!("User {user} cannot {verb} path {}", quote(access.path)));
+        return Failure::new(Reason::Forbidden, format!("forbidden: {why}{suffix}"))
+            .with_details(Details::default());
     };
     let slash = if resource.subresource.is_empty() { "" } else { "/" };
     let place = if resource.namespace.is_empty() {
         "at the cluster scope".to_owned()
     } else {
-        format!("in the namespace {:?}", resource.namespace)
+        format!("in the namespace {}", quote(resource.namespace))
     };
-    let what = format!("{}{slash}{}", resource.resource, resource.subresource);
-    let why = format!(
-        "User {user:?} cannot {verb} resource {what:?} in API group {:?} {place}{suffix}",
-        resource.group
-    );
-    Failure::forbidden(&GroupResource::new(resource.group, resource.resource), resource.name, &why)
+    let what = quote(&[resource.resource, slash, resource.subresource].concat());
+    let group = quote(resource.group);
+    let why =
+        escaped(&format!("User {user} cannot {verb} resource {what} in API group {group} {place}"));
+    let resource_name = GroupResource::new(resource.group, resource.resource);
+    Failure::forbidden(&resource_name, resource.name, &(why + &suffix))
+}
+
+/// `&`, `<` and `>` as HTML has them.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// Errors as upstream joins them: each once, in brackets when there are several.

@@ -7,10 +7,10 @@ use super::index::{Index, role_key};
 use super::rule::{GROUP, Rule};
 use crate::access::{Access, Authorizer, ResourceAccess, aggregate};
 use ferrokube_apimachinery::document::{Document, Map, Value};
-use ferrokube_apimachinery::field::cut;
+use ferrokube_apimachinery::field::{cut, quote};
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_apimachinery::work;
+use ferrokube_apimachinery::{name, work};
 use ferrokube_registry::{Attributes, Operation, UserInfo};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -143,6 +143,7 @@ impl EscalationCheck {
         ) {
             return Ok(());
         }
+        check_name(name)?;
         let index = self.rbac.index();
         let key = role_key(if is_role { write.namespace } else { "" }, name);
         let Some(role) = index.role(&key) else {
@@ -170,6 +171,17 @@ impl EscalationCheck {
         self.authorizer
             .authorize(&Access { user, verb, resource: Some(resource), path: "" })
             .is_allowed()
+    }
+}
+
+/// No role is called so: 400.
+fn check_name(name: &str) -> Result<(), Failure> {
+    if name.is_empty() {
+        return Err(Failure::bad_request("Name parameter required."));
+    }
+    match name::path_segment(name).join(";") {
+        why if why.is_empty() => Ok(()),
+        why => Err(Failure::bad_request(format!("Name parameter invalid: {}: {why}", quote(name)))),
     }
 }
 

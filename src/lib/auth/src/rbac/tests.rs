@@ -278,6 +278,14 @@ fn refusals_read_as_upstream_words_them() {
         forbidden(&Access { user: &alice, verb: "get", resource: None, path: "/metrics" }, "why");
     assert_eq!(failure.message, "forbidden: User \"alice\" cannot get path \"/metrics\": why");
     assert_eq!(failure.details, Some(ferrokube_apimachinery::status::Details::default()));
+    // What the client sent is no HTML; what the authorizer says is its own.
+    let access = Access { user: &user("<a>\u{7f}", &[]), verb: "get", resource: None, path: "/&" };
+    let shown = r#"forbidden: User "&lt;a&gt;\x7f" cannot get path "/&amp;": <why>"#;
+    assert_eq!(forbidden(&access, "<why>").message, shown);
+    let resource = ResourceAccess { resource: "<p>", name: "<p>", ..ResourceAccess::default() };
+    let access = Access { user: &alice, verb: "get", resource: Some(resource), path: "" };
+    let shown = "<p> \"<p>\" is forbidden: User \"alice\" cannot get resource \"&lt;p&gt;\" in API group \"\" at the cluster scope";
+    assert_eq!(forbidden(&access, "").message, shown);
 }
 
 /// Alice may create roles and bindings in `n` and holds `get pods` there.
@@ -424,6 +432,29 @@ fn a_binding_of_what_cannot_be_a_role() {
     };
     assert_eq!(bind("rolebindings", "n", "Robot"), 500);
     assert_eq!(bind("clusterrolebindings", "", "Role"), 400);
+}
+
+#[test]
+fn a_binding_of_a_name_that_no_role_can_have() {
+    let (_, check) = escalation();
+    for (kind, name, code, message) in [
+        ("Role", "a/b", 400, "Name parameter invalid: \"a/b\": may not contain '/'"),
+        ("ClusterRole", "a%b", 400, "Name parameter invalid: \"a%b\": may not contain '%'"),
+        ("Role", "..", 400, "Name parameter invalid: \"..\": may not be '..'"),
+        ("ClusterRole", "", 400, "Name parameter required."),
+        ("Role", "A B", 404, "rolebindings.rbac.authorization.k8s.io \"A B\" not found"),
+    ] {
+        let object = object(json!({"metadata": {"name": "b"}, "roleRef": {"kind": kind, "name": name}}));
+        let write = RoleWrite {
+            resource: "rolebindings",
+            namespace: "n",
+            request_name: "",
+            object: &object,
+            old: None,
+        };
+        let failure = check.check(&user("alice", &[]), &write).expect_err("refused");
+        assert_eq!((failure.code, failure.message.as_str()), (code, message));
+    }
 }
 
 #[test]
