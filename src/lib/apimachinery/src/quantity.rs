@@ -3,6 +3,7 @@
 mod parse;
 
 use crate::document::Value;
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -21,13 +22,15 @@ pub enum Format {
     DecimalExponent,
 }
 
-/// A parsed quantity: exact decimal arithmetic in 10^-9 units within i128 (about 1.7 * 10^29).
-/// Equality and order are those of the amount, whatever the format.
+/// A parsed quantity: exact decimal arithmetic in 10^-9 units within i128 (about 1.7 * 10^29); an
+/// amount beyond counts as the largest one, but is written as it is. Equality and order are those
+/// of the amount, whatever the format.
 #[derive(Clone, Debug, Default)]
 pub struct Quantity {
     nanos: i128,
     format: Format,
-    /// The text that it was given as, where upstream keeps it.
+    /// The text that it was given as, where upstream keeps it; the canonical form of an amount that
+    /// cannot be counted.
     text: Option<Box<str>>,
 }
 
@@ -51,7 +54,7 @@ impl Quantity {
         match value {
             Value::Null => Ok(Self::default()),
             Value::String(text) => Self::parse(text.trim()),
-            Value::Number(number) => Self::parse(&number.to_string()),
+            Value::Number(number) => Self::parse(&number.as_written()),
             _ => Err("a quantity is a string or a number".to_owned()),
         }
     }
@@ -191,7 +194,13 @@ fn canonical_decimal(nanos: i128, exponent_form: bool) -> String {
         mantissa /= 1_000;
         exponent += 3;
     }
-    let suffix = match exponent {
+    format!("{mantissa}{}", decimal_suffix(exponent, exponent_form))
+}
+
+/// What stands for a power of a thousand. Above the last letter upstream writes nothing, which
+/// loses the power.
+fn decimal_suffix(exponent: i32, exponent_form: bool) -> Cow<'static, str> {
+    Cow::Borrowed(match exponent {
         0 => "",
         -9 if !exponent_form => "n",
         -6 if !exponent_form => "u",
@@ -202,9 +211,8 @@ fn canonical_decimal(nanos: i128, exponent_form: bool) -> String {
         12 if !exponent_form => "T",
         15 if !exponent_form => "P",
         18 if !exponent_form => "E",
-        _ => return format!("{mantissa}e{exponent}"),
-    };
-    format!("{mantissa}{suffix}")
+        _ => return Cow::Owned(format!("e{exponent}")),
+    })
 }
 
 #[cfg(test)]

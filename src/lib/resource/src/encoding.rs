@@ -108,7 +108,7 @@ fn canonical_scalar(schema: &Schema, value: &mut Value) {
             Quantity::parse(text.trim()).ok().map(|quantity| quantity.canonical())
         }
         Value::Number(number) if is_quantity(schema) => {
-            Quantity::parse(&number.to_string()).ok().map(|quantity| quantity.canonical())
+            Quantity::parse(&number.as_written()).ok().map(|quantity| quantity.canonical())
         }
         Value::String(text) if is_time(schema) => canonical_time(schema, text),
         // The decoder skips line ends in base64; the encoder emits none.
@@ -148,7 +148,9 @@ fn complete_fields(schema: &Schema, object: &mut Map) {
                 complete_value(&property.schema, value)
             }
             (None, Emit::Always) => {
-                object.insert(name.to_string(), zero(&property.schema));
+                let mut value = zero(&property.schema);
+                complete_value(&property.schema, &mut value);
+                object.insert(name.to_string(), value);
             }
             (None, Emit::AlwaysNull) => {
                 object.insert(name.to_string(), Value::Null);
@@ -274,6 +276,20 @@ mod tests {
             &json!({"status": {"conditions": [{}]}, "seconds": 0}),
             &expected,
         );
+    }
+
+    #[test]
+    fn always_emitted_structures_are_complete() {
+        let names = structure(&[("plural", &node(Kind::String), Emit::Always)]);
+        let spec = structure(&[
+            ("names", &names, Emit::Always),
+            ("versions", &list(node(Kind::String)), Emit::Always),
+            ("scope", &node(Kind::String), Emit::OmitEmpty),
+        ]);
+        let schema = structure(&[("spec", &spec, Emit::Always)]);
+        let completed = json!({"spec": {"names": {"plural": ""}, "versions": null}});
+        check(&schema, json!({}), &json!({}), &completed);
+        check(&schema, completed.clone(), &json!({}), &completed);
     }
 
     #[test]

@@ -287,7 +287,9 @@ impl Reader<'_> {
                 return Ok(integer.into());
             }
         }
-        let number = if self.rounds { super::float } else { Number::from_f64 };
+        let number = |float| {
+            if self.rounds { super::float(float) } else { Number::of_text(float, text) }
+        };
         text.parse()
             .ok()
             .and_then(number)

@@ -1,8 +1,10 @@
 //! Parsing, as forgiving as upstream's scanner: the number may be missing (`Ki` is zero), and
 //! leading zeros and a sign are allowed.
 
-use super::{Format, NANOS, Quantity};
+use super::{Format, NANOS, Quantity, decimal_suffix};
 
+/// Numbers of more digits before the point are refused.
+const MOST_DIGITS: i64 = 10_000;
 /// Longer fractions lose their tail: the rest is rounded up.
 const LONGEST_FRACTION: usize = 18;
 
@@ -22,9 +24,12 @@ pub(super) fn quantity(text: &str) -> Result<Quantity, &'static str> {
     }
     let parts = split(text)?;
     let (format, power) = suffix(parts.suffix).ok_or("its suffix is unknown")?;
-    let magnitude = match format {
-        Format::BinarySi => binary(&parts, power)?,
-        _ => decimal(&parts, power)?,
+    let (magnitude, large) = match format {
+        Format::BinarySi => (binary(&parts, power)?, None),
+        _ => match decimal(&parts, power) {
+            Some(magnitude) => (magnitude, None),
+            None => (i128::MAX, Some(large(&parts, power, format)?)),
+        },
     };
     let nanos = if parts.negative { -magnitude } else { magnitude };
     let format = if format == Format::BinarySi
@@ -35,7 +40,8 @@ pub(super) fn quantity(text: &str) -> Result<Quantity, &'static str> {
     } else {
         format
     };
-    let text = is_kept(&parts, format, power).then(|| text.into());
+    let text =
+        if is_kept(&parts, format, power) { Some(text.into()) } else { large.map(Into::into) };
     Ok(Quantity { nanos, format, text })
 }
 
@@ -91,28 +97,65 @@ fn suffix(suffix: &str) -> Option<(Format, i32)> {
     }
 }
 
-/// Digits times a power of ten, in nanos, rounded up.
-fn decimal(parts: &Parts<'_>, power: i32) -> Result<i128, &'static str> {
-    const TOO_LARGE: &str = "it is out of range";
+/// Digits times a power of ten, in nanos, rounded up; `None`: more than can be counted.
+fn decimal(parts: &Parts<'_>, power: i32) -> Option<i128> {
     let digits = [parts.whole, parts.fraction].concat();
     let digits = digits.trim_start_matches('0');
     if digits.is_empty() {
-        return Ok(0);
+        return Some(0);
     }
     let shift = i64::from(power) + 9 - parts.fraction.len() as i64;
     if shift >= 0 {
-        let shift = u32::try_from(shift).map_err(|_| TOO_LARGE)?;
-        let factor = 10_i128.checked_pow(shift).ok_or(TOO_LARGE)?;
-        return digits
-            .parse::<i128>()
-            .ok()
-            .and_then(|number| number.checked_mul(factor))
-            .ok_or(TOO_LARGE);
+        let factor = 10_i128.checked_pow(u32::try_from(shift).ok()?)?;
+        return digits.parse::<i128>().ok()?.checked_mul(factor);
     }
+    let (kept, up) = cut(digits, shift);
+    let kept = if kept.is_empty() { 0 } else { kept.parse::<i128>().ok()? };
+    kept.checked_add(i128::from(up))
+}
+
+/// Digits without so many at the end, and whether these round up.
+fn cut(digits: &str, shift: i64) -> (&str, bool) {
     let cut = usize::try_from(-shift).unwrap_or(usize::MAX).min(digits.len());
     let (kept, rest) = digits.split_at(digits.len() - cut);
-    let kept = if kept.is_empty() { 0 } else { kept.parse::<i128>().map_err(|_| TOO_LARGE)? };
-    Ok(kept + i128::from(rest.bytes().any(|byte| byte != b'0')))
+    (kept, rest.bytes().any(|byte| byte != b'0'))
+}
+
+/// The canonical form of a number above those that can be counted.
+fn large(parts: &Parts<'_>, power: i32, format: Format) -> Result<String, &'static str> {
+    let digits = [parts.whole, parts.fraction].concat();
+    let mut digits = digits.trim_start_matches('0');
+    let mut exponent = i64::from(power) - parts.fraction.len() as i64;
+    if digits.len() as i64 + exponent > MOST_DIGITS {
+        return Err("it is out of range");
+    }
+    let mut up = false;
+    if exponent < -9 {
+        (digits, up) = cut(digits, exponent + 9);
+        exponent = -9;
+    }
+    let padding = exponent.rem_euclid(3);
+    let mut digits = digits.to_owned() + &"0".repeat(padding as usize);
+    exponent -= padding;
+    if up {
+        increment(&mut digits);
+    }
+    while digits.ends_with("000") {
+        digits.truncate(digits.len() - 3);
+        exponent += 3;
+    }
+    let sign = if parts.negative { "-" } else { "" };
+    let suffix = decimal_suffix(exponent as i32, format == Format::DecimalExponent);
+    Ok([sign, &digits, &*suffix].concat())
+}
+
+/// Adds one to a decimal number.
+fn increment(digits: &mut String) {
+    let nines = digits.len() - digits.trim_end_matches('9').len();
+    digits.truncate(digits.len() - nines);
+    let last = digits.pop().and_then(|digit| digit.to_digit(10)).unwrap_or(0);
+    digits.push_str(&(last + 1).to_string());
+    digits.push_str(&"0".repeat(nines));
 }
 
 /// Digits times a power of two, in nanos, rounded up, and at most 2^63-1 units.

@@ -105,3 +105,31 @@ fn lists_grow_and_stay_equal() {
     assert_eq!(list.clone(), list);
     assert_eq!(list.clone().heap_bytes(), 4 * 24);
 }
+
+#[test]
+fn floats_with_exponents_know_how_they_were_written() {
+    for (text, written) in [
+        ("1e3", "1e3"),
+        ("1E3", "1E3"),
+        ("1e+30", "1e+30"),
+        ("1e30", "1e30"),
+        ("-12.50e-3", "-12.50e-3"),
+        ("0.5e3", "0.5e3"),
+        ("1.0e3", "1.0e3"),
+        ("0e0", "0e0"),
+        ("1e03", "1000"),
+        ("123456789012345678e3", "123456789012345680000"),
+        ("1.5", "1.5"),
+        ("1.0", "1"),
+        ("0.00000015", "1.5e-7"),
+        ("1500000000000000000000.0", "1.5e+21"),
+    ] {
+        let value = crate::json::read_value(text.as_bytes()).expect(text);
+        let Value::Number(mut number) = value else { panic!("{text}: a number") };
+        assert_eq!(number.as_written(), written, "{text}");
+        let float = number.as_f64().expect(text);
+        assert_eq!(Some(number), Number::from_f64(float), "{text}: the same number");
+        number.forget_text();
+        assert_eq!(number.as_written(), Number::from_f64(float).unwrap().as_written());
+    }
+}

@@ -199,7 +199,7 @@ pub(super) fn check(schema: &Schema, value: &Value, path: &Path<'_>) -> Checked 
         (Kind::Boolean, Value::Bool(_)) | (Kind::Number, Value::Number(_)) => Ok(()),
         (Kind::Integer, Value::Number(number)) => integer(schema, number, path),
         (Kind::IntOrString, Value::Number(number)) if is_quantity(schema) => {
-            quantity(&number.to_string())
+            quantity(&number.as_written())
         }
         (Kind::IntOrString, Value::String(text)) if is_quantity(schema) => quantity(text.trim()),
         (Kind::IntOrString, _) if is_quantity(schema) => said(QUANTITY.to_owned()),
