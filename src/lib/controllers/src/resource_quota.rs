@@ -98,6 +98,8 @@ async fn reconcile(
         if let Some(counted) = counted(resource, &monitor.known(), counted_as) {
             let counted = if scoped { 0 } else { count(&client, &namespace, counted).await? };
             used.insert(resource.clone(), json!(counted.to_string()));
+        } else if is_measured(resource) {
+            used.insert(resource.clone(), json!("0"));
         } else if let Some(known) = quota["status"]["used"].get(resource) {
             // Not computed by this controller.
             used.insert(resource.clone(), known.clone());
@@ -145,6 +147,19 @@ fn counted<'a>(
                 .any(|name| name == key)
     };
     discovered.resources.iter().find(counts)
+}
+
+/// What kube-controller-manager computes from pods, services and claims. They are not served, so
+/// nothing of it is used.
+fn is_measured(key: &str) -> bool {
+    matches!(
+        key.strip_prefix("count/").unwrap_or(key),
+        "pods" | "services" | "persistentvolumeclaims" | "replicationcontrollers"
+    ) || matches!(
+        key,
+        "services.nodeports" | "services.loadbalancers" | "cpu" | "memory" | "ephemeral-storage"
+    ) || ["requests.", "limits.", "hugepages-"].iter().any(|prefix| key.starts_with(prefix))
+        || key.contains(".storageclass.storage.k8s.io/")
 }
 
 /// Number of objects, from a page of one item.
@@ -214,5 +229,27 @@ mod tests {
         assert_eq!(plural("count/jobs.batch"), Some("jobs"));
         assert_eq!(plural("jobs.batch"), None);
         assert_eq!(plural("requests.cpu"), None);
+    }
+
+    #[test]
+    fn of_what_is_not_served_nothing_is_used() {
+        for key in [
+            "pods",
+            "count/pods",
+            "services",
+            "services.nodeports",
+            "replicationcontrollers",
+            "cpu",
+            "limits.memory",
+            "requests.storage",
+            "requests.example.com/gpu",
+            "hugepages-2Mi",
+            "gold.storageclass.storage.k8s.io/persistentvolumeclaims",
+        ] {
+            assert!(is_measured(key), "{key}");
+        }
+        for key in ["configmaps", "count/services.example.com", "count/jobs.batch", "x.io/y"] {
+            assert!(!is_measured(key), "{key}");
+        }
     }
 }
