@@ -145,7 +145,7 @@ def revision_of(item):
 
 # Lists of what a server has: each has other things.
 # What each server says of itself.
-OWN = ("compiler", "gitCommit", "gitTreeState", "gitVersion", "goVersion", "buildDate", "platform", "minCompatibilityMinor", "issuer", "jwks_uri", "id_token_signing_alg_values_supported", "keys", "serverAddress")
+OWN = ("compiler", "gitCommit", "gitTreeState", "gitVersion", "goVersion", "buildDate", "platform", "issuer", "jwks_uri", "id_token_signing_alg_values_supported", "keys", "serverAddress")
 DISCOVERIES = ("APIGroupList", "APIResourceList", "APIGroupDiscoveryList")
 CHECK = re.compile(r"^\[[+-]\](\S+) ", re.M)
 

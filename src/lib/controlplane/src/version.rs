@@ -4,6 +4,8 @@ use ferrokube_apimachinery::document::{Document, json};
 
 /// The Kubernetes minor whose API this is.
 pub(crate) const MINOR: &str = "36";
+/// The oldest minor that it can be told to emulate the compatibility of: kube-apiserver's default.
+const MIN_COMPATIBILITY_MINOR: &str = "35";
 
 /// The version document.
 pub(crate) fn document() -> Document {
@@ -19,7 +21,7 @@ pub(crate) fn document() -> Document {
         "emulationMajor": "1",
         "emulationMinor": MINOR,
         "minCompatibilityMajor": "1",
-        "minCompatibilityMinor": MINOR,
+        "minCompatibilityMinor": MIN_COMPATIBILITY_MINOR,
         "gitVersion": format!("v1.{MINOR}.0+ferrokube-{package}"),
         "gitCommit": option_env!("FERROKUBE_COMMIT").unwrap_or("unknown"),
         "gitTreeState": "clean",

@@ -97,10 +97,13 @@ fn amounts_that_cannot_be_counted_are_written_as_they_are() {
         let quantity = parse(text);
         assert_eq!(quantity.canonical(), canonical, "{text}");
         assert_eq!(parse(canonical).canonical(), canonical);
-        assert_eq!((quantity.value(), quantity.is_negative()), match text.strip_prefix('-') {
-            Some(_) => (i64::MIN, true),
-            None => (i64::MAX, false),
-        });
+        assert_eq!(
+            (quantity.value(), quantity.is_negative()),
+            match text.strip_prefix('-') {
+                Some(_) => (i64::MIN, true),
+                None => (i64::MAX, false),
+            }
+        );
         assert!(quantity.sub(&quantity).is_zero());
     }
 }

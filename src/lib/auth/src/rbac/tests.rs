@@ -444,7 +444,8 @@ fn a_binding_of_a_name_that_no_role_can_have() {
         ("ClusterRole", "", 400, "Name parameter required."),
         ("Role", "A B", 404, "rolebindings.rbac.authorization.k8s.io \"A B\" not found"),
     ] {
-        let object = object(json!({"metadata": {"name": "b"}, "roleRef": {"kind": kind, "name": name}}));
+        let object =
+            object(json!({"metadata": {"name": "b"}, "roleRef": {"kind": kind, "name": name}}));
         let write = RoleWrite {
             resource: "rolebindings",
             namespace: "n",

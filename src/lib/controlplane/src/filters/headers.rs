@@ -1,5 +1,6 @@
 //! Headers that every answer has.
 
+use crate::action::Refusal;
 use crate::exchange::Exchange;
 use crate::state::ServerState;
 use ferrokube_serve::{CloseConnection, Response};
@@ -17,9 +18,11 @@ pub(crate) fn leave(_shared: &ServerState, exchange: &mut Exchange, response: &m
         // Whoever does not say who it is gets no connection to reuse (fault 37).
         response.extensions_mut().insert(CloseConnection);
     }
-    // Upstream sends it with what impersonation and authorization refuse, and with texts.
+    // Upstream sends it with what impersonation and authorization refuse, and with texts; names
+    // that are none are refused later there.
     let is_refused = exchange.authorized.is_none()
         && !exchange.real_user.name.is_empty()
+        && !matches!(exchange.action.refusal(), Some(Refusal::Hostile(_)))
         && matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST);
     let headers = response.headers_mut();
     headers.insert(AUDIT_ID, exchange.audit_id.clone());

@@ -239,8 +239,15 @@ async fn the_first_of_several_faults() {
     let options = "DeleteOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"x\"]: supported values: \"All\"";
     let of = |query: &str| format!("{CONFIGMAPS}{query}");
     let update = "UpdateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"x\"]: supported values: \"All\"";
-    let cases: [Case<'_>; 10] = [
+    let cases: [Case<'_>; 11] = [
         (("PUT", "a?dryRun=x"), TEXT, json!("{}"), 422, update),
+        (
+            ("DELETE", &of("?sendInitialEvents=true")),
+            json,
+            json!({"propagationPolicy": "x"}),
+            422,
+            "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
+        ),
         (
             ("GET", &of("?watch=1&timeout=x&labelSelector=a+in+(")),
             json,

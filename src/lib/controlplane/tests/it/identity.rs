@@ -121,6 +121,7 @@ async fn fault_40_hostile_paths_never_reach_the_authorizer() {
         server.rules.asked.lock().unwrap().clear();
         let answer = server.send("GET", path, &[("authorization", "Bearer reader")], "").await;
         assert!(answer.code >= 400, "{path}");
+        assert!(!answer.headers.contains_key("x-content-type-options"), "{path}");
         assert_eq!(*server.rules.asked.lock().unwrap(), Vec::<String>::new(), "{path}");
     }
 }

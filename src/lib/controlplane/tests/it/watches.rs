@@ -120,6 +120,16 @@ async fn streaming_lists_end_with_their_bookmark() {
     for (path, part, fields) in [
         ("/api/v1/namespaces?labelSelector=none&", "spec", json!({})),
         ("/apis/rbac.authorization.k8s.io/v1/roles?", "rules", Value::Null),
+        (
+            "/apis/rbac.authorization.k8s.io/v1/rolebindings?",
+            "roleRef",
+            json!({"apiGroup": "", "kind": "", "name": ""}),
+        ),
+        (
+            "/apis/certificates.k8s.io/v1/certificatesigningrequests?",
+            "spec",
+            json!({"request": null, "signerName": ""}),
+        ),
     ] {
         let bookmark =
             Lines::open(&server, &format!("{path}{query}"), &[]).await.next().await.unwrap();

@@ -4,7 +4,7 @@ use super::options::check_delete;
 use super::{DeleteOptions, Registry};
 use crate::context::{RequestContext, Target};
 use crate::offload::{leave_worker, pause};
-use crate::read::{ListOptions, ListPage};
+use crate::read::{ListOptions, ListPage, VersionMatch};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
@@ -16,7 +16,8 @@ const INLINE_OBJECTS: usize = 8;
 
 impl Registry {
     /// DELETE of a collection: object by object, bounded concurrency; the answer lists what was
-    /// there. What is made under one of the names meanwhile stays.
+    /// there. What is made under one of the names meanwhile stays, and a version that the list names
+    /// is the one that is deleted: kube-apiserver lists in pages, whose versions are exact.
     ///
     /// # Errors
     /// Of the list, or the first object that cannot be deleted (others may be gone then).
@@ -28,7 +29,7 @@ impl Registry {
         select: &ListOptions,
     ) -> Result<ListPage, Failure> {
         check_delete(options)?;
-        let page = self.list(target, select).await?;
+        let page = self.list(target, &of_one_version(select)).await?;
         if page.items.len() > INLINE_OBJECTS {
             leave_worker().await;
         }
@@ -48,6 +49,14 @@ impl Registry {
             .await?;
         Ok(page)
     }
+}
+
+fn of_one_version(select: &ListOptions) -> ListOptions {
+    let is_named = !matches!(select.resource_version.as_str(), "" | "0")
+        && select.version_match == VersionMatch::Unset
+        && select.continue_token.is_empty();
+    let version_match = if is_named { VersionMatch::Exact } else { select.version_match };
+    ListOptions { version_match, ..select.clone() }
 }
 
 fn named(target: &Target, namespace: Option<&str>, name: &str) -> Target {

@@ -69,6 +69,7 @@ impl Registry {
     /// # Errors
     /// As the client sees it.
     pub fn check_selection(&self, target: &Target, options: &ListOptions) -> Result<(), Failure> {
+        check_list(options)?;
         Selection::new(self.catalog(), target, options).map(drop)
     }
 

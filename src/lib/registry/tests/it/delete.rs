@@ -301,6 +301,12 @@ async fn a_collection_is_deleted_object_by_object() {
 /// What a deposed controller deletes late is what it saw, not what has the name by now.
 #[tokio::test]
 async fn fault_31_a_collection_of_an_older_revision_is_deleted_as_it_was() {
+    for version_match in [VersionMatch::Exact, VersionMatch::Unset] {
+        an_older_collection_is_deleted(version_match).await;
+    }
+}
+
+async fn an_older_collection_is_deleted(version_match: VersionMatch) {
     let server = Server::new();
     for name in ["kept", "again"] {
         server.post(CONFIGMAPS, configmap(name, "old")).await.unwrap();
@@ -309,11 +315,7 @@ async fn fault_31_a_collection_of_an_older_revision_is_deleted_as_it_was() {
     server.delete(CONFIGMAPS, "again").await.unwrap();
     server.post(CONFIGMAPS, configmap("again", "new")).await.unwrap();
     server.post(CONFIGMAPS, configmap("later", "new")).await.unwrap();
-    let select = ListOptions {
-        resource_version: seen,
-        version_match: VersionMatch::Exact,
-        ..ListOptions::default()
-    };
+    let select = ListOptions { resource_version: seen, version_match, ..ListOptions::default() };
     let target = server.target(CONFIGMAPS, "");
     let deleted = server
         .registry
