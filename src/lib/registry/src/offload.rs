@@ -69,9 +69,22 @@ pub fn is_costly(json: &[u8]) -> bool {
 }
 
 fn marks(json: &[u8]) -> usize {
-    let is_mark = |byte: &u8| u8::from(matches!(byte, b',' | b':' | b'['));
-    // As many as an u8 can count, for the compiler to take many at a time.
-    json.chunks(255).map(|part| usize::from(part.iter().map(is_mark).sum::<u8>())).sum()
+    let is_mark =
+        |byte: u8| u8::from(byte == b',') | u8::from(byte == b':') | u8::from(byte == b'[');
+    // In a form that becomes vector instructions: a pattern over the byte, or one sum, takes twenty
+    // times as long. A lane counts to 255.
+    let (blocks, rest) = json.as_chunks::<32>();
+    let mut count = rest.iter().map(|byte| usize::from(is_mark(*byte))).sum();
+    for blocks in blocks.chunks(255) {
+        let mut lanes = [0_u8; 32];
+        for block in blocks {
+            for (lane, byte) in lanes.iter_mut().zip(block) {
+                *lane = lane.wrapping_add(is_mark(*byte));
+            }
+        }
+        count += lanes.iter().map(|lane| usize::from(*lane)).sum::<usize>();
+    }
+    count
 }
 
 /// Caller whose request the current thread polls.
@@ -315,6 +328,9 @@ mod tests {
         assert!(!is_costly(&[b'x'; PLAIN_BYTES]) && is_costly(&[b'x'; PLAIN_BYTES + 1]));
         let few = |count: usize| format!("[{}]", vec!["0"; count].join(",")).into_bytes();
         assert!(!is_costly(&few(INLINE_MARKS)) && is_costly(&few(INLINE_MARKS + 1)));
+        for length in [0, 1, 31, 32, 33, 255 * 32, 255 * 32 + 1, 60_000] {
+            assert_eq!(marks(&b"[,:".repeat(length)), 3 * length);
+        }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
