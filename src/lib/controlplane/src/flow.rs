@@ -350,9 +350,13 @@ fn head_bytes(head: &http::request::Parts) -> usize {
     head.uri.path_and_query().map_or(0, |path| path.as_str().len()) + fields.sum::<usize>()
 }
 
-/// Runs a request with room for what it holds.
-pub(crate) async fn seated<T>(flow: &Arc<Flow>, request: impl Future<Output = T>) -> T {
-    REQUEST.scope(Request { flow: Arc::clone(flow), holds: RefCell::default() }, request).await
+/// Runs a request with room for what it holds. Not an `async fn`, whose future would have space for
+/// the request twice: as an argument, and where it is polled.
+pub(crate) fn seated<F: Future>(
+    flow: &Arc<Flow>,
+    request: F,
+) -> impl Future<Output = F::Output> + use<F> {
+    REQUEST.scope(Request { flow: Arc::clone(flow), holds: RefCell::default() }, request)
 }
 
 /// Of the request of this task; `None` outside of requests.

@@ -69,7 +69,7 @@ pub(crate) fn ensure_namespace(target: &Target, object: &mut Document) -> Result
         return Ok(());
     };
     match object.namespace() {
-        "" => _ = metadata_mut(object).insert("namespace".to_owned(), Value::from(expected)),
+        "" => _ = metadata_mut(object).insert("namespace", Value::from(expected)),
         given if given == expected => {}
         _ => {
             return Err(Failure::bad_request(
@@ -103,8 +103,8 @@ pub(crate) fn check_name(target: &Target, object: &Document) -> Result<(), Failu
 /// What only the server sets on a new object.
 pub(crate) fn fill_new(object: &mut Document, now: SystemTime) {
     let metadata = metadata_mut(object);
-    metadata.insert("uid".to_owned(), Value::from(uuid::Uuid::new_v4().to_string()));
-    metadata.insert("creationTimestamp".to_owned(), Value::from(rfc3339_seconds(now)));
+    metadata.insert("uid", Value::from(uuid::Uuid::new_v4().to_string()));
+    metadata.insert("creationTimestamp", Value::from(rfc3339_seconds(now)));
 }
 
 /// What is posted is not being deleted, whatever its client says. A PUT or an apply that creates
@@ -123,18 +123,18 @@ pub(crate) fn keep_system_fields(old: &Document, object: &mut Document) {
     let metadata = metadata_mut(object);
     for field in ["generation", "creationTimestamp"] {
         match stored(field) {
-            Some(value) => _ = metadata.insert(field.to_owned(), value),
+            Some(value) => _ = metadata.insert(field, value),
             None => _ = metadata.remove(field),
         }
     }
     if let Some(deleted) = stored("deletionTimestamp") {
-        metadata.insert("deletionTimestamp".to_owned(), deleted);
+        metadata.insert("deletionTimestamp", deleted);
     }
     for field in ["uid", "deletionGracePeriodSeconds"] {
         if !metadata.contains_key(field)
             && let Some(value) = stored(field)
         {
-            metadata.insert(field.to_owned(), value);
+            metadata.insert(field, value);
         }
     }
 }
@@ -142,17 +142,16 @@ pub(crate) fn keep_system_fields(old: &Document, object: &mut Document) {
 /// Marks an object as being deleted at a time, with a grace period or (namespaces) without one.
 pub(crate) fn mark_deleted(object: &mut Document, at: SystemTime, grace_seconds: Option<i64>) {
     let metadata = metadata_mut(object);
-    metadata.insert("deletionTimestamp".to_owned(), Value::from(rfc3339_seconds(at)));
+    metadata.insert("deletionTimestamp", Value::from(rfc3339_seconds(at)));
     if let Some(seconds) = grace_seconds {
-        metadata.insert("deletionGracePeriodSeconds".to_owned(), Value::from(seconds));
+        metadata.insert("deletionGracePeriodSeconds", Value::from(seconds));
     }
 }
 
 /// A generation that is kept moves on by one.
 pub(crate) fn bump_generation(object: &mut Document) {
     if let Some(generation) = generation(object).filter(|generation| *generation > 0) {
-        metadata_mut(object)
-            .insert("generation".to_owned(), Value::from(generation.saturating_add(1)));
+        metadata_mut(object).insert("generation", Value::from(generation.saturating_add(1)));
     }
 }
 

@@ -150,10 +150,10 @@ fn complete_fields(schema: &Schema, object: &mut Map) {
             (None, Emit::Always) => {
                 let mut value = zero(&property.schema);
                 complete_value(&property.schema, &mut value);
-                object.insert(name.to_string(), value);
+                object.insert(&**name, value);
             }
             (None, Emit::AlwaysNull) => {
-                object.insert(name.to_string(), Value::Null);
+                object.insert(&**name, Value::Null);
             }
             _ => {}
         }

@@ -137,20 +137,31 @@ impl Map {
     /// Sets a field; gives the value that it had.
     pub fn insert(&mut self, key: impl Into<Text>, value: Value) -> Option<Value> {
         let key = key.into();
-        match self.get_mut(&key) {
-            Some(slot) => Some(std::mem::replace(slot, value)),
-            None => {
-                self.add(key, value);
-                None
-            }
+        match self.fields_mut() {
+            FieldsMut::Slice(fields) => match find(fields, &key) {
+                Ok(at) => Some(std::mem::replace(&mut fields[at].1, value)),
+                Err(at) => {
+                    self.add_at(at, key, value);
+                    None
+                }
+            },
+            FieldsMut::Tree(tree) => tree.insert(key, value),
         }
     }
 
     /// Adds a field that is not there.
     fn add(&mut self, key: Text, value: Value) -> &mut Value {
+        let at = match self.fields() {
+            Fields::Slice(fields) => find(fields, &key).unwrap_or_else(|at| at),
+            Fields::Tree(_) => 0,
+        };
+        self.add_at(at, key, value)
+    }
+
+    /// Adds a field that is not there, at its place in a slice; a tree knows the place.
+    fn add_at(&mut self, at: usize, key: Text, value: Value) -> &mut Value {
         match self.growing(1) {
             Growing::Few(fields) => {
-                let at = find(fields, &key).unwrap_or_else(|at| at);
                 fields.insert(at, (key, value));
                 &mut fields[at].1
             }

@@ -62,7 +62,7 @@ pub(crate) fn complete(object: &mut Document) {
     for reference in list.iter_mut().filter_map(Value::as_object_mut) {
         for field in ["apiVersion", "kind", "name", "uid"] {
             if reference.get(field).is_none_or(Value::is_null) {
-                reference.insert(field.to_owned(), Value::from(""));
+                reference.insert(field, Value::from(""));
             }
         }
     }

@@ -4,7 +4,7 @@ use super::element;
 use super::set::{self, Fields, unite};
 use super::{Manager, Operation};
 use crate::schema::Schema;
-use ferrokube_apimachinery::document::{Array, Document, Map, Value};
+use ferrokube_apimachinery::document::{Array, Document, Value};
 use ferrokube_apimachinery::{time, work};
 use std::collections::HashMap;
 
@@ -112,21 +112,18 @@ impl Entry {
     }
 
     fn into_value(self) -> Value {
-        let mut map = Map::new();
         let operation = if self.operation == Operation::Apply { "Apply" } else { "Update" };
-        let texts = [
-            ("manager", self.manager),
-            ("operation", operation.to_owned()),
-            ("apiVersion", self.api_version),
-            ("time", self.time),
-            ("fieldsType", "FieldsV1".to_owned()),
-            ("subresource", self.subresource),
+        // In the order of a map, which then has nothing to sort.
+        let fields = [
+            ("apiVersion", Value::from(self.api_version)),
+            ("fieldsType", Value::from("FieldsV1")),
+            ("fieldsV1", Value::Object(self.fields)),
+            ("manager", Value::from(self.manager)),
+            ("operation", Value::from(operation)),
+            ("subresource", Value::from(self.subresource)),
+            ("time", Value::from(self.time)),
         ];
-        for (field, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
-            map.insert(field.to_owned(), Value::from(text));
-        }
-        map.insert("fieldsV1".to_owned(), Value::Object(self.fields));
-        Value::Object(map)
+        fields.into_iter().filter(|(_, value)| value.as_str() != Some("")).collect()
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) fn children(node: &Fields) -> impl Iterator<Item = (&Text, &Fields)> 
 pub(super) fn assemble(member: bool, mut children: Fields) -> Option<Fields> {
     children.remove(MEMBER);
     if member && !children.is_empty() {
-        children.insert(MEMBER.to_owned(), Value::Object(Fields::new()));
+        children.insert(MEMBER, Value::Object(Fields::new()));
     }
     (member || !children.is_empty()).then_some(children)
 }
