@@ -1,6 +1,6 @@
 //! Bodies: request bodies read within bounds, response bodies made of frames.
 
-use crate::exchange::Exchange;
+use crate::exchange::Request;
 use crate::flow::{self, Caller, Class, Flow, Grant, Loan, SMALL};
 use crate::negotiate::Form;
 use crate::state::ServerState;
@@ -56,21 +56,21 @@ const DRAINED_BYTES: usize = 4 * 1024 * 1024;
 /// room that there is.
 pub(crate) async fn take(
     shared: &ServerState,
-    exchange: &mut Exchange,
+    request: &mut Request<'_>,
     form: Form,
 ) -> Result<Bytes, Failure> {
     let mut bytes = Bytes::new();
-    if let Some(body) = exchange.take_body() {
+    if let Some(body) = request.take_body() {
         let intake =
-            Intake { flow: &shared.flow, class: exchange.class, limit: shared.limits.body_bytes };
+            Intake { flow: &shared.flow, class: request.class(), limit: shared.limits.body_bytes };
         let (read, held) = intake.read(body).await?;
         flow::has_body(held);
         bytes = read;
         if bytes.len() > SMALL {
-            shared.flow.tree(exchange.class, bound(form, &bytes)).await?;
+            shared.flow.tree(request.class(), bound(form, &bytes)).await?;
         }
     }
-    shared.flow.sit(exchange.class).await?;
+    shared.flow.sit(request.class()).await?;
     Ok(bytes)
 }
 

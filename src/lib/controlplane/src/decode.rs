@@ -1,6 +1,6 @@
 //! Request bodies into objects, patches and options.
 
-use crate::exchange::Exchange;
+use crate::exchange::Request;
 use crate::flow::too_large;
 use crate::negotiate::{Form, body_form as form_of};
 use crate::state::ServerState;
@@ -21,8 +21,8 @@ const DELETE_OPTIONS: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.DeleteOptions
 ///
 /// # Errors
 /// 415.
-pub(crate) fn body_form(exchange: &Exchange, served: &Served) -> Result<Form, Failure> {
-    form_of(exchange.header(CONTENT_TYPE), served.version().message.is_some())
+pub(crate) fn body_form(request: &Request<'_>, served: &Served) -> Result<Form, Failure> {
+    form_of(request.header(CONTENT_TYPE), served.version().message.is_some())
 }
 
 /// The object of a create or update.
@@ -184,9 +184,9 @@ pub(crate) enum PatchKind {
 ///
 /// # Errors
 /// 415; custom resources have no strategic merge.
-pub(crate) fn patch_kind(exchange: &Exchange, served: &Served) -> Result<PatchKind, Failure> {
+pub(crate) fn patch_kind(request: &Request<'_>, served: &Served) -> Result<PatchKind, Failure> {
     // To the letter, as upstream: patches come from programs.
-    match exchange.header(CONTENT_TYPE).split(';').next().unwrap_or_default() {
+    match request.header(CONTENT_TYPE).split(';').next().unwrap_or_default() {
         "application/json-patch+json" => Ok(PatchKind::Json),
         "application/merge-patch+json" => Ok(PatchKind::Merge),
         "application/strategic-merge-patch+json" if served.definition.dialect.is_typed() => {

@@ -1,4 +1,4 @@
-//! One request on its way through the chain: what is known so far.
+//! One request on its way through the filters: [`Incoming`] before authentication, [`Request`] after.
 
 use crate::action::{Action, ResourceAction};
 use crate::filters::admit::Authorized;
@@ -10,16 +10,18 @@ use ferrokube_serve::{Body, Peer, Response};
 use ferrokube_trace::{InitialTraceId, Span, SpanInfo, TraceContext};
 use http::HeaderValue;
 use http::request::Parts;
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
-/// What a link that ends a request answers.
+/// The response of a filter or handler that rejects a request.
 #[derive(Debug)]
 pub(crate) enum Rejection {
-    /// A failure, written in the form that the client accepts.
+    /// Encoded as a `Status` in a form that the client accepts.
     Failure(Box<Failure>),
-    /// An answer that is no `Status`.
+    /// A response that is not a `Status`.
     Response(Box<Response>),
 }
 
@@ -35,88 +37,62 @@ impl From<Response> for Rejection {
     }
 }
 
-/// A request and what the filters have found out about it.
-pub(crate) struct Exchange {
+/// What is known of a request before authentication.
+pub(crate) struct Incoming {
     /// Method, URI, headers.
     pub(crate) head: Parts,
-    /// The body, until somebody reads it. The lock is never contended: it makes the value
-    /// shareable.
+    /// Taken by the first reader. The lock is never contended: it makes the value `Sync`.
     pub(crate) body: Mutex<Option<Body>>,
-    /// When it arrived.
+    /// Arrival, on the monotonic clock.
     pub(crate) started: Instant,
-    /// The wall clock then.
+    /// Arrival, on the wall clock.
     pub(crate) now: SystemTime,
-    /// What it does.
+    /// [`Action::unparsed`] until the "request info" filter.
     pub(crate) action: Arc<Action>,
-    /// The same, once its caller may do it: what the handler carries out.
-    pub(crate) authorized: Option<Authorized>,
-    /// The audit id: the client's when it is valid.
+    /// The client's audit id if it is valid.
     pub(crate) audit_id: HeaderValue,
-    /// How long it may take.
+    /// From `started`.
     pub(crate) timeout: Duration,
-    /// The sender's span, before it is known whether it is trusted.
+    /// The client's trace context, not trusted yet.
     pub(crate) claimed: Option<TraceContext>,
-    /// Whether the sender's ids are believed, once that was asked.
-    pub(crate) trusted: Option<bool>,
-    /// The ids of this request; local until the sender is known.
+    /// A local trace until the "trace adoption" filter.
     pub(crate) trace: TraceContext,
-    /// The request's span, once its ids are known; it ends with the exchange.
-    pub(crate) span: Span,
-    /// Who authenticated (also under impersonation).
-    pub(crate) real_user: UserInfo,
-    /// How that is known.
-    pub(crate) method: &'static str,
-    /// Who acts, when that is another.
-    pub(crate) acting: Option<UserInfo>,
-    /// The verb of constrained impersonation that let them; empty without.
-    pub(crate) constraint: &'static str,
-    /// Made once everything about the caller is known.
-    pub(crate) context: Option<RequestContext>,
-    /// What flow control makes of it.
-    pub(crate) class: Class,
-    /// What is audited.
+    /// Audit data collected so far.
     pub(crate) audit: Audit,
-    /// How many filters were entered: their `leave` runs, last first.
-    pub(crate) entered: usize,
 }
 
-impl Exchange {
-    /// A request that nobody has looked at.
-    pub(crate) fn new(head: Parts, body: Body) -> Self {
+impl Incoming {
+    fn new(head: Parts, body: Body) -> Self {
         Self {
             head,
             body: Mutex::new(Some(body)),
             started: Instant::now(),
             now: SystemTime::now(),
             action: Action::unparsed(),
-            authorized: None,
             audit_id: HeaderValue::from_static(""),
             timeout: Duration::ZERO,
             claimed: None,
-            trusted: None,
             trace: TraceContext::root(),
-            span: Span::none(),
-            real_user: UserInfo::default(),
-            method: "",
-            acting: None,
-            constraint: "",
-            context: None,
-            class: Class::default(),
             audit: Audit::default(),
-            entered: 0,
         }
     }
 
-    /// Who acts.
-    pub(crate) fn user(&self) -> &UserInfo {
-        match (&self.context, &self.acting) {
-            (Some(context), _) => &context.user,
-            (None, Some(user)) => user,
-            (None, None) => &self.real_user,
-        }
+    /// A header's value; empty if absent or not visible ASCII.
+    pub(crate) fn header(&self, name: impl http::header::AsHeaderName) -> &str {
+        self.head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// What the request's span is about.
+    /// Takes the body; `None` after the first call.
+    pub(crate) fn take_body(&mut self) -> Option<Body> {
+        self.body.get_mut().ok()?.take()
+    }
+
+    /// The client's end of the connection.
+    pub(crate) fn peer(&self) -> Option<&Arc<Peer>> {
+        self.head.extensions.get()
+    }
+
+    /// Name and attributes of the request's span.
     pub(crate) fn span_info(&self) -> SpanInfo<'_> {
         let resource = self.action.resource();
         SpanInfo {
@@ -126,29 +102,168 @@ impl Exchange {
             object: resource.map_or("", ResourceAction::name),
         }
     }
+}
 
-    /// The context that the pipeline takes.
+/// What the filters from authentication on find out about a request.
+pub(crate) struct Authenticated {
+    /// The authenticated user, also under impersonation.
+    pub(crate) user: UserInfo,
+    /// Authentication method, for the audit log.
+    pub(crate) method: &'static str,
+    /// Impersonated user.
+    pub(crate) impersonated: Option<UserInfo>,
+    /// The verb of constrained impersonation that allowed it; empty without.
+    pub(crate) impersonation_constraint: &'static str,
+    /// Whether the caller may propagate its trace ids; `None` until asked.
+    pub(crate) trusted: Option<bool>,
+    /// The request's span; ends when dropped.
+    pub(crate) span: Span,
+    /// Set by the "initial trace" filter.
+    pub(crate) context: Option<RequestContext>,
+    /// Set by the "flow control" filter.
+    pub(crate) class: Class,
+    /// Set by the "authorization" filter.
+    pub(crate) authorized: Option<Authorized>,
+}
+
+impl Authenticated {
+    /// A user that was authenticated by `method`.
+    pub(crate) fn new(user: UserInfo, method: &'static str) -> Self {
+        Self {
+            user,
+            method,
+            impersonated: None,
+            impersonation_constraint: "",
+            trusted: None,
+            span: Span::none(),
+            context: None,
+            class: Class::default(),
+            authorized: None,
+        }
+    }
+}
+
+/// A request whose caller is known: what later filters and the handlers work on.
+pub(crate) struct Request<'a> {
+    incoming: &'a mut Incoming,
+    pub(crate) authenticated: &'a mut Authenticated,
+}
+
+impl Request<'_> {
+    /// The user whose rights count: the impersonated one, else the authenticated one.
+    pub(crate) fn user(&self) -> &UserInfo {
+        self.authenticated.impersonated.as_ref().unwrap_or(&self.authenticated.user)
+    }
+
+    /// The context that the registry takes.
     pub(crate) fn context(&self) -> &RequestContext {
-        self.context.as_ref().expect("the initial-trace link made it before the handler")
+        self.authenticated.context.as_ref().expect("the initial trace filter set it")
     }
 
-    /// The initial trace id of the object that is written, once that is known.
-    pub(crate) fn family(&self) -> Option<InitialTraceId> {
-        self.context.as_ref()?.family()
+    /// The caller, for flow control.
+    pub(crate) fn class(&self) -> Class {
+        self.authenticated.class
     }
 
-    /// A header's text; empty when absent or no text.
-    pub(crate) fn header(&self, name: impl http::header::AsHeaderName) -> &str {
-        self.head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    /// The caller's number in budgets.
+    pub(crate) fn caller_number(&self) -> u64 {
+        self.authenticated.class.caller.number()
     }
 
-    /// Takes the body, once.
-    pub(crate) fn take_body(&mut self) -> Option<Body> {
-        self.body.get_mut().ok()?.take()
+    /// For reading.
+    pub(crate) fn view(&self) -> ExchangeView<'_> {
+        ExchangeView { incoming: self.incoming, authenticated: Some(self.authenticated) }
+    }
+}
+
+impl Deref for Request<'_> {
+    type Target = Incoming;
+
+    fn deref(&self) -> &Incoming {
+        self.incoming
+    }
+}
+
+impl DerefMut for Request<'_> {
+    fn deref_mut(&mut self) -> &mut Incoming {
+        self.incoming
+    }
+}
+
+/// A request from its arrival to its response.
+pub(crate) struct Exchange {
+    pub(crate) incoming: Incoming,
+    /// `None` until the "authentication" filter has succeeded.
+    pub(crate) authenticated: Option<Authenticated>,
+    /// Number of filters entered; their `leave` runs in reverse order.
+    pub(crate) entered: usize,
+}
+
+impl Exchange {
+    pub(crate) fn new(head: Parts, body: Body) -> Self {
+        Self { incoming: Incoming::new(head, body), authenticated: None, entered: 0 }
     }
 
-    /// The other end.
-    pub(crate) fn peer(&self) -> Option<&Arc<Peer>> {
-        self.head.extensions.get()
+    /// The request, once its caller is known.
+    ///
+    /// # Errors
+    /// 500 before authentication, which the order of the filters rules out.
+    pub(crate) fn request(&mut self) -> Result<Request<'_>, Failure> {
+        match &mut self.authenticated {
+            Some(authenticated) => Ok(Request { incoming: &mut self.incoming, authenticated }),
+            None => Err(Failure::internal("the request was not authenticated")),
+        }
+    }
+
+    /// For reading.
+    pub(crate) fn view(&self) -> ExchangeView<'_> {
+        ExchangeView { incoming: &self.incoming, authenticated: self.authenticated.as_ref() }
+    }
+
+    /// The caller, for flow control; the default class before that filter.
+    pub(crate) fn class(&self) -> Class {
+        self.authenticated.as_ref().map(|authenticated| authenticated.class).unwrap_or_default()
+    }
+}
+
+/// What log, metrics and audit read of a request, authenticated or not.
+#[derive(Clone, Copy)]
+pub(crate) struct ExchangeView<'a> {
+    pub(crate) incoming: &'a Incoming,
+    pub(crate) authenticated: Option<&'a Authenticated>,
+}
+
+/// Stands for the user of a request that is not authenticated.
+static UNAUTHENTICATED: UserInfo = UserInfo {
+    name: String::new(),
+    uid: String::new(),
+    groups: Vec::new(),
+    extra: BTreeMap::new(),
+};
+
+impl<'a> ExchangeView<'a> {
+    /// The authenticated user, also under impersonation; empty before authentication.
+    pub(crate) fn user(self) -> &'a UserInfo {
+        self.authenticated.map_or(&UNAUTHENTICATED, |authenticated| &authenticated.user)
+    }
+
+    /// The impersonated user.
+    pub(crate) fn impersonated(self) -> Option<&'a UserInfo> {
+        self.authenticated?.impersonated.as_ref()
+    }
+
+    /// Name of the user whose rights count; empty before authentication.
+    pub(crate) fn effective_user_name(self) -> &'a str {
+        &self.impersonated().unwrap_or(self.user()).name
+    }
+
+    /// Absent until the "initial trace" filter.
+    pub(crate) fn context(self) -> Option<&'a RequestContext> {
+        self.authenticated?.context.as_ref()
+    }
+
+    /// The initial trace id of the written object, if known.
+    pub(crate) fn family(self) -> Option<InitialTraceId> {
+        self.context()?.family()
     }
 }

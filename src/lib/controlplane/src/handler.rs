@@ -1,7 +1,7 @@
 //! The last link: resources by the catalog, everything else by its path.
 
 use crate::action::{Action, no_such_resource};
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::{Rejection, Request};
 use crate::filters::audit;
 use crate::negotiate::{self, Accepted, Form, Offer, Router, Views, negotiate, wants_pretty};
 use crate::route::RouteRequest;
@@ -16,11 +16,11 @@ use std::sync::Arc;
 /// Answers an authorized request.
 pub(crate) async fn handle(
     shared: &Arc<ServerState>,
-    exchange: &mut Exchange,
+    request: &mut Request<'_>,
 ) -> Result<Response, Rejection> {
-    audit::admit(shared, exchange)?;
-    let gzip = compress::accepts(exchange.header(ACCEPT_ENCODING));
-    let Some(authorized) = exchange.authorized.clone() else {
+    audit::admit(shared, request)?;
+    let gzip = compress::accepts(request.header(ACCEPT_ENCODING));
+    let Some(authorized) = request.authenticated.authorized.clone() else {
         return Err(Failure::internal("the request was not authorized").into());
     };
     let action = authorized.action();
@@ -30,15 +30,15 @@ pub(crate) async fn handle(
     }
     if action.resource().is_none() || action.is_read_only() {
         // Writes of objects have their seat once their body is there.
-        shared.flow.sit(exchange.class).await?;
+        shared.flow.sit(request.class()).await?;
     }
     let response = if action.resource().is_some() {
-        router::handle(shared, exchange, &authorized).await?
+        router::handle(shared, request, &authorized).await?
     } else {
-        path(shared, exchange, action).await?
+        path(shared, request, action).await?
     };
     if gzip {
-        Ok(compress::maybe(response, shared.metrics.held(), exchange.class.caller.number()).await)
+        Ok(compress::maybe(response, shared.metrics.held(), request.caller_number()).await)
     } else {
         Ok(response)
     }
@@ -54,11 +54,11 @@ pub(crate) fn method_not_allowed() -> Failure {
 }
 
 /// What the client accepts of an offer, with its wish for indentation.
-pub(crate) fn accepted(exchange: &Exchange, offer: Offer) -> Result<Accepted, Failure> {
-    let mut accepted = negotiate(exchange.header(ACCEPT), offer)?;
+pub(crate) fn accepted(request: &Request<'_>, offer: Offer) -> Result<Accepted, Failure> {
+    let mut accepted = negotiate(request.header(ACCEPT), offer)?;
     if accepted.form == Form::Json {
         accepted.pretty |=
-            wants_pretty(exchange.action.options().pretty(), exchange.header(USER_AGENT));
+            wants_pretty(request.action.options().pretty(), request.header(USER_AGENT));
     }
     Ok(accepted)
 }
@@ -66,12 +66,12 @@ pub(crate) fn accepted(exchange: &Exchange, offer: Offer) -> Result<Accepted, Fa
 /// A discovery document, with its protobuf message and who looks at the request before.
 pub(crate) fn document(
     shared: &ServerState,
-    exchange: &Exchange,
+    request: &Request<'_>,
     document: &Document,
     (message, router): (&str, Router),
 ) -> Result<Response, Rejection> {
     let protobuf = shared.encoder.messages().contains(message);
-    let accepted = accepted(exchange, Offer { protobuf, views: Views::None, router })?;
+    let accepted = accepted(request, Offer { protobuf, views: Views::None, router })?;
     let (bytes, form) = shared.encoder.document(document, accepted, Some(message));
     Ok(status::with_form(200, bytes, form))
 }
@@ -79,7 +79,7 @@ pub(crate) fn document(
 /// Paths that are no resources.
 async fn path(
     shared: &Arc<ServerState>,
-    exchange: &mut Exchange,
+    request: &mut Request<'_>,
     action: &Action,
 ) -> Result<Response, Rejection> {
     let path = action.path();
@@ -105,16 +105,16 @@ async fn path(
         [""] | ["index.html"] => root(shared),
         ["api"] => {
             get_only()?;
-            shared.discovery.core(shared, exchange)
+            shared.discovery.core(shared, request)
         }
-        ["apis"] => shared.discovery.groups(shared, exchange),
-        ["apis", group] => shared.discovery.group(shared, exchange, group),
-        ["api", version] => shared.discovery.resources(shared, exchange, "", version),
-        ["apis", group, version] => shared.discovery.resources(shared, exchange, group, version),
+        ["apis"] => shared.discovery.groups(shared, request),
+        ["apis", group] => shared.discovery.group(shared, request, group),
+        ["api", version] => shared.discovery.resources(shared, request, "", version),
+        ["apis", group, version] => shared.discovery.resources(shared, request, group, version),
         ["version"] => {
             get_only()?;
-            negotiate::route(exchange.header(ACCEPT), &[Form::Json.media_type()])?;
-            let pretty = wants_pretty(action.options().pretty(), exchange.header(USER_AGENT));
+            negotiate::route(request.header(ACCEPT), &[Form::Json.media_type()])?;
+            let pretty = wants_pretty(action.options().pretty(), request.header(USER_AGENT));
             let (bytes, form) = shared.encoder.document(
                 &version::document(),
                 Accepted { pretty, ..Accepted::JSON },
@@ -129,40 +129,40 @@ async fn path(
         ["healthz" | "livez" | "readyz", check @ ..] => {
             Ok(health::respond(shared, segments[0], Some(&check.join("/")), action.options()))
         }
-        ["metrics"] => Ok(shared.metrics.respond(shared, exchange.header(ACCEPT))),
-        ["openapi", "v2"] => shared.openapi.v2(shared, exchange).await,
+        ["metrics"] => Ok(shared.metrics.respond(shared, request.header(ACCEPT))),
+        ["openapi", "v2"] => shared.openapi.v2(shared, request).await,
         ["openapi", "v3"] => shared.openapi.index(shared).await,
         ["openapi", "v3", document @ ..] => {
-            shared.openapi.v3(shared, exchange, &document.join("/")).await
+            shared.openapi.v3(shared, request, &document.join("/")).await
         }
-        _ => route(shared, exchange, action).await,
+        _ => route(shared, request, action).await,
     }
 }
 
 async fn route(
     shared: &ServerState,
-    exchange: &mut Exchange,
+    request: &mut Request<'_>,
     action: &Action,
 ) -> Result<Response, Rejection> {
     let Some(route) = shared.routes.find(action.path()) else { return Ok(status::not_found()) };
     let mut head = http::Request::new(()).into_parts().0;
-    head.method = exchange.head.method.clone();
-    head.uri = exchange.head.uri.clone();
-    head.version = exchange.head.version;
+    head.method = request.head.method.clone();
+    head.uri = request.head.uri.clone();
+    head.version = request.head.version;
     // Whoever answers knows the user; credentials and claims about identity go no further.
-    head.headers = exchange.head.headers.clone();
+    head.headers = request.head.headers.clone();
     let claims: Vec<HeaderName> =
         head.headers.keys().filter(|name| is_claim(name)).cloned().collect();
     for name in claims {
         head.headers.remove(name);
     }
-    let request = RouteRequest {
+    let routed = RouteRequest {
         path: action.path().to_owned(),
         head,
-        body: exchange.take_body().unwrap_or_else(body::empty),
-        user: exchange.user().clone(),
+        body: request.take_body().unwrap_or_else(body::empty),
+        user: request.user().clone(),
     };
-    route.answer(request).await.map_err(Rejection::from)
+    route.answer(routed).await.map_err(Rejection::from)
 }
 
 fn is_claim(name: &HeaderName) -> bool {

@@ -1,7 +1,7 @@
 //! Requests about resources: from an authorized action to the one verb that carries it out.
 
 use crate::action::{Depth, ResourceAction, Verb, no_such_resource};
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::{Rejection, Request};
 use crate::filters::admit::Authorized;
 use crate::handler::method_not_allowed;
 use crate::state::ServerState;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Answers a request about a resource.
 pub(crate) async fn handle(
     shared: &Arc<ServerState>,
-    exchange: &mut Exchange,
+    request: &mut Request<'_>,
     authorized: &Authorized,
 ) -> Result<Response, Rejection> {
     let Some(action) = authorized.action().resource() else { return Ok(status::not_found()) };
@@ -28,15 +28,15 @@ pub(crate) async fn handle(
     if served.definition.dialect.routes_itself() {
         // Whatever comes of it: upstream's handler of custom resources routes by itself, and warns
         // first.
-        warn_of_deprecation(exchange, &served);
-        check_custom(exchange, action, &served)?;
+        warn_of_deprecation(request, &served);
+        check_custom(request, action, &served)?;
     } else {
         check_native(action, &served)?;
-        warn_of_deprecation(exchange, &served);
+        warn_of_deprecation(request, &served);
     }
     let target = target(action, served);
-    let caller = exchange.class.caller.number();
-    shared.registry.offload().run(caller, run(shared, exchange, &target, action.verb())).await
+    let caller = request.caller_number();
+    shared.registry.offload().run(caller, run(shared, request, &target, action.verb())).await
 }
 
 /// A resource that is not served: a `Status` below a native group, else what any unknown path gets.
@@ -48,9 +48,9 @@ fn unknown(shared: &ServerState, action: ResourceAction<'_>) -> Rejection {
     }
 }
 
-fn warn_of_deprecation(exchange: &mut Exchange, served: &Served) {
+fn warn_of_deprecation(request: &mut Request<'_>, served: &Served) {
     if let Some(warning) = &served.version().deprecation {
-        exchange.context().warn(warning.as_str());
+        request.context().warn(warning.as_str());
     }
 }
 
@@ -73,19 +73,19 @@ type Running<'a> = Pin<Box<dyn Future<Output = Result<Response, Rejection>> + Se
 
 fn run<'a>(
     shared: &'a Arc<ServerState>,
-    exchange: &'a mut Exchange,
+    request: &'a mut Request<'_>,
     target: &'a Target,
     verb: Verb,
 ) -> Running<'a> {
     match verb {
-        Verb::Get => Box::pin(verbs::get(shared, exchange, target)),
-        Verb::List => Box::pin(verbs::list(shared, exchange, target)),
-        Verb::Watch => Box::pin(watch::respond(shared, exchange, target)),
-        Verb::Create => Box::pin(verbs::create(shared, exchange, target)),
-        Verb::Update => Box::pin(verbs::update(shared, exchange, target)),
-        Verb::Patch => Box::pin(verbs::patch(shared, exchange, target)),
-        Verb::Delete => Box::pin(verbs::delete(shared, exchange, target)),
-        Verb::DeleteCollection => Box::pin(verbs::delete_collection(shared, exchange, target)),
+        Verb::Get => Box::pin(verbs::get(shared, request, target)),
+        Verb::List => Box::pin(verbs::list(shared, request, target)),
+        Verb::Watch => Box::pin(watch::respond(shared, request, target)),
+        Verb::Create => Box::pin(verbs::create(shared, request, target)),
+        Verb::Update => Box::pin(verbs::update(shared, request, target)),
+        Verb::Patch => Box::pin(verbs::patch(shared, request, target)),
+        Verb::Delete => Box::pin(verbs::delete(shared, request, target)),
+        Verb::DeleteCollection => Box::pin(verbs::delete_collection(shared, request, target)),
         // No definition serves them.
         Verb::Proxy | Verb::Unknown => {
             Box::pin(std::future::ready(Err(method_not_allowed().into())))
@@ -157,7 +157,7 @@ fn check_native(action: ResourceAction<'_>, served: &Served) -> Result<(), Rejec
 /// Custom resources, as upstream's one handler of all of them: it looks at verb and subresource,
 /// and the method comes last.
 fn check_custom(
-    exchange: &Exchange,
+    request: &Request<'_>,
     action: ResourceAction<'_>,
     served: &Served,
 ) -> Result<(), Rejection> {
@@ -184,7 +184,7 @@ fn check_custom(
             Err(Failure::bad_request("name must be provided").into())
         }
         (Verb::Patch, Depth::Collection) => {
-            decode::patch_kind(exchange, served)?;
+            decode::patch_kind(request, served)?;
             Err(Failure::bad_request("name must be provided").into())
         }
         _ => Ok(()),

@@ -38,7 +38,7 @@ impl ServerState {
             };
         under_way.leave(&mut response);
         let exchange = &mut under_way.exchange;
-        let recorded = exchange.audit.recorded.get_mut().ok().and_then(Option::take);
+        let recorded = exchange.incoming.audit.recorded.get_mut().ok().and_then(Option::take);
         if let Some(recorded) = recorded
             && let Err(error) = recorded.await
         {
@@ -47,11 +47,12 @@ impl ServerState {
         }
         // Nothing that others need is held while a body is dropped, nor the head.
         flow::let_go();
-        (exchange.head.headers, exchange.head.uri) = Default::default();
-        crate::body::discard(exchange.take_body(), &self.flow, exchange.class.caller).await;
-        let unknown =
-            exchange.real_user.name == ANONYMOUS || response.status() == StatusCode::UNAUTHORIZED;
-        if unknown && exchange.head.version == Version::HTTP_2 {
+        (exchange.incoming.head.headers, exchange.incoming.head.uri) = Default::default();
+        let body = exchange.incoming.take_body();
+        crate::body::discard(body, &self.flow, exchange.class().caller).await;
+        let unknown = exchange.view().user().name == ANONYMOUS
+            || response.status() == StatusCode::UNAUTHORIZED;
+        if unknown && exchange.incoming.head.version == Version::HTTP_2 {
             // Fault 37: who does not say who they are gets no HTTP/2 connection to play with.
             response.extensions_mut().insert(CloseConnection);
         }
@@ -61,36 +62,38 @@ impl ServerState {
     async fn process(self: &Arc<Self>, exchange: &mut Exchange) -> Response {
         let outcome = match filters::enter(self, exchange).await {
             Ok(()) => self.handle(exchange).await,
-            Err(stop) => Err(stop),
+            Err(rejection) => Err(rejection),
         };
         match outcome {
             Ok(response) => response,
             Err(Rejection::Response(response)) => *response,
             Err(Rejection::Failure(failure)) => {
                 if failure.reason == Some(Reason::InternalError) {
-                    ferrokube_trace::in_scope(&exchange.trace, || {
+                    ferrokube_trace::in_scope(&exchange.incoming.trace, || {
                         tracing::error!(
                             why = failure.message,
-                            path = exchange.head.uri.path(),
+                            path = exchange.incoming.head.uri.path(),
                             "a request failed"
                         )
                     });
                 }
-                let response = status::respond(&failure, &self.encoder, &exchange.head.headers);
-                exchange.audit.failure = Some(*failure);
+                let response =
+                    status::respond(&failure, &self.encoder, &exchange.incoming.head.headers);
+                exchange.incoming.audit.failure = Some(*failure);
                 response
             }
         }
     }
 
     async fn handle(self: &Arc<Self>, exchange: &mut Exchange) -> Result<Response, Rejection> {
-        let trace = exchange.trace;
-        let span = request_span(&trace, &exchange.span_info());
+        let mut request = exchange.request()?;
+        let trace = request.trace;
+        let span = request_span(&trace, &request.span_info());
         // A request whose time is over before it began does nothing.
-        let Some(timeout) = exchange.timeout.checked_sub(exchange.started.elapsed()) else {
+        let Some(timeout) = request.timeout.checked_sub(request.started.elapsed()) else {
             return Err(timed_out().into());
         };
-        let handled = scoped(trace, span, handler::handle(self, exchange));
+        let handled = scoped(trace, span, handler::handle(self, &mut request));
         match tokio::time::timeout(timeout, handled).await {
             Ok(result) => result,
             Err(_) => Err(timed_out().into()),
@@ -104,17 +107,17 @@ impl ServerState {
         self.metrics.panics.inc();
         tracing::error!(
             panic = what,
-            path = exchange.action.path(),
-            verb = exchange.action.verb(),
+            path = exchange.incoming.action.path(),
+            verb = exchange.incoming.action.verb(),
             "a request panicked"
         );
         let failure = Failure::new(
             Reason::InternalError,
             "this request caused the server to panic; see its log",
         );
-        let response = status::respond(&failure, &self.encoder, &exchange.head.headers);
-        exchange.audit.failure = Some(failure);
-        exchange.audit.panicked = true;
+        let response = status::respond(&failure, &self.encoder, &exchange.incoming.head.headers);
+        exchange.incoming.audit.failure = Some(failure);
+        exchange.incoming.audit.panicked = true;
         response
     }
 
@@ -123,8 +126,9 @@ impl ServerState {
             Reason::InternalError,
             "the request could not be audited; whether it was carried out is unknown",
         );
-        let mut response = status::respond(&failure, &self.encoder, &exchange.head.headers);
-        response.headers_mut().insert(AUDIT_ID, exchange.audit_id.clone());
+        let mut response =
+            status::respond(&failure, &self.encoder, &exchange.incoming.head.headers);
+        response.headers_mut().insert(AUDIT_ID, exchange.incoming.audit_id.clone());
         response
     }
 }
@@ -160,7 +164,7 @@ impl Drop for UnderWay<'_> {
             return;
         }
         let message = "the client went away before the answer; whether the request was carried out is unknown";
-        self.exchange.audit.failure = Some(Failure {
+        self.exchange.incoming.audit.failure = Some(Failure {
             code: CLIENT_CLOSED_REQUEST,
             reason: None,
             ..Failure::new(Reason::InternalError, message)

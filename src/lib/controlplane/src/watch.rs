@@ -1,7 +1,7 @@
 //! Watches: one event at a time, each encoded once for all watchers of its form.
 
 use crate::encode::table::Include;
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::{Rejection, Request};
 use crate::filters::audit::Ending;
 use crate::flow;
 use crate::handler::accepted;
@@ -45,29 +45,29 @@ const DELETED: &str = "DELETED";
 /// Answers a watch.
 pub(crate) async fn respond(
     shared: &Arc<ServerState>,
-    exchange: &mut Exchange,
+    request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
     let accepted = accepted(
-        exchange,
+        request,
         Offer { router: streams(&target.served), ..offer(&target.served, Views::Single) },
     )?;
     accepted.fit(Views::Single, || go_type(target, Views::Single))?;
     if accepted.form == Form::Yaml {
         return Err(Failure::new(Reason::NotAcceptable, "watches are not served as YAML").into());
     }
-    let options = exchange.action.options().watch(jitter())?;
+    let options = request.action.options().watch(jitter())?;
     let include = if matches!(accepted.view, View::Table(_)) {
-        exchange.action.options().include()?
+        request.action.options().include()?
     } else {
         Include::Metadata
     };
     check_name(target, &options)?;
     let keeps = Keeps {
-        uri: &exchange.head.uri,
-        users: [Some(&exchange.real_user), exchange.acting.as_ref()],
+        uri: &request.head.uri,
+        users: [Some(&request.authenticated.user), request.authenticated.impersonated.as_ref()],
     };
-    let counted = shared.watchers.begin(&exchange.real_user, &keeps)?;
+    let counted = shared.watchers.begin(&request.authenticated.user, &keeps)?;
     let watch = shared.registry.watch(target, options).await?;
     // Boxed: the stream would have a place of its own beside its future, which has one for it, too.
     let stream = Box::new(Stream {
@@ -76,10 +76,10 @@ pub(crate) async fn respond(
         frames: Frames { served: target.served.clone(), accepted, include, columns_sent: false },
         waiting: VecDeque::new(),
         ended: false,
-        caller: exchange.class.caller.number(),
+        caller: request.caller_number(),
         _counted: counted,
         _gauge: shared.metrics.watching(),
-        _ending: Ending::of(shared, exchange),
+        _ending: Ending::of(shared, request),
     });
     let body = ferrokube_serve::chunks(futures::stream::unfold(stream, |mut stream| async move {
         stream.next().await.map(|frame| (frame, stream))

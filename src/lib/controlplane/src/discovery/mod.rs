@@ -8,7 +8,7 @@ mod legacy;
 pub(crate) use groups::Group;
 
 use crate::action::no_such_resource;
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::{Rejection, Request};
 use crate::handler::{accepted, document, method_not_allowed};
 use crate::negotiate::{Accepted, Form, Offer, Router, View, Views};
 use crate::state::ServerState;
@@ -83,11 +83,11 @@ impl Discovery {
     pub(crate) fn core(
         &self,
         shared: &ServerState,
-        exchange: &Exchange,
+        request: &Request<'_>,
     ) -> Result<Response, Rejection> {
         let views = (Views::Discovery, Router::Objects);
-        self.list(shared, exchange, true, views, |groups| {
-            legacy::core(groups, exchange.header(http::header::HOST))
+        self.list(shared, request, true, views, |groups| {
+            legacy::core(groups, request.header(http::header::HOST))
         })
     }
 
@@ -95,31 +95,31 @@ impl Discovery {
     pub(crate) fn groups(
         &self,
         shared: &ServerState,
-        exchange: &Exchange,
+        request: &Request<'_>,
     ) -> Result<Response, Rejection> {
         // Upstream's handler of the aggregated form is mounted at the exact path.
         let views =
-            if exchange.action.path().ends_with('/') { Views::None } else { Views::Discovery };
-        self.list(shared, exchange, false, (views, Router::None), legacy::groups)
+            if request.action.path().ends_with('/') { Views::None } else { Views::Discovery };
+        self.list(shared, request, false, (views, Router::None), legacy::groups)
     }
 
     fn list(
         &self,
         shared: &ServerState,
-        exchange: &Exchange,
+        request: &Request<'_>,
         core: bool,
         (views, router): (Views, Router),
         make: impl FnOnce(&[Group]) -> Document,
     ) -> Result<Response, Rejection> {
         let message = format!("{META}.{}", if core { "APIVersions" } else { "APIGroupList" });
         let protobuf = shared.encoder.messages().contains(&message);
-        let accepted = accepted(exchange, Offer { protobuf, views, router })?;
+        let accepted = accepted(request, Offer { protobuf, views, router })?;
         let cached = self.cached(shared);
         if accepted.view == View::Discovery {
             return Ok(aggregate(
                 shared,
                 &cached,
-                exchange,
+                request,
                 core,
                 Accepted { view: View::Whole, ..accepted },
             ));
@@ -136,7 +136,7 @@ impl Discovery {
     pub(crate) fn group(
         &self,
         shared: &ServerState,
-        exchange: &Exchange,
+        request: &Request<'_>,
         name: &str,
     ) -> Result<Response, Rejection> {
         let cached = self.cached(shared);
@@ -146,7 +146,7 @@ impl Discovery {
         };
         document(
             shared,
-            exchange,
+            request,
             &legacy::group(group),
             (&format!("{META}.APIGroup"), Router::None),
         )
@@ -156,7 +156,7 @@ impl Discovery {
     pub(crate) fn resources(
         &self,
         shared: &ServerState,
-        exchange: &Exchange,
+        request: &Request<'_>,
         group: &str,
         version: &str,
     ) -> Result<Response, Rejection> {
@@ -171,7 +171,7 @@ impl Discovery {
                 Ok(status::not_found())
             };
         };
-        if found.is_some_and(|known| known.native) && exchange.action.verb() != "get" {
+        if found.is_some_and(|known| known.native) && request.action.verb() != "get" {
             // Those of custom resources are answered whatever the method.
             return Err(method_not_allowed().into());
         }
@@ -179,7 +179,7 @@ impl Discovery {
             if found.is_some_and(|known| known.native) { Router::Objects } else { Router::None };
         document(
             shared,
-            exchange,
+            request,
             &legacy::resources(group, version),
             (&format!("{META}.APIResourceList"), router),
         )
@@ -189,7 +189,7 @@ impl Discovery {
 fn aggregate(
     shared: &ServerState,
     cached: &Cached,
-    exchange: &Exchange,
+    request: &Request<'_>,
     core: bool,
     accepted: Accepted,
 ) -> Response {
@@ -211,7 +211,7 @@ fn aggregate(
             (bytes.into(), etag)
         })
         .clone();
-    let unchanged = exchange.head.headers.get(IF_NONE_MATCH).is_some_and(|given| given == etag);
+    let unchanged = request.head.headers.get(IF_NONE_MATCH).is_some_and(|given| given == etag);
     let mut response = if unchanged {
         let mut response = Response::new(crate::body::empty());
         *response.status_mut() = http::StatusCode::NOT_MODIFIED;

@@ -1,7 +1,7 @@
 //! Whether the request may go on: would it find room, is it allowed.
 
 use crate::action::{Action, Refusal, no_such_resource};
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::{Rejection, Request};
 use crate::flow::{Seats, Subject};
 use crate::state::ServerState;
 use ferrokube_auth::Decision;
@@ -11,23 +11,23 @@ use std::sync::Arc;
 /// Classifies the request, and refuses it at once when it would not even find room to wait. Its
 /// seat is taken when its body is there, see [`crate::flow`]; watches and other long requests have
 /// none.
-pub(crate) fn flow(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
-    let action = &exchange.action;
+pub(crate) fn flow(shared: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
+    let action = &request.action;
     let seats = match (action.is_long_running(), action.is_read_only()) {
         (true, _) => Seats::None,
         (false, true) => Seats::Reads,
         (false, false) => Seats::Writes,
     };
     let subject = Subject {
-        user: &exchange.real_user,
-        peer: exchange.peer().map(|peer| &**peer),
-        is_anonymous: exchange.real_user.name == ANONYMOUS,
+        user: &request.authenticated.user,
+        peer: request.peer().map(|peer| &**peer),
+        is_anonymous: request.authenticated.user.name == ANONYMOUS,
         path: action.resource().is_none().then(|| action.path()),
         seats,
     };
-    exchange.class = shared.flow.classify(&subject);
-    shared.flow.look(exchange.class)?;
-    Ok(shared.flow.head(exchange.class, &exchange.head)?)
+    request.authenticated.class = shared.flow.classify(&subject);
+    shared.flow.look(request.authenticated.class)?;
+    Ok(shared.flow.head(request.authenticated.class, &request.head)?)
 }
 
 /// An action that its caller may carry out. Only [`authorize`] makes one, and the handler takes
@@ -44,8 +44,8 @@ impl Authorized {
 
 /// Asks the authorizer. Hostile paths are refused before, and some paths are open to everybody's
 /// reads.
-pub(crate) fn authorize(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
-    let action = Arc::clone(&exchange.action);
+pub(crate) fn authorize(shared: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
+    let action = Arc::clone(&request.action);
     match action.refusal() {
         None | Some(Refusal::Nowhere) => {}
         Some(Refusal::Hostile(failure)) => return Err(failure.clone().into()),
@@ -53,28 +53,28 @@ pub(crate) fn authorize(shared: &ServerState, exchange: &mut Exchange) -> Result
     }
     if action.resource().is_none() && action.verb() == "get" && shared.routes.is_open(action.path())
     {
-        exchange.authorized = Some(Authorized(action));
+        request.authenticated.authorized = Some(Authorized(action));
         return Ok(());
     }
-    let user = exchange.user();
+    let user = request.user();
     let access = action.access(user);
     let why = match shared.authorizer.authorize(&access) {
         Decision::Allow(reason) => {
-            annotate(exchange, "allow", &reason);
+            annotate(request, "allow", &reason);
             if matches!(action.refusal(), Some(Refusal::Nowhere)) {
                 return Err(no_such_resource().into());
             }
-            exchange.authorized = Some(Authorized(action));
+            request.authenticated.authorized = Some(Authorized(action));
             return Ok(());
         }
         Decision::Deny(reason) | Decision::NoOpinion(reason) => reason,
     };
-    annotate(exchange, "forbid", &why);
+    annotate(request, "forbid", &why);
     Err(ferrokube_auth::forbidden(&access, &why).into())
 }
 
-fn annotate(exchange: &Exchange, decision: &str, reason: &str) {
-    if let Some(context) = &exchange.context {
+fn annotate(request: &Request<'_>, decision: &str, reason: &str) {
+    if let Some(context) = &request.authenticated.context {
         context.annotate_audit(super::audit::DECISION, decision);
         context.annotate_audit(super::audit::REASON, reason);
     }

@@ -1,7 +1,7 @@
 //! Audit: who did what. A write is answered after its event is in the log.
 
 use crate::action::{Action, ResourceAction, Verb};
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::{Exchange, ExchangeView, Incoming, Rejection, Request};
 use crate::service::CLIENT_CLOSED_REQUEST;
 use crate::state::ServerState;
 use bytes::Bytes;
@@ -81,23 +81,23 @@ pub(crate) fn id_of(headers: &HeaderMap) -> HeaderValue {
 }
 
 /// Nothing is known yet that a policy could match; from here on the end of the request is recorded.
-pub(crate) fn enter(_shared: &ServerState, _exchange: &mut Exchange) -> Result<(), Rejection> {
+pub(crate) fn enter(_shared: &ServerState, _incoming: &mut Incoming) -> Result<(), Rejection> {
     Ok(())
 }
 
 /// Asks the policy, and records that the request came, if it wants that.
-pub(crate) fn received(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
-    let plan = plan(shared, exchange);
-    exchange.audit.plan = Some(plan);
+pub(crate) fn received(shared: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
+    let plan = plan(shared, request.view());
+    request.audit.plan = Some(plan);
     if plan.wants(Stage::RequestReceived) {
-        let source_ips = addresses(exchange);
+        let source_ips = addresses(request);
         let annotations = BTreeMap::new();
         let event = Event {
             impersonated: None,
             constraint: "",
-            object: exchange.action.resource().map(object_ref),
+            object: request.action.resource().map(object_ref),
             outcome: None,
-            ..event(shared, exchange, Stage::RequestReceived, (&source_ips, &annotations))
+            ..event(shared, request.view(), Stage::RequestReceived, (&source_ips, &annotations))
         };
         drop(shared.audit.record(&event, &plan));
     }
@@ -109,9 +109,9 @@ pub(crate) fn received(shared: &ServerState, exchange: &mut Exchange) -> Result<
 ///
 /// # Errors
 /// 500 while the log cannot be written.
-pub(crate) fn admit(shared: &ServerState, exchange: &Exchange) -> Result<(), Failure> {
-    let plan = exchange.audit.plan.unwrap_or_else(|| plan(shared, exchange));
-    if exchange.action.is_read_only() {
+pub(crate) fn admit(shared: &ServerState, request: &Request<'_>) -> Result<(), Failure> {
+    let plan = request.audit.plan.unwrap_or_else(|| plan(shared, request.view()));
+    if request.action.is_read_only() {
         return Ok(());
     }
     shared.audit.admit(&plan).map_err(|error| {
@@ -120,8 +120,8 @@ pub(crate) fn admit(shared: &ServerState, exchange: &Exchange) -> Result<(), Fai
     })
 }
 
-fn plan(shared: &ServerState, exchange: &Exchange) -> Plan {
-    let Access { user, verb, resource, path } = exchange.action.access(&exchange.real_user);
+fn plan(shared: &ServerState, view: ExchangeView<'_>) -> Plan {
+    let Access { user, verb, resource, path } = view.incoming.action.access(view.user());
     let subject = Subject { user, verb, resource, path };
     shared.audit.plan(&subject)
 }
@@ -129,48 +129,47 @@ fn plan(shared: &ServerState, exchange: &Exchange) -> Plan {
 /// Records how the request ended; for a watch, that its answer began (its end is recorded by the
 /// stream).
 pub(crate) fn leave(shared: &ServerState, exchange: &mut Exchange, response: &mut Response) {
-    let plan = exchange.audit.plan.unwrap_or_else(|| plan(shared, exchange));
+    let view = exchange.view();
+    let plan = view.incoming.audit.plan.unwrap_or_else(|| plan(shared, view));
     // Whoever streams says so: its end is recorded by the stream.
-    let streams = exchange.audit.ending.is_some() && response.status().is_success();
-    let stage = match (exchange.audit.panicked, streams) {
+    let streams = view.incoming.audit.ending.is_some() && response.status().is_success();
+    let stage = match (view.incoming.audit.panicked, streams) {
         (true, _) => Stage::Panic,
         (false, true) => Stage::ResponseStarted,
         (false, false) => Stage::ResponseComplete,
     };
     let code = response.status().as_u16();
-    let (plan, left_out) = shared.audit.conclude(plan, code, || caller(exchange).into_owned());
+    let (plan, left_out) = shared.audit.conclude(plan, code, || caller(view).into_owned());
     if !plan.wants(stage) {
         return;
     }
-    exchange.audit.left_out = left_out;
-    let recorded = record(shared, exchange, &plan, stage, code);
-    if !exchange.action.is_read_only() {
-        exchange.audit.recorded = Mutex::new(Some(recorded));
+    exchange.incoming.audit.left_out = left_out;
+    let recorded = record(shared, exchange.view(), &plan, stage, code);
+    if !exchange.incoming.action.is_read_only() {
+        exchange.incoming.audit.recorded = Mutex::new(Some(recorded));
     }
 }
 
 fn record(
     shared: &ServerState,
-    exchange: &Exchange,
+    view: ExchangeView<'_>,
     plan: &Plan,
     stage: Stage,
     code: u16,
 ) -> Recorded {
-    let mut annotations = exchange
-        .context
-        .as_ref()
-        .map(ferrokube_registry::RequestContext::take_audit)
-        .unwrap_or_default();
-    if exchange.audit.left_out > 0 {
-        annotations.insert(LEFT_OUT.to_owned(), exchange.audit.left_out.to_string());
+    let audit = &view.incoming.audit;
+    let mut annotations =
+        view.context().map(ferrokube_registry::RequestContext::take_audit).unwrap_or_default();
+    if audit.left_out > 0 {
+        annotations.insert(LEFT_OUT.to_owned(), audit.left_out.to_string());
     }
-    if let Some(ending) = &exchange.audit.ending {
+    if let Some(ending) = &audit.ending {
         ending.keep(&annotations);
     }
     let decision = annotations.remove(DECISION).unwrap_or_default();
     let reason = annotations.remove(REASON).unwrap_or_default();
-    let source_ips = addresses(exchange);
-    let failure = exchange.audit.failure.as_ref();
+    let source_ips = addresses(view.incoming);
+    let failure = audit.failure.as_ref();
     let details = failure.and_then(Failure::details_value);
     // Of a refusal the answer is its Status.
     let refusal = failure
@@ -178,12 +177,12 @@ fn record(
             plan.level >= Level::RequestResponse && failure.code != CLIENT_CLOSED_REQUEST
         })
         .map(Failure::to_document);
-    let written = exchange.audit.written.as_ref();
+    let written = audit.written.as_ref();
     let revision = written.map(|entry| entry.revision.to_string()).unwrap_or_default();
     let event = Event {
-        object: exchange.action.resource().map(|action| ObjectRef {
+        object: view.incoming.action.resource().map(|action| ObjectRef {
             name: if action.name().is_empty() {
-                written.map_or(&*exchange.audit.name, |entry| entry.key.name())
+                written.map_or(&*audit.name, |entry| entry.key.name())
             } else {
                 action.name()
             },
@@ -197,13 +196,13 @@ fn record(
             message: failure.map_or("", |failure| &failure.message),
             details: details.as_ref(),
         }),
-        request: exchange.audit.request.as_deref().map(Payload::Json),
+        request: audit.request.as_deref().map(Payload::Json),
         response: refusal
             .as_ref()
             .map(Payload::Document)
-            .or_else(|| exchange.audit.response.as_deref().map(Payload::Json)),
+            .or_else(|| audit.response.as_deref().map(Payload::Json)),
         decision: (&decision, &reason),
-        ..event(shared, exchange, stage, (&source_ips, &annotations))
+        ..event(shared, view, stage, (&source_ips, &annotations))
     };
     Box::pin(shared.audit.record(&event, plan))
 }
@@ -211,28 +210,29 @@ fn record(
 /// What every stage's event says: who asks, from where, with what.
 fn event<'a>(
     shared: &ServerState,
-    exchange: &'a Exchange,
+    view: ExchangeView<'a>,
     stage: Stage,
     (source_ips, annotations): (&'a [String], &'a BTreeMap<String, String>),
 ) -> Event<'a> {
+    let ExchangeView { incoming, authenticated } = view;
     Event {
-        id: exchange.audit_id.to_str().unwrap_or_default(),
+        id: incoming.audit_id.to_str().unwrap_or_default(),
         stage,
-        uri: exchange.head.uri.path_and_query().map_or("", |path| path.as_str()),
-        verb: exchange.action.verb(),
-        user: &exchange.real_user,
-        impersonated: exchange.acting.as_ref(),
-        constraint: exchange.constraint,
-        method: exchange.method,
+        uri: incoming.head.uri.path_and_query().map_or("", |path| path.as_str()),
+        verb: incoming.action.verb(),
+        user: view.user(),
+        impersonated: view.impersonated(),
+        constraint: authenticated.map_or("", |known| known.impersonation_constraint),
+        method: authenticated.map_or("", |known| known.method),
         source_ips,
-        user_agent: exchange.header(http::header::USER_AGENT),
+        user_agent: incoming.header(http::header::USER_AGENT),
         object: None,
         outcome: None,
         request: None,
         response: None,
-        received: exchange.now,
+        received: incoming.now,
         at: SystemTime::now(),
-        trace: trace_ids(shared, exchange),
+        trace: trace_ids(shared, view),
         decision: ("", ""),
         annotations,
     }
@@ -258,11 +258,14 @@ pub(crate) const REASON: &str = "authorization.k8s.io/reason";
 
 /// The request's ids, and as initial id the family of the object that it writes (of a collection's
 /// objects each has its own); none while log tracking is off.
-fn trace_ids(shared: &ServerState, exchange: &Exchange) -> Option<TraceIds> {
-    let trace = &exchange.trace;
-    let of_each =
-        exchange.action.resource().is_some_and(|action| action.verb() == Verb::DeleteCollection);
-    let written = exchange.family().filter(|_| !of_each);
+fn trace_ids(shared: &ServerState, view: ExchangeView<'_>) -> Option<TraceIds> {
+    let trace = &view.incoming.trace;
+    let of_each = view
+        .incoming
+        .action
+        .resource()
+        .is_some_and(|action| action.verb() == Verb::DeleteCollection);
+    let written = view.family().filter(|_| !of_each);
     let initial = written.or(trace.initial);
     shared.gates.enabled(&LOG_TRACKING).then_some(TraceIds {
         trace: trace.trace_id,
@@ -272,23 +275,27 @@ fn trace_ids(shared: &ServerState, exchange: &Exchange) -> Option<TraceIds> {
 }
 
 /// Forwarded addresses as the client sent them, then its own.
-fn addresses(exchange: &Exchange) -> Vec<String> {
-    let forwarded = exchange
+fn addresses(incoming: &Incoming) -> Vec<String> {
+    let forwarded = incoming
         .header("x-forwarded-for")
         .split(',')
         .map(str::trim)
         .filter(|text| text.parse::<std::net::IpAddr>().is_ok());
     let mut all: Vec<String> = forwarded.take(MAX_ADDRESSES).map(str::to_owned).collect();
-    all.extend(exchange.peer().map(|peer| peer.address.ip().to_string()));
+    all.extend(incoming.peer().map(|peer| peer.address.ip().to_string()));
     all
 }
 
 /// Whose refusals are counted together: a user's, or those of an address without one (what is
 /// forwarded for others is not asked: it can be made up).
-fn caller(exchange: &Exchange) -> std::borrow::Cow<'_, str> {
-    let user = &exchange.real_user;
+fn caller(view: ExchangeView<'_>) -> std::borrow::Cow<'_, str> {
+    let user = view.user();
     if user.name.is_empty() || ferrokube_auth::access::is_anonymous(user) {
-        return exchange.peer().map_or_else(String::new, |peer| network(peer.address.ip())).into();
+        return view
+            .incoming
+            .peer()
+            .map_or_else(String::new, |peer| network(peer.address.ip()))
+            .into();
     }
     user.name.as_str().into()
 }
@@ -332,29 +339,29 @@ pub(crate) struct Ending {
 
 impl Ending {
     /// For a request that is about to stream; `None` when its end is not recorded.
-    pub(crate) fn of(shared: &Arc<ServerState>, exchange: &mut Exchange) -> Option<Self> {
-        let late = exchange.audit.ending.get_or_insert_default().clone();
-        let plan = exchange.audit.plan.filter(|plan| plan.wants(Stage::ResponseComplete))?;
+    pub(crate) fn of(shared: &Arc<ServerState>, request: &mut Request<'_>) -> Option<Self> {
+        let late = request.audit.ending.get_or_insert_default().clone();
+        let plan = request.audit.plan.filter(|plan| plan.wants(Stage::ResponseComplete))?;
         Some(Self {
             shared: Arc::clone(shared),
             plan,
-            id: exchange.audit_id.clone(),
-            uri: exchange
+            id: request.audit_id.clone(),
+            uri: request
                 .head
                 .uri
                 .path_and_query()
                 .map_or("", |uri| cut(uri.as_str(), MAX_URI))
                 .to_owned(),
             // The path and the verb: the query is part of the URI.
-            action: exchange.action.without_options(),
-            user: exchange.real_user.clone(),
-            method: exchange.method,
-            source_ips: addresses(exchange),
-            received: exchange.now,
-            trace: trace_ids(shared, exchange),
-            impersonated: exchange.acting.clone(),
-            constraint: exchange.constraint,
-            user_agent: cut(exchange.header(http::header::USER_AGENT), MAX_USER_AGENT).to_owned(),
+            action: request.action.without_options(),
+            user: request.authenticated.user.clone(),
+            method: request.authenticated.method,
+            source_ips: addresses(request),
+            received: request.now,
+            trace: trace_ids(shared, request.view()),
+            impersonated: request.authenticated.impersonated.clone(),
+            constraint: request.authenticated.impersonation_constraint,
+            user_agent: cut(request.header(http::header::USER_AGENT), MAX_USER_AGENT).to_owned(),
             late,
         })
     }

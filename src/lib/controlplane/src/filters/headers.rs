@@ -14,23 +14,23 @@ const MAX_WARNING_BYTES: usize = 16 * 1024;
 
 /// Sets them.
 pub(crate) fn leave(_shared: &ServerState, exchange: &mut Exchange, response: &mut Response) {
-    if exchange.head.version == http::Version::HTTP_2 && is_unknown(exchange) {
-        // Whoever does not say who it is gets no connection to reuse (fault 37).
+    if exchange.incoming.head.version == http::Version::HTTP_2 && is_unauthenticated(exchange) {
+        // Fault 37: no connection reuse without credentials.
         response.extensions_mut().insert(CloseConnection);
     }
-    // Upstream sends it with what impersonation and authorization refuse, and with texts; names
-    // that are none are refused later there.
-    let is_refused = exchange.authorized.is_none()
-        && !exchange.real_user.name.is_empty()
-        && !matches!(exchange.action.refusal(), Some(Refusal::Hostile(_)))
-        && matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST);
+    // kube-apiserver sends it with rejections of impersonation and authorization, and with texts;
+    // hostile paths it rejects only later.
+    let is_refused =
+        exchange.authenticated.as_ref().is_some_and(|known| known.authorized.is_none())
+            && !matches!(exchange.incoming.action.refusal(), Some(Refusal::Hostile(_)))
+            && matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::BAD_REQUEST);
     let headers = response.headers_mut();
-    headers.insert(AUDIT_ID, exchange.audit_id.clone());
+    headers.insert(AUDIT_ID, exchange.incoming.audit_id.clone());
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     if is_refused {
         headers.entry(X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
     }
-    let Some(context) = &exchange.context else { return };
+    let Some(context) = exchange.view().context() else { return };
     let mut room = MAX_WARNING_BYTES;
     for warning in context.take_warnings() {
         let text = quoted(&warning);
@@ -44,9 +44,10 @@ pub(crate) fn leave(_shared: &ServerState, exchange: &mut Exchange, response: &m
     }
 }
 
-/// Whether the client has shown no credentials that count.
-fn is_unknown(exchange: &Exchange) -> bool {
-    exchange.real_user.name.is_empty() || exchange.real_user.name == super::admit::ANONYMOUS
+/// Whether the client has shown no valid credentials.
+fn is_unauthenticated(exchange: &Exchange) -> bool {
+    let user = exchange.view().user();
+    user.name.is_empty() || user.name == super::admit::ANONYMOUS
 }
 
 /// A warning as RFC 9111's predecessor defines it: code 299, no agent, quoted text without control

@@ -1,6 +1,6 @@
 //! Who asks: credentials, then impersonation.
 
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::{Authenticated, Incoming, Rejection, Request};
 use crate::state::ServerState;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_auth::access::{ANONYMOUS, UNAUTHENTICATED, add_authenticated};
@@ -14,16 +14,19 @@ const MAX_VALUES: usize = 1000;
 
 /// Asks the authenticators in order: the first that knows who it is decides, also when others of
 /// the credentials are wrong. Only wrong ones are 401 on every path; none at all are anonymous.
-pub(crate) fn authenticate(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
-    let peer = exchange.peer().cloned();
+pub(crate) fn authenticate(
+    shared: &ServerState,
+    incoming: &mut Incoming,
+) -> Result<Authenticated, Rejection> {
+    let peer = incoming.peer().cloned();
     let remote = peer
         .as_ref()
         .filter(|peer| !peer.proxy_certificates.is_empty())
-        .map_or_else(Vec::new, |_| texts_of(&exchange.head.headers));
+        .map_or_else(Vec::new, |_| texts_of(&incoming.head.headers));
     let credentials = Credentials {
         certificates: peer.as_ref().map_or(&[], |peer| &peer.certificates),
         proxy_certificates: peer.as_ref().map_or(&[], |peer| &peer.proxy_certificates),
-        bearer: bearer(&exchange.head.headers),
+        bearer: bearer(&incoming.head.headers),
         remote: &remote,
     };
     let mut refused = false;
@@ -33,10 +36,8 @@ pub(crate) fn authenticate(shared: &ServerState, exchange: &mut Exchange) -> Res
             Ok(Some(identity)) => {
                 let mut user = identity.user;
                 add_authenticated(&mut user);
-                exchange.real_user = user;
-                exchange.method = identity.method;
-                exchange.head.headers.remove(AUTHORIZATION);
-                return Ok(());
+                incoming.head.headers.remove(AUTHORIZATION);
+                return Ok(Authenticated::new(user, identity.method));
             }
             Err(_) => refused = true,
         }
@@ -48,12 +49,12 @@ pub(crate) fn authenticate(shared: &ServerState, exchange: &mut Exchange) -> Res
     {
         return Err(unauthorized());
     }
-    exchange.real_user = UserInfo {
+    let user = UserInfo {
         name: ANONYMOUS.to_owned(),
         groups: vec![UNAUTHENTICATED.to_owned()],
         ..UserInfo::default()
     };
-    Ok(())
+    Ok(Authenticated::new(user, ""))
 }
 
 fn unauthorized() -> Rejection {
@@ -76,9 +77,12 @@ fn texts_of(headers: &HeaderMap) -> Vec<(String, String)> {
 }
 
 /// Replaces the identity, if the caller may impersonate every part of it.
-pub(crate) fn impersonate(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
+pub(crate) fn impersonate(
+    shared: &ServerState,
+    request: &mut Request<'_>,
+) -> Result<(), Rejection> {
     let headers =
-        exchange.head.headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"));
+        request.head.headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"));
     // A name that cannot be read must not be skipped: the request would run with the caller's own
     // rights.
     let texts: Option<Vec<(&str, &str)>> = headers
@@ -87,24 +91,25 @@ pub(crate) fn impersonate(shared: &ServerState, exchange: &mut Exchange) -> Resu
     let texts =
         texts.ok_or_else(|| Failure::bad_request("an impersonation header is not UTF-8 text"))?;
     let Some(asked) = Impersonation::parse(texts.into_iter())? else { return Ok(()) };
-    let request = exchange.action.access(&exchange.real_user);
+    let access = request.action.access(&request.authenticated.user);
     let Impersonated { user, constraint } =
-        asked.become_user(&*shared.authorizer, &shared.impersonation, &request)?;
-    (exchange.acting, exchange.constraint) = (Some(user), constraint);
+        asked.become_user(&*shared.authorizer, &shared.impersonation, &access)?;
+    request.authenticated.impersonated = Some(user);
+    request.authenticated.impersonation_constraint = constraint;
     Ok(())
 }
 
 /// What decides about the caller knows everything that was acknowledged before the request came.
-pub(crate) fn rights<'a>(shared: &'a ServerState, exchange: &Exchange) -> Option<CatchUp<'a>> {
-    shared.authorizer.catch_up(&exchange.real_user)
+pub(crate) fn rights<'a>(shared: &'a ServerState, request: &Request<'_>) -> Option<CatchUp<'a>> {
+    shared.authorizer.catch_up(&request.authenticated.user)
 }
 
 /// The same about whom the caller has become: masters have waited for nothing.
 pub(crate) fn impersonated_rights<'a>(
     shared: &'a ServerState,
-    exchange: &Exchange,
+    request: &Request<'_>,
 ) -> Option<CatchUp<'a>> {
-    shared.authorizer.catch_up(exchange.acting.as_ref()?)
+    shared.authorizer.catch_up(request.authenticated.impersonated.as_ref()?)
 }
 
 #[cfg(test)]

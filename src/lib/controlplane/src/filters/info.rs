@@ -1,7 +1,7 @@
 //! What the request is about; at the end, its log line and its metrics.
 
 use crate::action::{Action, Refusal, ResourceAction};
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::{Authenticated, Exchange, ExchangeView, Incoming, Rejection};
 use crate::observer::{Observer, RequestRecord};
 use crate::state::ServerState;
 use ferrokube_auth::ResourceAccess;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Reads method, path and query.
-pub(crate) fn enter(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
+pub(crate) fn enter(shared: &ServerState, incoming: &mut Incoming) -> Result<(), Rejection> {
     let action = Arc::new(Action::parse(
-        &exchange.head.method,
-        exchange.head.uri.path(),
-        exchange.head.uri.query(),
+        &incoming.head.method,
+        incoming.head.uri.path(),
+        incoming.head.uri.query(),
     ));
-    exchange.action = Arc::clone(&action);
+    incoming.action = Arc::clone(&action);
     if matches!(action.refusal(), Some(Refusal::NoResource)) {
         // Upstream answers before it knows who asks, and clients see this code.
         return Err(crate::status::text(
@@ -26,7 +26,7 @@ pub(crate) fn enter(shared: &ServerState, exchange: &mut Exchange) -> Result<(),
         .into());
     }
     // What runs for minutes has no timeout, not even a malformed one.
-    exchange.timeout = if action.is_long_running() {
+    incoming.timeout = if action.is_long_running() {
         Duration::MAX
     } else {
         action.options().timeout(shared.limits.request)?
@@ -36,37 +36,41 @@ pub(crate) fn enter(shared: &ServerState, exchange: &mut Exchange) -> Result<(),
 
 /// Counts and logs.
 pub(crate) fn leave(shared: &ServerState, exchange: &mut Exchange, response: &mut Response) {
-    let took = exchange.started.elapsed();
+    let took = exchange.incoming.started.elapsed();
     let code = response.status().as_u16();
-    let is_served =
-        exchange.action.resource().is_some_and(|action| code < 400 || is_served(shared, action));
-    shared.metrics.request(&exchange.action, is_served, (code, took));
-    if exchange.span.is_recorded() {
-        exchange.span.number("http.response.status_code", code.into());
+    let action = &exchange.incoming.action;
+    let is_served = action.resource().is_some_and(|action| code < 400 || is_served(shared, action));
+    shared.metrics.request(action, is_served, (code, took));
+    if let Some(Authenticated { span, .. }) = &mut exchange.authenticated
+        && span.is_recorded()
+    {
+        span.number("http.response.status_code", code.into());
         if code >= 500 {
-            exchange.span.fail();
+            span.fail();
         }
     }
+    let view = exchange.view();
     if let Some(observer) = &shared.observer {
-        observe(observer.as_ref(), exchange, code, took);
+        observe(observer.as_ref(), view, code, took);
     }
     if !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }
-    let resource = exchange.action.resource();
+    let incoming = view.incoming;
+    let resource = incoming.action.resource();
     // The family of what was written, also when the request brought none: one id then finds all
     // lines of an object's life.
-    let trace = exchange.trace.with_initial(exchange.trace.initial.or_else(|| exchange.family()));
+    let trace = incoming.trace.with_initial(incoming.trace.initial.or_else(|| view.family()));
     ferrokube_trace::in_scope(&trace, || {
         tracing::debug!(
-            verb = exchange.action.verb(),
+            verb = incoming.action.verb(),
             k8s.resource = resource.map_or("", ResourceAction::plural),
             k8s.namespace = resource.map_or("", ResourceAction::namespace),
             k8s.name = resource.map_or("", ResourceAction::name),
-            path = exchange.action.path(),
-            user = exchange.user().name,
+            path = incoming.action.path(),
+            user = view.effective_user_name(),
             http.response.status_code = code,
-            audit_id = exchange.audit_id.to_str().unwrap_or_default(),
+            audit_id = incoming.audit_id.to_str().unwrap_or_default(),
             took_us = took.as_micros(),
             "request"
         );
@@ -85,24 +89,25 @@ fn is_served(shared: &ServerState, action: ResourceAction<'_>) -> bool {
 
 /// Tells of a request that is part of an object's life: it wrote the object, or came from who works
 /// on it.
-fn observe(observer: &dyn Observer, exchange: &Exchange, code: u16, took: Duration) {
-    let trace = exchange.trace.with_initial(exchange.family().or(exchange.trace.initial));
+fn observe(observer: &dyn Observer, view: ExchangeView<'_>, code: u16, took: Duration) {
+    let incoming = view.incoming;
+    let trace = incoming.trace.with_initial(view.family().or(incoming.trace.initial));
     let Some(resource) =
-        exchange.action.resource().filter(|_| trace.initial.is_some()).map(ResourceAction::access)
+        incoming.action.resource().filter(|_| trace.initial.is_some()).map(ResourceAction::access)
     else {
         return;
     };
-    let written = exchange.audit.written.as_ref().map_or("", |entry| entry.key.name());
+    let written = incoming.audit.written.as_ref().map_or("", |entry| entry.key.name());
     let name = if resource.name.is_empty() { written } else { resource.name };
     observer.seen(&RequestRecord {
         trace: &trace,
-        verb: exchange.action.verb(),
+        verb: incoming.action.verb(),
         resource: ResourceAccess { name, ..resource },
-        path: exchange.action.path(),
-        user: &exchange.user().name,
+        path: incoming.action.path(),
+        user: view.effective_user_name(),
         code,
-        audit_id: exchange.audit_id.to_str().unwrap_or_default(),
-        received: exchange.now,
+        audit_id: incoming.audit_id.to_str().unwrap_or_default(),
+        received: incoming.now,
         took,
     });
 }

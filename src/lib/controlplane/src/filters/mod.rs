@@ -10,83 +10,96 @@ pub(crate) mod info;
 pub(crate) mod limits;
 pub(crate) mod trace;
 
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::{Authenticated, Exchange, Incoming, Rejection, Request};
 use crate::state::ServerState;
 use ferrokube_auth::CatchUp;
 use ferrokube_serve::Response;
 
-/// One filter.
+/// One step of every request before its handler.
 pub(crate) struct Filter {
-    /// Its name, for the test that pins the order and for people.
+    /// Unique, for logs and for the test that pins the order.
     pub(crate) name: &'static str,
-    /// What it does with a request.
-    pub(crate) step: Step,
-    /// What it does with the answer, if the request got this far.
-    pub(crate) leave: Option<fn(&ServerState, &mut Exchange, &mut Response)>,
+    pub(crate) enter: Entry,
+    /// Runs on the response if the filter was entered, even if it rejected the request.
+    pub(crate) leave: Option<Leave>,
 }
 
-/// What a filter does.
-pub(crate) enum Step {
+/// The leaving half of a filter. The exchange may have ended before authentication.
+pub(crate) type Leave = fn(&ServerState, &mut Exchange, &mut Response);
+
+/// The entering half of a filter. Its type says whether the caller is known.
+#[derive(Clone, Copy)]
+pub(crate) enum Entry {
     /// Catches panics of everything after it.
     Guard,
-    /// Looks at the request, adds to it, or ends it.
-    Check(fn(&ServerState, &mut Exchange) -> Result<(), Rejection>),
-    /// Waits, if there is something to wait for.
-    Wait(for<'a> fn(&'a ServerState, &Exchange) -> Option<CatchUp<'a>>),
-    /// Answers it.
+    /// Before authentication: records, or rejects.
+    Before(fn(&ServerState, &mut Incoming) -> Result<(), Rejection>),
+    /// Authenticates the caller. Exactly one filter does.
+    Authenticate(fn(&ServerState, &mut Incoming) -> Result<Authenticated, Rejection>),
+    /// After authentication: records, or rejects.
+    After(fn(&ServerState, &mut Request<'_>) -> Result<(), Rejection>),
+    /// After authentication: waits, if there is something to wait for.
+    Wait(for<'a> fn(&'a ServerState, &Request<'_>) -> Option<CatchUp<'a>>),
+    /// The handler runs.
     Handle,
 }
 
-const fn check(
-    name: &'static str,
-    enter: fn(&ServerState, &mut Exchange) -> Result<(), Rejection>,
-) -> Filter {
-    Filter { name, step: Step::Check(enter), leave: None }
+impl Filter {
+    const fn new(name: &'static str, enter: Entry) -> Self {
+        Self { name, enter, leave: None }
+    }
+
+    const fn with_leave(mut self, leave: Leave) -> Self {
+        self.leave = Some(leave);
+        self
+    }
 }
 
-/// The chain. Order is behavior: what is refused before authentication says nothing about who asks;
-/// what comes before the trace is adopted logs a local id; nothing that costs memory happens before
-/// flow control.
+/// All filters, in order. The order is behavior: a rejection before authentication says nothing about
+/// the caller; a filter before "trace adoption" logs a local trace id; nothing that costs memory
+/// comes before "flow control".
 pub(crate) const FILTERS: [Filter; 15] = [
-    Filter { name: "panic guard", step: Step::Guard, leave: Some(headers::leave) },
-    check("limits", limits::enter),
-    Filter { name: "request info", step: Step::Check(info::enter), leave: Some(info::leave) },
-    check("trace headers", trace::parse),
-    Filter { name: "audit", step: Step::Check(audit::enter), leave: Some(audit::leave) },
-    check("authentication", identity::authenticate),
-    Filter { name: "rights", step: Step::Wait(identity::rights), leave: None },
-    check("impersonation", identity::impersonate),
-    Filter {
-        name: "impersonated rights",
-        step: Step::Wait(identity::impersonated_rights),
-        leave: None,
-    },
-    check("trace adoption", trace::adopt),
-    check("initial trace", trace::initial),
-    check("audit policy", audit::received),
-    check("flow control", admit::flow),
-    check("authorization", admit::authorize),
-    Filter { name: "handler", step: Step::Handle, leave: None },
+    Filter::new("panic guard", Entry::Guard).with_leave(headers::leave),
+    Filter::new("limits", Entry::Before(limits::enter)),
+    Filter::new("request info", Entry::Before(info::enter)).with_leave(info::leave),
+    Filter::new("trace headers", Entry::Before(trace::parse)),
+    Filter::new("audit", Entry::Before(audit::enter)).with_leave(audit::leave),
+    Filter::new("authentication", Entry::Authenticate(identity::authenticate)),
+    Filter::new("rights", Entry::Wait(identity::rights)),
+    Filter::new("impersonation", Entry::After(identity::impersonate)),
+    Filter::new("impersonated rights", Entry::Wait(identity::impersonated_rights)),
+    Filter::new("trace adoption", Entry::After(trace::adopt)),
+    Filter::new("initial trace", Entry::After(trace::initial)),
+    Filter::new("audit policy", Entry::After(audit::received)),
+    Filter::new("flow control", Entry::After(admit::flow)),
+    Filter::new("authorization", Entry::After(admit::authorize)),
+    Filter::new("handler", Entry::Handle),
 ];
 
 /// Enters the filters up to the handler.
 ///
 /// # Errors
-/// What the filter that ended the request answers.
+/// The rejection of the first filter that rejects the request.
 pub(crate) async fn enter(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
     for filter in &FILTERS {
         exchange.entered += 1;
-        match filter.step {
-            Step::Check(step) => step(shared, exchange).inspect_err(|_| {
-                tracing::trace!(filter = filter.name, "a filter ended the request")
-            })?,
-            Step::Wait(wait) => {
-                if let Some(wait) = wait(shared, exchange) {
-                    wait.await;
+        let entered = match filter.enter {
+            Entry::Guard | Entry::Handle => Ok(()),
+            Entry::Before(enter) => enter(shared, &mut exchange.incoming),
+            Entry::Authenticate(authenticate) => authenticate(shared, &mut exchange.incoming)
+                .map(|authenticated| exchange.authenticated = Some(authenticated)),
+            Entry::After(enter) => enter(shared, &mut exchange.request()?),
+            Entry::Wait(wait) => {
+                let caught_up = wait(shared, &exchange.request()?);
+                if let Some(caught_up) = caught_up {
+                    caught_up.await;
                 }
+                Ok(())
             }
-            Step::Guard | Step::Handle => {}
-        }
+        };
+        entered.inspect_err(|_| {
+            tracing::trace!(filter = filter.name, "a filter rejected the request")
+        })?;
     }
     Ok(())
 }
@@ -105,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_of_the_chain_is_pinned() {
+    fn the_order_of_the_filters_is_pinned() {
         let names = FILTERS.map(|filter| filter.name);
         let want = [
             "panic guard",
@@ -128,15 +141,20 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_link_guards_and_only_the_last_handles() {
+    fn a_filter_sees_the_caller_only_after_authentication() {
+        let authentication = FILTERS
+            .iter()
+            .position(|filter| matches!(filter.enter, Entry::Authenticate(_)))
+            .unwrap();
         for (at, filter) in FILTERS.iter().enumerate() {
-            assert_eq!(matches!(filter.step, Step::Guard), at == 0, "{}", filter.name);
-            assert_eq!(
-                matches!(filter.step, Step::Handle),
-                at == FILTERS.len() - 1,
-                "{}",
-                filter.name
-            );
+            let is_in_order = match filter.enter {
+                Entry::Guard => at == 0,
+                Entry::Before(_) => at < authentication,
+                Entry::Authenticate(_) => at == authentication,
+                Entry::After(_) | Entry::Wait(_) => at > authentication,
+                Entry::Handle => at == FILTERS.len() - 1,
+            };
+            assert!(is_in_order, "{}", filter.name);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The three ids (design section 5): read early so that log lines have local ids, believed only
 //! from those who may propagate.
 
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::{Incoming, Rejection, Request};
 use crate::metrics::Origin;
 use crate::state::ServerState;
 use ferrokube_auth::{Access, Decision};
@@ -24,45 +24,45 @@ const REFUSED_INITIAL: &str = "trace.kubernetes.io/refused-initial-trace-id";
 const MAX_AGENT_BYTES: usize = 1024;
 
 /// Reads `traceparent`; until the caller is known the request has ids of its own.
-pub(crate) fn parse(_shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
-    exchange.claimed = extract(&exchange.head.headers);
+pub(crate) fn parse(_shared: &ServerState, incoming: &mut Incoming) -> Result<(), Rejection> {
+    incoming.claimed = extract(&incoming.head.headers);
     Ok(())
 }
 
 /// A new span in the sender's trace, if the sender (the real user, also under impersonation) is
 /// trusted; else a new trace with a link.
-pub(crate) fn adopt(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
-    let claimed = exchange.claimed;
+pub(crate) fn adopt(shared: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
+    let claimed = request.claimed;
     let (origin, trace) = match claimed {
-        Some(claimed) if is_believed(shared, exchange) => (Origin::Adopted, claimed.child()),
+        Some(claimed) if is_believed(shared, request) => (Origin::Adopted, claimed.child()),
         Some(claimed) => (
             Origin::Linked,
-            sample(TraceContext { parent_span_id: None, ..exchange.trace }.with_link(&claimed)),
+            sample(TraceContext { parent_span_id: None, ..request.trace }.with_link(&claimed)),
         ),
-        None => (Origin::Started, sample(exchange.trace)),
+        None => (Origin::Started, sample(request.trace)),
     };
     shared.metrics.contexts(origin).inc();
-    exchange.trace = trace;
+    request.trace = trace;
     Ok(())
 }
 
 /// The initial id, into the same context (KEP-1668: after the span context, in a handler of its
 /// own); then the context is complete.
-pub(crate) fn initial(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
-    let initial = extract_initial(&exchange.head.headers)
-        .or_else(|| from_baggage(shared, &exchange.head.headers));
-    if initial.is_some() && is_believed(shared, exchange) {
-        exchange.trace = exchange.trace.with_initial(initial);
+pub(crate) fn initial(shared: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
+    let initial = extract_initial(&request.head.headers)
+        .or_else(|| from_baggage(shared, &request.head.headers));
+    if initial.is_some() && is_believed(shared, request) {
+        request.trace = request.trace.with_initial(initial);
     }
-    let agent = exchange.header(http::header::USER_AGENT);
+    let agent = request.header(http::header::USER_AGENT);
     let agent = agent[..agent.len().min(MAX_AGENT_BYTES)].to_owned();
-    let user = exchange.acting.clone().unwrap_or_else(|| exchange.real_user.clone());
-    let context = RequestContext::new(user, exchange.trace, agent, exchange.now);
+    let user = request.user().clone();
+    let context = RequestContext::new(user, request.trace, agent, request.now);
     if shared.gates.enabled(&LOG_TRACKING) {
         note_refused(&context, initial);
     }
-    exchange.context = Some(context);
-    begin_span(exchange);
+    request.authenticated.context = Some(context);
+    begin_span(request);
     Ok(())
 }
 
@@ -89,32 +89,33 @@ fn note_refused(context: &RequestContext, initial: Option<InitialTraceId>) {
 }
 
 /// Asked once, and only about those who claim something.
-fn is_believed(shared: &ServerState, exchange: &mut Exchange) -> bool {
-    if let Some(trusted) = exchange.trusted {
+fn is_believed(shared: &ServerState, request: &mut Request<'_>) -> bool {
+    if let Some(trusted) = request.authenticated.trusted {
         return trusted;
     }
-    let access = Access { user: &exchange.real_user, verb: VERB, resource: None, path: PATH };
+    let access =
+        Access { user: &request.authenticated.user, verb: VERB, resource: None, path: PATH };
     let trusted = matches!(shared.authorizer.authorize(&access), Decision::Allow(_));
-    exchange.trusted = Some(trusted);
+    request.authenticated.trusted = Some(trusted);
     trusted
 }
 
 /// The request's span, from its arrival on; only requests of known callers have one.
-fn begin_span(exchange: &mut Exchange) {
-    if !exchange.trace.sampled() {
+fn begin_span(request: &mut Request<'_>) {
+    if !request.trace.sampled() {
         return;
     }
     let mut span = Span::since(
-        &exchange.trace,
+        &request.trace,
         Kind::Server,
-        &exchange.span_info(),
-        (exchange.now, exchange.started.into_std()),
+        &request.span_info(),
+        (request.now, request.started.into_std()),
     );
     if span.is_recorded() {
-        span.text("http.request.method", exchange.head.method.as_str());
-        span.text("url.path", exchange.head.uri.path());
-        span.text("user_agent.original", exchange.header(http::header::USER_AGENT));
-        span.text("audit-id", exchange.audit_id.to_str().unwrap_or_default());
-        exchange.span = span;
+        span.text("http.request.method", request.head.method.as_str());
+        span.text("url.path", request.head.uri.path());
+        span.text("user_agent.original", request.header(http::header::USER_AGENT));
+        span.text("audit-id", request.audit_id.to_str().unwrap_or_default());
+        request.authenticated.span = span;
     }
 }

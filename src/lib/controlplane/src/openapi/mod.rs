@@ -6,7 +6,7 @@ mod gnostic;
 mod paths;
 
 use crate::discovery::hash;
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::{Rejection, Request};
 use crate::negotiate::media_types;
 use crate::state::ServerState;
 use crate::status;
@@ -160,14 +160,14 @@ impl OpenApi {
     pub(crate) async fn v2(
         &self,
         shared: &Arc<ServerState>,
-        exchange: &Exchange,
+        request: &Request<'_>,
     ) -> Result<Response, Rejection> {
-        let protobuf = match wanted(exchange.header(http::header::ACCEPT), V2_PROTOBUF) {
+        let protobuf = match wanted(request.header(http::header::ACCEPT), V2_PROTOBUF) {
             Some(protobuf) => protobuf,
             None => return Ok(varying_by_both(bare(406))),
         };
         let made = self.v2_document(shared.registry.catalog().all().1).await;
-        Ok(varying_by_both(answer(exchange, &made, protobuf, V2_PROTOBUF)))
+        Ok(varying_by_both(answer(request, &made, protobuf, V2_PROTOBUF)))
     }
 
     /// `/openapi/v3`: where the documents are, with their hashes.
@@ -186,15 +186,15 @@ impl OpenApi {
     pub(crate) async fn v3(
         &self,
         shared: &Arc<ServerState>,
-        exchange: &Exchange,
+        request: &Request<'_>,
         path: &str,
     ) -> Result<Response, Rejection> {
         let Some(definitions) = sorted(shared).remove(path) else { return Ok(not_found()) };
-        let Some(protobuf) = wanted(exchange.header(http::header::ACCEPT), V3_PROTOBUF) else {
+        let Some(protobuf) = wanted(request.header(http::header::ACCEPT), V3_PROTOBUF) else {
             return Ok(varying(bare(406), "Accept"));
         };
         let made = self.v3_document(path, definitions).await;
-        let asked = exchange.action.options().hash();
+        let asked = request.action.options().hash();
         if asked.is_some_and(|asked| asked != made.hash) {
             let mut response = status::with_type(301, "application/json", crate::body::empty());
             let location = format!("/openapi/v3/{path}?hash={}", made.hash);
@@ -207,7 +207,7 @@ impl OpenApi {
             );
             return Ok(varying(response, "Accept"));
         }
-        let mut response = varying(answer(exchange, &made, protobuf, V3_PROTOBUF), "Accept");
+        let mut response = varying(answer(request, &made, protobuf, V3_PROTOBUF), "Accept");
         if asked.is_some() {
             response
                 .headers_mut()
@@ -264,10 +264,15 @@ fn is_known(given: &str, hash: &str) -> bool {
     given.trim() == "*" || given.split(',').any(tag)
 }
 
-fn answer(exchange: &Exchange, made: &Made, protobuf: bool, media_type: &'static str) -> Response {
+fn answer(
+    request: &Request<'_>,
+    made: &Made,
+    protobuf: bool,
+    media_type: &'static str,
+) -> Response {
     let etag = HeaderValue::from_str(&format!("\"{}\"", made.hash))
         .expect("hexadecimal digits and quotes");
-    let mut response = match (is_known(exchange.header(IF_NONE_MATCH), &made.hash), protobuf) {
+    let mut response = match (is_known(request.header(IF_NONE_MATCH), &made.hash), protobuf) {
         (true, _) => bare(304),
         (false, true) => {
             status::with_type(200, media_type, crate::body::full(made.protobuf.clone()))

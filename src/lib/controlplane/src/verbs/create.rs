@@ -2,7 +2,7 @@
 
 use super::{offer, read_body, respond_written};
 use crate::action::WriteKind;
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::{Rejection, Request};
 use crate::filters::audit_payload;
 use crate::handler::accepted;
 use crate::negotiate::Views;
@@ -17,33 +17,33 @@ use ferrokube_serve::Response;
 
 pub(crate) async fn create(
     shared: &ServerState,
-    exchange: &mut Exchange,
+    request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
     // What is only made and never read has no columns.
     let is_read = target.served.definition.verbs.has(Verbs::LIST) && target.subresource.is_empty();
     let accepted = accepted(
-        exchange,
+        request,
         offer(&target.served, if is_read { Views::Single } else { Views::Untabled }),
     )?;
-    let form = decode::body_form(exchange, &target.served)?;
-    let bytes = read_body(shared, exchange, form).await?;
-    let options = exchange.action.options().write(WriteKind::Create)?;
+    let form = decode::body_form(request, &target.served)?;
+    let bytes = read_body(shared, request, form).await?;
+    let options = request.action.options().write(WriteKind::Create)?;
     let body = decode::object(shared, target, form, &bytes)?;
     flow::has_read(|| body.document.heap_bytes());
-    if target.name.is_none() && exchange.audit.wants(Level::Metadata) {
-        exchange.audit.name = body.document.name().into();
+    if target.name.is_none() && request.audit.wants(Level::Metadata) {
+        request.audit.name = body.document.name().into();
     }
-    audit_payload::request(exchange, form, bytes, &body.document);
+    audit_payload::request(request, form, bytes, &body.document);
     let written = match &target.name {
         Some(name) if target.subresource.is_empty() => {
             check_name(name, &body.document)?;
             let collection = Target { name: None, ..target.clone() };
-            shared.registry.create(exchange.context(), &collection, body, &options).await?
+            shared.registry.create(request.context(), &collection, body, &options).await?
         }
-        _ => shared.registry.create(exchange.context(), target, body, &options).await?,
+        _ => shared.registry.create(request.context(), target, body, &options).await?,
     };
-    respond_written(shared, exchange, target, &written, accepted).await
+    respond_written(shared, request, target, &written, accepted).await
 }
 
 /// A POST to the path of an object creates that one: its name was authorized. (Upstream takes any

@@ -2,7 +2,7 @@
 
 use super::{fit_one, offer, read_body, respond, settle};
 use crate::encode::slices;
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::{Rejection, Request};
 use crate::filters::audit_payload;
 use crate::handler::accepted;
 use crate::negotiate::{Accepted, Form, View, Views, body_form};
@@ -15,44 +15,44 @@ use http::header::CONTENT_TYPE;
 
 pub(crate) async fn delete(
     shared: &ServerState,
-    exchange: &mut Exchange,
+    request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
-    let options = delete_options(shared, exchange).await?;
-    let (object, gone) = match shared.registry.delete(exchange.context(), target, &options).await? {
+    let accepted = accepted(request, offer(&target.served, Views::Single))?;
+    let options = delete_options(shared, request).await?;
+    let (object, gone) = match shared.registry.delete(request.context(), target, &options).await? {
         Deleted::Gone(object) | Deleted::AlreadyPending(object) => (object, true),
         Deleted::Pending(object) => (object, false),
     };
     settle(shared, target, &object).await;
     if gone && !target.served.definition.policy.returns_deleted {
-        return Ok(deleted(shared, exchange, target, (&object, accepted)));
+        return Ok(deleted(shared, request, target, (&object, accepted)));
     }
     fit_one(target, accepted)?;
     let code = if !gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
-    respond(shared, exchange, target, &object, (code, accepted)).await
+    respond(shared, request, target, &object, (code, accepted)).await
 }
 
 pub(super) async fn delete_options(
     shared: &ServerState,
-    exchange: &mut Exchange,
+    request: &mut Request<'_>,
 ) -> Result<ferrokube_registry::DeleteOptions, Failure> {
     // Its own kind, with a protobuf form whatever is deleted.
-    let form = body_form(exchange.header(CONTENT_TYPE), true);
-    let bytes = read_body(shared, exchange, form.as_ref().copied().unwrap_or(Form::Json)).await?;
+    let form = body_form(request.header(CONTENT_TYPE), true);
+    let bytes = read_body(shared, request, form.as_ref().copied().unwrap_or(Form::Json)).await?;
     if bytes.is_empty() {
-        return exchange.action.options().delete(None);
+        return request.action.options().delete(None);
     }
     let form = form?;
     let body = decode::delete_options(shared, form, &bytes)?;
-    audit_payload::request(exchange, form, bytes, &body);
-    exchange.action.options().delete(Some(&body))
+    audit_payload::request(request, form, bytes, &body);
+    request.action.options().delete(Some(&body))
 }
 
 /// The `Status` of a completed delete.
 fn deleted(
     shared: &ServerState,
-    exchange: &mut Exchange,
+    request: &mut Request<'_>,
     target: &Target,
     (object, accepted): (&Object, Accepted),
 ) -> Response {
@@ -72,7 +72,7 @@ fn deleted(
     // Whatever view of the object was asked for, this is no object.
     let accepted = Accepted { view: View::Whole, ..accepted };
     let status = status::success(&details);
-    audit_payload::status(exchange, &status);
+    audit_payload::status(request, &status);
     let (bytes, form) = shared.encoder.document(&status, accepted, Some(status::message()));
     status::with_form(200, bytes, form)
 }

@@ -3,7 +3,7 @@
 use super::delete::delete_options;
 use super::list::{convert, respond_list};
 use super::{go_type, include, offer};
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::{Rejection, Request};
 use crate::filters::audit_payload;
 use crate::handler::accepted;
 use crate::negotiate::Views;
@@ -13,19 +13,19 @@ use ferrokube_serve::Response;
 
 pub(crate) async fn delete_collection(
     shared: &ServerState,
-    exchange: &mut Exchange,
+    request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    let accepted = accepted(exchange, offer(&target.served, Views::List))?;
+    let accepted = accepted(request, offer(&target.served, Views::List))?;
     let select =
-        ListOptions { caller: exchange.class.caller.number(), ..exchange.action.options().list()? };
+        ListOptions { caller: request.caller_number(), ..request.action.options().list()? };
     shared.registry.check_selection(target, &select)?;
-    let options = delete_options(shared, exchange).await?;
+    let options = delete_options(shared, request).await?;
     let mut page =
-        shared.registry.delete_collection(exchange.context(), target, &options, &select).await?;
-    let include = include(exchange, accepted)?;
+        shared.registry.delete_collection(request.context(), target, &options, &select).await?;
+    let include = include(request, accepted)?;
     accepted.fit(Views::List, || go_type(target, Views::List))?;
     convert(shared, target, &mut page, accepted).await?;
-    audit_payload::list(shared, exchange, target, (&page, accepted, include));
-    Ok(respond_list(shared, exchange, target, (page, None), (accepted, include)))
+    audit_payload::list(shared, request, target, (&page, accepted, include));
+    Ok(respond_list(shared, request, target, (page, None), (accepted, include)))
 }

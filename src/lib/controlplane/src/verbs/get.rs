@@ -1,7 +1,7 @@
 //! GET of an object or subresource.
 
 use super::{ENCODED_BYTES, fit_one, is_partial, leave, offer, rendered_bytes, respond};
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::{Rejection, Request};
 use crate::handler::accepted;
 use crate::negotiate::Views;
 use crate::state::ServerState;
@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 pub(crate) async fn get(
     shared: &ServerState,
-    exchange: &mut Exchange,
+    request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
+    let accepted = accepted(request, offer(&target.served, Views::Single))?;
     let mut object =
-        shared.registry.get(exchange.context(), target, exchange.action.options().get()?).await?;
+        shared.registry.get(request.context(), target, request.action.options().get()?).await?;
     fit_one(target, accepted)?;
     if let Object::Stored(entry) = object {
         object = Object::Stored(if is_partial(accepted) {
@@ -27,10 +27,10 @@ pub(crate) async fn get(
     }
     let rendered = rendered_bytes(&object, accepted);
     if rendered > ENCODED_BYTES {
-        leave(exchange).await?;
+        leave(request).await?;
     }
-    let room = shared.flow.rendered(exchange.class, rendered, shared.metrics.held()).await?;
-    let mut response = respond(shared, exchange, target, &object, (200, accepted)).await?;
+    let room = shared.flow.rendered(request.class(), rendered, shared.metrics.held()).await?;
+    let mut response = respond(shared, request, target, &object, (200, accepted)).await?;
     if let Some(room) = room {
         response.extensions_mut().insert(Kept(Arc::new(room)));
     }

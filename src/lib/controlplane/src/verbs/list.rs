@@ -3,7 +3,7 @@
 use super::{go_type, include, is_partial, offer, streams};
 use crate::encode::list;
 use crate::encode::table::{Include, Table};
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::{Rejection, Request};
 use crate::filters::audit_payload;
 use crate::flow::Grant;
 use crate::handler::accepted;
@@ -19,30 +19,30 @@ use std::sync::Arc;
 
 pub(crate) async fn list(
     shared: &Arc<ServerState>,
-    exchange: &mut Exchange,
+    request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
     let accepted = accepted(
-        exchange,
+        request,
         Offer { router: streams(&target.served), ..offer(&target.served, Views::List) },
     )?;
     let options =
-        ListOptions { caller: exchange.class.caller.number(), ..exchange.action.options().list()? };
+        ListOptions { caller: request.caller_number(), ..request.action.options().list()? };
     let listing = shared.registry.listing(target, &options).await?;
-    let include = include(exchange, accepted)?;
-    shared.flow.list(exchange.class, listing.bytes(), shared.metrics.held()).await?;
+    let include = include(request, accepted)?;
+    shared.flow.list(request.class(), listing.bytes(), shared.metrics.held()).await?;
     let mut page = listing.page().await;
     let bytes = size_of_val(&*page.items);
     flow::has_listed(bytes);
     accepted.fit(Views::List, || go_type(target, Views::List))?;
     convert(shared, target, &mut page, accepted).await?;
-    let room = shared.flow.listed(exchange.class, bytes, shared.metrics.held()).await?;
-    audit_payload::list(shared, exchange, target, (&page, accepted, include));
+    let room = shared.flow.listed(request.class(), bytes, shared.metrics.held()).await?;
+    audit_payload::list(shared, request, target, (&page, accepted, include));
     if (accepted.form != Form::Json || matches!(accepted.view, View::Table(_))) && is_long(&page) {
         // Its items are measured, and its first ones written, before any is sent.
         leave_worker().await;
     }
-    Ok(respond_list(shared, exchange, target, (page, room), (accepted, include)))
+    Ok(respond_list(shared, request, target, (page, room), (accepted, include)))
 }
 
 fn is_long(page: &ListPage) -> bool {
@@ -67,24 +67,24 @@ pub(super) async fn convert(
     Ok(())
 }
 
-fn takes_gzip(exchange: &Exchange) -> bool {
-    compress::accepts(exchange.header(ACCEPT_ENCODING))
+fn takes_gzip(request: &Request<'_>) -> bool {
+    compress::accepts(request.header(ACCEPT_ENCODING))
 }
 
 pub(super) fn respond_list(
     shared: &ServerState,
-    exchange: &Exchange,
+    request: &Request<'_>,
     target: &Target,
     (mut page, room): (ListPage, Option<Grant>),
     (accepted, include): (Accepted, Include),
 ) -> Response {
-    let form = (accepted, takes_gzip(exchange));
+    let form = (accepted, takes_gzip(request));
     let kept = keep(shared, target, &page, accepted);
     let kept = (kept.is_some() || room.is_some()).then(|| Kept(Arc::new((kept, room))));
     let response = match accepted.view {
         View::Table(version) => {
             let entries = std::mem::take(&mut page.items);
-            Table::new(&target.served, version, include, exchange.now).respond(
+            Table::new(&target.served, version, include, request.now).respond(
                 &list::list_meta(&page),
                 &shared.pieces,
                 entries,

@@ -18,7 +18,7 @@ pub(crate) use patch::patch;
 pub(crate) use update::update;
 
 use crate::encode::table::{self, Include, Table};
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::{Rejection, Request};
 use crate::negotiate::{Accepted, Form, Offer, Router, View, Views};
 use crate::state::ServerState;
 use crate::status;
@@ -75,9 +75,9 @@ fn is_partial(accepted: Accepted) -> bool {
     matches!(accepted.view, View::Metadata(_) | View::MetadataList(_))
 }
 
-fn include(exchange: &Exchange, accepted: Accepted) -> Result<Include, Failure> {
+fn include(request: &Request<'_>, accepted: Accepted) -> Result<Include, Failure> {
     if matches!(accepted.view, View::Table(_)) {
-        exchange.action.options().include()
+        request.action.options().include()
     } else {
         Ok(Include::Metadata)
     }
@@ -86,7 +86,7 @@ fn include(exchange: &Exchange, accepted: Accepted) -> Result<Include, Failure> 
 /// One object in the accepted form and view.
 async fn respond(
     shared: &ServerState,
-    exchange: &mut Exchange,
+    request: &mut Request<'_>,
     target: &Target,
     object: &Object,
     (code, accepted): (u16, Accepted),
@@ -95,7 +95,7 @@ async fn respond(
         leave_worker().await;
     }
     if let View::Table(version) = accepted.view {
-        let include = include(exchange, accepted)?;
+        let include = include(request, accepted)?;
         let revision = match object {
             Object::Stored(entry) => entry.revision.to_string(),
             Object::Computed(document) => document.meta("resourceVersion").to_owned(),
@@ -109,11 +109,11 @@ async fn respond(
             (&target.served, &target.subresource),
             version,
             include,
-            exchange.now,
+            request.now,
         )
         .write(&meta, true, object);
-        if exchange.audit.wants(Level::RequestResponse) {
-            exchange.audit.response = Some(Bytes::copy_from_slice(&bytes));
+        if request.audit.wants(Level::RequestResponse) {
+            request.audit.response = Some(Bytes::copy_from_slice(&bytes));
         }
         let (bytes, form) = table::finish(bytes, accepted);
         return Ok(status::with_form(code, bytes, form));
@@ -123,34 +123,34 @@ async fn respond(
         && entry.bytes.len() >= UNCOPIED_BYTES
         && target.served.is_direct(entry)
     {
-        exchange.audit.response = Some(entry.bytes.clone());
+        request.audit.response = Some(entry.bytes.clone());
         let body = crate::body::frames([entry.bytes.clone(), Bytes::from_static(b"\n")]);
         return Ok(status::with_type(code, accepted.form.media_type(), body));
     }
     let (bytes, form) = shared.encoder.object(&target.served, object, accepted)?;
     if form == Form::Json {
-        exchange.audit.response = Some(bytes.clone());
-    } else if exchange.audit.wants(Level::RequestResponse) {
+        request.audit.response = Some(bytes.clone());
+    } else if request.audit.wants(Level::RequestResponse) {
         let as_json = Accepted { form: Form::Json, pretty: false, ..accepted };
-        exchange.audit.response = Some(shared.encoder.object(&target.served, object, as_json)?.0);
+        request.audit.response = Some(shared.encoder.object(&target.served, object, as_json)?.0);
     }
     Ok(status::with_type(code, form.media_type(), crate::body::full(bytes)))
 }
 
 async fn respond_written(
     shared: &ServerState,
-    exchange: &mut Exchange,
+    request: &mut Request<'_>,
     target: &Target,
     written: &Written,
     accepted: Accepted,
 ) -> Result<Response, Rejection> {
     settle(shared, target, &written.object).await;
     if let Object::Stored(entry) = &written.object {
-        exchange.audit.written = Some(Arc::clone(entry));
+        request.audit.written = Some(Arc::clone(entry));
     }
     fit_one(target, accepted)?;
     let code = if written.created { 201 } else { 200 };
-    respond(shared, exchange, target, &written.object, (code, accepted)).await
+    respond(shared, request, target, &written.object, (code, accepted)).await
 }
 
 /// Upstream takes any custom object for a list, and fails at its items; what a subresource shows as
@@ -178,10 +178,10 @@ async fn settle(shared: &ServerState, target: &Target, object: &Object) {
 /// Reads the body. What is done about one that may take long is done off the workers.
 async fn read_body(
     shared: &ServerState,
-    exchange: &mut Exchange,
+    request: &mut Request<'_>,
     form: Form,
 ) -> Result<Bytes, Failure> {
-    let bytes = crate::body::take(shared, exchange, form).await?;
+    let bytes = crate::body::take(shared, request, form).await?;
     let is_long = match form {
         Form::Json => is_costly(&bytes),
         // Most applies are JSON.
@@ -190,14 +190,14 @@ async fn read_body(
         Form::Protobuf => bytes.len() > ENCODED_BYTES,
     };
     if is_long {
-        leave(exchange).await?;
+        leave(request).await?;
     }
     Ok(bytes)
 }
 
 /// Goes on off the workers, before anything is done. 429 to whom so much waits for already.
-async fn leave(exchange: &Exchange) -> Result<(), Failure> {
-    if is_crowded(exchange.class.caller.number()) {
+async fn leave(request: &Request<'_>) -> Result<(), Failure> {
+    if is_crowded(request.caller_number()) {
         return Err(flow::too_many());
     }
     leave_worker().await;

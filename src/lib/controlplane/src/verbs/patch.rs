@@ -3,7 +3,7 @@
 use super::update::forbid_create;
 use super::{offer, read_body, respond_written};
 use crate::action::WriteKind;
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::{Rejection, Request};
 use crate::filters::audit_payload;
 use crate::handler::accepted;
 use crate::negotiate::{Form, Views};
@@ -14,27 +14,27 @@ use ferrokube_serve::Response;
 
 pub(crate) async fn patch(
     shared: &ServerState,
-    exchange: &mut Exchange,
+    request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    let kind = decode::patch_kind(exchange, &target.served)?;
-    let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
+    let kind = decode::patch_kind(request, &target.served)?;
+    let accepted = accepted(request, offer(&target.served, Views::Single))?;
     let (write_kind, form) = if kind == decode::PatchKind::Apply {
         (WriteKind::Apply, Form::Yaml)
     } else {
         (WriteKind::Patch, Form::Json)
     };
-    let bytes = read_body(shared, exchange, form).await?;
-    let mut options: WriteOptions = exchange.action.options().write(write_kind)?;
+    let bytes = read_body(shared, request, form).await?;
+    let mut options: WriteOptions = request.action.options().write(write_kind)?;
     if write_kind == WriteKind::Apply {
-        options.forbid_create = forbid_create(shared, exchange);
+        options.forbid_create = forbid_create(shared, request);
     }
     let patch = decode::patch(kind, &bytes, options.field_validation.unwrap_or_default())?;
     flow::has_read(|| decode::patch_bytes(&patch));
     match &patch {
-        Patch::Apply(body) => audit_payload::request(exchange, form, bytes, &body.document),
-        _ => exchange.audit.request = Some(bytes),
+        Patch::Apply(body) => audit_payload::request(request, form, bytes, &body.document),
+        _ => request.audit.request = Some(bytes),
     }
-    let written = shared.registry.patch(exchange.context(), target, patch, &options).await?;
-    respond_written(shared, exchange, target, &written, accepted).await
+    let written = shared.registry.patch(request.context(), target, patch, &options).await?;
+    respond_written(shared, request, target, &written, accepted).await
 }

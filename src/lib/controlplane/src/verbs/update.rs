@@ -2,7 +2,7 @@
 
 use super::{offer, read_body, respond_written};
 use crate::action::{Verb, WriteKind};
-use crate::exchange::{Exchange, Rejection};
+use crate::exchange::{Rejection, Request};
 use crate::filters::audit_payload;
 use crate::handler::accepted;
 use crate::negotiate::Views;
@@ -15,27 +15,27 @@ use ferrokube_serve::Response;
 
 pub(crate) async fn update(
     shared: &ServerState,
-    exchange: &mut Exchange,
+    request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    let accepted = accepted(exchange, offer(&target.served, Views::Single))?;
+    let accepted = accepted(request, offer(&target.served, Views::Single))?;
     // Upstream's order: a create looks at its body's type first.
-    let mut options = exchange.action.options().write(WriteKind::Update)?;
-    let form = decode::body_form(exchange, &target.served)?;
-    let bytes = read_body(shared, exchange, form).await?;
+    let mut options = request.action.options().write(WriteKind::Update)?;
+    let form = decode::body_form(request, &target.served)?;
+    let bytes = read_body(shared, request, form).await?;
     if target.subresource.is_empty() && target.served.definition.policy.create_on_update {
-        options.forbid_create = forbid_create(shared, exchange);
+        options.forbid_create = forbid_create(shared, request);
     }
     let body = decode::object(shared, target, form, &bytes)?;
     flow::has_read(|| body.document.heap_bytes());
-    audit_payload::request(exchange, form, bytes, &body.document);
-    let written = shared.registry.update(exchange.context(), target, body, &options).await?;
-    respond_written(shared, exchange, target, &written, accepted).await
+    audit_payload::request(request, form, bytes, &body.document);
+    let written = shared.registry.update(request.context(), target, body, &options).await?;
+    respond_written(shared, request, target, &written, accepted).await
 }
 
 /// Why the caller may not create the object that it updates or applies.
-pub(super) fn forbid_create(shared: &ServerState, exchange: &Exchange) -> Option<Failure> {
-    let access = Access { verb: Verb::Create.as_str(), ..exchange.action.access(exchange.user()) };
+pub(super) fn forbid_create(shared: &ServerState, request: &Request<'_>) -> Option<Failure> {
+    let access = Access { verb: Verb::Create.as_str(), ..request.action.access(request.user()) };
     match shared.authorizer.authorize(&access) {
         Decision::Allow(_) => None,
         Decision::Deny(reason) | Decision::NoOpinion(reason) => {
