@@ -233,6 +233,7 @@ impl RunningServer {
                 Err(error) => tracing::error!(%error, "the listener failed"),
             }
             while self.tasks.join_next().await.is_some() {}
+            self.control_plane.stopped().await;
             self.store.close().await;
         };
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, in_order).await.is_err() {

@@ -55,22 +55,22 @@ const DRAINED_BYTES: usize = 4 * 1024 * 1024;
 /// As [`Intake::read`]; 413 when it would become too large a tree, 429 while others have all the
 /// room that there is.
 pub(crate) async fn take(
-    shared: &ServerState,
+    state: &ServerState,
     request: &mut Request<'_>,
     form: Form,
 ) -> Result<Bytes, Failure> {
     let mut bytes = Bytes::new();
     if let Some(body) = request.take_body() {
         let intake =
-            Intake { flow: &shared.flow, class: request.class(), limit: shared.limits.body_bytes };
+            Intake { flow: &state.flow, class: request.class(), limit: state.limits.body_bytes };
         let (read, held) = intake.read(body).await?;
         flow::has_body(held);
         bytes = read;
         if bytes.len() > SMALL {
-            shared.flow.tree(request.class(), bound(form, &bytes)).await?;
+            state.flow.tree(request.class(), bound(form, &bytes)).await?;
         }
     }
-    shared.flow.sit(request.class()).await?;
+    state.flow.sit(request.class()).await?;
     Ok(bytes)
 }
 

@@ -25,7 +25,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 /// What a [`Step`] gives back; the text says what went wrong.
 pub type StepFuture = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
@@ -188,7 +188,7 @@ impl Builder {
         let namespaces: Step =
             Box::new(|registry| Box::pin(async move { bootstrap::namespaces(&registry).await }));
         self.steps.insert(0, ("start-system-namespaces-controller".to_owned(), namespaces));
-        let shared = ServerState {
+        let state = ServerState {
             registry: self.registry,
             gates: self.gates,
             authenticators: self.authenticators,
@@ -207,13 +207,13 @@ impl Builder {
             health: Health::new(self.steps.iter().map(|(name, _)| name.clone())),
             events: EventCache::default(),
             watchers: Watchers::default(),
-            pieces: ChunkCache::default(),
+            chunks: ChunkCache::default(),
             custom: Custom::default(),
         };
         ControlPlane {
-            shared: Arc::new(shared),
+            state: Arc::new(state),
             steps: Arc::new(Mutex::new(self.steps)),
-            follower: Arc::default(),
+            loops: Arc::default(),
         }
     }
 }
@@ -221,18 +221,10 @@ impl Builder {
 /// An API server without its listener. Cheap to clone.
 #[derive(Clone)]
 pub struct ControlPlane {
-    shared: Arc<ServerState>,
+    state: Arc<ServerState>,
     steps: Arc<Mutex<Vec<(String, Step)>>>,
-    follower: Arc<Mutex<Option<AbortOnDrop>>>,
-}
-
-/// Ends a loop with its owner.
-struct AbortOnDrop(AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    /// Background loops; aborted when the last clone is dropped.
+    loops: Arc<Mutex<JoinSet<()>>>,
 }
 
 impl ControlPlane {
@@ -260,77 +252,82 @@ impl ControlPlane {
     /// # Errors
     /// [`StartError`]: the process should end.
     pub async fn start(&self) -> Result<(), StartError> {
-        self.serve_custom_resources();
+        self.start_loops();
         let steps = std::mem::take(&mut *self.steps.lock().expect("no panic while held"));
         for (name, step) in steps {
-            if let Err(why) = step(self.shared.registry.clone()).await {
+            if let Err(why) = step(self.state.registry.clone()).await {
                 return Err(StartError::Step { step: name, why });
             }
-            self.shared.health.step_done(&name);
+            self.state.health.step_done(&name);
         }
-        self.shared.health.start();
+        self.state.health.start();
         tracing::info!("the API server is ready");
         Ok(())
     }
 
-    /// Serves the custom resources that there are, and follows their definitions from now on.
-    fn serve_custom_resources(&self) {
-        let mut follower = self.follower.lock().expect("no panic while held");
-        if follower.is_some() {
+    /// Serves the custom resources that exist already and starts the background loops, once.
+    fn start_loops(&self) {
+        let mut loops = self.loops.lock().expect("no panic while held");
+        if !loops.is_empty() {
             return;
         }
-        if let Some((state, informer)) = Follower::start(&self.shared.registry, &self.shared.custom)
+        let state = Arc::clone(&self.state);
+        loops.spawn(async move { state.openapi.cool_down().await });
+        let state = Arc::clone(&self.state);
+        loops.spawn(async move {
+            state.registry.tidy_pages(|pinned| state.metrics.show_pinned(pinned)).await;
+        });
+        if let Some((follower, informer)) =
+            Follower::start(&self.state.registry, &self.state.custom)
         {
-            let shared = Arc::clone(&self.shared);
-            let task = tokio::spawn(async move {
-                tokio::select! {
-                    () = state.run(informer, Server(Arc::clone(&shared))) => {}
-                    () = shared.openapi.cool_down() => {}
-                    () = shared.registry.tidy_pages(|pinned| shared.metrics.show_pinned(pinned)) => {}
-                }
-            });
-            *follower = Some(AbortOnDrop(task.abort_handle()));
+            loops.spawn(follower.run(informer, Server(Arc::clone(&self.state))));
         }
     }
 
     /// Shows a listener's counters among the metrics.
     pub fn show_listener(&self, stats: Arc<ferrokube_serve::Stats>) {
-        self.shared.metrics.show_listener(stats);
+        self.state.metrics.show_listener(stats);
     }
 
     /// What a listener calls.
     pub fn handler(&self) -> Arc<dyn Handler> {
-        Arc::new(ApiHandler(Arc::clone(&self.shared)))
+        Arc::new(ApiHandler(Arc::clone(&self.state)))
     }
 
     /// One request without a listener (tests, the process's own loops). A `Arc<Peer>` in its
     /// extensions says who is at the other end.
     pub async fn call(&self, request: http::Request<Body>) -> Response {
         let (head, body) = request.into_parts();
-        self.shared.answer(head, body).await
+        self.state.answer(head, body).await
     }
 
     /// The gates' values that the server was built with.
     pub fn gates(&self) -> &Gates {
-        &self.shared.gates
+        &self.state.gates
     }
 
     /// The registry that the server was built over.
     pub fn registry(&self) -> &Registry {
-        &self.shared.registry
+        &self.state.registry
     }
 
     /// Whether `/readyz` says ok.
     pub fn is_ready(&self) -> bool {
-        self.shared.health.is_ready()
+        self.state.health.is_ready()
     }
 
     /// From now on `/readyz` fails and running watches end; other requests finish. Then drain the
     /// listener and close the store.
     pub fn begin_shutdown(&self) {
-        self.shared.health.stop();
-        self.shared.registry.end_watches();
-        // Its writes are statuses, which the next start writes again.
-        self.follower.lock().expect("no panic while held").take();
+        self.state.health.stop();
+        self.state.registry.end_watches();
+        // Status writes that this loses are made at the next start.
+        self.loops.lock().expect("no panic while held").abort_all();
+    }
+
+    /// Waits until the background loops have ended, after [`ControlPlane::begin_shutdown`].
+    pub async fn stopped(&self) {
+        let mut loops = std::mem::take(&mut *self.loops.lock().expect("no panic while held"));
+        loops.shutdown().await;
     }
 }

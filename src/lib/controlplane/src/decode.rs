@@ -30,7 +30,7 @@ pub(crate) fn body_form(request: &Request<'_>, served: &Served) -> Result<Form, 
 /// # Errors
 /// 400 for a body that cannot be read.
 pub(crate) fn object(
-    shared: &ServerState,
+    state: &ServerState,
     target: &Target,
     form: Form,
     bytes: &Bytes,
@@ -44,7 +44,7 @@ pub(crate) fn object(
             unreadable(&error, |error| refused(yaml_fault(error, &untyped(error))))
         })?,
         Form::Protobuf => {
-            return protobuf(shared, target, bytes)
+            return protobuf(state, target, bytes)
                 .map_err(|error| unreadable_protobuf(&error, refused));
         }
     };
@@ -108,9 +108,9 @@ fn yaml_fault(error: &DecodeError, otherwise: &str) -> String {
     }
 }
 
-fn protobuf(shared: &ServerState, target: &Target, bytes: &Bytes) -> Result<Body, ProtobufError> {
+fn protobuf(state: &ServerState, target: &Target, bytes: &Bytes) -> Result<Body, ProtobufError> {
     let (api_version, kind) = Messages::type_of(bytes)?;
-    let messages = shared.encoder.messages();
+    let messages = state.encoder.messages();
     let own = target.served.version().message.as_deref().unwrap_or_default();
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("core", &api_version));
     let named =
@@ -137,7 +137,7 @@ fn protobuf(shared: &ServerState, target: &Target, bytes: &Bytes) -> Result<Body
 /// # Errors
 /// 400.
 pub(crate) fn delete_options(
-    shared: &ServerState,
+    state: &ServerState,
     form: Form,
     bytes: &[u8],
 ) -> Result<Document, Failure> {
@@ -162,7 +162,7 @@ pub(crate) fn delete_options(
                     "expected DeleteOptions in the body, not {kind}"
                 )));
             }
-            shared.encoder.messages().read(DELETE_OPTIONS, bytes).map_err(bad)
+            state.encoder.messages().read(DELETE_OPTIONS, bytes).map_err(bad)
         }
     }
 }

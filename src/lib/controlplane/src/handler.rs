@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 /// Answers an authorized request.
 pub(crate) async fn handle(
-    shared: &Arc<ServerState>,
+    state: &Arc<ServerState>,
     request: &mut Request<'_>,
 ) -> Result<Response, Rejection> {
-    audit::admit(shared, request)?;
+    audit::admit(state, request)?;
     let gzip = compress::accepts(request.header(ACCEPT_ENCODING));
     let Some(authorized) = request.authenticated.authorized.clone() else {
         return Err(Failure::internal("the request was not authorized").into());
@@ -30,15 +30,15 @@ pub(crate) async fn handle(
     }
     if action.resource().is_none() || action.is_read_only() {
         // Writes of objects have their seat once their body is there.
-        shared.flow.sit(request.class()).await?;
+        state.flow.sit(request.class()).await?;
     }
     let response = if action.resource().is_some() {
-        router::handle(shared, request, &authorized).await?
+        router::handle(state, request, &authorized).await?
     } else {
-        path(shared, request, action).await?
+        path(state, request, action).await?
     };
     if gzip {
-        Ok(compress::maybe(response, shared.metrics.held(), request.caller_number()).await)
+        Ok(compress::maybe(response, state.metrics.held(), request.caller_number()).await)
     } else {
         Ok(response)
     }
@@ -65,20 +65,20 @@ pub(crate) fn accepted(request: &Request<'_>, offer: Offer) -> Result<Accepted, 
 
 /// A discovery document, with its protobuf message and who looks at the request before.
 pub(crate) fn document(
-    shared: &ServerState,
+    state: &ServerState,
     request: &Request<'_>,
     document: &Document,
     (message, router): (&str, Router),
 ) -> Result<Response, Rejection> {
-    let protobuf = shared.encoder.messages().contains(message);
+    let protobuf = state.encoder.messages().contains(message);
     let accepted = accepted(request, Offer { protobuf, views: Views::None, router })?;
-    let (bytes, form) = shared.encoder.document(document, accepted, Some(message));
+    let (bytes, form) = state.encoder.document(document, accepted, Some(message));
     Ok(status::with_form(200, bytes, form))
 }
 
 /// Paths that are no resources.
 async fn path(
-    shared: &Arc<ServerState>,
+    state: &Arc<ServerState>,
     request: &mut Request<'_>,
     action: &Action,
 ) -> Result<Response, Rejection> {
@@ -102,20 +102,20 @@ async fn path(
         return Ok(status::not_found());
     }
     match segments.as_slice() {
-        [""] | ["index.html"] => root(shared),
+        [""] | ["index.html"] => root(state),
         ["api"] => {
             get_only()?;
-            shared.discovery.core(shared, request)
+            state.discovery.core(state, request)
         }
-        ["apis"] => shared.discovery.groups(shared, request),
-        ["apis", group] => shared.discovery.group(shared, request, group),
-        ["api", version] => shared.discovery.resources(shared, request, "", version),
-        ["apis", group, version] => shared.discovery.resources(shared, request, group, version),
+        ["apis"] => state.discovery.groups(state, request),
+        ["apis", group] => state.discovery.group(state, request, group),
+        ["api", version] => state.discovery.resources(state, request, "", version),
+        ["apis", group, version] => state.discovery.resources(state, request, group, version),
         ["version"] => {
             get_only()?;
             negotiate::route(request.header(ACCEPT), &[Form::Json.media_type()])?;
             let pretty = wants_pretty(action.options().pretty(), request.header(USER_AGENT));
-            let (bytes, form) = shared.encoder.document(
+            let (bytes, form) = state.encoder.document(
                 &version::document(),
                 Accepted { pretty, ..Accepted::JSON },
                 None,
@@ -124,27 +124,27 @@ async fn path(
         }
         ["version", ..] => Err(no_such_resource().into()),
         ["healthz" | "livez" | "readyz"] => {
-            Ok(health::respond(shared, segments[0], None, action.options()))
+            Ok(health::respond(state, segments[0], None, action.options()))
         }
         ["healthz" | "livez" | "readyz", check @ ..] => {
-            Ok(health::respond(shared, segments[0], Some(&check.join("/")), action.options()))
+            Ok(health::respond(state, segments[0], Some(&check.join("/")), action.options()))
         }
-        ["metrics"] => Ok(shared.metrics.respond(shared, request.header(ACCEPT))),
-        ["openapi", "v2"] => shared.openapi.v2(shared, request).await,
-        ["openapi", "v3"] => shared.openapi.index(shared).await,
+        ["metrics"] => Ok(state.metrics.respond(state, request.header(ACCEPT))),
+        ["openapi", "v2"] => state.openapi.v2(state, request).await,
+        ["openapi", "v3"] => state.openapi.index(state).await,
         ["openapi", "v3", document @ ..] => {
-            shared.openapi.v3(shared, request, &document.join("/")).await
+            state.openapi.v3(state, request, &document.join("/")).await
         }
-        _ => route(shared, request, action).await,
+        _ => route(state, request, action).await,
     }
 }
 
 async fn route(
-    shared: &ServerState,
+    state: &ServerState,
     request: &mut Request<'_>,
     action: &Action,
 ) -> Result<Response, Rejection> {
-    let Some(route) = shared.routes.find(action.path()) else { return Ok(status::not_found()) };
+    let Some(route) = state.routes.find(action.path()) else { return Ok(status::not_found()) };
     let mut head = http::Request::new(()).into_parts().0;
     head.method = request.head.method.clone();
     head.uri = request.head.uri.clone();
@@ -172,7 +172,7 @@ fn is_claim(name: &HeaderName) -> bool {
 }
 
 /// The paths that there are.
-fn root(shared: &ServerState) -> Result<Response, Rejection> {
+fn root(state: &ServerState) -> Result<Response, Rejection> {
     let mut paths: Vec<String> = [
         "/api",
         "/api/v1",
@@ -188,7 +188,7 @@ fn root(shared: &ServerState) -> Result<Response, Rejection> {
     ]
     .map(str::to_owned)
     .to_vec();
-    for (group, versions) in shared.discovery.group_versions(shared) {
+    for (group, versions) in state.discovery.group_versions(state) {
         if group.is_empty() {
             continue;
         }
@@ -196,9 +196,9 @@ fn root(shared: &ServerState) -> Result<Response, Rejection> {
         paths.extend(versions.iter().map(|version| format!("/apis/{group}/{version}")));
     }
     for probe in ["healthz", "livez", "readyz"] {
-        paths.extend(shared.health.names(probe).map(|check| format!("/{probe}/{check}")));
+        paths.extend(state.health.names(probe).map(|check| format!("/{probe}/{check}")));
     }
-    paths.extend(shared.routes.paths().map(str::to_owned));
+    paths.extend(state.routes.paths().map(str::to_owned));
     paths.sort_unstable();
     paths.dedup();
     let mut document = Document::new();

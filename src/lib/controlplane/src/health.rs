@@ -113,15 +113,15 @@ impl Health {
     }
 
     /// Runs one check; what is wrong is for people.
-    fn check(&self, shared: &ServerState, name: &str) -> Result<(), String> {
+    fn check(&self, state: &ServerState, name: &str) -> Result<(), String> {
         match name {
             // Clients know the store by this name.
-            "etcd" | "etcd-readiness" => storage(shared),
+            "etcd" | "etcd-readiness" => storage(state),
             "informer-sync" => self.is_done(""),
-            "disk-space" if !shared.registry.store().has_space() => {
+            "disk-space" if !state.registry.store().has_space() => {
                 Err("the disk is full: what makes the state larger is refused".to_owned())
             }
-            "audit" if !shared.audit.stats().healthy => {
+            "audit" if !state.audit.stats().healthy => {
                 Err("the audit log cannot be written".to_owned())
             }
             "shutdown" if self.stopping.load(Ordering::Acquire) => {
@@ -146,8 +146,8 @@ impl Health {
 }
 
 /// A real read, and that the committer moves and the journal works.
-fn storage(shared: &ServerState) -> Result<(), String> {
-    let store = shared.registry.store();
+fn storage(state: &ServerState) -> Result<(), String> {
+    let store = state.registry.store();
     if let Some(why) = store.failure() {
         return Err(format!("the journal failed: {why}"));
     }
@@ -162,17 +162,17 @@ fn storage(shared: &ServerState) -> Result<(), String> {
 
 /// Answers a probe, or one check of it.
 pub(crate) fn respond(
-    shared: &ServerState,
+    state: &ServerState,
     probe: &str,
     check: Option<&str>,
     options: &Options,
 ) -> Response {
-    let health = &shared.health;
+    let health = &state.health;
     if let Some(name) = check {
         if !health.names(probe).any(|other| other == name) {
             return status::not_found();
         }
-        return match health.check(shared, name) {
+        return match health.check(state, name) {
             Ok(()) => status::bare_text(200, "ok"),
             Err(why) => status::text(500, format!("internal server error: {why}\n")),
         };
@@ -183,7 +183,7 @@ pub(crate) fn respond(
         let line = if excluded.contains(&name.as_str()) {
             format!("[+]{name} excluded: ok")
         } else {
-            match health.check(shared, &name) {
+            match health.check(state, &name) {
                 Ok(()) => format!("[+]{name} ok"),
                 Err(why) => {
                     tracing::debug!(probe, check = name, why, "a health check failed");

@@ -385,8 +385,8 @@ impl Metrics {
     }
 
     /// The metrics in Prometheus' text format, or as OpenMetrics for clients that name it.
-    pub(crate) fn respond(&self, shared: &ServerState, accept: &str) -> Response {
-        self.refresh(shared);
+    pub(crate) fn respond(&self, state: &ServerState, accept: &str) -> Response {
+        self.refresh(state);
         let mut out = String::with_capacity(64 * 1024);
         match encoding::text::encode(&mut out, &self.registry) {
             Ok(()) if text::accepts_open_metrics(accept) => {
@@ -436,11 +436,11 @@ impl Metrics {
         listener.held_bytes.set(stats.held.bytes().try_into().unwrap_or(i64::MAX));
     }
 
-    fn refresh(&self, shared: &ServerState) {
-        self.refresh_trace(shared);
+    fn refresh(&self, state: &ServerState) {
+        self.refresh_trace(state);
         self.refresh_listener();
         for (request_kind, (seated, waiting)) in
-            ["readOnly", "mutating"].into_iter().zip(shared.flow.inflight())
+            ["readOnly", "mutating"].into_iter().zip(state.flow.inflight())
         {
             self.inflight
                 .get_or_create(&KindLabel { request_kind })
@@ -450,14 +450,14 @@ impl Metrics {
                 .set(waiting.try_into().unwrap_or(i64::MAX));
         }
         for (of, bytes) in
-            ["bodies", "trees", "webhooks", "lists", "heads"].into_iter().zip(shared.flow.bytes())
+            ["bodies", "trees", "webhooks", "lists", "heads"].into_iter().zip(state.flow.bytes())
         {
             self.request_bytes
                 .get_or_create(&OfLabel { of })
                 .set(bytes.try_into().unwrap_or(i64::MAX));
         }
-        let stats = shared.registry.store().stats();
-        let audit = shared.audit.stats();
+        let stats = state.registry.store().stats();
+        let audit = state.audit.stats();
         let store = &self.store;
         for (gauge, value) in [
             (&store.revision, stats.revision.0),
@@ -486,8 +486,8 @@ impl Metrics {
 }
 
 impl Metrics {
-    fn refresh_trace(&self, shared: &ServerState) {
-        let stamps = shared.registry.stamps();
+    fn refresh_trace(&self, state: &ServerState) {
+        let stamps = state.registry.stamps();
         for (outcome, count) in [("stamped", stamps.stamped), ("skipped", stamps.skipped)] {
             self.trace
                 .stamps

@@ -15,15 +15,15 @@ use std::sync::Arc;
 
 /// Answers a request about a resource.
 pub(crate) async fn handle(
-    shared: &Arc<ServerState>,
+    state: &Arc<ServerState>,
     request: &mut Request<'_>,
     authorized: &Authorized,
 ) -> Result<Response, Rejection> {
     let Some(action) = authorized.action().resource() else { return Ok(status::not_found()) };
     let Some(served) =
-        shared.registry.catalog().find(action.group(), action.version(), action.plural())
+        state.registry.catalog().find(action.group(), action.version(), action.plural())
     else {
-        return Err(unknown(shared, action));
+        return Err(unknown(state, action));
     };
     if served.definition.dialect.routes_itself() {
         // Whatever comes of it: upstream's handler of custom resources routes by itself, and warns
@@ -36,12 +36,12 @@ pub(crate) async fn handle(
     }
     let target = target(action, served);
     let caller = request.caller_number();
-    shared.registry.offload().run(caller, run(shared, request, &target, action.verb())).await
+    state.registry.offload().run(caller, run(state, request, &target, action.verb())).await
 }
 
 /// A resource that is not served: a `Status` below a native group, else what any unknown path gets.
-fn unknown(shared: &ServerState, action: ResourceAction<'_>) -> Rejection {
-    if shared.discovery.is_native(shared, action.group()) {
+fn unknown(state: &ServerState, action: ResourceAction<'_>) -> Rejection {
+    if state.discovery.is_native(state, action.group()) {
         no_such_resource().into()
     } else {
         status::not_found().into()
@@ -72,20 +72,20 @@ fn target(action: ResourceAction<'_>, served: Served) -> Target {
 type Running<'a> = Pin<Box<dyn Future<Output = Result<Response, Rejection>> + Send + 'a>>;
 
 fn run<'a>(
-    shared: &'a Arc<ServerState>,
+    state: &'a Arc<ServerState>,
     request: &'a mut Request<'_>,
     target: &'a Target,
     verb: Verb,
 ) -> Running<'a> {
     match verb {
-        Verb::Get => Box::pin(verbs::get(shared, request, target)),
-        Verb::List => Box::pin(verbs::list(shared, request, target)),
-        Verb::Watch => Box::pin(watch::respond(shared, request, target)),
-        Verb::Create => Box::pin(verbs::create(shared, request, target)),
-        Verb::Update => Box::pin(verbs::update(shared, request, target)),
-        Verb::Patch => Box::pin(verbs::patch(shared, request, target)),
-        Verb::Delete => Box::pin(verbs::delete(shared, request, target)),
-        Verb::DeleteCollection => Box::pin(verbs::delete_collection(shared, request, target)),
+        Verb::Get => Box::pin(verbs::get(state, request, target)),
+        Verb::List => Box::pin(verbs::list(state, request, target)),
+        Verb::Watch => Box::pin(watch::respond(state, request, target)),
+        Verb::Create => Box::pin(verbs::create(state, request, target)),
+        Verb::Update => Box::pin(verbs::update(state, request, target)),
+        Verb::Patch => Box::pin(verbs::patch(state, request, target)),
+        Verb::Delete => Box::pin(verbs::delete(state, request, target)),
+        Verb::DeleteCollection => Box::pin(verbs::delete_collection(state, request, target)),
         // No definition serves them.
         Verb::Proxy | Verb::Unknown => {
             Box::pin(std::future::ready(Err(method_not_allowed().into())))

@@ -30,7 +30,7 @@ impl ServerState {
     async fn answer_seated(self: &Arc<Self>, head: http::request::Parts, body: Body) -> Response {
         let body = wanted(&head, body);
         let mut under_way =
-            UnderWay { shared: self, exchange: Exchange::new(head, body), left: false };
+            UnderWay { state: self, exchange: Exchange::new(head, body), left: false };
         let mut response =
             match AssertUnwindSafe(self.process(&mut under_way.exchange)).catch_unwind().await {
                 Ok(response) => response,
@@ -146,7 +146,7 @@ fn wanted(head: &http::request::Parts, body: Body) -> Body {
 /// the connection broke), it is recorded all the same: what it writes may be on its way to the disk
 /// (fault 55).
 struct UnderWay<'a> {
-    shared: &'a ServerState,
+    state: &'a ServerState,
     exchange: Exchange,
     left: bool,
 }
@@ -154,7 +154,7 @@ struct UnderWay<'a> {
 impl UnderWay<'_> {
     fn leave(&mut self, response: &mut Response) {
         self.left = true;
-        filters::leave(self.shared, &mut self.exchange, response);
+        filters::leave(self.state, &mut self.exchange, response);
     }
 }
 

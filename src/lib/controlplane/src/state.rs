@@ -38,7 +38,7 @@ pub(crate) struct ServerState {
     pub(crate) health: Health,
     pub(crate) events: EventCache,
     pub(crate) watchers: Watchers,
-    pub(crate) pieces: ChunkCache,
+    pub(crate) chunks: ChunkCache,
     pub(crate) custom: Custom,
 }
 

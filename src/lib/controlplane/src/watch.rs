@@ -44,7 +44,7 @@ const DELETED: &str = "DELETED";
 
 /// Answers a watch.
 pub(crate) async fn respond(
-    shared: &Arc<ServerState>,
+    state: &Arc<ServerState>,
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
@@ -67,19 +67,19 @@ pub(crate) async fn respond(
         uri: &request.head.uri,
         users: [Some(&request.authenticated.user), request.authenticated.impersonated.as_ref()],
     };
-    let counted = shared.watchers.begin(&request.authenticated.user, &keeps)?;
-    let watch = shared.registry.watch(target, options).await?;
+    let counted = state.watchers.begin(&request.authenticated.user, &keeps)?;
+    let watch = state.registry.watch(target, options).await?;
     // Boxed: the stream would have a place of its own beside its future, which has one for it, too.
     let stream = Box::new(Stream {
         watch,
-        shared: Arc::clone(shared),
+        state: Arc::clone(state),
         frames: Frames { served: target.served.clone(), accepted, include, columns_sent: false },
         waiting: VecDeque::new(),
         ended: false,
         caller: request.caller_number(),
         _counted: counted,
-        _gauge: shared.metrics.watching(),
-        _ending: Ending::of(shared, request),
+        _gauge: state.metrics.watching(),
+        _ending: Ending::of(state, request),
     });
     let body = ferrokube_serve::chunks(futures::stream::unfold(stream, |mut stream| async move {
         stream.next().await.map(|frame| (frame, stream))
@@ -114,7 +114,7 @@ fn jitter() -> u64 {
 /// A running watch.
 struct Stream {
     watch: Watch,
-    shared: Arc<ServerState>,
+    state: Arc<ServerState>,
     frames: Frames,
     waiting: VecDeque<WatchItem>,
     ended: bool,
@@ -135,12 +135,12 @@ impl Stream {
             if self.frames.are_converted() {
                 // Boxed: few watches need it, and each would have a place for it.
                 items = self
-                    .shared
+                    .state
                     .registry
                     .offload()
                     .run(
                         self.caller,
-                        Box::pin(flow::seated(&self.shared.flow, self.in_version(items))),
+                        Box::pin(flow::seated(&self.state.flow, self.in_version(items))),
                     )
                     .await;
             }
@@ -169,7 +169,7 @@ impl Stream {
     /// must not be lost.
     async fn in_version(&self, mut items: Vec<WatchItem>) -> Vec<WatchItem> {
         let entries: Vec<Arc<Entry>> = items.iter().filter_map(entry_of).cloned().collect();
-        match self.shared.registry.in_version(&self.frames.served, entries).await {
+        match self.state.registry.in_version(&self.frames.served, entries).await {
             Err(failure) => vec![WatchItem::Error(Box::new(failure))],
             Ok(converted) => {
                 let places = items.iter_mut().filter_map(entry_of_mut);
@@ -187,7 +187,7 @@ impl Stream {
             WatchItem::Deleted(entry) => (DELETED, entry),
             WatchItem::Bookmark { .. } | WatchItem::Error(_) => return false,
         };
-        entry.bytes.len() > INLINE_BYTES && !self.shared.events.has(&self.frames, kind, entry)
+        entry.bytes.len() > INLINE_BYTES && !self.state.events.has(&self.frames, kind, entry)
     }
 
     /// Whether the next item goes into a frame that has so many bytes.
@@ -225,7 +225,7 @@ impl Stream {
     }
 
     fn encode(&mut self, item: WatchItem) -> Bytes {
-        let encoder = &self.shared.encoder;
+        let encoder = &self.state.encoder;
         let (kind, entry) = match item {
             WatchItem::Added(entry) => (ADDED, entry),
             WatchItem::Modified(entry) => (MODIFIED, entry),
@@ -242,12 +242,12 @@ impl Stream {
             return self.frames.table(kind, &Object::Stored(entry));
         }
         let frames = &self.frames;
-        if entry.revision.0 + (CACHED_EVENTS as u64) < self.shared.registry.store().revision().0 {
+        if entry.revision.0 + (CACHED_EVENTS as u64) < self.state.registry.store().revision().0 {
             // The state or a backlog: other watchers are elsewhere, and would lose the recent
             // events to it.
             return frames.object(encoder, kind, &entry);
         }
-        self.shared.events.get(frames, kind, &entry, || frames.object(encoder, kind, &entry))
+        self.state.events.get(frames, kind, &entry, || frames.object(encoder, kind, &entry))
     }
 }
 

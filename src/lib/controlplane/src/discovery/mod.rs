@@ -40,14 +40,14 @@ struct Cached {
 type Aggregated = HashMap<bool, (Bytes, HeaderValue)>;
 
 impl Discovery {
-    fn cached(&self, shared: &ServerState) -> Arc<Cached> {
+    fn cached(&self, state: &ServerState) -> Arc<Cached> {
         let mut cache = self.cache.lock().expect("no panic while held");
         if let Some(cached) = &*cache
-            && cached.change == shared.registry.catalog().change_number()
+            && cached.change == state.registry.catalog().change_number()
         {
             return Arc::clone(cached);
         }
-        let (change, definitions) = shared.registry.catalog().all();
+        let (change, definitions) = state.registry.catalog().all();
         let made = Arc::new(Cached {
             change,
             groups: groups::collect(&definitions),
@@ -59,14 +59,14 @@ impl Discovery {
 
     /// Whether a group's unknown resources are answered by a router (with a `Status`) and not by
     /// the plain 404 of unknown paths.
-    pub(crate) fn is_native(&self, shared: &ServerState, group: &str) -> bool {
+    pub(crate) fn is_native(&self, state: &ServerState, group: &str) -> bool {
         group.is_empty()
-            || self.cached(shared).groups.iter().any(|known| known.name == group && known.native)
+            || self.cached(state).groups.iter().any(|known| known.name == group && known.native)
     }
 
     /// Groups and their versions, preferred first; the core group has the empty name.
-    pub(crate) fn group_versions(&self, shared: &ServerState) -> Vec<(String, Vec<String>)> {
-        let cached = self.cached(shared);
+    pub(crate) fn group_versions(&self, state: &ServerState) -> Vec<(String, Vec<String>)> {
+        let cached = self.cached(state);
         cached
             .groups
             .iter()
@@ -82,11 +82,11 @@ impl Discovery {
     /// `/api`
     pub(crate) fn core(
         &self,
-        shared: &ServerState,
+        state: &ServerState,
         request: &Request<'_>,
     ) -> Result<Response, Rejection> {
         let views = (Views::Discovery, Router::Objects);
-        self.list(shared, request, true, views, |groups| {
+        self.list(state, request, true, views, |groups| {
             legacy::core(groups, request.header(http::header::HOST))
         })
     }
@@ -94,37 +94,37 @@ impl Discovery {
     /// `/apis`
     pub(crate) fn groups(
         &self,
-        shared: &ServerState,
+        state: &ServerState,
         request: &Request<'_>,
     ) -> Result<Response, Rejection> {
         // Upstream's handler of the aggregated form is mounted at the exact path.
         let views =
             if request.action.path().ends_with('/') { Views::None } else { Views::Discovery };
-        self.list(shared, request, false, (views, Router::None), legacy::groups)
+        self.list(state, request, false, (views, Router::None), legacy::groups)
     }
 
     fn list(
         &self,
-        shared: &ServerState,
+        state: &ServerState,
         request: &Request<'_>,
         core: bool,
         (views, router): (Views, Router),
         make: impl FnOnce(&[Group]) -> Document,
     ) -> Result<Response, Rejection> {
         let message = format!("{META}.{}", if core { "APIVersions" } else { "APIGroupList" });
-        let protobuf = shared.encoder.messages().contains(&message);
+        let protobuf = state.encoder.messages().contains(&message);
         let accepted = accepted(request, Offer { protobuf, views, router })?;
-        let cached = self.cached(shared);
+        let cached = self.cached(state);
         if accepted.view == View::Discovery {
             return Ok(aggregate(
-                shared,
+                state,
                 &cached,
                 request,
                 core,
                 Accepted { view: View::Whole, ..accepted },
             ));
         }
-        let (bytes, form) = shared.encoder.document(
+        let (bytes, form) = state.encoder.document(
             &make(&cached.groups),
             Accepted { view: View::Whole, ..accepted },
             Some(&message),
@@ -135,32 +135,27 @@ impl Discovery {
     /// `/apis/<group>`
     pub(crate) fn group(
         &self,
-        shared: &ServerState,
+        state: &ServerState,
         request: &Request<'_>,
         name: &str,
     ) -> Result<Response, Rejection> {
-        let cached = self.cached(shared);
+        let cached = self.cached(state);
         let Some(group) = cached.groups.iter().find(|group| group.name == name && !name.is_empty())
         else {
             return Ok(status::not_found());
         };
-        document(
-            shared,
-            request,
-            &legacy::group(group),
-            (&format!("{META}.APIGroup"), Router::None),
-        )
+        document(state, request, &legacy::group(group), (&format!("{META}.APIGroup"), Router::None))
     }
 
     /// `/api/<version>` and `/apis/<group>/<version>`
     pub(crate) fn resources(
         &self,
-        shared: &ServerState,
+        state: &ServerState,
         request: &Request<'_>,
         group: &str,
         version: &str,
     ) -> Result<Response, Rejection> {
-        let cached = self.cached(shared);
+        let cached = self.cached(state);
         let found = cached.groups.iter().find(|known| known.name == group);
         let Some(version) =
             found.and_then(|known| known.versions.iter().find(|known| known.name == version))
@@ -178,7 +173,7 @@ impl Discovery {
         let router =
             if found.is_some_and(|known| known.native) { Router::Objects } else { Router::None };
         document(
-            shared,
+            state,
             request,
             &legacy::resources(group, version),
             (&format!("{META}.APIResourceList"), router),
@@ -187,14 +182,14 @@ impl Discovery {
 }
 
 fn aggregate(
-    shared: &ServerState,
+    state: &ServerState,
     cached: &Cached,
     request: &Request<'_>,
     core: bool,
     accepted: Accepted,
 ) -> Response {
     let write = |accepted| {
-        shared.encoder.document(
+        state.encoder.document(
             &aggregated::document(&cached.groups, core),
             accepted,
             Some(aggregated::MESSAGE),

@@ -159,7 +159,7 @@ pub(crate) struct ChunkCache(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    pieces: HashMap<u64, Kept>,
+    chunks: HashMap<u64, Kept>,
     bytes: usize,
     lists: u64,
     /// A task looks for cold ones.
@@ -184,7 +184,7 @@ pub(crate) struct Source<W> {
 
 /// A list on its way through its pieces. It holds none but the next one.
 struct Walk<M> {
-    pieces: ChunkCache,
+    chunks: ChunkCache,
     listing: Listing,
     entries: Vec<Arc<Entry>>,
     at: usize,
@@ -198,14 +198,14 @@ impl<M: FnMut(&[Arc<Entry>], bool) -> Piece> Walk<M> {
     /// With `commas` the first piece is another than it would be elsewhere in a list; `make` is
     /// told whether it makes that one.
     fn new(
-        pieces: &ChunkCache,
+        chunks: &ChunkCache,
         scope: Scope,
         entries: Vec<Arc<Entry>>,
         (commas, make): (bool, M),
     ) -> Self {
         Self {
-            listing: pieces.begin(scope),
-            pieces: pieces.clone(),
+            listing: chunks.begin(scope),
+            chunks: chunks.clone(),
             entries,
             at: 0,
             commas,
@@ -223,7 +223,7 @@ impl<M: FnMut(&[Arc<Entry>], bool) -> Piece> Walk<M> {
         if self.found.is_none() && !self.is_over() {
             let run = self.listing.run(&self.entries[self.at..], !self.commas || self.at == 0);
             self.found =
-                self.pieces.kept(key_of(&run), &run).map(|piece| (run.entries.len(), piece));
+                self.chunks.kept(key_of(&run), &run).map(|piece| (run.entries.len(), piece));
         }
         self.found.as_ref().map(|(_, piece)| piece)
     }
@@ -235,7 +235,7 @@ impl<M: FnMut(&[Arc<Entry>], bool) -> Piece> Walk<M> {
         if self.found().is_none() {
             let run = self.listing.run(&self.entries[self.at..], !self.commas || self.at == 0);
             let piece = (self.make)(run.entries, run.first);
-            self.pieces.keep(key_of(&run), &run, piece.clone());
+            self.chunks.keep(key_of(&run), &run, piece.clone());
             self.found = Some((run.entries.len(), piece));
         }
         let (count, piece) = self.found.take()?;
@@ -448,7 +448,7 @@ impl ChunkCache {
     /// Whether none is kept.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().pieces.is_empty()
+        self.lock().chunks.is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -470,7 +470,7 @@ impl ChunkCache {
 
     fn kept(&self, key: u64, run: &Run<'_>) -> Option<Piece> {
         let mut state = self.lock();
-        let kept = state.pieces.get_mut(&key).filter(|kept| kept.is(run))?;
+        let kept = state.chunks.get_mut(&key).filter(|kept| kept.is(run))?;
         (kept.used, kept.used_at) = (run.list, Instant::now());
         Some(kept.piece.clone())
     }
@@ -494,7 +494,7 @@ impl ChunkCache {
             used_at: Instant::now(),
         };
         state.bytes += length;
-        if let Some(old) = state.pieces.insert(key, kept) {
+        if let Some(old) = state.chunks.insert(key, kept) {
             state.bytes -= old.piece.rows.cost();
         }
         if !state.swept
@@ -508,8 +508,8 @@ impl ChunkCache {
 
 impl State {
     fn retain(&mut self, stays: impl Fn(&Kept) -> bool) {
-        self.pieces.retain(|_, kept| stays(kept));
-        self.bytes = self.pieces.values().map(|kept| kept.piece.rows.cost()).sum();
+        self.chunks.retain(|_, kept| stays(kept));
+        self.bytes = self.chunks.values().map(|kept| kept.piece.rows.cost()).sum();
     }
 }
 
@@ -520,8 +520,8 @@ async fn sweep(state: Weak<Mutex<State>>) {
         let Some(state) = state.upgrade() else { return };
         let mut state = state.lock().expect("no panic while held");
         state.retain(|kept| kept.used_at.elapsed() < COLD);
-        if state.pieces.is_empty() {
-            state.pieces = HashMap::new();
+        if state.chunks.is_empty() {
+            state.chunks = HashMap::new();
             state.swept = false;
             return;
         }
@@ -611,13 +611,13 @@ mod tests {
     }
 
     fn zip(
-        pieces: &ChunkCache,
+        chunks: &ChunkCache,
         definition: &Arc<Definition>,
         entries: &[Arc<Entry>],
     ) -> Vec<Bytes> {
         let scope = Scope { definition: Arc::clone(definition), version: 0, form: Form::Json };
         let write = |entry: &Entry, out: &mut Vec<u8>| out.extend_from_slice(&entry.bytes);
-        frames(pieces.zip(Source {
+        frames(chunks.zip(Source {
             scope,
             head: b"{\"items\":[".to_vec(),
             entries: entries.to_vec(),
@@ -631,17 +631,17 @@ mod tests {
     }
 
     /// Addresses of what is kept.
-    fn kept(pieces: &ChunkCache) -> Vec<*const u8> {
-        pieces.lock().pieces.values().map(|kept| kept.piece.rows.bytes.as_ptr()).collect()
+    fn kept(chunks: &ChunkCache) -> Vec<*const u8> {
+        chunks.lock().chunks.values().map(|kept| kept.piece.rows.bytes.as_ptr()).collect()
     }
 
     fn join(
-        pieces: &ChunkCache,
+        chunks: &ChunkCache,
         scope: &Scope,
         entries: &[Arc<Entry>],
         write: impl Fn(&Entry, &mut Vec<u8>) + Clone + Unpin + Send + 'static,
     ) -> Vec<Bytes> {
-        frames(pieces.join((scope.clone(), b"tail"), entries.to_vec(), write, &|length| {
+        frames(chunks.join((scope.clone(), b"tail"), entries.to_vec(), write, &|length| {
             format!("{length};").into_bytes()
         }))
     }
@@ -657,10 +657,10 @@ mod tests {
 
     #[test]
     fn joined_pieces_are_one_gzip_member() {
-        let (pieces, definition) = (ChunkCache::default(), definition());
+        let (chunks, definition) = (ChunkCache::default(), definition());
         for count in [0, 1, 2, 100, 1000] {
             let entries = entries(count);
-            let frames = zip(&pieces, &definition, &entries);
+            let frames = zip(&chunks, &definition, &entries);
             let items: Vec<String> = entries
                 .iter()
                 .map(|entry| String::from_utf8(entry.bytes.to_vec()).unwrap())
@@ -670,16 +670,16 @@ mod tests {
                 format!("{{\"items\":[{}]}}\n", items.join(","))
             );
             assert_eq!(
-                unzip(&zip(&pieces, &definition, &entries)),
+                unzip(&zip(&chunks, &definition, &entries)),
                 unzip(&frames),
-                "made of kept pieces"
+                "made of kept chunks"
             );
         }
     }
 
     #[test]
     fn items_that_need_nothing_between_them_are_joined() {
-        let (pieces, scope) = (
+        let (chunks, scope) = (
             ChunkCache::default(),
             Scope { definition: definition(), version: 0, form: Form::Protobuf },
         );
@@ -687,34 +687,34 @@ mod tests {
         let items: Vec<u8> = entries.iter().flat_map(|entry| entry.bytes.to_vec()).collect();
         let want = [format!("{};", items.len()).as_bytes(), &items, b"tail"].concat();
         let first =
-            join(&pieces, &scope, &entries, |entry, out| out.extend_from_slice(&entry.bytes));
+            join(&chunks, &scope, &entries, |entry, out| out.extend_from_slice(&entry.bytes));
         assert!(first.concat() == want);
-        let before = kept(&pieces);
-        let mut second = pieces.join(
+        let before = kept(&chunks);
+        let mut second = chunks.join(
             (scope, b"tail"),
             entries,
-            |_, _| panic!("all pieces are kept"),
+            |_, _| panic!("all chunks are kept"),
             &|length| format!("{length};").into_bytes(),
         );
         assert_eq!(second.left(), Some(want.len() as u64));
         assert!(second.is_cheap() && frames(second).concat() == want);
-        assert!(before.len() > 4 && before == kept(&pieces));
+        assert!(before.len() > 4 && before == kept(&chunks));
     }
 
     #[test]
     fn a_list_in_pieces_holds_one_frame_whatever_is_kept() {
-        let (pieces, definition, entries) = (ChunkCache::default(), definition(), entries(4000));
+        let (chunks, definition, entries) = (ChunkCache::default(), definition(), entries(4000));
         let scope = |form| Scope { definition: Arc::clone(&definition), version: 0, form };
         let write = |entry: &Entry, out: &mut Vec<u8>| out.extend_from_slice(&entry.bytes);
         for _ in 0..2 {
-            let zipped = pieces.zip(Source {
+            let zipped = chunks.zip(Source {
                 scope: scope(Form::Json),
                 head: b"[".to_vec(),
                 entries: entries.clone(),
                 tail: b"]",
                 write,
             });
-            let joined = join(&pieces, &scope(Form::Protobuf), &entries, write);
+            let joined = join(&chunks, &scope(Form::Protobuf), &entries, write);
             for frame in frames(zipped).iter().chain(&joined) {
                 assert!(frame.len() <= MAX_BYTES + entries[0].bytes.len(), "{} bytes", frame.len());
             }
@@ -723,21 +723,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pieces_that_nobody_lists_are_dropped() {
-        let (pieces, definition) = (ChunkCache::default(), definition());
-        zip(&pieces, &definition, &entries(1000));
-        assert!(pieces.lock().bytes > 0);
+        let (chunks, definition) = (ChunkCache::default(), definition());
+        zip(&chunks, &definition, &entries(1000));
+        assert!(chunks.lock().bytes > 0);
         tokio::time::sleep(COLD - SWEEP_EVERY).await;
-        assert!(pieces.lock().bytes > 0);
+        assert!(chunks.lock().bytes > 0);
         tokio::time::sleep(COLD).await;
-        assert_eq!(pieces.lock().bytes, 0);
-        assert!(!pieces.lock().swept);
-        zip(&pieces, &definition, &entries(1000));
-        assert!(pieces.lock().swept, "and watched over again");
+        assert_eq!(chunks.lock().bytes, 0);
+        assert!(!chunks.lock().swept);
+        zip(&chunks, &definition, &entries(1000));
+        assert!(chunks.lock().swept, "and watched over again");
     }
 
     #[test]
     fn versions_and_forms_share_no_pieces() {
-        let (pieces, definition) = (ChunkCache::default(), definition());
+        let (chunks, definition) = (ChunkCache::default(), definition());
         let entries = entries(300);
         for version in 0..3_u8 {
             for form in [
@@ -749,7 +749,7 @@ mod tests {
                 let scope =
                     Scope { definition: Arc::clone(&definition), version: version.into(), form };
                 let letter = format!("{form:?}");
-                let joined = pieces.join(
+                let joined = chunks.join(
                     (scope, b""),
                     entries.clone(),
                     move |_, out| out.extend([letter.as_bytes(), &[version]].concat()),
@@ -763,20 +763,20 @@ mod tests {
 
     #[test]
     fn a_change_makes_only_its_own_piece_anew() {
-        let (pieces, definition) = (ChunkCache::default(), definition());
+        let (chunks, definition) = (ChunkCache::default(), definition());
         let mut entries = entries(2000);
-        let before = zip(&pieces, &definition, &entries);
-        let before_kept = kept(&pieces);
-        assert!(before_kept.len() > 12 && !before.is_empty(), "{} pieces", before_kept.len());
+        let before = zip(&chunks, &definition, &entries);
+        let before_kept = kept(&chunks);
+        assert!(before_kept.len() > 12 && !before.is_empty(), "{} chunks", before_kept.len());
         let changed = entry(
             99_999,
             "{\"kind\":\"C\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"b\"",
             "}}",
         );
         entries[1000] = Arc::new(changed);
-        let after = zip(&pieces, &definition, &entries);
-        let added = kept(&pieces).len() - before_kept.len();
-        assert!((1..=3).contains(&added), "{added} pieces were made for one change");
+        let after = zip(&chunks, &definition, &entries);
+        let added = kept(&chunks).len() - before_kept.len();
+        assert!((1..=3).contains(&added), "{added} chunks were made for one change");
         assert!(String::from_utf8(unzip(&after)).unwrap().contains("\"name\":\"b\""));
     }
 }

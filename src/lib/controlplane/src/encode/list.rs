@@ -1,10 +1,11 @@
-//! Lists: items are slices of stored bytes, streamed in frames of some size with the length known
+//! Lists: which encoding a client gets, and lists as JSON. Items are slices of stored bytes, streamed in frames of some size with the length known
 //! beforehand; in other forms they are written while they are sent.
 
 use super::chunk_cache::{self, ChunkCache, Scope, Source};
 use super::rendered::{self, BATCH_BYTES, Rendered, Style};
 use super::slices::ItemSlice;
 use super::stream::{self, Fill, Items, Offloaded, Streamed};
+use super::table::{self, Include, Table};
 use super::vectored::ByteOwner;
 use super::{Encoder, entry_document, protobuf};
 use crate::negotiate::{Accepted, Form, View};
@@ -16,6 +17,7 @@ use ferrokube_serve::Response;
 use ferrokube_storage::Entry;
 use http_body_util::BodyExt;
 use std::sync::Arc;
+use std::time::SystemTime;
 use std::vec::IntoIter;
 
 /// How an item is cut out of its entry.
@@ -40,7 +42,7 @@ impl Shape {
 }
 
 /// `metadata` of a list, as JSON.
-pub(crate) fn list_meta(page: &ListPage) -> String {
+pub(super) fn list_meta(page: &ListPage) -> String {
     let mut text = format!("{{\"resourceVersion\":\"{}\"", page.revision);
     if !page.continue_token.is_empty() {
         let token = json::to_vec(&Value::from(page.continue_token.as_str()));
@@ -55,43 +57,92 @@ pub(crate) fn list_meta(page: &ListPage) -> String {
     text
 }
 
-/// The answer to a list that is no Table. What a client that takes nothing holds of it is a frame,
-/// besides the stored objects.
-pub(crate) fn respond(
-    encoder: &Encoder,
-    pieces: &ChunkCache,
-    served: &Served,
-    page: ListPage,
-    (accepted, gzip): (Accepted, bool),
-) -> Response {
-    if accepted.form == Form::Protobuf {
-        let list = protobuf::list(encoder, pieces, served, page, accepted.view);
-        return stream::respond(list, Form::Protobuf.media_type(), gzip);
-    }
-    let media_type = accepted.form.media_type();
-    let style = Style::of(accepted);
-    let list = JsonList::new(served, page, accepted.view);
-    if list.entries.is_empty() {
-        return status::with_type(
-            200,
-            media_type,
-            body::full(rendered::empty(&list.collect(), style)),
-        );
-    }
-    match list.stored_bytes {
-        Some(bytes) if style == Style::Plain && gzip && bytes >= compress::MIN_BYTES => {
-            list.zipped(pieces)
+/// How a client wants a list.
+#[derive(Clone, Copy)]
+pub(crate) struct ListFormat {
+    pub(crate) accepted: Accepted,
+    /// What the rows of a Table carry.
+    pub(crate) include: Include,
+    /// What ages in a Table are relative to.
+    pub(crate) now: SystemTime,
+}
+
+/// Encodes lists of one resource. The only place that chooses the encoding of a list.
+pub(crate) struct ListEncoder<'a> {
+    pub(crate) encoder: &'a Encoder,
+    pub(crate) chunks: &'a ChunkCache,
+    pub(crate) served: &'a Served,
+    pub(crate) format: ListFormat,
+}
+
+impl ListEncoder<'_> {
+    /// The response, streamed unless it is short: a client that reads slowly holds one frame besides
+    /// the stored objects.
+    pub(crate) fn respond(&self, page: ListPage, gzip: bool) -> Response {
+        let accepted = self.format.accepted;
+        match (accepted.view, accepted.form) {
+            (View::Table(version), _) => self.table(version, page, gzip),
+            (view, Form::Protobuf) => {
+                let list = protobuf::list(self.encoder, self.chunks, self.served, page, view);
+                stream::respond(list, Form::Protobuf.media_type(), gzip)
+            }
+            (view, Form::Json | Form::Yaml) => self.json(view, page, gzip),
         }
-        Some(_) if style == Style::Plain => {
-            status::with_type(200, media_type, Streamed::new(list.stored()).boxed_unsync())
+    }
+
+    /// The list as plain JSON, whatever the client accepts.
+    pub(crate) fn collect_json(&self, mut page: ListPage) -> Vec<u8> {
+        match self.format.accepted.view {
+            View::Table(version) => {
+                let entries = std::mem::take(&mut page.items);
+                let table = Table::new(self.served, version, self.format.include, self.format.now);
+                table.stream(&list_meta(&page), self.chunks, entries).collect()
+            }
+            view => JsonList::new(self.served, page, view).collect(),
         }
-        _ => stream::respond(list.rendered(style), media_type, gzip),
+    }
+
+    fn json(&self, view: View, page: ListPage, gzip: bool) -> Response {
+        let style = Style::of(self.format.accepted);
+        let media_type = self.format.accepted.form.media_type();
+        let list = JsonList::new(self.served, page, view);
+        if list.entries.is_empty() {
+            return whole(media_type, rendered::empty(&list.collect(), style));
+        }
+        match list.stored_bytes {
+            Some(bytes) if style == Style::Plain && gzip && bytes >= compress::MIN_BYTES => {
+                list.zipped(self.chunks)
+            }
+            Some(_) if style == Style::Plain => streamed(media_type, list.stored()),
+            _ => stream::respond(list.rendered(style), media_type, gzip),
+        }
+    }
+
+    fn table(&self, version: &'static str, mut page: ListPage, gzip: bool) -> Response {
+        let style = Style::of(self.format.accepted);
+        let media_type = self.format.accepted.form.media_type();
+        let entries = std::mem::take(&mut page.items);
+        let table = Table::new(self.served, version, self.format.include, self.format.now);
+        let meta = list_meta(&page);
+        if entries.is_empty() {
+            whole(media_type, rendered::empty(&table.empty(&meta), style))
+        } else if style != Style::Plain {
+            stream::respond(table.rendered(&meta, entries, style), media_type, gzip)
+        } else if gzip || table::is_short(&entries) {
+            stream::respond(table.stream(&meta, self.chunks, entries), media_type, gzip)
+        } else {
+            streamed(media_type, table.stream(&meta, self.chunks, entries))
+        }
     }
 }
 
-/// A list that is no Table as JSON, whole.
-pub(crate) fn json(served: &Served, page: ListPage, view: View) -> Vec<u8> {
-    JsonList::new(served, page, view).collect()
+fn whole(media_type: &'static str, bytes: Vec<u8>) -> Response {
+    status::with_type(200, media_type, body::full(bytes))
+}
+
+/// Encoded on the connection's task, as its frames are cheap to make.
+fn streamed(media_type: &'static str, fill: impl Fill) -> Response {
+    status::with_type(200, media_type, Streamed::new(fill).boxed_unsync())
 }
 
 fn shape_of(served: &Served, view: View) -> Shape {
@@ -184,7 +235,7 @@ impl JsonList {
     }
 
     /// Compressed, from pieces that are kept.
-    fn zipped(self, pieces: &ChunkCache) -> Response {
+    fn zipped(self, chunks: &ChunkCache) -> Response {
         let shape = self.shape;
         let form = match shape {
             Shape::Untyped | Shape::Whole => chunk_cache::Form::Json,
@@ -206,7 +257,7 @@ impl JsonList {
         let mut response = status::with_type(
             200,
             Form::Json.media_type(),
-            Offloaded::new(pieces.zip(source)).boxed_unsync(),
+            Offloaded::new(chunks.zip(source)).boxed_unsync(),
         );
         compress::mark(response.headers_mut());
         response

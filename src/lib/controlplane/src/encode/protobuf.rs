@@ -18,7 +18,7 @@ const ENVELOPE_TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
 /// should begin off the workers.
 pub(super) fn list(
     encoder: &Encoder,
-    pieces: &ChunkCache,
+    chunks: &ChunkCache,
     served: &Served,
     mut page: ListPage,
     view: View,
@@ -46,7 +46,7 @@ pub(super) fn list(
         }
     };
     let scope = Scope { definition: Arc::clone(&served.definition), version: served.version, form };
-    pieces.join((scope, ENVELOPE_TAIL), std::mem::take(&mut page.items), write, &|items| {
+    chunks.join((scope, ENVELOPE_TAIL), std::mem::take(&mut page.items), write, &|items| {
         let mut head = envelope_head(&kind, &api_version, raw.len() + items);
         head.extend_from_slice(&raw);
         head

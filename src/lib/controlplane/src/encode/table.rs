@@ -5,11 +5,10 @@ use super::chunk_cache::{self, ChunkCache, Listing, Scope};
 use super::rendered::{self, BATCH_BYTES, Rendered, Style};
 use super::rows::{Ages, Draft, Filling, Future, Rows};
 use super::slices::ItemSlice;
-use super::stream::{self, Fill, Streamed, WARMED, warm};
+use super::stream::{Fill, WARMED, warm};
 use super::vectored::Lent;
 use super::{canonical, entry_document, json_document, partial_document, slices};
 use crate::negotiate::{Accepted, Form};
-use crate::{body, status};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::jsonpath::{JsonPath, MAX_NODES};
@@ -17,9 +16,8 @@ use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::{json as json_codec, time, yaml};
 use ferrokube_registry::{Object, Served};
 use ferrokube_resource::{Cell, Column, Printable, TableRow};
-use ferrokube_serve::{Chunk, Response, WRITE_BYTES};
+use ferrokube_serve::{Chunk, WRITE_BYTES};
 use ferrokube_storage::Entry;
-use http_body_util::BodyExt;
 use std::sync::Arc;
 use std::time::SystemTime;
 use std::vec::IntoIter;
@@ -106,6 +104,12 @@ impl Cells {
     }
 }
 
+/// Whether a Table of these objects is made without the cache, and sent whole.
+pub(super) fn is_short(entries: &[Arc<Entry>]) -> bool {
+    entries.len() <= FEW
+        && entries.iter().map(|entry| entry.bytes.len()).sum::<usize>() <= SHORT_BYTES
+}
+
 /// How a resource's objects become rows of one Table.
 pub(crate) struct Table {
     served: Served,
@@ -186,41 +190,28 @@ impl Table {
         out
     }
 
-    /// The answer to a list.
-    pub(crate) fn respond(
+    /// A Table without rows, as JSON.
+    pub(super) fn empty(&self, list_meta: &str) -> Vec<u8> {
+        let mut json = self.head(list_meta, true);
+        if self.is_default() {
+            json.pop();
+            json.extend_from_slice(b"null}\n");
+        } else {
+            json.extend_from_slice(TAIL);
+        }
+        json
+    }
+
+    /// A list's whole Table, indented or as YAML.
+    pub(super) fn rendered(
         self,
         list_meta: &str,
-        pieces: &ChunkCache,
         entries: Vec<Arc<Entry>>,
-        (accepted, gzip): (Accepted, bool),
-    ) -> Response {
-        let (style, media_type) = (Style::of(accepted), accepted.form.media_type());
-        if entries.is_empty() {
-            let mut json = self.head(list_meta, true);
-            if self.is_default() {
-                json.pop();
-                json.extend_from_slice(b"null}\n");
-            } else {
-                json.extend_from_slice(TAIL);
-            }
-            return status::with_type(200, media_type, body::full(rendered::empty(&json, style)));
-        }
-        if style != Style::Plain {
-            let (head, ages) = (self.head(list_meta, true), Ages::new(self.now));
-            let source = Written { table: self, ages, entries: entries.into_iter() };
-            return stream::respond(
-                Rendered::new(head, source, (TAIL, "rows"), style),
-                media_type,
-                gzip,
-            );
-        }
-        let is_short = entries.len() <= FEW
-            && entries.iter().map(|entry| entry.bytes.len()).sum::<usize>() <= SHORT_BYTES;
-        let stream = self.stream(list_meta, pieces, entries);
-        if gzip || is_short {
-            return stream::respond(stream, media_type, gzip);
-        }
-        status::with_type(200, media_type, Streamed::new(stream).boxed_unsync())
+        style: Style,
+    ) -> Rendered<impl rendered::Source + use<>> {
+        let (head, ages) = (self.head(list_meta, true), Ages::new(self.now));
+        let source = Written { table: self, ages, entries: entries.into_iter() };
+        Rendered::new(head, source, (TAIL, "rows"), style)
     }
 
     /// A list's whole Table, to be written while it is sent, of rows that are kept if there are
@@ -228,13 +219,13 @@ impl Table {
     pub(crate) fn stream(
         self,
         list_meta: &str,
-        pieces: &ChunkCache,
+        chunks: &ChunkCache,
         entries: Vec<Arc<Entry>>,
     ) -> Stream {
         let (definition, version) = (Arc::clone(&self.served.definition), self.served.version);
         let form = chunk_cache::Form::Rows(self.version, self.include);
         let kept = (entries.len() > FEW)
-            .then(|| (pieces.clone(), pieces.begin(Scope { definition, version, form })));
+            .then(|| (chunks.clone(), chunks.begin(Scope { definition, version, form })));
         let direct = Box::new(self.served.direct());
         Stream {
             head: self.head(list_meta, true),
@@ -444,7 +435,7 @@ impl Stream {
         }
         let table = &mut self.table;
         let (count, rows) = match &self.kept {
-            Some((pieces, listing)) => pieces.rows(listing, rest, |entries| table.rows(entries)),
+            Some((chunks, listing)) => chunks.rows(listing, rest, |entries| table.rows(entries)),
             None => chunk_cache::rows_once(rest, |entries| table.rows(entries)),
         };
         self.written += count;
@@ -661,21 +652,21 @@ mod tests {
 
     fn table(
         served: &Served,
-        pieces: &ChunkCache,
+        chunks: &ChunkCache,
         entries: &[Arc<Entry>],
         (include, age): (Include, u64),
     ) -> Vec<u8> {
         let now = time::parse_rfc3339(CREATED).unwrap() + Duration::from_secs(age);
-        Table::new(served, "v1", include, now).stream("{}", pieces, entries.to_vec()).collect()
+        Table::new(served, "v1", include, now).stream("{}", chunks, entries.to_vec()).collect()
     }
 
     #[test]
     fn rows_that_are_kept_show_the_ages_of_the_time() {
         let served = served();
         for count in [0, 1, 40, 1000] {
-            let (pieces, entries) = (ChunkCache::default(), entries(count));
+            let (chunks, entries) = (ChunkCache::default(), entries(count));
             for (seconds, age) in [(5, "5s"), (6, "6s"), (3600, "60m")] {
-                let bytes = table(&served, &pieces, &entries, (Include::Metadata, seconds));
+                let bytes = table(&served, &chunks, &entries, (Include::Metadata, seconds));
                 let value: Value = json_codec::read_value(&bytes).unwrap();
                 let rows = value["rows"].as_array().unwrap();
                 assert_eq!(rows.len() as u64, count);
@@ -689,7 +680,7 @@ mod tests {
                     "as made anew"
                 );
             }
-            assert_eq!(pieces.is_empty(), count < FEW as u64, "{count}");
+            assert_eq!(chunks.is_empty(), count < FEW as u64, "{count}");
         }
     }
 
@@ -759,10 +750,10 @@ mod tests {
 
     #[test]
     fn frames_fill_a_write() {
-        let (served, pieces) = (served(), ChunkCache::default());
+        let (served, chunks) = (served(), ChunkCache::default());
         for _ in 0..3 {
             let mut stream = Table::new(&served, "v1", Include::Metadata, SystemTime::now())
-                .stream("{}", &pieces, entries(3000));
+                .stream("{}", &chunks, entries(3000));
             let mut sizes = Vec::new();
             while let Some(frame) = stream.fill() {
                 sizes.push(frame.into_bytes().len());
@@ -779,7 +770,7 @@ mod tests {
 
     #[test]
     fn rows_are_kept_by_what_they_include() {
-        let (served, pieces, entries) = (served(), ChunkCache::default(), entries(100));
+        let (served, chunks, entries) = (served(), ChunkCache::default(), entries(100));
         for _ in 0..2 {
             for (include, kind) in [
                 (Include::None, None),
@@ -787,7 +778,7 @@ mod tests {
                 (Include::Object, Some("ConfigMap")),
             ] {
                 let value: Value =
-                    json_codec::read_value(&table(&served, &pieces, &entries, (include, 5)))
+                    json_codec::read_value(&table(&served, &chunks, &entries, (include, 5)))
                         .unwrap();
                 assert_eq!(value["rows"][50]["object"]["kind"].as_str(), kind);
             }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Classifies the request, and refuses it at once when it would not even find room to wait. Its
 /// seat is taken when its body is there, see [`crate::flow`]; watches and other long requests have
 /// none.
-pub(crate) fn flow(shared: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
+pub(crate) fn flow(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
     let action = &request.action;
     let seats = match (action.is_long_running(), action.is_read_only()) {
         (true, _) => Seats::None,
@@ -25,9 +25,9 @@ pub(crate) fn flow(shared: &ServerState, request: &mut Request<'_>) -> Result<()
         path: action.resource().is_none().then(|| action.path()),
         seats,
     };
-    request.authenticated.class = shared.flow.classify(&subject);
-    shared.flow.look(request.authenticated.class)?;
-    Ok(shared.flow.head(request.authenticated.class, &request.head)?)
+    request.authenticated.class = state.flow.classify(&subject);
+    state.flow.look(request.authenticated.class)?;
+    Ok(state.flow.head(request.authenticated.class, &request.head)?)
 }
 
 /// An action that its caller may carry out. Only [`authorize`] makes one, and the handler takes
@@ -44,21 +44,21 @@ impl Authorized {
 
 /// Asks the authorizer. Hostile paths are refused before, and some paths are open to everybody's
 /// reads.
-pub(crate) fn authorize(shared: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
+pub(crate) fn authorize(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
     let action = Arc::clone(&request.action);
     match action.refusal() {
         None | Some(Refusal::Nowhere) => {}
         Some(Refusal::Hostile(failure)) => return Err(failure.clone().into()),
         Some(Refusal::NoResource) => return Err(no_such_resource().into()),
     }
-    if action.resource().is_none() && action.verb() == "get" && shared.routes.is_open(action.path())
+    if action.resource().is_none() && action.verb() == "get" && state.routes.is_open(action.path())
     {
         request.authenticated.authorized = Some(Authorized(action));
         return Ok(());
     }
     let user = request.user();
     let access = action.access(user);
-    let why = match shared.authorizer.authorize(&access) {
+    let why = match state.authorizer.authorize(&access) {
         Decision::Allow(reason) => {
             annotate(request, "allow", &reason);
             if matches!(action.refusal(), Some(Refusal::Nowhere)) {

@@ -86,8 +86,8 @@ pub(crate) fn enter(_shared: &ServerState, _incoming: &mut Incoming) -> Result<(
 }
 
 /// Asks the policy, and records that the request came, if it wants that.
-pub(crate) fn received(shared: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
-    let plan = plan(shared, request.view());
+pub(crate) fn received(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
+    let plan = plan(state, request.view());
     request.audit.plan = Some(plan);
     if plan.wants(Stage::RequestReceived) {
         let source_ips = addresses(request);
@@ -97,9 +97,9 @@ pub(crate) fn received(shared: &ServerState, request: &mut Request<'_>) -> Resul
             constraint: "",
             object: request.action.resource().map(object_ref),
             outcome: None,
-            ..event(shared, request.view(), Stage::RequestReceived, (&source_ips, &annotations))
+            ..event(state, request.view(), Stage::RequestReceived, (&source_ips, &annotations))
         };
-        drop(shared.audit.record(&event, &plan));
+        drop(state.audit.record(&event, &plan));
     }
     Ok(())
 }
@@ -109,28 +109,28 @@ pub(crate) fn received(shared: &ServerState, request: &mut Request<'_>) -> Resul
 ///
 /// # Errors
 /// 500 while the log cannot be written.
-pub(crate) fn admit(shared: &ServerState, request: &Request<'_>) -> Result<(), Failure> {
-    let plan = request.audit.plan.unwrap_or_else(|| plan(shared, request.view()));
+pub(crate) fn admit(state: &ServerState, request: &Request<'_>) -> Result<(), Failure> {
+    let plan = request.audit.plan.unwrap_or_else(|| plan(state, request.view()));
     if request.action.is_read_only() {
         return Ok(());
     }
-    shared.audit.admit(&plan).map_err(|error| {
+    state.audit.admit(&plan).map_err(|error| {
         tracing::error!(error = %error, "a write was refused because it cannot be audited");
         Failure::new(Reason::InternalError, "the audit log cannot be written")
     })
 }
 
-fn plan(shared: &ServerState, view: ExchangeView<'_>) -> Plan {
+fn plan(state: &ServerState, view: ExchangeView<'_>) -> Plan {
     let Access { user, verb, resource, path } = view.incoming.action.access(view.user());
     let subject = Subject { user, verb, resource, path };
-    shared.audit.plan(&subject)
+    state.audit.plan(&subject)
 }
 
 /// Records how the request ended; for a watch, that its answer began (its end is recorded by the
 /// stream).
-pub(crate) fn leave(shared: &ServerState, exchange: &mut Exchange, response: &mut Response) {
+pub(crate) fn leave(state: &ServerState, exchange: &mut Exchange, response: &mut Response) {
     let view = exchange.view();
-    let plan = view.incoming.audit.plan.unwrap_or_else(|| plan(shared, view));
+    let plan = view.incoming.audit.plan.unwrap_or_else(|| plan(state, view));
     // Whoever streams says so: its end is recorded by the stream.
     let streams = view.incoming.audit.ending.is_some() && response.status().is_success();
     let stage = match (view.incoming.audit.panicked, streams) {
@@ -139,19 +139,19 @@ pub(crate) fn leave(shared: &ServerState, exchange: &mut Exchange, response: &mu
         (false, false) => Stage::ResponseComplete,
     };
     let code = response.status().as_u16();
-    let (plan, left_out) = shared.audit.conclude(plan, code, || caller(view).into_owned());
+    let (plan, left_out) = state.audit.conclude(plan, code, || caller(view).into_owned());
     if !plan.wants(stage) {
         return;
     }
     exchange.incoming.audit.left_out = left_out;
-    let recorded = record(shared, exchange.view(), &plan, stage, code);
+    let recorded = record(state, exchange.view(), &plan, stage, code);
     if !exchange.incoming.action.is_read_only() {
         exchange.incoming.audit.recorded = Mutex::new(Some(recorded));
     }
 }
 
 fn record(
-    shared: &ServerState,
+    state: &ServerState,
     view: ExchangeView<'_>,
     plan: &Plan,
     stage: Stage,
@@ -202,14 +202,14 @@ fn record(
             .map(Payload::Document)
             .or_else(|| audit.response.as_deref().map(Payload::Json)),
         decision: (&decision, &reason),
-        ..event(shared, view, stage, (&source_ips, &annotations))
+        ..event(state, view, stage, (&source_ips, &annotations))
     };
-    Box::pin(shared.audit.record(&event, plan))
+    Box::pin(state.audit.record(&event, plan))
 }
 
 /// What every stage's event says: who asks, from where, with what.
 fn event<'a>(
-    shared: &ServerState,
+    state: &ServerState,
     view: ExchangeView<'a>,
     stage: Stage,
     (source_ips, annotations): (&'a [String], &'a BTreeMap<String, String>),
@@ -232,7 +232,7 @@ fn event<'a>(
         response: None,
         received: incoming.now,
         at: SystemTime::now(),
-        trace: trace_ids(shared, view),
+        trace: trace_ids(state, view),
         decision: ("", ""),
         annotations,
     }
@@ -258,7 +258,7 @@ pub(crate) const REASON: &str = "authorization.k8s.io/reason";
 
 /// The request's ids, and as initial id the family of the object that it writes (of a collection's
 /// objects each has its own); none while log tracking is off.
-fn trace_ids(shared: &ServerState, view: ExchangeView<'_>) -> Option<TraceIds> {
+fn trace_ids(state: &ServerState, view: ExchangeView<'_>) -> Option<TraceIds> {
     let trace = &view.incoming.trace;
     let of_each = view
         .incoming
@@ -267,7 +267,7 @@ fn trace_ids(shared: &ServerState, view: ExchangeView<'_>) -> Option<TraceIds> {
         .is_some_and(|action| action.verb() == Verb::DeleteCollection);
     let written = view.family().filter(|_| !of_each);
     let initial = written.or(trace.initial);
-    shared.gates.enabled(&LOG_TRACKING).then_some(TraceIds {
+    state.gates.enabled(&LOG_TRACKING).then_some(TraceIds {
         trace: trace.trace_id,
         span: trace.span_id,
         initial,
@@ -321,7 +321,7 @@ impl Late {
 
 /// What is needed to record the end of a long answer.
 pub(crate) struct Ending {
-    shared: Arc<ServerState>,
+    state: Arc<ServerState>,
     plan: Plan,
     id: HeaderValue,
     uri: String,
@@ -339,11 +339,11 @@ pub(crate) struct Ending {
 
 impl Ending {
     /// For a request that is about to stream; `None` when its end is not recorded.
-    pub(crate) fn of(shared: &Arc<ServerState>, request: &mut Request<'_>) -> Option<Self> {
+    pub(crate) fn of(state: &Arc<ServerState>, request: &mut Request<'_>) -> Option<Self> {
         let late = request.audit.ending.get_or_insert_default().clone();
         let plan = request.audit.plan.filter(|plan| plan.wants(Stage::ResponseComplete))?;
         Some(Self {
-            shared: Arc::clone(shared),
+            state: Arc::clone(state),
             plan,
             id: request.audit_id.clone(),
             uri: request
@@ -358,7 +358,7 @@ impl Ending {
             method: request.authenticated.method,
             source_ips: addresses(request),
             received: request.now,
-            trace: trace_ids(shared, request.view()),
+            trace: trace_ids(state, request.view()),
             impersonated: request.authenticated.impersonated.clone(),
             constraint: request.authenticated.impersonation_constraint,
             user_agent: cut(request.header(http::header::USER_AGENT), MAX_USER_AGENT).to_owned(),
@@ -393,6 +393,6 @@ impl Drop for Ending {
             decision: (&decision, &reason),
             annotations: &annotations,
         };
-        drop(self.shared.audit.record(&event, &self.plan));
+        drop(self.state.audit.record(&event, &self.plan));
     }
 }

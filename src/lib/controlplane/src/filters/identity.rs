@@ -15,7 +15,7 @@ const MAX_VALUES: usize = 1000;
 /// Asks the authenticators in order: the first that knows who it is decides, also when others of
 /// the credentials are wrong. Only wrong ones are 401 on every path; none at all are anonymous.
 pub(crate) fn authenticate(
-    shared: &ServerState,
+    state: &ServerState,
     incoming: &mut Incoming,
 ) -> Result<Authenticated, Rejection> {
     let peer = incoming.peer().cloned();
@@ -30,7 +30,7 @@ pub(crate) fn authenticate(
         remote: &remote,
     };
     let mut refused = false;
-    for authenticator in &shared.authenticators {
+    for authenticator in &state.authenticators {
         match authenticator.authenticate(&credentials) {
             Ok(None) => {}
             Ok(Some(identity)) => {
@@ -43,7 +43,7 @@ pub(crate) fn authenticate(
         }
     }
     if refused
-        || !shared.anonymous
+        || !state.anonymous
         || credentials.bearer.is_some()
         || peer.as_ref().is_some_and(|peer| peer.unverified_certificate)
     {
@@ -77,10 +77,7 @@ fn texts_of(headers: &HeaderMap) -> Vec<(String, String)> {
 }
 
 /// Replaces the identity, if the caller may impersonate every part of it.
-pub(crate) fn impersonate(
-    shared: &ServerState,
-    request: &mut Request<'_>,
-) -> Result<(), Rejection> {
+pub(crate) fn impersonate(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
     let headers =
         request.head.headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"));
     // A name that cannot be read must not be skipped: the request would run with the caller's own
@@ -93,23 +90,23 @@ pub(crate) fn impersonate(
     let Some(asked) = Impersonation::parse(texts.into_iter())? else { return Ok(()) };
     let access = request.action.access(&request.authenticated.user);
     let Impersonated { user, constraint } =
-        asked.become_user(&*shared.authorizer, &shared.impersonation, &access)?;
+        asked.become_user(&*state.authorizer, &state.impersonation, &access)?;
     request.authenticated.impersonated = Some(user);
     request.authenticated.impersonation_constraint = constraint;
     Ok(())
 }
 
 /// What decides about the caller knows everything that was acknowledged before the request came.
-pub(crate) fn rights<'a>(shared: &'a ServerState, request: &Request<'_>) -> Option<CatchUp<'a>> {
-    shared.authorizer.catch_up(&request.authenticated.user)
+pub(crate) fn rights<'a>(state: &'a ServerState, request: &Request<'_>) -> Option<CatchUp<'a>> {
+    state.authorizer.catch_up(&request.authenticated.user)
 }
 
 /// The same about whom the caller has become: masters have waited for nothing.
 pub(crate) fn impersonated_rights<'a>(
-    shared: &'a ServerState,
+    state: &'a ServerState,
     request: &Request<'_>,
 ) -> Option<CatchUp<'a>> {
-    shared.authorizer.catch_up(request.authenticated.impersonated.as_ref()?)
+    state.authorizer.catch_up(request.authenticated.impersonated.as_ref()?)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Reads method, path and query.
-pub(crate) fn enter(shared: &ServerState, incoming: &mut Incoming) -> Result<(), Rejection> {
+pub(crate) fn enter(state: &ServerState, incoming: &mut Incoming) -> Result<(), Rejection> {
     let action = Arc::new(Action::parse(
         &incoming.head.method,
         incoming.head.uri.path(),
@@ -29,18 +29,18 @@ pub(crate) fn enter(shared: &ServerState, incoming: &mut Incoming) -> Result<(),
     incoming.timeout = if action.is_long_running() {
         Duration::MAX
     } else {
-        action.options().timeout(shared.limits.request)?
+        action.options().timeout(state.limits.request)?
     };
     Ok(())
 }
 
 /// Counts and logs.
-pub(crate) fn leave(shared: &ServerState, exchange: &mut Exchange, response: &mut Response) {
+pub(crate) fn leave(state: &ServerState, exchange: &mut Exchange, response: &mut Response) {
     let took = exchange.incoming.started.elapsed();
     let code = response.status().as_u16();
     let action = &exchange.incoming.action;
-    let is_served = action.resource().is_some_and(|action| code < 400 || is_served(shared, action));
-    shared.metrics.request(action, is_served, (code, took));
+    let is_served = action.resource().is_some_and(|action| code < 400 || is_served(state, action));
+    state.metrics.request(action, is_served, (code, took));
     if let Some(Authenticated { span, .. }) = &mut exchange.authenticated
         && span.is_recorded()
     {
@@ -50,7 +50,7 @@ pub(crate) fn leave(shared: &ServerState, exchange: &mut Exchange, response: &mu
         }
     }
     let view = exchange.view();
-    if let Some(observer) = &shared.observer {
+    if let Some(observer) = &state.observer {
         observe(observer.as_ref(), view, code, took);
     }
     if !tracing::enabled!(tracing::Level::DEBUG) {
@@ -78,9 +78,9 @@ pub(crate) fn leave(shared: &ServerState, exchange: &mut Exchange, response: &mu
 }
 
 /// Whether a resource exists: what does not must not make series in the metrics.
-fn is_served(shared: &ServerState, action: ResourceAction<'_>) -> bool {
+fn is_served(state: &ServerState, action: ResourceAction<'_>) -> bool {
     let subresource = action.subresource();
-    let served = shared.registry.catalog().find(action.group(), action.version(), action.plural());
+    let served = state.registry.catalog().find(action.group(), action.version(), action.plural());
     served.is_some_and(|served| {
         subresource.is_empty()
             || served.version().subresources.iter().any(|known| known.name == subresource)

@@ -80,17 +80,17 @@ pub(crate) const FILTERS: [Filter; 15] = [
 ///
 /// # Errors
 /// The rejection of the first filter that rejects the request.
-pub(crate) async fn enter(shared: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
+pub(crate) async fn enter(state: &ServerState, exchange: &mut Exchange) -> Result<(), Rejection> {
     for filter in &FILTERS {
         exchange.entered += 1;
         let entered = match filter.enter {
             Entry::Guard | Entry::Handle => Ok(()),
-            Entry::Before(enter) => enter(shared, &mut exchange.incoming),
-            Entry::Authenticate(authenticate) => authenticate(shared, &mut exchange.incoming)
+            Entry::Before(enter) => enter(state, &mut exchange.incoming),
+            Entry::Authenticate(authenticate) => authenticate(state, &mut exchange.incoming)
                 .map(|authenticated| exchange.authenticated = Some(authenticated)),
-            Entry::After(enter) => enter(shared, &mut exchange.request()?),
+            Entry::After(enter) => enter(state, &mut exchange.request()?),
             Entry::Wait(wait) => {
-                let caught_up = wait(shared, &exchange.request()?);
+                let caught_up = wait(state, &exchange.request()?);
                 if let Some(caught_up) = caught_up {
                     caught_up.await;
                 }
@@ -105,10 +105,10 @@ pub(crate) async fn enter(shared: &ServerState, exchange: &mut Exchange) -> Resu
 }
 
 /// Leaves the filters that were entered, last first.
-pub(crate) fn leave(shared: &ServerState, exchange: &mut Exchange, response: &mut Response) {
+pub(crate) fn leave(state: &ServerState, exchange: &mut Exchange, response: &mut Response) {
     for filter in FILTERS[..exchange.entered].iter().rev() {
         if let Some(leave) = filter.leave {
-            leave(shared, exchange, response);
+            leave(state, exchange, response);
         }
     }
 }

@@ -31,34 +31,34 @@ pub(crate) fn parse(_shared: &ServerState, incoming: &mut Incoming) -> Result<()
 
 /// A new span in the sender's trace, if the sender (the real user, also under impersonation) is
 /// trusted; else a new trace with a link.
-pub(crate) fn adopt(shared: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
+pub(crate) fn adopt(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
     let claimed = request.claimed;
     let (origin, trace) = match claimed {
-        Some(claimed) if is_believed(shared, request) => (Origin::Adopted, claimed.child()),
+        Some(claimed) if is_believed(state, request) => (Origin::Adopted, claimed.child()),
         Some(claimed) => (
             Origin::Linked,
             sample(TraceContext { parent_span_id: None, ..request.trace }.with_link(&claimed)),
         ),
         None => (Origin::Started, sample(request.trace)),
     };
-    shared.metrics.contexts(origin).inc();
+    state.metrics.contexts(origin).inc();
     request.trace = trace;
     Ok(())
 }
 
 /// The initial id, into the same context (KEP-1668: after the span context, in a handler of its
 /// own); then the context is complete.
-pub(crate) fn initial(shared: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
+pub(crate) fn initial(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
     let initial = extract_initial(&request.head.headers)
-        .or_else(|| from_baggage(shared, &request.head.headers));
-    if initial.is_some() && is_believed(shared, request) {
+        .or_else(|| from_baggage(state, &request.head.headers));
+    if initial.is_some() && is_believed(state, request) {
         request.trace = request.trace.with_initial(initial);
     }
     let agent = request.header(http::header::USER_AGENT);
     let agent = agent[..agent.len().min(MAX_AGENT_BYTES)].to_owned();
     let user = request.user().clone();
     let context = RequestContext::new(user, request.trace, agent, request.now);
-    if shared.gates.enabled(&LOG_TRACKING) {
+    if state.gates.enabled(&LOG_TRACKING) {
         note_refused(&context, initial);
     }
     request.authenticated.context = Some(context);
@@ -67,14 +67,14 @@ pub(crate) fn initial(shared: &ServerState, request: &mut Request<'_>) -> Result
 }
 
 /// The initial id of senders that know W3C baggage and not our header (gate `LogTrackingInterop`).
-fn from_baggage(shared: &ServerState, headers: &HeaderMap) -> Option<InitialTraceId> {
+fn from_baggage(state: &ServerState, headers: &HeaderMap) -> Option<InitialTraceId> {
     let mut values = headers.get_all(interop::BAGGAGE).iter().peekable();
     values.peek()?;
-    if !shared.gates.enabled(&LOG_TRACKING_INTEROP) {
+    if !state.gates.enabled(&LOG_TRACKING_INTEROP) {
         return None;
     }
     let initial = interop::initial_of(values.filter_map(|value| value.to_str().ok()))?;
-    shared.metrics.count_baggage();
+    state.metrics.count_baggage();
     Some(initial)
 }
 
@@ -89,13 +89,13 @@ fn note_refused(context: &RequestContext, initial: Option<InitialTraceId>) {
 }
 
 /// Asked once, and only about those who claim something.
-fn is_believed(shared: &ServerState, request: &mut Request<'_>) -> bool {
+fn is_believed(state: &ServerState, request: &mut Request<'_>) -> bool {
     if let Some(trusted) = request.authenticated.trusted {
         return trusted;
     }
     let access =
         Access { user: &request.authenticated.user, verb: VERB, resource: None, path: PATH };
-    let trusted = matches!(shared.authorizer.authorize(&access), Decision::Allow(_));
+    let trusted = matches!(state.authorizer.authorize(&access), Decision::Allow(_));
     request.authenticated.trusted = Some(trusted);
     trusted
 }

@@ -76,9 +76,9 @@ impl Made {
 }
 
 /// Which definitions are in which group version, by the path of its document.
-fn sorted(shared: &ServerState) -> BTreeMap<String, Vec<Arc<Definition>>> {
+fn sorted(state: &ServerState) -> BTreeMap<String, Vec<Arc<Definition>>> {
     let mut all: BTreeMap<String, Vec<Arc<Definition>>> = BTreeMap::new();
-    for definition in shared.registry.catalog().all().1 {
+    for definition in state.registry.catalog().all().1 {
         for version in definition.versions.iter().filter(|version| version.served) {
             let path = documents::key(&definition.group, &version.name);
             all.entry(path).or_default().push(Arc::clone(&definition));
@@ -159,21 +159,21 @@ impl OpenApi {
     /// `/openapi/v2`
     pub(crate) async fn v2(
         &self,
-        shared: &Arc<ServerState>,
+        state: &Arc<ServerState>,
         request: &Request<'_>,
     ) -> Result<Response, Rejection> {
         let protobuf = match wanted(request.header(http::header::ACCEPT), V2_PROTOBUF) {
             Some(protobuf) => protobuf,
             None => return Ok(varying_by_both(bare(406))),
         };
-        let made = self.v2_document(shared.registry.catalog().all().1).await;
+        let made = self.v2_document(state.registry.catalog().all().1).await;
         Ok(varying_by_both(answer(request, &made, protobuf, V2_PROTOBUF)))
     }
 
     /// `/openapi/v3`: where the documents are, with their hashes.
-    pub(crate) async fn index(&self, shared: &Arc<ServerState>) -> Result<Response, Rejection> {
+    pub(crate) async fn index(&self, state: &Arc<ServerState>) -> Result<Response, Rejection> {
         let mut paths = Map::new();
-        for (path, definitions) in sorted(shared) {
+        for (path, definitions) in sorted(state) {
             let made = self.v3_document(&path, definitions).await;
             let url = format!("/openapi/v3/{path}?hash={}", made.hash);
             paths.insert(path, json!({"serverRelativeURL": url}));
@@ -185,11 +185,11 @@ impl OpenApi {
     /// `/openapi/v3/<group version>`
     pub(crate) async fn v3(
         &self,
-        shared: &Arc<ServerState>,
+        state: &Arc<ServerState>,
         request: &Request<'_>,
         path: &str,
     ) -> Result<Response, Rejection> {
-        let Some(definitions) = sorted(shared).remove(path) else { return Ok(not_found()) };
+        let Some(definitions) = sorted(state).remove(path) else { return Ok(not_found()) };
         let Some(protobuf) = wanted(request.header(http::header::ACCEPT), V3_PROTOBUF) else {
             return Ok(varying(bare(406), "Accept"));
         };

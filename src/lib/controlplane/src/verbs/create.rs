@@ -16,7 +16,7 @@ use ferrokube_resource::Verbs;
 use ferrokube_serve::Response;
 
 pub(crate) async fn create(
-    shared: &ServerState,
+    state: &ServerState,
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
@@ -27,9 +27,9 @@ pub(crate) async fn create(
         offer(&target.served, if is_read { Views::Single } else { Views::Untabled }),
     )?;
     let form = decode::body_form(request, &target.served)?;
-    let bytes = read_body(shared, request, form).await?;
+    let bytes = read_body(state, request, form).await?;
     let options = request.action.options().write(WriteKind::Create)?;
-    let body = decode::object(shared, target, form, &bytes)?;
+    let body = decode::object(state, target, form, &bytes)?;
     flow::has_read(|| body.document.heap_bytes());
     if target.name.is_none() && request.audit.wants(Level::Metadata) {
         request.audit.name = body.document.name().into();
@@ -39,11 +39,11 @@ pub(crate) async fn create(
         Some(name) if target.subresource.is_empty() => {
             check_name(name, &body.document)?;
             let collection = Target { name: None, ..target.clone() };
-            shared.registry.create(request.context(), &collection, body, &options).await?
+            state.registry.create(request.context(), &collection, body, &options).await?
         }
-        _ => shared.registry.create(request.context(), target, body, &options).await?,
+        _ => state.registry.create(request.context(), target, body, &options).await?,
     };
-    respond_written(shared, request, target, &written, accepted).await
+    respond_written(state, request, target, &written, accepted).await
 }
 
 /// A POST to the path of an object creates that one: its name was authorized. (Upstream takes any

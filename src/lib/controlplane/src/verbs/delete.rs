@@ -14,44 +14,44 @@ use ferrokube_serve::Response;
 use http::header::CONTENT_TYPE;
 
 pub(crate) async fn delete(
-    shared: &ServerState,
+    state: &ServerState,
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
     let accepted = accepted(request, offer(&target.served, Views::Single))?;
-    let options = delete_options(shared, request).await?;
-    let (object, gone) = match shared.registry.delete(request.context(), target, &options).await? {
+    let options = delete_options(state, request).await?;
+    let (object, gone) = match state.registry.delete(request.context(), target, &options).await? {
         Deleted::Gone(object) | Deleted::AlreadyPending(object) => (object, true),
         Deleted::Pending(object) => (object, false),
     };
-    settle(shared, target, &object).await;
+    settle(state, target, &object).await;
     if gone && !target.served.definition.policy.returns_deleted {
-        return Ok(deleted(shared, request, target, (&object, accepted)));
+        return Ok(deleted(state, request, target, (&object, accepted)));
     }
     fit_one(target, accepted)?;
     let code = if !gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
-    respond(shared, request, target, &object, (code, accepted)).await
+    respond(state, request, target, &object, (code, accepted)).await
 }
 
 pub(super) async fn delete_options(
-    shared: &ServerState,
+    state: &ServerState,
     request: &mut Request<'_>,
 ) -> Result<ferrokube_registry::DeleteOptions, Failure> {
     // Its own kind, with a protobuf form whatever is deleted.
     let form = body_form(request.header(CONTENT_TYPE), true);
-    let bytes = read_body(shared, request, form.as_ref().copied().unwrap_or(Form::Json)).await?;
+    let bytes = read_body(state, request, form.as_ref().copied().unwrap_or(Form::Json)).await?;
     if bytes.is_empty() {
         return request.action.options().delete(None);
     }
     let form = form?;
-    let body = decode::delete_options(shared, form, &bytes)?;
+    let body = decode::delete_options(state, form, &bytes)?;
     audit_payload::request(request, form, bytes, &body);
     request.action.options().delete(Some(&body))
 }
 
 /// The `Status` of a completed delete.
 fn deleted(
-    shared: &ServerState,
+    state: &ServerState,
     request: &mut Request<'_>,
     target: &Target,
     (object, accepted): (&Object, Accepted),
@@ -73,6 +73,6 @@ fn deleted(
     let accepted = Accepted { view: View::Whole, ..accepted };
     let status = status::success(&details);
     audit_payload::status(request, &status);
-    let (bytes, form) = shared.encoder.document(&status, accepted, Some(status::message()));
+    let (bytes, form) = state.encoder.document(&status, accepted, Some(status::message()));
     status::with_form(200, bytes, form)
 }

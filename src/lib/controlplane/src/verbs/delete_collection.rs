@@ -3,8 +3,8 @@
 use super::delete::delete_options;
 use super::list::{convert, respond_list};
 use super::{go_type, include, offer};
+use crate::encode::list::ListFormat;
 use crate::exchange::{Rejection, Request};
-use crate::filters::audit_payload;
 use crate::handler::accepted;
 use crate::negotiate::Views;
 use crate::state::ServerState;
@@ -12,20 +12,20 @@ use ferrokube_registry::{ListOptions, Target};
 use ferrokube_serve::Response;
 
 pub(crate) async fn delete_collection(
-    shared: &ServerState,
+    state: &ServerState,
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
     let accepted = accepted(request, offer(&target.served, Views::List))?;
     let select =
         ListOptions { caller: request.caller_number(), ..request.action.options().list()? };
-    shared.registry.check_selection(target, &select)?;
-    let options = delete_options(shared, request).await?;
+    state.registry.check_selection(target, &select)?;
+    let options = delete_options(state, request).await?;
     let mut page =
-        shared.registry.delete_collection(request.context(), target, &options, &select).await?;
+        state.registry.delete_collection(request.context(), target, &options, &select).await?;
     let include = include(request, accepted)?;
     accepted.fit(Views::List, || go_type(target, Views::List))?;
-    convert(shared, target, &mut page, accepted).await?;
-    audit_payload::list(shared, request, target, (&page, accepted, include));
-    Ok(respond_list(shared, request, target, (page, None), (accepted, include)))
+    convert(state, target, &mut page, accepted).await?;
+    let format = ListFormat { accepted, include, now: request.now };
+    Ok(respond_list(state, request, target, page, None, format))
 }

@@ -10,27 +10,27 @@ use ferrokube_serve::{Kept, Response};
 use std::sync::Arc;
 
 pub(crate) async fn get(
-    shared: &ServerState,
+    state: &ServerState,
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
     let accepted = accepted(request, offer(&target.served, Views::Single))?;
     let mut object =
-        shared.registry.get(request.context(), target, request.action.options().get()?).await?;
+        state.registry.get(request.context(), target, request.action.options().get()?).await?;
     fit_one(target, accepted)?;
     if let Object::Stored(entry) = object {
         object = Object::Stored(if is_partial(accepted) {
             entry
         } else {
-            shared.registry.entry_in_version(&target.served, entry).await?
+            state.registry.entry_in_version(&target.served, entry).await?
         });
     }
     let rendered = rendered_bytes(&object, accepted);
     if rendered > ENCODED_BYTES {
         leave(request).await?;
     }
-    let room = shared.flow.rendered(request.class(), rendered, shared.metrics.held()).await?;
-    let mut response = respond(shared, request, target, &object, (200, accepted)).await?;
+    let room = state.flow.rendered(request.class(), rendered, state.metrics.held()).await?;
+    let mut response = respond(state, request, target, &object, (200, accepted)).await?;
     if let Some(room) = room {
         response.extensions_mut().insert(Kept(Arc::new(room)));
     }

@@ -1,8 +1,7 @@
 //! GET of a collection.
 
 use super::{go_type, include, is_partial, offer, streams};
-use crate::encode::list;
-use crate::encode::table::{Include, Table};
+use crate::encode::list::{ListEncoder, ListFormat};
 use crate::exchange::{Rejection, Request};
 use crate::filters::audit_payload;
 use crate::flow::Grant;
@@ -18,7 +17,7 @@ use http::header::ACCEPT_ENCODING;
 use std::sync::Arc;
 
 pub(crate) async fn list(
-    shared: &Arc<ServerState>,
+    state: &Arc<ServerState>,
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
@@ -28,21 +27,21 @@ pub(crate) async fn list(
     )?;
     let options =
         ListOptions { caller: request.caller_number(), ..request.action.options().list()? };
-    let listing = shared.registry.listing(target, &options).await?;
+    let listing = state.registry.listing(target, &options).await?;
     let include = include(request, accepted)?;
-    shared.flow.list(request.class(), listing.bytes(), shared.metrics.held()).await?;
+    state.flow.list(request.class(), listing.bytes(), state.metrics.held()).await?;
     let mut page = listing.page().await;
     let bytes = size_of_val(&*page.items);
     flow::has_listed(bytes);
     accepted.fit(Views::List, || go_type(target, Views::List))?;
-    convert(shared, target, &mut page, accepted).await?;
-    let room = shared.flow.listed(request.class(), bytes, shared.metrics.held()).await?;
-    audit_payload::list(shared, request, target, (&page, accepted, include));
+    convert(state, target, &mut page, accepted).await?;
+    let room = state.flow.listed(request.class(), bytes, state.metrics.held()).await?;
     if (accepted.form != Form::Json || matches!(accepted.view, View::Table(_))) && is_long(&page) {
-        // Its items are measured, and its first ones written, before any is sent.
+        // Its items are measured, and its first ones encoded, before any is sent.
         leave_worker().await;
     }
-    Ok(respond_list(shared, request, target, (page, room), (accepted, include)))
+    let format = ListFormat { accepted, include, now: request.now };
+    Ok(respond_list(state, request, target, page, room, format))
 }
 
 fn is_long(page: &ListPage) -> bool {
@@ -55,51 +54,47 @@ fn is_long(page: &ListPage) -> bool {
 
 /// Has the items of a page converted where somebody else does that.
 pub(super) async fn convert(
-    shared: &ServerState,
+    state: &ServerState,
     target: &Target,
     page: &mut ListPage,
     accepted: Accepted,
 ) -> Result<(), Failure> {
     if !is_partial(accepted) {
         page.items =
-            shared.registry.in_version(&target.served, std::mem::take(&mut page.items)).await?;
+            state.registry.in_version(&target.served, std::mem::take(&mut page.items)).await?;
     }
     Ok(())
 }
 
-fn takes_gzip(request: &Request<'_>) -> bool {
-    compress::accepts(request.header(ACCEPT_ENCODING))
-}
-
+/// Audits and encodes a page. The response holds `room` until it is sent or dropped.
 pub(super) fn respond_list(
-    shared: &ServerState,
-    request: &Request<'_>,
+    state: &ServerState,
+    request: &mut Request<'_>,
     target: &Target,
-    (mut page, room): (ListPage, Option<Grant>),
-    (accepted, include): (Accepted, Include),
+    page: ListPage,
+    room: Option<Grant>,
+    format: ListFormat,
 ) -> Response {
-    let form = (accepted, takes_gzip(request));
-    let kept = keep(shared, target, &page, accepted);
-    let kept = (kept.is_some() || room.is_some()).then(|| Kept(Arc::new((kept, room))));
-    let response = match accepted.view {
-        View::Table(version) => {
-            let entries = std::mem::take(&mut page.items);
-            Table::new(&target.served, version, include, request.now).respond(
-                &list::list_meta(&page),
-                &shared.pieces,
-                entries,
-                form,
-            )
-        }
-        _ => list::respond(&shared.encoder, &shared.pieces, &target.served, page, form),
+    let encoder = ListEncoder {
+        encoder: &state.encoder,
+        chunks: &state.chunks,
+        served: &target.served,
+        format,
     };
-    keeping(response, kept)
+    audit_payload::list(request, &page, &encoder, state.audit.max_event_bytes());
+    let reading = keep(state, target, &page, format.accepted);
+    let gzip = compress::accepts(request.header(ACCEPT_ENCODING));
+    let mut response = encoder.respond(page, gzip);
+    if reading.is_some() || room.is_some() {
+        response.extensions_mut().insert(Kept(Arc::new((reading, room))));
+    }
+    response
 }
 
 /// What a large list holds until it is sent, besides the objects that are stored: they are counted
 /// as what its client keeps from being freed.
 fn keep(
-    shared: &ServerState,
+    state: &ServerState,
     target: &Target,
     page: &ListPage,
     accepted: Accepted,
@@ -114,13 +109,6 @@ fn keep(
         .converter()
         .filter(|_| !is_partial(accepted))
         .map_or(0, |_| page.items.iter().map(|entry| entry.bytes.len()).sum());
-    let held = shared.metrics.held().map(|held| held.hold(places + copies));
+    let held = state.metrics.held().map(|held| held.hold(places + copies));
     Some((reading, held))
-}
-
-fn keeping(mut response: Response, kept: Option<Kept>) -> Response {
-    if let Some(kept) = kept {
-        response.extensions_mut().insert(kept);
-    }
-    response
 }

@@ -85,7 +85,7 @@ fn include(request: &Request<'_>, accepted: Accepted) -> Result<Include, Failure
 
 /// One object in the accepted form and view.
 async fn respond(
-    shared: &ServerState,
+    state: &ServerState,
     request: &mut Request<'_>,
     target: &Target,
     object: &Object,
@@ -127,30 +127,30 @@ async fn respond(
         let body = crate::body::frames([entry.bytes.clone(), Bytes::from_static(b"\n")]);
         return Ok(status::with_type(code, accepted.form.media_type(), body));
     }
-    let (bytes, form) = shared.encoder.object(&target.served, object, accepted)?;
+    let (bytes, form) = state.encoder.object(&target.served, object, accepted)?;
     if form == Form::Json {
         request.audit.response = Some(bytes.clone());
     } else if request.audit.wants(Level::RequestResponse) {
         let as_json = Accepted { form: Form::Json, pretty: false, ..accepted };
-        request.audit.response = Some(shared.encoder.object(&target.served, object, as_json)?.0);
+        request.audit.response = Some(state.encoder.object(&target.served, object, as_json)?.0);
     }
     Ok(status::with_type(code, form.media_type(), crate::body::full(bytes)))
 }
 
 async fn respond_written(
-    shared: &ServerState,
+    state: &ServerState,
     request: &mut Request<'_>,
     target: &Target,
     written: &Written,
     accepted: Accepted,
 ) -> Result<Response, Rejection> {
-    settle(shared, target, &written.object).await;
+    settle(state, target, &written.object).await;
     if let Object::Stored(entry) = &written.object {
         request.audit.written = Some(Arc::clone(entry));
     }
     fit_one(target, accepted)?;
     let code = if written.created { 201 } else { 200 };
-    respond(shared, request, target, &written.object, (code, accepted)).await
+    respond(state, request, target, &written.object, (code, accepted)).await
 }
 
 /// Upstream takes any custom object for a list, and fails at its items; what a subresource shows as
@@ -167,21 +167,21 @@ fn fit_one(target: &Target, accepted: Accepted) -> Result<(), Failure> {
 }
 
 /// A definition that was written is served before its writer is told.
-async fn settle(shared: &ServerState, target: &Target, object: &Object) {
+async fn settle(state: &ServerState, target: &Target, object: &Object) {
     if target.served.definition.group == custom::GROUP
         && let Object::Stored(entry) = object
     {
-        shared.custom.settled(entry.revision.0).await;
+        state.custom.settled(entry.revision.0).await;
     }
 }
 
 /// Reads the body. What is done about one that may take long is done off the workers.
 async fn read_body(
-    shared: &ServerState,
+    state: &ServerState,
     request: &mut Request<'_>,
     form: Form,
 ) -> Result<Bytes, Failure> {
-    let bytes = crate::body::take(shared, request, form).await?;
+    let bytes = crate::body::take(state, request, form).await?;
     let is_long = match form {
         Form::Json => is_costly(&bytes),
         // Most applies are JSON.

@@ -13,7 +13,7 @@ use ferrokube_registry::{Patch, Target, WriteOptions};
 use ferrokube_serve::Response;
 
 pub(crate) async fn patch(
-    shared: &ServerState,
+    state: &ServerState,
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
@@ -24,10 +24,10 @@ pub(crate) async fn patch(
     } else {
         (WriteKind::Patch, Form::Json)
     };
-    let bytes = read_body(shared, request, form).await?;
+    let bytes = read_body(state, request, form).await?;
     let mut options: WriteOptions = request.action.options().write(write_kind)?;
     if write_kind == WriteKind::Apply {
-        options.forbid_create = forbid_create(shared, request);
+        options.forbid_create = forbid_create(state, request);
     }
     let patch = decode::patch(kind, &bytes, options.field_validation.unwrap_or_default())?;
     flow::has_read(|| decode::patch_bytes(&patch));
@@ -35,6 +35,6 @@ pub(crate) async fn patch(
         Patch::Apply(body) => audit_payload::request(request, form, bytes, &body.document),
         _ => request.audit.request = Some(bytes),
     }
-    let written = shared.registry.patch(request.context(), target, patch, &options).await?;
-    respond_written(shared, request, target, &written, accepted).await
+    let written = state.registry.patch(request.context(), target, patch, &options).await?;
+    respond_written(state, request, target, &written, accepted).await
 }

@@ -14,7 +14,7 @@ use ferrokube_registry::Target;
 use ferrokube_serve::Response;
 
 pub(crate) async fn update(
-    shared: &ServerState,
+    state: &ServerState,
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
@@ -22,21 +22,21 @@ pub(crate) async fn update(
     // Upstream's order: a create looks at its body's type first.
     let mut options = request.action.options().write(WriteKind::Update)?;
     let form = decode::body_form(request, &target.served)?;
-    let bytes = read_body(shared, request, form).await?;
+    let bytes = read_body(state, request, form).await?;
     if target.subresource.is_empty() && target.served.definition.policy.create_on_update {
-        options.forbid_create = forbid_create(shared, request);
+        options.forbid_create = forbid_create(state, request);
     }
-    let body = decode::object(shared, target, form, &bytes)?;
+    let body = decode::object(state, target, form, &bytes)?;
     flow::has_read(|| body.document.heap_bytes());
     audit_payload::request(request, form, bytes, &body.document);
-    let written = shared.registry.update(request.context(), target, body, &options).await?;
-    respond_written(shared, request, target, &written, accepted).await
+    let written = state.registry.update(request.context(), target, body, &options).await?;
+    respond_written(state, request, target, &written, accepted).await
 }
 
 /// Why the caller may not create the object that it updates or applies.
-pub(super) fn forbid_create(shared: &ServerState, request: &Request<'_>) -> Option<Failure> {
+pub(super) fn forbid_create(state: &ServerState, request: &Request<'_>) -> Option<Failure> {
     let access = Access { verb: Verb::Create.as_str(), ..request.action.access(request.user()) };
-    match shared.authorizer.authorize(&access) {
+    match state.authorizer.authorize(&access) {
         Decision::Allow(_) => None,
         Decision::Deny(reason) | Decision::NoOpinion(reason) => {
             Some(ferrokube_auth::forbidden(&access, &reason))
