@@ -3,7 +3,7 @@
 
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_auth::{Access, Authorizer, ResourceAccess};
-use ferrokube_controlplane::{Answer, Observer, RequestRecord, Route, RouteRequest};
+use ferrokube_controlplane::{Observer, RequestRecord, Route, RouteFuture, RouteRequest};
 use ferrokube_registry::UserInfo;
 use ferrokube_serve::{Response, full};
 use ferrokube_timeline::line::LoggedRequest;
@@ -72,7 +72,7 @@ impl TracePage {
 }
 
 impl Route for TracePage {
-    fn answer<'a>(&'a self, request: RouteRequest) -> Answer<'a> {
+    fn answer<'a>(&'a self, request: RouteRequest) -> RouteFuture<'a> {
         Box::pin(std::future::ready(self.respond(&request)))
     }
 }

@@ -1,17 +1,16 @@
-//! What a fresh cluster needs before it is ready: the namespaces that every cluster has, then the
-//! steps that others registered.
+//! The system namespaces.
 
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::Reason;
 use ferrokube_registry::{Local, Registry};
 
-/// They are made at the first start; `default` cannot be deleted.
+/// Created at every start if missing; `default` cannot be deleted.
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// Makes the namespaces that are not there, if namespaces are served.
+/// Creates the missing system namespaces, if namespaces are served.
 ///
 /// # Errors
-/// What the pipeline said.
+/// The registry's failure.
 pub(crate) async fn namespaces(registry: &Registry) -> Result<(), String> {
     let Some(client) = Local::new(registry, "", "v1", "namespaces") else { return Ok(()) };
     for name in NAMESPACES {

@@ -1,4 +1,4 @@
-//! `ControlPlane::builder()`: everything that a server is made of, handed in by who wires it.
+//! `ControlPlane::builder()`: the parts of an API server.
 
 use crate::bootstrap;
 use crate::custom::{Custom, Follower};
@@ -27,35 +27,35 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// What a [`Step`] gives back; the text says what went wrong.
-pub type StepFuture = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+/// Result of a [`BootstrapStep`]; the error is logged and ends the process.
+pub type BootstrapFuture = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
-/// A bootstrap step: runs once after the namespaces exist; `/readyz` waits for it.
-pub type Step = Box<dyn FnOnce(Registry) -> StepFuture + Send>;
+/// Runs once, after the system namespaces exist; `/readyz` waits for it.
+pub type BootstrapStep = Box<dyn FnOnce(Registry) -> BootstrapFuture + Send>;
 
-/// Bounds of the request chain.
+/// Limits of the request filters. Of every shared budget one caller has at most half, less while
+/// other callers need it.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Bytes of a request body.
+    /// Bytes of one request body.
     pub body_bytes: usize,
-    /// Requests at a time that change nothing (watches are not counted). Of this and all below one
-    /// caller has at most half, less when others are there.
+    /// Concurrent reads; watches are not counted.
     pub readonly_inflight: usize,
-    /// Requests at a time that write, counted from when their body is there.
+    /// Concurrent writes, counted from when their body has arrived.
     pub mutating_inflight: usize,
-    /// Requests at a time whose body has not arrived yet.
+    /// Concurrent requests whose body is still arriving.
     pub slow_bodies: usize,
-    /// Bytes of the bodies of all requests together.
+    /// Bytes of all request bodies together.
     pub bodies_bytes: usize,
-    /// Bytes of the trees that are made of them, by estimate.
+    /// Estimated bytes of all decoded bodies together.
     pub trees_bytes: usize,
-    /// Bytes of everything that waits for webhooks.
+    /// Bytes held by requests that wait for webhooks.
     pub away_bytes: usize,
-    /// Bytes that lists hold to know what they are of, until their clients have taken them.
+    /// Bytes of the item references that lists hold until their clients have read them.
     pub lists_bytes: usize,
-    /// Bytes of the heads of requests that are not answered yet, those of up to 4 KiB left out.
+    /// Bytes of the heads of requests in flight; heads of up to 4 KiB are not counted.
     pub heads_bytes: usize,
-    /// How long a request that is not a watch may take.
+    /// Timeout of requests other than watches.
     pub request: Duration,
 }
 
@@ -76,20 +76,20 @@ impl Default for Limits {
     }
 }
 
-/// Why the server cannot become ready.
+/// [`ControlPlane::start`] failed; the server never becomes ready.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A bootstrap step failed.
     #[error("bootstrap step {step} failed: {why}")]
     Step {
-        /// Its name.
+        /// As registered.
         step: String,
-        /// What it said.
+        /// The step's error.
         why: String,
     },
 }
 
-/// What a server is made of. Made by [`ControlPlane::builder`].
+/// Made by [`ControlPlane::builder`].
 pub struct Builder {
     registry: Registry,
     gates: Gates,
@@ -101,62 +101,61 @@ pub struct Builder {
     limits: Limits,
     routes: Vec<(String, bool, Arc<dyn Route>)>,
     observer: Option<Arc<dyn Observer>>,
-    steps: Vec<(String, Step)>,
+    steps: Vec<(String, BootstrapStep)>,
 }
 
 impl Builder {
-    /// The gates' values (default: none).
+    /// Feature gates; default: their defaults.
     #[must_use]
     pub fn gates(mut self, gates: Gates) -> Self {
         self.gates = gates;
         self
     }
 
-    /// Adds an authenticator; they are asked in order, the first that knows the credentials
-    /// decides.
+    /// Adds an authenticator. They are asked in order; the first to accept the credentials decides.
     #[must_use]
     pub fn authenticator(mut self, authenticator: Arc<dyn Authenticator>) -> Self {
         self.authenticators.push(authenticator);
         self
     }
 
-    /// Whether requests without credentials are those of `system:anonymous` (default) or refused.
+    /// Whether requests without credentials run as `system:anonymous` (default) or are rejected.
     #[must_use]
     pub fn anonymous(mut self, anonymous: bool) -> Self {
         self.anonymous = anonymous;
         self
     }
 
-    /// Who decides what is allowed (default: [`MastersOnly`]), behind an [`AnonymousLock`].
+    /// Default: [`MastersOnly`]. Wrapped in an [`AnonymousLock`].
     #[must_use]
     pub fn authorizer(mut self, authorizer: Arc<dyn Authorizer>) -> Self {
         self.authorizer = authorizer;
         self
     }
 
-    /// Where requests are recorded (default: nowhere).
+    /// The audit log; default: disabled.
     #[must_use]
     pub fn audit(mut self, audit: AuditLog) -> Self {
         self.audit = audit;
         self
     }
 
-    /// The protobuf tables of the served native kinds (default: none, so no protobuf).
+    /// Protobuf tables of the served native kinds; default: empty, so no protobuf.
     #[must_use]
     pub fn messages(mut self, messages: Arc<Messages>) -> Self {
         self.messages = messages;
         self
     }
 
-    /// Bounds of the request chain.
+    /// Limits of the request filters; default: [`Limits::default`].
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// A non-resource path answered by somebody else; a path that ends with `/` also answers
-    /// everything below. `anonymous`: open to unauthenticated clients.
+    /// Mounts a handler at a non-resource path; a path that ends with `/` includes everything
+    /// below. `anonymous`: open to unauthenticated clients.
     #[must_use]
     pub fn route(
         mut self,
@@ -168,24 +167,24 @@ impl Builder {
         self
     }
 
-    /// Who is told of requests that belong to an object's life (default: nobody).
+    /// Receives requests that have an initial trace id.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// A bootstrap step; they run in order in [`ControlPlane::start`] and show in `/readyz` as
-    /// `poststarthook/<name>`.
+    /// Adds a bootstrap step. They run in order in [`ControlPlane::start`] and appear in `/readyz`
+    /// as `poststarthook/<name>`.
     #[must_use]
-    pub fn post_start(mut self, name: impl Into<String>, step: Step) -> Self {
+    pub fn post_start(mut self, name: impl Into<String>, step: BootstrapStep) -> Self {
         self.steps.push((name.into(), step));
         self
     }
 
-    /// The server; it answers requests at once, but is ready only after [`ControlPlane::start`].
+    /// Requests are served at once, but `/readyz` fails until [`ControlPlane::start`].
     pub fn build(mut self) -> ControlPlane {
-        let namespaces: Step =
+        let namespaces: BootstrapStep =
             Box::new(|registry| Box::pin(async move { bootstrap::namespaces(&registry).await }));
         self.steps.insert(0, ("start-system-namespaces-controller".to_owned(), namespaces));
         let state = ServerState {
@@ -222,14 +221,13 @@ impl Builder {
 #[derive(Clone)]
 pub struct ControlPlane {
     state: Arc<ServerState>,
-    steps: Arc<Mutex<Vec<(String, Step)>>>,
+    steps: Arc<Mutex<Vec<(String, BootstrapStep)>>>,
     /// Background loops; aborted when the last clone is dropped.
     loops: Arc<Mutex<JoinSet<()>>>,
 }
 
 impl ControlPlane {
-    /// A server over a registry (which holds the store, the catalog and admission), with defaults
-    /// for everything else.
+    /// `registry` holds the store, the catalog and admission. Everything else has a default.
     pub fn builder(registry: Registry) -> Builder {
         Builder {
             registry,
@@ -246,11 +244,11 @@ impl ControlPlane {
         }
     }
 
-    /// Makes the namespaces that every cluster has, runs the bootstrap steps, then reports ready.
-    /// Only the first call does anything.
+    /// Creates the system namespaces, runs the bootstrap steps, then reports ready. Later calls do
+    /// nothing.
     ///
     /// # Errors
-    /// [`StartError`]: the process should end.
+    /// [`StartError`]; the process should exit.
     pub async fn start(&self) -> Result<(), StartError> {
         self.start_loops();
         let steps = std::mem::take(&mut *self.steps.lock().expect("no panic while held"));
@@ -284,40 +282,40 @@ impl ControlPlane {
         }
     }
 
-    /// Shows a listener's counters among the metrics.
+    /// Exports a listener's counters as metrics.
     pub fn show_listener(&self, stats: Arc<ferrokube_serve::Stats>) {
         self.state.metrics.show_listener(stats);
     }
 
-    /// What a listener calls.
+    /// The handler of a listener.
     pub fn handler(&self) -> Arc<dyn Handler> {
         Arc::new(ApiHandler(Arc::clone(&self.state)))
     }
 
-    /// One request without a listener (tests, the process's own loops). A `Arc<Peer>` in its
-    /// extensions says who is at the other end.
+    /// One request without a listener (tests, internal clients). The peer is an `Arc<Peer>` in the
+    /// request's extensions.
     pub async fn call(&self, request: http::Request<Body>) -> Response {
         let (head, body) = request.into_parts();
         self.state.answer(head, body).await
     }
 
-    /// The gates' values that the server was built with.
+    /// As passed to the builder.
     pub fn gates(&self) -> &Gates {
         &self.state.gates
     }
 
-    /// The registry that the server was built over.
+    /// As passed to the builder.
     pub fn registry(&self) -> &Registry {
         &self.state.registry
     }
 
-    /// Whether `/readyz` says ok.
+    /// Whether `/readyz` succeeds.
     pub fn is_ready(&self) -> bool {
         self.state.health.is_ready()
     }
 
-    /// From now on `/readyz` fails and running watches end; other requests finish. Then drain the
-    /// listener and close the store.
+    /// From now on `/readyz` fails and watches end; other requests finish. Next, drain the
+    /// listener, await [`ControlPlane::stopped`] and close the store.
     pub fn begin_shutdown(&self) {
         self.state.health.stop();
         self.state.registry.end_watches();

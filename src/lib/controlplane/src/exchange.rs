@@ -1,4 +1,4 @@
-//! One request on its way through the filters: [`Incoming`] before authentication, [`Request`] after.
+//! A request on its way through the filters: [`Incoming`] before authentication, [`Request`] after.
 
 use crate::action::{Action, ResourceAction};
 use crate::filters::admit::Authorized;
@@ -170,7 +170,7 @@ impl Request<'_> {
         self.authenticated.class.caller.number()
     }
 
-    /// For reading.
+    /// Read access for log, metrics and audit.
     pub(crate) fn view(&self) -> ExchangeView<'_> {
         ExchangeView { incoming: self.incoming, authenticated: Some(self.authenticated) }
     }
@@ -215,7 +215,7 @@ impl Exchange {
         }
     }
 
-    /// For reading.
+    /// Read access for log, metrics and audit.
     pub(crate) fn view(&self) -> ExchangeView<'_> {
         ExchangeView { incoming: &self.incoming, authenticated: self.authenticated.as_ref() }
     }

@@ -1,4 +1,4 @@
-//! The last link: resources by the catalog, everything else by its path.
+//! Dispatch of an authorized request: resources by the catalog, everything else by path.
 
 use crate::action::{Action, no_such_resource};
 use crate::exchange::{Rejection, Request};
@@ -13,7 +13,6 @@ use ferrokube_serve::Response;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HeaderName, USER_AGENT};
 use std::sync::Arc;
 
-/// Answers an authorized request.
 pub(crate) async fn handle(
     state: &Arc<ServerState>,
     request: &mut Request<'_>,
@@ -25,11 +24,11 @@ pub(crate) async fn handle(
     };
     let action = authorized.action();
     if action.path().starts_with("//") {
-        // Authorization reads such a path like one with a single slash, routers know none.
+        // Authorization reads a leading `//` like one slash; no router has such a path.
         return Ok(status::not_found());
     }
     if action.resource().is_none() || action.is_read_only() {
-        // Writes of objects have their seat once their body is there.
+        // Writes of objects take their seat after their body was read.
         state.flow.sit(request.class()).await?;
     }
     let response = if action.resource().is_some() {
@@ -44,7 +43,7 @@ pub(crate) async fn handle(
     }
 }
 
-/// 405 about no object in particular, as routers answer.
+/// 405 without details, as kube-apiserver's router responds.
 pub(crate) fn method_not_allowed() -> Failure {
     Failure::new(
         Reason::MethodNotAllowed,
@@ -53,7 +52,7 @@ pub(crate) fn method_not_allowed() -> Failure {
     .with_details(Details::default())
 }
 
-/// What the client accepts of an offer, with its wish for indentation.
+/// Negotiates form and view, with `?pretty`.
 pub(crate) fn accepted(request: &Request<'_>, offer: Offer) -> Result<Accepted, Failure> {
     let mut accepted = negotiate(request.header(ACCEPT), offer)?;
     if accepted.form == Form::Json {
@@ -63,7 +62,7 @@ pub(crate) fn accepted(request: &Request<'_>, offer: Offer) -> Result<Accepted, 
     Ok(accepted)
 }
 
-/// A discovery document, with its protobuf message and who looks at the request before.
+/// Encodes a discovery document. `router` restricts the Accept header before the handler does.
 pub(crate) fn document(
     state: &ServerState,
     request: &Request<'_>,
@@ -76,7 +75,7 @@ pub(crate) fn document(
     Ok(status::with_form(200, bytes, form))
 }
 
-/// Paths that are no resources.
+/// Non-resource paths.
 async fn path(
     state: &Arc<ServerState>,
     request: &mut Request<'_>,
@@ -88,7 +87,7 @@ async fn path(
         && path.ends_with('/')
         && matches!(segments[0], "healthz" | "livez" | "readyz" | "metrics" | "openapi")
     {
-        // These are exact paths, the others are read segment by segment.
+        // These are registered as exact paths; the others are parsed into segments.
         return Ok(if segments.len() == 2 && segments[1] == "v3" {
             openapi::not_found()
         } else {
@@ -98,7 +97,7 @@ async fn path(
     let is_get = action.verb() == "get";
     let get_only = || if is_get { Ok(()) } else { Err(Rejection::from(method_not_allowed())) };
     if path.starts_with("/apis//") {
-        // Not the core group's, whose name is empty.
+        // An empty group name is not the core group.
         return Ok(status::not_found());
     }
     match segments.as_slice() {
@@ -149,10 +148,10 @@ async fn route(
     head.method = request.head.method.clone();
     head.uri = request.head.uri.clone();
     head.version = request.head.version;
-    // Whoever answers knows the user; credentials and claims about identity go no further.
+    // A mounted route gets the user, not the credentials or identity headers.
     head.headers = request.head.headers.clone();
     let claims: Vec<HeaderName> =
-        head.headers.keys().filter(|name| is_claim(name)).cloned().collect();
+        head.headers.keys().filter(|name| is_identity_header(name)).cloned().collect();
     for name in claims {
         head.headers.remove(name);
     }
@@ -165,13 +164,13 @@ async fn route(
     route.answer(routed).await.map_err(Rejection::from)
 }
 
-fn is_claim(name: &HeaderName) -> bool {
+fn is_identity_header(name: &HeaderName) -> bool {
     *name == AUTHORIZATION
         || name.as_str().starts_with("impersonate-")
         || name.as_str().starts_with("x-remote-")
 }
 
-/// The paths that there are.
+/// The list of paths at `/`.
 fn root(state: &ServerState) -> Result<Response, Rejection> {
     let mut paths: Vec<String> = [
         "/api",

@@ -1,8 +1,8 @@
-//! The API server as a library: request chain, routing, content negotiation, discovery, OpenAPI,
+//! The API server as a library: request filters, routing, content negotiation, discovery, OpenAPI,
 //! watches, health, metrics, bootstrap.
 //!
-//! Must never know workloads or controllers. Start reading at [`builder`], then `chain` (the list
-//! of a request's filters), `handler`, `router` and `verbs`.
+//! Must never know workloads or controllers. Start reading at [`builder`], then `filters` (the
+//! list), `handler`, `router` and `verbs`.
 
 mod action;
 mod body;
@@ -34,6 +34,6 @@ mod verbs;
 mod version;
 mod watch;
 
-pub use builder::{Builder, ControlPlane, Limits, StartError, Step, StepFuture};
+pub use builder::{BootstrapFuture, BootstrapStep, Builder, ControlPlane, Limits, StartError};
 pub use observer::{Observer, RequestRecord};
-pub use route::{Answer, DocumentRoute, Route, RouteRequest};
+pub use route::{DocumentRoute, Route, RouteFuture, RouteRequest};

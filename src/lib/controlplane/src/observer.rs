@@ -1,35 +1,35 @@
-//! Who is told of requests that belong to an object's life, after they were answered: the trace
-//! page's memory.
+//! Observes requests that have an initial trace id, after their response is made.
 
 use ferrokube_auth::ResourceAccess;
 use ferrokube_trace::TraceContext;
 use std::time::{Duration, SystemTime};
 
-/// A request that wrote an object, or that says to whose family it belongs.
+/// A request that wrote an object, or was made on behalf of one.
 #[derive(Debug)]
 pub struct RequestRecord<'a> {
-    /// Its ids; the initial one is there.
+    /// `trace.initial` is set.
     pub trace: &'a TraceContext,
-    /// `create`, ...
+    /// `create`, `watch`, ...
     pub verb: &'a str,
-    /// What it was about; the name is there also when the server made it.
+    /// With the object's name, even if the server generated it.
     pub resource: ResourceAccess<'a>,
-    /// The path, decoded.
+    /// Decoded.
     pub path: &'a str,
-    /// Who asked.
+    /// The impersonated user, else the authenticated one.
     pub user: &'a str,
-    /// The HTTP status.
+    /// HTTP status.
     pub code: u16,
-    /// Its audit event.
+    /// Id of its audit event.
     pub audit_id: &'a str,
-    /// When it arrived.
+    /// Arrival.
     pub received: SystemTime,
-    /// How long it took.
+    /// From arrival to response head.
     pub took: Duration,
 }
 
-/// Is told. Called on the way of every such request: must be quick and must not wait.
+/// Receives [`RequestRecord`]s. Called before the response is sent: must be fast and must not
+/// block.
 pub trait Observer: Send + Sync {
-    /// One request.
+    /// Called once per request.
     fn seen(&self, request: &RequestRecord<'_>);
 }

@@ -1,4 +1,4 @@
-//! Non-resource paths that somebody else answers: the OpenID documents, proxies.
+//! Non-resource paths that are mounted by the process: the OpenID documents, the trace page.
 
 use crate::{negotiate, status};
 use ferrokube_apimachinery::status::Failure;
@@ -7,33 +7,33 @@ use ferrokube_serve::{Body, Response};
 use std::future::Future;
 use std::pin::Pin;
 
-/// What a route gives back; failures are answered in the form that the client accepts.
-pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Response, Failure>> + Send + 'a>>;
+/// A failure is encoded in a form that the client accepts.
+pub type RouteFuture<'a> = Pin<Box<dyn Future<Output = Result<Response, Failure>> + Send + 'a>>;
 
 /// A request that was authenticated and authorized.
 pub struct RouteRequest {
-    /// The path that was authorized, decoded: a route decides by this one and not by the URI.
+    /// The decoded path that was authorized. Routes match this one, not the URI.
     pub path: String,
-    /// Method, URI and headers (without credentials).
+    /// Method, URI and headers, without credentials.
     pub head: http::request::Parts,
-    /// The body, not yet read: whoever reads it bounds it.
+    /// Not read yet; the route bounds it.
     pub body: Body,
-    /// Who asks.
+    /// The user whose rights were checked.
     pub user: UserInfo,
 }
 
-/// Answers one path, or everything below it.
+/// Serves one path, or everything below it.
 pub trait Route: Send + Sync {
-    /// Answers.
-    fn answer<'a>(&'a self, request: RouteRequest) -> Answer<'a>;
+    /// Responds. Dropped if the client goes away.
+    fn answer<'a>(&'a self, request: RouteRequest) -> RouteFuture<'a>;
 }
 
-/// A document that is made on every read, such as the issuer's keys.
+/// A document that is made for every read, such as the issuer's keys.
 pub struct DocumentRoute {
-    /// `application/json`, `application/jwk-set+json`, ...; a client that accepts neither it nor
-    /// `*/*` gets 406.
+    /// `application/json`, `application/jwk-set+json`, ...; 406 for clients that accept neither it
+    /// nor `*/*`.
     pub media_type: &'static str,
-    /// Makes the document.
+    /// Returns the document's bytes.
     pub produce: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
 }
 
@@ -60,7 +60,7 @@ impl DocumentRoute {
 }
 
 impl Route for DocumentRoute {
-    fn answer<'a>(&'a self, request: RouteRequest) -> Answer<'a> {
+    fn answer<'a>(&'a self, request: RouteRequest) -> RouteFuture<'a> {
         Box::pin(std::future::ready(self.respond(&request)))
     }
 }

@@ -1,4 +1,4 @@
-//! Requests about resources: from an authorized action to the one verb that carries it out.
+//! Resource requests: checks that the resource serves the action, and runs the verb.
 
 use crate::action::{Depth, ResourceAction, Verb, no_such_resource};
 use crate::exchange::{Rejection, Request};
@@ -13,7 +13,6 @@ use ferrokube_serve::Response;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// Answers a request about a resource.
 pub(crate) async fn handle(
     state: &Arc<ServerState>,
     request: &mut Request<'_>,
@@ -26,8 +25,7 @@ pub(crate) async fn handle(
         return Err(unknown(state, action));
     };
     if served.definition.dialect.routes_itself() {
-        // Whatever comes of it: upstream's handler of custom resources routes by itself, and warns
-        // first.
+        // kube-apiserver's handler of custom resources warns before it looks at the method.
         warn_of_deprecation(request, &served);
         check_custom(request, action, &served)?;
     } else {
@@ -39,7 +37,7 @@ pub(crate) async fn handle(
     state.registry.offload().run(caller, run(state, request, &target, action.verb())).await
 }
 
-/// A resource that is not served: a `Status` below a native group, else what any unknown path gets.
+/// A resource that is not served: a `Status` in a native group, else plain 404.
 fn unknown(state: &ServerState, action: ResourceAction<'_>) -> Rejection {
     if state.discovery.is_native(state, action.group()) {
         no_such_resource().into()
@@ -54,8 +52,8 @@ fn warn_of_deprecation(request: &mut Request<'_>, served: &Served) {
     }
 }
 
-/// The registry's target: what authorization was asked about, word for word. A list or watch of one
-/// name has it, whatever its selectors say.
+/// The registry's target: exactly what was authorized. A list or watch of one name keeps the name,
+/// whatever its selectors say.
 fn target(action: ResourceAction<'_>, served: Served) -> Target {
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     Target {
@@ -67,16 +65,15 @@ fn target(action: ResourceAction<'_>, served: Served) -> Target {
     }
 }
 
-/// What a verb gives. Boxed: one small future for each, and the compiler proves that each may move
-/// between threads by itself.
-type Running<'a> = Pin<Box<dyn Future<Output = Result<Response, Rejection>> + Send + 'a>>;
+/// Boxed: keeps each future small, and `Send` is checked per verb.
+type VerbFuture<'a> = Pin<Box<dyn Future<Output = Result<Response, Rejection>> + Send + 'a>>;
 
 fn run<'a>(
     state: &'a Arc<ServerState>,
     request: &'a mut Request<'_>,
     target: &'a Target,
     verb: Verb,
-) -> Running<'a> {
+) -> VerbFuture<'a> {
     match verb {
         Verb::Get => Box::pin(verbs::get(state, request, target)),
         Verb::List => Box::pin(verbs::list(state, request, target)),
@@ -86,15 +83,15 @@ fn run<'a>(
         Verb::Patch => Box::pin(verbs::patch(state, request, target)),
         Verb::Delete => Box::pin(verbs::delete(state, request, target)),
         Verb::DeleteCollection => Box::pin(verbs::delete_collection(state, request, target)),
-        // No definition serves them.
+        // No definition serves these.
         Verb::Proxy | Verb::Unknown => {
             Box::pin(std::future::ready(Err(method_not_allowed().into())))
         }
     }
 }
 
-/// Whether the path's scope is the definition's. A namespaced route never reaches a cluster-scoped
-/// object, nor the other way round (fault 50).
+/// Whether the path's scope is the definition's: a namespaced path never reaches a cluster-scoped
+/// object, nor the reverse (fault 50).
 fn in_scope(action: ResourceAction<'_>, definition: &Definition, may_span: bool) -> bool {
     match definition.scope {
         Scope::Cluster => action.namespace().is_empty() || action.is_namespace_itself(),
@@ -102,8 +99,8 @@ fn in_scope(action: ResourceAction<'_>, definition: &Definition, may_span: bool)
     }
 }
 
-/// Native resources, as upstream's router: 404 when no method has such a path, 405 when another one
-/// has it.
+/// Native resources, like kube-apiserver's router: 404 if no method has such a path, 405 if another
+/// one has.
 fn check_native(action: ResourceAction<'_>, served: &Served) -> Result<(), Rejection> {
     let (definition, depth) = (&served.definition, action.depth());
     let spans = definition.scope == Scope::Namespaced && action.namespace().is_empty();
@@ -136,8 +133,8 @@ fn check_native(action: ResourceAction<'_>, served: &Served) -> Result<(), Rejec
     }
     let verb = action.verb();
     let reads = matches!(verb, Verb::Get | Verb::List | Verb::Watch);
-    // There are no writes across namespaces; objects are not replaced by the collection's path, nor
-    // made by their own.
+    // Writes do not span namespaces; a collection's path does not update objects, nor an object's
+    // path create one.
     let is_route = match depth {
         Depth::Collection => {
             reads || (!spans && matches!(verb, Verb::Create | Verb::DeleteCollection))
@@ -145,7 +142,7 @@ fn check_native(action: ResourceAction<'_>, served: &Served) -> Result<(), Rejec
         Depth::Object => verb != Verb::Create,
         Depth::Subresource | Depth::Beyond => true,
     };
-    // HEAD reads as authorization sees it, and has no route; of `/watch/` only GET has.
+    // HEAD is authorized like GET but has no route; `/watch/` only has GET.
     let is_method = !reads || action.is_get();
     if is_route && is_method && verb.needs().is_some_and(has) {
         Ok(())
@@ -154,8 +151,8 @@ fn check_native(action: ResourceAction<'_>, served: &Served) -> Result<(), Rejec
     }
 }
 
-/// Custom resources, as upstream's one handler of all of them: it looks at verb and subresource,
-/// and the method comes last.
+/// Custom resources, like kube-apiserver's single handler for them: verb and subresource first, the
+/// method last.
 fn check_custom(
     request: &Request<'_>,
     action: ResourceAction<'_>,

@@ -1,51 +1,55 @@
-//! Non-resource paths that others answer, and paths that are open to everybody.
+//! MountedRoute non-resource paths, and paths that are readable without authorization.
 
 use crate::route::Route;
 use ferrokube_auth::access::OPEN_PATHS;
 use std::sync::Arc;
 
-/// One mounted route.
-struct Mounted {
+struct MountedRoute {
     path: String,
     open: bool,
     route: Arc<dyn Route>,
 }
 
-impl Mounted {
-    /// Whether it is this path, a slash at its end left out.
-    fn is(&self, path: &str) -> bool {
+impl MountedRoute {
+    /// Whether `path` is this one, with or without a trailing slash.
+    fn matches(&self, path: &str) -> bool {
         self.path == path || path.strip_suffix('/') == Some(&self.path)
     }
 }
 
-/// The mounted routes.
 #[derive(Default)]
-pub(crate) struct Routes(Vec<Mounted>);
+pub(crate) struct Routes(Vec<MountedRoute>);
 
 impl Routes {
-    /// From the builder's list: path, whether it is open, who answers.
     pub(crate) fn new(routes: Vec<(String, bool, Arc<dyn Route>)>) -> Self {
-        Self(routes.into_iter().map(|(path, open, route)| Mounted { path, open, route }).collect())
+        Self(
+            routes
+                .into_iter()
+                .map(|(path, open, route)| MountedRoute { path, open, route })
+                .collect(),
+        )
     }
 
-    /// Whether a path is open to everybody.
+    /// Whether anybody may read the path.
     pub(crate) fn is_open(&self, path: &str) -> bool {
-        OPEN_PATHS.contains(&path) || self.0.iter().any(|mounted| mounted.open && mounted.is(path))
+        OPEN_PATHS.contains(&path)
+            || self.0.iter().any(|mounted| mounted.open && mounted.matches(path))
     }
 
-    /// Who answers a path: the longest that matches.
+    /// The route with the longest matching path.
     pub(crate) fn find(&self, path: &str) -> Option<Arc<dyn Route>> {
-        let matches = |mounted: &&Mounted| {
-            mounted.is(path) || (mounted.path.ends_with('/') && path.starts_with(&mounted.path))
+        let serves = |mounted: &&MountedRoute| {
+            mounted.matches(path)
+                || (mounted.path.ends_with('/') && path.starts_with(&mounted.path))
         };
         self.0
             .iter()
-            .filter(matches)
+            .filter(serves)
             .max_by_key(|mounted| mounted.path.len())
             .map(|mounted| Arc::clone(&mounted.route))
     }
 
-    /// The paths, for the root's list.
+    /// For the list at `/`.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|mounted| mounted.path.as_str())
     }

@@ -1,4 +1,4 @@
-//! The server's state, and one request from its arrival to its answer.
+//! One request from arrival to response.
 
 use crate::exchange::{Exchange, Rejection};
 use crate::filters::admit::ANONYMOUS;
@@ -18,7 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 impl ServerState {
-    /// Answers one request; nothing that its handling does can end the server.
+    /// Responds to one request. A panic in its handling becomes a 500.
     pub(crate) async fn answer(
         self: &Arc<Self>,
         head: http::request::Parts,
@@ -28,24 +28,24 @@ impl ServerState {
     }
 
     async fn answer_seated(self: &Arc<Self>, head: http::request::Parts, body: Body) -> Response {
-        let body = wanted(&head, body);
-        let mut under_way =
-            UnderWay { state: self, exchange: Exchange::new(head, body), left: false };
+        let body = without_unread_body(&head, body);
+        let mut in_flight =
+            InFlight { state: self, exchange: Exchange::new(head, body), left: false };
         let mut response =
-            match AssertUnwindSafe(self.process(&mut under_way.exchange)).catch_unwind().await {
+            match AssertUnwindSafe(self.process(&mut in_flight.exchange)).catch_unwind().await {
                 Ok(response) => response,
-                Err(panic) => self.panicked(&mut under_way.exchange, panic.as_ref()),
+                Err(panic) => self.panicked(&mut in_flight.exchange, panic.as_ref()),
             };
-        under_way.leave(&mut response);
-        let exchange = &mut under_way.exchange;
+        in_flight.leave(&mut response);
+        let exchange = &mut in_flight.exchange;
         let recorded = exchange.incoming.audit.recorded.get_mut().ok().and_then(Option::take);
         if let Some(recorded) = recorded
             && let Err(error) = recorded.await
         {
             tracing::error!(error = %error, "a write could not be audited and is not acknowledged");
-            response = self.unrecorded(exchange);
+            response = self.unaudited_write(exchange);
         }
-        // Nothing that others need is held while a body is dropped, nor the head.
+        // Dropping the body may wait; nothing that others need is held meanwhile.
         flow::let_go();
         (exchange.incoming.head.headers, exchange.incoming.head.uri) = Default::default();
         let body = exchange.incoming.take_body();
@@ -53,7 +53,7 @@ impl ServerState {
         let unknown = exchange.view().user().name == ANONYMOUS
             || response.status() == StatusCode::UNAUTHORIZED;
         if unknown && exchange.incoming.head.version == Version::HTTP_2 {
-            // Fault 37: who does not say who they are gets no HTTP/2 connection to play with.
+            // Fault 37: clients without credentials do not keep an HTTP/2 connection.
             response.extensions_mut().insert(CloseConnection);
         }
         response
@@ -89,7 +89,7 @@ impl ServerState {
         let mut request = exchange.request()?;
         let trace = request.trace;
         let span = request_span(&trace, &request.span_info());
-        // A request whose time is over before it began does nothing.
+        // The deadline may have passed while filters waited.
         let Some(timeout) = request.timeout.checked_sub(request.started.elapsed()) else {
             return Err(timed_out().into());
         };
@@ -101,8 +101,7 @@ impl ServerState {
     }
 
     fn panicked(&self, exchange: &mut Exchange, panic: &(dyn Any + Send)) -> Response {
-        // A computed text may hold what the client sent; only constants of the program are logged
-        // (fault 54).
+        // Only constant messages: a formatted one may contain client data (fault 54).
         let what = panic.downcast_ref::<&'static str>().copied().unwrap_or("(computed)");
         self.metrics.panics.inc();
         tracing::error!(
@@ -121,7 +120,7 @@ impl ServerState {
         response
     }
 
-    fn unrecorded(&self, exchange: &Exchange) -> Response {
+    fn unaudited_write(&self, exchange: &Exchange) -> Response {
         let failure = Failure::new(
             Reason::InternalError,
             "the request could not be audited; whether it was carried out is unknown",
@@ -133,32 +132,31 @@ impl ServerState {
     }
 }
 
-/// The body of a request as far as anybody reads it. That of a read is dropped at once, and not
-/// kept while the request waits; HTTP/1.1 closes a connection for that, and takes nothing of a body
-/// before it is read.
-fn wanted(head: &http::request::Parts, body: Body) -> Body {
+/// Drops the body of an HTTP/2 read at once instead of keeping it while the request waits. HTTP/1.1
+/// would close the connection for that, and reads nothing of a body before it is polled.
+fn without_unread_body(head: &http::request::Parts, body: Body) -> Body {
     let is_unread =
         head.version == Version::HTTP_2 && matches!(head.method, Method::GET | Method::HEAD);
     if is_unread { crate::body::empty() } else { body }
 }
 
-/// A request on its way through the chain. Dropped before it was answered (its client went away,
-/// the connection broke), it is recorded all the same: what it writes may be on its way to the disk
+/// A request between its filters. If it is dropped before its response (the client or the
+/// connection went away), it is audited all the same: its write may be on its way to the disk
 /// (fault 55).
-struct UnderWay<'a> {
+struct InFlight<'a> {
     state: &'a ServerState,
     exchange: Exchange,
     left: bool,
 }
 
-impl UnderWay<'_> {
+impl InFlight<'_> {
     fn leave(&mut self, response: &mut Response) {
         self.left = true;
         filters::leave(self.state, &mut self.exchange, response);
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         if self.left {
             return;
@@ -177,11 +175,10 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// What log and audit say of a request whose client did not wait: nobody sees it.
+/// The code in log and audit of a request whose client went away; never sent.
 pub(crate) const CLIENT_CLOSED_REQUEST: u16 = 499;
 
-/// The answer to a request that took too long: a `Status` without its type, in plain text, as
-/// upstream's timeout handler writes it.
+/// A `Status` without its type, in plain text, as kube-apiserver's timeout handler writes it.
 fn timed_out() -> Response {
     let failure =
         Failure::new(Reason::Timeout, "request did not complete within the allotted timeout");
@@ -193,7 +190,7 @@ fn timed_out() -> Response {
     status::with_type(504, "text/plain; charset=utf-8", crate::body::full(bytes))
 }
 
-/// What a listener calls.
+/// The handler of a listener.
 pub(crate) struct ApiHandler(pub(crate) Arc<ServerState>);
 
 impl Handler for ApiHandler {

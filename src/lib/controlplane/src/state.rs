@@ -1,4 +1,4 @@
-//! The state that all requests share.
+//! The server's state, shared by all requests.
 
 use crate::builder::Limits;
 use crate::custom::Custom;
@@ -18,7 +18,6 @@ use ferrokube_features::Gates;
 use ferrokube_registry::Registry;
 use std::sync::Arc;
 
-/// Everything that requests share.
 pub(crate) struct ServerState {
     pub(crate) registry: Registry,
     pub(crate) gates: Gates,
@@ -48,5 +47,5 @@ impl AsRef<Custom> for Server {
     }
 }
 
-/// The server's state, for loops that run beside requests.
+/// Handed to background loops.
 pub(crate) struct Server(pub(crate) Arc<ServerState>);

@@ -1,4 +1,4 @@
-//! Failures become responses here and nowhere else.
+//! The only place that turns failures into responses.
 
 use crate::body;
 use crate::encode::Encoder;
@@ -9,11 +9,9 @@ use ferrokube_serve::Response;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, StatusCode};
 
-/// The protobuf message of a `Status`.
 const MESSAGE: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.Status";
 
-/// The answer to a failed request, in the form that the client accepts; JSON when it accepts none
-/// of ours.
+/// The response to a failed request in a form that the client accepts, else JSON.
 pub(crate) fn respond(failure: &Failure, encoder: &Encoder, headers: &HeaderMap) -> Response {
     let accept =
         headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -41,12 +39,10 @@ pub(crate) fn respond(failure: &Failure, encoder: &Encoder, headers: &HeaderMap)
     response
 }
 
-/// A response of bytes in a form.
 pub(crate) fn with_form(code: u16, bytes: Vec<u8>, form: Form) -> Response {
     with_type(code, form.media_type(), body::full(bytes))
 }
 
-/// A response with a media type.
 pub(crate) fn with_type(
     code: u16,
     media_type: &'static str,
@@ -59,24 +55,24 @@ pub(crate) fn with_type(
     response
 }
 
-/// A plain text response.
+/// Plain text that browsers must not sniff.
 pub(crate) fn text(code: u16, text: impl Into<bytes::Bytes>) -> Response {
     let mut response = bare_text(code, text);
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
-/// A plain text whose type upstream guesses, and so without the header that forbids to guess.
+/// Plain text without `nosniff`, where kube-apiserver leaves the type to be detected.
 pub(crate) fn bare_text(code: u16, text: impl Into<bytes::Bytes>) -> Response {
     with_type(code, "text/plain; charset=utf-8", body::full(text))
 }
 
-/// What answers a path that nobody serves.
+/// The response for unknown paths.
 pub(crate) fn not_found() -> Response {
     text(404, "404 page not found\n")
 }
 
-/// The `Status` of a delete that is complete.
+/// The `Status` of a completed delete.
 pub(crate) fn success(details: &Details) -> Document {
     let mut status = Document::new();
     for (field, value) in [("kind", "Status"), ("apiVersion", "v1"), ("status", "Success")] {
@@ -96,7 +92,7 @@ pub(crate) fn success(details: &Details) -> Document {
     status
 }
 
-/// The message name for encoding a `Status`.
+/// The protobuf message of a `Status`.
 pub(crate) fn message() -> &'static str {
     MESSAGE
 }

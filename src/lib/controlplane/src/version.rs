@@ -1,13 +1,12 @@
-//! `/version`: which API level this server speaks, as clients read it.
+//! `/version`.
 
 use ferrokube_apimachinery::document::{Document, json};
 
-/// The Kubernetes minor whose API this is.
+/// The Kubernetes minor version whose API this is.
 pub(crate) const MINOR: &str = "36";
 /// The oldest minor that it can be told to emulate the compatibility of: kube-apiserver's default.
 const MIN_COMPATIBILITY_MINOR: &str = "35";
 
-/// The version document.
 pub(crate) fn document() -> Document {
     let package = env!("CARGO_PKG_VERSION");
     let arch = match std::env::consts::ARCH {

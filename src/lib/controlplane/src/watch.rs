@@ -2,14 +2,14 @@
 
 use crate::encode::table::Include;
 use crate::exchange::{Rejection, Request};
-use crate::filters::audit::Ending;
+use crate::filters::audit::StreamAudit;
 use crate::flow;
 use crate::handler::accepted;
 use crate::metrics::WatchGauge;
 use crate::negotiate::{Form, Offer, View, Views};
 use crate::state::ServerState;
 use crate::status;
-use crate::verbs::{go_type, offer, streams};
+use crate::verbs::{collection_router, go_type, offer};
 use bytes::{Bytes, BytesMut};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::offload::{INLINE_BYTES, compute};
@@ -50,7 +50,7 @@ pub(crate) async fn respond(
 ) -> Result<Response, Rejection> {
     let accepted = accepted(
         request,
-        Offer { router: streams(&target.served), ..offer(&target.served, Views::Single) },
+        Offer { router: collection_router(&target.served), ..offer(&target.served, Views::Single) },
     )?;
     accepted.fit(Views::Single, || go_type(target, Views::Single))?;
     if accepted.form == Form::Yaml {
@@ -79,7 +79,7 @@ pub(crate) async fn respond(
         caller: request.caller_number(),
         _counted: counted,
         _gauge: state.metrics.watching(),
-        _ending: Ending::of(state, request),
+        _ending: StreamAudit::of(state, request),
     });
     let body = ferrokube_serve::chunks(futures::stream::unfold(stream, |mut stream| async move {
         stream.next().await.map(|frame| (frame, stream))
@@ -121,7 +121,7 @@ struct Stream {
     caller: u64,
     _counted: Counted,
     _gauge: WatchGauge,
-    _ending: Option<Ending>,
+    _ending: Option<StreamAudit>,
 }
 
 impl Stream {

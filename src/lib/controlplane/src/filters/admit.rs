@@ -1,4 +1,4 @@
-//! Whether the request may go on: would it find room, is it allowed.
+//! Flow control and authorization.
 
 use crate::action::{Action, Refusal, no_such_resource};
 use crate::exchange::{Rejection, Request};
@@ -8,9 +8,8 @@ use ferrokube_auth::Decision;
 pub(crate) use ferrokube_auth::access::ANONYMOUS;
 use std::sync::Arc;
 
-/// Classifies the request, and refuses it at once when it would not even find room to wait. Its
-/// seat is taken when its body is there, see [`crate::flow`]; watches and other long requests have
-/// none.
+/// Classifies the request and rejects it if even the queue is full. Its seat is taken once its body
+/// has arrived, see [`crate::flow`]; watches and other long-running requests have none.
 pub(crate) fn flow(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
     let action = &request.action;
     let seats = match (action.is_long_running(), action.is_read_only()) {
@@ -30,20 +29,19 @@ pub(crate) fn flow(state: &ServerState, request: &mut Request<'_>) -> Result<(),
     Ok(state.flow.head(request.authenticated.class, &request.head)?)
 }
 
-/// An action that its caller may carry out. Only [`authorize`] makes one, and the handler takes
+/// An action that the caller is allowed to do. Only [`authorize`] makes one; the handler takes
 /// nothing else.
 #[derive(Clone, Debug)]
 pub(crate) struct Authorized(Arc<Action>);
 
 impl Authorized {
-    /// What was allowed.
+    /// The allowed action.
     pub(crate) fn action(&self) -> &Action {
         &self.0
     }
 }
 
-/// Asks the authorizer. Hostile paths are refused before, and some paths are open to everybody's
-/// reads.
+/// Asks the authorizer. Hostile paths are rejected first; open paths are readable without asking.
 pub(crate) fn authorize(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
     let action = Arc::clone(&request.action);
     match action.refusal() {
@@ -58,7 +56,7 @@ pub(crate) fn authorize(state: &ServerState, request: &mut Request<'_>) -> Resul
     }
     let user = request.user();
     let access = action.access(user);
-    let why = match state.authorizer.authorize(&access) {
+    let reason = match state.authorizer.authorize(&access) {
         Decision::Allow(reason) => {
             annotate(request, "allow", &reason);
             if matches!(action.refusal(), Some(Refusal::Nowhere)) {
@@ -69,8 +67,8 @@ pub(crate) fn authorize(state: &ServerState, request: &mut Request<'_>) -> Resul
         }
         Decision::Deny(reason) | Decision::NoOpinion(reason) => reason,
     };
-    annotate(request, "forbid", &why);
-    Err(ferrokube_auth::forbidden(&access, &why).into())
+    annotate(request, "forbid", &reason);
+    Err(ferrokube_auth::forbidden(&access, &reason).into())
 }
 
 fn annotate(request: &Request<'_>, decision: &str, reason: &str) {

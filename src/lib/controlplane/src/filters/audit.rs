@@ -1,4 +1,4 @@
-//! Audit: who did what. A write is answered after its event is in the log.
+//! Audit events. The response to a write waits until its event is in the log.
 
 use crate::action::{Action, ResourceAction, Verb};
 use crate::exchange::{Exchange, ExchangeView, Incoming, Rejection, Request};
@@ -21,71 +21,71 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
-/// The longest audit id that is taken from a client.
+/// Longer audit ids from clients are replaced.
 const MAX_ID_BYTES: usize = 64;
-/// At most so many forwarded addresses are recorded.
+/// Max `X-Forwarded-For` addresses per event.
 const MAX_ADDRESSES: usize = 16;
 
-/// Resolves when an event is in the log.
+/// Resolves once the event is in the log.
 pub(crate) type Recorded = Pin<Box<dyn Future<Output = Result<(), AuditError>> + Send>>;
 
-/// What the audit keeps of a request on its way.
+/// Audit data of one request.
 #[derive(Default)]
 pub(crate) struct Audit {
-    /// What is recorded, once the caller is known.
+    /// The policy's decision, once the caller is known.
     pub(crate) plan: Option<Plan>,
-    /// The name in a create's body: it is told when nothing was written, too.
+    /// The name in a create's body; audited even if the write fails.
     pub(crate) name: Box<str>,
     /// The request's object as JSON.
     pub(crate) request: Option<Bytes>,
-    /// The answer's object as JSON.
+    /// The response's object as JSON.
     pub(crate) response: Option<Bytes>,
     /// Why the request failed.
     pub(crate) failure: Option<Failure>,
-    /// Whether its handler panicked.
+    /// Whether the handler panicked.
     pub(crate) panicked: bool,
-    /// What a write left in the store.
+    /// The entry that a write stored.
     pub(crate) written: Option<Arc<Entry>>,
-    /// The end of a long answer is recorded later, with the same annotations and object.
-    pub(crate) ending: Option<Late>,
-    /// Refusals of the same caller that were not recorded.
+    /// Set for a streamed response: its end is audited by [`StreamAudit`], with these annotations.
+    pub(crate) ending: Option<LateAnnotations>,
+    /// Rejections of the same caller that were left out of the log before this event.
     pub(crate) left_out: u64,
-    /// To be awaited before a write is answered.
+    /// Awaited before a write is acknowledged.
     pub(crate) recorded: Mutex<Option<Recorded>>,
 }
 
 impl Audit {
-    /// Whether at least this much is recorded.
+    /// Whether at least this level is recorded.
     pub(crate) fn wants(&self, level: Level) -> bool {
         self.plan.is_some_and(|plan| plan.level >= level)
     }
 }
 
-/// The client's audit id when it is valid, else a new one.
+/// The client's audit id if it is valid, else a new one.
 pub(crate) fn id_of(headers: &HeaderMap) -> HeaderValue {
     let given = headers.get(super::headers::AUDIT_ID).filter(|value| {
         let bytes = value.as_bytes();
         !bytes.is_empty() && bytes.len() <= MAX_ID_BYTES && bytes.iter().all(u8::is_ascii_graphic)
     });
-    // Copied: a slice of the head would keep all of it for as long as a watch runs.
+    // Copied: a slice would keep the whole head alive as long as a watch runs.
     given.and_then(|given| HeaderValue::from_bytes(given.as_bytes()).ok()).unwrap_or_else(|| {
         let mut buffer = uuid::Uuid::encode_buffer();
-        // The trace ids' generator: no system call for each request.
+        // No system call per request, unlike `Uuid::new_v4`.
         let random = ferrokube_trace::TraceId::random().bytes();
         let text = uuid::Builder::from_random_bytes(random)
             .into_uuid()
             .hyphenated()
             .encode_lower(&mut buffer);
-        HeaderValue::from_str(text).expect("a uuid is a header value")
+        HeaderValue::from_str(text).expect("a UUID is a valid header value")
     })
 }
 
-/// Nothing is known yet that a policy could match; from here on the end of the request is recorded.
+/// Does nothing: from here on, the end of the request is recorded.
 pub(crate) fn enter(_shared: &ServerState, _incoming: &mut Incoming) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Asks the policy, and records that the request came, if it wants that.
+/// Applies the audit policy and records RequestReceived if it says so.
 pub(crate) fn received(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
     let plan = plan(state, request.view());
     request.audit.plan = Some(plan);
@@ -104,8 +104,7 @@ pub(crate) fn received(state: &ServerState, request: &mut Request<'_>) -> Result
     Ok(())
 }
 
-/// Refuses writes that could not be recorded. Called by the handler, when everything about the
-/// caller is known.
+/// Rejects writes that cannot be audited. The handler calls it, once all about the caller is known.
 ///
 /// # Errors
 /// 500 while the log cannot be written.
@@ -115,7 +114,7 @@ pub(crate) fn admit(state: &ServerState, request: &Request<'_>) -> Result<(), Fa
         return Ok(());
     }
     state.audit.admit(&plan).map_err(|error| {
-        tracing::error!(error = %error, "a write was refused because it cannot be audited");
+        tracing::error!(error = %error, "rejected a write that cannot be audited");
         Failure::new(Reason::InternalError, "the audit log cannot be written")
     })
 }
@@ -126,12 +125,10 @@ fn plan(state: &ServerState, view: ExchangeView<'_>) -> Plan {
     state.audit.plan(&subject)
 }
 
-/// Records how the request ended; for a watch, that its answer began (its end is recorded by the
-/// stream).
+/// Records ResponseComplete; for a stream ResponseStarted, as [`StreamAudit`] records its end.
 pub(crate) fn leave(state: &ServerState, exchange: &mut Exchange, response: &mut Response) {
     let view = exchange.view();
     let plan = view.incoming.audit.plan.unwrap_or_else(|| plan(state, view));
-    // Whoever streams says so: its end is recorded by the stream.
     let streams = view.incoming.audit.ending.is_some() && response.status().is_success();
     let stage = match (view.incoming.audit.panicked, streams) {
         (true, _) => Stage::Panic,
@@ -171,7 +168,7 @@ fn record(
     let source_ips = addresses(view.incoming);
     let failure = audit.failure.as_ref();
     let details = failure.and_then(Failure::details_value);
-    // Of a refusal the answer is its Status.
+    // The response to a rejection is its Status.
     let refusal = failure
         .filter(|failure| {
             plan.level >= Level::RequestResponse && failure.code != CLIENT_CLOSED_REQUEST
@@ -207,7 +204,7 @@ fn record(
     Box::pin(state.audit.record(&event, plan))
 }
 
-/// What every stage's event says: who asks, from where, with what.
+/// What events of every stage have in common.
 fn event<'a>(
     state: &ServerState,
     view: ExchangeView<'a>,
@@ -251,13 +248,13 @@ fn object_ref(action: ResourceAction<'_>) -> ObjectRef<'_> {
     }
 }
 
-/// Where the authorization link leaves its decision.
+/// Annotation with the authorizer's decision.
 pub(crate) const DECISION: &str = "authorization.k8s.io/decision";
-/// And why.
+/// Annotation with its reason.
 pub(crate) const REASON: &str = "authorization.k8s.io/reason";
 
-/// The request's ids, and as initial id the family of the object that it writes (of a collection's
-/// objects each has its own); none while log tracking is off.
+/// The request's ids. The initial id is that of the written object; a deletecollection has none, as
+/// its objects differ. None while log tracking is off.
 fn trace_ids(state: &ServerState, view: ExchangeView<'_>) -> Option<TraceIds> {
     let trace = &view.incoming.trace;
     let of_each = view
@@ -274,7 +271,7 @@ fn trace_ids(state: &ServerState, view: ExchangeView<'_>) -> Option<TraceIds> {
     })
 }
 
-/// Forwarded addresses as the client sent them, then its own.
+/// Forwarded addresses in the order of the header, then the peer's.
 fn addresses(incoming: &Incoming) -> Vec<String> {
     let forwarded = incoming
         .header("x-forwarded-for")
@@ -286,8 +283,8 @@ fn addresses(incoming: &Incoming) -> Vec<String> {
     all
 }
 
-/// Whose refusals are counted together: a user's, or those of an address without one (what is
-/// forwarded for others is not asked: it can be made up).
+/// The key that rejections are counted by: the user, or the peer's network if it is anonymous. (Not
+/// the forwarded address, which a client can make up.)
 fn caller(view: ExchangeView<'_>) -> std::borrow::Cow<'_, str> {
     let user = view.user();
     if user.name.is_empty() || ferrokube_auth::access::is_anonymous(user) {
@@ -300,7 +297,7 @@ fn caller(view: ExchangeView<'_>) -> std::borrow::Cow<'_, str> {
     user.name.as_str().into()
 }
 
-/// An address of its own, or of version 6 what a site has.
+/// An IPv4 address, or the /64 network of an IPv6 address.
 fn network(ip: IpAddr) -> String {
     match ip.to_canonical() {
         IpAddr::V4(ip) => ip.to_string(),
@@ -308,19 +305,19 @@ fn network(ip: IpAddr) -> String {
     }
 }
 
-/// What is known only after a long answer began, and what its end says, too: the annotations.
+/// Annotations that are only complete after the response has started.
 #[derive(Clone, Default)]
-pub(crate) struct Late(Arc<OnceLock<BTreeMap<String, String>>>);
+pub(crate) struct LateAnnotations(Arc<OnceLock<BTreeMap<String, String>>>);
 
-impl Late {
+impl LateAnnotations {
     fn keep(&self, annotations: &BTreeMap<String, String>) {
         // A request ends once.
         let _ = self.0.set(annotations.clone());
     }
 }
 
-/// What is needed to record the end of a long answer.
-pub(crate) struct Ending {
+/// Records ResponseComplete of a streamed response when dropped.
+pub(crate) struct StreamAudit {
     state: Arc<ServerState>,
     plan: Plan,
     id: HeaderValue,
@@ -334,11 +331,11 @@ pub(crate) struct Ending {
     impersonated: Option<ferrokube_registry::UserInfo>,
     constraint: &'static str,
     user_agent: String,
-    late: Late,
+    late: LateAnnotations,
 }
 
-impl Ending {
-    /// For a request that is about to stream; `None` when its end is not recorded.
+impl StreamAudit {
+    /// `None` if the policy does not record the end.
     pub(crate) fn of(state: &Arc<ServerState>, request: &mut Request<'_>) -> Option<Self> {
         let late = request.audit.ending.get_or_insert_default().clone();
         let plan = request.audit.plan.filter(|plan| plan.wants(Stage::ResponseComplete))?;
@@ -352,7 +349,7 @@ impl Ending {
                 .path_and_query()
                 .map_or("", |uri| cut(uri.as_str(), MAX_URI))
                 .to_owned(),
-            // The path and the verb: the query is part of the URI.
+            // Path and verb only: the query is part of the URI.
             action: request.action.without_options(),
             user: request.authenticated.user.clone(),
             method: request.authenticated.method,
@@ -367,7 +364,7 @@ impl Ending {
     }
 }
 
-impl Drop for Ending {
+impl Drop for StreamAudit {
     fn drop(&mut self) {
         let mut annotations = self.late.0.get().cloned().unwrap_or_default();
         let decision = annotations.remove(DECISION).unwrap_or_default();

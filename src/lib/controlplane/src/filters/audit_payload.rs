@@ -1,5 +1,4 @@
-//! What the audit keeps of bodies and answers: as JSON, whatever the client speaks, and nothing
-//! that the policy does not want.
+//! Request and response objects for the audit log: always JSON, and only what the policy records.
 
 use crate::encode::list::ListEncoder;
 use crate::exchange::Request;
@@ -10,7 +9,7 @@ use ferrokube_apimachinery::json;
 use ferrokube_auth::audit::{Level, TRUNCATED};
 use ferrokube_registry::ListPage;
 
-/// Keeps a body: JSON as it came, every other form if it is recorded.
+/// Keeps a request body; other forms than JSON are converted, if the policy records them.
 pub(crate) fn request(request: &mut Request<'_>, form: Form, bytes: Bytes, document: &Document) {
     if form == Form::Json {
         request.audit.request = Some(bytes);
@@ -19,14 +18,14 @@ pub(crate) fn request(request: &mut Request<'_>, form: Form, bytes: Bytes, docum
     }
 }
 
-/// Keeps an answer that is a `Status`.
+/// Keeps a `Status` response.
 pub(crate) fn status(request: &mut Request<'_>, status: &Document) {
     if request.audit.wants(Level::RequestResponse) {
         request.audit.response = Some(json::to_vec(&status.clone().into_value()).into());
     }
 }
 
-/// Keeps a list, unless it is too large for an event.
+/// Keeps a list unless it exceeds `max_bytes`.
 pub(crate) fn list(
     request: &mut Request<'_>,
     page: &ListPage,

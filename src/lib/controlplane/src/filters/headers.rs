@@ -1,4 +1,4 @@
-//! Headers that every answer has.
+//! Headers of every response.
 
 use crate::action::Refusal;
 use crate::exchange::Exchange;
@@ -7,12 +7,10 @@ use ferrokube_serve::{CloseConnection, Response};
 use http::header::{CACHE_CONTROL, HeaderName, WARNING, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, StatusCode};
 
-/// The audit id's header.
 pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-/// Bytes of warnings on one answer; what is beyond is left out.
+/// Max bytes of `Warning` headers per response; further warnings are dropped.
 const MAX_WARNING_BYTES: usize = 16 * 1024;
 
-/// Sets them.
 pub(crate) fn leave(_shared: &ServerState, exchange: &mut Exchange, response: &mut Response) {
     if exchange.incoming.head.version == http::Version::HTTP_2 && is_unauthenticated(exchange) {
         // Fault 37: no connection reuse without credentials.
@@ -50,7 +48,7 @@ fn is_unauthenticated(exchange: &Exchange) -> bool {
     user.name.is_empty() || user.name == super::admit::ANONYMOUS
 }
 
-/// A warning as RFC 9111's predecessor defines it: code 299, no agent, quoted text without control
+/// A warning as in RFC 7234, section 5.5: code 299, no agent, quoted text without control
 /// characters.
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 10);

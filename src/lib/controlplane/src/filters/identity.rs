@@ -1,4 +1,4 @@
-//! Who asks: credentials, then impersonation.
+//! Authentication and impersonation.
 
 use crate::exchange::{Authenticated, Incoming, Rejection, Request};
 use crate::state::ServerState;
@@ -9,11 +9,11 @@ use ferrokube_registry::UserInfo;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-/// At most so many headers are looked at for those of a front proxy.
+/// Max headers handed to a front proxy authenticator.
 const MAX_VALUES: usize = 1000;
 
-/// Asks the authenticators in order: the first that knows who it is decides, also when others of
-/// the credentials are wrong. Only wrong ones are 401 on every path; none at all are anonymous.
+/// Asks the authenticators in order; the first to accept the credentials decides, even if others
+/// reject them. Only invalid credentials are 401; a request without any is anonymous.
 pub(crate) fn authenticate(
     state: &ServerState,
     incoming: &mut Incoming,
@@ -61,14 +61,14 @@ fn unauthorized() -> Rejection {
     Failure::new(Reason::Unauthorized, "Unauthorized").into()
 }
 
-/// The token of an `Authorization: Bearer` header; an empty one is none, as is another scheme.
+/// The token of an `Authorization: Bearer` header; other schemes and empty tokens count as none.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// All headers, names in lower case: which of them a front proxy speaks by is configured.
+/// All headers, names in lower case: which of them a front proxy uses is configuration.
 fn texts_of(headers: &HeaderMap) -> Vec<(String, String)> {
     let texts = headers.iter().map(|(name, value)| {
         (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
@@ -76,12 +76,11 @@ fn texts_of(headers: &HeaderMap) -> Vec<(String, String)> {
     texts.take(MAX_VALUES).collect()
 }
 
-/// Replaces the identity, if the caller may impersonate every part of it.
+/// Sets the impersonated user, if the caller may impersonate every part of it.
 pub(crate) fn impersonate(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
     let headers =
         request.head.headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"));
-    // A name that cannot be read must not be skipped: the request would run with the caller's own
-    // rights.
+    // Skipping a header that is not UTF-8 would run the request with the caller's own rights.
     let texts: Option<Vec<(&str, &str)>> = headers
         .map(|(name, value)| Some((name.as_str(), std::str::from_utf8(value.as_bytes()).ok()?)))
         .collect();
@@ -96,12 +95,12 @@ pub(crate) fn impersonate(state: &ServerState, request: &mut Request<'_>) -> Res
     Ok(())
 }
 
-/// What decides about the caller knows everything that was acknowledged before the request came.
+/// Waits until the authorizer has applied all writes acknowledged before this request.
 pub(crate) fn rights<'a>(state: &'a ServerState, request: &Request<'_>) -> Option<CatchUp<'a>> {
     state.authorizer.catch_up(&request.authenticated.user)
 }
 
-/// The same about whom the caller has become: masters have waited for nothing.
+/// The same for the impersonated user: members of system:masters skipped the first wait.
 pub(crate) fn impersonated_rights<'a>(
     state: &'a ServerState,
     request: &Request<'_>,
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn bearer_tokens_read_as_recorded() {
+    fn bearer_tokens_parse_as_in_kube_apiserver() {
         let cases = [
             ("Bearer t", Some("t")),
             ("bearer  t ", Some("t")),

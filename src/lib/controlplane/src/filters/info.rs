@@ -1,4 +1,4 @@
-//! What the request is about; at the end, its log line and its metrics.
+//! Parses the request into an action; at the end, its log line and metrics.
 
 use crate::action::{Action, Refusal, ResourceAction};
 use crate::exchange::{Authenticated, Exchange, ExchangeView, Incoming, Rejection};
@@ -9,7 +9,6 @@ use ferrokube_serve::Response;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Reads method, path and query.
 pub(crate) fn enter(state: &ServerState, incoming: &mut Incoming) -> Result<(), Rejection> {
     let action = Arc::new(Action::parse(
         &incoming.head.method,
@@ -18,14 +17,14 @@ pub(crate) fn enter(state: &ServerState, incoming: &mut Incoming) -> Result<(), 
     ));
     incoming.action = Arc::clone(&action);
     if matches!(action.refusal(), Some(Refusal::NoResource)) {
-        // Upstream answers before it knows who asks, and clients see this code.
+        // kube-apiserver responds before authentication, and clients see this code.
         return Err(crate::status::text(
             500,
             "Internal Server Error: the path names no resource\n",
         )
         .into());
     }
-    // What runs for minutes has no timeout, not even a malformed one.
+    // Long-running requests have no timeout, not even if the parameter is malformed.
     incoming.timeout = if action.is_long_running() {
         Duration::MAX
     } else {
@@ -34,7 +33,6 @@ pub(crate) fn enter(state: &ServerState, incoming: &mut Incoming) -> Result<(), 
     Ok(())
 }
 
-/// Counts and logs.
 pub(crate) fn leave(state: &ServerState, exchange: &mut Exchange, response: &mut Response) {
     let took = exchange.incoming.started.elapsed();
     let code = response.status().as_u16();
@@ -58,8 +56,8 @@ pub(crate) fn leave(state: &ServerState, exchange: &mut Exchange, response: &mut
     }
     let incoming = view.incoming;
     let resource = incoming.action.resource();
-    // The family of what was written, also when the request brought none: one id then finds all
-    // lines of an object's life.
+    // With the written object's initial id, even if the request brought none, so that one id finds
+    // all lines of an object's life.
     let trace = incoming.trace.with_initial(incoming.trace.initial.or_else(|| view.family()));
     ferrokube_trace::in_scope(&trace, || {
         tracing::debug!(
@@ -77,7 +75,7 @@ pub(crate) fn leave(state: &ServerState, exchange: &mut Exchange, response: &mut
     });
 }
 
-/// Whether a resource exists: what does not must not make series in the metrics.
+/// Whether the resource exists: others must not create metric series.
 fn is_served(state: &ServerState, action: ResourceAction<'_>) -> bool {
     let subresource = action.subresource();
     let served = state.registry.catalog().find(action.group(), action.version(), action.plural());
@@ -87,8 +85,7 @@ fn is_served(state: &ServerState, action: ResourceAction<'_>) -> bool {
     })
 }
 
-/// Tells of a request that is part of an object's life: it wrote the object, or came from who works
-/// on it.
+/// Reports a request that has an initial trace id: it wrote an object, or acts on behalf of one.
 fn observe(observer: &dyn Observer, view: ExchangeView<'_>, code: u16, took: Duration) {
     let incoming = view.incoming;
     let trace = incoming.trace.with_initial(view.family().or(incoming.trace.initial));

@@ -1,13 +1,11 @@
-//! Bounds that need nothing but the head: the query's size. The body is bounded where it is read.
+//! Audit id, and the limit on the query. The body is limited where it is read.
 
 use crate::exchange::{Incoming, Rejection};
 use crate::state::ServerState;
 use ferrokube_apimachinery::status::Failure;
 
-/// The longest query.
 const MAX_QUERY_BYTES: usize = 256 * 1024;
 
-/// Checks the head.
 pub(crate) fn enter(_shared: &ServerState, incoming: &mut Incoming) -> Result<(), Rejection> {
     incoming.audit_id = super::audit::id_of(&incoming.head.headers);
     let raw = incoming.head.uri.query();

@@ -1,5 +1,4 @@
-//! The request chain: one list, in the order in which its filters are entered; filters are left in
-//! the opposite order.
+//! The request filters: one list, entered in order and left in reverse.
 
 pub(crate) mod admit;
 pub(crate) mod audit;
@@ -19,7 +18,7 @@ use ferrokube_serve::Response;
 pub(crate) struct Filter {
     /// Unique, for logs and for the test that pins the order.
     pub(crate) name: &'static str,
-    pub(crate) enter: Entry,
+    pub(crate) enter: Entering,
     /// Runs on the response if the filter was entered, even if it rejected the request.
     pub(crate) leave: Option<Leave>,
 }
@@ -29,7 +28,7 @@ pub(crate) type Leave = fn(&ServerState, &mut Exchange, &mut Response);
 
 /// The entering half of a filter. Its type says whether the caller is known.
 #[derive(Clone, Copy)]
-pub(crate) enum Entry {
+pub(crate) enum Entering {
     /// Catches panics of everything after it.
     Guard,
     /// Before authentication: records, or rejects.
@@ -45,7 +44,7 @@ pub(crate) enum Entry {
 }
 
 impl Filter {
-    const fn new(name: &'static str, enter: Entry) -> Self {
+    const fn new(name: &'static str, enter: Entering) -> Self {
         Self { name, enter, leave: None }
     }
 
@@ -55,25 +54,25 @@ impl Filter {
     }
 }
 
-/// All filters, in order. The order is behavior: a rejection before authentication says nothing about
-/// the caller; a filter before "trace adoption" logs a local trace id; nothing that costs memory
-/// comes before "flow control".
+/// All filters, in order. The order is behavior: a rejection before authentication reveals nothing
+/// about the caller; a filter before "trace adoption" logs a local trace id; nothing that costs
+/// memory comes before "flow control".
 pub(crate) const FILTERS: [Filter; 15] = [
-    Filter::new("panic guard", Entry::Guard).with_leave(headers::leave),
-    Filter::new("limits", Entry::Before(limits::enter)),
-    Filter::new("request info", Entry::Before(info::enter)).with_leave(info::leave),
-    Filter::new("trace headers", Entry::Before(trace::parse)),
-    Filter::new("audit", Entry::Before(audit::enter)).with_leave(audit::leave),
-    Filter::new("authentication", Entry::Authenticate(identity::authenticate)),
-    Filter::new("rights", Entry::Wait(identity::rights)),
-    Filter::new("impersonation", Entry::After(identity::impersonate)),
-    Filter::new("impersonated rights", Entry::Wait(identity::impersonated_rights)),
-    Filter::new("trace adoption", Entry::After(trace::adopt)),
-    Filter::new("initial trace", Entry::After(trace::initial)),
-    Filter::new("audit policy", Entry::After(audit::received)),
-    Filter::new("flow control", Entry::After(admit::flow)),
-    Filter::new("authorization", Entry::After(admit::authorize)),
-    Filter::new("handler", Entry::Handle),
+    Filter::new("panic guard", Entering::Guard).with_leave(headers::leave),
+    Filter::new("limits", Entering::Before(limits::enter)),
+    Filter::new("request info", Entering::Before(info::enter)).with_leave(info::leave),
+    Filter::new("trace headers", Entering::Before(trace::parse)),
+    Filter::new("audit", Entering::Before(audit::enter)).with_leave(audit::leave),
+    Filter::new("authentication", Entering::Authenticate(identity::authenticate)),
+    Filter::new("rights", Entering::Wait(identity::rights)),
+    Filter::new("impersonation", Entering::After(identity::impersonate)),
+    Filter::new("impersonated rights", Entering::Wait(identity::impersonated_rights)),
+    Filter::new("trace adoption", Entering::After(trace::adopt)),
+    Filter::new("initial trace", Entering::After(trace::initial)),
+    Filter::new("audit policy", Entering::After(audit::received)),
+    Filter::new("flow control", Entering::After(admit::flow)),
+    Filter::new("authorization", Entering::After(admit::authorize)),
+    Filter::new("handler", Entering::Handle),
 ];
 
 /// Enters the filters up to the handler.
@@ -84,12 +83,12 @@ pub(crate) async fn enter(state: &ServerState, exchange: &mut Exchange) -> Resul
     for filter in &FILTERS {
         exchange.entered += 1;
         let entered = match filter.enter {
-            Entry::Guard | Entry::Handle => Ok(()),
-            Entry::Before(enter) => enter(state, &mut exchange.incoming),
-            Entry::Authenticate(authenticate) => authenticate(state, &mut exchange.incoming)
+            Entering::Guard | Entering::Handle => Ok(()),
+            Entering::Before(enter) => enter(state, &mut exchange.incoming),
+            Entering::Authenticate(authenticate) => authenticate(state, &mut exchange.incoming)
                 .map(|authenticated| exchange.authenticated = Some(authenticated)),
-            Entry::After(enter) => enter(state, &mut exchange.request()?),
-            Entry::Wait(wait) => {
+            Entering::After(enter) => enter(state, &mut exchange.request()?),
+            Entering::Wait(wait) => {
                 let caught_up = wait(state, &exchange.request()?);
                 if let Some(caught_up) = caught_up {
                     caught_up.await;
@@ -144,15 +143,15 @@ mod tests {
     fn a_filter_sees_the_caller_only_after_authentication() {
         let authentication = FILTERS
             .iter()
-            .position(|filter| matches!(filter.enter, Entry::Authenticate(_)))
+            .position(|filter| matches!(filter.enter, Entering::Authenticate(_)))
             .unwrap();
         for (at, filter) in FILTERS.iter().enumerate() {
             let is_in_order = match filter.enter {
-                Entry::Guard => at == 0,
-                Entry::Before(_) => at < authentication,
-                Entry::Authenticate(_) => at == authentication,
-                Entry::After(_) | Entry::Wait(_) => at > authentication,
-                Entry::Handle => at == FILTERS.len() - 1,
+                Entering::Guard => at == 0,
+                Entering::Before(_) => at < authentication,
+                Entering::Authenticate(_) => at == authentication,
+                Entering::After(_) | Entering::Wait(_) => at > authentication,
+                Entering::Handle => at == FILTERS.len() - 1,
             };
             assert!(is_in_order, "{}", filter.name);
         }

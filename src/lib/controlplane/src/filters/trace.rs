@@ -1,5 +1,5 @@
-//! The three ids (design section 5): read early so that log lines have local ids, believed only
-//! from those who may propagate.
+//! The three trace ids: parsed early so that log lines have local ids, adopted only from callers
+//! that may propagate them.
 
 use crate::exchange::{Incoming, Rejection, Request};
 use crate::metrics::Origin;
@@ -12,29 +12,29 @@ use ferrokube_trace::{
 };
 use http::HeaderMap;
 
-/// Who may do this verb on [`PATH`] is believed.
+/// Callers that may do this on [`PATH`] may set the ids of their requests.
 const VERB: &str = "propagate";
 /// The non-resource path that stands for the caller's trace context.
 const PATH: &str = "/trace-context";
-/// Audit annotation: the `traceparent` of somebody who may not propagate.
+/// Audit annotation: the `traceparent` of a caller that may not propagate.
 const LINK: &str = "trace.kubernetes.io/link";
-/// Audit annotation: the initial trace id of somebody who may not propagate.
+/// Audit annotation: the initial trace id of a caller that may not propagate.
 const REFUSED_INITIAL: &str = "trace.kubernetes.io/refused-initial-trace-id";
-/// At most so much of a User-Agent is kept.
+/// Max bytes of a User-Agent kept for the context.
 const MAX_AGENT_BYTES: usize = 1024;
 
-/// Reads `traceparent`; until the caller is known the request has ids of its own.
+/// Parses `traceparent`; the request has local ids until the caller is known.
 pub(crate) fn parse(_shared: &ServerState, incoming: &mut Incoming) -> Result<(), Rejection> {
     incoming.claimed = extract(&incoming.head.headers);
     Ok(())
 }
 
-/// A new span in the sender's trace, if the sender (the real user, also under impersonation) is
-/// trusted; else a new trace with a link.
+/// A child span in the client's trace if the caller (the authenticated user, also under
+/// impersonation) may propagate; else a new trace that links to it.
 pub(crate) fn adopt(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
     let claimed = request.claimed;
     let (origin, trace) = match claimed {
-        Some(claimed) if is_believed(state, request) => (Origin::Adopted, claimed.child()),
+        Some(claimed) if may_propagate(state, request) => (Origin::Adopted, claimed.child()),
         Some(claimed) => (
             Origin::Linked,
             sample(TraceContext { parent_span_id: None, ..request.trace }.with_link(&claimed)),
@@ -46,12 +46,12 @@ pub(crate) fn adopt(state: &ServerState, request: &mut Request<'_>) -> Result<()
     Ok(())
 }
 
-/// The initial id, into the same context (KEP-1668: after the span context, in a handler of its
-/// own); then the context is complete.
+/// Adds the initial trace id (KEP-1668: after the span context, in its own handler) and completes
+/// the request context.
 pub(crate) fn initial(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
     let initial = extract_initial(&request.head.headers)
         .or_else(|| from_baggage(state, &request.head.headers));
-    if initial.is_some() && is_believed(state, request) {
+    if initial.is_some() && may_propagate(state, request) {
         request.trace = request.trace.with_initial(initial);
     }
     let agent = request.header(http::header::USER_AGENT);
@@ -59,14 +59,15 @@ pub(crate) fn initial(state: &ServerState, request: &mut Request<'_>) -> Result<
     let user = request.user().clone();
     let context = RequestContext::new(user, request.trace, agent, request.now);
     if state.gates.enabled(&LOG_TRACKING) {
-        note_refused(&context, initial);
+        annotate_refused(&context, initial);
     }
     request.authenticated.context = Some(context);
     begin_span(request);
     Ok(())
 }
 
-/// The initial id of senders that know W3C baggage and not our header (gate `LogTrackingInterop`).
+/// The initial id of clients that send W3C baggage instead of our header (gate
+/// `LogTrackingInterop`).
 fn from_baggage(state: &ServerState, headers: &HeaderMap) -> Option<InitialTraceId> {
     let mut values = headers.get_all(interop::BAGGAGE).iter().peekable();
     values.peek()?;
@@ -78,8 +79,8 @@ fn from_baggage(state: &ServerState, headers: &HeaderMap) -> Option<InitialTrace
     Some(initial)
 }
 
-/// What somebody without the right claimed is not believed, but can be seen in the audit log.
-fn note_refused(context: &RequestContext, initial: Option<InitialTraceId>) {
+/// Annotates ids that were not adopted.
+fn annotate_refused(context: &RequestContext, initial: Option<InitialTraceId>) {
     if let Some((trace, span)) = context.trace.link {
         context.annotate_audit(LINK, format!("{trace}-{span}"));
     }
@@ -88,8 +89,8 @@ fn note_refused(context: &RequestContext, initial: Option<InitialTraceId>) {
     }
 }
 
-/// Asked once, and only about those who claim something.
-fn is_believed(state: &ServerState, request: &mut Request<'_>) -> bool {
+/// Asks the authorizer once, and only if the request claims an id.
+fn may_propagate(state: &ServerState, request: &mut Request<'_>) -> bool {
     if let Some(trusted) = request.authenticated.trusted {
         return trusted;
     }
@@ -100,7 +101,7 @@ fn is_believed(state: &ServerState, request: &mut Request<'_>) -> bool {
     trusted
 }
 
-/// The request's span, from its arrival on; only requests of known callers have one.
+/// Starts the request's span, backdated to its arrival. Unauthenticated requests have none.
 fn begin_span(request: &mut Request<'_>) {
     if !request.trace.sampled() {
         return;

@@ -20,7 +20,7 @@ pub(crate) async fn create(
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    // What is only made and never read has no columns.
+    // Kinds that can be created but not listed (reviews) have no columns.
     let is_read = target.served.definition.verbs.has(Verbs::LIST) && target.subresource.is_empty();
     let accepted = accepted(
         request,
@@ -46,8 +46,8 @@ pub(crate) async fn create(
     respond_written(state, request, target, &written, accepted).await
 }
 
-/// A POST to the path of an object creates that one: its name was authorized. (Upstream takes any
-/// name from the body then.)
+/// A POST to an object's path creates that object, since its name was authorized. (kube-apiserver
+/// takes any name from the body.)
 fn check_name(expected: &str, object: &Document) -> Result<(), Failure> {
     match object.name() {
         name if name == expected => Ok(()),

@@ -1,6 +1,6 @@
 //! DELETE of an object.
 
-use super::{fit_one, offer, read_body, respond, settle};
+use super::{check_view, offer, read_body, respond, wait_until_served};
 use crate::encode::slices;
 use crate::exchange::{Rejection, Request};
 use crate::filters::audit_payload;
@@ -24,11 +24,11 @@ pub(crate) async fn delete(
         Deleted::Gone(object) | Deleted::AlreadyPending(object) => (object, true),
         Deleted::Pending(object) => (object, false),
     };
-    settle(state, target, &object).await;
+    wait_until_served(state, target, &object).await;
     if gone && !target.served.definition.policy.returns_deleted {
         return Ok(deleted(state, request, target, (&object, accepted)));
     }
-    fit_one(target, accepted)?;
+    check_view(target, accepted)?;
     let code = if !gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
     respond(state, request, target, &object, (code, accepted)).await
 }
@@ -37,7 +37,7 @@ pub(super) async fn delete_options(
     state: &ServerState,
     request: &mut Request<'_>,
 ) -> Result<ferrokube_registry::DeleteOptions, Failure> {
-    // Its own kind, with a protobuf form whatever is deleted.
+    // DeleteOptions have a protobuf form whatever the deleted kind has.
     let form = body_form(request.header(CONTENT_TYPE), true);
     let bytes = read_body(state, request, form.as_ref().copied().unwrap_or(Form::Json)).await?;
     if bytes.is_empty() {
@@ -49,7 +49,7 @@ pub(super) async fn delete_options(
     request.action.options().delete(Some(&body))
 }
 
-/// The `Status` of a completed delete.
+/// The `Status` of a completed delete, in whatever view the client accepts.
 fn deleted(
     state: &ServerState,
     request: &mut Request<'_>,
@@ -69,7 +69,7 @@ fn deleted(
         uid,
         ..Details::default()
     };
-    // Whatever view of the object was asked for, this is no object.
+    // A Status has no Table or metadata view.
     let accepted = Accepted { view: View::Whole, ..accepted };
     let status = status::success(&details);
     audit_payload::status(request, &status);

@@ -1,6 +1,8 @@
 //! GET of an object or subresource.
 
-use super::{ENCODED_BYTES, fit_one, is_partial, leave, offer, rendered_bytes, respond};
+use super::{
+    ENCODED_BYTES, check_view, is_partial, leave_worker_or_reject, offer, rendered_bytes, respond,
+};
 use crate::exchange::{Rejection, Request};
 use crate::handler::accepted;
 use crate::negotiate::Views;
@@ -17,7 +19,7 @@ pub(crate) async fn get(
     let accepted = accepted(request, offer(&target.served, Views::Single))?;
     let mut object =
         state.registry.get(request.context(), target, request.action.options().get()?).await?;
-    fit_one(target, accepted)?;
+    check_view(target, accepted)?;
     if let Object::Stored(entry) = object {
         object = Object::Stored(if is_partial(accepted) {
             entry
@@ -27,7 +29,7 @@ pub(crate) async fn get(
     }
     let rendered = rendered_bytes(&object, accepted);
     if rendered > ENCODED_BYTES {
-        leave(request).await?;
+        leave_worker_or_reject(request).await?;
     }
     let room = state.flow.rendered(request.class(), rendered, state.metrics.held()).await?;
     let mut response = respond(state, request, target, &object, (200, accepted)).await?;

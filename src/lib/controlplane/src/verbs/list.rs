@@ -1,6 +1,6 @@
 //! GET of a collection.
 
-use super::{go_type, include, is_partial, offer, streams};
+use super::{collection_router, go_type, include, is_partial, offer};
 use crate::encode::list::{ListEncoder, ListFormat};
 use crate::exchange::{Rejection, Request};
 use crate::filters::audit_payload;
@@ -23,7 +23,7 @@ pub(crate) async fn list(
 ) -> Result<Response, Rejection> {
     let accepted = accepted(
         request,
-        Offer { router: streams(&target.served), ..offer(&target.served, Views::List) },
+        Offer { router: collection_router(&target.served), ..offer(&target.served, Views::List) },
     )?;
     let options =
         ListOptions { caller: request.caller_number(), ..request.action.options().list()? };
@@ -36,15 +36,17 @@ pub(crate) async fn list(
     accepted.fit(Views::List, || go_type(target, Views::List))?;
     convert(state, target, &mut page, accepted).await?;
     let room = state.flow.listed(request.class(), bytes, state.metrics.held()).await?;
-    if (accepted.form != Form::Json || matches!(accepted.view, View::Table(_))) && is_long(&page) {
-        // Its items are measured, and its first ones encoded, before any is sent.
+    if (accepted.form != Form::Json || matches!(accepted.view, View::Table(_)))
+        && exceeds_inline_bytes(&page)
+    {
+        // The items' lengths and the first frame are computed before the response starts.
         leave_worker().await;
     }
     let format = ListFormat { accepted, include, now: request.now };
     Ok(respond_list(state, request, target, page, room, format))
 }
 
-fn is_long(page: &ListPage) -> bool {
+fn exceeds_inline_bytes(page: &ListPage) -> bool {
     let mut bytes = 0;
     page.items.iter().any(|entry| {
         bytes += entry.bytes.len();
@@ -52,7 +54,7 @@ fn is_long(page: &ListPage) -> bool {
     })
 }
 
-/// Has the items of a page converted where somebody else does that.
+/// Converts the items of a page to the requested version, unless only metadata is returned.
 pub(super) async fn convert(
     state: &ServerState,
     target: &Target,
@@ -82,7 +84,7 @@ pub(super) fn respond_list(
         format,
     };
     audit_payload::list(request, &page, &encoder, state.audit.max_event_bytes());
-    let reading = keep(state, target, &page, format.accepted);
+    let reading = pin_page(state, target, &page, format.accepted);
     let gzip = compress::accepts(request.header(ACCEPT_ENCODING));
     let mut response = encoder.respond(page, gzip);
     if reading.is_some() || room.is_some() {
@@ -91,17 +93,17 @@ pub(super) fn respond_list(
     response
 }
 
-/// What a large list holds until it is sent, besides the objects that are stored: they are counted
-/// as what its client keeps from being freed.
-fn keep(
+/// What a large list pins until it is sent: the snapshot it reads, and memory of its own, counted
+/// as held by the client.
+fn pin_page(
     state: &ServerState,
     target: &Target,
     page: &ListPage,
     accepted: Accepted,
 ) -> Option<(Arc<Reading>, Option<Held>)> {
     let reading = page.reading.clone()?;
-    let places = size_of_val(&*page.items);
-    // Somebody else has converted them.
+    let item_bytes = size_of_val(&*page.items);
+    // Items from a conversion webhook are copies.
     let copies = target
         .served
         .definition
@@ -109,6 +111,6 @@ fn keep(
         .converter()
         .filter(|_| !is_partial(accepted))
         .map_or(0, |_| page.items.iter().map(|entry| entry.bytes.len()).sum());
-    let held = state.metrics.held().map(|held| held.hold(places + copies));
+    let held = state.metrics.held().map(|held| held.hold(item_bytes + copies));
     Some((reading, held))
 }

@@ -1,5 +1,5 @@
-//! One file per verb: options and body from the request, one call of the registry, its outcome as
-//! an answer. Here: what they share.
+//! One file per verb: decode options and body, call the registry once, encode the outcome. This
+//! file has what they share.
 
 mod create;
 mod delete;
@@ -31,27 +31,29 @@ use ferrokube_registry::{Object, Served, Target, Written, internal_package};
 use ferrokube_serve::Response;
 use std::sync::Arc;
 
-/// Larger objects are answered with the store's own bytes; smaller ones are copied together with
-/// their newline, which is one frame less.
+/// Objects from this size on are sent from the store's own bytes; smaller ones are copied with the
+/// trailing newline, which saves a frame.
 const UNCOPIED_BYTES: usize = 16 * 1024;
 
-/// Longer bodies in YAML are read off the workers: a kilobyte takes some 0.1 ms.
+/// Longer YAML bodies are parsed off the workers: 1 KiB takes about 0.1 ms.
 const YAML_BYTES: usize = 1024;
-/// Longer bodies in protobuf are read, and objects written in anything but JSON, off the workers.
+/// Longer protobuf bodies are decoded, and longer objects encoded to anything but JSON, off the
+/// workers.
 const ENCODED_BYTES: usize = INLINE_BYTES / 2;
 
+/// What a resource can be encoded to.
 pub(crate) fn offer(served: &Served, views: Views) -> Offer {
     let router =
         if served.definition.dialect.routes_itself() { Router::None } else { Router::Objects };
     Offer { protobuf: served.version().message.is_some(), views, router }
 }
 
-/// Of reads of collections, which may be watches.
-pub(crate) fn streams(served: &Served) -> Router {
+/// Media types that the router knows for reads of collections, which may be watches.
+pub(crate) fn collection_router(served: &Served) -> Router {
     if served.definition.dialect.routes_itself() { Router::None } else { Router::Streams }
 }
 
-/// The type of an answer, as upstream names it.
+/// The Go type that kube-apiserver names in 406 messages.
 pub(crate) fn go_type(target: &Target, views: Views) -> String {
     let definition = &target.served.definition;
     let list = if views == Views::List { "List" } else { "" };
@@ -69,8 +71,8 @@ pub(crate) fn go_type(target: &Target, views: Views) -> String {
     }
 }
 
-/// Whether only metadata is shown, which no conversion changes but for labels and annotations: it
-/// is there whatever a converter does.
+/// Whether only metadata is returned. No conversion is needed for that: converters may only change
+/// labels and annotations of it.
 fn is_partial(accepted: Accepted) -> bool {
     matches!(accepted.view, View::Metadata(_) | View::MetadataList(_))
 }
@@ -83,7 +85,7 @@ fn include(request: &Request<'_>, accepted: Accepted) -> Result<Include, Failure
     }
 }
 
-/// One object in the accepted form and view.
+/// Responds with one object, in the accepted form and view.
 async fn respond(
     state: &ServerState,
     request: &mut Request<'_>,
@@ -144,18 +146,18 @@ async fn respond_written(
     written: &Written,
     accepted: Accepted,
 ) -> Result<Response, Rejection> {
-    settle(state, target, &written.object).await;
+    wait_until_served(state, target, &written.object).await;
     if let Object::Stored(entry) = &written.object {
         request.audit.written = Some(Arc::clone(entry));
     }
-    fit_one(target, accepted)?;
+    check_view(target, accepted)?;
     let code = if written.created { 201 } else { 200 };
     respond(state, request, target, &written.object, (code, accepted)).await
 }
 
-/// Upstream takes any custom object for a list, and fails at its items; what a subresource shows as
-/// another kind it does not.
-fn fit_one(target: &Target, accepted: Accepted) -> Result<(), Failure> {
+/// For custom objects, kube-apiserver only notices while encoding that one object is no list of
+/// metadata; `scale` is a typed object there.
+fn check_view(target: &Target, accepted: Accepted) -> Result<(), Failure> {
     match accepted.view {
         View::MetadataList(_)
             if !target.served.definition.dialect.is_typed() && target.subresource != "scale" =>
@@ -166,8 +168,8 @@ fn fit_one(target: &Target, accepted: Accepted) -> Result<(), Failure> {
     }
 }
 
-/// A definition that was written is served before its writer is told.
-async fn settle(state: &ServerState, target: &Target, object: &Object) {
+/// Returns once a written CustomResourceDefinition is served.
+async fn wait_until_served(state: &ServerState, target: &Target, object: &Object) {
     if target.served.definition.group == custom::GROUP
         && let Object::Stored(entry) = object
     {
@@ -175,7 +177,7 @@ async fn settle(state: &ServerState, target: &Target, object: &Object) {
     }
 }
 
-/// Reads the body. What is done about one that may take long is done off the workers.
+/// Reads the body. If decoding it may take long, the task continues off the workers.
 async fn read_body(
     state: &ServerState,
     request: &mut Request<'_>,
@@ -190,13 +192,13 @@ async fn read_body(
         Form::Protobuf => bytes.len() > ENCODED_BYTES,
     };
     if is_long {
-        leave(request).await?;
+        leave_worker_or_reject(request).await?;
     }
     Ok(bytes)
 }
 
-/// Goes on off the workers, before anything is done. 429 to whom so much waits for already.
-async fn leave(request: &Request<'_>) -> Result<(), Failure> {
+/// Moves the task off the workers; 429 if the caller has too many tasks waiting there.
+async fn leave_worker_or_reject(request: &Request<'_>) -> Result<(), Failure> {
     if is_crowded(request.caller_number()) {
         return Err(flow::too_many());
     }
@@ -204,8 +206,7 @@ async fn leave(request: &Request<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How long an object is that is written for this answer; 0: it is sent as it is stored, or was
-/// computed where it is.
+/// Bytes of an object that is encoded for this response; 0 for stored bytes and computed objects.
 fn rendered_bytes(object: &Object, accepted: Accepted) -> usize {
     match object {
         Object::Stored(entry) if accepted != Accepted::JSON => entry.bytes.len(),

@@ -19,7 +19,7 @@ pub(crate) async fn update(
     target: &Target,
 ) -> Result<Response, Rejection> {
     let accepted = accepted(request, offer(&target.served, Views::Single))?;
-    // Upstream's order: a create looks at its body's type first.
+    // kube-apiserver's order: unlike here, a create decodes its body first.
     let mut options = request.action.options().write(WriteKind::Update)?;
     let form = decode::body_form(request, &target.served)?;
     let bytes = read_body(state, request, form).await?;
@@ -33,7 +33,7 @@ pub(crate) async fn update(
     respond_written(state, request, target, &written, accepted).await
 }
 
-/// Why the caller may not create the object that it updates or applies.
+/// The error for an update or apply that would create the object, if the caller may not create it.
 pub(super) fn forbid_create(state: &ServerState, request: &Request<'_>) -> Option<Failure> {
     let access = Access { verb: Verb::Create.as_str(), ..request.action.access(request.user()) };
     match state.authorizer.authorize(&access) {

@@ -6,7 +6,7 @@ use crate::support::{Answer, Server, subject};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_auth::{Access, Authorizer, Decision};
-use ferrokube_controlplane::{Answer as Answering, Route, RouteRequest};
+use ferrokube_controlplane::{Route, RouteFuture, RouteRequest};
 use ferrokube_registry::catalog::VirtualFuture;
 use ferrokube_registry::{ComputedResource, Operation, RequestContext, Target};
 use http_body_util::BodyExt;
@@ -79,7 +79,7 @@ impl ComputedResource for Computed {
 struct Mounted(Arc<Recorder>);
 
 impl Route for Mounted {
-    fn answer<'a>(&'a self, request: RouteRequest) -> Answering<'a> {
+    fn answer<'a>(&'a self, request: RouteRequest) -> RouteFuture<'a> {
         self.0.routed.lock().unwrap().push(request.path);
         Box::pin(std::future::ready(Ok(http::Response::new(ferrokube_serve::empty()))))
     }
