@@ -19,6 +19,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("registry", &["apimachinery", "schema", "trace", "storage", "resource"]),
     ("auth", &["apimachinery", "trace", "storage", "registry"]),
     ("admission", &["apimachinery", "trace", "features", "storage", "registry"]),
+    ("flow", &["apimachinery", "serve", "registry"]),
+    (
+        "apiextensions",
+        &["apimachinery", "schema", "trace", "storage", "cel", "resource", "registry", "flow"],
+    ),
     (
         "controlplane",
         &[
@@ -28,7 +33,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "features",
             "storage",
             "serve",
-            "cel",
+            "flow",
+            "apiextensions",
             "resource",
             "registry",
             "auth",
@@ -78,7 +84,7 @@ const FENCES: &[(&str, &[&str])] = &[
     ("opentelemetry-otlp", &["trace"]),
     ("opentelemetry_sdk", &["trace"]),
     ("rcgen", &["pki"]),
-    ("reqwest", &["admission", "controlplane", "client", "testkit"]),
+    ("reqwest", &["admission", "apiextensions", "client", "testkit"]),
     ("rustls", &["serve", "client", "ferrokube", "testkit"]),
     (
         "serde_json",

@@ -414,6 +414,8 @@ fn l11_the_systemd_journal_is_searched() {
 
 pub(crate) const ADMIN: &str = "kubernetes-admin";
 pub(crate) const ROBOT: &str = "system:serviceaccount:default:fleet-controller";
+const ALPHA: &str =
+    "apiVersion: example.com/v1\nkind: Fleet\nmetadata: {name: alpha}\nspec: {replicas: 2}\n";
 const COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -423,11 +425,7 @@ async fn l10_l11_l12_a_fleet_is_created_scaled_and_deleted_with_stock_kubectl() 
 
     // Case 1: a user's create. The children are of its trace and family (L01, L03, L35, L37).
     let manifest = fleets.log("fleet").with_extension("yaml");
-    fs::write(
-        &manifest,
-        "apiVersion: example.com/v1\nkind: Fleet\nmetadata: {name: alpha}\nspec: {replicas: 2}\n",
-    )
-    .unwrap();
+    fs::write(&manifest, ALPHA).unwrap();
     fleets.kubectl(&["create", "-f", &manifest.display().to_string()]);
     let ships = fleets.ships(&admin, 2).await;
     let created = admin.get(&format!("{FLEETS}/alpha")).await.unwrap().body;

@@ -1,12 +1,12 @@
 //! Bodies: request bodies read within bounds, response bodies made of frames.
 
 use crate::exchange::Request;
-use crate::flow::{self, Caller, Class, Flow, Grant, Loan, SMALL};
 use crate::negotiate::Form;
 use crate::state::ServerState;
 use bytes::{Buf, Bytes, BytesMut};
 use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_flow::{self as flow, Caller, Class, Flow, Grant, Loan, SMALL};
 use ferrokube_serve::{Body, Chunk};
 pub(crate) use ferrokube_serve::{empty, full};
 use http_body::{Body as _, Frame, SizeHint};
@@ -202,7 +202,7 @@ async fn drain(mut body: Body, mut most: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builder::Limits;
+    use ferrokube_flow::Limits;
 
     fn run<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)

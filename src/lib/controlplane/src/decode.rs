@@ -1,7 +1,6 @@
 //! Request bodies into objects, patches and options.
 
 use crate::exchange::Request;
-use crate::flow::too_large;
 use crate::negotiate::{Form, body_form as form_of};
 use crate::state::ServerState;
 use bytes::Bytes;
@@ -11,6 +10,7 @@ use ferrokube_apimachinery::json::{DecodeError, Decoded};
 use ferrokube_apimachinery::protobuf::{Messages, ProtobufError};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_apimachinery::{go, heap, json, yaml};
+use ferrokube_flow::too_large;
 use ferrokube_registry::{Body, FieldValidation, Patch, Served, Target, unrecognized};
 use http::header::CONTENT_TYPE;
 

@@ -3,8 +3,8 @@
 use crate::action::{Action, ResourceAction};
 use crate::filters::admit::Authorized;
 use crate::filters::audit::Audit;
-use crate::flow::Class;
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_flow::Class;
 use ferrokube_registry::{RequestContext, UserInfo};
 use ferrokube_serve::{Body, Peer, Response};
 use ferrokube_trace::{InitialTraceId, Span, SpanInfo, TraceContext};

@@ -9,13 +9,11 @@ mod body;
 mod bootstrap;
 pub mod builder;
 mod compress;
-mod custom;
 mod decode;
 mod discovery;
 mod encode;
 mod exchange;
 mod filters;
-mod flow;
 #[cfg(test)]
 mod fuzz;
 mod handler;
@@ -34,6 +32,7 @@ mod verbs;
 mod version;
 mod watch;
 
-pub use builder::{BootstrapFuture, BootstrapStep, Builder, ControlPlane, Limits, StartError};
+pub use builder::{BootstrapFuture, BootstrapStep, Builder, ControlPlane, StartError};
+pub use ferrokube_flow::Limits;
 pub use observer::{Observer, RequestRecord};
 pub use route::{DocumentRoute, Route, RouteFuture, RouteRequest};

@@ -3,10 +3,10 @@
 use crate::exchange::{Exchange, Rejection};
 use crate::filters::admit::ANONYMOUS;
 use crate::filters::headers::AUDIT_ID;
-use crate::flow;
 use crate::state::ServerState;
 use crate::{filters, handler, status};
 use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_flow as flow;
 use ferrokube_serve::{Body, CloseConnection, Handler, Request, Response};
 use ferrokube_trace::{request_span, scoped};
 use futures::FutureExt;

@@ -1,20 +1,20 @@
 //! The server's state, shared by all requests.
 
-use crate::builder::Limits;
-use crate::custom::Custom;
 use crate::discovery::Discovery;
 use crate::encode::Encoder;
 use crate::encode::chunk_cache::ChunkCache;
-use crate::flow::Flow;
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::observer::Observer;
 use crate::openapi::OpenApi;
 use crate::routes::Routes;
 use crate::watch::{EventCache, Watchers};
+use ferrokube_apiextensions::Custom;
 use ferrokube_auth::audit::AuditLog;
 use ferrokube_auth::{Authenticator, Authorizer, ImpersonationModes};
 use ferrokube_features::Gates;
+use ferrokube_flow::Flow;
+use ferrokube_flow::Limits;
 use ferrokube_registry::Registry;
 use std::sync::Arc;
 

@@ -3,7 +3,6 @@
 use crate::encode::table::Include;
 use crate::exchange::{Rejection, Request};
 use crate::filters::audit::StreamAudit;
-use crate::flow;
 use crate::handler::accepted;
 use crate::metrics::WatchGauge;
 use crate::negotiate::{Form, Offer, View, Views};
@@ -12,6 +11,7 @@ use crate::status;
 use crate::verbs::{collection_router, go_type, offer};
 use bytes::{Bytes, BytesMut};
 use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_flow as flow;
 use ferrokube_registry::offload::{INLINE_BYTES, compute};
 use ferrokube_registry::{Object, Target, Watch, WatchItem, WatchOptions};
 use ferrokube_serve::{Chunk, Response};

@@ -120,7 +120,8 @@ fn find_or_push<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, make: impl FnOnce
 fn storage_hash(definition: &Definition) -> String {
     let gvk = definition.gvk(definition.storage_version);
     // Upstream names definitions by the version in which it once stored them, and clients compare.
-    let version = if gvk.group == crate::custom::GROUP { "v1beta1" } else { &gvk.version };
+    let version =
+        if gvk.group == ferrokube_apiextensions::GROUP { "v1beta1" } else { &gvk.version };
     let digest = Sha256::digest(format!("{}/{version}/{}", gvk.group, gvk.kind));
     base64::engine::general_purpose::STANDARD.encode(&digest[..8])
 }

@@ -2,14 +2,14 @@
 
 use crate::action::{Action, Refusal, no_such_resource};
 use crate::exchange::{Rejection, Request};
-use crate::flow::{Seats, Subject};
 use crate::state::ServerState;
 use ferrokube_auth::Decision;
 pub(crate) use ferrokube_auth::access::ANONYMOUS;
+use ferrokube_flow::{Seats, Subject};
 use std::sync::Arc;
 
 /// Classifies the request and rejects it if even the queue is full. Its seat is taken once its body
-/// has arrived, see [`crate::flow`]; watches and other long-running requests have none.
+/// has arrived, see [`ferrokube_flow`]; watches and other long-running requests have none.
 pub(crate) fn flow(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
     let action = &request.action;
     let seats = match (action.is_long_running(), action.is_read_only()) {

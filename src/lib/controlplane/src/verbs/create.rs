@@ -2,15 +2,16 @@
 
 use super::{offer, read_body, respond_written};
 use crate::action::WriteKind;
+use crate::decode;
 use crate::exchange::{Rejection, Request};
 use crate::filters::audit_payload;
 use crate::handler::accepted;
 use crate::negotiate::Views;
 use crate::state::ServerState;
-use crate::{decode, flow};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::Level;
+use ferrokube_flow as flow;
 use ferrokube_registry::Target;
 use ferrokube_resource::Verbs;
 use ferrokube_serve::Response;

@@ -1,15 +1,16 @@
 //! GET of a collection.
 
 use super::{collection_router, go_type, include, is_partial, offer};
+use crate::compress;
 use crate::encode::list::{ListEncoder, ListFormat};
 use crate::exchange::{Rejection, Request};
 use crate::filters::audit_payload;
-use crate::flow::Grant;
 use crate::handler::accepted;
 use crate::negotiate::{Accepted, Form, Offer, View, Views};
 use crate::state::ServerState;
-use crate::{compress, flow};
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_flow as flow;
+use ferrokube_flow::Grant;
 use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
 use ferrokube_registry::{ListOptions, ListPage, Reading, Target};
 use ferrokube_serve::{Held, Kept, Response};

@@ -22,10 +22,10 @@ use crate::exchange::{Rejection, Request};
 use crate::negotiate::{Accepted, Form, Offer, Router, View, Views};
 use crate::state::ServerState;
 use crate::status;
-use crate::{custom, flow};
 use bytes::Bytes;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::Level;
+use ferrokube_flow as flow;
 use ferrokube_registry::offload::{INLINE_BYTES, is_costly, is_crowded, leave_worker};
 use ferrokube_registry::{Object, Served, Target, Written, internal_package};
 use ferrokube_serve::Response;
@@ -170,7 +170,7 @@ fn check_view(target: &Target, accepted: Accepted) -> Result<(), Failure> {
 
 /// Returns once a written CustomResourceDefinition is served.
 async fn wait_until_served(state: &ServerState, target: &Target, object: &Object) {
-    if target.served.definition.group == custom::GROUP
+    if target.served.definition.group == ferrokube_apiextensions::GROUP
         && let Object::Stored(entry) = object
     {
         state.custom.settled(entry.revision.0).await;

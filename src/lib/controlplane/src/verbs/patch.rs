@@ -3,12 +3,13 @@
 use super::update::forbid_create;
 use super::{offer, read_body, respond_written};
 use crate::action::WriteKind;
+use crate::decode;
 use crate::exchange::{Rejection, Request};
 use crate::filters::audit_payload;
 use crate::handler::accepted;
 use crate::negotiate::{Form, Views};
 use crate::state::ServerState;
-use crate::{decode, flow};
+use ferrokube_flow as flow;
 use ferrokube_registry::{Patch, Target, WriteOptions};
 use ferrokube_serve::Response;
 

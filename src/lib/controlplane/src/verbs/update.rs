@@ -2,14 +2,15 @@
 
 use super::{offer, read_body, respond_written};
 use crate::action::{Verb, WriteKind};
+use crate::decode;
 use crate::exchange::{Rejection, Request};
 use crate::filters::audit_payload;
 use crate::handler::accepted;
 use crate::negotiate::Views;
 use crate::state::ServerState;
-use crate::{decode, flow};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::{Access, Decision};
+use ferrokube_flow as flow;
 use ferrokube_registry::Target;
 use ferrokube_serve::Response;
 

@@ -3,8 +3,8 @@
 //! A watch holds little, but ten thousand times little is much. The bound is far above what any
 //! controller needs; components of the cluster have more, and `system:masters` are not counted.
 
-use crate::flow::caller;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
+use ferrokube_flow::caller;
 use ferrokube_registry::UserInfo;
 use http::Uri;
 use std::collections::HashMap;

@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// The group of definitions.
-pub(crate) const GROUP: &str = "apiextensions.k8s.io";
+pub const GROUP: &str = "apiextensions.k8s.io";
 const PLURAL: &str = "customresourcedefinitions";
 /// A write waits so long for its definition to be served.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -36,7 +36,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What requests need of the loop.
-pub(crate) struct Custom {
+pub struct Custom {
     observed: watch::Sender<u64>,
 }
 
@@ -49,7 +49,7 @@ impl Default for Custom {
 impl Custom {
     /// Waits until the loop has followed a write of a definition; not for ever, since that write is
     /// done in any case.
-    pub(crate) async fn settled(&self, revision: u64) {
+    pub async fn settled(&self, revision: u64) {
         let mut observed = self.observed.subscribe();
         let _ = tokio::time::timeout(SETTLE, observed.wait_for(|seen| *seen >= revision)).await;
     }
@@ -109,7 +109,7 @@ struct Served {
 }
 
 /// The loop's state.
-pub(crate) struct Follower {
+pub struct Follower {
     registry: Registry,
     client: Local,
     metadata: Option<Arc<Schema>>,
@@ -132,7 +132,7 @@ pub(crate) struct Follower {
 impl Follower {
     /// Serves every definition that there is; [`Self::run`] goes on from there. `None` when
     /// definitions are not served.
-    pub(crate) fn start(registry: &Registry, custom: &Custom) -> Option<(Self, Informer)> {
+    pub fn start(registry: &Registry, custom: &Custom) -> Option<(Self, Informer)> {
         let client = Local::new(registry, GROUP, "v1", PLURAL)?;
         let mut informer = Informer::new(registry, GROUP, "v1", PLURAL)?;
         let metadata = client
@@ -160,7 +160,7 @@ impl Follower {
     }
 
     /// Follows until the store closes.
-    pub(crate) async fn run(mut self, mut informer: Informer, custom: impl AsRef<Custom>) {
+    pub async fn run(mut self, mut informer: Informer, custom: impl AsRef<Custom>) {
         loop {
             self.settle_statuses().await;
             self.begin_removals();

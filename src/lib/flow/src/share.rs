@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 /// For whom something is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Caller {
+pub struct Caller {
     /// A keyed hash of its name: two callers of one hash share one share.
     pub(super) id: u64,
     /// Anonymous callers are told apart by address, and are one caller to all others.
@@ -28,14 +28,14 @@ pub(crate) struct Caller {
 
 impl Caller {
     /// Tells callers apart elsewhere.
-    pub(crate) fn number(self) -> u64 {
+    pub fn number(self) -> u64 {
         self.id
     }
 }
 
 /// What is shared. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Share(Arc<Core>);
+pub struct Share(Arc<Core>);
 
 #[derive(Debug)]
 struct Core {
@@ -91,7 +91,7 @@ struct Waiter {
 
 /// An amount that is held; dropping it gives it back.
 #[derive(Debug)]
-pub(crate) struct Grant {
+pub struct Grant {
     core: Arc<Core>,
     caller: Caller,
     amount: usize,
@@ -100,7 +100,7 @@ pub(crate) struct Grant {
 /// An amount that may be called back: whoever has it waits for somebody else. Dropping it gives it
 /// back.
 #[derive(Debug)]
-pub(crate) struct Loan {
+pub struct Loan {
     grant: Grant,
     ticket: u64,
     call: oneshot::Receiver<()>,
@@ -119,23 +119,23 @@ struct Waiting {
 
 impl Share {
     /// Of an amount; `queue`: how many of one caller may wait, and how many in all.
-    pub(crate) fn new(limit: usize, queue: (usize, usize)) -> Self {
+    pub fn new(limit: usize, queue: (usize, usize)) -> Self {
         Self::with_crumbs(limit, queue, 0)
     }
 
     /// The same where so little may be taken past those who wait: they wait for much, and would
     /// hold up everybody.
-    pub(crate) fn with_crumbs(limit: usize, queue: (usize, usize), crumb: usize) -> Self {
+    pub fn with_crumbs(limit: usize, queue: (usize, usize), crumb: usize) -> Self {
         Self(Arc::new(Core { limit, queue, crumb, state: Mutex::default() }))
     }
 
     /// How much there is.
-    pub(crate) fn limit(&self) -> usize {
+    pub fn limit(&self) -> usize {
         self.0.limit
     }
 
     /// Takes an amount if it may be had now. An amount beyond the limit counts as the limit.
-    pub(crate) fn try_take(&self, caller: Caller, amount: usize) -> Option<Grant> {
+    pub fn try_take(&self, caller: Caller, amount: usize) -> Option<Grant> {
         let amount = amount.min(self.0.limit);
         let mut state = self.0.lock();
         ((amount <= self.0.crumb || !state.must_wait(self.0.limit, caller))
@@ -148,12 +148,7 @@ impl Share {
 
     /// Takes an amount that may be called back; as [`Self::take`], and what others were lent is
     /// called back for it.
-    pub(crate) async fn lend(
-        &self,
-        caller: Caller,
-        amount: usize,
-        patience: Duration,
-    ) -> Option<Loan> {
+    pub async fn lend(&self, caller: Caller, amount: usize, patience: Duration) -> Option<Loan> {
         self.take_back(caller, amount, u64::MAX, patience).await.map(Grant::into_loan)
     }
 
@@ -172,12 +167,7 @@ impl Share {
 
     /// Takes an amount, waiting for it if need be. `None`: too many wait already, or it took too
     /// long. Cancel safe.
-    pub(crate) async fn take(
-        &self,
-        caller: Caller,
-        amount: usize,
-        patience: Duration,
-    ) -> Option<Grant> {
+    pub async fn take(&self, caller: Caller, amount: usize, patience: Duration) -> Option<Grant> {
         match self.try_take(caller, amount) {
             None => self.wait(caller, amount, None, patience).await,
             granted => granted,
@@ -199,7 +189,7 @@ impl Share {
     }
 
     /// Whether a caller would find no place, not even to wait.
-    pub(crate) fn is_hopeless(&self, caller: Caller) -> bool {
+    pub fn is_hopeless(&self, caller: Caller) -> bool {
         let core = &self.0;
         let state = core.lock();
         state.waiters > 0
@@ -211,7 +201,7 @@ impl Share {
     }
 
     /// How much is taken, and how many wait.
-    pub(crate) fn usage(&self) -> (usize, usize) {
+    pub fn usage(&self) -> (usize, usize) {
         let state = self.0.lock();
         (state.used, state.waiters)
     }
@@ -436,7 +426,7 @@ impl Drop for Waiting {
 
 impl Grant {
     /// The same, which may be called back from now on.
-    pub(crate) fn into_loan(self) -> Loan {
+    pub fn into_loan(self) -> Loan {
         Loan::new(self)
     }
 }
@@ -454,12 +444,12 @@ impl Loan {
     }
 
     /// How much it is.
-    pub(crate) fn amount(&self) -> usize {
+    pub fn amount(&self) -> usize {
         self.grant.amount
     }
 
     /// Waits until it is called back. Cancel safe.
-    pub(crate) async fn called_back(&mut self) {
+    pub async fn called_back(&mut self) {
         if !self.is_called_back {
             // The sender is dropped only once it has sent.
             let _ = (&mut self.call).await;
@@ -471,7 +461,7 @@ impl Loan {
     ///
     /// # Errors
     /// As [`Share::lend`] gives `None`, or it was called back; what was held stays.
-    pub(crate) async fn grow(&mut self, more: usize, patience: Duration) -> Result<(), Full> {
+    pub async fn grow(&mut self, more: usize, patience: Duration) -> Result<(), Full> {
         let (share, caller, ticket) =
             (Share(Arc::clone(&self.grant.core)), self.grant.caller, self.ticket);
         let taken = tokio::select! {
@@ -486,7 +476,7 @@ impl Loan {
     }
 
     /// Keeps it: nobody else is waited for any more.
-    pub(crate) fn keep(mut self) -> Grant {
+    pub fn keep(mut self) -> Grant {
         self.end();
         Grant {
             core: Arc::clone(&self.grant.core),
@@ -526,12 +516,12 @@ impl Drop for Loan {
 
 impl Grant {
     /// How much it is.
-    pub(crate) fn amount(&self) -> usize {
+    pub fn amount(&self) -> usize {
         self.amount
     }
 
     /// Gives back all but so much.
-    pub(crate) fn shrink(&mut self, to: usize) {
+    pub fn shrink(&mut self, to: usize) {
         let rest = self.amount.saturating_sub(to);
         if rest > 0 {
             self.amount -= rest;
@@ -542,7 +532,7 @@ impl Grant {
 
 /// Nothing is left that the caller may have, or others need it more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+pub struct Full;
 
 impl Drop for Grant {
     fn drop(&mut self) {

@@ -16,16 +16,17 @@
 //! counts as one caller.
 
 mod away;
+mod limits;
 mod share;
 
-use crate::builder::Limits;
-pub(crate) use away::{Away, AwayError};
+pub use away::{Away, AwayError};
 use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_registry::UserInfo;
 use ferrokube_serve::{Holdings, Peer};
+pub use limits::Limits;
 use share::Full;
-pub(crate) use share::{Caller, Grant, Loan, Share};
+pub use share::{Caller, Grant, Loan, Share};
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -37,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// At most so many bodies are read only to be dropped.
 const DRAINS: usize = 256;
 /// Bodies and trees up to this are not counted: seats bound how many there are.
-pub(crate) const SMALL: usize = 8 * 1024;
+pub const SMALL: usize = 8 * 1024;
 /// Heads up to this are not counted either: nearly all are shorter.
 const SHORT_HEAD: usize = 4 * 1024;
 /// What a field of a head takes beside its name and its value, about.
@@ -58,7 +59,7 @@ const RESERVE: (usize, usize) = (3 << 20, heap::LARGEST);
 
 /// Everything that requests share.
 #[derive(Debug)]
-pub(crate) struct Flow {
+pub struct Flow {
     reads: Share,
     writes: Share,
     slow_bodies: Share,
@@ -74,18 +75,18 @@ pub(crate) struct Flow {
 
 /// What flow control makes of a request.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Class {
+pub struct Class {
     /// For whom bytes are counted, of everybody.
-    pub(crate) caller: Caller,
+    pub caller: Caller,
     /// Whether it may have of the reserve.
-    pub(crate) is_master: bool,
+    pub is_master: bool,
     /// Which seats it needs.
-    pub(crate) seats: Seats,
+    pub seats: Seats,
 }
 
 /// Where a request has its seat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Seats {
+pub enum Seats {
     /// It needs none: probes, masters, and what runs for minutes.
     #[default]
     None,
@@ -96,14 +97,17 @@ pub(crate) enum Seats {
 }
 
 /// What is known of a request when it is classified.
-pub(crate) struct Subject<'a> {
+pub struct Subject<'a> {
     /// Who authenticated; nobody can have more by impersonating others.
-    pub(crate) user: &'a UserInfo,
-    pub(crate) peer: Option<&'a Peer>,
-    pub(crate) is_anonymous: bool,
+    pub user: &'a UserInfo,
+    /// The connection's other end.
+    pub peer: Option<&'a Peer>,
+    /// Nobody authenticated.
+    pub is_anonymous: bool,
     /// The path of a request that is about no resource.
-    pub(crate) path: Option<&'a str>,
-    pub(crate) seats: Seats,
+    pub path: Option<&'a str>,
+    /// The pool of its seat.
+    pub seats: Seats,
 }
 
 tokio::task_local! {
@@ -129,7 +133,8 @@ struct Holds {
 }
 
 impl Flow {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    /// With nothing taken.
+    pub fn new(limits: &Limits) -> Self {
         let seats = |count: usize| Share::new(count, (count, 4 * count));
         let bytes = |count: usize| Share::with_crumbs(count, (256, 1024), CRUMB);
         Self {
@@ -147,7 +152,7 @@ impl Flow {
     }
 
     /// Says who counts as one caller, and who needs no seat.
-    pub(crate) fn classify(&self, subject: &Subject<'_>) -> Class {
+    pub fn classify(&self, subject: &Subject<'_>) -> Class {
         let id = match subject.peer {
             Some(peer) if subject.is_anonymous => self.hash.hash_one(network(peer.address.ip())),
             _ => self.hash.hash_one(caller(subject.user)),
@@ -170,14 +175,14 @@ impl Flow {
     ///
     /// # Errors
     /// 429, also below.
-    pub(crate) fn look(&self, class: Class) -> Result<(), Failure> {
+    pub fn look(&self, class: Class) -> Result<(), Failure> {
         let is_hopeless =
             self.seats(class.seats).is_some_and(|share| share.is_hopeless(class.caller));
         if is_hopeless { Err(too_many()) } else { Ok(()) }
     }
 
     /// Makes room for the head of the request of this task, until it is answered.
-    pub(crate) fn head(&self, class: Class, head: &http::request::Parts) -> Result<(), Failure> {
+    pub fn head(&self, class: Class, head: &http::request::Parts) -> Result<(), Failure> {
         let bytes = head_bytes(head);
         if bytes <= SHORT_HEAD {
             return Ok(());
@@ -190,7 +195,7 @@ impl Flow {
     }
 
     /// Takes a seat for the request of this task, unless it has one or needs none.
-    pub(crate) async fn sit(&self, class: Class) -> Result<(), Failure> {
+    pub async fn sit(&self, class: Class) -> Result<(), Failure> {
         let Some(share) = self.seats(class.seats) else { return Ok(()) };
         if holds(|holds| holds.seat.is_some()).unwrap_or(true) {
             return Ok(());
@@ -201,7 +206,7 @@ impl Flow {
     }
 
     /// Room for a body whose rest has not arrived yet. `None`: a master's, which needs none.
-    pub(crate) async fn slow_body(&self, class: Class) -> Result<Option<Loan>, Failure> {
+    pub async fn slow_body(&self, class: Class) -> Result<Option<Loan>, Failure> {
         match self.slow_bodies.try_take(class.caller, 1) {
             Some(grant) => Ok(Some(grant.into_loan())),
             None if class.is_master => Ok(None),
@@ -212,13 +217,13 @@ impl Flow {
     }
 
     /// Room to read a body that nobody wants.
-    pub(crate) fn drain(&self, caller: Caller) -> Option<Grant> {
+    pub fn drain(&self, caller: Caller) -> Option<Grant> {
         self.drains.try_take(caller, 1)
     }
 
     /// Makes room for what has arrived of a body, step by step: one that wants much at once would
     /// hold up all who wait for little.
-    pub(crate) async fn body(
+    pub async fn body(
         &self,
         class: Class,
         held: &mut Option<Loan>,
@@ -247,7 +252,7 @@ impl Flow {
     ///
     /// # Errors
     /// 413: it can never be had. 429 while others have it.
-    pub(crate) async fn tree(&self, class: Class, bytes: usize) -> Result<(), Failure> {
+    pub async fn tree(&self, class: Class, bytes: usize) -> Result<(), Failure> {
         let [all, reserve] = &self.trees;
         if bytes > heap::LARGEST.min(all.limit()) {
             return Err(too_large());
@@ -264,7 +269,7 @@ impl Flow {
 
     /// Makes room for what a list is made of at most, which the request of this task then holds:
     /// see [`has_listed`], [`Flow::listed`].
-    pub(crate) async fn list(
+    pub async fn list(
         &self,
         class: Class,
         bytes: usize,
@@ -277,7 +282,7 @@ impl Flow {
 
     /// The room of a list, to be held until its client has taken it. Taken again if the request has
     /// waited for a webhook since.
-    pub(crate) async fn listed(
+    pub async fn listed(
         &self,
         class: Class,
         bytes: usize,
@@ -291,7 +296,7 @@ impl Flow {
 
     /// The room of an object that is written for one answer, to be held until its client has taken
     /// it.
-    pub(crate) async fn rendered(
+    pub async fn rendered(
         &self,
         class: Class,
         bytes: usize,
@@ -327,12 +332,12 @@ impl Flow {
     }
 
     /// Seats that are taken, and requests that wait for one: reads, writes.
-    pub(crate) fn inflight(&self) -> [(usize, usize); 2] {
+    pub fn inflight(&self) -> [(usize, usize); 2] {
         [self.reads.usage(), self.writes.usage()]
     }
 
     /// Bytes that are taken: of bodies, of trees, of what waits for webhooks, of lists, of heads.
-    pub(crate) fn bytes(&self) -> [usize; 5] {
+    pub fn bytes(&self) -> [usize; 5] {
         let of = |shares: &[Share]| shares.iter().map(|share| share.usage().0).sum();
         [
             of(&self.bodies),
@@ -352,10 +357,7 @@ fn head_bytes(head: &http::request::Parts) -> usize {
 
 /// Runs a request with room for what it holds. Not an `async fn`, whose future would have space for
 /// the request twice: as an argument, and where it is polled.
-pub(crate) fn seated<F: Future>(
-    flow: &Arc<Flow>,
-    request: F,
-) -> impl Future<Output = F::Output> + use<F> {
+pub fn seated<F: Future>(flow: &Arc<Flow>, request: F) -> impl Future<Output = F::Output> + use<F> {
     REQUEST.scope(Request { flow: Arc::clone(flow), holds: RefCell::default() }, request)
 }
 
@@ -365,12 +367,12 @@ fn holds<T>(run: impl FnOnce(&mut Holds) -> T) -> Option<T> {
 }
 
 /// The request of this task has its body.
-pub(crate) fn has_body(body: Option<Grant>) {
+pub fn has_body(body: Option<Grant>) {
     holds(|holds| holds.body = body);
 }
 
 /// The body was read, into a tree of so many bytes.
-pub(crate) fn has_read(bytes: impl FnOnce() -> usize) {
+pub fn has_read(bytes: impl FnOnce() -> usize) {
     holds(|holds| {
         if let Some(tree) = &mut holds.tree {
             tree.shrink(bytes());
@@ -379,7 +381,7 @@ pub(crate) fn has_read(bytes: impl FnOnce() -> usize) {
 }
 
 /// The page of the list is known, and is of so many bytes.
-pub(crate) fn has_listed(bytes: usize) {
+pub fn has_listed(bytes: usize) {
     holds(|holds| match &mut holds.list {
         Some(_) if bytes <= SHORT_LIST => holds.list = None,
         Some(list) => list.shrink(bytes),
@@ -388,13 +390,13 @@ pub(crate) fn has_listed(bytes: usize) {
 }
 
 /// Leaves the seat: the request waits for somebody else.
-pub(crate) fn stand_up() {
+pub fn stand_up() {
     let seat = holds(|holds| holds.seat.take());
     drop(seat);
 }
 
 /// Gives everything back: the request is answered.
-pub(crate) fn let_go() {
+pub fn let_go() {
     let held = holds(std::mem::take);
     drop(held);
 }
@@ -404,7 +406,7 @@ const MASTERS: &str = "system:masters";
 
 /// Who counts as one caller. Who writes in a namespace makes as many service accounts there as they
 /// like; those of the system are made by nobody else.
-pub(crate) fn caller(user: &UserInfo) -> &str {
+pub fn caller(user: &UserInfo) -> &str {
     const ACCOUNTS: &str = "system:serviceaccount:";
     let namespace = user.name.strip_prefix(ACCOUNTS).and_then(|rest| rest.split_once(':'));
     match namespace {
@@ -430,14 +432,15 @@ fn network(address: IpAddr) -> u128 {
 }
 
 /// Of a body that is no longer than others, and holds more.
-pub(crate) fn too_large() -> Failure {
+pub fn too_large() -> Failure {
     Failure::new(
         Reason::RequestEntityTooLarge,
         "Request entity too large: it holds too many values",
     )
 }
 
-pub(crate) fn too_many() -> Failure {
+/// 429: the caller has its share, or there is no room.
+pub fn too_many() -> Failure {
     let details = Details { retry_after_seconds: 1, ..Details::default() };
     Failure::new(Reason::TooManyRequests, "too many requests, please try again later")
         .with_details(details)

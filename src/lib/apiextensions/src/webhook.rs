@@ -6,13 +6,13 @@
 //! and only where they are shown or written in another version than the stored one.
 
 use super::review::{self, Request};
-use crate::flow::{self, Away, AwayError};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_apimachinery::{heap, json};
+use ferrokube_flow::{Away, AwayError};
 use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
 use ferrokube_resource::conversion::{Conversion, ConversionFuture, Converter, WaitFuture};
 use ferrokube_trace::{Kind, Span, SpanInfo, TraceContext, inject};
@@ -145,7 +145,7 @@ impl Webhook {
     fn no_room(&self, api_version: &str, why: AwayError) -> Failure {
         match why {
             AwayError::Full => self.too_many(api_version),
-            AwayError::TooLarge => flow::too_large(),
+            AwayError::TooLarge => ferrokube_flow::too_large(),
         }
     }
 
@@ -312,9 +312,8 @@ fn describe(error: &reqwest::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::builder::Limits;
-    use crate::flow::{Class, Flow, Seats};
     use ferrokube_apimachinery::document::json;
+    use ferrokube_flow::{self as flow, Class, Flow, Limits, Seats};
     use futures::FutureExt;
     use std::sync::Arc;
 
@@ -358,7 +357,7 @@ mod tests {
 
     fn class(id: &str, flow: &Flow) -> Class {
         let user = ferrokube_registry::UserInfo { name: id.to_owned(), ..Default::default() };
-        flow.classify(&crate::flow::Subject {
+        flow.classify(&ferrokube_flow::Subject {
             user: &user,
             peer: None,
             is_anonymous: false,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// A request that waits for a webhook.
 #[derive(Debug)]
-pub(crate) struct Away {
+pub struct Away {
     webhook: Caller,
     /// `None` outside of requests.
     held: Option<(Arc<Flow>, Loan)>,
@@ -18,7 +18,7 @@ pub(crate) struct Away {
 
 /// Why a wait ends without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AwayError {
+pub enum AwayError {
     /// There is no room, or others need it more.
     Full,
     /// There is never so much room.
@@ -32,7 +32,7 @@ impl Away {
     ///
     /// # Errors
     /// Both.
-    pub(crate) async fn begin(webhook: u64, bytes: usize) -> Result<Self, AwayError> {
+    pub async fn begin(webhook: u64, bytes: usize) -> Result<Self, AwayError> {
         stand_up();
         let webhook = Caller { id: webhook, is_anonymous: false };
         let Ok(flow) = REQUEST.try_with(|request| Arc::clone(&request.flow)) else {
@@ -58,7 +58,7 @@ impl Away {
     ///
     /// # Errors
     /// [`AwayError::Full`].
-    pub(crate) async fn grow(&mut self, bytes: usize) -> Result<(), AwayError> {
+    pub async fn grow(&mut self, bytes: usize) -> Result<(), AwayError> {
         match &mut self.held {
             Some((_, loan)) => loan.grow(bytes, PATIENCE).await.map_err(|_| AwayError::Full),
             None => Ok(()),
@@ -66,7 +66,7 @@ impl Away {
     }
 
     /// Waits until others need its room more. Cancel safe.
-    pub(crate) async fn called_back(&mut self) {
+    pub async fn called_back(&mut self) {
         match &mut self.held {
             Some((_, loan)) => loan.called_back().await,
             None => std::future::pending().await,
@@ -78,7 +78,7 @@ impl Away {
     ///
     /// # Errors
     /// Both.
-    pub(crate) async fn end(self, tree: usize) -> Result<Option<Grant>, AwayError> {
+    pub async fn end(self, tree: usize) -> Result<Option<Grant>, AwayError> {
         if tree > heap::LARGEST {
             return Err(AwayError::TooLarge);
         }
