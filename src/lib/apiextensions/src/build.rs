@@ -16,7 +16,7 @@ use ferrokube_resource::{
     Verbs,
 };
 use ferrokube_schema::apply::ResetFields;
-use ferrokube_schema::custom::{Loading, from_json_schema};
+use ferrokube_schema::custom::{SchemaContext, from_json_schema};
 use ferrokube_schema::{Kind, Schema};
 use std::sync::Arc;
 
@@ -153,7 +153,7 @@ impl Making<'_> {
             .unwrap_or(&Value::Null);
         let schema = from_json_schema(
             schema,
-            &Loading { path: &path, name: Some(name), metadata: self.metadata.clone() },
+            &SchemaContext { path: &path, name: Some(name), metadata: self.metadata.clone() },
         )?;
         let mut made = self.bare(version, Arc::new(schema));
         self.add_subresources(version, &mut made);

@@ -10,7 +10,7 @@ use ferrokube_registry::{ComputedResource, Target};
 use ferrokube_resource::Column;
 use ferrokube_resource::native::{CREATION_DESCRIPTION, NAME_DESCRIPTION};
 use ferrokube_schema::apply::Replicas;
-use ferrokube_schema::custom::{Loading, from_json_schema};
+use ferrokube_schema::custom::{SchemaContext, from_json_schema};
 use ferrokube_schema::{Kind, Property, Schema};
 use std::sync::Arc;
 
@@ -149,12 +149,12 @@ impl Scale {
         metadata: Option<Arc<Schema>>,
     ) -> Self {
         let load = |name: &str, properties: Value, metadata| {
-            let loading = Loading {
+            let options = SchemaContext {
                 path: "",
                 name: Some(format!("io.k8s.api.autoscaling.v1.{name}").into()),
                 metadata,
             };
-            from_json_schema(&json!({"type": "object", "properties": properties}), &loading)
+            from_json_schema(&json!({"type": "object", "properties": properties}), &options)
                 .expect("a literal that is structural")
         };
         let count = json!({"type": "integer", "format": "int32"});

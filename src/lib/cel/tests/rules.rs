@@ -5,14 +5,14 @@ use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::work;
 use ferrokube_cel::Rules;
 use ferrokube_schema::Schema;
-use ferrokube_schema::custom::{Loading, from_json_schema};
+use ferrokube_schema::custom::{SchemaContext, from_json_schema};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn schema(spec: &Value) -> Arc<Schema> {
     let root = json!({"type": "object", "properties": {"spec": spec}});
     Arc::new(
-        from_json_schema(&root, &Loading { path: "s", ..Loading::default() })
+        from_json_schema(&root, &SchemaContext { path: "s", ..SchemaContext::default() })
             .expect("a structural fixture"),
     )
 }

@@ -1,8 +1,8 @@
 //! CPU cost of the schema's hot paths: `cargo run --release -p ferrokube-schema --example cost`.
 //!
-//! Prints microseconds per call: reading the tables, tracking a create, a merge patch and a
-//! strategic merge patch of a 1 KiB object, and an apply of a 4 KiB object with three managers
-//! (target: 500).
+//! Prints microseconds per call of: parsing the tables; tracking a create, a merge patch and a
+//! strategic merge patch of a 1 KiB object; an apply of a 4 KiB object with three managers (target:
+//! 500).
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_schema::Schema;
@@ -35,7 +35,7 @@ fn measure(what: &str, mut call: impl FnMut(u32)) {
     println!("{what:40} {:8.2} us", started.elapsed().as_secs_f64() * 1e6 / f64::from(CALLS));
 }
 
-/// A configmap whose data has `entries` of 64 bytes.
+/// A configmap with `entries` values of 64 bytes.
 fn config(entries: usize, mark: &str) -> Document {
     let data: serde_free::Map = (0..entries)
         .map(|number| (format!("key-{mark}-{number:03}"), Value::from("v".repeat(50))))

@@ -1,8 +1,8 @@
 //! Server-side apply: field sets, managedFields of every operation, conflicts, ownership.
 //!
-//! A write goes through [`track_update`] or [`apply`] before mutating admission: what webhooks add
-//! is nobody's. Objects with versions of their own are compared as they are; an entry of another
-//! version is taken to name its fields alike.
+//! A write goes through [`track_update`] or [`apply`] before mutating admission: nobody owns what
+//! webhooks add. Objects of different versions are compared as they are; an entry of another
+//! version is assumed to use the same field names.
 
 mod adopt;
 mod compare;
@@ -22,19 +22,19 @@ use crate::schema::Schema;
 use compare::{Difference, compare};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::work;
-use managers::Entry;
+use managers::ManagerEntry;
 pub use scale::Replicas;
 use set::{Fields, intersects, is_subset, subtract, unite};
 use skip::{Skip, Skipped};
 
-/// At most so many conflicts are named, with so many bytes of paths and managers; all are counted.
+/// Max conflicts that are listed, and max bytes of their paths and managers; all are counted.
 const MAX_CONFLICTS: usize = 1000;
 const MAX_CONFLICT_BYTES: usize = 1024 * 1024;
 
-/// Owns what was there before the first apply of an object that was not tracked.
+/// Owns the fields that existed before the first apply of an untracked object.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Who writes, and how: the key of a managedFields entry.
+/// The key of a managedFields entry, and facts about the write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manager {
     /// `fieldManager`, or the first word of the User-Agent.
@@ -45,18 +45,18 @@ pub struct Manager {
     pub api_version: String,
     /// Empty for the object itself.
     pub subresource: String,
-    /// RFC 3339 seconds: the entry's time if it changes.
+    /// RFC 3339 seconds; the entry's time, if it changes.
     pub time: String,
-    /// Whether the trace annotations are the server's: then nobody owns them.
+    /// Whether the server sets the trace annotations: then nobody owns them.
     pub ids_are_servers: bool,
-    /// The other versions of a custom resource, as `apiVersion`; `None`: entries of any version are
-    /// believed.
+    /// The other versions of a custom resource, as `apiVersion`; `None` accepts entries of any
+    /// version.
     pub other_versions: Option<Vec<String>>,
 }
 
 impl Manager {
-    /// Whether an entry is of a version that there is.
-    fn knows(&self, entry: &Entry) -> bool {
+    /// Whether the entry's version exists.
+    fn knows(&self, entry: &ManagerEntry) -> bool {
         entry.api_version == self.api_version
             || match &self.other_versions {
                 Some(others) => others.contains(&entry.api_version),
@@ -65,7 +65,7 @@ impl Manager {
     }
 }
 
-/// Whether a native kind could have such a version: `v1`, `v2beta3`.
+/// Whether a native kind could have this version: `v1`, `v2beta3`.
 fn is_version(text: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let Some(rest) = text.strip_prefix('v') else { return false };
@@ -86,29 +86,29 @@ pub enum Operation {
 /// Why an apply is refused.
 #[derive(Debug)]
 pub enum ApplyError {
-    /// Other managers own fields with other values (409, causes `FieldManagerConflict`): (manager's
-    /// description, field path such as `.data.k`), and how many there are; at most 1,000 are named.
+    /// Other managers own fields with other values (409, causes `FieldManagerConflict`): pairs of
+    /// the manager's description and a field path such as `.data.k`, at most 1,000, and the total
+    /// count.
     Conflicts(Vec<(String, String)>, usize),
-    /// The applied object does not fit the schema (upstream answers 500 without a reason).
+    /// The applied object does not match the schema (kube-apiserver answers 500 without a reason).
     Malformed(String),
-    /// The live object, which nobody tracks, has items that cannot be named (500 as well).
+    /// The live object is untracked and has list items without a unique key (500 as well).
     Untracked(String),
-    /// managedFields may not be given in an apply (400).
+    /// An apply must not contain managedFields (400).
     ManagedFieldsGiven,
 }
 
-/// Paths that no manager owns for a resource: (subresource or empty, field sets to strip such as
-/// `status`). From the definition.
+/// Paths that no manager owns, from the resource's definition.
 #[derive(Clone, Debug, Default)]
 pub struct ResetFields {
     /// Top-level or dotted field paths such as `status` or `metadata.deletionTimestamp`.
     pub paths: Vec<String>,
 }
 
-/// After a create, update or patch: rewrites `new.metadata.managedFields` from the stored ones
-/// (`old`) and what this write changed. Tolerates garbage in the given managedFields as upstream
-/// does (an empty list resets, a list with anything undecodable is ignored, an entry of a version
-/// that a custom resource has not ends tracking).
+/// Tracks a create, update or patch: rewrites `new.metadata.managedFields` from the stored ones
+/// (`old`) and from what this write changed. Tolerates garbage in the given managedFields as
+/// kube-apiserver does: an empty list resets, a list with an undecodable entry is ignored, an entry
+/// of a custom resource's unknown version ends tracking.
 pub fn track_update(
     schema: &Schema,
     reset: &ResetFields,
@@ -117,12 +117,12 @@ pub fn track_update(
     manager: &Manager,
 ) {
     let mut entries = managers::given_or_stored(schema, old, new, !manager.subresource.is_empty());
-    // Objects that nobody tracks stay so until the first apply.
+    // An untracked object stays untracked until its first apply.
     if old.is_some() && entries.is_empty() {
         return;
     }
     if manager.other_versions.is_none() {
-        // Of a native kind what no version has is forgotten.
+        // A native kind drops entries of versions that do not exist.
         entries.retain(|entry| manager.knows(entry));
     } else if !entries.iter().all(|entry| manager.knows(entry)) {
         return;
@@ -133,22 +133,23 @@ pub fn track_update(
     let difference =
         compare(schema, old.map_or(&none, Document::fields), new.fields(), &skipped.root());
     if difference.is_nameless {
-        // Where the items of a list cannot be told apart upstream tracks nothing.
+        // Like kube-apiserver, track nothing if list items cannot be told apart.
         return;
     }
     record(&mut entries, difference, manager);
     managers::write(new, entries);
 }
 
-/// The schema of a custom resource may have changed since an entry was written.
-fn reconcile(schema: &Schema, entries: &mut [Entry]) {
+/// A custom resource's schema may have changed since an entry was written.
+fn reconcile(schema: &Schema, entries: &mut [ManagerEntry]) {
     if !schema.native {
         entries.iter_mut().for_each(|entry| fields::reconcile(schema, &mut entry.fields));
     }
 }
 
-/// Gives what was written to the manager, and takes it and what is gone from all others.
-fn record(entries: &mut Vec<Entry>, difference: Difference, manager: &Manager) {
+/// Makes the manager the owner of the written fields, and removes them and deleted fields from all
+/// others.
+fn record(entries: &mut Vec<ManagerEntry>, difference: Difference, manager: &Manager) {
     for entry in entries.iter_mut() {
         disown(&mut entry.fields, &difference);
     }
@@ -158,7 +159,9 @@ fn record(entries: &mut Vec<Entry>, difference: Difference, manager: &Manager) {
                 unite(&mut entry.fields, &difference.written);
                 entry.time.clone_from(&manager.time);
             }
-            None => entries.push(Entry::new(manager, difference.written, manager.time.clone())),
+            None => {
+                entries.push(ManagerEntry::new(manager, difference.written, manager.time.clone()))
+            }
         }
     }
     entries.retain(|entry| !entry.fields.is_empty());
@@ -173,9 +176,9 @@ fn disown(fields: &mut Fields, difference: &Difference) {
     }
 }
 
-/// Applies `applied` onto `live` (`None`: create). The result carries the new managedFields. Fields
-/// that this manager owned and no longer applies are removed unless others own them; a map or list
-/// that thereby became empty is null in the result.
+/// Applies `applied` onto `live` (`None`: create) and updates managedFields. Fields that this
+/// manager owned and no longer applies are removed unless others own them; a map or list left empty
+/// by that is null in the result.
 ///
 /// # Errors
 /// [`ApplyError`].
@@ -187,7 +190,7 @@ pub fn apply(
     manager: &Manager,
     force: bool,
 ) -> Result<Document, ApplyError> {
-    // What is no list of objects does not fit the schema.
+    // Anything but a list of objects does not match the schema.
     if let Some(Value::Array(given)) = applied.get(&["metadata", "managedFields"])
         && given.iter().all(Value::is_object)
     {
@@ -197,7 +200,7 @@ pub fn apply(
     let skip = skipped.root();
     let mut object = live.cloned().unwrap_or_default();
     let mut entries = managers::take(&mut object);
-    // Upstream cannot even apply while one is of a version that is gone.
+    // kube-apiserver cannot even apply while there is an entry of a removed version.
     entries.retain(|entry| manager.knows(entry));
     reconcile(schema, &mut entries);
     if let Some(live) = live.filter(|_| entries.is_empty()) {
@@ -216,11 +219,12 @@ pub fn apply(
         .iter()
         .position(|entry| entry.is_of(manager))
         .map(|place| entries.swap_remove(place));
-    let mut entry = Entry::new(manager, fields::of(schema, applied.fields(), &skip), String::new());
+    let mut entry =
+        ManagerEntry::new(manager, fields::of(schema, applied.fields(), &skip), String::new());
 
     merge::merge(schema, object.fields_mut(), applied.fields(), &skip);
     if let Some(last) = last.as_ref().filter(|last| !is_subset(&last.fields, &entry.fields)) {
-        // What is applied but never owned (the name) must not be pruned either.
+        // Fields that are applied but never owned (the name) must not be pruned.
         let mut managed = fields::of(schema, applied.fields(), &Skip::default());
         entries.iter().for_each(|entry| unite(&mut managed, &entry.fields));
         prune::prune(schema, object.fields_mut(), &last.fields, &managed);
@@ -245,15 +249,15 @@ pub fn apply(
     Ok(object)
 }
 
-/// Fields of others that the apply would change.
+/// Fields that the apply would change and others own.
 fn conflicts(
     schema: &Schema,
     live: &Document,
-    entries: &[Entry],
+    entries: &[ManagerEntry],
     difference: &Difference,
     manager: &Manager,
 ) -> Result<(), ApplyError> {
-    let mut taken: Vec<(&Entry, Fields)> = entries
+    let mut taken: Vec<(&ManagerEntry, Fields)> = entries
         .iter()
         .filter(|entry| intersects(&entry.fields, &difference.written))
         .map(|entry| (entry, set::intersect(&entry.fields, &difference.written)))
@@ -284,7 +288,7 @@ fn conflicts(
     if count == 0 { Ok(()) } else { Err(ApplyError::Conflicts(found, count)) }
 }
 
-/// Whether two objects differ at most in their managedFields, which `object` lacks.
+/// Whether the objects differ at most in managedFields, which `object` lacks.
 fn equal_but_managers(live: &Map, object: &Map) -> bool {
     let metadata = |map: &Map| -> usize {
         map.get("metadata")

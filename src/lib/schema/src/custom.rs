@@ -1,4 +1,4 @@
-//! Schemas of custom resources: an `openAPIV3Schema` becomes a [`Schema`], if it is structural.
+//! Schemas of custom resources: turns a structural `openAPIV3Schema` into a [`Schema`].
 
 mod defaults;
 mod keywords;
@@ -11,7 +11,7 @@ mod tests;
 
 pub use paths::field_path;
 
-use crate::index::Index;
+use crate::index::NodeIndex;
 use crate::schema::{Kind, MapType, Node, Property, Schema};
 use crate::validate::Checks;
 use ferrokube_apimachinery::document::{Map, Value};
@@ -21,55 +21,57 @@ use keywords::{Keywords, TYPES, kind_of};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// A schema has at most so many nodes.
+/// Max nodes of a schema.
 const MAX_NODES: usize = 50_000;
-/// And at most so many levels.
+/// Max levels of a schema.
 const MAX_LEVELS: usize = 200;
-/// Each node writes its path, so that all paths together may be far longer than the schema: at most
-/// so many bytes, some ten times what real ones take.
+/// Max bytes of all nodes' paths, which may be far longer than the schema: some ten times what real
+/// ones take.
 const MAX_PATH_BYTES: usize = 64 * 1024 * 1024;
-/// A keyed list has at most so many keys: each item is named by all of them.
+/// Max keys of a keyed list: each item is named by all of them.
 const MAX_LIST_KEYS: usize = 64;
-/// At most so many errors are collected.
+/// Max collected errors.
 const MAX_ERRORS: usize = 50;
-/// All patterns of a schema compile to so many bytes at most: less than a second.
+/// Max bytes that all patterns of a schema compile to: less than a second.
 const MAX_PATTERNS: usize = 64 << 20;
 
-/// What a schema is loaded for.
+/// Context of a schema.
 #[derive(Clone, Debug, Default)]
-pub struct Loading<'a> {
-    /// Where errors say the schema is: `spec.validation.openAPIV3Schema`, or
+pub struct SchemaContext<'a> {
+    /// The schema's path in errors: `spec.validation.openAPIV3Schema` or
     /// `spec.versions[0].schema.openAPIV3Schema`.
     pub path: &'a str,
     /// The definition's name in OpenAPI, such as `com.example.v1.Thing`.
     pub name: Option<Arc<str>>,
-    /// The schema of `metadata` (ObjectMeta of the native tables); without it metadata is
-    /// free-form.
+    /// The schema of `metadata` (the native ObjectMeta); `None` leaves metadata free-form.
     pub metadata: Option<Arc<Schema>>,
 }
 
-/// A schema as it was read, whatever is wrong with it.
+/// A parsed schema, valid or not.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// The schema.
+    /// The schema, as far as it could be read.
     pub schema: Schema,
-    /// What is wrong with it, each with its place.
+    /// Its errors.
     pub errors: Vec<FieldError>,
-    /// Whether it is structural, with defaults that fit: only then rules can be compiled.
+    /// Whether it is structural, with valid defaults: the precondition for compiling rules.
     pub is_structural: bool,
 }
 
-/// Loads a schema.
+/// Loads a valid schema.
 ///
 /// # Errors
-/// What is wrong with it, each with its place.
-pub fn from_json_schema(schema: &Value, loading: &Loading<'_>) -> Result<Schema, Vec<FieldError>> {
-    let loaded = load(schema, loading);
+/// The schema's errors.
+pub fn from_json_schema(
+    schema: &Value,
+    options: &SchemaContext<'_>,
+) -> Result<Schema, Vec<FieldError>> {
+    let loaded = load(schema, options);
     if loaded.errors.is_empty() { Ok(loaded.schema) } else { Err(loaded.errors) }
 }
 
-/// Reads a schema.
-pub fn load(schema: &Value, loading: &Loading<'_>) -> Loaded {
+/// Loads a schema, valid or not.
+pub fn load(schema: &Value, options: &SchemaContext<'_>) -> Loaded {
     let mut loader = Loader {
         structural: Vec::new(),
         plain: Vec::new(),
@@ -77,84 +79,84 @@ pub fn load(schema: &Value, loading: &Loading<'_>) -> Loaded {
         nodes: 0,
         path_bytes: 0,
         pattern_room: MAX_PATTERNS,
-        metadata: loading.metadata.clone(),
+        metadata: options.metadata.clone(),
     };
     let mut root = loader.node(
         schema,
-        loading.path,
-        &Place { level: Level::Root, depth: 0, meta: Meta::Outside },
+        options.path,
+        &NodeContext { role: NodeRole::Root, depth: 0, meta: Meta::Outside },
     );
-    let (errors, is_structural) = loader.judge(&root, loading.path);
-    root.name = loading.name.clone();
+    let (errors, is_structural) = loader.finish(&root, options.path);
+    root.name = options.name.clone();
     loader.type_meta(&mut root);
     Loaded { schema: root, errors, is_structural }
 }
 
-/// What a node describes, for what must have a type.
+/// The role of a node, for the error about a missing type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Level {
+enum NodeRole {
     Root,
     Item,
     Field,
 }
 
-/// Whether a node is of the metadata, kind or apiVersion of a resource: there defaults are
+/// Whether a node belongs to the metadata, kind or apiVersion of a resource, where defaults are
 /// restricted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meta {
     Outside,
     /// Of an embedded resource.
     Embedded,
-    /// Where no default may be, in these words: of the resource itself, or under the keys of a map.
+    /// Where no default may be: the words for the resource itself, or for map values.
     Bare(&'static str),
 }
 
-/// Where a node is.
+/// The position of a node.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    level: Level,
+struct NodeContext {
+    role: NodeRole,
     depth: usize,
     meta: Meta,
 }
 
-impl Place {
-    fn below(self, level: Level) -> Self {
-        Self { level, depth: self.depth + 1, meta: self.meta }
+impl NodeContext {
+    fn below(self, role: NodeRole) -> Self {
+        Self { role, depth: self.depth + 1, meta: self.meta }
     }
 }
 
-/// Two kinds of errors, as upstream has them: the second is told in any case, the first only of
-/// schemas without keywords that have no structure at all, and defaults are looked at only in
-/// schemas that are structural.
+/// Collects the same two kinds of errors as kube-apiserver: violations of the structural rules
+/// (`report`), which are only returned for schemas without unsupported keywords, and other errors
+/// (`refuse`), which are always returned. Defaults are only checked in structural schemas.
 struct Loader {
     structural: Vec<FieldError>,
     plain: Vec<FieldError>,
-    /// There is a keyword that no structural schema can hold.
+    /// There is a keyword that no structural schema supports.
     unsupported: bool,
     nodes: usize,
     path_bytes: usize,
-    /// What patterns may still compile to.
+    /// Remaining budget of compiled pattern bytes.
     pattern_room: usize,
     metadata: Option<Arc<Schema>>,
 }
 
 impl Loader {
-    /// Notes that the schema is not structural.
+    /// Adds an error that makes the schema non-structural.
     fn report(&mut self, error: FieldError) {
         if self.structural.len() < MAX_ERRORS {
             self.structural.push(error);
         }
     }
 
-    /// Notes an error that is told whether the schema is structural or not.
+    /// Adds an error that is always returned.
     fn refuse(&mut self, error: FieldError) {
         if self.plain.len() < MAX_ERRORS {
             self.plain.push(error);
         }
     }
 
-    /// All that is wrong, and whether the schema is structural.
-    fn judge(&mut self, root: &Schema, path: &str) -> (Vec<FieldError>, bool) {
+    /// All errors, and whether the schema is structural.
+    fn finish(&mut self, root: &Schema, path: &str) -> (Vec<FieldError>, bool) {
         let mut errors = std::mem::take(&mut self.structural);
         errors
             .sort_by(|one, other| (&one.field, &one.message).cmp(&(&other.field, &other.message)));
@@ -173,7 +175,7 @@ impl Loader {
         (errors, is_structural)
     }
 
-    /// Counts a node; false: too many, or too deep.
+    /// Counts a node; `false` if there are too many or it is too deep.
     fn enter(&mut self, path: &str, depth: usize) -> bool {
         work::count(1 + path.len());
         self.nodes += 1;
@@ -185,18 +187,18 @@ impl Loader {
         fits
     }
 
-    /// Whether nothing more is looked at: the schema was refused for its size.
+    /// Whether the schema was refused for its size, and the rest is skipped.
     fn is_full(&self) -> bool {
         self.nodes > MAX_NODES || self.path_bytes > MAX_PATH_BYTES
     }
 
-    /// A node that gives its value a shape.
-    fn node(&mut self, schema: &Value, path: &str, place: &Place) -> Schema {
+    /// Loads a node of the structural part.
+    fn node(&mut self, schema: &Value, path: &str, at: &NodeContext) -> Schema {
         let Value::Object(map) = schema else {
             self.refuse(FieldError::type_invalid(path, schema, "a schema must be an object"));
             return Schema::default();
         };
-        if !self.enter(path, place.depth) {
+        if !self.enter(path, at.depth) {
             return Schema::default();
         }
         let keywords = Keywords { map, path };
@@ -209,19 +211,19 @@ impl Loader {
             description: keywords.text("description").map(Arc::from),
             ..Schema::default()
         };
-        self.kind(&keywords, place, &mut out);
+        self.kind(&keywords, at, &mut out);
         let mut checks = self.checks(&keywords);
-        self.children(&keywords, place, &mut out, &mut checks);
+        self.children(&keywords, at, &mut out, &mut checks);
         self.list_type(&keywords, &mut out);
         self.map_type(&keywords, &mut out);
         self.compositions(
             &keywords,
             &mut checks,
-            &nested::Outer { shape: (place.level == Level::Root).then_some(&out), path },
-            *place,
+            &nested::Outer { shape: (at.role == NodeRole::Root).then_some(&out), path },
+            *at,
         );
         self.required(&keywords, &mut out, &mut checks);
-        self.restrict_metadata(&keywords, place, &mut out, &mut checks);
+        self.restrict_metadata(&keywords, at, &mut out, &mut checks);
         if out.embedded {
             self.type_meta(&mut out);
         }
@@ -231,8 +233,8 @@ impl Loader {
         out
     }
 
-    /// The type, and the extensions that stand for one.
-    fn kind(&mut self, keywords: &Keywords<'_>, place: &Place, out: &mut Schema) {
+    /// The type, and the extensions that replace one.
+    fn kind(&mut self, keywords: &Keywords<'_>, at: &NodeContext, out: &mut Schema) {
         out.preserve_unknown = keywords.flag("x-kubernetes-preserve-unknown-fields");
         out.embedded = keywords.flag("x-kubernetes-embedded-resource");
         let int_or_string = keywords.flag("x-kubernetes-int-or-string");
@@ -248,14 +250,14 @@ impl Loader {
                 keywords.wrong_type("must be object if x-kubernetes-embedded-resource is true"),
             );
         } else if given.is_empty() && !int_or_string && !out.preserve_unknown {
-            let why = match place.level {
-                Level::Root => "must not be empty at the root",
-                Level::Item => "must not be empty for specified array items",
-                Level::Field => "must not be empty for specified object fields",
+            let why = match at.role {
+                NodeRole::Root => "must not be empty at the root",
+                NodeRole::Item => "must not be empty for specified array items",
+                NodeRole::Field => "must not be empty for specified object fields",
             };
             self.report(FieldError::required(keywords.at("type"), why));
         }
-        if place.level == Level::Root && !matches!(given, "" | "object") {
+        if at.role == NodeRole::Root && !matches!(given, "" | "object") {
             self.report(FieldError::invalid(
                 keywords.at("type"),
                 given,
@@ -281,28 +283,28 @@ impl Loader {
             let why = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
             self.report(FieldError::required(keywords.at("properties"), why));
         }
-        self.of_meta(keywords, place);
+        self.check_metadata_keywords(keywords, at);
     }
 
-    /// What may not be said about metadata.
-    fn of_meta(&mut self, keywords: &Keywords<'_>, place: &Place) {
-        if place.meta != Meta::Outside && keywords.flag("x-kubernetes-embedded-resource") {
+    /// Restrictions within metadata.
+    fn check_metadata_keywords(&mut self, keywords: &Keywords<'_>, at: &NodeContext) {
+        if at.meta != Meta::Outside && keywords.flag("x-kubernetes-embedded-resource") {
             self.refuse(FieldError::forbidden(
                 keywords.at("x-kubernetes-embedded-resource"),
                 "must not be used inside of resource meta",
             ));
         }
-        if let Meta::Bare(place) = place.meta
+        if let Meta::Bare(at) = at.meta
             && keywords.get("default").is_some()
         {
             self.refuse(FieldError::forbidden(
                 keywords.at("default"),
-                format!("must not be set {place}"),
+                format!("must not be set {at}"),
             ));
         }
     }
 
-    /// A type is one of six.
+    /// Refuses unknown types.
     fn known_type(&mut self, keywords: &Keywords<'_>, given: &str) {
         if !given.is_empty() && kind_of(given).is_none() {
             self.refuse(FieldError::not_supported(keywords.at("type"), given, TYPES));
@@ -318,7 +320,7 @@ impl Loader {
     fn children(
         &mut self,
         keywords: &Keywords<'_>,
-        place: &Place,
+        at: &NodeContext,
         out: &mut Schema,
         checks: &mut Checks,
     ) {
@@ -326,15 +328,15 @@ impl Loader {
             if self.is_full() {
                 return;
             }
-            let mut below = place.below(Level::Field);
+            let mut below = at.below(NodeRole::Field);
             if matches!(name.as_str(), "metadata" | "kind" | "apiVersion")
-                && (place.level == Level::Root || out.embedded)
+                && (at.role == NodeRole::Root || out.embedded)
             {
-                below.meta = match (place.level, name.as_str(), below.meta) {
-                    (Level::Root, "metadata", _) => Meta::Bare("in top-level metadata"),
-                    (Level::Root, "kind", _) => Meta::Bare("in top-level kind"),
-                    (Level::Root, ..) => Meta::Bare("in top-level apiVersion"),
-                    // Where no default may be none may be below.
+                below.meta = match (at.role, name.as_str(), below.meta) {
+                    (NodeRole::Root, "metadata", _) => Meta::Bare("in top-level metadata"),
+                    (NodeRole::Root, "kind", _) => Meta::Bare("in top-level kind"),
+                    (NodeRole::Root, ..) => Meta::Bare("in top-level apiVersion"),
+                    // Where no default is allowed, none is allowed below either.
                     (.., bare @ Meta::Bare(_)) => bare,
                     _ => Meta::Embedded,
                 };
@@ -342,11 +344,11 @@ impl Loader {
             let node = self.node(child, &format!("{}.properties[{name}]", keywords.path), &below);
             out.properties.insert(name.as_str().into(), Property::new(node, false));
         }
-        self.additional(keywords, place, out, checks);
+        self.additional(keywords, at, out, checks);
         match keywords.get("items") {
-            // An array of schemas was refused with the other keywords.
+            // Arrays of schemas were refused with the other unsupported keywords.
             Some(Value::Array(_)) => {}
-            // What is no schema at all is read as none.
+            // A value that is not a schema counts as absent.
             None | Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_))
                 if out.kind == Kind::Array =>
             {
@@ -355,7 +357,7 @@ impl Loader {
             None | Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {}
             Some(items) => {
                 out.items =
-                    Some(self.node(items, &keywords.at("items"), &place.below(Level::Item)).into())
+                    Some(self.node(items, &keywords.at("items"), &at.below(NodeRole::Item)).into())
             }
         }
     }
@@ -363,7 +365,7 @@ impl Loader {
     fn additional(
         &mut self,
         keywords: &Keywords<'_>,
-        place: &Place,
+        at: &NodeContext,
         out: &mut Schema,
         checks: &mut Checks,
     ) {
@@ -375,7 +377,7 @@ impl Loader {
                 "additionalProperties and properties are mutual exclusive",
             ));
         }
-        if place.level == Level::Root {
+        if at.role == NodeRole::Root {
             self.report(FieldError::forbidden(path.clone(), "must not be used at the root"));
         }
         if out.embedded {
@@ -387,12 +389,11 @@ impl Loader {
         out.additional = Some(match given {
             Value::Bool(allowed) => {
                 checks.closed = !allowed;
-                // Any scalar stays, and of objects nothing but that they are there: nothing in them
-                // is known.
+                // Any scalar stays; an object stays, but all its fields are unknown.
                 Schema { nullable: true, ..Schema::default() }.into()
             }
             values => {
-                let mut below = place.below(Level::Field);
+                let mut below = at.below(NodeRole::Field);
                 if below.meta != Meta::Outside {
                     below.meta =
                         Meta::Bare("inside additionalProperties applying to object metadata");
@@ -416,27 +417,27 @@ impl Loader {
         self.must_be(keywords, "object", "must be object if x-kubernetes-map-type is specified");
     }
 
-    /// A keyword that needs a type.
+    /// Refuses a keyword that needs another type.
     fn must_be(&mut self, keywords: &Keywords<'_>, wanted: &str, why: &str) {
         if keywords.text("type") != Some(wanted) {
             self.refuse(keywords.wrong_type(why));
         }
     }
 
-    /// Required fields: of declared properties at the property, of others as a check.
+    /// Required fields: of declared properties on the property, of others as a check.
     fn required(&mut self, keywords: &Keywords<'_>, out: &mut Schema, checks: &mut Checks) {
         let mut seen = HashSet::new();
         for name in keywords.list("required").iter().filter_map(Value::as_str) {
             match out.properties.get_mut(name) {
                 Some(property) => property.required = true,
-                // Once: each is looked for in each value.
+                // Once: each is looked up in each value.
                 None if seen.insert(name) => checks.required.push(name.into()),
                 None => {}
             }
         }
     }
 
-    /// What every resource has.
+    /// Adds the fields that every resource has.
     fn type_meta(&self, out: &mut Schema) {
         let text = || Property::new(Schema { kind: Kind::String, ..Schema::default() }, false);
         for field in ["apiVersion", "kind"] {
@@ -449,6 +450,6 @@ impl Loader {
             }
         };
         out.properties.insert("metadata".into(), Property::new(metadata, false));
-        out.index = Index::default();
+        out.index = NodeIndex::default();
     }
 }

@@ -1,8 +1,8 @@
-//! Fuzz targets: strategic merge, apply, tracking, the passes over native objects, and schemas of
-//! custom resources.
+//! Fuzz targets: strategic merge, apply, tracking, the passes over native objects, custom resource
+//! schemas.
 
 use crate::apply::{ApplyError, Manager, Operation, ResetFields, apply, track_update};
-use crate::custom::{Loading, from_json_schema};
+use crate::custom::{SchemaContext, from_json_schema};
 use crate::schema::Schema;
 use crate::strategic::strategic_merge;
 use crate::testing::{core, schema};
@@ -13,7 +13,7 @@ use ferrokube_apimachinery::work::counted;
 use ferrokube_fuzz::{Verdict, run};
 use std::sync::Arc;
 
-/// Kinds with all sorts of fields: an input's first byte chooses one.
+/// Kinds with all sorts of fields; an input's first byte selects one.
 fn kinds() -> Vec<Arc<Schema>> {
     vec![
         schema("io.k8s.api.admissionregistration.v1.ValidatingWebhookConfiguration"),
@@ -26,7 +26,7 @@ fn kinds() -> Vec<Arc<Schema>> {
     ]
 }
 
-/// The schema and the objects of an input: a byte and JSON objects, one a line.
+/// Splits an input into a schema (one byte) and JSON objects, one per line.
 fn read<'a>(kinds: &'a [Arc<Schema>], input: &[u8]) -> Option<(&'a Schema, Vec<Document>)> {
     let (kind, rest) = input.split_first()?;
     let objects = rest
@@ -181,7 +181,7 @@ fn passes_take_any_object_and_repeat() {
 const CUSTOM: &str = r#"{"type":"object","properties":{"spec":{"type":"object","required":["n"],"properties":{"n":{"type":"integer","minimum":1,"maximum":9,"default":3},"s":{"type":"string","pattern":"^a+$","maxLength":5,"enum":["a","aa"],"format":"date-time"},"l":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"],"items":{"type":"object","required":["k"],"properties":{"k":{"type":"string"}}}},"o":{"type":"object","additionalProperties":{"x-kubernetes-int-or-string":true}},"x":{"x-kubernetes-preserve-unknown-fields":true,"type":"object","nullable":true},"e":{"type":"object","x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true}},"anyOf":[{"required":["s"]},{"not":{"required":["l"]}}]}}}"#;
 
 #[test]
-fn custom_schemas_load_or_say_why_not() {
+fn custom_schemas_load_or_return_errors() {
     let seeds = [format!(
         "{CUSTOM}\n{{\"spec\":{{\"n\":12,\"s\":\"b\",\"l\":[{{\"k\":\"a\"}},{{\"k\":\"a\"}}],\"o\":{{\"p\":1}},\"x\":null,\"e\":{{}}}}}}"
     )];
@@ -189,8 +189,10 @@ fn custom_schemas_load_or_say_why_not() {
         let lines: Option<Vec<Value>> =
             input.split(|byte| *byte == b'\n').map(|line| json::read_value(line).ok()).collect();
         let Some([text, object, ..]) = lines.as_deref() else { return Verdict::Refused };
-        let loaded = match from_json_schema(text, &Loading { path: "schema", ..Loading::default() })
-        {
+        let loaded = match from_json_schema(
+            text,
+            &SchemaContext { path: "schema", ..SchemaContext::default() },
+        ) {
             Ok(loaded) => loaded,
             Err(errors) => {
                 assert!(!errors.is_empty() && errors.len() <= 100);

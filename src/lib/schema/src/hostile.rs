@@ -1,8 +1,7 @@
-//! Fault 34: adversarial shapes for everything here that works on user input. Steps are asserted,
-//! not time.
+//! Fault 34: adversarial input for everything that works on user data. Asserts steps, not time.
 
 use crate::apply::{ApplyError, Manager, Operation, ResetFields, apply, track_update};
-use crate::custom::{Loading, from_json_schema};
+use crate::custom::{SchemaContext, from_json_schema};
 use crate::schema::Schema;
 use crate::strategic::strategic_merge;
 use crate::testing::{core, document, schema};
@@ -13,7 +12,7 @@ use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::patch::PatchError;
 use ferrokube_apimachinery::work::counted;
 
-/// Runs, and fails when more steps were counted.
+/// Runs, and fails if it counts more steps.
 fn within<T>(what: &str, most: usize, run: impl FnOnce() -> T) -> T {
     let (result, steps) = counted(run);
     assert!(steps <= most as u64, "{what}: {steps} steps, at most {most} are allowed");
@@ -21,7 +20,7 @@ fn within<T>(what: &str, most: usize, run: impl FnOnce() -> T) -> T {
 }
 
 fn load(schema: &Value) -> Result<Schema, Vec<FieldError>> {
-    from_json_schema(schema, &Loading { path: "P", ..Loading::default() })
+    from_json_schema(schema, &SchemaContext { path: "P", ..SchemaContext::default() })
 }
 
 fn of_spec(spec: Value) -> Schema {
@@ -58,11 +57,11 @@ fn fault_34_retained_keys_are_looked_up() {
 }
 
 #[test]
-fn fault_34_one_element_is_not_merged_for_ever() {
+fn fault_34_merging_one_element_repeatedly_is_bounded() {
     let kind = schema("io.k8s.api.admissionregistration.v1.ValidatingWebhookConfiguration");
     let conditions = list(5_000, |n| json!({"name": format!("c{n}"), "expression": "true"}));
     let target = json!({"webhooks": [{"name": "a", "matchConditions": conditions}]});
-    // Each of these looks at all conditions of the one webhook.
+    // Each of these scans all conditions of the one webhook.
     let again = list(5_000, |_| json!({"name": "a", "matchConditions": [{"name": "x"}]}));
     let refused = merged(&kind, &target, &json!({"webhooks": again}), 1_020_000);
     assert!(matches!(refused, Err(PatchError::TooLarge(_))), "{refused:?}");
@@ -162,7 +161,7 @@ fn fault_34_keyed_lists_apply_in_any_order() {
 }
 
 #[test]
-fn fault_34_an_item_costs_what_it_holds_not_what_it_could() {
+fn fault_34_an_items_cost_follows_its_fields_not_the_schemas() {
     let properties = many(5_000, |n| (format!("p{n}"), json!({"type": "string"})));
     let wide = json!({"type": "object", "properties": properties});
     let kind = of_spec(json!({"type": "array", "items": wide}));
@@ -184,7 +183,7 @@ fn fault_34_an_item_costs_what_it_holds_not_what_it_could() {
 }
 
 #[test]
-fn fault_34_defaults_do_not_outgrow_what_can_be_stored() {
+fn fault_34_defaults_stop_at_the_storable_size() {
     let properties =
         many(1_000, |n| (format!("p{n}"), json!({"type": "string", "default": "x".repeat(20)})));
     let kind =
@@ -226,7 +225,7 @@ fn fault_34_compositions_are_bounded_by_steps_and_causes() {
         });
         assert!((1..=MAX_ERRORS).contains(&errors.len()), "{composition}: {}", errors.len());
     }
-    // Valid, but only the last alternative says so.
+    // Valid, but only by the last alternative.
     let last = |n: usize| if n == 1_999 { json!({}) } else { never(n) };
     let item = json!({"type": "object", "properties": {"a": {"type": "string"}}, "anyOf": list(2_000, last)});
     let kind = of_spec(json!({"type": "array", "items": item}));
@@ -266,7 +265,7 @@ fn fault_34_errors_and_repeats_are_bounded() {
 
 #[test]
 fn fault_34_loading_a_schema_is_bounded() {
-    // Long names above many nodes: each node writes its path.
+    // Long names above many nodes: each node has its own path.
     let leaves = many(3_000, |n| (format!("l{n}"), json!({"type": "string"})));
     let chain = (0..20).fold(
         json!({"type": "object", "properties": leaves}),
@@ -296,7 +295,7 @@ fn fault_34_loading_a_schema_is_bounded() {
 }
 
 #[test]
-fn fault_42_patterns_cost_what_they_compile_to() {
+fn fault_42_patterns_are_charged_by_compiled_size() {
     let patterns = |count: usize, pattern: &str| {
         let properties: Map = (0..count)
             .map(|number| (format!("p{number}"), json!({"type": "string", "pattern": pattern})))

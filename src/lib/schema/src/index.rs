@@ -1,5 +1,5 @@
-//! What a node's walks look up for each value: found once, so that a value costs what it holds and
-//! not what its schema could hold.
+//! Per-node lookup tables for walks, built once, so that the cost of a value follows the value and
+//! not the schema.
 
 use crate::schema::{Emit, Schema};
 use ferrokube_apimachinery::document::Value;
@@ -8,19 +8,19 @@ use ferrokube_apimachinery::work;
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
-/// Enumerations with more values are looked up by a hash.
-const FEW: usize = 16;
+/// Longer enumerations are looked up by hash.
+const MAX_SCANNED: usize = 16;
 
-/// Parts of a schema's node, found on first use. A node that changes afterwards takes a new one.
+/// Lookup tables of a schema node, built on first use. A changed node needs a new one.
 #[derive(Clone, Debug, Default)]
-pub struct Index {
-    fields: OnceLock<Fields>,
+pub struct NodeIndex {
+    fields: OnceLock<FieldNames>,
     defaulted: OnceLock<Box<[Defaulted]>>,
     allowed: OnceLock<HashSet<String>>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Fields {
+struct FieldNames {
     required: Box<[Arc<str>]>,
     always: Box<[Arc<str>]>,
 }
@@ -29,12 +29,12 @@ struct Fields {
 #[derive(Clone, Debug)]
 pub(crate) struct Defaulted {
     pub(crate) name: Arc<str>,
-    /// Of the property with its default, as JSON.
+    /// JSON bytes of the property with its default.
     pub(crate) bytes: usize,
 }
 
 impl Schema {
-    fn fields(&self) -> &Fields {
+    fn fields(&self) -> &FieldNames {
         self.index.fields.get_or_init(|| {
             let named = |with: fn(&crate::schema::Property) -> bool| {
                 self.properties
@@ -43,24 +43,24 @@ impl Schema {
                     .map(|(name, _)| Arc::clone(name))
                     .collect()
             };
-            Fields {
+            FieldNames {
                 required: named(|one| one.required),
                 always: named(|one| matches!(one.emit, Emit::Always | Emit::AlwaysNull)),
             }
         })
     }
 
-    /// The properties that must be there.
+    /// Required properties.
     pub(crate) fn required(&self) -> &[Arc<str>] {
         &self.fields().required
     }
 
-    /// The properties that are written even where they are absent.
+    /// Properties that are written even if absent.
     pub(crate) fn always(&self) -> &[Arc<str>] {
         &self.fields().always
     }
 
-    /// The properties with a default.
+    /// Properties with a default.
     pub(crate) fn defaulted(&self) -> &[Defaulted] {
         self.index.defaulted.get_or_init(|| {
             let sized = |(name, property): (&Arc<str>, &crate::schema::Property)| {
@@ -74,12 +74,12 @@ impl Schema {
         })
     }
 
-    /// Whether a value is one of the enumeration, if there is any.
+    /// Whether a value is in the enumeration, if there is one.
     pub(crate) fn allows(&self, value: &Value) -> bool {
-        work::count(if self.enumeration.len() > FEW { 1 } else { self.enumeration.len() });
+        work::count(if self.enumeration.len() > MAX_SCANNED { 1 } else { self.enumeration.len() });
         match self.enumeration.len() {
             0 => true,
-            1..=FEW => self.enumeration.iter().any(|allowed| equal(allowed, value)),
+            1..=MAX_SCANNED => self.enumeration.iter().any(|allowed| equal(allowed, value)),
             _ => self
                 .index
                 .allowed
@@ -89,10 +89,10 @@ impl Schema {
     }
 }
 
-/// The same text for values that are [`equal`].
+/// Equal for values that are [`equal`].
 fn canonical(value: &Value) -> String {
     match value {
-        // As equality has it: by exact value, and by the nearest float.
+        // As equality: by exact value, or by the nearest float.
         Value::Number(number) => number.as_f64().map_or_else(
             || number.to_string(),
             |float| format!("{:?}", if float == 0.0 { 0.0 } else { float }),
@@ -101,7 +101,7 @@ fn canonical(value: &Value) -> String {
     }
 }
 
-/// Equal as JSON values: `1` is `1.0`.
+/// JSON equality: `1` equals `1.0`.
 fn equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {

@@ -1,8 +1,8 @@
-//! Structural schemas and everything that they drive: validate, default, prune, strategic merge,
-//! apply, OpenAPI rendering.
+//! Structural schemas and what they drive: validation, defaults, pruning, strategic merge, apply,
+//! OpenAPI.
 //!
-//! Pure: knows no HTTP, no storage and no concrete kinds. Native and custom resources have the same
-//! [`Schema`]. Start reading at [`schema`].
+//! Pure: knows no HTTP, no storage and no concrete kinds. Native and custom resources share the
+//! same [`Schema`]. Start reading at [`schema`].
 
 pub mod apply;
 pub mod custom;

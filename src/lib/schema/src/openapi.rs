@@ -1,24 +1,23 @@
-//! OpenAPI v2 and v3 schema objects rendered from [`Schema`] nodes.
+//! Renders [`Schema`] nodes as OpenAPI v2 and v3.
 //!
-//! Named nodes become definitions of their own and are referred to; everything else is written in
-//! place.
+//! Named nodes become definitions that are referred to; everything else is inlined.
 
 use crate::schema::{Emit, Kind, ListType, MAX_WALK, MapType, Property, Schema};
 use ferrokube_apimachinery::document::{Map, Value, json};
 
-/// Adds the definition and everything it refers to as OpenAPI v3 `components.schemas` (with
-/// `x-kubernetes-*` extensions, `$ref`s between named definitions). The caller adds
-/// `x-kubernetes-group-version-kind` to those that are kinds.
+/// Adds the definition and all that it refers to as OpenAPI v3 `components.schemas` (with
+/// `x-kubernetes-*` extensions and `$ref`s). The caller adds `x-kubernetes-group-version-kind` to
+/// the kinds.
 pub fn components_v3(schema: &Schema, into: &mut Map) {
     definitions(schema, Dialect::V3, into);
 }
 
-/// The same as OpenAPI v2 `definitions`.
+/// As [`components_v3`], for OpenAPI v2 `definitions`.
 pub fn definitions_v2(schema: &Schema, into: &mut Map) {
     definitions(schema, Dialect::V2, into);
 }
 
-/// A node in place, for a part of another one's keywords.
+/// A node inlined into another one's keywords.
 pub(crate) fn inline_v3(schema: &Schema) -> Value {
     Value::Object(Renderer { dialect: Dialect::V3, referred: Vec::new() }.body(schema, 0))
 }
@@ -38,7 +37,7 @@ impl Dialect {
     }
 }
 
-/// Renders definitions until none is missing.
+/// Renders definitions until all references resolve.
 fn definitions<'a>(schema: &'a Schema, dialect: Dialect, into: &mut Map) {
     let mut missing: Vec<&'a Schema> = vec![schema];
     while let Some(schema) = missing.pop() {
@@ -58,13 +57,13 @@ struct Renderer<'a> {
 }
 
 impl<'a> Renderer<'a> {
-    /// A node in place, whether it has a name or not.
+    /// Renders a node inline, even if it has a name.
     fn body(&mut self, schema: &'a Schema, depth: usize) -> Map {
         let mut out = Map::new();
         let is_open = self.dialect == Dialect::V2
             && !schema.native
             && (schema.preserve_unknown || schema.nullable);
-        // Readers of version 2 refuse unknown fields wherever any are declared.
+        // Version 2 clients refuse unknown fields wherever any are declared.
         if is_open && schema.preserve_unknown && schema.name.is_some() {
             out.insert("type".to_owned(), Value::from("object"));
             return out;
@@ -94,8 +93,8 @@ impl<'a> Renderer<'a> {
         out
     }
 
-    /// What may be null, or have unknown fields, has no type in version 2, and nothing in it is
-    /// declared.
+    /// In version 2, nodes that are nullable or preserve unknown fields have no type and declare
+    /// nothing.
     fn open(&mut self, schema: &'a Schema, depth: usize, out: &mut Map) {
         if schema.kind == Kind::IntOrString
             || (!schema.nullable && !matches!(schema.kind, Kind::Object | Kind::Array))
@@ -167,7 +166,7 @@ impl<'a> Renderer<'a> {
         out
     }
 
-    /// A reference. In v3 nothing may stand beside one, so that it moves into an `allOf`.
+    /// A reference. In v3 a `$ref` allows no siblings, so it moves into an `allOf`.
     fn link(&mut self, schema: &'a Schema, default: bool, description: Option<&str>) -> Map {
         self.referred.push(schema);
         let reference = self.dialect.reference(schema.name.as_deref().unwrap_or_default());
@@ -183,7 +182,7 @@ impl<'a> Renderer<'a> {
         out
     }
 
-    /// An item of a list or a value of a map.
+    /// A list item or map value.
     fn element(&mut self, schema: &'a Schema, depth: usize) -> Value {
         if schema.name.is_some() {
             return Value::Object(self.link(
@@ -214,7 +213,7 @@ impl<'a> Renderer<'a> {
                 return;
             }
             Kind::IntOrString => return self.int_or_string(schema, out),
-            // Free-form structures of the native API are objects; arbitrary JSON has no type.
+            // Native free-form structures are objects; arbitrary JSON has no type.
             Kind::Any if matches!(schema.short_name(), "RawExtension" | "FieldsV1" | "Patch") => {
                 "object"
             }
@@ -290,9 +289,9 @@ fn extensions(schema: &Schema, out: &mut Map) {
     }
 }
 
-/// What fields that every kind has are for.
+/// Descriptions of fields that every kind has.
 fn common(name: &str, property: &Property) -> Option<&'static str> {
-    // What a reference leads to is described there, and what it is for is said here.
+    // The definition describes itself; the field's purpose is described here.
     if property.schema.description.is_some() && property.schema.name.is_none() {
         return None;
     }
@@ -319,15 +318,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_has_no_fields_in_version_2() {
-        use crate::custom::{Loading, from_json_schema};
+    fn open_nodes_declare_no_fields_in_version_2() {
+        use crate::custom::{SchemaContext, from_json_schema};
         let of = |given: Value| {
             let schema = from_json_schema(
                 &given,
-                &Loading {
+                &SchemaContext {
                     path: "",
                     name: Some("com.example.v1.Thing".into()),
-                    ..Loading::default()
+                    ..SchemaContext::default()
                 },
             )
             .expect("structural");

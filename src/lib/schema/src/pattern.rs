@@ -1,5 +1,4 @@
-//! Regular expressions as RE2 reads them, and the formats of strings, for those who check texts
-//! elsewhere.
+//! Regular expressions with RE2's syntax, and the formats of strings, also for use by other crates.
 
 use ferrokube_apimachinery::work;
 use regex::{Regex, RegexBuilder};
@@ -8,18 +7,18 @@ use std::str::Chars;
 
 pub use crate::validate::fits_format;
 
-/// A compiled pattern takes at most so many bytes.
+/// Max bytes of a compiled pattern.
 const MAX_PATTERN: usize = 1 << 20;
 
-/// Sizes that a pattern is tried with: most are small, and what is taken from a budget is the
-/// smallest that fits.
+/// Size limits to try in turn: most patterns are small, and the smallest limit that fits is
+/// charged.
 const SIZES: [usize; 4] = [4 << 10, 32 << 10, 256 << 10, MAX_PATTERN];
 
-/// Compiles a pattern within a budget of bytes, and takes what it needs from it. A pattern costs
-/// what it compiles to, whatever its text: `(a{99}){99}` is short.
+/// Compiles a pattern and charges its compiled size to `room`: the text says little, `(a{99}){99}`
+/// is short.
 ///
 /// # Errors
-/// A sentence: it is none, or too large.
+/// A message: the text is invalid or too large.
 pub fn compile_within(text: &str, room: &mut usize) -> Result<Regex, String> {
     let translated = translate(text);
     for size in SIZES {
@@ -44,12 +43,12 @@ fn builder(translated: &str, size: usize) -> RegexBuilder {
 /// Compiles a pattern.
 ///
 /// # Errors
-/// It is none, or too large.
+/// The text is invalid or too large.
 pub fn compile(text: &str) -> Result<Regex, regex::Error> {
     builder(&translate(text), MAX_PATTERN).build()
 }
 
-/// Why a text is no regular expression, in RE2's words.
+/// Why a text is not a regular expression, in RE2's words.
 pub fn explain(text: &str, error: &regex::Error) -> String {
     let told = match error {
         regex::Error::CompiledTooBig(_) => "expression too large".to_owned(),
@@ -58,7 +57,8 @@ pub fn explain(text: &str, error: &regex::Error) -> String {
     format!("error parsing regexp: {told}")
 }
 
-/// The parser shows the expression, a line that points at the fault below it, and a sentence.
+/// Extracts the message from the parser's output: the expression, a line that points at the error,
+/// and the message.
 fn sentence(text: &str, told: &str) -> String {
     let lines: Vec<&str> = told.lines().collect();
     let why = lines.iter().find_map(|line| line.strip_prefix("error: ")).unwrap_or_default();
@@ -102,8 +102,8 @@ fn sentence(text: &str, told: &str) -> String {
     format!("{sentence}: `{shown}`")
 }
 
-/// From RE2's syntax: its `\d`, `\w`, `\s` and `\b` know only ASCII, and a class has no classes,
-/// differences or intersections in it.
+/// Translates from RE2's syntax: its `\d`, `\w`, `\s` and `\b` are ASCII-only, and its classes have
+/// no nested classes, differences or intersections.
 fn translate(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     let mut chars = text.chars().peekable();
@@ -118,7 +118,7 @@ fn translate(text: &str) -> String {
                 if chars.next_if_eq(&'^').is_some() {
                     out.push('^');
                 }
-                // A bracket that closes nothing is one of the characters.
+                // A bracket that closes nothing is a literal.
                 if chars.next_if_eq(&']').is_some() {
                     out.push_str("\\]");
                 }
@@ -135,7 +135,7 @@ fn translate(text: &str) -> String {
     out
 }
 
-/// `[:alpha:]` stays; any other bracket is a character.
+/// `[:alpha:]` stays; any other bracket is a literal.
 fn class_in_class(chars: &mut Peekable<Chars<'_>>, out: &mut String) {
     let named = chars.peek() == Some(&':')
         && chars.clone().skip(1).take_while(|c| *c != ']').last() == Some(':');
@@ -176,7 +176,7 @@ fn escape(chars: &mut Peekable<Chars<'_>>, in_class: bool, out: &mut String) {
     out.push_str(if in_class { inner } else { class });
 }
 
-/// `\Q...\E`: characters that mean themselves.
+/// `\Q...\E`: literal characters.
 fn quoted(chars: &mut Peekable<Chars<'_>>, out: &mut String) {
     let rest: String = chars.clone().collect();
     let literal = rest.split("\\E").next().unwrap_or_default();
@@ -190,7 +190,7 @@ mod tests {
     use super::compile;
 
     #[test]
-    fn patterns_mean_what_re2_says() {
+    fn patterns_match_as_in_re2() {
         let found = |pattern: &str, text: &str| {
             compile(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}")).is_match(text)
         };

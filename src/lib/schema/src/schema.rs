@@ -1,7 +1,7 @@
-//! `Schema`: one node of a structural schema.
+//! [`Schema`]: a node of a structural schema.
 
-use crate::index::Index;
-use crate::tables::Reference;
+use crate::index::NodeIndex;
+use crate::tables::NodeRef;
 use ferrokube_apimachinery::document::{Map, Value};
 use std::collections::BTreeMap;
 use std::collections::HashSet;
@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-/// No walk goes deeper than this into a value, whatever the reader let through.
+/// Max depth of any walk into a value, whatever the parser accepted.
 pub const MAX_WALK: usize = 2048;
 
 /// The JSON type of a node.
@@ -18,17 +18,17 @@ pub enum Kind {
     /// Any type (no `type` given).
     #[default]
     Any,
-    /// An object: `properties`, or `additional` for a map.
+    /// With `properties`, or `additional` for a map.
     Object,
-    /// An array of `items`.
+    /// With `items`.
     Array,
-    /// A string.
+    /// JSON string.
     String,
-    /// An integer.
+    /// JSON number without a fraction.
     Integer,
-    /// A number.
+    /// JSON number.
     Number,
-    /// A boolean.
+    /// JSON true or false.
     Boolean,
     /// `x-kubernetes-int-or-string`, also native IntOrString and (with the format `quantity`)
     /// Quantity.
@@ -36,7 +36,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The value of `type` in OpenAPI; empty where there is not exactly one.
+    /// The OpenAPI `type`; empty if there is not exactly one.
     pub fn name(self) -> &'static str {
         match self {
             Self::Any | Self::IntOrString => "",
@@ -50,72 +50,72 @@ impl Kind {
     }
 }
 
-/// How a list merges.
+/// `x-kubernetes-list-type`: how a list merges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ListType {
-    /// As one value.
+    /// Replaced as a whole.
     #[default]
     Atomic,
-    /// Scalars, each once.
+    /// Unique scalars.
     Set,
     /// Objects, unique by these keys.
     Map(Vec<String>),
 }
 
-/// How an object merges.
+/// `x-kubernetes-map-type`: how an object merges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MapType {
-    /// Field by field.
+    /// Per field.
     #[default]
     Granular,
-    /// As one value.
+    /// Replaced as a whole.
     Atomic,
 }
 
-/// How the typed API writes a field of a native kind back when it is absent or empty.
+/// How the typed API writes an absent or empty field of a native kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Emit {
-    /// As it was given (fields of custom resources).
+    /// As given (custom resources).
     #[default]
     AsIs,
-    /// Always there: an absent one is written as the zero value of its type.
+    /// Always; an absent field is written as the zero value of its type.
     Always,
-    /// Left out when it is the zero value.
+    /// Omits zero values.
     OmitEmpty,
-    /// Left out when it is null; an empty value stays.
+    /// Omits null; keeps empty values.
     OmitNull,
-    /// Null when absent; an empty value stays.
+    /// As null when absent; keeps empty values.
     AlwaysNull,
 }
 
-/// One node. Nodes are shared: native types that recur are one `Arc`.
+/// A schema node. Nodes are shared: a recurring native type is one `Arc`.
 #[derive(Clone, Debug, Default)]
 pub struct Schema {
     /// The definition's name, such as `io.k8s.api.core.v1.ConfigMap`; `None` for an inline node.
     pub name: Option<Arc<str>>,
-    /// Whether it comes from the native tables (the typed decoder's rules hold) and not from a
-    /// custom resource definition.
+    /// From the native tables, with the rules of the typed decoder, rather than from a custom
+    /// resource definition.
     pub native: bool,
-    /// The type.
+    /// JSON type.
     pub kind: Kind,
     /// `format`: `int32`, `int64`, `byte`, `date-time`, `quantity`, ...
     pub format: Option<Arc<str>>,
-    /// Whether null is a value here.
+    /// Whether null is a valid value.
     pub nullable: bool,
-    /// Fields of an object.
+    /// Declared fields of an object.
     pub properties: BTreeMap<Arc<str>, Property>,
-    /// Values of a map.
+    /// Schema of a map's values.
     pub additional: Option<Node>,
-    /// Items of an array.
+    /// Schema of an array's items.
     pub items: Option<Node>,
-    /// What is inside of a native value without a type, be it an object or a list of such: for
-    /// decoding and encoding only.
+    /// Content of a native value without a type, an object or a list of objects; for decoding and
+    /// encoding only.
     pub inside: Option<Node>,
-    /// How a list merges under apply.
+    /// How apply merges a list.
     pub list_type: ListType,
-    /// How an object merges under apply.
+    /// How apply merges an object.
     pub map_type: MapType,
-    /// Strategic merge: `merge` / `retainKeys` / `replace`, comma-joined as upstream writes it.
+    /// Strategic merge: `merge` / `retainKeys` / `replace`, comma-joined as in kube-apiserver.
     pub patch_strategy: Option<Arc<str>>,
     /// Strategic merge: the key of list items.
     pub patch_merge_key: Option<Arc<str>>,
@@ -123,24 +123,24 @@ pub struct Schema {
     pub preserve_unknown: bool,
     /// `x-kubernetes-embedded-resource`.
     pub embedded: bool,
-    /// The default.
+    /// Default for absent fields.
     pub default: Option<Value>,
-    /// Allowed values; empty for any.
+    /// Allowed values; empty allows any.
     pub enumeration: Vec<Value>,
-    /// For people; our own words.
+    /// For OpenAPI; our own words.
     pub description: Option<Arc<str>>,
-    /// Value validations (custom resources); boxed since most nodes have none.
+    /// Value validations (custom resources); boxed because most nodes have none.
     pub checks: Option<Box<crate::validate::Checks>>,
-    /// Remembered at the first use as a root: whether anything below has a default. Leave it empty.
+    /// Cache: whether any node below has a default. Leave it empty.
     pub defaults: OnceLock<bool>,
-    /// The same for embedded resources.
+    /// Cache: whether any node below is an embedded resource. Leave it empty.
     pub embeds: OnceLock<bool>,
-    /// What walks look up. Leave it empty.
-    pub index: Index,
+    /// Cache: lookup tables. Leave it empty.
+    pub index: NodeIndex,
 }
 
 impl Schema {
-    /// The node of a field, or of a value of a map.
+    /// The schema of a field or map value.
     pub fn child(&self, field: &str) -> Option<&Schema> {
         match self.properties.get(field) {
             Some(property) => Some(&property.schema),
@@ -148,13 +148,12 @@ impl Schema {
         }
     }
 
-    /// Whether it is an object whose unknown fields are refused or pruned (not a map, not
-    /// free-form).
+    /// Whether unknown fields are refused or pruned: an object that is neither a map nor free-form.
     pub fn is_closed(&self) -> bool {
         self.kind == Kind::Object && self.additional.is_none() && !self.preserve_unknown
     }
 
-    /// The last part of the definition's name, such as `MicroTime`; empty for an inline node.
+    /// The last segment of the definition's name, such as `MicroTime`; empty for an inline node.
     pub fn short_name(&self) -> &str {
         self.name.as_deref().map_or("", |name| name.rsplit('.').next().unwrap_or(name))
     }
@@ -183,7 +182,7 @@ fn finds_embedded(schema: &Schema, depth: usize) -> bool {
             || schema.items.as_deref().is_some_and(|node| finds_embedded(node, depth + 1)))
 }
 
-/// Named nodes are looked into once, since they may recur.
+/// Visits named nodes once, since they may recur.
 fn finds_default<'a>(schema: &'a Schema, seen: &mut HashSet<&'a str>, depth: usize) -> bool {
     if schema.name.as_deref().is_some_and(|name| !seen.insert(name)) || depth > MAX_WALK {
         return false;
@@ -197,23 +196,23 @@ fn finds_default<'a>(schema: &'a Schema, seen: &mut HashSet<&'a str>, depth: usi
         || schema.items.as_deref().is_some_and(|node| finds_default(node, seen, depth + 1))
 }
 
-/// One field of an object.
+/// A field of an object.
 #[derive(Clone, Debug)]
 pub struct Property {
-    /// Its node.
+    /// Type of the field.
     pub schema: Node,
-    /// Whether it must be there.
+    /// Must be present.
     pub required: bool,
-    /// How it is written back.
+    /// How it is written.
     pub emit: Emit,
-    /// For people: what the field is for, where the node itself is shared with other fields.
+    /// For OpenAPI: the purpose of this field, where several fields share the node.
     pub description: Option<&'static str>,
 }
 
 static NULL: Value = Value::Null;
 static FALSE: Value = Value::Bool(false);
 
-/// The zero values that need memory, made once.
+/// Zero values that need memory, allocated once.
 struct Zeros {
     object: Value,
     text: Value,
@@ -232,7 +231,7 @@ fn zeros() -> &'static Zeros {
 }
 
 impl Schema {
-    /// What the typed API writes for a value of this type that was never set.
+    /// What the typed API writes for an unset value of this type.
     pub fn zero(&self) -> &'static Value {
         let format = self.format.as_deref().unwrap_or_default();
         match self.kind {
@@ -248,7 +247,7 @@ impl Schema {
 }
 
 impl Property {
-    /// What stands for the field where it is absent; `None`: nothing.
+    /// The value of an absent field; `None` if it stays absent.
     pub fn absent(&self) -> Option<&'static Value> {
         match self.emit {
             Emit::Always => Some(self.schema.zero()),
@@ -257,29 +256,28 @@ impl Property {
         }
     }
 
-    /// A field that is kept as it was given.
+    /// A field that is written as given.
     pub fn new(schema: impl Into<Node>, required: bool) -> Self {
         Self { schema: schema.into(), required, emit: Emit::AsIs, description: None }
     }
 }
 
-/// A child of a schema. Children that are native definitions are built on first use, which also
-/// cuts recursion.
+/// A child of a schema. A native definition is built on first use, which also allows recursion.
 #[derive(Clone)]
 pub struct Node(Repr);
 
 #[derive(Clone)]
 enum Repr {
     Own(Arc<Schema>),
-    Lazy(Box<(Reference, OnceLock<Arc<Schema>>)>),
+    Lazy(Box<(NodeRef, OnceLock<Arc<Schema>>)>),
 }
 
 impl Node {
-    pub(crate) fn lazy(reference: Reference) -> Self {
+    pub(crate) fn lazy(reference: NodeRef) -> Self {
         Self(Repr::Lazy(Box::new((reference, OnceLock::new()))))
     }
 
-    /// The node itself, to share.
+    /// The node, to share.
     pub fn shared(&self) -> &Arc<Schema> {
         match &self.0 {
             Repr::Own(schema) => schema,

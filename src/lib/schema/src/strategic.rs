@@ -1,4 +1,4 @@
-//! Strategic merge patch: all directives (`$patch`, `$retainKeys`, `$deleteFromPrimitiveList`,
+//! Strategic merge patch with all directives (`$patch`, `$retainKeys`, `$deleteFromPrimitiveList`,
 //! `$setElementOrder`).
 
 mod list;
@@ -18,12 +18,11 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ELEMENT_ORDER: &str = "$setElementOrder/";
 
-/// Applies a strategic merge patch. The result may hold fields that the schema does not know (prune
-/// it) and a root without kind or name (after `$patch: replace`), which the caller refills or
-/// refuses.
+/// Applies a strategic merge patch. The result may have fields unknown to the schema (prune it)
+/// and, after `$patch: replace`, a root without kind or name, which the caller fills in or refuses.
 ///
 /// # Errors
-/// [`PatchError`]; `target` must then be dropped.
+/// [`PatchError`]; drop `target` then.
 pub fn strategic_merge(
     schema: &Schema,
     target: &mut Document,
@@ -33,24 +32,24 @@ pub fn strategic_merge(
         Some(schema),
         target.fields_mut(),
         patch.fields(),
-        At { work: &Work::default(), depth: 0 },
+        MergePosition { budget: &MergeBudget::default(), depth: 0 },
     )
 }
 
-/// At most so many elements of original lists and maps are looked at by one patch. Each merge of a
-/// list looks at all of it, and a patch may name one list many times (elements with the same merge
-/// key): about 300 ms, and three times what the largest object and patch without repeats take.
-const MAX_WORK: usize = 1_000_000;
+/// Max elements of original lists and maps that one patch scans. Each merge of a list scans all of
+/// it, and a patch may name one list many times (elements with the same merge key). Takes about 300
+/// ms, and is three times what the largest object and patch without repeats need.
+const MAX_ELEMENTS: usize = 1_000_000;
 
-/// What a patch has cost so far.
+/// Elements scanned so far.
 #[derive(Default)]
-struct Work(Cell<usize>);
+struct MergeBudget(Cell<usize>);
 
-impl Work {
+impl MergeBudget {
     fn charge(&self, elements: usize) -> Result<(), PatchError> {
         work::count(elements);
         self.0.set(self.0.get() + elements);
-        if self.0.get() > MAX_WORK {
+        if self.0.get() > MAX_ELEMENTS {
             Err(PatchError::TooLarge("it looks at too many elements of lists".to_owned()))
         } else {
             Ok(())
@@ -58,14 +57,14 @@ impl Work {
     }
 }
 
-/// Where a merge is, and what it may still cost.
+/// Position and budget of a merge.
 #[derive(Clone, Copy)]
-struct At<'a> {
-    work: &'a Work,
+struct MergePosition<'a> {
+    budget: &'a MergeBudget,
     depth: usize,
 }
 
-impl At<'_> {
+impl MergePosition<'_> {
     fn below(self) -> Self {
         Self { depth: self.depth + 1, ..self }
     }
@@ -75,12 +74,12 @@ fn bad(why: impl Into<String>) -> PatchError {
     PatchError::Directive(why.into())
 }
 
-/// Merges a map into a map. Without a schema (free-form values) lists are replaced.
+/// Merges maps. Without a schema (free-form values) lists are replaced.
 fn merge_map(
     schema: Option<&Schema>,
     original: &mut Map,
     patch: &Map,
-    at: At<'_>,
+    at: MergePosition<'_>,
 ) -> Result<(), PatchError> {
     if at.depth > MAX_WALK {
         return Err(PatchError::TooLarge("nested too deep".to_owned()));
@@ -89,12 +88,12 @@ fn merge_map(
         return whole_map(original, patch, directive);
     }
     if let Some(keys) = patch.get(RETAIN_KEYS) {
-        at.work.charge(original.len())?;
+        at.budget.charge(original.len())?;
         retain_keys(original, patch, keys)?;
     }
     for (key, order) in patch {
         if let Some(field) = key.strip_prefix(ELEMENT_ORDER) {
-            list::order_field(Slot { schema, field, at }, original, patch.get(field), order)?;
+            list::order_field(FieldSlot { schema, field, at }, original, patch.get(field), order)?;
         }
     }
     for (key, value) in patch {
@@ -104,8 +103,8 @@ fn merge_map(
         if let Some(field) = key.strip_prefix(DELETE_FROM) {
             delete_from(original, field, value, at)?;
         } else if !(value.is_array() && patch.contains_key(&format!("{ELEMENT_ORDER}{key}"))) {
-            // A list with an order was merged with it, above.
-            merge_field(Slot { schema, field: key, at }, original, value)?;
+            // Done above, with its order.
+            merge_field(FieldSlot { schema, field: key, at }, original, value)?;
         }
     }
     Ok(())
@@ -135,7 +134,7 @@ fn unknown_directive(directive: &Value, map: &Map) -> PatchError {
     bad(format!("unknown patch type: {} in map: {map}", dump_text(directive)))
 }
 
-/// Drops what the list of keys does not name. Everything that the patch sets must be named.
+/// Drops fields that the list of keys does not name; it must name everything that the patch sets.
 fn retain_keys(original: &mut Map, patch: &Map, keys: &Value) -> Result<(), PatchError> {
     let malformed = || PatchError::Malformed("invalid patch format of retainKeys".to_owned());
     let keys = keys.as_array().ok_or_else(malformed)?;
@@ -154,15 +153,15 @@ fn retain_keys(original: &mut Map, patch: &Map, keys: &Value) -> Result<(), Patc
     Ok(())
 }
 
-/// A field of the map that is being merged.
+/// A field of the map being merged.
 #[derive(Clone, Copy)]
-struct Slot<'a> {
+struct FieldSlot<'a> {
     schema: Option<&'a Schema>,
     field: &'a str,
-    at: At<'a>,
+    at: MergePosition<'a>,
 }
 
-impl<'a> Slot<'a> {
+impl<'a> FieldSlot<'a> {
     /// The field's schema; `None` in free-form values.
     fn node(&self) -> Result<Option<&'a Schema>, PatchError> {
         let Some(schema) = self.schema else {
@@ -183,13 +182,13 @@ impl<'a> Slot<'a> {
     }
 }
 
-/// The strategy apart from `retainKeys`, which only tells clients what to send.
+/// The strategy without `retainKeys`, which only concerns clients.
 fn strategy(node: Option<&Schema>) -> &str {
     let all = node.and_then(|node| node.patch_strategy.as_deref()).unwrap_or_default();
     all.split(',').find(|strategy| *strategy != "retainKeys").unwrap_or_default()
 }
 
-fn merge_field(slot: Slot<'_>, original: &mut Map, patch: &Value) -> Result<(), PatchError> {
+fn merge_field(slot: FieldSlot<'_>, original: &mut Map, patch: &Value) -> Result<(), PatchError> {
     if patch.is_null() {
         original.remove(slot.field);
         return Ok(());
@@ -228,8 +227,8 @@ fn merge_field(slot: Slot<'_>, original: &mut Map, patch: &Value) -> Result<(), 
     }
 }
 
-/// A value where there was none of its type: without nulls in maps, and without maps that hold a
-/// `$patch`, whatever it says and whatever else they hold.
+/// A patch value where the original has none of its type: without nulls in maps, and without maps
+/// that contain a `$patch` of any kind.
 fn fresh(patch: &Value, depth: usize) -> Result<Option<Value>, PatchError> {
     if depth > MAX_WALK {
         return Err(PatchError::TooLarge("nested too deep".to_owned()));
@@ -256,12 +255,12 @@ fn fresh(patch: &Value, depth: usize) -> Result<Option<Value>, PatchError> {
     }
 }
 
-/// `$deleteFromPrimitiveList/field`. Does nothing where there is no such list.
+/// `$deleteFromPrimitiveList/field`; no effect without such a list.
 fn delete_from(
     original: &mut Map,
     field: &str,
     members: &Value,
-    at: At<'_>,
+    at: MergePosition<'_>,
 ) -> Result<(), PatchError> {
     if members.is_null() {
         original.remove(field);
@@ -271,6 +270,6 @@ fn delete_from(
     else {
         return Ok(());
     };
-    at.work.charge(items.len() + members.len())?;
+    at.budget.charge(items.len() + members.len())?;
     list::delete(items.as_vec(), members)
 }

@@ -1,9 +1,9 @@
-//! Native schemas from a table: one row per field (definition, field, type, required, emit, list
-//! type, keys, map type, patch strategy, merge key, default, enum).
+//! Native schemas from a table with one row per field (definition, field, type, required, emit,
+//! list type, keys, map type, patch strategy, merge key, default, enum).
 //!
-//! A row with an empty definition continues the one above. A definition is one pass over its own
-//! rows, made on first use; what it refers to stays a lazy [`Node`], so that the first request of a
-//! kind builds only the nodes that it walks, and recursive definitions are no special case.
+//! A row with an empty definition continues the one above. A definition is built from its own rows
+//! on first use; its references stay lazy [`Node`]s, so that the first request of a kind builds
+//! only the nodes it walks, and recursion needs no special case.
 
 use crate::schema::{Emit, Kind, ListType, MapType, Node, Property, Schema};
 use ferrokube_apimachinery::document::Value;
@@ -12,35 +12,35 @@ use std::sync::{Arc, OnceLock};
 
 const COLUMNS: usize = 12;
 
-/// Definitions by name, each built once, on first use. Meant to live as long as the process: built
-/// nodes refer back to their table.
+/// Definitions by name, each built once, on first use. Lives as long as the process: built nodes
+/// refer back to it.
 pub struct Tables {
-    index: Arc<Index>,
+    index: Arc<TableIndex>,
 }
 
-/// Where every definition's rows are, sorted by name.
-struct Index {
-    definitions: Vec<Definition>,
+/// The rows of each definition, sorted by name.
+struct TableIndex {
+    definitions: Vec<DefinitionRows>,
     words: &'static str,
     descriptions: OnceLock<Descriptions>,
 }
 
-/// Texts by definition (`*` for any) and field (empty for the definition itself).
+/// Descriptions by definition (`*` for any) and field (empty for the definition itself).
 type Descriptions = HashMap<(&'static str, &'static str), &'static str>;
 
-struct Definition {
+struct DefinitionRows {
     name: &'static str,
     rows: &'static str,
     schema: OnceLock<Arc<Schema>>,
 }
 
 impl Tables {
-    /// Indexes the table text (no nodes are built yet). The first line is the heading.
+    /// Indexes the table without building nodes. The first line is the heading.
     ///
     /// # Errors
     /// The first malformed line.
     pub fn parse(text: &'static str) -> Result<Self, String> {
-        let mut definitions: Vec<Definition> = Vec::with_capacity(256);
+        let mut definitions: Vec<DefinitionRows> = Vec::with_capacity(256);
         let mut at = text.find('\n').map_or(text.len(), |end| end + 1);
         let mut started = at;
         while at < text.len() {
@@ -52,7 +52,7 @@ impl Tables {
             if !name.is_empty() {
                 close(&mut definitions, &text[started..at]);
                 started = at;
-                definitions.push(Definition { name, rows: "", schema: OnceLock::new() });
+                definitions.push(DefinitionRows { name, rows: "", schema: OnceLock::new() });
             } else if definitions.is_empty() || rest.is_empty() {
                 return Err(format!("a field of no definition: {line:?}"));
             }
@@ -61,45 +61,45 @@ impl Tables {
         close(&mut definitions, &text[started..]);
         definitions.sort_unstable_by_key(|definition| definition.name);
         Ok(Self {
-            index: Arc::new(Index { definitions, words: "", descriptions: OnceLock::new() }),
+            index: Arc::new(TableIndex { definitions, words: "", descriptions: OnceLock::new() }),
         })
     }
 
-    /// Adds what fields are for, as lines of a name and a text: `Lease` or `LeaseSpec.renewTime`,
-    /// by the last part of the definition's name, or `*.kind` for a field of any definition.
+    /// Adds field descriptions, one per line: a name (`Lease` or `LeaseSpec.renewTime` by the last
+    /// segment of the definition's name, or `*.kind` for a field of any definition) and a text.
     ///
     /// # Panics
-    /// When a definition was already asked for.
+    /// If a definition was built already.
     #[must_use]
     pub fn described(mut self, words: &'static str) -> Self {
-        Arc::get_mut(&mut self.index).expect("nothing was built yet").words = words;
+        Arc::get_mut(&mut self.index).expect("no definition was built yet").words = words;
         self
     }
 
     /// The schema of a definition such as `io.k8s.api.core.v1.ConfigMap`.
     pub fn get(&self, definition: &str) -> Option<Arc<Schema>> {
         let at = self.index.find(definition)?;
-        Some(Index::schema(&self.index, at).clone())
+        Some(TableIndex::schema(&self.index, at).clone())
     }
 
-    /// The names of all definitions, sorted.
+    /// All definition names, sorted.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.index.definitions.iter().map(|definition| definition.name)
     }
 }
 
-fn close(definitions: &mut [Definition], rows: &'static str) {
+fn close(definitions: &mut [DefinitionRows], rows: &'static str) {
     if let Some(last) = definitions.last_mut() {
         last.rows = rows;
     }
 }
 
-impl Index {
+impl TableIndex {
     fn find(&self, name: &str) -> Option<usize> {
         self.definitions.binary_search_by(|definition| definition.name.cmp(name)).ok()
     }
 
-    /// What a definition (an empty field) or a field of it is for.
+    /// The description of a field, or (empty field) of a definition.
     fn describe(&self, definition: &str, field: &str) -> Option<&'static str> {
         let parse = |line: &'static str| {
             let (name, text) = line.split_once('\t')?;
@@ -115,21 +115,21 @@ impl Index {
     }
 }
 
-/// A definition that a field refers to, with what the field says beyond it.
+/// A field's reference to a definition, with the field's own attributes.
 #[derive(Clone)]
-pub(crate) struct Reference {
-    index: Arc<Index>,
+pub(crate) struct NodeRef {
+    index: Arc<TableIndex>,
     at: usize,
-    overrides: Option<Row<'static>>,
+    overrides: Option<FieldRow<'static>>,
 }
 
-impl Reference {
+impl NodeRef {
     pub(crate) fn name(&self) -> &'static str {
         self.index.definitions[self.at].name
     }
 
     pub(crate) fn resolve(&self) -> Arc<Schema> {
-        let schema = Index::schema(&self.index, self.at);
+        let schema = TableIndex::schema(&self.index, self.at);
         match &self.overrides {
             None => schema.clone(),
             Some(row) => {
@@ -143,11 +143,11 @@ impl Reference {
 
 /// The columns of a line.
 #[derive(Clone, Copy)]
-struct Row<'a> {
+struct FieldRow<'a> {
     columns: [&'a str; COLUMNS],
 }
 
-impl<'a> Row<'a> {
+impl<'a> FieldRow<'a> {
     fn of(line: &'a str) -> Self {
         let mut columns = [""; COLUMNS];
         for (slot, column) in columns.iter_mut().zip(line.split('\t')) {
@@ -178,7 +178,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Whether the row says anything about merging, defaults or values.
+    /// Whether the row has no attributes for merging, defaults or values.
     fn is_plain(&self) -> bool {
         self.columns[5..].iter().all(|column| column.is_empty())
     }
@@ -212,7 +212,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A default as JSON text: the tables only hold scalars.
+/// A default as JSON; the tables only have scalars.
 fn scalar(text: &str) -> Option<Value> {
     match text {
         "true" => Some(Value::Bool(true)),
@@ -224,7 +224,7 @@ fn scalar(text: &str) -> Option<Value> {
     }
 }
 
-fn build(index: &Arc<Index>, definition: &Definition) -> Schema {
+fn build(index: &Arc<TableIndex>, definition: &DefinitionRows) -> Schema {
     let mut schema = Schema {
         name: Some(definition.name.into()),
         native: true,
@@ -238,9 +238,9 @@ fn build(index: &Arc<Index>, definition: &Definition) -> Schema {
     let inside =
         inside.filter(|_| short.starts_with("JSONSchemaPropsOr")).and_then(|name| index.find(name));
     schema.inside =
-        inside.map(|at| Node::lazy(Reference { index: index.clone(), at, overrides: None }));
+        inside.map(|at| Node::lazy(NodeRef { index: index.clone(), at, overrides: None }));
     for line in definition.rows.lines() {
-        let row = Row::of(line);
+        let row = FieldRow::of(line);
         match row.field() {
             "" => leaf(&mut schema, row.kind()),
             "(self)" => row.annotate(&mut schema),
@@ -258,7 +258,7 @@ fn build(index: &Arc<Index>, definition: &Definition) -> Schema {
     schema
 }
 
-/// A definition without fields: a scalar, or free-form.
+/// A definition without fields: a scalar or free-form.
 fn leaf(schema: &mut Schema, kind: &str) {
     match schema.short_name() {
         "Quantity" => (schema.kind, schema.format) = (Kind::IntOrString, Some("quantity".into())),
@@ -288,11 +288,11 @@ fn primitive(schema: &mut Schema, text: &str) {
 }
 
 /// The node of a type: `ref:NAME`, `list<T>`, `map<T>`, `string`, `integer/int32`, ...
-fn node(index: &Arc<Index>, text: &'static str, row: Option<Row<'static>>) -> Node {
+fn node(index: &Arc<TableIndex>, text: &'static str, row: Option<FieldRow<'static>>) -> Node {
     let row = row.filter(|row| !row.is_plain());
     if let Some(name) = text.strip_prefix("ref:") {
         return match index.find(name) {
-            Some(at) => Node::lazy(Reference { index: index.clone(), at, overrides: row }),
+            Some(at) => Node::lazy(NodeRef { index: index.clone(), at, overrides: row }),
             None => Schema { native: true, preserve_unknown: true, ..Schema::default() }.into(),
         };
     }
@@ -317,7 +317,7 @@ fn node(index: &Arc<Index>, text: &'static str, row: Option<Row<'static>>) -> No
     schema.into()
 }
 
-/// The plain types, one node each for all fields.
+/// Primitive types, one shared node each.
 fn shared(text: &str) -> Option<&'static Arc<Schema>> {
     static SHARED: OnceLock<BTreeMap<&'static str, Arc<Schema>>> = OnceLock::new();
     let shared = SHARED.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: the product's own tables.
+//! Test support: the bundled schema tables.
 
 use crate::schema::Schema;
 use crate::tables::Tables;

@@ -1,4 +1,4 @@
-//! What a value must be: types, unknown fields, defaults, pruning, and the value checks of custom
+//! Passes over values: types, unknown fields, defaults, pruning, and the value checks of custom
 //! resources.
 
 mod checks;

@@ -12,7 +12,7 @@ use ferrokube_registry::{
 use ferrokube_resource::conversion::{Conversion, ConversionFuture, Converter};
 use ferrokube_resource::{Definition, DefinitionVersion, Dialect, Hooks, Policy, Scope, Verbs};
 use ferrokube_schema::apply::ResetFields;
-use ferrokube_schema::custom::{Loading, from_json_schema};
+use ferrokube_schema::custom::{SchemaContext, from_json_schema};
 use ferrokube_storage::Entry;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -116,7 +116,7 @@ fn version(name: &str, field: &str) -> DefinitionVersion {
         name: name.to_owned(),
         served: true,
         deprecation: None,
-        schema: Arc::new(from_json_schema(&schema, &Loading::default()).unwrap()),
+        schema: Arc::new(from_json_schema(&schema, &SchemaContext::default()).unwrap()),
         subresources: Vec::new(),
         reset: ResetFields::default(),
         columns: Arc::new([]),

@@ -7,7 +7,7 @@ use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::WriteOptions;
 use ferrokube_resource::{Definition, Dialect, Hooks, Subresource, Verbs};
 use ferrokube_schema::apply::ResetFields;
-use ferrokube_schema::custom::{Loading, from_json_schema};
+use ferrokube_schema::custom::{SchemaContext, from_json_schema};
 use std::sync::Arc;
 
 fn with_meta(name: &str, field: &str, value: impl Into<Value>) -> Value {
@@ -237,7 +237,7 @@ async fn a_write_to_a_custom_status_changes_nothing_else() {
     (definition.dialect, definition.hooks, definition.storage_prefix) =
         (Dialect::Custom, Arc::new(Plain), Some(format!("{group}/things")));
     definition.versions[0].schema =
-        Arc::new(from_json_schema(&schema, &Loading::default()).unwrap());
+        Arc::new(from_json_schema(&schema, &SchemaContext::default()).unwrap());
     definition.versions[0].reset = ResetFields { paths: vec!["status".to_owned()] };
     let reset = ResetFields { paths: vec!["spec".to_owned()] };
     definition.versions[0].subresources =

@@ -1,5 +1,5 @@
-//! kubectl's move from client-side to server-side apply: its last-applied annotation allows it to
-//! take over what it applied from the client.
+//! kubectl's migration from client-side to server-side apply: by its last-applied annotation it may
+//! take over the fields that it applied client-side.
 
 use super::compare::compare;
 use super::fields;
@@ -9,14 +9,13 @@ use crate::schema::Schema;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;
 
-/// The only manager that this is for.
+/// The only manager that may.
 pub(super) const KUBECTL: &str = "kubectl";
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// All annotations of an object together may not be larger.
+/// Max bytes of all annotations of an object.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-/// The fields that the annotation names and that still have the values that it gives them. Taking
-/// these over is no conflict.
+/// The fields in the annotation that still have its values. Taking these over is no conflict.
 pub(super) fn allowed(schema: &Schema, live: &Document, api_version: &str) -> Option<Fields> {
     let text = live.annotation(ANNOTATION).filter(|text| !text.is_empty())?;
     let applied = json::read(text.as_bytes()).ok()?.document;
@@ -31,7 +30,7 @@ pub(super) fn allowed(schema: &Schema, live: &Document, api_version: &str) -> Op
     Some(allowed)
 }
 
-/// Keeps an annotation that is there in step with what was applied.
+/// Updates an existing annotation to what was applied.
 pub(super) fn refresh(object: &mut Document, applied: &Document, skip: &Skip<'_>) {
     if object.annotation(ANNOTATION).is_none() {
         return;

@@ -1,8 +1,8 @@
-//! What differs between two objects, as field sets.
+//! The difference between two objects, as field sets.
 //!
-//! A field that the typed API always writes stands for its zero value where it is absent, so that
-//! it does not matter whether an object was already completed, and a created object is compared
-//! with the empty object of its kind.
+//! A field that the typed API always writes counts as its zero value when absent, so that it does
+//! not matter whether an object was completed already, and a created object is compared with the
+//! empty object of its kind.
 
 use super::element;
 use super::set::{Fields, assemble, insert, unite};
@@ -12,64 +12,68 @@ use ferrokube_apimachinery::document::{Array, Map, Value};
 use ferrokube_apimachinery::work;
 use std::collections::HashMap;
 
-/// The difference.
+/// The difference between two objects.
 #[derive(Debug, Default)]
 pub(super) struct Difference {
     /// Added or modified.
     pub(super) written: Fields,
-    /// No longer there.
+    /// Deleted.
     pub(super) removed: Fields,
-    /// A list that changed has an item that cannot be named.
+    /// A changed list has an item without a unique key.
     pub(super) is_nameless: bool,
 }
 
-/// The difference below one node; `None`: none.
+/// The difference below one node; `None` if there is none.
 #[derive(Default)]
-struct Change {
+struct NodeDifference {
     written: Option<Fields>,
     removed: Option<Fields>,
     is_nameless: bool,
 }
 
-impl Change {
+impl NodeDifference {
     fn of(written: Option<Fields>, removed: Option<Fields>) -> Self {
         Self { written, removed, is_nameless: false }
     }
 }
 
-/// Compares two objects from their roots.
+/// Compares two objects.
 pub(super) fn compare(schema: &Schema, old: &Map, new: &Map, skip: &Skip<'_>) -> Difference {
     let mut out = Difference::default();
     maps(Some(schema), Some(old), Some(new), skip, 0, &mut out);
     out
 }
 
-/// How a value is compared under a schema.
+/// How a value is compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shape {
+enum Comparison {
     Leaf,
     Map,
     List,
 }
 
-fn shape(schema: Option<&Schema>, value: Option<&Value>) -> Shape {
+fn comparison(schema: Option<&Schema>, value: Option<&Value>) -> Comparison {
     let Some(schema) =
         schema.filter(|schema| schema.kind != Kind::Any || !schema.properties.is_empty())
     else {
-        return if matches!(value, Some(Value::Object(_))) { Shape::Map } else { Shape::Leaf };
+        return if matches!(value, Some(Value::Object(_))) {
+            Comparison::Map
+        } else {
+            Comparison::Leaf
+        };
     };
     match (schema.kind, value) {
         (Kind::Object | Kind::Any, Some(Value::Object(_) | Value::Null) | None)
             if schema.map_type == MapType::Granular =>
         {
-            Shape::Map
+            Comparison::Map
         }
         (Kind::Array, Some(Value::Array(_) | Value::Null) | None)
             if schema.list_type != ListType::Atomic =>
         {
-            Shape::List
+            Comparison::List
         }
-        _ => Shape::Leaf,
+        _ => Comparison::Leaf,
     }
 }
 
@@ -79,26 +83,26 @@ fn values(
     new: Option<&Value>,
     skip: &Skip<'_>,
     depth: usize,
-) -> Change {
+) -> NodeDifference {
     if (old.is_none() && new.is_none()) || depth > MAX_WALK {
-        return Change::default();
+        return NodeDifference::default();
     }
     let known = |value: Option<&Value>| value.is_some_and(|value| !value.is_null());
-    match (shape(schema, old), shape(schema, new)) {
-        (Shape::Leaf, Shape::Leaf) => leaf(schema, old, new),
-        (Shape::List, Shape::List) => match schema {
+    match (comparison(schema, old), comparison(schema, new)) {
+        (Comparison::Leaf, Comparison::Leaf) => leaf(schema, old, new),
+        (Comparison::List, Comparison::List) => match schema {
             Some(schema) => lists(schema, old, new, depth),
             None => leaf(schema, old, new),
         },
         (left, right) if left == right || !known(old) || !known(new) => {
             branch(schema, old, new, skip, depth)
         }
-        // A free-form value changed its type: the place is modified, and what was below a map comes
-        // or goes.
+        // A free-form value changed its type: the field is modified, and what was below a map is
+        // added or removed.
         (left, _) => {
             let mut change = branch(schema, old, new, skip, depth);
             change.written = assemble(true, change.written.unwrap_or_default());
-            if left == Shape::Leaf {
+            if left == Comparison::Leaf {
                 change.removed = None;
             }
             change
@@ -106,23 +110,23 @@ fn values(
     }
 }
 
-fn leaf(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>) -> Change {
+fn leaf(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>) -> NodeDifference {
     match (old, new) {
-        (None, None) => Change::default(),
-        (None, Some(_)) => Change::of(Some(Fields::new()), None),
-        (Some(_), None) => Change::of(None, Some(Fields::new())),
-        (Some(old), Some(new)) if same(schema, old, new) => Change::default(),
-        (Some(_), Some(_)) => Change::of(Some(Fields::new()), None),
+        (None, None) => NodeDifference::default(),
+        (None, Some(_)) => NodeDifference::of(Some(Fields::new()), None),
+        (Some(_), None) => NodeDifference::of(None, Some(Fields::new())),
+        (Some(old), Some(new)) if same(schema, old, new) => NodeDifference::default(),
+        (Some(_), Some(_)) => NodeDifference::of(Some(Fields::new()), None),
     }
 }
 
-/// Whether two values are the same for the typed API.
+/// Whether two values are equal for the typed API.
 fn same(schema: Option<&Schema>, old: &Value, new: &Value) -> bool {
     if old == new {
         return true;
     }
     let Some(schema) = schema.filter(|schema| schema.native) else {
-        return same_but_for_floats(old, new);
+        return same_numerically(old, new);
     };
     match (old, new) {
         (Value::Object(left), Value::Object(right)) => {
@@ -145,9 +149,9 @@ fn same(schema: Option<&Schema>, old: &Value, new: &Value) -> bool {
     }
 }
 
-/// Whether two values of a custom object are the same but for how numbers are written: `1.0` is
+/// Whether two values of a custom object are equal with numbers compared by value: `1.0` equals
 /// `1`.
-fn same_but_for_floats(old: &Value, new: &Value) -> bool {
+fn same_numerically(old: &Value, new: &Value) -> bool {
     match (old, new) {
         (Value::Number(old), Value::Number(new)) if old.is_f64() || new.is_f64() => {
             old.as_f64() == new.as_f64()
@@ -155,34 +159,35 @@ fn same_but_for_floats(old: &Value, new: &Value) -> bool {
         (Value::Object(left), Value::Object(right)) => {
             left.len() == right.len()
                 && left.iter().all(|(name, left)| {
-                    right.get(name).is_some_and(|right| same_but_for_floats(left, right))
+                    right.get(name).is_some_and(|right| same_numerically(left, right))
                 })
         }
         (Value::Array(left), Value::Array(right)) => {
             left.len() == right.len()
-                && left.iter().zip(right).all(|(left, right)| same_but_for_floats(left, right))
+                && left.iter().zip(right).all(|(left, right)| same_numerically(left, right))
         }
         (old, new) => old == new,
     }
 }
 
-/// A field's value, or what stands for it.
+/// A field's value or what stands for it when absent.
 fn field_of<'a>(schema: Option<&Schema>, map: &'a Map, name: &str) -> Option<&'a Value> {
     map.get(name).or_else(|| schema?.properties.get(name)?.absent())
 }
 
-/// Down to here (a field of metadata or of spec) equal values are passed over as a whole: most of
-/// an object is what it was. Below, looking twice at each level would cost more than it saves.
-const WHOLE: usize = 1;
+/// Down to this depth (a field of metadata or of spec) equal values are skipped as a whole, since
+/// most of an object is unchanged. Below, comparing twice at each level would cost more than it
+/// saves.
+const WHOLE_VALUE_DEPTH: usize = 1;
 
-/// A map that may be absent or null on a side.
+/// Compares maps that may be absent or null on a side.
 fn branch(
     schema: Option<&Schema>,
     old: Option<&Value>,
     new: Option<&Value>,
     skip: &Skip<'_>,
     depth: usize,
-) -> Change {
+) -> NodeDifference {
     let shown = |value: Option<&Value>| {
         value.and_then(Value::as_object).is_none_or(|map| !skip.hides(map.keys()))
     };
@@ -195,9 +200,9 @@ fn branch(
     }
     let mut below = Difference::default();
     maps(schema, left, right, skip, depth, &mut below);
-    // Metadata itself is always there.
+    // Metadata itself always exists.
     let member = |absent: bool| absent && !skip.is_metadata();
-    Change {
+    NodeDifference {
         written: assemble(member(old.is_none()), below.written),
         removed: assemble(member(new.is_none()), below.removed),
         is_nameless: below.is_nameless,
@@ -219,7 +224,7 @@ fn maps(
         }
         let left = old.and_then(|map| field_of(schema, map, name));
         let right = new.and_then(|map| field_of(schema, map, name));
-        if depth <= WHOLE && left == right {
+        if depth <= WHOLE_VALUE_DEPTH && left == right {
             return;
         }
         let node = schema.and_then(|schema| schema.child(name));
@@ -239,7 +244,7 @@ fn maps(
             .filter(|name| old.is_none_or(|old| !old.contains_key(name)))
             .for_each(|name| field(name));
     }
-    // Fields that are always written and absent from a map that only one side has.
+    // Fields that are always written, but absent from a map that only one side has.
     if old.is_some() != new.is_some()
         && let Some(schema) = schema
     {
@@ -249,7 +254,7 @@ fn maps(
     }
 }
 
-/// Items by path element, each with everything that has it.
+/// Items by path element; an element with several items has duplicates.
 type Items<'a> = HashMap<String, Vec<&'a Value>>;
 
 fn index<'a>(
@@ -271,8 +276,13 @@ fn index<'a>(
     Ok(items)
 }
 
-/// A set or keyed list. One with items that cannot be named is compared as one value.
-fn lists(schema: &Schema, old: Option<&Value>, new: Option<&Value>, depth: usize) -> Change {
+/// Compares sets or keyed lists; one that has items without a unique key is compared as one value.
+fn lists(
+    schema: &Schema,
+    old: Option<&Value>,
+    new: Option<&Value>,
+    depth: usize,
+) -> NodeDifference {
     let empty =
         |list: Option<&Value>| list.and_then(Value::as_array).is_none_or(|list| list.is_empty());
     if (empty(old) && empty(new)) || old == new {
@@ -281,7 +291,7 @@ fn lists(schema: &Schema, old: Option<&Value>, new: Option<&Value>, depth: usize
     let mut order = Vec::new();
     let (Ok(left), Ok(right)) = (index(schema, old, &mut order), index(schema, new, &mut order))
     else {
-        return Change { is_nameless: true, ..leaf(Some(schema), old, new) };
+        return NodeDifference { is_nameless: true, ..leaf(Some(schema), old, new) };
     };
     let (mut written, mut removed, mut is_nameless) = (Fields::new(), Fields::new(), false);
     for element in order {
@@ -295,16 +305,16 @@ fn lists(schema: &Schema, old: Option<&Value>, new: Option<&Value>, depth: usize
         insert(&mut removed, element.clone(), change.removed);
         insert(&mut written, element, change.written);
     }
-    Change {
+    NodeDifference {
         written: assemble(old.is_none(), written),
         removed: assemble(new.is_none(), removed),
         is_nameless,
     }
 }
 
-/// Items of one key. Duplicates (which an update may store, though not an apply) are compared as
-/// one value.
-fn items(schema: &Schema, old: &[&Value], new: &[&Value], depth: usize) -> Change {
+/// Compares items with the same key. Duplicates, which an update may store but an apply may not,
+/// are compared as one value.
+fn items(schema: &Schema, old: &[&Value], new: &[&Value], depth: usize) -> NodeDifference {
     let node = schema.items.as_deref();
     let one = |old: Option<&Value>, new: Option<&Value>| {
         values(node, old, new, &Skip::default(), depth + 1)
@@ -314,19 +324,19 @@ fn items(schema: &Schema, old: &[&Value], new: &[&Value], depth: usize) -> Chang
         ([_, _, ..], [_, _, ..]) => {
             let equal = old.len() == new.len()
                 && old.iter().zip(new).all(|(old, new)| same(node, old, new));
-            Change::of((!equal).then(Fields::new), None)
+            NodeDifference::of((!equal).then(Fields::new), None)
         }
         ([_, _, ..], _) => {
             let mut change = one(None, new.first().copied());
             let mut removed = change.removed.take().unwrap_or_default();
             removed = assemble(true, removed).unwrap_or_default();
-            Change { removed: Some(removed), ..change }
+            NodeDifference { removed: Some(removed), ..change }
         }
         (_, _) => {
             let change = one(old.first().copied(), None);
             let mut written = Fields::new();
             unite(&mut written, &change.written.unwrap_or_default());
-            Change {
+            NodeDifference {
                 written: assemble(true, written),
                 removed: change.removed,
                 is_nameless: change.is_nameless,

@@ -1,5 +1,5 @@
-//! Whether an applied object fits its schema. Apply is strict whatever the field validation is:
-//! what cannot be owned cannot be applied.
+//! Checks that an applied object matches its schema. Apply is strict whatever the field validation
+//! level: fields that cannot be owned cannot be applied.
 
 use super::element;
 use crate::schema::{Kind, ListType, MAX_WALK, Schema};
@@ -10,10 +10,10 @@ use ferrokube_apimachinery::json::type_name;
 use std::collections::HashSet;
 use std::fmt;
 
-/// Checks an object.
+/// Checks an applied object.
 ///
 /// # Errors
-/// The fields that do not fit, and why.
+/// The fields that do not match, and why.
 pub(super) fn check(schema: &Schema, object: &Map) -> Result<(), String> {
     let found = misfits(schema, object);
     match found.as_slice() {
@@ -25,7 +25,7 @@ pub(super) fn check(schema: &Schema, object: &Map) -> Result<(), String> {
     }
 }
 
-/// Checks only that items of lists can be named. They may be there twice.
+/// Checks only that list items can be named; duplicates pass.
 ///
 /// # Errors
 /// The first list with an item that cannot be named, and why.
@@ -41,7 +41,7 @@ fn misfits(schema: &Schema, object: &Map) -> Vec<Misfit> {
     fields(
         schema,
         object,
-        &Place { type_meta: true, open: false, depth: 0, way: None },
+        &ValuePlace { type_meta: true, open: false, depth: 0, path: None },
         &mut found,
     );
     found
@@ -49,60 +49,60 @@ fn misfits(schema: &Schema, object: &Map) -> Vec<Misfit> {
 
 struct Misfit {
     why: String,
-    /// It is an item that cannot be named.
+    /// It is a list item without a name.
     is_nameless: bool,
 }
 
-/// So many fields are named at most.
-const MAX_FOUND: usize = 20;
+/// Max reported fields.
+const MAX_MISFITS: usize = 20;
 
-/// Where a value is.
+/// Where a value is in the object.
 #[derive(Clone, Copy)]
-struct Place<'a> {
-    /// Its own kind, version and metadata need no declaration.
+struct ValuePlace<'a> {
+    /// `kind`, `apiVersion` and `metadata` need no declaration here.
     type_meta: bool,
-    /// Something above it keeps unknown fields: these may be applied everywhere below it, though
-    /// they are not kept there.
+    /// An ancestor preserves unknown fields: they may be applied anywhere below it, although they
+    /// are not kept there.
     open: bool,
     depth: usize,
-    way: Option<&'a Way<'a>>,
+    path: Option<&'a ParentPath<'a>>,
 }
 
-/// The last step to a value, and those before it.
-struct Way<'a> {
-    before: Option<&'a Way<'a>>,
-    step: Step<'a>,
+/// The path to a value, as a linked list on the stack.
+struct ParentPath<'a> {
+    before: Option<&'a ParentPath<'a>>,
+    step: PathElement<'a>,
 }
 
-enum Step<'a> {
+enum PathElement<'a> {
     Field(&'a str),
     Element(&'a str),
     Index(usize),
 }
 
-impl fmt::Display for Way<'_> {
+impl fmt::Display for ParentPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(before) = self.before {
             before.fmt(f)?;
         }
         match self.step {
-            Step::Field(name) => write!(f, ".{name}"),
-            Step::Element(element) => f.write_str(&element::display(&[element])),
-            Step::Index(index) => write!(f, "[{index}]"),
+            PathElement::Field(name) => write!(f, ".{name}"),
+            PathElement::Element(element) => f.write_str(&element::display(&[element])),
+            PathElement::Index(index) => write!(f, "[{index}]"),
         }
     }
 }
 
-impl<'a> Place<'a> {
-    fn below<'b>(self, schema: &Schema, way: &'b Way<'b>) -> Place<'b>
+impl<'a> ValuePlace<'a> {
+    fn below<'b>(self, schema: &Schema, path: &'b ParentPath<'b>) -> ValuePlace<'b>
     where
         'a: 'b,
     {
-        Place {
+        ValuePlace {
             type_meta: false,
             open: self.open || schema.preserve_unknown,
             depth: self.depth + 1,
-            way: Some(way),
+            path: Some(path),
         }
     }
 
@@ -112,20 +112,20 @@ impl<'a> Place<'a> {
     }
 
     fn note_as(&self, found: &mut Vec<Misfit>, why: &str, is_nameless: bool) {
-        if found.len() < MAX_FOUND {
+        if found.len() < MAX_MISFITS {
             let why = cut(
-                format!("{}: {why}", self.way.map(Way::to_string).unwrap_or_default()),
-                MAX_WHY,
+                format!("{}: {why}", self.path.map(ParentPath::to_string).unwrap_or_default()),
+                MAX_REASON_BYTES,
             );
             found.push(Misfit { why, is_nameless });
         }
     }
 }
 
-/// Bytes of one reason, which may show a value.
-const MAX_WHY: usize = 1024;
+/// Max bytes of one reason, which may quote a value.
+const MAX_REASON_BYTES: usize = 1024;
 
-/// An object of which nothing is declared is one of which anything can be owned.
+/// Anything can be owned in an object without declared fields.
 fn is_undeclared(schema: &Schema) -> bool {
     !schema.native
         && schema.kind == Kind::Object
@@ -133,29 +133,29 @@ fn is_undeclared(schema: &Schema) -> bool {
         && schema.additional.is_none()
 }
 
-/// Whether an object says that it has no other fields than its declared ones.
+/// Whether an object refuses undeclared fields.
 fn is_closed(schema: &Schema, name: &str) -> bool {
     schema.checks.as_deref().is_some_and(|checks| checks.closed)
         && !schema.properties.contains_key(name)
 }
 
-/// Whether a text has a format that makes it any scalar for upstream's apply.
+/// Whether a string's format makes it any scalar for kube-apiserver's apply.
 fn is_untyped(schema: &Schema) -> bool {
     schema.kind == Kind::String
         && schema.format.as_deref().is_some_and(|format| !matches!(format, "" | "byte"))
 }
 
-fn fields(schema: &Schema, object: &Map, place: &Place<'_>, found: &mut Vec<Misfit>) {
+fn fields(schema: &Schema, object: &Map, place: &ValuePlace<'_>, found: &mut Vec<Misfit>) {
     for (name, child) in object {
-        let way = Way { before: place.way, step: Step::Field(name) };
+        let path = ParentPath { before: place.path, step: PathElement::Field(name) };
         match schema.child(name) {
             Some(_) if is_closed(schema, name) => {
-                place.below(schema, &way).note(found, "field not declared in schema")
+                place.below(schema, &path).note(found, "field not declared in schema")
             }
-            // Of what is native all is declared.
+            // Native objects declare all fields.
             Some(node) => {
-                let below = place.below(schema, &way);
-                value(node, child, Place { open: !node.native && below.open, ..below }, found);
+                let below = place.below(schema, &path);
+                value(node, child, ValuePlace { open: !node.native && below.open, ..below }, found);
             }
             None if place.open
                 || schema.preserve_unknown
@@ -163,19 +163,19 @@ fn fields(schema: &Schema, object: &Map, place: &Place<'_>, found: &mut Vec<Misf
                 || is_undeclared(schema) => {}
             None if place.type_meta
                 && matches!(name.as_str(), "kind" | "apiVersion" | "metadata") => {}
-            None => place.below(schema, &way).note(found, "field not declared in schema"),
+            None => place.below(schema, &path).note(found, "field not declared in schema"),
         }
     }
 }
 
-fn value(schema: &Schema, value: &Value, place: Place<'_>, found: &mut Vec<Misfit>) {
+fn value(schema: &Schema, value: &Value, place: ValuePlace<'_>, found: &mut Vec<Misfit>) {
     if place.depth > MAX_WALK {
         return place.note(found, "nested too deep");
     }
     match (schema.kind, value) {
         (_, Value::Null) => {}
         (Kind::Object | Kind::Any, Value::Object(map)) => {
-            fields(schema, map, &Place { type_meta: schema.embedded, ..place }, found)
+            fields(schema, map, &ValuePlace { type_meta: schema.embedded, ..place }, found)
         }
         (Kind::Array, Value::Array(items)) => list(schema, items, place, found),
         (Kind::Any, _)
@@ -183,7 +183,7 @@ fn value(schema: &Schema, value: &Value, place: Place<'_>, found: &mut Vec<Misfi
         | (Kind::Integer | Kind::Number, Value::Number(_))
         | (Kind::Boolean, Value::Bool(_))
         | (Kind::IntOrString, Value::String(_) | Value::Number(_) | Value::Bool(_)) => {}
-        // Of a custom object it has no type at all there.
+        // In a custom object it has no type there.
         (Kind::IntOrString, _) if !schema.native => {}
         (Kind::String, Value::Number(_) | Value::Bool(_)) if is_untyped(schema) => {}
         (Kind::String, value) if is_untyped(schema) => {
@@ -193,7 +193,7 @@ fn value(schema: &Schema, value: &Value, place: Place<'_>, found: &mut Vec<Misfi
     }
 }
 
-/// As Go's libraries show what they did not expect.
+/// Worded like Go's libraries.
 #[cold]
 fn unexpected(kind: Kind, value: &Value) -> String {
     match kind {
@@ -220,7 +220,7 @@ fn unexpected(kind: Kind, value: &Value) -> String {
     }
 }
 
-fn list(schema: &Schema, items: &[Value], place: Place<'_>, found: &mut Vec<Misfit>) {
+fn list(schema: &Schema, items: &[Value], place: ValuePlace<'_>, found: &mut Vec<Misfit>) {
     let mut seen = HashSet::new();
     for (index, item) in items.iter().enumerate() {
         let mut element = None;
@@ -239,9 +239,9 @@ fn list(schema: &Schema, items: &[Value], place: Place<'_>, found: &mut Vec<Misf
             }
         }
         if let Some(node) = schema.items.as_deref() {
-            let step = element.as_deref().map_or(Step::Index(index), Step::Element);
-            let way = Way { before: place.way, step };
-            value(node, item, place.below(schema, &way), found);
+            let step = element.as_deref().map_or(PathElement::Index(index), PathElement::Element);
+            let path = ParentPath { before: place.path, step };
+            value(node, item, place.below(schema, &path), found);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Path elements: how items of sets and keyed lists are named, and how paths read in conflicts.
+//! Path elements: the names of set and keyed list items, and how conflicts print paths.
 
 use crate::schema::{ListType, Schema};
 use ferrokube_apimachinery::document::{Map, Value};
@@ -15,7 +15,7 @@ pub(super) fn field(name: &str) -> String {
     element
 }
 
-/// The element of a list's item.
+/// The element of a list item.
 ///
 /// # Errors
 /// Why the item has none; the schema names the list.
@@ -36,7 +36,7 @@ pub(crate) fn item(list: &Schema, value: &Value) -> Result<String, String> {
     }
 }
 
-/// A value as it will be once it is stored: `1.0` names the item `1`.
+/// A value as it will be stored: `1.0` is named `1`.
 struct Scalar<'a>(&'a Value);
 
 impl std::fmt::Display for Scalar<'_> {
@@ -62,7 +62,7 @@ fn keyed(list: &Schema, keys: &[String], value: &Value) -> Result<String, String
     work::count(keys.len());
     let default = |key: &str| {
         let property = list.items.as_deref().and_then(|item| item.properties.get(key))?;
-        // Upstream's schemas of typed objects have a default for what is always written.
+        // kube-apiserver's typed schemas have defaults for fields that are always written.
         let zero = (list.native && property.required).then(|| property.schema.zero());
         property.schema.default.as_ref().or(zero)
     };
@@ -88,11 +88,10 @@ fn keyed(list: &Schema, keys: &[String], value: &Value) -> Result<String, String
     Ok(element)
 }
 
-/// Brings an element that a client wrote into the form in which this module writes them.
-/// `Ok(None)`: of a type that a later version may know.
+/// Normalizes an element written by a client. `Ok(None)`: of a type unknown to this version.
 ///
 /// # Errors
-/// It is no path element.
+/// Not a path element.
 pub(super) fn normalize(element: &str) -> Result<Option<String>, ()> {
     let (Some(kind), Some(rest)) = (element.get(..2), element.get(2..)) else {
         return Err(());
@@ -112,7 +111,7 @@ pub(super) fn normalize(element: &str) -> Result<Option<String>, ()> {
     }
 }
 
-/// A path as conflicts show it: `.spec.containers[name="a"].image`.
+/// A path as printed in conflicts: `.spec.containers[name="a"].image`.
 pub(super) fn display(path: &[&str]) -> String {
     let mut out = String::new();
     for element in path {
@@ -135,7 +134,7 @@ fn keys(text: &str) -> String {
     map.iter().map(|(key, value)| format!("{key}={}", shown(value))).collect::<Vec<_>>().join(",")
 }
 
-/// A value as structured-merge-diff writes it.
+/// A value as structured-merge-diff prints it.
 fn shown(value: &Value) -> String {
     match value {
         Value::Object(map) => {

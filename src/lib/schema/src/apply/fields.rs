@@ -1,4 +1,4 @@
-//! The fields that an applied object sets.
+//! The set of fields that an applied object sets.
 
 use super::element;
 use super::set::{Fields, assemble, insert};
@@ -6,13 +6,13 @@ use super::skip::Skip;
 use crate::schema::{Kind, ListType, MAX_WALK, MapType, Schema};
 use ferrokube_apimachinery::document::{Map, Value};
 
-/// The set of an object's fields.
+/// The fields of an object.
 pub(super) fn of(schema: &Schema, object: &Map, skip: &Skip<'_>) -> Fields {
     map(Some(schema), object, skip, 0)
 }
 
-/// Brings a set in step with a schema that may have changed: who owned parts of what is atomic now
-/// owns all of it.
+/// Adapts a set to a schema that may have changed: owners of parts of a now atomic field own all of
+/// it.
 pub(super) fn reconcile(schema: &Schema, set: &mut Fields) {
     for (element, node) in set.iter_mut() {
         let below = match element.split_at_checked(2) {

@@ -1,4 +1,4 @@
-//! The entries of `metadata.managedFields`.
+//! Entries of `metadata.managedFields`.
 
 use super::element;
 use super::set::{self, Fields, unite};
@@ -8,24 +8,24 @@ use ferrokube_apimachinery::document::{Array, Document, Value};
 use ferrokube_apimachinery::{time, work};
 use std::collections::HashMap;
 
-/// More managers that update than this are merged into [`ANCIENT`], the oldest first.
+/// Beyond this many updating managers, the oldest are merged into [`ANCIENT`].
 const MAX_UPDATE_MANAGERS: usize = 10;
 const ANCIENT: &str = "ancient-changes";
 const PATH: [&str; 2] = ["metadata", "managedFields"];
 
-/// One entry.
+/// A managedFields entry.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Entry {
+pub(super) struct ManagerEntry {
     pub(super) manager: String,
     pub(super) operation: Operation,
     pub(super) api_version: String,
     pub(super) subresource: String,
-    /// Empty for an entry without a time.
+    /// RFC 3339; may be empty.
     pub(super) time: String,
     pub(super) fields: Fields,
 }
 
-impl Entry {
+impl ManagerEntry {
     pub(super) fn new(manager: &Manager, fields: Fields, time: String) -> Self {
         Self {
             manager: manager.name.clone(),
@@ -37,7 +37,8 @@ impl Entry {
         }
     }
 
-    /// Whether it is the entry of this manager. Who applies has one entry for all versions.
+    /// Whether the entry belongs to this manager. An applying manager has one entry for all
+    /// versions.
     pub(super) fn is_of(&self, manager: &Manager) -> bool {
         self.manager == manager.name
             && self.operation == manager.operation
@@ -52,7 +53,7 @@ impl Entry {
             && (self.operation == Operation::Apply || self.api_version == other.api_version)
     }
 
-    /// Whether it is what old updaters of its version were merged into.
+    /// Whether it is the merged entry of old updaters of its version.
     fn is_ancient(&self) -> bool {
         self.manager == ANCIENT
             && self.operation == Operation::Update
@@ -60,12 +61,12 @@ impl Entry {
             && !self.fields.is_empty()
     }
 
-    /// What entries of one operation are ordered by.
+    /// The sort key among entries of one operation.
     fn age(&self) -> (&str, &str, &str, &str) {
         (&self.time, &self.manager, &self.api_version, &self.subresource)
     }
 
-    /// As conflicts name it.
+    /// The manager as conflicts print it.
     pub(super) fn describe(&self) -> String {
         let mut text = format!("{:?}", self.manager);
         if !self.subresource.is_empty() {
@@ -77,7 +78,7 @@ impl Entry {
         text
     }
 
-    /// Reads an entry. A trusted one was written by [`write`].
+    /// Parses an entry; a trusted one was written by [`write`].
     fn read(value: Value, trusted: bool) -> Option<Self> {
         let Value::Object(mut map) = value else {
             return None;
@@ -127,7 +128,7 @@ impl Entry {
     }
 }
 
-/// Brings a client's field set into our form; elements of unknown types are dropped.
+/// Normalizes a client's field set; elements of unknown types are dropped.
 fn normalize(fields: Fields) -> Option<Fields> {
     let mut out = Fields::new();
     let member = fields.is_empty() || fields.contains_key(".");
@@ -147,13 +148,13 @@ fn normalize(fields: Fields) -> Option<Fields> {
     Some(set::assemble(member, out).unwrap_or_default())
 }
 
-/// All entries of a list, also those of nothing; `None` when any of them is malformed. Of entries
-/// with the same key the last one counts.
-fn read_all(list: Array, trusted: bool) -> Option<Vec<Entry>> {
-    let mut entries: Vec<Entry> = Vec::with_capacity(list.len());
+/// Parses all entries, empty ones included; `None` if any is malformed. Of entries with the same
+/// key the last one counts.
+fn read_all(list: Array, trusted: bool) -> Option<Vec<ManagerEntry>> {
+    let mut entries: Vec<ManagerEntry> = Vec::with_capacity(list.len());
     let mut places: HashMap<String, usize> = HashMap::new();
     for value in list {
-        let entry = Entry::read(value, trusted)?;
+        let entry = ManagerEntry::read(value, trusted)?;
         if trusted {
             entries.push(entry);
             continue;
@@ -170,28 +171,28 @@ fn read_all(list: Array, trusted: bool) -> Option<Vec<Entry>> {
     Some(entries)
 }
 
-/// The entries of an object of ours.
-pub(super) fn stored(object: &Document) -> Vec<Entry> {
+/// The entries of a stored object.
+pub(super) fn stored(object: &Document) -> Vec<ManagerEntry> {
     stored_entries(object.get(&PATH))
 }
 
-/// Takes the entries out of an object of ours.
-pub(super) fn take(object: &mut Document) -> Vec<Entry> {
+/// Removes the entries from a stored object and returns them.
+pub(super) fn take(object: &mut Document) -> Vec<ManagerEntry> {
     match object.remove(&PATH) {
         Some(Value::Array(list)) => read_all(list, true).unwrap_or_default(),
         _ => Vec::new(),
     }
 }
 
-/// The entries that an update starts from: the client's if they make sense, else the stored ones.
-/// One empty entry resets them, and so does an empty list; of a custom object upstream takes the
-/// latter for none.
+/// The entries that an update starts from: the client's if they are valid, else the stored ones. A
+/// single empty entry resets them, as does an empty list, except in a custom object, where
+/// kube-apiserver treats it as absent.
 pub(super) fn given_or_stored(
     schema: &Schema,
     old: Option<&Document>,
     new: &mut Document,
     is_subresource: bool,
-) -> Vec<Entry> {
+) -> Vec<ManagerEntry> {
     let given = new.remove(&PATH);
     let stored = old.and_then(|old| old.get(&PATH));
     match given {
@@ -214,15 +215,15 @@ pub(super) fn given_or_stored(
     }
 }
 
-fn stored_entries(stored: Option<&Value>) -> Vec<Entry> {
+fn stored_entries(stored: Option<&Value>) -> Vec<ManagerEntry> {
     match stored {
         Some(Value::Array(list)) => read_all(list.clone(), true).unwrap_or_default(),
         _ => Vec::new(),
     }
 }
 
-/// Writes the entries, in the API's order; nothing when there are none.
-pub(super) fn write(object: &mut Document, mut entries: Vec<Entry>) {
+/// Writes the entries in the API's order, or no field if there are none.
+pub(super) fn write(object: &mut Document, mut entries: Vec<ManagerEntry>) {
     entries.retain(|entry| !entry.fields.is_empty());
     if entries.is_empty() {
         return;
@@ -232,11 +233,11 @@ pub(super) fn write(object: &mut Document, mut entries: Vec<Entry>) {
             .cmp(&(other.operation == Operation::Update))
             .then_with(|| one.age().cmp(&other.age()))
     });
-    object.set(&PATH, Value::Array(entries.into_iter().map(Entry::into_value).collect()));
+    object.set(&PATH, Value::Array(entries.into_iter().map(ManagerEntry::into_value).collect()));
 }
 
-/// Merges the oldest updaters of each version until few enough are left.
-pub(super) fn cap(entries: &mut Vec<Entry>) {
+/// Merges the oldest updaters of each version until at most [`MAX_UPDATE_MANAGERS`] are left.
+pub(super) fn cap(entries: &mut Vec<ManagerEntry>) {
     let mut updaters: Vec<usize> =
         (0..entries.len()).filter(|place| entries[*place].operation == Operation::Update).collect();
     let mut left = updaters.len();
@@ -244,7 +245,7 @@ pub(super) fn cap(entries: &mut Vec<Entry>) {
         return;
     }
     updaters.sort_by(|one, other| entries[*one].age().cmp(&entries[*other].age()));
-    // By version: the first one of it, until there is one of many.
+    // By version: the index of its first updater, then of its merged entry.
     let mut buckets: HashMap<String, usize> = HashMap::new();
     let mut ancient: HashMap<String, usize> = HashMap::new();
     for (place, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.is_ancient()) {

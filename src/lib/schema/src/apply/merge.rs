@@ -7,8 +7,8 @@ use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::work;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// Merges the applied fields into the live ones. Fields that nobody owns are taken over too unless
-/// they are null; the trace annotations never are.
+/// Merges the applied fields into the live ones. Unowned fields are merged, too, unless they are
+/// null; the trace annotations never are.
 pub(super) fn merge(schema: &Schema, live: &mut Map, applied: &Map, skip: &Skip<'_>) {
     maps(Some(schema), live, applied, skip, 0);
 }
@@ -52,7 +52,7 @@ fn values(
         (Value::Object(own), Value::Object(map), _) if granular && !own.is_empty() => {
             maps(schema, own, map, skip, depth)
         }
-        // Null for something that merges leaves it as it is.
+        // Null leaves a granular value as it is.
         (Value::Object(own), Value::Null, _)
             if granular
                 && typed.is_none_or(|schema| schema.kind == Kind::Object)
@@ -68,8 +68,8 @@ fn values(
     }
 }
 
-/// A set or keyed list: items of both, each once, in the order of the applied list where both have
-/// an item, the live one's elsewhere.
+/// Merges a set or keyed list: each item once, in the order of the applied list for items that both
+/// have, and of the live list for the others.
 fn lists(schema: &Schema, live: Vec<Value>, applied: &[Value], depth: usize) -> Vec<Value> {
     work::count(live.len() + applied.len());
     let name = |value: &Value| element::item(schema, value).unwrap_or_default();
@@ -85,7 +85,7 @@ fn lists(schema: &Schema, live: Vec<Value>, applied: &[Value], depth: usize) -> 
             let count = counts.entry(name).or_default();
             *count += 1;
             if *count == 1 {
-                // Moved: of what is named on both sides only the merged value is put out.
+                // Moved: an item on both sides is emitted only once, merged.
                 base.insert(name, std::mem::take(value));
             } else {
                 base.remove(name);

@@ -1,4 +1,4 @@
-//! Removes what a manager applied before and no longer applies, unless others own it.
+//! Removes fields that a manager applied before and no longer applies, unless others own them.
 
 use super::element;
 use super::fields;
@@ -8,10 +8,10 @@ use crate::schema::Schema;
 use ferrokube_apimachinery::document::{Map, Value};
 
 /// Prunes the merged object: `last` is what the manager applied before, `managed` what all managers
-/// own now (the new set of this one included).
+/// own now, this one's new set included.
 ///
-/// Three steps, as upstream: everything of `last` goes; what anyone owns comes back; what was not
-/// in `last` comes back.
+/// Three steps, as in kube-apiserver: remove all of `last`, add back what anyone owns, add back
+/// what was not in `last`.
 pub(super) fn prune(schema: &Schema, merged: &mut Map, last: &Fields, managed: &Fields) {
     let nothing = Skip::default();
     let last = with_named(Some(schema), last);
@@ -30,7 +30,7 @@ pub(super) fn prune(schema: &Schema, merged: &mut Map, last: &Fields, managed: &
     remove_fields(Some(schema), merged, &set::intersect(&gone, &last));
 }
 
-/// The set with the declared fields on the way to its members as members too.
+/// Adds the declared fields on the way to the set's members as members.
 fn with_named(schema: Option<&Schema>, set: &Fields) -> Fields {
     let mut out = Fields::new();
     for (element, node) in children(set) {
@@ -50,7 +50,7 @@ fn with_named(schema: Option<&Schema>, set: &Fields) -> Fields {
     out
 }
 
-/// Removes members with everything below them. A map or list that loses its last item stays, empty.
+/// Removes members and everything below them. A map or list that loses its last item stays, empty.
 fn remove_fields(schema: Option<&Schema>, object: &mut Map, set: &Fields) {
     if set.is_empty() {
         return;

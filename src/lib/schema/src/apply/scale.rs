@@ -1,7 +1,7 @@
-//! Who manages the replicas of an object: its entries as entries of its scale, and back.
+//! Ownership of an object's replicas: maps its managedFields to those of its scale, and back.
 
 use super::Operation;
-use super::managers::{self, Entry};
+use super::managers::{self, ManagerEntry};
 use super::set::{self, Fields};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::work;
@@ -9,12 +9,12 @@ use std::collections::HashMap;
 
 const SCALE: &str = "autoscaling/v1";
 
-/// Where the versions of a resource have the field that a scale shows as `spec.replicas`.
+/// The path of `spec.replicas` in each version of a resource.
 #[derive(Clone, Debug, Default)]
 pub struct Replicas(Vec<(String, Option<Fields>)>);
 
 impl Replicas {
-    /// Of each version its `apiVersion`, and the path of the field; `None`: it has no scale.
+    /// Pairs of an `apiVersion` and the field's path; `None` for a version without a scale.
     pub fn new(versions: impl IntoIterator<Item = (String, Option<Vec<String>>)>) -> Self {
         Self(
             versions
@@ -26,27 +26,28 @@ impl Replicas {
         )
     }
 
-    /// The field in a version; `None`: there is no such version, `Some(None)`: the version has no
-    /// scale.
+    /// The field in a version; `None` for an unknown version, `Some(None)` for one without a scale.
     fn of(&self, api_version: &str) -> Option<Option<&Fields>> {
         self.0.iter().find(|(version, _)| version == api_version).map(|(_, fields)| fields.as_ref())
     }
 
-    /// Gives a scale the managedFields that its object has for the replicas.
+    /// Sets a scale's managedFields to the object's entries that own the replicas.
     pub fn show(&self, object: &Document, scale: &mut Document) {
-        let shown = |entry: Entry| match self.of(&entry.api_version) {
-            Some(Some(replicas)) if set::intersects(&entry.fields, replicas) => Some(Entry {
-                api_version: SCALE.to_owned(),
-                fields: fields(["spec", "replicas"]),
-                ..entry
-            }),
+        let shown = |entry: ManagerEntry| match self.of(&entry.api_version) {
+            Some(Some(replicas)) if set::intersects(&entry.fields, replicas) => {
+                Some(ManagerEntry {
+                    api_version: SCALE.to_owned(),
+                    fields: fields(["spec", "replicas"]),
+                    ..entry
+                })
+            }
             _ => None,
         };
         let entries = managers::stored(object).into_iter().filter_map(shown).collect();
         managers::write(scale, entries);
     }
 
-    /// Leaves out what a typed scale does not say: that there are none.
+    /// Drops an empty managedFields: a typed scale has none.
     pub fn normalize(scale: &mut Document) {
         if scale.get(&["spec", "replicas"]).and_then(Value::as_i64) == Some(0) {
             scale.remove(&["spec", "replicas"]);
@@ -54,23 +55,23 @@ impl Replicas {
     }
 
     /// Writes the managedFields of a changed scale back into its object, which is of this version.
-    /// As upstream, new entries have no time, and those of versions that there are not are dropped.
-    /// Unlike upstream, who also manages other fields does not get a second entry.
+    /// As in kube-apiserver, new entries have no time and entries of unknown versions are dropped.
+    /// Unlike there, a manager of other fields does not get a second entry.
     pub fn inject(&self, scale: &Document, object: &mut Document, api_version: &str) {
         let wanted = fields(["spec", "replicas"]);
         let mut changed = managers::stored(scale);
         changed.retain(|entry| set::intersects(&entry.fields, &wanted));
-        let key = |entry: &Entry| {
+        let key = |entry: &ManagerEntry| {
             (entry.manager.clone(), entry.operation == Operation::Apply, entry.subresource.clone())
         };
         let mut places: HashMap<_, Vec<usize>> = HashMap::new();
-        // The first of several is taken first.
+        // The first of duplicates wins.
         changed
             .iter()
             .enumerate()
             .rev()
             .for_each(|(place, entry)| places.entry(key(entry)).or_default().push(place));
-        let mut left: Vec<Option<Entry>> = changed.into_iter().map(Some).collect();
+        let mut left: Vec<Option<ManagerEntry>> = changed.into_iter().map(Some).collect();
         let mut entries = Vec::new();
         for mut entry in managers::take(object) {
             work::count(1);
@@ -78,7 +79,7 @@ impl Replicas {
             if let Some(replicas) =
                 replicas.filter(|replicas| set::intersects(&entry.fields, replicas))
             {
-                // Who updates nothing else is named anew, in this version.
+                // An entry that owns nothing else is rewritten, in this version.
                 let stays = entry.operation == Operation::Apply || entry.fields != *replicas;
                 let kept =
                     if stays { places.get_mut(&key(&entry)).and_then(Vec::pop) } else { None };
@@ -90,7 +91,7 @@ impl Replicas {
             entries.push(entry);
         }
         if let Some(Some(replicas)) = self.of(api_version) {
-            entries.extend(left.into_iter().flatten().map(|entry| Entry {
+            entries.extend(left.into_iter().flatten().map(|entry| ManagerEntry {
                 api_version: api_version.to_owned(),
                 fields: replicas.clone(),
                 time: String::new(),
@@ -101,7 +102,7 @@ impl Replicas {
     }
 }
 
-/// The set of one field.
+/// The set of a single field.
 fn fields<'a>(path: impl IntoIterator<Item = &'a str, IntoIter: DoubleEndedIterator>) -> Fields {
     path.into_iter().rev().fold(Fields::new(), |inner, name| {
         Fields::from_iter([(format!("f:{name}"), Value::Object(inner))])
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_has_those_who_manage_the_replicas() {
+    fn a_scale_shows_the_managers_of_the_replicas() {
         let replicas = Replicas::new([
             ("g/v1".to_owned(), Some(vec!["spec".to_owned(), "r".to_owned()])),
             ("g/v2".to_owned(), None),
@@ -146,7 +147,7 @@ mod tests {
         assert_eq!(
             object.list(&["metadata", "managedFields"]),
             &managed[..2],
-            "nobody took anything"
+            "ownership is unchanged"
         );
 
         scale.set(

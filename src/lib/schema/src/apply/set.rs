@@ -1,22 +1,22 @@
-//! Sets of field paths in the form in which managedFields keep them, so that an entry that a write
-//! does not touch is never parsed or rebuilt.
+//! Sets of field paths in the form that managedFields stores, so that entries unaffected by a write
+//! are never parsed or rebuilt.
 //!
 //! A node maps path elements (`f:name`, `k:{"name":"a"}`, `v:"x"`, `i:0`) to nodes. A node without
-//! children is a member; one with children is a member if it also has the key `.`. The root is no
-//! member.
+//! children is a member; one with children is a member if it also has the key `.`. The root is not
+//! a member.
 
 use ferrokube_apimachinery::document::{Map, Text, Value};
 use std::sync::LazyLock;
 
-/// A node of a set, or a whole set.
+/// A node of a set; the root stands for the set.
 pub(super) type Fields = Map;
 
-/// What marks a node with children as a member.
+/// Marks a node with children as a member.
 const MEMBER: &str = ".";
 
 static NO_FIELDS: LazyLock<Fields> = LazyLock::new(Fields::new);
 
-/// The node in a value. Anything that is no object counts as a member without children.
+/// The node in a value. Anything but an object counts as a member without children.
 pub(super) fn node(value: &Value) -> &Fields {
     value.as_object().unwrap_or_else(|| &NO_FIELDS)
 }
@@ -32,7 +32,7 @@ pub(super) fn children(node: &Fields) -> impl Iterator<Item = (&Text, &Fields)> 
         .map(|(element, value)| (element, self::node(value)))
 }
 
-/// A node from its parts; `None`: nothing is in it.
+/// Builds a node; `None` if it would be empty.
 pub(super) fn assemble(member: bool, mut children: Fields) -> Option<Fields> {
     children.remove(MEMBER);
     if member && !children.is_empty() {
@@ -54,7 +54,7 @@ fn node_mut(value: &mut Value) -> &mut Fields {
     value.as_object_mut().expect("made an object just above")
 }
 
-/// Adds everything of `other`.
+/// Adds every member of `other`.
 pub(super) fn unite(set: &mut Fields, other: &Fields) {
     for (element, node) in children(other) {
         match set.get_mut(element) {
@@ -71,7 +71,7 @@ pub(super) fn unite(set: &mut Fields, other: &Fields) {
     }
 }
 
-/// Removes every member of `other`; what is below a removed member stays.
+/// Removes every member of `other`; members below a removed one stay.
 pub(super) fn subtract(set: &mut Fields, other: &Fields) {
     set.retain(|element, value| {
         let Some(taken) = other.get(element).filter(|_| element != MEMBER) else {
@@ -91,7 +91,7 @@ pub(super) fn subtract(set: &mut Fields, other: &Fields) {
     });
 }
 
-/// The members that both have; `None`: none.
+/// The members of both.
 pub(super) fn intersect(one: &Fields, other: &Fields) -> Fields {
     let mut out = Fields::new();
     for (element, own) in children(one) {
@@ -106,7 +106,7 @@ pub(super) fn intersect(one: &Fields, other: &Fields) -> Fields {
     out
 }
 
-/// Whether they have a member in common.
+/// Whether they share a member.
 pub(super) fn intersects(one: &Fields, other: &Fields) -> bool {
     let (small, large) = if one.len() <= other.len() { (one, other) } else { (other, one) };
     children(small).any(|(element, own)| {
@@ -125,8 +125,8 @@ pub(super) fn is_subset(one: &Fields, other: &Fields) -> bool {
     })
 }
 
-/// Calls with the path elements of every member: those of one level before those below it, as
-/// upstream.
+/// Calls back with the path of every member: those of one level before those below it, as in
+/// kube-apiserver.
 pub(super) fn for_each<'a>(
     set: &'a Fields,
     path: &mut Vec<&'a str>,
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn written_as_upstream_writes_it() {
+    fn serialized_as_by_kube_apiserver() {
         let of = |paths: &[&[&str]]| {
             Value::Object(set(&paths
                 .iter()

@@ -1,11 +1,11 @@
-//! Fields that nobody owns: the server's own metadata, the trace annotations, and what a definition
-//! resets.
+//! Fields that nobody owns: server-set metadata, the trace annotations, and the definition's reset
+//! fields.
 
 use super::ResetFields;
 use ferrokube_apimachinery::document::Text;
 
-/// The product's own annotations: stamped on every write, so that owning them would make every
-/// write a change of ownership.
+/// Ferrokube's own annotations are stamped on every write: owning them would make every write a
+/// change of ownership.
 const TRACE: [&str; 3] = [
     "trace.kubernetes.io/trace-id",
     "trace.kubernetes.io/span-id",
@@ -32,14 +32,14 @@ const IDS: &[&[&str]] = &[
     &["metadata", "annotations", TRACE[2]],
 ];
 
-/// The paths of a write, as split text.
+/// All skipped paths of a write, split.
 pub(super) struct Skipped<'a> {
     reset: Vec<Vec<&'a str>>,
     ids: &'static [&'static [&'static str]],
 }
 
 impl<'a> Skipped<'a> {
-    /// `ids`: whether the trace annotations are among them.
+    /// `ids`: whether to skip the trace annotations.
     pub(super) fn of(reset: &'a ResetFields, ids: bool) -> Self {
         Self {
             reset: reset.paths.iter().map(|path| path.split('.').collect()).collect(),
@@ -47,7 +47,7 @@ impl<'a> Skipped<'a> {
         }
     }
 
-    /// At the root of an object.
+    /// For the root of an object.
     pub(super) fn root(&self) -> Skip<'_> {
         Skip {
             paths: SERVER
@@ -61,7 +61,7 @@ impl<'a> Skipped<'a> {
     }
 }
 
-/// What is left out below some place. Empty almost everywhere.
+/// The skipped paths below a field. Empty almost everywhere.
 #[derive(Clone, Default)]
 pub(super) struct Skip<'a> {
     paths: Vec<&'a [&'a str]>,
@@ -69,17 +69,17 @@ pub(super) struct Skip<'a> {
 }
 
 impl<'a> Skip<'a> {
-    /// Whether the field itself is left out.
+    /// Whether the field itself is skipped.
     pub(super) fn has(&self, name: &str) -> bool {
         self.paths.iter().any(|path| matches!(path, [only] if *only == name))
     }
 
-    /// Whether it is about the fields of an object's metadata.
+    /// Whether this is about the fields of an object's metadata.
     pub(super) fn is_metadata(&self) -> bool {
         self.has("resourceVersion") && self.has("managedFields")
     }
 
-    /// What is left out below the field.
+    /// The skipped paths below the field.
     pub(super) fn below(&self, name: &str) -> Self {
         let paths: Vec<&'a [&'a str]> = self
             .paths
@@ -92,8 +92,7 @@ impl<'a> Skip<'a> {
         Self { paths, annotations }
     }
 
-    /// Whether a map is only there because of fields that are left out (annotations that hold
-    /// nothing but the trace).
+    /// Whether a map only has skipped keys (such as annotations with nothing but the trace).
     pub(super) fn hides<'k>(&self, mut keys: impl Iterator<Item = &'k Text>) -> bool {
         self.annotations && {
             let mut any = false;

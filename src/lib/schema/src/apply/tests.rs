@@ -1,4 +1,4 @@
-//! The cases of parity area `apply`, and what they leave open.
+//! The cases of parity area `apply`, and further ones.
 
 use super::*;
 use crate::schema::{Kind, ListType, Property};
@@ -18,14 +18,14 @@ fn manager(name: &str, operation: Operation) -> Manager {
     }
 }
 
-/// One object and those who write it.
-struct Bench {
+/// An object and its writers.
+struct ApplyFixture {
     schema: std::sync::Arc<Schema>,
     reset: ResetFields,
     object: Option<Document>,
 }
 
-impl Bench {
+impl ApplyFixture {
     fn new(kind: &str) -> Self {
         Self::of(core(kind))
     }
@@ -47,7 +47,7 @@ impl Bench {
         self
     }
 
-    /// A merge patch of the fields.
+    /// Merge-patches the object.
     fn patch(&mut self, name: &str, edit: impl FnOnce(&mut Document)) -> &mut Self {
         let mut new = self.object.clone().unwrap_or_default();
         edit(&mut new);
@@ -77,7 +77,7 @@ impl Bench {
             &who,
             force,
         )?;
-        // What the encoding does to nulls and empty maps of optional fields.
+        // As the encoder treats nulls and empty maps of optional fields.
         object.fields_mut().retain(|_, value| {
             !value.is_null() && value.as_object().is_none_or(|map| !map.is_empty())
         });
@@ -135,103 +135,107 @@ fn config(data: Value) -> Value {
 
 #[test]
 fn create_by_update_and_by_apply() {
-    let mut bench = Bench::new("ConfigMap");
-    bench.update("parity", config(json!({"k": "v"})));
-    assert_eq!(bench.owners(), json!({"parity Update": {"f:data": {".": {}, "f:k": {}}}}));
-    let mut bench = Bench::new("ConfigMap");
-    bench.apply("m1", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {"l": "1"}}, "data": {"k": "v"}}));
+    let mut fixture = ApplyFixture::new("ConfigMap");
+    fixture.update("parity", config(json!({"k": "v"})));
+    assert_eq!(fixture.owners(), json!({"parity Update": {"f:data": {".": {}, "f:k": {}}}}));
+    let mut fixture = ApplyFixture::new("ConfigMap");
+    fixture.apply("m1", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {"l": "1"}}, "data": {"k": "v"}}));
     assert_eq!(
-        bench.owners(),
+        fixture.owners(),
         json!({"m1 Apply": {"f:data": {"f:k": {}}, "f:metadata": {"f:labels": {"f:l": {}}}}})
     );
 }
 
 #[test]
 fn conflicts_force_and_shared_ownership() {
-    let mut bench = Bench::new("ConfigMap");
-    bench.update("parity", config(json!({"k": "v"})));
+    let mut fixture = ApplyFixture::new("ConfigMap");
+    fixture.update("parity", config(json!({"k": "v"})));
     assert_eq!(
-        bench.conflicts("m1", config(json!({"k": "w"}))),
+        fixture.conflicts("m1", config(json!({"k": "w"}))),
         [("\"parity\" using v1".to_owned(), ".data.k".to_owned())]
     );
-    bench.apply("m1", config(json!({"k": "v"})));
+    fixture.apply("m1", config(json!({"k": "v"})));
     assert_eq!(
-        bench.owners(),
+        fixture.owners(),
         json!({"m1 Apply!": {"f:data": {"f:k": {}}}, "parity Update": {"f:data": {".": {}, "f:k": {}}}})
     );
-    bench.force("m1", config(json!({"k": "w"})));
+    fixture.force("m1", config(json!({"k": "w"})));
     assert_eq!(
-        bench.owners(),
+        fixture.owners(),
         json!({"m1 Apply": {"f:data": {"f:k": {}}}, "parity Update": {"f:data": {}}})
     );
-    assert_eq!(bench.get(&["data", "k"]), "w");
+    assert_eq!(fixture.get(&["data", "k"]), "w");
 }
 
 #[test]
-fn what_is_left_out_is_removed_unless_others_own_it() {
-    let mut bench = Bench::new("ConfigMap");
-    bench.apply("m1", config(json!({"k": "v"}))).apply("m2", config(json!({"k": "v"})));
-    bench.apply("m1", config(json!({})));
+fn withdrawn_fields_are_removed_unless_others_own_them() {
+    let mut fixture = ApplyFixture::new("ConfigMap");
+    fixture.apply("m1", config(json!({"k": "v"}))).apply("m2", config(json!({"k": "v"})));
+    fixture.apply("m1", config(json!({})));
     assert_eq!(
-        bench.owners(),
+        fixture.owners(),
         json!({"m1 Apply": {"f:data": {}}, "m2 Apply!": {"f:data": {"f:k": {}}}})
     );
-    assert_eq!(bench.get(&["data"]), json!({"k": "v"}));
-    bench.apply("m2", config(json!({})));
-    assert_eq!(bench.owners(), json!({"m1 Apply": {"f:data": {}}, "m2 Apply": {"f:data": {}}}));
-    assert_eq!(bench.get(&["data"]), Value::Null);
+    assert_eq!(fixture.get(&["data"]), json!({"k": "v"}));
+    fixture.apply("m2", config(json!({})));
+    assert_eq!(fixture.owners(), json!({"m1 Apply": {"f:data": {}}, "m2 Apply": {"f:data": {}}}));
+    assert_eq!(fixture.get(&["data"]), Value::Null);
     let bare = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
-    bench.apply("m1", bare.clone()).apply("m2", bare);
-    assert_eq!(bench.get(&["metadata", "managedFields"]), Value::Null);
+    fixture.apply("m1", bare.clone()).apply("m2", bare);
+    assert_eq!(fixture.get(&["metadata", "managedFields"]), Value::Null);
 }
 
 #[test]
-fn what_nobody_owns_stays() {
-    let mut bench = Bench::new("ConfigMap");
-    bench.apply("m1", config(json!({"k": "v", "x": "y"})));
-    bench.object.as_mut().unwrap().set(&["data", "webhook"], "added");
-    bench.apply("m1", config(json!({"k": "v"})));
-    assert_eq!(bench.get(&["data"]), json!({"k": "v", "webhook": "added"}));
-    // Withdrawing the whole field takes what nobody owns in it along, as upstream does, but not
-    // what an updater owns.
-    bench.patch("editor", |object| object.set(&["data", "e"], "1"));
-    bench.apply("m1", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
-    assert_eq!(bench.get(&["data"]), json!({"e": "1", "webhook": "added"}));
-    let mut bench = Bench::new("ConfigMap");
-    bench.apply("m1", config(json!({"k": "v"})));
-    bench.object.as_mut().unwrap().set(&["data", "webhook"], "added");
-    bench.apply("m1", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
-    assert_eq!(bench.get(&["data"]), Value::Null);
+fn unowned_fields_stay() {
+    let mut fixture = ApplyFixture::new("ConfigMap");
+    fixture.apply("m1", config(json!({"k": "v", "x": "y"})));
+    fixture.object.as_mut().unwrap().set(&["data", "webhook"], "added");
+    fixture.apply("m1", config(json!({"k": "v"})));
+    assert_eq!(fixture.get(&["data"]), json!({"k": "v", "webhook": "added"}));
+    // As in kube-apiserver, withdrawing a whole field removes the unowned fields in it, but not
+    // those of an updater.
+    fixture.patch("editor", |object| object.set(&["data", "e"], "1"));
+    fixture
+        .apply("m1", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
+    assert_eq!(fixture.get(&["data"]), json!({"e": "1", "webhook": "added"}));
+    let mut fixture = ApplyFixture::new("ConfigMap");
+    fixture.apply("m1", config(json!({"k": "v"})));
+    fixture.object.as_mut().unwrap().set(&["data", "webhook"], "added");
+    fixture
+        .apply("m1", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
+    assert_eq!(fixture.get(&["data"]), Value::Null);
 }
 
 #[test]
 fn an_update_takes_ownership() {
-    let mut bench = Bench::new("ConfigMap");
-    bench
+    let mut fixture = ApplyFixture::new("ConfigMap");
+    fixture
         .apply("m1", config(json!({"k": "v"})))
         .patch("editor", |object| object.set(&["data", "k"], "w"));
-    assert_eq!(bench.owners(), json!({"editor Update": {"f:data": {"f:k": {}}}}));
-    bench.conflicts("m1", config(json!({"k": "v"})));
-    bench.force("m1", config(json!({"k": "v"})));
-    assert_eq!(bench.owners(), json!({"m1 Apply": {"f:data": {"f:k": {}}}}));
+    assert_eq!(fixture.owners(), json!({"editor Update": {"f:data": {"f:k": {}}}}));
+    fixture.conflicts("m1", config(json!({"k": "v"})));
+    fixture.force("m1", config(json!({"k": "v"})));
+    assert_eq!(fixture.owners(), json!({"m1 Apply": {"f:data": {"f:k": {}}}}));
 }
 
 #[test]
 fn sets_are_shared() {
     let applied = |finalizers: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "finalizers": finalizers}});
-    let mut bench = Bench::new("ConfigMap");
-    bench
+    let mut fixture = ApplyFixture::new("ConfigMap");
+    fixture
         .apply("m1", applied(json!(["example.com/a"])))
         .apply("m2", applied(json!(["example.com/b", "example.com/a"])));
-    assert_eq!(bench.get(&["metadata", "finalizers"]), json!(["example.com/b", "example.com/a"]));
+    assert_eq!(fixture.get(&["metadata", "finalizers"]), json!(["example.com/b", "example.com/a"]));
     assert_eq!(
-        bench.owners()["m1 Apply"],
+        fixture.owners()["m1 Apply"],
         json!({"f:metadata": {"f:finalizers": {"v:\"example.com/a\"": {}}}})
     );
-    bench.apply("m1", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
-    assert_eq!(bench.get(&["metadata", "finalizers"]), json!(["example.com/b", "example.com/a"]));
-    bench.apply("m2", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
-    assert_eq!(bench.get(&["metadata"]), json!({"name": "a"}));
+    fixture
+        .apply("m1", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
+    assert_eq!(fixture.get(&["metadata", "finalizers"]), json!(["example.com/b", "example.com/a"]));
+    fixture
+        .apply("m2", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
+    assert_eq!(fixture.get(&["metadata"]), json!({"name": "a"}));
 }
 
 #[test]
@@ -240,27 +244,27 @@ fn keyed_lists_are_owned_by_item() {
         let secrets: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "s"}, "secrets": secrets})
     };
-    let mut bench = Bench::new("ServiceAccount");
-    bench.apply("m1", applied(&["a"])).apply("m2", applied(&["b"]));
-    assert_eq!(bench.owners()["m1 Apply"], json!({"f:secrets": {"k:{\"name\":\"a\"}": {}}}));
-    assert_eq!(bench.get(&["secrets"]), json!([{"name": "a"}, {"name": "b"}]));
-    bench.apply(
+    let mut fixture = ApplyFixture::new("ServiceAccount");
+    fixture.apply("m1", applied(&["a"])).apply("m2", applied(&["b"]));
+    assert_eq!(fixture.owners()["m1 Apply"], json!({"f:secrets": {"k:{\"name\":\"a\"}": {}}}));
+    assert_eq!(fixture.get(&["secrets"]), json!([{"name": "a"}, {"name": "b"}]));
+    fixture.apply(
         "m1",
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "s"}}),
     );
-    assert_eq!(bench.get(&["secrets"]), json!([{"name": "b"}]));
+    assert_eq!(fixture.get(&["secrets"]), json!([{"name": "b"}]));
     assert!(matches!(
-        bench.try_apply("m1", &applied(&["x", "x"]), false),
+        fixture.try_apply("m1", &applied(&["x", "x"]), false),
         Err(ApplyError::Malformed(_))
     ));
     let pull = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "s"}, "imagePullSecrets": [{"name": "x"}, {"name": "x"}]});
-    bench.apply("m3", pull);
-    assert_eq!(bench.owners()["m3 Apply"], json!({"f:imagePullSecrets": {}}));
+    fixture.apply("m3", pull);
+    assert_eq!(fixture.owners()["m3 Apply"], json!({"f:imagePullSecrets": {}}));
 }
 
 #[test]
 fn malformed_configurations_are_refused() {
-    let mut bench = Bench::new("ConfigMap");
+    let mut fixture = ApplyFixture::new("ConfigMap");
     for (applied, word) in [
         (config(json!({"k": 5})), ".data.k"),
         (json!({"metadata": {"name": "a"}, "nope": 1}), ".nope: field not declared in schema"),
@@ -283,84 +287,85 @@ fn malformed_configurations_are_refused() {
             ".metadata.ownerReferences: element 0: associative list with keys may not have non-map elements",
         ),
     ] {
-        match bench.try_apply("m", &applied, true).map(drop) {
+        match fixture.try_apply("m", &applied, true).map(drop) {
             Err(ApplyError::Malformed(why)) => assert!(why.contains(word), "{why}"),
             other => panic!("{other:?}"),
         }
     }
     let given = json!({"metadata": {"name": "a", "managedFields": []}});
-    assert!(matches!(bench.try_apply("m", &given, true), Err(ApplyError::ManagedFieldsGiven)));
+    assert!(matches!(fixture.try_apply("m", &given, true), Err(ApplyError::ManagedFieldsGiven)));
 }
 
 #[test]
 fn always_written_fields_are_compared_with_the_empty_object() {
-    let mut bench = Bench::new("Event");
+    let mut fixture = ApplyFixture::new("Event");
     let event = json!({
         "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e1"}, "involvedObject": {"kind": "ConfigMap", "name": "a"}, "reason": "Tested",
         "type": "Normal", "count": 1, "source": {"component": "parity"}, "firstTimestamp": "2024-01-02T03:04:05Z", "lastTimestamp": "2024-01-02T03:04:05Z"
     });
-    bench.update("parity", event.clone());
+    fixture.update("parity", event.clone());
     let expected = json!({
         "f:count": {}, "f:firstTimestamp": {}, "f:involvedObject": {}, "f:lastTimestamp": {}, "f:reason": {}, "f:source": {"f:component": {}}, "f:type": {}
     });
-    assert_eq!(bench.owners(), json!({"parity Update": expected}));
-    // Whether the object was completed makes no difference.
+    assert_eq!(fixture.owners(), json!({"parity Update": expected}));
+    // The result does not depend on whether the object was completed.
     let mut completed = event;
     completed["eventTime"] = Value::Null;
     completed["reportingComponent"] = json!("");
     completed["reportingInstance"] = json!("");
-    bench.object = None;
-    bench.update("parity", completed);
-    assert_eq!(bench.owners(), json!({"parity Update": expected}));
+    fixture.object = None;
+    fixture.update("parity", completed);
+    assert_eq!(fixture.owners(), json!({"parity Update": expected}));
 }
 
 #[test]
 fn status_writes_have_their_own_entry() {
-    let mut bench = Bench::new("Namespace");
-    bench.update(
+    let mut fixture = ApplyFixture::new("Namespace");
+    fixture.update(
         "parity",
         json!({"metadata": {"name": "n", "labels": {"kubernetes.io/metadata.name": "n"}}}),
     );
-    bench.patch("parity", |object| object.set(&["status", "phase"], "Active"));
+    fixture.patch("parity", |object| object.set(&["status", "phase"], "Active"));
     assert_eq!(
-        bench.owners(),
+        fixture.owners(),
         json!({"parity Update": {"f:metadata": {"f:labels": {".": {}, "f:kubernetes.io/metadata.name": {}}}}})
     );
-    let mut new = bench.object.clone().unwrap();
+    let mut new = fixture.object.clone().unwrap();
     new.set(&["status", "conditions"], json!([{"type": "T", "status": "True"}]));
     let status =
         Manager { subresource: "status".to_owned(), ..manager("parity", Operation::Update) };
     let reset = ResetFields { paths: vec!["spec".to_owned()] };
-    track_update(&bench.schema, &reset, bench.object.as_ref(), &mut new, &status);
-    bench.object = Some(new);
+    track_update(&fixture.schema, &reset, fixture.object.as_ref(), &mut new, &status);
+    fixture.object = Some(new);
     let condition = json!({".": {}, "f:lastTransitionTime": {}, "f:status": {}, "f:type": {}});
     assert_eq!(
-        bench.owners()["parity Update/status"],
+        fixture.owners()["parity Update/status"],
         json!({"f:status": {"f:conditions": {".": {}, "k:{\"type\":\"T\"}": condition}}})
     );
 }
 
 #[test]
-fn reset_fields_belong_to_nobody() {
-    let mut bench = Bench::new("ResourceQuota");
-    bench.update("parity", json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/x": "3"}}}));
-    bench.apply("m1", json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/y": "5"}}, "status": {"hard": {"pods": "9"}}}));
-    assert_eq!(bench.owners()["m1 Apply"], json!({"f:spec": {"f:hard": {"f:count/y": {}}}}));
+fn reset_fields_have_no_owner() {
+    let mut fixture = ApplyFixture::new("ResourceQuota");
+    fixture
+        .update("parity", json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/x": "3"}}}));
+    fixture.apply("m1", json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/y": "5"}}, "status": {"hard": {"pods": "9"}}}));
+    assert_eq!(fixture.owners()["m1 Apply"], json!({"f:spec": {"f:hard": {"f:count/y": {}}}}));
 }
 
 #[test]
-fn clients_may_edit_and_reset_the_record() {
-    let mut bench = Bench::new("ConfigMap");
-    bench.update("parity", config(json!({"k": "v"})));
-    let parity = bench.owners();
+fn clients_may_edit_and_reset_managed_fields() {
+    let mut fixture = ApplyFixture::new("ConfigMap");
+    fixture.update("parity", config(json!({"k": "v"})));
+    let parity = fixture.owners();
     let entry = |operation: &str, fields_type: &str| json!([{"manager": "x", "operation": operation, "apiVersion": "v1", "fieldsType": fields_type, "fieldsV1": {"f:data": {"f:k": {}}}}]);
-    let set = |bench: &mut Bench, value: Value| {
-        bench.patch("parity", |object| object.set(&["metadata", "managedFields"], value));
+    let set = |fixture: &mut ApplyFixture, value: Value| {
+        fixture.patch("parity", |object| object.set(&["metadata", "managedFields"], value));
     };
-    set(&mut bench, entry("Fly", "FieldsV1"));
-    assert_eq!(bench.owners(), parity);
-    set(&mut bench, entry("Update", "FieldsV1"));
-    assert_eq!(bench.owners(), json!({"x Update!": {"f:data": {"f:k": {}}}}));
+    set(&mut fixture, entry("Fly", "FieldsV1"));
+    assert_eq!(fixture.owners(), parity);
+    set(&mut fixture, entry("Update", "FieldsV1"));
+    assert_eq!(fixture.owners(), json!({"x Update!": {"f:data": {"f:k": {}}}}));
     for junk in [
         entry("Update", "FieldsV9"),
         Value::Null,
@@ -368,89 +373,89 @@ fn clients_may_edit_and_reset_the_record() {
         json!("x"),
         json!([{"operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"nonsense": {"f:": []}}}]),
     ] {
-        set(&mut bench, junk);
-        assert_eq!(bench.owners(), json!({"x Update!": {"f:data": {"f:k": {}}}}));
+        set(&mut fixture, junk);
+        assert_eq!(fixture.owners(), json!({"x Update!": {"f:data": {"f:k": {}}}}));
     }
-    set(&mut bench, json!([]));
-    assert_eq!(bench.owners(), json!({}));
-    // From then on nobody is tracked, until somebody applies.
-    bench.patch("after", |object| object.set(&["data", "k"], "w"));
-    assert_eq!(bench.owners(), json!({}));
+    set(&mut fixture, json!([]));
+    assert_eq!(fixture.owners(), json!({}));
+    // From here on nothing is tracked until the next apply.
+    fixture.patch("after", |object| object.set(&["data", "k"], "w"));
+    assert_eq!(fixture.owners(), json!({}));
     assert_eq!(
-        bench.conflicts("m1", config(json!({"k": "z"}))),
+        fixture.conflicts("m1", config(json!({"k": "z"}))),
         [("\"before-first-apply\" using v1".to_owned(), ".data.k".to_owned())]
     );
-    bench.apply("m1", config(json!({"n": "1"})));
+    fixture.apply("m1", config(json!({"n": "1"})));
     assert_eq!(
-        bench.owners()["before-first-apply Update"],
+        fixture.owners()["before-first-apply Update"],
         json!({"f:data": {".": {}, "f:k": {}}})
     );
-    set(&mut bench, json!([{}]));
-    assert_eq!(bench.owners(), json!({}));
+    set(&mut fixture, json!([{}]));
+    assert_eq!(fixture.owners(), json!({}));
 }
 
 #[test]
 fn old_updaters_are_merged() {
-    let mut bench = Bench::new("ConfigMap");
+    let mut fixture = ApplyFixture::new("ConfigMap");
     let many: Vec<Value> = (0..500)
         .map(|number| json!({"manager": format!("m{number}"), "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {format!("f:k{number}"): {}}}}))
         .collect();
-    bench.update(
+    fixture.update(
         "parity",
         json!({"metadata": {"name": "a", "managedFields": many}, "data": {"k": "v"}}),
     );
-    let owners = bench.owners();
+    let owners = fixture.owners();
     assert_eq!(owners.as_object().unwrap().len(), 10);
     assert_eq!(owners["parity Update"], json!({"f:data": {".": {}, "f:k": {}}}));
     assert_eq!(owners["ancient-changes Update!"]["f:data"].as_object().unwrap().len(), 492);
-    assert_eq!(bench.conflicts("m1", config(json!({"k": "w"}))).len(), 1);
+    assert_eq!(fixture.conflicts("m1", config(json!({"k": "w"}))).len(), 1);
 }
 
 #[test]
 fn kubectl_moves_from_client_side_apply() {
     const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
     let text = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"annotations":{},"name":"a"},"data":{"k":"v","x":"y"}}"#;
-    let mut bench = Bench::new("ConfigMap");
+    let mut fixture = ApplyFixture::new("ConfigMap");
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "annotations": {ANNOTATION: text}}, "data": {"k": "v", "x": "y"}});
-    bench.update("kubectl-client-side-apply", object);
-    assert_eq!(bench.conflicts("m1", config(json!({"k": "w"}))).len(), 1);
-    bench.apply("kubectl", config(json!({"k": "w"})));
+    fixture.update("kubectl-client-side-apply", object);
+    assert_eq!(fixture.conflicts("m1", config(json!({"k": "w"}))).len(), 1);
+    fixture.apply("kubectl", config(json!({"k": "w"})));
     let annotations = json!({".": {}, format!("f:{ANNOTATION}"): {}});
     let expected = json!({"kubectl Apply": {"f:data": {"f:k": {}}}, "kubectl-client-side-apply Update": {"f:data": {".": {}, "f:x": {}}, "f:metadata": {"f:annotations": annotations}}});
-    assert_eq!(bench.owners(), expected);
+    assert_eq!(fixture.owners(), expected);
     let written = "{\"apiVersion\":\"v1\",\"data\":{\"k\":\"w\"},\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"a\"}}\n";
-    assert_eq!(bench.get(&["metadata", "annotations", ANNOTATION]), written);
-    // What changed since the client applied it is still a conflict.
-    bench.patch("editor", |object| object.set(&["data", "k"], "edited"));
-    assert_eq!(bench.conflicts("kubectl", config(json!({"k": "q"}))).len(), 1);
+    assert_eq!(fixture.get(&["metadata", "annotations", ANNOTATION]), written);
+    // A change since the client-side apply is still a conflict.
+    fixture.patch("editor", |object| object.set(&["data", "k"], "edited"));
+    assert_eq!(fixture.conflicts("kubectl", config(json!({"k": "q"}))).len(), 1);
 }
 
 #[test]
-fn the_trace_is_nobodys() {
+fn trace_annotations_have_no_owner() {
     let trace = json!({"trace.kubernetes.io/trace-id": "t", "trace.kubernetes.io/span-id": "s", "trace.kubernetes.io/initial-trace-id": "i"});
-    let mut bench = Bench::new("ConfigMap");
-    bench.update("parity", config(json!({"k": "v"})));
-    let owners = bench.owners();
-    // Stamped after tracking, as the pipeline does.
-    bench.object.as_mut().unwrap().set(&["metadata", "annotations"], trace.clone());
-    // A PUT without them, then one with other values, then a patch that keeps them.
-    let managed = bench.get(&["metadata", "managedFields"]);
-    bench.patch("other", |object| drop(object.remove(&["metadata", "annotations"])));
-    assert_eq!(bench.owners(), owners);
-    bench.patch("other", |object| object.set(&["metadata", "annotations"], trace.clone()));
-    assert_eq!(bench.get(&["metadata", "managedFields"]), managed);
+    let mut fixture = ApplyFixture::new("ConfigMap");
+    fixture.update("parity", config(json!({"k": "v"})));
+    let owners = fixture.owners();
+    // Stamped after tracking, as in the pipeline.
+    fixture.object.as_mut().unwrap().set(&["metadata", "annotations"], trace.clone());
+    // A PUT without them, one with other values, then a patch that keeps them.
+    let managed = fixture.get(&["metadata", "managedFields"]);
+    fixture.patch("other", |object| drop(object.remove(&["metadata", "annotations"])));
+    assert_eq!(fixture.owners(), owners);
+    fixture.patch("other", |object| object.set(&["metadata", "annotations"], trace.clone()));
+    assert_eq!(fixture.get(&["metadata", "managedFields"]), managed);
     let applied = json!({"metadata": {"name": "a", "annotations": {"trace.kubernetes.io/trace-id": "mine", "n": "1"}}});
-    bench.apply("m1", applied);
-    assert_eq!(bench.owners()["m1 Apply"], json!({"f:metadata": {"f:annotations": {"f:n": {}}}}));
-    assert_eq!(bench.get(&["metadata", "annotations", "trace.kubernetes.io/trace-id"]), "t");
-    bench.apply(
+    fixture.apply("m1", applied);
+    assert_eq!(fixture.owners()["m1 Apply"], json!({"f:metadata": {"f:annotations": {"f:n": {}}}}));
+    assert_eq!(fixture.get(&["metadata", "annotations", "trace.kubernetes.io/trace-id"]), "t");
+    fixture.apply(
         "m2",
         json!({"metadata": {"name": "a", "annotations": {"trace.kubernetes.io/trace-id": "mine"}}}),
     );
-    assert!(bench.owners().get("m2 Apply").is_none());
+    assert!(fixture.owners().get("m2 Apply").is_none());
 }
 
-/// A custom resource with granular items, as pods have them.
+/// A custom resource with keyed lists like a pod's.
 fn custom() -> std::sync::Arc<Schema> {
     let leaf = |kind| Schema { kind, ..Schema::default() };
     let object = |fields: Vec<(&str, Schema)>| Schema {
@@ -500,24 +505,24 @@ fn thing(spec: Value) -> Value {
 
 #[test]
 fn nested_keyed_lists_with_defaulted_keys() {
-    let mut bench = Bench::of(custom());
+    let mut fixture = ApplyFixture::of(custom());
     let spec = json!({"containers": [{"name": "a", "image": "i", "ports": [{"port": 80}, {"port": 80, "protocol": "UDP"}]}]});
-    bench.apply("m1", thing(spec));
+    fixture.apply("m1", thing(spec));
     let tcp = json!({".": {}, "f:port": {}});
     let udp = json!({".": {}, "f:port": {}, "f:protocol": {}});
     let ports = json!({"k:{\"port\":80,\"protocol\":\"TCP\"}": tcp, "k:{\"port\":80,\"protocol\":\"UDP\"}": udp});
     let container = json!({".": {}, "f:image": {}, "f:name": {}, "f:ports": ports});
     assert_eq!(
-        bench.owners(),
+        fixture.owners(),
         json!({"m1 Apply": {"f:spec": {"f:containers": {"k:{\"name\":\"a\"}": container}}}})
     );
     let conflicts =
-        bench.conflicts("m2", thing(json!({"containers": [{"name": "a", "image": "j"}]})));
+        fixture.conflicts("m2", thing(json!({"containers": [{"name": "a", "image": "j"}]})));
     assert_eq!(conflicts, [("\"m1\"".to_owned(), ".spec.containers[name=\"a\"].image".to_owned())]);
-    bench.apply("m2", thing(json!({"containers": [{"name": "b", "image": "j"}, {"name": "a", "ports": [{"port": 81, "name": "x"}]}]})));
-    assert_eq!(bench.get(&["spec", "containers"])[1]["ports"].as_array().unwrap().len(), 3);
-    bench.apply("m1", thing(json!({"containers": [{"name": "a", "image": "i"}]})));
-    let containers = bench.get(&["spec", "containers"]);
+    fixture.apply("m2", thing(json!({"containers": [{"name": "b", "image": "j"}, {"name": "a", "ports": [{"port": 81, "name": "x"}]}]})));
+    assert_eq!(fixture.get(&["spec", "containers"])[1]["ports"].as_array().unwrap().len(), 3);
+    fixture.apply("m1", thing(json!({"containers": [{"name": "a", "image": "i"}]})));
+    let containers = fixture.get(&["spec", "containers"]);
     assert_eq!(
         containers,
         json!([{"name": "b", "image": "j"}, {"name": "a", "image": "i", "ports": [{"port": 81, "name": "x"}]}])
@@ -526,21 +531,21 @@ fn nested_keyed_lists_with_defaulted_keys() {
 
 #[test]
 fn atomics_free_form_and_sets() {
-    let mut bench = Bench::of(custom());
-    bench.apply(
+    let mut fixture = ApplyFixture::of(custom());
+    fixture.apply(
         "m1",
         thing(json!({"atomic": ["a", "b"], "free": {"x": {"y": 1}, "l": [1]}, "numbers": [1, 2]})),
     );
     let expected = json!({"f:atomic": {}, "f:free": {"f:x": {".": {}, "f:y": {}}, "f:l": {}}, "f:numbers": {"v:1": {}, "v:2": {}}});
-    assert_eq!(bench.owners()["m1 Apply"]["f:spec"], expected);
-    let conflicts = bench
+    assert_eq!(fixture.owners()["m1 Apply"]["f:spec"], expected);
+    let conflicts = fixture
         .conflicts("m2", thing(json!({"atomic": ["a"], "numbers": [3], "free": {"x": {"y": 2}}})));
     assert_eq!(
         conflicts.iter().map(|(_, path)| path.as_str()).collect::<Vec<_>>(),
         [".spec.atomic", ".spec.free.x.y"]
     );
-    bench.apply("m1", thing(json!({"numbers": [2]})));
-    assert_eq!(bench.get(&["spec"]), json!({"numbers": [2]}));
+    fixture.apply("m1", thing(json!({"numbers": [2]})));
+    assert_eq!(fixture.get(&["spec"]), json!({"numbers": [2]}));
 }
 
 fn any_spec() -> impl Strategy<Value = Value> {
@@ -612,23 +617,23 @@ fn garbage() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn applying_twice_changes_nothing(base in any_spec(), spec in any_spec()) {
-        let mut bench = Bench::of(custom());
-        bench.update("base", thing(base)).force("m1", thing(spec.clone()));
-        let once = bench.object.clone();
-        bench.apply("m1", thing(spec));
-        prop_assert_eq!(&bench.object, &once);
+        let mut fixture = ApplyFixture::of(custom());
+        fixture.update("base", thing(base)).force("m1", thing(spec.clone()));
+        let once = fixture.object.clone();
+        fixture.apply("m1", thing(spec));
+        prop_assert_eq!(&fixture.object, &once);
     }
 
     #[test]
-    fn withdrawing_leads_back(base in any_spec(), names in proptest::sample::subsequence(vec!["p", "q", "r"], 1..3)) {
-        let mut bench = Bench::of(custom());
-        bench.apply("base", thing(base));
-        let before = bench.object.clone();
-        // Fields that nobody else has, in places that others have too.
+    fn withdrawing_restores_the_object(base in any_spec(), names in proptest::sample::subsequence(vec!["p", "q", "r"], 1..3)) {
+        let mut fixture = ApplyFixture::of(custom());
+        fixture.apply("base", thing(base));
+        let before = fixture.object.clone();
+        // Fields that only this manager sets, in lists and maps that others use, too.
         let containers: Vec<Value> = names.iter().map(|name| json!({"name": name, "image": "i"})).collect();
         let map: Map = names.iter().map(|name| ((*name).to_owned(), json!("1"))).collect();
-        bench.apply("m1", thing(json!({"containers": containers, "map": map, "numbers": [7]})));
-        bench.apply("m1", json!({"metadata": {"name": "a"}}));
+        fixture.apply("m1", thing(json!({"containers": containers, "map": map, "numbers": [7]})));
+        fixture.apply("m1", json!({"metadata": {"name": "a"}}));
         let clean = |object: Option<Document>| {
             let mut object = object.unwrap();
             if let Some(Value::Object(spec)) = object.get_mut(&["spec"]) {
@@ -639,21 +644,21 @@ proptest! {
             }
             object
         };
-        prop_assert_eq!(clean(bench.object), clean(before));
+        prop_assert_eq!(clean(fixture.object), clean(before));
     }
 
     #[test]
-    fn applied_values_are_there_and_owned(base in any_spec(), spec in any_spec()) {
-        let mut bench = Bench::of(custom());
-        bench.apply("base", thing(base)).force("m1", thing(spec.clone()));
+    fn applied_values_are_set_and_owned(base in any_spec(), spec in any_spec()) {
+        let mut fixture = ApplyFixture::of(custom());
+        fixture.apply("base", thing(base)).force("m1", thing(spec.clone()));
         for container in spec["containers"].as_array().unwrap() {
-            prop_assert!(bench.get(&["spec", "containers"]).as_array().unwrap().contains(container));
+            prop_assert!(fixture.get(&["spec", "containers"]).as_array().unwrap().contains(container));
         }
         for (key, value) in spec["map"].as_object().unwrap() {
-            prop_assert_eq!(&bench.get(&["spec", "map", key]), value);
+            prop_assert_eq!(&fixture.get(&["spec", "map", key]), value);
         }
-        let config = fields::of(&bench.schema, thing(spec).as_object().unwrap(), &Skipped::of(&bench.reset, true).root());
-        let owners = bench.owners();
+        let config = fields::of(&fixture.schema, thing(spec).as_object().unwrap(), &Skipped::of(&fixture.reset, true).root());
+        let owners = fixture.owners();
         let owned = owners.get("m1 Apply").or(owners.get("m1 Apply!")).and_then(Value::as_object).cloned().unwrap_or_default();
         prop_assert_eq!(config, owned);
     }

@@ -1,4 +1,4 @@
-//! Defaults must fit the schema that they are in, and be complete in themselves.
+//! Checks that defaults match their schema and are complete.
 
 use super::{Loader, MAX_ERRORS, MAX_LEVELS, Meta};
 use crate::schema::Schema;
@@ -7,13 +7,12 @@ use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::FieldError;
 
 impl Loader {
-    /// Checks the defaults of a structural schema. Those of maps' values are not looked at, as
-    /// upstream.
+    /// Checks the defaults of a structural schema, except those of map values, as kube-apiserver.
     pub(super) fn defaults(&mut self, schema: &Schema, path: &str, meta: Meta, depth: usize) {
         if depth > MAX_LEVELS || schema.native {
             return;
         }
-        // What is wrong with metadata and may not be there at all was told before.
+        // Errors of defaults that are not allowed at all were added before.
         if let Some(default) = schema.default.as_ref().filter(|_| !matches!(meta, Meta::Bare(_))) {
             // The default of a root is a whole resource.
             match depth {
@@ -26,8 +25,8 @@ impl Loader {
             }
         }
         for (name, property) in &schema.properties {
-            let of_meta = matches!(&**name, "metadata" | "kind" | "apiVersion");
-            let below = match (depth, of_meta) {
+            let check_metadata_keywords = matches!(&**name, "metadata" | "kind" | "apiVersion");
+            let below = match (depth, check_metadata_keywords) {
                 (0, true) => Meta::Bare("in metadata"),
                 (_, true) if schema.embedded => Meta::Embedded,
                 _ => meta,

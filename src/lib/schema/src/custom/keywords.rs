@@ -6,20 +6,20 @@ use crate::validate::{Checks, Pattern};
 use ferrokube_apimachinery::document::{Array, Map, Number, Value};
 use ferrokube_apimachinery::field::FieldError;
 
-/// Keywords that no schema of a custom resource may have.
+/// Keywords that custom resources may not use.
 const FORBIDDEN: [&str; 6] =
     ["$ref", "id", "definitions", "dependencies", "patternProperties", "additionalItems"];
-/// The types, in the order in which they are listed for people.
+/// The types, in the order of error messages.
 pub(super) const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
-/// The keywords, and where they are.
+/// A schema object's keywords and its path.
 pub(super) struct Keywords<'a> {
     pub(super) map: &'a Map,
     pub(super) path: &'a str,
 }
 
 impl<'a> Keywords<'a> {
-    /// A keyword that is not null.
+    /// A keyword's value, unless null.
     pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
         self.map.get(name).filter(|value| !value.is_null())
     }
@@ -40,7 +40,7 @@ impl<'a> Keywords<'a> {
         self.get(name)?.as_object()
     }
 
-    /// Whether a keyword says nothing: it is absent, empty or false.
+    /// Whether a keyword is absent, empty or false.
     pub(super) fn is_zero(&self, name: &str) -> bool {
         match self.map.get(name) {
             None | Some(Value::Null | Value::Bool(false)) => true,
@@ -55,7 +55,7 @@ impl<'a> Keywords<'a> {
         format!("{}.{name}", self.path)
     }
 
-    /// That the type is not what another keyword needs.
+    /// The error for a keyword that needs another type.
     pub(super) fn wrong_type(&self, why: &str) -> FieldError {
         match self.text("type").unwrap_or_default() {
             "" => FieldError::required(self.at("type"), why),
@@ -75,7 +75,7 @@ impl<'a> Keywords<'a> {
     }
 }
 
-/// The kind of a `type`.
+/// Parses a `type`.
 pub(super) fn kind_of(text: &str) -> Option<Kind> {
     Some(match text {
         "object" => Kind::Object,
@@ -89,7 +89,7 @@ pub(super) fn kind_of(text: &str) -> Option<Kind> {
 }
 
 impl Loader {
-    /// Keywords that cannot be there, whatever else the schema says.
+    /// Refuses unsupported keywords.
     pub(super) fn forbidden(&mut self, keywords: &Keywords<'_>) {
         for name in FORBIDDEN {
             let may_be_empty = !matches!(name, "additionalItems" | "dependencies" | "$ref");

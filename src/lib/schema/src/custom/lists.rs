@@ -45,7 +45,7 @@ impl Loader {
         }
     }
 
-    /// Members of a set are values as a whole.
+    /// Set items must be atomic.
     fn set_items(&mut self, keywords: &Keywords<'_>, out: &Schema) {
         let Some(items) = out.items.as_deref() else {
             return;
@@ -54,7 +54,7 @@ impl Loader {
         const WHY: &str = "must be atomic as item of a list with x-kubernetes-list-type=set";
         match items.kind {
             Kind::Object if out.kind == Kind::Array && items.map_type != MapType::Atomic => {
-                // Upstream shows the type of a list here, too.
+                // Like kube-apiserver, quote the list type here, too.
                 let shown = keywords.fields("items").and_then(|items| items.get(TYPE));
                 self.refuse(FieldError::invalid(
                     format!("{path}.x-kubernetes-map-type"),
@@ -142,7 +142,7 @@ impl Loader {
         }
     }
 
-    /// A key must be a scalar that is always there.
+    /// A key must be a scalar that is required or has a default.
     fn key(&mut self, keywords: &Keywords<'_>, items: &Schema, key: &str, is_required: bool) {
         let path = format!("{}.properties[{key}]", keywords.at("items"));
         let Some(property) = items.properties.get(key) else {
@@ -157,7 +157,7 @@ impl Loader {
         };
         if items.kind == Kind::Object && matches!(property.schema.kind, Kind::Object | Kind::Array)
         {
-            // The type shown is that of the items.
+            // The quoted type is that of the items.
             self.refuse(FieldError::invalid(
                 format!("{path}.type"),
                 "object",

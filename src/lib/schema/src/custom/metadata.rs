@@ -1,25 +1,25 @@
-//! What a schema may say about the metadata, kind and apiVersion of a resource.
+//! Restrictions on the schema of a resource's metadata, kind and apiVersion.
 
 use super::keywords::Keywords;
-use super::{Level, Loader, Place};
+use super::{Loader, NodeContext, NodeRole};
 use crate::schema::{Kind, Schema};
 use crate::validate::Checks;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::FieldError;
 
-/// What a root may say about its metadata beside the two names.
+/// Keywords that a root may use on its metadata.
 const ALLOWED: [&str; 3] = ["type", "properties", "default"];
 
 impl Loader {
-    /// Metadata has its own schema; a definition may only restrict two names in it.
+    /// Metadata has its own schema; a definition may only restrict its two names.
     pub(super) fn restrict_metadata(
         &mut self,
         keywords: &Keywords<'_>,
-        place: &Place,
+        at: &NodeContext,
         out: &mut Schema,
         checks: &mut Checks,
     ) {
-        if place.level != Level::Root && !out.embedded {
+        if at.role != NodeRole::Root && !out.embedded {
             return;
         }
         for (field, wanted, why) in [
@@ -38,7 +38,7 @@ impl Loader {
                 ));
             }
         }
-        if place.level != Level::Root {
+        if at.role != NodeRole::Root {
             return;
         }
         let Some(Value::Object(given)) =

@@ -1,13 +1,13 @@
-//! Schemas inside compositions: they add value checks to a shape that the structural part gives.
+//! Schemas inside compositions: they add value checks to the structural part.
 
 use super::keywords::{Keywords, kind_of};
-use super::{Level, Loader, Place};
+use super::{Loader, NodeContext, NodeRole};
 use crate::schema::{Kind, Node, Property, Schema};
 use crate::validate::Checks;
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::FieldError;
 
-/// What only the structural part may say, and what it must be elsewhere.
+/// Keywords that only the structural part may use, and the error elsewhere.
 const STRUCTURAL_ONLY: [(&str, &str); 12] = [
     ("type", "empty"),
     ("title", "empty"),
@@ -23,15 +23,15 @@ const STRUCTURAL_ONLY: [(&str, &str); 12] = [
     ("default", "undefined"),
 ];
 
-/// The structural node that a composition is about: `None` where it has none, and below the root,
-/// where upstream does not ask for one.
+/// The structural node that a composition is about; `None` if there is none, or below the root,
+/// where kube-apiserver does not require one.
 #[derive(Clone, Copy)]
 pub(super) struct Outer<'a> {
     pub(super) shape: Option<&'a Schema>,
     pub(super) path: &'a str,
 }
 
-/// `anyOf: [{type: integer}, {type: string}]`, the one composition that may name types.
+/// `anyOf: [{type: integer}, {type: string}]`, the only composition that may name types.
 fn is_int_or_string(keywords: &Map) -> bool {
     let Some(Value::Array(alternatives)) = keywords.get("anyOf") else { return false };
     let names = |alternative: &Value, wanted: &str| {
@@ -45,21 +45,21 @@ fn is_int_or_string(keywords: &Map) -> bool {
 }
 
 impl Loader {
-    /// `allOf`, `anyOf`, `oneOf` and `not` of a node with that shape.
+    /// Loads a node's `allOf`, `anyOf`, `oneOf` and `not`.
     pub(super) fn compositions(
         &mut self,
         keywords: &Keywords<'_>,
         checks: &mut Checks,
         outer: &Outer<'_>,
-        place: Place,
+        at: NodeContext,
     ) {
-        let place = place.below(Level::Field);
-        checks.all_of = self.alternatives(keywords, "allOf", outer, place);
-        checks.any_of = self.alternatives(keywords, "anyOf", outer, place);
-        checks.one_of = self.alternatives(keywords, "oneOf", outer, place);
+        let at = at.below(NodeRole::Field);
+        checks.all_of = self.alternatives(keywords, "allOf", outer, at);
+        checks.any_of = self.alternatives(keywords, "anyOf", outer, at);
+        checks.one_of = self.alternatives(keywords, "oneOf", outer, at);
         checks.not = keywords
             .get("not")
-            .map(|schema| self.nested(schema, &keywords.at("not"), outer, (place, false)).into());
+            .map(|schema| self.nested(schema, &keywords.at("not"), outer, (at, false)).into());
     }
 
     fn alternatives(
@@ -67,7 +67,7 @@ impl Loader {
         keywords: &Keywords<'_>,
         name: &str,
         outer: &Outer<'_>,
-        place: Place,
+        at: NodeContext,
     ) -> Vec<Node> {
         let may_name_types = name == "anyOf" && is_int_or_string(keywords.map);
         let schemas = keywords.list(name).iter().enumerate();
@@ -79,7 +79,7 @@ impl Loader {
                         schema,
                         &format!("{}[{index}]", keywords.at(name)),
                         outer,
-                        (place, may_name_types),
+                        (at, may_name_types),
                     )
                     .into()
                 })
@@ -92,19 +92,19 @@ impl Loader {
         schema: &Value,
         path: &str,
         outer: &Outer<'_>,
-        (place, may_name_types): (Place, bool),
+        (at, may_name_types): (NodeContext, bool),
     ) -> Schema {
         let Value::Object(map) = schema else {
             self.refuse(FieldError::type_invalid(path, schema, "a schema must be an object"));
             return Schema::default();
         };
-        if !self.enter(path, place.depth) {
+        if !self.enter(path, at.depth) {
             return Schema::default();
         }
         let keywords = Keywords { map, path };
         self.forbidden(&keywords);
         self.known_type(&keywords, keywords.text("type").unwrap_or_default());
-        self.of_meta(&keywords, &place);
+        self.check_metadata_keywords(&keywords, &at);
         let misplaced =
             STRUCTURAL_ONLY.into_iter().filter(|(name, _)| !(may_name_types && *name == "type"));
         for (name, wanted) in misplaced {
@@ -137,8 +137,8 @@ impl Loader {
             ..Schema::default()
         };
         let mut checks = self.checks(&keywords);
-        self.nested_children(&keywords, outer, place, &mut out);
-        self.compositions(&keywords, &mut checks, outer, place);
+        self.nested_children(&keywords, outer, at, &mut out);
+        self.compositions(&keywords, &mut checks, outer, at);
         self.required(&keywords, &mut out, &mut checks);
         if !checks.is_empty() {
             out.checks = Some(Box::new(checks));
@@ -146,15 +146,15 @@ impl Loader {
         out
     }
 
-    /// What a composition says about children, which must be in the shape too.
+    /// A composition's properties and items, which the structural part must have, too.
     fn nested_children(
         &mut self,
         keywords: &Keywords<'_>,
         outer: &Outer<'_>,
-        place: Place,
+        at: NodeContext,
         out: &mut Schema,
     ) {
-        let below = (place.below(Level::Field), false);
+        let below = (at.below(NodeRole::Field), false);
         for (name, child) in keywords.fields("properties").into_iter().flatten() {
             if self.is_full() {
                 return;

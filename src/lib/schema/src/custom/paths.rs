@@ -1,8 +1,8 @@
-//! Paths to declared fields: `.a.b`, and `['key']` where they may have brackets.
+//! Paths to declared fields: `.a.b`, and `['key']` where brackets are allowed.
 
 use crate::schema::Schema;
 
-/// The tokens of a path; what is in single quotes is one of them.
+/// Splits a path into tokens; a single-quoted text is one token.
 fn tokens(path: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let mut rest = path;
@@ -24,7 +24,7 @@ fn tokens(path: &str) -> Vec<&str> {
     out
 }
 
-/// What is between single quotes.
+/// The text between single quotes.
 fn unquoted(text: &str) -> Result<String, String> {
     let inner = text
         .strip_prefix('\'')
@@ -52,11 +52,11 @@ fn unquoted(text: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// Where a path leads in a schema, and the path as errors write it (`a.b[key]`). `brackets`:
-/// whether `['name']` may stand for `.name`.
+/// Resolves a path in a schema; also returns the path as errors print it (`a.b[key]`). `brackets`:
+/// whether `['name']` may replace `.name`.
 ///
 /// # Errors
-/// It leads to no declared field, or is no path.
+/// Not a path, or not to a declared field.
 pub fn field_path<'a>(
     schema: &'a Schema,
     path: &str,
@@ -102,14 +102,15 @@ pub fn field_path<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::custom::{Loading, from_json_schema};
+    use crate::custom::{SchemaContext, from_json_schema};
     use ferrokube_apimachinery::document::json;
 
     #[test]
     fn paths_lead_to_declared_fields() {
         let schema = json!({"type": "object", "properties": {"a": {"type": "object", "properties": {"b.c": {"type": "string"}, "m": {"type": "object", "additionalProperties": {"type": "string"}}}}}});
-        let schema = from_json_schema(&schema, &Loading { path: "", ..Loading::default() })
-            .expect("structural");
+        let schema =
+            from_json_schema(&schema, &SchemaContext { path: "", ..SchemaContext::default() })
+                .expect("structural");
         let found =
             |path: &str, brackets| field_path(&schema, path, brackets).ok().map(|(path, _)| path);
         assert_eq!(found(".a", false).as_deref(), Some("a"));

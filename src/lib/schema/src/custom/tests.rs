@@ -1,4 +1,4 @@
-//! The cases of parity area `crd` that are about schemas.
+//! The schema cases of parity area `crd`.
 
 use super::*;
 use crate::testing::{document, schema};
@@ -11,7 +11,7 @@ fn load(given: &Value) -> Result<Schema, Vec<FieldError>> {
     let metadata = Some(schema("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"));
     from_json_schema(
         given,
-        &Loading { path: "P", name: Some("com.example.v1.Thing".into()), metadata },
+        &SchemaContext { path: "P", name: Some("com.example.v1.Thing".into()), metadata },
     )
 }
 
@@ -110,7 +110,7 @@ fn compositions_add_checks() {
 }
 
 #[test]
-fn nulls_stay_only_where_they_may() {
+fn nulls_stay_only_where_allowed() {
     let schema = of_spec(
         json!({"type": "object", "properties": {"n": {"type": "string", "nullable": true}, "s": {"type": "string"}, "d": {"type": "string", "default": "x"}}}),
     );
@@ -145,7 +145,7 @@ fn lists_refuse_duplicates() {
 }
 
 #[test]
-fn repeated_members_are_told_once_and_by_their_key() {
+fn duplicate_items_are_reported_once_by_key() {
     let list =
         json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"});
     let schema = of_spec(
@@ -155,7 +155,7 @@ fn repeated_members_are_told_once_and_by_their_key() {
         errors(&schema, json!({"m": {"k": ["a", "a", "a"]}})),
         one(FieldReason::Duplicate, "spec.m[k][1]")
     );
-    // An object that had some may have others.
+    // An object that had duplicates may have others.
     let object = |spec: Value| document(json!({"metadata": {"name": "a"}, "spec": spec}));
     let old = object(json!({"s": ["a", "a"]}));
     assert_eq!(validate_update(&schema, Some(&old), &object(json!({"s": ["b", "b"]}))), []);
@@ -166,7 +166,7 @@ fn repeated_members_are_told_once_and_by_their_key() {
 }
 
 #[test]
-fn a_status_is_looked_at_alone() {
+fn a_status_write_validates_only_the_status() {
     let schema = load(&json!({"type": "object", "required": ["spec"], "properties": {"spec": {"type": "string"}, "status": {"type": "integer"}}})).unwrap();
     let [old, fits, fails] =
         [json!({}), json!({"status": 1}), json!({"status": "x"})].map(document);
@@ -176,7 +176,7 @@ fn a_status_is_looked_at_alone() {
 }
 
 #[test]
-fn maps_of_anything_hold_nothing_known() {
+fn fields_in_maps_of_any_type_are_unknown() {
     let schema = of_spec(json!({"type": "object", "properties": {
         "m": {"type": "object", "additionalProperties": true}, "c": {"type": "object", "additionalProperties": false}
     }}));
@@ -253,7 +253,7 @@ fn formats_are_checked() {
 }
 
 #[test]
-fn embedded_objects_are_objects() {
+fn embedded_resources_must_be_objects() {
     let schema = of_spec(
         json!({"type": "object", "properties": {"t": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}}),
     );
@@ -284,7 +284,7 @@ fn embedded_objects_are_objects() {
 }
 
 #[test]
-fn unknown_fields_are_pruned_below_the_open_ones() {
+fn pruning_continues_below_preserved_fields() {
     let schema = of_spec(
         json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"known": {"type": "object", "properties": {"x": {"type": "string"}}}}}),
     );
@@ -396,7 +396,7 @@ fn only_structural_schemas_load() {
 }
 
 #[test]
-fn stored_values_may_stay_as_they_are() {
+fn unchanged_stored_values_are_not_refused() {
     let schema = of_spec(
         json!({"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}, "b": {"type": "string"}}}),
     );
@@ -508,7 +508,7 @@ proptest! {
 }
 
 #[test]
-fn fault_42_definitions_that_grind_are_refused_in_time() {
+fn fault_42_expensive_definitions_are_refused_in_time() {
     use std::time::{Duration, Instant};
     let nested = |levels: usize| {
         (0..levels).fold(
@@ -521,8 +521,8 @@ fn fault_42_definitions_that_grind_are_refused_in_time() {
     let choices = |levels: usize| {
         (0..levels).fold(json!({"minimum": 1}), |inner, _| json!({"allOf": [inner, inner]}))
     };
-    // On a busy machine without optimization: what is bounded takes a hundredth of it elsewhere,
-    // what is not takes hours.
+    // Generous for a busy machine without optimization: a bounded load takes a hundredth of it
+    // elsewhere, an unbounded one hours.
     const LIMIT: Duration = Duration::from_secs(20);
     let bombs =
         [
@@ -544,7 +544,7 @@ fn fault_42_definitions_that_grind_are_refused_in_time() {
         assert!(load(bomb).is_err(), "bomb {index}");
         assert!(started.elapsed() < LIMIT, "bomb {index} took {:?}", started.elapsed());
     }
-    // What is left runs in time that grows with the text and no faster.
+    // Accepted patterns match in linear time.
     let schema = of_spec(
         json!({"type": "object", "properties": {"p": {"type": "string", "pattern": "^(a+)+$"}}}),
     );
@@ -560,9 +560,9 @@ fn property_of(a: Value) -> Value {
     json!({"type": "object", "properties": {"a": a}})
 }
 
-/// Sentences as a real server wrote them.
+/// Messages recorded from kube-apiserver.
 #[test]
-fn messages_are_those_of_upstream() {
+fn messages_match_kube_apiserver() {
     let says = |given: Value| -> Vec<String> {
         load(&json!({"type": "object", "properties": {"a": given}}))
             .unwrap_err()
@@ -602,7 +602,7 @@ fn messages_are_those_of_upstream() {
 }
 
 #[test]
-fn bounds_of_numbers_are_those_of_upstream() {
+fn number_bounds_match_kube_apiserver() {
     let says = |given: Value, value: Value| -> Vec<String> {
         let object = document(
             json!({"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"a": value}}),

@@ -1,6 +1,9 @@
-//! Lists: merged by key or as sets, then brought into order.
+//! Lists: merged by key or as sets, then ordered.
 
-use super::{At, ELEMENT_ORDER, PATCH, Slot, bad, fresh, merge_map, strategy, unknown_directive};
+use super::{
+    ELEMENT_ORDER, FieldSlot, MergePosition, PATCH, bad, fresh, merge_map, strategy,
+    unknown_directive,
+};
 use crate::schema::Schema;
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::go::{dump, type_of};
@@ -8,14 +11,14 @@ use ferrokube_apimachinery::patch::PatchError;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-/// What a list holds.
+/// The type of a list's elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Elements {
     Maps,
     Scalars,
 }
 
-/// All elements of both lists must be of one type, and no lists.
+/// Both lists must have elements of one type, which must not be lists.
 fn elements(original: &[Value], patch: &[Value]) -> Result<Elements, PatchError> {
     let mut all = original.iter().chain(patch);
     let first = all.next().ok_or_else(|| bad("no elements in any of the given slices"))?;
@@ -29,7 +32,7 @@ fn elements(original: &[Value], patch: &[Value]) -> Result<Elements, PatchError>
     Ok(if first.is_object() { Elements::Maps } else { Elements::Scalars })
 }
 
-/// What tells one element from another: its merge key's value, or the scalar itself.
+/// An element's identity: its merge key's value, or the scalar itself.
 fn identity<'a>(value: &'a Value, merge_key: &str) -> Result<Cow<'a, str>, PatchError> {
     let key = match value {
         Value::Object(map) => map.get(merge_key).ok_or_else(|| {
@@ -39,7 +42,7 @@ fn identity<'a>(value: &'a Value, merge_key: &str) -> Result<Cow<'a, str>, Patch
     };
     Ok(match key {
         Value::String(text) => Cow::Borrowed(text),
-        // No string begins like this.
+        // No string begins with this prefix.
         other => Cow::Owned(format!("\u{0}{other}")),
     })
 }
@@ -52,14 +55,14 @@ fn merge_key(node: Option<&Schema>) -> &str {
     node.and_then(|node| node.patch_merge_key.as_deref()).unwrap_or_default()
 }
 
-/// Merges a list with the strategy `merge`.
+/// Merges a list with strategy `merge`.
 pub(super) fn merge(
     node: Option<&Schema>,
     original: Vec<Value>,
     patch: &[Value],
-    at: At<'_>,
+    at: MergePosition<'_>,
 ) -> Result<Vec<Value>, PatchError> {
-    at.work.charge(original.len() + patch.len())?;
+    at.budget.charge(original.len() + patch.len())?;
     if original.is_empty() && patch.is_empty() {
         return Ok(original);
     }
@@ -92,7 +95,7 @@ pub(super) fn merge(
     ordered(merged, &order, &server, key)
 }
 
-/// Takes the elements with `$patch` out of the patch, and does what they say to the original.
+/// Takes elements with `$patch` out of the patch and executes them on the original.
 fn special<'a>(
     mut original: Vec<Value>,
     patch: &'a [Value],
@@ -134,7 +137,7 @@ fn merge_maps(
     mut original: Vec<Value>,
     patch: &[&Value],
     key: &str,
-    at: At<'_>,
+    at: MergePosition<'_>,
 ) -> Result<Vec<Value>, PatchError> {
     let mut places: HashMap<String, usize> = HashMap::with_capacity(original.len() + patch.len());
     for (place, item) in original.iter().enumerate() {
@@ -155,7 +158,7 @@ fn merge_maps(
     Ok(original)
 }
 
-/// Removes the named members of a list of scalars.
+/// Removes members from a list of scalars.
 pub(super) fn delete(items: &mut Vec<Value>, members: &[Value]) -> Result<(), PatchError> {
     if items.is_empty() && members.is_empty() {
         return Ok(());
@@ -169,18 +172,17 @@ pub(super) fn delete(items: &mut Vec<Value>, members: &[Value]) -> Result<(), Pa
     Ok(())
 }
 
-/// `$setElementOrder/field`: merges the field's patch (if any) and orders the result.
+/// `$setElementOrder/field`: merges the field's patch, if any, and orders the result.
 ///
-/// Lists that do not merge keep the order of the patch: the real server's handler crashes there,
-/// which is no behaviour to imitate.
+/// Lists that do not merge keep the order of the patch; kube-apiserver's handler panics there.
 pub(super) fn order_field(
-    slot: Slot<'_>,
+    slot: FieldSlot<'_>,
     original: &mut Map,
     patch: Option<&Value>,
     order: &Value,
 ) -> Result<(), PatchError> {
-    let order = order.as_array().ok_or_else(|| no_list(order))?;
-    slot.at.work.charge(
+    let order = order.as_array().ok_or_else(|| not_a_list(order))?;
+    slot.at.budget.charge(
         order.len()
             + original.get(slot.field).and_then(Value::as_array).map_or(0, |list| list.len()),
     )?;
@@ -189,7 +191,7 @@ pub(super) fn order_field(
     let patch = match patch {
         None => None,
         Some(Value::Array(items)) => Some(items),
-        Some(other) => return Err(no_list(other)),
+        Some(other) => return Err(not_a_list(other)),
     };
     if strategy(node) != "merge" {
         if let Some(patch) = patch {
@@ -214,7 +216,7 @@ pub(super) fn order_field(
             _ => return Ok(()),
         },
         (None, None) => return Ok(()),
-        (Some(other), _) => return Err(no_list(&other)),
+        (Some(other), _) => return Err(not_a_list(&other)),
     };
     let merged = if merged.is_empty() {
         merged
@@ -225,12 +227,12 @@ pub(super) fn order_field(
     Ok(())
 }
 
-fn no_list(value: &Value) -> PatchError {
+fn not_a_list(value: &Value) -> PatchError {
     let found = if value.is_null() { "%!s(<nil>)" } else { type_of(value) };
     bad(format!("expected a []interface {{}}, but received a {found}"))
 }
 
-/// The patch's elements must come in the order that the order list has them.
+/// The patch's elements must be in the order of the order list.
 fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), PatchError> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
@@ -250,9 +252,8 @@ fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), PatchE
     Ok(())
 }
 
-/// Brings elements into order: those that `order` names among themselves by it, the others by
-/// `server`; then both are interleaved by `server`, where an element that only one side knows goes
-/// as early as the named ones allow.
+/// Orders elements: those in `order` by it, the others by `server`, then interleaves both by
+/// `server`, with an element that only one side knows as early as the known ones allow.
 fn ordered(
     merged: Vec<Value>,
     order: &[String],

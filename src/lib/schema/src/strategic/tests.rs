@@ -1,4 +1,4 @@
-//! The cases of parity area `patch`, and what they leave open.
+//! The cases of parity area `patch`, and further ones.
 
 use super::*;
 use crate::testing::{core, document, schema};
@@ -109,7 +109,7 @@ fn lists_merge_by_key_or_are_replaced() {
 }
 
 #[test]
-fn malformed_directives_are_told_apart() {
+fn malformed_directives_have_distinct_errors() {
     let error = |patch: Value| merged("ServiceAccount", account(), patch).unwrap_err();
     for patch in [
         json!({"secrets": [{"$patch": "delete"}]}),
@@ -125,7 +125,7 @@ fn malformed_directives_are_told_apart() {
         error(json!({"$retainKeys": ["a"], "secrets": []})),
         PatchError::Malformed(_)
     ));
-    // A list that becomes a string is for the decoder to refuse.
+    // The decoder refuses a list that became a string.
     assert_eq!(secrets(json!({"secrets": "x"})), json!("x"));
     assert_eq!(
         secrets(json!({"metadata": {"$deleteFromPrimitiveList/finalizers": "x"}})),
@@ -214,7 +214,7 @@ fn retain_keys_drops_the_rest() {
         merged("ConfigMap", target, json!({"data": {"$retainKeys": ["k"], "n": "1"}})),
         Err(PatchError::Malformed(_))
     ));
-    // Into nothing the directive stays, and the decoder refuses it, as recorded.
+    // Without an original the directive stays, and the decoder refuses it, as recorded.
     let fresh =
         merged("ConfigMap", json!({}), json!({"data": {"$retainKeys": ["k"], "k": "v"}})).unwrap();
     assert_eq!(fresh, json!({"data": {"$retainKeys": ["k"], "k": "v"}}));
@@ -250,7 +250,7 @@ fn huge_lists_merge_in_linear_time() {
     assert!(started.elapsed().as_secs() < 20);
 }
 
-/// A patch that turns one account into another, as kubectl computes it.
+/// The patch between two accounts, as kubectl computes it.
 fn diff(from: &[u8], to: &[u8]) -> Value {
     let name = |id: &u8| json!({"name": format!("s{id}")});
     let order: Vec<Value> = to.iter().map(name).collect();
@@ -303,7 +303,7 @@ fn any_value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn a_diff_leads_where_it_should(from in ids(), to in ids()) {
+    fn applying_a_diff_yields_the_target(from in ids(), to in ids()) {
         let list = |ids: &[u8]| json!(ids.iter().map(|id| json!({"name": format!("s{id}")})).collect::<Vec<_>>());
         let out = merged("ServiceAccount", json!({"secrets": list(&from)}), diff(&from, &to)).unwrap();
         prop_assert_eq!(&out["secrets"], &list(&to));

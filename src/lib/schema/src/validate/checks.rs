@@ -1,4 +1,4 @@
-//! The value validations of a node, as data.
+//! Value validations as data.
 
 use super::composition;
 use crate::pattern::{compile, compile_within};
@@ -7,8 +7,7 @@ use ferrokube_apimachinery::document::{Map, Number, Value, json};
 use regex::Regex;
 use std::sync::{Arc, OnceLock};
 
-/// Value validations of one node (`minimum`, `pattern`, `allOf`, ...); filled by the custom
-/// resource loader.
+/// Value validations of a node, loaded from a custom resource's schema.
 #[derive(Clone, Debug, Default)]
 pub struct Checks {
     /// `minimum`
@@ -35,7 +34,7 @@ pub struct Checks {
     pub min_properties: Option<u64>,
     /// `maxProperties`
     pub max_properties: Option<u64>,
-    /// Required fields that are no declared property of this node.
+    /// Required fields that are not declared properties of this node.
     pub required: Vec<Arc<str>>,
     /// `allOf`
     pub all_of: Vec<Node>,
@@ -47,9 +46,9 @@ pub struct Checks {
     pub not: Option<Node>,
     /// `additionalProperties: false`
     pub closed: bool,
-    /// What a root says about `metadata.name` and `metadata.generateName`.
+    /// The root's schemas for `metadata.name` and `metadata.generateName`.
     pub metadata: Option<Node>,
-    /// `x-kubernetes-validations`, as they were given.
+    /// `x-kubernetes-validations`, as given.
     pub rules: Vec<Value>,
 }
 
@@ -61,21 +60,21 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// From its text, within a budget of bytes for what it compiles to.
+    /// Charges the compiled size to `room`.
     ///
     /// # Errors
-    /// The text is no regular expression, or one that is too large.
+    /// The text is not a regular expression, or compiles to too much.
     pub fn new(text: &str, room: &mut usize) -> Result<Self, String> {
         compile_within(text, room)?;
         Ok(Self { text: text.into(), regex: OnceLock::new() })
     }
 
-    /// Its text.
+    /// The pattern as given.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether it is found in a text.
+    /// Whether it matches anywhere in a text.
     pub fn matches(&self, text: &str) -> bool {
         self.regex
             .get_or_init(|| compile(&self.text).ok())
@@ -85,7 +84,7 @@ impl Pattern {
 }
 
 impl Checks {
-    /// Whether nothing is checked.
+    /// Whether there are no checks.
     pub fn is_empty(&self) -> bool {
         let counts = [
             self.min_length,
@@ -108,14 +107,14 @@ impl Checks {
             && !self.composes()
     }
 
-    /// Whether there is any composition.
+    /// Whether there are compositions.
     pub(super) fn composes(&self) -> bool {
         self.not.is_some()
             || [&self.all_of, &self.any_of, &self.one_of].iter().any(|nodes| !nodes.is_empty())
     }
 
-    /// Writes the keywords of an OpenAPI schema. Version 2 has no composition that all its readers
-    /// understand.
+    /// Writes the keywords to an OpenAPI schema. Compositions are omitted from version 2, since not
+    /// all clients support them.
     pub(crate) fn render(&self, v3: bool, out: &mut Map) {
         let numbers = [
             ("minimum", &self.minimum),

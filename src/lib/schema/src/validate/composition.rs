@@ -2,19 +2,19 @@
 
 use super::checks::Checks;
 use super::path::Path;
-use super::values::Sink;
+use super::values::ErrorCollector;
 use crate::openapi;
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::{FieldError, quote};
 
-/// An alternative that was held against a value: what is wrong, and how much holds.
-type Judged = (Vec<FieldError>, usize);
+/// The errors of an alternative, and how much of it matches.
+type Alternative = (Vec<FieldError>, usize);
 
-/// Checks a value, and what it was, against the compositions of its node. A failed one is reported
-/// without a place, next to what the closest alternative has to say: the one of which the most
-/// holds, as upstream counts it.
+/// Checks a value (and its old value) against a node's compositions. A failed one is reported
+/// without a path, together with the errors of the closest alternative: the one that matches most,
+/// counted as in kube-apiserver.
 pub(super) fn check(
-    sink: &mut Sink<'_>,
+    collector: &mut ErrorCollector<'_>,
     checks: &Checks,
     (value, old): (&Value, Option<&Value>),
     path: &Path<'_>,
@@ -23,7 +23,7 @@ pub(super) fn check(
     if !checks.any_of.is_empty() {
         let mut closest = None;
         for node in &checks.any_of {
-            let judged = sink.errors_of(node, value, old, path);
+            let judged = collector.errors_of(node, value, old, path);
             let holds = judged.0.is_empty();
             if holds {
                 closest = Some(judged);
@@ -32,14 +32,15 @@ pub(super) fn check(
             keep_closer(&mut closest, judged);
         }
         if closest.as_ref().is_some_and(|(errors, _)| !errors.is_empty()) {
-            sink.nowhere(format_args!("{} must validate at least one schema (anyOf)", place()));
+            collector
+                .pathless(format_args!("{} must validate at least one schema (anyOf)", place()));
         }
-        merge(sink, closest);
+        merge(collector, closest);
     }
     if !checks.one_of.is_empty() {
         let (mut closest, mut first, mut valid) = (None, None, 0_usize);
         for node in &checks.one_of {
-            let judged = sink.errors_of(node, value, old, path);
+            let judged = collector.errors_of(node, value, old, path);
             match judged.0.is_empty() {
                 true => {
                     valid += 1;
@@ -51,46 +52,50 @@ pub(super) fn check(
             }
         }
         match valid {
-            1 => merge(sink, first),
-            0 => sink.nowhere(format_args!("{} must validate one and only one schema (oneOf). Found none valid", place())),
-            valid => sink.nowhere(format_args!("{} must validate one and only one schema (oneOf). Found {valid} valid alternatives", place())),
+            1 => merge(collector, first),
+            0 => collector.pathless(format_args!("{} must validate one and only one schema (oneOf). Found none valid", place())),
+            valid => collector.pathless(format_args!("{} must validate one and only one schema (oneOf). Found {valid} valid alternatives", place())),
         }
-        merge(sink, closest);
+        merge(collector, closest);
     }
     if !checks.all_of.is_empty() {
         let mut valid = 0;
         for node in &checks.all_of {
-            let judged = sink.errors_of(node, value, old, path);
+            let judged = collector.errors_of(node, value, old, path);
             valid += usize::from(judged.0.is_empty());
-            merge(sink, Some(judged));
+            merge(collector, Some(judged));
         }
         if valid != checks.all_of.len() {
-            sink.nowhere(format_args!(
+            collector.pathless(format_args!(
                 "{} must validate all the schemas (allOf){}",
                 place(),
                 if valid == 0 { ". None validated" } else { "" }
             ));
         }
     }
-    if checks.not.as_ref().is_some_and(|node| sink.errors_of(node, value, old, path).0.is_empty()) {
-        sink.nowhere(format_args!("{} must not validate the schema (not)", place()));
+    if checks
+        .not
+        .as_ref()
+        .is_some_and(|node| collector.errors_of(node, value, old, path).0.is_empty())
+    {
+        collector.pathless(format_args!("{} must not validate the schema (not)", place()));
     }
 }
 
-/// Of several that are as close the first.
-fn keep_closer(closest: &mut Option<Judged>, judged: Judged) {
+/// The first of several equally close ones.
+fn keep_closer(closest: &mut Option<Alternative>, judged: Alternative) {
     if closest.as_ref().is_none_or(|(_, matched)| judged.1 > *matched) {
         *closest = Some(judged);
     }
 }
 
-fn merge(sink: &mut Sink<'_>, judged: Option<Judged>) {
+fn merge(collector: &mut ErrorCollector<'_>, judged: Option<Alternative>) {
     let (errors, matched) = judged.unwrap_or_default();
-    sink.matched += matched;
-    sink.extend(errors);
+    collector.matched += matched;
+    collector.extend(errors);
 }
 
-/// Writes the keywords.
+/// Writes the compositions to an OpenAPI schema.
 pub(super) fn render(checks: &Checks, out: &mut Map) {
     for (name, nodes) in
         [("allOf", &checks.all_of), ("anyOf", &checks.any_of), ("oneOf", &checks.one_of)]

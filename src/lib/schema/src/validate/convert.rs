@@ -1,6 +1,6 @@
-//! From untyped values to a typed object, as kube-apiserver does it for what was merged in memory
-//! (strategic patches, applies): other errors than its decoder of JSON has, and numbers that do not
-//! fit are cut to their type.
+//! Conversion of untyped values to a typed object, as kube-apiserver does after in-memory merges
+//! (strategic patches, applies): its errors differ from those of the JSON decoder, and numbers out
+//! of range are truncated.
 
 use super::types::{self, is_quantity};
 use super::{formats, go_types};
@@ -12,7 +12,7 @@ use ferrokube_apimachinery::json::type_name;
 /// Converts a native object in place.
 ///
 /// # Errors
-/// kube-apiserver's sentence about the first value that cannot be converted.
+/// kube-apiserver's message about the first value that cannot be converted.
 pub fn convert(schema: &Schema, object: &mut Map) -> Result<(), String> {
     // Type names and metadata come first in every kind.
     for name in ["kind", "apiVersion"] {
@@ -48,9 +48,9 @@ fn field(
     depth: usize,
 ) -> Result<(), String> {
     match (node.kind, &*child) {
-        // Nearly all fields are texts.
+        // Fast path: most fields are strings.
         (Kind::String, Value::String(_)) if node.format.is_none() => Ok(()),
-        // Only what is refused needs the name of its type.
+        // The type's name is only needed for an error.
         _ => value(node, child, depth + 1, &|| go_types::of_field(owner, name, node)),
     }
 }
@@ -103,14 +103,14 @@ fn value(
             other if schema.properties.is_empty() && schema.additional.is_some() => {
                 Err(format!("cannot restore map from {}", kind_of(other)))
             }
-            // It is read by a decoder of its own.
+            // Has its own decoder.
             other if schema.properties.is_empty() => types::check_at(schema, other),
             other => Err(format!("cannot restore struct from: {}", kind_of(other))),
         },
     }
 }
 
-/// Types that read JSON by themselves: what they say names no field.
+/// Types with their own JSON decoder: their errors name no field.
 fn own_decoder(schema: &Schema, value: &Value, read_as: &str) -> Result<(), String> {
     match value {
         Value::String(_) => types::check_at(schema, value),
@@ -134,11 +134,11 @@ fn bytes(value: &Value) -> Result<(), String> {
     }
 }
 
-/// A text or a truth value, whose type may have a name.
+/// A string or a boolean, whose type may have a name.
 fn simple(named: &str, kind: &str, value: &Value) -> Result<(), String> {
     match (kind, value) {
         ("string", Value::String(_)) | ("bool", Value::Bool(_)) | (_, Value::Null) => Ok(()),
-        // Go would convert an integer to a letter.
+        // Go would convert an integer to a character.
         ("string", Value::Number(number)) if !is_float(number) => {
             Err(format!("cannot convert int64 to {named}"))
         }
@@ -154,7 +154,7 @@ fn number(value: &Value) -> Result<(), String> {
     if value.is_number() { Ok(()) } else { Err("unrecognized type: float64".to_owned()) }
 }
 
-/// Integers are cut to the bits that they have, as Go does.
+/// Truncates integers to their width, as Go does.
 fn integer(schema: &Schema, value: &mut Value) -> Result<(), String> {
     let kind = if schema.format.as_deref() == Some("int32") { "int32" } else { "int64" };
     let Value::Number(number) = &*value else {
@@ -172,7 +172,7 @@ fn integer(schema: &Schema, value: &mut Value) -> Result<(), String> {
     Ok(())
 }
 
-/// What the processor makes of a float that is no integer of 64 bits is the smallest one.
+/// As on amd64: a float that does not fit into 64 bits becomes the smallest integer.
 fn from_float(float: f64) -> i64 {
     if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&float) {
         float as i64
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_converted_is_named_by_its_kinds() {
+    fn conversion_errors_name_both_types() {
         for (kind, value, why) in [
             ("ConfigMap", json!({"kind": -1}), "cannot convert int64 to string"),
             ("ConfigMap", json!({"apiVersion": {"a": null}}), "unrecognized type: string"),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_cut_to_their_type() {
+    fn numbers_are_truncated_to_their_type() {
         let lease = schema("io.k8s.api.coordination.v1.Lease");
         for (given, cut) in [
             (json!(2147483648_i64), -2147483648_i64),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_stays() {
+    fn valid_objects_are_unchanged() {
         let object = json!({"kind": "Secret", "metadata": {"labels": {"a": null}, "managedFields": [{"fieldsV1": {"f:a": {}}}]}, "data": {"a": "YQ==", "b": null}, "nope": [1]});
         assert_eq!(converted(&core("Secret"), object.clone()), Ok(object));
     }

@@ -1,31 +1,31 @@
-//! Defaults of the schema.
+//! Schema defaults.
 
 use crate::schema::{MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::{json, work};
 
-/// At most so many bytes of defaults are put into one object: it could not be stored with more.
-/// What is left out then is refused by its size.
-const MAX_DEFAULTED: usize = 4 * 1024 * 1024;
+/// Max bytes of defaults added to one object: with more it could not be stored. The rest is left
+/// out, and the object is refused for its size.
+const MAX_DEFAULT_BYTES: usize = 4 * 1024 * 1024;
 
-/// Sets absent fields to their defaults, deeply, also inside lists and maps; null of a non-nullable
-/// field with a default is replaced.
+/// Sets absent fields to their defaults, also inside lists and maps; replaces null in non-nullable
+/// fields with a default.
 ///
-/// Other nulls are left: of custom objects to [`super::prune`] and validation, of native ones to
-/// their encoding. Work and memory follow the object and what is put into it, at most 4 MiB.
+/// Other nulls stay: in custom objects for [`super::prune`] and validation, in native ones for the
+/// encoder. Work and memory are linear in the object and the added defaults, at most 4 MiB.
 pub fn default(schema: &Schema, object: &mut Document) {
     if !schema.native || schema.has_defaults() {
-        Walk { room: MAX_DEFAULTED }.fields(schema, object.fields_mut(), 0);
+        Defaulter { room: MAX_DEFAULT_BYTES }.fields(schema, object.fields_mut(), 0);
     }
 }
 
-struct Walk {
-    /// The bytes that may still be put.
+struct Defaulter {
+    /// Bytes of defaults that may still be added.
     room: usize,
 }
 
-impl Walk {
-    /// Takes room for a default; false: there is not enough.
+impl Defaulter {
+    /// Charges a default; `false` if it does not fit.
     fn take(&mut self, bytes: usize) -> bool {
         work::count(1);
         let left = self.room.checked_sub(bytes);

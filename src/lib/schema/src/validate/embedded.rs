@@ -1,21 +1,26 @@
-//! What any embedded resource needs: kind, version and valid metadata.
+//! Checks of every embedded resource: kind, version and metadata.
 
 use super::path::Path;
-use super::values::Sink;
+use super::values::ErrorCollector;
 use crate::schema::{MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 
-/// Checks all that are in a value.
-pub(super) fn walk(sink: &mut Sink<'_>, schema: Option<&Schema>, value: &Value, path: &Path<'_>) {
+/// Checks all embedded resources in a value.
+pub(super) fn walk(
+    collector: &mut ErrorCollector<'_>,
+    schema: Option<&Schema>,
+    value: &Value,
+    path: &Path<'_>,
+) {
     let Some(schema) = schema.filter(|schema| !schema.native && path.depth() <= MAX_WALK) else {
         return;
     };
     match value {
         Value::Object(map) => {
             if schema.embedded {
-                check(sink, map, path);
+                check(collector, map, path);
             }
             for (name, child) in map {
                 let below = if schema.properties.contains_key(&**name) {
@@ -23,23 +28,23 @@ pub(super) fn walk(sink: &mut Sink<'_>, schema: Option<&Schema>, value: &Value, 
                 } else {
                     path.key(name)
                 };
-                walk(sink, schema.child(name), child, &below);
+                walk(collector, schema.child(name), child, &below);
             }
         }
         Value::Array(items) => items.iter().enumerate().for_each(|(index, item)| {
-            walk(sink, schema.items.as_deref(), item, &path.index(index))
+            walk(collector, schema.items.as_deref(), item, &path.index(index))
         }),
         _ => {}
     }
 }
 
-pub(super) fn check(sink: &mut Sink<'_>, map: &Map, path: &Path<'_>) {
+pub(super) fn check(collector: &mut ErrorCollector<'_>, map: &Map, path: &Path<'_>) {
     for field in ["apiVersion", "kind"] {
-        let place = sink.bracketed(&path.field(field));
+        let place = collector.bracketed(&path.field(field));
         let mut invalid =
-            |why: &str| sink.push(FieldError::invalid(place.clone(), map.get(field), why));
+            |why: &str| collector.push(FieldError::invalid(place.clone(), map.get(field), why));
         match map.get(field) {
-            None => sink.push(FieldError::required(place, "")),
+            None => collector.push(FieldError::required(place, "")),
             Some(Value::String(text)) if text.is_empty() => invalid("must not be empty"),
             Some(Value::String(text)) if field == "apiVersion" && text.matches('/').count() > 1 => {
                 invalid(&format!("unexpected GroupVersion string: {text}"))
@@ -55,27 +60,27 @@ pub(super) fn check(sink: &mut Sink<'_>, map: &Map, path: &Path<'_>) {
         }
     }
     if let Some(Value::Object(metadata)) = map.get("metadata") {
-        metadata_of(sink, metadata, &path.field("metadata"));
+        metadata_of(collector, metadata, &path.field("metadata"));
     }
 }
 
-/// Owners are named completely.
-fn owners(sink: &mut Sink<'_>, metadata: &Map, path: &Path<'_>) {
+/// Owner references must be complete.
+fn owners(collector: &mut ErrorCollector<'_>, metadata: &Map, path: &Path<'_>) {
     let owners = path.field("ownerReferences");
     for owner in metadata.get("ownerReferences").and_then(Value::as_array).into_iter().flatten() {
         for field in ["apiVersion", "kind", "name", "uid"] {
             let given = owner.get(field).and_then(Value::as_str).unwrap_or_default();
-            let place = sink.bracketed(&owners.field(field));
+            let place = collector.bracketed(&owners.field(field));
             match field {
                 "apiVersion"
                     if given.is_empty()
                         || given.ends_with('/')
                         || given.matches('/').count() > 1 =>
                 {
-                    sink.push(FieldError::invalid(place, given, "version must not be empty"))
+                    collector.push(FieldError::invalid(place, given, "version must not be empty"))
                 }
                 "kind" | "name" | "uid" if given.is_empty() => {
-                    sink.push(FieldError::invalid(place, given, "must not be empty"))
+                    collector.push(FieldError::invalid(place, given, "must not be empty"))
                 }
                 _ => {}
             }
@@ -83,15 +88,15 @@ fn owners(sink: &mut Sink<'_>, metadata: &Map, path: &Path<'_>) {
     }
 }
 
-/// Names are only looked at as parts of URLs, as upstream does.
-fn metadata_of(sink: &mut Sink<'_>, metadata: &Map, path: &Path<'_>) {
+/// Names are only checked to be valid path segments, as in kube-apiserver.
+fn metadata_of(collector: &mut ErrorCollector<'_>, metadata: &Map, path: &Path<'_>) {
     let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
     let entries =
         |field: &str| metadata.get(field).and_then(Value::as_object).into_iter().flatten();
     let mut refuse = |field: &str, given: &str, sentences: Vec<String>| {
         for why in sentences {
-            let place = sink.bracketed(&path.field(field));
-            sink.push(FieldError::invalid(place, given, why));
+            let place = collector.bracketed(&path.field(field));
+            collector.push(FieldError::invalid(place, given, why));
         }
     };
     for field in ["generateName", "name"] {
@@ -124,8 +129,9 @@ fn metadata_of(sink: &mut Sink<'_>, metadata: &Map, path: &Path<'_>) {
         .enumerate()
         .filter(|(_, entry)| !matches!(operation(entry).as_str(), "Apply" | "Update"))
     {
-        let place = sink.bracketed(&path.field("managedFields").index(index).field("operation"));
-        sink.push(FieldError::invalid(place, operation(entry), "must be `Apply` or `Update`"));
+        let place =
+            collector.bracketed(&path.field("managedFields").index(index).field("operation"));
+        collector.push(FieldError::invalid(place, operation(entry), "must be `Apply` or `Update`"));
     }
-    owners(sink, metadata, path);
+    owners(collector, metadata, path);
 }

@@ -1,4 +1,4 @@
-//! Formats of strings: which there are, and those that native kinds have.
+//! Known string formats, and those of native kinds.
 
 mod texts;
 
@@ -6,7 +6,7 @@ pub use texts::fits;
 
 use crate::schema::{Kind, Schema};
 
-/// Standard base64 with padding; line ends are skipped, as upstream's decoder does.
+/// Standard base64 with padding; line ends are skipped, as by Go's decoder.
 pub(super) fn is_base64(text: &str) -> bool {
     let (mut digits, mut padding) = (0_usize, 0_usize);
     for byte in text.bytes() {
@@ -30,12 +30,12 @@ pub(super) fn is_rfc3339(text: &str) -> bool {
     fraction_of_rfc3339(text).is_some()
 }
 
-/// The same with exactly six digits of fraction.
+/// RFC 3339 with exactly six fraction digits.
 pub(super) fn is_micro_time(text: &str) -> bool {
     fraction_of_rfc3339(text) == Some(6)
 }
 
-/// How many digits the fraction has; `None`: no such time.
+/// The number of fraction digits; `None` if not RFC 3339.
 fn fraction_of_rfc3339(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     if bytes.len() < 20
@@ -75,7 +75,7 @@ fn number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// `2006-01-02`, a day that exists.
+/// `2006-01-02`, an existing day.
 fn is_date(text: &str) -> bool {
     let mut parts = text.splitn(3, '-');
     let (Some(year), Some(month), Some(day)) = (parts.next(), parts.next(), parts.next()) else {
@@ -108,7 +108,7 @@ fn is_clock(text: &str) -> bool {
     hour < 24 && minute < 60 && second < 60
 }
 
-/// Formats of strings that custom resources may ask for, without their dashes.
+/// String formats for custom resources, without dashes.
 const KNOWN: [&str; 24] = [
     "bsonobjectid",
     "uri",
@@ -136,7 +136,7 @@ const KNOWN: [&str; 24] = [
     "datetime",
 ];
 
-/// The format of a node, if it says anything for its type.
+/// A node's format, if it applies to its type.
 pub(super) fn of(schema: &Schema) -> Option<&str> {
     let format = schema.format.as_deref()?;
     let says = match schema.kind {
@@ -148,7 +148,7 @@ pub(super) fn of(schema: &Schema) -> Option<&str> {
     says.then_some(format)
 }
 
-/// Whether a format of strings says anything; others are not checked.
+/// Whether a string format is checked.
 pub fn is_known(format: &str) -> bool {
     let plain = format.replace('-', "");
     KNOWN.contains(&plain.as_str()) || matches!(plain.as_str(), "k8sshortname" | "k8slongname")

@@ -1,9 +1,9 @@
-//! Names of Go types that kube-apiserver's decoding errors show, where the schema does not say
-//! them: strings, lists and maps with a name of their own.
+//! Go type names in kube-apiserver's decoding errors that the schema does not have: named strings,
+//! lists and maps.
 
 use crate::schema::{Kind, Schema};
 
-/// Definition without `io.k8s.`, field, type.
+/// Definition without `io.k8s.`, field, Go type.
 const NAMED: [(&str, &str, &str); 75] = [
     ("api.admissionregistration.v1.MatchResources", "matchPolicy", "v1.MatchPolicyType"),
     (
@@ -186,7 +186,7 @@ const NAMED: [(&str, &str, &str); 75] = [
     ("apimachinery.pkg.apis.meta.v1.WatchEvent", "object", "runtime.RawExtension"),
 ];
 
-/// The type of a field of a definition.
+/// The Go type of a definition's field.
 pub(super) fn of_field(owner: &Schema, field: &str, node: &Schema) -> String {
     let definition =
         owner.name.as_deref().and_then(|name| name.strip_prefix("io.k8s.")).unwrap_or_default();
@@ -196,7 +196,7 @@ pub(super) fn of_field(owner: &Schema, field: &str, node: &Schema) -> String {
     }
 }
 
-/// The type that the schema says by itself.
+/// The Go type that follows from the schema.
 pub(super) fn of(node: &Schema) -> String {
     let format = node.format.as_deref().unwrap_or_default();
     match (node.kind, node.name.as_deref()) {
@@ -223,7 +223,7 @@ pub(super) fn of(node: &Schema) -> String {
     }
 }
 
-/// The type of the elements of a list or map of this type.
+/// The type of the elements of a list or map type.
 pub(super) fn of_element(whole: &str, element: &Schema) -> String {
     match whole.strip_prefix("[]").or_else(|| whole.strip_prefix("map[string]")) {
         Some(name) if !name.starts_with("interface") => name.to_owned(),

@@ -1,22 +1,22 @@
-//! Bounds of numbers, as upstream's validator has them: bounds are floats, and are cut to integers
-//! where the value is one.
+//! Number bounds as in kube-apiserver's validator: bounds are floats, truncated to integers for
+//! integer values.
 
 use super::path::Path;
-use super::values::Sink;
+use super::values::ErrorCollector;
 use crate::schema::{Kind, Schema};
 use ferrokube_apimachinery::document::{Number, Value};
 use ferrokube_apimachinery::field::Shown;
 
-/// A float is an integer for JSON up to here.
+/// Largest float that counts as an integer in JSON.
 const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
-/// Two floats that differ by a smaller part of them are the same.
+/// Floats with a smaller relative difference are equal.
 const EPSILON: f64 = 1e-9;
 
-/// Floats that an integer can be.
+/// Floats that convert to an integer.
 #[allow(clippy::cast_precision_loss, reason = "a power of two")]
 const LIMITS: std::ops::Range<f64> = (i64::MIN as f64)..-(i64::MIN as f64);
 
-/// A value, with the type that it has in JSON.
+/// A value with its JSON type.
 #[derive(Clone, Copy)]
 enum Given {
     Int(i64),
@@ -38,10 +38,10 @@ impl Given {
         }
     }
 
-    /// Compared with a bound of the same type.
+    /// Compares with a bound, converted to the value's type.
     fn with(self, bound: f64) -> (std::cmp::Ordering, String) {
         match self {
-            Self::Int(integer) => (integer.cmp(&cut(bound)), cut(bound).to_string()),
+            Self::Int(integer) => (integer.cmp(&truncate(bound)), truncate(bound).to_string()),
             Self::Float(float) => (float.total_cmp(&bound), bound.shown()),
         }
     }
@@ -56,12 +56,12 @@ impl Shown for Given {
     }
 }
 
-/// A float as an integer; one that fits into none is the smallest.
-pub(super) fn cut(float: f64) -> i64 {
+/// A float as an integer; the smallest one if it does not fit.
+pub(super) fn truncate(float: f64) -> i64 {
     if LIMITS.contains(&float) { float as i64 } else { i64::MIN }
 }
 
-/// Whether a float is an integer, or nearly one.
+/// Whether a float is within [`EPSILON`] of an integer.
 pub(super) fn is_whole(float: f64) -> bool {
     if !(-MAX_EXACT..=MAX_EXACT).contains(&float) {
         return false;
@@ -71,17 +71,22 @@ pub(super) fn is_whole(float: f64) -> bool {
     float == whole || (whole != 0.0 && difference / (float.abs() + whole.abs()) < EPSILON)
 }
 
-/// A check of one value.
-struct Check<'s, 'a, 'p> {
-    sink: &'s mut Sink<'a>,
+/// The checks of one number.
+struct NumberCheck<'s, 'a, 'p> {
+    collector: &'s mut ErrorCollector<'a>,
     schema: &'s Schema,
     path: &'s Path<'p>,
 }
 
-pub(super) fn check(sink: &mut Sink<'_>, schema: &Schema, number: Number, path: &Path<'_>) {
-    sink.matched += 2;
+pub(super) fn check(
+    collector: &mut ErrorCollector<'_>,
+    schema: &Schema,
+    number: Number,
+    path: &Path<'_>,
+) {
+    collector.matched += 2;
     let given = Given::of(number);
-    let mut check = Check { sink, schema, path };
+    let mut check = NumberCheck { collector, schema, path };
     check.range(given, "Checked");
     let Some(checks) = schema.checks.as_deref() else { return };
     let bound = |bound: &Option<Number>| bound.as_ref().and_then(Number::as_f64);
@@ -93,7 +98,7 @@ pub(super) fn check(sink: &mut Sink<'_>, schema: &Schema, number: Number, path: 
         let (order, shown) = given.with(low);
         if order.is_lt() || (checks.exclusive_minimum && order.is_eq()) {
             let or_equal = if checks.exclusive_minimum { "" } else { " or equal to" };
-            check.sink.invalid(
+            check.collector.invalid(
                 path,
                 Value::from(number),
                 format_args!("should be greater than{or_equal} {shown}"),
@@ -105,7 +110,7 @@ pub(super) fn check(sink: &mut Sink<'_>, schema: &Schema, number: Number, path: 
         let (order, shown) = given.with(high);
         if order.is_gt() || (checks.exclusive_maximum && order.is_eq()) {
             let or_equal = if checks.exclusive_maximum { "" } else { " or equal to" };
-            check.sink.invalid(
+            check.collector.invalid(
                 path,
                 Value::from(number),
                 format_args!("should be less than{or_equal} {shown}"),
@@ -114,7 +119,7 @@ pub(super) fn check(sink: &mut Sink<'_>, schema: &Schema, number: Number, path: 
     }
 }
 
-impl Check<'_, '_, '_> {
+impl NumberCheck<'_, '_, '_> {
     fn format(&self) -> &str {
         let format = self.schema.format.as_deref().unwrap_or_default();
         match self.schema.kind {
@@ -124,7 +129,7 @@ impl Check<'_, '_, '_> {
         }
     }
 
-    /// Whether a value or a bound is one of the type and its format; it is told if not.
+    /// Whether a value or bound is in the range of the type and format; reports it if not.
     fn range(&mut self, given: Given, what: &str) -> bool {
         let (format, value) = (self.format(), given.as_float());
         let (name, fits) = match self.schema.kind {
@@ -149,8 +154,8 @@ impl Check<'_, '_, '_> {
             } else {
                 format!("with format {format}")
             };
-            // Without a place, as upstream does.
-            self.sink.nowhere(format_args!(
+            // Without a path, as kube-apiserver.
+            self.collector.pathless(format_args!(
                 "{what} value must be of type {name} {format} in {}",
                 self.path
             ));
@@ -158,8 +163,7 @@ impl Check<'_, '_, '_> {
         fits
     }
 
-    /// The value as it is compared with a bound: one that is no value of the type is compared as a
-    /// float.
+    /// The value to compare with a bound: a float if it is out of the type's range.
     fn comparable(&mut self, given: Given, bound: f64, what: &str) -> Given {
         if self.range(Given::Float(bound), what) { given } else { Given::Float(given.as_float()) }
     }
@@ -169,26 +173,28 @@ impl Check<'_, '_, '_> {
             format!("factor MultipleOf declared for {path} must be positive: {shown}")
         };
         match self.comparable(given, step, "MultipleOf") {
-            Given::Int(value) => match cut(step) {
-                step if step <= 0 => self.sink.invalid_as(
+            Given::Int(value) => match truncate(step) {
+                step if step <= 0 => self.collector.invalid_as(
                     self.path,
                     step,
                     &must_be_positive(self.path, &step.to_string()),
                 ),
-                step if value % step != 0 => self.sink.invalid(
+                step if value % step != 0 => self.collector.invalid(
                     self.path,
                     value,
                     format_args!("should be a multiple of {step}"),
                 ),
                 _ => {}
             },
-            Given::Float(_) if step <= 0.0 => {
-                self.sink.invalid_as(self.path, step, &must_be_positive(self.path, &step.shown()))
-            }
+            Given::Float(_) if step <= 0.0 => self.collector.invalid_as(
+                self.path,
+                step,
+                &must_be_positive(self.path, &step.shown()),
+            ),
             Given::Float(value) => {
                 let times = if step < 1.0 { 1.0 / step * value } else { value / step };
                 if !is_whole(times) {
-                    self.sink.invalid(
+                    self.collector.invalid(
                         self.path,
                         value,
                         format_args!("should be a multiple of {}", step.shown()),
@@ -204,8 +210,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn floats_are_cut_and_compared_as_in_upstream() {
-        assert_eq!([cut(1.9), cut(-1.9), cut(1e30), cut(-1e30)], [1, -1, i64::MIN, i64::MIN]);
+    fn floats_are_truncated_and_compared_as_in_kube_apiserver() {
+        assert_eq!(
+            [truncate(1.9), truncate(-1.9), truncate(1e30), truncate(-1e30)],
+            [1, -1, i64::MIN, i64::MIN]
+        );
         for (float, whole) in [
             (1.0, true),
             (1.5, false),

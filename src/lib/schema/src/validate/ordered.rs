@@ -1,28 +1,28 @@
-//! What a decoder of JSON says of a body that it refuses or warns of, in the order of the body.
-//! Documents have no order: the body is looked at once more.
+//! Decoding errors and warnings in the order of the body. Documents are unordered, so the body is
+//! scanned again.
 
 use super::path::Path;
-use super::types::{self, Checked, Worst};
+use super::types::{self, CheckResult, FirstFault};
 use crate::schema::{Kind, MAX_WALK, Schema};
 use ferrokube_apimachinery::json::{self, scan};
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// The longest body that is looked at again; errors of longer ones are in the order of keys.
+/// Longest body that is scanned again; errors of longer ones are in key order.
 pub const MAX_ORDERED: usize = 64 * 1024;
 
-/// So many unknown and repeated fields are named.
+/// Max reported unknown and duplicate fields.
 const MAX_NAMED: usize = 100;
 
-/// The first value of a body that is not of its type, as [`check_types`](super::check_types()) says
-/// it; `None` where the body is no JSON object, too long, or fits.
+/// The first value in a body of the wrong type, worded by [`check_types`](super::check_types());
+/// `None` if the body is not a JSON object, too long, or valid.
 pub fn first_misfit(schema: &Schema, body: &[u8]) -> Option<String> {
     let body = compact(body)?;
     misfit(schema, &body, &Path::ROOT).err().map(|fault| fault.sentence(schema))
 }
 
-fn misfit(schema: &Schema, raw: &[u8], path: &Path<'_>) -> Checked {
-    let mut worst = Worst::default();
+fn misfit(schema: &Schema, raw: &[u8], path: &Path<'_>) -> CheckResult {
+    let mut worst = FirstFault::default();
     match (schema.kind, raw.first()) {
         _ if path.depth() > MAX_WALK => {}
         (Kind::Object, Some(b'{')) => {
@@ -48,8 +48,8 @@ fn misfit(schema: &Schema, raw: &[u8], path: &Path<'_>) -> Checked {
     worst.end()
 }
 
-/// Sentences about unknown and repeated fields; `None` as for [`first_misfit`]. Nothing below an
-/// unknown field is named.
+/// Messages about unknown and duplicate fields; `None` as for [`first_misfit`]. Nothing below an
+/// unknown field is reported.
 pub fn strict_findings(schema: &Schema, body: &[u8]) -> Option<Vec<String>> {
     let body = compact(body)?;
     let mut found = Vec::new();
@@ -102,7 +102,7 @@ fn findings(schema: &Schema, raw: &[u8], path: &Path<'_>, found: &mut Vec<String
     }
 }
 
-/// A key from what stands between its quotes.
+/// Unescapes a key.
 fn unescaped(raw: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(raw) {
         Ok(text) if !text.contains('\\') => Cow::Borrowed(text),
@@ -112,7 +112,7 @@ fn unescaped(raw: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// A JSON object without spaces between its tokens.
+/// A JSON object without whitespace between its tokens.
 fn compact(body: &[u8]) -> Option<Vec<u8>> {
     if body.len() > MAX_ORDERED
         || body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{')
@@ -139,10 +139,10 @@ mod tests {
     use crate::testing::{core, schema};
 
     #[test]
-    fn the_first_misfit_is_that_of_the_body() {
+    fn the_first_misfit_follows_the_bodys_order() {
         let event = schema("io.k8s.api.events.v1.Event");
         for (body, why) in [
-            // A type with a decoder of its own ends the decoding, whatever was found before.
+            // A type with its own decoder ends decoding, whatever was found before.
             (
                 r#"{"action": 1, "eventTime": "x"}"#,
                 r#"parsing time "x" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "x" as "2006""#,

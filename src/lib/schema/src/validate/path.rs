@@ -1,17 +1,17 @@
-//! Where in a value a walk is: a list on the stack, written out only when something is reported.
+//! The position of a walk: a linked list on the stack, formatted only for errors.
 
 use std::fmt;
 
-/// A position. Roots have no parent and write nothing.
+/// A position. The root has no parent and prints nothing.
 #[derive(Clone, Copy)]
 pub(super) struct Path<'a> {
     parent: Option<&'a Path<'a>>,
-    segment: Segment<'a>,
+    segment: PathSegment<'a>,
     depth: usize,
 }
 
 #[derive(Clone, Copy)]
-enum Segment<'a> {
+enum PathSegment<'a> {
     Root,
     Field(&'a str),
     /// Of a map.
@@ -20,17 +20,18 @@ enum Segment<'a> {
 }
 
 impl<'a> Path<'a> {
-    pub(super) const ROOT: Path<'static> = Path { parent: None, segment: Segment::Root, depth: 0 };
+    pub(super) const ROOT: Path<'static> =
+        Path { parent: None, segment: PathSegment::Root, depth: 0 };
 
     pub(super) fn field(&'a self, name: &'a str) -> Self {
-        self.child(Segment::Field(name))
+        self.child(PathSegment::Field(name))
     }
 
     pub(super) fn key(&'a self, name: &'a str) -> Self {
-        self.child(Segment::Key(name))
+        self.child(PathSegment::Key(name))
     }
 
-    /// With keys of maps in brackets, as some errors have them.
+    /// With map keys in brackets, as some errors print them.
     pub(super) fn bracketed(&self) -> String {
         let mut out = String::new();
         let _ = self.write(&mut out, true);
@@ -38,20 +39,20 @@ impl<'a> Path<'a> {
     }
 
     pub(super) fn index(&'a self, index: usize) -> Self {
-        self.child(Segment::Index(index))
+        self.child(PathSegment::Index(index))
     }
 
-    fn child(&'a self, segment: Segment<'a>) -> Self {
+    fn child(&'a self, segment: PathSegment<'a>) -> Self {
         Self { parent: Some(self), segment, depth: self.depth + 1 }
     }
 
-    /// Names of fields and keys on the way from the root; `None`: an element of a list.
+    /// Field names and map keys from the root; `None` for a list item.
     pub(super) fn way(&self) -> Vec<Option<String>> {
         let mut way = self.parent.map(Self::way).unwrap_or_default();
         match self.segment {
-            Segment::Root => {}
-            Segment::Field(name) | Segment::Key(name) => way.push(Some(name.to_owned())),
-            Segment::Index(_) => way.push(None),
+            PathSegment::Root => {}
+            PathSegment::Field(name) | PathSegment::Key(name) => way.push(Some(name.to_owned())),
+            PathSegment::Index(_) => way.push(None),
         }
         way
     }
@@ -63,16 +64,18 @@ impl<'a> Path<'a> {
 
 impl Path<'_> {
     fn write(&self, out: &mut impl fmt::Write, brackets: bool) -> fmt::Result {
-        let parent = self.parent.filter(|parent| !matches!(parent.segment, Segment::Root));
+        let parent = self.parent.filter(|parent| !matches!(parent.segment, PathSegment::Root));
         if let Some(parent) = parent {
             parent.write(out, brackets)?;
         }
         match self.segment {
-            Segment::Root => Ok(()),
-            Segment::Key(name) if brackets => write!(out, "[{name}]"),
-            Segment::Field(name) | Segment::Key(name) if parent.is_none() => out.write_str(name),
-            Segment::Field(name) | Segment::Key(name) => write!(out, ".{name}"),
-            Segment::Index(index) => write!(out, "[{index}]"),
+            PathSegment::Root => Ok(()),
+            PathSegment::Key(name) if brackets => write!(out, "[{name}]"),
+            PathSegment::Field(name) | PathSegment::Key(name) if parent.is_none() => {
+                out.write_str(name)
+            }
+            PathSegment::Field(name) | PathSegment::Key(name) => write!(out, ".{name}"),
+            PathSegment::Index(index) => write!(out, "[{index}]"),
         }
     }
 }

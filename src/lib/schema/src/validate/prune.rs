@@ -1,53 +1,52 @@
-//! Unknown fields: found, named and removed in one walk.
+//! Finds, names and removes unknown fields in one walk.
 
 use super::path::Path;
 use crate::schema::{Kind, MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::work;
 
-/// At most so many unknown fields are named; all are removed.
+/// Max reported unknown fields; all are removed.
 const MAX_NAMED: usize = 100;
 
-/// Removes fields that the schema does not know and returns their paths (`spec.foo`,
-/// `items[0].bar`), in order, at most 100; of custom objects those of their metadata first, and
-/// those of the metadata of embedded resources last. `kind`, `apiVersion` and `metadata` of the top
-/// are always known; metadata's own fields follow the ObjectMeta schema.
+/// Removes fields unknown to the schema and returns their paths (`spec.foo`, `items[0].bar`), in
+/// order, at most 100; for custom objects those of their metadata first and those of embedded
+/// resources' metadata last. The top-level `kind`, `apiVersion` and `metadata` are always known;
+/// fields of metadata follow the ObjectMeta schema.
 ///
-/// Of custom objects it also removes, unnamed, what is null and may not be, where no default takes
-/// its place: as upstream does whenever it decodes one.
+/// From custom objects it also removes, unreported, nulls of non-nullable fields without a default,
+/// as kube-apiserver's decoder does.
 pub fn prune(schema: &Schema, object: &mut Document) -> Vec<String> {
-    let mut walk = Walk { drops_nulls: true, ..Walk::default() };
-    walk.fields(schema, object.fields_mut(), &Path::ROOT);
-    walk.all()
+    let mut pruner = Pruner { drops_nulls: true, ..Pruner::default() };
+    pruner.fields(schema, object.fields_mut(), &Path::ROOT);
+    pruner.all()
 }
 
-/// Prunes a value that is part of no object, such as a default.
+/// Prunes a value outside of an object, such as a default.
 pub(crate) fn prune_value(schema: &Schema, value: &mut Value) -> Vec<String> {
-    let (mut walk, root) = (Walk::default(), Path::ROOT);
-    // Below the root: type names of the value itself are no exception.
-    walk.value(schema, value, &root.field("default"));
-    walk.all()
+    let (mut pruner, root) = (Pruner::default(), Path::ROOT);
+    // Below the root, so that the value's own `kind` and `apiVersion` are no exception.
+    pruner.value(schema, value, &root.field("default"));
+    pruner.all()
 }
 
-/// One walk over a value.
+/// State of a walk.
 #[derive(Default)]
-struct Walk {
+struct Pruner {
     unknown: Vec<String>,
-    /// Of the metadata of embedded resources, with the keys of maps in brackets.
+    /// Paths in embedded resources' metadata, with map keys in brackets.
     embedded: Vec<String>,
     is_embedded: bool,
     drops_nulls: bool,
 }
 
-impl Walk {
+impl Pruner {
     fn all(mut self) -> Vec<String> {
         self.unknown.append(&mut self.embedded);
         self.unknown.truncate(MAX_NAMED);
         self.unknown
     }
 
-    /// Metadata: what is found in that of the object itself is named first, in that of an embedded
-    /// resource last.
+    /// Prunes metadata: the object's own is reported first, that of embedded resources last.
     fn metadata(&mut self, schema: &Schema, value: &mut Value, path: &Path<'_>, is_embedded: bool) {
         let (since, outer) =
             (self.unknown.len(), std::mem::replace(&mut self.is_embedded, is_embedded));
@@ -71,7 +70,7 @@ impl Walk {
         match value {
             Value::Object(map) => self.fields(schema, map, path),
             Value::Array(items) => {
-                // Items of what is not known are not known either.
+                // Items of an unknown field are unknown, too.
                 let known = schema
                     .items
                     .as_deref()
@@ -87,12 +86,12 @@ impl Walk {
         }
     }
 
-    /// What is read by a decoder of its own is not told of: its unknown fields go without a name.
+    /// Values with their own decoder: their unknown fields are removed without a report.
     fn unnamed(&mut self, node: &Schema, value: &mut Value, path: &Path<'_>) {
-        let mut walk = Self { drops_nulls: self.drops_nulls, ..Self::default() };
+        let mut pruner = Self { drops_nulls: self.drops_nulls, ..Self::default() };
         match value {
-            Value::Array(items) => items.iter_mut().for_each(|item| walk.value(node, item, path)),
-            other => walk.value(node, other, path),
+            Value::Array(items) => items.iter_mut().for_each(|item| pruner.value(node, item, path)),
+            other => pruner.value(node, other, path),
         }
     }
 
@@ -136,8 +135,8 @@ impl Walk {
     }
 }
 
-/// What decoding does to the metadata of embedded resources: what is empty is absent, and a null in
-/// a map of texts is an empty text.
+/// Decodes embedded resources' metadata: drops empty values; a null in a map of strings becomes an
+/// empty string.
 fn normalize_metadata(metadata: &mut Value) {
     let Value::Object(metadata) = metadata else { return };
     for field in ["labels", "annotations"] {
@@ -157,7 +156,7 @@ fn normalize_metadata(metadata: &mut Value) {
     });
 }
 
-/// Whether null is no value of a custom object's field, and nothing takes its place.
+/// Whether null is invalid for a custom object's field and no default replaces it.
 fn is_needed(schema: &Schema) -> bool {
     !schema.native && !schema.nullable && schema.default.is_none()
 }
@@ -170,21 +169,20 @@ fn is_scalar(schema: &Schema) -> bool {
         )
 }
 
-/// Whether a custom object has an object or a list where a scalar should be: nothing in it is
-/// known.
+/// Whether a custom object has an object or a list in place of a scalar; its content is unknown
+/// then.
 fn is_misplaced(schema: &Schema, value: &Value) -> bool {
     matches!(value, Value::Object(_) | Value::Array(_)) && is_scalar(schema)
 }
 
-/// Scalars have nothing to prune: most maps and lists need no walk.
+/// Whether to walk the values: scalars, as in most maps and lists, have nothing to prune.
 fn may_prune(schema: &Schema) -> bool {
     matches!(schema.kind, Kind::Object | Kind::Array)
         || (schema.kind == Kind::Any
             && (!schema.properties.is_empty() || schema.inside.is_some() || is_hollow(schema)))
 }
 
-/// What `additionalProperties: true` gives its values: they may be anything, and nothing in them is
-/// known.
+/// Values of `additionalProperties: true`: any type, but all their fields are unknown.
 fn is_hollow(schema: &Schema) -> bool {
     schema.kind == Kind::Any && !schema.native && !schema.preserve_unknown
 }
@@ -222,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_that_may_not_be_are_dropped_where_an_object_is_decoded() {
+    fn invalid_nulls_are_dropped_when_an_object_is_decoded() {
         let node = |nullable, default: Option<Value>| {
             Property::new(
                 Schema { kind: Kind::String, nullable, default, ..Schema::default() },
@@ -286,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_comes_first_and_that_of_embedded_resources_last() {
+    fn metadata_is_reported_first_and_that_of_embedded_resources_last() {
         let metadata =
             || Property::new((*core("ConfigMap").properties["metadata"].schema).clone(), false);
         let embedded = Schema {
@@ -317,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_of_an_object_in_place_of_a_scalar() {
+    fn fields_of_an_object_in_place_of_a_scalar_are_unknown() {
         let scalar = || Property::new(Schema { kind: Kind::String, ..Schema::default() }, false);
         let map = Schema {
             kind: Kind::Object,

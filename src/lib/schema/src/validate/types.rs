@@ -1,4 +1,4 @@
-//! What the typed decoder of native kinds refuses.
+//! Type errors of the native kinds' decoder.
 
 use super::path::Path;
 use super::{formats, go_types};
@@ -9,18 +9,19 @@ use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::json::type_name;
 use ferrokube_apimachinery::quantity::Quantity;
 
-/// Decodes as upstream's typed decoder would: wrong JSON types are errors (400), numbers must fit,
-/// times and base64 must parse. Nulls pass: they are absent fields, or empty values of maps and
-/// lists. Unknown fields pass too (see [`prune`](super::prune())).
+/// Decodes as kube-apiserver's typed decoder: wrong JSON types are errors (400), numbers must be in
+/// range, times and base64 must parse. Nulls pass: they are absent fields, or empty values of maps
+/// and lists. Unknown fields pass, too (see [`prune`](super::prune())).
 ///
 /// # Errors
-/// The sentence of upstream's decoder, as the body of a 400. Of values it quotes times and numbers
-/// only, never what may be a secret.
+/// The decoder's message, as the body of a 400. Quotes only times and numbers, never what may be a
+/// secret.
 pub fn check_types(schema: &Schema, value: &Value) -> Result<(), String> {
     check(schema, value, &Path::ROOT).map_err(|fault| fault.sentence(schema))
 }
 
-/// The types of what embedded resources in a custom object have in common with all others.
+/// Checks the types of embedded resources' `kind`, `apiVersion` and `metadata` in a custom
+/// resource.
 ///
 /// # Errors
 /// As [`check_types`].
@@ -70,35 +71,34 @@ fn embedded(schema: &Schema, value: &Value, path: &Path<'_>) -> Result<(), Strin
     }
 }
 
-/// The same as [`check_types`] for a value that is read by a decoder of its own, which knows no
-/// field above it.
+/// As [`check_types`], for a value with its own decoder, whose errors name no field above it.
 pub(super) fn check_at(schema: &Schema, value: &Value) -> Result<(), String> {
     check(schema, value, &Path::ROOT).map_err(|fault| fault.sentence(schema))
 }
 
-/// Why a value is not of its type. Boxed, so that results fit into registers.
-pub(super) enum Fault {
+/// A type error. Boxed, so that results fit into registers.
+pub(super) enum TypeFault {
     Type {
-        /// Names of fields and keys of maps on the way; `None`: an element of a list.
+        /// Field names and map keys from the root; `None` for a list item.
         way: Vec<Option<String>>,
-        /// What stands there.
+        /// The JSON type or value found.
         given: String,
-        /// The type that reads it, where the field's own reads another one first.
+        /// The type whose decoder failed, if not the field's own.
         read_as: Option<&'static str>,
     },
     Base64(String),
     Said(String),
 }
 
-pub(super) type Checked = Result<(), Box<Fault>>;
+pub(super) type CheckResult = Result<(), Box<TypeFault>>;
 
-impl Fault {
-    /// Whether the decoder stops here. Of what it goes on after it tells the first.
+impl TypeFault {
+    /// Whether decoding stops here. Of errors after which it continues, the first is reported.
     pub(super) fn is_last(&self) -> bool {
         match self {
             Self::Said(_) => true,
             Self::Base64(_) => false,
-            // A type with a decoder of its own.
+            // A type with its own decoder.
             Self::Type { read_as, .. } => read_as.is_some(),
         }
     }
@@ -139,8 +139,8 @@ impl Fault {
     }
 }
 
-fn object(schema: &Schema, fields: &Map, path: &Path<'_>) -> Checked {
-    let mut worst = Worst::default();
+fn object(schema: &Schema, fields: &Map, path: &Path<'_>) -> CheckResult {
+    let mut worst = FirstFault::default();
     for (name, child) in fields {
         if let Some(node) = schema.child(name) {
             worst.take(check(node, child, &path.field(name)))?;
@@ -149,14 +149,14 @@ fn object(schema: &Schema, fields: &Map, path: &Path<'_>) -> Checked {
     worst.end()
 }
 
-/// What a decoder tells of several faults: the one that it stops at, else the first.
+/// Of several errors, the one at which decoding stops, else the first.
 #[derive(Default)]
-pub(super) struct Worst(Option<Box<Fault>>);
+pub(super) struct FirstFault(Option<Box<TypeFault>>);
 
-impl Worst {
+impl FirstFault {
     /// # Errors
-    /// The fault that the decoder stops at.
-    pub(super) fn take(&mut self, checked: Checked) -> Checked {
+    /// The error at which decoding stops.
+    pub(super) fn take(&mut self, checked: CheckResult) -> CheckResult {
         match checked {
             Err(fault) if fault.is_last() => Err(fault),
             Err(fault) => {
@@ -168,13 +168,13 @@ impl Worst {
     }
 
     /// # Errors
-    /// The first fault.
-    pub(super) fn end(self) -> Checked {
+    /// The first error.
+    pub(super) fn end(self) -> CheckResult {
         self.0.map_or(Ok(()), Err)
     }
 }
 
-pub(super) fn check(schema: &Schema, value: &Value, path: &Path<'_>) -> Checked {
+pub(super) fn check(schema: &Schema, value: &Value, path: &Path<'_>) -> CheckResult {
     if path.depth() > MAX_WALK {
         return said("exceeded max depth".to_owned());
     }
@@ -188,7 +188,7 @@ pub(super) fn check(schema: &Schema, value: &Value, path: &Path<'_>) -> Checked 
             let Some(node) = schema.items.as_deref() else {
                 return Ok(());
             };
-            let mut worst = Worst::default();
+            let mut worst = FirstFault::default();
             items
                 .iter()
                 .enumerate()
@@ -213,8 +213,8 @@ pub(super) fn check(schema: &Schema, value: &Value, path: &Path<'_>) -> Checked 
     }
 }
 
-/// A JSON schema, a list of them, or a bool: what has no type here is one of those.
-fn inside(schema: &Schema, node: &Schema, value: &Value, path: &Path<'_>) -> Checked {
+/// Checks a JSON schema, a list of them, or a bool: the only native values without a type.
+fn inside(schema: &Schema, node: &Schema, value: &Value, path: &Path<'_>) -> CheckResult {
     let is_flag = schema.short_name().ends_with("OrBool");
     match value {
         Value::Object(_) => check(node, value, path),
@@ -229,32 +229,32 @@ fn inside(schema: &Schema, node: &Schema, value: &Value, path: &Path<'_>) -> Che
 }
 
 #[cold]
-fn wrong(path: &Path<'_>, given: String, read_as: Option<&'static str>) -> Checked {
-    Err(Box::new(Fault::Type { way: path.way(), given, read_as }))
+fn wrong(path: &Path<'_>, given: String, read_as: Option<&'static str>) -> CheckResult {
+    Err(Box::new(TypeFault::Type { way: path.way(), given, read_as }))
 }
 
 #[cold]
-fn said(why: String) -> Checked {
-    Err(Box::new(Fault::Said(why)))
+fn said(why: String) -> CheckResult {
+    Err(Box::new(TypeFault::Said(why)))
 }
 
 pub(super) fn is_quantity(schema: &Schema) -> bool {
     schema.format.as_deref() == Some("quantity")
 }
 
-/// What a quantity's decoder says.
+/// The quantity decoder's message.
 const QUANTITY: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
-fn quantity(text: &str) -> Checked {
-    // Plain small integers, the usual case, need no decimal arithmetic.
+fn quantity(text: &str) -> CheckResult {
+    // Fast path: small plain integers need no decimal arithmetic.
     let plain =
         !text.is_empty() && text.len() < 18 && text.bytes().all(|byte| byte.is_ascii_digit());
     if plain || Quantity::parse(text).is_ok() { Ok(()) } else { said(QUANTITY.to_owned()) }
 }
 
-/// Integers must be written as such: `1.0` and `1e3` are refused, as upstream does.
-fn integer(schema: &Schema, number: &Number, path: &Path<'_>) -> Checked {
+/// Integers must be written as such: like kube-apiserver, refuses `1.0` and `1e3`.
+fn integer(schema: &Schema, number: &Number, path: &Path<'_>) -> CheckResult {
     let is_text = schema.kind == Kind::IntOrString;
     let narrow = is_text || schema.format.as_deref() == Some("int32");
     match number.as_i64() {
@@ -263,7 +263,7 @@ fn integer(schema: &Schema, number: &Number, path: &Path<'_>) -> Checked {
     }
 }
 
-fn string(schema: &Schema, text: &str) -> Checked {
+fn string(schema: &Schema, text: &str) -> CheckResult {
     let Some(format) = schema.format.as_deref() else {
         return Ok(());
     };
@@ -271,7 +271,9 @@ fn string(schema: &Schema, text: &str) -> Checked {
         said(go::time_fault(text, micro).unwrap_or_else(|| format!("parsing time {}", quote(text))))
     };
     match format {
-        "byte" if !formats::is_base64(text) => Err(Box::new(Fault::Base64(go::base64_fault(text)))),
+        "byte" if !formats::is_base64(text) => {
+            Err(Box::new(TypeFault::Base64(go::base64_fault(text))))
+        }
         "date-time" if schema.short_name() == "MicroTime" && !formats::is_micro_time(text) => {
             time(true)
         }
@@ -319,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn types_have_go_s_names() {
+    fn types_have_go_names() {
         let quota = |spec: Value| refused("ResourceQuota", json!({"spec": spec}));
         let field = |given: &str, field: &str, kind: &str| {
             format!("json: cannot unmarshal {given} into Go struct field {field} of type {kind}")

@@ -13,90 +13,90 @@ use ferrokube_apimachinery::work;
 use std::collections::HashMap;
 use std::fmt::Display;
 
-/// At most so many nodes of a schema are held against the values of one object: compositions hold
-/// many against each. About 300 ms, and five times what the largest object takes without them.
+/// Max schema nodes checked against the values of one object: compositions check many per value.
+/// About 300 ms, and five times what the largest object without compositions takes.
 const MAX_STEPS: usize = 2_000_000;
-/// Where upstream says that errors of the whole object are.
-const NOWHERE: &str = "<nil>";
+/// kube-apiserver's path of errors about the whole object.
+const NO_PATH: &str = "<nil>";
 
-/// Value validations, for custom resources: types, required, enums, bounds, formats.
+/// Validates a custom object: types, required fields, enumerations, bounds, formats.
 pub fn validate(schema: &Schema, object: &Document) -> Vec<FieldError> {
     validate_update(schema, None, object)
 }
 
-/// The same for an update: values that did not change are not refused (ratcheting), so that a
-/// schema may become stricter over stored objects.
+/// Validates an update: unchanged values are not refused (ratcheting), so that a schema may become
+/// stricter than stored objects.
 pub fn validate_update(
     schema: &Schema,
     old: Option<&Document>,
     object: &Document,
 ) -> Vec<FieldError> {
-    let mut sink = Sink::below("");
-    sink.object(schema, object.fields(), old.map(Document::fields), &Path::ROOT);
+    let mut collector = ErrorCollector::below("");
+    collector.object(schema, object.fields(), old.map(Document::fields), &Path::ROOT);
     if let Some(node) = schema.checks.as_ref().and_then(|checks| checks.metadata.as_deref())
         && let Some(metadata) = object.get(&["metadata"])
     {
-        sink.value(
+        collector.value(
             node,
             metadata,
             old.and_then(|old| old.get(&["metadata"])),
             &Path::ROOT.field("metadata"),
         );
     }
-    sink.checks_of_object(schema, object, old);
-    sink.finish(schema, old)
+    collector.checks_of_object(schema, object, old);
+    collector.finish(schema, old)
 }
 
-/// The same for a write through the `status` subresource: nothing but the status is looked at.
+/// Validates a write of the `status` subresource: only the status.
 pub fn validate_status(schema: &Schema, old: &Document, object: &Document) -> Vec<FieldError> {
-    // Embedded objects were checked when they were written otherwise.
-    let mut sink = Sink { embedded: false, ..Sink::below("status") };
+    // Embedded resources were checked by the write that stored them.
+    let mut collector = ErrorCollector { embedded: false, ..ErrorCollector::below("status") };
     if let (Some(node), Some(status)) = (schema.child("status"), object.get(&["status"])) {
-        sink.value(node, status, old.get(&["status"]), &Path::ROOT);
+        collector.value(node, status, old.get(&["status"]), &Path::ROOT);
     }
-    sink.finish(schema, Some(old))
+    collector.finish(schema, Some(old))
 }
 
-/// Only the embedded resources, and that sets and keyed lists have each member once: for an object
-/// of which nothing else is validated.
+/// Validates only embedded resources and the uniqueness of set and keyed list items, for objects
+/// that are not validated otherwise.
 pub fn validate_members(
     schema: &Schema,
     old: Option<&Document>,
     object: &Document,
 ) -> Vec<FieldError> {
-    let mut sink = Sink::below("");
-    sink.object(schema, object.fields(), old.map(Document::fields), &Path::ROOT);
-    sink.errors.clear();
+    let mut collector = ErrorCollector::below("");
+    collector.object(schema, object.fields(), old.map(Document::fields), &Path::ROOT);
+    collector.errors.clear();
     object.fields().iter().for_each(|(name, value)| {
-        embedded::walk(&mut sink, schema.child(name), value, &Path::ROOT.field(name))
+        embedded::walk(&mut collector, schema.child(name), value, &Path::ROOT.field(name))
     });
-    sink.finish(schema, old)
+    collector.finish(schema, old)
 }
 
-/// Validates a value that is part of no object, such as a default at that place.
+/// Validates a value outside of an object, such as a default.
 pub(crate) fn validate_value(schema: &Schema, value: &Value, place: &str) -> Vec<FieldError> {
-    let mut sink = Sink { any_format: true, ..Sink::below(place) };
-    sink.value(schema, value, None, &Path::ROOT);
-    sink.judged()
+    let mut collector = ErrorCollector { any_format: true, ..ErrorCollector::below(place) };
+    collector.value(schema, value, None, &Path::ROOT);
+    collector.into_alternative()
 }
 
-/// Collects errors, at most [`MAX_ERRORS`], and counts steps.
-pub(super) struct Sink<'a> {
+/// Collects at most [`MAX_ERRORS`] errors and counts steps.
+pub(super) struct ErrorCollector<'a> {
     pub(super) errors: Vec<FieldError>,
-    /// How much holds, in upstream's units: which of several alternatives is the closest.
+    /// How much matches, in kube-apiserver's units; selects the closest of several alternatives.
     pub(super) matched: usize,
-    /// Members that sets and keyed lists have twice.
+    /// Duplicate items of sets and keyed lists.
     repeated: Vec<FieldError>,
     left: usize,
-    /// The field that the root of paths is at. Sentences name places below it.
+    /// The field that paths are relative to in `FieldError::field`; messages name paths below it.
     prefix: &'a str,
-    /// Whether embedded resources are looked into.
+    /// Whether embedded resources are checked.
     embedded: bool,
-    /// Whether formats that are not known for their type are named all the same.
+    /// Whether to report formats that are unknown for their type.
     any_format: bool,
 }
 
-impl<'a> Sink<'a> {
+impl<'a> ErrorCollector<'a> {
     fn below(prefix: &'a str) -> Self {
         Self {
             errors: Vec::new(),
@@ -111,25 +111,24 @@ impl<'a> Sink<'a> {
 
     fn joined(&self, below: String) -> String {
         match (self.prefix, &*below) {
-            ("", "") => NOWHERE.to_owned(),
+            ("", "") => NO_PATH.to_owned(),
             ("", _) => below,
             (prefix, "") => prefix.to_owned(),
             (prefix, _) => format!("{prefix}.{below}"),
         }
     }
 
-    /// The field of a place.
+    /// The full path of a position.
     fn field(&self, path: &Path<'_>) -> String {
         self.joined(path.to_string())
     }
 
-    /// The same with keys of maps in brackets, as some errors have them.
+    /// The same with map keys in brackets, as some errors print them.
     pub(super) fn bracketed(&self, path: &Path<'_>) -> String {
         self.joined(path.bracketed())
     }
 
-    /// A value that is refused, as kube-apiserver says it: where it is stands in the detail once
-    /// more.
+    /// Adds an invalid value, as kube-apiserver words it: the detail repeats the path.
     pub(super) fn invalid(&mut self, path: &Path<'_>, value: impl Shown, why: impl Display) {
         if self.errors.len() < MAX_ERRORS {
             self.errors.push(FieldError::invalid(
@@ -140,15 +139,14 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// The same for a sentence that is complete.
+    /// Adds an invalid value with a complete message.
     pub(super) fn invalid_as(&mut self, path: &Path<'_>, value: impl Shown, why: &str) {
         if self.errors.len() < MAX_ERRORS {
             self.errors.push(FieldError::invalid(self.field(path), value, why));
         }
     }
 
-    /// A value that is not what it should be: of another type, which it shows, or without the form
-    /// of a format.
+    /// Adds a value of the wrong type (shown) or without its format.
     fn misfit(&mut self, path: &Path<'_>, shown: &str, wanted: &str) {
         if self.errors.len() < MAX_ERRORS {
             let detail = format!("{path} in body must be of type {wanted}: {}", quote(shown));
@@ -156,7 +154,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// What is known already is not said again.
+    /// Adds errors, without duplicates.
     pub(super) fn extend(&mut self, errors: Vec<FieldError>) {
         for error in errors {
             if !self.errors.contains(&error) {
@@ -171,15 +169,15 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// One step; false: there have been too many, or enough is wrong.
+    /// Counts a step; `false` if there were too many, or enough errors.
     fn step(&mut self) -> bool {
         work::count(1);
         self.left = self.left.saturating_sub(1);
         self.left > 0 && self.errors.len() < MAX_ERRORS
     }
 
-    /// The errors of a value against another node, by the same count of steps, and how much of it
-    /// holds.
+    /// The errors of a value against another node, within the same step budget, and how much of it
+    /// matches.
     pub(super) fn errors_of(
         &mut self,
         node: &Schema,
@@ -187,49 +185,49 @@ impl<'a> Sink<'a> {
         old: Option<&Value>,
         path: &Path<'_>,
     ) -> (Vec<FieldError>, usize) {
-        let mut inner = Sink {
+        let mut inner = ErrorCollector {
             left: self.left,
             embedded: self.embedded,
             any_format: self.any_format,
-            ..Sink::below(self.prefix)
+            ..ErrorCollector::below(self.prefix)
         };
         inner.node(node, value, old, path);
         self.left = inner.left;
         (inner.errors, inner.matched)
     }
 
-    /// The errors, or that they cannot be known.
-    fn judged(self) -> Vec<FieldError> {
+    /// The errors, or one error if the step budget ran out.
+    fn into_alternative(self) -> Vec<FieldError> {
         match self.left {
             0 => vec![FieldError::invalid_unshown(
-                NOWHERE,
+                NO_PATH,
                 format!("its validation takes more than {MAX_STEPS} steps"),
             )],
             _ => self.errors,
         }
     }
 
-    /// All errors. Repeated members pass in an object that had some before.
+    /// All errors. Duplicate items pass if the old object had some.
     fn finish(mut self, schema: &Schema, old: Option<&Document>) -> Vec<FieldError> {
         let had_some = |old: &Document| {
-            let mut before = Sink::below("");
+            let mut before = ErrorCollector::below("");
             before.object(schema, old.fields(), None, &Path::ROOT);
             !before.repeated.is_empty()
         };
         if !self.repeated.is_empty() && !old.is_some_and(had_some) {
             self.errors.append(&mut self.repeated);
         }
-        self.judged()
+        self.into_alternative()
     }
 
-    /// An error that upstream reports without a place.
-    pub(super) fn nowhere(&mut self, why: impl Display) {
+    /// Adds an error that kube-apiserver reports without a path.
+    pub(super) fn pathless(&mut self, why: impl Display) {
         if self.errors.len() < MAX_ERRORS {
             self.errors.push(FieldError::invalid(self.joined(String::new()), "", why.to_string()));
         }
     }
 
-    /// The compositions of the root.
+    /// Checks the root's compositions.
     fn checks_of_object(&mut self, schema: &Schema, object: &Document, old: Option<&Document>) {
         let Some(checks) = schema.checks.as_deref().filter(|checks| checks.composes()) else {
             return;
@@ -241,7 +239,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// A value, unless it is what it was.
+    /// Checks a value, unless it is unchanged.
     pub(super) fn value(
         &mut self,
         schema: &Schema,
@@ -260,13 +258,13 @@ impl<'a> Sink<'a> {
         self.node(schema, value, old, path);
     }
 
-    /// A value against a node, also one that did not change.
+    /// Checks a value against a node, even if it is unchanged.
     fn node(&mut self, schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>) {
         if schema.native || path.depth() > MAX_WALK || !self.step() {
             return;
         }
         self.kind(schema, value, path);
-        // Null is no value of an enumeration, also where it is listed.
+        // Null is never in an enumeration, even if it is listed.
         if !(schema.allows(value) || is_listed_when_cut(schema, value))
             || (value.is_null() && !schema.enumeration.is_empty())
         {
@@ -290,7 +288,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// The type, or what its format says about it.
+    /// Checks the type, or the format that replaces it.
     fn kind(&mut self, schema: &Schema, value: &Value, path: &Path<'_>) {
         let fits = fits(schema.kind, value);
         let format = match &schema.format {
@@ -310,7 +308,7 @@ impl<'a> Sink<'a> {
         self.matched += usize::from(is_typed);
         match (format, value) {
             _ if !is_typed => return,
-            // Such a format stands for the type.
+            // Such a format replaces the type.
             (Some(_), Value::String(_) | Value::Array(_))
                 if matches!(schema.kind, Kind::String | Kind::Any) => {}
             (Some(format), Value::Bool(_) | Value::Number(_) | Value::Object(_))
@@ -332,7 +330,8 @@ impl<'a> Sink<'a> {
         if let Some(checks) = schema.checks.as_deref() {
             self.at_least(checks.min_properties, map.len(), "properties", path);
             self.at_most(checks.max_properties, map.len(), path);
-            // Each that is not missing is in the map, and of those that are only some are reported.
+            // Fields that are present are counted by the map; of missing ones only some are
+            // reported.
             work::count(checks.required.len().min(MAX_ERRORS + map.len()));
             let missing =
                 checks.required.iter().filter(|name| !map.contains_key(name)).take(MAX_ERRORS);
@@ -389,8 +388,7 @@ impl<'a> Sink<'a> {
         self.members(schema, items, path);
     }
 
-    /// Members of sets and keyed lists are there once; of one that is there more often the second
-    /// is told.
+    /// Items of sets and keyed lists must be unique; of duplicates the second is reported.
     fn members(&mut self, schema: &Schema, items: &[Value], path: &Path<'_>) {
         let keys = match &schema.list_type {
             ListType::Atomic => return,
@@ -464,9 +462,9 @@ impl<'a> Sink<'a> {
             return;
         };
         let length = || text.chars().count() as u64;
-        // Only the first of these is told, as upstream does.
+        // As kube-apiserver, report only the first.
         if let Some(bound) = checks.max_length.filter(|bound| length() > *bound) {
-            // Counted in characters, and called bytes.
+            // Counted in characters, but called bytes.
             self.push(FieldError::too_long(
                 self.field(path),
                 usize::try_from(bound).unwrap_or(usize::MAX),
@@ -481,7 +479,7 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// Whether a value of a custom object is what it was, but for the order of keyed lists.
+/// Whether a custom object's value is unchanged, disregarding the order of keyed lists.
 pub fn is_unchanged(schema: &Schema, old: &Value, value: &Value) -> bool {
     unchanged(schema, old, value, 0)
 }
@@ -516,10 +514,10 @@ fn unchanged(schema: &Schema, old: &Value, value: &Value, depth: usize) -> bool 
     }
 }
 
-/// Upstream converts a float to the type of the integers that are listed: `1.5` is cut to 1.
+/// As kube-apiserver converts a float to the type of a listed integer: `1.5` becomes 1.
 fn is_listed_when_cut(schema: &Schema, value: &Value) -> bool {
     let float = value.as_f64().filter(|_| value.is_number() && !value.is_i64());
-    float.is_some_and(|float| schema.allows(&Value::from(numbers::cut(float))))
+    float.is_some_and(|float| schema.allows(&Value::from(numbers::truncate(float))))
 }
 
 fn fits(kind: Kind, value: &Value) -> bool {

@@ -5,7 +5,7 @@ use crate::checks::text;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_cel::Rules;
-use ferrokube_schema::custom::{self, Loaded, Loading};
+use ferrokube_schema::custom::{self, Loaded, SchemaContext};
 use ferrokube_schema::validate::is_known_text_format;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -168,5 +168,5 @@ fn is_known_format(kind: &str, format: &str) -> bool {
 
 /// Loads a schema; its rules are not compiled.
 pub(super) fn load(schema: &Value, path: &str) -> Loaded {
-    custom::load(schema, &Loading { path, ..Loading::default() })
+    custom::load(schema, &SchemaContext { path, ..SchemaContext::default() })
 }

@@ -1,10 +1,9 @@
-//! Formats that custom resources may ask for, as kube-openapi's `strfmt` reads them.
+//! String formats of custom resources, as in kube-openapi's `strfmt`.
 
 use super::is_date;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Whether a text has a format. Unknown formats are not checked; dashes in their names do not
-/// count.
+/// Whether a text has a format. Unknown formats pass; dashes in the name are ignored.
 pub fn fits(format: &str, text: &str) -> bool {
     match format {
         "date" => text.len() == 10 && is_date(text),
@@ -64,8 +63,8 @@ fn is_base64(text: &str) -> bool {
         && digits.bytes().all(is_digit)
 }
 
-/// `2006-01-02T15:04:05`, a fraction after any character, and a zone of any digits; letters in
-/// either case. A second `T` ends it.
+/// `2006-01-02T15:04:05` in either case, a fraction after any character, and a zone of any digits.
+/// A second `T` ends it.
 fn is_date_time(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
     let mut parts = lower.split('t');
@@ -100,7 +99,7 @@ fn is_zone(text: &str) -> bool {
     text == "z" || text.strip_prefix(['+', '-']).is_some_and(offset)
 }
 
-/// Also with leading zeros, or inside an address of version 6.
+/// Also with leading zeros, or inside an IPv6 address.
 fn is_ipv4(text: &str) -> bool {
     if text.contains(':') {
         return text.contains('.') && text.parse::<Ipv6Addr>().is_ok();
@@ -122,7 +121,7 @@ fn is_cidr(text: &str) -> bool {
     is_decimal(bits) && most.is_some_and(|most| bits.parse::<u32>().is_ok_and(|bits| bits <= most))
 }
 
-/// 6, 8 or 20 bytes: bare, with a dash or colon after each, or a dot after every second.
+/// 6, 8 or 20 bytes: without separators, a dash or colon after each, or a dot after every second.
 fn is_mac(text: &str) -> bool {
     let groups = |separator: char, digits: usize| {
         let mut count = 0;
@@ -140,7 +139,7 @@ fn is_mac(text: &str) -> bool {
     }
 }
 
-/// Each dash may be left out. Versions 4 and 5 have a variant.
+/// Each dash is optional. Versions 4 and 5 check the variant.
 fn is_uuid(text: &str, version: Option<u8>) -> bool {
     let mut digits = Vec::with_capacity(32);
     for byte in text.bytes() {
@@ -157,8 +156,8 @@ fn is_uuid(text: &str, version: Option<u8>) -> bool {
     digits.len() == 32 && !text.contains("--") && version.is_none_or(is_version)
 }
 
-/// One label with at most one dash, behind its first character; or labels and a top one of letters.
-/// Symbols are letters except in the top one.
+/// One label with at most one dash, not first; or labels and a top-level one of letters. Symbols
+/// count as letters except in the top-level label.
 fn is_hostname(text: &str) -> bool {
     text.len() <= 255
         && text.split('.').all(|label| label.len() <= 63)
@@ -200,7 +199,7 @@ fn is_dotted(text: &str) -> bool {
         && labels.split('.').all(label)
 }
 
-/// An address of RFC 5322, also with a name before it.
+/// An RFC 5322 address, with an optional display name.
 fn is_email(text: &str) -> bool {
     let text = text.trim_matches([' ', '\t']);
     match text.strip_suffix('>').and_then(|named| named.rsplit_once('<')) {
@@ -223,7 +222,7 @@ fn is_quoted(text: &str) -> bool {
     inner.is_some_and(|inner| !inner.contains('"') && !inner.contains(char::is_control))
 }
 
-/// Names may have dots.
+/// Display names may have dots.
 fn is_phrase(text: &str) -> bool {
     text.is_empty()
         || is_quoted(text)
@@ -242,7 +241,7 @@ fn is_address(text: &str) -> bool {
     })
 }
 
-/// What may stand in the first line of an HTTP request: absolute, or a path.
+/// A request target: absolute or a path.
 fn is_uri(text: &str) -> bool {
     if text.is_empty() || text.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
         return false;
@@ -274,7 +273,7 @@ fn is_uri(text: &str) -> bool {
     }
 }
 
-/// Each percent sign begins an escape.
+/// Every percent sign starts an escape.
 fn is_escaped(text: &str) -> bool {
     text.match_indices('%').all(|(at, _)| text.get(at + 1..at + 3).is_some_and(is_hex))
 }
@@ -305,7 +304,7 @@ fn is_authority(text: &str) -> bool {
         }
 }
 
-/// Go's durations (`1h30m`), or any text in which a number stands before a unit (`2 days`).
+/// A Go duration (`1h30m`), or any text with a number before a unit (`2 days`).
 fn is_duration(text: &str) -> bool {
     is_go_duration(text) || has_duration(text)
 }
@@ -383,7 +382,7 @@ fn is_rgb_color(text: &str) -> bool {
     inner.split(',').count() == 3 && inner.split(',').all(part)
 }
 
-/// `123-45-6789`, with dashes or blanks.
+/// `123-45-6789`, with dashes or spaces.
 fn is_ssn(text: &str) -> bool {
     text.len() == 11
         && text.bytes().enumerate().all(|(at, byte)| match at {
@@ -392,7 +391,7 @@ fn is_ssn(text: &str) -> bool {
         })
 }
 
-/// The digits of a book's number; blanks and dashes do not count, and `X` is ten at the end.
+/// Digits of an ISBN; spaces and dashes are skipped, a final `X` is ten.
 fn isbn_digits(text: &str) -> Option<Vec<u32>> {
     let plain: String = text
         .chars()
@@ -435,8 +434,7 @@ fn is_isbn13(text: &str) -> bool {
     })
 }
 
-/// A number of one of the known issuers with the right check digit; what is no digit does not
-/// count.
+/// A number of a known issuer with a valid check digit; non-digits are skipped.
 fn is_credit_card(text: &str) -> bool {
     let digits: String = text.chars().filter(char::is_ascii_digit).collect();
     let doubled = |digit: u32| if digit > 4 { digit * 2 - 9 } else { digit * 2 };
