@@ -9,7 +9,7 @@ use super::{Companion, KeyFiles, listener, static_tokens::StaticTokens};
 use crate::cmd::flags::{KubeApiserverFlags, ServerFlags};
 use crate::cmd::{process, runtime_config};
 use anyhow::{Context, anyhow};
-use ferrokube_auth::audit::Policy;
+use ferrokube_auth::audit::AuditPolicy;
 use ferrokube_features::{GateWarning, Gates};
 use ferrokube_pki::files;
 use ferrokube_resource::native::NativeKind;
@@ -24,7 +24,7 @@ pub(crate) struct Inputs {
     pub(super) spans: Option<export::Config>,
     /// Enabled optional kinds.
     pub(super) on_request: Vec<&'static NativeKind>,
-    pub(super) audit_policy: Policy,
+    pub(super) audit_policy: AuditPolicy,
     pub(super) static_tokens: Option<StaticTokens>,
 }
 
@@ -62,8 +62,8 @@ impl Inputs {
     }
 }
 
-fn audit_policy(path: Option<&Path>) -> anyhow::Result<Policy> {
-    let Some(path) = path else { return Ok(Policy::default()) };
+fn audit_policy(path: Option<&Path>) -> anyhow::Result<AuditPolicy> {
+    let Some(path) = path else { return Ok(AuditPolicy::default()) };
     let text = files::read(path)?.ok_or_else(|| anyhow!("{} does not exist", path.display()))?;
-    Policy::parse(&text).with_context(|| format!("cannot use {}", path.display()))
+    AuditPolicy::parse(&text).with_context(|| format!("cannot use {}", path.display()))
 }

@@ -256,13 +256,13 @@ fn open_audit(setup: &ServerSetup<'_>) -> anyhow::Result<AuditLog> {
     };
     let on_failure =
         if flags.audit_log_mode == "blocking" { OnFailure::Drop } else { OnFailure::Refuse };
-    let config = audit::Config {
+    let config = audit::AuditConfig {
         policy: setup.inputs.audit_policy.clone(),
         rotation,
         on_failure,
         sync: flags.audit_log_sync,
         reserve_bytes,
-        ..audit::Config::new(path)
+        ..audit::AuditConfig::new(path)
     };
     Ok(AuditLog::open(config)?)
 }

@@ -1,5 +1,4 @@
-//! The authorization seam: one question, asked once per request, from the same typed request that
-//! reaches the store.
+//! Authorization: one decision per request, on the same typed request that reaches the store.
 
 use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::gvk::GroupResource;
@@ -7,27 +6,27 @@ use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_registry::UserInfo;
 use std::pin::Pin;
 
-/// May this user do this?
+/// A request to authorize.
 #[derive(Clone, Debug)]
 pub struct Access<'a> {
-    /// Who.
+    /// The user, after impersonation.
     pub user: &'a UserInfo,
     /// `get`, `list`, `create`, `impersonate`, ...
     pub verb: &'a str,
-    /// On what: a resource, or else `path`.
+    /// The resource; `None` for a non-resource request, which has a `path`.
     pub resource: Option<ResourceAccess<'a>>,
-    /// The non-resource path.
+    /// The non-resource path; empty with a resource.
     pub path: &'a str,
 }
 
-/// A resource, as authorization sees it.
+/// The resource attributes of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResourceAccess<'a> {
-    /// The group.
+    /// Empty for the core group.
     pub group: &'a str,
-    /// The version.
+    /// API version, such as `v1`.
     pub version: &'a str,
-    /// The plural name.
+    /// Plural name, such as `configmaps`.
     pub resource: &'a str,
     /// Empty for the object itself.
     pub subresource: &'a str,
@@ -38,24 +37,24 @@ pub struct ResourceAccess<'a> {
     pub name: &'a str,
 }
 
-/// The answer; reasons are for people and safe to show.
+/// An authorizer's decision. Reasons are shown to clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Yes.
+    /// Allowed.
     Allow(String),
-    /// No, and nobody else is asked.
+    /// Denied; later authorizers are not consulted.
     Deny(String),
-    /// Not by this authorizer.
+    /// Left to the next authorizer; denied if there is none.
     NoOpinion(String),
 }
 
 impl Decision {
-    /// Whether it is a yes.
+    /// Whether this is [`Decision::Allow`].
     pub fn is_allowed(&self) -> bool {
         matches!(self, Self::Allow(_))
     }
 
-    /// The reason; often empty.
+    /// Why; often empty.
     pub fn reason(&self) -> &str {
         match self {
             Self::Allow(reason) | Self::Deny(reason) | Self::NoOpinion(reason) => reason,
@@ -63,7 +62,7 @@ impl Decision {
     }
 }
 
-/// Asks authorizers in order; the first opinion counts.
+/// Consults authorizers in order; the first opinion counts.
 pub struct Union(pub Vec<std::sync::Arc<dyn Authorizer>>);
 
 impl Authorizer for Union {
@@ -94,32 +93,32 @@ impl Authorizer for Union {
 
 /// The user of requests without credentials.
 pub const ANONYMOUS: &str = "system:anonymous";
-/// Its group.
+/// The group of [`ANONYMOUS`].
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The group of all others.
+/// The group of every authenticated user.
 pub const AUTHENTICATED: &str = "system:authenticated";
-/// Paths that every client may read, also without credentials (design section 8).
+/// Paths that every client may read without credentials.
 pub const OPEN_PATHS: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
 
-/// Whether nobody known acts: the anonymous user or a member of its group, however that came about
-/// (no credentials, impersonation, a front proxy's headers).
+/// Whether this is the anonymous user or a member of its group, by missing credentials, by
+/// impersonation or by a front proxy's headers.
 pub fn is_anonymous(user: &UserInfo) -> bool {
     user.name == ANONYMOUS || user.groups.iter().any(|group| group == UNAUTHENTICATED)
 }
 
-/// Adds the group of those who are known, as upstream: once, and never to nobody.
+/// Adds [`AUTHENTICATED`] once, and not to anonymous users, as kube-apiserver does.
 pub fn add_authenticated(user: &mut UserInfo) {
     if !is_anonymous(user) && !user.groups.iter().any(|group| group == AUTHENTICATED) {
         user.groups.push(AUTHENTICATED.to_owned());
     }
 }
 
-/// Whatever the bindings say, nobody known may read the open paths and do nothing else,
-/// impersonation included.
+/// Limits anonymous users to reading the open paths, whatever the bindings say; they may not
+/// impersonate either.
 ///
-/// It stands before the whole authorizer, so that a request, the check of an impersonation and an
-/// access review get the same answer. Upstream leaves this to the bindings; one to
-/// `system:unauthenticated` by mistake is how clusters are lost.
+/// It wraps the whole authorizer, so that requests, impersonation checks and access reviews agree.
+/// kube-apiserver leaves this to the bindings; an accidental binding to `system:unauthenticated` is
+/// how clusters are lost.
 pub struct AnonymousLock(pub std::sync::Arc<dyn Authorizer>);
 
 impl Authorizer for AnonymousLock {
@@ -138,8 +137,8 @@ impl Authorizer for AnonymousLock {
     }
 }
 
-/// The 403 of a refused request, in upstream's words. What the client sent is escaped, so that no
-/// browser takes it for HTML.
+/// The 403 of a denied request, in kube-apiserver's words. Client input is escaped, so that browsers
+/// do not interpret it as HTML.
 pub fn forbidden(access: &Access<'_>, reason: &str) -> Failure {
     let suffix = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     let (user, verb) = (quote(&access.user.name), access.verb);
@@ -162,12 +161,12 @@ pub fn forbidden(access: &Access<'_>, reason: &str) -> Failure {
     Failure::forbidden(&resource_name, resource.name, &(why + &suffix))
 }
 
-/// `&`, `<` and `>` as HTML has them.
+/// Escapes `&`, `<` and `>` for HTML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Errors as upstream joins them: each once, in brackets when there are several.
+/// Joins errors as kube-apiserver does: duplicates once, in brackets when there are several.
 pub(crate) fn aggregate(errors: &[String]) -> String {
     let mut seen: Vec<&str> = Vec::new();
     for error in errors {
@@ -178,24 +177,24 @@ pub(crate) fn aggregate(errors: &[String]) -> String {
     if seen.len() == 1 { seen.concat() } else { format!("[{}]", seen.join(", ")) }
 }
 
-/// Waits until an authorizer has caught up.
+/// Resolves when an authorizer has caught up.
 pub type CatchUp<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// An authorizer. Its decisions are synchronous and fast: they are made on every request.
+/// Decides synchronously, on every request.
 pub trait Authorizer: Send + Sync {
-    /// Decides, waiting for nothing: on the state that the last [`Self::catch_up`] reached, or a
-    /// later one.
+    /// Decides without waiting, on the state that the last [`Self::catch_up`] reached or a later
+    /// one.
     fn authorize(&self, access: &Access<'_>) -> Decision;
 
-    /// Awaited before decisions about a user that must know everything which was acknowledged
-    /// before this call; `None`: they do. The request chain awaits it for every request, off no
-    /// worker: what takes long is done by one of those who wait, where it holds up nobody else.
+    /// Await this before a decision that must reflect every write acknowledged before this call;
+    /// `None` if it already does. The request chain awaits it for every request; long work runs off
+    /// the async workers, on behalf of one of the waiting requests.
     fn catch_up<'a>(&'a self, _user: &UserInfo) -> Option<CatchUp<'a>> {
         None
     }
 }
 
-/// Lets `system:masters` do everything and nobody else anything: until RBAC is configured.
+/// Allows everything to `system:masters` and nothing to others. Used until RBAC is configured.
 #[derive(Debug)]
 pub struct MastersOnly;
 
@@ -209,7 +208,7 @@ impl Authorizer for MastersOnly {
     }
 }
 
-/// Refuses everything (tests).
+/// Denies everything, for tests.
 #[derive(Debug)]
 pub struct AlwaysDeny;
 

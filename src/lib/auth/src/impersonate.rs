@@ -1,8 +1,8 @@
-//! Impersonation: who is asked for, what that takes, who it becomes.
+//! Impersonation: parses the `Impersonate-*` headers, authorizes them, builds the user.
 //!
-//! Constrained impersonation (KEP-5284) is tried first: a right to impersonate somebody of a kind,
-//! and a right to do this very request as such. What none of its modes allows may still be allowed
-//! by the older verb `impersonate`, which covers all requests.
+//! Constrained impersonation (KEP-5284) is tried first: it takes the right to impersonate a user of
+//! one kind, and the right to perform this request as such a user. If none of its modes allows the
+//! request, the legacy verb `impersonate`, which covers all requests, decides.
 
 use crate::access::{
     ANONYMOUS, Access, Authorizer, Decision, ResourceAccess, UNAUTHENTICATED, add_authenticated,
@@ -15,31 +15,31 @@ use percent_encoding::percent_decode_str;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 
-/// The prefix of extra headers, lower case.
+/// Lower-case prefix of extra headers.
 const EXTRA_PREFIX: &str = "impersonate-extra-";
-/// Most groups and extra values of a request.
+/// Max groups and extra values of a request.
 const MAX_VALUES: usize = 1_000;
-/// The group of uids and extras, and of everything in the constrained modes.
+/// API group of uids and extras, and of every resource in the constrained modes.
 const AUTHENTICATION: &str = "authentication.k8s.io";
-/// What stands before a node's name.
+/// Prefix of a node's user name.
 const NODE: &str = "system:node:";
-/// What a service account's token says about its pod's node.
+/// The extra attribute of a service account's token with its pod's node.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-/// From so many values on, the right to all of them is asked for first.
-const MANY: usize = 4;
-/// Most users of whom it is remembered how they impersonate.
+/// From this many values on, the right to all of them (`*`) is checked first.
+const WILDCARD_FIRST: usize = 4;
+/// Max users whose last mode is remembered.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// How somebody is impersonated; in this order.
+/// Kinds of impersonation, in the order in which they are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// A service account acts as the node that its pod is on.
+    /// A service account impersonates the node that its pod runs on.
     AssociatedNode,
     ArbitraryNode,
     ServiceAccount,
-    /// Anybody else.
+    /// Any other user.
     UserInfo,
-    /// The older verb, for anybody and any request.
+    /// The verb `impersonate`, for any user and request.
     Legacy,
 }
 
@@ -62,14 +62,13 @@ impl Mode {
         }
     }
 
-    /// The verb's end; `None` for the older one, which asks nothing about the request.
+    /// The verb's suffix; `None` for the legacy verb, which does not constrain the request.
     fn constraint(self) -> Option<&'static str> {
         self.verb().strip_prefix("impersonate:")
     }
 }
 
-/// How each user impersonated last: what worked is tried first, and its refusal is the one that is
-/// told.
+/// The mode that last worked for each user: it is tried first, and its refusal is the one returned.
 #[derive(Debug, Default)]
 pub struct ImpersonationModes(Mutex<HashMap<String, Mode>>);
 
@@ -87,16 +86,16 @@ impl ImpersonationModes {
     }
 }
 
-/// Who somebody became.
+/// The result of an authorized impersonation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Impersonated {
-    /// The user.
+    /// The impersonated user.
     pub user: UserInfo,
-    /// The verb of constrained impersonation that allowed it; empty for the older one.
+    /// The constrained verb that allowed it; empty for the legacy verb.
     pub constraint: &'static str,
 }
 
-/// What the `Impersonate-*` headers ask for.
+/// Parsed `Impersonate-*` headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Impersonation {
     user: String,
@@ -106,10 +105,10 @@ pub struct Impersonation {
 }
 
 impl Impersonation {
-    /// Reads the headers of a request (lower-case names; others are skipped). `None` without any.
+    /// Parses a request's headers (lower-case names; others are ignored). `None` without any.
     ///
     /// # Errors
-    /// 400 when something but no user is asked for, or too much.
+    /// 400 for groups, a uid or extras without a user, or too many values.
     pub fn parse<'a>(
         headers: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> Result<Option<Self>, Failure> {
@@ -145,12 +144,12 @@ impl Impersonation {
         Ok((!asked.user.is_empty()).then_some(asked))
     }
 
-    /// Checks that who asks may become the asked user for this request, and makes that user.
-    /// `request` is the request itself, by who really asks.
+    /// Checks that the caller may impersonate the user for this request, and returns that user.
+    /// `request` is the request as its real caller.
     ///
     /// # Errors
-    /// 403: what the first mode lacked, beginning with the one that worked last for who asks.
-    pub fn become_user(
+    /// 403 with the refusal of the first mode tried: the one that last worked for this caller.
+    pub fn authorize(
         self,
         authorizer: &dyn Authorizer,
         modes: &ImpersonationModes,
@@ -171,7 +170,7 @@ impl Impersonation {
                 Err(failure) => drop(refused.get_or_insert(failure)),
             }
         }
-        Err(refused.expect("the older verb fits everybody"))
+        Err(refused.expect("the legacy verb fits every user"))
     }
 
     fn into_user(self, mode: Mode) -> UserInfo {
@@ -195,21 +194,21 @@ impl Impersonation {
         user
     }
 
-    /// Whether the asked user is of the mode's kind. Of nodes and service accounts the constrained
-    /// modes take only the name: the rest follows from it.
+    /// Whether the mode applies to the requested user. For nodes and service accounts the
+    /// constrained modes accept only the name; the rest follows from it.
     fn fits(&self, mode: Mode, real: &UserInfo) -> bool {
         let only_name = self.uid.is_empty() && self.groups.is_empty() && self.extra.is_empty();
-        let (node, account) = (node(&self.user), service_account(&self.user));
+        let (node_name, account) = (node_name(&self.user), service_account(&self.user));
         match mode {
             Mode::AssociatedNode => {
                 only_name
-                    && node.is_some()
+                    && node_name.is_some()
                     && service_account(&real.name).is_some()
-                    && single(real, NODE_NAME) == node
+                    && single(real, NODE_NAME) == node_name
             }
-            Mode::ArbitraryNode => only_name && node.is_some(),
+            Mode::ArbitraryNode => only_name && node_name.is_some(),
             Mode::ServiceAccount => only_name && account.is_some(),
-            Mode::UserInfo => node.is_none() && account.is_none(),
+            Mode::UserInfo => node_name.is_none() && account.is_none(),
             Mode::Legacy => true,
         }
     }
@@ -222,26 +221,26 @@ impl Impersonation {
     ) -> Result<(), Failure> {
         if let Some(constraint) = mode.constraint() {
             let verb = format!("impersonate-on:{constraint}:{}", request.verb);
-            ask(authorizer, &Access { verb: &verb, ..request.clone() })?;
+            require_access(authorizer, &Access { verb: &verb, ..request.clone() })?;
         }
-        let check = Check { authorizer, real: request.user, mode };
+        let check = ModeCheck { authorizer, real: request.user, mode };
         check.name(&self.user)?;
         if !self.uid.is_empty() {
-            check.may(check.authentication("uids", &self.uid))?;
+            check.require(check.authentication("uids", &self.uid))?;
         }
         check.groups(&self.groups)?;
         check.extra(&self.extra)
     }
 }
 
-/// The questions of one mode.
-struct Check<'a> {
+/// Checks the rights that one mode requires.
+struct ModeCheck<'a> {
     authorizer: &'a dyn Authorizer,
     real: &'a UserInfo,
     mode: Mode,
 }
 
-impl<'a> Check<'a> {
+impl<'a> ModeCheck<'a> {
     fn authentication(&self, resource: &'static str, name: &'a str) -> ResourceAccess<'a> {
         ResourceAccess {
             group: AUTHENTICATION,
@@ -252,7 +251,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Users, groups and service accounts are of the core group for the older verb.
+    /// The legacy verb has users, groups and service accounts in the core group.
     fn subject(&self, resource: &'static str, name: &'a str) -> ResourceAccess<'a> {
         ResourceAccess {
             group: if self.mode == Mode::Legacy { "" } else { AUTHENTICATION },
@@ -261,19 +260,19 @@ impl<'a> Check<'a> {
     }
 
     fn name(&self, user: &'a str) -> Result<(), Failure> {
-        match (service_account(user), node(user)) {
+        match (service_account(user), node_name(user)) {
             (Some((namespace, name)), _) => {
-                self.may(ResourceAccess { namespace, ..self.subject("serviceaccounts", name) })
+                self.require(ResourceAccess { namespace, ..self.subject("serviceaccounts", name) })
             }
-            // Whoever may act as one associated node may as any: which one it is, is no question of
-            // rights.
+            // The right to an associated node does not name the node: it covers whichever one is
+            // associated.
             (None, Some(_)) if self.mode == Mode::AssociatedNode => {
-                self.may(self.subject("nodes", "*"))
+                self.require(self.subject("nodes", "*"))
             }
             (None, Some(name)) if self.mode != Mode::Legacy => {
-                self.may(self.subject("nodes", name))
+                self.require(self.subject("nodes", name))
             }
-            _ => self.may(self.subject("users", user)),
+            _ => self.require(self.subject("users", user)),
         }
     }
 
@@ -291,11 +290,11 @@ impl<'a> Check<'a> {
                     "impersonating the system:masters group is not allowed",
                 ));
             }
-            if groups.len() >= MANY && self.may(self.subject("groups", "*")).is_ok() {
+            if groups.len() >= WILDCARD_FIRST && self.require(self.subject("groups", "*")).is_ok() {
                 return Ok(());
             }
         }
-        groups.iter().try_for_each(|group| self.may(self.subject("groups", group)))
+        groups.iter().try_for_each(|group| self.require(self.subject("groups", group)))
     }
 
     fn extra(&self, extra: &'a BTreeMap<String, Vec<String>>) -> Result<(), Failure> {
@@ -307,7 +306,8 @@ impl<'a> Check<'a> {
             if let Some(why) = extra.iter().find_map(|(key, values)| extra_error(key, values)) {
                 return Err(self.refuse(of("", ""), &why));
             }
-            if extra.values().map(Vec::len).sum::<usize>() >= MANY && self.may(of("*", "*")).is_ok()
+            if extra.values().map(Vec::len).sum::<usize>() >= WILDCARD_FIRST
+                && self.require(of("*", "*")).is_ok()
             {
                 return Ok(());
             }
@@ -315,11 +315,11 @@ impl<'a> Check<'a> {
         extra
             .iter()
             .flat_map(|(key, values)| values.iter().map(move |value| (key, value)))
-            .try_for_each(|(key, value)| self.may(of(key, value)))
+            .try_for_each(|(key, value)| self.require(of(key, value)))
     }
 
-    fn may(&self, resource: ResourceAccess<'_>) -> Result<(), Failure> {
-        ask(self.authorizer, &self.access(resource))
+    fn require(&self, resource: ResourceAccess<'_>) -> Result<(), Failure> {
+        require_access(self.authorizer, &self.access(resource))
     }
 
     fn refuse(&self, resource: ResourceAccess<'_>, why: &str) -> Failure {
@@ -331,14 +331,14 @@ impl<'a> Check<'a> {
     }
 }
 
-fn ask(authorizer: &dyn Authorizer, access: &Access<'_>) -> Result<(), Failure> {
+fn require_access(authorizer: &dyn Authorizer, access: &Access<'_>) -> Result<(), Failure> {
     match authorizer.authorize(access) {
         Decision::Allow(_) => Ok(()),
         Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(access, &reason)),
     }
 }
 
-/// Why the constrained modes do not take an extra attribute.
+/// Why the constrained modes refuse an extra attribute.
 fn extra_error(key: &str, values: &[String]) -> Option<String> {
     let is_path = |path: &str| {
         !path.is_empty()
@@ -363,7 +363,7 @@ fn extra_error(key: &str, values: &[String]) -> Option<String> {
     None
 }
 
-/// The only value of an extra attribute.
+/// The value of an extra attribute that has exactly one.
 fn single<'a>(user: &'a UserInfo, key: &str) -> Option<&'a str> {
     match user.extra.get(key).map(Vec::as_slice) {
         Some([value]) => Some(value),
@@ -371,12 +371,12 @@ fn single<'a>(user: &'a UserInfo, key: &str) -> Option<&'a str> {
     }
 }
 
-/// The name in a node's user name.
-fn node(user: &str) -> Option<&str> {
+/// The node name in a node's user name.
+fn node_name(user: &str) -> Option<&str> {
     user.strip_prefix(NODE).filter(|name| name::dns1123_subdomain(name).is_empty())
 }
 
-/// Namespace and name of a service account's user name.
+/// Namespace and name in a service account's user name.
 pub fn service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
     (name::dns1123_label(namespace).is_empty() && name::dns1123_subdomain(name).is_empty())
@@ -389,15 +389,15 @@ mod tests {
     use crate::MastersOnly;
     use crate::testing::user;
 
-    /// Allows what is listed, and notes what it was asked:
-    /// `verb group/resource/subresource namespace/name`.
+    /// Allows the listed rights and records all checks, as `verb group/resource/subresource
+    /// namespace/name`.
     #[derive(Default)]
-    struct Noting {
+    struct RecordingAuthorizer {
         allowed: Vec<&'static str>,
         asked: Mutex<Vec<String>>,
     }
 
-    impl Authorizer for Noting {
+    impl Authorizer for RecordingAuthorizer {
         fn authorize(&self, access: &Access<'_>) -> Decision {
             let resource = access.resource.expect("a resource");
             let text = format!(
@@ -426,15 +426,15 @@ mod tests {
         Impersonation::parse(headers.iter().copied())
     }
 
-    fn attempt(
+    fn impersonate(
         authorizer: &dyn Authorizer,
         real: &UserInfo,
         headers: &[(&str, &str)],
     ) -> Result<Impersonated, Failure> {
-        attempt_again(authorizer, &ImpersonationModes::default(), real, headers)
+        impersonate_with(authorizer, &ImpersonationModes::default(), real, headers)
     }
 
-    fn attempt_again(
+    fn impersonate_with(
         authorizer: &dyn Authorizer,
         modes: &ImpersonationModes,
         real: &UserInfo,
@@ -452,24 +452,23 @@ mod tests {
             resource: Some(pods),
             path: "/api/v1/namespaces/n/pods",
         };
-        parse(headers)
-            .expect("well-formed")
-            .expect("asked")
-            .become_user(authorizer, modes, &request)
+        parse(headers).expect("well-formed").expect("asked").authorize(authorizer, modes, &request)
     }
 
     fn become_user(headers: &[(&str, &str)]) -> UserInfo {
-        attempt(&MastersOnly, &user("admin", &["system:masters"]), headers).expect("allowed").user
+        impersonate(&MastersOnly, &user("admin", &["system:masters"]), headers)
+            .expect("allowed")
+            .user
     }
 
-    /// Which resource and name a refusal is about.
+    /// Code, resource and name of a refusal.
     fn about(failure: Failure) -> (u16, String, String) {
         let details = failure.details.expect("details");
         (failure.code, details.kind, details.name)
     }
 
     #[test]
-    fn groups_that_come_along() {
+    fn implied_groups_are_added() {
         assert_eq!(become_user(&[("impersonate-user", "jane")]).groups, ["system:authenticated"]);
         assert_eq!(
             become_user(&[("impersonate-user", "jane"), ("impersonate-group", "g")]).groups,
@@ -495,7 +494,7 @@ mod tests {
         assert_eq!(
             become_user(&[("impersonate-user", "system:serviceaccount:N:robot")]).groups,
             ["system:authenticated"],
-            "no account's name"
+            "not a service account name"
         );
         assert_eq!(
             become_user(&[("impersonate-user", "system:node:a")]).groups,
@@ -518,12 +517,12 @@ mod tests {
         assert_eq!(
             masters.groups,
             ["system:masters", "system:authenticated"],
-            "by the older verb, which has no such limits"
+            "the legacy verb has no such limits"
         );
     }
 
     #[test]
-    fn fault_52_everything_that_is_asked_for_is_checked() {
+    fn fault_52_every_requested_attribute_is_checked() {
         let headers = [
             ("impersonate-user", "jane"),
             ("impersonate-group", "system:masters"),
@@ -538,30 +537,38 @@ mod tests {
             "impersonate authentication.k8s.io/userextras/scopes /s",
         ];
         let real = user("real", &[]);
-        let authorizer = Noting { allowed: everything.to_vec(), ..Noting::default() };
-        assert_eq!(attempt(&authorizer, &real, &headers).expect("allowed").constraint, "");
+        let authorizer =
+            RecordingAuthorizer { allowed: everything.to_vec(), ..RecordingAuthorizer::default() };
+        assert_eq!(impersonate(&authorizer, &real, &headers).expect("allowed").constraint, "");
         let asked = authorizer.asked.into_inner().expect("lock");
         assert_eq!(asked[0], "impersonate-on:user-info:list /pods/ n/");
         assert_eq!(asked[1..], everything);
         for refused in everything {
             let allowed = everything.into_iter().filter(|right| *right != refused).collect();
-            let failure = attempt(&Noting { allowed, ..Noting::default() }, &real, &headers)
-                .expect_err("refused");
+            let failure = impersonate(
+                &RecordingAuthorizer { allowed, ..RecordingAuthorizer::default() },
+                &real,
+                &headers,
+            )
+            .expect_err("refused");
             assert_eq!(
                 about(failure),
                 (403, "pods".to_owned(), String::new()),
-                "the first mode's refusal is told"
+                "the first mode's refusal is returned"
             );
         }
     }
 
     #[test]
-    fn the_mode_that_worked_is_tried_first_and_its_refusal_told() {
+    fn the_last_successful_mode_is_tried_first_and_its_refusal_returned() {
         let (modes, real) = (ImpersonationModes::default(), user("real", &[]));
-        let authorizer = Noting { allowed: vec!["impersonate /users/ /jane"], ..Noting::default() };
-        attempt_again(&authorizer, &modes, &real, &[("impersonate-user", "jane")])
+        let authorizer = RecordingAuthorizer {
+            allowed: vec!["impersonate /users/ /jane"],
+            ..RecordingAuthorizer::default()
+        };
+        impersonate_with(&authorizer, &modes, &real, &[("impersonate-user", "jane")])
             .expect("allowed");
-        let failure = attempt_again(
+        let failure = impersonate_with(
             &authorizer,
             &modes,
             &real,
@@ -569,17 +576,18 @@ mod tests {
         )
         .expect_err("refused");
         assert_eq!(about(failure), (403, "groups".to_owned(), "g".to_owned()));
-        let failure = attempt_again(&authorizer, &modes, &real, &[("impersonate-user", "joe")])
+        let failure = impersonate_with(&authorizer, &modes, &real, &[("impersonate-user", "joe")])
             .expect_err("refused");
         assert_eq!(about(failure), (403, "users".to_owned(), "joe".to_owned()));
     }
 
     #[test]
-    fn constrained_to_a_request_and_a_kind_of_user() {
+    fn constrained_modes_need_rights_to_the_user_and_the_request() {
         let real = user("real", &[]);
         let may = |allowed: &[&'static str], who: &str| {
-            let authorizer = Noting { allowed: allowed.to_vec(), ..Noting::default() };
-            attempt(&authorizer, &real, &[("impersonate-user", who)])
+            let authorizer =
+                RecordingAuthorizer { allowed: allowed.to_vec(), ..RecordingAuthorizer::default() };
+            impersonate(&authorizer, &real, &[("impersonate-user", who)])
                 .map(|became| became.constraint)
         };
         let jane = [
@@ -609,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_account_acts_as_its_own_node_only() {
+    fn a_service_account_may_impersonate_only_its_own_node() {
         let mut real = user("system:serviceaccount:n:agent", &[]);
         real.extra.insert(NODE_NAME.to_owned(), vec!["a".to_owned()]);
         let allowed = [
@@ -617,8 +625,11 @@ mod tests {
             "impersonate:associated-node authentication.k8s.io/nodes/ /*",
         ];
         let may = |who: &str| {
-            attempt(
-                &Noting { allowed: allowed.to_vec(), ..Noting::default() },
+            impersonate(
+                &RecordingAuthorizer {
+                    allowed: allowed.to_vec(),
+                    ..RecordingAuthorizer::default()
+                },
                 &real,
                 &[("impersonate-user", who)],
             )
@@ -631,12 +642,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_constrained_modes_never_take() {
+    fn constrained_modes_refuse_unsafe_attributes() {
         let real = user("real", &[]);
         let allowed = vec!["impersonate-on:user-info:list /pods/ n/", "impersonate:user-info "];
         let may = |header: (&str, &str)| {
-            let authorizer = Noting { allowed: allowed.clone(), ..Noting::default() };
-            attempt(&authorizer, &real, &[("impersonate-user", "jane"), header]).is_ok()
+            let authorizer =
+                RecordingAuthorizer { allowed: allowed.clone(), ..RecordingAuthorizer::default() };
+            impersonate(&authorizer, &real, &[("impersonate-user", "jane"), header]).is_ok()
         };
         assert!(
             may(("impersonate-group", "g"))
@@ -655,7 +667,7 @@ mod tests {
     }
 
     #[test]
-    fn many_groups_may_be_allowed_at_once() {
+    fn one_wildcard_check_covers_many_groups() {
         let allowed = vec![
             "impersonate-on:user-info:list /pods/ n/",
             "impersonate:user-info authentication.k8s.io/users/ /jane",
@@ -669,8 +681,8 @@ mod tests {
             ("impersonate-group", "d"),
         ];
         let may = |headers: &[(&str, &str)]| {
-            attempt(
-                &Noting { allowed: allowed.clone(), ..Noting::default() },
+            impersonate(
+                &RecordingAuthorizer { allowed: allowed.clone(), ..RecordingAuthorizer::default() },
                 &user("real", &[]),
                 headers,
             )
@@ -680,7 +692,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_without_a_user() {
+    fn headers_without_a_user_are_refused() {
         assert_eq!(parse(&[("host", "x")]), Ok(None));
         assert_eq!(parse(&[("impersonate-group", "g")]).expect_err("refused").code, 400);
         assert_eq!(parse(&[("impersonate-uid", "u")]).expect_err("refused").code, 400);

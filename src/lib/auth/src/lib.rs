@@ -1,7 +1,7 @@
-//! Who asks and what they may: authenticators, the RBAC authorizer, the token signer, audit.
+//! Authentication, RBAC authorization, service account tokens and the audit log.
 //!
-//! Must never know HTTP routing. Start reading at [`access`] and [`authenticate`], the two seams;
-//! then [`audit`].
+//! Must never know HTTP routing. Start reading at [`access`] and [`authenticate`], the two
+//! interfaces; then [`audit`].
 
 pub mod access;
 pub mod audit;

@@ -1,4 +1,4 @@
-//! What this crate's tests share: a store with objects in it, and a clock that they set.
+//! Test support: a store with objects, a settable clock.
 
 use crate::authenticate::Clock;
 use ferrokube_apimachinery::document::{Document, Value};
@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The moment at which tests begin.
+/// Where the fake clock starts, in Unix seconds.
 pub(crate) const NOW: u64 = 1_800_000_000;
 
-/// A clock that stands until it is moved.
+/// A clock that only [`Self::forward`] moves.
 #[derive(Clone)]
 pub(crate) struct FakeClock(Arc<AtomicU64>);
 
@@ -47,7 +47,7 @@ fn key(resource: &str, namespace: &str, name: &str) -> Key {
         .expect("key")
 }
 
-/// Stores an object under its metadata's names.
+/// Stores an object under its metadata's namespace and name.
 pub(crate) async fn put(store: &Store, resource: &str, object: Value) {
     let document = Document::from_value(object).expect("an object");
     let key = key(resource, document.namespace(), document.name());

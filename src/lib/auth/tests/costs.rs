@@ -1,14 +1,14 @@
-//! What every request pays here. The bounds are far above the costs (they hold in debug builds on a
-//! busy machine), so that only a blunder breaks them;
-//! `cargo test --release -p ferrokube-auth --test costs -- --nocapture --test-threads=1` prints the
-//! figures.
+//! Per-request costs. The bounds are far above them (they hold in debug builds on a busy machine),
+//! so that only a blunder breaks them; `cargo test --release -p ferrokube-auth --test costs --
+//! --nocapture --test-threads=1` prints the figures.
 
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_auth::audit::{
-    AuditLog, Config, Event, Level, ObjectRef, Outcome, Plan, Stage, Stages, Subject, TraceIds,
+    AuditConfig, AuditEvent, AuditLevel, AuditLog, AuditObject, AuditPlan, AuditRequest,
+    AuditStage, Outcome, StageSet, TraceIds,
 };
 use ferrokube_auth::authenticate::{Bearer, TokenFile, X509};
-use ferrokube_auth::rbac::{Change, Feed, Kind};
+use ferrokube_auth::rbac::{Feed, RbacChange, RbacKind};
 use ferrokube_auth::{
     Access, Authenticator, Authorizer, Credentials, Rbac, ResourceAccess, bootstrap, system_clock,
 };
@@ -27,21 +27,21 @@ fn measure(name: &str, bound: Duration, mut work: impl FnMut()) {
     assert!(each < bound, "{name}: {each:?}");
 }
 
-struct Policy;
+struct BootstrapPolicyFeed;
 
-impl Feed for Policy {
-    fn drain(&mut self, apply: &mut dyn FnMut(Change)) {
+impl Feed for BootstrapPolicyFeed {
+    fn drain(&mut self, apply: &mut dyn FnMut(RbacChange)) {
         let own = json!({
             "metadata": {"namespace": "n", "name": "robots"}, "roleRef": {"kind": "ClusterRole", "name": "edit"},
             "subjects": [{"kind": "ServiceAccount", "namespace": "kube-system", "name": "job-controller"}],
         });
-        apply(Change::Put(
-            Kind::RoleBinding,
+        apply(RbacChange::Put(
+            RbacKind::RoleBinding,
             Arc::new(Document::from_value(own).expect("an object")),
         ));
         bootstrap::expected()
             .into_iter()
-            .for_each(|one| apply(Change::Put(one.kind, Arc::new(one.document))));
+            .for_each(|one| apply(RbacChange::Put(one.kind, Arc::new(one.document))));
     }
 }
 
@@ -55,7 +55,7 @@ fn user(name: &str, groups: &[&str]) -> UserInfo {
 
 #[test]
 fn authorization() {
-    let rbac = Rbac::new(Box::new(Policy), Box::new(|| 1));
+    let rbac = Rbac::new(Box::new(BootstrapPolicyFeed), Box::new(|| 1));
     let robot = user(
         "system:serviceaccount:kube-system:job-controller",
         &["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"],
@@ -116,11 +116,11 @@ fn event<'a>(
     user: &'a UserInfo,
     ips: &'a [String],
     annotations: &'a BTreeMap<String, String>,
-) -> Event<'a> {
+) -> AuditEvent<'a> {
     let now = SystemTime::now();
-    Event {
+    AuditEvent {
         id: "6b0f2f0e-5f5c-4d51-9d0d-1f7f3ad30b55",
-        stage: Stage::ResponseComplete,
+        stage: AuditStage::ResponseComplete,
         uri: "/api/v1/namespaces/default/configmaps?fieldManager=kubectl-client-side-apply&fieldValidation=Strict",
         verb: "create",
         user,
@@ -129,12 +129,12 @@ fn event<'a>(
         method: "x509",
         source_ips: ips,
         user_agent: "kubectl/v1.33.0 (linux/amd64) kubernetes/60a317e",
-        object: Some(ObjectRef {
+        object: Some(AuditObject {
             resource: "configmaps",
             namespace: "default",
             name: "a-config-map",
             version: "v1",
-            ..ObjectRef::default()
+            ..AuditObject::default()
         }),
         outcome: Some(Outcome { code: 201, ..Outcome::default() }),
         request: None,
@@ -157,7 +157,7 @@ fn event<'a>(
 #[tokio::test]
 async fn audit() {
     let folder = tempfile::tempdir().expect("folder");
-    let log = AuditLog::open(Config::new(folder.path().join("audit.log"))).expect("open");
+    let log = AuditLog::open(AuditConfig::new(folder.path().join("audit.log"))).expect("open");
     let (user, ips, annotations) = (
         user("kubernetes-admin", &["system:masters", "system:authenticated"]),
         ["127.0.0.1".to_owned()],
@@ -171,14 +171,19 @@ async fn audit() {
     };
     measure("audit, asking the policy", Duration::from_micros(100), || {
         assert_eq!(
-            log.plan(&Subject { user: &user, verb: "create", resource: Some(resource), path: "" })
-                .level,
-            Level::Metadata
+            log.plan(&AuditRequest {
+                user: &user,
+                verb: "create",
+                resource: Some(resource),
+                path: ""
+            })
+            .level,
+            AuditLevel::Metadata
         );
     });
-    let plan = Plan {
-        level: Level::Metadata,
-        omit: Stages::NONE,
+    let plan = AuditPlan {
+        level: AuditLevel::Metadata,
+        omit: StageSet::NONE,
         omit_managed_fields: true,
         refusals: false,
         rationed: false,

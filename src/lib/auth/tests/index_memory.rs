@@ -1,7 +1,7 @@
-//! Memory of the index, measured as that of the process: the only test in it.
+//! Memory of the index, as the process's RSS: no other test may run in this process.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
-use ferrokube_auth::rbac::Index;
+use ferrokube_auth::rbac::RbacIndex;
 
 /// Resident bytes of this process.
 fn resident() -> u64 {
@@ -18,12 +18,12 @@ fn binding(number: usize, users: usize) -> Document {
 }
 
 #[test]
-fn fault_34_a_subject_of_a_binding_takes_few_bytes() {
-    let mut index = Index::default();
+fn fault_34_a_bindings_subject_takes_few_bytes() {
+    let mut index = RbacIndex::default();
     index.put_binding(&binding(0, 5_000));
     let before = resident();
     (1..21).for_each(|number| index.put_binding(&binding(number, 5_000)));
     let each = (resident() - before) / 100_000;
-    println!("{each} bytes for each subject");
+    println!("{each} bytes per subject");
     assert!(each < 400, "{each}");
 }

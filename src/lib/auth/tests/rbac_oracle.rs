@@ -1,9 +1,9 @@
-//! An independent oracle for RBAC: no index, no compiled roles; every question scans every stored
+//! An independent oracle for RBAC: no index, no compiled roles; each question scans every stored
 //! document and spells out what each rule grants. It must agree with the authorizer on 100,000
 //! random questions while roles and bindings come and go.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
-use ferrokube_auth::rbac::{Change, Feed, Kind};
+use ferrokube_auth::rbac::{Feed, RbacChange, RbacKind};
 use ferrokube_auth::{Access, Authorizer, Rbac, ResourceAccess};
 use ferrokube_registry::UserInfo;
 use std::collections::BTreeMap;
@@ -32,10 +32,10 @@ const URLS: [&str; 8] =
     ["/healthz", "/healthz/*", "/api*", "*", "/", "/metrics", "/api/**", "/x*y"];
 const PATHS: [&str; 7] = ["/healthz", "/healthz/etcd", "/api", "/apis/x", "/", "/metrics/", "/x*y"];
 
-/// Deterministic random numbers.
-struct Random(u64);
+/// Deterministic.
+struct Xorshift(u64);
 
-impl Random {
+impl Xorshift {
     fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -52,71 +52,72 @@ impl Random {
     }
 }
 
-/// What is stored.
+/// The stored objects and pending changes.
 #[derive(Default)]
-struct World {
+struct PolicyTables {
     objects: BTreeMap<(u8, String, String), Document>,
-    pending: Vec<Change>,
+    pending: Vec<RbacChange>,
 }
 
-struct WorldFeed(Arc<Mutex<World>>);
+struct TablesFeed(Arc<Mutex<PolicyTables>>);
 
-impl Feed for WorldFeed {
-    fn drain(&mut self, apply: &mut dyn FnMut(Change)) {
+impl Feed for TablesFeed {
+    fn drain(&mut self, apply: &mut dyn FnMut(RbacChange)) {
         std::mem::take(&mut self.0.lock().expect("lock").pending).into_iter().for_each(apply);
     }
 }
 
-fn kind_number(kind: Kind) -> u8 {
-    u8::try_from(Kind::ALL.iter().position(|other| *other == kind).expect("one of four"))
+fn kind_number(kind: RbacKind) -> u8 {
+    u8::try_from(RbacKind::ALL.iter().position(|other| *other == kind).expect("one of four"))
         .expect("small")
 }
 
-impl World {
-    fn put(&mut self, kind: Kind, document: Document) {
+impl PolicyTables {
+    fn put(&mut self, kind: RbacKind, document: Document) {
         let key = (kind_number(kind), document.namespace().to_owned(), document.name().to_owned());
-        self.pending.push(Change::Put(kind, Arc::new(document.clone())));
+        self.pending.push(RbacChange::Put(kind, Arc::new(document.clone())));
         self.objects.insert(key, document);
     }
 
-    fn remove(&mut self, kind: Kind, namespace: &str, name: &str) {
+    fn remove(&mut self, kind: RbacKind, namespace: &str, name: &str) {
         if self
             .objects
             .remove(&(kind_number(kind), namespace.to_owned(), name.to_owned()))
             .is_some()
         {
-            self.pending.push(Change::Remove(kind, namespace.to_owned(), name.to_owned()));
+            self.pending.push(RbacChange::Remove(kind, namespace.to_owned(), name.to_owned()));
         }
     }
 
-    fn replace_all(&mut self, kind: Kind) {
-        self.pending.push(Change::Clear(kind));
+    fn replace_all(&mut self, kind: RbacKind) {
+        self.pending.push(RbacChange::Clear(kind));
         let of_kind = self.objects.iter().filter(|((number, ..), _)| *number == kind_number(kind));
-        let puts: Vec<Change> =
-            of_kind.map(|(_, document)| Change::Put(kind, Arc::new(document.clone()))).collect();
+        let puts: Vec<RbacChange> = of_kind
+            .map(|(_, document)| RbacChange::Put(kind, Arc::new(document.clone())))
+            .collect();
         self.pending.extend(puts);
     }
 
-    fn of(&self, kind: Kind) -> impl Iterator<Item = &Document> {
+    fn of(&self, kind: RbacKind) -> impl Iterator<Item = &Document> {
         self.objects
             .iter()
             .filter(move |((number, ..), _)| *number == kind_number(kind))
             .map(|(_, document)| document)
     }
 
-    /// The oracle: true when some binding that applies gives some rule that grants.
+    /// Whether some applicable binding has a rule that grants the request.
     fn allows(&self, access: &Access<'_>) -> bool {
         if access.user.groups.contains(&"system:masters".to_owned()) {
             return true;
         }
         let cluster =
-            self.of(Kind::ClusterRoleBinding).filter(|binding| binds(binding, access.user));
+            self.of(RbacKind::ClusterRoleBinding).filter(|binding| binds(binding, access.user));
         let mut granted = cluster.flat_map(|binding| self.rules(binding));
         if granted.any(|rule| grants(&rule, access)) {
             return true;
         }
         let place = access.resource.map_or("", |resource| resource.namespace);
-        let here = self.of(Kind::RoleBinding).filter(|binding| {
+        let here = self.of(RbacKind::RoleBinding).filter(|binding| {
             !place.is_empty() && binding.namespace() == place && binds(binding, access.user)
         });
         here.flat_map(|binding| self.rules(binding)).any(|rule| grants(&rule, access))
@@ -124,8 +125,8 @@ impl World {
 
     fn rules(&self, binding: &Document) -> Vec<Value> {
         let (kind, namespace) = match binding.str(&["roleRef", "kind"]) {
-            Some("Role") => (Kind::Role, binding.namespace()),
-            _ => (Kind::ClusterRole, ""),
+            Some("Role") => (RbacKind::Role, binding.namespace()),
+            _ => (RbacKind::ClusterRole, ""),
         };
         let name = binding.str(&["roleRef", "name"]).expect("a name");
         self.objects
@@ -164,8 +165,7 @@ fn words<'a>(rule: &'a Value, field: &str) -> Vec<&'a str> {
         .unwrap_or_default()
 }
 
-/// Spells out all (verb, group, resource, name) quadruples of a rule and looks for one that is the
-/// question.
+/// Spells out all (verb, group, resource, name) quadruples of a rule and looks for the request.
 fn grants(rule: &Value, access: &Access<'_>) -> bool {
     words(rule, "verbs").iter().any(|verb| *verb == "*" || *verb == access.verb)
         && match &access.resource {
@@ -216,7 +216,7 @@ fn quadruple_grants(rule: &Value, asked: &ResourceAccess<'_>) -> bool {
     false
 }
 
-fn random_role(random: &mut Random, namespace: &str, name: &str) -> Document {
+fn random_role(random: &mut Xorshift, namespace: &str, name: &str) -> Document {
     let rules: Vec<Value> = (0..random.below(6))
         .map(|_| {
             json!({
@@ -231,7 +231,7 @@ fn random_role(random: &mut Random, namespace: &str, name: &str) -> Document {
     .expect("an object")
 }
 
-fn random_binding(random: &mut Random, namespace: &str, name: &str) -> Document {
+fn random_binding(random: &mut Xorshift, namespace: &str, name: &str) -> Document {
     let kind = if namespace.is_empty() || random.below(2) == 0 { "ClusterRole" } else { "Role" };
     let subjects: Vec<Value> = (0..random.below(6))
         .map(|_| match random.below(4) {
@@ -246,22 +246,22 @@ fn random_binding(random: &mut Random, namespace: &str, name: &str) -> Document 
         .expect("an object")
 }
 
-fn change(random: &mut Random, world: &mut World) {
-    let kind = Kind::ALL[random.below(4)];
-    let is_cluster = matches!(kind, Kind::ClusterRole | Kind::ClusterRoleBinding);
+fn change(random: &mut Xorshift, world: &mut PolicyTables) {
+    let kind = RbacKind::ALL[random.below(4)];
+    let is_cluster = matches!(kind, RbacKind::ClusterRole | RbacKind::ClusterRoleBinding);
     let namespace = if is_cluster { "" } else { random.pick(&NAMESPACES) };
     let name = format!("r{}", random.below(5));
     match random.below(12) {
         0..=2 => world.remove(kind, namespace, &name),
         3 => world.replace_all(kind),
-        _ if matches!(kind, Kind::Role | Kind::ClusterRole) => {
+        _ if matches!(kind, RbacKind::Role | RbacKind::ClusterRole) => {
             world.put(kind, random_role(random, namespace, &name))
         }
         _ => world.put(kind, random_binding(random, namespace, &name)),
     }
 }
 
-fn agree(random: &mut Random, rbac: &Rbac, world: &World) -> bool {
+fn agree(random: &mut Xorshift, rbac: &Rbac, world: &PolicyTables) -> bool {
     let groups = random
         .some(&GROUPS, 2)
         .into_iter()
@@ -289,14 +289,14 @@ fn agree(random: &mut Random, rbac: &Rbac, world: &World) -> bool {
 
 #[test]
 fn the_oracle_agrees_on_100_000_questions() {
-    let world = Arc::new(Mutex::new(World::default()));
+    let world = Arc::new(Mutex::new(PolicyTables::default()));
     let head = Arc::new(AtomicU64::new(0));
     let published = Arc::clone(&head);
     let rbac = Rbac::new(
-        Box::new(WorldFeed(Arc::clone(&world))),
+        Box::new(TablesFeed(Arc::clone(&world))),
         Box::new(move || published.load(Ordering::SeqCst)),
     );
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
     let mut allowed = 0;
     for round in 0..2_000 {
         for _ in 0..if round == 0 { 60 } else { 3 } {
@@ -304,8 +304,8 @@ fn the_oracle_agrees_on_100_000_questions() {
         }
         head.fetch_add(1, Ordering::SeqCst);
         for _ in 0..50 {
-            // The feed locks the world too, so the authorizer catches up before the oracle holds
-            // it.
+            // The feed locks the tables, too: the authorizer must catch up before the oracle takes
+            // the lock.
             rbac.index();
             let world = world.lock().expect("lock");
             allowed += usize::from(agree(&mut random, &rbac, &world));

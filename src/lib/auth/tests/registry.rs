@@ -1,10 +1,10 @@
-//! The crate over a real registry and store: bootstrap, reading one's own writes, reviews and token
-//! requests as computed resources.
+//! The crate on a real registry and store: bootstrap, read-your-writes, reviews and token requests
+//! as computed resources.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::authenticate::{Bearer, TokenFile};
-use ferrokube_auth::rbac::{Change, Feed, RegistryFeed};
+use ferrokube_auth::rbac::{Feed, RbacChange, RegistryFeed};
 use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig, TokenKeys};
 use ferrokube_auth::{
     Access, Authorizer, EscalationCheck, Rbac, ResourceAccess, bootstrap, review, system_clock,
@@ -22,9 +22,9 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// Admission with the escalation check only.
 #[derive(Default)]
-struct Checked(OnceLock<EscalationCheck>);
+struct EscalationOnly(OnceLock<EscalationCheck>);
 
-impl Admission for Checked {
+impl Admission for EscalationOnly {
     fn mutate(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Result<(), Failure> {
         Ok(())
     }
@@ -39,19 +39,19 @@ impl Admission for Checked {
     }
 }
 
-struct Server {
+struct RegistryFixture {
     registry: Registry,
     rbac: Arc<Rbac>,
 }
 
-impl Server {
+impl RegistryFixture {
     fn new(history_bytes: usize) -> Self {
         let store = Store::open(Config { history_bytes, ..Config::memory() }).expect("a store");
         let catalog = Arc::new(Catalog::default());
         for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
             catalog.put(definition);
         }
-        let admission = Arc::new(Checked::default());
+        let admission = Arc::new(EscalationOnly::default());
         let registry = Registry::new(store, catalog, Arc::clone(&admission) as Arc<dyn Admission>);
         let rbac = Arc::new(Rbac::of(&registry));
         let authorizer: Arc<dyn Authorizer> = Arc::clone(&rbac) as Arc<dyn Authorizer>;
@@ -120,11 +120,11 @@ fn binding() -> Document {
 
 #[tokio::test]
 async fn fault_34_changes_of_metadata_do_not_reach_the_index() {
-    let server = Server::new(1 << 24);
+    let server = RegistryFixture::new(1 << 24);
     let mut feed = RegistryFeed::new(&server.registry);
     let mut changes = || {
         let mut count = 0;
-        feed.drain(&mut |change| count += usize::from(!matches!(change, Change::Clear(_))));
+        feed.drain(&mut |change| count += usize::from(!matches!(change, RbacChange::Clear(_))));
         count
     };
     let (roles, bindings) = (server.local(RBAC, "roles"), server.local(RBAC, "rolebindings"));
@@ -145,12 +145,12 @@ async fn fault_34_changes_of_metadata_do_not_reach_the_index() {
     roles.delete("n", "r", &DeleteOptions::default()).await.expect("deleted");
     assert_eq!(changes(), 1);
     roles.create("n", role("list")).await.expect("written");
-    assert_eq!(changes(), 1, "as it was before it was deleted");
+    assert_eq!(changes(), 1, "the same as before the deletion");
 }
 
 #[tokio::test]
 async fn bootstrap_writes_once_and_repairs() {
-    let server = Server::new(1 << 24);
+    let server = RegistryFixture::new(1 << 24);
     let begun = Instant::now();
     let first = bootstrap::reconcile(&server.registry).await.expect("written");
     println!("{} objects in {:?}", first.created, begun.elapsed());
@@ -186,7 +186,7 @@ async fn bootstrap_writes_once_and_repairs() {
 
 #[tokio::test]
 async fn two_servers_bootstrap_at_once() {
-    let server = Server::new(1 << 24);
+    let server = RegistryFixture::new(1 << 24);
     let (one, other) = tokio::join!(
         bootstrap::reconcile(&server.registry),
         bootstrap::reconcile(&server.registry)
@@ -198,8 +198,8 @@ async fn two_servers_bootstrap_at_once() {
 }
 
 #[tokio::test]
-async fn an_acknowledged_binding_counts_at_once() {
-    let server = Server::new(1 << 24);
+async fn an_acknowledged_binding_takes_effect_at_once() {
+    let server = RegistryFixture::new(1 << 24);
     let (roles, bindings) = (server.local(RBAC, "roles"), server.local(RBAC, "rolebindings"));
     roles.create("n", role("get")).await.expect("created");
     for _ in 0..50 {
@@ -212,7 +212,7 @@ async fn an_acknowledged_binding_counts_at_once() {
 
 #[tokio::test]
 async fn an_index_that_fell_behind_the_history_lists_again() {
-    let server = Server::new(1_000);
+    let server = RegistryFixture::new(1_000);
     let (roles, bindings) = (server.local(RBAC, "roles"), server.local(RBAC, "rolebindings"));
     bindings.create("n", binding()).await.expect("created");
     roles.create("n", role("v0")).await.expect("created");
@@ -226,7 +226,7 @@ async fn an_index_that_fell_behind_the_history_lists_again() {
 
 #[tokio::test]
 async fn escalation_is_refused_in_the_pipeline() {
-    let server = Server::new(1 << 24);
+    let server = RegistryFixture::new(1 << 24);
     let target = server.target(RBAC, "roles", ("n", "", ""));
     let create = |user: &str| {
         let context = context(UserInfo {
@@ -250,7 +250,7 @@ async fn escalation_is_refused_in_the_pipeline() {
 
 #[tokio::test]
 async fn reviews_and_tokens_are_served() {
-    let server = Server::new(1 << 24);
+    let server = RegistryFixture::new(1 << 24);
     bootstrap::reconcile(&server.registry).await.expect("written");
     let audience = "https://kubernetes.default.svc".to_owned();
     let config = TokenConfig {
@@ -307,10 +307,10 @@ async fn reviews_and_tokens_are_served() {
     assert_eq!(review.list(&["status", "resourceRules"]).len(), 2);
 }
 
-/// Not a benchmark: a bound far above what it costs, so that a scan would be noticed.
+/// Not a benchmark: the bound is far above the cost, and catches a scan.
 #[tokio::test]
-async fn a_decision_does_not_depend_on_how_many_bindings_there_are() {
-    let server = Server::new(1 << 24);
+async fn the_cost_of_a_decision_is_independent_of_the_number_of_bindings() {
+    let server = RegistryFixture::new(1 << 24);
     bootstrap::reconcile(&server.registry).await.expect("written");
     let bindings = server.local(RBAC, "rolebindings");
     server.local(RBAC, "roles").create("n", role("get")).await.expect("created");

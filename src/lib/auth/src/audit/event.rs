@@ -1,4 +1,4 @@
-//! What an audit event holds; everything is borrowed from the request that it is about.
+//! Audit events; their fields borrow from the request.
 
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_registry::UserInfo;
@@ -6,22 +6,22 @@ use ferrokube_trace::{InitialTraceId, SpanId, TraceId};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-/// How much is recorded.
+/// How much of a request is recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum AuditLevel {
     /// Nothing.
     #[default]
     None,
-    /// Who, what, when, and how it ended.
+    /// User, verb, object, time and outcome.
     Metadata,
-    /// Also the request's object.
+    /// Also the request body.
     Request,
-    /// Also the answer's object.
+    /// Also the response body.
     RequestResponse,
 }
 
-impl Level {
-    /// The API's word.
+impl AuditLevel {
+    /// As written in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "None",
@@ -38,21 +38,21 @@ impl Level {
     }
 }
 
-/// When in a request's life an event is made.
+/// The point in a request's handling at which an event is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// The request has come, nothing was done.
+pub enum AuditStage {
+    /// The request arrived; nothing has been executed.
     RequestReceived,
-    /// The head of a long answer (watch) was sent.
+    /// The headers of a long-running response (watch) were sent.
     ResponseStarted,
-    /// The answer is complete.
+    /// The response is complete.
     ResponseComplete,
     /// The handler panicked.
     Panic,
 }
 
-impl Stage {
-    /// The API's word.
+impl AuditStage {
+    /// As written in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::RequestReceived => "RequestReceived",
@@ -71,67 +71,67 @@ impl Stage {
 
 /// A set of stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stages(u8);
+pub struct StageSet(u8);
 
-impl Stages {
+impl StageSet {
     /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// Adds one.
-    pub fn insert(&mut self, stage: Stage) {
+    /// Adds a stage.
+    pub fn insert(&mut self, stage: AuditStage) {
         self.0 |= 1 << stage as u8;
     }
 
-    /// Whether it is in the set.
-    pub fn has(self, stage: Stage) -> bool {
+    /// Whether the set contains the stage.
+    pub fn has(self, stage: AuditStage) -> bool {
         self.0 & (1 << stage as u8) != 0
     }
 
-    /// All of both.
+    /// The stages in either set.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
-/// The three ids, as the trace context holds them.
+/// The log-tracking ids of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceIds {
-    /// The user's request and all it causes.
+    /// Shared by a user's request and everything that it causes.
     pub trace: TraceId,
-    /// This action.
+    /// This request.
     pub span: SpanId,
-    /// The object's family; `None` when the request brought none.
+    /// Shared by the object's family; `None` if the request carried none.
     pub initial: Option<InitialTraceId>,
 }
 
-/// The object that a request is about.
+/// The object of a request.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ObjectRef<'a> {
-    /// The plural name.
+pub struct AuditObject<'a> {
+    /// Plural resource name.
     pub resource: &'a str,
     /// Empty for cluster scope.
     pub namespace: &'a str,
     /// Empty for collections.
     pub name: &'a str,
-    /// The object's uid, when it is known.
+    /// Empty if unknown.
     pub uid: &'a str,
     /// Empty for the core group.
     pub group: &'a str,
-    /// The version.
+    /// API version.
     pub version: &'a str,
-    /// The object's resource version, when it is known.
+    /// Empty if unknown.
     pub resource_version: &'a str,
     /// Empty for the object itself.
     pub subresource: &'a str,
 }
 
-/// How a request ended.
+/// The response's status.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome<'a> {
     /// The HTTP status.
     pub code: u16,
-    /// `Failure` or `Success` when the answer is a Status object; else empty.
+    /// `Failure` or `Success` if the response is a Status object; else empty.
     pub status: &'a str,
     /// The Status object's reason.
     pub reason: &'a str,
@@ -141,54 +141,55 @@ pub struct Outcome<'a> {
     pub details: Option<&'a Value>,
 }
 
-/// An object of the request or answer; recorded from level `Request` on.
+/// A request or response body, recorded from level `Request` on.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
-    /// As a document.
+    /// A parsed object.
     Document(&'a Document),
-    /// As bytes of JSON; anything that is not JSON is left out.
+    /// JSON; anything else is left out.
     Json(&'a [u8]),
 }
 
-/// One event. [`super::AuditLog::record`] reads it at once; nothing is kept.
+/// One event. [`super::AuditLog::record`] encodes it at once and keeps nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Event<'a> {
+pub struct AuditEvent<'a> {
     /// The `Audit-ID`.
     pub id: &'a str,
-    /// When it is made.
-    pub stage: Stage,
-    /// Path and query as the client sent them; values of token parameters are not recorded.
+    /// The stage that was reached.
+    pub stage: AuditStage,
+    /// Path and query as sent; the values of token parameters are redacted.
     pub uri: &'a str,
     /// `create`, `get`, ... or the lower-case method of a non-resource request.
     pub verb: &'a str,
-    /// Who asked (before impersonation).
+    /// The authenticated user, before impersonation.
     pub user: &'a UserInfo,
-    /// As whom.
+    /// The impersonated user.
     pub impersonated: Option<&'a UserInfo>,
-    /// The verb of constrained impersonation that allowed it; empty for the older one, or without.
+    /// The constrained impersonation verb that allowed it; empty for the legacy verb and without
+    /// impersonation.
     pub constraint: &'a str,
-    /// How the user is known: `x509`, `token-file`, ...; empty when unauthenticated.
+    /// Authentication method: `x509`, `token-file`, ...; empty when unauthenticated.
     pub method: &'a str,
-    /// Addresses, the client's own last.
+    /// Source addresses, the client's own last.
     pub source_ips: &'a [String],
-    /// The header; cut after 1,024 bytes.
+    /// The `User-Agent`; cut after 1,024 bytes.
     pub user_agent: &'a str,
-    /// About what; `None` for non-resource requests.
-    pub object: Option<ObjectRef<'a>>,
-    /// How it ended; `None` before that.
+    /// `None` for non-resource requests.
+    pub object: Option<AuditObject<'a>>,
+    /// `None` before the response.
     pub outcome: Option<Outcome<'a>>,
-    /// The request's object.
+    /// The request body.
     pub request: Option<Payload<'a>>,
-    /// The answer's object.
+    /// The response body.
     pub response: Option<Payload<'a>>,
-    /// When the request came.
+    /// When the request arrived.
     pub received: SystemTime,
     /// When this stage was reached.
     pub at: SystemTime,
-    /// The request's ids.
+    /// The log-tracking ids.
     pub trace: Option<TraceIds>,
-    /// The authorizer's decision (`allow`, `forbid`) and reason; empty when nobody was asked.
+    /// The authorizer's decision (`allow`, `forbid`) and reason; empty if it was not consulted.
     pub decision: (&'a str, &'a str),
-    /// Annotations of the steps on the way (`RequestContext::take_audit`).
+    /// Annotations by admission and others (`RequestContext::take_audit`).
     pub annotations: &'a BTreeMap<String, String>,
 }

@@ -1,7 +1,7 @@
-//! One event as one line of JSON, written directly: no document is built.
+//! Encodes an event as a line of JSON, without building a document.
 
-use super::event::{Event, Level, ObjectRef, Outcome, Payload, TraceIds};
-use super::policy::Plan;
+use super::event::{AuditEvent, AuditLevel, AuditObject, Outcome, Payload, TraceIds};
+use super::policy::AuditPlan;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::{json, time};
 use ferrokube_registry::UserInfo;
@@ -11,30 +11,36 @@ use ferrokube_trace::annotation::{INITIAL_TRACE_ID, SPAN_ID, TRACE_ID};
 pub const MAX_USER_AGENT: usize = 1_024;
 /// Longest recorded request URI, in bytes.
 pub const MAX_URI: usize = 1_024;
-/// Longest recorded message of an outcome.
+/// Longest recorded Status message, in bytes.
 const MAX_MESSAGE: usize = 4_096;
 
-/// Longest recorded name; what the server stores is shorter.
+/// Longest recorded name, in bytes; longer ones cannot be stored.
 const MAX_NAME: usize = 1_024;
-/// Longer details of an outcome are left out.
+/// Larger Status details are left out.
 const MAX_DETAILS: usize = 16_384;
 
-/// The annotation of events whose objects were too large.
+/// Annotation of events whose objects were too large to record.
 pub const TRUNCATED: &str = "audit.k8s.io/truncated";
 
-/// Appends the event and a line feed. A line longer than `max_bytes` loses its objects and says so
-/// in an annotation.
-pub(super) fn write(out: &mut Vec<u8>, event: &Event<'_>, plan: &Plan, max_bytes: usize) {
+/// Appends the event and a line feed. An event longer than `max_bytes` is written without its
+/// objects, annotated [`TRUNCATED`].
+pub(super) fn write(out: &mut Vec<u8>, event: &AuditEvent<'_>, plan: &AuditPlan, max_bytes: usize) {
     let start = out.len();
-    append(out, event, plan, plan.level >= Level::Request, false);
-    if out.len() - start > max_bytes && plan.level >= Level::Request {
+    append(out, event, plan, plan.level >= AuditLevel::Request, false);
+    if out.len() - start > max_bytes && plan.level >= AuditLevel::Request {
         out.truncate(start);
         append(out, event, plan, false, true);
     }
     out.push(b'\n');
 }
 
-fn append(out: &mut Vec<u8>, event: &Event<'_>, plan: &Plan, objects: bool, truncated: bool) {
+fn append(
+    out: &mut Vec<u8>,
+    event: &AuditEvent<'_>,
+    plan: &AuditPlan,
+    objects: bool,
+    truncated: bool,
+) {
     out.extend_from_slice(b"{\"kind\":\"Event\",\"apiVersion\":\"audit.k8s.io/v1\",\"level\":\"");
     out.extend_from_slice(plan.level.as_str().as_bytes());
     out.push(b'"');
@@ -47,13 +53,13 @@ fn append(out: &mut Vec<u8>, event: &Event<'_>, plan: &Plan, objects: bool, trun
         user(out, "impersonatedUser", impersonated);
     }
     if !event.constraint.is_empty() {
-        key(out, "authenticationMetadata");
+        begin_field(out, "authenticationMetadata");
         out.push(b'{');
         field(out, "impersonationConstraint", event.constraint);
         out.push(b'}');
     }
     strings(out, "sourceIPs", event.source_ips);
-    optional(out, "userAgent", cut(event.user_agent, MAX_USER_AGENT));
+    optional(out, "userAgent", truncate_utf8(event.user_agent, MAX_USER_AGENT));
     if let Some(object) = &event.object {
         object_ref(out, object);
     }
@@ -62,7 +68,7 @@ fn append(out: &mut Vec<u8>, event: &Event<'_>, plan: &Plan, objects: bool, trun
     }
     if objects {
         payload(out, "requestObject", event.request, plan);
-        if plan.level >= Level::RequestResponse {
+        if plan.level >= AuditLevel::RequestResponse {
             payload(out, "responseObject", event.response, plan);
         }
     }
@@ -72,9 +78,9 @@ fn append(out: &mut Vec<u8>, event: &Event<'_>, plan: &Plan, objects: bool, trun
     out.push(b'}');
 }
 
-/// The request URI; the values of parameters that carry tokens are replaced.
+/// The request URI, with the values of token parameters redacted.
 fn uri(out: &mut Vec<u8>, uri: &str) {
-    let uri = cut(uri, MAX_URI);
+    let uri = truncate_utf8(uri, MAX_URI);
     let query = uri.split_once('?').map_or("", |(_, query)| query);
     if !query.contains("token=") {
         field(out, "requestURI", uri);
@@ -95,13 +101,13 @@ fn redact(pair: &str) -> String {
 }
 
 fn user(out: &mut Vec<u8>, name: &str, user: &UserInfo) {
-    key(out, name);
+    begin_field(out, name);
     out.push(b'{');
     optional(out, "username", &user.name);
     optional(out, "uid", &user.uid);
     strings(out, "groups", &user.groups);
     if !user.extra.is_empty() {
-        key(out, "extra");
+        begin_field(out, "extra");
         out.push(b'{');
         for (name, values) in &user.extra {
             strings_always(out, name, values);
@@ -111,13 +117,13 @@ fn user(out: &mut Vec<u8>, name: &str, user: &UserInfo) {
     out.push(b'}');
 }
 
-fn object_ref(out: &mut Vec<u8>, object: &ObjectRef<'_>) {
-    key(out, "objectRef");
+fn object_ref(out: &mut Vec<u8>, object: &AuditObject<'_>) {
+    begin_field(out, "objectRef");
     out.push(b'{');
     for (name, text) in [
         ("resource", object.resource),
         ("namespace", object.namespace),
-        ("name", cut(object.name, MAX_NAME)),
+        ("name", truncate_utf8(object.name, MAX_NAME)),
         ("uid", object.uid),
         ("apiGroup", object.group),
         ("apiVersion", object.version),
@@ -130,25 +136,25 @@ fn object_ref(out: &mut Vec<u8>, object: &ObjectRef<'_>) {
 }
 
 fn outcome(out: &mut Vec<u8>, outcome: &Outcome<'_>) {
-    key(out, "responseStatus");
+    begin_field(out, "responseStatus");
     out.extend_from_slice(b"{\"metadata\":{}");
     optional(out, "status", outcome.status);
-    optional(out, "message", cut(outcome.message, MAX_MESSAGE));
+    optional(out, "message", truncate_utf8(outcome.message, MAX_MESSAGE));
     optional(out, "reason", outcome.reason);
     if let Some(details) = outcome.details {
         let start = out.len();
-        key(out, "details");
+        begin_field(out, "details");
         json::append(out, details);
         if out.len() - start > MAX_DETAILS {
             out.truncate(start);
         }
     }
-    key(out, "code");
+    begin_field(out, "code");
     out.extend_from_slice(outcome.code.to_string().as_bytes());
     out.push(b'}');
 }
 
-fn payload(out: &mut Vec<u8>, name: &str, payload: Option<Payload<'_>>, plan: &Plan) {
+fn payload(out: &mut Vec<u8>, name: &str, payload: Option<Payload<'_>>, plan: &AuditPlan) {
     let value = match payload {
         None => return,
         Some(Payload::Document(document)) => document.clone().into_value(),
@@ -158,11 +164,11 @@ fn payload(out: &mut Vec<u8>, name: &str, payload: Option<Payload<'_>>, plan: &P
         },
     };
     let value = if plan.omit_managed_fields { without_managed_fields(value) } else { value };
-    key(out, name);
+    begin_field(out, name);
     json::append(out, &value);
 }
 
-/// Of an object, of the items of a list, of the objects beside the rows of a Table.
+/// Strips an object, the items of a list and the objects in the rows of a Table.
 fn without_managed_fields(mut value: Value) -> Value {
     if let Some(Value::Array(items)) = value.get_mut("items") {
         items.iter_mut().for_each(drop_managed_fields);
@@ -180,8 +186,8 @@ fn drop_managed_fields(value: &mut Value) {
     }
 }
 
-fn annotations(out: &mut Vec<u8>, event: &Event<'_>, truncated: bool) {
-    key(out, "annotations");
+fn annotations(out: &mut Vec<u8>, event: &AuditEvent<'_>, truncated: bool) {
+    begin_field(out, "annotations");
     out.push(b'{');
     let (decision, reason) = event.decision;
     if !decision.is_empty() {
@@ -209,7 +215,7 @@ fn trace_ids(out: &mut Vec<u8>, trace: &TraceIds) {
     }
 }
 
-/// A field that needs no escapes.
+/// A field whose value needs no escaping.
 fn plain(out: &mut Vec<u8>, name: &str, text: &str) {
     if out.last() != Some(&b'{') {
         out.push(b',');
@@ -226,7 +232,7 @@ fn strings(out: &mut Vec<u8>, name: &str, texts: &[String]) {
 }
 
 fn strings_always(out: &mut Vec<u8>, name: &str, texts: &[String]) {
-    key(out, name);
+    begin_field(out, name);
     out.push(b'[');
     for (index, text) in texts.iter().enumerate() {
         if index > 0 {
@@ -244,12 +250,12 @@ fn optional(out: &mut Vec<u8>, name: &str, text: &str) {
 }
 
 fn field(out: &mut Vec<u8>, name: &str, text: &str) {
-    key(out, name);
+    begin_field(out, name);
     json::append_string(out, text);
 }
 
-/// The name of the next field, with a comma before it unless it is the object's first.
-fn key(out: &mut Vec<u8>, name: &str) {
+/// Writes the name of the next field, preceded by a comma unless it is the object's first.
+fn begin_field(out: &mut Vec<u8>, name: &str) {
     if out.last() != Some(&b'{') {
         out.push(b',');
     }
@@ -257,8 +263,8 @@ fn key(out: &mut Vec<u8>, name: &str) {
     out.push(b':');
 }
 
-/// At most `max` bytes, cut at a character.
-pub fn cut(text: &str, max: usize) -> &str {
+/// At most `max` bytes, cut at a character boundary.
+pub fn truncate_utf8(text: &str, max: usize) -> &str {
     if text.len() <= max {
         return text;
     }
@@ -272,12 +278,12 @@ pub fn cut(text: &str, max: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::{Stage, Stages};
+    use crate::audit::{AuditStage, StageSet};
     use ferrokube_trace::SpanId;
     use std::collections::BTreeMap;
     use std::time::{Duration, SystemTime};
 
-    fn line(plan: Plan, change: impl FnOnce(&mut Event<'_>)) -> Value {
+    fn line(plan: AuditPlan, change: impl FnOnce(&mut AuditEvent<'_>)) -> Value {
         let user = UserInfo {
             name: "a\"li\nce".into(),
             uid: "u".into(),
@@ -287,9 +293,9 @@ mod tests {
         let ips = ["10.0.0.1".to_owned()];
         let annotations = BTreeMap::from([("x".to_owned(), "y".to_owned())]);
         let at = SystemTime::UNIX_EPOCH + Duration::from_micros(1_700_000_000_123_456);
-        let mut event = Event {
+        let mut event = AuditEvent {
             id: "id-1",
-            stage: Stage::ResponseComplete,
+            stage: AuditStage::ResponseComplete,
             uri: "/api/v1/x?token=canary&limit=1",
             verb: "create",
             user: &user,
@@ -298,11 +304,11 @@ mod tests {
             method: "token-file",
             source_ips: &ips,
             user_agent: "kubectl",
-            object: Some(ObjectRef {
+            object: Some(AuditObject {
                 resource: "configmaps",
                 namespace: "n",
                 version: "v1",
-                ..ObjectRef::default()
+                ..AuditObject::default()
             }),
             outcome: Some(Outcome { code: 201, ..Outcome::default() }),
             request: Some(Payload::Json(b"{\"metadata\":{\"name\":\"n\",\"managedFields\":[]}}")),
@@ -324,10 +330,10 @@ mod tests {
         json::read_value(&out).expect("JSON")
     }
 
-    fn metadata() -> Plan {
-        Plan {
-            level: Level::Metadata,
-            omit: Stages::default(),
+    fn metadata() -> AuditPlan {
+        AuditPlan {
+            level: AuditLevel::Metadata,
+            omit: StageSet::default(),
             omit_managed_fields: true,
             refusals: false,
             rationed: false,
@@ -335,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn upstream_fields() {
+    fn fields_are_named_as_in_kube_apiserver() {
         let line = line(metadata(), |_| ());
         assert_eq!(line["kind"], "Event");
         assert_eq!(line["user"]["username"], "a\"li\nce");
@@ -353,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_as_it_was_answered() {
+    fn a_refusal_is_recorded_as_answered() {
         let details: &'static Value = Box::leak(Box::new(
             ferrokube_apimachinery::document::json!({"kind": "configmaps", "name": "n"}),
         ));
@@ -376,16 +382,16 @@ mod tests {
     }
 
     #[test]
-    fn fault_55_what_a_client_says_makes_no_line_long() {
+    fn fault_55_client_input_cannot_make_a_line_long() {
         let long = "n".repeat(3_000_000);
         let details: &'static Value = Box::leak(Box::new(
             ferrokube_apimachinery::document::json!({"name": long, "kind": "configmaps"}),
         ));
         let line = line(metadata(), |event| {
-            event.object = Some(ObjectRef {
+            event.object = Some(AuditObject {
                 resource: "configmaps",
                 name: details["name"].as_str().expect("a name"),
-                ..ObjectRef::default()
+                ..AuditObject::default()
             });
             event.outcome = Some(Outcome {
                 code: 422,
@@ -406,7 +412,7 @@ mod tests {
 
     #[test]
     fn request_level_has_the_object_without_managed_fields() {
-        let plan = Plan { level: Level::Request, ..metadata() };
+        let plan = AuditPlan { level: AuditLevel::Request, ..metadata() };
         let line = line(plan, |_| ());
         assert_eq!(
             line["requestObject"],
@@ -415,17 +421,17 @@ mod tests {
     }
 
     #[test]
-    fn fault_55_a_giant_object_is_left_out_and_said_so() {
+    fn fault_55_a_giant_object_is_left_out_with_an_annotation() {
         let big = format!("{{\"data\":\"{}\"}}", "x".repeat(100_000));
-        let plan = Plan { level: Level::Request, ..metadata() };
+        let plan = AuditPlan { level: AuditLevel::Request, ..metadata() };
         let line = line(plan, |event| event.user_agent = "a");
         assert!(line["annotations"].get("audit.k8s.io/truncated").is_none());
         let mut out = Vec::new();
         let user = UserInfo::default();
         let annotations = BTreeMap::new();
-        let event = Event {
+        let event = AuditEvent {
             id: "i",
-            stage: Stage::ResponseComplete,
+            stage: AuditStage::ResponseComplete,
             uri: "/",
             verb: "create",
             user: &user,

@@ -1,12 +1,11 @@
-//! The audit log: events are encoded by whoever records them, queued in one bounded buffer and
-//! written in groups by a thread of their own.
+//! The audit log: callers encode events into one bounded buffer, a thread writes them in groups.
 
-use super::event::Event;
+use super::event::AuditEvent;
 use super::line;
-use super::policy::{Plan, Policy, Subject};
+use super::output::{AuditOutput, Stdout};
+use super::policy::{AuditPlan, AuditPolicy, AuditRequest};
 use super::refusals::Refusals;
 use super::reserve::Reserved;
-use super::sink::{Sink, Stdout};
 use ferrokube_trace::log::{Rotating, Rotation};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,52 +15,52 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// How long a write that cannot be recorded is held before it is refused.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How often a full disk is tried again.
-const RETRY: Duration = Duration::from_millis(100);
+/// How long a caller waits for its event before its write is refused.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often a failed write is retried.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How often an idle log looks at the ages of its files.
-const TIDY: Duration = Duration::from_secs(3600);
+/// How often an idle log checks the ages of its files.
+const TIDY_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// What happens while events cannot be written.
+/// What to do while events cannot be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFailure {
-    /// Writes are refused until it works again.
+    /// Refuse API writes.
     #[default]
     Refuse,
-    /// Events are dropped and counted.
+    /// Drop events, counted.
     Drop,
 }
 
-/// How the audit log is kept.
+/// Audit log configuration.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct AuditConfig {
     /// The file; `-` is standard output.
     pub path: PathBuf,
-    /// Which requests are recorded how.
-    pub policy: Policy,
-    /// When a new file is begun.
+    /// What is recorded of which requests.
+    pub policy: AuditPolicy,
+    /// When to start a new file.
     pub rotation: Rotation,
-    /// What happens while events cannot be written.
+    /// What to do while events cannot be written.
     pub on_failure: OnFailure,
-    /// Bytes of events that may wait; beyond it as on failure.
+    /// Bytes of queued events; beyond it `on_failure` applies.
     pub queue_bytes: usize,
-    /// A longer event loses its objects.
+    /// A longer event is recorded without its objects.
     pub max_event_bytes: usize,
-    /// Sync the file after each group of events and before its writes are acknowledged: they then
-    /// survive power cuts, too.
+    /// Sync the file after each group of events, before the API writes are acknowledged: events
+    /// then survive power loss, too.
     pub sync: bool,
-    /// So much space is held back next to the file for when the disk is full; 0: none.
+    /// Disk space reserved next to the file for when the disk is full; 0 reserves none.
     pub reserve_bytes: u64,
 }
 
-impl Config {
-    /// The defaults, into this file.
+impl AuditConfig {
+    /// The defaults, for a file.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
-            policy: Policy::default(),
+            policy: AuditPolicy::default(),
             rotation: Rotation::default(),
             on_failure: OnFailure::default(),
             queue_bytes: 16 * 1024 * 1024,
@@ -72,7 +71,7 @@ impl Config {
     }
 }
 
-/// Why an event is not in the file.
+/// Why an event was not recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// The file cannot be opened.
@@ -83,44 +82,44 @@ pub enum AuditError {
         /// Why.
         source: io::Error,
     },
-    /// Events cannot be written now (full disk, or more than the queue holds).
+    /// Disk full or queue full; temporary.
     #[error("the audit log cannot be written")]
     Unavailable,
-    /// The log was closed.
+    /// [`AuditLog::close`] was called.
     #[error("the audit log is closed")]
     Closed,
 }
 
-/// Counters for metrics; all only grow but `queued_bytes`.
+/// Counters for metrics; all but `queued_bytes` only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct AuditStats {
     /// Events written.
     pub written: u64,
-    /// Events dropped by policy.
+    /// Events dropped by [`OnFailure::Drop`].
     pub dropped: u64,
     /// Failed attempts to write.
     pub errors: u64,
-    /// Bytes that wait.
+    /// Bytes in the queue.
     pub queued_bytes: u64,
-    /// Whether the last attempt worked.
+    /// Whether the last write succeeded.
     pub healthy: bool,
 }
 
-/// The audit log. Cheap to clone; [`AuditLog::close`] (or the last clone's drop) ends it after
-/// everything queued is written.
+/// The audit log. Cheap to clone; [`AuditLog::close`] or dropping the last clone ends it after
+/// writing what is queued.
 #[derive(Clone)]
 pub struct AuditLog {
     shared: Arc<Shared>,
-    thread: Arc<Thread>,
+    thread: Arc<ThreadHandle>,
 }
 
 struct Shared {
-    policy: Policy,
+    policy: AuditPolicy,
     on_failure: OnFailure,
     queue_bytes: usize,
     max_event_bytes: usize,
     refusals: Refusals,
-    queue: Mutex<Queue>,
+    queue: Mutex<EventQueue>,
     wake: Condvar,
     healthy: AtomicBool,
     written: AtomicU64,
@@ -130,32 +129,32 @@ struct Shared {
 
 type Waiter = oneshot::Sender<Result<(), AuditError>>;
 
-/// Tells all of them.
+/// Notifies and removes all waiters.
 fn answer(waiters: &mut Vec<Waiter>, is_written: bool) {
     for waiter in waiters.drain(..) {
-        // Whoever stopped waiting does not want to know.
+        // A waiter may have given up.
         let _ = waiter.send(if is_written { Ok(()) } else { Err(AuditError::Unavailable) });
     }
 }
 
 #[derive(Default)]
-struct Queue {
+struct EventQueue {
     lines: Vec<u8>,
-    /// How many lines these are.
+    /// Number of lines in the buffer.
     count: u64,
-    /// Who waits for them; while the log is failing nobody does.
+    /// Callers that wait for these lines; none while the log is failing.
     waiters: Vec<Waiter>,
-    /// Bytes taken by the thread and not yet written.
+    /// Bytes that the thread has taken but not written.
     in_flight: usize,
     closed: bool,
 }
 
-struct Thread {
+struct ThreadHandle {
     shared: Arc<Shared>,
     handle: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Drop for Thread {
+impl Drop for ThreadHandle {
     fn drop(&mut self) {
         self.shared.close();
     }
@@ -168,16 +167,16 @@ impl std::fmt::Debug for AuditLog {
 }
 
 impl AuditLog {
-    /// Opens the file and starts the writer.
+    /// Opens the file and starts the writer thread.
     ///
     /// # Errors
     /// [`AuditError::Open`].
-    pub fn open(config: Config) -> Result<Self, AuditError> {
+    pub fn open(config: AuditConfig) -> Result<Self, AuditError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |source| AuditError::Open { path, source }
         };
-        let sink: Box<dyn Sink> = if config.path == Path::new("-") {
+        let output: Box<dyn AuditOutput> = if config.path == Path::new("-") {
             Box::new(Stdout)
         } else {
             let lines = Rotating::open(&config.path, config.rotation, config.sync)
@@ -189,26 +188,31 @@ impl AuditLog {
             }
         };
         let path = config.path.clone();
-        Self::start(config, sink).map_err(failed(&path))
+        Self::start(config, output).map_err(failed(&path))
     }
 
     /// A log that records nothing.
     pub fn disabled() -> Self {
-        let shared =
-            Arc::new(Shared::new(Config { policy: Policy::nothing(), ..Config::new("-") }));
+        let shared = Arc::new(Shared::new(AuditConfig {
+            policy: AuditPolicy::nothing(),
+            ..AuditConfig::new("-")
+        }));
         Self {
-            thread: Arc::new(Thread { shared: Arc::clone(&shared), handle: Mutex::new(None) }),
+            thread: Arc::new(ThreadHandle {
+                shared: Arc::clone(&shared),
+                handle: Mutex::new(None),
+            }),
             shared,
         }
     }
 
-    pub(super) fn start(config: Config, sink: Box<dyn Sink>) -> io::Result<Self> {
+    pub(super) fn start(config: AuditConfig, output: Box<dyn AuditOutput>) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(config));
-        let writer = Writer { shared: Arc::clone(&shared), sink };
+        let writer = WriterThread { shared: Arc::clone(&shared), output };
         let handle =
             std::thread::Builder::new().name("audit".into()).spawn(move || writer.run())?;
         Ok(Self {
-            thread: Arc::new(Thread {
+            thread: Arc::new(ThreadHandle {
                 shared: Arc::clone(&shared),
                 handle: Mutex::new(Some(handle)),
             }),
@@ -216,33 +220,37 @@ impl AuditLog {
         })
     }
 
-    /// What is recorded of a request; ask once, keep the answer for all its stages.
-    pub fn plan(&self, subject: &Subject<'_>) -> Plan {
+    /// What to record of a request; the same plan serves all its stages.
+    pub fn plan(&self, subject: &AuditRequest<'_>) -> AuditPlan {
         self.shared.policy.plan(subject)
     }
 
-    /// The plan of a request that ended with this status code, and how many like it were left out
-    /// before. By the built-in policy every refusal (401, 403, 429 of a write, and 507 of a full
-    /// disk) is worth a record, but no flood of them may push the rest out of the log: of those of
-    /// one caller (a user, or an address without one) and of all together only so many are
-    /// recorded; so are self reviews, which every account may make. A policy file is followed to
-    /// the letter.
-    pub fn conclude(&self, plan: Plan, code: u16, caller: impl FnOnce() -> String) -> (Plan, u64) {
-        // Flow control refuses before authorization.
-        let is_refusal =
-            matches!(code, 401 | 403 | 507) || (code == 429 && plan.level > super::Level::None);
+    /// The final plan of a request that ended with this status code, and the number of similar ones
+    /// left out before. The built-in policy records every refusal (401, 403, 429 of a write, 507
+    /// for a full disk), but a flood of refusals must not rotate everything else out of the log:
+    /// they are limited per caller (a user, or an address if unauthenticated) and in total. So are
+    /// self reviews, which every account may make. A policy file is followed to the letter.
+    pub fn conclude(
+        &self,
+        plan: AuditPlan,
+        code: u16,
+        caller: impl FnOnce() -> String,
+    ) -> (AuditPlan, u64) {
+        // Flow control refuses before the authorizer decides.
+        let is_refusal = matches!(code, 401 | 403 | 507)
+            || (code == 429 && plan.level > super::AuditLevel::None);
         if !(plan.rationed || plan.refusals && is_refusal) {
             return (plan, 0);
         }
         match self.shared.refusals.admit(&caller(), Instant::now()) {
             Some(left_out) => {
-                (Plan { level: plan.level.max(super::Level::Metadata), ..plan }, left_out)
+                (AuditPlan { level: plan.level.max(super::AuditLevel::Metadata), ..plan }, left_out)
             }
-            None => (Plan::default(), 0),
+            None => (AuditPlan::default(), 0),
         }
     }
 
-    /// The longest event that keeps its objects, in bytes; 0 when nothing is recorded.
+    /// Max bytes of an event with its objects; 0 if nothing is recorded.
     pub fn max_event_bytes(&self) -> usize {
         self.shared.max_event_bytes
     }
@@ -250,10 +258,10 @@ impl AuditLog {
     /// Whether a write with this plan may be executed now.
     ///
     /// # Errors
-    /// [`AuditError::Unavailable`] while events cannot be written and the policy is to refuse:
+    /// [`AuditError::Unavailable`] while events cannot be written under [`OnFailure::Refuse`]:
     /// answer 500 without executing.
-    pub fn admit(&self, plan: &Plan) -> Result<(), AuditError> {
-        if plan.level == super::Level::None
+    pub fn admit(&self, plan: &AuditPlan) -> Result<(), AuditError> {
+        if plan.level == super::AuditLevel::None
             || self.shared.on_failure == OnFailure::Drop
             || self.shared.healthy.load(Ordering::Acquire)
         {
@@ -262,19 +270,18 @@ impl AuditLog {
         Err(AuditError::Unavailable)
     }
 
-    /// Queues the event (encoded at once, nothing borrowed stays); the future resolves when it is
-    /// in the file. A stage that the plan omits resolves at once. Dropping the future does not take
-    /// the event back.
+    /// Encodes and queues the event; the future resolves when it is in the file, or at once for an
+    /// omitted stage. Dropping the future does not withdraw the event.
     ///
     /// # Errors
     /// [`AuditError::Unavailable`] or [`AuditError::Closed`]: do not acknowledge the write. Never
-    /// when the policy is to drop.
+    /// under [`OnFailure::Drop`].
     pub fn record(
         &self,
-        event: &Event<'_>,
-        plan: &Plan,
+        event: &AuditEvent<'_>,
+        plan: &AuditPlan,
     ) -> impl Future<Output = Result<(), AuditError>> + Send + use<> {
-        let queued = if plan.wants(event.stage) {
+        let queued = if plan.records(event.stage) {
             self.shared.queue(event, plan).map(Some)
         } else {
             Ok(None)
@@ -291,9 +298,9 @@ impl AuditLog {
     }
 
     /// Counters for metrics.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> AuditStats {
         let queue = self.shared.lock();
-        Stats {
+        AuditStats {
             written: self.shared.written.load(Ordering::Relaxed),
             dropped: self.shared.dropped.load(Ordering::Relaxed),
             errors: self.shared.errors.load(Ordering::Relaxed),
@@ -302,7 +309,7 @@ impl AuditLog {
         }
     }
 
-    /// Writes what is queued and ends the writer. Blocks; later events are refused.
+    /// Writes what is queued and stops the thread. Blocks; later events are refused.
     pub fn close(&self) {
         self.shared.close();
         let handle = self.thread.handle.lock().expect("no panic while held").take();
@@ -313,7 +320,7 @@ impl AuditLog {
 }
 
 impl Shared {
-    fn new(config: Config) -> Self {
+    fn new(config: AuditConfig) -> Self {
         Self {
             policy: config.policy,
             on_failure: config.on_failure,
@@ -329,7 +336,7 @@ impl Shared {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, EventQueue> {
         self.queue.lock().expect("no panic while held")
     }
 
@@ -340,8 +347,8 @@ impl Shared {
 
     fn queue(
         &self,
-        event: &Event<'_>,
-        plan: &Plan,
+        event: &AuditEvent<'_>,
+        plan: &AuditPlan,
     ) -> Result<oneshot::Receiver<Result<(), AuditError>>, AuditError> {
         let mut encoded = Vec::with_capacity(2_048);
         line::write(&mut encoded, event, plan, self.max_event_bytes);
@@ -357,7 +364,7 @@ impl Shared {
         queue.lines.extend_from_slice(&encoded);
         queue.count += 1;
         if self.on_failure == OnFailure::Refuse && !self.healthy.load(Ordering::Acquire) {
-            // The writer is at it. Kept for when it works again; nobody should wait for that.
+            // The event stays queued for the thread to retry; the caller need not wait for that.
             return Err(AuditError::Unavailable);
         }
         let (sender, receiver) = oneshot::channel();
@@ -370,15 +377,15 @@ impl Shared {
     }
 }
 
-/// The thread's state.
-struct Writer {
+/// State of the writer thread.
+struct WriterThread {
     shared: Arc<Shared>,
-    sink: Box<dyn Sink>,
+    output: Box<dyn AuditOutput>,
 }
 
-impl Writer {
+impl WriterThread {
     fn run(mut self) {
-        let mut group = Queue::default();
+        let mut group = EventQueue::default();
         while self.take(&mut group) {
             self.write(&mut group);
             group.lines.clear();
@@ -388,19 +395,19 @@ impl Writer {
         }
     }
 
-    /// Waits for events; `false` when the log is closed and drained.
-    fn take(&mut self, group: &mut Queue) -> bool {
+    /// Waits for events; `false` if the log is closed and drained.
+    fn take(&mut self, group: &mut EventQueue) -> bool {
         let mut queue = self.shared.lock();
         while queue.lines.is_empty() {
             if queue.closed {
                 return false;
             }
             let (next, waited) =
-                self.shared.wake.wait_timeout(queue, TIDY).expect("no panic while held");
+                self.shared.wake.wait_timeout(queue, TIDY_INTERVAL).expect("no panic while held");
             queue = next;
             if waited.timed_out() && queue.lines.is_empty() {
                 drop(queue);
-                self.sink.tidy();
+                self.output.tidy();
                 queue = self.shared.lock();
             }
         }
@@ -411,28 +418,28 @@ impl Writer {
         true
     }
 
-    /// Writes one group. While that fails: by policy it is dropped at once, or kept and tried
-    /// again, and after [`PATIENCE`] whoever waits is told.
-    fn write(&mut self, group: &mut Queue) {
+    /// Writes one group. On failure, drops it at once or keeps retrying, by [`OnFailure`]; after
+    /// [`WRITE_TIMEOUT`] the waiters get an error.
+    fn write(&mut self, group: &mut EventQueue) {
         let begun = Instant::now();
-        while let Err(error) = self.sink.append(&group.lines) {
+        while let Err(error) = self.output.append(&group.lines) {
             self.failed(&error);
             if self.shared.on_failure == OnFailure::Drop {
                 self.shared.dropped.fetch_add(group.count, Ordering::Relaxed);
                 answer(&mut group.waiters, true);
                 return;
             }
-            if begun.elapsed() >= PATIENCE {
+            if begun.elapsed() >= WRITE_TIMEOUT {
                 answer(&mut group.waiters, false);
                 answer(&mut self.shared.lock().waiters, false);
             }
-            if !self.pause() && begun.elapsed() >= PATIENCE {
+            if !self.pause() && begun.elapsed() >= WRITE_TIMEOUT {
                 self.shared.dropped.fetch_add(group.count, Ordering::Relaxed);
                 return;
             }
         }
         if !self.shared.healthy.swap(true, Ordering::AcqRel) {
-            tracing::info!("the audit log is written again");
+            tracing::info!("audit log recovered");
         }
         self.shared.written.fetch_add(group.count, Ordering::Relaxed);
         answer(&mut group.waiters, true);
@@ -441,19 +448,20 @@ impl Writer {
     fn failed(&self, error: &io::Error) {
         self.shared.errors.fetch_add(1, Ordering::Relaxed);
         if self.shared.healthy.swap(false, Ordering::AcqRel) {
-            tracing::error!(%error, policy = ?self.shared.on_failure, "the audit log cannot be written");
+            tracing::error!(%error, policy = ?self.shared.on_failure, "cannot write the audit log");
         }
     }
 
-    /// Waits a little; `false` when the log is closing.
+    /// Waits [`RETRY_INTERVAL`]; `false` if the log is closing.
     fn pause(&self) -> bool {
         let queue = self.shared.lock();
         if queue.closed {
             drop(queue);
-            std::thread::sleep(RETRY);
+            std::thread::sleep(RETRY_INTERVAL);
             return false;
         }
-        let (queue, _) = self.shared.wake.wait_timeout(queue, RETRY).expect("no panic while held");
+        let (queue, _) =
+            self.shared.wake.wait_timeout(queue, RETRY_INTERVAL).expect("no panic while held");
         !queue.closed
     }
 }
@@ -461,19 +469,19 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::{Level, Stage, Stages};
+    use crate::audit::{AuditLevel, AuditStage, StageSet};
     use ferrokube_registry::UserInfo;
     use std::collections::BTreeMap;
     use std::time::SystemTime;
 
-    /// A disk that is full while told so.
+    /// An output that can be made to fail.
     #[derive(Clone, Default)]
     struct Disk {
         full: Arc<AtomicBool>,
         lines: Arc<Mutex<Vec<u8>>>,
     }
 
-    impl Sink for Disk {
+    impl AuditOutput for Disk {
         fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
             if self.full.load(Ordering::SeqCst) {
                 return Err(io::Error::from(io::ErrorKind::StorageFull));
@@ -483,9 +491,9 @@ mod tests {
         }
     }
 
-    const PLAN: Plan = Plan {
-        level: Level::Metadata,
-        omit: Stages::NONE,
+    const METADATA_PLAN: AuditPlan = AuditPlan {
+        level: AuditLevel::Metadata,
+        omit: StageSet::NONE,
         omit_managed_fields: false,
         refusals: false,
         rationed: false,
@@ -495,9 +503,9 @@ mod tests {
         log: &AuditLog,
         id: &str,
     ) -> impl Future<Output = Result<(), AuditError>> + Send + use<> {
-        let event = Event {
+        let event = AuditEvent {
             id,
-            stage: Stage::ResponseComplete,
+            stage: AuditStage::ResponseComplete,
             uri: "/api/v1/namespaces/n/configmaps",
             verb: "create",
             user: &UserInfo::default(),
@@ -516,17 +524,17 @@ mod tests {
             decision: ("", ""),
             annotations: &BTreeMap::new(),
         };
-        log.record(&event, &PLAN)
+        log.record(&event, &METADATA_PLAN)
     }
 
-    fn log(disk: &Disk, change: impl FnOnce(&mut Config)) -> AuditLog {
-        let mut config = Config::new("-");
+    fn log(disk: &Disk, change: impl FnOnce(&mut AuditConfig)) -> AuditLog {
+        let mut config = AuditConfig::new("-");
         change(&mut config);
         AuditLog::start(config, Box::new(disk.clone())).expect("start")
     }
 
     #[tokio::test]
-    async fn fault_55_acknowledged_means_written() {
+    async fn fault_55_an_acknowledged_event_is_in_the_file() {
         let disk = Disk::default();
         let log = log(&disk, |_| ());
         for number in 0..100 {
@@ -559,12 +567,12 @@ mod tests {
         let log = log(&disk, |_| ());
         disk.full.store(true, Ordering::SeqCst);
         assert!(matches!(record(&log, "kept").await, Err(AuditError::Unavailable)));
-        assert!(log.admit(&PLAN).is_err());
+        assert!(log.admit(&METADATA_PLAN).is_err());
         assert!(!log.stats().healthy);
         assert!(matches!(record(&log, "also kept").await, Err(AuditError::Unavailable)), "at once");
         disk.full.store(false, Ordering::SeqCst);
         let begun = Instant::now();
-        while log.admit(&PLAN).is_err() {
+        while log.admit(&METADATA_PLAN).is_err() {
             assert!(begun.elapsed() < Duration::from_secs(30), "it recovers");
             tokio::task::yield_now().await;
         }
@@ -577,7 +585,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn fault_55_a_dropping_log_goes_on_when_there_is_space() {
+    async fn fault_55_a_dropping_log_recovers_when_there_is_space() {
         let disk = Disk::default();
         let log = log(&disk, |config| config.on_failure = OnFailure::Drop);
         disk.full.store(true, Ordering::SeqCst);
@@ -594,7 +602,7 @@ mod tests {
         let log = log(&disk, |config| config.on_failure = OnFailure::Drop);
         disk.full.store(true, Ordering::SeqCst);
         record(&log, "lost").await.expect("dropped by policy");
-        assert!(log.admit(&PLAN).is_ok());
+        assert!(log.admit(&METADATA_PLAN).is_ok());
         assert_eq!(log.stats().dropped, 1);
         assert!(log.stats().errors >= 1);
     }
@@ -611,17 +619,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_disabled_log_wants_nothing() {
+    async fn a_disabled_log_records_nothing() {
         let log = AuditLog::disabled();
         let user = UserInfo::default();
         assert_eq!(
-            log.plan(&Subject { user: &user, verb: "create", resource: None, path: "/" }),
-            Plan::default()
+            log.plan(&AuditRequest { user: &user, verb: "create", resource: None, path: "/" }),
+            AuditPlan::default()
         );
         record_nothing(&log).await;
     }
 
     async fn record_nothing(log: &AuditLog) {
-        assert!(log.admit(&Plan::default()).is_ok());
+        assert!(log.admit(&AuditPlan::default()).is_ok());
     }
 }

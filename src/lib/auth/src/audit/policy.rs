@@ -1,87 +1,87 @@
-//! The policy: which requests are recorded how. Upstream's file format; the first rule that matches
-//! decides.
+//! The audit policy, in kube-apiserver's file format: the first rule that matches a request decides
+//! what is recorded of it.
 
-use super::event::{Level, Stage, Stages};
+use super::event::{AuditLevel, AuditStage, StageSet};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::yaml;
 use ferrokube_registry::UserInfo;
 
-/// Most rules of a policy.
+/// Max rules of a policy.
 const MAX_RULES: usize = 1_000;
-/// Most words in one list of a rule.
+/// Max entries of one list of a rule.
 const MAX_WORDS: usize = 1_000;
 
-/// A request, as the policy sees it.
+/// The attributes of a request that the policy matches.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
-    /// Who (before impersonation).
+pub struct AuditRequest<'a> {
+    /// The authenticated user, before impersonation.
     pub user: &'a UserInfo,
-    /// The verb.
+    /// Kubernetes verb, or the lower-case method of a non-resource request.
     pub verb: &'a str,
-    /// Group, resource, subresource, namespace and name; `None` for a non-resource request.
+    /// `None` for a non-resource request.
     pub resource: Option<crate::access::ResourceAccess<'a>>,
-    /// The path without its query.
+    /// Without the query.
     pub path: &'a str,
 }
 
-/// What the policy says of one request.
+/// What is recorded of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
-    /// How much.
-    pub level: Level,
-    /// Stages that make no event.
-    pub omit: Stages,
+pub struct AuditPlan {
+    /// How much of the request.
+    pub level: AuditLevel,
+    /// Stages that are not recorded.
+    pub omit: StageSet,
     /// Objects are recorded without `metadata.managedFields`.
     pub omit_managed_fields: bool,
-    /// A refusal is recorded whatever the level says ([`super::AuditLog::conclude`]).
+    /// A refusal is recorded at any level ([`super::AuditLog::conclude`]).
     pub refusals: bool,
-    /// Open to every account, and changes nothing: recorded within the budget of refusals.
+    /// Open to every account and without effect: shares the budget of refusals.
     pub rationed: bool,
 }
 
-impl Plan {
-    /// Whether this stage is recorded.
-    pub fn wants(&self, stage: Stage) -> bool {
-        self.level != Level::None && !self.omit.has(stage)
+impl AuditPlan {
+    /// Whether an event is recorded at this stage.
+    pub fn records(&self, stage: AuditStage) -> bool {
+        self.level != AuditLevel::None && !self.omit.has(stage)
     }
 }
 
 /// Why a policy file is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
-    /// Not readable YAML or JSON.
+    /// Neither YAML nor JSON.
     #[error("the audit policy cannot be read: {0}")]
     Syntax(String),
-    /// Well-formed, but not a policy.
+    /// Not a valid policy.
     #[error("the audit policy is not valid at {field}: {what}")]
     Invalid {
-        /// Where.
+        /// Path of the field.
         field: String,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
 }
 
-/// The rules in order.
+/// Audit rules, in order.
 #[derive(Clone, Debug)]
-pub struct Policy {
-    rules: Vec<Rule>,
-    omit: Stages,
+pub struct AuditPolicy {
+    rules: Vec<AuditRule>,
+    omit: StageSet,
     omit_managed_fields: bool,
-    /// A file has no word for it.
+    /// Only the built-in policy can set it.
     refusals: bool,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Rule {
-    level: Level,
+struct AuditRule {
+    level: AuditLevel,
     users: Vec<String>,
     groups: Vec<String>,
     verbs: Vec<String>,
     resources: Vec<GroupResources>,
     namespaces: Vec<String>,
     urls: Vec<String>,
-    omit: Stages,
+    omit: StageSet,
     omit_managed_fields: Option<bool>,
 }
 
@@ -92,8 +92,8 @@ struct GroupResources {
     names: Vec<String>,
 }
 
-impl Default for Policy {
-    /// At level Metadata and only when complete: every write, every read of secrets, every refusal.
+impl Default for AuditPolicy {
+    /// Records at level Metadata, stage ResponseComplete: writes, reads of secrets, refusals.
     fn default() -> Self {
         let verbs = [
             "create",
@@ -106,37 +106,40 @@ impl Default for Policy {
             "proxy",
             "connect",
         ];
-        let writes = Rule {
-            level: Level::Metadata,
+        let writes = AuditRule {
+            level: AuditLevel::Metadata,
             verbs: verbs.map(str::to_owned).to_vec(),
-            ..Rule::default()
+            ..AuditRule::default()
         };
         let secrets = GroupResources {
             group: String::new(),
             resources: vec!["secrets".to_owned()],
             names: Vec::new(),
         };
-        let secrets = Rule { level: Level::Metadata, resources: vec![secrets], ..Rule::default() };
-        let mut omit = Stages::default();
-        omit.insert(Stage::RequestReceived);
+        let secrets = AuditRule {
+            level: AuditLevel::Metadata,
+            resources: vec![secrets],
+            ..AuditRule::default()
+        };
+        let mut omit = StageSet::default();
+        omit.insert(AuditStage::RequestReceived);
         Self { rules: vec![writes, secrets], omit, omit_managed_fields: true, refusals: true }
     }
 }
 
-impl Policy {
-    /// Reads `audit.k8s.io/v1` Policy, YAML or JSON. Fields that do not exist, or are there twice,
-    /// are warned about and have no meaning, as in upstream.
+impl AuditPolicy {
+    /// Parses an `audit.k8s.io/v1` Policy, YAML or JSON. Unknown and duplicate fields are logged
+    /// and ignored, as in kube-apiserver.
     ///
     /// # Errors
-    /// [`PolicyError`]; no rule of it is used then.
+    /// [`PolicyError`].
     pub fn parse(text: &[u8]) -> Result<Self, PolicyError> {
         let decoded = yaml::read(text).map_err(|error| PolicyError::Syntax(error.to_string()))?;
         let document = decoded.document;
-        for field in decoded.duplicates.iter().map(ToString::to_string).chain(unknown(&document)) {
-            tracing::warn!(
-                field,
-                "the audit policy has a field that does not exist, or has it twice: it means nothing"
-            );
+        for field in
+            decoded.duplicates.iter().map(ToString::to_string).chain(unknown_fields(&document))
+        {
+            tracing::warn!(field, "ignoring an unknown or duplicate field of the audit policy");
         }
         if document.api_version() != "audit.k8s.io/v1" || document.kind() != "Policy" {
             return Err(invalid("kind", "want apiVersion audit.k8s.io/v1, kind Policy"));
@@ -148,7 +151,7 @@ impl Policy {
         let rules = items
             .iter()
             .enumerate()
-            .map(|(index, item)| Rule::parse(item, &format!("rules[{index}]")))
+            .map(|(index, item)| AuditRule::parse(item, &format!("rules[{index}]")))
             .collect::<Result<_, _>>()?;
         let omit = stages(document.get(&["omitStages"]), "omitStages")?;
         let omit_managed_fields =
@@ -156,32 +159,35 @@ impl Policy {
         Ok(Self { rules, omit, omit_managed_fields, refusals: false })
     }
 
-    /// Records nothing.
+    /// A policy that records nothing.
     pub fn nothing() -> Self {
         Self {
             rules: Vec::new(),
-            omit: Stages::default(),
+            omit: StageSet::default(),
             omit_managed_fields: false,
             refusals: false,
         }
     }
 
-    /// What is recorded of a request. Whatever the rules say, objects that carry credentials are
-    /// recorded at level Metadata at most.
-    pub fn plan(&self, subject: &Subject<'_>) -> Plan {
+    /// What to record of a request. Objects with credentials are recorded at level Metadata at
+    /// most, whatever the rules say.
+    pub fn plan(&self, subject: &AuditRequest<'_>) -> AuditPlan {
         let Some(rule) = self.rules.iter().find(|rule| rule.matches(subject)) else {
-            return Plan {
+            return AuditPlan {
                 omit: self.omit,
                 omit_managed_fields: self.omit_managed_fields,
                 refusals: self.refusals,
-                ..Plan::default()
+                ..AuditPlan::default()
             };
         };
-        let level =
-            if carries_credentials(subject) { rule.level.min(Level::Metadata) } else { rule.level };
+        let level = if carries_credentials(subject) {
+            rule.level.min(AuditLevel::Metadata)
+        } else {
+            rule.level
+        };
         let omit_managed_fields = rule.omit_managed_fields.unwrap_or(self.omit_managed_fields);
         let rationed = self.refusals && is_self_review(subject);
-        Plan {
+        AuditPlan {
             level,
             omit: self.omit.union(rule.omit),
             omit_managed_fields,
@@ -191,7 +197,7 @@ impl Policy {
     }
 }
 
-fn is_self_review(subject: &Subject<'_>) -> bool {
+fn is_self_review(subject: &AuditRequest<'_>) -> bool {
     subject.resource.is_some_and(|resource| {
         matches!(
             (resource.group, resource.resource),
@@ -201,7 +207,7 @@ fn is_self_review(subject: &Subject<'_>) -> bool {
     })
 }
 
-fn carries_credentials(subject: &Subject<'_>) -> bool {
+fn carries_credentials(subject: &AuditRequest<'_>) -> bool {
     subject.resource.is_some_and(|resource| {
         matches!(
             (resource.group, resource.resource, resource.subresource),
@@ -212,10 +218,10 @@ fn carries_credentials(subject: &Subject<'_>) -> bool {
     })
 }
 
-impl Rule {
+impl AuditRule {
     fn parse(item: &Value, at: &str) -> Result<Self, PolicyError> {
         let item = Document::from_value(item.clone()).map_err(|_| invalid(at, "not an object"))?;
-        let level = item.str(&["level"]).and_then(Level::parse).ok_or_else(|| {
+        let level = item.str(&["level"]).and_then(AuditLevel::parse).ok_or_else(|| {
             invalid(&format!("{at}.level"), "want None, Metadata, Request or RequestResponse")
         })?;
         let rule = Self {
@@ -252,7 +258,7 @@ impl Rule {
         Ok(rule)
     }
 
-    fn matches(&self, subject: &Subject<'_>) -> bool {
+    fn matches(&self, subject: &AuditRequest<'_>) -> bool {
         any_or_empty(&self.users, &subject.user.name)
             && (self.groups.is_empty()
                 || subject.user.groups.iter().any(|group| self.groups.contains(group)))
@@ -260,7 +266,7 @@ impl Rule {
             && self.matches_target(subject)
     }
 
-    fn matches_target(&self, subject: &Subject<'_>) -> bool {
+    fn matches_target(&self, subject: &AuditRequest<'_>) -> bool {
         if self.resources.is_empty() && self.namespaces.is_empty() && self.urls.is_empty() {
             return true;
         }
@@ -285,8 +291,8 @@ impl GroupResources {
     }
 }
 
-/// `pods`, `pods/log`, `pods/*` (also the resource itself), `*/status`, `*` (everything); a bare
-/// name does not match subresources.
+/// `pods`, `pods/log`, `pods/*` (includes the resource itself), `*/status`, `*` (everything); a
+/// bare name does not match subresources.
 fn resource_matches(pattern: &str, resource: &crate::access::ResourceAccess<'_>) -> bool {
     match pattern.split_once('/') {
         None => pattern == "*" || (pattern == resource.resource && resource.subresource.is_empty()),
@@ -332,7 +338,7 @@ fn group_resources(items: &[Value], at: &str) -> Result<Vec<GroupResources>, Pol
         .collect()
 }
 
-/// The fields of a policy, of a rule, of an entry of a rule's resources.
+/// Fields of a policy, of a rule, of an entry of a rule's resources.
 const FIELDS: [&[&str]; 3] = [
     &["apiVersion", "kind", "metadata", "rules", "omitStages", "omitManagedFields"],
     &[
@@ -349,8 +355,8 @@ const FIELDS: [&[&str]; 3] = [
     &["group", "resources", "resourceNames"],
 ];
 
-/// Where fields are that do not exist.
-fn unknown(document: &Document) -> Vec<String> {
+/// Paths of unknown fields.
+fn unknown_fields(document: &Document) -> Vec<String> {
     let [of_policy, of_rule, of_resources] = FIELDS;
     let mut found: Vec<String> = document
         .fields()
@@ -409,10 +415,10 @@ fn words(value: Option<&Value>, at: &str) -> Result<Vec<String>, PolicyError> {
         .collect()
 }
 
-fn stages(value: Option<&Value>, at: &str) -> Result<Stages, PolicyError> {
-    let mut stages = Stages::default();
+fn stages(value: Option<&Value>, at: &str) -> Result<StageSet, PolicyError> {
+    let mut stages = StageSet::default();
     for word in words(value, at)? {
-        stages.insert(Stage::parse(&word).ok_or_else(|| invalid(at, "unknown stage"))?);
+        stages.insert(AuditStage::parse(&word).ok_or_else(|| invalid(at, "unknown stage"))?);
     }
     Ok(stages)
 }
@@ -427,7 +433,7 @@ mod tests {
     use crate::access::ResourceAccess;
     use crate::testing::user;
 
-    fn plan(policy: &Policy, who: &UserInfo, verb: &str, what: &str) -> Plan {
+    fn plan(policy: &AuditPolicy, who: &UserInfo, verb: &str, what: &str) -> AuditPlan {
         let path = what.starts_with('/').then_some(what);
         let mut words = what.split(' ');
         let mut word = || words.next().unwrap_or_default();
@@ -439,7 +445,7 @@ mod tests {
             namespace,
             ..ResourceAccess::default()
         };
-        let subject = Subject {
+        let subject = AuditRequest {
             user: who,
             verb,
             resource: path.is_none().then_some(resource),
@@ -448,33 +454,33 @@ mod tests {
         policy.plan(&subject)
     }
 
-    fn level(policy: &Policy, verb: &str, what: &str) -> Level {
+    fn level(policy: &AuditPolicy, verb: &str, what: &str) -> AuditLevel {
         plan(policy, &user("alice", &["devs"]), verb, what).level
     }
 
     #[test]
     fn by_default_writes_and_reads_of_secrets_are_recorded() {
-        let policy = Policy::default();
+        let policy = AuditPolicy::default();
         for verb in ["create", "update", "patch", "delete", "deletecollection"] {
-            assert_eq!(level(&policy, verb, "- configmaps"), Level::Metadata);
+            assert_eq!(level(&policy, verb, "- configmaps"), AuditLevel::Metadata);
         }
         for verb in ["get", "list", "watch"] {
-            assert_eq!(level(&policy, verb, "- secrets - n"), Level::Metadata);
-            assert_eq!(level(&policy, verb, "- configmaps - n"), Level::None);
+            assert_eq!(level(&policy, verb, "- secrets - n"), AuditLevel::Metadata);
+            assert_eq!(level(&policy, verb, "- configmaps - n"), AuditLevel::None);
         }
-        assert_eq!(level(&policy, "get", "/metrics"), Level::None);
+        assert_eq!(level(&policy, "get", "/metrics"), AuditLevel::None);
         let plan = plan(&policy, &user("alice", &[]), "create", "- configmaps");
         assert!(
-            plan.wants(Stage::ResponseComplete)
-                && plan.wants(Stage::Panic)
-                && !plan.wants(Stage::RequestReceived)
+            plan.records(AuditStage::ResponseComplete)
+                && plan.records(AuditStage::Panic)
+                && !plan.records(AuditStage::RequestReceived)
         );
     }
 
     #[test]
     fn fault_55_self_reviews_are_recorded_within_the_budget_of_refusals() {
-        let written = Policy::parse(br#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}"#).expect("a policy");
-        let is_rationed = |policy: &Policy, what: &str| {
+        let written = AuditPolicy::parse(br#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}"#).expect("a policy");
+        let is_rationed = |policy: &AuditPolicy, what: &str| {
             plan(policy, &user("alice", &[]), "create", what).rationed
         };
         for what in [
@@ -483,7 +489,7 @@ mod tests {
             "authentication.k8s.io selfsubjectreviews",
         ] {
             assert!(
-                is_rationed(&Policy::default(), what) && !is_rationed(&written, what),
+                is_rationed(&AuditPolicy::default(), what) && !is_rationed(&written, what),
                 "{what}"
             );
         }
@@ -492,7 +498,7 @@ mod tests {
             "authentication.k8s.io tokenreviews",
             "- configmaps",
         ] {
-            assert!(!is_rationed(&Policy::default(), what), "{what}");
+            assert!(!is_rationed(&AuditPolicy::default(), what), "{what}");
         }
     }
 
@@ -525,50 +531,50 @@ rules:
 
     #[test]
     fn the_first_rule_that_matches_decides() {
-        let policy = Policy::parse(FILE.as_bytes()).expect("a policy");
+        let policy = AuditPolicy::parse(FILE.as_bytes()).expect("a policy");
         assert_eq!(
             plan(&policy, &user("system:kube-proxy", &[]), "watch", "- configmaps").level,
-            Level::None
+            AuditLevel::None
         );
-        assert_eq!(level(&policy, "watch", "- configmaps"), Level::Metadata);
-        assert_eq!(level(&policy, "get", "/apis/x"), Level::None);
-        assert_eq!(level(&policy, "get", "/version"), Level::None);
-        assert_eq!(level(&policy, "get", "/version/x"), Level::Metadata);
-        assert_eq!(level(&policy, "create", "- configmaps - kube-system"), Level::Request);
-        assert_eq!(level(&policy, "create", "- configmaps - other"), Level::Metadata);
-        assert_eq!(level(&policy, "create", "- pods exec n"), Level::RequestResponse);
+        assert_eq!(level(&policy, "watch", "- configmaps"), AuditLevel::Metadata);
+        assert_eq!(level(&policy, "get", "/apis/x"), AuditLevel::None);
+        assert_eq!(level(&policy, "get", "/version"), AuditLevel::None);
+        assert_eq!(level(&policy, "get", "/version/x"), AuditLevel::Metadata);
+        assert_eq!(level(&policy, "create", "- configmaps - kube-system"), AuditLevel::Request);
+        assert_eq!(level(&policy, "create", "- configmaps - other"), AuditLevel::Metadata);
+        assert_eq!(level(&policy, "create", "- pods exec n"), AuditLevel::RequestResponse);
         assert_eq!(
             level(&policy, "create", "- pods - n"),
-            Level::RequestResponse,
-            "as upstream's code matches"
+            AuditLevel::RequestResponse,
+            "as kube-apiserver's code matches"
         );
-        assert_eq!(level(&policy, "create", "- nodes"), Level::Metadata);
-        assert_eq!(level(&policy, "update", "- nodes status"), Level::RequestResponse);
+        assert_eq!(level(&policy, "create", "- nodes"), AuditLevel::Metadata);
+        assert_eq!(level(&policy, "update", "- nodes status"), AuditLevel::RequestResponse);
         let request = plan(&policy, &user("alice", &[]), "create", "- configmaps - kube-system");
         assert!(
             !request.omit_managed_fields
-                && !request.wants(Stage::ResponseStarted)
-                && !request.wants(Stage::RequestReceived)
+                && !request.records(AuditStage::ResponseStarted)
+                && !request.records(AuditStage::RequestReceived)
         );
         assert!(plan(&policy, &user("alice", &[]), "get", "- pods").omit_managed_fields);
     }
 
     #[test]
     fn fault_54_bodies_with_credentials_are_never_recorded() {
-        let policy = Policy::parse(FILE.as_bytes()).expect("a policy");
+        let policy = AuditPolicy::parse(FILE.as_bytes()).expect("a policy");
         for what in [
             "- secrets - n",
             "- secrets status n",
             "- serviceaccounts token n",
             "authentication.k8s.io tokenreviews",
         ] {
-            assert_eq!(level(&policy, "create", what), Level::Metadata, "{what}");
+            assert_eq!(level(&policy, "create", what), AuditLevel::Metadata, "{what}");
         }
     }
 
     #[test]
     fn bad_policies_name_the_field() {
-        let field = |rule: &str| match Policy::parse(
+        let field = |rule: &str| match AuditPolicy::parse(
             format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {rule}\n").as_bytes(),
         ) {
             Err(PolicyError::Invalid { field, .. }) => field,
@@ -596,25 +602,28 @@ rules:
         assert_eq!(
             field("{level: Metadata, resources: {group: a}}"),
             "rules[0].resources",
-            "it would match everything"
+            "it would match every resource"
         );
         assert_eq!(
             field("{level: Metadata, omitManagedFields: \"yes\"}"),
             "rules[0].omitManagedFields"
         );
         assert!(matches!(
-            Policy::parse(b"apiVersion: v1\nkind: Policy"),
+            AuditPolicy::parse(b"apiVersion: v1\nkind: Policy"),
             Err(PolicyError::Invalid { .. })
         ));
-        assert!(matches!(Policy::parse(b"\t:"), Err(PolicyError::Syntax(_))));
+        assert!(matches!(AuditPolicy::parse(b"\t:"), Err(PolicyError::Syntax(_))));
     }
 
     #[test]
-    fn fields_that_do_not_exist_are_found() {
+    fn unknown_fields_are_found() {
         let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrule: []\nrules:\n- {level: Metadata, user: [a], resources: [{name: x}]}\n";
         let document = yaml::read(text.as_bytes()).expect("YAML").document;
-        assert_eq!(unknown(&document), ["rule", "rules[0].user", "rules[0].resources[0].name"]);
-        assert!(Policy::parse(text.as_bytes()).is_ok());
-        assert!(unknown(&yaml::read(FILE.as_bytes()).expect("YAML").document).is_empty());
+        assert_eq!(
+            unknown_fields(&document),
+            ["rule", "rules[0].user", "rules[0].resources[0].name"]
+        );
+        assert!(AuditPolicy::parse(text.as_bytes()).is_ok());
+        assert!(unknown_fields(&yaml::read(FILE.as_bytes()).expect("YAML").document).is_empty());
     }
 }

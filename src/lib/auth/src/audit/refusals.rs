@@ -1,37 +1,35 @@
-//! How many refusals are recorded: some of each caller, so that everybody who knocks is seen, and
-//! no flood of knocks.
+//! Limits the recorded refusals: some per caller, so that every caller is seen and no flood fills
+//! the log.
 
-use super::line::cut;
+use super::line::truncate_utf8;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// The annotation with the number of refusals of the same caller that were left out since the last
-/// recorded one.
+/// Annotation: the number of refusals of this caller left out since the last recorded one.
 pub const LEFT_OUT: &str = "audit.ferrokube.io/left-out";
 
-/// Of one caller: so many at once, then one each second.
-const OF_ONE: Allowance = Allowance { burst: 60, each: Duration::from_secs(1) };
-/// Of all callers: 1.7 million a day at most, about as many kilobytes.
-const OF_ALL: Allowance = Allowance { burst: 600, each: Duration::from_millis(50) };
-/// Of callers of whom nothing was recorded for long, when that of all is used up: twenty callers
-/// who knock for good hide nobody.
-const OF_FIRST: Allowance = Allowance { burst: 60, each: Duration::from_secs(10) };
-/// How long.
-const QUIET: Duration = Duration::from_secs(10 * 60);
-/// Most callers that are remembered; the counts of all start anew beyond it, and the allowance of
-/// all together holds still.
+/// Budget of each caller.
+const PER_CALLER: Allowance = Allowance { burst: 60, each: Duration::from_secs(1) };
+/// Budget of all callers: at most 1.7 million a day, about as many kilobytes.
+const ALL_CALLERS: Allowance = Allowance { burst: 600, each: Duration::from_millis(50) };
+/// Extra budget, once [`ALL_CALLERS`] is used up, for callers without a recorded refusal in
+/// [`QUIET_TIME`]: persistent offenders cannot hide a new one.
+const QUIET_CALLERS: Allowance = Allowance { burst: 60, each: Duration::from_secs(10) };
+/// See [`QUIET_CALLERS`].
+const QUIET_TIME: Duration = Duration::from_secs(10 * 60);
+/// Max remembered callers. Beyond it all per-caller counts are reset; the total budget still holds.
 const MAX_CALLERS: usize = 4_096;
-/// Longest part of a caller's name that tells it from others.
+/// Callers are distinguished by this many bytes of their names.
 const MAX_NAME: usize = 256;
 
 struct Allowance {
     burst: u32,
-    /// Until there is one more.
+    /// Time to regain one.
     each: Duration,
 }
 
-/// What is left of an allowance, as the time at which all of it will be there again.
+/// A token bucket, as the time at which it will be full again.
 #[derive(Clone, Copy)]
 struct Bucket {
     full_at: Instant,
@@ -47,7 +45,7 @@ impl Bucket {
             <= allowance.each * allowance.burst
     }
 
-    /// Takes one, if there is any.
+    /// Takes a token, if there is one.
     fn take(&mut self, allowance: &Allowance, now: Instant) -> bool {
         let has_one = self.has(allowance, now);
         if has_one {
@@ -64,21 +62,21 @@ struct Caller {
 }
 
 #[derive(Default)]
-struct State {
+struct RefusalCounts {
     all: Option<Bucket>,
     first: Option<Bucket>,
     callers: HashMap<Box<str>, Caller>,
 }
 
-/// The allowances.
+/// The buckets.
 #[derive(Default)]
-pub(super) struct Refusals(Mutex<State>);
+pub(super) struct Refusals(Mutex<RefusalCounts>);
 
 impl Refusals {
-    /// Whether one more refusal of this caller is recorded; if so, how many were left out before.
+    /// Whether to record one more refusal of this caller; if so, how many were left out before.
     pub(super) fn admit(&self, caller: &str, now: Instant) -> Option<u64> {
         let state = &mut *self.0.lock().expect("no panic while held");
-        let name = cut(caller, MAX_NAME);
+        let name = truncate_utf8(caller, MAX_NAME);
         if state.callers.len() >= MAX_CALLERS && !state.callers.contains_key(name) {
             state.callers.clear();
         }
@@ -89,9 +87,11 @@ impl Refusals {
             );
         }
         let caller = state.callers.get_mut(name)?;
-        let is_first = caller.recorded.is_none_or(|at| now.saturating_duration_since(at) >= QUIET);
-        let allowances = [(&mut state.all, &OF_ALL, true), (&mut state.first, &OF_FIRST, is_first)];
-        let has_one = caller.bucket.has(&OF_ONE, now)
+        let is_first =
+            caller.recorded.is_none_or(|at| now.saturating_duration_since(at) >= QUIET_TIME);
+        let allowances =
+            [(&mut state.all, &ALL_CALLERS, true), (&mut state.first, &QUIET_CALLERS, is_first)];
+        let has_one = caller.bucket.has(&PER_CALLER, now)
             && allowances.into_iter().any(|(bucket, allowance, is_open)| {
                 is_open && bucket.get_or_insert_with(|| Bucket::new(now)).take(allowance, now)
             });
@@ -99,7 +99,7 @@ impl Refusals {
             caller.left_out += 1;
             return None;
         }
-        caller.bucket.take(&OF_ONE, now);
+        caller.bucket.take(&PER_CALLER, now);
         caller.recorded = Some(now);
         Some(std::mem::take(&mut caller.left_out))
     }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_of_one_hides_nobody_else_and_is_counted() {
+    fn one_callers_flood_is_counted_and_hides_no_other_caller() {
         let (refusals, now) = (Refusals::default(), Instant::now());
         let recorded = (0..10_000).filter(|_| refusals.admit("one", now).is_some()).count();
         assert_eq!(recorded, 60);
@@ -121,12 +121,12 @@ mod tests {
         assert_eq!(
             (0..10_000).filter(|_| refusals.admit("one", later).is_some()).count(),
             60,
-            "what was not used is not saved up"
+            "the burst is the maximum"
         );
     }
 
     #[test]
-    fn callers_who_use_up_what_all_have_hide_nobody_who_was_quiet() {
+    fn a_quiet_caller_is_recorded_when_the_total_budget_is_used_up() {
         let (refusals, begin) = (Refusals::default(), Instant::now());
         let flood = |now| {
             (0..20_u32)
@@ -135,20 +135,20 @@ mod tests {
         };
         let mut now = begin;
         for _ in 0..3_600 {
-            // A second's worth of each, spread over it.
+            // A second's worth of refusals each, spread over it.
             for _ in 0..4 {
                 now += Duration::from_millis(250);
                 flood(now);
             }
         }
-        for (caller, at) in [("jane", now), ("joe", now), ("jane", now + QUIET)] {
+        for (caller, at) in [("jane", now), ("joe", now), ("jane", now + QUIET_TIME)] {
             while flood(at) > 0 {}
             assert!(refusals.admit(caller, at).is_some(), "{caller}");
         }
     }
 
     #[test]
-    fn a_flood_of_many_is_bounded_and_so_is_what_is_remembered() {
+    fn a_flood_from_many_callers_is_bounded_in_records_and_memory() {
         let (refusals, now) = (Refusals::default(), Instant::now());
         let recorded = (0..100_000)
             .filter(|number| refusals.admit(&number.to_string(), now).is_some())

@@ -1,7 +1,7 @@
-//! An audit log that goes on for a while on a full disk: with space that it holds back in a file
-//! next to it, then with that of its oldest closed files.
+//! Keeps the audit log going for a while on a full disk: with space reserved in a file next to it,
+//! then with that of its oldest closed files.
 
-use super::sink::Sink;
+use super::output::AuditOutput;
 use ferrokube_trace::log::Rotating;
 use rustix::fs::FallocateFlags;
 use std::fs::{File, OpenOptions};
@@ -9,25 +9,25 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Space is held back only while so much more is free: what is left belongs to the state.
-const PLENTY_BYTES: u64 = 40 << 20;
-/// Given up at least at once.
-const STEP_BYTES: u64 = 64 << 10;
-/// After so many bytes of lines it is tried again to hold space back.
-const AGAIN_BYTES: u64 = 1 << 20;
+/// Space is reserved only while this much more is free: the rest belongs to the state.
+const MIN_FREE_BYTES: u64 = 40 << 20;
+/// The reserve shrinks by at least this much.
+const MIN_RELEASE_BYTES: u64 = 64 << 10;
+/// Bytes of lines between attempts to reserve space.
+const HOLD_RETRY_BYTES: u64 = 1 << 20;
 
-/// A file of lines and its reserve.
+/// A log file and its reserve.
 pub(super) struct Reserved {
     lines: Rotating,
     reserve: PathBuf,
     wanted: u64,
     held: u64,
-    /// Bytes written since it was tried to hold space back.
+    /// Bytes written since the last attempt to reserve space.
     written: u64,
 }
 
 impl Reserved {
-    /// Holds back so many bytes for a log at `path`.
+    /// Reserves `wanted` bytes for a log at `path`.
     pub(super) fn new(lines: Rotating, path: &Path, wanted: u64) -> Self {
         let name =
             path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -42,7 +42,7 @@ impl Reserved {
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&self.reserve)
     }
 
-    /// Holds space back if there is plenty.
+    /// Reserves space if enough is free.
     fn hold(&mut self) {
         self.written = 0;
         if self.held >= self.wanted || !self.has_plenty() {
@@ -52,7 +52,7 @@ impl Reserved {
             Ok(rustix::fs::fallocate(file, FallocateFlags::empty(), 0, self.wanted)?)
         }) {
             Ok(()) => self.held = self.wanted,
-            Err(error) => tracing::debug!(%error, "no space is held back for the audit log"),
+            Err(error) => tracing::debug!(%error, "cannot reserve space for the audit log"),
         }
     }
 
@@ -63,27 +63,27 @@ impl Reserved {
             .filter(|folder| !folder.as_os_str().is_empty())
             .unwrap_or_else(|| Path::new("."));
         rustix::fs::statvfs(folder).is_ok_and(|stat| {
-            stat.f_bavail.saturating_mul(stat.f_frsize) >= self.wanted + PLENTY_BYTES
+            stat.f_bavail.saturating_mul(stat.f_frsize) >= self.wanted + MIN_FREE_BYTES
         })
     }
 
-    /// Makes space for so many bytes; whether there is more than before.
+    /// Frees up this many bytes. Returns whether any were freed.
     fn give_up(&mut self, bytes: u64) -> bool {
         if self.held > 0 {
-            let rest = self.held.saturating_sub(bytes.max(STEP_BYTES));
+            let rest = self.held.saturating_sub(bytes.max(MIN_RELEASE_BYTES));
             let outcome = self.open().and_then(|file| file.set_len(rest));
             self.held = if outcome.is_ok() { rest } else { 0 };
             return true;
         }
         let removed = self.lines.remove_oldest().unwrap_or(false);
         if removed {
-            tracing::warn!("the oldest audit log was removed: there is no space");
+            tracing::warn!("disk full, removed the oldest audit log");
         }
         removed
     }
 }
 
-impl Sink for Reserved {
+impl AuditOutput for Reserved {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         loop {
             match self.lines.append(bytes) {
@@ -93,14 +93,14 @@ impl Sink for Reserved {
             }
         }
         self.written += bytes.len() as u64;
-        if self.written >= AGAIN_BYTES {
+        if self.written >= HOLD_RETRY_BYTES {
             self.hold();
         }
         Ok(())
     }
 
     fn tidy(&mut self) {
-        Sink::tidy(&mut self.lines);
+        AuditOutput::tidy(&mut self.lines);
         self.hold();
     }
 }

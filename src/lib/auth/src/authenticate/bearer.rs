@@ -1,28 +1,27 @@
-//! Bearer tokens: the authenticators that know them, asked in order; a token that nobody knows is
-//! refused.
+//! Bearer tokens: tried with each [`TokenAuthenticator`] in order; an unknown token is refused.
 
 use super::{Authenticator, Credentials, Identity, Unauthenticated};
 use std::sync::Arc;
 
-/// Longest token that is looked at.
+/// Longest accepted token, in bytes.
 pub(crate) const MAX_TOKEN: usize = 16 * 1024;
 
-/// A known token.
+/// A verified token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenIdentity {
-    /// Whose it is.
+    /// The user it authenticates.
     pub identity: Identity,
-    /// Which of the asked audiences it is for; `None`: it names no audience and is for the server's
-    /// own.
+    /// The requested audiences that it is valid for; `None` for a token without audiences, which is
+    /// valid for the server's own.
     pub audiences: Option<Vec<String>>,
 }
 
-/// Knows one kind of token.
+/// Verifies one kind of token.
 pub trait TokenAuthenticator: Send + Sync {
-    /// Whose token this is, if it is for one of the audiences. `Ok(None)`: not this kind of token.
+    /// Verifies a token for one of the audiences. `Ok(None)`: not this kind of token.
     ///
     /// # Errors
-    /// It is this kind of token, and not valid.
+    /// The token is of this kind but invalid.
     fn authenticate_token(
         &self,
         token: &str,
@@ -30,7 +29,7 @@ pub trait TokenAuthenticator: Send + Sync {
     ) -> Result<Option<TokenIdentity>, Unauthenticated>;
 }
 
-/// All kinds of tokens that the server knows. Cheap to clone; TokenReview asks the same value.
+/// All token authenticators. Cheap to clone; TokenReview uses the same value.
 #[derive(Clone)]
 pub struct Bearer {
     kinds: Arc<[Arc<dyn TokenAuthenticator>]>,
@@ -38,7 +37,8 @@ pub struct Bearer {
 }
 
 impl Bearer {
-    /// `audiences`: the server's own (`--api-audiences`), which every request's token must be for.
+    /// `audiences`: the server's own (`--api-audiences`), one of which every request's token must
+    /// have.
     pub fn new(kinds: Vec<Arc<dyn TokenAuthenticator>>, audiences: Vec<String>) -> Self {
         Self { kinds: kinds.into(), audiences: audiences.into() }
     }
@@ -48,11 +48,10 @@ impl Bearer {
         &self.audiences
     }
 
-    /// Whose token this is, and for which of the asked audiences (`audiences` is never `None` in
-    /// the answer).
+    /// The identity and the audiences that the token is valid for, never `None`.
     ///
     /// # Errors
-    /// Too long, refused by its kind, known to nobody, or for none of the audiences.
+    /// The token is too long, invalid, unknown, or for none of the audiences.
     pub fn identify(
         &self,
         token: &str,

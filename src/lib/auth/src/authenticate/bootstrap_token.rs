@@ -1,5 +1,5 @@
-//! Bootstrap tokens: `id.secret`, kept as secrets of type `bootstrap.kubernetes.io/token` in
-//! `kube-system`, for nodes that join.
+//! Bootstrap tokens (`id.secret`) for joining nodes: secrets of type
+//! `bootstrap.kubernetes.io/token` in `kube-system`.
 
 use super::bearer::{TokenAuthenticator, TokenIdentity};
 use super::{Clock, Identity, Unauthenticated};
@@ -11,9 +11,9 @@ use ferrokube_registry::UserInfo;
 use ferrokube_storage::{Prefix, Store};
 use ring::digest;
 
-/// The group of all bootstrap tokens.
+/// Every bootstrap token's group.
 const GROUP: &str = "system:bootstrappers";
-/// Most extra groups of a token.
+/// Max extra groups of a token.
 const MAX_GROUPS: usize = 100;
 
 /// Authenticates bootstrap tokens against the store.
@@ -24,7 +24,7 @@ pub struct BootstrapTokens {
 }
 
 impl BootstrapTokens {
-    /// Over the server's store.
+    /// Reads secrets from `store`.
     pub fn new(store: Store, clock: Clock) -> Self {
         Self {
             store,
@@ -38,7 +38,7 @@ impl BootstrapTokens {
         json::read(&self.store.get(&key)?.bytes).ok().map(|decoded| decoded.document)
     }
 
-    /// `None` when the secret does not stand for this token now.
+    /// `None` unless the secret is valid for this token now.
     fn identity(&self, secret: &Document, id: &str, given: &str) -> Option<Identity> {
         let text = |key: &str| data(secret, key);
         let is_same = hash(text("token-secret")?.as_bytes()) == hash(given.as_bytes());
@@ -97,12 +97,12 @@ fn data(secret: &Document, key: &str) -> Option<String> {
     String::from_utf8(STANDARD.decode(secret.str(&["data", key])?).ok()?).ok()
 }
 
-/// Comparing hashes takes no secret-dependent time.
+/// Hashes are compared, so that timing reveals nothing about the secret.
 fn hash(bytes: &[u8]) -> Vec<u8> {
     digest::digest(&digest::SHA256, bytes).as_ref().to_vec()
 }
 
-/// The token's groups; `None` when an extra one is not below `system:bootstrappers:`.
+/// The token's groups; `None` if an extra group does not start with `system:bootstrappers:`.
 fn groups(extra: &str) -> Option<Vec<String>> {
     let mut groups = vec![GROUP.to_owned()];
     for group in extra.split(',').filter(|group| !group.is_empty()).take(MAX_GROUPS) {
@@ -157,7 +157,7 @@ mod tests {
     const TOKEN: &str = "abcdef.0123456789abcdef";
 
     #[tokio::test]
-    async fn a_token_of_a_secret() {
+    async fn a_secret_authenticates_its_token() {
         let user =
             ask(&[("auth-extra-groups", "system:bootstrappers:a-1,system:bootstrappers:b")], TOKEN)
                 .await
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_dies_with_its_secret() {
+    async fn deleting_the_secret_revokes_the_token() {
         let (store, clock) = (store(), FakeClock::new());
         put(&store, "secrets", secret(&[])).await;
         let tokens = BootstrapTokens::new(store.clone(), clock.clock());

@@ -1,7 +1,7 @@
-//! The authentication seam: credentials in, identity out.
+//! Authentication: credentials in, identity out.
 //!
-//! Every authenticator indexes what it needs in memory and answers synchronously. [`Bearer`] joins
-//! the ones that know bearer tokens.
+//! Authenticators keep what they need in memory and answer synchronously. [`Bearer`] combines the
+//! token authenticators.
 
 mod bearer;
 mod bootstrap_token;
@@ -19,25 +19,25 @@ use ferrokube_registry::UserInfo;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Reads the wall clock; tests give their own.
+/// Returns the wall clock time; tests inject their own.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
-/// The system's clock.
+/// [`SystemTime::now`].
 pub fn system_clock() -> Clock {
     Arc::new(SystemTime::now)
 }
 
-/// What a client showed. Its `Debug` form hides the token.
+/// A client's credentials. `Debug` hides the token.
 #[derive(Clone, Copy, Default)]
 pub struct Credentials<'a> {
-    /// The client certificate chain (DER, leaf first) that the TLS layer verified against the
-    /// client CA; empty without one.
+    /// The client certificate chain (DER, leaf first), verified by the TLS layer against the client
+    /// CA; may be empty.
     pub certificates: &'a [Vec<u8>],
-    /// The chain verified against the front proxy's own CA; empty without one.
+    /// The chain verified against the front proxy's CA; may be empty.
     pub proxy_certificates: &'a [Vec<u8>],
     /// The bearer token.
     pub bearer: Option<&'a str>,
-    /// The request's headers, lower-case names; only read with `proxy_certificates`.
+    /// Request headers with lower-case names; only read with `proxy_certificates`.
     pub remote: &'a [(String, String)],
 }
 
@@ -51,26 +51,26 @@ impl std::fmt::Debug for Credentials<'_> {
     }
 }
 
-/// Who it is, and how that is known (for the audit).
+/// The authenticated user and the method, for the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The user, without `system:authenticated` (the chain adds it).
+    /// Without `system:authenticated`, which the filter chain adds.
     pub user: UserInfo,
     /// `x509`, `token-file`, `service-account`, ...
     pub method: &'static str,
 }
 
-/// Credentials were shown and are wrong: 401.
+/// Invalid credentials: 401.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the credentials are not valid")]
 pub struct Unauthenticated;
 
-/// An authenticator. Synchronous: state it needs is indexed in memory.
+/// Synchronous: its state is in memory.
 pub trait Authenticator: Send + Sync {
-    /// `Ok(None)`: none of this authenticator's credentials were shown.
+    /// `Ok(None)`: no credentials of this kind.
     ///
     /// # Errors
-    /// [`Unauthenticated`].
+    /// [`Unauthenticated`] if there are credentials of this kind, but invalid ones.
     fn authenticate(
         &self,
         credentials: &Credentials<'_>,

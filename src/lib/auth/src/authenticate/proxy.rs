@@ -1,23 +1,23 @@
-//! The front proxy (aggregation): `X-Remote-*` headers, believed only from a certificate that its
-//! own CA signed.
+//! The front proxy (aggregation): `X-Remote-*` headers, trusted only with a client certificate
+//! signed by the proxy's own CA.
 
-use super::x509::Subject;
+use super::x509::CertificateSubject;
 use super::{Authenticator, Clock, Credentials, Identity, Unauthenticated};
 use ferrokube_registry::UserInfo;
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 
-/// Most headers that are looked at.
+/// Max headers that are read.
 const MAX_HEADERS: usize = 1_000;
 
-/// The header names, lower case.
+/// Header names, in lower case.
 #[derive(Clone, Debug)]
 pub struct FrontProxyHeaders {
-    /// Names of the user header, in order of preference.
+    /// User headers, in order of preference.
     pub user: Vec<String>,
-    /// Names of the uid header.
+    /// UID headers, in order of preference.
     pub uid: Vec<String>,
-    /// Names of the group header.
+    /// Group headers; all are read.
     pub group: Vec<String>,
     /// Prefixes of extra headers.
     pub extra: Vec<String>,
@@ -38,21 +38,20 @@ impl Default for FrontProxyHeaders {
 /// Authenticates by a front proxy's headers.
 pub struct FrontProxy {
     headers: FrontProxyHeaders,
-    /// Common names of the certificates that may; empty: all that the CA signed.
+    /// Accepted common names; empty accepts any certificate of the proxy CA.
     allowed: Vec<String>,
     clock: Clock,
 }
 
 impl FrontProxy {
-    /// `allowed`: the common names that may speak for others; empty: every certificate of the proxy
-    /// CA.
+    /// `allowed`: the accepted common names; empty accepts every certificate of the proxy CA.
     pub fn new(headers: FrontProxyHeaders, allowed: Vec<String>, clock: Clock) -> Self {
         Self { headers, allowed, clock }
     }
 
     fn may_speak(&self, leaf: &[u8]) -> bool {
-        let Some(subject) =
-            Subject::parse(leaf, "front-proxy").filter(|subject| subject.is_valid(&self.clock))
+        let Some(subject) = CertificateSubject::parse(leaf, "front-proxy")
+            .filter(|subject| subject.is_valid(&self.clock))
         else {
             return false;
         };
@@ -71,7 +70,7 @@ impl Authenticator for FrontProxy {
             return Ok(None);
         };
         let Some(leaf) = credentials.proxy_certificates.first() else {
-            // Without the proxy's certificate the headers are a stranger's text.
+            // Anyone can send the headers; only the proxy's certificate makes them count.
             return Ok(None);
         };
         if remote.len() > MAX_HEADERS || !self.may_speak(leaf) {
@@ -166,7 +165,7 @@ mod tests {
         );
     }
 
-    /// Connections outlive certificates.
+    /// A connection may outlive its certificate.
     #[test]
     fn fault_53_the_proxys_certificate_counts_while_it_is_valid() {
         let (remote, mut params) = (remote(), CertificateParams::default());

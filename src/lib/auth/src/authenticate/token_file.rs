@@ -8,47 +8,46 @@ use ring::digest;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Largest file.
+/// Largest token file.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
-/// Why a token file is refused; says the line, never what is in it.
+/// Why a token file is refused. Names the line, never its content.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
     /// Larger than 16 MiB or not UTF-8.
     #[error("the token file is larger than 16 MiB or not UTF-8 text")]
     Unreadable,
-    /// A row without its columns, with an empty token or user, or with a stray quote.
+    /// A row with missing columns, an empty token or user, or a stray quote.
     #[error("line {line} of the token file: want token,user,uid and optionally \"group1,group2\"")]
     Row {
-        /// Counted from 1.
+        /// 1-based.
         line: usize,
     },
 }
 
-/// Authenticates static tokens. Only hashes of the tokens are kept, so that looking one up takes no
-/// secret-dependent time.
-pub struct TokenFile(ArcSwap<Known>);
+/// Authenticates static tokens. Looks tokens up by hash, so that timing reveals nothing about them.
+pub struct TokenFile(ArcSwap<TokenTable>);
 
-struct Known {
-    /// Of the whole text.
+struct TokenTable {
+    /// SHA-256 of the file.
     hash: [u8; 32],
-    /// By the hash of the token.
+    /// By SHA-256 of the token.
     users: HashMap<[u8; 32], UserInfo>,
 }
 
 impl TokenFile {
-    /// Reads the file's bytes. Of several rows with one token the last wins, with a warning.
+    /// Parses the file. For a repeated token, the last row wins and a warning is logged.
     ///
     /// # Errors
-    /// [`TokenFileError`]; no row is used then.
+    /// [`TokenFileError`].
     pub fn parse(csv: &[u8]) -> Result<Self, TokenFileError> {
         Ok(Self(ArcSwap::from_pointee(read(csv)?)))
     }
 
-    /// From now on only the tokens of this text are known. Whether it is another text.
+    /// Replaces all tokens. Returns whether the file changed.
     ///
     /// # Errors
-    /// As [`Self::parse`]; the tokens stay as they were.
+    /// As [`Self::parse`]; the old tokens stay in use.
     pub fn replace(&self, csv: &[u8]) -> Result<bool, TokenFileError> {
         if self.0.load().hash == hash(csv) {
             return Ok(false);
@@ -58,7 +57,7 @@ impl TokenFile {
     }
 }
 
-fn read(csv: &[u8]) -> Result<Known, TokenFileError> {
+fn read(csv: &[u8]) -> Result<TokenTable, TokenFileError> {
     if csv.len() > MAX_BYTES {
         return Err(TokenFileError::Unreadable);
     }
@@ -71,10 +70,10 @@ fn read(csv: &[u8]) -> Result<Known, TokenFileError> {
         let line = index + 1;
         let (token, user) = parse_row(row).ok_or(TokenFileError::Row { line })?;
         if users.insert(hash(token.as_bytes()), user).is_some() {
-            tracing::warn!(line, "a token is repeated in the token file: the last row wins");
+            tracing::warn!(line, "repeated token in the token file, the last row wins");
         }
     }
-    Ok(Known { hash: hash(csv), users })
+    Ok(TokenTable { hash: hash(csv), users })
 }
 
 impl std::fmt::Debug for TokenFile {
@@ -116,7 +115,7 @@ fn parse_row(row: &str) -> Option<(String, UserInfo)> {
     Some((token, UserInfo { name, uid, groups, extra: BTreeMap::new() }))
 }
 
-/// The columns of one CSV row (RFC 4180, without line feeds in quotes); `None` with a stray or open
+/// The columns of a CSV row (RFC 4180, without quoted line feeds); `None` with a stray or unclosed
 /// quote.
 fn columns(row: &str) -> Option<Vec<String>> {
     let mut columns = Vec::new();
@@ -176,12 +175,12 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_file_takes_tokens_back() {
+    fn replacing_the_file_revokes_removed_tokens() {
         let file = TokenFile::parse(b"old,alice,u").expect("parse");
         assert!(file.replace(b"nonsense").is_err());
-        assert!(user(&file, "old").is_some(), "what cannot be used changes nothing");
+        assert!(user(&file, "old").is_some(), "an invalid file changes nothing");
         assert!(file.replace(b"new,bob,u").expect("parse"));
-        assert!(!file.replace(b"new,bob,u").expect("parse"), "nothing new");
+        assert!(!file.replace(b"new,bob,u").expect("parse"), "unchanged");
         assert_eq!(
             (user(&file, "old"), user(&file, "new").expect("known").name),
             (None, "bob".to_owned())

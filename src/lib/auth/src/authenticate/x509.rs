@@ -1,6 +1,6 @@
-//! Client certificates: the common name is the user, organizations are the groups.
+//! Client certificates: the common name is the user, the organizations are the groups.
 //!
-//! The TLS layer verified the chain against the client CA; validity is checked again here, since
+//! The TLS layer verified the chain against the client CA. Validity is checked again here, because
 //! connections outlive certificates.
 
 use super::{Authenticator, Clock, Credentials, Identity, Unauthenticated};
@@ -11,39 +11,39 @@ use std::sync::{Arc, Mutex};
 use std::time::UNIX_EPOCH;
 use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
 
-/// Most certificates that are remembered.
+/// Max cached certificates; the cache is cleared beyond it.
 const MAX_CACHED: usize = 4_096;
-/// Most organizations of a certificate.
+/// Max organizations of a certificate.
 const MAX_GROUPS: usize = 1_000;
-/// The subject attribute that holds a uid (`1.3.6.1.4.1.57683.2`).
+/// Subject attribute that holds the uid.
 const UID_OID: &str = "1.3.6.1.4.1.57683.2";
 
 /// Authenticates by client certificate.
 pub struct X509 {
     clock: Clock,
-    cache: Mutex<HashMap<Box<[u8]>, Arc<Subject>>>,
+    cache: Mutex<HashMap<Box<[u8]>, Arc<CertificateSubject>>>,
 }
 
-/// What a certificate says.
-pub(super) struct Subject {
-    /// `None` without a common name: the certificate is nobody's.
+/// The parsed part of a certificate.
+pub(super) struct CertificateSubject {
+    /// `None` without a common name.
     pub(super) identity: Option<Identity>,
     not_before: i64,
     not_after: i64,
 }
 
 impl X509 {
-    /// With the clock that validity is checked against.
+    /// `clock`: for the validity check.
     pub fn new(clock: Clock) -> Self {
         Self { clock, cache: Mutex::default() }
     }
 
-    fn subject(&self, leaf: &[u8]) -> Result<Arc<Subject>, Unauthenticated> {
+    fn cached_subject(&self, leaf: &[u8]) -> Result<Arc<CertificateSubject>, Unauthenticated> {
         let mut cache = self.cache.lock().expect("no panic while held");
         if let Some(known) = cache.get(leaf) {
             return Ok(Arc::clone(known));
         }
-        let subject = Arc::new(Subject::parse(leaf, "x509").ok_or(Unauthenticated)?);
+        let subject = Arc::new(CertificateSubject::parse(leaf, "x509").ok_or(Unauthenticated)?);
         if cache.len() >= MAX_CACHED {
             cache.clear();
         }
@@ -60,7 +60,7 @@ impl Authenticator for X509 {
         let Some(leaf) = credentials.certificates.first() else {
             return Ok(None);
         };
-        let subject = self.subject(leaf)?;
+        let subject = self.cached_subject(leaf)?;
         if !subject.is_valid(&self.clock) {
             return Err(Unauthenticated);
         }
@@ -68,8 +68,8 @@ impl Authenticator for X509 {
     }
 }
 
-impl Subject {
-    /// Reads a certificate; `None` when it is malformed.
+impl CertificateSubject {
+    /// `None` if the certificate is malformed.
     pub(super) fn parse(der: &[u8], method: &'static str) -> Option<Self> {
         let (rest, certificate) = X509Certificate::from_der(der).ok()?;
         if !rest.is_empty() {
@@ -92,7 +92,7 @@ impl Subject {
     }
 }
 
-/// The outer `None`: malformed; the inner: without a common name.
+/// Outer `None`: malformed; inner `None`: no common name.
 fn identity(subject: &X509Name<'_>, der: &[u8], method: &'static str) -> Option<Option<Identity>> {
     let mut names = subject.iter_common_name();
     let Some(name) = names.next() else {
@@ -137,7 +137,7 @@ mod tests {
         if let Some(name) = name {
             subject.push(DnType::CommonName, name);
         }
-        // rcgen keeps one value per attribute type, so one group is what a fixture can have.
+        // rcgen keeps one value per attribute type, so a fixture can only have one group.
         for group in groups {
             subject.push(DnType::OrganizationName, *group);
         }
@@ -174,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn every_certificate_has_an_identity_of_its_own() {
+    fn certificates_do_not_share_cached_identities() {
         let x509 = X509::new(at(1_700_000_000));
         let leaves = [
             certificate(Some("alice"), &["devs"]),
             certificate(Some("bobby"), &["devs"]),
             certificate(Some("alice"), &["devs"]),
         ];
-        // Again, when they are remembered.
+        // The second pass reads the cache.
         for _ in 0..2 {
             for (leaf, name) in leaves.iter().zip(["alice", "bobby", "alice"]) {
                 let credentials = Credentials {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_without_a_name_or_certificate() {
+    fn no_certificate_or_common_name_is_anonymous() {
         assert_eq!(authenticate(at(1_700_000_000), &[certificate(None, &["devs"])]), Ok(None));
         assert_eq!(authenticate(at(1_700_000_000), &[]), Ok(None));
     }

@@ -1,12 +1,12 @@
-//! The RBAC policy that every cluster begins with.
+//! The default RBAC policy.
 //!
-//! The policy is a table (`policy.txt`); [`expected`] makes the objects, [`reconcile`] brings the
-//! stored ones up to them: it creates what is missing in one batch and adds missing rules and
-//! subjects, never removes any, and leaves objects alone that say
-//! `rbac.authorization.kubernetes.io/autoupdate: "false"`.
+//! `policy.txt` is the table; [`expected`] builds the objects and [`reconcile`] brings the stored
+//! ones up to them: it creates missing objects in one batch and adds missing rules and subjects,
+//! never removes any, and skips objects annotated `rbac.authorization.kubernetes.io/autoupdate:
+//! "false"`.
 
 mod policy;
 mod reconcile;
 
-pub use policy::{Expected, expected};
+pub use policy::{PolicyObject, expected};
 pub use reconcile::{BootstrapError, Summary, reconcile, reconciled};

@@ -1,47 +1,47 @@
-//! Reads the policy table.
+//! Parses the policy table.
 
-use crate::rbac::{Kind, Rule};
+use crate::rbac::{PolicyRule, RbacKind};
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The group of the RBAC kinds.
+/// API group of the RBAC kinds.
 const GROUP: &str = "rbac.authorization.k8s.io";
-/// The table.
+/// Its format is described in the file.
 const TABLE: &str = include_str!("policy.txt");
 const MIGRATION: &str = include_str!("migration.txt");
 
-/// An object that should exist.
+/// An object of the policy.
 #[derive(Clone, Debug)]
-pub struct Expected {
-    /// Which kind.
-    pub kind: Kind,
-    /// The object, without what a server adds.
+pub struct PolicyObject {
+    /// One of the four RBAC kinds.
+    pub kind: RbacKind,
+    /// Without server-set fields.
     pub document: Document,
 }
 
-/// A role while it is read.
+/// A role under construction.
 #[derive(Default)]
-struct Role {
+struct RoleEntry {
     namespace: String,
     name: String,
     to: String,
     from: String,
-    rules: Vec<Rule>,
+    rules: Vec<PolicyRule>,
 }
 
-/// All objects of the policy, roles before bindings. Aggregated roles hold the rules that the
-/// aggregation controller would give them, so that they work where no controller runs.
-pub fn expected() -> Vec<Expected> {
+/// All objects, roles before bindings. Aggregated roles have the rules that the aggregation
+/// controller would give them, so that they work without controllers.
+pub fn expected() -> Vec<PolicyObject> {
     read(TABLE)
 }
 
-/// What is added where storage version migrations are served.
-pub(super) fn expected_for_migration() -> Vec<Expected> {
+/// Further objects, for servers with storage version migration.
+pub(super) fn expected_for_migration() -> Vec<PolicyObject> {
     read(MIGRATION)
 }
 
-fn read(table: &str) -> Vec<Expected> {
-    let mut roles: Vec<Role> = Vec::new();
+fn read(table: &str) -> Vec<PolicyObject> {
+    let mut roles: Vec<RoleEntry> = Vec::new();
     let mut bindings = Vec::new();
     for line in table.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -61,7 +61,7 @@ fn read(table: &str) -> Vec<Expected> {
                 roles.push(cluster_role(&role, &[]));
             }
             ["role", namespace, name] => {
-                roles.push(Role { namespace: (*namespace).into(), ..cluster_role(name, &[]) })
+                roles.push(RoleEntry { namespace: (*namespace).into(), ..cluster_role(name, &[]) })
             }
             ["clusterbinding", name, role, subjects @ ..] => {
                 bindings.push(binding("", name, ("ClusterRole", role), subjects))
@@ -73,39 +73,46 @@ fn read(table: &str) -> Vec<Expected> {
         }
     }
     aggregate(&mut roles);
-    roles.iter().map(Role::object).chain(bindings).collect()
+    roles.iter().map(RoleEntry::object).chain(bindings).collect()
 }
 
-fn cluster_role(name: &str, options: &[&str]) -> Role {
+fn cluster_role(name: &str, options: &[&str]) -> RoleEntry {
     let option = |key: &str| {
         options.iter().find_map(|option| option.strip_prefix(key)).unwrap_or_default().to_owned()
     };
-    Role { name: name.to_owned(), to: option("to="), from: option("from="), ..Role::default() }
+    RoleEntry {
+        name: name.to_owned(),
+        to: option("to="),
+        from: option("from="),
+        ..RoleEntry::default()
+    }
 }
 
-fn rule(words: &[&str]) -> Rule {
+fn rule(words: &[&str]) -> PolicyRule {
     match *words {
-        ["events"] => Rule {
+        ["events"] => PolicyRule {
             verbs: list("create,patch,update"),
             groups: list("core,events.k8s.io"),
             resources: list("events"),
-            ..Rule::default()
+            ..PolicyRule::default()
         },
-        [verbs, "url", paths] => Rule { verbs: list(verbs), urls: list(paths), ..Rule::default() },
-        [verbs, groups, resources] => Rule {
+        [verbs, "url", paths] => {
+            PolicyRule { verbs: list(verbs), urls: list(paths), ..PolicyRule::default() }
+        }
+        [verbs, groups, resources] => PolicyRule {
             verbs: list(verbs),
             groups: list(groups),
             resources: list(resources),
-            ..Rule::default()
+            ..PolicyRule::default()
         },
         [verbs, groups, resources, names] => {
-            Rule { names: list(names), ..rule(&[verbs, groups, resources]) }
+            PolicyRule { names: list(names), ..rule(&[verbs, groups, resources]) }
         }
         _ => unreachable!("the table is a constant, read by a test"),
     }
 }
 
-/// A comma-separated list, its shorthands spelled out, in order.
+/// Splits a comma-separated list and expands its shorthands.
 fn list(words: &str) -> Vec<String> {
     let mut list: Vec<&str> = words
         .split(',')
@@ -134,12 +141,12 @@ fn list(words: &str) -> Vec<String> {
     list.into_iter().map(str::to_owned).collect()
 }
 
-/// Fills aggregated roles from those that are marked for them, in name order, innermost first.
-fn aggregate(roles: &mut [Role]) {
+/// Fills aggregated roles from those labeled for them, in name order, innermost first.
+fn aggregate(roles: &mut [RoleEntry]) {
     for name in ["view", "edit", "admin"] {
-        let mut parts: Vec<&Role> = roles.iter().filter(|role| role.to == name).collect();
+        let mut parts: Vec<&RoleEntry> = roles.iter().filter(|role| role.to == name).collect();
         parts.sort_by(|one, other| one.name.cmp(&other.name));
-        let mut rules: Vec<Rule> = Vec::new();
+        let mut rules: Vec<PolicyRule> = Vec::new();
         for rule in parts.into_iter().flat_map(|part| &part.rules) {
             if !rules.contains(rule) {
                 rules.push(rule.clone());
@@ -151,11 +158,11 @@ fn aggregate(roles: &mut [Role]) {
     }
 }
 
-impl Role {
-    fn object(&self) -> Expected {
-        let kind = if self.namespace.is_empty() { Kind::ClusterRole } else { Kind::Role };
+impl RoleEntry {
+    fn object(&self) -> PolicyObject {
+        let kind = if self.namespace.is_empty() { RbacKind::ClusterRole } else { RbacKind::Role };
         let mut document = object(
-            if kind == Kind::Role { "Role" } else { "ClusterRole" },
+            if kind == RbacKind::Role { "Role" } else { "ClusterRole" },
             &self.namespace,
             &self.name,
         );
@@ -169,8 +176,9 @@ impl Role {
                 json!([{ "matchLabels": labels }]),
             );
         }
-        document.set(&["rules"], Value::Array(self.rules.iter().map(Rule::to_value).collect()));
-        Expected { kind, document }
+        document
+            .set(&["rules"], Value::Array(self.rules.iter().map(PolicyRule::to_value).collect()));
+        PolicyObject { kind, document }
     }
 }
 
@@ -197,8 +205,9 @@ fn binding(
     name: &str,
     (role_kind, role): (&str, &str),
     subjects: &[&str],
-) -> Expected {
-    let kind = if namespace.is_empty() { Kind::ClusterRoleBinding } else { Kind::RoleBinding };
+) -> PolicyObject {
+    let kind =
+        if namespace.is_empty() { RbacKind::ClusterRoleBinding } else { RbacKind::RoleBinding };
     let mut document = object(
         if namespace.is_empty() { "ClusterRoleBinding" } else { "RoleBinding" },
         namespace,
@@ -213,7 +222,7 @@ fn binding(
             ),
         );
     }
-    Expected { kind, document }
+    PolicyObject { kind, document }
 }
 
 fn subject(text: &str) -> Map {
@@ -237,7 +246,12 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    fn find<'a>(all: &'a [Expected], kind: Kind, namespace: &str, name: &str) -> &'a Document {
+    fn find<'a>(
+        all: &'a [PolicyObject],
+        kind: RbacKind,
+        namespace: &str,
+        name: &str,
+    ) -> &'a Document {
         &all.iter()
             .find(|one| {
                 one.kind == kind
@@ -259,17 +273,17 @@ mod tests {
         assert!(all.len() > 130, "{}", all.len());
         for one in all
             .iter()
-            .filter(|one| matches!(one.kind, Kind::ClusterRoleBinding | Kind::RoleBinding))
+            .filter(|one| matches!(one.kind, RbacKind::ClusterRoleBinding | RbacKind::RoleBinding))
         {
             let role = one.document.str(&["roleRef", "name"]).expect("a role");
-            let (plural, namespace) = if one.kind == Kind::RoleBinding {
+            let (plural, namespace) = if one.kind == RbacKind::RoleBinding {
                 ("roles", one.document.namespace())
             } else {
                 ("clusterroles", "")
             };
             assert!(keys.contains(&(plural, namespace, role)), "{role}");
         }
-        for rule in all.iter().flat_map(|one| Rule::list(one.document.get(&["rules"]))) {
+        for rule in all.iter().flat_map(|one| PolicyRule::list(one.document.get(&["rules"]))) {
             assert!(
                 !rule.verbs.is_empty()
                     && rule.verbs.iter().all(|verb| verb == "*"
@@ -280,9 +294,10 @@ mod tests {
     }
 
     #[test]
-    fn aggregated_roles_hold_their_parts() {
+    fn aggregated_roles_have_the_rules_of_their_sources() {
         let all = expected();
-        let rules = |name| Rule::list(find(&all, Kind::ClusterRole, "", name).get(&["rules"]));
+        let rules =
+            |name| PolicyRule::list(find(&all, RbacKind::ClusterRole, "", name).get(&["rules"]));
         assert_eq!(rules("view"), rules("system:aggregate-to-view"));
         assert_eq!(
             rules("edit").len(),
@@ -311,17 +326,16 @@ mod tests {
         assert_eq!(open, ["system:public-info-viewer"]);
     }
 
-    /// The objects that a real cluster was seen to hold (a part of them; recorded facts, see
-    /// shared/registry-dump).
+    /// Compares with objects recorded from a real cluster.
     #[test]
-    fn as_in_a_real_cluster() {
+    fn policy_matches_a_real_cluster() {
         let recorded: Value =
             ferrokube_apimachinery::json::read_value(include_bytes!("recorded.json"))
                 .expect("JSON");
         let all = expected();
         for object in recorded.as_array().expect("a list") {
             let recorded = Document::from_value(object.clone()).expect("an object");
-            let kind = Kind::ALL
+            let kind = RbacKind::ALL
                 .into_iter()
                 .find(|kind| kind.plural() == format!("{}s", recorded.kind().to_lowercase()))
                 .expect("an RBAC kind");

@@ -1,54 +1,53 @@
 //! Brings stored roles and bindings up to the policy.
 
-use super::policy::{Expected, expected, expected_for_migration};
-use crate::rbac::{Held, Kind, Rule};
+use super::policy::{PolicyObject, expected, expected_for_migration};
+use crate::rbac::{HeldRules, PolicyRule, RbacKind};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::{DeleteOptions, Local, Registry};
 use futures::stream::{FuturesUnordered, StreamExt};
 use std::collections::HashMap;
 
-/// An object with this annotation at `false` is left alone.
+/// Objects with this annotation set to `false` are skipped.
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
-/// How often a write that met another writer is computed again.
+/// Max attempts of a write that conflicts with others.
 const ATTEMPTS: usize = 5;
 
-/// The policy could not be written.
+/// Writing an object of the policy failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {kind} {name} of the RBAC policy: {failure}")]
 pub struct BootstrapError {
-    /// The plural.
+    /// Plural resource name.
     pub kind: &'static str,
-    /// Which object.
+    /// Object name.
     pub name: String,
-    /// As a client would see it.
+    /// The failure that a client would see.
     pub failure: Failure,
 }
 
-/// What [`reconcile`] did.
+/// The result of [`reconcile`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Objects made.
+    /// Created objects.
     pub created: usize,
-    /// Objects that were given missing rules, subjects or labels.
+    /// Objects that lacked rules, subjects or labels.
     pub updated: usize,
 }
 
-enum Done {
+enum Ensured {
     Nothing,
     Created,
     Updated,
 }
 
-/// Makes the stored RBAC objects hold the policy. Idempotent; safe beside other servers that do the
-/// same. All writes are submitted at once, so that the store commits them in one batch; when
-/// nothing is missing, nothing is written. The namespaces `kube-system` and `kube-public` must
-/// exist.
+/// Brings the stored RBAC objects up to the policy. Idempotent, and safe to run in several servers
+/// at once. All writes are submitted together, so that the store commits them in one batch; nothing
+/// is written if nothing is missing. The namespaces `kube-system` and `kube-public` must exist.
 ///
 /// # Errors
-/// [`BootstrapError`] for the first object that cannot be written; others may have been.
+/// [`BootstrapError`] for the first object that cannot be written; others may have been written.
 pub async fn reconcile(registry: &Registry) -> Result<Summary, BootstrapError> {
-    let clients: HashMap<&str, Local> = Kind::ALL
+    let clients: HashMap<&str, Local> = RbacKind::ALL
         .into_iter()
         .filter_map(|kind| {
             Local::new(registry, "rbac.authorization.k8s.io", "v1", kind.plural())
@@ -67,9 +66,9 @@ pub async fn reconcile(registry: &Registry) -> Result<Summary, BootstrapError> {
     let mut summary = Summary::default();
     while let Some(done) = work.next().await {
         match done? {
-            Done::Nothing => {}
-            Done::Created => summary.created += 1,
-            Done::Updated => summary.updated += 1,
+            Ensured::Nothing => {}
+            Ensured::Created => summary.created += 1,
+            Ensured::Updated => summary.updated += 1,
         }
     }
     tracing::debug!(
@@ -80,7 +79,7 @@ pub async fn reconcile(registry: &Registry) -> Result<Summary, BootstrapError> {
     Ok(summary)
 }
 
-async fn ensure(local: &Local, object: Expected) -> Result<Done, BootstrapError> {
+async fn ensure(local: &Local, object: PolicyObject) -> Result<Ensured, BootstrapError> {
     let mut attempt = 1;
     loop {
         match ensure_once(local, &object.document).await {
@@ -100,27 +99,27 @@ fn is_race(failure: &Failure) -> bool {
     matches!(failure.reason, Some(Reason::Conflict | Reason::AlreadyExists | Reason::NotFound))
 }
 
-async fn ensure_once(local: &Local, expected: &Document) -> Result<Done, Failure> {
+async fn ensure_once(local: &Local, expected: &Document) -> Result<Ensured, Failure> {
     let (namespace, name) = (expected.namespace(), expected.name());
     let Some(stored) = local.get(namespace, name).await? else {
         local.create(namespace, expected.clone()).await?;
-        return Ok(Done::Created);
+        return Ok(Ensured::Created);
     };
     if stored.annotation(AUTOUPDATE) != Some("false")
         && stored.get(&["roleRef"]).is_some_and(|stored| !same_role(stored, expected))
     {
-        // A binding's role cannot be changed: it is replaced.
+        // A binding's roleRef is immutable: replace the binding.
         let options =
             DeleteOptions { uid: Some(stored.uid().to_owned()), ..DeleteOptions::default() };
         local.delete(namespace, name, &options).await?;
         local.create(namespace, expected.clone()).await?;
-        return Ok(Done::Updated);
+        return Ok(Ensured::Updated);
     }
     let Some(changed) = reconciled(&stored, expected) else {
-        return Ok(Done::Nothing);
+        return Ok(Ensured::Nothing);
     };
     local.update(changed, "").await?;
-    Ok(Done::Updated)
+    Ok(Ensured::Updated)
 }
 
 fn same_role(stored: &Value, expected: &Document) -> bool {
@@ -130,8 +129,8 @@ fn same_role(stored: &Value, expected: &Document) -> bool {
         .all(|field| stored.get(*field) == expected.and_then(|role| role.get(*field)))
 }
 
-/// The stored object with what it lacks of the expected one; `None` when it lacks nothing or
-/// forbids changes. What it holds beyond stays.
+/// The stored object with everything that it lacks of the expected one; `None` if it lacks nothing
+/// or opts out. Extra content stays.
 pub fn reconciled(stored: &Document, expected: &Document) -> Option<Document> {
     if stored.annotation(AUTOUPDATE) == Some("false") {
         return None;
@@ -188,9 +187,9 @@ fn add_missing_items(changed: &mut Document, path: &[&str], expected: &Document)
 }
 
 fn add_missing_rules(changed: &mut Document, expected: &Document) -> bool {
-    let present = Rule::list(changed.get(&["rules"]));
-    let mut held = Held::new(&present);
-    let missing: Vec<Rule> = Rule::list(expected.get(&["rules"]))
+    let present = PolicyRule::list(changed.get(&["rules"]));
+    let mut held = HeldRules::new(&present);
+    let missing: Vec<PolicyRule> = PolicyRule::list(expected.get(&["rules"]))
         .into_iter()
         .filter(|rule| !is_covered(rule, &mut held))
         .collect();
@@ -199,17 +198,17 @@ fn add_missing_rules(changed: &mut Document, expected: &Document) -> bool {
     }
     changed.set(
         &["rules"],
-        Value::Array(present.iter().chain(&missing).map(Rule::to_value).collect()),
+        Value::Array(present.iter().chain(&missing).map(PolicyRule::to_value).collect()),
     );
     true
 }
 
-/// Whether the rules together allow all that this one does; not when that takes too long to find
-/// out.
-fn is_covered(rule: &Rule, by: &mut Held<'_>) -> bool {
+/// Whether the rules together allow everything that this one does; `false` if checking takes too
+/// long.
+fn is_covered(rule: &PolicyRule, by: &mut HeldRules<'_>) -> bool {
     by.cover(rule) == Some(true)
-        || rule.pieces(10_000).is_some_and(|pieces| {
-            !pieces.is_empty() && pieces.iter().all(|piece| by.cover(piece) == Some(true))
+        || rule.single_permissions(10_000).is_some_and(|permissions| {
+            !permissions.is_empty() && permissions.iter().all(|one| by.cover(one) == Some(true))
         })
 }
 
@@ -220,13 +219,13 @@ mod tests {
     fn role(name: &str) -> Document {
         expected()
             .into_iter()
-            .find(|one| one.document.name() == name && one.kind == Kind::ClusterRole)
+            .find(|one| one.document.name() == name && one.kind == RbacKind::ClusterRole)
             .expect("in the table")
             .document
     }
 
     #[test]
-    fn what_is_complete_stays() {
+    fn a_complete_object_is_unchanged() {
         for one in expected() {
             assert_eq!(reconciled(&one.document, &one.document), None);
         }
@@ -236,18 +235,18 @@ mod tests {
     fn missing_rules_are_added_and_extra_ones_stay() {
         let wanted = role("system:node");
         let mut stored = wanted.clone();
-        let extra = Rule {
+        let extra = PolicyRule {
             verbs: vec!["get".into()],
             groups: vec!["x".into()],
             resources: vec!["y".into()],
-            ..Rule::default()
+            ..PolicyRule::default()
         };
-        let mut rules = Rule::list(wanted.get(&["rules"]));
+        let mut rules = PolicyRule::list(wanted.get(&["rules"]));
         let removed = rules.remove(3);
         rules.insert(0, extra.clone());
-        stored.set(&["rules"], Value::Array(rules.iter().map(Rule::to_value).collect()));
+        stored.set(&["rules"], Value::Array(rules.iter().map(PolicyRule::to_value).collect()));
         let changed = reconciled(&stored, &wanted).expect("changed");
-        let now = Rule::list(changed.get(&["rules"]));
+        let now = PolicyRule::list(changed.get(&["rules"]));
         assert_eq!(now.first(), Some(&extra));
         assert_eq!(now.last(), Some(&removed));
         assert_eq!(reconciled(&changed, &wanted), None);
@@ -257,8 +256,9 @@ mod tests {
     fn a_rule_that_others_cover_together_is_not_missing() {
         let wanted = role("system:node-bootstrapper");
         let mut stored = wanted.clone();
-        let split = Rule::list(wanted.get(&["rules"]))[0].pieces(100).expect("few");
-        stored.set(&["rules"], Value::Array(split.iter().map(Rule::to_value).collect()));
+        let split =
+            PolicyRule::list(wanted.get(&["rules"]))[0].single_permissions(100).expect("few");
+        stored.set(&["rules"], Value::Array(split.iter().map(PolicyRule::to_value).collect()));
         assert_eq!(reconciled(&stored, &wanted), None);
     }
 
@@ -277,7 +277,7 @@ mod tests {
             .into_iter()
             .find(|one| {
                 one.document.name() == "system:trace-propagator"
-                    && one.kind == Kind::ClusterRoleBinding
+                    && one.kind == RbacKind::ClusterRoleBinding
             })
             .expect("one")
             .document;

@@ -1,7 +1,7 @@
-//! The authorizer over the index.
+//! The RBAC authorizer and how its index catches up with the store.
 
-use super::feed::{Change, Feed, Kind};
-use super::index::{Grant, Index, MAX_MISSING};
+use super::feed::{Feed, RbacChange, RbacKind};
+use super::index::{Grant, MAX_MISSING, RbacIndex};
 use super::rule::ResourceQuestion;
 use crate::access::{Access, Authorizer, CatchUp, Decision, aggregate};
 use arc_swap::ArcSwap;
@@ -14,40 +14,40 @@ use tokio::sync::Mutex;
 
 /// The RBAC authorizer. Members of `system:masters` may do everything.
 pub struct Rbac {
-    index: ArcSwap<Index>,
-    /// The head that the index has reached.
-    seen: AtomicU64,
+    index: ArcSwap<RbacIndex>,
+    /// The revision that the index reflects.
+    indexed: AtomicU64,
     head: Box<dyn Fn() -> u64 + Send + Sync>,
-    /// Whoever holds it brings the index up to date.
-    behind: Mutex<Behind>,
+    /// Locked by the caller that brings the index up to date.
+    behind: Mutex<PendingChanges>,
 }
 
-/// What the index does not know yet.
-struct Behind {
+/// Changes that the index does not reflect yet.
+struct PendingChanges {
     feed: Box<dyn Feed>,
-    /// Taken from the feed, up to a head.
-    changes: Vec<Change>,
+    /// Drained from the feed up to `head`.
+    changes: Vec<RbacChange>,
     head: u64,
-    /// A change could not be applied: what the index lacks is not known, so nobody but masters goes
-    /// on.
+    /// Applying a change panicked: the index is incomplete, so every later request of a non-master
+    /// panics, too.
     broken: bool,
 }
 
 impl Rbac {
-    /// Over a feed. `head` is a number that has grown when something may have changed; it is read
-    /// on every request.
+    /// `head` grows whenever something may have changed; it is read on every request.
     pub fn new(feed: Box<dyn Feed>, head: Box<dyn Fn() -> u64 + Send + Sync>) -> Self {
-        let behind = Mutex::new(Behind { feed, changes: Vec::new(), head: 0, broken: false });
-        let mut rbac = Self { index: ArcSwap::default(), seen: AtomicU64::new(0), head, behind };
-        let mut index = Index::default();
+        let behind =
+            Mutex::new(PendingChanges { feed, changes: Vec::new(), head: 0, broken: false });
+        let mut rbac = Self { index: ArcSwap::default(), indexed: AtomicU64::new(0), head, behind };
+        let mut index = RbacIndex::default();
         let behind = rbac.behind.get_mut();
         behind.take((rbac.head)());
         behind.changes.drain(..).for_each(|change| apply(&mut index, change));
-        (rbac.index, rbac.seen) = (ArcSwap::from_pointee(index), AtomicU64::new(behind.head));
+        (rbac.index, rbac.indexed) = (ArcSwap::from_pointee(index), AtomicU64::new(behind.head));
         rbac
     }
 
-    /// Over a server's registry, whose catalog already holds the RBAC kinds.
+    /// For a server's registry, whose catalog already contains the RBAC kinds.
     pub fn of(registry: &ferrokube_registry::Registry) -> Self {
         let store = registry.store().clone();
         Self::new(
@@ -56,57 +56,57 @@ impl Rbac {
         )
     }
 
-    /// The index. It knows at least what the last [`Self::caught_up`] waited for, and all that
-    /// costs little to know.
-    pub fn index(&self) -> Arc<Index> {
-        self.is_caught_up();
+    /// The index, at least as new as the last [`Self::caught_up`]; cheap changes since then are
+    /// applied first.
+    pub fn index(&self) -> Arc<RbacIndex> {
+        self.is_current();
         self.index.load_full()
     }
 
-    /// Waits until the index knows everything that was acknowledged before this call. What takes
-    /// long is read by one who waits, off the workers.
+    /// Waits until the index reflects every write acknowledged before this call. One of the waiting
+    /// callers parses large changes, off the async workers.
     pub async fn caught_up(&self) {
-        if self.is_caught_up() {
+        if self.is_current() {
             return;
         }
         let wanted = (self.head)();
         let mut behind = self.behind.lock().await;
-        if self.seen.load(Ordering::Acquire) < wanted && !self.catch_up_shortly(&mut behind) {
+        if self.indexed.load(Ordering::Acquire) < wanted && !self.catch_up_inline(&mut behind) {
             aside(|| self.apply(&mut behind));
         }
     }
 
-    /// Whether the index knows everything, or could be told at once. Neither waits nor computes for
-    /// long.
-    fn is_caught_up(&self) -> bool {
-        self.seen.load(Ordering::Acquire) >= (self.head)()
-            || self.behind.try_lock().is_ok_and(|mut behind| self.catch_up_shortly(&mut behind))
+    /// Whether the index is current, after applying pending changes if they are small and the lock
+    /// is free. Never blocks or computes for long.
+    fn is_current(&self) -> bool {
+        self.indexed.load(Ordering::Acquire) >= (self.head)()
+            || self.behind.try_lock().is_ok_and(|mut behind| self.catch_up_inline(&mut behind))
     }
 
-    fn catch_up_shortly(&self, behind: &mut Behind) -> bool {
+    fn catch_up_inline(&self, behind: &mut PendingChanges) -> bool {
         assert!(!behind.broken, "the index of roles and bindings is broken");
-        // Read before taking: what is published meanwhile is found by the next request.
+        // Read before draining: a later change is found by the next request.
         behind.take((self.head)());
         let is_short =
-            behind.changes.iter().map(Change::unread_bytes).sum::<usize>() <= INLINE_BYTES;
+            behind.changes.iter().map(RbacChange::unread_bytes).sum::<usize>() <= INLINE_BYTES;
         if is_short {
             self.apply(behind);
         }
         is_short
     }
 
-    fn apply(&self, behind: &mut Behind) {
+    fn apply(&self, behind: &mut PendingChanges) {
         if !behind.changes.is_empty() {
             behind.broken = true;
-            let mut index = Index::clone(&self.index.load());
+            let mut index = RbacIndex::clone(&self.index.load());
             behind.changes.drain(..).for_each(|change| apply(&mut index, change));
             self.index.store(Arc::new(index));
             behind.broken = false;
         }
-        self.seen.store(behind.head, Ordering::Release);
+        self.indexed.store(behind.head, Ordering::Release);
     }
 
-    /// Whether the user is above all rules.
+    /// Whether the user is a member of `system:masters`, which bypasses RBAC.
     pub fn is_master(user: &UserInfo) -> bool {
         user.groups.iter().any(|group| group == "system:masters")
     }
@@ -125,7 +125,7 @@ impl Authorizer for Rbac {
     }
 
     fn catch_up<'a>(&'a self, user: &UserInfo) -> Option<CatchUp<'a>> {
-        if Self::is_master(user) || self.is_caught_up() {
+        if Self::is_master(user) || self.is_current() {
             None
         } else {
             Some(Box::pin(self.caught_up()))
@@ -133,7 +133,7 @@ impl Authorizer for Rbac {
     }
 }
 
-impl Behind {
+impl PendingChanges {
     fn take(&mut self, head: u64) {
         let changes = &mut self.changes;
         self.feed.drain(&mut |change| changes.push(change));
@@ -142,7 +142,7 @@ impl Behind {
 }
 
 /// The first grant that allows the request.
-fn allowed_by<'a>(index: &'a Index, access: &Access<'a>) -> Option<Grant<'a>> {
+fn allowed_by<'a>(index: &'a RbacIndex, access: &Access<'a>) -> Option<Grant<'a>> {
     let found = match &access.resource {
         Some(resource) => {
             let joined = (!resource.subresource.is_empty())
@@ -155,11 +155,11 @@ fn allowed_by<'a>(index: &'a Index, access: &Access<'a>) -> Option<Grant<'a>> {
                 name: resource.name,
             };
             index.visit(access.user, resource.namespace, |grant, role| {
-                stop_if(role.is_some_and(|role| role.allows_resource(&question)), grant)
+                break_if(role.is_some_and(|role| role.allows_resource(&question)), grant)
             })
         }
         None => index.visit(access.user, "", |grant, role| {
-            stop_if(role.is_some_and(|role| role.allows_path(access.verb, access.path)), grant)
+            break_if(role.is_some_and(|role| role.allows_path(access.verb, access.path)), grant)
         }),
     };
     match found {
@@ -168,12 +168,12 @@ fn allowed_by<'a>(index: &'a Index, access: &Access<'a>) -> Option<Grant<'a>> {
     }
 }
 
-fn stop_if<T>(stop: bool, with: T) -> ControlFlow<T> {
+fn break_if<T>(stop: bool, with: T) -> ControlFlow<T> {
     if stop { ControlFlow::Break(with) } else { ControlFlow::Continue(()) }
 }
 
-/// What upstream says of a denial: nothing, or which roles do not exist.
-fn missing(index: &Index, access: &Access<'_>) -> String {
+/// kube-apiserver's reason for a denial: empty, or the bound roles that do not exist.
+fn missing(index: &RbacIndex, access: &Access<'_>) -> String {
     let namespace = access.resource.map_or("", |resource| resource.namespace);
     let mut missing = Vec::new();
     let _: ControlFlow<()> = index.visit(access.user, namespace, |grant, role| {
@@ -185,22 +185,26 @@ fn missing(index: &Index, access: &Access<'_>) -> String {
     if missing.is_empty() { String::new() } else { format!("RBAC: {}", aggregate(&missing)) }
 }
 
-fn apply(index: &mut Index, change: Change) {
+fn apply(index: &mut RbacIndex, change: RbacChange) {
     match change {
-        Change::Unread(kind, _, read) => apply(index, Change::Put(kind, Arc::new(read()))),
-        Change::Put(Kind::Role | Kind::ClusterRole, document) => index.put_role(&document),
-        Change::Put(Kind::RoleBinding | Kind::ClusterRoleBinding, document) => {
+        RbacChange::Unread(kind, _, read) => apply(index, RbacChange::Put(kind, Arc::new(read()))),
+        RbacChange::Put(RbacKind::Role | RbacKind::ClusterRole, document) => {
+            index.put_role(&document)
+        }
+        RbacChange::Put(RbacKind::RoleBinding | RbacKind::ClusterRoleBinding, document) => {
             index.put_binding(&document)
         }
-        Change::Remove(Kind::Role | Kind::ClusterRole, namespace, name) => {
+        RbacChange::Remove(RbacKind::Role | RbacKind::ClusterRole, namespace, name) => {
             index.remove_role(&namespace, &name)
         }
-        Change::Remove(Kind::RoleBinding | Kind::ClusterRoleBinding, namespace, name) => {
-            index.remove_binding(&namespace, &name)
-        }
-        Change::Clear(Kind::Role) => index.clear_roles(false),
-        Change::Clear(Kind::ClusterRole) => index.clear_roles(true),
-        Change::Clear(Kind::RoleBinding) => index.clear_bindings(false),
-        Change::Clear(Kind::ClusterRoleBinding) => index.clear_bindings(true),
+        RbacChange::Remove(
+            RbacKind::RoleBinding | RbacKind::ClusterRoleBinding,
+            namespace,
+            name,
+        ) => index.remove_binding(&namespace, &name),
+        RbacChange::Clear(RbacKind::Role) => index.clear_roles(false),
+        RbacChange::Clear(RbacKind::ClusterRole) => index.clear_roles(true),
+        RbacChange::Clear(RbacKind::RoleBinding) => index.clear_bindings(false),
+        RbacChange::Clear(RbacKind::ClusterRoleBinding) => index.clear_bindings(true),
     }
 }

@@ -1,10 +1,10 @@
-//! Nobody writes a role, or binds one, that holds more than they hold themselves, unless RBAC gives
-//! them `escalate` or `bind`.
+//! Escalation prevention: a user may only write or bind roles whose permissions it holds, unless
+//! RBAC grants it `escalate` or `bind`.
 
 use super::authorizer::Rbac;
-use super::held::Held;
-use super::index::{Index, role_key};
-use super::rule::{GROUP, Rule};
+use super::held_rules::HeldRules;
+use super::index::{RbacIndex, role_key};
+use super::rule::{GROUP, PolicyRule};
 use crate::access::{Access, Authorizer, ResourceAccess, aggregate};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::field::{cut, quote};
@@ -15,29 +15,29 @@ use ferrokube_registry::{Attributes, Operation, UserInfo};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Most single permissions that one check takes apart; a role with more than this uncovered ones is
+/// Max single permissions that one check expands uncovered rules into; beyond it the role is
 /// refused.
-const MAX_PIECES: usize = 100_000;
-/// Most permissions that a refusal lists.
+const MAX_PERMISSIONS: usize = 100_000;
+/// Max permissions that a refusal lists.
 const MAX_SHOWN: usize = 50;
 const MAX_SHOWN_BYTES: usize = 64 * 1024;
 
 /// A write of a role or binding.
 #[derive(Clone, Copy, Debug)]
 pub struct RoleWrite<'a> {
-    /// `roles`, `clusterroles`, `rolebindings`, `clusterrolebindings`; other resources always pass.
+    /// `roles`, `clusterroles`, `rolebindings` or `clusterrolebindings`; others always pass.
     pub resource: &'a str,
     /// Empty for cluster scope.
     pub namespace: &'a str,
     /// The name in the request's path; empty for a create.
     pub request_name: &'a str,
-    /// The object to be stored.
+    /// The new object, after admission.
     pub object: &'a Document,
-    /// The stored object, for an update.
+    /// The stored object, for updates.
     pub old: Option<&'a Document>,
 }
 
-/// The check. Admission calls it when an object is final, before it is stored.
+/// Runs in admission, when an object is final and not yet stored.
 #[derive(Clone)]
 pub struct EscalationCheck {
     rbac: Arc<Rbac>,
@@ -45,13 +45,13 @@ pub struct EscalationCheck {
 }
 
 impl EscalationCheck {
-    /// `authorizer` is the server's whole authorizer (it is asked for `escalate` and `bind`).
+    /// `authorizer`: the server's whole authorizer, consulted for `escalate` and `bind`.
     pub fn new(rbac: Arc<Rbac>, authorizer: Arc<dyn Authorizer>) -> Self {
         Self { rbac, authorizer }
     }
 
-    /// The check as an admission step sees a write: everything but creates and updates of the four
-    /// RBAC resources passes.
+    /// The check for an admission step. Passes everything but creates and updates of the four RBAC
+    /// resources.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -86,8 +86,8 @@ impl EscalationCheck {
     /// Checks one write.
     ///
     /// # Errors
-    /// 403 when the user lacks what the role holds; 404 when a binding's role does not exist, 400
-    /// and 500 (as upstream) when it cannot.
+    /// 403 if the user lacks a permission of the role; 404 if a binding's role does not exist; 400
+    /// and 500, as kube-apiserver, if it cannot exist.
     pub fn check(&self, user: &UserInfo, write: &RoleWrite<'_>) -> Result<(), Failure> {
         if Rbac::is_master(user)
             || write.old.is_some_and(|old| only_collected_fields_differ(write.object, old))
@@ -106,7 +106,7 @@ impl EscalationCheck {
             return Ok(());
         }
         let index = self.rbac.index();
-        confirm(&index, user, write, &Rule::list(write.object.get(&["rules"])))?;
+        confirm(&index, user, write, &PolicyRule::list(write.object.get(&["rules"])))?;
         let aggregates = |document: &Document| {
             document.get(&["aggregationRule"]).is_some_and(|value| !value.is_null())
         };
@@ -114,7 +114,7 @@ impl EscalationCheck {
             && (aggregates(write.object) || write.old.is_some_and(aggregates))
         {
             let why = "must have cluster-admin privileges to use the aggregationRule";
-            confirm(&index, user, write, &everything()).map_err(|_| forbidden(write, why))?;
+            confirm(&index, user, write, &all_rights()).map_err(|_| forbidden(write, why))?;
         }
         Ok(())
     }
@@ -174,7 +174,7 @@ impl EscalationCheck {
     }
 }
 
-/// No role is called so: 400.
+/// 400 for a name that no role can have.
 fn check_name(name: &str) -> Result<(), Failure> {
     if name.is_empty() {
         return Err(Failure::bad_request("Name parameter required."));
@@ -185,47 +185,47 @@ fn check_name(name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Fails unless the user's own rules, at the write's place, cover all of these.
+/// Fails unless the user's own rules, in the write's namespace, cover all of these.
 fn confirm(
-    index: &Index,
+    index: &RbacIndex,
     user: &UserInfo,
     write: &RoleWrite<'_>,
-    wanted: &[Rule],
+    wanted: &[PolicyRule],
 ) -> Result<(), Failure> {
-    let (roles, missing) = index.held(user, write.namespace);
+    let (roles, missing) = index.roles_of(user, write.namespace);
     let too_many = || {
         forbidden(
             write,
             &format!(
                 "{} is attempting to grant more RBAC permissions than can be compared",
-                who(user)
+                describe_user(user)
             ),
         )
     };
-    let mut held = Held::new(roles.iter().flat_map(|role| &role.rules));
+    let mut held_rules = HeldRules::new(roles.iter().flat_map(|role| &role.rules));
     let mut uncovered = Vec::new();
-    let mut budget = MAX_PIECES;
+    let mut budget = MAX_PERMISSIONS;
     for rule in wanted {
-        if held.cover(rule).ok_or_else(too_many)? {
+        if held_rules.cover(rule).ok_or_else(too_many)? {
             continue;
         }
-        let pieces = rule.pieces(budget).ok_or_else(too_many)?;
-        budget -= pieces.len();
-        for piece in pieces {
-            if !held.cover(&piece).ok_or_else(too_many)? {
-                uncovered.push(piece);
+        let permissions = rule.single_permissions(budget).ok_or_else(too_many)?;
+        budget -= permissions.len();
+        for permission in permissions {
+            if !held_rules.cover(&permission).ok_or_else(too_many)? {
+                uncovered.push(permission);
             }
         }
     }
     if uncovered.is_empty() {
         return Ok(());
     }
-    let shown: BTreeSet<String> = compact(uncovered).iter().map(Rule::to_string).collect();
+    let shown: BTreeSet<String> = compact(uncovered).iter().map(PolicyRule::to_string).collect();
     let shown: Vec<String> = shown.into_iter().take(MAX_SHOWN).collect();
     let shown = cut(shown.join("\n"), MAX_SHOWN_BYTES);
     let mut why = format!(
         "{} is attempting to grant RBAC permissions not currently held:\n{shown}",
-        who(user)
+        describe_user(user)
     );
     if !missing.is_empty() {
         why.push_str(&format!("; resolution errors: [{}]", aggregate(&missing)));
@@ -233,21 +233,20 @@ fn confirm(
     Err(forbidden(write, &why))
 }
 
-/// Pieces that differ in nothing but the verb become one rule with all the verbs, as upstream shows
-/// them.
-fn compact(pieces: Vec<Rule>) -> Vec<Rule> {
-    let mut places: HashMap<Rule, usize> = HashMap::new();
-    let mut rules: Vec<Rule> = Vec::new();
+/// Merges rules that differ only in their verb, as kube-apiserver does in its message.
+fn compact(permissions: Vec<PolicyRule>) -> Vec<PolicyRule> {
+    let mut places: HashMap<PolicyRule, usize> = HashMap::new();
+    let mut rules: Vec<PolicyRule> = Vec::new();
     let mut seen: HashSet<(usize, String)> = HashSet::new();
-    for mut piece in pieces {
+    for mut permission in permissions {
         work::count(1);
-        let verbs = std::mem::take(&mut piece.verbs);
-        // Paths stay apart.
-        let place = match places.get(&piece).filter(|_| piece.urls.is_empty()) {
+        let verbs = std::mem::take(&mut permission.verbs);
+        // Rules for paths are not merged.
+        let place = match places.get(&permission).filter(|_| permission.urls.is_empty()) {
             Some(place) => *place,
             None => {
-                places.insert(piece.clone(), rules.len());
-                rules.push(piece);
+                places.insert(permission.clone(), rules.len());
+                rules.push(permission);
                 rules.len() - 1
             }
         };
@@ -258,16 +257,16 @@ fn compact(pieces: Vec<Rule>) -> Vec<Rule> {
     rules
 }
 
-fn who(user: &UserInfo) -> String {
+fn describe_user(user: &UserInfo) -> String {
     let groups: Vec<String> = user.groups.iter().map(|group| format!("{group:?}")).collect();
     format!("user {:?} (groups=[{}])", user.name, groups.join(" "))
 }
 
-fn everything() -> [Rule; 2] {
+fn all_rights() -> [PolicyRule; 2] {
     let star = || vec!["*".to_owned()];
     [
-        Rule { verbs: star(), groups: star(), resources: star(), ..Rule::default() },
-        Rule { verbs: star(), urls: star(), ..Rule::default() },
+        PolicyRule { verbs: star(), groups: star(), resources: star(), ..PolicyRule::default() },
+        PolicyRule { verbs: star(), urls: star(), ..PolicyRule::default() },
     ]
 }
 
@@ -275,8 +274,7 @@ fn forbidden(write: &RoleWrite<'_>, why: &str) -> Failure {
     Failure::forbidden(&GroupResource::new(GROUP, write.resource), write.object.name(), why)
 }
 
-/// Whether an update changes nothing but what the garbage collector changes (and what the server
-/// stamps).
+/// Whether an update changes only what the garbage collector writes and what the server stamps.
 fn only_collected_fields_differ(object: &Document, old: &Document) -> bool {
     let strip = |document: &Document| {
         let mut fields = document.fields().clone();

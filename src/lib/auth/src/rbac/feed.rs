@@ -1,4 +1,4 @@
-//! Where the index learns of roles and bindings.
+//! The source of role and binding changes for the index.
 
 use ferrokube_apimachinery::document::Document;
 use ferrokube_registry::{Registry, Served, view};
@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Most events that are taken at once.
+/// Max events per read.
 const BATCH: usize = 256;
 
-/// The four kinds.
+/// The RBAC kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RbacKind {
     /// `roles`
     Role,
     /// `clusterroles`
@@ -24,12 +24,12 @@ pub enum Kind {
     ClusterRoleBinding,
 }
 
-impl Kind {
-    /// All four; roles first, so that a batch's bindings find them.
+impl RbacKind {
+    /// Roles first, so that the bindings of a batch find them.
     pub const ALL: [Self; 4] =
         [Self::Role, Self::ClusterRole, Self::RoleBinding, Self::ClusterRoleBinding];
 
-    /// The plural name.
+    /// Plural resource name.
     pub fn plural(self) -> &'static str {
         match self {
             Self::Role => "roles",
@@ -40,26 +40,26 @@ impl Kind {
     }
 }
 
-/// One change.
-pub enum Change {
-    /// Forget all of this kind.
-    Clear(Kind),
-    /// New or changed.
-    Put(Kind, Arc<Document>),
-    /// New or changed, and not read yet: of so many bytes.
-    Unread(Kind, usize, Box<dyn FnOnce() -> Document + Send>),
-    /// Gone (namespace empty for cluster scope).
-    Remove(Kind, String, String),
+/// A change to roles or bindings.
+pub enum RbacChange {
+    /// Removes all of this kind.
+    Clear(RbacKind),
+    /// Created or updated.
+    Put(RbacKind, Arc<Document>),
+    /// Created or updated, not parsed yet; with its size in bytes.
+    Unread(RbacKind, usize, Box<dyn FnOnce() -> Document + Send>),
+    /// Deleted: namespace (empty for cluster scope) and name.
+    Remove(RbacKind, String, String),
 }
 
-impl Change {
-    /// How much is still to be read.
+impl RbacChange {
+    /// Bytes that are still to be parsed.
     pub(super) fn unread_bytes(&self) -> usize {
         if let Self::Unread(_, bytes, _) = self { *bytes } else { 0 }
     }
 }
 
-impl fmt::Debug for Change {
+impl fmt::Debug for RbacChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Clear(kind) => f.debug_tuple("Clear").field(kind).finish(),
@@ -74,57 +74,57 @@ impl fmt::Debug for Change {
     }
 }
 
-/// A source of changes.
+/// Yields changes of roles and bindings.
 pub trait Feed: Send {
-    /// Everything that was published before this call, in order per kind; the first call gives all
-    /// there is. Must not block, nor read what may be large.
-    fn drain(&mut self, apply: &mut dyn FnMut(Change));
+    /// Passes on everything published before this call, in order per kind; the first call passes
+    /// all existing objects. Must not block or parse large objects.
+    fn drain(&mut self, apply: &mut dyn FnMut(RbacChange));
 }
 
-/// The feed of a server: cursors into its store's history. Kinds that are not served are empty.
+/// A server's feed: cursors over its store's history. Kinds that are not served stay empty.
 ///
-/// Not the registry's informer: an authorizer must know, without waiting, that it has seen
-/// everything that was published.
+/// The registry's informer would not do: an authorizer must know, without waiting, that it has seen
+/// everything published.
 pub struct RegistryFeed {
     store: Store,
-    sources: Vec<Source>,
+    sources: Vec<KindSource>,
 }
 
-struct Source {
-    kind: Kind,
+struct KindSource {
+    kind: RbacKind,
     served: Served,
     prefix: Prefix,
-    /// The last entry of each key. The store holds the same, so its bytes are in memory once.
+    /// The last entry of each key. The store holds the same `Arc`, so its bytes are in memory once.
     known: HashMap<Key, Arc<Entry>>,
     /// `None`: list first.
     cursor: Option<Cursor>,
 }
 
 impl RegistryFeed {
-    /// Over a registry whose catalog already holds the RBAC kinds.
+    /// For a registry whose catalog already contains the RBAC kinds.
     pub fn new(registry: &Registry) -> Self {
-        let source = |kind: Kind| {
+        let source = |kind: RbacKind| {
             let served = registry.catalog().find(super::rule::GROUP, "v1", kind.plural())?;
             let prefix = Prefix::new(served.definition.storage_prefix.as_deref()?).ok()?;
-            Some(Source { kind, served, prefix, known: HashMap::new(), cursor: None })
+            Some(KindSource { kind, served, prefix, known: HashMap::new(), cursor: None })
         };
         Self {
             store: registry.store().clone(),
-            sources: Kind::ALL.into_iter().filter_map(source).collect(),
+            sources: RbacKind::ALL.into_iter().filter_map(source).collect(),
         }
     }
 }
 
 impl Feed for RegistryFeed {
-    fn drain(&mut self, apply: &mut dyn FnMut(Change)) {
+    fn drain(&mut self, apply: &mut dyn FnMut(RbacChange)) {
         for source in &mut self.sources {
             source.drain(&self.store, apply);
         }
     }
 }
 
-impl Source {
-    fn drain(&mut self, store: &Store, apply: &mut dyn FnMut(Change)) {
+impl KindSource {
+    fn drain(&mut self, store: &Store, apply: &mut dyn FnMut(RbacChange)) {
         loop {
             let Some(cursor) = &mut self.cursor else {
                 self.list(store, apply);
@@ -136,7 +136,7 @@ impl Source {
             match cursor.next(BATCH).now_or_never() {
                 Some(Ok(events)) => events.iter().for_each(|event| self.change(event, apply)),
                 Some(Err(WatchError::Closed)) => return,
-                // The history behind the cursor is gone from memory.
+                // The cursor fell out of the in-memory history.
                 Some(Err(WatchError::Compacted(_))) => self.cursor = None,
                 None if cursor.bookmark().is_some() => return,
                 None => self.cursor = None,
@@ -144,22 +144,22 @@ impl Source {
         }
     }
 
-    fn list(&mut self, store: &Store, apply: &mut dyn FnMut(Change)) {
+    fn list(&mut self, store: &Store, apply: &mut dyn FnMut(RbacChange)) {
         let snapshot = store.snapshot(&self.prefix);
-        // When the history moved on past the snapshot meanwhile, the next call lists again.
+        // If the history has moved past the snapshot, the next call lists again.
         self.cursor = store.watch(&self.prefix, snapshot.revision).ok();
-        apply(Change::Clear(self.kind));
+        apply(RbacChange::Clear(self.kind));
         self.known.clear();
         for entry in snapshot.range(None, None) {
             self.put(entry, apply);
         }
     }
 
-    fn change(&mut self, event: &Event, apply: &mut dyn FnMut(Change)) {
+    fn change(&mut self, event: &Event, apply: &mut dyn FnMut(RbacChange)) {
         let key = &event.entry.key;
         if event.deleted {
             self.known.remove(key);
-            apply(Change::Remove(
+            apply(RbacChange::Remove(
                 self.kind,
                 key.namespace().unwrap_or_default().to_owned(),
                 key.name().to_owned(),
@@ -169,14 +169,15 @@ impl Source {
         }
     }
 
-    /// Skips changes of metadata alone: nobody waits for a label on a binding of thousands.
-    fn put(&mut self, entry: &Arc<Entry>, apply: &mut dyn FnMut(Change)) {
+    /// Skips changes of metadata alone: relabeling a binding with thousands of subjects costs
+    /// nothing.
+    fn put(&mut self, entry: &Arc<Entry>, apply: &mut dyn FnMut(RbacChange)) {
         let before = self.known.insert(entry.key.clone(), Arc::clone(entry));
         if before.is_some_and(|before| but_metadata(&before) == but_metadata(entry)) {
             return;
         }
         let (entry, served) = (Arc::clone(entry), self.served.clone());
-        apply(Change::Unread(
+        apply(RbacChange::Unread(
             self.kind,
             entry.bytes.len(),
             Box::new(move || view(&entry, &served)),
@@ -184,7 +185,7 @@ impl Source {
     }
 }
 
-/// The object's bytes before and after its metadata.
+/// The object's bytes before and after `metadata`.
 fn but_metadata(entry: &Entry) -> [&[u8]; 2] {
     let [_, metadata, _] = entry.sidecar.marks;
     [&entry.bytes[..metadata as usize], &entry.bytes[entry.spliced().end..]]

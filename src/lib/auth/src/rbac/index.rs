@@ -1,7 +1,7 @@
-//! The index: roles by key, and for every namespace the grants of its bindings by subject.
-//! Immutable to readers; cloning it shares everything.
+//! The index: roles by key, and each namespace's grants by subject. Immutable to readers; cloning
+//! it shares everything.
 
-use super::rule::{ResourceQuestion, Rule};
+use super::rule::{PolicyRule, ResourceQuestion};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::work;
 use ferrokube_registry::UserInfo;
@@ -9,81 +9,81 @@ use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Most unresolvable roles that are named.
+/// Max missing roles that a reason names.
 pub(super) const MAX_MISSING: usize = 10;
 
-/// All roles and grants at one moment.
+/// All roles and grants at one revision.
 #[derive(Clone, Default)]
-pub struct Index {
+pub struct RbacIndex {
     /// By `namespace/name`; cluster roles by `/name`.
-    roles: imbl::HashMap<Arc<str>, Arc<Role>>,
-    /// By the same form of key.
+    roles: imbl::HashMap<Arc<str>, Arc<CompiledRole>>,
+    /// Keyed like `roles`.
     bindings: imbl::HashMap<Arc<str>, Arc<Binding>>,
-    /// By cluster bindings.
-    cluster: Scope,
-    /// By the bindings of each namespace that has any.
-    namespaces: imbl::HashMap<Arc<str>, Arc<Scope>>,
+    /// Grants of cluster role bindings.
+    cluster: ScopeGrants,
+    /// Grants of role bindings, by namespace; only namespaces that have any.
+    namespaces: imbl::HashMap<Arc<str>, Arc<ScopeGrants>>,
 }
 
-/// What the bindings of one namespace, or of the cluster, grant. A map for each scope, not for each
-/// subject: a subject costs a few words.
+/// The grants of one namespace, or of the cluster. One map per scope rather than per subject keeps
+/// a subject at a few words.
 #[derive(Clone, Default)]
-struct Scope {
+struct ScopeGrants {
     users: imbl::HashMap<Arc<str>, StoredGrants>,
     groups: imbl::HashMap<Arc<str>, StoredGrants>,
 }
 
-/// Of one subject; not empty.
+/// One subject's grants; not empty.
 type StoredGrants = Arc<Vec<StoredGrant>>;
 
-/// A role's rules, found by resource.
+/// A role's rules, indexed by resource.
 #[derive(Debug, Default)]
-pub(crate) struct Role {
-    pub(crate) rules: Vec<Rule>,
-    /// Rules that name the resource, by it.
+pub(crate) struct CompiledRole {
+    pub(crate) rules: Vec<PolicyRule>,
+    /// Rules by each resource that they name.
     exact: HashMap<Box<str>, Vec<u32>>,
-    /// Rules that name a wildcard resource.
+    /// Rules with a wildcard resource.
     wild: Vec<u32>,
-    /// Rules with paths.
+    /// Rules with non-resource URLs.
     paths: Vec<u32>,
 }
 
-/// A binding: who gets which role where.
+/// A binding's subjects and role.
 #[derive(Debug)]
 struct Binding {
-    /// Each name once as a user and once as a group, sorted.
-    subjects: Vec<Subject>,
+    /// Sorted, without duplicates.
+    subjects: Vec<BoundSubject>,
     by: Arc<GrantedBy>,
 }
 
-/// One subject of a binding.
+/// A subject of a binding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Subject {
+struct BoundSubject {
     is_group: bool,
-    /// The user or group name; a service account's user name.
+    /// The user or group name; for a service account, its user name.
     name: Arc<str>,
-    /// The user was named as a service account.
+    /// Was written as a ServiceAccount.
     is_account: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct GrantedBy {
-    /// Empty for cluster bindings.
+    /// Empty for cluster role bindings.
     namespace: Arc<str>,
     /// The role's key in the index.
     role: Arc<str>,
-    /// The reason of what it allows, up to the subject. Names the binding.
+    /// The reason for allowing a request, up to the subject. Names the binding.
     reason: Box<str>,
 }
 
-/// One binding's grant to one subject, as the index keeps it.
+/// What one binding grants to one subject, as stored.
 #[derive(Clone)]
 struct StoredGrant {
     by: Arc<GrantedBy>,
     is_account: bool,
 }
 
-/// What one binding gives to one subject.
+/// What one binding grants to one subject.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant<'a> {
     by: &'a GrantedBy,
@@ -93,7 +93,7 @@ pub struct Grant<'a> {
 }
 
 impl Grant<'_> {
-    /// As upstream explains an allowed request.
+    /// kube-apiserver's reason for an allowed request.
     pub fn reason(&self) -> String {
         let account = || self.name.strip_prefix(ACCOUNT)?.split_once(':');
         match account().filter(|_| self.is_account) {
@@ -109,14 +109,14 @@ impl Grant<'_> {
         }
     }
 
-    /// As upstream explains a role that is not there.
+    /// kube-apiserver's error for a missing role.
     pub(crate) fn missing(&self) -> String {
         let (kind, name) = kind_and_name(&self.by.role);
         format!("{}.rbac.authorization.k8s.io {name:?} not found", kind.to_ascii_lowercase())
     }
 }
 
-/// What names of service accounts as users begin with.
+/// Prefix of service accounts' user names.
 const ACCOUNT: &str = "system:serviceaccount:";
 
 /// `namespace/name`, or `/name` for cluster scope.
@@ -124,14 +124,14 @@ pub(crate) fn role_key(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
-/// Of a role's key.
+/// Splits a role key.
 fn kind_and_name(key: &str) -> (&'static str, &str) {
     let name = key.split_once('/').map_or("", |(_, name)| name);
     (if key.starts_with('/') { "ClusterRole" } else { "Role" }, name)
 }
 
-impl Role {
-    pub(crate) fn new(rules: Vec<Rule>) -> Self {
+impl CompiledRole {
+    pub(crate) fn new(rules: Vec<PolicyRule>) -> Self {
         let mut role = Self { rules, ..Self::default() };
         for (number, rule) in role.rules.iter().enumerate() {
             let number = u32::try_from(number).unwrap_or(u32::MAX);
@@ -160,11 +160,14 @@ impl Role {
     }
 }
 
-impl Index {
-    /// Adds or replaces a role (namespaced or not by its metadata).
+impl RbacIndex {
+    /// Adds or replaces a role; its metadata says whether it is namespaced.
     pub fn put_role(&mut self, document: &Document) {
         let key = role_key(document.namespace(), document.name());
-        self.roles.insert(key.into(), Arc::new(Role::new(Rule::list(document.get(&["rules"])))));
+        self.roles.insert(
+            key.into(),
+            Arc::new(CompiledRole::new(PolicyRule::list(document.get(&["rules"])))),
+        );
     }
 
     /// Removes a role.
@@ -172,7 +175,7 @@ impl Index {
         self.roles.remove(role_key(namespace, name).as_str());
     }
 
-    /// Removes all roles of one scope.
+    /// Removes all cluster roles, or all namespaced ones.
     pub fn clear_roles(&mut self, cluster: bool) {
         self.roles = std::mem::take(&mut self.roles)
             .into_iter()
@@ -180,7 +183,7 @@ impl Index {
             .collect();
     }
 
-    /// Adds or replaces a binding. Of an update only the subjects that differ are indexed again.
+    /// Adds or replaces a binding. An update only reindexes subjects that differ.
     pub fn put_binding(&mut self, document: &Document) {
         let (namespace, name) = (document.namespace(), document.name());
         let key = role_key(namespace, name);
@@ -200,19 +203,20 @@ impl Index {
         self.bindings.insert(key.into(), Arc::new(new));
     }
 
-    /// Revokes from subjects of the old binding alone, grants to those of the new one alone, and
+    /// Revokes from the subjects that only `old` has, grants to those that only `new` has and
     /// shares the rest. Returns whether the subjects differ.
     fn exchange(&mut self, old: &Binding, new: &mut Binding) -> bool {
         new.by = Arc::clone(&old.by);
-        let is_in = |subjects: &[Subject], one: &Subject| subjects.binary_search(one).is_ok();
-        let gone: Vec<&Subject> =
+        let is_in =
+            |subjects: &[BoundSubject], one: &BoundSubject| subjects.binary_search(one).is_ok();
+        let gone: Vec<&BoundSubject> =
             old.subjects.iter().filter(|one| !is_in(&new.subjects, one)).collect();
         for subject in &mut new.subjects {
             if let Ok(place) = old.subjects.binary_search(subject) {
                 *subject = old.subjects[place].clone();
             }
         }
-        let come: Vec<&Subject> =
+        let come: Vec<&BoundSubject> =
             new.subjects.iter().filter(|one| !is_in(&old.subjects, one)).collect();
         let differs = !gone.is_empty() || !come.is_empty();
         self.revoke(&old.by, gone.into_iter());
@@ -227,7 +231,7 @@ impl Index {
         }
     }
 
-    /// Removes all bindings of one scope.
+    /// Removes all cluster role bindings, or all role bindings.
     pub fn clear_bindings(&mut self, cluster: bool) {
         let keys: Vec<Arc<str>> =
             self.bindings.keys().filter(|key| key.starts_with('/') == cluster).cloned().collect();
@@ -241,7 +245,7 @@ impl Index {
     fn grant<'a>(
         &mut self,
         by: &Arc<GrantedBy>,
-        subjects: impl ExactSizeIterator<Item = &'a Subject>,
+        subjects: impl ExactSizeIterator<Item = &'a BoundSubject>,
     ) {
         if subjects.len() == 0 {
             return;
@@ -261,7 +265,7 @@ impl Index {
     fn revoke<'a>(
         &mut self,
         by: &Arc<GrantedBy>,
-        subjects: impl ExactSizeIterator<Item = &'a Subject>,
+        subjects: impl ExactSizeIterator<Item = &'a BoundSubject>,
     ) {
         if subjects.len() == 0 {
             return;
@@ -285,7 +289,7 @@ impl Index {
         }
     }
 
-    fn scope(&mut self, namespace: &Arc<str>) -> &mut Scope {
+    fn scope(&mut self, namespace: &Arc<str>) -> &mut ScopeGrants {
         if namespace.is_empty() {
             &mut self.cluster
         } else {
@@ -293,20 +297,20 @@ impl Index {
         }
     }
 
-    /// The rules of a role, if it is there.
-    pub(crate) fn role(&self, key: &str) -> Option<&Arc<Role>> {
+    /// A role's rules, if it exists.
+    pub(crate) fn role(&self, key: &str) -> Option<&Arc<CompiledRole>> {
         self.roles.get(key)
     }
 
-    /// Visits what a user was given, cluster-wide and (unless empty) in a namespace, until told to
-    /// stop; the role is `None` when it does not exist.
+    /// Visits a user's grants, cluster-wide and (unless empty) in a namespace, until the visitor
+    /// breaks; the role is `None` if it does not exist.
     pub(crate) fn visit<'a, B>(
         &'a self,
         user: &'a UserInfo,
         namespace: &str,
-        mut visit: impl FnMut(Grant<'a>, Option<&'a Arc<Role>>) -> ControlFlow<B>,
+        mut visit: impl FnMut(Grant<'a>, Option<&'a Arc<CompiledRole>>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        let mut visit = |scope: &'a Scope| {
+        let mut visit = |scope: &'a ScopeGrants| {
             scope.visit(user, |grant| visit(grant, self.roles.get(&grant.by.role)))
         };
         visit(&self.cluster)?;
@@ -314,9 +318,13 @@ impl Index {
         own.map_or(ControlFlow::Continue(()), |scope| visit(scope))
     }
 
-    /// The roles that a user holds, cluster-wide and in a namespace, each once however often it is
-    /// bound, and the errors of bindings to missing roles.
-    pub(crate) fn held(&self, user: &UserInfo, namespace: &str) -> (Vec<Arc<Role>>, Vec<String>) {
+    /// The roles that a user holds, cluster-wide and in a namespace, each once, and the errors of
+    /// bindings to missing roles.
+    pub(crate) fn roles_of(
+        &self,
+        user: &UserInfo,
+        namespace: &str,
+    ) -> (Vec<Arc<CompiledRole>>, Vec<String>) {
         let (mut roles, mut missing, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
         let _: ControlFlow<()> = self.visit(user, namespace, |grant, role| {
             match role {
@@ -336,7 +344,7 @@ impl Index {
     }
 }
 
-impl Scope {
+impl ScopeGrants {
     fn side(&mut self, is_group: bool) -> &mut imbl::HashMap<Arc<str>, StoredGrants> {
         if is_group { &mut self.groups } else { &mut self.users }
     }
@@ -367,12 +375,12 @@ impl Binding {
         let role_namespace =
             if document.str(&["roleRef", "kind"]) == Some("Role") { namespace } else { "" };
         let by = GrantedBy::new(namespace, name, role_key(role_namespace, role_name));
-        let mut subjects: Vec<Subject> = document
+        let mut subjects: Vec<BoundSubject> = document
             .list(&["subjects"])
             .iter()
-            .filter_map(|value| Subject::new(value, namespace))
+            .filter_map(|value| BoundSubject::new(value, namespace))
             .collect();
-        // A user that is also named as a service account is one subject.
+        // A user that is also listed as a service account is one subject.
         subjects.sort_unstable();
         subjects.dedup_by(|one, other| (one.is_group, &one.name) == (other.is_group, &other.name));
         subjects.shrink_to_fit();
@@ -394,8 +402,9 @@ impl GrantedBy {
     }
 }
 
-impl Subject {
-    /// `None` for what binds nobody: an unknown kind, or a service account without a namespace.
+impl BoundSubject {
+    /// `None` for a subject that matches no user: an unknown kind, or a service account without a
+    /// namespace.
     fn new(value: &Value, binding_namespace: &str) -> Option<Self> {
         let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
         let (kind, name) = (text("kind"), text("name"));

@@ -1,14 +1,14 @@
-//! Role-based access control, answered from an index.
+//! Role-based access control, decided from an index.
 //!
-//! [`Index`] is an immutable value: subject -> namespace -> grants -> role. [`Rbac`] holds the
-//! present one, fed by the store's history; before it answers its index reaches the published
-//! revision ([`Authorizer::catch_up`](crate::Authorizer::catch_up)), so that a binding can be used
-//! as soon as its write is answered.
+//! [`RbacIndex`] is an immutable value: subject -> namespace -> grants -> role. [`Rbac`] holds the
+//! current one, fed from the store's history. A decision sees every published revision
+//! ([`Authorizer::catch_up`](crate::Authorizer::catch_up)), so a binding takes effect as soon as
+//! its write is acknowledged.
 
 mod authorizer;
 mod escalation;
 mod feed;
-mod held;
+mod held_rules;
 mod index;
 mod rule;
 #[cfg(test)]
@@ -16,7 +16,7 @@ mod tests;
 
 pub use authorizer::Rbac;
 pub use escalation::{EscalationCheck, RoleWrite};
-pub use feed::{Change, Feed, Kind, RegistryFeed};
-pub(crate) use held::Held;
-pub use index::{Grant, Index};
-pub use rule::Rule;
+pub use feed::{Feed, RbacChange, RbacKind, RegistryFeed};
+pub(crate) use held_rules::HeldRules;
+pub use index::{Grant, RbacIndex};
+pub use rule::PolicyRule;

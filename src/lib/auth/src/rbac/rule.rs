@@ -1,26 +1,26 @@
-//! One rule of a role, and what it allows.
+//! A policy rule and its matching.
 
 use ferrokube_apimachinery::document::{Map, Value};
 
 /// The group of the RBAC kinds.
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// One rule: its lists as they are written.
+/// A policy rule, with its lists as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Rule {
-    /// Verbs; `*` is all.
+pub struct PolicyRule {
+    /// `*` matches all.
     pub verbs: Vec<String>,
-    /// API groups; `*` is all.
+    /// `*` matches all.
     pub groups: Vec<String>,
-    /// Resources, `pods/log` with its subresource; `*` is all, `*/scale` that subresource of all.
+    /// With the subresource, as `pods/log`; `*` matches all, `*/scale` that subresource of all.
     pub resources: Vec<String>,
-    /// Names that it is limited to; empty: all.
+    /// Resource names; empty matches all.
     pub names: Vec<String>,
-    /// Non-resource paths; a `*` at the end covers what begins so.
+    /// Non-resource paths; a trailing `*` matches any suffix.
     pub urls: Vec<String>,
 }
 
-/// A resource request, prepared once for all rules.
+/// The parts of a resource request that rules match.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResourceQuestion<'a> {
     pub(crate) verb: &'a str,
@@ -31,8 +31,8 @@ pub(crate) struct ResourceQuestion<'a> {
     pub(crate) name: &'a str,
 }
 
-impl Rule {
-    /// Reads a rule of a stored role; what is not a list of strings counts as empty.
+impl PolicyRule {
+    /// Reads a rule of a stored role; a list of the wrong type counts as empty.
     pub fn from_value(value: &Value) -> Self {
         let list = |field| strings(value.get(field));
         Self {
@@ -52,7 +52,7 @@ impl Rule {
             .unwrap_or_default()
     }
 
-    /// As a role's document holds it: verbs always, other lists unless empty.
+    /// As stored in a role: verbs always, other lists unless empty.
     pub fn to_value(&self) -> Value {
         let mut map = Map::new();
         let value = |words: &[String]| {
@@ -91,48 +91,49 @@ impl Rule {
         has(&self.verbs, verb) && self.urls.iter().any(|pattern| path_matches(pattern, path))
     }
 
-    /// The smallest rules that this one is made of (one verb, one group, one resource, one name or
-    /// one path each), at most `limit`; `None` beyond it.
-    pub(crate) fn pieces(&self, limit: usize) -> Option<Vec<Self>> {
+    /// Expands the rule into rules of one verb, group, resource and name, or one verb and path;
+    /// `None` if there are more than `limit`.
+    pub(crate) fn single_permissions(&self, limit: usize) -> Option<Vec<Self>> {
         let names = self.names.len().max(1);
         let resources = self.groups.len().checked_mul(self.resources.len())?.checked_mul(names)?;
         if resources.checked_add(self.urls.len())?.checked_mul(self.verbs.len())? > limit {
             return None;
         }
-        let mut pieces = Vec::new();
+        let mut permissions = Vec::new();
         for verb in &self.verbs {
             let verbs = vec![verb.clone()];
             for group in &self.groups {
                 for resource in &self.resources {
-                    let piece = Self {
+                    let permission = Self {
                         verbs: verbs.clone(),
                         groups: vec![group.clone()],
                         resources: vec![resource.clone()],
                         ..Self::default()
                     };
                     if self.names.is_empty() {
-                        pieces.push(piece);
+                        permissions.push(permission);
                     } else {
-                        pieces.extend(
-                            self.names
-                                .iter()
-                                .map(|name| Self { names: vec![name.clone()], ..piece.clone() }),
+                        permissions.extend(
+                            self.names.iter().map(|name| Self {
+                                names: vec![name.clone()],
+                                ..permission.clone()
+                            }),
                         );
                     }
                 }
             }
-            pieces.extend(self.urls.iter().map(|url| Self {
+            permissions.extend(self.urls.iter().map(|url| Self {
                 verbs: verbs.clone(),
                 urls: vec![url.clone()],
                 ..Self::default()
             }));
         }
-        Some(pieces)
+        Some(permissions)
     }
 }
 
-impl std::fmt::Display for Rule {
-    /// As upstream shows rules in messages: `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`.
+impl std::fmt::Display for PolicyRule {
+    /// As kube-apiserver's messages: `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let lists = [
             ("NonResourceURLs", &self.urls),

@@ -1,7 +1,7 @@
-//! The authorizer's answers and reasons, what a write is followed by, escalation.
+//! Decisions and reasons, read-your-writes, escalation.
 
-use super::held::{Held, MAX_LOOKUPS};
-use super::{Change, EscalationCheck, Feed, Index, Kind, Rbac, RoleWrite, Rule};
+use super::held_rules::{HeldRules, MAX_LOOKUPS};
+use super::{EscalationCheck, Feed, PolicyRule, Rbac, RbacChange, RbacIndex, RbacKind, RoleWrite};
 use crate::access::{Access, Authorizer, Decision, ResourceAccess, forbidden};
 use crate::testing::user;
 use ferrokube_apimachinery::document::{Document, Value, json};
@@ -12,17 +12,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A store of roles and bindings.
+/// A feed that tests write roles and bindings to.
 #[derive(Clone, Default)]
-struct World(Arc<(Mutex<Vec<Change>>, AtomicU64)>);
+struct RbacFixture(Arc<(Mutex<Vec<RbacChange>>, AtomicU64)>);
 
-impl Feed for World {
-    fn drain(&mut self, apply: &mut dyn FnMut(Change)) {
+impl Feed for RbacFixture {
+    fn drain(&mut self, apply: &mut dyn FnMut(RbacChange)) {
         std::mem::take(&mut *self.0.0.lock().expect("lock")).into_iter().for_each(apply);
     }
 }
 
-impl World {
+impl RbacFixture {
     fn rbac(&self) -> Arc<Rbac> {
         let this = self.clone();
         Arc::new(Rbac::new(
@@ -31,14 +31,14 @@ impl World {
         ))
     }
 
-    fn change(&self, change: Change) {
+    fn change(&self, change: RbacChange) {
         self.0.0.lock().expect("lock").push(change);
         self.0.1.fetch_add(1, Ordering::SeqCst);
     }
 
     fn role(&self, namespace: &str, name: &str, rules: Value) {
-        let kind = if namespace.is_empty() { Kind::ClusterRole } else { Kind::Role };
-        self.change(Change::Put(
+        let kind = if namespace.is_empty() { RbacKind::ClusterRole } else { RbacKind::Role };
+        self.change(RbacChange::Put(
             kind,
             Arc::new(object(
                 json!({"metadata": {"namespace": namespace, "name": name}, "rules": rules}),
@@ -47,9 +47,10 @@ impl World {
     }
 
     fn bind(&self, namespace: &str, name: &str, role: (&str, &str), subject: Value) {
-        let kind = if namespace.is_empty() { Kind::ClusterRoleBinding } else { Kind::RoleBinding };
+        let kind =
+            if namespace.is_empty() { RbacKind::ClusterRoleBinding } else { RbacKind::RoleBinding };
         let role = json!({"kind": role.0, "name": role.1});
-        self.change(Change::Put(kind, Arc::new(object(json!({"metadata": {"namespace": namespace, "name": name}, "roleRef": role, "subjects": [subject]})))));
+        self.change(RbacChange::Put(kind, Arc::new(object(json!({"metadata": {"namespace": namespace, "name": name}, "roleRef": role, "subjects": [subject]})))));
     }
 }
 
@@ -68,8 +69,8 @@ fn ask(rbac: &Rbac, user: &UserInfo, verb: &str, namespace: &str, resource: &str
 }
 
 #[test]
-fn reasons_as_upstream_gives_them() {
-    let world = World::default();
+fn reasons_are_worded_as_kube_apiservers() {
+    let world = RbacFixture::default();
     let rbac = world.rbac();
     world.role("", "reader", json!([rule("get", "", "pods")]));
     world.role("n", "local", json!([rule("list", "", "pods")]));
@@ -110,24 +111,24 @@ fn reasons_as_upstream_gives_them() {
 }
 
 #[test]
-fn an_acknowledged_write_counts_for_the_next_request() {
-    let world = World::default();
+fn an_acknowledged_write_affects_the_next_request() {
+    let world = RbacFixture::default();
     let rbac = world.rbac();
     let alice = user("alice", &[]);
     world.role("n", "r", json!([rule("get", "", "pods")]));
     for _ in 0..100 {
         world.bind("n", "b", ("Role", "r"), json!({"kind": "User", "name": "alice"}));
         assert!(ask(&rbac, &alice, "get", "n", "pods").is_allowed());
-        world.change(Change::Remove(Kind::RoleBinding, "n".into(), "b".into()));
+        world.change(RbacChange::Remove(RbacKind::RoleBinding, "n".into(), "b".into()));
         assert!(!ask(&rbac, &alice, "get", "n", "pods").is_allowed());
     }
 }
 
-/// A role that takes long to read: nobody who asks meanwhile waits on a worker, and decisions
-/// neither read nor wait.
+/// While a large role is parsed, waiting requests block no worker, and decisions neither parse nor
+/// wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn fault_34_a_large_role_is_read_off_the_workers() {
-    let world = World::default();
+    let world = RbacFixture::default();
     let rbac = world.rbac();
     let alice = user("alice", &[]);
     world.role("n", "r", json!([rule("get", "", "pods")]));
@@ -137,13 +138,13 @@ async fn fault_34_a_large_role_is_read_off_the_workers() {
     let (finish, finished) = std::sync::mpsc::channel::<()>();
     let read = Box::new(move || {
         started.send(()).expect("awaited below");
-        finished.recv_timeout(Duration::from_secs(20)).expect("others go on meanwhile");
+        finished.recv_timeout(Duration::from_secs(20)).expect("others proceed meanwhile");
         object(
             json!({"metadata": {"namespace": "n", "name": "r"}, "rules": [rule("list", "", "pods")]}),
         )
     });
-    world.change(Change::Unread(Kind::Role, 1_400_000, read));
-    assert!(ask(&rbac, &alice, "get", "n", "pods").is_allowed(), "a decision reads nothing large");
+    world.change(RbacChange::Unread(RbacKind::Role, 1_400_000, read));
+    assert!(ask(&rbac, &alice, "get", "n", "pods").is_allowed(), "a decision parses nothing large");
     let wait = |rbac: &Arc<Rbac>| {
         let (rbac, alice) = (Arc::clone(rbac), alice.clone());
         tokio::spawn(async move {
@@ -154,7 +155,7 @@ async fn fault_34_a_large_role_is_read_off_the_workers() {
         })
     };
     let requests = [wait(&rbac), wait(&rbac), wait(&rbac)];
-    reads.await.expect("one reads it");
+    reads.await.expect("one caller parses it");
     let (master, rest) = (user("root", &["system:masters"]), Arc::clone(&rbac));
     let other = tokio::spawn(async move {
         rest.catch_up(&master).is_none()
@@ -164,14 +165,14 @@ async fn fault_34_a_large_role_is_read_off_the_workers() {
         tokio::time::timeout(Duration::from_secs(20), other)
             .await
             .expect("the only worker is free")
-            .expect("it ends")
+            .expect("completes")
     );
-    finish.send(()).expect("it waits for this");
+    finish.send(()).expect("received above");
     for request in requests {
         assert_eq!(
             request.await.expect("answered"),
             [false, true],
-            "whoever waited knows the role as it is now"
+            "a waiting request sees the new role"
         );
     }
 }
@@ -186,29 +187,29 @@ fn bound(namespace: &str, label: &str, users: impl Iterator<Item = usize>) -> Do
 }
 
 #[test]
-fn fault_34_a_change_of_a_binding_costs_what_it_changes() {
-    let mut index = Index::default();
+fn fault_34_updating_a_binding_costs_only_the_changed_subjects() {
+    let mut index = RbacIndex::default();
     let mut steps = |document: &Document| work::counted(|| index.put_binding(document)).1;
     assert_eq!(steps(&bound("n", "1", 0..10_000)), 10_000);
     assert_eq!(steps(&bound("n", "2", 0..10_000)), 0, "a label");
     assert_eq!(
         steps(&bound("n", "2", (0..10_000).rev().chain(0..10))),
         0,
-        "the order, and names again"
+        "reordered, with duplicates"
     );
-    assert_eq!(steps(&bound("n", "2", 1..10_001)), 2, "one for another");
-    assert_eq!(steps(&bound("m", "2", 0..10)), 10, "another namespace's of that name");
-    let held = |name: &str| index.held(&user(name, &[]), "n").1.len();
+    assert_eq!(steps(&bound("n", "2", 1..10_001)), 2, "one subject replaced");
+    assert_eq!(steps(&bound("m", "2", 0..10)), 10, "the same name in another namespace");
+    let missing_roles = |name: &str| index.roles_of(&user(name, &[]), "n").1.len();
     assert_eq!(
-        ["u0", "u1", "u9999", "u10000"].map(held),
+        ["u0", "u1", "u9999", "u10000"].map(missing_roles),
         [0, 1, 1, 1],
-        "bound to a role that is not there"
+        "bound to a missing role"
     );
 }
 
 #[test]
-fn fault_34_a_role_counts_once_however_often_it_is_bound() {
-    let world = World::default();
+fn fault_34_a_role_bound_many_times_is_compared_once() {
+    let world = RbacFixture::default();
     let rbac = world.rbac();
     let names: Vec<String> = (0..10_000).map(|number| format!("n{number}")).collect();
     let large = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": names}]);
@@ -233,13 +234,13 @@ fn fault_34_a_role_counts_once_however_often_it_is_bound() {
     assert_eq!(steps(40, &|_| "r".into()), once);
     assert!(
         steps(40, &|number| format!("r{number}")) > 40 * 10_000,
-        "what it takes to make them comparable is counted"
+        "building the sets is charged"
     );
 }
 
 #[test]
-fn many_threads_see_one_index() {
-    let world = World::default();
+fn concurrent_readers_and_changes_agree() {
+    let world = RbacFixture::default();
     let rbac = world.rbac();
     world.bind("", "b", ("ClusterRole", "r"), json!({"kind": "User", "name": "alice"}));
     std::thread::scope(|scope| {
@@ -258,7 +259,7 @@ fn many_threads_see_one_index() {
 }
 
 #[test]
-fn refusals_read_as_upstream_words_them() {
+fn refusals_are_worded_as_kube_apiservers() {
     let alice = user("alice", &[]);
     let resource = ResourceAccess {
         version: "v1",
@@ -289,8 +290,8 @@ fn refusals_read_as_upstream_words_them() {
 }
 
 /// Alice may create roles and bindings in `n` and holds `get pods` there.
-fn escalation() -> (World, EscalationCheck) {
-    let world = World::default();
+fn escalation() -> (RbacFixture, EscalationCheck) {
+    let world = RbacFixture::default();
     let rbac = world.rbac();
     world.role(
         "n",
@@ -333,7 +334,7 @@ fn write_binding(check: &EscalationCheck, role: &str) -> Result<(), Failure> {
 }
 
 #[test]
-fn nobody_grants_more_than_they_hold() {
+fn a_user_cannot_grant_permissions_it_lacks() {
     let (world, check) = escalation();
     assert!(write_role(&check, json!([rule("get", "", "pods")]), None).is_ok());
     assert!(write_role(&check, json!([]), None).is_ok());
@@ -353,7 +354,7 @@ fn nobody_grants_more_than_they_hold() {
     );
     assert!(
         !failure.message.contains("Resources:[\"pods\"], Verbs:[\"get\""),
-        "what is held is not listed"
+        "held permissions are not listed"
     );
     assert!(write_role(&check, json!([rule("*", "", "pods")]), None).is_err());
     assert!(write_role(&check, json!([rule("get", "*", "pods")]), None).is_err());
@@ -379,7 +380,7 @@ fn a_role_too_big_to_compare_is_refused() {
 }
 
 #[test]
-fn the_garbage_collector_may_detach_roles() {
+fn the_garbage_collector_may_remove_owner_references() {
     let (_, check) = escalation();
     let rules = json!([rule("*", "", "secrets")]);
     let old = object(json!({
@@ -390,7 +391,7 @@ fn the_garbage_collector_may_detach_roles() {
 }
 
 #[test]
-fn binding_needs_the_permissions_or_the_verb() {
+fn binding_needs_the_permissions_or_the_bind_verb() {
     let (world, check) = escalation();
     assert!(write_binding(&check, "alice").is_ok());
     assert_eq!(write_binding(&check, "power").expect_err("refused").code, 403);
@@ -406,7 +407,7 @@ fn binding_needs_the_permissions_or_the_verb() {
 }
 
 #[test]
-fn refused_verbs_stand_together() {
+fn refused_verbs_are_merged() {
     let (_, check) = escalation();
     let rule =
         json!({"verbs": ["list", "watch", "list"], "apiGroups": [""], "resources": ["secrets"]});
@@ -421,7 +422,7 @@ fn refused_verbs_stand_together() {
 }
 
 #[test]
-fn a_binding_of_what_cannot_be_a_role() {
+fn a_binding_to_another_kind_is_refused() {
     let (_, check) = escalation();
     let bind = |resource, namespace, kind| {
         let object = object(
@@ -435,7 +436,7 @@ fn a_binding_of_what_cannot_be_a_role() {
 }
 
 #[test]
-fn a_binding_of_a_name_that_no_role_can_have() {
+fn a_binding_to_an_impossible_role_name_is_refused() {
     let (_, check) = escalation();
     for (kind, name, code, message) in [
         ("Role", "a/b", 400, "Name parameter invalid: \"a/b\": may not contain '/'"),
@@ -459,7 +460,7 @@ fn a_binding_of_a_name_that_no_role_can_have() {
 }
 
 #[test]
-fn aggregation_needs_everything() {
+fn an_aggregation_rule_needs_all_permissions() {
     let (_, check) = escalation();
     let object = object(
         json!({"metadata": {"name": "c"}, "rules": [], "aggregationRule": {"clusterRoleSelectors": []}}),
@@ -474,31 +475,31 @@ fn aggregation_needs_everything() {
     let failure = check.check(&user("alice", &[]), &write).expect_err("refused");
     assert!(failure.message.contains("cluster-admin privileges"), "{}", failure.message);
     assert!(check.check(&user("root", &["system:masters"]), &write).is_ok());
-    // What it gathers would stay, as rules of its own.
+    // Removing the rule would leave the aggregated rules in place.
     let plain = self::object(json!({"metadata": {"name": "c"}, "rules": []}));
     let write = RoleWrite { object: &plain, old: Some(&object), request_name: "c", ..write };
-    assert!(check.check(&user("alice", &[]), &write).is_err(), "nor may it be taken away");
+    assert!(check.check(&user("alice", &[]), &write).is_err(), "removing it needs them, too");
 }
 
-/// Something is published while the index takes in what came before.
+/// A change is published while the index applies earlier ones.
 #[test]
-fn what_comes_while_the_index_is_refreshed_counts_for_the_next_request() {
-    struct Late(World, Arc<Mutex<Option<Change>>>);
+fn a_change_published_during_a_refresh_affects_the_next_request() {
+    struct Late(RbacFixture, Arc<Mutex<Option<RbacChange>>>);
     impl Feed for Late {
-        fn drain(&mut self, apply: &mut dyn FnMut(Change)) {
+        fn drain(&mut self, apply: &mut dyn FnMut(RbacChange)) {
             self.0.drain(apply);
             if let Some(late) = self.1.lock().expect("lock").take() {
                 self.0.change(late);
             }
         }
     }
-    let (world, late) = (World::default(), Arc::default());
+    let (world, late) = (RbacFixture::default(), Arc::default());
     let (head, feed) = (world.clone(), Late(world.clone(), Arc::clone(&late)));
     let rbac = Rbac::new(Box::new(feed), Box::new(move || head.0.1.load(Ordering::SeqCst)));
     let subject = json!({"kind": "User", "name": "alice"});
     let binding = json!({"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "reader"}, "subjects": [subject]});
     *late.lock().expect("lock") =
-        Some(Change::Put(Kind::ClusterRoleBinding, Arc::new(object(binding))));
+        Some(RbacChange::Put(RbacKind::ClusterRoleBinding, Arc::new(object(binding))));
     world.role("", "reader", json!([rule("get", "", "pods")]));
     let allowed = || ask(&rbac, &user("alice", &[]), "get", "", "pods").is_allowed();
     let _ = allowed();
@@ -506,25 +507,27 @@ fn what_comes_while_the_index_is_refreshed_counts_for_the_next_request() {
 }
 
 #[test]
-fn covering() {
-    let rule = |verbs: &str, resources: &str, names: &[&str]| Rule {
+fn wildcards_cover_specific_rules() {
+    let rule = |verbs: &str, resources: &str, names: &[&str]| PolicyRule {
         verbs: verbs.split(',').map(str::to_owned).collect(),
         groups: vec![String::new()],
         resources: resources.split(',').map(str::to_owned).collect(),
         names: names.iter().map(|name| (*name).to_owned()).collect(),
         urls: Vec::new(),
     };
-    let covers = |own: Rule, wanted: Rule| Held::new(&[own]).cover(&wanted).expect("few words");
+    let covers = |own: PolicyRule, wanted: PolicyRule| {
+        HeldRules::new(&[own]).cover(&wanted).expect("few words")
+    };
     assert!(covers(rule("*", "*", &[]), rule("get", "pods/log", &["a"])));
     assert!(covers(rule("get", "*/scale", &[]), rule("get", "deployments/scale", &[])));
     assert!(!covers(rule("get", "*/scale", &[]), rule("get", "deployments", &[])));
     assert!(!covers(rule("get", "pods", &["a"]), rule("get", "pods", &[])));
     assert!(covers(rule("get", "pods", &["a", "b"]), rule("get", "pods", &["b"])));
     assert!(!covers(rule("get", "pods", &[]), rule("*", "pods", &[])));
-    let urls = |verb: &str, urls: &[&str]| Rule {
+    let urls = |verb: &str, urls: &[&str]| PolicyRule {
         verbs: vec![verb.to_owned()],
         urls: urls.iter().map(|url| (*url).to_owned()).collect(),
-        ..Rule::default()
+        ..PolicyRule::default()
     };
     assert!(covers(urls("get", &["/a/*", "/b"]), urls("get", &["/a/c", "/b"])));
     assert!(!covers(urls("get", &["/a/*", "/b"]), urls("get", &["/a/c", "/bc"])));
@@ -533,7 +536,7 @@ fn covering() {
 
 #[test]
 fn fault_34_comparing_rules_is_bounded() {
-    let world = World::default();
+    let world = RbacFixture::default();
     let rbac = world.rbac();
     let words =
         |prefix: &str, count: usize| (0..count).map(|n| format!("{prefix}{n}")).collect::<Vec<_>>();
@@ -570,7 +573,7 @@ fn fault_34_comparing_rules_is_bounded() {
     let (verbs, _) =
         write(json!([{"verbs": words("w", 30_000), "apiGroups": [""], "resources": ["y"]}]));
     assert!(verbs.expect_err("not held").message.len() < 100_000);
-    // Thousands of rules against thousands, of which only the last word differs.
+    // Thousands of rules against thousands, which differ only in the last word.
     let names = words("n", 2_000);
     let (most, _) = write(Value::Array((0..3_000).map(|_| json!({"verbs": ["get"], "apiGroups": [""], "resources": ["x"], "resourceNames": names})).collect()));
     assert!(

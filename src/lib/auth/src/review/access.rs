@@ -1,4 +1,4 @@
-//! SubjectAccessReview, LocalSubjectAccessReview, SelfSubjectAccessReview: may somebody do this?
+//! SubjectAccessReview, LocalSubjectAccessReview and SelfSubjectAccessReview.
 
 use super::selectors;
 use crate::access::{Access, Authorizer, Decision, ResourceAccess};
@@ -11,20 +11,20 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// The three kinds.
+/// The three access reviews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// About anybody, anywhere.
+pub(super) enum ReviewKind {
+    /// Any user, anywhere.
     Subject,
-    /// About anybody, in one namespace.
+    /// Any user, in one namespace.
     Local,
-    /// About who asks.
+    /// The caller.
     Own,
 }
 
-/// The behaviour of one of them.
+/// Answers one of the three kinds.
 pub(super) struct AccessReview {
-    pub(super) kind: Kind,
+    pub(super) kind: ReviewKind,
     pub(super) authorizer: Arc<dyn Authorizer>,
 }
 
@@ -36,14 +36,17 @@ impl ComputedResource for AccessReview {
         object: Document,
     ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
         Box::pin(async move {
-            let (asker, anybody) = (&context.user, UserInfo::default());
-            if let Some(wait) =
-                self.authorizer.catch_up(if self.kind == Kind::Own { asker } else { &anybody })
-            {
-                // A master's request has not waited; its question may be about others.
+            let (caller, anybody) = (&context.user, UserInfo::default());
+            if let Some(wait) = self.authorizer.catch_up(if self.kind == ReviewKind::Own {
+                caller
+            } else {
+                &anybody
+            }) {
+                // The filter chain does not wait for masters, but the review may be about another
+                // user.
                 wait.await;
             }
-            self.review(asker, target.namespace.as_deref().unwrap_or_default(), object)
+            self.review(caller, target.namespace.as_deref().unwrap_or_default(), object)
         })
     }
 }
@@ -51,18 +54,18 @@ impl ComputedResource for AccessReview {
 impl AccessReview {
     fn review(
         &self,
-        asker: &UserInfo,
+        caller: &UserInfo,
         namespace: &str,
         mut object: Document,
     ) -> Result<Document, Failure> {
-        self.place(namespace, &mut object)?;
+        self.set_namespace(namespace, &mut object)?;
         let errors = self.validate(&object);
         if !errors.is_empty() {
             return Err(Failure::invalid("authorization.k8s.io", "", "", &errors));
         }
         let subject;
-        let user = if self.kind == Kind::Own {
-            asker
+        let user = if self.kind == ReviewKind::Own {
+            caller
         } else {
             subject = self::subject(&object);
             &subject
@@ -85,10 +88,10 @@ impl AccessReview {
         Ok(object)
     }
 
-    /// Puts a local review into the request's namespace; the others are in none, whatever they say.
-    fn place(&self, namespace: &str, object: &mut Document) -> Result<(), Failure> {
-        super::wipe(object);
-        if self.kind != Kind::Local {
+    /// Sets the request's namespace on a local review; clears it on the others.
+    fn set_namespace(&self, namespace: &str, object: &mut Document) -> Result<(), Failure> {
+        super::clear_server_metadata(object);
+        if self.kind != ReviewKind::Local {
             object.remove(&["metadata", "namespace"]);
             return Ok(());
         }
@@ -109,7 +112,7 @@ impl AccessReview {
         match (has("resourceAttributes"), has("nonResourceAttributes")) {
             (true, true) => errors.push(FieldError::invalid(
                 "spec.nonResourceAttributes",
-                elsewhere(object),
+                expected_path(object),
                 "cannot be specified in combination with resourceAttributes",
             )),
             (false, false) => errors.push(FieldError::invalid(
@@ -119,8 +122,8 @@ impl AccessReview {
             )),
             _ => {}
         }
-        if self.kind != Kind::Own
-            && texts(object.get(&["spec", "groups"])).is_empty()
+        if self.kind != ReviewKind::Own
+            && strings(object.get(&["spec", "groups"])).is_empty()
             && object.str(&["spec", "user"]).unwrap_or_default().is_empty()
         {
             errors.push(FieldError::invalid(
@@ -130,7 +133,7 @@ impl AccessReview {
             ));
         }
         errors.extend(selectors::validate(object));
-        let allowed: &[&str] = if self.kind == Kind::Local {
+        let allowed: &[&str] = if self.kind == ReviewKind::Local {
             &["managedFields", "namespace"]
         } else {
             &["managedFields"]
@@ -145,29 +148,29 @@ impl AccessReview {
             errors.push(FieldError::invalid(
                 "metadata",
                 metadata,
-                if self.kind == Kind::Local {
+                if self.kind == ReviewKind::Local {
                     "must be empty except for namespace"
                 } else {
                     "must be empty"
                 },
             ));
         }
-        if self.kind == Kind::Local {
-            errors.extend(locality(object));
+        if self.kind == ReviewKind::Local {
+            errors.extend(validate_local(object));
         }
         errors
     }
 }
 
-/// What is no resource, as kube-apiserver's internal type is shown.
-fn elsewhere(object: &Document) -> Value {
+/// `spec` as kube-apiserver's error shows its internal type.
+fn expected_path(object: &Document) -> Value {
     let field =
         |name: &str| object.str(&["spec", "nonResourceAttributes", name]).unwrap_or_default();
     json!({"Path": field("path"), "Verb": field("verb")})
 }
 
-/// A local review is about its own namespace and about resources.
-fn locality(object: &Document) -> Vec<FieldError> {
+/// A local review is about resources in its own namespace.
+fn validate_local(object: &Document) -> Vec<FieldError> {
     let has = |field: &str| object.get(&["spec", field]).is_some_and(|value| !value.is_null());
     let mut errors = Vec::new();
     let namespace = object.str(&["spec", "resourceAttributes", "namespace"]).unwrap_or_default();
@@ -181,7 +184,7 @@ fn locality(object: &Document) -> Vec<FieldError> {
     if has("nonResourceAttributes") {
         errors.push(FieldError::invalid(
             "spec.nonResourceAttributes",
-            elsewhere(object),
+            expected_path(object),
             "disallowed on this kind of request",
         ));
     }
@@ -194,13 +197,13 @@ fn subject(object: &Document) -> UserInfo {
     let extra = object.get(&["spec", "extra"]).and_then(Value::as_object);
     let extra: BTreeMap<String, Vec<String>> = extra
         .map(|extra| {
-            extra.iter().map(|(key, values)| (key.to_string(), texts(Some(values)))).collect()
+            extra.iter().map(|(key, values)| (key.to_string(), strings(Some(values)))).collect()
         })
         .unwrap_or_default();
     UserInfo {
         name: text("user"),
         uid: text("uid"),
-        groups: texts(object.get(&["spec", "groups"])),
+        groups: strings(object.get(&["spec", "groups"])),
         extra,
     }
 }
@@ -224,7 +227,7 @@ fn access<'a>(user: &'a UserInfo, object: &'a Document) -> Access<'a> {
     Access { user, verb: resource("verb"), resource: Some(attributes), path: "" }
 }
 
-pub(super) fn texts(value: Option<&Value>) -> Vec<String> {
+pub(super) fn strings(value: Option<&Value>) -> Vec<String> {
     value
         .and_then(Value::as_array)
         .map(|items| items.iter().filter_map(Value::as_str).map(str::to_owned).collect())
@@ -248,16 +251,16 @@ mod tests {
     use crate::testing::user;
     use crate::{AlwaysDeny, MastersOnly};
 
-    fn review(kind: Kind, asker: &UserInfo, object: Value) -> Result<Document, Failure> {
-        let namespace = if kind == Kind::Local { "n" } else { "" };
+    fn review(kind: ReviewKind, caller: &UserInfo, object: Value) -> Result<Document, Failure> {
+        let namespace = if kind == ReviewKind::Local { "n" } else { "" };
         AccessReview { kind, authorizer: Arc::new(MastersOnly) }.review(
-            asker,
+            caller,
             namespace,
             Document::from_value(object).expect("an object"),
         )
     }
 
-    fn field(kind: Kind, spec: Value) -> String {
+    fn field(kind: ReviewKind, spec: Value) -> String {
         let failure = review(kind, &user("u", &[]), json!({ "spec": spec })).expect_err("refused");
         assert_eq!(failure.code, 422);
         let details = failure.details.expect("details");
@@ -269,26 +272,26 @@ mod tests {
     }
 
     #[test]
-    fn a_review_asks_about_exactly_one_thing() {
+    fn a_review_needs_exactly_one_kind_of_attributes() {
         let pods = json!({"verb": "get", "resource": "pods"});
-        assert_eq!(field(Kind::Own, json!({})), "spec.resourceAttributes");
+        assert_eq!(field(ReviewKind::Own, json!({})), "spec.resourceAttributes");
         assert_eq!(
             field(
-                Kind::Own,
+                ReviewKind::Own,
                 json!({"resourceAttributes": pods, "nonResourceAttributes": {"path": "/x", "verb": "get"}})
             ),
             "spec.nonResourceAttributes"
         );
-        assert_eq!(field(Kind::Subject, json!({"resourceAttributes": pods})), "spec.user");
+        assert_eq!(field(ReviewKind::Subject, json!({"resourceAttributes": pods})), "spec.user");
         let other = json!({"user": "u", "resourceAttributes": {"namespace": "other", "verb": "get", "resource": "x"}});
-        assert_eq!(field(Kind::Local, other), "spec.resourceAttributes.namespace");
+        assert_eq!(field(ReviewKind::Local, other), "spec.resourceAttributes.namespace");
         assert_eq!(
-            field(Kind::Local, json!({"user": "u", "nonResourceAttributes": {"path": "/"}})),
+            field(ReviewKind::Local, json!({"user": "u", "nonResourceAttributes": {"path": "/"}})),
             "spec.nonResourceAttributes"
         );
         let both = json!({"nonResourceAttributes": {"path": "/"}, "resourceAttributes": {"namespace": "other"}});
-        let failure =
-            review(Kind::Local, &user("u", &[]), json!({ "spec": both })).expect_err("refused");
+        let failure = review(ReviewKind::Local, &user("u", &[]), json!({ "spec": both }))
+            .expect_err("refused");
         let mut fields: Vec<String> =
             failure.details.expect("details").causes.into_iter().map(|cause| cause.field).collect();
         fields.dedup();
@@ -297,13 +300,16 @@ mod tests {
         assert_eq!(
             fields,
             ["spec.nonResourceAttributes", "spec.resourceAttributes.namespace", "spec.user"],
-            "all that is wrong is told"
+            "all errors are reported"
         );
         let both = json!({"rawSelector": "a=b", "requirements": [{"key": "a", "operator": "In", "values": ["b"]}]});
         let selector = json!({"resourceAttributes": {"verb": "list", "resource": "pods", "labelSelector": both}});
-        assert_eq!(field(Kind::Own, selector), "spec.resourceAttributes.labelSelector.rawSelector");
+        assert_eq!(
+            field(ReviewKind::Own, selector),
+            "spec.resourceAttributes.labelSelector.rawSelector"
+        );
         let named = review(
-            Kind::Own,
+            ReviewKind::Own,
             &user("u", &[]),
             json!({"metadata": {"name": "x"}, "spec": {"resourceAttributes": pods}}),
         )
@@ -312,48 +318,54 @@ mod tests {
     }
 
     #[test]
-    fn metadata_holds_nothing_but_a_local_reviews_namespace() {
+    fn metadata_is_cleared_but_for_a_local_reviews_namespace() {
         let spec = json!({"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "n"}, "user": "u"});
         for metadata in [
             json!({"labels": {}}),
             json!({"namespace": "n", "creationTimestamp": "2026-01-01T00:00:00Z", "uid": "u", "generation": 0}),
         ] {
-            for kind in [Kind::Own, Kind::Subject, Kind::Local] {
+            for kind in [ReviewKind::Own, ReviewKind::Subject, ReviewKind::Local] {
                 let answer =
                     review(kind, &user("u", &[]), json!({"metadata": metadata, "spec": spec}))
                         .expect("answered");
-                assert_eq!(answer.namespace(), if kind == Kind::Local { "n" } else { "" });
+                assert_eq!(answer.namespace(), if kind == ReviewKind::Local { "n" } else { "" });
                 assert_eq!((answer.uid(), answer.meta("creationTimestamp")), ("", ""));
             }
         }
         for metadata in
             [json!({"name": "x"}), json!({"resourceVersion": "1"}), json!({"labels": {"a": "b"}})]
         {
-            let failure =
-                review(Kind::Local, &user("u", &[]), json!({"metadata": metadata, "spec": spec}))
-                    .expect_err("refused");
+            let failure = review(
+                ReviewKind::Local,
+                &user("u", &[]),
+                json!({"metadata": metadata, "spec": spec}),
+            )
+            .expect_err("refused");
             assert_eq!(failure.details.expect("details").causes[0].field, "metadata");
         }
         let elsewhere = json!({"metadata": {"namespace": "other"}, "spec": spec});
-        assert_eq!(review(Kind::Local, &user("u", &[]), elsewhere).expect_err("refused").code, 400);
+        assert_eq!(
+            review(ReviewKind::Local, &user("u", &[]), elsewhere).expect_err("refused").code,
+            400
+        );
     }
 
     #[test]
-    fn answers() {
+    fn reviews_return_the_decision() {
         let spec = json!({"resourceAttributes": {"verb": "get", "resource": "pods"}});
-        let own = review(Kind::Own, &user("a", &["system:masters"]), json!({ "spec": spec }))
+        let own = review(ReviewKind::Own, &user("a", &["system:masters"]), json!({ "spec": spec }))
             .expect("answered");
         assert_eq!(own.get(&["status"]), Some(&json!({"allowed": true})));
         assert_eq!(own.get(&["metadata"]), Some(&json!({})));
         let other = json!({"spec": {"user": "x", "groups": ["g"], "nonResourceAttributes": {"path": "/healthz", "verb": "get"}}});
         let other =
-            review(Kind::Subject, &user("a", &["system:masters"]), other).expect("answered");
+            review(ReviewKind::Subject, &user("a", &["system:masters"]), other).expect("answered");
         assert_eq!(
             other.get(&["status"]),
             Some(&json!({"allowed": false})),
-            "about the subject, not the asker"
+            "about the subject, not the caller"
         );
-        let denied = AccessReview { kind: Kind::Own, authorizer: Arc::new(AlwaysDeny) };
+        let denied = AccessReview { kind: ReviewKind::Own, authorizer: Arc::new(AlwaysDeny) };
         let denied = denied
             .review(
                 &user("a", &[]),

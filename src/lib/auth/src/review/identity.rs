@@ -1,4 +1,4 @@
-//! SelfSubjectReview (who am I?) and TokenReview (whose token is this?).
+//! SelfSubjectReview and TokenReview.
 
 use super::user;
 use crate::access::add_authenticated;
@@ -10,7 +10,7 @@ use ferrokube_registry::{ComputedResource, RequestContext, Target};
 use std::future::Future;
 use std::pin::Pin;
 
-/// The behaviour of `selfsubjectreviews`.
+/// Creates `selfsubjectreviews`.
 pub(super) struct SelfReview;
 
 impl ComputedResource for SelfReview {
@@ -24,7 +24,7 @@ impl ComputedResource for SelfReview {
     }
 }
 
-/// A new object: nothing of what was sent is in it but its type.
+/// Built from scratch: of the request's object only the type is kept.
 fn who_am_i(context: &RequestContext, sent: &Document) -> Document {
     let mut object = Document::new();
     object.set(&["kind"], sent.kind());
@@ -34,7 +34,7 @@ fn who_am_i(context: &RequestContext, sent: &Document) -> Document {
     object
 }
 
-/// The behaviour of `tokenreviews`.
+/// Creates `tokenreviews`.
 pub(super) struct TokenReview {
     pub(super) tokens: Bearer,
 }
@@ -52,7 +52,7 @@ impl ComputedResource for TokenReview {
 
 impl TokenReview {
     fn review(&self, mut object: Document) -> Result<Document, Failure> {
-        super::wipe(&mut object);
+        super::clear_server_metadata(&mut object);
         let token = object.str(&["spec", "token"]).unwrap_or_default();
         if token.is_empty() {
             return Err(Failure::bad_request(
@@ -70,8 +70,8 @@ impl TokenReview {
         if object.get(&["metadata"]).is_none() {
             object.set(&["metadata"], Value::Object(Map::new()));
         }
-        // What a client says itself stays where there is nothing to say, as upstream, but for the
-        // verdict.
+        // Without a verified token the client's own status stays, as in kube-apiserver, except for
+        // the verdict.
         object.remove(&["status", "authenticated"]);
         match known {
             Ok(mut known) => {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_was_sent_decides_nothing() {
+    fn a_status_sent_by_the_client_is_no_verdict() {
         let sent = json!({"authenticated": true, "audiences": ["a"], "user": {"username": "root", "groups": ["system:masters"]}, "error": "e"});
         let wrong = review_of(json!({"spec": {"token": "wrong"}, "status": sent}))
             .expect("answered")
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn token_reviews() {
+    fn a_token_review_reports_the_user_and_audiences() {
         let good = review(json!({"token": "good"})).expect("answered");
         let status = json!({
             "authenticated": true, "user": {"username": "alice", "uid": "u-alice", "groups": ["system:authenticated"]},
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn who_i_am() {
+    fn a_self_review_returns_the_caller() {
         let clock = crate::testing::FakeClock::new();
         let mut context = crate::testing::context(&clock);
         context.user = crate::testing::user("alice", &["g"]);

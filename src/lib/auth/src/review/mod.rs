@@ -1,4 +1,4 @@
-//! The review kinds: computed answers about who somebody is and what they may do.
+//! The review kinds: computed resources about identities and permissions.
 
 mod access;
 mod identity;
@@ -13,8 +13,8 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_registry::{Catalog, ComputedResource};
 use std::sync::Arc;
 
-/// Adds the behaviour of all six kinds (their definitions come with the other kinds). `authorizer`
-/// is the server's whole authorizer, `tokens` what its requests are authenticated with.
+/// Installs all six review kinds, whose definitions are in `resources`. `authorizer` is the
+/// server's whole authorizer, `tokens` its token authenticators.
 pub fn install(
     catalog: &Catalog,
     authorizer: &Arc<dyn Authorizer>,
@@ -26,9 +26,9 @@ pub fn install(
             as Arc<dyn ComputedResource>
     };
     let authorization: [(&str, Arc<dyn ComputedResource>); 4] = [
-        ("subjectaccessreviews", access(access::Kind::Subject)),
-        ("localsubjectaccessreviews", access(access::Kind::Local)),
-        ("selfsubjectaccessreviews", access(access::Kind::Own)),
+        ("subjectaccessreviews", access(access::ReviewKind::Subject)),
+        ("localsubjectaccessreviews", access(access::ReviewKind::Local)),
+        ("selfsubjectaccessreviews", access(access::ReviewKind::Own)),
         ("selfsubjectrulesreviews", Arc::new(rules::RulesReview { rbac: Arc::clone(rbac) })),
     ];
     for (plural, behaviour) in authorization {
@@ -48,9 +48,9 @@ pub fn install(
     );
 }
 
-/// Drops what only the server says of an object: clients that send back what they were given are
-/// not refused for it.
-fn wipe(object: &mut Document) {
+/// Drops metadata that only the server sets, so that clients may send back an object that they
+/// received.
+fn clear_server_metadata(object: &mut Document) {
     for field in
         ["creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "selfLink", "uid"]
     {

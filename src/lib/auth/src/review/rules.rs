@@ -1,8 +1,7 @@
-//! SelfSubjectRulesReview: everything that who asks may do in a namespace
-//! (`kubectl auth can-i --list`).
+//! SelfSubjectRulesReview: the caller's permissions in a namespace (`kubectl auth can-i --list`).
 
 use crate::access::aggregate;
-use crate::rbac::{Rbac, Rule};
+use crate::rbac::{PolicyRule, Rbac};
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::offload::leave_worker;
@@ -11,10 +10,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// Approximate most bytes of rules in a review: more than the largest role has.
+/// Approximate max bytes of rules in a review: more than the largest role has.
 const MAX_BYTES: usize = 2 * 1024 * 1024;
 
-/// The behaviour of `selfsubjectrulesreviews`.
+/// Creates `selfsubjectrulesreviews`.
 pub(super) struct RulesReview {
     pub(super) rbac: Arc<Rbac>,
 }
@@ -28,7 +27,7 @@ impl ComputedResource for RulesReview {
     ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
         Box::pin(async move {
             self.rbac.caught_up().await;
-            // All rules of all roles, however large.
+            // Reads all rules of all roles, however large.
             leave_worker().await;
             self.review(&context.user, &object)
         })
@@ -41,7 +40,7 @@ impl RulesReview {
         if namespace.is_empty() {
             return Err(Failure::bad_request("no namespace on request"));
         }
-        let (roles, mut problems) = self.rbac.index().held(user, namespace);
+        let (roles, mut problems) = self.rbac.index().roles_of(user, namespace);
         let (mut resource, mut other, mut left) = (Vec::new(), Vec::new(), MAX_BYTES);
         let mut incomplete = false;
         for rule in roles.iter().flat_map(|role| &role.rules) {
@@ -64,14 +63,13 @@ impl RulesReview {
         if incomplete {
             problems.push(format!("rules beyond {MAX_BYTES} bytes are left out"));
         }
-        // A new object: nothing of what was sent is in it but its type.
+        // Built from scratch: of the request's object only the type is kept.
         let mut object = Document::new();
         object.set(&["kind"], sent.kind());
         object.set(&["apiVersion"], sent.api_version());
         object.set(&["metadata"], Value::Object(Map::new()));
         object.set(&["spec"], Value::Object(Map::new()));
-        // What could be resolved is all that RBAC has: a role that is not there makes the list no
-        // less complete than upstream says it is.
+        // As in kube-apiserver, a missing role does not make the list incomplete.
         object.set(
             &["status"],
             json!({"resourceRules": resource, "nonResourceRules": other, "incomplete": incomplete}),
@@ -84,7 +82,7 @@ impl RulesReview {
 }
 
 /// Approximate length of a rule as JSON.
-fn shown_bytes(rule: &Rule) -> usize {
+fn shown_bytes(rule: &PolicyRule) -> usize {
     let lists = [&rule.verbs, &rule.groups, &rule.resources, &rule.names, &rule.urls];
     lists.into_iter().flatten().map(|word| word.len() + 3).sum::<usize>() + 64
 }
@@ -93,46 +91,46 @@ fn shown_bytes(rule: &Rule) -> usize {
 mod tests {
     use super::*;
     use crate::bootstrap::expected;
-    use crate::rbac::{Change, Feed, Kind};
+    use crate::rbac::{Feed, RbacChange, RbacKind};
     use crate::testing::user;
 
-    struct Policy;
+    struct BootstrapFeed;
 
-    impl Feed for Policy {
-        fn drain(&mut self, apply: &mut dyn FnMut(Change)) {
+    impl Feed for BootstrapFeed {
+        fn drain(&mut self, apply: &mut dyn FnMut(RbacChange)) {
             expected()
                 .into_iter()
-                .for_each(|one| apply(Change::Put(one.kind, Arc::new(one.document))));
+                .for_each(|one| apply(RbacChange::Put(one.kind, Arc::new(one.document))));
         }
     }
 
-    /// Alice is bound twice to each of some roles with a rule of 100,000 bytes.
-    struct Large(usize);
+    /// Binds Alice twice to each of this many roles, each with a rule of 100,000 bytes.
+    struct LargeRoles(usize);
 
-    impl Feed for Large {
-        fn drain(&mut self, apply: &mut dyn FnMut(Change)) {
+    impl Feed for LargeRoles {
+        fn drain(&mut self, apply: &mut dyn FnMut(RbacChange)) {
             let document = |value| Arc::new(Document::from_value(value).expect("an object"));
             for number in 0..self.0 {
                 let name = format!("r{number}");
                 let rules = json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["x".repeat(100_000)]}]);
-                apply(Change::Put(
-                    Kind::ClusterRole,
+                apply(RbacChange::Put(
+                    RbacKind::ClusterRole,
                     document(json!({"metadata": {"name": name}, "rules": rules})),
                 ));
                 for binding in ["a", "b"] {
                     let subjects = json!([{"kind": "User", "name": "alice"}]);
                     let metadata = json!({"namespace": "n", "name": format!("{binding}{number}")});
                     let binding = json!({"metadata": metadata, "roleRef": {"kind": "ClusterRole", "name": name}, "subjects": subjects});
-                    apply(Change::Put(Kind::RoleBinding, document(binding)));
+                    apply(RbacChange::Put(RbacKind::RoleBinding, document(binding)));
                 }
             }
         }
     }
 
     #[test]
-    fn fault_34_a_review_shows_each_role_once_and_so_many_bytes() {
+    fn fault_34_a_review_shows_each_role_once_and_is_bounded() {
         for (roles, shown) in [(5, 5), (40, MAX_BYTES / 100_100)] {
-            let rbac = Arc::new(Rbac::new(Box::new(Large(roles)), Box::new(|| 1)));
+            let rbac = Arc::new(Rbac::new(Box::new(LargeRoles(roles)), Box::new(|| 1)));
             let status = review_of(rbac, &user("alice", &[]), "n").expect("answered");
             assert_eq!(status.list(&["status", "resourceRules"]).len(), shown);
             assert_eq!(status.get(&["status", "incomplete"]), Some(&json!(shown < roles)));
@@ -141,7 +139,7 @@ mod tests {
     }
 
     fn review(user: &UserInfo, namespace: &str) -> Result<Document, Failure> {
-        review_of(Arc::new(Rbac::new(Box::new(Policy), Box::new(|| 1))), user, namespace)
+        review_of(Arc::new(Rbac::new(Box::new(BootstrapFeed), Box::new(|| 1))), user, namespace)
     }
 
     fn review_of(rbac: Arc<Rbac>, user: &UserInfo, namespace: &str) -> Result<Document, Failure> {
@@ -152,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_one_may_do() {
+    fn a_review_lists_resource_and_path_rules() {
         let answer = review(&user("alice", &["system:authenticated"]), "n").expect("answered");
         assert_eq!(answer.list(&["status", "resourceRules"]).len(), 2, "basic-user");
         assert_eq!(

@@ -1,21 +1,21 @@
-//! The selectors of an access review: an authorizer may answer for less than all objects of a
-//! collection. RBAC does not look at them.
+//! The selectors of an access review, with which an authorizer may allow part of a collection. RBAC
+//! ignores them.
 
-use super::access::texts;
+use super::access::strings;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 use ferrokube_apimachinery::selector::{FieldSelector, LabelSelector};
 
-/// The two selectors, in the order in which upstream tells what is wrong with them.
+/// In the order in which kube-apiserver reports their errors.
 const FIELDS: [&str; 2] = ["fieldSelector", "labelSelector"];
 
-/// What is wrong with the selectors of a review. Unknown operators are not: an older server must
-/// answer newer clients.
+/// Validates a review's selectors. Unknown operators pass: an older server must answer newer
+/// clients.
 pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for field in FIELDS {
-        let Some((raw, requirements)) = parts(object, field) else { continue };
+        let Some((raw, requirements)) = selector_forms(object, field) else { continue };
         let at = format!("spec.resourceAttributes.{field}");
         match (raw.is_empty(), requirements.is_empty()) {
             (false, false) => {
@@ -46,13 +46,13 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     errors
 }
 
-/// Why a selector is not looked at: it, or a part of it, cannot be understood. The request is then
-/// judged as without it, which asks for more.
+/// The warning for a selector that is ignored, wholly or partly, because it cannot be parsed. The
+/// request is then authorized without it, which takes more rights.
 pub(super) fn ignored(object: &Document) -> Option<String> {
     let sentences: Vec<String> = FIELDS
         .into_iter()
         .filter_map(|field| {
-            let (raw, requirements) = parts(object, field)?;
+            let (raw, requirements) = selector_forms(object, field)?;
             let (understood, all) = match (raw, field) {
                 ("", _) => (
                     requirements
@@ -73,8 +73,8 @@ pub(super) fn ignored(object: &Document) -> Option<String> {
     (!sentences.is_empty()).then(|| sentences.join("; "))
 }
 
-/// The two forms of a selector; `None` without one.
-fn parts<'a>(object: &'a Document, field: &str) -> Option<(&'a str, &'a [Value])> {
+/// The raw and the parsed form of a selector; `None` without one.
+fn selector_forms<'a>(object: &'a Document, field: &str) -> Option<(&'a str, &'a [Value])> {
     let path = ["spec", "resourceAttributes", field];
     object.get(&path).filter(|value| !value.is_null())?;
     let raw = object.str(&[path[0], path[1], path[2], "rawSelector"]).unwrap_or_default();
@@ -86,7 +86,7 @@ fn text<'a>(requirement: &'a Value, field: &str) -> &'a str {
 }
 
 fn is_understood(requirement: &Value, field: &str) -> bool {
-    let values = texts(requirement.get("values")).len();
+    let values = strings(requirement.get("values")).len();
     match text(requirement, "operator") {
         "In" | "NotIn" => field == "labelSelector" || values == 1,
         "Exists" | "DoesNotExist" => field == "labelSelector",
@@ -95,7 +95,7 @@ fn is_understood(requirement: &Value, field: &str) -> bool {
 }
 
 fn values(requirement: &Value, at: &str) -> Option<FieldError> {
-    match (text(requirement, "operator"), texts(requirement.get("values")).is_empty()) {
+    match (text(requirement, "operator"), strings(requirement.get("values")).is_empty()) {
         ("In" | "NotIn", true) => Some(FieldError::required(
             format!("{at}.values"),
             "must be specified when `operator` is 'In' or 'NotIn'",
@@ -122,7 +122,7 @@ fn label(requirement: &Value, at: &str) -> Vec<FieldError> {
         .into_iter()
         .map(|sentence| FieldError::invalid(format!("{at}.key"), key, sentence))
         .collect();
-    for (index, value) in texts(requirement.get("values")).iter().enumerate() {
+    for (index, value) in strings(requirement.get("values")).iter().enumerate() {
         errors.extend(
             name::label_value(value).into_iter().map(|sentence| {
                 FieldError::invalid(format!("{at}.values[{index}]"), value, sentence)
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn requirements() {
+    fn requirements_are_validated() {
         for field in FIELDS {
             assert_eq!(
                 wrong(field, json!({"key": "a", "operator": "In"})),
@@ -194,26 +194,26 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_told() {
-        let told = |field: &str, selector: Value| ignored(&review(field, selector));
-        assert_eq!(told("labelSelector", json!({"rawSelector": "a in (b)"})), None);
+    fn unparsable_selectors_are_reported() {
+        let warning = |field: &str, selector: Value| ignored(&review(field, selector));
+        assert_eq!(warning("labelSelector", json!({"rawSelector": "a in (b)"})), None);
         assert_eq!(
-            told(
+            warning(
                 "fieldSelector",
                 json!({"requirements": [{"key": "a", "operator": "In", "values": ["b"]}]})
             ),
             None
         );
-        let raw = told("labelSelector", json!({"rawSelector": "a in"}));
+        let raw = warning("labelSelector", json!({"rawSelector": "a in"}));
         assert_eq!(
             raw.as_deref(),
             Some("spec.resourceAttributes.labelSelector ignored due to parse error")
         );
         let some = json!({"requirements": [{"key": "a", "operator": "In", "values": ["b"]}, {"key": "a", "operator": "Exists"}]});
         assert_eq!(
-            told("fieldSelector", some.clone()).as_deref(),
+            warning("fieldSelector", some.clone()).as_deref(),
             Some("spec.resourceAttributes.fieldSelector partially ignored due to parse error")
         );
-        assert_eq!(told("labelSelector", some), None);
+        assert_eq!(warning("labelSelector", some), None);
     }
 }

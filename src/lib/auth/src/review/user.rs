@@ -1,9 +1,9 @@
-//! Users as the API writes them.
+//! `UserInfo` as JSON.
 
 use ferrokube_apimachinery::document::{Map, Value, json};
 use ferrokube_registry::UserInfo;
 
-/// `UserInfo`: what is empty is left out.
+/// Omits empty fields.
 pub(super) fn to_value(user: &UserInfo) -> Value {
     let mut map = Map::new();
     for (field, text) in [("username", &user.name), ("uid", &user.uid)] {

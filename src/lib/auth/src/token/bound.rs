@@ -1,4 +1,4 @@
-//! The objects that a token lives and dies with, looked up in the store at every use.
+//! Checks at every use of a token that the objects it is bound to still exist.
 
 use super::claims::{Claims, Reference};
 use base64::Engine;
@@ -13,16 +13,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a token outlives the moment at which its object was to be deleted.
+/// How long a token stays valid after its object's deletion timestamp.
 const DELETION_LEEWAY: Duration = Duration::from_secs(60);
 
-/// The label of secrets whose token was put out of use for not being used.
+/// Label of secrets whose token was disabled for lack of use.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 
-/// Most objects whose facts are cached; the cache is cleared beyond it.
+/// Max cached objects; the cache is cleared beyond it.
 const MAX_FACTS: usize = 10_000;
 
-/// Looks objects up. Cheap to clone.
+/// The store's accounts, pods, secrets and nodes. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Objects {
     store: Store,
@@ -30,25 +30,25 @@ pub(super) struct Objects {
     pods: Prefix,
     nodes: Prefix,
     secrets: Prefix,
-    /// Shared by all tokens of an object, good and bad ones: each revision is parsed once, not at
-    /// every use of a token.
+    /// Shared by all tokens of an object, valid or not: each revision is parsed once, not at every
+    /// use.
     facts: Arc<RwLock<HashMap<Key, Arc<Facts>>>>,
 }
 
-/// What decides about the tokens of an object, at one revision.
+/// What an object's tokens depend on, at one revision.
 pub(super) struct Facts {
     revision: Revision,
     pub(super) uid: Box<str>,
-    /// Its deletion timestamp; the epoch when that is not a time.
+    /// The deletion timestamp; the epoch if malformed.
     deleted: Option<SystemTime>,
-    /// The hash of the token that a secret holds.
+    /// Hash of the token in a secret.
     token: Option<Hash>,
 }
 
 /// SHA-256.
 type Hash = [u8; 32];
 
-/// The kinds that tokens can be bound to.
+/// Kinds that tokens can be bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BoundKind {
     ServiceAccount,
@@ -57,10 +57,10 @@ pub(super) enum BoundKind {
     Secret,
 }
 
-/// For each object of a token: the revision at which it was last found good, so that it is read
-/// only when it changed.
+/// The revision at which each of a token's objects was last found valid; an object is checked again
+/// only after it changed.
 #[derive(Debug, Default)]
-pub(super) struct Seen([AtomicU64; 4]);
+pub(super) struct CheckedRevisions([AtomicU64; 4]);
 
 impl Objects {
     pub(super) fn new(store: Store) -> Self {
@@ -93,7 +93,7 @@ impl Objects {
             .map(|decoded| decoded.document)
     }
 
-    /// What decides about the tokens of the published object.
+    /// The facts of the published object.
     pub(super) fn facts(&self, kind: BoundKind, namespace: &str, name: &str) -> Option<Arc<Facts>> {
         self.entry(kind, namespace, name).map(|entry| self.facts_of(kind, &entry))
     }
@@ -112,13 +112,18 @@ impl Objects {
         read
     }
 
-    /// Whether everything that the token is bound to is still there, with the same uid and not
-    /// (long) deleted.
-    pub(super) fn are_alive(&self, claims: &Claims, seen: &Seen, now: SystemTime) -> bool {
+    /// Whether every object that the token is bound to still exists, with the same uid and not
+    /// deleted for longer than the leeway.
+    pub(super) fn are_alive(
+        &self,
+        claims: &Claims,
+        seen: &CheckedRevisions,
+        now: SystemTime,
+    ) -> bool {
         let is_alive = |kind: BoundKind, reference: &Reference| {
             self.is_alive(kind, &claims.namespace, reference, (&seen.0[kind as usize], now))
         };
-        // A pod's token names its node for information; the pod is what counts.
+        // A pod's token names its node for information; validity depends on the pod.
         let node = if claims.pod.is_none() { claims.node.as_ref() } else { None };
         is_alive(BoundKind::ServiceAccount, &claims.account)
             && claims.secret.as_ref().is_none_or(|secret| is_alive(BoundKind::Secret, secret))
@@ -126,17 +131,23 @@ impl Objects {
             && node.is_none_or(|node| is_alive(BoundKind::Node, node))
     }
 
-    /// Whether the account of a token that lives in a secret is still there, and the secret with
-    /// this very token.
-    pub(super) fn hold(&self, claims: &Claims, token: &str, seen: &Seen, now: SystemTime) -> bool {
+    /// Whether a token that lives in a secret has its account, and its secret holds this very
+    /// token.
+    pub(super) fn secret_token_is_alive(
+        &self,
+        claims: &Claims,
+        token: &str,
+        seen: &CheckedRevisions,
+        now: SystemTime,
+    ) -> bool {
         let [account, .., secret] = &seen.0;
         self.is_alive(BoundKind::ServiceAccount, &claims.namespace, &claims.account, (account, now))
             && claims.secret.as_ref().is_some_and(|reference| {
-                self.holds(&claims.namespace, &reference.name, token, secret)
+                self.secret_holds(&claims.namespace, &reference.name, token, secret)
             })
     }
 
-    fn holds(&self, namespace: &str, name: &str, token: &str, seen: &AtomicU64) -> bool {
+    fn secret_holds(&self, namespace: &str, name: &str, token: &str, seen: &AtomicU64) -> bool {
         let Some(entry) = self.entry(BoundKind::Secret, namespace, name) else {
             return false;
         };
@@ -144,7 +155,7 @@ impl Objects {
             return true;
         }
         let facts = self.facts_of(BoundKind::Secret, &entry);
-        let held = facts.deleted.is_none() && facts.token == Some(hash(token.as_bytes()));
+        let held = facts.deleted.is_none() && facts.token == Some(sha256(token.as_bytes()));
         if held {
             seen.store(entry.revision.0, Ordering::Relaxed);
         }
@@ -177,7 +188,7 @@ impl Objects {
 }
 
 impl Facts {
-    /// Of a secret all is read, of others the metadata.
+    /// Parses all of a secret, and only the metadata of other kinds.
     fn read(kind: BoundKind, entry: &Entry) -> Self {
         let document = if kind == BoundKind::Secret {
             read(&entry.bytes)
@@ -194,14 +205,14 @@ impl Facts {
             document
                 .str(&["data", "token"])
                 .and_then(|text| STANDARD.decode(text).ok())
-                .map(|token| hash(&token))
+                .map(|token| sha256(&token))
         };
         let token = if document.label(INVALID_SINCE).is_none() { token() } else { None };
         Self { revision: entry.revision, uid: document.uid().into(), deleted, token }
     }
 }
 
-/// The metadata object.
+/// The bytes of `metadata`.
 fn metadata(entry: &Entry) -> &[u8] {
     let layout = Layout::from_marks(entry.sidecar.marks, entry.sidecar.revision_at);
     forms::metadata(&entry.bytes, &layout, entry.spliced().len())
@@ -212,6 +223,6 @@ fn read(bytes: &[u8]) -> Option<Value> {
     json::read_value(bytes).ok()
 }
 
-fn hash(bytes: &[u8]) -> Hash {
+fn sha256(bytes: &[u8]) -> Hash {
     digest::digest(&digest::SHA256, bytes).as_ref().try_into().expect("SHA-256 has 32 bytes")
 }

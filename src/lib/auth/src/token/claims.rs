@@ -1,23 +1,23 @@
-//! What a service account token says.
+//! The claims of a service account token.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_registry::UserInfo;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How far clocks may differ.
+/// Tolerated clock skew, in seconds.
 const LEEWAY: i64 = 10;
-/// Most audiences of a token.
+/// Max audiences of a token.
 const MAX_AUDIENCES: usize = 100;
 
-/// A named object with its uid.
+/// An object's name and uid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reference {
     pub(super) name: String,
     pub(super) uid: String,
 }
 
-/// The claims.
+/// Parsed claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Claims {
     pub(super) issuer: String,
@@ -35,8 +35,8 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Reads claims; `None` when one that is needed is absent or of another type, or they
-    /// contradict each other.
+    /// Parses claims; `None` if required ones are missing, have the wrong type or contradict each
+    /// other.
     pub(super) fn read(payload: &Document) -> Option<Self> {
         let private = |field: &str| payload.get(&["kubernetes.io", field]);
         let account = Reference::read(private("serviceaccount")?)?;
@@ -57,7 +57,7 @@ impl Claims {
             .then_some(claims)
     }
 
-    /// The payload.
+    /// The JWT payload.
     pub(super) fn to_document(&self) -> Document {
         let mut payload = Document::new();
         payload.set(&["iss"], self.issuer.as_str());
@@ -83,13 +83,13 @@ impl Claims {
         format!("system:serviceaccount:{}:{}", self.namespace, self.account.name)
     }
 
-    /// Whether the token is valid now.
+    /// Checks `nbf` and `exp`.
     pub(super) fn is_current(&self, now: SystemTime) -> bool {
         let now = unix(now);
         self.not_before <= now.saturating_add(LEEWAY) && now.saturating_sub(LEEWAY) < self.expires
     }
 
-    /// The identity that the token gives.
+    /// The user that the token authenticates.
     pub(super) fn user(&self) -> UserInfo {
         let mut extra = BTreeMap::new();
         let mut set = |key: &str, value: String| {
@@ -130,7 +130,7 @@ impl Reference {
     }
 }
 
-/// The outer `None`: malformed.
+/// Outer `None`: malformed.
 fn optional(value: Option<&Value>) -> Option<Option<Reference>> {
     match value {
         None | Some(Value::Null) => Some(None),
@@ -149,7 +149,7 @@ fn audiences(value: &Value) -> Option<Vec<String>> {
     (!audiences.is_empty()).then_some(audiences)
 }
 
-/// A NumericDate; fractions are cut.
+/// A NumericDate, without its fraction.
 fn seconds(value: &Value) -> Option<i64> {
     #[allow(clippy::cast_possible_truncation, reason = "the range is checked")]
     value

@@ -1,8 +1,8 @@
-//! Service account tokens as JSON Web Tokens, by the crate jsonwebtoken: ES256 only.
+//! Service account tokens as JSON Web Tokens (ES256 only), with the jsonwebtoken crate.
 //!
-//! The crate checks algorithm and signature. What it cannot check stays with us: repeated keys,
-//! which it reads as it likes; `crit`, which it ignores; times, for which it has no clock but the
-//! system's; audiences, which differ per request while a verified token is cached.
+//! The crate checks algorithm and signature. Checked here: duplicate keys, which it accepts;
+//! `crit`, which it ignores; times, for which it only knows the system clock; audiences, which
+//! differ per request while verified tokens are cached.
 
 use super::keys::TokenKeys;
 use ferrokube_apimachinery::document::Document;
@@ -13,13 +13,13 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use std::sync::LazyLock;
 
-/// A token whose claims were read and not verified.
+/// A token whose claims were parsed but not verified.
 pub(super) struct Unverified<'a> {
     token: &'a str,
     pub(super) claims: Document,
 }
 
-/// ES256, and nothing else: no claim.
+/// Accepts ES256 only, and checks no claim.
 static SIGNATURE: LazyLock<Validation> = LazyLock::new(|| {
     let mut validation = Validation::new(Algorithm::ES256);
     validation.required_spec_claims.clear();
@@ -36,20 +36,20 @@ pub(super) fn sign(keys: &TokenKeys, claims: &Document) -> String {
     };
     let claims =
         String::from_utf8(json::to_vec(&claims.clone().into_value())).expect("JSON is UTF-8");
-    let claims = RawValue::from_string(claims).expect("we wrote it");
+    let claims = RawValue::from_string(claims).expect("serialized above");
     encode(&header, &claims, keys.signing())
         .expect("the key was checked when it was read, and the system gives random bytes")
 }
 
 impl<'a> Unverified<'a> {
-    /// `None` unless the claims are a JSON object that repeats no key.
+    /// `None` unless the claims are a JSON object without duplicate keys.
     pub(super) fn read(token: &'a str) -> Option<Self> {
         let claims: Box<RawValue> = insecure_decode_claims(token).ok()?;
         let decoded = json::read(claims.get().as_bytes()).ok()?;
         decoded.duplicates.is_empty().then_some(Self { token, claims: decoded.document })
     }
 
-    /// Whether one of our keys signed it. A key id is only compared with those of our keys.
+    /// Whether one of our keys signed it. The key id only selects among our keys.
     pub(super) fn is_signed_by(&self, keys: &TokenKeys) -> bool {
         let Ok(header) = decode_header(self.token) else { return false };
         header.crit.is_none()

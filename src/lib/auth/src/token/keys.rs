@@ -1,4 +1,4 @@
-//! The keys: one signs, several verify (rotation), each known by the hash of its public form.
+//! Token keys: one signs, several verify (for rotation). A key id is the hash of the public key.
 
 use super::provider;
 use base64::Engine;
@@ -10,23 +10,23 @@ use ring::rand::SystemRandom;
 use ring::signature::{self, EcdsaKeyPair, KeyPair};
 use x509_parser::pem::Pem;
 
-/// Most verification keys.
+/// Max verification keys.
 const MAX_KEYS: usize = 64;
-/// What stands before the point in the DER form of a P-256 public key (RFC 5480).
+/// DER prefix of a P-256 public key, before the point (RFC 5480).
 const SPKI_PREFIX: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
     0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
-/// An uncompressed point.
-const POINT: usize = 65;
+/// Length of an uncompressed point.
+const POINT_BYTES: usize = 65;
 
-/// Why keys cannot be used; never says what is in them.
+/// Why keys cannot be used. Never contains key material.
 #[derive(Debug, thiserror::Error)]
-pub enum KeyError {
+pub enum TokenKeyError {
     /// Not PEM.
     #[error("the service account key file {0} is not PEM")]
     Pem(usize),
-    /// No key of the needed form in it.
+    /// No key of a supported form.
     #[error(
         "the service account key file {0} holds no P-256 key (PKCS#8 private key, or SubjectPublicKeyInfo public key)"
     )]
@@ -36,31 +36,31 @@ pub enum KeyError {
     TooMany,
 }
 
-/// The key that signs and all that verify. Its `Debug` form shows key ids only.
+/// The signing key and all verification keys. `Debug` shows key ids only.
 pub struct TokenKeys {
     signing: EncodingKey,
-    /// The signing key's own is the first.
+    /// The signing key's public key comes first.
     verifying: Vec<VerifyingKey>,
 }
 
 #[derive(Clone)]
 struct VerifyingKey {
     id: String,
-    point: [u8; POINT],
+    point: [u8; POINT_BYTES],
     key: DecodingKey,
 }
 
 impl TokenKeys {
-    /// `signing`: PEM with a PKCS#8 P-256 private key. `verifying`: PEM texts with further private
-    /// or public P-256 keys whose tokens stay valid.
+    /// `signing`: PEM with a PKCS#8 P-256 private key. `verifying`: PEM with further private or
+    /// public P-256 keys whose tokens stay valid.
     ///
     /// # Errors
-    /// [`KeyError`]; the number is 0 for the signing key, then counts the others from 1.
-    pub fn from_pem(signing: &[u8], verifying: &[&[u8]]) -> Result<Self, KeyError> {
+    /// [`TokenKeyError`]; its number is 0 for the signing key and counts the others from 1.
+    pub fn from_pem(signing: &[u8], verifying: &[&[u8]]) -> Result<Self, TokenKeyError> {
         provider::install();
         let random = SystemRandom::new();
         let (signing, public) =
-            private_keys(signing, 0, &random)?.into_iter().next().ok_or(KeyError::Form(0))?;
+            private_keys(signing, 0, &random)?.into_iter().next().ok_or(TokenKeyError::Form(0))?;
         let mut keys = vec![public];
         for (index, pem) in verifying.iter().enumerate() {
             let found = verifying_keys(pem, index + 1, &random)?;
@@ -73,16 +73,16 @@ impl TokenKeys {
             unique
         });
         if keys.len() > MAX_KEYS {
-            return Err(KeyError::TooMany);
+            return Err(TokenKeyError::TooMany);
         }
         Ok(Self { signing, verifying: keys })
     }
 
-    /// Whether these texts, as further keys of [`Self::from_pem`], can be used.
+    /// Checks that [`Self::from_pem`] would accept these further keys.
     ///
     /// # Errors
     /// As [`Self::from_pem`].
-    pub fn check_verifying(verifying: &[&[u8]]) -> Result<(), KeyError> {
+    pub fn check_verifying(verifying: &[&[u8]]) -> Result<(), TokenKeyError> {
         let random = SystemRandom::new();
         verifying
             .iter()
@@ -90,17 +90,17 @@ impl TokenKeys {
             .try_for_each(|(index, pem)| verifying_keys(pem, index + 1, &random).map(drop))
     }
 
-    /// The id of the key that signs.
+    /// Id of the signing key.
     pub(super) fn signing_id(&self) -> &str {
         &self.verifying[0].id
     }
 
-    /// The key that signs.
+    /// The signing key.
     pub(super) fn signing(&self) -> &EncodingKey {
         &self.signing
     }
 
-    /// The key of this id, or all without one.
+    /// The key with this id, or all keys without an id.
     pub(super) fn verifying(&self, id: Option<&str>) -> impl Iterator<Item = &DecodingKey> {
         self.verifying
             .iter()
@@ -134,7 +134,7 @@ impl VerifyingKey {
         Self::new(pair.public_key().as_ref().try_into().expect("ring gives the uncompressed point"))
     }
 
-    fn new(point: [u8; POINT]) -> Self {
+    fn new(point: [u8; POINT_BYTES]) -> Self {
         let spki = [&SPKI_PREFIX[..], &point].concat();
         Self {
             id: URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, &spki)),
@@ -143,29 +143,31 @@ impl VerifyingKey {
         }
     }
 
-    /// From the DER form of a public key; `None` for other kinds of keys.
+    /// Parses a DER public key; `None` if it is not P-256.
     fn from_spki(der: &[u8]) -> Option<Self> {
-        let point: [u8; POINT] = der.strip_prefix(&SPKI_PREFIX)?.try_into().ok()?;
+        let point: [u8; POINT_BYTES] = der.strip_prefix(&SPKI_PREFIX)?.try_into().ok()?;
         (point[0] == 4).then(|| Self::new(point))
     }
 }
 
-fn blocks(pem: &[u8], number: usize) -> Result<Vec<Pem>, KeyError> {
-    Pem::iter_from_buffer(pem).collect::<Result<Vec<_>, _>>().map_err(|_| KeyError::Pem(number))
+fn blocks(pem: &[u8], number: usize) -> Result<Vec<Pem>, TokenKeyError> {
+    Pem::iter_from_buffer(pem)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| TokenKeyError::Pem(number))
 }
 
 fn private_keys(
     pem: &[u8],
     number: usize,
     random: &SystemRandom,
-) -> Result<Vec<(EncodingKey, VerifyingKey)>, KeyError> {
+) -> Result<Vec<(EncodingKey, VerifyingKey)>, TokenKeyError> {
     let read = |block: &Pem| {
         let pair = EcdsaKeyPair::from_pkcs8(
             &signature::ECDSA_P256_SHA256_FIXED_SIGNING,
             &block.contents,
             random,
         )
-        .map_err(|_| KeyError::Form(number))?;
+        .map_err(|_| TokenKeyError::Form(number))?;
         Ok((EncodingKey::from_ec_der(&block.contents), VerifyingKey::of(&pair)))
     };
     blocks(pem, number)?.iter().filter(|block| block.label == "PRIVATE KEY").map(read).collect()
@@ -175,11 +177,11 @@ fn verifying_keys(
     pem: &[u8],
     number: usize,
     random: &SystemRandom,
-) -> Result<Vec<VerifyingKey>, KeyError> {
+) -> Result<Vec<VerifyingKey>, TokenKeyError> {
     let mut keys: Vec<VerifyingKey> =
         private_keys(pem, number, random)?.into_iter().map(|(_, public)| public).collect();
     for block in blocks(pem, number)?.iter().filter(|block| block.label == "PUBLIC KEY") {
-        keys.push(VerifyingKey::from_spki(&block.contents).ok_or(KeyError::Form(number))?);
+        keys.push(VerifyingKey::from_spki(&block.contents).ok_or(TokenKeyError::Form(number))?);
     }
-    if keys.is_empty() { Err(KeyError::Form(number)) } else { Ok(keys) }
+    if keys.is_empty() { Err(TokenKeyError::Form(number)) } else { Ok(keys) }
 }

@@ -1,29 +1,29 @@
-//! Tokens in secrets of type `kubernetes.io/service-account-token`: they do not expire, and are
-//! valid as long as their secret holds them.
+//! Tokens in secrets of type `kubernetes.io/service-account-token`: valid without expiry while
+//! their secret holds them.
 
 use super::claims::{Claims, Reference};
 use super::jwt;
 use super::keys::TokenKeys;
 use ferrokube_apimachinery::document::{Document, Value};
 
-/// The issuer of such tokens, whoever signs them.
+/// The issuer claim, the same for every signer.
 pub(super) const ISSUER: &str = "kubernetes/serviceaccount";
 
-/// What such a token says.
+/// The contents of such a token.
 #[derive(Clone, Copy, Debug)]
 pub struct SecretToken<'a> {
-    /// Of the account and the secret.
+    /// Namespace of the account and the secret.
     pub namespace: &'a str,
-    /// The account.
+    /// Service account name.
     pub account: &'a str,
-    /// The account's uid.
+    /// Service account uid.
     pub account_uid: &'a str,
-    /// The secret that will hold it.
+    /// Name of the secret that will hold the token.
     pub secret: &'a str,
 }
 
 impl SecretToken<'_> {
-    /// The signed token.
+    /// Signs the token.
     pub fn sign(&self, keys: &TokenKeys) -> String {
         let mut claims = Document::new();
         claims.set(&["iss"], ISSUER);
@@ -40,7 +40,7 @@ impl SecretToken<'_> {
     }
 }
 
-/// Reads the claims; `None` when one is absent or they contradict each other.
+/// Parses the claims; `None` if one is missing or they contradict each other.
 pub(super) fn read(payload: &Document) -> Option<Claims> {
     let text = |name: &str| {
         payload

@@ -1,5 +1,5 @@
-//! Service account tokens: signed (ES256), verified, and re-checked at every use against the
-//! objects that they are bound to.
+//! Service account tokens: signed (ES256), verified, and checked at every use against the objects
+//! that they are bound to.
 
 mod bound;
 mod claims;
@@ -12,6 +12,6 @@ mod service_account;
 #[cfg(test)]
 mod tests;
 
-pub use keys::{KeyError, TokenKeys};
+pub use keys::{TokenKeyError, TokenKeys};
 pub use legacy::SecretToken;
 pub use service_account::{ServiceAccountTokens, TokenConfig};

@@ -1,4 +1,4 @@
-//! jsonwebtoken's cryptography, by ring: the crate comes with aws-lc-rs or RustCrypto only, and
+//! Cryptography for jsonwebtoken, by ring: the crate supports only aws-lc-rs and RustCrypto, and
 //! this binary has one crypto library.
 //!
 //! A further algorithm is a row in each of the two functions.
@@ -16,9 +16,9 @@ static RING: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Makes ring the process's provider for jsonwebtoken. May be called again.
+/// Makes ring the process-wide provider for jsonwebtoken. Idempotent.
 pub(super) fn install() {
-    // An error means that it is installed.
+    // Fails only if it is installed already.
     let _ = RING.install_default();
 }
 

@@ -12,7 +12,7 @@ use ferrokube_registry::{ComputedResource, RequestContext, Target};
 use std::future::Future;
 use std::pin::Pin;
 
-/// Seconds that a token lives unless the request says otherwise, at least and at most.
+/// Lifetimes of tokens: default, min and max.
 const DEFAULT_SECONDS: i64 = 3_600;
 const MIN_SECONDS: i64 = 600;
 const MAX_SECONDS: i64 = 1 << 32;
@@ -100,7 +100,7 @@ impl Inner {
         if asked.is_empty() { self.config.api_audiences.clone() } else { asked }
     }
 
-    /// At most what the server allows, with a warning.
+    /// Caps the lifetime at the server's maximum, with a warning.
     fn shortened(&self, context: &RequestContext, asked: i64) -> i64 {
         let most = self
             .config
@@ -115,7 +115,7 @@ impl Inner {
         asked.min(most)
     }
 
-    /// Binds the token to the object that the request names.
+    /// Binds the token to the object in the request.
     fn bind(&self, request: &Document, claims: &mut Claims) -> Result<(), Failure> {
         let Some(reference) =
             request.get(&["spec", "boundObjectRef"]).filter(|value| !value.is_null())
@@ -123,7 +123,7 @@ impl Inner {
             return Ok(());
         };
         let text = |field: &str| reference.get(field).and_then(Value::as_str).unwrap_or_default();
-        // Of the version only that it is of the core group matters, as upstream.
+        // As in kube-apiserver, of the API version only the (core) group is checked.
         let (group, version) =
             text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
         let (kind, resource) = match (group, text("kind")) {
@@ -183,7 +183,7 @@ impl Inner {
     }
 }
 
-/// How long the token is to live; the refusal names no object, as upstream's.
+/// The requested lifetime. The error names no object, as kube-apiserver's.
 fn asked_seconds(request: &Document) -> Result<i64, Failure> {
     let asked = request
         .get(&["spec", "expirationSeconds"])
@@ -215,7 +215,7 @@ fn check_metadata(request: &Document, namespace: &str, name: &str) -> Result<(),
     Ok(())
 }
 
-/// Everything of the answer but the token itself.
+/// Fills in the response, except for the token.
 fn answer(request: &mut Document, claims: &Claims, seconds: i64, context: &RequestContext) {
     request.set(&["apiVersion"], "authentication.k8s.io/v1");
     request.set(&["kind"], "TokenRequest");

@@ -1,6 +1,6 @@
-//! The issuer and verifier of service account tokens.
+//! Issues and verifies service account tokens.
 
-use super::bound::{Objects, Seen};
+use super::bound::{CheckedRevisions, Objects};
 use super::claims::Claims;
 use super::jwt::{self, Unverified};
 use super::keys::TokenKeys;
@@ -15,21 +15,21 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-/// Longest token.
+/// Longest accepted token, in bytes.
 const MAX_TOKEN: usize = 16 * 1024;
-/// Most verified tokens that are remembered.
+/// Max cached verified tokens.
 const MAX_CACHED: usize = 10_000;
 
 /// How tokens are issued and verified.
 #[derive(Clone, Debug)]
 pub struct TokenConfig {
-    /// Issuers whose tokens are accepted; the first one issues. Not empty.
+    /// Accepted issuers; the first one is used for new tokens. Not empty.
     pub issuers: Vec<String>,
-    /// The server's own audiences; tokens that ask for none get these. Not empty.
+    /// The server's own audiences, the default of new tokens. Not empty.
     pub api_audiences: Vec<String>,
-    /// Where the key set is served; empty: the issuer's `/openid/v1/jwks`.
+    /// URL of the key set; empty: the issuer's `/openid/v1/jwks`.
     pub jwks_uri: String,
-    /// Longest life of a token; longer requests are cut. `None`: 2^32 seconds.
+    /// Max lifetime of a token; longer requests are shortened. `None`: 2^32 seconds.
     pub max_life: Option<Duration>,
 }
 
@@ -44,28 +44,27 @@ pub(super) struct Inner {
     pub(super) objects: Objects,
     keys: ArcSwap<TokenKeys>,
     clock: Clock,
-    /// By the hash of the whole token, its signature included: what is found here was verified with
-    /// the present keys.
+    /// Tokens verified with the current keys, by the hash of the whole token, signature included.
     verified: RwLock<HashMap<[u8; 32], Arc<Verified>>>,
 }
 
 struct Verified {
     claims: Claims,
     identity: Identity,
-    /// It lives in a secret, and as long as that does.
+    /// Lives in a secret and is valid as long as the secret holds it.
     in_secret: bool,
-    seen: Seen,
+    seen: CheckedRevisions,
 }
 
 impl ServiceAccountTokens {
-    /// Over the server's store, which holds the accounts, pods, secrets and nodes.
+    /// `store` holds the accounts, pods, secrets and nodes.
     ///
     /// # Panics
-    /// When the configuration names no issuer or no audience.
+    /// If the configuration has no issuer or no audience.
     pub fn new(config: TokenConfig, keys: TokenKeys, store: Store, clock: Clock) -> Self {
         assert!(
             !config.issuers.is_empty() && !config.api_audiences.is_empty(),
-            "issuers and audiences are checked by whoever reads flags"
+            "issuers and audiences are checked with the flags"
         );
         let inner = Inner {
             config,
@@ -77,8 +76,8 @@ impl ServiceAccountTokens {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Rotation: tokens are signed by the new signing key from now on, and verified by the new
-    /// verification keys only.
+    /// Rotates keys: new tokens are signed with the new signing key, and only the new verification
+    /// keys count.
     pub fn replace_keys(&self, keys: TokenKeys) {
         let mut verified = self.inner.verified.write().expect("no panic while held");
         self.inner.keys.store(Arc::new(keys));
@@ -114,7 +113,7 @@ impl Inner {
         jwt::sign(&self.keys.load(), &claims.to_document())
     }
 
-    /// `Ok(None)`: not a token of ours to judge.
+    /// `Ok(None)`: not one of our tokens.
     fn verified(&self, token: &str) -> Result<Option<Arc<Verified>>, Unauthenticated> {
         let hash: [u8; 32] = digest::digest(&digest::SHA256, token.as_bytes())
             .as_ref()
@@ -142,7 +141,8 @@ impl Inner {
         }
         .ok_or(Unauthenticated)?;
         let identity = Identity { user: claims.user(), method: "service-account" };
-        let known = Arc::new(Verified { claims, identity, in_secret, seen: Seen::default() });
+        let known =
+            Arc::new(Verified { claims, identity, in_secret, seen: CheckedRevisions::default() });
         let mut verified = self.verified.write().expect("no panic while held");
         if Arc::ptr_eq(&keys, &self.keys.load_full()) {
             if verified.len() >= MAX_CACHED {
@@ -168,7 +168,8 @@ impl TokenAuthenticator for ServiceAccountTokens {
         };
         let now = (self.inner.clock)();
         if known.in_secret {
-            let held = self.inner.objects.hold(&known.claims, token, &known.seen, now);
+            let held =
+                self.inner.objects.secret_token_is_alive(&known.claims, token, &known.seen, now);
             return if held {
                 Ok(Some(TokenIdentity { identity: known.identity.clone(), audiences: None }))
             } else {

@@ -1,4 +1,4 @@
-//! Tokens that must be refused, and why; requests for tokens.
+//! Refused tokens; token requests.
 
 use super::claims::unix;
 use super::{SecretToken, ServiceAccountTokens, TokenConfig, TokenKeys};
@@ -65,7 +65,7 @@ impl Fixture {
         self.ask(token, API).is_ok()
     }
 
-    /// A token with these claims instead of the usual ones, signed by the real key.
+    /// A token with changed claims, signed with the real key.
     fn forged(&self, change: impl FnOnce(&mut Document)) -> String {
         self.forged_with_header(|_| (), change)
     }
@@ -110,7 +110,7 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn a_token_is_its_account() {
+async fn a_token_authenticates_its_account() {
     let fixture = Fixture::new().await;
     let known = fixture.ask(&fixture.token(json!({})), API).expect("valid");
     let user = known.identity.user;
@@ -122,7 +122,7 @@ async fn a_token_is_its_account() {
 }
 
 #[tokio::test]
-async fn the_answer_has_what_upstream_has() {
+async fn a_token_request_is_answered_as_by_kube_apiserver() {
     let fixture = Fixture::new().await;
     let answer = fixture.request(json!({})).expect("issued");
     assert_eq!(answer.uid(), "u-robot");
@@ -138,7 +138,7 @@ async fn the_answer_has_what_upstream_has() {
 }
 
 #[tokio::test]
-async fn requests_that_are_refused() {
+async fn invalid_requests_are_refused() {
     let fixture = Fixture::new().await;
     let code = |spec: Value| fixture.request(spec).expect_err("refused").code;
     assert_eq!(code(json!({"expirationSeconds": 599})), 422);
@@ -169,7 +169,7 @@ async fn requests_that_are_refused() {
 }
 
 #[tokio::test]
-async fn fault_51_wrong_audience_and_expired_and_future() {
+async fn fault_51_wrong_audiences_and_times_are_refused() {
     let fixture = Fixture::new().await;
     let other = fixture.token(json!({"audiences": ["vault"]}));
     assert!(!fixture.is_valid(&other));
@@ -188,9 +188,9 @@ async fn fault_51_wrong_audience_and_expired_and_future() {
 }
 
 #[tokio::test]
-async fn fault_51_claims_that_must_be_there() {
+async fn fault_51_required_claims() {
     let fixture = Fixture::new().await;
-    assert!(fixture.is_valid(&fixture.forged(|_| ())), "the forger signs well");
+    assert!(fixture.is_valid(&fixture.forged(|_| ())), "the forger's signature is valid");
     for missing in [
         &["aud"][..],
         &["exp"],
@@ -254,7 +254,7 @@ async fn fault_51_algorithms_and_headers() {
     assert!(
         fixture
             .is_valid(&fixture.forged_with_header(|header| drop(header.remove(&["kid"])), |_| ())),
-        "every key is tried without an id"
+        "without an id every key is tried"
     );
     assert!(!fixture.is_valid(&format!("{header}.{claims}")));
     assert!(!fixture.is_valid(&format!("{token}.x")));
@@ -302,7 +302,7 @@ async fn fault_51_tampered_and_huge() {
     let huge = fixture.forged(|claims| claims.set(&["padding"], "x".repeat(17_000)));
     assert!(!fixture.is_valid(&huge));
     let deep = fixture.forged(|claims| claims.set(&["padding"], "[".repeat(5_000)));
-    assert!(fixture.is_valid(&deep), "a long text is no depth");
+    assert!(fixture.is_valid(&deep), "long is not deep");
     assert!(!fixture.is_valid(&format!(
         "{}.{}.x",
         "e30",
@@ -316,7 +316,7 @@ async fn fault_51_dies_with_its_account() {
     let token = fixture.token(json!({}));
     assert!(fixture.is_valid(&token));
     delete(&fixture.store, "serviceaccounts", "n", "robot").await;
-    assert!(!fixture.is_valid(&token), "at once, though it was verified before");
+    assert!(!fixture.is_valid(&token), "at once, despite the cache");
     put(&fixture.store, "serviceaccounts", account("u-other")).await;
     assert!(!fixture.is_valid(&token), "another account of the same name");
 }
@@ -374,7 +374,7 @@ async fn fault_51_rotated_keys() {
     fixture
         .tokens
         .replace_keys(TokenKeys::from_pem(new_key.serialize_pem().as_bytes(), &[]).expect("keys"));
-    assert!(!fixture.is_valid(&old), "also though it was verified before");
+    assert!(!fixture.is_valid(&old), "despite the cache");
     assert!(fixture.is_valid(&new));
 }
 
@@ -450,11 +450,11 @@ async fn fault_51_a_token_in_a_secret_is_valid_as_long_as_the_secret_holds_it() 
         secret(&token, json!({"kubernetes.io/legacy-token-invalid-since": "2026-01-01"})),
     )
     .await;
-    assert!(!fixture.is_valid(&token), "put out of use");
+    assert!(!fixture.is_valid(&token), "disabled");
     put(&fixture.store, "secrets", secret("another", json!({}))).await;
     assert!(!fixture.is_valid(&token), "replaced");
     put(&fixture.store, "secrets", secret(&other, json!({}))).await;
-    assert!(!fixture.is_valid(&other), "of an account that had this name before");
+    assert!(!fixture.is_valid(&other), "of an earlier account with this name");
     put(&fixture.store, "secrets", secret(&token, json!({}))).await;
     assert!(fixture.is_valid(&token));
     delete(&fixture.store, "secrets", "n", "s").await;
@@ -462,7 +462,7 @@ async fn fault_51_a_token_in_a_secret_is_valid_as_long_as_the_secret_holds_it() 
 }
 
 #[tokio::test]
-async fn refusals_name_what_upstream_names() {
+async fn refusals_name_the_same_objects_as_kube_apiserver() {
     let fixture = Fixture::new().await;
     let details = |object: Value| {
         let failure = fixture
@@ -505,10 +505,10 @@ async fn refusals_name_what_upstream_names() {
     assert_eq!(details(bound("v1", "Secret", "s")), (409, names("", "Secret", "s")));
 }
 
-/// Of a fat account, pod and secret, in every state: each revision is read once, whatever the token
-/// is worth and however many there are.
+/// Large accounts, pods and secrets, in every state: each revision is parsed once, for valid and
+/// invalid tokens, however many there are.
 #[tokio::test]
-async fn fault_51_a_token_of_a_fat_object_costs_no_reading_whatever_it_is_worth() {
+async fn fault_51_tokens_of_large_objects_cost_one_parse_per_revision() {
     const FAT: usize = 200_000;
     let fixture = Fixture::new().await;
     let tokens = [fixture.token(json!({})), fixture.token(json!({}))];
@@ -534,7 +534,7 @@ async fn fault_51_a_token_of_a_fat_object_costs_no_reading_whatever_it_is_worth(
     ] {
         put(&fixture.store, "serviceaccounts", account).await;
         let read = ask(&tokens, is_valid);
-        assert!((1..1_000).contains(&read), "its metadata alone, and once: {read}");
+        assert!((1..1_000).contains(&read), "only its metadata, and once: {read}");
         assert_eq!(ask(&tokens, is_valid), 0);
     }
     let keys = TokenKeys::from_pem(fixture.pem.as_bytes(), &[]).expect("keys");

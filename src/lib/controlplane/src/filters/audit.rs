@@ -8,8 +8,8 @@ use bytes::Bytes;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_auth::Access;
 use ferrokube_auth::audit::{
-    AuditError, Event, LEFT_OUT, Level, MAX_URI, MAX_USER_AGENT, ObjectRef, Outcome, Payload, Plan,
-    Stage, Subject, TraceIds, cut,
+    AuditError, AuditEvent, AuditLevel, AuditObject, AuditPlan, AuditRequest, AuditStage, LEFT_OUT,
+    MAX_URI, MAX_USER_AGENT, Outcome, Payload, TraceIds, truncate_utf8,
 };
 use ferrokube_features::LOG_TRACKING;
 use ferrokube_serve::Response;
@@ -33,7 +33,7 @@ pub(crate) type Recorded = Pin<Box<dyn Future<Output = Result<(), AuditError>> +
 #[derive(Default)]
 pub(crate) struct Audit {
     /// The policy's decision, once the caller is known.
-    pub(crate) plan: Option<Plan>,
+    pub(crate) plan: Option<AuditPlan>,
     /// The name in a create's body; audited even if the write fails.
     pub(crate) name: Box<str>,
     /// The request's object as JSON.
@@ -56,7 +56,7 @@ pub(crate) struct Audit {
 
 impl Audit {
     /// Whether at least this level is recorded.
-    pub(crate) fn wants(&self, level: Level) -> bool {
+    pub(crate) fn wants(&self, level: AuditLevel) -> bool {
         self.plan.is_some_and(|plan| plan.level >= level)
     }
 }
@@ -89,15 +89,15 @@ pub(crate) fn enter(_shared: &ServerState, _incoming: &mut Incoming) -> Result<(
 pub(crate) fn received(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
     let plan = plan(state, request.view());
     request.audit.plan = Some(plan);
-    if plan.wants(Stage::RequestReceived) {
+    if plan.records(AuditStage::RequestReceived) {
         let source_ips = addresses(request);
         let annotations = BTreeMap::new();
-        let event = Event {
+        let event = AuditEvent {
             impersonated: None,
             constraint: "",
             object: request.action.resource().map(object_ref),
             outcome: None,
-            ..event(state, request.view(), Stage::RequestReceived, (&source_ips, &annotations))
+            ..event(state, request.view(), AuditStage::RequestReceived, (&source_ips, &annotations))
         };
         drop(state.audit.record(&event, &plan));
     }
@@ -119,9 +119,9 @@ pub(crate) fn admit(state: &ServerState, request: &Request<'_>) -> Result<(), Fa
     })
 }
 
-fn plan(state: &ServerState, view: ExchangeView<'_>) -> Plan {
+fn plan(state: &ServerState, view: ExchangeView<'_>) -> AuditPlan {
     let Access { user, verb, resource, path } = view.incoming.action.access(view.user());
-    let subject = Subject { user, verb, resource, path };
+    let subject = AuditRequest { user, verb, resource, path };
     state.audit.plan(&subject)
 }
 
@@ -131,13 +131,13 @@ pub(crate) fn leave(state: &ServerState, exchange: &mut Exchange, response: &mut
     let plan = view.incoming.audit.plan.unwrap_or_else(|| plan(state, view));
     let streams = view.incoming.audit.ending.is_some() && response.status().is_success();
     let stage = match (view.incoming.audit.panicked, streams) {
-        (true, _) => Stage::Panic,
-        (false, true) => Stage::ResponseStarted,
-        (false, false) => Stage::ResponseComplete,
+        (true, _) => AuditStage::Panic,
+        (false, true) => AuditStage::ResponseStarted,
+        (false, false) => AuditStage::ResponseComplete,
     };
     let code = response.status().as_u16();
     let (plan, left_out) = state.audit.conclude(plan, code, || caller(view).into_owned());
-    if !plan.wants(stage) {
+    if !plan.records(stage) {
         return;
     }
     exchange.incoming.audit.left_out = left_out;
@@ -150,8 +150,8 @@ pub(crate) fn leave(state: &ServerState, exchange: &mut Exchange, response: &mut
 fn record(
     state: &ServerState,
     view: ExchangeView<'_>,
-    plan: &Plan,
-    stage: Stage,
+    plan: &AuditPlan,
+    stage: AuditStage,
     code: u16,
 ) -> Recorded {
     let audit = &view.incoming.audit;
@@ -171,13 +171,13 @@ fn record(
     // The response to a rejection is its Status.
     let refusal = failure
         .filter(|failure| {
-            plan.level >= Level::RequestResponse && failure.code != CLIENT_CLOSED_REQUEST
+            plan.level >= AuditLevel::RequestResponse && failure.code != CLIENT_CLOSED_REQUEST
         })
         .map(Failure::to_document);
     let written = audit.written.as_ref();
     let revision = written.map(|entry| entry.revision.to_string()).unwrap_or_default();
-    let event = Event {
-        object: view.incoming.action.resource().map(|action| ObjectRef {
+    let event = AuditEvent {
+        object: view.incoming.action.resource().map(|action| AuditObject {
             name: if action.name().is_empty() {
                 written.map_or(&*audit.name, |entry| entry.key.name())
             } else {
@@ -208,11 +208,11 @@ fn record(
 fn event<'a>(
     state: &ServerState,
     view: ExchangeView<'a>,
-    stage: Stage,
+    stage: AuditStage,
     (source_ips, annotations): (&'a [String], &'a BTreeMap<String, String>),
-) -> Event<'a> {
+) -> AuditEvent<'a> {
     let ExchangeView { incoming, authenticated } = view;
-    Event {
+    AuditEvent {
         id: incoming.audit_id.to_str().unwrap_or_default(),
         stage,
         uri: incoming.head.uri.path_and_query().map_or("", |path| path.as_str()),
@@ -235,16 +235,16 @@ fn event<'a>(
     }
 }
 
-fn object_ref(action: ResourceAction<'_>) -> ObjectRef<'_> {
+fn object_ref(action: ResourceAction<'_>) -> AuditObject<'_> {
     let access = action.access();
-    ObjectRef {
+    AuditObject {
         resource: access.resource,
         namespace: access.namespace,
         name: access.name,
         group: access.group,
         version: access.version,
         subresource: access.subresource,
-        ..ObjectRef::default()
+        ..AuditObject::default()
     }
 }
 
@@ -319,7 +319,7 @@ impl LateAnnotations {
 /// Records ResponseComplete of a streamed response when dropped.
 pub(crate) struct StreamAudit {
     state: Arc<ServerState>,
-    plan: Plan,
+    plan: AuditPlan,
     id: HeaderValue,
     uri: String,
     action: Action,
@@ -338,7 +338,7 @@ impl StreamAudit {
     /// `None` if the policy does not record the end.
     pub(crate) fn of(state: &Arc<ServerState>, request: &mut Request<'_>) -> Option<Self> {
         let late = request.audit.ending.get_or_insert_default().clone();
-        let plan = request.audit.plan.filter(|plan| plan.wants(Stage::ResponseComplete))?;
+        let plan = request.audit.plan.filter(|plan| plan.records(AuditStage::ResponseComplete))?;
         Some(Self {
             state: Arc::clone(state),
             plan,
@@ -347,7 +347,7 @@ impl StreamAudit {
                 .head
                 .uri
                 .path_and_query()
-                .map_or("", |uri| cut(uri.as_str(), MAX_URI))
+                .map_or("", |uri| truncate_utf8(uri.as_str(), MAX_URI))
                 .to_owned(),
             // Path and verb only: the query is part of the URI.
             action: request.action.without_options(),
@@ -358,7 +358,8 @@ impl StreamAudit {
             trace: trace_ids(state, request.view()),
             impersonated: request.authenticated.impersonated.clone(),
             constraint: request.authenticated.impersonation_constraint,
-            user_agent: cut(request.header(http::header::USER_AGENT), MAX_USER_AGENT).to_owned(),
+            user_agent: truncate_utf8(request.header(http::header::USER_AGENT), MAX_USER_AGENT)
+                .to_owned(),
             late,
         })
     }
@@ -369,9 +370,9 @@ impl Drop for StreamAudit {
         let mut annotations = self.late.0.get().cloned().unwrap_or_default();
         let decision = annotations.remove(DECISION).unwrap_or_default();
         let reason = annotations.remove(REASON).unwrap_or_default();
-        let event = Event {
+        let event = AuditEvent {
             id: self.id.to_str().unwrap_or_default(),
-            stage: Stage::ResponseComplete,
+            stage: AuditStage::ResponseComplete,
             uri: &self.uri,
             verb: self.action.verb(),
             user: &self.user,

@@ -89,7 +89,7 @@ pub(crate) fn impersonate(state: &ServerState, request: &mut Request<'_>) -> Res
     let Some(asked) = Impersonation::parse(texts.into_iter())? else { return Ok(()) };
     let access = request.action.access(&request.authenticated.user);
     let Impersonated { user, constraint } =
-        asked.become_user(&*state.authorizer, &state.impersonation, &access)?;
+        asked.authorize(&*state.authorizer, &state.impersonation, &access)?;
     request.authenticated.impersonated = Some(user);
     request.authenticated.impersonation_constraint = constraint;
     Ok(())

@@ -10,7 +10,7 @@ use crate::negotiate::Views;
 use crate::state::ServerState;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_auth::audit::Level;
+use ferrokube_auth::audit::AuditLevel;
 use ferrokube_flow as flow;
 use ferrokube_registry::Target;
 use ferrokube_resource::Verbs;
@@ -32,7 +32,7 @@ pub(crate) async fn create(
     let options = request.action.options().write(WriteKind::Create)?;
     let body = decode::object(state, target, form, &bytes)?;
     flow::has_read(|| body.document.heap_bytes());
-    if target.name.is_none() && request.audit.wants(Level::Metadata) {
+    if target.name.is_none() && request.audit.wants(AuditLevel::Metadata) {
         request.audit.name = body.document.name().into();
     }
     audit_payload::request(request, form, bytes, &body.document);

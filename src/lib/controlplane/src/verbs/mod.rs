@@ -24,7 +24,7 @@ use crate::state::ServerState;
 use crate::status;
 use bytes::Bytes;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_auth::audit::Level;
+use ferrokube_auth::audit::AuditLevel;
 use ferrokube_flow as flow;
 use ferrokube_registry::offload::{INLINE_BYTES, is_costly, is_crowded, leave_worker};
 use ferrokube_registry::{Object, Served, Target, Written, internal_package};
@@ -114,7 +114,7 @@ async fn respond(
             request.now,
         )
         .write(&meta, true, object);
-        if request.audit.wants(Level::RequestResponse) {
+        if request.audit.wants(AuditLevel::RequestResponse) {
             request.audit.response = Some(Bytes::copy_from_slice(&bytes));
         }
         let (bytes, form) = table::finish(bytes, accepted);
@@ -132,7 +132,7 @@ async fn respond(
     let (bytes, form) = state.encoder.object(&target.served, object, accepted)?;
     if form == Form::Json {
         request.audit.response = Some(bytes.clone());
-    } else if request.audit.wants(Level::RequestResponse) {
+    } else if request.audit.wants(AuditLevel::RequestResponse) {
         let as_json = Accepted { form: Form::Json, pretty: false, ..accepted };
         request.audit.response = Some(state.encoder.object(&target.served, object, as_json)?.0);
     }

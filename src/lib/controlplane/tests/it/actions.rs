@@ -3,7 +3,7 @@
 use crate::support::{CONFIGMAPS, Server};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::document::json;
-use ferrokube_auth::audit::{AuditLog, Config, Policy};
+use ferrokube_auth::audit::{AuditConfig, AuditLog, AuditPolicy};
 use ferrokube_registry::catalog::VirtualFuture;
 use ferrokube_registry::{ComputedResource, RequestContext, Target};
 use std::sync::Arc;
@@ -45,9 +45,11 @@ fn widgets() -> ferrokube_apimachinery::document::Value {
 async fn fault_50_a_reader_cannot_write_through_the_legacy_watch_prefix() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
-    let audit =
-        AuditLog::open(Config { policy: Policy::parse(EVERYTHING).unwrap(), ..Config::new(&path) })
-            .unwrap();
+    let audit = AuditLog::open(AuditConfig {
+        policy: AuditPolicy::parse(EVERYTHING).unwrap(),
+        ..AuditConfig::new(&path)
+    })
+    .unwrap();
     let server = Server::with(|builder| builder.audit(audit.clone())).await;
     let tokens = Arc::new(Tokens::default());
     server.registry.catalog().put_computed("", "serviceaccounts", "token", tokens.clone());

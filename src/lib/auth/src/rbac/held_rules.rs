@@ -1,25 +1,25 @@
-//! The rules that a user holds, held against the rules that it wants to grant.
+//! Compares the rules that a user holds with the rules that it wants to grant.
 
-use super::rule::{Rule, path_matches};
+use super::rule::{PolicyRule, path_matches};
 use ferrokube_apimachinery::work;
 use std::cell::OnceCell;
 use std::collections::HashSet;
 
-/// At most so many words are looked up for one check: about half a second.
+/// Max lookups of one check: about half a second.
 pub(super) const MAX_LOOKUPS: usize = 20_000_000;
 
-/// Lookups that one insertion into a set counts as.
-const SET: usize = 4;
+/// The cost of a set insertion, in lookups.
+const SET_INSERT_COST: usize = 4;
 
-/// The rules, their words in sets: what it takes to compare two rules follows the wanted one alone.
-/// Sets are built, and charged, at first use.
-pub(crate) struct Held<'a> {
-    rules: Vec<(&'a Rule, OnceCell<Words<'a>>)>,
+/// A user's rules with their words in lazily built sets, so that the cost of a comparison depends
+/// on the wanted rule alone. Building a set is charged as well.
+pub(crate) struct HeldRules<'a> {
+    rules: Vec<(&'a PolicyRule, OnceCell<Words<'a>>)>,
     left: usize,
 }
 
-/// A rule without words.
-static NOTHING: Rule = Rule {
+/// Stands for a rule that is too large to index.
+static EMPTY_RULE: PolicyRule = PolicyRule {
     verbs: Vec::new(),
     groups: Vec::new(),
     resources: Vec::new(),
@@ -33,21 +33,21 @@ struct Words<'a> {
     resources: HashSet<&'a str>,
     names: HashSet<&'a str>,
     urls: HashSet<&'a str>,
-    /// Paths with a `*` at the end.
+    /// Paths that end with `*`.
     url_patterns: Vec<&'a str>,
 }
 
-impl<'a> Held<'a> {
-    pub(crate) fn new(rules: impl IntoIterator<Item = &'a Rule>) -> Self {
+impl<'a> HeldRules<'a> {
+    pub(crate) fn new(rules: impl IntoIterator<Item = &'a PolicyRule>) -> Self {
         Self {
             rules: rules.into_iter().map(|rule| (rule, OnceCell::new())).collect(),
             left: MAX_LOOKUPS,
         }
     }
 
-    /// Whether the holder of some one rule may do everything that another allows; `None`: that
-    /// takes too many lookups.
-    pub(crate) fn cover(&mut self, wanted: &Rule) -> Option<bool> {
+    /// Whether a single held rule covers all of `wanted`; `None` if finding out takes too many
+    /// lookups.
+    pub(crate) fn cover(&mut self, wanted: &PolicyRule) -> Option<bool> {
         let Self { rules, left } = self;
         let covered = rules.iter().any(|(rule, words)| {
             *left > 0 && words.get_or_init(|| Words::of(rule, left)).covers(wanted, left)
@@ -61,7 +61,7 @@ fn charge(lookups: usize, left: &mut usize) {
     *left = left.saturating_sub(lookups);
 }
 
-fn all(wanted: &[String], held: &HashSet<&str>, left: &mut usize) -> bool {
+fn covers_words(wanted: &[String], held: &HashSet<&str>, left: &mut usize) -> bool {
     charge(1, left);
     held.contains("*")
         || wanted.iter().all(|word| {
@@ -71,11 +71,11 @@ fn all(wanted: &[String], held: &HashSet<&str>, left: &mut usize) -> bool {
 }
 
 impl<'a> Words<'a> {
-    /// Without words when too few lookups are left.
-    fn of(rule: &'a Rule, left: &mut usize) -> Self {
+    /// Empty if too few lookups are left.
+    fn of(rule: &'a PolicyRule, left: &mut usize) -> Self {
         let lists = [&rule.verbs, &rule.groups, &rule.resources, &rule.names, &rule.urls];
-        let cost = SET * lists.into_iter().map(Vec::len).sum::<usize>();
-        let rule = if cost < *left { rule } else { &NOTHING };
+        let cost = SET_INSERT_COST * lists.into_iter().map(Vec::len).sum::<usize>();
+        let rule = if cost < *left { rule } else { &EMPTY_RULE };
         charge(cost.min(*left), left);
         let set = |words: &'a [String]| words.iter().map(String::as_str).collect();
         let url_patterns =
@@ -90,8 +90,8 @@ impl<'a> Words<'a> {
         }
     }
 
-    fn covers(&self, wanted: &Rule, left: &mut usize) -> bool {
-        if !all(&wanted.verbs, &self.verbs, left)
+    fn covers(&self, wanted: &PolicyRule, left: &mut usize) -> bool {
+        if !covers_words(&wanted.verbs, &self.verbs, left)
             || !wanted.urls.iter().all(|url| self.covers_url(url, left))
         {
             return false;
@@ -99,10 +99,10 @@ impl<'a> Words<'a> {
         if wanted.resources.is_empty() {
             return true;
         }
-        all(&wanted.groups, &self.groups, left)
+        covers_words(&wanted.groups, &self.groups, left)
             && wanted.resources.iter().all(|resource| self.covers_resource(resource, left))
             && (self.names.is_empty()
-                || (!wanted.names.is_empty() && all_names(&wanted.names, &self.names, left)))
+                || (!wanted.names.is_empty() && covers_names(&wanted.names, &self.names, left)))
     }
 
     fn covers_url(&self, url: &str, left: &mut usize) -> bool {
@@ -124,8 +124,8 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Names have no wildcard.
-fn all_names(wanted: &[String], held: &HashSet<&str>, left: &mut usize) -> bool {
+/// Resource names have no wildcard.
+fn covers_names(wanted: &[String], held: &HashSet<&str>, left: &mut usize) -> bool {
     wanted.iter().all(|name| {
         charge(1, left);
         held.contains(name.as_str())

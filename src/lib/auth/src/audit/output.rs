@@ -1,0 +1,36 @@
+//! Outputs of the audit log: a rotated file or standard output.
+
+use ferrokube_trace::log::Rotating;
+use std::io::{self, Write};
+
+/// Tests inject failing ones.
+pub(super) trait AuditOutput: Send {
+    /// Appends `bytes`, which are whole lines. A failed append leaves no torn line.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Rotates and removes files that have become too old. Called about hourly while idle.
+    fn tidy(&mut self) {}
+}
+
+impl AuditOutput for Rotating {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        Self::append(self, bytes)
+    }
+
+    fn tidy(&mut self) {
+        if let Err(error) = Self::tidy(self) {
+            tracing::warn!(%error, "cannot rotate the audit log");
+        }
+    }
+}
+
+/// For `--audit-log-path=-`.
+pub(super) struct Stdout;
+
+impl AuditOutput for Stdout {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(bytes)?;
+        out.flush()
+    }
+}
