@@ -12,6 +12,7 @@ const CLEAN: &[&str] = &[
     "docs/features",
     "src/cmd",
     "src/lib/auth",
+    "src/lib/cel",
     "src/lib/client",
     "src/lib/controllers",
     "src/lib/features",

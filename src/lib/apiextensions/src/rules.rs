@@ -3,7 +3,7 @@
 
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::field::FieldError;
-use ferrokube_cel::{Rules, Verdict};
+use ferrokube_cel::{RuleFindings, Rules};
 use ferrokube_resource::DefinitionVersion;
 use ferrokube_schema::Schema;
 use std::sync::{Arc, OnceLock};
@@ -45,15 +45,15 @@ impl VersionRules {
         version: &str,
         old: Option<&Document>,
         object: &Document,
-    ) -> Verdict {
-        let Some(found) = self.find(version) else { return Verdict::default() };
+    ) -> RuleFindings {
+        let Some(found) = self.find(version) else { return RuleFindings::default() };
         let compile = || {
             Rules::compile(&found.schema, "").map_err(|errors| {
                 errors.first().map_or_else(String::new, |error| error.message.clone())
             })
         };
         match found.compiled.get_or_init(compile) {
-            Ok(None) => Verdict::default(),
+            Ok(None) => RuleFindings::default(),
             Ok(Some(rules)) => rules.check(old, object),
             // They were stored by a server that understood them: what cannot be checked does not
             // pass.
@@ -62,7 +62,7 @@ impl VersionRules {
                     "<nil>",
                     format!("the validation rules cannot be compiled: {why}"),
                 );
-                Verdict { errors: vec![error], ..Verdict::default() }
+                RuleFindings { errors: vec![error], ..RuleFindings::default() }
             }
         }
     }

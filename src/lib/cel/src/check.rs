@@ -1,44 +1,44 @@
-//! Types and costs of expressions, in one walk that also resolves names. What has no type is noted,
-//! and may be anything for what is around it.
+//! Type-checks expressions, estimates their costs and resolves names, in one walk. An expression
+//! with an error has type [`Type::Error`], which fits everywhere.
 
 mod macros;
 
 use crate::code::Code;
-use crate::library::{Call, Found, compile_regex, time};
-use crate::source::{Fault, Faults};
-use crate::syntax::{Ast, Kind};
+use crate::library::{CallTypes, Overloads, compile_regex, time};
+use crate::source::{SourceError, SourceErrors};
+use crate::syntax::{Ast, ExprKind};
 use crate::types::Type;
 use crate::value::{Field, Text, Value};
 use ferrokube_schema::pattern;
 use std::sync::Arc;
 
-/// An expression that was checked.
+/// A checked expression.
 pub(crate) struct Checked {
     pub(crate) code: Code,
     pub(crate) answer: Type,
     pub(crate) cost: u64,
 }
 
-/// The variables that are in sight, innermost last.
+/// The checker's state.
 pub(crate) struct Checker {
     variables: Vec<(String, Type)>,
-    /// Whether each of the outermost is used.
+    /// Which of the program's own variables are used.
     pub(crate) used: Vec<bool>,
-    /// Whether lists and maps may hold values of several types, as the arguments of `format` do.
+    /// Whether list and map literals may mix types, as the arguments of `format` do.
     mixed: bool,
-    /// Macros that are none: nothing else counts then.
-    macros: Faults,
-    /// What has no type.
-    types: Faults,
-    /// What is only looked at when all types are right.
-    late: Faults,
-    /// A pattern that does not compile, which is found when everything else does.
+    /// Malformed macros; they hide all other errors.
+    macros: SourceErrors,
+    /// Type errors.
+    types: SourceErrors,
+    /// Errors that are only reported if there are no type errors.
+    late: SourceErrors,
+    /// A pattern that does not compile; reported if everything else does.
     pub(crate) unplanned: Option<String>,
 }
 
-/// Names before a dot that are no variables.
+/// Names before a dot that are not variables.
 const NAMESPACES: [&str; 7] = ["optional", "sets", "format", "ip", "lists", "strings", "cel"];
-/// Names of types, as values.
+/// Type names, as values.
 const TYPES: [&str; 12] = [
     "bool",
     "int",
@@ -63,56 +63,57 @@ impl Checker {
                 .collect(),
             used: vec![false; variables.len()],
             mixed: false,
-            macros: Faults::default(),
-            types: Faults::default(),
-            late: Faults::default(),
+            macros: SourceErrors::default(),
+            types: SourceErrors::default(),
+            late: SourceErrors::default(),
             unplanned: None,
         }
     }
 
-    /// What is wrong, in the order of the reference implementation's passes: the first that finds
-    /// something is the last.
-    pub(crate) fn faults(&mut self) -> Option<Faults> {
+    /// The errors of the first of cel-go's passes that finds any.
+    pub(crate) fn faults(&mut self) -> Option<SourceErrors> {
         [&mut self.macros, &mut self.types, &mut self.late]
             .into_iter()
             .find(|faults| !faults.is_empty())
             .map(std::mem::take)
     }
 
-    /// Notes what has no type; it stands for anything.
+    /// Adds a type error; the expression gets type [`Type::Error`].
     fn fault(&mut self, at: usize, why: impl Into<String>) -> Checked {
-        self.types.push(Fault { at, why: why.into() });
+        self.types.push(SourceError { at, why: why.into() });
         unknown()
     }
 
     pub(crate) fn check(&mut self, ast: &Ast) -> Checked {
         match &ast.kind {
-            Kind::Null => constant(Value::Null, Type::Null),
-            Kind::Bool(flag) => constant(Value::Bool(*flag), Type::Bool),
-            Kind::Int(number) => constant(Value::Int(*number), Type::Int),
-            Kind::Uint(number) => constant(Value::Uint(*number), Type::Uint),
-            Kind::Double(number) => constant(Value::Double(*number), Type::Double),
-            Kind::Text(text) => constant(
+            ExprKind::Null => constant(Value::Null, Type::Null),
+            ExprKind::Bool(flag) => constant(Value::Bool(*flag), Type::Bool),
+            ExprKind::Int(number) => constant(Value::Int(*number), Type::Int),
+            ExprKind::Uint(number) => constant(Value::Uint(*number), Type::Uint),
+            ExprKind::Double(number) => constant(Value::Double(*number), Type::Double),
+            ExprKind::Text(text) => constant(
                 Value::String(Text::Own(text.as_str().into())),
                 Type::String(text.len() as u64),
             ),
-            Kind::Bytes(bytes) => {
+            ExprKind::Bytes(bytes) => {
                 constant(Value::Bytes(bytes.as_slice().into()), Type::Bytes(bytes.len() as u64))
             }
-            Kind::Name(name) => self.variable(name, ast.at),
-            Kind::Select { operand, field, optional } => {
+            ExprKind::Name(name) => self.variable(name, ast.at),
+            ExprKind::Select { operand, field, optional } => {
                 self.select(operand, (field, ast.at), *optional)
             }
-            Kind::Index { operand, index, optional } => {
+            ExprKind::Index { operand, index, optional } => {
                 self.index(operand, index, (*optional, ast.at))
             }
-            Kind::Call { target, name, args } => self.call(target.as_deref(), (name, ast.at), args),
-            Kind::And(all) => self.logical(all, Code::And),
-            Kind::Or(all) => self.logical(all, Code::Or),
-            Kind::Conditional(parts) => self.conditional(parts, ast.at),
-            Kind::List(items) => self.list(items),
-            Kind::Map(entries) => self.map(entries),
-            Kind::Message(name) => self.undeclared(name, ast.at),
+            ExprKind::Call { target, name, args } => {
+                self.call(target.as_deref(), (name, ast.at), args)
+            }
+            ExprKind::And(all) => self.logical(all, Code::And),
+            ExprKind::Or(all) => self.logical(all, Code::Or),
+            ExprKind::Conditional(parts) => self.conditional(parts, ast.at),
+            ExprKind::List(items) => self.list(items),
+            ExprKind::Map(entries) => self.map(entries),
+            ExprKind::Message(name) => self.undeclared(name, ast.at),
         }
     }
 
@@ -141,11 +142,11 @@ impl Checker {
         self.variables.iter().any(|(known, _)| known == name)
     }
 
-    /// A dotted name that is no field of a variable.
+    /// A dotted name that is not a field of a variable.
     fn qualified(&self, ast: &Ast) -> Option<String> {
         match &ast.kind {
-            Kind::Name(name) if !self.is_variable(name) => Some(name.clone()),
-            Kind::Select { operand, field, optional: false } => {
+            ExprKind::Name(name) if !self.is_variable(name) => Some(name.clone()),
+            ExprKind::Select { operand, field, optional: false } => {
                 Some(format!("{}.{field}", self.qualified(operand)?))
             }
             _ => None,
@@ -164,7 +165,7 @@ impl Checker {
             Ok(found) => wrap(found),
             Err(why) => {
                 self.fault(at, why);
-                // What has no fields at all could have any.
+                // A value without declared fields could have any.
                 let has_fields = matches!(operand.answer, Type::Object(..));
                 return constant(
                     Value::Null,
@@ -179,9 +180,11 @@ impl Checker {
 
     /// `has(a.b)`
     fn has(&mut self, arg: &Ast, at: usize) -> Checked {
-        let Kind::Select { operand, field, optional: false } = &arg.kind else {
-            self.macros
-                .push(Fault { at: arg.at, why: "invalid argument to has() macro".to_owned() });
+        let ExprKind::Select { operand, field, optional: false } = &arg.kind else {
+            self.macros.push(SourceError {
+                at: arg.at,
+                why: "invalid argument to has() macro".to_owned(),
+            });
             return unknown();
         };
         let operand = self.check(operand);
@@ -226,12 +229,12 @@ impl Checker {
             return found;
         }
         let Some(target) = target else { return self.function(None, (name, at), args) };
-        if let Kind::Name(prefix) = &target.kind
+        if let ExprKind::Name(prefix) = &target.kind
             && NAMESPACES.contains(&prefix.as_str())
             && !self.is_variable(prefix)
         {
             let whole = format!("{prefix}.{name}");
-            if Call::exists(&whole) {
+            if CallTypes::exists(&whole) {
                 return self.function(None, (&whole, at), args);
             }
         }
@@ -257,10 +260,10 @@ impl Checker {
             types.push(checked.answer);
         }
         self.literals(name, &codes, target.into_iter().chain(args));
-        let Some(Found { rows, answer, cost }) =
-            (Call { name, method: target.is_some(), types: &types }).find()
+        let Some(Overloads { rows, answer, cost }) =
+            (CallTypes { name, method: target.is_some(), types: &types }).find()
         else {
-            return match Call::exists(name) {
+            return match CallTypes::exists(name) {
                 true => {
                     self.fault(at, no_match(operator(name, args.len()), target.is_some(), &types))
                 }
@@ -303,7 +306,7 @@ impl Checker {
         }
     }
 
-    /// An item or a value; an optional one stands for what is in it.
+    /// A list item or map value; an optional one is unwrapped.
     fn part(&mut self, ast: &Ast, optional: bool) -> Checked {
         let checked = self.check(ast);
         match (&checked.answer, optional) {
@@ -316,18 +319,18 @@ impl Checker {
         }
     }
 
-    /// Parts of a literal have one type: that of the first of them. What has parts of several is
-    /// refused later, and of any type until then.
-    fn together(&mut self, before: Option<Parts>, next: &Type, at: usize) -> Parts {
+    /// Joins the types of a literal's elements: the first one's type. A literal with mixed types is
+    /// refused later, and is `dyn` until then.
+    fn together(&mut self, before: Option<ElementType>, next: &Type, at: usize) -> ElementType {
         match before {
-            None => Parts { first: next.clone(), of_all: true },
-            Some(Parts { first, of_all }) if first.fits(next) => {
-                Parts { first: first.join(next), of_all }
+            None => ElementType { first: next.clone(), of_all: true },
+            Some(ElementType { first, of_all }) if first.fits(next) => {
+                ElementType { first: first.join(next), of_all }
             }
-            Some(_) if self.mixed => Parts { first: Type::Dyn, of_all: true },
-            Some(Parts { first, .. }) => {
-                self.late.push(Fault { at, why: mismatch(&first, next) });
-                Parts { first, of_all: false }
+            Some(_) if self.mixed => ElementType { first: Type::Dyn, of_all: true },
+            Some(ElementType { first, .. }) => {
+                self.late.push(SourceError { at, why: mismatch(&first, next) });
+                ElementType { first, of_all: false }
             }
         }
     }
@@ -342,7 +345,7 @@ impl Checker {
             cost = cost.saturating_add(checked.cost);
             codes.push((checked.code, *optional));
         }
-        let answer = Type::List(Arc::new(Parts::answer(item)), items.len() as u64);
+        let answer = Type::List(Arc::new(ElementType::answer(item)), items.len() as u64);
         Checked { code: Code::List(codes), answer, cost }
     }
 
@@ -358,14 +361,14 @@ impl Checker {
             codes.push((key.code, value.code, *optional));
         }
         let answer = Type::Map(
-            Arc::new(Parts::answer(keys)),
-            Arc::new(Parts::answer(values)),
+            Arc::new(ElementType::answer(keys)),
+            Arc::new(ElementType::answer(values)),
             entries.len() as u64,
         );
         Checked { code: Code::Map(codes), answer, cost }
     }
 
-    /// Notes literals that no evaluation could make sense of.
+    /// Adds errors for literals that can never be evaluated.
     fn literals<'a>(
         &mut self,
         name: &str,
@@ -390,18 +393,18 @@ impl Checker {
             _ => return,
         };
         if let Some(ast) = asts.nth(place).filter(|_| !is_sound) {
-            self.late.push(Fault { at: ast.at, why: format!("invalid {name} argument") });
+            self.late.push(SourceError { at: ast.at, why: format!("invalid {name} argument") });
         }
     }
 }
 
-/// The type of the parts of a literal so far.
-struct Parts {
+/// The joined type of a literal's elements so far.
+struct ElementType {
     first: Type,
     of_all: bool,
 }
 
-impl Parts {
+impl ElementType {
     fn answer(parts: Option<Self>) -> Type {
         parts.filter(|parts| parts.of_all).map_or(Type::Dyn, |parts| parts.first)
     }
@@ -411,12 +414,12 @@ fn constant(value: Value<'static>, answer: Type) -> Checked {
     Checked { code: Code::Constant(value), answer, cost: 0 }
 }
 
-/// Stands for what has a fault.
+/// Replaces an expression with an error.
 fn unknown() -> Checked {
     constant(Value::Null, Type::Error)
 }
 
-/// Whether a type is another one, as far as is known.
+/// Whether a type may be another one, as far as is known.
 pub(crate) fn is_a(given: &Type, wanted: &Type) -> bool {
     given.is_dyn() || given.name() == wanted.name()
 }
@@ -434,7 +437,7 @@ fn no_match(name: &str, method: bool, types: &[Type]) -> String {
     format!("found no matching overload for '{name}' applied to '{signature}'")
 }
 
-/// The name of the function of an operator.
+/// The function name of an operator.
 fn operator(name: &str, args: usize) -> &str {
     match name {
         "==" => "_==_",

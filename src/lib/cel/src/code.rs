@@ -1,20 +1,20 @@
-//! Checked expressions: variables are places, functions are found.
+//! Checked expressions: variables are indices, functions are resolved.
 
-use crate::library::Row;
+use crate::library::Function;
 use crate::value::{Field, Value};
 
-/// What is evaluated.
+/// An evaluable expression.
 #[derive(Clone, Debug)]
 pub(crate) enum Code {
     Constant(Value<'static>),
-    /// By its place among the variables.
+    /// Index among the variables.
     Variable(usize),
     Select {
         operand: Box<Code>,
         field: Field,
         optional: bool,
     },
-    /// Whether a field is there.
+    /// Field presence.
     Has {
         operand: Box<Code>,
         field: Field,
@@ -24,46 +24,46 @@ pub(crate) enum Code {
         index: Box<Code>,
         optional: bool,
     },
-    /// The functions that may be meant; more than one where a type is not known.
-    Call(Vec<&'static Row>, Vec<Code>),
+    /// The candidate functions; several if an argument's type is unknown.
+    Call(Vec<&'static Function>, Vec<Code>),
     And(Vec<Code>),
     Or(Vec<Code>),
     Conditional(Box<[Code; 3]>),
     List(Vec<(Code, bool)>),
     Map(Vec<(Code, Code, bool)>),
     Loop(Box<Loop>),
-    /// The first is the value of a variable in the second.
+    /// Evaluates the first and binds it as a variable in the second.
     Bind(Box<[Code; 2]>),
-    /// The first is an optional; its value, if there is one, is a variable in the second.
+    /// The first is an optional; if it has a value, binds it as a variable in the second.
     OptMap(Box<[Code; 2]>, bool),
 }
 
-/// What a loop makes of what its body says.
+/// How a loop combines its body's results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoopKind {
     All,
     Exists,
     ExistsOne,
-    /// The results of the body, in a list.
+    /// A list of the results.
     List,
     /// The items for which the body is true.
     Filter,
-    /// The results of the body, under the keys of the range.
+    /// A map of the results by the range's keys.
     Map,
-    /// The entries of the maps that the body makes.
+    /// A map of the entries of the maps that the body returns.
     Entries,
-    /// The items, in the order of what the body says.
+    /// The items, sorted by the results.
     Sort,
 }
 
-/// A loop over a list or a map.
+/// A loop over a list or map.
 #[derive(Clone, Debug)]
 pub(crate) struct Loop {
     pub(crate) kind: LoopKind,
     pub(crate) range: Code,
     /// Whether there are two variables: index or key, and value.
     pub(crate) two: bool,
-    /// Items for which it is false are left out.
+    /// Skips items for which it is false.
     pub(crate) condition: Option<Code>,
     pub(crate) body: Code,
 }

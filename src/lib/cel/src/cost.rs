@@ -1,23 +1,22 @@
-//! What expressions may cost, in upstream's units: about one for a step, a tenth for a byte that is
-//! looked at.
+//! Cost limits, in kube-apiserver's units: about one per step, a tenth per byte scanned.
 
-use crate::machine::Failure;
+use crate::evaluator::Failure;
 
-/// One rule, evaluated once, as far as the schema bounds it.
+/// One evaluation of a rule, as estimated from the schema.
 pub(crate) const MAX_RULE: u64 = 10_000_000;
-/// All rules of a schema, each as often as its place can occur.
+/// All rules of a schema, each multiplied by the number of values that it applies to.
 pub(crate) const MAX_SCHEMA: u64 = 100_000_000;
-/// One evaluation.
+/// One evaluation, metered.
 pub(crate) const MAX_CALL: u64 = 1_000_000;
-/// All evaluations for one object.
+/// All evaluations for one object, metered.
 pub(crate) const MAX_OBJECT: u64 = 10_000_000;
 
-/// What it costs to look at so many bytes or items once.
+/// The cost of one pass over `size` bytes or items.
 pub(crate) fn traversal(size: u64) -> u64 {
     size.div_ceil(10)
 }
 
-/// What evaluation may still cost: of the object, and of the expression that runs.
+/// The remaining budgets of the object and of the current expression.
 #[derive(Debug)]
 pub struct Meter {
     object: u64,
@@ -31,22 +30,22 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Another expression begins.
+    /// Resets the expression's budget.
     pub(crate) fn begin(&mut self) {
         self.call = MAX_CALL.min(self.object);
     }
 
-    /// Whether nothing more may be evaluated for the object.
+    /// Whether the object's budget is used up.
     pub fn is_spent(&self) -> bool {
         self.object == 0
     }
 
-    /// Nothing more is evaluated for the object.
+    /// Uses up the object's budget.
     pub(crate) fn exhaust(&mut self) {
         self.object = 0;
     }
 
-    /// Takes so much.
+    /// Charges both budgets.
     pub(crate) fn spend(&mut self, cost: u64) -> Result<(), Failure> {
         self.object = self.object.saturating_sub(cost);
         match self.call.checked_sub(cost) {

@@ -1,94 +1,70 @@
-//! Tokens of the language, as the grammar of the reference implementation has them: its errors name
-//! them.
+//! Tokens, as in cel-go's grammar: its error messages list them.
 
-use crate::source::{Fault, Faults};
+use crate::source::{SourceError, SourceErrors};
 
-/// A kind of token; the numbers are the grammar's, in whose order expected ones are listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Token {
-    End,
-    Equals,
-    NotEquals,
-    In,
-    Less,
-    LessEquals,
-    GreaterEquals,
-    Greater,
-    And,
-    Or,
-    OpenBracket,
-    CloseBracket,
-    OpenBrace,
-    CloseBrace,
-    Open,
-    Close,
-    Dot,
-    Comma,
-    Minus,
-    Not,
-    Question,
-    Colon,
-    Plus,
-    Star,
-    Slash,
-    Percent,
-    True,
-    False,
-    Null,
-    Double,
-    Int,
-    Uint,
-    Text,
-    Bytes,
-    Name,
-    Escaped,
-}
-
-impl Token {
-    /// As errors name it.
-    pub(crate) fn shown(self) -> &'static str {
-        match self {
-            Self::End => "<EOF>",
-            Self::Equals => "'=='",
-            Self::NotEquals => "'!='",
-            Self::In => "'in'",
-            Self::Less => "'<'",
-            Self::LessEquals => "'<='",
-            Self::GreaterEquals => "'>='",
-            Self::Greater => "'>'",
-            Self::And => "'&&'",
-            Self::Or => "'||'",
-            Self::OpenBracket => "'['",
-            Self::CloseBracket => "']'",
-            Self::OpenBrace => "'{'",
-            Self::CloseBrace => "'}'",
-            Self::Open => "'('",
-            Self::Close => "')'",
-            Self::Dot => "'.'",
-            Self::Comma => "','",
-            Self::Minus => "'-'",
-            Self::Not => "'!'",
-            Self::Question => "'?'",
-            Self::Colon => "':'",
-            Self::Plus => "'+'",
-            Self::Star => "'*'",
-            Self::Slash => "'/'",
-            Self::Percent => "'%'",
-            Self::True => "'true'",
-            Self::False => "'false'",
-            Self::Null => "'null'",
-            Self::Double => "NUM_FLOAT",
-            Self::Int => "NUM_INT",
-            Self::Uint => "NUM_UINT",
-            Self::Text => "STRING",
-            Self::Bytes => "BYTES",
-            Self::Name => "IDENTIFIER",
-            Self::Escaped => "ESC_IDENTIFIER",
+/// Defines [`Token`] from each kind's name and its text in messages.
+macro_rules! define_tokens {
+    ($($name:ident = $text:literal,)*) => {
+        /// A kind of token, in the grammar's order, in which messages list expected ones.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub(crate) enum Token {
+            $($name,)*
         }
-    }
+
+        impl Token {
+            /// All kinds, in order.
+            pub(crate) const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// As messages print it.
+            pub(crate) fn shown(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
 }
 
-/// A token and where it is, in bytes.
+define_tokens! {
+    End = "<EOF>",
+    Equals = "'=='",
+    NotEquals = "'!='",
+    In = "'in'",
+    Less = "'<'",
+    LessEquals = "'<='",
+    GreaterEquals = "'>='",
+    Greater = "'>'",
+    And = "'&&'",
+    Or = "'||'",
+    OpenBracket = "'['",
+    CloseBracket = "']'",
+    OpenBrace = "'{'",
+    CloseBrace = "'}'",
+    Open = "'('",
+    Close = "')'",
+    Dot = "'.'",
+    Comma = "','",
+    Minus = "'-'",
+    Not = "'!'",
+    Question = "'?'",
+    Colon = "':'",
+    Plus = "'+'",
+    Star = "'*'",
+    Slash = "'/'",
+    Percent = "'%'",
+    True = "'true'",
+    False = "'false'",
+    Null = "'null'",
+    Double = "NUM_FLOAT",
+    Int = "NUM_INT",
+    Uint = "NUM_UINT",
+    Text = "STRING",
+    Bytes = "BYTES",
+    Name = "IDENTIFIER",
+    Escaped = "ESC_IDENTIFIER",
+}
+
+/// A token with its byte range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lexeme {
     pub(crate) token: Token,
@@ -96,7 +72,7 @@ pub(crate) struct Lexeme {
     pub(crate) end: usize,
 }
 
-/// Longer ones first.
+/// Longer symbols first.
 const SYMBOLS: [(&str, Token); 24] = [
     ("==", Token::Equals),
     ("!=", Token::NotEquals),
@@ -124,8 +100,8 @@ const SYMBOLS: [(&str, Token); 24] = [
     ("%", Token::Percent),
 ];
 
-/// Splits an expression; what is no token is noted and left out. The last one is the end.
-pub(crate) fn tokens(source: &str, faults: &mut Faults) -> Vec<Lexeme> {
+/// Splits an expression; invalid input is reported and skipped. The last token is the end.
+pub(crate) fn tokens(source: &str, faults: &mut SourceErrors) -> Vec<Lexeme> {
     let mut out = Vec::new();
     let mut at = 0;
     loop {
@@ -141,7 +117,7 @@ pub(crate) fn tokens(source: &str, faults: &mut Faults) -> Vec<Lexeme> {
                 at += length;
             }
             Err(length) => {
-                faults.push(Fault::syntax(
+                faults.push(SourceError::syntax(
                     at,
                     format!("token recognition error at: '{}'", &rest[..length]),
                 ));
@@ -151,7 +127,7 @@ pub(crate) fn tokens(source: &str, faults: &mut Faults) -> Vec<Lexeme> {
     }
 }
 
-/// Without blanks and comments.
+/// Skips whitespace and comments.
 fn blank(mut rest: &str) -> &str {
     loop {
         rest = rest.trim_start_matches([' ', '\t', '\n', '\r', '\u{c}']);
@@ -162,13 +138,13 @@ fn blank(mut rest: &str) -> &str {
     }
 }
 
-/// The longest token, or up to where nothing can become one.
+/// The longest token, or the length of what cannot become one.
 fn next(rest: &str) -> Result<(Token, usize), usize> {
     let first = rest.chars().next().unwrap_or_default();
     if let Some((length, is_bytes)) = quoted(rest) {
         return match length {
             Ok(length) => Ok((if is_bytes { Token::Bytes } else { Token::Text }, length)),
-            // The prefix of what is no text is a name.
+            // The prefix of an invalid string literal is a name.
             Err(_) if first.is_ascii_alphabetic() => Ok(word(rest)),
             Err(stop) => Err(through(rest, stop)),
         };
@@ -193,13 +169,13 @@ fn next(rest: &str) -> Result<(Token, usize), usize> {
     }
     match SYMBOLS.into_iter().find(|(symbol, _)| rest.starts_with(symbol)) {
         Some((symbol, token)) => Ok((token, symbol.len())),
-        // The first half of a symbol takes what it is not followed by along.
+        // Half a symbol is invalid together with the character after it.
         None if matches!(first, '=' | '&' | '|') => Err(through(rest, 1)),
         None => Err(first.len_utf8()),
     }
 }
 
-/// Up to and with the character at a place, if there is one.
+/// Up to and including the character at `stop`, if there is one.
 fn through(rest: &str, stop: usize) -> usize {
     stop + rest[stop..].chars().next().map_or(0, char::len_utf8)
 }
@@ -251,8 +227,8 @@ fn suffixed(rest: &str, length: usize) -> (Token, usize) {
     }
 }
 
-/// The length of a text or of bytes if there is one (`'a'`, `"""a"""`, `r'a'`, `b"a"`), or where it
-/// stops to be one; and whether it is bytes.
+/// The length of a string or bytes literal (`'a'`, `"""a"""`, `r'a'`, `b"a"`), or where it becomes
+/// invalid; and whether it is bytes.
 fn quoted(rest: &str) -> Option<(Result<usize, usize>, bool)> {
     let after_bytes = rest.strip_prefix(['b', 'B']);
     let body = after_bytes.unwrap_or(rest);
@@ -270,7 +246,7 @@ fn quoted(rest: &str) -> Option<(Result<usize, usize>, bool)> {
     });
     let length = match long {
         Some(Ok(length)) => Ok(length),
-        // An empty text, and another one after it.
+        // An empty literal, followed by another one.
         Some(Err(_)) => Ok(2),
         None => content(&body[1..], quote, raw).map(|length| length + 2).map_err(|stop| stop + 1),
     };
@@ -280,7 +256,7 @@ fn quoted(rest: &str) -> Option<(Result<usize, usize>, bool)> {
     ))
 }
 
-/// How long a text is up to its closing quote, or where it stops to be one.
+/// The length up to the closing quote, or where the literal becomes invalid.
 fn content(text: &str, quote: &str, raw: bool) -> Result<usize, usize> {
     let mut at = 0;
     loop {
@@ -297,7 +273,7 @@ fn content(text: &str, quote: &str, raw: bool) -> Result<usize, usize> {
     }
 }
 
-/// The length of an escape behind its backslash, or where it stops to be one.
+/// The length of an escape after its backslash, or where it becomes invalid.
 fn escape(text: &str) -> Result<usize, usize> {
     let digits = |from: usize, count: usize, is_digit: fn(u8) -> bool| {
         let found = text.as_bytes()[from.min(text.len())..]
@@ -319,7 +295,7 @@ fn escape(text: &str) -> Result<usize, usize> {
     }
 }
 
-/// What a text or bytes stand for; `None`: an escape is no character, or not for bytes.
+/// The value of a string or bytes literal; `None` if an escape is invalid.
 pub(crate) fn unquoted(lexeme: &str) -> Option<Vec<u8>> {
     let after_bytes = lexeme.strip_prefix(['b', 'B']);
     let body = after_bytes.unwrap_or(lexeme);
@@ -338,7 +314,7 @@ pub(crate) fn unquoted(lexeme: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// Without backslashes. In bytes `\xff` and `\377` are bytes, in texts characters.
+/// Resolves escapes. `\xff` and `\377` are bytes in bytes, characters in strings.
 fn unescape(text: &str, bytes: bool) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -387,7 +363,7 @@ mod tests {
     use super::*;
 
     fn lexed(source: &str) -> (Vec<(Token, &str)>, bool) {
-        let mut faults = Faults::default();
+        let mut faults = SourceErrors::default();
         let found = tokens(source, &mut faults)
             .into_iter()
             .map(|one| (one.token, &source[one.start..one.end]))

@@ -1,5 +1,5 @@
-//! The functions and operators: rows of tables, a file for each library. A row says what it takes,
-//! what it gives, what it costs and how it runs.
+//! Functions and operators: tables, one file per library. A row has argument types, result type,
+//! cost and implementation.
 
 mod conversion;
 mod format;
@@ -16,7 +16,7 @@ pub(crate) mod time;
 mod url;
 
 use crate::cost::{Meter, traversal};
-use crate::machine::Answer;
+use crate::evaluator::Answer;
 use crate::types::Type;
 use crate::value::Value;
 use ferrokube_apimachinery::quantity::Quantity;
@@ -25,7 +25,7 @@ pub(crate) use operators::compare;
 pub(crate) use regexes::compile as compile_regex;
 use std::net::IpAddr;
 
-/// A value of a library.
+/// A value of a library type.
 #[derive(Clone, Debug)]
 pub enum Library {
     /// `kubernetes.URL`
@@ -39,7 +39,7 @@ pub enum Library {
     /// `kubernetes.Semver`
     Semver(semver::Semver),
     /// `kubernetes.NamedFormat`
-    Format(&'static named::Format),
+    Format(&'static named::NamedFormat),
 }
 
 const URL: &str = "kubernetes.URL";
@@ -62,7 +62,7 @@ impl Library {
     }
 }
 
-/// What an argument must be.
+/// An argument's type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Arg {
     Any,
@@ -77,25 +77,25 @@ pub(crate) enum Arg {
     Duration,
     Timestamp,
     List,
-    /// A list of these.
+    /// A list with items of this type.
     ListOf(&'static Arg),
     Map,
     Optional,
     Library(&'static str),
-    /// What fits the first argument.
+    /// Compatible with the first argument.
     Same,
-    /// The same, if it is a list.
+    /// Compatible with the first argument, and a list.
     SameList,
-    /// What fits the items of the first argument.
+    /// Compatible with the items of the first argument.
     Item,
-    /// A list whose items the first argument fits.
+    /// A list whose items are compatible with the first argument.
     Holder,
-    /// A map whose keys the first argument fits.
+    /// A map whose keys are compatible with the first argument.
     KeyHolder,
 }
 
 impl Arg {
-    /// Whether a type can be meant; what is not known can.
+    /// Whether a type is accepted; an unknown one is.
     fn takes(self, given: &Type, first: &Type) -> bool {
         match (self, given) {
             (Self::Any, _) | (_, Type::Dyn | Type::Error) => true,
@@ -117,7 +117,7 @@ impl Arg {
         }
     }
 
-    /// The name of its type, as [`Type::name`] and [`Value::type_name`] write it.
+    /// The type's name, as in [`Type::name`] and [`Value::type_name`].
     fn tag(self) -> Option<&'static str> {
         Some(match self {
             Self::Bool => "bool",
@@ -144,16 +144,16 @@ impl Arg {
     }
 }
 
-/// What it costs, by the sizes of the arguments: of their types before it runs, of the values when
-/// it does.
+/// Cost by the arguments' sizes: bounds from their types when estimating, actual sizes when
+/// metering.
 pub(crate) type Cost = fn(&[u64]) -> u64;
 type Run = for<'a> fn(&mut Meter, &[Value<'a>]) -> Answer<'a>;
 
-/// A function.
+/// A row of a function table.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub(crate) struct Function {
     pub(crate) name: &'static str,
-    /// Whether the first argument stands before its name.
+    /// Whether the first argument is the receiver.
     method: bool,
     args: &'static [Arg],
     answer: fn(&[Type]) -> Type,
@@ -161,19 +161,19 @@ pub(crate) struct Row {
     run: Run,
 }
 
-impl Row {
+impl Function {
     fn takes_types(&self, types: &[Type]) -> bool {
         self.args.len() == types.len()
             && self.args.iter().zip(types).all(|(arg, given)| arg.takes(given, &types[0]))
     }
 
-    /// Whether values that were not known before fit.
+    /// Whether values of formerly unknown type are accepted.
     pub(crate) fn takes_values(&self, values: &[Value<'_>]) -> bool {
         self.args.len() == values.len()
             && self.args.iter().zip(values).all(|(arg, value)| arg.takes_value(value))
     }
 
-    /// Pays and runs.
+    /// Charges and runs.
     pub(crate) fn call<'a>(&self, meter: &mut Meter, values: &[Value<'a>]) -> Answer<'a> {
         let mut sizes = [1; 4];
         for (size, value) in sizes.iter_mut().zip(values) {
@@ -184,46 +184,47 @@ impl Row {
     }
 }
 
-const TABLES: [&[Row]; 15] = [
+const TABLES: [&[Function]; 15] = [
     operators::ORDERS,
     operators::NUMBERS,
     operators::OTHERS,
-    conversion::ROWS,
-    strings::ROWS,
-    format::ROWS,
-    regexes::ROWS,
-    lists::ROWS,
-    time::ROWS,
-    optional::ROWS,
-    net::ROWS,
-    url::ROWS,
-    quantity::ROWS,
-    semver::ROWS,
-    named::ROWS,
+    conversion::FUNCTIONS,
+    strings::FUNCTIONS,
+    format::FUNCTIONS,
+    regexes::FUNCTIONS,
+    lists::FUNCTIONS,
+    time::FUNCTIONS,
+    optional::FUNCTIONS,
+    net::FUNCTIONS,
+    url::FUNCTIONS,
+    quantity::FUNCTIONS,
+    semver::FUNCTIONS,
+    named::FUNCTIONS,
 ];
 
-/// A call whose arguments have these types; a target is the first of them.
-pub(crate) struct Call<'t> {
+/// A call with arguments of these types, the receiver first.
+pub(crate) struct CallTypes<'t> {
     pub(crate) name: &'t str,
     pub(crate) method: bool,
     pub(crate) types: &'t [Type],
 }
 
-/// What a call can mean: the functions, what they give, and what they cost at most.
-pub(crate) struct Found {
-    pub(crate) rows: Vec<&'static Row>,
+/// The matching functions of a call, their result type and max cost.
+pub(crate) struct Overloads {
+    pub(crate) rows: Vec<&'static Function>,
     pub(crate) answer: Type,
     pub(crate) cost: u64,
 }
 
-impl Call<'_> {
-    /// `None`: there is no such function for these types.
-    pub(crate) fn find(&self) -> Option<Found> {
+impl CallTypes<'_> {
+    /// `None` if no function matches the types.
+    pub(crate) fn find(&self) -> Option<Overloads> {
         let named = TABLES
             .into_iter()
             .flatten()
             .filter(|row| row.name == self.name && row.method == self.method);
-        let rows: Vec<&'static Row> = named.filter(|row| row.takes_types(self.types)).collect();
+        let rows: Vec<&'static Function> =
+            named.filter(|row| row.takes_types(self.types)).collect();
         let mut sizes = [1; 4];
         for (size, given) in sizes.iter_mut().zip(self.types) {
             *size = given.size();
@@ -241,16 +242,16 @@ impl Call<'_> {
             .max()
             .unwrap_or(1)
             .saturating_add(by_items(self.name, self.types));
-        Some(Found { rows, answer, cost })
+        Some(Overloads { rows, answer, cost })
     }
 
-    /// Whether there is a function of this name at all.
+    /// Whether a function of this name exists.
     pub(crate) fn exists(name: &str) -> bool {
         TABLES.into_iter().flatten().any(|row| row.name == name)
     }
 }
 
-/// What a function over a list costs more when its items are texts, which it looks at.
+/// Extra cost of a list function whose items are strings, which it scans.
 fn by_items(name: &str, types: &[Type]) -> u64 {
     let (Some(Type::List(item, most)), true) = (
         types.first(),
@@ -271,27 +272,27 @@ fn by_items(name: &str, types: &[Type]) -> u64 {
     }
 }
 
-/// A constant amount.
+/// Constant cost.
 fn one(_: &[u64]) -> u64 {
     1
 }
 
-/// A walk over the first argument.
+/// A pass over the first argument.
 fn walk(sizes: &[u64]) -> u64 {
     1 + traversal(sizes[0])
 }
 
-/// A walk over the second argument.
+/// A pass over the second argument.
 fn walk_second(sizes: &[u64]) -> u64 {
     1 + traversal(sizes[1])
 }
 
-/// A walk over both.
+/// A pass over both.
 fn walk_both(sizes: &[u64]) -> u64 {
     1 + traversal(sizes[0].saturating_add(sizes[1]))
 }
 
-/// A walk over the second for each step over the first.
+/// A pass over the second per step over the first.
 fn product(sizes: &[u64]) -> u64 {
     1u64.saturating_add(traversal(sizes[0]).saturating_mul(traversal(sizes[1]).max(1)))
 }
@@ -301,13 +302,13 @@ fn cross(sizes: &[u64]) -> u64 {
     1u64.saturating_add(sizes[0].saturating_mul(sizes[1]))
 }
 
-/// Makes a function that runs of patterns of arguments.
+/// Defines a function by argument patterns.
 macro_rules! function {
     ($name:ident, $([$($pattern:pat),*] $(if $guard:expr)? => $body:expr),+ $(,)?) => {
-        fn $name<'a>(_: &mut $crate::cost::Meter, args: &[$crate::value::Value<'a>]) -> $crate::machine::Answer<'a> {
+        fn $name<'a>(_: &mut $crate::cost::Meter, args: &[$crate::value::Value<'a>]) -> $crate::evaluator::Answer<'a> {
             match args {
                 $([$($pattern),*] $(if $guard)? => $body,)+
-                _ => $crate::machine::no_overload(),
+                _ => $crate::evaluator::no_overload(),
             }
         }
     };

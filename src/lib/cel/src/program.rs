@@ -1,9 +1,9 @@
-//! One compiled expression.
+//! A compiled expression.
 
 use crate::check::Checker;
 use crate::code::Code;
 use crate::cost::Meter;
-use crate::machine::{Failure, Machine};
+use crate::evaluator::{Evaluator, Failure};
 use crate::syntax::parse;
 use crate::types::Type;
 use crate::value::Value;
@@ -12,9 +12,9 @@ use std::sync::Arc;
 /// Why an expression does not compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompileError {
-    /// Its text is wrong: each fault with its place and its line.
+    /// Syntax or type errors, each with its position and source line.
     Source(String),
-    /// A part that is looked at later is wrong.
+    /// An error found after type checking.
     Program(String),
 }
 
@@ -24,15 +24,15 @@ pub struct Program {
     code: Arc<Code>,
     answer: Type,
     cost: u64,
-    /// By the place of a variable.
+    /// By variable index.
     used: Arc<[bool]>,
 }
 
 impl Program {
-    /// Compiles; `variables` are the names that the expression may use, with their types.
+    /// Compiles an expression; `variables` are the names and types that it may use.
     ///
     /// # Errors
-    /// What is wrong with it, for people.
+    /// cel-go's message.
     pub fn compile(source: &str, variables: &[(&str, Type)]) -> Result<Self, CompileError> {
         let ast = parse(source).map_err(|faults| CompileError::Source(faults.written(source)))?;
         let mut checker = Checker::new(variables);
@@ -51,31 +51,31 @@ impl Program {
         })
     }
 
-    /// The type of its answer.
+    /// The result type.
     pub fn answer(&self) -> &Type {
         &self.answer
     }
 
-    /// What one evaluation costs at most, as far as the types say.
+    /// Estimated max cost of one evaluation.
     pub fn cost(&self) -> u64 {
         self.cost
     }
 
-    /// Whether it uses a variable, by its place among those that it was compiled with.
+    /// Whether the expression uses a variable, by its index in `variables`.
     pub fn uses(&self, variable: usize) -> bool {
         self.used.get(variable).copied().unwrap_or(false)
     }
 
-    /// Evaluates with the values of the variables, in their order.
+    /// Evaluates with the values of `variables`, in their order.
     ///
     /// # Errors
-    /// It failed, or cost more than it may.
+    /// It failed or exceeded its budget.
     pub fn evaluate<'a>(
         &'a self,
         variables: Vec<Value<'a>>,
         meter: &mut Meter,
     ) -> Result<Value<'a>, Failure> {
         meter.begin();
-        Machine::new(variables, meter).evaluate(&self.code)
+        Evaluator::new(variables, meter).evaluate(&self.code)
     }
 }

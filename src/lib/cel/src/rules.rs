@@ -1,9 +1,9 @@
-//! The rules of a schema: compiled for every node that has some, evaluated on objects.
+//! Validation rules: compiled per schema node, evaluated on objects.
 
 mod compile;
 mod evaluate;
 
-pub use evaluate::Verdict;
+pub use evaluate::RuleFindings;
 
 use crate::program::Program;
 use ferrokube_apimachinery::document::Document;
@@ -16,19 +16,19 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Rules {
     schema: Arc<Schema>,
-    root: Branch,
+    root: RuleNode,
 }
 
-/// A node with rules in it or below it.
+/// A schema node that has rules or an ancestor of one.
 #[derive(Clone, Debug, Default)]
-struct Branch {
-    rules: Vec<Rule>,
-    properties: BTreeMap<Arc<str>, Branch>,
-    items: Option<Box<Branch>>,
-    values: Option<Box<Branch>>,
+struct RuleNode {
+    rules: Vec<CompiledRule>,
+    properties: BTreeMap<Arc<str>, RuleNode>,
+    items: Option<Box<RuleNode>>,
+    values: Option<Box<RuleNode>>,
 }
 
-impl Branch {
+impl RuleNode {
     fn is_empty(&self) -> bool {
         self.rules.is_empty()
             && self.properties.is_empty()
@@ -37,28 +37,28 @@ impl Branch {
     }
 }
 
-/// One rule.
+/// A compiled rule.
 #[derive(Clone, Debug)]
-struct Rule {
+struct CompiledRule {
     source: Arc<str>,
     program: Program,
     message: Option<Arc<str>>,
     message_program: Option<Program>,
     message_source: Arc<str>,
     reason: FieldReason,
-    /// Below the node: `a.b[key]`.
+    /// Relative to the node: `a.b[key]`.
     field_path: Arc<str>,
-    /// Whether it compares with the old value.
+    /// Whether it uses `oldSelf`.
     uses_old: bool,
     optional_old: bool,
 }
 
 impl Rules {
-    /// Compiles the rules of a schema; `None` when it has none. `path` is where errors say that the
-    /// schema is.
+    /// Compiles the rules of a schema; `None` if it has none. `path` is the schema's path in
+    /// errors.
     ///
     /// # Errors
-    /// What is wrong with them, and what may cost too much.
+    /// Invalid and too expensive rules.
     pub fn compile(schema: &Arc<Schema>, path: &str) -> Result<Option<Self>, Vec<FieldError>> {
         if !compile::has_rules(schema, 0) {
             return Ok(None);
@@ -67,8 +67,8 @@ impl Rules {
         Ok(Some(Self { schema: Arc::clone(schema), root }))
     }
 
-    /// What is wrong with the rules of a schema that may be wrong itself: `refused` says why it is,
-    /// and nothing is compiled there or above, nor anywhere in a schema that is not structural.
+    /// The errors of the rules of a schema that may be invalid itself. `refused` are the schema's
+    /// errors: rules there and above are not compiled, nor any rules of a non-structural schema.
     pub fn judge(
         schema: &Arc<Schema>,
         path: &str,
@@ -87,20 +87,19 @@ impl Rules {
         }
     }
 
-    /// Whether a schema has any rule.
+    /// Whether a schema has any rules.
     pub fn are_in(schema: &Schema) -> bool {
         compile::has_rules(schema, 0)
     }
 
-    /// What the rules have to say against the defaults of the schema. `path` is where errors say
-    /// that the schema is.
+    /// Checks the schema's defaults against the rules. `path` is the schema's path in errors.
     pub fn validate_defaults(&self, path: &str) -> Vec<FieldError> {
         evaluate::validate_defaults(&self.root, &self.schema, path)
     }
 
-    /// What the rules have to say against an object. A rule that does not look at the old object
-    /// only warns about what did not change.
-    pub fn check(&self, old: Option<&Document>, object: &Document) -> Verdict {
+    /// Checks an object against the rules. For unchanged values, a rule that does not use the old
+    /// object only warns.
+    pub fn check(&self, old: Option<&Document>, object: &Document) -> RuleFindings {
         evaluate::check(&self.root, &self.schema, old, object)
     }
 

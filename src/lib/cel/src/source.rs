@@ -1,30 +1,30 @@
-//! What is wrong with an expression, and where, written as the reference implementation writes it.
+//! Errors with source positions, formatted as by cel-go.
 
-/// At most so many faults are noted: more help nobody.
-const MAX_FAULTS: usize = 30;
-/// Longer lines are not shown.
+/// Max collected errors.
+const MAX_ERRORS: usize = 30;
+/// Longer source lines are omitted.
 const MAX_LINE: usize = 1024;
 
-/// Something wrong, at a byte of the source.
+/// An error at a byte offset of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct SourceError {
     pub(crate) at: usize,
     pub(crate) why: String,
 }
 
-impl Fault {
-    /// Of the grammar.
+impl SourceError {
+    /// A parser error.
     pub(crate) fn syntax(at: usize, why: impl std::fmt::Display) -> Self {
         Self { at, why: format!("Syntax error: {why}") }
     }
 }
 
-/// All that is wrong.
+/// Collected errors.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Faults(Vec<Fault>);
+pub(crate) struct SourceErrors(Vec<SourceError>);
 
-impl Faults {
-    pub(crate) fn push(&mut self, fault: Fault) {
+impl SourceErrors {
+    pub(crate) fn push(&mut self, fault: SourceError) {
         if !self.is_full() {
             self.0.push(fault);
         }
@@ -35,10 +35,10 @@ impl Faults {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.0.len() >= MAX_FAULTS
+        self.0.len() >= MAX_ERRORS
     }
 
-    /// By place, each with its line and a mark below it.
+    /// Sorted by position, each with its source line and a marker.
     pub(crate) fn written(mut self, source: &str) -> String {
         self.0.sort_by_key(|fault| fault.at);
         let each: Vec<String> = self.0.iter().map(|fault| written(source, fault)).collect();
@@ -46,7 +46,7 @@ impl Faults {
     }
 }
 
-fn written(source: &str, fault: &Fault) -> String {
+fn written(source: &str, fault: &SourceError) -> String {
     let before = source.get(..fault.at).unwrap_or(source);
     let start = before.rfind('\n').map_or(0, |at| at + 1);
     let line = source[start..].split('\n').next().unwrap_or_default();
@@ -56,7 +56,7 @@ fn written(source: &str, fault: &Fault) -> String {
     if line.len() > MAX_LINE {
         return head;
     }
-    // What takes more than a byte is marked by wide signs.
+    // A character of several bytes gets a full-width marker.
     let sign = |letter: Option<char>, narrow: char, wide: char| {
         if letter.is_some_and(|letter| letter.len_utf8() > 1) { wide } else { narrow }
     };
@@ -76,10 +76,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_point_at_their_place() {
-        let mut faults = Faults::default();
-        faults.push(Fault::syntax(6, "two"));
-        faults.push(Fault { at: 0, why: "one".to_owned() });
+    fn errors_point_at_their_source() {
+        let mut faults = SourceErrors::default();
+        faults.push(SourceError::syntax(6, "two"));
+        faults.push(SourceError { at: 0, why: "one".to_owned() });
         assert_eq!(
             faults.written("'\u{e9}'\n\tb"),
             "ERROR: <input>:1:1: one\n | '\u{e9}'\n | ^\nERROR: <input>:2:2: Syntax error: two\n |  b\n | .^"

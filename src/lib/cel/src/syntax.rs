@@ -1,32 +1,31 @@
-//! Expressions as they were written, and the parser that makes them.
+//! The syntax tree and its parser.
 //!
-//! It goes through the grammar as a parser that is generated from it does, and recovers from errors
-//! the same way, so that both find the same ones.
+//! Follows the grammar as a generated (ANTLR) parser does, with the same error recovery, so that
+//! both report the same errors.
 
 mod recovery;
 
 use crate::lex::{Lexeme, Token, tokens, unquoted};
-use crate::source::{Fault, Faults};
-use recovery::{Follow, Set, Thrown, set};
+use crate::source::{SourceError, SourceErrors};
+use recovery::{FollowSet, RuleAbort, TokenSet, token_set};
 
-/// No expression is nested deeper: what walks over expressions is recursive.
+/// Max nesting: walks over expressions are recursive.
 pub(crate) const MAX_DEPTH: u16 = 160;
-/// The longest expression, in bytes.
+/// Max bytes of an expression.
 const MAX_SOURCE: usize = 100_000;
 
-/// An expression.
+/// A parsed expression.
 #[derive(Clone, Debug)]
 pub(crate) struct Ast {
-    pub(crate) kind: Kind,
-    /// Where errors say that it is, in bytes: at its operator, or its first token.
+    pub(crate) kind: ExprKind,
+    /// Byte offset for errors: of its operator, or its first token.
     pub(crate) at: usize,
     depth: u16,
 }
 
-/// The forms of expressions. Operators other than these are calls of functions named by their
-/// symbols.
+/// Expression forms. Other operators are calls of functions named by their symbols.
 #[derive(Clone, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ExprKind {
     Null,
     Bool(bool),
     Int(i64),
@@ -57,22 +56,22 @@ pub(crate) enum Kind {
     /// `a || b || c`
     Or(Vec<Ast>),
     Conditional(Box<[Ast; 3]>),
-    /// Items, and whether each is optional.
+    /// Items with whether each is optional.
     List(Vec<(Ast, bool)>),
-    /// Keys and values, and whether each is optional.
+    /// Entries with whether each is optional.
     Map(Vec<(Ast, Ast, bool)>),
-    /// `a.b{...}`: a message of that name, of which there is none.
+    /// `a.b{...}`: a message literal of that type; no message types exist.
     Message(String),
 }
 
 /// Parses an expression.
 ///
 /// # Errors
-/// It is none, or one that is nested too deep: all that is wrong with it.
-pub(crate) fn parse(source: &str) -> Result<Ast, Faults> {
-    let mut faults = Faults::default();
+/// All syntax errors, or too deep nesting.
+pub(crate) fn parse(source: &str) -> Result<Ast, SourceErrors> {
+    let mut faults = SourceErrors::default();
     if source.len() > MAX_SOURCE {
-        faults.push(Fault {
+        faults.push(SourceError {
             at: 0,
             why: format!(
                 "expression code point size exceeds limit: size: {}, limit {MAX_SOURCE}",
@@ -92,15 +91,15 @@ struct Parser<'s> {
     tokens: Vec<Lexeme>,
     at: usize,
     depth: u16,
-    faults: Faults,
-    /// After an error, until a token fits: what is wrong meanwhile is not told.
+    faults: SourceErrors,
+    /// After an error, until a token fits; suppresses further errors.
     recovering: bool,
 }
 
-type Parsed = Result<Ast, Thrown>;
+type Parsed = Result<Ast, RuleAbort>;
 
-/// What a literal, a name or something in brackets begins with.
-const MEMBER: Set = set(&[
+/// First tokens of a literal, a name or a bracketed expression.
+const MEMBER: TokenSet = token_set(&[
     Token::OpenBracket,
     Token::OpenBrace,
     Token::Open,
@@ -116,11 +115,11 @@ const MEMBER: Set = set(&[
     Token::Bytes,
     Token::Name,
 ]);
-/// What an expression begins with.
-const EXPRESSION: Set = MEMBER.with(Token::Not);
-/// What an item that may be optional begins with.
-const ITEM: Set = EXPRESSION.with(Token::Question);
-const RELATIONS: Set = set(&[
+/// First tokens of an expression.
+const EXPRESSION: TokenSet = MEMBER.with(Token::Not);
+/// First tokens of a possibly optional item.
+const ITEM: TokenSet = EXPRESSION.with(Token::Question);
+const RELATIONS: TokenSet = token_set(&[
     Token::Equals,
     Token::NotEquals,
     Token::In,
@@ -129,12 +128,12 @@ const RELATIONS: Set = set(&[
     Token::GreaterEquals,
     Token::Greater,
 ]);
-const PRODUCTS: Set = set(&[Token::Star, Token::Slash, Token::Percent]);
-const SUMS: Set = set(&[Token::Plus, Token::Minus]);
-const SUFFIXES: Set = set(&[Token::Dot, Token::OpenBracket]);
-const FIELD: Set = set(&[Token::Name, Token::Escaped]);
+const PRODUCTS: TokenSet = token_set(&[Token::Star, Token::Slash, Token::Percent]);
+const SUMS: TokenSet = token_set(&[Token::Plus, Token::Minus]);
+const SUFFIXES: TokenSet = token_set(&[Token::Dot, Token::OpenBracket]);
+const FIELD: TokenSet = token_set(&[Token::Name, Token::Escaped]);
 
-/// Words that are no names.
+/// Reserved words, which are not names.
 const RESERVED: [&str; 17] = [
     "as",
     "break",
@@ -156,7 +155,7 @@ const RESERVED: [&str; 17] = [
 ];
 
 impl Ast {
-    fn leaf(at: usize, kind: Kind) -> Self {
+    fn leaf(at: usize, kind: ExprKind) -> Self {
         Self { kind, at, depth: 0 }
     }
 }
@@ -166,7 +165,7 @@ fn deepest<'a>(all: impl IntoIterator<Item = &'a Ast>) -> u16 {
 }
 
 impl Parser<'_> {
-    /// Where the present token is.
+    /// Offset of the current token.
     fn place(&self) -> usize {
         self.lexeme(0).start
     }
@@ -175,23 +174,25 @@ impl Parser<'_> {
         self.source[lexeme.start..lexeme.end].to_owned()
     }
 
-    /// What is left of an expression with errors.
+    /// Placeholder for an expression with errors.
     fn nothing(&self) -> Ast {
-        Ast::leaf(self.place(), Kind::Null)
+        Ast::leaf(self.place(), ExprKind::Null)
     }
 
-    /// Above expressions of which the deepest is so deep.
-    fn above(&mut self, at: usize, kind: Kind, below: u16) -> Ast {
+    /// A node above expressions of depth `below`.
+    fn above(&mut self, at: usize, kind: ExprKind, below: u16) -> Ast {
         if below >= MAX_DEPTH {
             return self.too_deep(at);
         }
         Ast { kind, at, depth: below + 1 }
     }
 
-    /// Nothing more is read.
+    /// Reports an expression that is too deep and skips the rest.
     fn too_deep(&mut self, at: usize) -> Ast {
-        self.faults
-            .push(Fault { at, why: format!("expression recursion limit exceeded: {MAX_DEPTH}") });
+        self.faults.push(SourceError {
+            at,
+            why: format!("expression recursion limit exceeded: {MAX_DEPTH}"),
+        });
         self.at = self.tokens.len() - 1;
         self.recovering = true;
         self.nothing()
@@ -201,21 +202,21 @@ impl Parser<'_> {
         let below = deepest(target.iter().chain(&args));
         self.above(
             at,
-            Kind::Call { target: target.map(Box::new), name: name.to_owned(), args },
+            ExprKind::Call { target: target.map(Box::new), name: name.to_owned(), args },
             below,
         )
     }
 
     fn start(&mut self) -> Ast {
-        let end = set(&[Token::End]);
-        let expression = self.expression(&Follow::new(end));
-        if let Err(thrown) = self.expect(Token::End, Set::NONE) {
-            self.caught(thrown, Set::NONE);
+        let end = token_set(&[Token::End]);
+        let expression = self.expression(&FollowSet::new(end));
+        if let Err(thrown) = self.expect(Token::End, TokenSet::NONE) {
+            self.caught(thrown, TokenSet::NONE);
         }
         expression
     }
 
-    fn expression(&mut self, follow: &Follow) -> Ast {
+    fn expression(&mut self, follow: &FollowSet) -> Ast {
         if self.depth >= MAX_DEPTH / 2 {
             let at = self.place();
             return self.too_deep(at);
@@ -226,36 +227,41 @@ impl Parser<'_> {
         self.rule(parsed, follow)
     }
 
-    fn conditional(&mut self, follow: &Follow) -> Parsed {
-        let condition = self.either(&follow.or(set(&[Token::Question])));
+    fn conditional(&mut self, follow: &FollowSet) -> Parsed {
+        let condition = self.either(&follow.or(token_set(&[Token::Question])));
         if self.peek() != Token::Question {
             return Ok(condition);
         }
         let at = self.place();
         self.consume();
-        let yes = self.either(&follow.then(set(&[Token::Colon])));
+        let yes = self.either(&follow.then(token_set(&[Token::Colon])));
         self.expect(Token::Colon, EXPRESSION)?;
         let all = Box::new([condition, yes, self.expression(follow)]);
         let below = deepest(all.iter());
-        Ok(self.above(at, Kind::Conditional(all), below))
+        Ok(self.above(at, ExprKind::Conditional(all), below))
     }
 
-    fn either(&mut self, follow: &Follow) -> Ast {
-        self.logical(Token::Or, Self::both, Kind::Or, follow)
+    fn either(&mut self, follow: &FollowSet) -> Ast {
+        self.logical(Token::Or, Self::both, ExprKind::Or, follow)
     }
 
-    fn both(&mut self, follow: &Follow) -> Ast {
-        self.logical(Token::And, |parser, follow| parser.relation(true, follow), Kind::And, follow)
+    fn both(&mut self, follow: &FollowSet) -> Ast {
+        self.logical(
+            Token::And,
+            |parser, follow| parser.relation(true, follow),
+            ExprKind::And,
+            follow,
+        )
     }
 
     fn logical(
         &mut self,
         symbol: Token,
-        below: fn(&mut Self, &Follow) -> Ast,
-        kind: fn(Vec<Ast>) -> Kind,
-        follow: &Follow,
+        below: fn(&mut Self, &FollowSet) -> Ast,
+        kind: fn(Vec<Ast>) -> ExprKind,
+        follow: &FollowSet,
     ) -> Ast {
-        let inner = follow.or(set(&[symbol]));
+        let inner = follow.or(token_set(&[symbol]));
         let first = below(self, &inner);
         if self.peek() != symbol {
             return first;
@@ -270,8 +276,8 @@ impl Parser<'_> {
         self.above(at, kind(all), below)
     }
 
-    /// `loops`: not on the right of another one.
-    fn relation(&mut self, loops: bool, follow: &Follow) -> Ast {
+    /// `loops`: whether it may be chained; not on the right side of another one.
+    fn relation(&mut self, loops: bool, follow: &FollowSet) -> Ast {
         let follow = &follow.or(RELATIONS);
         let mut left = self.sum(0, follow);
         while loops && RELATIONS.has(self.peek()) {
@@ -283,8 +289,8 @@ impl Parser<'_> {
         left
     }
 
-    /// Operators that bind at least as tightly.
-    fn sum(&mut self, binding: u8, follow: &Follow) -> Ast {
+    /// Parses operators of at least this precedence.
+    fn sum(&mut self, binding: u8, follow: &FollowSet) -> Ast {
         let follow = &follow.or(SUMS.and(PRODUCTS));
         let mut left = self.unary(follow);
         loop {
@@ -300,28 +306,28 @@ impl Parser<'_> {
         }
     }
 
-    fn unary(&mut self, follow: &Follow) -> Ast {
+    fn unary(&mut self, follow: &FollowSet) -> Ast {
         let parsed = self.signed(follow);
         self.rule(parsed, follow)
     }
 
-    fn signed(&mut self, follow: &Follow) -> Parsed {
+    fn signed(&mut self, follow: &FollowSet) -> Parsed {
         self.sync(EXPRESSION)?;
         let at = self.place();
         let (name, count) = match (self.peek(), self.ahead(1)) {
             (Token::Not, _) => ("!", self.negations(follow)),
-            // The sign of a number belongs to it.
+            // A number's sign belongs to the literal.
             (Token::Minus, Token::Int | Token::Double) => return Ok(self.member(follow)),
             (Token::Minus, _) => ("-", self.signs(follow)?),
             (member, _) if MEMBER.has(member) => return Ok(self.member(follow)),
             _ => return Err(self.no_alternative(0)),
         };
         let operand = self.member(follow);
-        // Two of them cancel out.
+        // Double signs cancel out.
         Ok(if count % 2 == 0 { operand } else { self.call(at, None, name, vec![operand]) })
     }
 
-    fn negations(&mut self, follow: &Follow) -> usize {
+    fn negations(&mut self, follow: &FollowSet) -> usize {
         let mut count = 0;
         while self.peek() == Token::Not {
             self.consume();
@@ -331,7 +337,7 @@ impl Parser<'_> {
         count
     }
 
-    fn signs(&mut self, follow: &Follow) -> Result<usize, Thrown> {
+    fn signs(&mut self, follow: &FollowSet) -> Result<usize, RuleAbort> {
         let mut count = 0;
         while self.peek() == Token::Minus {
             if !MEMBER.has(self.ahead(1)) {
@@ -344,8 +350,8 @@ impl Parser<'_> {
         Ok(count)
     }
 
-    /// A primary expression and what follows it: fields, calls, indices.
-    fn member(&mut self, follow: &Follow) -> Ast {
+    /// A primary expression with its suffixes: fields, calls, indices.
+    fn member(&mut self, follow: &FollowSet) -> Ast {
         let mut operand = self.primary(&follow.or(SUFFIXES));
         while SUFFIXES.has(self.peek()) {
             match self.suffix(operand, follow) {
@@ -359,7 +365,7 @@ impl Parser<'_> {
         operand
     }
 
-    fn suffix(&mut self, operand: Ast, follow: &Follow) -> Parsed {
+    fn suffix(&mut self, operand: Ast, follow: &FollowSet) -> Parsed {
         if self.peek() == Token::OpenBracket {
             return self.index(operand, follow);
         }
@@ -379,7 +385,7 @@ impl Parser<'_> {
                 let field = self.field(follow);
                 Ok(self.above(
                     at,
-                    Kind::Select { operand: Box::new(operand), field, optional },
+                    ExprKind::Select { operand: Box::new(operand), field, optional },
                     below,
                 ))
             }
@@ -387,48 +393,50 @@ impl Parser<'_> {
         }
     }
 
-    /// The name of a field.
-    fn field(&mut self, follow: &Follow) -> String {
+    /// A field name.
+    fn field(&mut self, follow: &FollowSet) -> String {
         let found = self.sync(FIELD).and_then(|()| {
             if FIELD.has(self.peek()) { Ok(self.consume()) } else { Err(self.no_alternative(0)) }
         });
         match found {
             Ok(lexeme) if lexeme.token == Token::Escaped => {
-                self.faults
-                    .push(Fault { at: lexeme.start, why: "unsupported syntax: '`'".to_owned() });
+                self.faults.push(SourceError {
+                    at: lexeme.start,
+                    why: "unsupported syntax: '`'".to_owned(),
+                });
                 String::new()
             }
             Ok(lexeme) => self.text(lexeme),
             Err(thrown) => {
                 let at = self.place();
                 self.caught(thrown, follow.recovery.and(SUFFIXES));
-                self.faults.push(Fault { at, why: "unsupported ident kind".to_owned() });
+                self.faults.push(SourceError { at, why: "unsupported ident kind".to_owned() });
                 String::new()
             }
         }
     }
 
-    fn index(&mut self, operand: Ast, follow: &Follow) -> Parsed {
+    fn index(&mut self, operand: Ast, follow: &FollowSet) -> Parsed {
         let at = self.consume().start;
         self.sync(ITEM)?;
         let optional = self.eat(Token::Question);
-        let index = self.expression(&follow.then(set(&[Token::CloseBracket])));
+        let index = self.expression(&follow.then(token_set(&[Token::CloseBracket])));
         self.expect(Token::CloseBracket, follow.exact.and(SUFFIXES))?;
         let below = operand.depth.max(index.depth);
         Ok(self.above(
             at,
-            Kind::Index { operand: Box::new(operand), index: Box::new(index), optional },
+            ExprKind::Index { operand: Box::new(operand), index: Box::new(index), optional },
             below,
         ))
     }
 
-    /// From the opening parenthesis to the closing one.
-    fn args(&mut self, follow: &Follow) -> Result<Vec<Ast>, Thrown> {
+    /// Call arguments with their parentheses.
+    fn args(&mut self, follow: &FollowSet) -> Result<Vec<Ast>, RuleAbort> {
         self.consume();
         self.sync(EXPRESSION.with(Token::Close))?;
         let mut out = Vec::new();
         if EXPRESSION.has(self.peek()) {
-            let inner = follow.then(set(&[Token::Comma, Token::Close]));
+            let inner = follow.then(token_set(&[Token::Comma, Token::Close]));
             out.push(self.expression(&inner));
             while self.eat(Token::Comma) {
                 out.push(self.expression(&inner));
@@ -438,12 +446,12 @@ impl Parser<'_> {
         Ok(out)
     }
 
-    fn primary(&mut self, follow: &Follow) -> Ast {
+    fn primary(&mut self, follow: &FollowSet) -> Ast {
         let parsed = self.primary_of(follow);
         self.rule(parsed, follow)
     }
 
-    fn primary_of(&mut self, follow: &Follow) -> Parsed {
+    fn primary_of(&mut self, follow: &FollowSet) -> Parsed {
         self.sync(MEMBER)?;
         let at = self.place();
         match self.peek() {
@@ -452,7 +460,7 @@ impl Parser<'_> {
             Token::Dot => Err(self.no_alternative(1)),
             Token::Open => {
                 self.consume();
-                let inner = self.expression(&follow.then(set(&[Token::Close])));
+                let inner = self.expression(&follow.then(token_set(&[Token::Close])));
                 self.expect(Token::Close, follow.exact)?;
                 Ok(inner)
             }
@@ -483,37 +491,37 @@ impl Parser<'_> {
                 Some(digits) => i64::from_str_radix(&format!("{sign}{digits}"), 16),
                 None => format!("{sign}{text}").parse(),
             }
-            .map(Kind::Int)
+            .map(ExprKind::Int)
             .map_err(|_| "invalid int literal"),
             Token::Uint => {
                 let digits = &text[..text.len() - 1];
                 let parsed = digits
                     .strip_prefix("0x")
                     .map_or_else(|| digits.parse(), |digits| u64::from_str_radix(digits, 16));
-                parsed.map(Kind::Uint).map_err(|_| "invalid uint literal")
+                parsed.map(ExprKind::Uint).map_err(|_| "invalid uint literal")
             }
             Token::Double => {
                 let parsed =
                     format!("{sign}{text}").parse::<f64>().ok().filter(|number| number.is_finite());
-                parsed.map(Kind::Double).ok_or("invalid double literal")
+                parsed.map(ExprKind::Double).ok_or("invalid double literal")
             }
             Token::Text => unquoted()
                 .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "unable to unescape string"))
-                .map(Kind::Text),
-            Token::Bytes => unquoted().map(Kind::Bytes),
-            Token::True => Ok(Kind::Bool(true)),
-            Token::False => Ok(Kind::Bool(false)),
-            _ => Ok(Kind::Null),
+                .map(ExprKind::Text),
+            Token::Bytes => unquoted().map(ExprKind::Bytes),
+            Token::True => Ok(ExprKind::Bool(true)),
+            Token::False => Ok(ExprKind::Bool(false)),
+            _ => Ok(ExprKind::Null),
         };
         let kind = kind.unwrap_or_else(|why| {
-            self.faults.push(Fault { at, why: why.to_owned() });
-            Kind::Null
+            self.faults.push(SourceError { at, why: why.to_owned() });
+            ExprKind::Null
         });
         Ok(Ast::leaf(at, kind))
     }
 
-    /// A name, a call, or a message.
-    fn named(&mut self, follow: &Follow) -> Parsed {
+    /// A name, call or message literal.
+    fn named(&mut self, follow: &FollowSet) -> Parsed {
         let start = self.place();
         let leading = usize::from(self.peek() == Token::Dot);
         let mut names = 1;
@@ -530,17 +538,18 @@ impl Parser<'_> {
         let name = self.text(lexeme);
         let reserved = RESERVED.contains(&name.as_str());
         if reserved {
-            self.faults.push(Fault { at: start, why: format!("reserved identifier: {name}") });
+            self.faults
+                .push(SourceError { at: start, why: format!("reserved identifier: {name}") });
         }
         if self.peek() == Token::Open {
             let at = self.place();
             let args = self.args(follow)?;
             return Ok(self.call(at, None, &name, args));
         }
-        Ok(Ast::leaf(lexeme.start, Kind::Name(name)))
+        Ok(Ast::leaf(lexeme.start, ExprKind::Name(name)))
     }
 
-    fn message(&mut self, tokens: usize, follow: &Follow) -> Parsed {
+    fn message(&mut self, tokens: usize, follow: &FollowSet) -> Parsed {
         let name: String = (0..tokens)
             .map(|_| {
                 let lexeme = self.consume();
@@ -548,12 +557,12 @@ impl Parser<'_> {
             })
             .collect();
         let at = self.consume().start;
-        let closing = set(&[Token::CloseBrace, Token::Comma]);
+        let closing = token_set(&[Token::CloseBrace, Token::Comma]);
         self.sync(closing.and(FIELD).with(Token::Question))?;
         let inner = follow.then(closing);
         while FIELD.with(Token::Question).has(self.peek()) {
             self.eat(Token::Question);
-            self.field(&inner.or(set(&[Token::Colon])));
+            self.field(&inner.or(token_set(&[Token::Colon])));
             self.expect(Token::Colon, EXPRESSION)?;
             self.expression(&inner);
             if !(self.peek() == Token::Comma && FIELD.with(Token::Question).has(self.ahead(1))) {
@@ -564,12 +573,12 @@ impl Parser<'_> {
         self.sync(closing)?;
         self.eat(Token::Comma);
         self.expect(Token::CloseBrace, follow.exact)?;
-        Ok(Ast::leaf(at, Kind::Message(name)))
+        Ok(Ast::leaf(at, ExprKind::Message(name)))
     }
 
-    fn list(&mut self, at: usize, follow: &Follow) -> Parsed {
+    fn list(&mut self, at: usize, follow: &FollowSet) -> Parsed {
         self.consume();
-        let closing = set(&[Token::CloseBracket, Token::Comma]);
+        let closing = token_set(&[Token::CloseBracket, Token::Comma]);
         self.sync(ITEM.and(closing))?;
         let mut items = Vec::new();
         if ITEM.has(self.peek()) {
@@ -587,12 +596,12 @@ impl Parser<'_> {
         self.eat(Token::Comma);
         self.expect(Token::CloseBracket, follow.exact)?;
         let below = deepest(items.iter().map(|(item, _)| item));
-        Ok(self.above(at, Kind::List(items), below))
+        Ok(self.above(at, ExprKind::List(items), below))
     }
 
-    fn map(&mut self, at: usize, follow: &Follow) -> Parsed {
+    fn map(&mut self, at: usize, follow: &FollowSet) -> Parsed {
         self.consume();
-        let closing = set(&[Token::CloseBrace, Token::Comma]);
+        let closing = token_set(&[Token::CloseBrace, Token::Comma]);
         self.sync(ITEM.and(closing))?;
         let mut entries = Vec::new();
         if ITEM.has(self.peek()) {
@@ -605,17 +614,17 @@ impl Parser<'_> {
         self.eat(Token::Comma);
         self.expect(Token::CloseBrace, follow.exact)?;
         let below = deepest(entries.iter().flat_map(|(key, value, _)| [key, value]));
-        Ok(self.above(at, Kind::Map(entries), below))
+        Ok(self.above(at, ExprKind::Map(entries), below))
     }
 
     fn entries(
         &mut self,
         entries: &mut Vec<(Ast, Ast, bool)>,
-        follow: &Follow,
-    ) -> Result<(), Thrown> {
+        follow: &FollowSet,
+    ) -> Result<(), RuleAbort> {
         loop {
             let optional = self.eat(Token::Question);
-            let key = self.expression(&follow.then(set(&[Token::Colon])));
+            let key = self.expression(&follow.then(token_set(&[Token::Colon])));
             self.expect(Token::Colon, EXPRESSION)?;
             entries.push((key, self.expression(follow), optional));
             if !(self.peek() == Token::Comma && ITEM.has(self.ahead(1))) {
@@ -632,9 +641,9 @@ mod tests {
 
     const STARTS: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
-    /// Errors as the reference implementation found them.
+    /// Errors recorded from cel-go.
     #[test]
-    fn errors_are_those_of_the_grammar() {
+    fn errors_match_cel_go() {
         let all = |source: &str| parse(source).expect_err(source).written(source);
         let cases = [
             ("1 +", 4, format!("Syntax error: mismatched input '<EOF>' expecting {STARTS}")),

@@ -1,25 +1,25 @@
-//! The types of expressions, as they follow from a schema; those with a length carry its bound,
-//! which the cost needs.
+//! Expression types, derived from schemas. Types with a length carry its bound, for cost
+//! estimation.
 
 use crate::value::{escape, is_reserved};
 use ferrokube_schema::{Kind, Schema};
 use std::sync::Arc;
 
-/// The largest request that is read: nothing in it is longer.
+/// Max bytes of a request, and so of any value in it.
 pub(crate) const MAX_REQUEST: u64 = 3 * 1024 * 1024;
-/// No type goes deeper than this into a schema.
+/// Max schema depth of a type.
 const MAX_DEPTH: usize = 250;
-/// The type of `self` in errors; upstream puts a number of the moment behind it.
+/// The type name of `self` in errors; kube-apiserver appends a varying number.
 const SELF: &str = "selfType1";
-/// Names and versions of resources are not longer.
+/// Max bytes of resource names and versions.
 const MAX_NAME: u64 = 1024;
 
-/// A type. Lengths are bounds, in bytes or items.
+/// A type. Lengths are upper bounds, in bytes or items.
 #[derive(Clone, Debug)]
 pub enum Type {
-    /// Not known before it runs.
+    /// Unknown before evaluation.
     Dyn,
-    /// Of what has a fault: fits everything.
+    /// Of an expression with an error: compatible with everything.
     Error,
     /// `null_type`
     Null,
@@ -31,47 +31,46 @@ pub enum Type {
     Uint,
     /// `double`
     Double,
-    /// `string`, at most so many bytes.
+    /// `string`, with its max bytes
     String(u64),
-    /// `bytes`, at most so many.
+    /// `bytes`, with its max length
     Bytes(u64),
     /// `google.protobuf.Duration`
     Duration,
     /// `google.protobuf.Timestamp`
     Timestamp,
-    /// Items, and at most so many of them.
+    /// Item type and max items.
     List(Arc<Type>, u64),
-    /// Keys and values, and at most so many of them.
+    /// Key and value types and max entries.
     Map(Arc<Type>, Arc<Type>, u64),
-    /// An object with declared fields, and its name in errors.
-    Object(Arc<Schema>, Place, Arc<str>),
+    /// An object with declared fields, and its type name in errors.
+    Object(Arc<Schema>, ObjectRole, Arc<str>),
     /// `optional_type`
     Optional(Arc<Type>),
-    /// `type`, and of which type, as errors show it.
+    /// `type`, with the name of the type in errors.
     Type(Arc<str>),
-    /// A type of a library: an address, a quantity, ...
+    /// A library type: IP address, quantity, ...
     Library(&'static str),
 }
 
-/// Where an object is: at the root and where a resource is embedded only a few fields of its
-/// metadata can be seen.
+/// An object's role: of a resource, only a few metadata fields are visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Inside an object.
+pub enum ObjectRole {
+    /// A nested object.
     Inner,
-    /// A whole resource.
+    /// A resource: the root or an embedded one.
     Resource,
-    /// The metadata of one.
+    /// A resource's metadata.
     Metadata,
 }
 
 impl Type {
-    /// Of a resource's schema.
+    /// The type of a resource's root schema.
     pub fn resource(schema: &Arc<Schema>) -> Self {
-        Self::Object(Arc::clone(schema), Place::Resource, SELF.into())
+        Self::Object(Arc::clone(schema), ObjectRole::Resource, SELF.into())
     }
 
-    /// Of a schema node; `None`: its values cannot be seen by rules.
+    /// The type of a schema node; `None` if rules cannot see its values.
     pub fn of(schema: &Arc<Schema>) -> Option<Self> {
         Self::at(schema, SELF, 0)
     }
@@ -95,8 +94,7 @@ impl Type {
                 )
             }
             Kind::Object => match &schema.additional {
-                // `additionalProperties: true` says nothing of the values: it is an object without
-                // fields.
+                // `additionalProperties: true` is an object without declared fields.
                 Some(values) if values.kind != Kind::Any || values.preserve_unknown => Self::Map(
                     Arc::new(Self::String(MAX_REQUEST)),
                     Arc::new(Self::at(values.shared(), &format!("{name}.@prop"), depth + 1)?),
@@ -104,7 +102,7 @@ impl Type {
                 ),
                 _ => Self::Object(
                     Arc::clone(schema),
-                    if schema.embedded { Place::Resource } else { Place::Inner },
+                    if schema.embedded { ObjectRole::Resource } else { ObjectRole::Inner },
                     name.into(),
                 ),
             },
@@ -128,36 +126,36 @@ impl Type {
         Self::String(listed.map_or(MAX_REQUEST, |most| most as u64))
     }
 
-    /// A declared field, by its name in expressions.
+    /// A declared field's type, by its escaped name.
     ///
     /// # Errors
-    /// There is none, in the reference implementation's words.
+    /// cel-go's message for an undeclared field.
     pub(crate) fn field(&self, name: &str) -> Result<Self, String> {
         match self {
             Self::Dyn | Self::Error => Ok(Self::Dyn),
             Self::Map(_, values, _) => Ok((**values).clone()),
-            Self::Object(schema, place, own) => Self::declared(schema, (*place, own), name)
+            Self::Object(schema, role, own) => Self::declared(schema, (*role, own), name)
                 .ok_or_else(|| format!("undefined field '{name}'")),
             Self::Optional(inner) => Ok(Self::optional(inner.field(name)?)),
             other => Err(format!("type '{}' does not support field selection", other.shown())),
         }
     }
 
-    fn declared(schema: &Arc<Schema>, (place, own): (Place, &str), name: &str) -> Option<Self> {
-        match (place, name) {
-            (Place::Metadata, "name" | "generateName")
-            | (Place::Resource, "apiVersion" | "kind") => return Some(Self::String(MAX_NAME)),
-            (Place::Metadata, _) => return None,
-            (Place::Resource, "metadata") => {
+    fn declared(schema: &Arc<Schema>, (role, own): (ObjectRole, &str), name: &str) -> Option<Self> {
+        match (role, name) {
+            (ObjectRole::Metadata, "name" | "generateName")
+            | (ObjectRole::Resource, "apiVersion" | "kind") => return Some(Self::String(MAX_NAME)),
+            (ObjectRole::Metadata, _) => return None,
+            (ObjectRole::Resource, "metadata") => {
                 return Some(Self::Object(
                     Arc::clone(schema),
-                    Place::Metadata,
+                    ObjectRole::Metadata,
                     format!("{own}.metadata").into(),
                 ));
             }
             _ => {}
         }
-        // A word of the language needs no escape after a dot.
+        // Reserved words need no escape after a dot.
         let plain = schema
             .properties
             .get(name)
@@ -172,7 +170,7 @@ impl Type {
         Self::at(property.schema.shared(), &format!("{own}.{name}"), 0)
     }
 
-    /// An optional of it; an optional stays one.
+    /// Wraps in an optional, unless it is one already.
     pub(crate) fn optional(inner: Self) -> Self {
         match inner {
             Self::Optional(_) => inner,
@@ -180,7 +178,7 @@ impl Type {
         }
     }
 
-    /// Its name for people, which also tells whether two types are the same kind of type.
+    /// Short name; equal for types of the same kind.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Dyn => "dyn",
@@ -203,7 +201,7 @@ impl Type {
         }
     }
 
-    /// As errors show it, with the types of parts.
+    /// As errors print it, with type parameters.
     pub(crate) fn shown(&self) -> String {
         match self {
             Self::Duration => "duration".to_owned(),
@@ -225,7 +223,7 @@ impl Type {
         matches!(self, Self::Int | Self::Uint | Self::Double)
     }
 
-    /// Whether values of the types may be compared, or stand for each other.
+    /// Whether values of the types may be compared or assigned.
     pub(crate) fn fits(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Dyn | Self::Error, _)
@@ -246,14 +244,14 @@ impl Type {
             (Self::Map(key, one, _), Self::Map(other_key, other, _)) => {
                 key.fits(other_key) && one.fits(other)
             }
-            (Self::Object(one, place, _), Self::Object(other, other_place, _)) => {
-                Arc::ptr_eq(one, other) && place == other_place
+            (Self::Object(one, role, _), Self::Object(other, other_place, _)) => {
+                Arc::ptr_eq(one, other) && role == other_place
             }
             _ => self.name() == other.name(),
         }
     }
 
-    /// What either of two types that fit can be.
+    /// The common type of two compatible types.
     pub(crate) fn join(&self, other: &Self) -> Self {
         match (self, other) {
             (Self::Null, other) => other.clone(),
@@ -275,7 +273,7 @@ impl Type {
         }
     }
 
-    /// Of two types of parts the one that says more: parts of an empty list are not known.
+    /// The more specific of two element types: those of an empty list are unknown.
     fn known(one: &Self, other: &Self) -> Self {
         match (one, other) {
             (Self::Dyn | Self::Error, known) | (known, Self::Dyn | Self::Error) => known.clone(),
@@ -283,7 +281,7 @@ impl Type {
         }
     }
 
-    /// How much a walk over a value may cost.
+    /// Max cost of a pass over a value.
     pub(crate) fn size(&self) -> u64 {
         match self {
             Self::String(most)
@@ -298,7 +296,7 @@ impl Type {
     }
 }
 
-/// How many items or entries a node can have.
+/// Max items or entries of a node.
 pub(crate) fn capacity(schema: &Schema) -> u64 {
     let checks = schema.checks.as_deref();
     let (bound, smallest_entry) = match schema.kind {
@@ -314,12 +312,12 @@ pub(crate) fn capacity(schema: &Schema) -> u64 {
     bound.unwrap_or((MAX_REQUEST - 2) / smallest_entry).min(MAX_REQUEST)
 }
 
-/// How often a node of this schema can be in a request.
+/// Max values of this schema in one request.
 pub(crate) fn occurrences(schema: &Schema) -> u64 {
     MAX_REQUEST / (smallest(schema, 0) + 1)
 }
 
-/// The fewest bytes of a value in JSON.
+/// Min bytes of a value in JSON.
 fn smallest(schema: &Schema, depth: usize) -> u64 {
     match schema.kind {
         Kind::Integer | Kind::Number | Kind::IntOrString | Kind::Any => 1,

@@ -1,18 +1,17 @@
-//! Values while an expression runs. What comes from the object is a view of it: it is looked at
-//! only where the expression looks.
+//! Runtime values. Parts of the object are lazy views: only what an expression reads is converted.
 
 mod json;
 
 use crate::library::Library;
 use ferrokube_apimachinery::document::{Map as JsonMap, Value as Json};
 use ferrokube_schema::{Kind, ListType};
-pub(crate) use json::{Field, Shape, escape, is_reserved, view};
+pub(crate) use json::{Field, JsonShape, escape, is_reserved, view};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A value.
+/// A runtime value.
 #[derive(Clone, Debug)]
 pub enum Value<'a> {
     /// `null`
@@ -41,19 +40,19 @@ pub enum Value<'a> {
     Optional(Option<Arc<Value<'a>>>),
     /// `type`
     Type(&'static str),
-    /// A value of one of the libraries: an address, a quantity, ...
+    /// A value of a library type: IP address, quantity, ...
     Library(Arc<Library>),
-    /// A number of the object that is no integer where its schema has one (`1.0` is a double until
-    /// it is stored): to look at it is an error.
+    /// A non-integer number in the object where its schema has an integer (`1.0` is a double until
+    /// it is stored); reading it is an error.
     Misfit(Kind),
 }
 
-/// A text of the object or the expression, or one that was made.
+/// A string, borrowed from the object or expression, or computed.
 #[derive(Clone, Debug)]
 pub enum Text<'a> {
     /// Borrowed.
     Of(&'a str),
-    /// Made.
+    /// Computed.
     Own(Arc<str>),
 }
 
@@ -71,16 +70,16 @@ impl Deref for Text<'_> {
 /// A list.
 #[derive(Clone, Debug)]
 pub enum List<'a> {
-    /// Of the object.
+    /// In the object.
     Json {
         /// The items.
         items: &'a [Json],
-        /// What they are.
-        shape: Shape<'a>,
-        /// Whether its order counts.
+        /// The items' schema.
+        shape: JsonShape<'a>,
+        /// Whether order matters.
         list_type: &'a ListType,
     },
-    /// Made.
+    /// Computed.
     Own(Arc<Vec<Value<'a>>>),
 }
 
@@ -107,7 +106,7 @@ impl<'a> List<'a> {
         (0..self.len()).filter_map(|index| self.get(index))
     }
 
-    /// What tells items apart, where order does not count.
+    /// How items of unordered lists are identified.
     pub(crate) fn list_type(&self) -> &'a ListType {
         match self {
             Self::Json { list_type, .. } => list_type,
@@ -119,20 +118,20 @@ impl<'a> List<'a> {
 /// A map.
 #[derive(Clone, Debug)]
 pub enum Map<'a> {
-    /// Of the object.
+    /// In the object.
     Json {
         /// The entries.
         map: &'a JsonMap,
-        /// What they are.
-        shape: Shape<'a>,
+        /// The map's schema.
+        shape: JsonShape<'a>,
     },
-    /// Made.
-    Own(Arc<BTreeMap<Key<'a>, Value<'a>>>),
+    /// Computed.
+    Own(Arc<BTreeMap<MapKey<'a>, Value<'a>>>),
 }
 
-/// The key of a map. Numbers are equal whatever their type.
+/// A map key. Numbers are equal across types.
 #[derive(Clone, Debug)]
-pub enum Key<'a> {
+pub enum MapKey<'a> {
     /// `bool`
     Bool(bool),
     /// `int` and `uint`
@@ -141,7 +140,7 @@ pub enum Key<'a> {
     Text(Text<'a>),
 }
 
-impl Key<'_> {
+impl MapKey<'_> {
     fn rank(&self) -> (u8, i128, &str) {
         match self {
             Self::Bool(flag) => (0, i128::from(*flag), ""),
@@ -151,28 +150,28 @@ impl Key<'_> {
     }
 }
 
-impl PartialEq for Key<'_> {
+impl PartialEq for MapKey<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.rank() == other.rank()
     }
 }
 
-impl Eq for Key<'_> {}
+impl Eq for MapKey<'_> {}
 
-impl PartialOrd for Key<'_> {
+impl PartialOrd for MapKey<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Key<'_> {
+impl Ord for MapKey<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.rank().cmp(&other.rank())
     }
 }
 
-impl<'a> Key<'a> {
-    /// The key that a value can be.
+impl<'a> MapKey<'a> {
+    /// The value as a key, if it can be one.
     pub(crate) fn of(value: &Value<'a>) -> Option<Self> {
         Some(match value {
             Value::Bool(flag) => Self::Bool(*flag),
@@ -203,7 +202,7 @@ impl<'a> Key<'a> {
 }
 
 impl<'a> Map<'a> {
-    pub(crate) fn of(entries: BTreeMap<Key<'a>, Value<'a>>) -> Self {
+    pub(crate) fn of(entries: BTreeMap<MapKey<'a>, Value<'a>>) -> Self {
         Self::Own(Arc::new(entries))
     }
 
@@ -214,29 +213,29 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// A declared field, or a key that is a name.
+    /// A declared field, or an entry by its key.
     pub(crate) fn field(&self, field: &Field) -> Option<Value<'a>> {
         match self {
             Self::Json { map, shape } => json::field(map, *shape, field),
-            Self::Own(map) => map.get(&Key::Text(Text::Own(Arc::clone(&field.given)))).cloned(),
+            Self::Own(map) => map.get(&MapKey::Text(Text::Own(Arc::clone(&field.given)))).cloned(),
         }
     }
 
-    pub(crate) fn get(&self, key: &Key<'a>) -> Option<Value<'a>> {
+    pub(crate) fn get(&self, key: &MapKey<'a>) -> Option<Value<'a>> {
         match (self, key) {
-            (Self::Json { map, shape }, Key::Text(name)) => json::entry(map, *shape, name),
+            (Self::Json { map, shape }, MapKey::Text(name)) => json::entry(map, *shape, name),
             (Self::Json { .. }, _) => None,
             (Self::Own(map), key) => map.get(key).cloned(),
         }
     }
 
     /// Keys and values.
-    pub(crate) fn entries(&self) -> Vec<(Key<'a>, Value<'a>)> {
+    pub(crate) fn entries(&self) -> Vec<(MapKey<'a>, Value<'a>)> {
         match self {
             Self::Json { map, shape } => map
                 .iter()
                 .filter_map(|(name, _)| {
-                    Some((Key::Text(Text::Of(name)), json::entry(map, *shape, name)?))
+                    Some((MapKey::Text(Text::Of(name)), json::entry(map, *shape, name)?))
                 })
                 .collect(),
             Self::Own(map) => map.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
@@ -245,7 +244,7 @@ impl<'a> Map<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// A text that was made.
+    /// A computed string.
     pub(crate) fn text(text: impl Into<Arc<str>>) -> Self {
         Self::String(Text::Own(text.into()))
     }
@@ -262,17 +261,17 @@ impl<'a> Value<'a> {
         Self::Library(Arc::new(value))
     }
 
-    /// An object of these fields.
-    pub(crate) fn of_fields(map: &'a JsonMap, shape: Shape<'a>) -> Self {
+    /// An object with these fields.
+    pub(crate) fn of_fields(map: &'a JsonMap, shape: JsonShape<'a>) -> Self {
         Self::Map(Map::Json { map, shape })
     }
 
-    /// A value of the object.
-    pub(crate) fn of_json(value: &'a Json, shape: Shape<'a>) -> Self {
+    /// A view of a JSON value.
+    pub(crate) fn of_json(value: &'a Json, shape: JsonShape<'a>) -> Self {
         view(value, shape)
     }
 
-    /// How much a walk over it costs.
+    /// The cost of a pass over the value.
     pub(crate) fn size(&self) -> u64 {
         let size = match self {
             Self::String(text) => text.len(),
@@ -284,7 +283,7 @@ impl<'a> Value<'a> {
         size as u64
     }
 
-    /// The name of its type.
+    /// The type's name.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "null_type",
@@ -305,7 +304,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether it is what its type has when nothing was set.
+    /// Whether it is its type's zero value.
     pub(crate) fn is_zero(&self) -> bool {
         match self {
             Self::Null => true,

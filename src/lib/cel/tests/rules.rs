@@ -1,4 +1,4 @@
-//! Rules of schemas: what they say, what is refused, and that nothing runs away (fault 42).
+//! Rules end to end: results, refusals, and bounded costs (fault 42).
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
@@ -28,7 +28,7 @@ fn object(spec: Value) -> Document {
     .expect("an object")
 }
 
-/// A schema of some fields with one rule on it.
+/// A schema with some fields and one rule.
 fn with_rule(rule: &str) -> Value {
     json!({
         "type": "object",
@@ -77,7 +77,7 @@ fn rules_hold_or_not() {
     }
 }
 
-/// Of the libraries, each function in at least one rule that holds.
+/// At least one passing rule per library function.
 const LIBRARIES: &str = r#"
 size('h\u00e9') == 2 && 'h\u00e9llo'.size() == 5 && size([1, 2]) == 2 && size({'a': 1}) == 1 && size(b'ab') == 2
 'hello'.contains('ell') && 'hello'.startsWith('he') && 'hello'.endsWith('lo') && 'hello'.matches('^h.*o$') && matches('a1', r'\w\d')
@@ -115,7 +115,7 @@ true ? 'a' == 'a' : false
 "#;
 
 #[test]
-fn libraries_do_what_they_say() {
+fn library_functions_work() {
     let mut spec = with_rule("");
     spec["properties"]["absent"] = json!({"type": "string"});
     spec["properties"]["o"] = json!({"type": "object", "properties": {"deep": {"type": "string"}}});
@@ -128,7 +128,7 @@ fn libraries_do_what_they_say() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_rules_are_refused() {
     let refused = [
         "self.none == 1",
         "self.n",
@@ -170,7 +170,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn what_fails_while_it_runs_is_an_error() {
+fn runtime_errors_are_reported() {
     let failing = [
         "self.n / (self.n - self.n) == 1",
         "self.l[9] == 'x'",
@@ -203,7 +203,7 @@ fn what_fails_while_it_runs_is_an_error() {
 }
 
 #[test]
-fn sets_and_list_maps_keep_no_order() {
+fn sets_and_list_maps_compare_without_order() {
     let list = |kind: &str| json!({"type": "array", "maxItems": 5, "x-kubernetes-list-type": kind, "items": {"type": "string", "maxLength": 5}});
     let spec = json!({"type": "object", "properties": {"a": list("set"), "b": list("atomic")}, "x-kubernetes-validations": [{"rule": "self.a == ['y', 'x'] && self.b == ['x', 'y'] && (self.a + ['x', 'z']).size() == 3"}]});
     let rules = compile(&spec).expect("compiles");
@@ -212,7 +212,7 @@ fn sets_and_list_maps_keep_no_order() {
 }
 
 #[test]
-fn defaults_obey_the_rules() {
+fn defaults_must_satisfy_the_rules() {
     let spec = |default: u32| json!({"type": "object", "properties": {"n": {"type": "integer", "default": default, "x-kubernetes-validations": [{"rule": "self < 5"}]}}});
     assert_eq!(compile(&spec(4)).expect("compiles").validate_defaults("s"), []);
     let errors = compile(&spec(5)).expect("compiles").validate_defaults("s");
@@ -220,7 +220,7 @@ fn defaults_obey_the_rules() {
 }
 
 #[test]
-fn old_values_that_may_be_missing() {
+fn optional_old_self() {
     let spec = json!({"type": "object", "properties": {"n": {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf.orValue(2)", "optionalOldSelf": true}]}}});
     let rules = compile(&spec).expect("compiles");
     assert_eq!(rules.validate(None, &object(json!({"n": 1}))).len(), 1);
@@ -249,7 +249,7 @@ fn old_values_and_ratcheting() {
 }
 
 #[test]
-fn what_did_not_change_is_warned_about() {
+fn failures_on_unchanged_values_are_warnings() {
     let rule = json!([{"rule": "self != 'bad'"}]);
     let text = json!({"type": "string", "maxLength": 9, "x-kubernetes-validations": rule});
     let list = json!({"type": "array", "maxItems": 9, "items": text});
@@ -258,7 +258,7 @@ fn what_did_not_change_is_warned_about() {
     let old = object(json!({"a": "bad", "b": "1", "l": ["bad"]}));
     let verdict = rules.check(Some(&old), &object(json!({"a": "bad", "b": "2", "l": ["bad"]})));
     assert!(verdict.errors.is_empty() && verdict.warnings.len() == 2, "{verdict:?}");
-    // Items of such a list are only told from others by the list as a whole.
+    // Items of an atomic list have no old values.
     let verdict =
         rules.check(Some(&old), &object(json!({"a": "bad", "b": "1", "l": ["bad", "ok"]})));
     assert_eq!(
@@ -269,17 +269,17 @@ fn what_did_not_change_is_warned_about() {
 }
 
 #[test]
-fn a_failing_evaluation_is_an_error_without_values() {
+fn evaluation_errors_quote_no_values() {
     let rules = compile(&with_rule("self.n / 0 > self.m['secret-key']")).expect("compiles");
     let errors = rules.validate(None, &object(json!({"n": 77_777, "m": {}})));
     assert!(errors.len() == 1 && !errors[0].message.contains("77777"), "{errors:?}");
 }
 
 #[test]
-fn fault_42_expressions_that_are_bombs_are_refused_in_time() {
+fn fault_42_expression_bombs_are_refused_in_time() {
     let nested = format!("{}true{}", "(".repeat(5000), ")".repeat(5000));
     for harmless in [format!("{}true", "!".repeat(9001)), format!("{}1 > 0", "-".repeat(9001))] {
-        // The parser folds these; all that counts is that it ends.
+        // The parser folds these; they only need to terminate.
         let _ = compile(&with_rule(&harmless));
     }
     let bombs = [
@@ -314,8 +314,7 @@ fn fault_42_cost_is_bounded_before_and_while_it_runs() {
             .all(|error| error.reason == ferrokube_apimachinery::field::FieldReason::Forbidden),
         "{errors:?}"
     );
-    // A bound that the schema says is believed when it is written, and not when it runs: the object
-    // may be older.
+    // The estimate trusts the schema's bound, the meter does not: the object may be older.
     spec["properties"]["l"]["maxItems"] = json!(10);
     spec["properties"]["l"]["items"]["maxLength"] = json!(10);
     let rules = compile(&spec).expect("bounded");
@@ -343,7 +342,7 @@ fn fault_42_cost_is_bounded_before_and_while_it_runs() {
 }
 
 #[test]
-fn fault_34_rules_find_old_items_and_their_nodes_without_searching() {
+fn fault_34_old_items_and_nodes_are_looked_up_not_searched() {
     let rules = compile(&json!({"type": "array", "maxItems": 20000, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"],
         "items": {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}, "v": {"type": "integer"}},
             "x-kubernetes-validations": [{"rule": "self.v == oldSelf.v"}]}}))
@@ -360,7 +359,7 @@ fn fault_34_rules_find_old_items_and_their_nodes_without_searching() {
     assert!(errors.is_empty(), "{errors:?}");
     assert!((1..100_000).contains(&steps), "{steps}");
 
-    // Deep, and with a rule at the bottom only.
+    // Deep, with a rule only at the bottom.
     let leaf = json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0"}]});
     let wide: ferrokube_apimachinery::document::Map =
         (0..2_000).map(|n| (format!("p{n}"), json!({"type": "string"}))).collect();
@@ -414,7 +413,7 @@ fn the_deepest_expression_runs_on_a_small_stack() {
 }
 
 #[test]
-fn what_follows_a_fault_has_the_types_of_the_reference_implementation() {
+fn types_after_an_error_match_cel_go() {
     let cases: [(&str, &[&str]); 9] = [
         (
             "[1, 'a'].contains('a')",
@@ -481,14 +480,14 @@ fn what_follows_a_fault_has_the_types_of_the_reference_implementation() {
 }
 
 #[test]
-fn a_text_of_what_is_not_known_is_a_text() {
+fn converting_an_unknown_type_to_string_is_a_string() {
     let spec = json!({"type": "object", "properties": {"port": {"x-kubernetes-int-or-string": true}},
         "x-kubernetes-validations": [{"rule": "self.port != 1", "messageExpression": "string(self.port)"}]});
     assert!(compile(&spec).is_ok());
 }
 
 #[test]
-fn rules_stand_around_open_objects() {
+fn rules_apply_around_objects_with_unknown_fields() {
     let open = json!({"type": "object", "additionalProperties": true});
     let spec = json!({"type": "object", "maxProperties": 3, "additionalProperties": open, "x-kubernetes-validations": [{"rule": "self.all(k, k != 'v')"}]});
     let rules = compile(&spec).expect("nothing is said of the values");

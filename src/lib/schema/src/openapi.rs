@@ -9,26 +9,26 @@ use ferrokube_apimachinery::document::{Map, Value, json};
 /// `x-kubernetes-*` extensions and `$ref`s). The caller adds `x-kubernetes-group-version-kind` to
 /// the kinds.
 pub fn components_v3(schema: &Schema, into: &mut Map) {
-    definitions(schema, Dialect::V3, into);
+    definitions(schema, OpenApiVersion::V3, into);
 }
 
 /// As [`components_v3`], for OpenAPI v2 `definitions`.
 pub fn definitions_v2(schema: &Schema, into: &mut Map) {
-    definitions(schema, Dialect::V2, into);
+    definitions(schema, OpenApiVersion::V2, into);
 }
 
 /// A node inlined into another one's keywords.
 pub(crate) fn inline_v3(schema: &Schema) -> Value {
-    Value::Object(Renderer { dialect: Dialect::V3, referred: Vec::new() }.body(schema, 0))
+    Value::Object(Renderer { version: OpenApiVersion::V3, referred: Vec::new() }.body(schema, 0))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Dialect {
+enum OpenApiVersion {
     V2,
     V3,
 }
 
-impl Dialect {
+impl OpenApiVersion {
     fn reference(self, name: &str) -> Value {
         match self {
             Self::V2 => Value::from(format!("#/definitions/{name}")),
@@ -38,13 +38,13 @@ impl Dialect {
 }
 
 /// Renders definitions until all references resolve.
-fn definitions<'a>(schema: &'a Schema, dialect: Dialect, into: &mut Map) {
+fn definitions<'a>(schema: &'a Schema, version: OpenApiVersion, into: &mut Map) {
     let mut missing: Vec<&'a Schema> = vec![schema];
     while let Some(schema) = missing.pop() {
         let Some(name) = schema.name.as_deref().filter(|name| !into.contains_key(name)) else {
             continue;
         };
-        let mut renderer = Renderer { dialect, referred: Vec::new() };
+        let mut renderer = Renderer { version, referred: Vec::new() };
         let rendered = renderer.body(schema, 0);
         missing.append(&mut renderer.referred);
         into.insert(name.to_owned(), Value::Object(rendered));
@@ -52,7 +52,7 @@ fn definitions<'a>(schema: &'a Schema, dialect: Dialect, into: &mut Map) {
 }
 
 struct Renderer<'a> {
-    dialect: Dialect,
+    version: OpenApiVersion,
     referred: Vec<&'a Schema>,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Renderer<'a> {
     /// Renders a node inline, even if it has a name.
     fn body(&mut self, schema: &'a Schema, depth: usize) -> Map {
         let mut out = Map::new();
-        let is_open = self.dialect == Dialect::V2
+        let is_open = self.version == OpenApiVersion::V2
             && !schema.native
             && (schema.preserve_unknown || schema.nullable);
         // Version 2 clients refuse unknown fields wherever any are declared.
@@ -128,7 +128,7 @@ impl<'a> Renderer<'a> {
 
     fn required(&self, schema: &Schema, out: &mut Map) {
         let may_be_null =
-            |node: &Schema| self.dialect == Dialect::V2 && !node.native && node.nullable;
+            |node: &Schema| self.version == OpenApiVersion::V2 && !node.native && node.nullable;
         let declared = schema
             .properties
             .iter()
@@ -153,7 +153,7 @@ impl<'a> Renderer<'a> {
         if let Some(description) = description {
             out.insert("description".to_owned(), Value::from(description));
         }
-        if self.dialect == Dialect::V3
+        if self.version == OpenApiVersion::V3
             && property.emit == Emit::Always
             && matches!(node.kind, Kind::String | Kind::Integer | Kind::Number | Kind::Boolean)
             && node.name.is_none()
@@ -169,9 +169,9 @@ impl<'a> Renderer<'a> {
     /// A reference. In v3 a `$ref` allows no siblings, so it moves into an `allOf`.
     fn link(&mut self, schema: &'a Schema, default: bool, description: Option<&str>) -> Map {
         self.referred.push(schema);
-        let reference = self.dialect.reference(schema.name.as_deref().unwrap_or_default());
+        let reference = self.version.reference(schema.name.as_deref().unwrap_or_default());
         let mut out = Map::new();
-        if self.dialect == Dialect::V2 || (!default && description.is_none()) {
+        if self.version == OpenApiVersion::V2 || (!default && description.is_none()) {
             out.insert("$ref".to_owned(), reference);
             return out;
         }
@@ -194,7 +194,8 @@ impl<'a> Renderer<'a> {
         let mut out = self.body(schema, depth);
         let scalar =
             matches!(schema.kind, Kind::String | Kind::Integer | Kind::Number | Kind::Boolean);
-        if self.dialect == Dialect::V3 && schema.native && scalar && !schema.zero().is_null() {
+        if self.version == OpenApiVersion::V3 && schema.native && scalar && !schema.zero().is_null()
+        {
             out.entry("default").or_insert_with(|| schema.zero().clone());
         }
         Value::Object(out)
@@ -230,29 +231,31 @@ impl<'a> Renderer<'a> {
         if !quantity {
             out.insert("format".to_owned(), Value::from("int-or-string"));
         }
-        match self.dialect {
-            Dialect::V2 => out.insert("type".to_owned(), Value::from("string")),
-            Dialect::V3 if quantity => {
+        match self.version {
+            OpenApiVersion::V2 => out.insert("type".to_owned(), Value::from("string")),
+            OpenApiVersion::V3 if quantity => {
                 out.insert("oneOf".to_owned(), json!([{"type": "string"}, {"type": "number"}]))
             }
-            Dialect::V3 => {
+            OpenApiVersion::V3 => {
                 out.insert("oneOf".to_owned(), json!([{"type": "integer"}, {"type": "string"}]))
             }
         };
     }
 
     fn values(&self, schema: &Schema, out: &mut Map) {
-        if let Some(default) = schema.default.as_ref().filter(|_| self.dialect == Dialect::V3) {
+        if let Some(default) =
+            schema.default.as_ref().filter(|_| self.version == OpenApiVersion::V3)
+        {
             out.insert("default".to_owned(), default.clone());
         }
         if !schema.enumeration.is_empty() {
             out.insert("enum".to_owned(), Value::from(schema.enumeration.clone()));
         }
-        if schema.nullable && self.dialect == Dialect::V3 {
+        if schema.nullable && self.version == OpenApiVersion::V3 {
             out.insert("nullable".to_owned(), Value::Bool(true));
         }
         if let Some(checks) = &schema.checks {
-            checks.render(self.dialect == Dialect::V3, out);
+            checks.render(self.version == OpenApiVersion::V3, out);
         }
     }
 }

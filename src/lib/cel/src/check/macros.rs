@@ -1,24 +1,24 @@
-//! Macros: what looks like a call and brings variables of its own.
+//! Macros: calls that introduce variables.
 
 use super::{Checked, Checker, is_a, no_match};
 use crate::code::{Code, Loop, LoopKind};
-use crate::source::Fault;
-use crate::syntax::{Ast, Kind};
+use crate::source::SourceError;
+use crate::syntax::{Ast, ExprKind};
 use crate::types::{MAX_REQUEST, Type};
 use std::sync::Arc;
 
-/// A macro over a range.
-struct Shape<'a> {
+/// A macro that loops over a range.
+struct MacroLoop<'a> {
     kind: LoopKind,
     names: &'a [Ast],
     condition: Option<&'a Ast>,
     body: &'a Ast,
-    /// Where it is.
+    /// Position in the source.
     at: usize,
 }
 
 impl Checker {
-    /// What a macro stands for; `None`: it is a function.
+    /// Expands a macro; `None` if the call is a function.
     pub(super) fn expand(
         &mut self,
         target: Option<&Ast>,
@@ -32,7 +32,7 @@ impl Checker {
             };
         };
         match (name, args) {
-            ("bind", [variable, value, body]) if matches!(&target.kind, Kind::Name(name) if name == "cel") =>
+            ("bind", [variable, value, body]) if matches!(&target.kind, ExprKind::Name(name) if name == "cel") =>
             {
                 return Some(self.bind(variable, value, body));
             }
@@ -41,7 +41,7 @@ impl Checker {
             }
             _ => {}
         }
-        shape(name, args, at).map(|shape| self.run_over(target, &shape))
+        loop_macro(name, args, at).map(|shape| self.run_over(target, &shape))
     }
 
     fn bind(&mut self, variable: &Ast, value: &Ast, body: &Ast) -> Checked {
@@ -74,7 +74,7 @@ impl Checker {
         Checked { code: Code::OptMap(Box::new([target.code, body.code]), flat), answer, cost }
     }
 
-    /// Checks with further variables.
+    /// Checks with additional variables.
     fn with(&mut self, variables: Vec<(String, Type)>, ast: &Ast) -> Checked {
         let depth = self.variables.len();
         self.variables.extend(variables);
@@ -83,7 +83,7 @@ impl Checker {
         checked
     }
 
-    fn run_over(&mut self, range: &Ast, shape: &Shape<'_>) -> Checked {
+    fn run_over(&mut self, range: &Ast, shape: &MacroLoop<'_>) -> Checked {
         let names: Vec<String> = shape.names.iter().map(|name| self.variable_name(name)).collect();
         let (range, range_at) = (self.check(range), range.at);
         let two = names.len() == 2;
@@ -117,7 +117,7 @@ impl Checker {
             );
         }
         let answer = self.answer(shape, &range.answer, &body.answer, (&key, &item, most));
-        // What makes a new list puts each item in a list of its own, and adds that.
+        // A macro that builds a list appends each item as a list of its own.
         let appended = match shape.kind {
             LoopKind::Filter => 12,
             LoopKind::List => 12,
@@ -138,10 +138,10 @@ impl Checker {
         Checked { code: Code::Loop(Box::new(whole)), answer, cost }
     }
 
-    /// The type of a loop's answer.
+    /// The type of a loop's result.
     fn answer(
         &mut self,
-        shape: &Shape<'_>,
+        shape: &MacroLoop<'_>,
         range: &Type,
         body: &Type,
         (key, item, most): (&Type, &Type, u64),
@@ -185,16 +185,17 @@ impl Checker {
     }
 
     fn variable_name(&mut self, ast: &Ast) -> String {
-        if let Kind::Name(name) = &ast.kind {
+        if let ExprKind::Name(name) = &ast.kind {
             return name.clone();
         }
-        self.macros.push(Fault { at: ast.at, why: "argument must be a simple name".to_owned() });
+        self.macros
+            .push(SourceError { at: ast.at, why: "argument must be a simple name".to_owned() });
         String::new()
     }
 }
 
-/// What the arguments of a macro are; `None`: it is no macro.
-fn shape<'a>(name: &str, args: &'a [Ast], at: usize) -> Option<Shape<'a>> {
+/// Recognizes a loop macro by its name and arguments.
+fn loop_macro<'a>(name: &str, args: &'a [Ast], at: usize) -> Option<MacroLoop<'a>> {
     let kind = match (name, args.len()) {
         ("all", 2 | 3) => LoopKind::All,
         ("exists", 2 | 3) => LoopKind::Exists,
@@ -209,8 +210,8 @@ fn shape<'a>(name: &str, args: &'a [Ast], at: usize) -> Option<Shape<'a>> {
     let two = name.starts_with("transform") || (name != "map" && args.len() == 3);
     let (names, rest) = args.split_at(if two { 2 } else { 1 });
     match rest {
-        [body] => Some(Shape { kind, names, condition: None, body, at }),
-        [condition, body] => Some(Shape { kind, names, condition: Some(condition), body, at }),
+        [body] => Some(MacroLoop { kind, names, condition: None, body, at }),
+        [condition, body] => Some(MacroLoop { kind, names, condition: Some(condition), body, at }),
         _ => None,
     }
 }

@@ -1,14 +1,14 @@
 //! Conversions between types, `type`, `size`.
 
-use super::{Arg, Library, Row, function, one, time, walk};
-use crate::machine::Failure;
+use super::{Arg, Function, Library, function, one, time, walk};
+use crate::evaluator::Failure;
 use crate::types::Type;
 use crate::value::Value;
 use std::sync::Arc;
 
 macro_rules! conversion {
     ($name:literal, $arg:expr, $answer:expr, $run:ident) => {
-        Row {
+        Function {
             name: $name,
             method: false,
             args: &[$arg],
@@ -19,12 +19,12 @@ macro_rules! conversion {
     };
 }
 
-/// How long a text of something else is, nobody estimates: what looks at it costs too much unless
-/// it is compared.
+/// The size of a string converted from another type is not estimated: functions that scan it exceed
+/// the limit; comparing it does not.
 const UNKNOWN: u64 = u64::MAX;
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function {
         name: "dyn",
         method: false,
         args: &[Arg::Any],
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: one,
         run: same,
     },
-    Row {
+    Function {
         name: "type",
         method: false,
         args: &[Arg::Any],
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: one,
         run: type_of,
     },
-    Row {
+    Function {
         name: "size",
         method: false,
         args: &[Arg::String],
@@ -48,7 +48,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: one,
         run: size,
     },
-    Row {
+    Function {
         name: "size",
         method: false,
         args: &[Arg::Bytes],
@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: one,
         run: size,
     },
-    Row {
+    Function {
         name: "size",
         method: false,
         args: &[Arg::List],
@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: one,
         run: size,
     },
-    Row {
+    Function {
         name: "size",
         method: false,
         args: &[Arg::Map],
@@ -72,7 +72,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: one,
         run: size,
     },
-    Row {
+    Function {
         name: "size",
         method: true,
         args: &[Arg::String],
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: one,
         run: size,
     },
-    Row {
+    Function {
         name: "size",
         method: true,
         args: &[Arg::Bytes],
@@ -88,7 +88,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: one,
         run: size,
     },
-    Row {
+    Function {
         name: "size",
         method: true,
         args: &[Arg::List],
@@ -96,7 +96,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: one,
         run: size,
     },
-    Row {
+    Function {
         name: "size",
         method: true,
         args: &[Arg::Map],
@@ -114,7 +114,7 @@ pub(super) const ROWS: &[Row] = &[
     conversion!("uint", Arg::String, Type::Uint, to_uint),
     conversion!("double", Arg::Number, Type::Double, to_double),
     conversion!("double", Arg::String, Type::Double, to_double),
-    Row {
+    Function {
         name: "string",
         method: false,
         args: &[Arg::String],
@@ -122,7 +122,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: walk,
         run: same,
     },
-    Row {
+    Function {
         name: "string",
         method: false,
         args: &[Arg::Bytes],
@@ -136,7 +136,7 @@ pub(super) const ROWS: &[Row] = &[
     conversion!("string", Arg::Duration, Type::String(UNKNOWN), to_text),
     conversion!("string", Arg::Library(super::IP), Type::String(UNKNOWN), to_text),
     conversion!("string", Arg::Library(super::CIDR), Type::String(UNKNOWN), to_text),
-    Row {
+    Function {
         name: "bytes",
         method: false,
         args: &[Arg::Bytes],
@@ -144,7 +144,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: walk,
         run: same,
     },
-    Row {
+    Function {
         name: "bytes",
         method: false,
         args: &[Arg::String],
@@ -210,13 +210,13 @@ fn range() -> Failure {
     "a number is out of range".into()
 }
 
-/// Both bounds are outside.
+/// Both bounds are exclusive.
 fn truncate(number: f64, low: f64, high: f64) -> Result<i128, Failure> {
     #[allow(clippy::cast_possible_truncation, reason = "bounded just before")]
     if number > low && number < high { Ok(number as i128) } else { Err(range()) }
 }
 
-/// A value as a text.
+/// Converts a value to a string.
 pub(super) fn text(value: &Value<'_>) -> Result<String, Failure> {
     Ok(match value {
         Value::String(text) => text.to_string(),
@@ -232,13 +232,13 @@ pub(super) fn text(value: &Value<'_>) -> Result<String, Failure> {
         Value::Library(library) => match &**library {
             Library::Ip(address) => address.to_string(),
             Library::Cidr(cidr) => cidr.to_string(),
-            _ => return crate::machine::no_overload(),
+            _ => return crate::evaluator::no_overload(),
         },
-        _ => return crate::machine::no_overload(),
+        _ => return crate::evaluator::no_overload(),
     })
 }
 
-/// The shortest form, with an exponent where it is shorter.
+/// The shortest representation, with an exponent if that is shorter.
 pub(super) fn double(number: f64) -> String {
     if number.is_infinite() {
         return if number > 0.0 { "+Inf".to_owned() } else { "-Inf".to_owned() };

@@ -1,18 +1,18 @@
-//! `format`: texts with verbs.
+//! `format`: string formatting with verbs.
 
 use super::conversion::{double, text};
-use super::{Arg, Row, walk};
+use super::{Arg, Function, walk};
 use crate::cost::{Meter, traversal};
-use crate::machine::{Answer, Failure, no_overload};
+use crate::evaluator::{Answer, Failure, no_overload};
 use crate::types::{MAX_REQUEST, Type};
 use crate::value::Value;
 
-/// Digits behind the point.
+/// Max fraction digits.
 const MAX_PRECISION: usize = 100;
-/// Lists and maps are written no deeper.
+/// Max depth of printed lists and maps.
 const MAX_DEPTH: usize = 64;
 
-pub(super) const ROWS: &[Row] = &[Row {
+pub(super) const FUNCTIONS: &[Function] = &[Function {
     name: "format",
     method: true,
     args: &[Arg::String, Arg::List],

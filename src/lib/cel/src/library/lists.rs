@@ -1,8 +1,8 @@
-//! Functions of lists, and sets.
+//! List and set functions.
 
-use super::{Arg, Row, cross, function, one, operators};
+use super::{Arg, Function, cross, function, one, operators};
 use crate::cost::Meter;
-use crate::machine::{Answer, Failure, no_overload};
+use crate::evaluator::{Answer, Failure, no_overload};
 use crate::types::Type;
 use crate::value::{List, Value};
 use operators::{compare, equal};
@@ -33,7 +33,7 @@ fn flat(types: &[Type]) -> Type {
     }
 }
 
-/// A step for each item.
+/// A step per item.
 fn each(sizes: &[u64]) -> u64 {
     1 + sizes[0]
 }
@@ -49,15 +49,22 @@ const fn method(
     answer: fn(&[Type]) -> Type,
     cost: super::Cost,
     run: super::Run,
-) -> Row {
-    Row { name, method: true, args, answer, cost, run }
+) -> Function {
+    Function { name, method: true, args, answer, cost, run }
 }
 
-const fn set(name: &'static str, run: super::Run) -> Row {
-    Row { name, method: false, args: &[L, Arg::Same], answer: |_| Type::Bool, cost: cross, run }
+const fn set(name: &'static str, run: super::Run) -> Function {
+    Function {
+        name,
+        method: false,
+        args: &[L, Arg::Same],
+        answer: |_| Type::Bool,
+        cost: cross,
+        run,
+    }
 }
 
-pub(super) const ROWS: &[Row] = &[
+pub(super) const FUNCTIONS: &[Function] = &[
     method("isSorted", &[L], |_| Type::Bool, each, is_sorted),
     method("sum", &[Arg::ListOf(&Arg::Number)], item, each, sum),
     method("sum", &[Arg::ListOf(&Arg::Duration)], item, each, sum),
@@ -79,7 +86,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     method("first", &[L], optional_item, one, first),
     method("last", &[L], optional_item, one, last),
-    Row {
+    Function {
         name: "lists.range",
         method: false,
         args: &[Arg::Int],
@@ -92,7 +99,7 @@ pub(super) const ROWS: &[Row] = &[
     set("sets.equivalent", equivalent),
 ];
 
-/// Whether values have an order, all with all.
+/// Whether values are comparable with each other.
 pub(crate) fn is_sortable<'v, 'a: 'v>(values: impl Iterator<Item = &'v Value<'a>>) -> bool {
     let mut kind = None;
     values.into_iter().all(|value| {
@@ -116,7 +123,7 @@ function!(is_sorted, [Value::List(list)] => {
 });
 function!(least, [Value::List(list)] => items(list)?.into_iter().min_by(ordering).ok_or_else(|| "min called on empty list".into()));
 function!(greatest, [Value::List(list)] => {
-    // Of equal ones the first.
+    // Of equal items the first.
     items(list)?.into_iter().rev().max_by(ordering).ok_or_else(|| "max called on empty list".into())
 });
 function!(reverse, [Value::List(list)] => {
@@ -137,7 +144,7 @@ function!(slice, [Value::List(list), Value::Int(from), Value::Int(to)] => {
     Ok(Value::list((from..to).filter_map(|index| list.get(index)).collect()))
 });
 
-/// An empty list of what is not known sums up to the int 0.
+/// An empty list of unknown type sums to the int 0.
 fn sum<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let [Value::List(list)] = args else { return no_overload() };
     let Some(first) = list.get(0) else { return Ok(Value::Int(0)) };
@@ -203,7 +210,7 @@ fn distinct<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     Ok(Value::list(out))
 }
 
-/// Lists in the list take its place, so many levels deep.
+/// Replaces nested lists by their items, down to a depth.
 fn flatten<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let (list, levels) = match args {
         [Value::List(list)] => (list, 1),

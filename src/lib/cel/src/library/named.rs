@@ -1,6 +1,6 @@
 //! Named formats: `format.dns1123Label().validate(text)`.
 
-use super::{Arg, FORMAT, Library, Row, function, one, walk};
+use super::{Arg, FORMAT, Function, Library, function, one, walk};
 use crate::types::Type;
 use crate::value::Value;
 use ferrokube_apimachinery::name;
@@ -9,32 +9,35 @@ use std::sync::Arc;
 
 /// A named format.
 #[derive(Debug)]
-pub struct Format {
+pub struct NamedFormat {
     name: &'static str,
-    /// What is wrong with a text.
+    /// The errors of a text.
     check: fn(&str) -> Vec<String>,
 }
 
-static FORMATS: [Format; 13] = [
-    Format { name: "dns1123Label", check: name::dns1123_label },
-    Format { name: "dns1123Subdomain", check: name::dns1123_subdomain },
-    Format { name: "dns1035Label", check: name::dns1035_label },
-    Format { name: "qualifiedName", check: name::qualified_name },
-    Format { name: "dns1123LabelPrefix", check: |text| name::dns1123_label(&prefix(text)) },
-    Format { name: "dns1123SubdomainPrefix", check: |text| name::dns1123_subdomain(&prefix(text)) },
-    Format { name: "dns1035LabelPrefix", check: |text| name::dns1035_label(&prefix(text)) },
-    Format { name: "labelValue", check: name::label_value },
-    Format { name: "uri", check: |text| said(super::url::parse(text).is_some(), "a URI") },
-    Format { name: "uuid", check: |text| said(fits_format("uuid", text), "a UUID") },
-    Format { name: "byte", check: |text| said(fits_format("byte", text), "base64") },
-    Format { name: "date", check: |text| said(fits_format("date", text), "a date") },
-    Format {
+static FORMATS: [NamedFormat; 13] = [
+    NamedFormat { name: "dns1123Label", check: name::dns1123_label },
+    NamedFormat { name: "dns1123Subdomain", check: name::dns1123_subdomain },
+    NamedFormat { name: "dns1035Label", check: name::dns1035_label },
+    NamedFormat { name: "qualifiedName", check: name::qualified_name },
+    NamedFormat { name: "dns1123LabelPrefix", check: |text| name::dns1123_label(&prefix(text)) },
+    NamedFormat {
+        name: "dns1123SubdomainPrefix",
+        check: |text| name::dns1123_subdomain(&prefix(text)),
+    },
+    NamedFormat { name: "dns1035LabelPrefix", check: |text| name::dns1035_label(&prefix(text)) },
+    NamedFormat { name: "labelValue", check: name::label_value },
+    NamedFormat { name: "uri", check: |text| said(super::url::parse(text).is_some(), "a URI") },
+    NamedFormat { name: "uuid", check: |text| said(fits_format("uuid", text), "a UUID") },
+    NamedFormat { name: "byte", check: |text| said(fits_format("byte", text), "base64") },
+    NamedFormat { name: "date", check: |text| said(fits_format("date", text), "a date") },
+    NamedFormat {
         name: "datetime",
         check: |text| said(fits_format("date-time", text), "a date and a time"),
     },
 ];
 
-/// A prefix may end in a dash, since something follows.
+/// A prefix may end in a dash, since more follows.
 fn prefix(text: &str) -> String {
     text.strip_suffix('-').map_or_else(|| text.to_owned(), |text| format!("{text}a"))
 }
@@ -54,10 +57,10 @@ fn complaints(_: &[Type]) -> Type {
 macro_rules! formats {
     ($($index:literal $name:literal $run:ident),*) => {
         $(function!($run, [] => Ok(Value::library(Library::Format(&FORMATS[$index]))));)*
-        pub(super) const ROWS: &[Row] = &[
-            $(Row { name: $name, method: false, args: &[], answer: a_format, cost: one, run: $run },)*
-            Row { name: "format.named", method: false, args: &[Arg::String], answer: |_| Type::Optional(Arc::new(Type::Library(FORMAT))), cost: one, run: named },
-            Row { name: "validate", method: true, args: &[Arg::Library(FORMAT), Arg::String], answer: complaints, cost: |sizes| walk(&sizes[1..]), run: validate },
+        pub(super) const FUNCTIONS: &[Function] = &[
+            $(Function { name: $name, method: false, args: &[], answer: a_format, cost: one, run: $run },)*
+            Function { name: "format.named", method: false, args: &[Arg::String], answer: |_| Type::Optional(Arc::new(Type::Library(FORMAT))), cost: one, run: named },
+            Function { name: "validate", method: true, args: &[Arg::Library(FORMAT), Arg::String], answer: complaints, cost: |sizes| walk(&sizes[1..]), run: validate },
         ];
     };
 }
@@ -73,7 +76,7 @@ function!(named, [Value::String(name)] => {
     Ok(Value::optional(found.map(|format| Value::library(Library::Format(format)))))
 });
 function!(validate, [Value::Library(library), Value::String(text)] => {
-    let Library::Format(format) = &**library else { return crate::machine::no_overload() };
+    let Library::Format(format) = &**library else { return crate::evaluator::no_overload() };
     let errors = (format.check)(text);
     Ok(Value::optional((!errors.is_empty()).then(|| Value::list(errors.into_iter().map(Value::text).collect()))))
 });

@@ -1,13 +1,13 @@
-//! Addresses and networks.
+//! IP addresses and CIDRs.
 
-use super::{Arg, CIDR, IP, Library, Row, function, one, walk};
-use crate::machine::Failure;
+use super::{Arg, CIDR, Function, IP, Library, function, one, walk};
+use crate::evaluator::Failure;
 use crate::types::Type;
 use crate::value::Value;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A network: an address and the length of its prefix.
+/// A network: address and prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
     address: IpAddr,
@@ -58,15 +58,22 @@ impl Cidr {
     }
 }
 
-/// An address: no zone, and no IPv4 address inside an IPv6 one.
+/// Parses an address; zones and IPv4-mapped IPv6 addresses are refused.
 fn parse(text: &str) -> Option<IpAddr> {
     text.parse().ok().filter(
         |address| !matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some()),
     )
 }
 
-const fn of_ip(name: &'static str, run: super::Run) -> Row {
-    Row { name, method: true, args: &[Arg::Library(IP)], answer: |_| Type::Bool, cost: one, run }
+const fn of_ip(name: &'static str, run: super::Run) -> Function {
+    Function {
+        name,
+        method: true,
+        args: &[Arg::Library(IP)],
+        answer: |_| Type::Bool,
+        cost: one,
+        run,
+    }
 }
 
 const fn of_cidr(
@@ -74,12 +81,12 @@ const fn of_cidr(
     args: &'static [Arg],
     answer: fn(&[Type]) -> Type,
     run: super::Run,
-) -> Row {
-    Row { name, method: true, args, answer, cost: one, run }
+) -> Function {
+    Function { name, method: true, args, answer, cost: one, run }
 }
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function {
         name: "ip",
         method: false,
         args: &[Arg::String],
@@ -87,7 +94,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: walk,
         run: ip,
     },
-    Row {
+    Function {
         name: "isIP",
         method: false,
         args: &[Arg::String],
@@ -95,7 +102,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: walk,
         run: is_ip,
     },
-    Row {
+    Function {
         name: "ip.isCanonical",
         method: false,
         args: &[Arg::String],
@@ -103,7 +110,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: walk,
         run: is_canonical,
     },
-    Row {
+    Function {
         name: "family",
         method: true,
         args: &[Arg::Library(IP)],
@@ -116,7 +123,7 @@ pub(super) const ROWS: &[Row] = &[
     of_ip("isLinkLocalMulticast", is_link_local_multicast),
     of_ip("isLinkLocalUnicast", is_link_local_unicast),
     of_ip("isGlobalUnicast", is_global_unicast),
-    Row {
+    Function {
         name: "cidr",
         method: false,
         args: &[Arg::String],
@@ -124,7 +131,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: walk,
         run: cidr,
     },
-    Row {
+    Function {
         name: "isCIDR",
         method: false,
         args: &[Arg::String],
@@ -159,9 +166,9 @@ fn address(value: &Value<'_>) -> Result<IpAddr, Failure> {
         Value::String(text) => parse(text).ok_or_else(no_address),
         Value::Library(library) => match **library {
             Library::Ip(address) => Ok(address),
-            _ => crate::machine::no_overload(),
+            _ => crate::evaluator::no_overload(),
         },
-        _ => crate::machine::no_overload(),
+        _ => crate::evaluator::no_overload(),
     }
 }
 
@@ -170,9 +177,9 @@ fn of(value: &Value<'_>) -> Result<Cidr, Failure> {
         Value::String(text) => Cidr::parse(text).ok_or_else(no_network),
         Value::Library(library) => match **library {
             Library::Cidr(cidr) => Ok(cidr),
-            _ => crate::machine::no_overload(),
+            _ => crate::evaluator::no_overload(),
         },
-        _ => crate::machine::no_overload(),
+        _ => crate::evaluator::no_overload(),
     }
 }
 

@@ -1,15 +1,19 @@
 //! Operators: arithmetic, equality, order, membership.
 
-use super::{Arg, Library, Row, function, one, walk_both};
+use super::{Arg, Function, Library, function, one, walk_both};
 use crate::cost::{Meter, traversal};
-use crate::machine::{Answer, Failure, no_overload};
+use crate::evaluator::{Answer, Failure, no_overload};
 use crate::types::Type;
-use crate::value::{Key, List, Map, Value};
+use crate::value::{List, Map, MapKey, Value};
 use ferrokube_schema::ListType;
 use std::cmp::Ordering;
 
-const fn arithmetic(name: &'static str, args: &'static [Arg], answer: fn(&[Type]) -> Type) -> Row {
-    Row { name, method: false, args, answer, cost: one, run: calculate_of(name) }
+const fn arithmetic(
+    name: &'static str,
+    args: &'static [Arg],
+    answer: fn(&[Type]) -> Type,
+) -> Function {
+    Function { name, method: false, args, answer, cost: one, run: calculate_of(name) }
 }
 
 const fn calculate_of(name: &'static str) -> for<'a> fn(&mut Meter, &[Value<'a>]) -> Answer<'a> {
@@ -22,14 +26,14 @@ const fn calculate_of(name: &'static str) -> for<'a> fn(&mut Meter, &[Value<'a>]
     }
 }
 
-const fn ordered(name: &'static str, args: &'static [Arg]) -> Row {
+const fn ordered(name: &'static str, args: &'static [Arg]) -> Function {
     let run = match name.as_bytes() {
         b"<" => less,
         b"<=" => less_or_equal,
         b">" => greater,
         _ => greater_or_equal,
     };
-    Row {
+    Function {
         name,
         method: false,
         args,
@@ -62,18 +66,18 @@ macro_rules! all_numbers {
     };
 }
 
-pub(super) const ORDERS: &[Row] = &all_orders!("<", "<=", ">", ">=");
-pub(super) const NUMBERS: &[Row] = &all_numbers!("+", "-", "*", "/");
+pub(super) const ORDERS: &[Function] = &all_orders!("<", "<=", ">", ">=");
+pub(super) const NUMBERS: &[Function] = &all_numbers!("+", "-", "*", "/");
 
-const fn join(name: &'static str, args: &'static [Arg], answer: fn(&[Type]) -> Type) -> Row {
-    Row { name, method: false, args, answer, cost: walk_both, run: add_values }
+const fn join(name: &'static str, args: &'static [Arg], answer: fn(&[Type]) -> Type) -> Function {
+    Function { name, method: false, args, answer, cost: walk_both, run: add_values }
 }
 
 fn sum(types: &[Type]) -> u64 {
     types[0].size().saturating_add(types[1].size())
 }
 
-pub(super) const OTHERS: &[Row] = &[
+pub(super) const OTHERS: &[Function] = &[
     arithmetic("%", &[Arg::Int, Arg::Int], |_| Type::Int),
     arithmetic("%", &[Arg::Uint, Arg::Uint], |_| Type::Uint),
     join("+", &[Arg::String, Arg::String], |types| Type::String(sum(types))),
@@ -93,7 +97,7 @@ pub(super) const OTHERS: &[Row] = &[
     arithmetic("-", &[Arg::Duration, Arg::Duration], |_| Type::Duration),
     arithmetic("-", &[Arg::Timestamp, Arg::Duration], |_| Type::Timestamp),
     arithmetic("-", &[Arg::Timestamp, Arg::Timestamp], |_| Type::Duration),
-    Row {
+    Function {
         name: "-",
         method: false,
         args: &[Arg::Int],
@@ -101,7 +105,7 @@ pub(super) const OTHERS: &[Row] = &[
         cost: one,
         run: negate,
     },
-    Row {
+    Function {
         name: "-",
         method: false,
         args: &[Arg::Double],
@@ -109,7 +113,7 @@ pub(super) const OTHERS: &[Row] = &[
         cost: one,
         run: negate,
     },
-    Row {
+    Function {
         name: "!",
         method: false,
         args: &[Arg::Bool],
@@ -117,7 +121,7 @@ pub(super) const OTHERS: &[Row] = &[
         cost: one,
         run: not,
     },
-    Row {
+    Function {
         name: "==",
         method: false,
         args: &[Arg::Any, Arg::Same],
@@ -125,7 +129,7 @@ pub(super) const OTHERS: &[Row] = &[
         cost: compared,
         run: equals,
     },
-    Row {
+    Function {
         name: "!=",
         method: false,
         args: &[Arg::Any, Arg::Same],
@@ -133,7 +137,7 @@ pub(super) const OTHERS: &[Row] = &[
         cost: compared,
         run: differs,
     },
-    Row {
+    Function {
         name: "in",
         method: false,
         args: &[Arg::Any, Arg::Holder],
@@ -141,7 +145,7 @@ pub(super) const OTHERS: &[Row] = &[
         cost: |sizes| 1 + sizes[1],
         run: within,
     },
-    Row {
+    Function {
         name: "in",
         method: false,
         args: &[Arg::Any, Arg::KeyHolder],
@@ -149,7 +153,7 @@ pub(super) const OTHERS: &[Row] = &[
         cost: one,
         run: within,
     },
-    Row {
+    Function {
         name: "in",
         method: false,
         args: &[Arg::Any, Arg::Library("")],
@@ -184,7 +188,7 @@ fn order<'a>(one: &Value<'a>, other: &Value<'a>, wanted: fn(Ordering) -> bool) -
     }
 }
 
-/// The order of two values of ordered types; numbers of any type have one.
+/// Compares values of ordered types; numbers compare across types.
 pub(crate) fn compare(one: &Value<'_>, other: &Value<'_>) -> Option<Ordering> {
     match (one, other) {
         (Value::Bool(one), Value::Bool(other)) => Some(one.cmp(other)),
@@ -248,8 +252,8 @@ pub(super) fn add_values<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a
     }
 }
 
-/// Lists that keep no order are joined as what they are: sets as a union, list maps with the later
-/// item of a key in the earlier one's place.
+/// Joins lists by their list type: sets as a union; a list map's later item replaces the earlier
+/// one with its key.
 fn concatenate<'a>(meter: &mut Meter, one: &List<'a>, other: &List<'a>) -> Answer<'a> {
     let mut out: Vec<Value<'a>> = one.iter().collect();
     meter.spend((one.len() + other.len()) as u64)?;
@@ -302,8 +306,8 @@ fn same_keys(
     Ok(true)
 }
 
-fn name<'a>(key: &str) -> Key<'a> {
-    Key::Text(crate::value::Text::Own(key.into()))
+fn name<'a>(key: &str) -> MapKey<'a> {
+    MapKey::Text(crate::value::Text::Own(key.into()))
 }
 
 function!(subtract,
@@ -350,7 +354,7 @@ fn differs<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
 fn within<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     match args {
         [item, Value::List(list)] => {
-            // An item that cannot be looked at matters only if no other is the one.
+            // An error on one item only matters if no other is equal.
             let mut failure = None;
             for known in list.iter() {
                 match equal(meter, &known, item) {
@@ -363,13 +367,13 @@ fn within<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
             failure.map_or(Ok(Value::Bool(false)), Err)
         }
         [key, Value::Map(map)] => {
-            Ok(Value::Bool(Key::of(key).is_some_and(|key| map.get(&key).is_some())))
+            Ok(Value::Bool(MapKey::of(key).is_some_and(|key| map.get(&key).is_some())))
         }
         _ => no_overload(),
     }
 }
 
-/// Whether two values are equal. As deep as the values, whose depth the reader bounds.
+/// Equality. Recursion is as deep as the values, whose depth the parser bounds.
 pub(crate) fn equal(
     meter: &mut Meter,
     one: &Value<'_>,
@@ -416,7 +420,7 @@ fn equal_lists(meter: &mut Meter, one: &List<'_>, other: &List<'_>) -> Result<bo
             }
             Ok(true)
         }
-        // Without an order: each item of the one is in the other.
+        // Unordered: each item must be in the other.
         ListType::Set | ListType::Map(_) => {
             let others: Vec<Value<'_>> = other.iter().collect();
             for item in one.iter() {

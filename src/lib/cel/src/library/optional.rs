@@ -1,6 +1,6 @@
 //! Optional values.
 
-use super::{Arg, Row, function, one};
+use super::{Arg, Function, function, one};
 use crate::types::Type;
 use crate::value::Value;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ fn inner(types: &[Type]) -> Type {
     }
 }
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function {
         name: "optional.none",
         method: false,
         args: &[],
@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: one,
         run: none,
     },
-    Row {
+    Function {
         name: "optional.of",
         method: false,
         args: &[Arg::Any],
@@ -33,7 +33,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: one,
         run: of,
     },
-    Row {
+    Function {
         name: "optional.ofNonZeroValue",
         method: false,
         args: &[Arg::Any],
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: one,
         run: of_non_zero,
     },
-    Row {
+    Function {
         name: "hasValue",
         method: true,
         args: &[Arg::Optional],
@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: one,
         run: has_value,
     },
-    Row {
+    Function {
         name: "value",
         method: true,
         args: &[Arg::Optional],
@@ -57,7 +57,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: one,
         run: value,
     },
-    Row {
+    Function {
         name: "orValue",
         method: true,
         args: &[Arg::Optional, Arg::Item],
@@ -65,7 +65,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: one,
         run: or_value,
     },
-    Row {
+    Function {
         name: "or",
         method: true,
         args: &[Arg::Optional, Arg::Same],

@@ -1,7 +1,7 @@
 //! Quantities.
 
-use super::{Arg, Library, QUANTITY, Row, function, one, walk};
-use crate::machine::{Failure, no_overload};
+use super::{Arg, Function, Library, QUANTITY, function, one, walk};
+use crate::evaluator::{Failure, no_overload};
 use crate::types::Type;
 use crate::value::Value;
 use ferrokube_apimachinery::quantity::{Format, Quantity};
@@ -14,12 +14,12 @@ const fn method(
     args: &'static [Arg],
     answer: fn(&[Type]) -> Type,
     run: super::Run,
-) -> Row {
-    Row { name, method: true, args, answer, cost: one, run }
+) -> Function {
+    Function { name, method: true, args, answer, cost: one, run }
 }
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function {
         name: "quantity",
         method: false,
         args: &[Arg::String],
@@ -27,7 +27,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: walk,
         run: quantity,
     },
-    Row {
+    Function {
         name: "isQuantity",
         method: false,
         args: &[Arg::String],

@@ -1,8 +1,8 @@
 //! Regular expressions.
 
-use super::{Arg, Row};
+use super::{Arg, Function};
 use crate::cost::{Meter, traversal};
-use crate::machine::{Answer, Failure, no_overload};
+use crate::evaluator::{Answer, Failure, no_overload};
 use crate::types::Type;
 use crate::value::Value;
 use ferrokube_schema::pattern;
@@ -11,10 +11,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// So many compiled patterns are kept for each thread.
+/// Max cached patterns per thread.
 const KEPT: usize = 128;
 
-/// A step for each character, times the size of the pattern.
+/// A step per character, times the pattern's size.
 fn search(sizes: &[u64]) -> u64 {
     traversal(sizes[0].saturating_add(1)).saturating_mul(1 + sizes[1] / 4)
 }
@@ -29,8 +29,8 @@ fn texts(types: &[Type]) -> Type {
 
 const S: Arg = Arg::String;
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function {
         name: "matches",
         method: true,
         args: &[S, S],
@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: search,
         run: matches,
     },
-    Row {
+    Function {
         name: "matches",
         method: false,
         args: &[S, S],
@@ -46,8 +46,8 @@ pub(super) const ROWS: &[Row] = &[
         cost: search,
         run: matches,
     },
-    Row { name: "find", method: true, args: &[S, S], answer: text, cost: search, run: find },
-    Row {
+    Function { name: "find", method: true, args: &[S, S], answer: text, cost: search, run: find },
+    Function {
         name: "findAll",
         method: true,
         args: &[S, S],
@@ -55,7 +55,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: search,
         run: find_all,
     },
-    Row {
+    Function {
         name: "findAll",
         method: true,
         args: &[S, S, Arg::Int],
@@ -68,7 +68,7 @@ pub(super) const ROWS: &[Row] = &[
 /// Compiles a pattern.
 ///
 /// # Errors
-/// It is none, or too large.
+/// The pattern is invalid or too large.
 pub(crate) fn compile(source: &str) -> Result<Regex, Failure> {
     thread_local! {
         static COMPILED: RefCell<HashMap<Box<str>, Regex>> = RefCell::default();

@@ -1,12 +1,12 @@
 //! Semantic versions (semver.org, 2.0.0).
 
-use super::{Arg, Library, Row, SEMVER, function, one, walk};
-use crate::machine::{Answer, Failure, no_overload};
+use super::{Arg, Function, Library, SEMVER, function, one, walk};
+use crate::evaluator::{Answer, Failure, no_overload};
 use crate::types::Type;
 use crate::value::Value;
 use std::cmp::Ordering;
 
-/// A version. What is behind `+` does not count.
+/// A version; build metadata is ignored.
 #[derive(Clone, Debug)]
 pub struct Semver {
     numbers: [u64; 3],
@@ -19,7 +19,7 @@ impl PartialEq for Semver {
     }
 }
 
-/// A part of what is behind `-`: numbers come before words.
+/// A pre-release identifier: numbers order before words.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Identifier {
     Number(u64),
@@ -27,7 +27,7 @@ enum Identifier {
 }
 
 impl Semver {
-    /// `lenient`: a leading `v`, missing numbers and leading zeros are mended.
+    /// `lenient`: accepts a leading `v`, missing numbers and leading zeros.
     fn parse(text: &str, lenient: bool) -> Option<Self> {
         let text = if lenient { text.strip_prefix('v').unwrap_or(text) } else { text };
         let (text, build) =
@@ -59,7 +59,7 @@ impl Semver {
         Some(Self { numbers, pre })
     }
 
-    /// A version with something behind `-` comes before the one without.
+    /// A pre-release version orders before its release.
     fn order(&self, other: &Self) -> Ordering {
         self.numbers.cmp(&other.numbers).then_with(|| {
             match (self.pre.is_empty(), other.pre.is_empty()) {
@@ -83,12 +83,12 @@ const fn method(
     args: &'static [Arg],
     answer: fn(&[Type]) -> Type,
     run: super::Run,
-) -> Row {
-    Row { name, method: true, args, answer, cost: one, run }
+) -> Function {
+    Function { name, method: true, args, answer, cost: one, run }
 }
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function {
         name: "semver",
         method: false,
         args: &[Arg::String],
@@ -96,7 +96,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: walk,
         run: semver,
     },
-    Row {
+    Function {
         name: "semver",
         method: false,
         args: &[Arg::String, Arg::Bool],
@@ -104,7 +104,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: walk,
         run: semver,
     },
-    Row {
+    Function {
         name: "isSemver",
         method: false,
         args: &[Arg::String],
@@ -112,7 +112,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: walk,
         run: is_semver,
     },
-    Row {
+    Function {
         name: "isSemver",
         method: false,
         args: &[Arg::String, Arg::Bool],

@@ -1,8 +1,8 @@
-//! Functions of texts. Positions count characters.
+//! String functions. Positions count characters.
 
-use super::{Arg, Row, function, one, product, walk, walk_second};
+use super::{Arg, Function, function, one, product, walk, walk_second};
 use crate::cost::{Meter, traversal};
-use crate::machine::{Answer, Failure, no_overload};
+use crate::evaluator::{Answer, Failure, no_overload};
 use crate::types::Type;
 use crate::value::Value;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn texts(types: &[Type]) -> Type {
     Type::List(Arc::new(same(types)), types[0].size())
 }
 
-/// The longest text after a replacement.
+/// Max length after a replacement.
 fn grown(sizes: &[u64]) -> u64 {
     sizes[0].saturating_add(sizes[0].saturating_add(1).saturating_mul(sizes[2]))
 }
@@ -47,11 +47,11 @@ const fn method(
     answer: fn(&[Type]) -> Type,
     cost: super::Cost,
     run: super::Run,
-) -> Row {
-    Row { name, method: true, args, answer, cost, run }
+) -> Function {
+    Function { name, method: true, args, answer, cost, run }
 }
 
-pub(super) const ROWS: &[Row] = &[
+pub(super) const FUNCTIONS: &[Function] = &[
     method("contains", &[S, S], |_| Type::Bool, product, contains),
     method("startsWith", &[S, S], |_| Type::Bool, walk_second, starts_with),
     method("endsWith", &[S, S], |_| Type::Bool, walk_second, ends_with),
@@ -71,7 +71,7 @@ pub(super) const ROWS: &[Row] = &[
     method("substring", &[S, I, I], same, walk, substring),
     method("join", &[Arg::ListOf(&S)], joined, one, join),
     method("join", &[Arg::ListOf(&S), S], joined, one, join),
-    Row {
+    Function {
         name: "strings.quote",
         method: false,
         args: &[S],
@@ -102,7 +102,7 @@ function!(last_index_of,
     [Value::String(text), Value::String(part)] => Ok(Value::Int(position(text, text.rfind(&**part)))),
     [Value::String(text), Value::String(part), Value::Int(from)] => {
         let start = boundary(text, *from)?;
-        // An occurrence may begin there, and end behind.
+        // An occurrence may begin at the last position and extend beyond it.
         let end = (start + part.len()).min(text.len());
         let end = (end..=text.len()).find(|end| text.is_char_boundary(*end)).unwrap_or(text.len());
         Ok(Value::Int(position(text, text[..end].rfind(&**part).filter(|at| *at <= start))))
@@ -146,14 +146,14 @@ function!(quote, [Value::String(text)] => {
     Ok(Value::text(out))
 });
 
-/// Where a character begins, in bytes; the end is a place, too.
+/// The byte offset of a character index; the length is valid, too.
 fn boundary(text: &str, index: i64) -> Result<usize, Failure> {
     let index = usize::try_from(index).map_err(|_| Failure::from("index out of range"))?;
     let mut starts = text.char_indices().map(|(at, _)| at).chain([text.len()]);
     starts.nth(index).ok_or_else(|| "index out of range".into())
 }
 
-/// The number of the character that begins there.
+/// The character index of a byte offset.
 fn position(text: &str, at: Option<usize>) -> i64 {
     at.map_or(-1, |at| i64::try_from(text[..at].chars().count()).unwrap_or(i64::MAX))
 }

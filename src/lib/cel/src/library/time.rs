@@ -1,7 +1,7 @@
 //! Timestamps and durations.
 
-use super::{Arg, Row, function, one, walk};
-use crate::machine::Failure;
+use super::{Arg, Function, function, one, walk};
+use crate::evaluator::Failure;
 use crate::types::Type;
 use crate::value::Value;
 use jiff::civil::Weekday;
@@ -19,18 +19,18 @@ const LAST: i128 = 253_402_300_800 * SECOND - 1;
 macro_rules! parts {
     ($($name:literal => $of_time:ident),*) => {
         &[$(
-            Row { name: $name, method: true, args: &[Arg::Timestamp], answer: |_| Type::Int, cost: one, run: $of_time },
-            Row { name: $name, method: true, args: &[Arg::Timestamp, Arg::String], answer: |_| Type::Int, cost: walk, run: $of_time },
+            Function { name: $name, method: true, args: &[Arg::Timestamp], answer: |_| Type::Int, cost: one, run: $of_time },
+            Function { name: $name, method: true, args: &[Arg::Timestamp, Arg::String], answer: |_| Type::Int, cost: walk, run: $of_time },
         )*
-            Row { name: "getHours", method: true, args: &[Arg::Duration], answer: |_| Type::Int, cost: one, run: hours },
-            Row { name: "getMinutes", method: true, args: &[Arg::Duration], answer: |_| Type::Int, cost: one, run: minutes },
-            Row { name: "getSeconds", method: true, args: &[Arg::Duration], answer: |_| Type::Int, cost: one, run: seconds },
-            Row { name: "getMilliseconds", method: true, args: &[Arg::Duration], answer: |_| Type::Int, cost: one, run: milliseconds },
+            Function { name: "getHours", method: true, args: &[Arg::Duration], answer: |_| Type::Int, cost: one, run: hours },
+            Function { name: "getMinutes", method: true, args: &[Arg::Duration], answer: |_| Type::Int, cost: one, run: minutes },
+            Function { name: "getSeconds", method: true, args: &[Arg::Duration], answer: |_| Type::Int, cost: one, run: seconds },
+            Function { name: "getMilliseconds", method: true, args: &[Arg::Duration], answer: |_| Type::Int, cost: one, run: milliseconds },
         ]
     };
 }
 
-pub(super) const ROWS: &[Row] = parts!(
+pub(super) const FUNCTIONS: &[Function] = parts!(
     "getFullYear" => year, "getMonth" => month, "getDayOfYear" => day_of_year, "getDayOfMonth" => day_of_month, "getDate" => date,
     "getDayOfWeek" => day_of_week, "getHours" => hours, "getMinutes" => minutes, "getSeconds" => seconds, "getMilliseconds" => milliseconds
 );
@@ -62,12 +62,12 @@ part!(minutes, time => time.minute(), nanos => nanos / 60_000_000_000);
 part!(seconds, time => time.second(), nanos => nanos / 1_000_000_000);
 part!(milliseconds, time => time.millisecond(), nanos => nanos / 1_000_000);
 
-/// Counted from Sunday.
+/// 0 is Sunday.
 fn weekday(day: Weekday) -> i8 {
     day.to_sunday_zero_offset()
 }
 
-/// A time at a place: `UTC`, `America/New_York`, `-08:00`.
+/// A time in a zone: `UTC`, `America/New_York`, `-08:00`.
 fn zoned(nanos: i128, zone: &str) -> Result<Zoned, Failure> {
     let unknown = || Failure::from("unknown time zone");
     let at =
@@ -95,12 +95,12 @@ fn zoned(nanos: i128, zone: &str) -> Result<Zoned, Failure> {
     Ok(at.to_zoned(zone))
 }
 
-/// A time that can be written.
+/// Checks that a time is representable.
 pub(super) fn in_range(nanos: i128) -> Result<i128, Failure> {
     if (FIRST..=LAST).contains(&nanos) { Ok(nanos) } else { Err("a time is out of range".into()) }
 }
 
-/// Reads RFC 3339.
+/// Parses RFC 3339.
 pub(crate) fn timestamp(text: &str) -> Option<i128> {
     let bytes = text.as_bytes();
     if bytes.len() < 20 || !matches!(bytes[10], b'T' | b't') || bytes[4] != b'-' {
@@ -116,7 +116,7 @@ pub(super) fn write_timestamp(nanos: i128) -> Result<String, Failure> {
         .map_err(|_| "a time is out of range".into())
 }
 
-/// In seconds: `3600s`, `1.5s`.
+/// Formats in seconds: `3600s`, `1.5s`.
 pub(super) fn write_duration(nanos: i64) -> String {
     let (seconds, rest) = (nanos / 1_000_000_000, (nanos % 1_000_000_000).unsigned_abs());
     if rest == 0 {
@@ -127,7 +127,7 @@ pub(super) fn write_duration(nanos: i64) -> String {
     format!("{sign}{seconds}.{}s", fraction.trim_end_matches('0'))
 }
 
-/// Reads a duration: `1h30m`, `-1.5s`, `300ms`.
+/// Parses a duration: `1h30m`, `-1.5s`, `300ms`.
 pub(crate) fn duration(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -167,7 +167,7 @@ fn unit(text: &str) -> Option<(i128, usize)> {
         .map(|(name, unit)| (unit, name.len()))
 }
 
-/// So many units; what is below a nanosecond is dropped.
+/// A number of units in nanoseconds, truncated.
 fn amount(number: &str, unit: i128) -> Option<i128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') || number.len() > 40 {

@@ -1,23 +1,23 @@
-//! URLs: absolute ones, or absolute paths.
+//! URLs: absolute URLs and absolute paths.
 
-use super::{Arg, Library, Row, URL, function, one, walk};
-use crate::machine::{Failure, no_overload};
+use super::{Arg, Function, Library, URL, function, one, walk};
+use crate::evaluator::{Failure, no_overload};
 use crate::types::{MAX_REQUEST, Type};
-use crate::value::{Key, Map, Text, Value};
+use crate::value::{Map, MapKey, Text, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A URL, in parts as they were written.
+/// A URL, split and unescaped as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     scheme: String,
-    /// With its port.
+    /// Includes the port.
     host: String,
     path: String,
     query: String,
 }
 
-/// Reads a URL.
+/// Parses a URL.
 pub(super) fn parse(text: &str) -> Option<Url> {
     if text.is_empty() || text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
         return None;
@@ -41,7 +41,7 @@ pub(super) fn parse(text: &str) -> Option<Url> {
     Some(Url { scheme, host, path: path.to_owned(), query: query.to_owned() })
 }
 
-/// The scheme, if there is one; a colon without one is wrong.
+/// The scheme, if there is one; a colon without one is invalid.
 fn scheme(text: &str) -> Option<(String, &str)> {
     let end = text
         .find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.')))
@@ -55,7 +55,7 @@ fn scheme(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// The host and port; who asks is dropped.
+/// Host and port, without user info.
 fn authority(text: &str) -> Option<String> {
     let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
     let port = match host.strip_prefix('[') {
@@ -116,7 +116,7 @@ impl Url {
             .map_or("", |(_, port)| port)
     }
 
-    /// The path with what must be escaped escaped.
+    /// The path, escaped where necessary.
     fn escaped_path(&self) -> String {
         let mut out = String::with_capacity(self.path.len());
         for byte in self.path.bytes() {
@@ -129,7 +129,7 @@ impl Url {
         out
     }
 
-    /// The values of each name.
+    /// Query parameters: the values by name.
     fn pairs(&self) -> BTreeMap<String, Vec<String>> {
         let mut out: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for pair in self
@@ -144,8 +144,8 @@ impl Url {
     }
 }
 
-const fn method(name: &'static str, run: super::Run) -> Row {
-    Row {
+const fn method(name: &'static str, run: super::Run) -> Function {
+    Function {
         name,
         method: true,
         args: &[Arg::Library(URL)],
@@ -160,8 +160,8 @@ fn query_type(_: &[Type]) -> Type {
     Type::Map(Arc::new(Type::String(MAX_REQUEST)), Arc::new(texts), MAX_REQUEST)
 }
 
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function {
         name: "url",
         method: false,
         args: &[Arg::String],
@@ -169,7 +169,7 @@ pub(super) const ROWS: &[Row] = &[
         cost: walk,
         run: url,
     },
-    Row {
+    Function {
         name: "isURL",
         method: false,
         args: &[Arg::String],
@@ -182,7 +182,7 @@ pub(super) const ROWS: &[Row] = &[
     method("getHostname", hostname),
     method("getPort", port),
     method("getEscapedPath", path),
-    Row {
+    Function {
         name: "getQuery",
         method: true,
         args: &[Arg::Library(URL)],
@@ -211,6 +211,6 @@ function!(port, [value] => of(value).map(|url| Value::text(url.port())));
 function!(path, [value] => of(value).map(|url| Value::text(url.escaped_path())));
 function!(query, [value] => {
     let pairs = of(value)?.pairs();
-    let entry = |(name, values): (String, Vec<String>)| (Key::Text(Text::Own(name.into())), Value::list(values.into_iter().map(Value::text).collect()));
+    let entry = |(name, values): (String, Vec<String>)| (MapKey::Text(Text::Own(name.into())), Value::list(values.into_iter().map(Value::text).collect()));
     Ok(Value::Map(Map::of(pairs.into_iter().map(entry).collect())))
 });

@@ -1,6 +1,6 @@
-//! Compiling: syntax, types, costs, and everything that is said beside a rule.
+//! Compiles rules: syntax, types, costs, and their other fields.
 
-use super::{Branch, Rule};
+use super::{CompiledRule, RuleNode};
 use crate::check::is_a;
 use crate::cost::{MAX_RULE, MAX_SCHEMA};
 use crate::program::{CompileError, Program};
@@ -14,11 +14,11 @@ use ferrokube_schema::{Kind, ListType, Schema};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// At most so many errors are collected.
+/// Max collected errors.
 const MAX_ERRORS: usize = 50;
-/// Of a total that is too high so many contributors are named.
+/// Max contributors listed if the total cost is too high.
 const MAX_NAMED: usize = 4;
-/// No walk goes deeper into a schema.
+/// Max schema depth.
 const MAX_DEPTH: usize = 250;
 const REASONS: [(&str, FieldReason); 4] = [
     ("FieldValueDuplicate", FieldReason::Duplicate),
@@ -27,7 +27,7 @@ const REASONS: [(&str, FieldReason); 4] = [
     ("FieldValueRequired", FieldReason::Required),
 ];
 
-/// Whether there is any rule.
+/// Whether a schema has rules.
 pub(super) fn has_rules(schema: &Schema, depth: usize) -> bool {
     if depth > MAX_DEPTH || schema.native {
         return false;
@@ -43,8 +43,8 @@ pub(super) fn has_rules(schema: &Schema, depth: usize) -> bool {
         || schema.additional.as_deref().is_some_and(of)
 }
 
-/// Notes the nodes that have rules in them or below them, by their addresses: asked for at each
-/// level, they would be looked for as often as they are deep.
+/// Collects the nodes with rules in or below them, by address, in one pass: searching below each
+/// node would be quadratic in the depth.
 fn mark(schema: &Schema, depth: usize, with_rules: &mut HashSet<usize>) -> bool {
     work::count(1);
     if depth > MAX_DEPTH || schema.native {
@@ -69,13 +69,13 @@ fn mark(schema: &Schema, depth: usize, with_rules: &mut HashSet<usize>) -> bool 
     found
 }
 
-/// Errors of the schema itself are those of `refused`; its own are returned.
+/// Returns the rules' errors; `refused` are those of the schema itself.
 pub(super) fn compile(
     schema: &Arc<Schema>,
     path: &str,
     refused: &[FieldError],
     is_structural: bool,
-) -> Result<Branch, Vec<FieldError>> {
+) -> Result<RuleNode, Vec<FieldError>> {
     let mut with_rules = HashSet::new();
     mark(schema, 0, &mut with_rules);
     let mut compiler = Compiler {
@@ -90,7 +90,7 @@ pub(super) fn compile(
     let root = compiler.node(
         schema,
         path,
-        &At { cardinality: Some(1), apart: None, root: true, depth: 0 },
+        &NodePosition { cardinality: Some(1), apart: None, root: true, depth: 0 },
     );
     if compiler.total > MAX_SCHEMA {
         compiler.costs.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
@@ -111,18 +111,18 @@ pub(super) fn compile(
     if compiler.errors.is_empty() { Ok(root) } else { Err(compiler.errors) }
 }
 
-/// Where a node is.
+/// The position of a node.
 #[derive(Clone, Copy)]
-struct At<'a> {
-    /// How often it may be in an object; `None`: as often as it finds room.
+struct NodePosition<'a> {
+    /// Max values per object; `None` if only limited by the object's size.
     cardinality: Option<u64>,
-    /// The outermost list whose items have no old values.
+    /// The outermost list above whose items have no old values.
     apart: Option<&'a str>,
     root: bool,
     depth: usize,
 }
 
-impl<'a> At<'a> {
+impl<'a> NodePosition<'a> {
     fn below(self, times: Option<u64>, list: Option<&'a str>) -> Self {
         let cardinality =
             self.cardinality.zip(times).map(|(outer, inner)| outer.saturating_mul(inner));
@@ -130,7 +130,7 @@ impl<'a> At<'a> {
     }
 }
 
-/// Why a cost is refused.
+/// The message for a cost above a limit.
 fn too_costly(what: &str, cost: u64, limit: u64) -> String {
     #[allow(clippy::cast_precision_loss, reason = "for people")]
     let factor = cost as f64 / limit as f64;
@@ -147,20 +147,20 @@ fn too_costly(what: &str, cost: u64, limit: u64) -> String {
 
 struct Compiler<'e> {
     errors: Vec<FieldError>,
-    /// Rules with something wrong beside their expressions; no expression above one of those is
+    /// Rules with invalid fields other than their expressions; expressions above them are not
     /// compiled.
     malformed: usize,
     total: u64,
-    /// What each expression contributes, and where it is.
+    /// The cost of each expression, with its path.
     costs: Vec<(u64, String)>,
     with_rules: HashSet<usize>,
-    /// What is wrong with the schema.
+    /// The errors of the schema itself.
     refused: &'e [FieldError],
     is_structural: bool,
 }
 
 impl Compiler<'_> {
-    /// Whether the schema is sound at a place and below it.
+    /// Whether the schema is valid at a path and below it.
     fn is_sound(&self, path: &str) -> bool {
         let is_below = |error: &FieldError| {
             error.field.strip_prefix(path).is_some_and(|rest| rest.starts_with(['.', '[']))
@@ -178,8 +178,8 @@ impl Compiler<'_> {
         self.with_rules.contains(&std::ptr::from_ref(schema).addr())
     }
 
-    fn node(&mut self, schema: &Arc<Schema>, path: &str, at: &At<'_>) -> Branch {
-        let mut branch = Branch::default();
+    fn node(&mut self, schema: &Arc<Schema>, path: &str, at: &NodePosition<'_>) -> RuleNode {
+        let mut branch = RuleNode::default();
         if !self.has_rules(schema) {
             return branch;
         }
@@ -219,7 +219,7 @@ impl Compiler<'_> {
         }
         checks.into_iter().for_each(|checks| self.compositions(checks, path));
         let rules = rules_of(schema, path);
-        let stated: Vec<Stated<'_>> =
+        let stated: Vec<RuleSource<'_>> =
             rules.iter().map(|(rule, path)| self.stated(schema, rule, path)).collect();
         if stated.is_empty()
             || self.malformed != malformed
@@ -239,7 +239,7 @@ impl Compiler<'_> {
         branch
     }
 
-    /// Rules in compositions are not compiled, but what they say has a form.
+    /// Rules in compositions are not compiled, but their fields are checked.
     fn compositions(&mut self, checks: &Checks, path: &str) {
         let lists =
             [("allOf", &checks.all_of), ("anyOf", &checks.any_of), ("oneOf", &checks.one_of)];
@@ -280,8 +280,8 @@ impl Compiler<'_> {
         self.push(error);
     }
 
-    /// What is said beside the expressions of a rule.
-    fn stated<'a>(&mut self, schema: &Schema, rule: &'a Value, path: &'a str) -> Stated<'a> {
+    /// Parses a rule and checks its fields other than expressions.
+    fn stated<'a>(&mut self, schema: &Schema, rule: &'a Value, path: &'a str) -> RuleSource<'a> {
         let text = |field: &str| rule.get(field).and_then(Value::as_str).unwrap_or_default();
         let given = text("rule");
         let source = given.trim();
@@ -295,7 +295,7 @@ impl Compiler<'_> {
             let why = "messageExpression must be non-empty if specified";
             self.malformed(FieldError::required(format!("{path}.messageExpression"), why));
         }
-        Stated {
+        RuleSource {
             reason: self.reason(text("reason"), path),
             field_path: self.field_path(schema, text("fieldPath"), path),
             source: given,
@@ -307,7 +307,12 @@ impl Compiler<'_> {
         }
     }
 
-    fn rule(&mut self, schema: &Arc<Schema>, stated: Stated<'_>, at: &At<'_>) -> Option<Rule> {
+    fn rule(
+        &mut self,
+        schema: &Arc<Schema>,
+        stated: RuleSource<'_>,
+        at: &NodePosition<'_>,
+    ) -> Option<CompiledRule> {
         let (before, path) = (self.errors.len(), stated.path);
         let optional_old = stated.optional_old == Some(true);
         let program = self.program(schema, &stated, at, optional_old);
@@ -325,7 +330,7 @@ impl Compiler<'_> {
             "" => None,
             _ => Some(self.message_program(schema, &stated, at, optional_old)?),
         };
-        (self.errors.len() == before).then(|| Rule {
+        (self.errors.len() == before).then(|| CompiledRule {
             source: stated.source.trim().into(),
             program,
             message: Some(stated.message).filter(|message| !message.is_empty()).map(Arc::from),
@@ -370,7 +375,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// A field path leads to a declared field, by names and keys of maps.
+    /// A field path must lead to a declared field, by field names and map keys.
     fn field_path(&mut self, schema: &Schema, given: &str, path: &str) -> Arc<str> {
         if given.is_empty() {
             return given.into();
@@ -396,16 +401,16 @@ impl Compiler<'_> {
     fn program(
         &mut self,
         schema: &Arc<Schema>,
-        stated: &Stated<'_>,
-        at: &At<'_>,
+        stated: &RuleSource<'_>,
+        at: &NodePosition<'_>,
         optional_old: bool,
     ) -> Option<Program> {
         let path = format!("{}.rule", stated.path);
         let program = check(schema, stated.source, at, (optional_old, &Type::Bool)).map_err(
             |why| match why {
-                Refused::Source(why) => format!("compilation failed: {why}"),
-                Refused::Program(why) => format!("program instantiation failed: {why}"),
-                Refused::Type => "cel expression must evaluate to a bool".to_owned(),
+                ProgramError::Source(why) => format!("compilation failed: {why}"),
+                ProgramError::Program(why) => format!("program instantiation failed: {why}"),
+                ProgramError::Type => "cel expression must evaluate to a bool".to_owned(),
             },
         );
         let program = program
@@ -426,21 +431,23 @@ impl Compiler<'_> {
     fn message_program(
         &mut self,
         schema: &Arc<Schema>,
-        stated: &Stated<'_>,
-        at: &At<'_>,
+        stated: &RuleSource<'_>,
+        at: &NodePosition<'_>,
         optional_old: bool,
     ) -> Option<Program> {
         let path = format!("{}.messageExpression", stated.path);
         let program = check(schema, stated.message_source, at, (optional_old, &Type::String(0)))
             .map_err(|why| match why {
-                Refused::Source(why) => format!("messageExpression compilation failed: {why}"),
-                Refused::Program(why) => format!("messageExpression instantiation failed: {why}"),
-                Refused::Type => "messageExpression must evaluate to a string".to_owned(),
+                ProgramError::Source(why) => format!("messageExpression compilation failed: {why}"),
+                ProgramError::Program(why) => {
+                    format!("messageExpression instantiation failed: {why}")
+                }
+                ProgramError::Type => "messageExpression must evaluate to a string".to_owned(),
             });
         let program = program
             .map_err(|why| self.push(FieldError::invalid(path.as_str(), stated.shown(), why)))
             .ok()?;
-        // A message is made once, whatever the rule that fails.
+        // A message is built once, however many values fail.
         self.charge(program.cost(), ("estimated messageExpression cost", path));
         Some(program)
     }
@@ -454,7 +461,7 @@ impl Compiler<'_> {
     }
 }
 
-/// The rules of a node, and where each is.
+/// The rules of a node with their paths.
 fn rules_of<'a>(schema: &'a Schema, path: &str) -> Vec<(&'a Value, String)> {
     let rules = schema.checks.as_deref().map_or(&[][..], |checks| &checks.rules);
     rules
@@ -464,8 +471,8 @@ fn rules_of<'a>(schema: &'a Schema, path: &str) -> Vec<(&'a Value, String)> {
         .collect()
 }
 
-/// A rule as it is given.
-struct Stated<'a> {
+/// A rule as given.
+struct RuleSource<'a> {
     source: &'a str,
     message: &'a str,
     message_source: &'a str,
@@ -473,12 +480,12 @@ struct Stated<'a> {
     field_path: Arc<str>,
     optional_old: Option<bool>,
     path: &'a str,
-    /// As it was given.
+    /// The given JSON.
     rule: &'a Value,
 }
 
-impl Stated<'_> {
-    /// The whole rule, as upstream shows it.
+impl RuleSource<'_> {
+    /// The whole rule, as kube-apiserver's errors print it.
     fn shown(&self) -> Written {
         let field = |name: &str| self.rule.get(name).filter(|value| !value.is_null());
         let text = |name: &str| {
@@ -496,40 +503,41 @@ impl Stated<'_> {
     }
 }
 
-/// Why an expression is none for its place.
-enum Refused {
-    /// It does not compile, in these words.
+/// Why an expression is refused.
+enum ProgramError {
+    /// It does not compile, with these errors.
     Source(String),
-    /// A part of it does not, in these words.
+    /// It fails after type checking, with this error.
     Program(String),
-    /// Its answer is of another type.
+    /// It returns the wrong type.
     Type,
 }
 
-/// The place of `oldSelf` among the variables.
+/// The variable index of `oldSelf`.
 pub(super) const OLD: usize = 1;
 
 fn check(
     schema: &Arc<Schema>,
     source: &str,
-    at: &At<'_>,
+    at: &NodePosition<'_>,
     (optional_old, answer): (bool, &Type),
-) -> Result<Program, Refused> {
+) -> Result<Program, ProgramError> {
     let own = match (at.root, schema.kind) {
         (true, Kind::Object) => Type::resource(schema),
-        _ => Type::of(schema)
-            .ok_or_else(|| Refused::Source("rules cannot see values of this schema".to_owned()))?,
+        _ => Type::of(schema).ok_or_else(|| {
+            ProgramError::Source("rules cannot see values of this schema".to_owned())
+        })?,
     };
     let old = if optional_old { Type::Optional(Arc::new(own.clone())) } else { own.clone() };
     let program = Program::compile(source, &[("self", own), ("oldSelf", old)]).map_err(
         |error| match error {
-            CompileError::Source(why) => Refused::Source(why),
-            CompileError::Program(why) => Refused::Program(why),
+            CompileError::Source(why) => ProgramError::Source(why),
+            CompileError::Program(why) => ProgramError::Program(why),
         },
     )?;
     if is_a(program.answer(), answer) && !program.answer().is_dyn() {
         Ok(program)
     } else {
-        Err(Refused::Type)
+        Err(ProgramError::Type)
     }
 }

@@ -1,9 +1,9 @@
-//! Evaluating: each rule on each place where its node is in an object.
+//! Evaluates rules on the values of their nodes.
 
-use super::{Branch, Rule};
+use super::{CompiledRule, RuleNode};
 use crate::cost::Meter;
-use crate::machine::Failure;
-use crate::value::{Shape, Value};
+use crate::evaluator::Failure;
+use crate::value::{JsonShape, Value};
 use ferrokube_apimachinery::document::{Array, Document, Map as JsonMap, Value as Json};
 use ferrokube_apimachinery::field::{FieldError, FieldReason, quote};
 use ferrokube_apimachinery::work;
@@ -12,28 +12,28 @@ use ferrokube_schema::{Kind, ListType, Schema};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// At most so many errors are collected.
+/// Max collected errors.
 const MAX_ERRORS: usize = 100;
-/// What messages of expressions may be.
+/// Max bytes of a messageExpression's result.
 const MAX_MESSAGE: usize = 5 * 1024;
 
-/// What the rules have to say against an object.
+/// What rules found in an object.
 #[derive(Debug, Default)]
-pub struct Verdict {
+pub struct RuleFindings {
     /// Why it is refused.
     pub errors: Vec<FieldError>,
-    /// What would be refused had it not been so before (ratcheting); for people.
+    /// Failures of rules on unchanged values (ratcheting), for the client.
     pub warnings: Vec<String>,
 }
 
 pub(super) fn check(
-    root: &Branch,
+    root: &RuleNode,
     schema: &Schema,
     old: Option<&Document>,
     object: &Document,
-) -> Verdict {
+) -> RuleFindings {
     let mut evaluation = Evaluation::default();
-    let shape = Shape::Node(schema, true);
+    let shape = JsonShape::Node(schema, true);
     let value = Value::of_fields(object.fields(), shape);
     let before = old.map(|old| Value::of_fields(old.fields(), shape));
     let unchanged = old.is_some_and(|old| old == object);
@@ -41,15 +41,15 @@ pub(super) fn check(
         root,
         &value,
         before.as_ref(),
-        &Spot { path: "", kind: "object", value: None, unchanged },
+        &Location { path: "", kind: "object", value: None, unchanged },
     );
     evaluation.object(root, schema, (object.fields(), old.map(Document::fields), unchanged), "");
     evaluation.verdict
 }
 
-/// Each default by the rules of its own node.
-pub(super) fn validate_defaults(root: &Branch, schema: &Schema, path: &str) -> Vec<FieldError> {
-    // All defaults share what one object may cost.
+/// Checks each default with the rules of its own node.
+pub(super) fn validate_defaults(root: &RuleNode, schema: &Schema, path: &str) -> Vec<FieldError> {
+    // All defaults share one object's budget.
     let mut evaluation = Evaluation::default();
     let mut below = vec![(root, schema, path.to_owned())];
     while let Some((branch, schema, path)) = below.pop() {
@@ -70,12 +70,12 @@ pub(super) fn validate_defaults(root: &Branch, schema: &Schema, path: &str) -> V
     evaluation.verdict.errors
 }
 
-/// What tells an item of a list map from the others.
+/// The key of a list map's item.
 fn named(item: &Json, keys: &[String]) -> Vec<Option<String>> {
     keys.iter().map(|key| item.get(key).map(Json::to_string)).collect()
 }
 
-/// The first item of each name.
+/// The first item of each key.
 fn by_keys(items: &[Json], keys: &[String]) -> HashMap<Vec<Option<String>>, usize> {
     work::count(items.len());
     items.iter().enumerate().rev().map(|(place, item)| (named(item, keys), place)).collect()
@@ -83,12 +83,12 @@ fn by_keys(items: &[Json], keys: &[String]) -> HashMap<Vec<Option<String>>, usiz
 
 #[derive(Default)]
 struct Evaluation {
-    verdict: Verdict,
+    verdict: RuleFindings,
     meter: Meter,
 }
 
-/// A value, the old one of the same place if it can be told, and whether nothing changed: between
-/// the two, or else in the nearest place above that has an old value.
+/// A value, its old value if known, and whether nothing changed: between the two, or else in the
+/// nearest ancestor with an old value.
 type Pair<'a, T> = (&'a T, Option<&'a T>, bool);
 
 fn join(path: &str, name: &str) -> String {
@@ -98,7 +98,7 @@ fn join(path: &str, name: &str) -> String {
 impl Evaluation {
     fn node(
         &mut self,
-        branch: &Branch,
+        branch: &RuleNode,
         schema: &Schema,
         (value, old, same_above): Pair<'_, Json>,
         path: &str,
@@ -106,8 +106,8 @@ impl Evaluation {
         if self.verdict.errors.len() >= MAX_ERRORS || self.meter.is_spent() || value.is_null() {
             return;
         }
-        let shape = Shape::Node(schema, schema.embedded);
-        // The order of keyed lists is no change; it is only looked at where it counts.
+        let shape = JsonShape::Node(schema, schema.embedded);
+        // Reordering a keyed list is no change; compared only where it matters.
         let unchanged = old.map_or(same_above, |old| {
             if branch.rules.is_empty() { old == value } else { is_unchanged(schema, old, value) }
         });
@@ -119,7 +119,7 @@ impl Evaluation {
                 branch,
                 &Value::of_json(value, shape),
                 before.as_ref(),
-                &Spot { path, kind, value: shown, unchanged },
+                &Location { path, kind, value: shown, unchanged },
             );
         }
         match value {
@@ -133,13 +133,13 @@ impl Evaluation {
 
     fn object(
         &mut self,
-        branch: &Branch,
+        branch: &RuleNode,
         schema: &Schema,
         (map, old, unchanged): Pair<'_, JsonMap>,
         path: &str,
     ) {
         let before = |name: &str| old.and_then(|old| old.get(name)).filter(|old| !old.is_null());
-        // What is new in an object that has an old value did change.
+        // A new field of an object that has an old value is a change.
         let same_above = unchanged && old.is_none();
         for (name, below) in &branch.properties {
             if let (Some(value), Some(property)) = (map.get(name), schema.properties.get(name)) {
@@ -165,7 +165,7 @@ impl Evaluation {
 
     fn list(
         &mut self,
-        branch: &Branch,
+        branch: &RuleNode,
         schema: &Schema,
         (items, old, unchanged): (&[Json], Option<&Json>, bool),
         path: &str,
@@ -175,7 +175,7 @@ impl Evaluation {
         let mut places = None;
         for (index, value) in items.iter().enumerate() {
             let old = match &schema.list_type {
-                // The common case first: a list map is rarely put into another order.
+                // Fast path: a list map is rarely reordered.
                 ListType::Map(keys) => {
                     work::count(1);
                     let same = |old: &&Json| keys.iter().all(|key| old.get(key) == value.get(key));
@@ -195,20 +195,26 @@ impl Evaluation {
 
     fn rules(
         &mut self,
-        branch: &Branch,
+        branch: &RuleNode,
         value: &Value<'_>,
         old: Option<&Value<'_>>,
-        spot: &Spot<'_>,
+        location: &Location<'_>,
     ) {
         for rule in &branch.rules {
             let skipped = rule.uses_old && old.is_none() && !rule.optional_old;
             if !skipped && !self.meter.is_spent() {
-                self.rule(rule, value, old, spot);
+                self.rule(rule, value, old, location);
             }
         }
     }
 
-    fn rule(&mut self, rule: &Rule, value: &Value<'_>, old: Option<&Value<'_>>, spot: &Spot<'_>) {
+    fn rule(
+        &mut self,
+        rule: &CompiledRule,
+        value: &Value<'_>,
+        old: Option<&Value<'_>>,
+        location: &Location<'_>,
+    ) {
         let variables = || {
             let before = match rule.optional_old {
                 true => Value::Optional(old.cloned().map(Arc::new)),
@@ -219,7 +225,7 @@ impl Evaluation {
         let named = rule.message.as_deref().unwrap_or(&rule.source);
         let why = match rule.program.evaluate(variables(), &mut self.meter) {
             Ok(Value::Bool(true)) => return,
-            Ok(Value::Bool(false)) => return self.fails(rule, variables(), spot),
+            Ok(Value::Bool(false)) => return self.fails(rule, variables(), location),
             Ok(_) => format!("rule {:?} gave no bool", rule.source),
             Err(Failure::Budget) if self.meter.is_spent() => {
                 "validation failed due to running out of cost budget, no further validation rules will be run".to_owned()
@@ -233,14 +239,14 @@ impl Evaluation {
             }
             Err(Failure::Failed(why)) => format!("{why} evaluating rule: {named}"),
         };
-        self.verdict.errors.push(FieldError::invalid(spot.field(""), spot.kind, why));
+        self.verdict.errors.push(FieldError::invalid(location.field(""), location.kind, why));
     }
 
-    /// A rule does not hold.
-    fn fails(&mut self, rule: &Rule, variables: Vec<Value<'_>>, spot: &Spot<'_>) {
-        let field = spot.field(&rule.field_path);
-        let error = match (self.message(rule, variables), rule.reason, spot.value) {
-            (Err(why), ..) => FieldError::invalid(field, spot.kind, why),
+    /// Reports a failed rule.
+    fn fails(&mut self, rule: &CompiledRule, variables: Vec<Value<'_>>, location: &Location<'_>) {
+        let field = location.field(&rule.field_path);
+        let error = match (self.message(rule, variables), rule.reason, location.value) {
+            (Err(why), ..) => FieldError::invalid(field, location.kind, why),
             (Ok(_), FieldReason::Duplicate, Some(value)) => FieldError::duplicate(field, value),
             (Ok(_), FieldReason::Duplicate, None) => {
                 FieldError::unshown(FieldReason::Duplicate, field, "")
@@ -250,19 +256,23 @@ impl Evaluation {
             }
             (Ok(message), reason, _) => FieldError::unshown(reason, field, message),
         };
-        // Ratcheting: what did not change is not refused.
-        if spot.unchanged && !rule.uses_old {
+        // Ratcheting: an unchanged value is not refused.
+        if location.unchanged && !rule.uses_old {
             self.verdict.warnings.push(format!("{}: {}", error.field, error.message));
         } else {
             self.verdict.errors.push(error);
         }
     }
 
-    /// What a failed rule says: its expression's text, else its message, else itself.
+    /// A failed rule's message: the messageExpression's result, else the message, else the rule.
     ///
     /// # Errors
-    /// The expression costs too much: nothing more is evaluated.
-    fn message(&mut self, rule: &Rule, variables: Vec<Value<'_>>) -> Result<String, String> {
+    /// The messageExpression used up the budget: stop evaluating.
+    fn message(
+        &mut self,
+        rule: &CompiledRule,
+        variables: Vec<Value<'_>>,
+    ) -> Result<String, String> {
         let plain = || {
             rule.message
                 .as_deref()
@@ -288,18 +298,18 @@ fn fits(message: &str) -> bool {
     !message.is_empty() && message.len() <= MAX_MESSAGE && !message.contains('\n')
 }
 
-/// Where rules are evaluated.
-struct Spot<'a> {
+/// Where a rule is evaluated.
+struct Location<'a> {
     path: &'a str,
-    /// The type that the schema gives.
+    /// The schema's type.
     kind: &'static str,
-    /// The value as errors show it; none of objects and arrays.
+    /// The value for errors; none for objects and arrays.
     value: Option<&'a Json>,
     unchanged: bool,
 }
 
-impl Spot<'_> {
-    /// The place itself, or below it.
+impl Location<'_> {
+    /// The path of this location, or of a field below it.
     fn field(&self, below: &str) -> String {
         match (self.path, below) {
             ("", "") => "<nil>".to_owned(),

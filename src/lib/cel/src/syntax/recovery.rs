@@ -1,18 +1,18 @@
-//! How a parser that was generated from the grammar reports what does not fit, and goes on.
+//! Error reporting and recovery, as in ANTLR's default strategy.
 
 use super::{
     Ast, Parser,
-    Thrown::{Mismatch, NoAlternative},
+    RuleAbort::{Mismatch, NoAlternative},
 };
 use crate::lex::{Lexeme, Token};
-use crate::source::Fault;
+use crate::source::SourceError;
 
-/// Kinds of tokens.
+/// A set of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Set(u64);
+pub(super) struct TokenSet(u64);
 
-pub(super) const fn set(tokens: &[Token]) -> Set {
-    let mut out = Set::NONE;
+pub(super) const fn token_set(tokens: &[Token]) -> TokenSet {
+    let mut out = TokenSet::NONE;
     let mut at = 0;
     while at < tokens.len() {
         out = out.with(tokens[at]);
@@ -21,7 +21,7 @@ pub(super) const fn set(tokens: &[Token]) -> Set {
     out
 }
 
-impl Set {
+impl TokenSet {
     pub(super) const NONE: Self = Self(0);
 
     pub(super) const fn with(self, token: Token) -> Self {
@@ -36,85 +36,45 @@ impl Set {
         self.0 & (1 << token as u64) != 0
     }
 
-    /// As errors list it.
+    /// As messages list it.
     fn shown(self) -> String {
-        let names: Vec<&str> =
-            TOKENS.into_iter().filter(|token| self.has(*token)).map(Token::shown).collect();
+        let tokens = Token::ALL.iter().copied().filter(|token| self.has(*token));
+        let names: Vec<&str> = tokens.map(Token::shown).collect();
         if let [one] = names[..] { one.to_owned() } else { format!("{{{}}}", names.join(", ")) }
     }
 }
 
-/// All kinds, in their order.
-const TOKENS: [Token; 36] = [
-    Token::End,
-    Token::Equals,
-    Token::NotEquals,
-    Token::In,
-    Token::Less,
-    Token::LessEquals,
-    Token::GreaterEquals,
-    Token::Greater,
-    Token::And,
-    Token::Or,
-    Token::OpenBracket,
-    Token::CloseBracket,
-    Token::OpenBrace,
-    Token::CloseBrace,
-    Token::Open,
-    Token::Close,
-    Token::Dot,
-    Token::Comma,
-    Token::Minus,
-    Token::Not,
-    Token::Question,
-    Token::Colon,
-    Token::Plus,
-    Token::Star,
-    Token::Slash,
-    Token::Percent,
-    Token::True,
-    Token::False,
-    Token::Null,
-    Token::Double,
-    Token::Int,
-    Token::Uint,
-    Token::Text,
-    Token::Bytes,
-    Token::Name,
-    Token::Escaped,
-];
-
-/// What comes after a part of an expression.
+/// The tokens that may follow a grammar rule.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Follow {
-    /// What can be next.
-    pub(super) exact: Set,
-    /// What ends the skipping after an error: what follows any part that is being read.
-    pub(super) recovery: Set,
+pub(super) struct FollowSet {
+    /// Tokens that may come next.
+    pub(super) exact: TokenSet,
+    /// Tokens that end skipping after an error: those that may follow any rule being parsed.
+    pub(super) recovery: TokenSet,
 }
 
-impl Follow {
-    pub(super) fn new(exact: Set) -> Self {
+impl FollowSet {
+    pub(super) fn new(exact: TokenSet) -> Self {
         Self { exact, recovery: exact }
     }
 
-    /// These, or what follows the whole.
-    pub(super) fn or(&self, tokens: Set) -> Self {
+    /// Also allows `tokens` next.
+    pub(super) fn or(&self, tokens: TokenSet) -> Self {
         Self { exact: self.exact.and(tokens), recovery: self.recovery.and(tokens) }
     }
 
-    /// Only these.
-    pub(super) fn then(&self, tokens: Set) -> Self {
+    /// Allows only `tokens` next.
+    pub(super) fn then(&self, tokens: TokenSet) -> Self {
         Self { exact: tokens, recovery: self.recovery.and(tokens) }
     }
 }
 
-/// Why a part of the grammar was left.
+/// Why a grammar rule was aborted.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Thrown {
-    /// The present token is none of these.
-    Mismatch(Set),
-    /// The tokens from the present one to the one so far ahead begin nothing.
+pub(super) enum RuleAbort {
+    /// The current token is not one of these.
+    Mismatch(TokenSet),
+    /// The current token and this many after it match no alternative.
     NoAlternative(usize),
 }
 
@@ -131,7 +91,7 @@ impl Parser<'_> {
         self.ahead(0)
     }
 
-    /// Takes a token that fits.
+    /// Takes an accepted token.
     pub(super) fn consume(&mut self) -> Lexeme {
         self.recovering = false;
         self.skip()
@@ -151,7 +111,7 @@ impl Parser<'_> {
         found
     }
 
-    /// A token as errors show it.
+    /// A token's text in messages.
     fn shown(&self, lexeme: Lexeme) -> String {
         match lexeme.token {
             Token::End => "'<EOF>'".to_owned(),
@@ -163,19 +123,19 @@ impl Parser<'_> {
         if !self.recovering {
             self.recovering = true;
             let why = why(self);
-            self.faults.push(Fault::syntax(at, why));
+            self.faults.push(SourceError::syntax(at, why));
         }
     }
 
-    fn unwanted(&mut self, expected: Set) {
+    fn unwanted(&mut self, expected: TokenSet) {
         let lexeme = self.lexeme(0);
         self.report(lexeme.start, |parser| {
             format!("extraneous input {} expecting {}", parser.shown(lexeme), expected.shown())
         });
     }
 
-    /// Leaves the present token out when the next one fits.
-    fn deletes(&mut self, expected: Set) -> bool {
+    /// Skips the current token if the next one fits (single-token deletion).
+    fn deletes(&mut self, expected: TokenSet) -> bool {
         let fits = expected.has(self.ahead(1)) && self.peek() != Token::End;
         if fits {
             self.unwanted(expected);
@@ -185,8 +145,8 @@ impl Parser<'_> {
         fits
     }
 
-    /// Before a choice: what is present is one of these.
-    pub(super) fn sync(&mut self, expected: Set) -> Result<(), Thrown> {
+    /// Before a choice: the current token must be one of these.
+    pub(super) fn sync(&mut self, expected: TokenSet) -> Result<(), RuleAbort> {
         if self.recovering || expected.has(self.peek()) || self.deletes(expected) {
             Ok(())
         } else {
@@ -194,18 +154,18 @@ impl Parser<'_> {
         }
     }
 
-    /// Within a loop: what is not wanted is skipped.
-    pub(super) fn sync_loop(&mut self, expected: Set, follow: &Follow) {
+    /// In a loop: skips unwanted tokens.
+    pub(super) fn sync_loop(&mut self, expected: TokenSet, follow: &FollowSet) {
         if !self.recovering && !expected.has(self.peek()) {
             self.unwanted(expected);
             self.skip_to(expected.and(follow.recovery));
         }
     }
 
-    /// Takes a token; one too many before it is left out, and one that is missing is put in where
-    /// the present one can be `after` it.
-    pub(super) fn expect(&mut self, token: Token, after: Set) -> Result<(), Thrown> {
-        let expected = Set::NONE.with(token);
+    /// Takes a token; skips an extra token before it, or assumes a missing one if the current token
+    /// can come `after` it.
+    pub(super) fn expect(&mut self, token: Token, after: TokenSet) -> Result<(), RuleAbort> {
+        let expected = TokenSet::NONE.with(token);
         if self.peek() == token || self.deletes(expected) {
             self.consume();
             return Ok(());
@@ -220,12 +180,12 @@ impl Parser<'_> {
         Ok(())
     }
 
-    pub(super) fn no_alternative(&self, ahead: usize) -> Thrown {
+    pub(super) fn no_alternative(&self, ahead: usize) -> RuleAbort {
         NoAlternative(ahead)
     }
 
-    /// Reports, and skips to where something being read can go on.
-    pub(super) fn caught(&mut self, thrown: Thrown, recovery: Set) {
+    /// Reports an error and skips to a token where a rule in progress can continue.
+    pub(super) fn caught(&mut self, thrown: RuleAbort, recovery: TokenSet) {
         match thrown {
             Mismatch(expected) => {
                 let lexeme = self.lexeme(0);
@@ -257,14 +217,14 @@ impl Parser<'_> {
         self.skip_to(recovery);
     }
 
-    fn skip_to(&mut self, tokens: Set) {
+    fn skip_to(&mut self, tokens: TokenSet) {
         while self.peek() != Token::End && !tokens.has(self.peek()) {
             self.skip();
         }
     }
 
-    /// The end of a rule of the grammar.
-    pub(super) fn rule(&mut self, parsed: Result<Ast, Thrown>, follow: &Follow) -> Ast {
+    /// Ends a grammar rule, recovering from its error.
+    pub(super) fn rule(&mut self, parsed: Result<Ast, RuleAbort>, follow: &FollowSet) -> Ast {
         parsed.unwrap_or_else(|thrown| {
             self.caught(thrown, follow.recovery);
             self.nothing()

@@ -1,4 +1,4 @@
-//! Objects as expressions see them: by their schema, with escaped names, times as times.
+//! Views of JSON by schema: escaped field names, typed times.
 
 use super::{List, Map, Text, Value};
 use crate::library::time;
@@ -8,23 +8,23 @@ use ferrokube_apimachinery::document::{Map as JsonMap, Value as Json};
 use ferrokube_schema::{Kind, ListType, Schema};
 use std::sync::Arc;
 
-/// What a JSON value is.
+/// What the schema says about a JSON value.
 #[derive(Clone, Copy, Debug)]
-pub enum Shape<'a> {
-    /// Not known: as it is written.
+pub enum JsonShape<'a> {
+    /// Nothing: as written.
     Free,
-    /// As a schema says; and whether it is a resource, which has kind, apiVersion and metadata.
+    /// A schema node, and whether it is a resource, with kind, apiVersion and metadata.
     Node(&'a Schema, bool),
-    /// The metadata of a resource: two names can be seen.
+    /// A resource's metadata, of which only two names are visible.
     Metadata,
 }
 
-/// The name of a field in an expression.
+/// A field name.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
-    /// As it was written.
+    /// As in the expression.
     pub(crate) given: Arc<str>,
-    /// In the object.
+    /// Unescaped, as in the object.
     pub(crate) real: Arc<str>,
 }
 
@@ -34,7 +34,7 @@ impl Field {
     }
 }
 
-/// Words of the language, which are no names of fields.
+/// CEL keywords, which cannot be field names.
 const RESERVED: [&str; 21] = [
     "true",
     "false",
@@ -58,16 +58,16 @@ const RESERVED: [&str; 21] = [
     "void",
     "while",
 ];
-/// What stands for what in names. Underscores first: the others are made of them.
+/// Escapes in names. The underscores come first, since the others contain them.
 const ESCAPES: [(&str, &str); 5] =
     [("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"), ("", "")];
 
-/// Whether it is a word of the language.
+/// Whether a name is a CEL keyword.
 pub(crate) fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name)
 }
 
-/// A property's name in expressions; `None`: it has none.
+/// A property's name in expressions; `None` if it cannot be escaped.
 pub(crate) fn escape(name: &str) -> Option<String> {
     if is_reserved(name) {
         return Some(format!("__{name}__"));
@@ -116,17 +116,17 @@ fn unescape(name: &str) -> String {
     out
 }
 
-/// A value of the object.
-pub(crate) fn view<'a>(value: &'a Json, shape: Shape<'a>) -> Value<'a> {
+/// A view of a JSON value.
+pub(crate) fn view<'a>(value: &'a Json, shape: JsonShape<'a>) -> Value<'a> {
     match value {
         Json::Null => Value::Null,
         Json::Bool(flag) => Value::Bool(*flag),
         Json::Number(number) => match (shape, number.as_i64()) {
-            (Shape::Node(schema, _), _) if schema.kind == Kind::Number => {
+            (JsonShape::Node(schema, _), _) if schema.kind == Kind::Number => {
                 Value::Double(number.as_f64().unwrap_or(f64::NAN))
             }
             (_, Some(whole)) => Value::Int(whole),
-            (Shape::Node(schema, _), None)
+            (JsonShape::Node(schema, _), None)
                 if matches!(schema.kind, Kind::Integer | Kind::IntOrString) =>
             {
                 Value::Misfit(schema.kind)
@@ -139,21 +139,21 @@ pub(crate) fn view<'a>(value: &'a Json, shape: Shape<'a>) -> Value<'a> {
     }
 }
 
-fn list<'a>(items: &'a [Json], shape: Shape<'a>) -> Value<'a> {
+fn list<'a>(items: &'a [Json], shape: JsonShape<'a>) -> Value<'a> {
     let (below, list_type) = match shape {
-        Shape::Node(schema, _) => match schema.items.as_deref() {
-            Some(node) => (Shape::Node(node, node.embedded), &schema.list_type),
-            None => (Shape::Free, &ListType::Atomic),
+        JsonShape::Node(schema, _) => match schema.items.as_deref() {
+            Some(node) => (JsonShape::Node(node, node.embedded), &schema.list_type),
+            None => (JsonShape::Free, &ListType::Atomic),
         },
-        _ => (Shape::Free, &ListType::Atomic),
+        _ => (JsonShape::Free, &ListType::Atomic),
     };
     Value::List(List::Json { items, shape: below, list_type })
 }
 
-/// A text that is no time though its schema says so stays a text: functions of times refuse it.
-fn string<'a>(text: &'a str, shape: Shape<'a>) -> Value<'a> {
+/// A string that is not a valid time stays a string; time functions refuse it.
+fn string<'a>(text: &'a str, shape: JsonShape<'a>) -> Value<'a> {
     let plain = || Value::String(Text::Of(text));
-    let Shape::Node(schema, _) = shape else { return plain() };
+    let JsonShape::Node(schema, _) = shape else { return plain() };
     let special = match schema.format.as_deref().filter(|_| schema.kind == Kind::String) {
         Some("date-time") => time::timestamp(text).map(Value::Timestamp),
         Some("date") => time::timestamp(&format!("{text}T00:00:00Z")).map(Value::Timestamp),
@@ -164,33 +164,39 @@ fn string<'a>(text: &'a str, shape: Shape<'a>) -> Value<'a> {
     special.unwrap_or_else(plain)
 }
 
-/// A declared field of an object, or an entry of a map.
-pub(crate) fn field<'a>(map: &'a JsonMap, shape: Shape<'a>, field: &Field) -> Option<Value<'a>> {
+/// A declared field of an object or an entry of a map.
+pub(crate) fn field<'a>(
+    map: &'a JsonMap,
+    shape: JsonShape<'a>,
+    field: &Field,
+) -> Option<Value<'a>> {
     match shape {
-        Shape::Node(schema, _) if schema.additional.is_none() => entry(map, shape, &field.real),
+        JsonShape::Node(schema, _) if schema.additional.is_none() => entry(map, shape, &field.real),
         _ => entry(map, shape, &field.given),
     }
 }
 
-/// An entry by its name in the object. What is null in an object with declared fields is absent.
-pub(crate) fn entry<'a>(map: &'a JsonMap, shape: Shape<'a>, name: &str) -> Option<Value<'a>> {
+/// An entry by its unescaped name. Null in an object with declared fields counts as absent.
+pub(crate) fn entry<'a>(map: &'a JsonMap, shape: JsonShape<'a>, name: &str) -> Option<Value<'a>> {
     let value = map.get(name)?;
     match shape {
-        Shape::Free => Some(view(value, Shape::Free)),
-        Shape::Metadata => {
-            matches!(name, "name" | "generateName").then(|| view(value, Shape::Free))
+        JsonShape::Free => Some(view(value, JsonShape::Free)),
+        JsonShape::Metadata => {
+            matches!(name, "name" | "generateName").then(|| view(value, JsonShape::Free))
         }
-        Shape::Node(_, true) if matches!(name, "apiVersion" | "kind") => {
-            Some(view(value, Shape::Free))
+        JsonShape::Node(_, true) if matches!(name, "apiVersion" | "kind") => {
+            Some(view(value, JsonShape::Free))
         }
-        Shape::Node(_, true) if name == "metadata" => Some(view(value, Shape::Metadata)),
-        Shape::Node(schema, _) => match (schema.properties.get(name), schema.additional.as_deref())
-        {
-            (Some(property), _) => (!value.is_null())
-                .then(|| view(value, Shape::Node(&property.schema, property.schema.embedded))),
-            (None, Some(values)) => Some(view(value, Shape::Node(values, values.embedded))),
-            (None, None) => None,
-        },
+        JsonShape::Node(_, true) if name == "metadata" => Some(view(value, JsonShape::Metadata)),
+        JsonShape::Node(schema, _) => {
+            match (schema.properties.get(name), schema.additional.as_deref()) {
+                (Some(property), _) => (!value.is_null()).then(|| {
+                    view(value, JsonShape::Node(&property.schema, property.schema.embedded))
+                }),
+                (None, Some(values)) => Some(view(value, JsonShape::Node(values, values.embedded))),
+                (None, None) => None,
+            }
+        }
     }
 }
 
@@ -199,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_forms_in_expressions() {
+    fn names_are_escaped_in_expressions() {
         let cases = [
             ("a", "a"),
             ("a_b", "a_b"),

@@ -134,7 +134,7 @@ fn malformed_directives_have_distinct_errors() {
 }
 
 #[test]
-fn malformed_directives_read_as_upstream_words_them() {
+fn malformed_directives_are_worded_as_kube_apiservers() {
     for (patch, why) in [
         (
             json!({"secrets": [{"name": "a", "$patch": "x"}]}),

@@ -1,26 +1,26 @@
-//! Evaluation. Recursive over the code, whose depth is bounded; every step is paid for.
+//! Evaluation. Recursive over the code, whose depth is bounded; every step is charged.
 
 mod loops;
 
 use crate::code::Code;
 use crate::cost::{Meter, traversal};
-use crate::library::Row;
-use crate::value::{Field, Key, List, Map, Value};
+use crate::library::Function;
+use crate::value::{Field, List, Map, MapKey, Value};
 use ferrokube_schema::Kind;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Why an evaluation has no answer. Never holds a value of the object.
+/// Why an evaluation failed. Never contains a value of the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It costs more than it may.
+    /// The budget is used up.
     Budget,
-    /// An operation failed.
+    /// An operation failed, with cel-go's message.
     Failed(String),
 }
 
 impl Failure {
-    /// Of [`Value::Misfit`].
+    /// For [`Value::Misfit`].
     pub(crate) fn misfit(kind: Kind) -> Self {
         match kind {
             Kind::Integer => "invalid data, expected int, got float64".into(),
@@ -48,21 +48,21 @@ impl From<&str> for Failure {
     }
 }
 
-/// A value, or none.
+/// The result of an evaluation.
 pub(crate) type Answer<'a> = Result<Value<'a>, Failure>;
 
-/// The types of the arguments were not known when the expression was compiled, and do not fit.
+/// Arguments whose types were unknown at compile time match no function.
 pub(crate) fn no_overload<T>() -> Result<T, Failure> {
     Err(Failure::from("no such overload"))
 }
 
-/// An evaluation under way.
-pub(crate) struct Machine<'a, 'm> {
+/// A running evaluation.
+pub(crate) struct Evaluator<'a, 'm> {
     variables: Vec<Value<'a>>,
     pub(crate) meter: &'m mut Meter,
 }
 
-impl<'a, 'm> Machine<'a, 'm> {
+impl<'a, 'm> Evaluator<'a, 'm> {
     pub(crate) fn new(variables: Vec<Value<'a>>, meter: &'m mut Meter) -> Self {
         Self { variables, meter }
     }
@@ -112,7 +112,7 @@ impl<'a, 'm> Machine<'a, 'm> {
         }
     }
 
-    /// Evaluates with further variables.
+    /// Evaluates with additional variables.
     fn with<const N: usize>(&mut self, values: [Value<'a>; N], code: &'a Code) -> Answer<'a> {
         let depth = self.variables.len();
         self.variables.extend(values);
@@ -183,7 +183,7 @@ impl<'a, 'm> Machine<'a, 'm> {
         }
     }
 
-    fn call(&mut self, rows: &'a [&'static Row], args: &'a [Code]) -> Answer<'a> {
+    fn call(&mut self, rows: &'a [&'static Function], args: &'a [Code]) -> Answer<'a> {
         let mut values = Vec::with_capacity(args.len());
         for arg in args {
             values.push(self.evaluate(arg)?);
@@ -198,7 +198,7 @@ impl<'a, 'm> Machine<'a, 'm> {
         row.call(self.meter, &values)
     }
 
-    /// An operand that decides outweighs those that fail.
+    /// A decisive operand outweighs failed ones.
     fn logical(&mut self, all: &'a [Code], decisive: bool) -> Answer<'a> {
         let mut failure = None;
         for code in all {
@@ -231,7 +231,7 @@ impl<'a, 'm> Machine<'a, 'm> {
         self.meter.spend(30)?;
         let mut out = BTreeMap::new();
         for (key, value, optional) in entries {
-            let key = Key::of(&self.evaluate(key)?)
+            let key = MapKey::of(&self.evaluate(key)?)
                 .ok_or_else(|| Failure::from("unsupported key type"))?;
             let value = match (self.evaluate(value)?, optional) {
                 (value, false) => value,
@@ -246,7 +246,7 @@ impl<'a, 'm> Machine<'a, 'm> {
         Ok(Value::Map(Map::of(out)))
     }
 
-    /// Pays for a copy of so much.
+    /// Charges for copying `size` bytes or items.
     pub(crate) fn spend(&mut self, size: u64) -> Result<(), Failure> {
         self.meter.spend(1 + traversal(size))
     }
@@ -257,7 +257,7 @@ fn at<'a>(operand: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>, F
         (Value::List(list), index) => {
             Ok(usize::try_from(position(index)?).ok().and_then(|index| list.get(index)))
         }
-        (Value::Map(map), key) => match Key::of(key) {
+        (Value::Map(map), key) => match MapKey::of(key) {
             Some(key) => Ok(map.get(&key)),
             None => no_overload(),
         },
@@ -266,13 +266,13 @@ fn at<'a>(operand: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>, F
 }
 
 fn position(index: &Value<'_>) -> Result<i128, Failure> {
-    match Key::of(index) {
-        Some(Key::Number(number)) => Ok(number),
+    match MapKey::of(index) {
+        Some(MapKey::Number(number)) => Ok(number),
         _ => no_overload(),
     }
 }
 
-/// The items of a range, with their indices or keys.
+/// The items of a range with their indices or keys.
 pub(crate) fn items<'a>(range: &Value<'a>) -> Result<Vec<(Value<'a>, Value<'a>)>, Failure> {
     let numbered = |list: &List<'a>| {
         let number = |index: usize| Value::Int(i64::try_from(index).unwrap_or(i64::MAX));

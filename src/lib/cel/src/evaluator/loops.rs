@@ -1,26 +1,26 @@
-//! Loops: what the macros stand for.
+//! Loops, as expanded from macros.
 
-use super::{Answer, Failure, Machine, items, no_overload};
+use super::{Answer, Evaluator, Failure, items, no_overload};
 use crate::code::{Code, Loop, LoopKind};
 use crate::library::{compare, is_sortable};
-use crate::value::{Key, Map, Value};
+use crate::value::{Map, MapKey, Value};
 use std::collections::BTreeMap;
 
-/// One round.
-struct Round<'a> {
+/// The variables of one iteration.
+struct Iteration<'a> {
     key: Value<'a>,
     item: Value<'a>,
 }
 
-impl<'a> Machine<'a, '_> {
+impl<'a> Evaluator<'a, '_> {
     pub(super) fn run(&mut self, whole: &'a Loop) -> Answer<'a> {
         let range = self.evaluate(&whole.range)?;
         self.meter.spend(1)?;
         let is_map = matches!(range, Value::Map(_));
         let rounds = items(&range)?.into_iter().map(|(key, item)| match (whole.two, is_map) {
-            // One variable stands for the items of a list, and for the keys of a map.
-            (false, true) => Round { item: key.clone(), key },
-            _ => Round { key, item },
+            // A single variable is the item of a list, but the key of a map.
+            (false, true) => Iteration { item: key.clone(), key },
+            _ => Iteration { key, item },
         });
         match whole.kind {
             LoopKind::All => self.decide(whole, rounds, false),
@@ -32,7 +32,7 @@ impl<'a> Machine<'a, '_> {
         }
     }
 
-    fn round(&mut self, whole: &'a Loop, code: &'a Code, round: &Round<'a>) -> Answer<'a> {
+    fn round(&mut self, whole: &'a Loop, code: &'a Code, round: &Iteration<'a>) -> Answer<'a> {
         self.meter.spend(1)?;
         match whole.two {
             true => self.with([round.key.clone(), round.item.clone()], code),
@@ -40,8 +40,8 @@ impl<'a> Machine<'a, '_> {
         }
     }
 
-    /// Whether the condition, if there is one, holds.
-    fn admits(&mut self, whole: &'a Loop, round: &Round<'a>) -> Result<bool, Failure> {
+    /// Whether the condition, if any, is true.
+    fn admits(&mut self, whole: &'a Loop, round: &Iteration<'a>) -> Result<bool, Failure> {
         match &whole.condition {
             None => Ok(true),
             Some(condition) => match self.round(whole, condition, round)? {
@@ -51,11 +51,11 @@ impl<'a> Machine<'a, '_> {
         }
     }
 
-    /// A round that decides outweighs those that fail.
+    /// A decisive iteration outweighs failed ones.
     fn decide(
         &mut self,
         whole: &'a Loop,
-        rounds: impl Iterator<Item = Round<'a>>,
+        rounds: impl Iterator<Item = Iteration<'a>>,
         decisive: bool,
     ) -> Answer<'a> {
         let mut failure = None;
@@ -74,7 +74,7 @@ impl<'a> Machine<'a, '_> {
     fn exists_one(
         &mut self,
         whole: &'a Loop,
-        rounds: impl Iterator<Item = Round<'a>>,
+        rounds: impl Iterator<Item = Iteration<'a>>,
     ) -> Answer<'a> {
         let mut count = 0;
         for round in rounds {
@@ -86,7 +86,11 @@ impl<'a> Machine<'a, '_> {
         Ok(Value::Bool(count == 1))
     }
 
-    fn collect(&mut self, whole: &'a Loop, rounds: impl Iterator<Item = Round<'a>>) -> Answer<'a> {
+    fn collect(
+        &mut self,
+        whole: &'a Loop,
+        rounds: impl Iterator<Item = Iteration<'a>>,
+    ) -> Answer<'a> {
         let mut out = Vec::new();
         for round in rounds {
             if !self.admits(whole, &round)? {
@@ -107,7 +111,7 @@ impl<'a> Machine<'a, '_> {
     fn collect_map(
         &mut self,
         whole: &'a Loop,
-        rounds: impl Iterator<Item = Round<'a>>,
+        rounds: impl Iterator<Item = Iteration<'a>>,
     ) -> Answer<'a> {
         let mut out = BTreeMap::new();
         for round in rounds {
@@ -117,7 +121,7 @@ impl<'a> Machine<'a, '_> {
             let answer = self.round(whole, &whole.body, &round)?;
             let entries = match (whole.kind, answer) {
                 (LoopKind::Map, answer) => vec![(
-                    Key::of(&round.key).ok_or_else(|| Failure::from("unsupported key type"))?,
+                    MapKey::of(&round.key).ok_or_else(|| Failure::from("unsupported key type"))?,
                     answer,
                 )],
                 (_, Value::Map(map)) => map.entries(),
@@ -133,7 +137,7 @@ impl<'a> Machine<'a, '_> {
         Ok(Value::Map(Map::of(out)))
     }
 
-    fn sort(&mut self, whole: &'a Loop, rounds: impl Iterator<Item = Round<'a>>) -> Answer<'a> {
+    fn sort(&mut self, whole: &'a Loop, rounds: impl Iterator<Item = Iteration<'a>>) -> Answer<'a> {
         let mut out = Vec::new();
         for round in rounds {
             out.push((self.round(whole, &whole.body, &round)?, round.item));
