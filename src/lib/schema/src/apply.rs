@@ -190,12 +190,6 @@ pub fn apply(
     manager: &Manager,
     force: bool,
 ) -> Result<Document, ApplyError> {
-    // Anything but a list of objects does not match the schema.
-    if let Some(Value::Array(given)) = applied.get(&["metadata", "managedFields"])
-        && given.iter().all(Value::is_object)
-    {
-        return Err(ApplyError::ManagedFieldsGiven);
-    }
     let skipped = Skipped::of(reset, manager.ids_are_servers);
     let skip = skipped.root();
     let mut object = live.cloned().unwrap_or_default();
@@ -213,6 +207,12 @@ pub fn apply(
             ..manager.clone()
         };
         record(&mut entries, compare(schema, &Map::new(), object.fields(), &skip), &before);
+    }
+    // Anything but a list of objects does not match the schema.
+    if let Some(Value::Array(given)) = applied.get(&["metadata", "managedFields"])
+        && given.iter().all(Value::is_object)
+    {
+        return Err(ApplyError::ManagedFieldsGiven);
     }
     conform::check(schema, applied.fields()).map_err(ApplyError::Malformed)?;
     let last = entries

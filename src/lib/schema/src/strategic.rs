@@ -234,7 +234,9 @@ fn fresh(patch: &Value, depth: usize) -> Result<Option<Value>, PatchError> {
         return Err(PatchError::TooLarge("nested too deep".to_owned()));
     }
     match patch {
-        Value::Object(map) if map.contains_key(PATCH) => Ok(None),
+        Value::Object(map) if map.get(PATCH).is_some_and(|directive| !directive.is_null()) => {
+            Ok(None)
+        }
         Value::Object(map) => {
             let mut out = Map::new();
             for (key, value) in map.iter().filter(|(_, value)| !value.is_null()) {

@@ -239,14 +239,18 @@ fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), PatchE
     }
     let mut rest = order.iter();
     for item in patch.iter().filter(|item| item.get(PATCH).is_none()) {
-        let wanted = identity(item, key)?;
-        if !rest.any(|candidate| identity(candidate, key).is_ok_and(|identity| identity == wanted))
-        {
-            let [items, order] = [patch, order].map(|list| dump(&Value::from(list.to_vec())));
-            let prefix = ELEMENT_ORDER.trim_end_matches('/');
-            return Err(bad(format!(
-                "The order in patch list:\n{items}\n doesn't match {prefix} list:\n{order}\n"
-            )));
+        loop {
+            let wanted = identity(item, key)?;
+            let Some(candidate) = rest.next() else {
+                let [items, order] = [patch, order].map(|list| dump(&Value::from(list.to_vec())));
+                let prefix = ELEMENT_ORDER.trim_end_matches('/');
+                return Err(bad(format!(
+                    "The order in patch list:\n{items}\n doesn't match {prefix} list:\n{order}\n"
+                )));
+            };
+            if identity(candidate, key)? == wanted {
+                break;
+            }
         }
     }
     Ok(())

@@ -158,6 +158,10 @@ fn malformed_directives_are_worded_as_kube_apiservers() {
             "The order in patch list:\n[map[name:z]]\n doesn't match $setElementOrder list:\n[map[name:b]]\n",
         ),
         (
+            json!({"$setElementOrder/secrets": [{}], "secrets": [{"name": "z"}]}),
+            "map: map[] does not contain declared merge key: name",
+        ),
+        (
             json!({"$setElementOrder/secrets": "x"}),
             "expected a []interface {}, but received a string",
         ),
@@ -182,6 +186,9 @@ fn a_map_with_a_directive_is_dropped_where_there_is_none() {
         let target = json!({"metadata": {"name": "a"}});
         assert_eq!(merged("ConfigMap", target, patch).unwrap(), expected, "{directive}");
     }
+    // Nulls go first.
+    let patch = json!({"data": {"$patch": null, "k": "v"}});
+    assert_eq!(merged("ConfigMap", json!({}), patch).unwrap(), json!({"data": {"k": "v"}}));
 }
 
 #[test]
