@@ -99,6 +99,11 @@ impl Quantity {
         (self.nanos % NANOS == 0).then(|| i64::try_from(self.nanos / NANOS).ok())?
     }
 
+    /// Whether it has no fraction; one of an amount that cannot be counted is not looked at.
+    pub fn is_whole(&self) -> bool {
+        self.nanos % NANOS == 0 || self.nanos.checked_abs() == Some(i128::MAX)
+    }
+
     /// About how much it is.
     pub fn approximate(&self) -> f64 {
         self.nanos as f64 / NANOS as f64

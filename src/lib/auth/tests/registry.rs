@@ -90,13 +90,11 @@ impl RegistryFixture {
         target: &Target,
         object: Value,
     ) -> Result<Document, Failure> {
-        let definition = &target.served.definition;
-        let behaviour = self
-            .registry
-            .catalog()
-            .find_computed(&definition.group, &definition.plural, &target.subresource)
-            .expect("installed");
-        behaviour.create(context, target, Document::from_value(object).expect("an object")).await
+        let object = Document::from_value(object).expect("an object");
+        let body = ferrokube_registry::Body { lenient: false, ..object.into() };
+        let options = ferrokube_registry::WriteOptions::default();
+        let written = self.registry.create(context, target, body, &options).await?;
+        Ok(written.object.into_document(&target.served))
     }
 }
 
@@ -283,6 +281,8 @@ async fn reviews_and_tokens_are_served() {
     let target = server.target("", "serviceaccounts", ("kube-system", "job-controller", "token"));
     let answer = server.compute(&context, &target, json!({"spec": {}})).await.expect("issued");
     assert!(context.take_audit().contains_key("authentication.kubernetes.io/issued-credential-id"));
+    let owned = |object: &Document| object.list(&["metadata", "managedFields"])[0]["fieldsV1"].clone();
+    assert_eq!(owned(&answer)["f:spec"]["f:expirationSeconds"], json!({}), "a default");
 
     let target = server.target("authentication.k8s.io", "tokenreviews", ("", "", ""));
     let review = server
@@ -297,8 +297,18 @@ async fn reviews_and_tokens_are_served() {
     let target = server.target("authorization.k8s.io", "subjectaccessreviews", ("", "", ""));
     let spec = json!({"user": "system:serviceaccount:kube-system:job-controller", "resourceAttributes": {"verb": "update", "group": "batch", "resource": "jobs"}});
     let review =
-        server.compute(&context, &target, json!({ "spec": spec })).await.expect("answered");
+        server.compute(&context, &target, json!({"spec": spec.clone()})).await.expect("answered");
     assert_eq!(review.get(&["status", "allowed"]), Some(&json!(true)));
+    let attributes = json!({".": {}, "f:group": {}, "f:resource": {}, "f:verb": {}});
+    let fields = json!({"f:spec": {"f:resourceAttributes": attributes, "f:user": {}}});
+    assert_eq!(owned(&review), fields);
+    let metadata = json!({"ownerReferences": [{}]});
+    let owner = r#""ownerReferences":[{"apiVersion":"","kind":"","name":"","uid":""}]"#;
+    let refused = server
+        .compute(&context, &target, json!({"metadata": metadata, "spec": spec}))
+        .await
+        .expect_err("refused");
+    assert!(refused.message.contains(owner), "{}", refused.message);
     let target = server.target("authorization.k8s.io", "selfsubjectrulesreviews", ("", "", ""));
     let review = server
         .compute(&context, &target, json!({"spec": {"namespace": "n"}}))

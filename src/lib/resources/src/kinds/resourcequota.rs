@@ -5,6 +5,7 @@ use crate::checks::{all_invalid, items, keep_stored, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, Word, Written};
 use ferrokube_apimachinery::name;
+use ferrokube_apimachinery::quantity::Quantity;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
 use ferrokube_resource::{Change, Hooks, Policy, Verbs};
 use std::collections::HashMap;
@@ -135,7 +136,7 @@ fn amounts(object: &Document, path: [&str; 2]) -> Vec<FieldError> {
         if amount.starts_with('-') {
             errors.push(FieldError::invalid(&field, amount, "must be greater than or equal to 0"));
         }
-        if is_whole(resource) && !is_integer(amount) {
+        if is_counted(resource) && !Quantity::parse(amount).is_ok_and(|amount| amount.is_whole()) {
             errors.push(FieldError::invalid(&field, amount, "must be an integer"));
         }
     }
@@ -165,16 +166,11 @@ fn is_standard(resource: &str) -> bool {
 
 /// Whether only whole numbers make sense: counted objects, and extended resources (`count/...`,
 /// `example.com/gpu`).
-fn is_whole(resource: &str) -> bool {
+fn is_counted(resource: &str) -> bool {
     COUNTED.contains(&resource)
         || (resource.contains('/')
             && !resource.contains("kubernetes.io/")
             && !resource.starts_with("requests."))
-}
-
-/// Canonical quantities are whole when they have no fraction and no suffix below one.
-fn is_integer(amount: &str) -> bool {
-    !amount.contains('.') && !amount.ends_with(['m', 'u', 'n'])
 }
 
 fn sorted_scopes(object: &Document) -> Vec<&str> {

@@ -131,3 +131,24 @@ fn binding_cells() {
         [json!("b"), json!("Role/r"), json!("5m"), json!("alice, bob"), json!(""), json!("n/s")]
     );
 }
+
+#[test]
+fn binding_columns() {
+    for (plural, kind, role) in [
+        ("rolebindings", "roleBinding", "a Role in the current namespace or a ClusterRole"),
+        ("clusterrolebindings", "clusterRoleBinding", "only reference a ClusterRole"),
+    ] {
+        let definition = crate::definition(GROUP, plural);
+        let columns = &definition.versions[0].columns;
+        assert!(columns[1].description.contains(role), "{}", columns[1].description);
+        let wide: Vec<(&str, &str, i32)> = columns[3..]
+            .iter()
+            .map(|column| (&*column.name, &*column.description, column.priority))
+            .collect();
+        let described = |what: &str| format!("{what} in the {kind}");
+        let expected = ["Users", "Groups", "ServiceAccounts"].map(|name| (name, described(name), 1));
+        let expected: Vec<(&str, &str, i32)> =
+            expected.iter().map(|(name, text, priority)| (*name, &**text, *priority)).collect();
+        assert_eq!(wide, expected);
+    }
+}

@@ -70,6 +70,9 @@ fn a_namespace_waits_for_its_finalizers() {
 #[test]
 fn resource_quotas() {
     let create = Write::create("", "resourcequotas");
+    for whole in ["1.", "1e30", "12e1", "1000m"] {
+        create.refused(json!({"spec": {"hard": {"pods": whole}}}), &[]);
+    }
     let hard = json!({"secrets": "5", "count/leases.coordination.k8s.io": 2, "requests.cpu": "1500m", "example.com/gpu": "1"});
     let expected = json!({"secrets": "5", "count/leases.coordination.k8s.io": "2", "requests.cpu": "1500m", "example.com/gpu": "1"});
     create.gives(
