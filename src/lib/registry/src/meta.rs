@@ -7,7 +7,7 @@ mod rules;
 pub(crate) use owners::{
     Found, check_count as check_owner_count, complete as complete_owners, dedup as dedup_owners,
 };
-pub(crate) use rules::{check_change, check_manager, check_object, warnings};
+pub(crate) use rules::{check_change, check_manager, check_object, check_prefix, warnings};
 
 use crate::context::Target;
 use ferrokube_apimachinery::document::{Document, Map, Value};

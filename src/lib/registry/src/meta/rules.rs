@@ -65,6 +65,13 @@ fn check_names(definition: &Definition, object: &Document, errors: &mut Vec<Fiel
     }
 }
 
+/// What is wrong with the prefix of a name by the rules of all kinds.
+pub(crate) fn check_prefix(object: &Document) -> Vec<FieldError> {
+    let prefix = object.meta("generateName");
+    let found = name::path_segment(&as_name(prefix)).into_iter();
+    found.map(|why| FieldError::invalid("metadata.generateName", prefix, why)).collect()
+}
+
 /// A prefix in the form in which it is checked like a name: a dash at its end, and that it is
 /// nothing but dots, does not matter.
 fn as_name(prefix: &str) -> String {

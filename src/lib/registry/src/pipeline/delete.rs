@@ -372,16 +372,17 @@ impl Deletion<'_> {
 /// Adds or removes the two finalizers of garbage collection: that dependents are orphaned, and that
 /// they go first.
 fn set_finalizers(object: &mut Document, wanted: [bool; 2]) {
-    let before: BTreeSet<&str> = meta::finalizers(object).collect();
-    let mut after = before.clone();
-    for (finalizer, wanted) in [ORPHAN, FOREGROUND].into_iter().zip(wanted) {
-        if wanted {
-            after.insert(finalizer)
-        } else {
-            after.remove(finalizer)
-        };
-    }
-    if after == before {
+    let of_collection = [ORPHAN, FOREGROUND];
+    let before: Vec<&str> = meta::finalizers(object).collect();
+    let added = of_collection.into_iter().zip(wanted).filter(|(_, wanted)| *wanted);
+    let after: Vec<&str> = before
+        .iter()
+        .copied()
+        .filter(|finalizer| !of_collection.contains(finalizer))
+        .chain(added.map(|(finalizer, _)| finalizer))
+        .collect();
+    let is_same = BTreeSet::from_iter(&after) == BTreeSet::from_iter(&before);
+    if is_same {
         return;
     }
     let list: Vec<Value> = after.into_iter().map(Value::from).collect();

@@ -147,10 +147,9 @@ impl WriteOp<'_> {
                 (value, self.strictness(body))
             }
             Patch::Strategic(body) => {
-                // Only directives tell a map with nothing but ids from none at all, and what they
-                // do is what they do to the user's annotations.
+                // Keys to retain are those of the user's annotations.
                 if self.registry.admission().owns_ids()
-                    && body.document.get(&["metadata", "annotations"]).is_some()
+                    && body.document.get(&["metadata", "annotations", "$retainKeys"]).is_some()
                 {
                     keep_ids(None, &mut object);
                 }
@@ -289,6 +288,12 @@ impl WriteOp<'_> {
                 None => _ = object.remove(&["metadata", "creationTimestamp"]),
             }
         }
+        let object = self.body_shape.fit_applied(object).map_err(|misfit| match misfit {
+            DecodeError::Refused(failure) => failure,
+            misfit => {
+                inconvertible(body, &misfit.sentence(&self.body_shape, self.registry.catalog(), ""))
+            }
+        })?;
         // What cannot be applied at all is told first.
         self.strictness(body).enforce(&[], None).map_err(|misfit| match misfit {
             DecodeError::Strict(why) if !body.noted.is_empty() => Failure::bad_request(format!(
@@ -296,12 +301,7 @@ impl WriteOp<'_> {
             )),
             misfit => self.body_shape.bad_request(misfit, body, self.registry.catalog()),
         })?;
-        self.body_shape.fit_applied(object).map_err(|misfit| match misfit {
-            DecodeError::Refused(failure) => failure,
-            misfit => {
-                inconvertible(body, &misfit.sentence(&self.body_shape, self.registry.catalog(), ""))
-            }
-        })
+        Ok(object)
     }
 }
 
@@ -319,25 +319,49 @@ fn is_versionless(object: &Document, own: &GroupVersionKind) -> bool {
         && text("kind").is_some_and(|kind| kind.is_empty() || kind == own.kind)
 }
 
-/// Upstream's merge drops nulls below what a patch adds from the patch itself, which its message
-/// shows, and the directive to replace.
+/// Upstream's merge takes from the patch itself, which its message shows: nulls and maps with a
+/// directive below what the patch adds, the directive to replace, orders with their lists, and keys
+/// to retain.
 fn strip_new(patch: &mut Map, live: &Map) {
+    const ORDER: &str = "$setElementOrder/";
     if patch.get("$patch").and_then(Value::as_str) == Some("replace") {
         patch.remove("$patch");
         return;
     }
+    patch.remove("$retainKeys");
+    let ordered: Vec<String> = patch
+        .keys()
+        .filter_map(|name| name.strip_prefix(ORDER).map(str::to_owned))
+        .collect();
+    for name in ordered {
+        patch.remove(&format!("{ORDER}{name}"));
+        patch.remove(&name);
+    }
     for (name, value) in patch.iter_mut() {
         match (value, live.get(name)) {
             (Value::Object(patch), Some(Value::Object(live))) => strip_new(patch, live),
-            (Value::Object(patch), _) => strip_nulls(patch),
-            _ => {}
+            (Value::Array(_), Some(Value::Array(_))) => {}
+            (value, _) => strip_added(value),
         }
     }
 }
 
-fn strip_nulls(map: &mut Map) {
-    map.retain(|_, value| !value.is_null());
-    map.values_mut().filter_map(Value::as_object_mut).for_each(strip_nulls);
+fn strip_added(value: &mut Value) {
+    let has_directive = |value: &Value| value.get("$patch").is_some();
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(strip_added);
+            if !map.contains_key("$patch") {
+                map.retain(|_, value| !has_directive(value));
+                for list in map.values_mut().filter_map(Value::as_array_mut) {
+                    list.as_vec().retain(|item| !has_directive(item));
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip_added),
+        _ => {}
+    }
 }
 
 /// The applied object without the annotations that the server owns; `None` when it has none of

@@ -50,6 +50,14 @@ pub(super) struct WriteOp<'a> {
     pub(super) projection: Option<Arc<dyn ComputedResource>>,
 }
 
+/// What a kind's own rules look at in metadata.
+#[derive(PartialEq)]
+enum MetadataRules {
+    Nothing,
+    Changes,
+    All,
+}
+
 /// An object between decoding and storing.
 pub(super) struct Draft {
     /// About what; the name is set.
@@ -417,6 +425,25 @@ impl<'a> WriteOp<'a> {
         }
     }
 
+    /// What the kind's own rules look at in the metadata of an update: those of events in the core
+    /// group at nothing, those of some kinds only at what changed.
+    fn looks_at(&self) -> MetadataRules {
+        let definition = self.definition();
+        match (
+            definition.dialect,
+            definition.group.as_str(),
+            definition.plural.as_str(),
+            self.target.subresource.as_str(),
+        ) {
+            (_, "", "events", _) => MetadataRules::Nothing,
+            (Dialect::Custom, ..)
+            | (_, "coordination.k8s.io" | "events.k8s.io", ..)
+            | (_, "", "resourcequotas", _)
+            | (_, "", "namespaces", "status" | "finalize") => MetadataRules::Changes,
+            _ => MetadataRules::All,
+        }
+    }
+
     /// What upstream finds again in the metadata of an update: once for labels, annotations and
     /// owners, and everything once more where the kind's own rules look at metadata.
     fn repeated(&self, found: &[FieldError]) -> Vec<FieldError> {
@@ -427,25 +454,14 @@ impl<'a> WriteOp<'a> {
         };
         let is_change = |error: &&FieldError| is_immutable(error);
         let twice: Vec<FieldError> = found.iter().filter(is_changeable).cloned().collect();
-        let definition = self.definition();
-        // The rules of events in the core group do not look there, those of some kinds only at what
-        // changed.
-        let of_kind: Vec<FieldError> = match (
-            definition.dialect,
-            definition.group.as_str(),
-            definition.plural.as_str(),
-            self.target.subresource.as_str(),
-        ) {
-            (_, "", "events", _) => Vec::new(),
-            (Dialect::Custom, ..)
-            | (_, "coordination.k8s.io" | "events.k8s.io", ..)
-            | (_, "", "resourcequotas", _)
-            | (_, "", "namespaces", "status" | "finalize") => found
+        let of_kind: Vec<FieldError> = match self.looks_at() {
+            MetadataRules::Nothing => Vec::new(),
+            MetadataRules::Changes => found
                 .iter()
                 .filter(|error| is_changeable(error) || is_change(error))
                 .cloned()
                 .collect(),
-            _ => found.iter().chain(&twice).cloned().collect(),
+            MetadataRules::All => found.iter().chain(&twice).cloned().collect(),
         };
         twice.into_iter().chain(of_kind).collect()
     }
@@ -461,8 +477,15 @@ impl<'a> WriteOp<'a> {
         }
         let of_metadata = errors.len();
         if let Some(old) = change.old {
+            // Any path segment may be the prefix of a name by the rules of all kinds.
+            let prefix = errors.extract_if(.., |error| error.field == "metadata.generateName");
+            let mut prefix: Vec<FieldError> = prefix.collect();
             errors.append(&mut meta::check_change(old, object));
             errors.append(&mut if is_kind { self.repeated(&errors) } else { Vec::new() });
+            errors.append(&mut meta::check_prefix(object));
+            if is_kind && self.looks_at() == MetadataRules::All {
+                errors.append(&mut prefix);
+            }
         }
         errors.extend(meta::check_owner_count(change.old, object));
         if !is_kind {

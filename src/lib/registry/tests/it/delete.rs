@@ -123,6 +123,23 @@ async fn policies_set_finalizers() {
 }
 
 #[tokio::test]
+async fn finalizers_of_a_policy_come_last_and_others_stay_as_they_are() {
+    let server = Server::new();
+    for (given, name, expected) in [
+        (["z/z", "a/a", "z/z"], "Orphan", vec!["z/z", "a/a", "z/z", "orphan"]),
+        (["z/z", "orphan", "a/a"], "Foreground", vec!["z/z", "a/a", "foregroundDeletion"]),
+        (["z/z", "orphan", "a/a"], "Orphan", vec!["z/z", "orphan", "a/a"]),
+        (["z/z", "orphan", "a/a"], "Background", vec!["z/z", "a/a"]),
+    ] {
+        let object = json!({"metadata": {"generateName": "a", "finalizers": given}});
+        let name_of = server.post(CONFIGMAPS, object).await.unwrap();
+        let deleted = server.delete_with(CONFIGMAPS, name_of.name(), &policy(name)).await.unwrap();
+        let (how, marked) = shown(&server, CONFIGMAPS, deleted);
+        assert_eq!((how, finalizers(&marked)), ("pending", expected));
+    }
+}
+
+#[tokio::test]
 async fn preconditions_and_dry_runs() {
     let server = Server::new();
     let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();

@@ -156,6 +156,15 @@ async fn what_was_merged_in_memory_is_converted() {
             json!({"metadata": {"labels": null, "annotations": {"a": null, "b": 1}}}),
             "\"map[metadata:map[annotations:map[b:1] labels:<nil>]]\"",
         ),
+        // So do orders with their lists, keys to retain, and maps with directives.
+        (
+            json!({"metadata": {"$setElementOrder/finalizers": ["a"], "finalizers": ["a"], "labels": {"$retainKeys": ["a"]}}, "spec": {"$retainKeys": ["holderIdentity"], "holderIdentity": 1}}),
+            "\"map[metadata:map[labels:map[$retainKeys:[a]]] spec:map[holderIdentity:1]]\": unrecognized type: string",
+        ),
+        (
+            json!({"spec": {"strategy": {"a": {"$patch": "x"}, "b": [{"c": null}, {"$patch": "x"}]}, "holderIdentity": 1}}),
+            "\"map[spec:map[holderIdentity:1 strategy:map[b:[map[]]]]]\": cannot convert int64 to string",
+        ),
         (
             json!({"spec": {"leaseTransitions": 2147483648_i64}}),
             "spec.leaseTransitions: Invalid value: -2147483648: must be greater than or equal to 0",
@@ -170,6 +179,33 @@ async fn what_was_merged_in_memory_is_converted() {
     );
     let stored = apply(&server, LEASES, "a", applied(json!(4294967297_i64))).await.unwrap();
     assert_eq!(stored.get(&["spec", "leaseTransitions"]), Some(&json!(1)));
+}
+
+#[tokio::test]
+async fn conflicts_of_an_apply_come_before_values_that_cannot_be_read() {
+    let server = Server::new();
+    let lease = |spec: Value| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}, "spec": spec});
+    apply(&server, LEASES, "a", lease(json!({"holderIdentity": "a"}))).await.unwrap();
+    for (spec, code, why) in [
+        (
+            json!({"holderIdentity": "b", "renewTime": "x"}),
+            409,
+            "Apply failed with 1 conflict: conflict with \"m\": .spec.holderIdentity",
+        ),
+        (
+            json!({"renewTime": "x"}),
+            500,
+            "unable to convert unstructured object to coordination.k8s.io/v1, Kind=Lease: parsing time \"x\"",
+        ),
+        (json!({"leaseTransitions": 2147483648_i64}), 422, "Invalid value: -2147483648"),
+    ] {
+        let options = WriteOptions { field_manager: "n".to_owned(), ..WriteOptions::default() };
+        let applied = Patch::Apply(body(lease(spec)));
+        let refused = server.patch_with(LEASES, "a", applied, &options).await;
+        let code_of = refused.as_ref().err().map(|failure| failure.code);
+        assert_eq!(code_of, Some(code));
+        says(refused, why);
+    }
 }
 
 #[tokio::test]
@@ -249,6 +285,13 @@ async fn causes_about_metadata_are_as_many_as_upstreams() {
         server.post(kind, object).await.unwrap();
         assert_eq!(count(server.patch(kind, "a", bad()).await), causes, "{kind:?}");
     }
+    let prefix = |text: &str| merge(json!({"metadata": {"generateName": text}}));
+    for (kind, text, causes) in
+        [(CONFIGMAPS, "-x", 1), (CONFIGMAPS, "a/b", 2), (LEASES, "a/b", 1)]
+    {
+        assert_eq!(count(server.patch(kind, "a", prefix(text)).await), causes, "{kind:?} {text}");
+    }
+    server.patch(LEASES, "a", prefix("-x")).await.expect("the kind's rules do not look at it");
 }
 
 #[tokio::test]
