@@ -15,4 +15,5 @@ mod identity;
 mod lists;
 mod objects;
 mod support;
+mod texts;
 mod watches;
