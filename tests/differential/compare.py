@@ -11,6 +11,8 @@ STRUCT = re.compile(r'^(Invalid value): (?:\[?\{"(?:Name|ID|Schema)":.*[\]}]|nul
 REVIEW = re.compile(r"Invalid value: (\{.*\}): must be empty")
 APPLY = re.compile(r"(failed to create typed patch object \([^)]*\): )(.*)", re.S)
 REVISION = re.compile(r'(resourceVersion\\?"?: ?\\?"?|ResourceVersion in precondition: |ResourceVersion in object meta: |the ResourceVersion in the precondition \()(\d+)')
+CONVERTED = re.compile(r"failed to convert new object \([^)]*\) to proper version: unable to convert unstructured object to \S+, Kind=\w+: ")
+UNRESOLVED = re.compile(r'RBAC: \[?(?:(?:cluster)?role\.rbac\.authorization\.k8s\.io "[^"]*" not found(?:, )?)+\]?')
 SELF = re.compile(r"\bselfType\d+")
 HEADERS = ["content-type", "warning", "retry-after", "allow", "location", "vary", "cache-control", "x-content-type-options"]
 RECENT = 300
@@ -67,14 +69,14 @@ class Normal:
             if isinstance(value.get("nonResourceRules"), list):
                 # A rule that a distribution of kube-apiserver adds.
                 value = {**value, "nonResourceRules": [rule for rule in value["nonResourceRules"] if rule.get("nonResourceURLs") != ["/.well-known", "/.well-known/*"]]}
+            if "allowed" in value and UNRESOLVED.fullmatch(str(value.get("reason"))):
+                # Bindings of other runs name roles that are gone.
+                value = {name: part for name, part in value.items() if name != "reason"}
             return {name: self.value(part, name) for name, part in value.items()}
         if isinstance(value, list):
             if key == "causes":
                 value = [{**cause, "message": without_structs(cause.get("message", ""))} for cause in value]
             items = [self.value(part, key) for part in value]
-            if key == "finalizers" and {"orphan", "foregroundDeletion"} & {item for item in items if isinstance(item, str)}:
-                # A delete puts them into the order of a Go map.
-                return sorted(items, key=str)
             return sorted(items, key=lambda item: json.dumps(item, sort_keys=True)) if key in UNORDERED else items
         if isinstance(value, str):
             return self.string(value, key)
@@ -106,12 +108,12 @@ class Normal:
         text = re.sub(r': RBAC: (?:cluster)?role\.rbac\.authorization\.k8s\.io "[^"]*" not found', "", text)
         text = REVIEW.sub(of_metadata, text)
         text = APPLY.sub(of_apply, text)
+        text = QUOTED.sub(lambda match: "Invalid value: " + in_order(match[1]), text)
+        text = MISSING.sub(lambda match: match[1] + in_order(json.dumps(match[2])) + match[3], text)
         text = REVISION.sub(r"\1<revision>", text)
         # An empty list is none.
         text = text.replace('"Values":[]', '"Values":null')
         text = re.sub(r"\bhash=[0-9A-F]{64,128}\b", "hash=<hash>", text)
-        text = QUOTED.sub(lambda match: "Invalid value: " + in_order(match[1]), text)
-        text = MISSING.sub(lambda match: match[1] + in_order(json.dumps(match[2])) + match[3], text)
         text = ECHOED.sub(r"\1<revision>\2", text)
         text = re.sub(r"(in record|to be fulfilled:) \(\d+\)", r"\1 (<revision>)", text)
         text = UID.sub(lambda match: self.names.number("uid", match[0]), text)
@@ -258,6 +260,7 @@ ABSENT = Absent()
 def shape(text):
     """A text with what varies between examples taken out."""
     text = json.dumps(text) if not isinstance(text, (str, Absent)) else str(text)
+    text = CONVERTED.sub("failed to convert: ", text)
     text = re.sub(r"\"(\\.|[^\"\\])*\"", "Q", text)
     while True:
         flat = re.sub(r"\{[^{}\[\]]*\}|\[[^{}\[\]]*\]", "V", text)
@@ -272,6 +275,9 @@ def shape(text):
 
 def message(answer):
     body = answer["body"]
+    causes = (body.get("details") or {}).get("causes") if isinstance(body, dict) and body.get("kind") == "Status" else None
+    if causes:
+        return "; ".join(sorted({f"{cause.get('field')}: {shape(cause.get('message', ''))[:90]}" for cause in causes}))
     return shape(body.get("message", "")) if isinstance(body, dict) and body.get("kind") == "Status" else ""
 
 
@@ -282,7 +288,7 @@ def signature(request, left, right, found):
         return f"{what} status {left['status']}:{message(left)[:260]} | {right['status']}:{message(right)[:260]}"
     path, a, b = next(((path, a, b) for path, a, b in found if not path.endswith("body.message")), found[0])
     if path.endswith((".message", "causes[]")):
-        return f"{left['status']} {path} {shape(a)[:110]} | {shape(b)[:110]}"
+        return f"{left['status']} {path} {shape(a)[:160]} | {shape(b)[:160]}"
     if request["what"] == "path":
         return f"path {request['method']} {left['status']} {path} {shape(a)[:110]} | {shape(b)[:110]}"
     scalar = lambda value: shape(value)[:50] if not isinstance(value, (dict, list)) else type(value).__name__

@@ -419,6 +419,35 @@ def random_yaml(random, kind, name):
     return "\n".join(parts) + "\n"
 
 
+def directives(random, body):
+    """Adds directives of strategic patches to maps and lists that there may or may not be."""
+    finalizers = [["x.example.com/y"], ["x.example.com/y", "z.example.com/y"], [], ["z.example.com/y", "x.example.com/y"], "x", [1], [["a"]]]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"}
+    item = lambda key, value: random.choice([{key: value}, {key: value, "$patch": random.choice(["delete", "replace", "merge", "x", 1])}, {"$patch": random.choice(["replace", "delete", "x"])}, {}, "x", {key: value, "$retainKeys": [key]}])
+    whole = lambda: random.choice([{"$patch": random.choice(["replace", "delete", "merge", "x", None])}, {"$patch": random.choice(["replace", "delete"]), "a": "b"}, {"$retainKeys": random.choice([["a"], ["c"], "a", []]), "a": "b"}])
+    metadata = body["metadata"] if isinstance(body.get("metadata"), dict) else body.setdefault("metadata", {})
+    for _ in range(random.choice([1, 1, 2])):
+        place = random.random()
+        target = metadata if isinstance(metadata, dict) else {}
+        if place < 0.25:
+            target[random.choice(["labels", "annotations"])] = whole()
+        elif place < 0.5:
+            name = random.choice(["finalizers", "$deleteFromPrimitiveList/finalizers", "$setElementOrder/finalizers"])
+            target[name] = random.choice(finalizers)
+        elif place < 0.65:
+            target["ownerReferences"] = [random.choice([owner, item("uid", random.choice(["u", "v"]))]) for _ in range(random.choice([1, 2]))]
+            if random.random() < 0.4:
+                target["$setElementOrder/ownerReferences"] = random.choice([[{"uid": "u"}], [{"uid": "v"}, {"uid": "u"}], [{}], "x"])
+        elif place < 0.8:
+            body[random.choice(["data", "spec", "status", "roleRef", "involvedObject"])] = whole()
+        else:
+            name = random.choice(["secrets", "imagePullSecrets", "subjects", "rules"])
+            body[name] = [item("name", random.choice(["x", "y"])) for _ in range(random.choice([1, 2]))]
+            # kube-apiserver's handler panics over the order of a list that does not merge.
+            if name == "secrets" and random.random() < 0.5:
+                body[f"$setElementOrder/{name}"] = random.choice([[{"name": "y"}, {"name": "x"}], [{"name": "x"}], [], ["x"], None])
+
+
 class Sequence:
     """Makes one sequence on one kind."""
 
@@ -585,7 +614,9 @@ class Sequence:
                     del body[name]
             if random.random() < 0.3:
                 body = null_some(random, body)
-            if kind == "strategic" and random.random() < 0.2:
+            if kind == "strategic" and random.random() < 0.3:
+                directives(random, body)
+            if kind == "strategic" and random.random() < 0.1:
                 body[random.choice(["$patch", "$retainKeys", "$setElementOrder/x", "$deleteFromPrimitiveList/finalizers"])] = random.choice(["replace", "delete", "merge", "x", ["a"], None, 1])
         content_type = PATCHES[kind] if random.random() < 0.97 else random.choice([JSON, "", "text/plain"])
         self.add(f"patch-{kind}", "PATCH", self.path(alias) + suffix, alias, body, content_type, self.accept(), self.options(*more))

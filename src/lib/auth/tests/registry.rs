@@ -281,7 +281,8 @@ async fn reviews_and_tokens_are_served() {
     let target = server.target("", "serviceaccounts", ("kube-system", "job-controller", "token"));
     let answer = server.compute(&context, &target, json!({"spec": {}})).await.expect("issued");
     assert!(context.take_audit().contains_key("authentication.kubernetes.io/issued-credential-id"));
-    let owned = |object: &Document| object.list(&["metadata", "managedFields"])[0]["fieldsV1"].clone();
+    let owned =
+        |object: &Document| object.list(&["metadata", "managedFields"])[0]["fieldsV1"].clone();
     assert_eq!(owned(&answer)["f:spec"]["f:expirationSeconds"], json!({}), "a default");
 
     let target = server.target("authentication.k8s.io", "tokenreviews", ("", "", ""));

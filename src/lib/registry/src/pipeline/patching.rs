@@ -329,10 +329,8 @@ fn strip_new(patch: &mut Map, live: &Map) {
         return;
     }
     patch.remove("$retainKeys");
-    let ordered: Vec<String> = patch
-        .keys()
-        .filter_map(|name| name.strip_prefix(ORDER).map(str::to_owned))
-        .collect();
+    let ordered: Vec<String> =
+        patch.keys().filter_map(|name| name.strip_prefix(ORDER).map(str::to_owned)).collect();
     for name in ordered {
         patch.remove(&format!("{ORDER}{name}"));
         patch.remove(&name);

@@ -286,8 +286,7 @@ async fn causes_about_metadata_are_as_many_as_upstreams() {
         assert_eq!(count(server.patch(kind, "a", bad()).await), causes, "{kind:?}");
     }
     let prefix = |text: &str| merge(json!({"metadata": {"generateName": text}}));
-    for (kind, text, causes) in
-        [(CONFIGMAPS, "-x", 1), (CONFIGMAPS, "a/b", 2), (LEASES, "a/b", 1)]
+    for (kind, text, causes) in [(CONFIGMAPS, "-x", 1), (CONFIGMAPS, "a/b", 2), (LEASES, "a/b", 1)]
     {
         assert_eq!(count(server.patch(kind, "a", prefix(text)).await), causes, "{kind:?} {text}");
     }

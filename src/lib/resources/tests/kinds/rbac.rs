@@ -146,7 +146,8 @@ fn binding_columns() {
             .map(|column| (&*column.name, &*column.description, column.priority))
             .collect();
         let described = |what: &str| format!("{what} in the {kind}");
-        let expected = ["Users", "Groups", "ServiceAccounts"].map(|name| (name, described(name), 1));
+        let expected =
+            ["Users", "Groups", "ServiceAccounts"].map(|name| (name, described(name), 1));
         let expected: Vec<(&str, &str, i32)> =
             expected.iter().map(|(name, text, priority)| (*name, &**text, *priority)).collect();
         assert_eq!(wide, expected);
