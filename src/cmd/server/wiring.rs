@@ -2,7 +2,7 @@
 
 use super::ServerSetup;
 use super::authentication_info::AuthenticationInfo;
-use super::rights::Rights;
+use super::rights::{self, Rights};
 use super::token_keys::{KeyFiles, KeyPem};
 use super::trace_page::{self, RingObserver, TracePage};
 use crate::cmd::flags::Storage;
@@ -96,14 +96,13 @@ pub(super) fn build(
         "token",
         Arc::new(TypedSubresource { behaviour: tokens.clone(), schema: request }),
     );
-    let rights = Rights::default();
-    let admission = Chain::new(store, setup.inputs.gates.clone(), Arc::new(rights.clone()))
-        .with(rights.escalation_step());
+    let rbac = Arc::new(Rbac::of(store, &catalog));
+    let authorizer: Arc<dyn Authorizer> = Arc::new(AnonymousLock(Arc::clone(&rbac) as _));
+    let rights = Arc::new(Rights(Arc::clone(&authorizer)));
+    let admission = Chain::new(store, setup.inputs.gates.clone(), rights)
+        .with(rights::escalation_step(&rbac, &authorizer));
     let registry = Registry::new(store.clone(), catalog, Arc::new(admission))
         .with_token_key(&pki.derived_key("continue tokens"));
-    let rbac = Arc::new(Rbac::of(&registry));
-    let authorizer: Arc<dyn Authorizer> = Arc::new(AnonymousLock(Arc::clone(&rbac) as _));
-    rights.set(&rbac, &authorizer);
     let bearer = bearer(setup, store, &tokens);
     review::install(registry.catalog(), &authorizer, &rbac, &bearer);
     let audit = open_audit(setup)?;

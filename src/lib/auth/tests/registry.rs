@@ -4,7 +4,7 @@
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::authenticate::{Bearer, TokenFile};
-use ferrokube_auth::rbac::{Feed, RbacChange, RegistryFeed};
+use ferrokube_auth::rbac::{Feed, RbacChange, StoreFeed};
 use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig, TokenKeys};
 use ferrokube_auth::{
     Access, Authorizer, EscalationCheck, Rbac, ResourceAccess, bootstrap, review, system_clock,
@@ -53,7 +53,7 @@ impl RegistryFixture {
         }
         let admission = Arc::new(EscalationOnly::default());
         let registry = Registry::new(store, catalog, Arc::clone(&admission) as Arc<dyn Admission>);
-        let rbac = Arc::new(Rbac::of(&registry));
+        let rbac = Arc::new(Rbac::of(registry.store(), registry.catalog()));
         let authorizer: Arc<dyn Authorizer> = Arc::clone(&rbac) as Arc<dyn Authorizer>;
         assert!(admission.0.set(EscalationCheck::new(Arc::clone(&rbac), authorizer)).is_ok());
         Self { registry, rbac }
@@ -119,7 +119,7 @@ fn binding() -> Document {
 #[tokio::test]
 async fn fault_34_changes_of_metadata_do_not_reach_the_index() {
     let server = RegistryFixture::new(1 << 24);
-    let mut feed = RegistryFeed::new(&server.registry);
+    let mut feed = StoreFeed::new(server.registry.store(), server.registry.catalog());
     let mut changes = || {
         let mut count = 0;
         feed.drain(&mut |change| count += usize::from(!matches!(change, RbacChange::Clear(_))));

@@ -5,8 +5,9 @@ use super::index::{Grant, MAX_MISSING, RbacIndex};
 use super::rule::ResourceQuestion;
 use crate::access::{Access, Authorizer, CatchUp, Decision, aggregate};
 use arc_swap::ArcSwap;
-use ferrokube_registry::UserInfo;
 use ferrokube_registry::offload::{INLINE_BYTES, aside};
+use ferrokube_registry::{Catalog, UserInfo};
+use ferrokube_storage::Store;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,13 +48,11 @@ impl Rbac {
         rbac
     }
 
-    /// For a server's registry, whose catalog already contains the RBAC kinds.
-    pub fn of(registry: &ferrokube_registry::Registry) -> Self {
-        let store = registry.store().clone();
-        Self::new(
-            Box::new(super::RegistryFeed::new(registry)),
-            Box::new(move || store.revision().0),
-        )
+    /// Follows a server's store, whose catalog already contains the RBAC kinds.
+    pub fn of(store: &Store, catalog: &Catalog) -> Self {
+        let feed = super::StoreFeed::new(store, catalog);
+        let store = store.clone();
+        Self::new(Box::new(feed), Box::new(move || store.revision().0))
     }
 
     /// The index, at least as new as the last [`Self::caught_up`]; cheap changes since then are

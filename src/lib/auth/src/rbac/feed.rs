@@ -1,7 +1,7 @@
 //! The source of role and binding changes for the index.
 
 use ferrokube_apimachinery::document::Document;
-use ferrokube_registry::{Registry, Served, view};
+use ferrokube_registry::{Catalog, Served, view};
 use ferrokube_storage::{Cursor, Entry, Event, Key, Prefix, Store, WatchError};
 use futures::FutureExt;
 use std::collections::HashMap;
@@ -85,7 +85,7 @@ pub trait Feed: Send {
 ///
 /// The registry's informer would not do: an authorizer must know, without waiting, that it has seen
 /// everything published.
-pub struct RegistryFeed {
+pub struct StoreFeed {
     store: Store,
     sources: Vec<KindSource>,
 }
@@ -100,22 +100,22 @@ struct KindSource {
     cursor: Option<Cursor>,
 }
 
-impl RegistryFeed {
-    /// For a registry whose catalog already contains the RBAC kinds.
-    pub fn new(registry: &Registry) -> Self {
+impl StoreFeed {
+    /// For a catalog that already contains the RBAC kinds.
+    pub fn new(store: &Store, catalog: &Catalog) -> Self {
         let source = |kind: RbacKind| {
-            let served = registry.catalog().find(super::rule::GROUP, "v1", kind.plural())?;
+            let served = catalog.find(super::rule::GROUP, "v1", kind.plural())?;
             let prefix = Prefix::new(served.definition.storage_prefix.as_deref()?).ok()?;
             Some(KindSource { kind, served, prefix, known: HashMap::new(), cursor: None })
         };
         Self {
-            store: registry.store().clone(),
+            store: store.clone(),
             sources: RbacKind::ALL.into_iter().filter_map(source).collect(),
         }
     }
 }
 
-impl Feed for RegistryFeed {
+impl Feed for StoreFeed {
     fn drain(&mut self, apply: &mut dyn FnMut(RbacChange)) {
         for source in &mut self.sources {
             source.drain(&self.store, apply);

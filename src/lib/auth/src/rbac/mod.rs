@@ -16,7 +16,7 @@ mod tests;
 
 pub use authorizer::Rbac;
 pub use escalation::{EscalationCheck, RoleWrite};
-pub use feed::{Feed, RbacChange, RbacKind, RegistryFeed};
+pub use feed::{Feed, RbacChange, RbacKind, StoreFeed};
 pub(crate) use held_rules::HeldRules;
 pub use index::{Grant, RbacIndex};
 pub use rule::PolicyRule;
