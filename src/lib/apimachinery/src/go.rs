@@ -2,12 +2,14 @@
 //! something was refused: what is accepted is decided elsewhere.
 
 mod json;
+mod net;
 mod time;
 
 use crate::document::{Number, Value};
 use crate::field::{Shown, quote};
 pub use json::syntax_fault;
-pub use time::{duration_fault, time_fault};
+pub use net::{address_fault, prefix_fault};
+pub use time::{duration_fault, instant, time_fault};
 
 /// Why a text is no integer of 64 bits, signed or not.
 pub fn integer_fault(text: &str, signed: bool) -> String {

@@ -8,7 +8,7 @@ pub fn time_fault(text: &str, micro: bool) -> Option<String> {
         if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
     let mut parser = Parser { rest: text.as_bytes(), micro };
     let why = match parser.time() {
-        Ok(()) => return None,
+        Ok(_) => return None,
         Err(Fault::Element(element, at)) => {
             let rest = String::from_utf8_lossy(at);
             format!(" as {}: cannot parse {} as {}", quoted(layout), quoted(&rest), quoted(element))
@@ -19,6 +19,21 @@ pub fn time_fault(text: &str, micro: bool) -> Option<String> {
         }
     };
     Some(format!("parsing time {}{why}", quoted(text)))
+}
+
+/// The nanoseconds since 1970 of an RFC 3339 time, of any year from 0 to 9999, as Go reads it: an
+/// hour may have one digit. `None`: it is no such time.
+pub fn instant(text: &str) -> Option<i128> {
+    Parser { rest: text.as_bytes(), micro: false }.time().ok()
+}
+
+/// Days since 1970 of a date of the Gregorian calendar.
+fn days_since_1970(year: u32, month: u32, day: u32) -> i64 {
+    // Years begin in March here, so that the leap day is the last one.
+    let (year, month) = (i64::from(year) - i64::from(month < 3), i64::from(month));
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + i64::from(day) - 1;
+    year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + of_year
+        - 719_468
 }
 
 /// Only what stands outside of ASCII's printable part, quotes and backslashes are escaped, byte by
@@ -52,7 +67,8 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn time(&mut self) -> Result<(), Fault<'a>> {
+    /// Nanoseconds since 1970.
+    fn time(&mut self) -> Result<i128, Fault<'a>> {
         let year = self.year()?;
         self.mark("-", b'-')?;
         let month = self.number("01", true)?;
@@ -62,13 +78,13 @@ impl<'a> Parser<'a> {
         self.mark("-", b'-')?;
         let day = self.number("02", true)?;
         self.mark("T", b'T')?;
-        self.bounded(("15", false), "hour", 24)?;
+        let hour = self.bounded(("15", false), "hour", 24)?;
         self.mark(":", b':')?;
-        self.bounded(("04", true), "minute", 60)?;
+        let minute = self.bounded(("04", true), "minute", 60)?;
         self.mark(":", b':')?;
-        self.bounded(("05", true), "second", 60)?;
-        self.fraction()?;
-        self.zone()?;
+        let second = self.bounded(("05", true), "second", 60)?;
+        let nanos = self.fraction()?;
+        let east = self.zone()?;
         if !self.rest.is_empty() {
             return Err(Fault::More(self.rest));
         }
@@ -78,7 +94,13 @@ impl<'a> Parser<'a> {
             4 | 6 | 9 | 11 => 30,
             _ => 31,
         };
-        if (1..=days).contains(&day) { Ok(()) } else { Err(Fault::Range("day")) }
+        if !(1..=days).contains(&day) {
+            return Err(Fault::Range("day"));
+        }
+        let seconds = days_since_1970(year, month, day) * 86_400
+            + i64::from(hour * 3_600 + minute * 60 + second)
+            - east;
+        Ok(i128::from(seconds) * 1_000_000_000 + i128::from(nanos))
     }
 
     fn year(&mut self) -> Result<u32, Fault<'a>> {
@@ -117,29 +139,34 @@ impl<'a> Parser<'a> {
         (element, fixed): (&'static str, bool),
         what: &'static str,
         below: u32,
-    ) -> Result<(), Fault<'a>> {
-        if self.number(element, fixed)? < below { Ok(()) } else { Err(Fault::Range(what)) }
+    ) -> Result<u32, Fault<'a>> {
+        let number = self.number(element, fixed)?;
+        if number < below { Ok(number) } else { Err(Fault::Range(what)) }
     }
 
-    fn fraction(&mut self) -> Result<(), Fault<'a>> {
+    /// In nanoseconds; further digits are dropped.
+    fn fraction(&mut self) -> Result<u32, Fault<'a>> {
         let has_point = matches!(self.rest.first(), Some(b'.' | b','));
         let digits = self.rest.iter().skip(1).take_while(|byte| byte.is_ascii_digit()).count();
-        if self.micro {
-            if !has_point || digits < 6 {
-                return Err(Fault::Element(".000000", self.rest));
-            }
-            self.rest = &self.rest[7..];
-        } else if has_point && digits > 0 {
-            self.rest = &self.rest[1 + digits..];
+        if self.micro && (!has_point || digits < 6) {
+            return Err(Fault::Element(".000000", self.rest));
         }
-        Ok(())
+        if !has_point || digits == 0 {
+            return Ok(0);
+        }
+        let (fraction, rest) = self.rest.split_at(1 + if self.micro { 6 } else { digits });
+        self.rest = rest;
+        let shown = &fraction[1..fraction.len().min(10)];
+        let missing = 9 - u32::try_from(shown.len()).unwrap_or(9);
+        Ok(decimal(shown) * 10_u32.pow(missing))
     }
 
-    fn zone(&mut self) -> Result<(), Fault<'a>> {
+    /// In seconds east of UTC.
+    fn zone(&mut self) -> Result<i64, Fault<'a>> {
         const ELEMENT: &str = "Z07:00";
         if let Some((b'Z', rest)) = self.rest.split_first() {
             self.rest = rest;
-            return Ok(());
+            return Ok(0);
         }
         let bad = Fault::Element(ELEMENT, self.rest);
         let Some((zone, rest)) = self.rest.split_at_checked(6) else { return Err(bad) };
@@ -147,17 +174,19 @@ impl<'a> Parser<'a> {
         if zone[3] != b':' || !digits {
             return Err(bad);
         }
-        if decimal(&zone[1..3]) > 24 {
+        let (hours, minutes) = (decimal(&zone[1..3]), decimal(&zone[4..6]));
+        if hours > 24 {
             return Err(Fault::Range("time zone offset hour"));
         }
-        if decimal(&zone[4..6]) > 60 {
+        if minutes > 60 {
             return Err(Fault::Range("time zone offset minute"));
         }
         if !matches!(zone[0], b'+' | b'-') {
             return Err(bad);
         }
         self.rest = rest;
-        Ok(())
+        let east = i64::from(hours * 3_600 + minutes * 60);
+        Ok(if zone[0] == b'-' { -east } else { east })
     }
 }
 
@@ -237,6 +266,24 @@ mod tests {
         let micro = "parsing time \"2024-01-02T03:04:05Z\" as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse \"Z\" as \".000000\"";
         assert_eq!(time_fault("2024-01-02T03:04:05Z", true).as_deref(), Some(micro));
         assert_eq!(time_fault("2024-01-02T03:04:05.5+01:30", false), None);
+    }
+
+    #[test]
+    fn instants_are_counted_from_1970() {
+        for (text, seconds) in [
+            ("1970-01-01T00:00:00Z", 0),
+            ("2024-02-29T12:34:56Z", 1_709_210_096),
+            ("2000-03-01T00:00:00+01:30", 951_863_400),
+            ("1969-12-31T23:59:59Z", -1),
+            ("0001-01-01T00:00:00Z", -62_135_596_800),
+            ("9999-12-31T23:59:59Z", 253_402_300_799),
+            ("2024-01-01T5:00:00Z", 1_704_085_200),
+        ] {
+            assert_eq!(instant(text), Some(seconds * 1_000_000_000), "{text}");
+        }
+        assert_eq!(instant("1970-01-01T00:00:00.25Z"), Some(250_000_000));
+        assert_eq!(instant("1970-01-01T00:00:00.1234567899Z"), Some(123_456_789));
+        assert_eq!(instant("2023-02-29T00:00:00Z"), None);
     }
 
     #[test]
