@@ -20,6 +20,7 @@ RECENT = 300
 UNORDERED = ("causes", "resourceRules", "nonResourceRules", "managedFields")
 QUOTED = re.compile(r'Invalid value: ("\{(?:[^"\\]|\\.)*\}")')
 MISSING = re.compile(r"( is missing in ')(\{.*\})(')", re.S)
+PANIC = re.compile("internal error: interface conversion")
 ECHOED = re.compile(r'((?:resourceVersion|finalizers)\\*": ?\\*")\d+(\\*")')
 
 
@@ -104,6 +105,7 @@ class Normal:
         text = re.sub(r"( is invalid): \[.*", r"\1: [...]", text, flags=re.S)
         text = re.sub(r"( is invalid: [^\[]*?: Invalid value): [\[{].*: (must (?:contain unique|have exactly|only have a single)|only \[)", r"\1: \2", text, flags=re.S)
         text = SELF.sub("selfType", text)
+        text = re.sub(r"\b_var\d+\b", "dyn", text)
         # Bindings of other runs name roles that are gone.
         text = re.sub(r': RBAC: (?:cluster)?role\.rbac\.authorization\.k8s\.io "[^"]*" not found', "", text)
         text = REVIEW.sub(of_metadata, text)
@@ -240,13 +242,26 @@ def differences(left, right, path=""):
         return found
     if isinstance(left, list) and isinstance(right, list) and path.endswith("causes") and len(left) != len(right):
         left, right = [[f"{cause.get('field')}: {cause.get('message')}" for cause in side] for side in (left, right)]
-        only = lambda one, other: [cause for cause in one if one.count(cause) > other.count(cause)]
         return [(path + "[]", cause, ABSENT) for cause in only(left, right)] + [(path + "[]", ABSENT, cause) for cause in only(right, left)]
+    if isinstance(left, list) and isinstance(right, list) and path.endswith("causes"):
+        pairs = list(zip(*(sorted(only(*both), key=about) for both in ((left, right), (right, left)))))
+        # What is worth a look comes first.
+        pairs.sort(key=lambda pair: bool(PANIC.search(str(pair))))
+        return [found for a, b in pairs for found in differences(a, b, f"{path}[]")]
     if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
         return [found for a, b in zip(left, right) for found in differences(a, b, f"{path}[]")]
     if left == right and type(left) is type(right):
         return []
     return [(path, left, right)]
+
+
+def only(one, other):
+    return [cause for cause in one if one.count(cause) > other.count(cause)]
+
+
+def about(cause):
+    """What a cause is about: its field, and the rule that it names."""
+    return cause.get("field", ""), re.split(r"(?:evaluating|for|failed) rule: ", cause.get("message", ""))[-1]
 
 
 class Absent:

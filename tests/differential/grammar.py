@@ -3,6 +3,7 @@
 import json
 import urllib.parse
 
+import rules as expressions
 from paths import person
 from values import ODD, broken, null_some
 from watches import watch
@@ -354,6 +355,12 @@ def generated(definition, version=0):
         return {"spec": fitting(random, root["spec"], random.choice([0, 1])), **({"status": fitting(random, root["status"], 1)} if random.random() < 0.2 else {})}
 
     return Kind(definition["spec"]["group"], served["name"], names["plural"], names["kind"], definition["spec"]["scope"] == "Namespaced", base, status="status" in parts, subresources=("scale",) if "scale" in parts else (), strategic=False)
+
+
+def ruled(definition):
+    """The kind of a definition with generated rules."""
+    names = definition["spec"]["names"]
+    return Kind(definition["spec"]["group"], "v1", names["plural"], names["kind"], True, expressions.spec, verbs="rules", strategic=False)
 
 
 def thing(random, _):
@@ -739,6 +746,9 @@ class Sequence:
         if verbs == "definitions":
             self.definitions(length)
             return self.requests
+        if verbs == "rules":
+            self.rules(length)
+            return self.requests
         self.create("a")
         actions = [(self.create, 4), (self.get, 3), (lambda _: self.list(), 4), (self.update, 5), (self.patch, 9), (self.delete, 3), (lambda _: self.delete_collection(), 1), (self.odd, 1), (self.impersonated, 0.7), (self.yaml_patch, 0.5)]
         if self.watches:
@@ -772,3 +782,13 @@ class Sequence:
                 changed = broken(random, made)
                 self.add("patch-merge", "PATCH", path, "", changed, PATCHES["merge"], query=self.options())
                 self.add("delete", "DELETE", path, "")
+
+    def rules(self, length):
+        """Rules that may not compile, in a definition that is not created; and objects that meet those of the kind."""
+        random, definitions = self.random, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        while len(self.requests) < length:
+            if random.random() < 0.4:
+                made = expressions.definition("dry.example.com", 0, [expressions.rule(random) for _ in range(random.choice([1, 2, 5]))])
+                self.add("rules", "POST", definitions, "", made, query=[("dryRun", "All")])
+            else:
+                self.add("create", "POST", self.kind.collection(self.namespace), "", self.base("a"), query=[("dryRun", "All")])

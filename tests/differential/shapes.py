@@ -14,6 +14,21 @@ MAP_RULES = [("self.all(k, k != 'v')", {}), ("'k' in self", {"reason": "FieldVal
 BOUND = {"string": "maxLength", "array": "maxItems", "object": "maxProperties"}
 
 
+def fit(random, schema):
+    """A value that a schema may have as a default."""
+    if "enum" in schema:
+        return random.choice(schema["enum"])
+    kind = schema.get("type", "string")
+    if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
+        return {name: fit(random, schema["additionalProperties"]) for name in random.sample(["k", "v"], random.choice([0, 1]))}
+    if kind == "object":
+        wanted = set(schema.get("required", []))
+        return {name: fit(random, part) for name, part in schema.get("properties", {}).items() if name in wanted or random.random() < 0.4}
+    if kind == "array":
+        return [fit(random, schema.get("items", {})) for _ in range(schema.get("minItems", random.choice([0, 1])))]
+    return {"string": random.choice(["a", "ab"]), "integer": random.choice([1, 2, 6]), "number": random.choice([1, 2.5]), "boolean": True}[kind]
+
+
 def some(random, share, made, **choices):
     for name, values in choices.items():
         if random.random() < share:
@@ -27,6 +42,9 @@ def shape(random, depth=0, small=False):
     made = globals()[f"{kind}_shape"](random, depth, small)
     if random.random() < 0.08 and kind not in ("any", "closed"):
         made["nullable"] = True
+    if random.random() < 0.12 and kind in ("object", "array", "map", "union") and "default" not in made:
+        made["default"] = random.choice([fit(random, made), fit(random, made), None])
+    some(random, 0.03, made, description=["d"], title=["t"], example=[{"a": 1}, "x"], externalDocs=[{"url": "http://a"}])
     return made
 
 
@@ -137,7 +155,10 @@ def embedded_shape(random, _depth, _small):
 def union_shape(random, _depth, _small):
     parts = [{"required": ["a"]}, {"required": ["b"], "properties": {"b": {"minimum": 2}}}, {"properties": {"c": {"enum": ["x", "ab"]}}}]
     word = random.choice(["anyOf", "oneOf", "allOf", "not"])
-    return {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}, "c": {"type": "string"}}, word: parts[0] if word == "not" else random.sample(parts, random.choice([2, 3]))}
+    made = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}, "c": {"type": "string"}, "l": {"type": "array", "maxItems": 2, "items": {"type": "string", "maxLength": 4}}}, word: parts[0] if word == "not" else random.sample(parts, random.choice([2, 3]))}
+    # Compositions within compositions, and of lists.
+    some(random, 0.25, made, allOf=[[{"not": {"required": ["a", "c"]}}], [{"anyOf": [{"required": ["a"]}, {"properties": {"b": {"maximum": 5}}}]}], [{"properties": {"l": {"items": {"pattern": "^a"}, "minItems": 1}}}], [{"minProperties": 1}, {"maxProperties": 2}]])
+    return made
 
 
 def scalars(schema, path=""):
@@ -158,14 +179,15 @@ def definition(random, group, number):
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": root}}
     found = list(scalars(spec, ".spec"))
     if random.random() < 0.6:
-        version["additionalPrinterColumns"] = [{"name": f"C{place}", "type": random.choice([kind, kind, "string"]), "jsonPath": path} for place, (path, kind) in enumerate(random.sample(found, min(3, len(found))))]
+        version["additionalPrinterColumns"] = [{"name": f"C{place}", "type": random.choice([kind, kind, "string"]), "jsonPath": path, **random.choice([{}, {"priority": 1}, {"description": "d"}, {"format": "int32"}])} for place, (path, kind) in enumerate(random.sample(found, min(3, len(found))))]
+        some(random, 0.5, version["additionalPrinterColumns"][0] if version["additionalPrinterColumns"] else {}, jsonPath=[".metadata.creationTimestamp", ".metadata.labels.a", ".spec", ".spec.e[*].v", ".spec.e[0]", ".status.n"], type=["date", "string", "number", "boolean", "integer"])
     if random.random() < 0.5:
         version["selectableFields"] = [{"jsonPath": path} for path, _ in random.sample(found, 1)]
     if random.random() < 0.7:
         version["subresources"] = {"status": {}, **random.choice([{}, {"scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n", "labelSelectorPath": ".status.sel"}}, {"scale": {"specReplicasPath": ".spec.zz", "statusReplicasPath": ".status.zz"}}])}
     versions = [version]
     if random.random() < 0.4:
-        versions.append({**version, "name": "v2", "storage": False, **random.choice([{}, {"deprecated": True}, {"schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {**spec["properties"], "n": {"type": "integer", "default": 4}, "more": {"type": "string", "default": "m"}}}, "status": status}}}}])})
+        versions.append({**version, "name": "v2", "storage": False, **random.choice([{}, {"deprecated": True}, {"deprecated": True, "deprecationWarning": "old"}, {"subresources": {}}, {"additionalPrinterColumns": []}, {"schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {**spec["properties"], "n": {"type": "integer", "default": 4}, "more": {"type": "string", "default": "m"}}}, "status": status}}}}])})
     plural = f"gen{number}s"
     return {
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": f"{plural}.{group}"},
