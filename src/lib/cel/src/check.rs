@@ -4,12 +4,16 @@
 mod macros;
 
 use crate::code::Code;
-use crate::library::{CallTypes, Overloads, compile_regex, time};
+use crate::cost::Meter;
+use crate::evaluator::Failure;
+use crate::library::{
+    CallTypes, Function, Overloads, compile_regex, format_fault, no_function, time,
+};
 use crate::source::{SourceError, SourceErrors};
-use crate::syntax::{Ast, ExprKind};
+use crate::syntax::{Ast, ExprKind, NO_FIELD};
 use crate::types::Type;
-use crate::value::{Field, Text, Value};
-use ferrokube_schema::pattern;
+use crate::value::{Field, Map, MapKey, Text, Value};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A checked expression.
@@ -32,8 +36,11 @@ pub(crate) struct Checker {
     types: SourceErrors,
     /// Errors that are only reported if there are no type errors.
     late: SourceErrors,
-    /// A pattern that does not compile; reported if everything else does.
+    /// A pattern that does not compile or a constant that cannot be converted; reported if
+    /// everything else compiles.
     pub(crate) unplanned: Option<String>,
+    /// Types of the expressions inside `format` arguments, by address.
+    noted: HashMap<usize, String>,
 }
 
 /// Names before a dot that are not variables.
@@ -67,6 +74,7 @@ impl Checker {
             types: SourceErrors::default(),
             late: SourceErrors::default(),
             unplanned: None,
+            noted: HashMap::new(),
         }
     }
 
@@ -85,6 +93,14 @@ impl Checker {
     }
 
     pub(crate) fn check(&mut self, ast: &Ast) -> Checked {
+        let checked = self.typed(ast);
+        if self.mixed {
+            self.noted.insert(std::ptr::from_ref(ast).addr(), checked.answer.runtime_name());
+        }
+        checked
+    }
+
+    fn typed(&mut self, ast: &Ast) -> Checked {
         match &ast.kind {
             ExprKind::Null => constant(Value::Null, Type::Null),
             ExprKind::Bool(flag) => constant(Value::Bool(*flag), Type::Bool),
@@ -121,7 +137,8 @@ impl Checker {
         self.fault(at, format!("undeclared reference to '{name}' (in container '')"))
     }
 
-    fn variable(&mut self, name: &str, at: usize) -> Checked {
+    fn variable(&mut self, whole: &str, at: usize) -> Checked {
+        let name = whole.strip_prefix('.').unwrap_or(whole);
         if let Some(place) = self.variables.iter().rposition(|(known, _)| known == name) {
             if let Some(used) = self.used.get_mut(place) {
                 *used = true;
@@ -133,8 +150,8 @@ impl Checker {
             };
         }
         match TYPES.into_iter().find(|known| *known == name) {
-            Some(name) => constant(Value::Type(name), Type::Type(name.into())),
-            None => self.undeclared(name, at),
+            Some(name) => type_constant(name),
+            None => self.undeclared(whole, at),
         }
     }
 
@@ -157,16 +174,16 @@ impl Checker {
         let whole = self.qualified(operand).map(|prefix| format!("{prefix}.{field}"));
         if let Some(name) = whole.and_then(|whole| TYPES.into_iter().find(|known| *known == whole))
         {
-            return constant(Value::Type(name), Type::Type(name.into()));
+            return type_constant(name);
         }
         let operand = self.check(operand);
-        let wrap = |found: Type| if optional { Type::optional(found) } else { found };
+        let wrap = |found: Type| if optional { Type::optional(found).unbounded() } else { found };
         let answer = match operand.answer.field(field) {
             Ok(found) => wrap(found),
             Err(why) => {
                 self.fault(at, why);
                 // A value without declared fields could have any.
-                let has_fields = matches!(operand.answer, Type::Object(..));
+                let has_fields = matches!(operand.answer, Type::Object(..) | Type::Library(_));
                 return constant(
                     Value::Null,
                     wrap(if has_fields { Type::Error } else { Type::Dyn }),
@@ -181,10 +198,7 @@ impl Checker {
     /// `has(a.b)`
     fn has(&mut self, arg: &Ast, at: usize) -> Checked {
         let ExprKind::Select { operand, field, optional: false } = &arg.kind else {
-            self.macros.push(SourceError {
-                at: arg.at,
-                why: "invalid argument to has() macro".to_owned(),
-            });
+            self.macros.push(SourceError { at: arg.at, why: NO_FIELD.to_owned() });
             return unknown();
         };
         let operand = self.check(operand);
@@ -203,15 +217,17 @@ impl Checker {
             plain => (plain.clone(), false),
         };
         let found = match (&inner, &index.answer) {
-            (Type::List(item, _), Type::Int | Type::Dyn | Type::Error) => (**item).clone(),
+            (Type::List(item, _), Type::Int | Type::Dyn | Type::Var | Type::Error) => {
+                (**item).clone()
+            }
             (Type::Map(key, value, _), given) if key.fits(given) => (**value).clone(),
-            (Type::Dyn | Type::Error, _) => Type::Dyn,
+            (Type::Dyn | Type::Var | Type::Error, _) => Type::Dyn,
             _ => {
                 let name = if optional { "_[?_]" } else { "_[_]" };
                 return self.fault(at, no_match(name, false, &[operand.answer, index.answer]));
             }
         };
-        let answer = if optional || chained { Type::optional(found) } else { found };
+        let answer = if optional || chained { Type::optional(found).unbounded() } else { found };
         let cost = operand.cost.saturating_add(index.cost).saturating_add(1);
         Checked {
             code: Code::Index {
@@ -259,7 +275,8 @@ impl Checker {
             codes.push(checked.code);
             types.push(checked.answer);
         }
-        self.literals(name, &codes, target.into_iter().chain(args));
+        let asts: Vec<&Ast> = target.into_iter().chain(args).collect();
+        self.literals(name, at, &codes, &asts);
         let Some(Overloads { rows, answer, cost }) =
             (CallTypes { name, method: target.is_some(), types: &types }).find()
         else {
@@ -270,7 +287,27 @@ impl Checker {
                 false => self.undeclared(name, at),
             };
         };
-        Checked { code: Code::Call(rows, codes), answer, cost: total.saturating_add(cost) }
+        let code = self.folded(name, rows, codes);
+        Checked { code, answer, cost: total.saturating_add(cost) }
+    }
+
+    /// A call, or a constant if it converts one.
+    fn folded(&mut self, name: &str, rows: Vec<&'static Function>, codes: Vec<Code>) -> Code {
+        if matches!(name, "or" | "orValue") && codes.len() == 2 {
+            let [one, other] = <[Code; 2]>::try_from(codes).expect("of this length");
+            return Code::OrElse(Box::new([one, other]), name == "orValue");
+        }
+        let [Code::Constant(value)] = &codes[..] else { return Code::Call(rows, codes) };
+        if !CONVERSIONS.contains(&name) {
+            return Code::Call(rows, codes);
+        }
+        match convert(&rows, value.clone()) {
+            Ok(value) => Code::Constant(value),
+            Err(failure) => {
+                self.unplanned.get_or_insert_with(|| failure.to_string());
+                Code::Call(rows, codes)
+            }
+        }
     }
 
     fn logical(&mut self, all: &[Ast], code: fn(Vec<Code>) -> Code) -> Checked {
@@ -311,7 +348,7 @@ impl Checker {
         let checked = self.check(ast);
         match (&checked.answer, optional) {
             (Type::Optional(inner), true) => Checked { answer: (**inner).clone(), ..checked },
-            (Type::Dyn | Type::Error, true) | (_, false) => checked,
+            (Type::Dyn | Type::Var | Type::Error, true) | (_, false) => checked,
             (other, true) => {
                 let why = mismatch(&Type::Optional(Arc::new(other.clone())), other);
                 self.fault(ast.at, why)
@@ -324,7 +361,12 @@ impl Checker {
     fn together(&mut self, before: Option<ElementType>, next: &Type, at: usize) -> ElementType {
         match before {
             None => ElementType { first: next.clone(), of_all: true },
-            Some(ElementType { first, of_all }) if first.fits(next) => {
+            Some(ElementType { first, of_all })
+                if first.fits(next)
+                    && (self.mixed
+                        || !of_all
+                        || matches!(first, Type::Dyn) == matches!(next, Type::Dyn)) =>
+            {
                 ElementType { first: first.join(next), of_all }
             }
             Some(_) if self.mixed => ElementType { first: Type::Dyn, of_all: true },
@@ -346,7 +388,7 @@ impl Checker {
             codes.push((checked.code, *optional));
         }
         let answer = Type::List(Arc::new(ElementType::answer(item)), items.len() as u64);
-        Checked { code: Code::List(codes), answer, cost }
+        Checked { code: folded_list(codes), answer, cost }
     }
 
     fn map(&mut self, entries: &[(Ast, Ast, bool)]) -> Checked {
@@ -365,36 +407,104 @@ impl Checker {
             Arc::new(ElementType::answer(values)),
             entries.len() as u64,
         );
-        Checked { code: Code::Map(codes), answer, cost }
+        Checked { code: folded_map(codes), answer, cost }
     }
 
     /// Adds errors for literals that can never be evaluated.
-    fn literals<'a>(
-        &mut self,
-        name: &str,
-        codes: &[Code],
-        mut asts: impl Iterator<Item = &'a Ast>,
-    ) {
-        let text = |place: usize| match codes.get(place) {
-            Some(Code::Constant(Value::String(text))) => Some(text.to_string()),
-            _ => None,
-        };
-        let (place, is_sound) = match name {
-            "matches" => (1, text(1).is_none_or(|text| compile_regex(&text).is_ok())),
-            "duration" => (0, text(0).is_none_or(|text| time::duration(&text).is_some())),
-            "timestamp" => (0, text(0).is_none_or(|text| time::timestamp(&text).is_some())),
-            "find" | "findAll" => {
-                let given = text(1).unwrap_or_default();
-                if let Err(error) = pattern::compile(&given) {
-                    self.unplanned.get_or_insert_with(|| pattern::explain(&given, &error));
+    fn literals(&mut self, name: &str, at: usize, codes: &[Code], asts: &[&Ast]) {
+        match (name, asts) {
+            ("duration" | "timestamp", [arg]) if arg.is_literal() => {
+                let is_sound = match &codes[0] {
+                    Code::Constant(Value::String(text)) if name == "duration" => {
+                        time::duration(text).is_some()
+                    }
+                    Code::Constant(Value::String(text)) => {
+                        time::timestamp(text).is_some_and(|time| time::in_range(time).is_ok())
+                    }
+                    Code::Constant(Value::Int(seconds)) => {
+                        name == "timestamp" && time::from_seconds(*seconds).is_ok()
+                    }
+                    _ => true,
+                };
+                if !is_sound {
+                    let why = format!("invalid {name} argument");
+                    self.late.push(SourceError { at: arg.at, why });
                 }
-                return;
             }
-            _ => return,
-        };
-        if let Some(ast) = asts.nth(place).filter(|_| !is_sound) {
-            self.late.push(SourceError { at: ast.at, why: format!("invalid {name} argument") });
+            ("matches" | "find" | "findAll", [_, pattern, ..]) => {
+                let Some(Code::Constant(Value::String(text))) = codes.get(1) else { return };
+                let Err(failure) = compile_regex(text) else { return };
+                if name == "matches" && pattern.is_literal() {
+                    let why = "invalid matches argument".to_owned();
+                    self.late.push(SourceError { at: pattern.at, why });
+                }
+                self.unplanned.get_or_insert_with(|| failure.to_string());
+            }
+            (
+                "format",
+                [Ast { kind: ExprKind::Text(text), .. }, Ast { kind: ExprKind::List(items), .. }],
+            ) => {
+                let noted = &self.noted;
+                let misfit = |place: usize, types: &[&str]| misfit(noted, &items[place].0, types);
+                if let Some((place, why)) = format_fault(text, items.len(), misfit) {
+                    self.late.push(SourceError { at: place.unwrap_or(at), why });
+                }
+            }
+            _ => {}
         }
+    }
+}
+
+/// The first part of a `format` argument that has none of these types: its position and type.
+fn misfit(noted: &HashMap<usize, String>, ast: &Ast, types: &[&str]) -> Option<(usize, String)> {
+    let name = noted.get(&std::ptr::from_ref(ast).addr())?;
+    if name != "dyn" && !types.contains(&name.as_str()) {
+        return Some((ast.at, name.clone()));
+    }
+    let below = |ast: &Ast| misfit(noted, ast, types);
+    match &ast.kind {
+        ExprKind::List(items) => items.iter().find_map(|(item, _)| below(item)),
+        ExprKind::Map(entries) => {
+            entries.iter().find_map(|(key, value, _)| below(key).or_else(|| below(value)))
+        }
+        _ => None,
+    }
+}
+
+/// Functions evaluated at compile time if their argument is constant.
+const CONVERSIONS: [&str; 10] =
+    ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"];
+
+/// A list literal, as a constant if its items are.
+fn folded_list(codes: Vec<(Code, bool)>) -> Code {
+    let constant = |(code, optional): &(Code, bool)| match code {
+        Code::Constant(value) if !optional => Some(value.clone()),
+        _ => None,
+    };
+    match codes.iter().map(constant).collect() {
+        Some(values) => Code::Constant(Value::list(values)),
+        None => Code::List(codes),
+    }
+}
+
+fn folded_map(codes: Vec<(Code, Code, bool)>) -> Code {
+    let constant = |(key, value, optional): &(Code, Code, bool)| match (key, value) {
+        (Code::Constant(key), Code::Constant(value)) if !optional => {
+            Some((MapKey::of(key)?, value.clone()))
+        }
+        _ => None,
+    };
+    match codes.iter().map(constant).collect() {
+        Some(entries) => Code::Constant(Value::Map(Map::of(entries))),
+        None => Code::Map(codes),
+    }
+}
+
+fn convert(rows: &[&'static Function], value: Value<'static>) -> Result<Value<'static>, Failure> {
+    let values = [value];
+    match rows.iter().find(|row| row.takes_values(&values)) {
+        Some(row) => row.call(&mut Meter::default(), &values),
+        None => Err(no_function(rows, &values)),
     }
 }
 
@@ -406,8 +516,23 @@ struct ElementType {
 
 impl ElementType {
     fn answer(parts: Option<Self>) -> Type {
-        parts.filter(|parts| parts.of_all).map_or(Type::Dyn, |parts| parts.first)
+        match parts {
+            None => Type::Var,
+            Some(Self { first, of_all: true }) => first,
+            Some(_) => Type::Dyn,
+        }
     }
+}
+
+/// A type name as a value.
+fn type_constant(name: &'static str) -> Checked {
+    let shown = match name {
+        "null_type" => "null",
+        "google.protobuf.Duration" => "duration",
+        "google.protobuf.Timestamp" => "timestamp",
+        plain => plain,
+    };
+    constant(Value::Type(name), Type::Type(shown.into(), 1))
 }
 
 fn constant(value: Value<'static>, answer: Type) -> Checked {
@@ -438,7 +563,7 @@ fn no_match(name: &str, method: bool, types: &[Type]) -> String {
 }
 
 /// The function name of an operator.
-fn operator(name: &str, args: usize) -> &str {
+pub(crate) fn operator(name: &str, args: usize) -> &str {
     match name {
         "==" => "_==_",
         "!=" => "_!=_",

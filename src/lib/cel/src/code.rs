@@ -32,6 +32,9 @@ pub(crate) enum Code {
     List(Vec<(Code, bool)>),
     Map(Vec<(Code, Code, bool)>),
     Loop(Box<Loop>),
+    /// The first is an optional; if it has no value, evaluates the second. `true`: unwraps the
+    /// value.
+    OrElse(Box<[Code; 2]>, bool),
     /// Evaluates the first and binds it as a variable in the second.
     Bind(Box<[Code; 2]>),
     /// The first is an optional; if it has a value, binds it as a variable in the second.

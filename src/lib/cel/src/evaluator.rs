@@ -4,9 +4,8 @@ mod loops;
 
 use crate::code::Code;
 use crate::cost::{Meter, traversal};
-use crate::library::Function;
+use crate::library::{Function, double, no_function};
 use crate::value::{Field, List, Map, MapKey, Value};
-use ferrokube_schema::Kind;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -17,18 +16,6 @@ pub enum Failure {
     Budget,
     /// An operation failed, with cel-go's message.
     Failed(String),
-}
-
-impl Failure {
-    /// For [`Value::Misfit`].
-    pub(crate) fn misfit(kind: Kind) -> Self {
-        match kind {
-            Kind::Integer => "invalid data, expected int, got float64".into(),
-            _ => {
-                "invalid data, expected XIntOrString value to be either a string or integer".into()
-            }
-        }
-    }
 }
 
 impl fmt::Display for Failure {
@@ -53,8 +40,10 @@ pub(crate) type Answer<'a> = Result<Value<'a>, Failure>;
 
 /// Arguments whose types were unknown at compile time match no function.
 pub(crate) fn no_overload<T>() -> Result<T, Failure> {
-    Err(Failure::from("no such overload"))
+    Err(Failure::from(NO_OVERLOAD))
 }
+
+const NO_OVERLOAD: &str = "no such overload";
 
 /// A running evaluation.
 pub(crate) struct Evaluator<'a, 'm> {
@@ -79,7 +68,7 @@ impl<'a, 'm> Evaluator<'a, 'm> {
             _ => self.meter.spend(1)?,
         }
         match self.step(code)? {
-            Value::Misfit(kind) => Err(Failure::misfit(kind)),
+            Value::Misfit(why) => Err(Failure::Failed(why.to_string())),
             value => Ok(value),
         }
     }
@@ -109,6 +98,12 @@ impl<'a, 'm> Evaluator<'a, 'm> {
                 self.with([value], &parts[1])
             }
             Code::OptMap(parts, flat) => self.opt_map(parts, *flat),
+            Code::OrElse(parts, unwrapped) => match self.evaluate(&parts[0])? {
+                Value::Optional(Some(value)) if *unwrapped => Ok((*value).clone()),
+                value @ Value::Optional(Some(_)) => Ok(value),
+                Value::Optional(None) => self.evaluate(&parts[1]),
+                _ => no_overload(),
+            },
         }
     }
 
@@ -136,7 +131,8 @@ impl<'a, 'm> Evaluator<'a, 'm> {
         let operand = self.evaluate(operand)?;
         let found = |operand: &Value<'a>| match operand {
             Value::Map(map) => Ok(map.field(field)),
-            _ => no_overload(),
+            Value::List(_) => Err(bad_index(&Value::text(field.given.as_ref()))),
+            _ => Ok(None),
         };
         match operand {
             Value::Optional(None) => Ok(Value::Optional(None)),
@@ -150,12 +146,11 @@ impl<'a, 'm> Evaluator<'a, 'm> {
     fn has(&mut self, operand: &'a Code, field: &'a Field) -> Answer<'a> {
         let present = match self.evaluate(operand)? {
             Value::Map(map) => map.field(field).is_some(),
-            Value::Optional(None) => false,
-            Value::Optional(Some(inner)) => match &*inner {
-                Value::Map(map) => map.field(field).is_some(),
-                _ => return no_overload(),
-            },
-            _ => return no_overload(),
+            Value::Optional(Some(inner)) => {
+                matches!(&*inner, Value::Map(map) if map.field(field).is_some())
+            }
+            Value::List(_) => return Err(bad_index(&Value::text(field.given.as_ref()))),
+            _ => false,
         };
         Ok(Value::Bool(present))
     }
@@ -173,12 +168,7 @@ impl<'a, 'm> Evaluator<'a, 'm> {
                 } else {
                     "no such key"
                 };
-                Failure::Failed(match &index {
-                    Value::String(text) => format!("{what}: {}", &**text),
-                    Value::Int(number) => format!("{what}: {number}"),
-                    Value::Uint(number) => format!("{what}: {number}"),
-                    _ => what.to_owned(),
-                })
+                Failure::Failed(format!("{what}: {}", plain(&index)))
             }),
         }
     }
@@ -188,14 +178,18 @@ impl<'a, 'm> Evaluator<'a, 'm> {
         for arg in args {
             values.push(self.evaluate(arg)?);
         }
-        let row = match rows {
-            [one] => one,
-            several => match several.iter().find(|row| row.takes_values(&values)) {
-                Some(row) => row,
-                None => return no_overload(),
-            },
+        let found = match rows {
+            [one] => Some(one),
+            several => several.iter().find(|row| row.takes_values(&values)),
         };
-        row.call(self.meter, &values)
+        match found.map_or_else(no_overload, |row| row.call(self.meter, &values)) {
+            Err(Failure::Failed(why))
+                if why == NO_OVERLOAD && !rows.iter().any(|row| row.takes_values(&values)) =>
+            {
+                Err(no_function(rows, &values))
+            }
+            answer => answer,
+        }
     }
 
     /// A decisive operand outweighs failed ones.
@@ -236,12 +230,14 @@ impl<'a, 'm> Evaluator<'a, 'm> {
             let value = match (self.evaluate(value)?, optional) {
                 (value, false) => value,
                 (Value::Optional(Some(value)), true) => (*value).clone(),
-                (Value::Optional(None), true) => continue,
+                (Value::Optional(None), true) => {
+                    out.remove(&key);
+                    continue;
+                }
                 (_, true) => return no_overload(),
             };
-            if out.insert(key, value).is_some() {
-                return Err("a key is repeated".into());
-            }
+            // The last value of a key counts.
+            out.insert(key, value);
         }
         Ok(Value::Map(Map::of(out)))
     }
@@ -257,18 +253,36 @@ fn at<'a>(operand: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>, F
         (Value::List(list), index) => {
             Ok(usize::try_from(position(index)?).ok().and_then(|index| list.get(index)))
         }
-        (Value::Map(map), key) => match MapKey::of(key) {
-            Some(key) => Ok(map.get(&key)),
-            None => no_overload(),
-        },
-        _ => no_overload(),
+        (Value::Map(Map::Json { .. }), key) if !matches!(key, Value::String(_)) => no_overload(),
+        (Value::Map(map), key) => Ok(MapKey::of(key).and_then(|key| map.get(&key))),
+        _ => Ok(None),
     }
 }
 
 fn position(index: &Value<'_>) -> Result<i128, Failure> {
-    match MapKey::of(index) {
-        Some(MapKey::Number(number)) => Ok(number),
-        _ => no_overload(),
+    match (MapKey::of(index), index) {
+        (Some(MapKey::Number(number)), Value::Int(_) | Value::Double(_)) => Ok(number),
+        (Some(MapKey::Number(number)), _) if number <= i128::from(i64::MAX) => Ok(number),
+        (_, Value::Double(_) | Value::Uint(_)) => {
+            Err(Failure::Failed(format!("unsupported index value {} in list", plain(index))))
+        }
+        (_, other) => Err(bad_index(other)),
+    }
+}
+
+fn bad_index(index: &Value<'_>) -> Failure {
+    Failure::Failed(format!("unsupported index type '{}' in list", index.type_name()))
+}
+
+/// A key or an index in error messages.
+pub(crate) fn plain(value: &Value<'_>) -> String {
+    match value {
+        Value::String(text) => text.to_string(),
+        Value::Bool(flag) => flag.to_string(),
+        Value::Int(number) => number.to_string(),
+        Value::Uint(number) => number.to_string(),
+        Value::Double(number) => double(*number),
+        other => other.type_name().to_owned(),
     }
 }
 

@@ -15,11 +15,14 @@ mod strings;
 pub(crate) mod time;
 mod url;
 
+use crate::check::operator;
 use crate::cost::{Meter, traversal};
-use crate::evaluator::Answer;
+use crate::evaluator::{Answer, Failure};
 use crate::types::Type;
 use crate::value::Value;
+pub(crate) use conversion::double;
 use ferrokube_apimachinery::quantity::Quantity;
+pub(crate) use format::fault as format_fault;
 pub(crate) use lists::is_sortable;
 pub(crate) use operators::compare;
 pub(crate) use regexes::compile as compile_regex;
@@ -77,6 +80,8 @@ pub(crate) enum Arg {
     Duration,
     Timestamp,
     List,
+    /// A type with an order.
+    Ordered,
     /// A list with items of this type.
     ListOf(&'static Arg),
     Map,
@@ -98,7 +103,7 @@ impl Arg {
     /// Whether a type is accepted; an unknown one is.
     fn takes(self, given: &Type, first: &Type) -> bool {
         match (self, given) {
-            (Self::Any, _) | (_, Type::Dyn | Type::Error) => true,
+            (Self::Any, _) | (_, Type::Dyn | Type::Var | Type::Error) => true,
             (Self::Duration | Self::Timestamp | Self::Optional | Self::Library(_), Type::Null) => {
                 true
             }
@@ -112,6 +117,7 @@ impl Arg {
             (Self::Holder, Type::List(item, _)) => item.fits(first),
             (Self::KeyHolder, Type::Map(key, ..)) => key.fits(first),
             (Self::Number, given) => given.is_number(),
+            (Self::Ordered, given) => given.is_ordered(),
             (Self::Library(name), Type::Library(given)) => name == *given,
             (wanted, given) => wanted.tag() == Some(given.name()),
         }
@@ -132,7 +138,7 @@ impl Arg {
             Self::Map | Self::KeyHolder => "map",
             Self::Optional => "optional_type",
             Self::Library(name) => name,
-            Self::Any | Self::Same | Self::Item | Self::Number => return None,
+            Self::Any | Self::Same | Self::Item | Self::Number | Self::Ordered => return None,
         })
     }
 
@@ -182,6 +188,56 @@ impl Function {
         meter.spend((self.cost)(&sizes))?;
         (self.run)(meter, values)
     }
+}
+
+/// cel-go's error for arguments that match none of these functions.
+pub(crate) fn no_function(rows: &[&'static Function], values: &[Value<'_>]) -> Failure {
+    const ORDERED: &[&str] = &[
+        "bool",
+        "bytes",
+        "double",
+        "google.protobuf.Duration",
+        "int",
+        "string",
+        "google.protobuf.Timestamp",
+        "uint",
+    ];
+    let plain = || Failure::from("no such overload");
+    let (Some(row), Some(first)) = (rows.first(), values.first()) else { return plain() };
+    // The types whose own implementation of the operator reports the error.
+    let operands: &[&str] = match (row.name, values.len()) {
+        ("contains" | "startsWith" | "endsWith" | "in", _) => return plain(),
+        ("<" | "<=" | ">" | ">=", _) => ORDERED,
+        ("+", _) => &[
+            "bytes",
+            "double",
+            "google.protobuf.Duration",
+            "int",
+            "list",
+            "string",
+            "google.protobuf.Timestamp",
+            "uint",
+        ],
+        ("-", 1) => &["bool", "double", "google.protobuf.Duration", "int"],
+        ("-", _) => {
+            &["double", "google.protobuf.Duration", "int", "google.protobuf.Timestamp", "uint"]
+        }
+        ("*" | "/", _) => &["double", "int", "uint"],
+        ("%", _) => &["int", "uint"],
+        ("!", _) => &["bool"],
+        ("size", _) => &["bytes", "list", "map", "string"],
+        ("matches", _) => &["string"],
+        (name, _) => {
+            let types: Vec<&str> = values.iter().map(Value::type_name).collect();
+            return Failure::Failed(format!("no such overload: {name}({})", types.join(", ")));
+        }
+    };
+    // These implement every operator.
+    const ASKED: [&str; 3] = ["string", "google.protobuf.Duration", "google.protobuf.Timestamp"];
+    if operands.contains(&first.type_name()) || ASKED.contains(&first.type_name()) {
+        return plain();
+    }
+    Failure::Failed(format!("no such overload: {}", operator(row.name, values.len())))
 }
 
 const TABLES: [&[Function]; 15] = [

@@ -10,12 +10,12 @@ use crate::value::Value;
 use std::sync::Arc;
 
 /// Why an expression does not compile.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum CompileError {
     /// Syntax or type errors, each with its position and source line.
     Source(String),
-    /// An error found after type checking.
-    Program(String),
+    /// An error found after type checking, and the type of the expression.
+    Program(String, Type),
 }
 
 /// A compiled expression. Cheap to clone.
@@ -41,7 +41,7 @@ impl Program {
             return Err(CompileError::Source(faults.written(source)));
         }
         if let Some(why) = checker.unplanned.take() {
-            return Err(CompileError::Program(why));
+            return Err(CompileError::Program(why, checked.answer));
         }
         Ok(Self {
             code: Arc::new(checked.code),

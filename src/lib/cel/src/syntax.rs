@@ -64,6 +64,14 @@ pub(crate) enum ExprKind {
     Message(String),
 }
 
+impl Ast {
+    /// Whether it is a scalar literal.
+    pub(crate) fn is_literal(&self) -> bool {
+        use ExprKind::{Bool, Bytes, Double, Int, Null, Text, Uint};
+        matches!(self.kind, Null | Bool(_) | Int(_) | Uint(_) | Double(_) | Text(_) | Bytes(_))
+    }
+}
+
 /// Parses an expression.
 ///
 /// # Errors
@@ -83,8 +91,45 @@ pub(crate) fn parse(source: &str) -> Result<Ast, SourceErrors> {
     let tokens = tokens(source, &mut faults);
     let mut parser = Parser { source, tokens, at: 0, depth: 0, faults, recovering: false };
     let expression = parser.start();
-    if parser.faults.is_empty() { Ok(expression) } else { Err(parser.faults) }
+    if parser.faults.is_empty() {
+        return Ok(expression);
+    }
+    macro_faults(&expression, &mut parser.faults);
+    Err(parser.faults)
 }
+
+/// Adds errors for invalid arguments of `has` in an expression with syntax errors; the checker
+/// reports them otherwise.
+fn macro_faults(ast: &Ast, faults: &mut SourceErrors) {
+    let mut below = |ast: &Ast| macro_faults(ast, faults);
+    match &ast.kind {
+        ExprKind::Select { operand, .. } => below(operand),
+        ExprKind::Index { operand, index, .. } => {
+            below(operand);
+            below(index);
+        }
+        ExprKind::Call { target, name, args } => {
+            target.as_deref().into_iter().for_each(&mut below);
+            args.iter().for_each(&mut below);
+            if let (None, "has", [arg]) = (target, name.as_str(), &args[..])
+                && !matches!(arg.kind, ExprKind::Select { optional: false, .. })
+            {
+                faults.push(SourceError { at: arg.at, why: NO_FIELD.to_owned() });
+            }
+        }
+        ExprKind::And(all) | ExprKind::Or(all) => all.iter().for_each(below),
+        ExprKind::Conditional(parts) => parts.iter().for_each(below),
+        ExprKind::List(items) => items.iter().for_each(|(item, _)| below(item)),
+        ExprKind::Map(entries) => entries.iter().for_each(|(key, value, _)| {
+            below(key);
+            below(value);
+        }),
+        _ => {}
+    }
+}
+
+/// Error for an argument of `has` that is not a field selection.
+pub(crate) const NO_FIELD: &str = "invalid argument to has() macro";
 
 struct Parser<'s> {
     source: &'s str,
@@ -533,7 +578,7 @@ impl Parser<'_> {
         if self.ahead(leading + 2 * names - 1) == Token::OpenBrace {
             return self.message(leading + 2 * names - 1, follow);
         }
-        self.eat(Token::Dot);
+        let absolute = self.eat(Token::Dot);
         let lexeme = self.consume();
         let name = self.text(lexeme);
         let reserved = RESERVED.contains(&name.as_str());
@@ -546,6 +591,7 @@ impl Parser<'_> {
             let args = self.args(follow)?;
             return Ok(self.call(at, None, &name, args));
         }
+        let name = if absolute { format!(".{name}") } else { name };
         Ok(Ast::leaf(lexeme.start, ExprKind::Name(name)))
     }
 

@@ -19,6 +19,8 @@ const MAX_NAME: u64 = 1024;
 pub enum Type {
     /// Unknown before evaluation.
     Dyn,
+    /// Not determined by anything: the item type of `[]`.
+    Var,
     /// Of an expression with an error: compatible with everything.
     Error,
     /// `null_type`
@@ -47,8 +49,8 @@ pub enum Type {
     Object(Arc<Schema>, ObjectRole, Arc<str>),
     /// `optional_type`
     Optional(Arc<Type>),
-    /// `type`, with the name of the type in errors.
-    Type(Arc<str>),
+    /// `type`, with the name of the type in errors and the cost of a comparison.
+    Type(Arc<str>, u64),
     /// A library type: IP address, quantity, ...
     Library(&'static str),
 }
@@ -132,11 +134,14 @@ impl Type {
     /// cel-go's message for an undeclared field.
     pub(crate) fn field(&self, name: &str) -> Result<Self, String> {
         match self {
-            Self::Dyn | Self::Error => Ok(Self::Dyn),
+            Self::Dyn | Self::Var | Self::Error => Ok(Self::Dyn),
             Self::Map(_, values, _) => Ok((**values).clone()),
             Self::Object(schema, role, own) => Self::declared(schema, (*role, own), name)
                 .ok_or_else(|| format!("undefined field '{name}'")),
             Self::Optional(inner) => Ok(Self::optional(inner.field(name)?)),
+            Self::Library(name) if name.starts_with("kubernetes.") => {
+                Err(format!("unexpected failed resolution of '{name}'"))
+            }
             other => Err(format!("type '{}' does not support field selection", other.shown())),
         }
     }
@@ -181,7 +186,7 @@ impl Type {
     /// Short name; equal for types of the same kind.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Self::Dyn => "dyn",
+            Self::Dyn | Self::Var => "dyn",
             Self::Error => "!error!",
             Self::Null => "null",
             Self::Bool => "bool",
@@ -196,7 +201,7 @@ impl Type {
             Self::Map(..) => "map",
             Self::Object(..) => "object",
             Self::Optional(_) => "optional_type",
-            Self::Type(_) => "type",
+            Self::Type(..) => "type",
             Self::Library(name) => name,
         }
     }
@@ -210,13 +215,28 @@ impl Type {
             Self::Map(key, value, _) => format!("map({}, {})", key.shown(), value.shown()),
             Self::Optional(inner) => format!("optional_type({})", inner.shown()),
             Self::Object(_, _, name) => (**name).to_owned(),
-            Self::Type(of) => format!("type({of})"),
+            Self::Type(of, _) => format!("type({of})"),
+            plain => plain.name().to_owned(),
+        }
+    }
+
+    /// The name that values of the type report.
+    pub(crate) fn runtime_name(&self) -> String {
+        match self {
+            Self::Error => "dyn".to_owned(),
+            Self::Null => "null_type".to_owned(),
+            Self::Object(_, _, name) => (**name).to_owned(),
             plain => plain.name().to_owned(),
         }
     }
 
     pub(crate) fn is_dyn(&self) -> bool {
-        matches!(self, Self::Dyn | Self::Error)
+        matches!(self, Self::Dyn | Self::Var | Self::Error)
+    }
+
+    pub(crate) fn is_ordered(&self) -> bool {
+        use Type::{Bool, Bytes, Duration, String, Timestamp};
+        self.is_number() || matches!(self, Bool | Bytes(_) | Duration | String(_) | Timestamp)
     }
 
     pub(crate) fn is_number(&self) -> bool {
@@ -226,8 +246,8 @@ impl Type {
     /// Whether values of the types may be compared or assigned.
     pub(crate) fn fits(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Dyn | Self::Error, _)
-            | (_, Self::Dyn | Self::Error)
+            (Self::Dyn | Self::Var | Self::Error, _)
+            | (_, Self::Dyn | Self::Var | Self::Error)
             | (Self::Null, Self::Null) => true,
             (Self::Null, other) | (other, Self::Null) => {
                 matches!(
@@ -255,6 +275,7 @@ impl Type {
     pub(crate) fn join(&self, other: &Self) -> Self {
         match (self, other) {
             (Self::Null, other) => other.clone(),
+            (Self::Var, other) | (other, Self::Var) => other.clone(),
             (Self::Dyn | Self::Error, _) | (_, Self::Dyn | Self::Error) => Self::Dyn,
             (Self::String(one), Self::String(other)) => Self::String(*one.max(other)),
             (Self::Bytes(one), Self::Bytes(other)) => Self::Bytes(*one.max(other)),
@@ -276,8 +297,21 @@ impl Type {
     /// The more specific of two element types: those of an empty list are unknown.
     fn known(one: &Self, other: &Self) -> Self {
         match (one, other) {
-            (Self::Dyn | Self::Error, known) | (known, Self::Dyn | Self::Error) => known.clone(),
+            (Self::Dyn | Self::Var | Self::Error, known)
+            | (known, Self::Dyn | Self::Var | Self::Error) => known.clone(),
             _ => one.join(other),
+        }
+    }
+
+    /// The same type with unknown length: scanning it exceeds the budget.
+    pub(crate) fn unbounded(self) -> Self {
+        match self {
+            Self::String(_) => Self::String(u64::MAX),
+            Self::Bytes(_) => Self::Bytes(u64::MAX),
+            Self::List(item, _) => Self::List(item, u64::MAX),
+            Self::Map(key, value, _) => Self::Map(key, value, u64::MAX),
+            Self::Optional(inner) => Self::Optional(Arc::new((*inner).clone().unbounded())),
+            other => other,
         }
     }
 
@@ -289,8 +323,9 @@ impl Type {
             | Self::List(_, most)
             | Self::Map(_, _, most) => *most,
             Self::Object(schema, ..) => schema.properties.len() as u64,
-            Self::Dyn => MAX_REQUEST,
+            Self::Dyn | Self::Var => MAX_REQUEST,
             Self::Optional(inner) => inner.size(),
+            Self::Type(_, size) => *size,
             _ => 1,
         }
     }

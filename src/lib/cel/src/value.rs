@@ -4,7 +4,7 @@ mod json;
 
 use crate::library::Library;
 use ferrokube_apimachinery::document::{Map as JsonMap, Value as Json};
-use ferrokube_schema::{Kind, ListType};
+use ferrokube_schema::ListType;
 pub(crate) use json::{Field, JsonShape, escape, is_reserved, view};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -42,9 +42,9 @@ pub enum Value<'a> {
     Type(&'static str),
     /// A value of a library type: IP address, quantity, ...
     Library(Arc<Library>),
-    /// A non-integer number in the object where its schema has an integer (`1.0` is a double until
-    /// it is stored); reading it is an error.
-    Misfit(Kind),
+    /// A value of another type than its schema has (`1.0` is a double until it is stored); reading
+    /// it fails with this error.
+    Misfit(Arc<str>),
 }
 
 /// A string, borrowed from the object or expression, or computed.

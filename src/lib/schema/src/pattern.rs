@@ -7,6 +7,11 @@ use std::str::Chars;
 
 pub use crate::validate::fits_format;
 
+/// Parses a duration in words, as `format: duration` allows: `2 days`. In nanoseconds.
+pub fn worded_duration(text: &str) -> Option<i64> {
+    crate::validate::worded_duration(text)
+}
+
 /// Max bytes of a compiled pattern.
 const MAX_PATTERN: usize = 1 << 20;
 

@@ -63,9 +63,10 @@ impl Checker {
         let target = self.check(target);
         let inner = match &target.answer {
             Type::Optional(inner) => (**inner).clone(),
-            Type::Dyn | Type::Error => Type::Dyn,
+            Type::Dyn | Type::Var | Type::Error => Type::Dyn,
             other => {
-                return self.fault(at, no_match("hasValue", true, std::slice::from_ref(other)));
+                self.fault(at, no_match("hasValue", true, std::slice::from_ref(other)));
+                return self.fault(at, no_match("value", true, std::slice::from_ref(other)));
             }
         };
         let body = self.with(vec![(name, inner)], body);
@@ -91,7 +92,7 @@ impl Checker {
             Type::List(item, most) => (Type::Int, (**item).clone(), *most),
             Type::Map(key, value, most) if two => ((**key).clone(), (**value).clone(), *most),
             Type::Map(key, _, most) => ((**key).clone(), (**key).clone(), *most),
-            Type::Dyn | Type::Error => (Type::Dyn, Type::Dyn, MAX_REQUEST),
+            Type::Dyn | Type::Var | Type::Error => (Type::Dyn, Type::Dyn, MAX_REQUEST),
             other => {
                 let why = format!(
                     "expression of type '{}' cannot be range of a comprehension (must be list, map, or dynamic)",

@@ -1,6 +1,6 @@
 //! Loops, as expanded from macros.
 
-use super::{Answer, Evaluator, Failure, items, no_overload};
+use super::{Answer, Evaluator, Failure, items, no_overload, plain};
 use crate::code::{Code, Loop, LoopKind};
 use crate::library::{compare, is_sortable};
 use crate::value::{Map, MapKey, Value};
@@ -128,9 +128,13 @@ impl<'a> Evaluator<'a, '_> {
                 _ => return no_overload(),
             };
             for (key, value) in entries {
-                if out.insert(key, value).is_some() {
-                    return Err("a key is repeated".into());
+                if out.contains_key(&key) {
+                    let key = plain(&key.value());
+                    return Err(Failure::Failed(format!(
+                        "insert failed: key {key} already exists"
+                    )));
                 }
+                out.insert(key, value);
             }
         }
         self.spend(out.len() as u64)?;

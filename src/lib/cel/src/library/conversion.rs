@@ -1,9 +1,11 @@
 //! Conversions between types, `type`, `size`.
 
+use super::operators::{overflow, unsigned_overflow};
 use super::{Arg, Function, Library, function, one, time, walk};
 use crate::evaluator::Failure;
 use crate::types::Type;
 use crate::value::Value;
+use ferrokube_apimachinery::field::Shown;
 use std::sync::Arc;
 
 macro_rules! conversion {
@@ -36,7 +38,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         name: "type",
         method: false,
         args: &[Arg::Any],
-        answer: |types| Type::Type(types[0].shown().into()),
+        answer: |types| Type::Type(types[0].shown().into(), UNKNOWN),
         cost: one,
         run: type_of,
     },
@@ -169,51 +171,88 @@ function!(size,
 function!(to_bool, [Value::String(text)] => match &**text {
     "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Value::Bool(true)),
     "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Value::Bool(false)),
-    _ => Err(malformed("bool")),
+    _ => Err(no_conversion("bool")),
 });
 function!(to_int,
     [Value::Int(number)] => Ok(Value::Int(*number)),
-    [Value::Uint(number)] => i64::try_from(*number).map(Value::Int).map_err(|_| range()),
-    [Value::Double(number)] => truncate(*number, -(2f64.powi(63)), 2f64.powi(63)).and_then(|number| i64::try_from(number).map(Value::Int).map_err(|_| range())),
-    [Value::String(text)] => text.parse().map(Value::Int).map_err(|_| malformed("int")),
-    [Value::Timestamp(nanos)] => i64::try_from(nanos.div_euclid(time::SECOND)).map(Value::Int).map_err(|_| range()),
+    [Value::Uint(number)] => i64::try_from(*number).map(Value::Int).map_err(|_| overflow()),
+    [Value::Double(number)] => truncated(*number, -(2f64.powi(63))).and_then(|number| i64::try_from(number).ok()).map(Value::Int).ok_or_else(overflow),
+    [Value::String(text)] => text.parse().map(Value::Int).map_err(|_| no_conversion("int")),
+    [Value::Timestamp(nanos)] => i64::try_from(nanos.div_euclid(time::SECOND)).map(Value::Int).map_err(|_| overflow()),
     [Value::Duration(nanos)] => Ok(Value::Int(*nanos)),
 );
 function!(to_uint,
     [Value::Uint(number)] => Ok(Value::Uint(*number)),
-    [Value::Int(number)] => u64::try_from(*number).map(Value::Uint).map_err(|_| range()),
-    [Value::Double(number)] => truncate(*number, -1.0, 2f64.powi(64)).and_then(|number| u64::try_from(number).map(Value::Uint).map_err(|_| range())),
-    [Value::String(text)] => text.parse().map(Value::Uint).map_err(|_| malformed("uint")),
+    [Value::Int(number)] => u64::try_from(*number).map(Value::Uint).map_err(|_| unsigned_overflow()),
+    [Value::Double(number)] => truncated(*number, -1.0).and_then(|number| u64::try_from(number).ok()).map(Value::Uint).ok_or_else(unsigned_overflow),
+    [Value::String(text)] => unsigned(text).map(Value::Uint).ok_or_else(|| no_conversion("uint")),
 );
 function!(to_double,
     [Value::Double(number)] => Ok(Value::Double(*number)),
     [Value::Int(number)] => Ok(Value::Double(*number as f64)),
     [Value::Uint(number)] => Ok(Value::Double(*number as f64)),
-    [Value::String(text)] => text.parse().map(Value::Double).map_err(|_| malformed("double")),
+    [Value::String(text)] => float(text).map(Value::Double).ok_or_else(|| no_conversion("double")),
 );
 function!(to_text, [value] => text(value).map(Value::text));
 function!(to_bytes, [Value::String(text)] => Ok(Value::Bytes(Arc::from(text.as_bytes()))));
 function!(to_duration,
-    [Value::String(text)] => time::duration(text).map(Value::Duration).ok_or_else(|| malformed("duration")),
-    [Value::Int(nanos)] => Ok(Value::Duration(*nanos)),
+    [Value::String(text)] => time::duration(text).map(Value::Duration).ok_or_else(|| no_conversion(DURATION)),
+    // Declared, but not implemented by cel-go.
+    [Value::Int(_)] => Err("type conversion error from 'int' to 'google.protobuf.Duration'".into()),
 );
 function!(to_timestamp,
-    [Value::String(text)] => time::timestamp(text).map(Value::Timestamp).ok_or_else(|| malformed("timestamp")),
-    [Value::Int(seconds)] => time::in_range(i128::from(*seconds) * time::SECOND).map(Value::Timestamp),
+    [Value::String(text)] => time::timestamp(text).ok_or_else(|| no_conversion(TIMESTAMP)).and_then(time::in_range).map(Value::Timestamp),
+    [Value::Int(seconds)] => time::from_seconds(*seconds).map(Value::Timestamp),
 );
 
-fn malformed(what: &str) -> Failure {
-    Failure::Failed(format!("a text is no {what}"))
+const DURATION: &str = "google.protobuf.Duration";
+const TIMESTAMP: &str = "google.protobuf.Timestamp";
+
+fn no_conversion(to: &str) -> Failure {
+    Failure::Failed(format!("type conversion error from 'string' to '{to}'"))
 }
 
-fn range() -> Failure {
-    "a number is out of range".into()
-}
-
-/// Both bounds are exclusive.
-fn truncate(number: f64, low: f64, high: f64) -> Result<i128, Failure> {
+/// Truncates a number between the bound, exclusive, and 2^64.
+fn truncated(number: f64, low: f64) -> Option<i128> {
     #[allow(clippy::cast_possible_truncation, reason = "bounded just before")]
-    if number > low && number < high { Ok(number as i128) } else { Err(range()) }
+    (number > low && number < 2f64.powi(64)).then_some(number as i128)
+}
+
+/// Parses digits without a sign.
+fn unsigned(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|_| !text.starts_with('+'))
+}
+
+/// Parses a number as Go does: hexadecimal, too, with a binary exponent.
+fn float(text: &str) -> Option<f64> {
+    if text.contains('_') {
+        let separates = |at: usize| {
+            let is_digit = |at: Option<usize>| {
+                at.and_then(|at| text.as_bytes().get(at)).is_some_and(u8::is_ascii_hexdigit)
+            };
+            is_digit(at.checked_sub(1)) && is_digit(Some(at + 1))
+        };
+        let all = text.match_indices('_').all(|(at, _)| separates(at));
+        return float(&text.replace('_', "")).filter(|_| all);
+    }
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let Some(hex) = digits.strip_prefix(['0']).and_then(|rest| rest.strip_prefix(['x', 'X']))
+    else {
+        return text.parse().ok().filter(|number: &f64| {
+            number.is_finite() || !text.contains(|c: char| c.is_ascii_digit())
+        });
+    };
+    let (mantissa, exponent) = hex.split_once(['p', 'P'])?;
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all = [whole, fraction].concat();
+    let value = u64::from_str_radix(&all, 16).ok().filter(|_| !all.starts_with('+'))?;
+    let exponent: i32 = exponent.parse().ok()?;
+    let scale = i32::try_from(fraction.len()).ok()?.checked_mul(4)?;
+    let number = value as f64 * 2f64.powi(exponent.checked_sub(scale)?);
+    number.is_finite().then_some(if negative { -number } else { number })
 }
 
 /// Converts a value to a string.
@@ -225,7 +264,7 @@ pub(super) fn text(value: &Value<'_>) -> Result<String, Failure> {
         Value::Uint(number) => number.to_string(),
         Value::Double(number) => double(*number),
         Value::Bytes(bytes) => std::str::from_utf8(bytes)
-            .map_err(|_| Failure::from("invalid UTF-8 in bytes"))?
+            .map_err(|_| Failure::from("invalid UTF-8 in bytes, cannot convert to string"))?
             .to_owned(),
         Value::Timestamp(nanos) => time::write_timestamp(*nanos)?,
         Value::Duration(nanos) => time::write_duration(*nanos),
@@ -238,18 +277,10 @@ pub(super) fn text(value: &Value<'_>) -> Result<String, Failure> {
     })
 }
 
-/// The shortest representation, with an exponent if that is shorter.
-pub(super) fn double(number: f64) -> String {
+/// The shortest representation, with an exponent from 10^6 on and below 10^-4.
+pub(crate) fn double(number: f64) -> String {
     if number.is_infinite() {
         return if number > 0.0 { "+Inf".to_owned() } else { "-Inf".to_owned() };
     }
-    let magnitude = number.abs();
-    if magnitude != 0.0 && !(1e-4..1e21).contains(&magnitude) {
-        let text = format!("{number:e}");
-        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        let (sign, exponent) =
-            exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
-        return format!("{digits}e{sign}{exponent:0>2}");
-    }
-    number.to_string()
+    number.shown()
 }

@@ -22,8 +22,12 @@ fn item(types: &[Type]) -> Type {
     }
 }
 
+fn unbounded_item(types: &[Type]) -> Type {
+    item(types).unbounded()
+}
+
 fn optional_item(types: &[Type]) -> Type {
-    Type::optional(item(types))
+    Type::optional(unbounded_item(types))
 }
 
 fn flat(types: &[Type]) -> Type {
@@ -65,17 +69,23 @@ const fn set(name: &'static str, run: super::Run) -> Function {
 }
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    method("isSorted", &[L], |_| Type::Bool, each, is_sorted),
+    method("isSorted", &[Arg::ListOf(&Arg::Ordered)], |_| Type::Bool, each, is_sorted),
     method("sum", &[Arg::ListOf(&Arg::Number)], item, each, sum),
     method("sum", &[Arg::ListOf(&Arg::Duration)], item, each, sum),
-    method("min", &[L], item, each, least),
-    method("max", &[L], item, each, greatest),
+    method("min", &[Arg::ListOf(&Arg::Ordered)], unbounded_item, each, least),
+    method("max", &[Arg::ListOf(&Arg::Ordered)], unbounded_item, each, greatest),
     method("indexOf", &[L, Arg::Item], |_| Type::Int, each, index_of),
     method("lastIndexOf", &[L, Arg::Item], |_| Type::Int, each, last_index_of),
     method("slice", &[L, Arg::Int, Arg::Int], same, each, slice),
     method("distinct", &[L], same, square, distinct),
     method("reverse", &[L], same, each, reverse),
-    method("sort", &[L], same, |sizes| 1 + sizes[0].saturating_mul(10), sort),
+    method(
+        "sort",
+        &[Arg::ListOf(&Arg::Ordered)],
+        same,
+        |sizes| 1 + sizes[0].saturating_mul(10),
+        sort,
+    ),
     method("flatten", &[L], flat, each, flatten),
     method(
         "flatten",
@@ -139,9 +149,15 @@ function!(sort, [Value::List(list)] => {
 function!(first, [Value::List(list)] => Ok(Value::optional(list.get(0))));
 function!(last, [Value::List(list)] => Ok(Value::optional(list.len().checked_sub(1).and_then(|last| list.get(last)))));
 function!(slice, [Value::List(list), Value::Int(from), Value::Int(to)] => {
-    let bounds = usize::try_from(*from).ok().zip(usize::try_from(*to).ok()).filter(|(from, to)| from <= to && *to <= list.len());
-    let (from, to) = bounds.ok_or_else(|| Failure::from("a slice is out of bounds"))?;
-    Ok(Value::list((from..to).filter_map(|index| list.get(index)).collect()))
+    let why = match (usize::try_from(*from), usize::try_from(*to)) {
+        (Ok(from), Ok(to)) if from <= to && to <= list.len() => {
+            return Ok(Value::list((from..to).filter_map(|index| list.get(index)).collect()));
+        }
+        (Ok(from), Ok(to)) if from <= to => format!("list is length {}", list.len()),
+        (Ok(_), Ok(_)) => "start index must be less than or equal to end index".to_owned(),
+        _ => "negative indexes not supported".to_owned(),
+    };
+    Err(Failure::Failed(format!("cannot slice({from}, {to}), {why}")))
 });
 
 /// An empty list of unknown type sums to the int 0.
@@ -215,7 +231,7 @@ fn flatten<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let (list, levels) = match args {
         [Value::List(list)] => (list, 1),
         [Value::List(list), Value::Int(levels)] if *levels >= 0 => (list, *levels),
-        [Value::List(_), Value::Int(_)] => return Err("a negative level".into()),
+        [Value::List(_), Value::Int(_)] => return Err("level must be non-negative".into()),
         _ => return no_overload(),
     };
     let mut out: Vec<Value<'a>> = list.iter().collect();

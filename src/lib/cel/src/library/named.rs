@@ -27,14 +27,14 @@ static FORMATS: [NamedFormat; 13] = [
     },
     NamedFormat { name: "dns1035LabelPrefix", check: |text| name::dns1035_label(&prefix(text)) },
     NamedFormat { name: "labelValue", check: name::label_value },
-    NamedFormat { name: "uri", check: |text| said(super::url::parse(text).is_some(), "a URI") },
-    NamedFormat { name: "uuid", check: |text| said(fits_format("uuid", text), "a UUID") },
-    NamedFormat { name: "byte", check: |text| said(fits_format("byte", text), "base64") },
-    NamedFormat { name: "date", check: |text| said(fits_format("date", text), "a date") },
+    NamedFormat { name: "uri", check: |text| super::url::parse(text).err().into_iter().collect() },
     NamedFormat {
-        name: "datetime",
-        check: |text| said(fits_format("date-time", text), "a date and a time"),
+        name: "uuid",
+        check: |text| said("uuid", text, "does not match the UUID format"),
     },
+    NamedFormat { name: "byte", check: |text| said("byte", text, "invalid base64") },
+    NamedFormat { name: "date", check: |text| said("date", text, "invalid date") },
+    NamedFormat { name: "datetime", check: |text| said("datetime", text, "invalid datetime") },
 ];
 
 /// A prefix may end in a dash, since more follows.
@@ -42,8 +42,8 @@ fn prefix(text: &str) -> String {
     text.strip_suffix('-').map_or_else(|| text.to_owned(), |text| format!("{text}a"))
 }
 
-fn said(fits: bool, what: &str) -> Vec<String> {
-    if fits { Vec::new() } else { vec![format!("must be {what}")] }
+fn said(format: &str, text: &str, why: &str) -> Vec<String> {
+    if fits_format(format, text) { Vec::new() } else { vec![why.to_owned()] }
 }
 
 fn a_format(_: &[Type]) -> Type {

@@ -4,6 +4,8 @@ use super::{Arg, CIDR, Function, IP, Library, function, one, walk};
 use crate::evaluator::Failure;
 use crate::types::Type;
 use crate::value::Value;
+use ferrokube_apimachinery::field::quote;
+use ferrokube_apimachinery::go;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -153,17 +155,29 @@ pub(super) const FUNCTIONS: &[Function] = &[
     of_cidr("prefixLength", &[Arg::Library(CIDR)], |_| Type::Int, prefix_length),
 ];
 
-fn no_address() -> Failure {
-    "a text is no IP address".into()
+fn no_address(text: &str) -> Failure {
+    let shown = quote(text);
+    Failure::Failed(match go::address_fault(text) {
+        Some(why) => format!("IP Address {shown} parse error during conversion from string: {why}"),
+        None if text.contains('%') => format!("IP address {shown} with zone value is not allowed"),
+        None => mapped(text),
+    })
 }
 
-fn no_network() -> Failure {
-    "a text is no CIDR".into()
+fn mapped(text: &str) -> String {
+    format!("IPv4-mapped IPv6 address {} is not allowed", quote(text))
+}
+
+fn no_network(text: &str) -> Failure {
+    const CONVERSION: &str = "network address parse error during conversion from string: ";
+    let why = go::prefix_fault(text)
+        .map_or_else(|| mapped(text), |why| [CONVERSION, why.as_str()].concat());
+    Failure::Failed([CONVERSION, why.as_str()].concat())
 }
 
 fn address(value: &Value<'_>) -> Result<IpAddr, Failure> {
     match value {
-        Value::String(text) => parse(text).ok_or_else(no_address),
+        Value::String(text) => parse(text).ok_or_else(|| no_address(text)),
         Value::Library(library) => match **library {
             Library::Ip(address) => Ok(address),
             _ => crate::evaluator::no_overload(),
@@ -174,7 +188,7 @@ fn address(value: &Value<'_>) -> Result<IpAddr, Failure> {
 
 fn of(value: &Value<'_>) -> Result<Cidr, Failure> {
     match value {
-        Value::String(text) => Cidr::parse(text).ok_or_else(no_network),
+        Value::String(text) => Cidr::parse(text).ok_or_else(|| no_network(text)),
         Value::Library(library) => match **library {
             Library::Cidr(cidr) => Ok(cidr),
             _ => crate::evaluator::no_overload(),
@@ -186,7 +200,7 @@ fn of(value: &Value<'_>) -> Result<Cidr, Failure> {
 function!(ip, [value] => address(value).map(|address| Value::library(Library::Ip(address))));
 function!(is_ip, [Value::String(text)] => Ok(Value::Bool(parse(text).is_some())));
 function!(is_canonical, [Value::String(text)] => {
-    let address = parse(text).ok_or_else(no_address)?;
+    let address = parse(text).ok_or_else(|| no_address(text))?;
     Ok(Value::Bool(address.to_string() == **text))
 });
 function!(family, [value] => address(value).map(|address| Value::Int(if address.is_ipv4() { 4 } else { 6 })));
@@ -200,7 +214,14 @@ function!(is_global_unicast, [value] => address(value).map(|address| {
 }));
 function!(cidr, [value] => of(value).map(|cidr| Value::library(Library::Cidr(cidr))));
 function!(is_cidr, [Value::String(text)] => Ok(Value::Bool(Cidr::parse(text).is_some())));
-function!(contains_ip, [cidr, value] => Ok(Value::Bool(of(cidr)?.contains(address(value)?))));
+function!(contains_ip,
+    // An invalid address is reported as a wrong argument type.
+    [cidr, Value::String(text)] => match parse(text) {
+        Some(address) => Ok(Value::Bool(of(cidr)?.contains(address))),
+        None => crate::evaluator::no_overload(),
+    },
+    [cidr, value] => Ok(Value::Bool(of(cidr)?.contains(address(value)?))),
+);
 function!(contains_cidr, [cidr, other] => Ok(Value::Bool(of(cidr)?.covers(of(other)?))));
 function!(network, [value] => of(value).map(|cidr| Value::library(Library::Ip(cidr.address))));
 function!(masked, [value] => of(value).map(|cidr| Value::library(Library::Cidr(cidr.masked()))));

@@ -174,8 +174,16 @@ function!(less_or_equal, [one, other] => order(one, other, Ordering::is_le));
 function!(greater, [one, other] => order(one, other, Ordering::is_gt));
 function!(greater_or_equal, [one, other] => order(one, other, Ordering::is_ge));
 
-fn overflow() -> Failure {
+pub(super) fn overflow() -> Failure {
     "integer overflow".into()
+}
+
+pub(super) fn unsigned_overflow() -> Failure {
+    "unsigned integer overflow".into()
+}
+
+fn duration_overflow() -> Failure {
+    "duration overflow".into()
 }
 
 fn order<'a>(one: &Value<'a>, other: &Value<'a>, wanted: fn(Ordering) -> bool) -> Answer<'a> {
@@ -233,7 +241,7 @@ pub(super) fn add_values<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a
             one.checked_add(*other).map(Value::Int).ok_or_else(overflow)
         }
         [Value::Uint(one), Value::Uint(other)] => {
-            one.checked_add(*other).map(Value::Uint).ok_or_else(overflow)
+            one.checked_add(*other).map(Value::Uint).ok_or_else(unsigned_overflow)
         }
         [Value::Double(one), Value::Double(other)] => Ok(Value::Double(one + other)),
         [Value::String(one), Value::String(other)] => Ok(Value::text([&**one, &**other].concat())),
@@ -242,7 +250,7 @@ pub(super) fn add_values<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a
         }
         [Value::List(one), Value::List(other)] => concatenate(meter, one, other),
         [Value::Duration(one), Value::Duration(other)] => {
-            one.checked_add(*other).map(Value::Duration).ok_or_else(overflow)
+            one.checked_add(*other).map(Value::Duration).ok_or_else(duration_overflow)
         }
         [Value::Timestamp(time), Value::Duration(nanos)]
         | [Value::Duration(nanos), Value::Timestamp(time)] => {
@@ -312,15 +320,15 @@ fn name<'a>(key: &str) -> MapKey<'a> {
 
 function!(subtract,
     [Value::Int(one), Value::Int(other)] => one.checked_sub(*other).map(Value::Int).ok_or_else(overflow),
-    [Value::Uint(one), Value::Uint(other)] => one.checked_sub(*other).map(Value::Uint).ok_or_else(overflow),
+    [Value::Uint(one), Value::Uint(other)] => one.checked_sub(*other).map(Value::Uint).ok_or_else(unsigned_overflow),
     [Value::Double(one), Value::Double(other)] => Ok(Value::Double(one - other)),
-    [Value::Duration(one), Value::Duration(other)] => one.checked_sub(*other).map(Value::Duration).ok_or_else(overflow),
+    [Value::Duration(one), Value::Duration(other)] => one.checked_sub(*other).map(Value::Duration).ok_or_else(duration_overflow),
     [Value::Timestamp(one), Value::Duration(nanos)] => super::time::in_range(one - i128::from(*nanos)).map(Value::Timestamp),
-    [Value::Timestamp(one), Value::Timestamp(other)] => i64::try_from(one - other).map(Value::Duration).map_err(|_| overflow()),
+    [Value::Timestamp(one), Value::Timestamp(other)] => i64::try_from(one - other).map(Value::Duration).map_err(|_| duration_overflow()),
 );
 function!(multiply,
     [Value::Int(one), Value::Int(other)] => one.checked_mul(*other).map(Value::Int).ok_or_else(overflow),
-    [Value::Uint(one), Value::Uint(other)] => one.checked_mul(*other).map(Value::Uint).ok_or_else(overflow),
+    [Value::Uint(one), Value::Uint(other)] => one.checked_mul(*other).map(Value::Uint).ok_or_else(unsigned_overflow),
     [Value::Double(one), Value::Double(other)] => Ok(Value::Double(one * other)),
 );
 function!(divide,
@@ -381,7 +389,9 @@ pub(crate) fn equal(
 ) -> Result<bool, Failure> {
     meter.spend(traversal(one.size().min(other.size())))?;
     Ok(match (one, other) {
-        (Value::Misfit(kind), _) | (_, Value::Misfit(kind)) => return Err(Failure::misfit(*kind)),
+        (Value::Misfit(why), _) | (_, Value::Misfit(why)) => {
+            return Err(Failure::Failed(why.to_string()));
+        }
         (Value::Null, Value::Null) => true,
         (Value::List(one), Value::List(other)) => return equal_lists(meter, one, other),
         (Value::Map(one), Value::Map(other)) => return equal_maps(meter, one, other),

@@ -6,12 +6,12 @@ use crate::value::Value;
 use std::sync::Arc;
 
 fn wrapped(types: &[Type]) -> Type {
-    Type::Optional(Arc::new(types[0].clone()))
+    Type::Optional(Arc::new(types[0].clone())).unbounded()
 }
 
 fn inner(types: &[Type]) -> Type {
     match &types[0] {
-        Type::Optional(inner) => (**inner).clone(),
+        Type::Optional(inner) => (**inner).clone().unbounded(),
         _ => Type::Dyn,
     }
 }
@@ -21,7 +21,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         name: "optional.none",
         method: false,
         args: &[],
-        answer: |_| Type::Optional(Arc::new(Type::Dyn)),
+        answer: |_| Type::Optional(Arc::new(Type::Var)),
         cost: one,
         run: none,
     },
@@ -77,8 +77,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
 
 fn or_type(types: &[Type]) -> Type {
     match inner(types) {
-        Type::Dyn | Type::Error => types[1].clone(),
-        known => known.join(&types[1]),
+        Type::Dyn | Type::Var | Type::Error => types[1].clone().unbounded(),
+        known => known.join(&types[1]).unbounded(),
     }
 }
 

@@ -7,6 +7,9 @@ use crate::value::Value;
 use ferrokube_apimachinery::quantity::{Format, Quantity};
 use std::cmp::Ordering;
 
+const MALFORMED: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+
 const Q: Arg = Arg::Library(QUANTITY);
 
 const fn method(
@@ -35,7 +38,15 @@ pub(super) const FUNCTIONS: &[Function] = &[
         cost: walk,
         run: is_quantity,
     },
-    method("sign", &[Q], |_| Type::Int, sign),
+    // A function, unlike the other accessors.
+    Function {
+        name: "sign",
+        method: false,
+        args: &[Q],
+        answer: |_| Type::Int,
+        cost: one,
+        run: sign,
+    },
     method("isInteger", &[Q], |_| Type::Bool, is_integer),
     method("asInteger", &[Q], |_| Type::Int, as_integer),
     method("asApproximateFloat", &[Q], |_| Type::Double, as_float),
@@ -67,11 +78,11 @@ fn number<'a>(order: Ordering) -> Value<'a> {
     Value::Int(order as i64)
 }
 
-function!(quantity, [Value::String(text)] => Quantity::parse(text).map(made).map_err(|_| "a text is no quantity".into()));
+function!(quantity, [Value::String(text)] => Quantity::parse(text).map(made).map_err(|_| MALFORMED.into()));
 function!(is_quantity, [Value::String(text)] => Ok(Value::Bool(Quantity::parse(text).is_ok())));
 function!(sign, [value] => of(value).map(|quantity| number(quantity.cmp(&Quantity::default()))));
 function!(is_integer, [value] => of(value).map(|quantity| Value::Bool(quantity.exact().is_some())));
-function!(as_integer, [value] => of(value)?.exact().map(Value::Int).ok_or_else(|| "a quantity is no integer".into()));
+function!(as_integer, [value] => of(value)?.exact().map(Value::Int).ok_or_else(|| "cannot convert value to integer".into()));
 function!(as_float, [value] => of(value).map(|quantity| Value::Double(quantity.approximate())));
 function!(add, [one, other] => Ok(made(of(one)?.add(&of(other)?))));
 function!(sub, [one, other] => Ok(made(of(one)?.sub(&of(other)?))));

@@ -78,7 +78,7 @@ pub(crate) fn compile(source: &str) -> Result<Regex, Failure> {
             return Ok(known.clone());
         }
         let regex = pattern::compile(source)
-            .map_err(|_| Failure::from("a malformed regular expression"))?;
+            .map_err(|error| Failure::Failed(pattern::explain(source, &error)))?;
         if compiled.len() >= KEPT {
             compiled.clear();
         }
@@ -92,9 +92,14 @@ fn matches<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     Ok(Value::Bool(compile(pattern)?.is_match(text)))
 }
 
+/// [`compile`] with the error prefix of `find`.
+fn compile_search(source: &str) -> Result<Regex, Failure> {
+    compile(source).map_err(|failure| Failure::Failed(format!("Illegal regex: {failure}")))
+}
+
 fn find<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let [Value::String(text), Value::String(pattern)] = args else { return no_overload() };
-    Ok(Value::text(compile(pattern)?.find(text).map_or("", |found| found.as_str())))
+    Ok(Value::text(compile_search(pattern)?.find(text).map_or("", |found| found.as_str())))
 }
 
 fn find_all<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
@@ -105,7 +110,7 @@ fn find_all<'a>(_: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
         }
         _ => return no_overload(),
     };
-    let regex = compile(pattern)?;
+    let regex = compile_search(pattern)?;
     Ok(Value::list(
         regex.find_iter(text).take(most).map(|found| Value::text(found.as_str())).collect(),
     ))

@@ -4,6 +4,8 @@ use super::{Arg, Function, Library, SEMVER, function, one, walk};
 use crate::evaluator::{Answer, Failure, no_overload};
 use crate::types::Type;
 use crate::value::Value;
+use ferrokube_apimachinery::field::quote;
+use ferrokube_apimachinery::go;
 use std::cmp::Ordering;
 
 /// A version; build metadata is ignored.
@@ -27,36 +29,43 @@ enum Identifier {
 }
 
 impl Semver {
-    /// `lenient`: accepts a leading `v`, missing numbers and leading zeros.
-    fn parse(text: &str, lenient: bool) -> Option<Self> {
-        let text = if lenient { text.strip_prefix('v').unwrap_or(text) } else { text };
-        let (text, build) =
-            text.split_once('+').map_or((text, None), |(text, build)| (text, Some(build)));
-        let (core, pre) =
-            text.split_once('-').map_or((text, None), |(core, pre)| (core, Some(pre)));
-        let mut parts: Vec<&str> = core.split('.').collect();
-        if lenient && parts.len() < 3 {
-            parts.resize(3, "0");
+    /// `lenient`: a leading `v`, missing numbers and leading zeros are accepted.
+    ///
+    /// # Errors
+    /// The message of the Go library.
+    fn parse(text: &str, lenient: bool) -> Result<Self, String> {
+        if lenient {
+            return Self::parse_exact(&repaired(text)?);
         }
-        let [major, minor, patch] = parts[..] else { return None };
-        let number = |text| number(text, lenient);
-        let numbers = [number(major)?, number(minor)?, number(patch)?];
-        let word = |text: &str| {
-            !text.is_empty()
-                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        Self::parse_exact(text)
+    }
+
+    fn parse_exact(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("Version string empty".to_owned());
+        }
+        let parts: Vec<&str> = text.splitn(3, '.').collect();
+        let [major, minor, rest] = parts[..] else {
+            return Err("No Major.Minor.Patch elements found".to_owned());
         };
-        if build.is_some_and(|build| !build.split('.').all(word)) {
-            return None;
+        let (major, minor) = (number(major, "major")?, number(minor, "minor")?);
+        let (rest, build) =
+            rest.split_once('+').map_or((rest, None), |(rest, build)| (rest, Some(build)));
+        let (patch, pre) =
+            rest.split_once('-').map_or((rest, None), |(patch, pre)| (patch, Some(pre)));
+        let numbers = [major, minor, number(patch, "patch")?];
+        let pre = pre.into_iter().flat_map(|pre| pre.split('.'));
+        let pre = pre.map(identifier).collect::<Result<_, _>>()?;
+        for word in build.into_iter().flat_map(|build| build.split('.')) {
+            if word.is_empty() {
+                return Err("Build meta data is empty".to_owned());
+            }
+            if !is_word(word) {
+                let shown = quote(word);
+                return Err(format!("Invalid character(s) found in build meta data {shown}"));
+            }
         }
-        let pre = pre.map_or(Some(Vec::new()), |pre| {
-            pre.split('.')
-                .map(|part| match part.bytes().all(|byte| byte.is_ascii_digit()) {
-                    true => number(part).map(Identifier::Number),
-                    false => word(part).then(|| Identifier::Word(part.to_owned())),
-                })
-                .collect()
-        })?;
-        Some(Self { numbers, pre })
+        Ok(Self { numbers, pre })
     }
 
     /// A pre-release version orders before its release.
@@ -71,9 +80,58 @@ impl Semver {
     }
 }
 
-fn number(text: &str, lenient: bool) -> Option<u64> {
-    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    (plain && (lenient || text == "0" || !text.starts_with('0'))).then(|| text.parse().ok())?
+fn is_word(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+fn is_digits(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn has_leading_zeros(text: &str) -> bool {
+    text.len() > 1 && text.starts_with('0')
+}
+
+fn identifier(text: &str) -> Result<Identifier, String> {
+    if text.is_empty() {
+        return Err("Prerelease is empty".to_owned());
+    }
+    if !is_digits(text) {
+        let invalid = || format!("Invalid character(s) found in prerelease {}", quote(text));
+        return is_word(text).then(|| Identifier::Word(text.to_owned())).ok_or_else(invalid);
+    }
+    if has_leading_zeros(text) {
+        let shown = quote(text);
+        return Err(format!("Numeric PreRelease version must not contain leading zeroes {shown}"));
+    }
+    text.parse().map(Identifier::Number).map_err(|_| go::integer_fault(text, false))
+}
+
+fn number(text: &str, what: &str) -> Result<u64, String> {
+    if !is_digits(text) {
+        return Err(format!("Invalid character(s) found in {what} number {}", quote(text)));
+    }
+    if has_leading_zeros(text) {
+        let (first, rest) = what.split_at(1);
+        let (first, shown) = (first.to_ascii_uppercase(), quote(text));
+        return Err(format!("{first}{rest} number must not contain leading zeroes {shown}"));
+    }
+    text.parse().map_err(|_| go::integer_fault(text, false))
+}
+
+fn repaired(text: &str) -> Result<String, String> {
+    let mut parts: Vec<String> =
+        text.strip_prefix('v').unwrap_or(text).splitn(3, '.').map(str::to_owned).collect();
+    for part in parts.iter_mut().filter(|part| part.len() > 1) {
+        let trimmed = part.trim_start_matches('0');
+        let starts = trimmed.starts_with(|c: char| c.is_ascii_digit());
+        *part = if starts { trimmed.to_owned() } else { format!("0{trimmed}") };
+    }
+    if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['+', '-'])) {
+        return Err("short version cannot contain PreRelease/Build meta data".to_owned());
+    }
+    parts.resize(3, "0".to_owned());
+    Ok(parts.join("."))
 }
 
 const V: Arg = Arg::Library(SEMVER);
@@ -139,13 +197,12 @@ fn of<'v>(value: &'v Value<'_>) -> Result<&'v Semver, Failure> {
 }
 
 fn parsed(text: &str, lenient: bool) -> Result<Semver, Failure> {
-    Semver::parse(text, lenient).ok_or_else(|| "a text is no semantic version".into())
+    Semver::parse(text, lenient).map_err(Failure::Failed)
 }
 
 fn part<'a>(value: &Value<'_>, index: usize) -> Answer<'a> {
-    i64::try_from(of(value)?.numbers[index])
-        .map(Value::Int)
-        .map_err(|_| "a number is out of range".into())
+    // The largest numbers wrap around in cel-go, too.
+    Ok(Value::Int(of(value)?.numbers[index].cast_signed()))
 }
 
 function!(semver,
@@ -153,8 +210,8 @@ function!(semver,
     [Value::String(text), Value::Bool(lenient)] => parsed(text, *lenient).map(|semver| Value::library(Library::Semver(semver))),
 );
 function!(is_semver,
-    [Value::String(text)] => Ok(Value::Bool(Semver::parse(text, false).is_some())),
-    [Value::String(text), Value::Bool(lenient)] => Ok(Value::Bool(Semver::parse(text, *lenient).is_some())),
+    [Value::String(text)] => Ok(Value::Bool(Semver::parse(text, false).is_ok())),
+    [Value::String(text), Value::Bool(lenient)] => Ok(Value::Bool(Semver::parse(text, *lenient).is_ok())),
 );
 function!(major, [value] => part(value, 0));
 function!(minor, [value] => part(value, 1));

@@ -93,15 +93,17 @@ function!(char_at, [Value::String(text), Value::Int(index)] => match boundary(te
 });
 function!(index_of,
     [Value::String(text), Value::String(part)] => Ok(Value::Int(position(text, text.find(&**part)))),
-    [Value::String(text), Value::String(part), Value::Int(from)] => {
-        let start = boundary(text, *from)?;
-        Ok(Value::Int(position(text, text[start..].find(&**part).map(|at| at + start))))
-    },
+    [Value::String(_), Value::String(part), Value::Int(from)] if part.is_empty() => Ok(Value::Int(*from)),
+    [Value::String(text), Value::String(part), Value::Int(from)] => Ok(Value::Int(match inside(text, *from)? {
+        Some(start) => position(text, text[start..].find(&**part).map(|at| at + start)),
+        None => -1,
+    })),
 );
 function!(last_index_of,
     [Value::String(text), Value::String(part)] => Ok(Value::Int(position(text, text.rfind(&**part)))),
+    [Value::String(_), Value::String(part), Value::Int(from)] if part.is_empty() => Ok(Value::Int(*from)),
     [Value::String(text), Value::String(part), Value::Int(from)] => {
-        let start = boundary(text, *from)?;
+        let Some(start) = inside(text, *from)? else { return Ok(Value::Int(-1)) };
         // An occurrence may begin at the last position and extend beyond it.
         let end = (start + part.len()).min(text.len());
         let end = (end..=text.len()).find(|end| text.is_char_boundary(*end)).unwrap_or(text.len());
@@ -121,9 +123,12 @@ function!(split,
 );
 function!(substring,
     [Value::String(text), Value::Int(from)] => Ok(Value::text(&text[boundary(text, *from)?..])),
+    [Value::String(_), Value::Int(from), Value::Int(to)] if from > to => {
+        Err(Failure::Failed(format!("invalid substring range. start: {from}, end: {to}")))
+    },
     [Value::String(text), Value::Int(from), Value::Int(to)] => {
         let (start, end) = (boundary(text, *from)?, boundary(text, *to)?);
-        text.get(start..end).map(Value::text).ok_or_else(|| "invalid substring range".into())
+        Ok(Value::text(&text[start..end]))
     },
 );
 function!(quote, [Value::String(text)] => {
@@ -148,9 +153,17 @@ function!(quote, [Value::String(text)] => {
 
 /// The byte offset of a character index; the length is valid, too.
 fn boundary(text: &str, index: i64) -> Result<usize, Failure> {
-    let index = usize::try_from(index).map_err(|_| Failure::from("index out of range"))?;
     let mut starts = text.char_indices().map(|(at, _)| at).chain([text.len()]);
-    starts.nth(index).ok_or_else(|| "index out of range".into())
+    let found = usize::try_from(index).ok().and_then(|index| starts.nth(index));
+    found.ok_or_else(|| Failure::Failed(format!("index out of range: {index}")))
+}
+
+/// The byte offset of a character; `None` past the last one.
+fn inside(text: &str, index: i64) -> Result<Option<usize>, Failure> {
+    match usize::try_from(index) {
+        Ok(index) => Ok(text.char_indices().nth(index).map(|(at, _)| at)),
+        Err(_) => boundary(text, index).map(Some),
+    }
 }
 
 /// The character index of a byte offset.

@@ -4,9 +4,10 @@ use super::{Arg, Function, function, one, walk};
 use crate::evaluator::Failure;
 use crate::types::Type;
 use crate::value::Value;
-use jiff::civil::Weekday;
-use jiff::tz::{Offset, TimeZone};
-use jiff::{Timestamp, Zoned};
+use ferrokube_apimachinery::go;
+use jiff::civil::{DateTime, Weekday};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 
 /// In nanoseconds.
 pub(crate) const SECOND: i128 = 1_000_000_000;
@@ -68,63 +69,71 @@ fn weekday(day: Weekday) -> i8 {
 }
 
 /// A time in a zone: `UTC`, `America/New_York`, `-08:00`.
-fn zoned(nanos: i128, zone: &str) -> Result<Zoned, Failure> {
-    let unknown = || Failure::from("unknown time zone");
-    let at =
-        Timestamp::from_nanosecond(nanos).map_err(|_| Failure::from("a time is out of range"))?;
-    let zone = match zone {
-        "" | "UTC" => TimeZone::UTC,
-        zone => match zone.split_once(':') {
-            Some((hours, minutes)) => {
-                let (sign, digits) = hours
-                    .strip_prefix('-')
-                    .map_or((1, hours.trim_start_matches('+')), |digits| (-1, digits));
-                let total = digits
-                    .parse::<i32>()
-                    .ok()
-                    .zip(minutes.parse::<i32>().ok())
-                    .filter(|(hours, minutes)| *hours < 24 && *minutes < 60);
-                let seconds = total
-                    .map(|(hours, minutes)| sign * (hours * 3600 + minutes * 60))
-                    .ok_or_else(unknown)?;
-                TimeZone::fixed(Offset::from_seconds(seconds).map_err(|_| unknown())?)
-            }
-            None => TimeZone::get(zone).map_err(|_| unknown())?,
-        },
+fn zoned(nanos: i128, zone: &str) -> Result<DateTime, Failure> {
+    let offset = match (zone, zone.split_once(':')) {
+        ("" | "UTC", _) => 0,
+        (_, Some((hours, minutes))) => {
+            let number = |text: &str| {
+                let fault = || Failure::Failed(atoi_fault(text));
+                text.parse::<i64>().map_err(|_| fault())
+            };
+            let (hours, minutes) = (number(hours)?, number(minutes)?);
+            // A leading minus negates the minutes, too.
+            let minutes = if zone.starts_with('-') { -minutes } else { minutes };
+            hours.saturating_mul(60).saturating_add(minutes).saturating_mul(60)
+        }
+        (name, None) => {
+            let unknown = || Failure::Failed(format!("unknown time zone {name}"));
+            let zone = TimeZone::get(name).map_err(|_| unknown())?;
+            // jiff's instants end hours before the years 1 to 9999 do.
+            let (first, last) = (Timestamp::MIN.as_nanosecond(), Timestamp::MAX.as_nanosecond());
+            let at = Timestamp::from_nanosecond(nanos.clamp(first, last)).unwrap_or_default();
+            i64::from(zone.to_offset(at).seconds())
+        }
     };
-    Ok(at.to_zoned(zone))
+    civil(nanos + i128::from(offset) * SECOND)
+}
+
+fn atoi_fault(text: &str) -> String {
+    go::integer_fault(text, true).replacen("ParseInt", "Atoi", 1)
+}
+
+/// Date and time in UTC.
+fn civil(nanos: i128) -> Result<DateTime, Failure> {
+    let seconds = i64::try_from(nanos.div_euclid(SECOND)).unwrap_or(i64::MAX);
+    let rest = i32::try_from(nanos.rem_euclid(SECOND)).unwrap_or_default();
+    DateTime::constant(1970, 1, 1, 0, 0, 0, 0)
+        .checked_add(SignedDuration::new(seconds, rest))
+        .map_err(|_| out_of_range())
+}
+
+fn out_of_range() -> Failure {
+    "timestamp overflow".into()
 }
 
 /// Checks that a time is representable.
-pub(super) fn in_range(nanos: i128) -> Result<i128, Failure> {
-    if (FIRST..=LAST).contains(&nanos) { Ok(nanos) } else { Err("a time is out of range".into()) }
+pub(crate) fn in_range(nanos: i128) -> Result<i128, Failure> {
+    if (FIRST..=LAST).contains(&nanos) { Ok(nanos) } else { Err(out_of_range()) }
 }
 
-/// Parses RFC 3339.
+/// From seconds since 1970.
+pub(crate) fn from_seconds(seconds: i64) -> Result<i128, Failure> {
+    in_range(i128::from(seconds) * SECOND)
+}
+
+/// Parses RFC 3339, years 0 to 9999.
 pub(crate) fn timestamp(text: &str) -> Option<i128> {
-    let bytes = text.as_bytes();
-    if bytes.len() < 20 || !matches!(bytes[10], b'T' | b't') || bytes[4] != b'-' {
-        return None;
-    }
-    let nanos = text.parse::<Timestamp>().ok()?.as_nanosecond();
-    in_range(nanos).ok()
+    go::instant(text)
 }
 
 pub(super) fn write_timestamp(nanos: i128) -> Result<String, Failure> {
-    Timestamp::from_nanosecond(nanos)
-        .map(|time| time.to_string())
-        .map_err(|_| "a time is out of range".into())
+    civil(nanos).map(|time| format!("{time}Z"))
 }
 
-/// Formats in seconds: `3600s`, `1.5s`.
+/// Formats in seconds, with the precision of a double: `3600s`, `1.5s`.
 pub(super) fn write_duration(nanos: i64) -> String {
-    let (seconds, rest) = (nanos / 1_000_000_000, (nanos % 1_000_000_000).unsigned_abs());
-    if rest == 0 {
-        return format!("{seconds}s");
-    }
-    let sign = if nanos < 0 && seconds == 0 { "-" } else { "" };
-    let fraction = format!("{rest:09}");
-    format!("{sign}{seconds}.{}s", fraction.trim_end_matches('0'))
+    let (seconds, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+    format!("{}s", seconds as f64 + rest as f64 / 1e9)
 }
 
 /// Parses a duration: `1h30m`, `-1.5s`, `300ms`.
@@ -205,5 +214,24 @@ mod tests {
         assert_eq!(write_duration(-1_500_000_000), "-1.5s");
         assert_eq!(write_duration(-500_000_000), "-0.5s");
         assert_eq!(write_duration(3_600_000_000_000), "3600s");
+    }
+
+    #[test]
+    fn the_calendar_is_whole() {
+        let last = timestamp("9999-12-31T23:59:59Z").unwrap();
+        assert_eq!(write_timestamp(last).unwrap(), "9999-12-31T23:59:59Z");
+        assert_eq!(zoned(last, "America/New_York").unwrap().hour(), 18);
+        let first = timestamp("0001-01-01T00:00:00Z").unwrap();
+        assert_eq!(zoned(first, "02:30").unwrap().minute(), 30);
+        assert!(in_range(timestamp("0000-12-31T00:00:00Z").unwrap()).is_err());
+        let half = timestamp("2024-02-29T12:34:56.789Z").unwrap();
+        assert_eq!(write_timestamp(half).unwrap(), "2024-02-29T12:34:56.789Z");
+        for (zone, why) in [
+            ("x", "unknown time zone x"),
+            (":", "strconv.Atoi: parsing \"\": invalid syntax"),
+            ("1:x", "strconv.Atoi: parsing \"x\": invalid syntax"),
+        ] {
+            assert_eq!(zoned(half, zone).unwrap_err(), Failure::from(why), "{zone}");
+        }
     }
 }

@@ -4,6 +4,8 @@ use super::{Arg, Function, Library, URL, function, one, walk};
 use crate::evaluator::{Failure, no_overload};
 use crate::types::{MAX_REQUEST, Type};
 use crate::value::{Map, MapKey, Text, Value};
+use ferrokube_apimachinery::field::quote;
+use ferrokube_apimachinery::go;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -18,68 +20,120 @@ pub struct Url {
 }
 
 /// Parses a URL.
-pub(super) fn parse(text: &str) -> Option<Url> {
-    if text.is_empty() || text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
-        return None;
+///
+/// # Errors
+/// The message of Go's `net/url`.
+pub(super) fn parse(text: &str) -> Result<Url, String> {
+    read(text).map_err(|why| format!("parse {}: {why}", quote(text)))
+}
+
+fn read(text: &str) -> Result<Url, String> {
+    if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
+        return Err("net/url: invalid control character in URL".to_owned());
+    }
+    if text.is_empty() {
+        return Err("empty url".to_owned());
     }
     let (scheme, rest) = scheme(text)?;
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let opaque = !rest.starts_with('/');
-    if opaque && scheme.is_empty() {
-        return None;
+    if !rest.starts_with('/') {
+        let opaque = Url { scheme, host: String::new(), path: String::new(), query: query.into() };
+        return match (text, opaque.scheme.as_str()) {
+            ("*", _) => Ok(Url { path: "*".to_owned(), ..opaque }),
+            (_, "") => Err("invalid URI for request".to_owned()),
+            _ => Ok(opaque.without_fragment()),
+        };
     }
     let (host, path) = match rest.strip_prefix("//").filter(|_| !scheme.is_empty()) {
         Some(rest) => {
             let end = rest.find('/').unwrap_or(rest.len());
             (authority(&rest[..end])?, &rest[end..])
         }
-        None => (String::new(), if opaque { "" } else { rest }),
+        None => (String::new(), rest),
     };
-    if !escapes_are_whole(path) {
-        return None;
-    }
-    Some(Url { scheme, host, path: path.to_owned(), query: query.to_owned() })
+    check_escapes(path)?;
+    Ok(Url { scheme, host, path: path.to_owned(), query: query.to_owned() }.without_fragment())
 }
 
-/// The scheme, if there is one; a colon without one is invalid.
-fn scheme(text: &str) -> Option<(String, &str)> {
+/// The scheme, if there is one.
+fn scheme(text: &str) -> Result<(String, &str), String> {
     let end = text
         .find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.')))
         .unwrap_or(text.len());
     match text[end..].strip_prefix(':') {
         Some(rest) if text.starts_with(|c: char| c.is_ascii_alphabetic()) => {
-            Some((text[..end].to_ascii_lowercase(), rest))
+            Ok((text[..end].to_ascii_lowercase(), rest))
         }
-        Some(_) => None,
-        None => Some((String::new(), text)),
+        Some(_) if end == 0 => Err("missing protocol scheme".to_owned()),
+        _ => Ok((String::new(), text)),
     }
 }
 
 /// Host and port, without user info.
-fn authority(text: &str) -> Option<String> {
-    let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
+fn authority(text: &str) -> Result<String, String> {
+    let (user, host) =
+        text.rsplit_once('@').map_or((None, text), |(user, host)| (Some(user), host));
+    check_host(host)?;
+    let Some(user) = user else { return Ok(host.to_owned()) };
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-._:~!$&'()*+,;=%@".contains(c);
+    if !user.chars().all(fits) {
+        return Err("net/url: invalid userinfo".to_owned());
+    }
+    check_escapes(user).map(|()| host.to_owned())
+}
+
+fn check_host(host: &str) -> Result<(), String> {
     let port = match host.strip_prefix('[') {
-        Some(address) => {
-            let (address, port) = address.split_once(']')?;
-            address.parse::<std::net::Ipv6Addr>().ok()?;
-            port
+        Some(literal) => {
+            let (address, port) = literal.rsplit_once(']').ok_or("missing ']' in host")?;
+            check_port(port)?;
+            let plain = address.split_once("%25").map_or(address, |(address, _)| address);
+            if let Some(why) = go::address_fault(plain) {
+                return Err(format!("invalid host: {why}"));
+            }
+            ""
         }
-        None => host.find(':').map_or("", |at| &host[at..]),
+        None => host.rfind(':').map_or("", |at| &host[at..]),
     };
-    let number = port.strip_prefix(':').unwrap_or(port);
-    let fits = |c: char| {
-        c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:[]%\"<>".contains(c) || !c.is_ascii()
+    check_port(port)?;
+    check_escapes(host)?;
+    let fits = |c: &char| {
+        !c.is_ascii() || c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:[]%\"<>".contains(*c)
     };
-    let sound = number.bytes().all(|byte| byte.is_ascii_digit())
-        && (port.is_empty() || port.starts_with(':'))
-        && host.chars().all(fits);
-    (sound && escapes_are_whole(host)).then(|| host.to_owned())
+    match host.chars().find(|c| !fits(c)) {
+        Some(c) => {
+            Err(format!("invalid character {} in host name", quote(c.encode_utf8(&mut [0; 4]))))
+        }
+        None => Ok(()),
+    }
+}
+
+fn check_port(port: &str) -> Result<(), String> {
+    let number = port.strip_prefix(':').unwrap_or_default();
+    if port.is_empty()
+        || (port.starts_with(':') && number.bytes().all(|byte| byte.is_ascii_digit()))
+    {
+        return Ok(());
+    }
+    Err(format!("invalid port {} after host", quote(port)))
+}
+
+fn check_escapes(text: &str) -> Result<(), String> {
+    let mut rest = text;
+    while let Some(at) = rest.find('%') {
+        let code = rest.as_bytes().get(at + 1..at + 3);
+        if !code.is_some_and(|code| code.iter().all(u8::is_ascii_hexdigit)) {
+            let shown: String =
+                String::from_utf8_lossy(&rest.as_bytes()[at..rest.len().min(at + 3)]).into();
+            return Err(format!("invalid URL escape {}", quote(&shown)));
+        }
+        rest = &rest[at + 3..];
+    }
+    Ok(())
 }
 
 fn escapes_are_whole(text: &str) -> bool {
-    text.split('%')
-        .skip(1)
-        .all(|rest| rest.len() >= 2 && rest.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit))
+    check_escapes(text).is_ok()
 }
 
 fn unescape(text: &str, plus: bool) -> String {
@@ -102,6 +156,21 @@ fn unescape(text: &str, plus: bool) -> String {
 }
 
 impl Url {
+    /// Go validates the fragment as part of the path or query, then drops it.
+    fn without_fragment(mut self) -> Self {
+        if let Some(at) = self.path.find('#') {
+            self.path.truncate(at);
+            self.query.clear();
+        } else if let Some(at) = self.query.find('#') {
+            self.query.truncate(at);
+        }
+        if let Some(at) = self.host.find('#') {
+            self.host.truncate(at);
+            self.path.clear();
+        }
+        self
+    }
+
     fn hostname(&self) -> &str {
         match self.host.strip_prefix('[') {
             Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -202,8 +271,8 @@ fn of<'v>(value: &'v Value<'_>) -> Result<&'v Url, Failure> {
     }
 }
 
-function!(url, [Value::String(text)] => parse(text).map(|url| Value::library(Library::Url(url))).ok_or_else(|| "a text is no URL".into()));
-function!(is_url, [Value::String(text)] => Ok(Value::Bool(parse(text).is_some())));
+function!(url, [Value::String(text)] => parse(text).map(|url| Value::library(Library::Url(url))).map_err(|why| Failure::Failed(format!("URL parse error during conversion from string: {why}"))));
+function!(is_url, [Value::String(text)] => Ok(Value::Bool(parse(text).is_ok())));
 function!(scheme_of, [value] => of(value).map(|url| Value::text(url.scheme.as_str())));
 function!(host, [value] => of(value).map(|url| Value::text(url.host.as_str())));
 function!(hostname, [value] => of(value).map(|url| Value::text(url.hostname())));

@@ -532,12 +532,15 @@ fn check(
     let program = Program::compile(source, &[("self", own), ("oldSelf", old)]).map_err(
         |error| match error {
             CompileError::Source(why) => ProgramError::Source(why),
-            CompileError::Program(why) => ProgramError::Program(why),
+            CompileError::Program(why, given) if is_answer(&given, answer) => {
+                ProgramError::Program(why)
+            }
+            CompileError::Program(..) => ProgramError::Type,
         },
     )?;
-    if is_a(program.answer(), answer) && !program.answer().is_dyn() {
-        Ok(program)
-    } else {
-        Err(ProgramError::Type)
-    }
+    if is_answer(program.answer(), answer) { Ok(program) } else { Err(ProgramError::Type) }
+}
+
+fn is_answer(given: &Type, wanted: &Type) -> bool {
+    is_a(given, wanted) && !given.is_dyn()
 }

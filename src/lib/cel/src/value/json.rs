@@ -5,7 +5,8 @@ use crate::library::time;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::{Map as JsonMap, Value as Json};
-use ferrokube_schema::{Kind, ListType, Schema};
+use ferrokube_apimachinery::go;
+use ferrokube_schema::{Kind, ListType, Schema, pattern};
 use std::sync::Arc;
 
 /// What the schema says about a JSON value.
@@ -118,25 +119,44 @@ fn unescape(name: &str) -> String {
 
 /// A view of a JSON value.
 pub(crate) fn view<'a>(value: &'a Json, shape: JsonShape<'a>) -> Value<'a> {
-    match value {
-        Json::Null => Value::Null,
-        Json::Bool(flag) => Value::Bool(*flag),
-        Json::Number(number) => match (shape, number.as_i64()) {
-            (JsonShape::Node(schema, _), _) if schema.kind == Kind::Number => {
-                Value::Double(number.as_f64().unwrap_or(f64::NAN))
+    let kind = match shape {
+        JsonShape::Node(schema, _) => schema.kind,
+        _ => Kind::Any,
+    };
+    match (value, kind) {
+        (Json::Null, _) => Value::Null,
+        (Json::Bool(flag), Kind::Any | Kind::Boolean) => Value::Bool(*flag),
+        (Json::Number(number), Kind::Number) => Value::Double(number.as_f64().unwrap_or(f64::NAN)),
+        (Json::Number(number), Kind::Any | Kind::Integer | Kind::IntOrString) => {
+            match number.as_i64() {
+                Some(whole) => Value::Int(whole),
+                None if kind == Kind::Any => Value::Double(number.as_f64().unwrap_or(f64::NAN)),
+                None => misfit(kind, value),
             }
-            (_, Some(whole)) => Value::Int(whole),
-            (JsonShape::Node(schema, _), None)
-                if matches!(schema.kind, Kind::Integer | Kind::IntOrString) =>
-            {
-                Value::Misfit(schema.kind)
-            }
-            (_, None) => Value::Double(number.as_f64().unwrap_or(f64::NAN)),
-        },
-        Json::String(text) => string(text, shape),
-        Json::Array(items) => list(items, shape),
-        Json::Object(map) => Value::Map(Map::Json { map, shape }),
+        }
+        (Json::String(text), Kind::Any | Kind::String | Kind::IntOrString) => string(text, shape),
+        (Json::Array(items), Kind::Any | Kind::Array) => list(items, shape),
+        (Json::Object(map), Kind::Any | Kind::Object) => Value::Map(Map::Json { map, shape }),
+        _ => misfit(kind, value),
     }
+}
+
+#[cold]
+fn misfit<'a>(kind: Kind, value: &Json) -> Value<'a> {
+    let wanted = match kind {
+        Kind::IntOrString => "XIntOrString value to be either a string or integer",
+        Kind::Object => "a map for the provided schema with type=object",
+        Kind::Array => "an array for the provided schema with type=array",
+        Kind::Integer => "int",
+        Kind::Number => "float",
+        Kind::Boolean => "bool",
+        Kind::String | Kind::Any => "string",
+    };
+    let given = match kind {
+        Kind::IntOrString | Kind::Object | Kind::Array => String::new(),
+        _ => format!(", got {}", go::type_of(value)),
+    };
+    Value::Misfit(format!("invalid data, expected {wanted}{given}").into())
 }
 
 fn list<'a>(items: &'a [Json], shape: JsonShape<'a>) -> Value<'a> {
@@ -155,9 +175,14 @@ fn string<'a>(text: &'a str, shape: JsonShape<'a>) -> Value<'a> {
     let plain = || Value::String(Text::Of(text));
     let JsonShape::Node(schema, _) = shape else { return plain() };
     let special = match schema.format.as_deref().filter(|_| schema.kind == Kind::String) {
-        Some("date-time") => time::timestamp(text).map(Value::Timestamp),
+        Some("date-time") => time::timestamp(text)
+            // UTC if it has no zone.
+            .or_else(|| time::timestamp(&format!("{text}Z")))
+            .map(Value::Timestamp),
         Some("date") => time::timestamp(&format!("{text}T00:00:00Z")).map(Value::Timestamp),
-        Some("duration") => time::duration(text).map(Value::Duration),
+        Some("duration") => {
+            time::duration(text).or_else(|| pattern::worded_duration(text)).map(Value::Duration)
+        }
         Some("byte") => STANDARD.decode(text).ok().map(|bytes| Value::Bytes(bytes.into())),
         _ => None,
     };

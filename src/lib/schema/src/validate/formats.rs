@@ -3,6 +3,7 @@
 mod texts;
 
 pub use texts::fits;
+pub(crate) use texts::worded_duration;
 
 use crate::schema::{Kind, Schema};
 

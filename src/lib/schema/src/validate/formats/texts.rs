@@ -306,7 +306,7 @@ fn is_authority(text: &str) -> bool {
 
 /// A Go duration (`1h30m`), or any text with a number before a unit (`2 days`).
 fn is_duration(text: &str) -> bool {
-    is_go_duration(text) || has_duration(text)
+    is_go_duration(text) || worded_duration(text).is_some()
 }
 
 fn is_go_duration(text: &str) -> bool {
@@ -339,10 +339,21 @@ fn is_go_duration(text: &str) -> bool {
     has_parts
 }
 
-fn has_duration(text: &str) -> bool {
-    const EXACT: [&str; 11] = ["ns", "us", "\u{b5}s", "ms", "s", "m", "h", "hr", "d", "w", "wk"];
-    const PREFIXES: [&str; 8] = ["nano", "micro", "milli", "sec", "min", "hour", "day", "week"];
-    let (mut rest, mut found) = (text, false);
+/// In nanoseconds: the sum of all numbers that stand before a unit; it wraps around as upstream's.
+pub(crate) fn worded_duration(text: &str) -> Option<i64> {
+    const SECOND: i64 = 1_000_000_000;
+    /// The last word of each is the beginning of longer ones, too.
+    const UNITS: [(&[&str], &str, i64); 8] = [
+        (&["ns"], "nano", 1),
+        (&["us", "\u{b5}s"], "micro", 1_000),
+        (&["ms"], "milli", 1_000_000),
+        (&["s"], "sec", SECOND),
+        (&["m"], "min", 60 * SECOND),
+        (&["h", "hr"], "hour", 3_600 * SECOND),
+        (&["d"], "day", 86_400 * SECOND),
+        (&["w", "wk"], "week", 604_800 * SECOND),
+    ];
+    let (mut rest, mut total) = (text, None);
     while let Some(start) = rest.find(|letter: char| letter.is_ascii_digit()) {
         let number = &rest[start..];
         let digits =
@@ -353,16 +364,18 @@ fn has_duration(text: &str) -> bool {
             .find(|letter: char| !letter.is_ascii_alphabetic() && letter != '\u{b5}')
             .unwrap_or(after.len());
         if length > 0 {
-            if number[..digits].parse::<i64>().is_err() {
-                return false;
-            }
+            let factor: i64 = number[..digits].parse().ok()?;
             let unit = after[..length].to_lowercase();
-            found |= EXACT.contains(&unit.as_str())
-                || PREFIXES.iter().any(|prefix| unit.starts_with(prefix));
+            let known = UNITS.iter().find(|(exact, prefix, _)| {
+                exact.contains(&unit.as_str()) || unit.starts_with(prefix)
+            });
+            if let Some((.., nanos)) = known {
+                total = Some(total.unwrap_or(0_i64).wrapping_add(factor.wrapping_mul(*nanos)));
+            }
         }
         rest = &after[length..];
     }
-    found
+    total
 }
 
 fn is_hex_color(text: &str) -> bool {
