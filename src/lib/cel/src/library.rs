@@ -370,3 +370,17 @@ macro_rules! function {
     };
 }
 use function;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_of_unknown_lengths_do_not_overflow() {
+        for function in TABLES.into_iter().flatten() {
+            for sizes in [[u64::MAX; 4], [u64::MAX, 0, 1, 0], [0, u64::MAX, 0, 1], [0; 4]] {
+                assert!((function.cost)(&sizes) < u64::MAX || sizes.contains(&u64::MAX));
+            }
+        }
+    }
+}

@@ -39,7 +39,7 @@ fn flat(types: &[Type]) -> Type {
 
 /// A step per item.
 fn each(sizes: &[u64]) -> u64 {
-    1 + sizes[0]
+    1u64.saturating_add(sizes[0])
 }
 
 /// Each item with each other.
@@ -83,7 +83,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         "sort",
         &[Arg::ListOf(&Arg::Ordered)],
         same,
-        |sizes| 1 + sizes[0].saturating_mul(10),
+        |sizes| 1u64.saturating_add(sizes[0].saturating_mul(10)),
         sort,
     ),
     method("flatten", &[L], flat, each, flatten),

@@ -142,7 +142,7 @@ pub(super) const OTHERS: &[Function] = &[
         method: false,
         args: &[Arg::Any, Arg::Holder],
         answer: |_| Type::Bool,
-        cost: |sizes| 1 + sizes[1],
+        cost: |sizes| 1u64.saturating_add(sizes[1]),
         run: within,
     },
     Function {
