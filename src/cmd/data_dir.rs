@@ -13,7 +13,7 @@
 //! ```
 
 use anyhow::{Context, anyhow, bail};
-use ferrokube_pki::files::{self, Access};
+use ferrokube_pki::files::{self, FileMode};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -114,7 +114,7 @@ impl DataDir {
             return Ok(());
         }
         let text = "The server was started with embedded storage here. Remove this file to let it start with an empty state if store/ is missing.\n";
-        Ok(files::write(&self.join(STATE_MADE), text.as_bytes(), Access::Private)?)
+        Ok(files::write(&self.join(STATE_MADE), text.as_bytes(), FileMode::Private)?)
     }
 
     /// Advice for a missing journal.
@@ -164,7 +164,11 @@ impl DataDir {
     }
 
     fn write_format(&self) -> anyhow::Result<()> {
-        Ok(files::write(&self.join("version"), format!("{FORMAT}\n").as_bytes(), Access::Private)?)
+        Ok(files::write(
+            &self.join("version"),
+            format!("{FORMAT}\n").as_bytes(),
+            FileMode::Private,
+        )?)
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 pub(crate) struct LogFlags {
     /// Log format on standard error: text or json
     #[arg(long, value_name = "FORMAT", default_value = "text")]
-    log_format: log::Format,
+    log_format: log::LogFormat,
     /// error, warn, info, debug or trace, or directives such as `info,ferrokube_serve=debug`
     /// [default: $RUST_LOG, else info]
     #[arg(long, value_name = "LEVEL")]
@@ -43,7 +43,7 @@ const FILE_FILTER: &str = "warn,kube_client=off,ferrokube=info,ferrokube::seam=o
 
 impl LogFlags {
     /// Includes trace ids if the gate is on. `file` is the default log file.
-    pub(crate) fn config(&self, gates: &Gates, file: Option<&Path>) -> log::Config {
+    pub(crate) fn config(&self, gates: &Gates, file: Option<&Path>) -> log::LogConfig {
         let of_verbosity =
             self.verbosity.map(|verbosity| log::level_of_verbosity(verbosity).to_owned());
         let of_environment = || std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
@@ -55,7 +55,7 @@ impl LogFlags {
             filter: chosen.clone().unwrap_or_else(|| FILE_FILTER.into()),
         });
         let filter = chosen.unwrap_or_else(|| "info".into());
-        log::Config {
+        log::LogConfig {
             format: self.log_format,
             filter,
             ids: gates.enabled(&LOG_TRACKING),

@@ -21,10 +21,10 @@ pub(crate) struct Telemetry {
 /// Starts logging and, if configured, span export; raises the file descriptor limit, and turns
 /// panics into log lines.
 pub(crate) fn set_up(
-    log: &log::Config,
+    log: &log::LogConfig,
     gates: &Gates,
     warnings: &[GateWarning],
-    spans: Option<&export::Config>,
+    spans: Option<&export::ExportConfig>,
 ) -> anyhow::Result<Telemetry> {
     if gates.enabled(&LOG_TRACKING_INTEROP) {
         ferrokube_trace::interop::turn_on();
@@ -42,7 +42,7 @@ pub(crate) fn set_up(
 }
 
 /// Checks the log configuration without opening anything.
-pub(crate) fn check_log(log: &log::Config) -> anyhow::Result<()> {
+pub(crate) fn check_log(log: &log::LogConfig) -> anyhow::Result<()> {
     log::check(log)?;
     check_log_path("--log-file", log.file.as_ref().map(|file| file.path.as_path()))
 }

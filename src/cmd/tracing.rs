@@ -5,7 +5,7 @@ use clap::Args;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::yaml;
 use ferrokube_pki::files;
-use ferrokube_trace::export::{Config, Endpoint, Sampler};
+use ferrokube_trace::export::{Endpoint, ExportConfig, Sampler};
 use std::path::{Path, PathBuf};
 
 /// Span export flags.
@@ -30,18 +30,18 @@ const MAX_RATE: i64 = 1_000_000;
 
 impl TracingFlags {
     /// `None` without the flag. `service` names the role.
-    pub(crate) fn config(&self, service: &str) -> anyhow::Result<Option<Config>> {
+    pub(crate) fn config(&self, service: &str) -> anyhow::Result<Option<ExportConfig>> {
         let Some(path) = &self.tracing_config_file else { return Ok(None) };
         read(path, service).map(Some).with_context(|| format!("cannot use {}", path.display()))
     }
 }
 
-fn read(path: &Path, service: &str) -> anyhow::Result<Config> {
+fn read(path: &Path, service: &str) -> anyhow::Result<ExportConfig> {
     let bytes = files::read(path)?.ok_or_else(|| anyhow!("file not found"))?;
     let (endpoint, rate) = parse(&bytes)?;
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let instance = format!("{}_{}", host.trim(), std::process::id());
-    Ok(Config {
+    Ok(ExportConfig {
         endpoint,
         sampler: rate.map(Sampler::per_million),
         service: service.to_owned(),

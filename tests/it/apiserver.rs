@@ -20,7 +20,7 @@ pub(crate) fn openssl(directory: &Path, arguments: &str) {
     );
 }
 
-/// Makes `NAME.crt` and `NAME.key` of a CA.
+/// Writes `NAME.crt` and `NAME.key` of a new CA.
 fn ca(directory: &Path, name: &str) {
     openssl(
         directory,
@@ -30,7 +30,7 @@ fn ca(directory: &Path, name: &str) {
     );
 }
 
-/// Makes `NAME.crt` and `NAME.key`, signed by a CA, with an extension file's text.
+/// Writes `NAME.crt` and `NAME.key`, signed by a CA, with the given extensions.
 fn signed(directory: &Path, ca: &str, name: &str, subject: &str, extensions: &str) {
     fs::write(directory.join(format!("{name}.ext")), extensions).unwrap();
     openssl(
@@ -57,8 +57,8 @@ fn identity(directory: &Path, name: &str) -> Vec<u8> {
     .concat()
 }
 
-/// Certificates of a server, clients and front proxies, each by the CA of its trust; `stranger` is
-/// signed by a CA that is not trusted for clients.
+/// Certificates of a server, clients and front proxies, each by its own CA; `stranger` is signed by
+/// a CA that is not trusted for clients.
 fn sign_all(path: &Path) {
     for name in ["serving-ca", "client-ca", "proxy-ca"] {
         ca(path, name);
@@ -114,7 +114,7 @@ async fn fault_52_certificates_of_the_user_clients_and_front_proxies() {
         answer.body["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned()
     };
     assert_eq!(of(&whoami(&client(Some("alice")), &[]).await), "alice");
-    // Only the front proxy speaks for others.
+    // Only the front proxy may set these headers.
     let remote = [("x-remote-user", "bob"), ("x-remote-group", "system:masters")];
     assert_eq!(of(&whoami(&client(Some("alice")), &remote).await), "alice");
     assert_eq!(of(&whoami(&client(Some("proxy")), &remote).await), "bob");
@@ -123,7 +123,7 @@ async fn fault_52_certificates_of_the_user_clients_and_front_proxies() {
         "carol",
         "whatever the header is called"
     );
-    // A proxy that may not speak for others is refused, unless something else says who it is.
+    // Other proxies are refused unless they authenticate otherwise.
     assert_eq!(whoami(&client(Some("other-proxy")), &remote).await.status, 401);
     assert_eq!(
         of(&whoami(&client(Some("other-proxy")), &[remote[0], ("authorization", "Bearer known")])
@@ -132,7 +132,7 @@ async fn fault_52_certificates_of_the_user_clients_and_front_proxies() {
     );
     assert_eq!(whoami(&client(Some("stranger")), &[]).await.status, 401);
     assert_eq!(whoami(&client(None), &remote).await.status, 403);
-    // Other servers of the cluster are told whom to believe.
+    // The ConfigMap tells extension servers which CAs to trust.
     let info = client(Some("alice"))
         .get("/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication")
         .await
@@ -153,7 +153,7 @@ async fn fault_52_certificates_of_the_user_clients_and_front_proxies() {
         (r#"["X-Remote-User","X-Caller"]"#.into(), r#"["front-proxy"]"#.into())
     );
     drop(cluster);
-    // One CA for both would let every client speak for everybody.
+    // A shared CA would let every client impersonate anyone.
     let refused =
         launch.flag(flag("requestheader-client-ca-file", "client-ca.crt")).start().unwrap_err();
     assert!(format!("{refused:#}").contains("share a key"), "{refused:#}");
@@ -199,8 +199,8 @@ async fn service_account_tokens_have_the_issuer_and_audience_of_the_flags() {
         client.send(client.request(Method::GET, path).headers(any.clone())).await.unwrap()
     };
     let paths = ["/.well-known/openid-configuration", "/openid/v1/jwks"];
-    // The keys by kube-apiserver's default binding: service accounts may verify one another, others
-    // are bound to the role.
+    // kube-apiserver's default binding lets service accounts read the keys; other users need to be
+    // bound to the role.
     let discovery = read(&robot, paths[0]).await;
     assert_eq!(discovery.body["issuer"], "https://issuer.example", "{}", discovery.text);
     let keys = read(&robot, paths[1]).await;
@@ -227,7 +227,7 @@ async fn the_issuers_keys_are_public_on_request_only() {
     assert_eq!(anonymous.get("/openid/v2").await.unwrap().status, 403);
 }
 
-/// Fault 51: a token in a file is one that can be taken back.
+/// Fault 51: removing a token from the file revokes it.
 #[tokio::test]
 async fn fault_51_static_tokens_are_read_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -274,7 +274,7 @@ async fn fault_51_static_tokens_are_read_again() {
     assert!(!cluster.log().contains("canary"), "no token is logged");
 }
 
-/// Fault 51: nobody's credential unless it was asked for, as upstream.
+/// Fault 51: off by default, as in kube-apiserver.
 #[tokio::test]
 async fn fault_51_bootstrap_tokens_are_opt_in() {
     for (flags, code) in [(&[][..], 401), (&["--enable-bootstrap-token-auth"], 200)] {
@@ -310,7 +310,7 @@ async fn fault_51_bootstrap_tokens_are_opt_in() {
 }
 
 #[tokio::test]
-async fn service_account_tokens_have_a_longest_life() {
+async fn service_account_token_lifetimes_are_capped() {
     for (flags, hours) in [(&[][..], 24), (&["--service-account-max-token-expiration=2h"], 2)] {
         let launch = flags
             .iter()
@@ -346,7 +346,7 @@ async fn service_account_tokens_have_a_longest_life() {
     }
 }
 
-/// Fault 51: a token is as good as its key, and keys change without a restart.
+/// Fault 51: a token is valid as long as its key, and keys rotate without a restart.
 #[tokio::test]
 async fn fault_51_token_keys_rotate_and_old_tokens_live_as_long_as_their_key_is_there() {
     let directory = tempfile::tempdir().unwrap();
@@ -359,7 +359,7 @@ async fn fault_51_token_keys_rotate_and_old_tokens_live_as_long_as_their_key_is_
         openssl(path, &format!("pkey -in {name}.key -pubout -out {name}.pub"));
     }
     let read = |name: &str| fs::read(path.join(name)).unwrap();
-    // As anybody does who wants no half-written file to be seen.
+    // Atomically, so that no half-written file is seen.
     let replace = |name: &str, bytes: &[u8]| {
         let next = path.join("next");
         fs::write(&next, bytes).unwrap();

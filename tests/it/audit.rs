@@ -1,5 +1,5 @@
-//! Fault 55: the audit log of the real process: what was acknowledged is in it, what must not be is
-//! not, and it ties objects to requests.
+//! Fault 55: the real process's audit log contains every acknowledged write and no credentials, and
+//! relates objects to requests.
 
 use crate::FERROKUBE;
 use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
@@ -22,7 +22,7 @@ fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v"}})
 }
 
-/// Creates objects until the server is gone; notes those that were acknowledged.
+/// Creates objects until the server is gone, and records the acknowledged ones.
 async fn writer(client: Client, prefix: String, acknowledged: Arc<Mutex<Vec<String>>>) {
     for number in 0.. {
         let name = format!("{prefix}-{number}");
@@ -49,7 +49,7 @@ async fn fault_55_kill_9_loses_no_event_of_an_acknowledged_write() {
                 ))
             })
             .collect();
-        // Not to wait for anything: to be killed at another point of the work each time.
+        // Not a wait: varies where in its work the server is killed.
         tokio::time::sleep(Duration::from_millis(60 + round * 41)).await;
         cluster.kill().unwrap();
         for writer in writers {
@@ -73,7 +73,7 @@ async fn fault_55_kill_9_loses_no_event_of_an_acknowledged_write() {
     }
 }
 
-/// Who hangs up at once may have written, and is in the log.
+/// A client that disconnects at once may have written, and must be recorded.
 #[tokio::test(flavor = "multi_thread")]
 async fn fault_55_a_write_whose_client_hung_up_is_recorded() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
@@ -89,7 +89,7 @@ async fn fault_55_a_write_whose_client_hung_up_is_recorded() {
         names.map(str::to_owned).collect::<std::collections::BTreeSet<_>>()
     };
     let (mut answered, mut number, begun) = (0, 0_u64, std::time::Instant::now());
-    // Until enough of them were written without an answer.
+    // Until enough of them were written without a response.
     while stored().await.len() < answered + 20 {
         assert!(
             begun.elapsed() < BOUND,
@@ -126,7 +126,7 @@ async fn an_event_has_the_ids_of_its_object() {
     let event = events
         .iter()
         .find(|event| event["objectRef"]["name"] == "traced")
-        .expect("it is written before it is answered");
+        .expect("recorded before the response");
     for id in ["trace-id", "span-id", "initial-trace-id"] {
         let key = format!("trace.kubernetes.io/{id}");
         assert_eq!(event["annotations"][&key], made.body["metadata"]["annotations"][&key], "{id}");
@@ -238,7 +238,7 @@ async fn reads_of_secrets_and_refusals_are_recorded_by_default() {
         refused += usize::from(anonymous.get("/metrics").await.unwrap().status == 403);
     }
     assert_eq!(refused, 80);
-    // Reads are answered before they are recorded; a write is not.
+    // Reads are answered before they are recorded; writes are not.
     admin.post("/api/v1/namespaces/default/configmaps", &config_map("last")).await.unwrap();
     let events = events(&cluster);
     let count = |verb: &str, code: u16, uri: &str| {
@@ -305,7 +305,7 @@ async fn the_end_of_a_watch_says_who_watched_what() {
     assert_eq!(found[0], found[1]);
 }
 
-/// The log is written by a thread of its own.
+/// Polls, because the log has its own thread.
 async fn says_so(cluster: &Cluster) {
     let probe = || async {
         cluster
@@ -358,7 +358,7 @@ async fn fault_55_or_events_are_dropped_visibly_when_the_mode_says_so() {
 }
 
 #[tokio::test]
-async fn a_policy_that_omits_no_stage_sees_requests_come_and_end() {
+async fn a_policy_that_omits_no_stage_records_both_ends_of_requests() {
     let directory = tempfile::tempdir().unwrap();
     let policy = directory.path().join("policy.yaml");
     fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n")
@@ -388,7 +388,7 @@ async fn a_policy_that_omits_no_stage_sees_requests_come_and_end() {
 }
 
 #[tokio::test]
-async fn objects_are_recorded_in_whatever_form_they_come_and_go() {
+async fn objects_are_recorded_in_every_encoding() {
     let directory = tempfile::tempdir().unwrap();
     let policy = directory.path().join("policy.yaml");
     let text = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nomitManagedFields: true\nrules:\n- level: RequestResponse\n";
@@ -401,7 +401,7 @@ async fn objects_are_recorded_in_whatever_form_they_come_and_go() {
     let admin = cluster.admin().unwrap();
     let send = async |method: reqwest::Method, path: &str, types: (&str, &str), body: &str| {
         let headers = [("content-type", types.0), ("accept", types.1), ("user-agent", "form/1")];
-        // They take the place of the client's own.
+        // They replace the client's own.
         let headers = headers.map(|(name, value)| {
             (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
         });

@@ -56,8 +56,7 @@ async fn fault_54_planted_secrets_are_in_no_log() {
     outputs.push(("audit.log".into(), fs::read_to_string(audit).unwrap_or_default()));
     for (name, text) in outputs {
         for canary in CANARIES {
-            // A URL's query is the client's own doing and is in the audit event, as upstream has
-            // it.
+            // The query is part of the URI in the audit event, as in kube-apiserver.
             if name == "audit.log" && canary == "canary-query-6" {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The command line: what it says, and with which code it ends.
+//! The command line: output and exit codes.
 
 use crate::FERROKUBE;
 use ferrokube_testkit::{Cluster, Launch};
@@ -24,7 +24,7 @@ fn run(arguments: &[&str]) -> Ended {
     end(Command::new(FERROKUBE).args(arguments))
 }
 
-/// One clear line, which holds these words; nothing on standard output; exit code 1.
+/// Expects one line on standard error with these words, no output, and exit code 1.
 fn refused(ended: &Ended, words: &[&str]) {
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert_eq!(ended.stdout, "");
@@ -86,7 +86,7 @@ fn version_and_completions() {
 }
 
 #[test]
-fn an_absent_role_names_those_that_exist() {
+fn an_unimplemented_role_lists_the_existing_ones() {
     let directory = tempdir().unwrap();
     let renamed = directory.path().join("kubelet");
     symlink(FERROKUBE, &renamed).unwrap();
@@ -169,7 +169,7 @@ fn fault_12_a_port_in_use_and_a_second_process_are_one_clear_line() {
     let directory = tempdir().unwrap();
     let port = cluster.url().rsplit_once(':').unwrap().1;
     let mut second = Launch::new(FERROKUBE).command(&directory.path().join("data"));
-    // The later flag wins over the one that asks for any port.
+    // The later flag wins over the port 0 of the test support.
     let ended = end(Command::new(FERROKUBE)
         .args(["all-in-one", "--secure-port", port, "--data-dir"])
         .arg(directory.path().join("data2")));

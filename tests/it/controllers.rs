@@ -1,5 +1,5 @@
-//! The controllers as processes: one of two leads, kill -9 at random loses and spares nothing
-//! wrongly, a thousand objects go.
+//! Controller managers as processes: one of two leads, random kill -9 leaves nothing undone or
+//! wrongly deleted, a thousand objects are deleted.
 
 use crate::FERROKUBE;
 use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
@@ -15,25 +15,25 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// How often a manager is killed; `FERROKUBE_MANAGER_KILLS=50` is the long form.
+/// Kills of a manager; `FERROKUBE_MANAGER_KILLS=50` is the long form.
 const KILLS: u64 = 6;
-/// Another takes over soon.
+/// Lease times for a fast takeover.
 const SHORT: [&str; 3] = [
     "--leader-elect-lease-duration=2s",
     "--leader-elect-renew-deadline=1500ms",
     "--leader-elect-retry-period=200ms",
 ];
-/// The defaults, but for how often it is tried.
+/// Default lease times with a short retry period.
 const LONG: [&str; 3] = [
     "--leader-elect-lease-duration=15s",
     "--leader-elect-renew-deadline=10s",
     "--leader-elect-retry-period=200ms",
 ];
-/// Before one of so many kills the leader is paused until it has lost the lease.
+/// Before one of this many kills, the leader is paused until it has lost the lease.
 const PAUSES: u64 = 5;
-/// So many lines of a manager's log, and so many things that are left, are shown when a test fails.
+/// Log lines, and remaining objects, shown when a test fails.
 const TAIL: usize = 40;
-/// Dependents of each owner, and objects in each namespace.
+/// Dependents per owner, and objects per namespace.
 const WIDTH: usize = 4;
 const THOUSAND: usize = 1000;
 const NAMESPACES: &str = "/api/v1/namespaces";
@@ -42,7 +42,7 @@ const LEASE: &str =
     "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager";
 
 #[tokio::test]
-async fn a_controller_whose_account_was_deleted_goes_on() {
+async fn a_controller_survives_the_deletion_of_its_account() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let admin = cluster.admin().unwrap();
     let account = "/api/v1/namespaces/kube-system/serviceaccounts/namespace-controller";
@@ -75,8 +75,8 @@ async fn a_controller_whose_account_was_deleted_goes_on() {
     );
 }
 
-/// The lines of a manager's log that hold both words.
-fn told(manager: &Manager, level: &str, word: &str) -> Vec<String> {
+/// The lines of a manager's log with both words.
+fn told(manager: &ManagerProcess, level: &str, word: &str) -> Vec<String> {
     manager
         .log()
         .lines()
@@ -85,7 +85,7 @@ fn told(manager: &Manager, level: &str, word: &str) -> Vec<String> {
         .collect()
 }
 
-/// What connections go through, so that a server can be away and come back under the same address.
+/// Forwards connections, so that a server can be down and come back at the same address.
 async fn relay(listener: TcpListener, to: String) {
     let mut connections = JoinSet::new();
     while let Ok((mut near, _)) = listener.accept().await {
@@ -98,9 +98,9 @@ async fn relay(listener: TcpListener, to: String) {
     }
 }
 
-/// Without leader election nothing else tells of a server that is away.
+/// Without leader election nothing else reports that a server is down.
 #[tokio::test]
-async fn a_manager_says_once_that_its_server_is_away_and_once_that_it_is_back() {
+async fn a_manager_logs_once_that_its_server_is_down_and_once_that_it_is_back() {
     let directory = tempfile::tempdir().unwrap();
     let cluster = Launch::new(FERROKUBE).role("apiserver").start().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -113,7 +113,7 @@ async fn a_manager_says_once_that_its_server_is_away_and_once_that_it_is_back() 
         .unwrap();
 
     let manager =
-        Manager::start(&kubeconfig, directory.path().join("log"), &["--leader-elect=false"]);
+        ManagerProcess::start(&kubeconfig, directory.path().join("log"), &["--leader-elect=false"]);
     let line = |level: &'static str, word: &'static str| {
         let manager = &manager;
         wait_until("the line is there", BOUND, move || {
@@ -141,9 +141,9 @@ async fn a_manager_says_once_that_its_server_is_away_and_once_that_it_is_back() 
     way.abort();
 }
 
-/// Nor of one that refuses it.
+/// Nor that it refuses requests.
 #[tokio::test]
-async fn a_manager_without_rights_says_so_once() {
+async fn a_manager_without_rights_logs_it_once() {
     let directory = tempfile::tempdir().unwrap();
     let (tokens, kubeconfig) =
         (directory.path().join("tokens"), directory.path().join("kubeconfig"));
@@ -168,7 +168,7 @@ async fn a_manager_without_rights_says_so_once() {
         "users": [{"name": "u", "user": {"token": "nobody"}}]});
     std::fs::write(&kubeconfig, config.to_string()).unwrap();
     let manager =
-        Manager::start(&kubeconfig, directory.path().join("log"), &["--leader-elect=false"]);
+        ManagerProcess::start(&kubeconfig, directory.path().join("log"), &["--leader-elect=false"]);
     let warned = wait_until("it warns", BOUND, async || {
         told(&manager, "WARN", "forbidden").pop().ok_or_else(|| manager.log())
     })
@@ -180,13 +180,13 @@ async fn a_manager_without_rights_says_so_once() {
     assert_eq!(told(&manager, "WARN", "").len(), 1, "{}", manager.log());
 }
 
-/// A controller-manager process with a log of its own; killed when it is dropped.
-struct Manager {
+/// A controller-manager process with its own log; killed on drop.
+struct ManagerProcess {
     process: Child,
     log: PathBuf,
 }
 
-impl Manager {
+impl ManagerProcess {
     fn start(kubeconfig: &Path, log: PathBuf, flags: &[&str]) -> Self {
         let mut command = Command::new(FERROKUBE);
         command
@@ -205,7 +205,7 @@ impl Manager {
         Self { process, log }
     }
 
-    /// It says so once, and ends when it does not lead any more.
+    /// Whether it has logged that it leads. It logs that once, and exits when it stops leading.
     fn leads(&mut self) -> bool {
         self.process.try_wait().unwrap().is_none() && self.log().contains("became leader")
     }
@@ -231,7 +231,7 @@ impl Manager {
     }
 }
 
-impl Drop for Manager {
+impl Drop for ManagerProcess {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -239,18 +239,18 @@ impl Drop for Manager {
 }
 
 /// Two managers of one server.
-struct Pair {
+struct ManagerPair {
     kubeconfig: PathBuf,
     logs: tempfile::TempDir,
     started: usize,
-    /// How many ended because they could not renew the lease in time.
+    /// Managers that exited because they could not renew the lease in time.
     deposed: u64,
-    /// The times of those that are started.
+    /// Lease times of newly started managers.
     lease: [&'static str; 3],
-    managers: Vec<Manager>,
+    managers: Vec<ManagerProcess>,
 }
 
-impl Pair {
+impl ManagerPair {
     fn start(kubeconfig: PathBuf) -> Self {
         let mut pair = Self {
             kubeconfig,
@@ -264,9 +264,9 @@ impl Pair {
         pair
     }
 
-    fn another(&mut self) -> Manager {
+    fn another(&mut self) -> ManagerProcess {
         self.started += 1;
-        Manager::start(
+        ManagerProcess::start(
             &self.kubeconfig,
             self.logs.path().join(self.started.to_string()),
             &self.lease,
@@ -274,14 +274,14 @@ impl Pair {
     }
 
     fn replace(&mut self, index: usize) {
-        // Killed first, by the drop, so that there are never three.
+        // Drops, and so kills, the old one first: there are never three.
         drop(self.managers.remove(index));
         let manager = self.another();
         self.managers.insert(index, manager);
     }
 
-    /// Starts those again that ended because they lost the lease (a slow machine), as systemd or a
-    /// Deployment would. They may end for no other reason.
+    /// Restarts managers that exited because they lost the lease (on a slow machine), as systemd or
+    /// a Deployment would. No other reason to exit is accepted.
     fn supervise(&mut self) {
         for index in 0..self.managers.len() {
             if let Some(status) = self.managers[index].process.try_wait().unwrap() {
@@ -296,8 +296,8 @@ impl Pair {
         }
     }
 
-    /// Pauses the leader until the other one leads: it goes on, deposed, in the middle of what it
-    /// was doing.
+    /// Pauses the leader until the other one leads, then resumes it, deposed, in the middle of its
+    /// work.
     async fn depose(&mut self, leader: usize) {
         let paused = Pid::from_child(&self.managers[leader].process);
         kill_process(paused, Signal::STOP).unwrap();
@@ -310,22 +310,21 @@ impl Pair {
         kill_process(paused, Signal::CONT).unwrap();
     }
 
-    /// Who runs, and what they said last.
+    /// The state of both and the ends of their logs.
     fn report(&mut self) -> String {
-        let managers: String = self.managers.iter_mut().map(Manager::report).collect();
+        let managers: String = self.managers.iter_mut().map(ManagerProcess::report).collect();
         format!(
             "{} managers were started, {} lost the lease\n{managers}",
             self.started, self.deposed
         )
     }
 
-    /// Keeps the managers running until everything is as it should be. How long that takes is a
-    /// matter of the machine; that less is left all the time is not.
+    /// Keeps the managers running until the expected state is reached. The time depends on the
+    /// machine; progress must not stop.
     ///
-    /// Who is started again from here on has the lease for as long as upstream's managers: on a
-    /// machine that is too slow for a short one nobody leads for long enough to look at everything
-    /// once.
-    async fn converge(&mut self, admin: &Client, expected: &Expected) {
+    /// Managers restarted from here on use the default lease times: on a slow machine nobody would
+    /// hold a short lease for long enough to finish one pass.
+    async fn converge(&mut self, admin: &Client, expected: &ExpectedState) {
         self.lease = LONG;
         let (mut fewest, mut since) = (usize::MAX, Instant::now());
         loop {
@@ -349,7 +348,7 @@ impl Pair {
         }
     }
 
-    /// The index of the one that leads.
+    /// The index of the leader.
     async fn leader(&mut self, admin: &Client) -> usize {
         let deadline = Instant::now() + BOUND;
         loop {
@@ -375,10 +374,10 @@ impl Pair {
     }
 }
 
-/// What must be at the end.
+/// The final state.
 #[derive(Default)]
-struct Expected {
-    /// Configmaps that stay: their uids, and the uids of the owners that they still have.
+struct ExpectedState {
+    /// Configmaps that stay: uid, and the uids of their remaining owners.
     kept: BTreeMap<String, (String, Vec<String>)>,
     gone: Vec<String>,
     namespaces: Vec<String>,
@@ -404,14 +403,14 @@ fn uid(object: &Value) -> String {
     object["metadata"]["uid"].as_str().unwrap().to_owned()
 }
 
-impl Expected {
+impl ExpectedState {
     fn keep(&mut self, object: &Value, owners: &[&Value]) {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         self.kept.insert(name, (uid(object), owners.iter().map(|owner| uid(owner)).collect()));
     }
 
-    /// An owner with dependents, some of which have a second owner that lives; the owner is deleted
-    /// by a policy, or stays.
+    /// Creates an owner with dependents, some of which have a second, living owner; deletes the
+    /// owner with a policy, or leaves it.
     async fn tree(&mut self, admin: &Client, number: usize, policy: Option<&str>) {
         let owner = create(admin, CONFIGMAPS, &configmap(&format!("owner-{number}"), &[])).await;
         let anchor = create(admin, CONFIGMAPS, &configmap(&format!("anchor-{number}"), &[])).await;
@@ -482,8 +481,8 @@ impl Expected {
         self.namespaces.push(name);
     }
 
-    /// What is not as it should be yet; what should have stayed and did not never comes back, so it
-    /// fails at once.
+    /// What is not in the final state yet. A wrongly deleted object never comes back, so it fails
+    /// at once.
     async fn left(&self, admin: &Client) -> Vec<String> {
         let list = admin.get(CONFIGMAPS).await.unwrap();
         let present: BTreeMap<&str, &Value> = list.body["items"]
@@ -535,9 +534,9 @@ impl Expected {
     }
 }
 
-/// Creates and deletes until it is told to stop, and says what must be then.
-async fn churn(admin: Client, stop: Arc<AtomicBool>) -> Expected {
-    let mut expected = Expected::default();
+/// Creates and deletes until stopped; returns the expected state.
+async fn churn(admin: Client, stop: Arc<AtomicBool>) -> ExpectedState {
+    let mut expected = ExpectedState::default();
     let mut number = 0;
     while !stop.load(Ordering::Relaxed) {
         for policy in [Some("Background"), Some("Foreground"), Some("Orphan"), None] {
@@ -545,13 +544,13 @@ async fn churn(admin: Client, stop: Arc<AtomicBool>) -> Expected {
             number += 1;
         }
         expected.namespace(&admin, number).await;
-        // To spread the work over all the kills; nothing waits for this.
+        // Not a wait: spreads the work over all kills.
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
     expected
 }
 
-/// A small generator: another order of kills each time, and the seed is printed.
+/// xorshift; the seed is printed.
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -569,7 +568,7 @@ async fn fault_29_two_managers_killed_at_random_converge() {
     println!("seed {state}");
     let cluster = Launch::new(FERROKUBE).role("apiserver").start().unwrap();
     let admin = cluster.admin().unwrap();
-    let mut pair = Pair::start(cluster.kubeconfig());
+    let mut pair = ManagerPair::start(cluster.kubeconfig());
     let stop = Arc::new(AtomicBool::new(false));
     let work = tokio::spawn(churn(admin.clone(), stop.clone()));
     let mut leaders_killed = 0;
@@ -579,7 +578,7 @@ async fn fault_29_two_managers_killed_at_random_converge() {
             pair.depose(leader).await;
             leader = pair.leader(&admin).await;
         }
-        // Not to wait for anything: to be killed at another point of the work each time.
+        // Not a wait: varies where in its work the manager is killed.
         tokio::time::sleep(Duration::from_millis(random(&mut state) % 400)).await;
         let victim = if random(&mut state).is_multiple_of(3) { 1 - leader } else { leader };
         leaders_killed += u64::from(victim == leader);
@@ -609,13 +608,13 @@ async fn fault_29_two_managers_killed_at_random_converge() {
     );
 }
 
-/// A leader that was paused (a snapshot of its machine, a stuck disk) for longer than its lease
-/// ends when it comes back, and acts no more.
+/// A leader paused for longer than its lease (a VM snapshot, a stuck disk) exits when it resumes,
+/// without acting.
 #[tokio::test(flavor = "multi_thread")]
-async fn fault_31_a_leader_that_was_paused_ends_and_the_other_leads() {
+async fn fault_31_a_paused_leader_exits_and_the_other_leads() {
     let cluster = Launch::new(FERROKUBE).role("apiserver").start().unwrap();
     let admin = cluster.admin().unwrap();
-    let mut pair = Pair::start(cluster.kubeconfig());
+    let mut pair = ManagerPair::start(cluster.kubeconfig());
     let leader = pair.leader(&admin).await;
     let paused = Pid::from_child(&pair.managers[leader].process);
     kill_process(paused, Signal::STOP).unwrap();
@@ -645,8 +644,8 @@ async fn fault_31_a_leader_that_was_paused_ends_and_the_other_leads() {
         (transitions, &holder),
         "the lease was not taken back: {lease}"
     );
-    // And the new one works.
-    let mut expected = Expected::default();
+    // The new leader works.
+    let mut expected = ExpectedState::default();
     expected.tree(&admin, 0, Some("Background")).await;
     pair.converge(&admin, &expected).await;
 }
@@ -671,7 +670,7 @@ async fn thousand(admin: &Client, namespace: &str, owner: Option<&Value>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_of_a_thousand_and_a_thousand_dependents_go() {
+async fn a_namespace_of_a_thousand_and_a_thousand_dependents_are_deleted() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let admin = cluster.admin().unwrap();
     for name in ["full", "trees"] {

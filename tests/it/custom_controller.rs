@@ -1,6 +1,6 @@
-//! A controller that knows nothing of this server (`examples/garden`: kube-rs with
-//! `derive(CustomResource)`) as a process of its own: its finalizer, its status by server-side
-//! apply, its events, and what it makes of a default, of scale and of a delete.
+//! A controller independent of this server (`examples/garden`: kube-rs with
+//! `derive(CustomResource)`), as a process: its finalizer, status by server-side apply and events,
+//! and its reaction to defaults, scale and delete.
 
 use crate::FERROKUBE;
 use ferrokube_testkit::{BOUND, Client, Cluster, newest_kubectl, wait_until};
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 const PLANTS: &str = "/apis/garden.example.com/v1/namespaces/default/plants";
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A process that ends with the test.
+/// A process; killed on drop.
 struct Controller(Child);
 
 impl Drop for Controller {
@@ -22,7 +22,7 @@ impl Drop for Controller {
     }
 }
 
-/// Builds the example as it would be built for anybody, and says where it is.
+/// Builds the example as a user would; returns its path.
 fn example() -> PathBuf {
     let mut build = Command::new(env!("CARGO"));
     build.current_dir(env!("CARGO_MANIFEST_DIR")).args([
@@ -40,7 +40,7 @@ fn example() -> PathBuf {
     Path::new(FERROKUBE).with_file_name("examples").join("garden")
 }
 
-/// Waits until an object is as it should be.
+/// Polls until the object matches.
 async fn until(admin: &Client, what: &str, path: &str, fits: impl Fn(&Value) -> bool) -> Value {
     wait_until(what, BOUND, async || {
         let answer = admin.get(path).await.unwrap();

@@ -1,5 +1,5 @@
-//! `docs/faults.md` and `docs/log-tracking-tests.md`: every known fault and every requirement has
-//! its line, and every test that they name exists.
+//! `docs/faults.md` and `docs/log-tracking-tests.md`: every fault and requirement has a row, and
+//! every test in them exists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +18,7 @@ fn sources(directory: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// The names of all functions in the tree, Rust and Python.
+/// All function names in the tree, Rust and Python.
 fn functions() -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
@@ -44,7 +44,7 @@ fn functions() -> BTreeSet<String> {
     names
 }
 
-/// Checks a table of four columns (row, what, tests, rest): the rows in it.
+/// Checks a table of four columns (row, what, tests, rest); returns the row names.
 fn checked_rows(table: &str) -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(root.join(table)).unwrap();
@@ -71,7 +71,7 @@ fn checked_rows(table: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_fault_has_its_line_and_every_test_named_there_exists() {
+fn every_fault_has_a_row_and_its_tests_exist() {
     assert_eq!(
         checked_rows("docs/faults.md"),
         (1..=ROWS).map(|row| row.to_string()).collect(),
@@ -80,11 +80,11 @@ fn every_fault_has_its_line_and_every_test_named_there_exists() {
 }
 
 #[test]
-fn every_requirement_of_log_tracking_has_its_line_and_every_test_named_there_exists() {
+fn every_log_tracking_requirement_has_a_row_and_its_tests_exist() {
     let seen = checked_rows("docs/log-tracking-tests.md");
     let numbered = |letter: char, count: u32| (1..=count).map(move |row| format!("{letter}{row}"));
     let requirements = (1..=38).map(|row| format!("L{row:02}"));
-    // Of the questionnaire, the answers that can be tested.
+    // The testable answers of the questionnaire.
     let answers = ["P02", "P04", "P10", "P24"].map(str::to_owned);
     let wanted: BTreeSet<String> = requirements
         .chain(numbered('D', 6))

@@ -1,5 +1,5 @@
-//! Ids that others send, copy or edit, with real processes: who is believed, what is replaced, what
-//! controllers and `ferrokube trace` make of the rest.
+//! Ids sent, copied or edited by clients, with real processes: which are trusted, which replaced,
+//! and what controllers and `ferrokube trace` do with the rest.
 
 use crate::FERROKUBE;
 use crate::objects::{config_map, made};
@@ -66,7 +66,7 @@ async fn contexts(admin: &Client, origin: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn d1_who_is_believed_by_default() {
+async fn d1_only_the_default_identities_are_trusted() {
     let accounts = "system:serviceaccounts,system:serviceaccounts";
     let users = [
         ("master", "alice", "system:masters".to_owned(), "adopted"),
@@ -137,7 +137,7 @@ async fn l37_the_event_that_watchers_see_is_the_write_with_its_ids() {
 }
 
 #[tokio::test]
-async fn p24_ids_that_somebody_copies_or_edits_are_replaced_and_cost_no_conflict() {
+async fn p24_copied_or_edited_ids_are_replaced_without_conflict() {
     let cluster =
         Launch::new(FERROKUBE).role("apiserver").flag("--storage=memory").start().unwrap();
     let admin = cluster.admin().unwrap();
@@ -215,7 +215,7 @@ async fn l09_l22_a_tracestate_of_any_kind_changes_nothing() {
             "{parent}"
         );
     }
-    // Larger than all headers may be: refused, and only this one.
+    // Larger than the limit for all headers: only this request is refused.
     match root
         .send(root.request(Method::GET, CONFIGMAPS).header("traceparent", "x".repeat(1 << 20)))
         .await
@@ -261,8 +261,8 @@ async fn d2_baggage_of_those_who_may_propagate_is_a_family_and_others_is_refused
     assert_eq!(audited(&event, "refused-initial-trace-id"), INITIAL);
 }
 
-/// An object of a server that gives no ids, with the annotation that such a server may keep: the
-/// controller's work belongs to the trace that it names.
+/// An object from a server without ids, with KEP-5915's annotation: the controller's work belongs
+/// to the annotated trace.
 #[tokio::test]
 async fn d3_kep_5915s_annotation_is_the_cause_of_a_reconcile() {
     let cluster = Launch::new(FERROKUBE)
@@ -308,7 +308,7 @@ async fn d3_kep_5915s_annotation_is_the_cause_of_a_reconcile() {
 }
 
 #[tokio::test]
-async fn l11_an_object_whose_ids_are_garbage_is_told_apart() {
+async fn l11_an_object_with_garbage_ids_is_reported() {
     let cluster = Launch::new(FERROKUBE)
         .role("apiserver")
         .flag("--feature-gates=LogTracking=false")

@@ -1,5 +1,5 @@
-//! Fault 7 on a real file system: filled until refusal and then by others to the last byte,
-//! everything can be deleted, and writes go on when there is space.
+//! Fault 7 on a real file system: filled until writes are refused, then to the last byte by another
+//! process; everything can still be deleted, and writes resume once there is space.
 
 use crate::FERROKUBE;
 use ferrokube_testkit::{ApiResponse, BOUND, Client, Launch, wait_until};
@@ -12,13 +12,13 @@ use std::process::{Child, Command, Stdio};
 
 const OBJECT_BYTES: usize = 900_000;
 
-/// A small ext4 file system in a file; gone with this value.
+/// A small ext4 file system in a file; removed on drop.
 struct FileSystem {
     directory: tempfile::TempDir,
 }
 
 impl FileSystem {
-    /// `None` where it may not be made or mounted.
+    /// `None` where creating or mounting it is not permitted.
     fn mount(bytes: u64) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let (image, at) = (directory.path().join("image"), directory.path().join("at"));
@@ -40,7 +40,7 @@ impl FileSystem {
         self.directory.path().join("at")
     }
 
-    /// Somebody else writes until nothing more fits.
+    /// Another writer fills the file system.
     fn fill(&self) {
         let mut file =
             OpenOptions::new().create(true).append(true).open(self.path().join("others")).unwrap();
@@ -61,7 +61,7 @@ impl Drop for FileSystem {
     }
 }
 
-/// A server; killed when it is dropped.
+/// A server process; killed on drop.
 struct Server {
     process: Child,
     _output: BufReader<std::process::ChildStdout>,
@@ -123,7 +123,7 @@ async fn is_gone(admin: &Client, path: &str) {
     .await;
 }
 
-/// Objects of all kinds that deleting knows; their names.
+/// Creates objects of every kind of deletion; returns their names.
 async fn fill_in(admin: &Client) -> Vec<String> {
     for namespace in ["full", "doomed"] {
         let made = admin
@@ -218,7 +218,7 @@ async fn fault_07_a_small_file_system_that_is_full_can_be_emptied() {
     assert!(names.len() > 20, "{} large objects", names.len());
     disk.fill();
     says_so(&server.admin).await;
-    // Nothing is free: it starts again, and shows everything.
+    // Without any free space it restarts and serves everything.
     drop(server);
     disk.fill();
     let server = Server::start(&data);
@@ -232,7 +232,7 @@ async fn fault_07_a_small_file_system_that_is_full_can_be_emptied() {
         admin.get(&path("full", &names[0])).await.unwrap().body["data"]["v"].as_str().map(str::len),
         Some(OBJECT_BYTES)
     );
-    // Foreground: marked, its dependent goes first.
+    // Foreground: marked, its dependent is deleted first.
     let foreground = admin.request(
         Method::DELETE,
         &format!("{}?propagationPolicy=Foreground", path("full", "owner")),
@@ -278,7 +278,7 @@ async fn fault_07_a_small_file_system_that_is_full_can_be_emptied() {
     is_gone(admin, "/api/v1/namespaces/doomed").await;
     assert_eq!(admin.delete("/api/v1/namespaces/full").await.unwrap().status, 200);
     is_gone(admin, "/api/v1/namespaces/full").await;
-    // There is space again: no restart is needed.
+    // With free space it recovers without a restart.
     disk.empty();
     wait_until("writes go on", BOUND, || async {
         let answer = create(admin, "default", &config_map("more", OBJECT_BYTES, &json!({}))).await;

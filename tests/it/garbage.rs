@@ -1,5 +1,5 @@
-//! What the garbage collector and the namespace controller do with references and finalizers that
-//! are wrong, stuck or circular.
+//! The garbage collector and namespace controller with wrong, stuck or circular references and
+//! finalizers.
 
 use crate::FERROKUBE;
 use ferrokube_testkit::{BOUND, Client, Cluster, wait_until};
@@ -58,7 +58,7 @@ async fn fault_25_only_a_proven_absence_of_the_owner_costs_a_dependent() {
     };
 
     dependent("owned", json!([owner("v1", "ConfigMap", "keeper", uid)])).await;
-    // Nobody can say whether an object of a kind that is not served exists.
+    // Whether an object of a kind that is not served exists is unknown.
     dependent("of-an-unknown-kind", json!([owner("example.com/v1", "Unknown", "keeper", uid)]))
         .await;
     dependent(
@@ -69,11 +69,11 @@ async fn fault_25_only_a_proven_absence_of_the_owner_costs_a_dependent() {
         ]),
     )
     .await;
-    // A cluster-scoped object can have no owner in a namespace: which one would be meant?
+    // A cluster-scoped object cannot have a namespaced owner: the namespace would be ambiguous.
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": [],
         "metadata": {"name": "of-a-namespaced-owner", "ownerReferences": [owner("v1", "ConfigMap", "keeper", uid)]}});
     create(&admin, CLUSTER_ROLES, &role).await;
-    // These have no owner: the uid is another's, the kind is another's, the namespace is another's.
+    // These owners do not exist: wrong uid, wrong kind, wrong namespace.
     dependent("wrong-uid", json!([owner("v1", "ConfigMap", "keeper", &nobody)])).await;
     dependent("wrong-kind", json!([owner("v1", "Secret", "keeper", uid)])).await;
     let elsewhere = configmap(
@@ -113,7 +113,7 @@ async fn fault_25_only_a_proven_absence_of_the_owner_costs_a_dependent() {
         assert_eq!(status(&admin, &format!("{CONFIGMAPS}/{name}")).await, 200, "{name}");
     }
     assert_eq!(status(&admin, &format!("{CLUSTER_ROLES}/of-a-namespaced-owner")).await, 200);
-    // Once more for a collector that knows nothing yet.
+    // Again with a collector that starts from scratch.
     let mut cluster = cluster;
     cluster.restart().unwrap();
     let admin = cluster.admin().unwrap();
@@ -137,7 +137,7 @@ async fn fault_25_only_a_proven_absence_of_the_owner_costs_a_dependent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fault_28_a_circle_and_a_finalizer_that_nobody_removes_stop_nothing_else() {
+async fn fault_28_a_circle_and_a_stuck_finalizer_block_nothing_else() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let admin = cluster.admin().unwrap();
     let namespaces = "/api/v1/namespaces";
@@ -164,7 +164,7 @@ async fn fault_28_a_circle_and_a_finalizer_that_nobody_removes_stop_nothing_else
         create(&admin, CONFIGMAPS, &configmap("two", &reference("one", &one)["metadata"])).await;
     patch(&admin, &format!("{CONFIGMAPS}/one"), &reference("two", &two)).await;
 
-    // Twice each: the second changes nothing.
+    // The second delete changes nothing.
     for _ in 0..2 {
         let answer = admin.delete(&format!("{namespaces}/stuck")).await.unwrap();
         assert!(matches!(answer.status, 200 | 202 | 409), "{}", answer.text);
@@ -187,7 +187,7 @@ async fn fault_28_a_circle_and_a_finalizer_that_nobody_removes_stop_nothing_else
         if conditions.contains("example.com/nobody") { Ok(()) } else { Err(namespace.text) }
     })
     .await;
-    // Others go on meanwhile.
+    // Other deletions proceed meanwhile.
     assert_eq!(admin.delete(&format!("{namespaces}/other")).await.unwrap().status, 200);
     gone(&admin, "another namespace", &format!("{namespaces}/other")).await;
     patch(&admin, &format!("{within}/held"), &json!({"metadata": {"finalizers": null}})).await;
@@ -197,7 +197,8 @@ async fn fault_28_a_circle_and_a_finalizer_that_nobody_removes_stop_nothing_else
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const GEARS: &str = "namespaces/default/gears";
 
-/// A definition of gears with these versions: name, and whether it is served; the first is stored.
+/// A definition of gears with these versions (name, whether served); the first is the storage
+/// version.
 fn gears(versions: &[(&str, bool)]) -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let row = |(index, (name, served)): (usize, &(&str, bool))| json!({"name": name, "served": served, "storage": index == 0, "schema": schema});
@@ -222,7 +223,7 @@ async fn gear(admin: &Client, version: &str, name: &str, owners: &Value) -> Valu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fault_25_a_version_that_is_served_no_longer_costs_no_dependent() {
+async fn fault_25_an_unserved_version_deletes_no_dependent() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let admin = cluster.admin().unwrap();
     create(&admin, DEFINITIONS, &gears(&[("v1", true), ("v2", true)])).await;
@@ -272,7 +273,7 @@ async fn fault_25_a_version_that_is_served_no_longer_costs_no_dependent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fault_25_dependents_go_in_whatever_version_they_are_served() {
+async fn fault_25_dependents_are_deleted_in_any_served_version() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let admin = cluster.admin().unwrap();
     let boss = async |name: &str| {
@@ -284,7 +285,7 @@ async fn fault_25_dependents_go_in_whatever_version_they_are_served() {
     served(&admin, "v1").await;
     gear(&admin, "v1", "of-first", &owned("first", &first)).await;
     gear(&admin, "v1", "of-second", &owned("second", &second)).await;
-    // The collector works in the version it knows.
+    // The collector uses the version that it has discovered.
     assert_eq!(admin.delete(&format!("{CONFIGMAPS}/first")).await.unwrap().status, 200);
     gone(&admin, "a dependent", &format!("/apis/ex.com/v2/{GEARS}/of-first")).await;
     patch(&admin, &format!("{DEFINITIONS}/gears.ex.com"), &gears(&[("v1", false), ("v2", true)]))
@@ -292,13 +293,13 @@ async fn fault_25_dependents_go_in_whatever_version_they_are_served() {
     assert_eq!(admin.delete(&format!("{CONFIGMAPS}/second")).await.unwrap().status, 200);
     gone(&admin, "a dependent in a new version", &format!("/apis/ex.com/v2/{GEARS}/of-second"))
         .await;
-    // Deleted and made again in yet another version.
+    // Deleted and recreated with yet another version.
     assert_eq!(admin.delete(&format!("{DEFINITIONS}/gears.ex.com")).await.unwrap().status, 200);
     gone(&admin, "the definition", &format!("{DEFINITIONS}/gears.ex.com")).await;
     create(&admin, DEFINITIONS, &gears(&[("v3", true)])).await;
     served(&admin, "v3").await;
     gear(&admin, "v3", "of-third", &owned("third", &third)).await;
-    // The right uid under another name is no owner.
+    // The right uid under a wrong name is not an owner.
     create(
         &admin,
         CONFIGMAPS,
@@ -356,7 +357,7 @@ async fn fault_28_a_version_that_changes_during_a_namespace_deletion_leaves_noth
     }
 }
 
-/// An object in foreground deletion and its namespace: both are gone soon.
+/// An object in foreground deletion and its namespace are both deleted soon.
 async fn deletions_complete(admin: &Client, namespace: &str) {
     create(
         admin,
@@ -429,7 +430,7 @@ async fn a_kind_that_paths_cannot_name_delays_no_deletion() {
         .await;
     }
     deletions_complete(&admin, "unrelated").await;
-    // A collector that begins with these kinds.
+    // A collector that starts with these kinds.
     let mut cluster = cluster;
     cluster.restart().unwrap();
     deletions_complete(&cluster.admin().unwrap(), "later").await;

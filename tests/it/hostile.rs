@@ -1,4 +1,4 @@
-//! Faults 37-39: raw sockets that do not behave. The server answers others meanwhile, and lives on.
+//! Faults 37-39: misbehaving raw sockets. The server keeps serving others.
 
 use crate::FERROKUBE;
 use ferrokube_testkit::Cluster;
@@ -14,7 +14,7 @@ fn connect(cluster: &Cluster) -> TcpStream {
 }
 
 #[tokio::test]
-async fn fault_38_silent_and_talking_nonsense_sockets_do_not_stop_others() {
+async fn fault_38_silent_and_garbage_sockets_do_not_block_others() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let silent: Vec<_> = (0..500).map(|_| connect(&cluster)).collect();
     let nonsense: [&[u8]; 6] = [
@@ -37,7 +37,7 @@ async fn fault_38_silent_and_talking_nonsense_sockets_do_not_stop_others() {
     for _ in 0..20 {
         assert_eq!(admin.get("/readyz").await.unwrap().status, 200);
     }
-    // Cut after the handshake's time, not by us.
+    // Cut by the server's handshake timeout.
     let mut first = silent.into_iter().next().unwrap();
     let read = tokio::task::spawn_blocking(move || first.read(&mut [0; 16])).await.unwrap();
     assert_eq!(read.unwrap_or(0), 0);
@@ -89,12 +89,13 @@ async fn fault_35_bodies_that_are_too_large_or_too_deep_are_refused() {
         r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"x"}},"data":{{"a":"{}"}}}}"#,
         "x".repeat(4 << 20)
     );
-    // The server may stop reading before the client stops writing: then there is no answer to read.
+    // The server may stop reading before the client stops writing; then there is no response to
+    // read.
     if let Ok(answer) = admin.send(post(large)).await {
         assert_eq!(answer.status, 413, "{}", answer.text);
     }
     for body in ["[".repeat(3_000_000), "{\"a\":".repeat(500_000)] {
-        // Too deep, or before that: more values than there is room for.
+        // Too deep, or before that, too many values.
         if let Ok(answer) = admin.send(post(body)).await {
             assert!(matches!(answer.status, 400 | 413), "{}: {}", answer.status, answer.text);
         }

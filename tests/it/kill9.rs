@@ -1,6 +1,6 @@
-//! Fault 1: kill -9 of the real process under load, again and again, half of the time at a place
-//! where its journal meets the disk. No acknowledged write is lost, no revision comes twice, and a
-//! watch that goes on from the last revision it saw misses nothing.
+//! Fault 1: repeated kill -9 of the real process under load, half of the time where its journal
+//! meets the disk. No acknowledged write is lost, no revision is reused, and a watch resumed from
+//! its last revision misses nothing.
 
 use crate::FERROKUBE;
 use anyhow::Context;
@@ -12,17 +12,17 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How often the process is killed; `FERROKUBE_KILLS=500` is the long form.
+/// Kills of the process; `FERROKUBE_KILLS=500` is the long form.
 const KILLS: usize = 12;
-/// Writers at a time, each with an object of its own and a key in one that they share.
+/// Concurrent writers, each with its own object and a key in a shared one.
 const WRITERS: usize = 8;
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
 const SHARED: &str = "shared";
 const FINALIZER: &str = "example.com/held";
 
-/// What there is of an object.
+/// The state of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Held {
+enum ObjectState {
     #[default]
     Absent,
     /// With its number.
@@ -31,43 +31,43 @@ enum Held {
     Marked(u64),
 }
 
-/// What was acknowledged for one object, and what was sent without an answer.
+/// Acknowledged and unacknowledged writes of one object.
 #[derive(Clone, Copy, Debug, Default)]
-struct Expected {
-    acknowledged: Held,
-    /// Of the last acknowledged write that says one.
+struct WriteHistory {
+    acknowledged: ObjectState,
+    /// Of the last acknowledged write whose response has one.
     revision: u64,
-    maybe: Option<Held>,
-    /// The writer's number in the shared object, and perhaps.
+    maybe: Option<ObjectState>,
+    /// The writer's number in the shared object: acknowledged, and possibly written.
     shared: u64,
     shared_maybe: u64,
 }
 
-type All = Arc<Mutex<BTreeMap<String, Expected>>>;
+type All = Arc<Mutex<BTreeMap<String, WriteHistory>>>;
 
 fn revision(value: &Value) -> u64 {
     value["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-fn held(object: &Value) -> Held {
+fn held(object: &Value) -> ObjectState {
     let number = object["data"]["number"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0);
     if object["metadata"]["deletionTimestamp"].is_null() {
-        Held::Live(number)
+        ObjectState::Live(number)
     } else {
-        Held::Marked(number)
+        ObjectState::Marked(number)
     }
 }
 
-/// One who writes to an object until the server is gone.
-struct Writer {
+/// Writes to an object until the server is gone.
+struct ObjectWriter {
     client: Client,
     name: String,
     all: All,
     number: u64,
 }
 
-impl Writer {
-    fn with<T>(&self, run: impl FnOnce(&mut Expected) -> T) -> T {
+impl ObjectWriter {
+    fn with<T>(&self, run: impl FnOnce(&mut WriteHistory) -> T) -> T {
         run(self.all.lock().unwrap().entry(self.name.clone()).or_default())
     }
 
@@ -75,23 +75,26 @@ impl Writer {
         loop {
             self.number += 1;
             let before = self.with(|own| own.acknowledged);
-            let next =
-                match before {
-                    Held::Absent => Held::Live(self.number),
-                    Held::Live(number) if self.number.is_multiple_of(5) => {
-                        if number.is_multiple_of(2) { Held::Marked(number) } else { Held::Absent }
+            let next = match before {
+                ObjectState::Absent => ObjectState::Live(self.number),
+                ObjectState::Live(number) if self.number.is_multiple_of(5) => {
+                    if number.is_multiple_of(2) {
+                        ObjectState::Marked(number)
+                    } else {
+                        ObjectState::Absent
                     }
-                    Held::Live(_) => Held::Live(self.number),
-                    Held::Marked(_) => Held::Absent,
-                };
+                }
+                ObjectState::Live(_) => ObjectState::Live(self.number),
+                ObjectState::Marked(_) => ObjectState::Absent,
+            };
             self.with(|own| own.maybe = Some(next));
             let Some(answer) = self.send(before, next).await else { return };
             self.with(|own| {
                 (own.acknowledged, own.maybe) = (next, None);
                 let found = revision(&answer.body);
-                // What goes is shown at the revision that it had.
+                // A deletion event has the object's last revision.
                 let is_new = found > own.revision
-                    || (next == Held::Absent && (found == 0 || found == own.revision));
+                    || (next == ObjectState::Absent && (found == 0 || found == own.revision));
                 assert!(is_new, "the revision went back: {found} after {}", own.revision);
                 own.revision = own.revision.max(found);
             });
@@ -101,24 +104,24 @@ impl Writer {
         }
     }
 
-    /// The answer, if there was one.
-    async fn send(&self, before: Held, next: Held) -> Option<ApiResponse> {
+    /// The response, if there was one.
+    async fn send(&self, before: ObjectState, next: ObjectState) -> Option<ApiResponse> {
         let path = format!("{PATH}/{}", self.name);
         let object = |number: u64, finalizers: &[&str]| {
             let metadata = json!({"name": self.name, "finalizers": finalizers});
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"number": number.to_string(), "pad": "x".repeat(500)}})
         };
-        // A deletion of an even number is held.
+        // Objects with even numbers get a finalizer.
         let finalizers =
             |number: u64| if number.is_multiple_of(2) { vec![FINALIZER] } else { Vec::new() };
         let client = &self.client;
         let answer = match (before, next) {
-            (Held::Absent, Held::Live(number)) => client.post(PATH, &object(number, &finalizers(number))).await,
-            (_, Held::Live(number)) if number.is_multiple_of(3) => client.put(&path, &object(number, &finalizers(number))).await,
-            (_, Held::Live(number)) => {
+            (ObjectState::Absent, ObjectState::Live(number)) => client.post(PATH, &object(number, &finalizers(number))).await,
+            (_, ObjectState::Live(number)) if number.is_multiple_of(3) => client.put(&path, &object(number, &finalizers(number))).await,
+            (_, ObjectState::Live(number)) => {
                 client.merge(&path, &json!({"metadata": {"finalizers": finalizers(number)}, "data": {"number": number.to_string()}})).await
             }
-            (Held::Marked(_), _) => client.merge(&path, &json!({"metadata": {"finalizers": null}})).await,
+            (ObjectState::Marked(_), _) => client.merge(&path, &json!({"metadata": {"finalizers": null}})).await,
             (..) => client.delete(&path).await,
         };
         let answer = answer.ok()?;
@@ -130,7 +133,7 @@ impl Writer {
         Some(answer)
     }
 
-    /// Patches its key of the object that all share; false when there was no answer.
+    /// Patches its key of the shared object; `false` without a response.
     async fn share(&self) -> bool {
         let next = self.with(|own| {
             own.shared_maybe = own.shared + 1;
@@ -152,11 +155,11 @@ impl Writer {
     }
 }
 
-/// One who watches from the first revision on, over all lives of the server.
+/// Watches from the first revision on, across all lives of the server.
 #[derive(Default)]
 struct Watcher {
     last: u64,
-    state: BTreeMap<String, (u64, Held)>,
+    state: BTreeMap<String, (u64, ObjectState)>,
     events: usize,
     resumed: usize,
 }
@@ -181,8 +184,12 @@ impl Watcher {
         (self.last, self.events) = (found, self.events + 1);
     }
 
-    /// Goes on where it was until it has seen what a list shows.
-    async fn catch_up(&mut self, client: &Client, list: &List) -> anyhow::Result<WatchLines> {
+    /// Resumes the watch until it has seen everything in a list.
+    async fn catch_up(
+        &mut self,
+        client: &Client,
+        list: &ListedState,
+    ) -> anyhow::Result<WatchLines> {
         let mut lines = client
             .watch(&format!(
                 "{PATH}?watch=true&allowWatchBookmarks=true&resourceVersion={}",
@@ -210,7 +217,7 @@ impl Watcher {
         Ok(lines)
     }
 
-    /// Until the server is gone.
+    /// Follows the watch until the server is gone.
     async fn follow(mut self, mut lines: WatchLines) -> Self {
         while let Ok(Some(event)) = lines.next().await {
             self.see(&event);
@@ -219,14 +226,14 @@ impl Watcher {
     }
 }
 
-/// What a list shows.
-struct List {
+/// The content of a list.
+struct ListedState {
     revision: u64,
-    state: BTreeMap<String, (u64, Held)>,
+    state: BTreeMap<String, (u64, ObjectState)>,
 }
 
-/// What there is, compared with what was acknowledged.
-async fn check(client: &Client, all: &All, before: u64) -> anyhow::Result<List> {
+/// Lists, and compares with the acknowledged writes.
+async fn check(client: &Client, all: &All, before: u64) -> anyhow::Result<ListedState> {
     let list = client.get(PATH).await?;
     assert_eq!(list.status, 200, "{}", list.text);
     let now = revision(&list.body);
@@ -237,7 +244,7 @@ async fn check(client: &Client, all: &All, before: u64) -> anyhow::Result<List> 
         .map(|item| (item["metadata"]["name"].as_str().unwrap().to_owned(), item))
         .collect();
     for (name, own) in all.lock().unwrap().iter_mut() {
-        let found = stored.get(name).map_or(Held::Absent, |item| held(item));
+        let found = stored.get(name).map_or(ObjectState::Absent, |item| held(item));
         assert!(
             found == own.acknowledged || Some(found) == own.maybe,
             "{name} is {found:?}: {own:?}"
@@ -251,10 +258,10 @@ async fn check(client: &Client, all: &All, before: u64) -> anyhow::Result<List> 
             shared == own.shared || shared == own.shared_maybe,
             "{name} in the shared object is {shared}: {own:?}"
         );
-        // What was read is there from now on.
+        // What was read counts as acknowledged from now on.
         (own.acknowledged, own.maybe, own.shared) = (found, None, shared);
     }
-    Ok(List {
+    Ok(ListedState {
         revision: now,
         state: stored
             .into_iter()
@@ -263,7 +270,7 @@ async fn check(client: &Client, all: &All, before: u64) -> anyhow::Result<List> 
     })
 }
 
-/// Starts it, with a place to die at; false when it died there before it was ready.
+/// Starts the server with a failpoint; `false` if it died before it was ready.
 fn start(cluster: &mut Cluster, failpoint: Option<&str>) -> bool {
     cluster.set_environment("FERROKUBE_FAILPOINT", failpoint.unwrap_or("none"));
     match cluster.restart() {
@@ -275,13 +282,13 @@ fn start(cluster: &mut Cluster, failpoint: Option<&str>) -> bool {
     }
 }
 
-/// Whether it has killed itself, or is about to.
+/// Whether it has died at its failpoint, or is about to.
 fn has_died(cluster: &mut Cluster) -> bool {
     cluster.wait().is_ok_and(|status| status.signal() == Some(9))
 }
 
-/// A place in or around one of its first calls, and how often a server gets there: the journal's
-/// own files first.
+/// A failpoint in or around an early system call, and how often to pass it; the journal's own files
+/// first.
 fn failpoint(round: usize, dice: &mut Dice) -> String {
     let place = Failpoint::PLACES[round % Failpoint::PLACES.len()];
     let moments: &[&str] = if place.starts_with("write") {
@@ -299,7 +306,7 @@ struct Lives {
     all: All,
     watcher: Watcher,
     highest: u64,
-    /// Of the writes of the next life.
+    /// First number of the next life's writes.
     number: u64,
     at_failpoints: usize,
 }
@@ -316,19 +323,19 @@ impl Lives {
         Self { cluster, all, watcher, highest: list.revision, number: 0, at_failpoints: 0 }
     }
 
-    /// Compares what is there with what was acknowledged and with what the watcher saw.
+    /// Compares the content with the acknowledged writes and with what the watcher saw.
     async fn compare(&mut self, client: &Client) -> anyhow::Result<WatchLines> {
         let list = check(client, &self.all, self.highest).await?;
         self.highest = list.revision;
         self.watcher.catch_up(client, &list).await
     }
 
-    /// Load until the server dies at its failpoint, or is killed.
+    /// Runs load until the server dies at its failpoint or is killed.
     async fn live(&mut self, for_most: Duration, has_failpoint: bool) {
         let client = self.cluster.admin().unwrap();
         let lines = match self.compare(&client).await {
             Ok(lines) => lines,
-            // It is compared after the next start.
+            // Compared after the next start.
             Err(error) => {
                 assert!(has_failpoint && has_died(&mut self.cluster), "{error:#}");
                 self.at_failpoints += 1;
@@ -337,14 +344,14 @@ impl Lives {
         };
         let following = tokio::spawn(std::mem::take(&mut self.watcher).follow(lines));
         self.number += 1_000_000;
-        let writer = |index: usize| Writer {
+        let writer = |index: usize| ObjectWriter {
             client: client.clone(),
             name: format!("object-{index}"),
             all: self.all.clone(),
             number: self.number,
         };
         let writers: Vec<_> = (0..WRITERS).map(|index| tokio::spawn(writer(index).run())).collect();
-        // Not to wait for anything: to be killed at another point of the work each time.
+        // Not a wait: varies where in its work the server is killed.
         let begun = Instant::now();
         while begun.elapsed() < for_most && !self.cluster.is_killed() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -365,7 +372,7 @@ async fn fault_01_kill_9_under_load_loses_nothing_acknowledged() {
     let (begun, mut dice, mut lives) = (Instant::now(), Dice::new(11), Lives::new().await);
     let (mut starting, mut armed) = (0, 0);
     for round in 0..kills {
-        // Some places are not reached before the time is up.
+        // Some failpoints are not reached in time.
         let failpoint = (lives.at_failpoints * 2 < round).then(|| failpoint(armed, &mut dice));
         armed += usize::from(failpoint.is_some());
         if round > 0 && !start(&mut lives.cluster, failpoint.as_deref()) {

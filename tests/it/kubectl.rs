@@ -1,5 +1,5 @@
-//! The real kubectl, the oldest supported and the newest: create, apply, patch, label, list, watch,
-//! edit, wait, delete.
+//! The real kubectl, oldest and newest supported: create, apply, patch, label, list, watch, edit,
+//! wait, delete.
 
 mod custom;
 
@@ -18,7 +18,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Runs it in the session's namespace; what it prints must hold the words.
+    /// Runs kubectl in the session's namespace; its output must contain the words.
     fn check(&self, arguments: &[&str], words: &str) -> String {
         let namespace = format!("--namespace={}", self.namespace);
         let mut all = vec![namespace.as_str()];
@@ -139,7 +139,7 @@ async fn watches_and_waits(session: &Session<'_>) {
     let mut color = 0;
     wait_until("the watch sees a change", BOUND, || {
         color += 1;
-        // Again and again: the watch may begin after the first change.
+        // Repeatedly: the watch may begin after the first change.
         session.check(
             &["patch", "configmap", "page", "-p", &format!(r#"{{"data":{{"color":"c{color}"}}}}"#)],
             "patched",
@@ -162,7 +162,7 @@ async fn watches_and_waits(session: &Session<'_>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_oldest_and_the_newest_kubectl_drive_it() {
+async fn the_oldest_and_the_newest_kubectl_work() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     for kubectl in &kubectls() {
         let session = Session {

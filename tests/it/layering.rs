@@ -1,11 +1,11 @@
-//! Which crate may use which: the edges as data, compared with what cargo says. Code that needs
+//! Allowed dependencies between crates, as data, compared with `cargo metadata`. Code that needs
 //! another edge is in the wrong crate.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// The allowed edges. Only `ferrokube` (src/cmd) sees the arms together.
+/// The allowed edges. Only `ferrokube` (src/cmd) sees server, controllers and kubelet together.
 const EDGES: &[(&str, &[&str])] = &[
     ("apimachinery", &[]),
     ("schema", &["apimachinery"]),
@@ -69,7 +69,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Third-party crates that only some of ours may name.
+/// Third-party crates that only some of our crates may name.
 const FENCES: &[(&str, &[&str])] = &[
     ("axum", &[]),
     ("compact_str", &["apimachinery"]),
@@ -95,7 +95,7 @@ const FENCES: &[(&str, &[&str])] = &[
     ("tracing-subscriber", &["trace"]),
 ];
 
-/// Package -> its dependencies, without those for tests.
+/// Each package's dependencies, without dev-dependencies.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
@@ -122,7 +122,7 @@ fn short(package: &str) -> &str {
 }
 
 #[test]
-fn crates_use_only_what_lies_below_them() {
+fn crates_depend_only_on_allowed_crates() {
     let mut wrong = Vec::new();
     let mut unused: BTreeSet<_> = EDGES
         .iter()

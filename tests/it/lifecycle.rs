@@ -1,4 +1,4 @@
-//! A process's life: ready, restart, the end by signals, what it leaves behind.
+//! Process lifecycle: readiness, restart, signals, files left behind.
 
 use crate::FERROKUBE;
 use ferrokube_testkit::{BOUND, Cluster, Launch, raw, wait_until};
@@ -27,7 +27,7 @@ async fn a_restart_keeps_everything() {
 }
 
 #[tokio::test]
-async fn memory_forgets() {
+async fn memory_storage_does_not_persist() {
     let mut cluster = Launch::new(FERROKUBE).flag("--storage=memory").start().unwrap();
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "gone"}});
     assert_eq!(
@@ -74,7 +74,7 @@ async fn the_administrators_certificate_is_short_lived_and_renewed() {
 }
 
 #[test]
-fn files_are_for_their_owner_only() {
+fn files_are_private() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let mode = |name: &str| {
         fs::metadata(cluster.data_dir().join(name)).unwrap().permissions().mode() & 0o777
@@ -112,9 +112,9 @@ async fn a_signal_ends_watches_and_exits_0() {
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_it_at_once() {
+async fn a_second_signal_exits_at_once() {
     let mut cluster = Cluster::start(FERROKUBE).unwrap();
-    // A request whose body never comes keeps the drain waiting. "Continue" says that somebody waits
+    // A request whose body never arrives blocks the drain. "Continue" shows that the server waits
     // for it.
     let mut stuck = raw(&cluster, "http/1.1").await.unwrap();
     let head = "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\nexpect: 100-continue\r\n\r\n";
@@ -139,7 +139,7 @@ async fn a_second_signal_ends_it_at_once() {
 }
 
 #[test]
-fn names_of_the_command_line_are_in_the_certificate() {
+fn names_from_flags_are_in_the_certificate() {
     let cluster =
         Launch::new(FERROKUBE).flag("--tls-san=api.example.com,192.0.2.7").start().unwrap();
     let address = cluster.url().trim_start_matches("https://").to_owned();
@@ -158,7 +158,7 @@ fn names_of_the_command_line_are_in_the_certificate() {
 }
 
 #[tokio::test]
-async fn tokens_of_a_file_are_known() {
+async fn tokens_from_a_file_authenticate() {
     let directory = tempfile::tempdir().unwrap();
     let tokens = directory.path().join("tokens.csv");
     ferrokube_testkit::write_secret(&tokens, "s3cret-token,alice,1,\"system:masters\"\n");

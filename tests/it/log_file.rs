@@ -1,5 +1,5 @@
-//! The log file: an all-in-one keeps one in its data directory, so that `ferrokube trace` needs
-//! nothing but the object; bounded, and for its owner only.
+//! The log file in all-in-one's data directory, so that `ferrokube trace` needs only the object:
+//! rotated, and private.
 
 use crate::FERROKUBE;
 use crate::objects::made;
@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 const NAMESPACES: &str = "/api/v1/namespaces";
 const OFF: &str = "--feature-gates=LogTracking=false";
 
-/// `ferrokube trace WHAT` of somebody whose data directory is where all-in-one has it by default.
+/// `ferrokube trace WHAT` with all-in-one's default data directory.
 fn trace(cluster: &Cluster, words: &[&str]) -> Output {
     let home = tempfile::tempdir().unwrap();
     symlink(cluster.data_dir(), home.path().join("ferrokube")).unwrap();
@@ -26,7 +26,7 @@ fn trace(cluster: &Cluster, words: &[&str]) -> Output {
         .unwrap()
 }
 
-/// The log file and those that it was before.
+/// The log file and its rotated predecessors.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries
@@ -102,7 +102,7 @@ async fn the_log_file_is_bounded() {
 }
 
 #[tokio::test]
-async fn the_log_file_is_where_it_is_asked_to_be() {
+async fn log_file_flags_set_its_path() {
     let folder = tempfile::tempdir().unwrap();
     let (chosen, none) = (folder.path().join("chosen.json"), folder.path().join("none"));
     let flag = format!("--log-file={}", chosen.display());
@@ -141,8 +141,8 @@ async fn the_log_file_is_where_it_is_asked_to_be() {
     );
 }
 
-/// Files as they are left by crashes, rotation and hands: what is of a known form is found, the
-/// rest is counted, and nothing is fatal.
+/// Files damaged by crashes, rotation or by hand: lines of a known form are found, the rest is
+/// counted, and nothing is fatal.
 #[test]
 fn l11_bad_log_files_are_skipped_and_counted() {
     use std::io::Write;

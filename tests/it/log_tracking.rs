@@ -1,4 +1,4 @@
-//! The rules that keep log tracking harmless (decisions D1 to D5), and its gate on, off and on
+//! Rules that keep log tracking harmless (decisions D1 to D5), and turning its gate on, off and on
 //! again, with the real process.
 
 use crate::FERROKUBE;
@@ -56,7 +56,7 @@ async fn d5_a_thousand_reapplies_write_nothing() {
     let metrics = admin.get("/metrics").await.unwrap().text;
     assert_eq!(metric(&metrics, "ferrokube_store_revision "), before);
     assert!(metric(&metrics, "ferrokube_trace_stamps_total{outcome=\"skipped\"}") >= 1000);
-    // Also by a controller that puts back what it read before the ids changed.
+    // Also by a controller that writes back what it read before the ids changed.
     let mut stale = first.body.clone();
     stale["metadata"]["annotations"] = json!({"trace.kubernetes.io/trace-id": "stale"});
     stale["metadata"].as_object_mut().unwrap().remove("resourceVersion");
@@ -65,13 +65,12 @@ async fn d5_a_thousand_reapplies_write_nothing() {
 }
 
 #[tokio::test]
-async fn applies_with_stale_ids_do_not_conflict_and_ids_are_nobodys_fields() {
+async fn applies_with_stale_ids_do_not_conflict_and_ids_have_no_owner() {
     let cluster =
         Launch::new(FERROKUBE).role("apiserver").flag("--storage=memory").start().unwrap();
     let admin = cluster.admin().unwrap();
     let first = apply(&admin, &config_map("a", "1"), "fieldManager=one").await;
-    // What a `kubectl get -o yaml` of before brings back: ids that are not the stored ones any
-    // more.
+    // As from an older `kubectl get -o yaml`: ids other than the stored ones.
     let mut stale = config_map("a", "1");
     stale["metadata"]["annotations"] = first.body["metadata"]["annotations"].clone();
     admin
@@ -129,7 +128,7 @@ async fn d4_status_leases_and_events_are_never_stamped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_shows_what_would_be_written_and_a_diff_of_nothing_is_empty() {
+async fn a_dry_run_shows_the_write_and_a_diff_without_changes_is_empty() {
     let cluster =
         Launch::new(FERROKUBE).role("apiserver").flag("--storage=memory").start().unwrap();
     let admin = cluster.admin().unwrap();
@@ -137,15 +136,14 @@ async fn a_dry_run_shows_what_would_be_written_and_a_diff_of_nothing_is_empty() 
     fs::write(&file, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  namespace: default\ndata:\n  k: v\n").unwrap();
     let file = file.to_str().unwrap().to_owned();
     let kubectl = newest_kubectl();
-    // Made without apply: the first server-side apply changes who owns the fields, and nothing
-    // else.
+    // Created without apply, so that the first server-side apply only changes ownership.
     for make in [&["create", "-f"][..], &["apply", "-f"], &["apply", "--server-side", "-f"]] {
         let run = |words: &[&str]| {
             kubectl.run(&cluster.kubeconfig(), &[words, &[file.as_str()]].concat())
         };
         let made = run(make);
         assert!(made.ok, "{}", made.stderr);
-        // A server-side apply after a client-side one rewrites kubectl's own annotation: that is a
+        // A server-side apply after a client-side one rewrites kubectl's own annotation, which is a
         // change.
         let is_client_side = make.len() == 2 && make[0] == "apply";
         for diff in [&["diff", "--server-side", "-f"][..], &["diff", "-f"]]
@@ -272,7 +270,7 @@ async fn post_with(client: &Client, name: &str, headers: &[(&str, &str)]) -> Val
     answer.body
 }
 
-/// What every run has of its own.
+/// Fields that differ between runs.
 const OWN: [&str; 6] =
     ["uid", "creationTimestamp", "time", "auditID", "resourceVersion", "selfLink"];
 
@@ -289,7 +287,7 @@ fn without_own(text: &str) -> String {
     text
 }
 
-/// The text without the ids' annotations, where they are the only ones.
+/// The text without the id annotations, if an object has no others.
 fn without_ids(text: &str) -> String {
     let begin = "\"annotations\":{\"trace.kubernetes.io/";
     let mut parts = text.split(begin);
@@ -297,7 +295,7 @@ fn without_ids(text: &str) -> String {
     parts.fold(first, |whole, part| whole + part.split_once("},").map_or("", |(_, rest)| rest))
 }
 
-/// A few requests of all verbs, with and without headers of ids: their answers.
+/// Requests with all verbs, with and without id headers; returns the responses.
 async fn conversation(client: &Client) -> Vec<String> {
     let mut answers = Vec::new();
     let mut requests = Vec::new();
@@ -347,7 +345,7 @@ async fn conversation(client: &Client) -> Vec<String> {
     answers
 }
 
-/// The log lines of the conversation, without what every line has of its own.
+/// The conversation's log lines, without fields that differ between runs.
 fn lines(cluster: &Cluster) -> Vec<String> {
     let own = ["took_us=", "audit_id="];
     let about_it = |line: &&str| {
@@ -365,7 +363,7 @@ fn lines(cluster: &Cluster) -> Vec<String> {
     log.lines().filter(about_it).map(line).collect()
 }
 
-/// The log is written by a thread of its own.
+/// Polls, because the log has its own thread.
 async fn lines_of(cluster: &Cluster) -> Vec<String> {
     let all = || async {
         Some(lines(cluster)).filter(|lines| lines.len() == 16).ok_or_else(|| cluster.log())
@@ -399,8 +397,8 @@ async fn p02_l07_off_is_byte_equal() {
     }
 }
 
-/// What a client may do with annotations of its own, here those below a prefix: the answers, with
-/// the prefix of the ids in its place.
+/// Exercises annotations with a prefix; returns the responses, with the prefix replaced by that of
+/// the ids.
 async fn annotating(client: &Client, prefix: &str) -> Vec<String> {
     let key = |name: &str| format!("{prefix}{name}");
     let with = |value: &str, ids: Value| {
@@ -505,7 +503,7 @@ async fn p02_off_the_three_keys_are_annotations_like_any_other() {
     };
     let (one, other) = (launch(), launch());
     let ids = annotating(&one.admin().unwrap(), "trace.kubernetes.io/").await;
-    // A prefix of the same length and place in the order that means nothing to anybody.
+    // A meaningless prefix of the same length that sorts in the same place.
     let plain = annotating(&other.admin().unwrap(), "trade.kubernetes.io/").await;
     assert_eq!(ids, plain);
     let codes: Vec<&str> = ids.iter().map(|answer| &answer[..3]).collect();
@@ -532,7 +530,7 @@ async fn p04_p05_on_off_on() {
         .unwrap()
         .body;
     assert_eq!(ids(&kept), ids(&used), "stored ids stay as they are");
-    // Off, they are annotations that a GET shows: patches see them, and may take them away.
+    // With the gate off they are plain annotations: patches see and may remove them.
     let operations = json!([{"op": "remove", "path": "/metadata/annotations/trace.kubernetes.io~1span-id"}, {"op": "add", "path": "/metadata/annotations/k", "value": "v"}]);
     let patch = admin
         .request(Method::PATCH, &format!("{CONFIGMAPS}/used"))
@@ -548,7 +546,7 @@ async fn p04_p05_on_off_on() {
     assert_eq!((ids(&bare), &bare["metadata"]["annotations"]), ([None; 3], &Value::Null));
     assert_eq!(admin.delete(&format!("{CONFIGMAPS}/bare")).await.unwrap().status, 200);
     let bare = admin.post(CONFIGMAPS, &config_map("bare", "1")).await.unwrap().body;
-    // Off, anybody may edit them: what is no id then is none later.
+    // With the gate off anybody may edit them: invalid ids are ignored later.
     let edited = admin.post(CONFIGMAPS, &config_map("edited", "1")).await.unwrap().body;
     assert_eq!(ids(&edited), [None; 3]);
     let garbage = json!({"metadata": {"annotations": {"trace.kubernetes.io/trace-id": "\u{1b}[31m", "trace.kubernetes.io/initial-trace-id": "garbage"}}});
@@ -593,7 +591,7 @@ async fn p04_p05_on_off_on() {
     );
 }
 
-/// Live bytes of the store for each object of a kind, with the gate on and off.
+/// Live store bytes per object of a kind, with the gate on and off.
 async fn bytes_per_object(cluster: &Cluster, prefix: &str, annotations: &Value) -> u64 {
     let admin = cluster.admin().unwrap();
     let bytes = || async {
@@ -612,8 +610,7 @@ async fn bytes_per_object(cluster: &Cluster, prefix: &str, annotations: &Value) 
 async fn p19_ids_take_189_bytes_of_an_object() {
     let launch = || Launch::new(FERROKUBE).role("apiserver").flag("--storage=memory");
     let (on, off) = (launch().start().unwrap(), launch().flag(OFF).start().unwrap());
-    // An object without annotations of its own also gains the map that holds them:
-    // `"annotations":{},`.
+    // An object without annotations also gains the map: `"annotations":{},`.
     for (prefix, annotations, bytes) in
         [("with", json!({"a": "b"}), 189), ("without", Value::Null, 189 + 16)]
     {

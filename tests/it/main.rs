@@ -1,4 +1,4 @@
-//! The one integration binary: the tree's rules, and real processes driven by real clients.
+//! The integration test binary: checks of the source tree, and real processes with real clients.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
 mod apiserver;
@@ -30,5 +30,5 @@ mod trace_webhook;
 mod trails;
 mod wrong_flags;
 
-/// The executable under test.
+/// The binary under test.
 const FERROKUBE: &str = env!("CARGO_BIN_EXE_ferrokube");

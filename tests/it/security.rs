@@ -1,9 +1,9 @@
-//! `docs/security.md` names only limits that there are, with the numbers that they have.
+//! `docs/security.md`: every limit exists in the code with the documented number.
 
 use std::fs;
 use std::path::Path;
 
-/// The numbers of a cell, each as a count of bytes, seconds or things.
+/// The numbers in a cell, as bytes, seconds or counts.
 fn numbers(cell: &str) -> Vec<f64> {
     let words: Vec<&str> =
         cell.split_whitespace().map(|word| word.trim_matches([';', ',', '(', ')', '.'])).collect();
@@ -23,8 +23,8 @@ fn numbers(cell: &str) -> Vec<f64> {
     words.iter().enumerate().filter_map(number).collect()
 }
 
-/// What an expression of a constant comes to: products and shifts of numbers, durations in seconds;
-/// of a struct its first field.
+/// Evaluates a constant's expression: products and shifts of numbers, durations in seconds, the
+/// first field of a struct.
 fn value(expression: &str) -> Option<f64> {
     let expression = expression.trim().trim_matches('"');
     if let Some((_, fields)) = expression.split_once('{') {
@@ -48,7 +48,7 @@ fn value(expression: &str) -> Option<f64> {
     expression.replace('_', "").parse().ok()
 }
 
-/// The value that a file gives to a constant, to a field of a default, or to a flag.
+/// The value of a constant, a default's field or a flag in a file.
 fn defined(text: &str, name: &str) -> Option<f64> {
     let mut flag = None;
     text.lines().map(str::trim).filter(|line| !line.starts_with("//")).find_map(|line| {
@@ -69,7 +69,7 @@ fn defined(text: &str, name: &str) -> Option<f64> {
 }
 
 #[test]
-fn values_are_read_as_they_are_written() {
+fn expressions_are_evaluated() {
     let text = "/// A: 1\npub(crate) const A: usize = 3 << 20;\nconst B: Duration = Duration::from_secs(24 * 3600);\n    stall: Duration::from_millis(1_500),\n\
         const C: Few = Few { burst: 600, each: X };\n#[arg(long, default_value_t = 30)]\npub(crate) days: u32,\n#[arg(default_value = \"24h\", value_parser = x)]\nlife: D,";
     let values = ["A", "B", "stall", "C", "days", "life", "D"].map(|name| defined(text, name));
@@ -92,7 +92,7 @@ fn values_are_read_as_they_are_written() {
 }
 
 #[test]
-fn every_limit_of_the_security_page_is_the_one_in_the_code() {
+fn documented_limits_match_the_code() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = fs::read_to_string(root.join("docs/security.md")).unwrap();
     let limits = page.split("## Limits").nth(1).unwrap().split("\n## ").next().unwrap();
@@ -110,7 +110,7 @@ fn every_limit_of_the_security_page_is_the_one_in_the_code() {
             }
             names += 1;
             if told.is_empty() {
-                // Not a number, but what the code works out.
+                // Computed at run time: only its name is checked.
                 assert!(text.contains(word), "no {word} in the file of {row}");
                 continue;
             }

@@ -1,14 +1,14 @@
-//! Files and functions stay small; every file says what it is; sources are ASCII; nothing names a
-//! folder of one machine.
+//! Source tree rules: small files and functions, a doc comment per file, ASCII, no machine-specific
+//! paths.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Lines of a file, its tests not counted.
+/// Max lines of a file, without tests.
 const MAX_FILE_LINES: usize = 800;
-/// Lines of a function.
+/// Max lines of a function.
 const MAX_FUNCTION_LINES: usize = 100;
-/// Files that may be longer, each with the reason.
+/// Exceptions, each with the reason.
 const LONG_FILES: &[(&str, &str)] = &[];
 
 struct Source {
@@ -54,7 +54,7 @@ fn files_are_not_too_long() {
 }
 
 #[test]
-fn every_file_says_what_it_is() {
+fn every_file_has_a_doc_comment() {
     let silent: Vec<_> = sources()
         .into_iter()
         .filter(|source| !source.text.starts_with("//!"))
@@ -73,8 +73,7 @@ fn sources_are_ascii() {
     assert!(others.is_empty(), "{others:?}");
 }
 
-/// Prefixes of folders that exist on some developer's machine only. In two halves, so that this
-/// file passes.
+/// Prefixes of machine-specific paths, split so that this file passes.
 const LOCAL_FOLDERS: [&str; 4] = [
     concat!("/wo", "rk/"),
     concat!("/ho", "me/"),
@@ -83,7 +82,7 @@ const LOCAL_FOLDERS: [&str; 4] = [
 ];
 
 #[test]
-fn nothing_names_a_folder_of_one_machine() {
+fn no_machine_specific_paths() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut folders = vec![root.to_path_buf()];
     let mut found = Vec::new();
@@ -112,8 +111,7 @@ fn nothing_names_a_folder_of_one_machine() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Counts from a line that begins a function to the brace that ends it: the formatter puts both at
-/// the same depth.
+/// Relies on the formatter: a function's first and last line have the same indentation.
 #[test]
 fn functions_are_not_too_long() {
     let mut long = Vec::new();

@@ -1,4 +1,4 @@
-//! A process that runs out of what the system gives: file handles, readers of its log.
+//! Processes short of resources: file descriptors, readers of the log.
 
 use crate::FERROKUBE;
 use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use tempfile::tempdir;
 
-/// A started process; killed when it is dropped.
+/// A started process; killed on drop.
 struct Running(Child);
 
 impl Drop for Running {
@@ -19,7 +19,7 @@ impl Drop for Running {
     }
 }
 
-/// Starts a command that is not under the test kit's usual care, and waits for its ready line.
+/// Starts a command without testkit's supervision, and waits for its ready line.
 fn start(command: &mut Command, data: &Path) -> (Running, Client) {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -27,18 +27,18 @@ fn start(command: &mut Command, data: &Path) -> (Running, Client) {
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
     assert!(line.starts_with("ready in "), "{line:?}");
-    // Kept open: nobody reads on, and nothing more is written.
+    // Kept open but never read; nothing more is written to it.
     std::mem::forget(output);
     (running, Client::from_kubeconfig(&data.join("admin.kubeconfig")).unwrap())
 }
 
 #[tokio::test]
-async fn fault_13_a_log_that_nobody_reads_stops_nothing() {
+async fn fault_13_an_unread_log_blocks_nothing() {
     let directory = tempdir().unwrap();
     let data = directory.path().join("data");
     let (_running, admin) =
         start(Launch::new(FERROKUBE).flag("-v=10").command(&data).stderr(Stdio::piped()), &data);
-    // More lines than a pipe and the queue behind it hold.
+    // More lines than the pipe and the log queue hold.
     for round in 0..3000 {
         let answer = admin.get("/api/v1/namespaces/default").await.unwrap();
         assert_eq!(answer.status, 200, "request {round}");
@@ -46,7 +46,7 @@ async fn fault_13_a_log_that_nobody_reads_stops_nothing() {
 }
 
 #[tokio::test]
-async fn fault_38_without_file_handles_the_listener_waits_and_goes_on() {
+async fn fault_38_without_file_handles_the_listener_waits_and_recovers() {
     let directory = tempdir().unwrap();
     let data = directory.path().join("data");
     let own = Launch::new(FERROKUBE).role("apiserver").command(&data);
@@ -96,7 +96,7 @@ async fn fault_38_the_controllers_watch_hundreds_of_kinds_over_few_connections()
         };
         let (watches, connections) =
             (value("apiserver_longrunning_requests "), value("ferrokube_connections_open "));
-        // A hundred on each, and ours.
+        // At most a hundred per connection, and ours.
         assert!(connections <= watches / 50 + 5, "{connections} connections for {watches} watches");
         if watches >= KINDS { Ok(()) } else { Err(format!("{watches} watches")) }
     })

@@ -1,5 +1,4 @@
-//! Service account tokens of the real process: those that live in secrets, what requests for them
-//! may hold, and keys that change.
+//! Service account tokens of the real process: tokens in secrets, token requests, key rotation.
 
 use crate::FERROKUBE;
 use crate::apiserver::openssl;
@@ -23,7 +22,7 @@ fn token_secret(name: &str, account: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token", "metadata": {"name": name, "annotations": annotations}})
 }
 
-/// The token in a secret, once it is there.
+/// Waits for the token in a secret.
 async fn token_in(admin: &Client, name: &str) -> String {
     let path = format!("{SECRETS}/{name}");
     let encoded = wait_until("the secret is filled", BOUND, async || {
@@ -85,7 +84,7 @@ async fn fault_51_a_token_lives_in_its_secret_and_with_its_account() {
         account["metadata"]["uid"]
     );
 
-    // A secret of nobody does not stay, a reference to one that is gone does not either.
+    // A secret of a missing account is deleted, as is a reference to a missing secret.
     create(&admin, SECRETS, &token_secret("of-nobody", "nobody")).await;
     gone(&admin, &format!("{SECRETS}/of-nobody")).await;
     assert_eq!(
@@ -115,7 +114,7 @@ async fn fault_51_a_token_lives_in_its_secret_and_with_its_account() {
 }
 
 #[tokio::test]
-async fn a_request_for_a_token_is_read_by_its_schema() {
+async fn token_requests_are_decoded_by_their_schema() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let admin = cluster.admin().unwrap();
     create(&admin, ACCOUNTS, &json!({"metadata": {"name": "robot"}})).await;

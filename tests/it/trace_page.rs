@@ -1,5 +1,5 @@
-//! `/ui/trace/`: who sees what over HTTP, and the page in headless Chromium: no script, keyboard, a
-//! screenshot in `target/trace-page.png`.
+//! `/ui/trace/`: access over HTTP, and the page in headless Chromium without script, by keyboard,
+//! with a screenshot in `target/trace-page.png`.
 
 use crate::FERROKUBE;
 use crate::objects::{config_map, made};
@@ -142,7 +142,7 @@ async fn events_are_shown_only_to_users_who_may_get_the_object() {
 }
 
 #[tokio::test]
-async fn a_server_of_its_own_leads_to_the_tracing_backend() {
+async fn a_separate_server_links_to_the_tracing_backend() {
     let cluster = with_page().role("apiserver").start().unwrap();
     let admin = cluster.admin().unwrap();
     let id = family(&made(&admin, CONFIGMAPS, config_map("a", None)).await);
@@ -155,8 +155,7 @@ async fn a_server_of_its_own_leads_to_the_tracing_backend() {
     );
 }
 
-/// A process that is killed when it is dropped, and the first line of its output that holds some
-/// words.
+/// A process, killed on drop, and the first line of its output with certain words.
 struct Helper(Child);
 
 impl Helper {
@@ -170,7 +169,7 @@ impl Helper {
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let line = lines.by_ref().map_while(Result::ok).find(|line| line.contains(words));
         let line = line.unwrap_or_else(|| panic!("it ended without saying {words:?}"));
-        // Nobody may wait for us to read.
+        // Keep reading, so that the process never blocks on its output.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         (Self(process), line)
     }
@@ -293,7 +292,7 @@ fn value(text: &str) -> Value {
     answer["value"].clone()
 }
 
-/// A page, a change of it and its end with two children: what the picture shows.
+/// A page's create, update and delete, with two children: the content of the screenshot.
 async fn life(admin: &Client) -> String {
     let early = made(admin, CONFIGMAPS, config_map("early", None)).await;
     made(admin, CONFIGMAPS, config_map("follower", Some(&early))).await;
@@ -321,7 +320,7 @@ async fn life(admin: &Client) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_reads_the_page_in_a_browser_with_the_keyboard_alone() {
+async fn the_page_works_in_a_browser_by_keyboard() {
     let installed = ["/usr/bin/chromium", "/usr/bin/chromedriver"]
         .into_iter()
         .all(|path| Path::new(path).exists());

@@ -1,6 +1,6 @@
-//! The objects and requests of a real life (a user's create, label, scale and delete; children by a
-//! controller), sent to a `ferrokube trace-webhook` process over TLS as a kube-apiserver sends
-//! them: its patches give them the ids that the built-in step gave them.
+//! The requests of an object's life (a user's create, label, scale and delete; children created by
+//! a controller), sent to `ferrokube trace-webhook` over TLS as kube-apiserver would: its patches
+//! set the same ids as the built-in step.
 
 use crate::trace_webhook::{ask, patched, start};
 use crate::trails::{ADMIN, Fleets, ROBOT, audited, id};
@@ -11,13 +11,13 @@ use std::fs;
 const FLEET: &str = "/apis/example.com/v1/namespaces/default/fleets/alpha";
 const IDS: [&str; 3] = ["trace-id", "span-id", "initial-trace-id"];
 
-/// A request of the scenario: its audit event, and what the server read and wrote.
-struct Call<'a> {
+/// A request: its audit event, the object before and after.
+struct ReviewCall<'a> {
     event: Value,
     operation: &'a str,
     old: &'a Value,
     object: Value,
-    /// The initial id that came with it.
+    /// The initial id in its header.
     initial: Option<&'a str>,
 }
 
@@ -38,7 +38,7 @@ fn audit(fleets: &Fleets, user: &str, [verb, resource, name, subresource]: [&str
         .unwrap_or_else(|| panic!("no {verb} of {resource} {name} {subresource} in {text}"))
 }
 
-/// An object as admission sees it: with the ids of another one, or none.
+/// An object as admission sees it: with another object's ids, or none.
 fn with_ids_of(object: &Value, old: &Value) -> Value {
     let mut object = object.clone();
     let mut annotations: Map<String, Value> =
@@ -53,8 +53,8 @@ fn with_ids_of(object: &Value, old: &Value) -> Value {
     object
 }
 
-/// Asks as a kube-apiserver with tracing does; gives what the patch sets.
-async fn reviewed(client: &Client, call: &Call<'_>) -> Value {
+/// Sends a review as kube-apiserver with tracing does; returns what the patch sets.
+async fn reviewed(client: &Client, call: &ReviewCall<'_>) -> Value {
     let reference = &call.event["objectRef"];
     let group = reference["apiGroup"].as_str().unwrap_or_default();
     let resource = json!({"group": group, "version": reference["apiVersion"], "resource": reference["resource"]});
@@ -78,7 +78,7 @@ async fn reviewed(client: &Client, call: &Call<'_>) -> Value {
     patched(&ask(client, &review, &headers).await)
 }
 
-/// What the built-in step wrote.
+/// The ids that the built-in step set.
 fn stamped(object: &Value, ids: &[&str]) -> Value {
     ids.iter().map(|name| ((*name).to_owned(), json!(id(object, name)))).collect()
 }
@@ -100,7 +100,7 @@ async fn l01_l33_l38_reviews_of_a_fleets_life_get_the_ids_that_the_built_in_step
     let created = fleets.kubectl(&["create", "-o", "json", "-f", &manifest.display().to_string()]);
     let created: Value = serde_json::from_str(&created).unwrap();
     let event = audit(&fleets, ADMIN, ["create", "fleets", "alpha", ""]);
-    let call = Call {
+    let call = ReviewCall {
         event,
         operation: "CREATE",
         old: &Value::Null,
@@ -110,8 +110,8 @@ async fn l01_l33_l38_reviews_of_a_fleets_life_get_the_ids_that_the_built_in_step
     assert_eq!(reviewed(&client, &call).await, stamped(&created, &IDS));
     let family = id(&created, "initial-trace-id").to_owned();
 
-    // A: the controller's creates. A kube-apiserver of today does not send the second header on:
-    // then a family of its own begins, in the same trace.
+    // A: the controller's creates. Current kube-apiservers do not forward the second header: then a
+    // new family begins in the same trace.
     for ship in fleets.ships(&admin, 2).await {
         let event = audit(
             &fleets,
@@ -119,10 +119,15 @@ async fn l01_l33_l38_reviews_of_a_fleets_life_get_the_ids_that_the_built_in_step
             ["create", "configmaps", ship["metadata"]["name"].as_str().unwrap(), ""],
         );
         let mut object = with_ids_of(&ship, &Value::Null);
-        // Lists leave these out.
+        // Omitted from list items.
         (object["kind"], object["apiVersion"]) = (json!("ConfigMap"), json!("v1"));
-        let mut call =
-            Call { event, operation: "CREATE", old: &Value::Null, object, initial: Some(&family) };
+        let mut call = ReviewCall {
+            event,
+            operation: "CREATE",
+            old: &Value::Null,
+            object,
+            initial: Some(&family),
+        };
         assert_eq!(reviewed(&client, &call).await, stamped(&ship, &IDS));
         call.initial = None;
         let without = reviewed(&client, &call).await;
@@ -132,12 +137,12 @@ async fn l01_l33_l38_reviews_of_a_fleets_life_get_the_ids_that_the_built_in_step
         );
     }
 
-    // C: a user's change keeps the family; a label that is there already is none.
+    // C: a user's update keeps the family; setting an existing label is no update.
     let before = admin.get(FLEET).await.unwrap().body;
     fleets.kubectl(&["label", "fleet", "alpha", "crew=seven"]);
     let labeled = admin.get(FLEET).await.unwrap().body;
     let event = audit(&fleets, ADMIN, ["patch", "fleets", "alpha", ""]);
-    let mut call = Call {
+    let mut call = ReviewCall {
         event,
         operation: "UPDATE",
         old: &before,
@@ -149,7 +154,7 @@ async fn l01_l33_l38_reviews_of_a_fleets_life_get_the_ids_that_the_built_in_step
     (call.old, call.object) = (&labeled, labeled.clone());
     assert_eq!(reviewed(&client, &call).await, Value::Null, "D5");
 
-    // A scale: the built-in step stamps the fleet; what is reviewed is a Scale, which keeps no
+    // A scale: the built-in step stamps the fleet; the review is of a Scale, which keeps no
     // annotations.
     fleets.kubectl(&["scale", "fleet/alpha", "--replicas=3"]);
     let event = audit(&fleets, ADMIN, ["patch", "fleets", "alpha", "scale"]);
@@ -163,16 +168,17 @@ async fn l01_l33_l38_reviews_of_a_fleets_life_get_the_ids_that_the_built_in_step
             json!({"name": "alpha", "namespace": "default", "uid": scaled["metadata"]["uid"]});
         json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": {"replicas": replicas}})
     };
-    let call = Call { event, operation: "UPDATE", old: &scale(2), object: scale(3), initial: None };
+    let call =
+        ReviewCall { event, operation: "UPDATE", old: &scale(2), object: scale(3), initial: None };
     assert_eq!(reviewed(&client, &call).await, Value::Null);
 
-    // A deletion cannot be patched: its ids are in the log.
+    // A deletion cannot be patched: its ids are only logged.
     fleets.ships(&admin, 3).await;
     fleets.kubectl(&["delete", "fleet", "alpha"]);
     let event = audit(&fleets, ADMIN, ["delete", "fleets", "alpha", ""]);
     let deletion = audited(&event, "trace-id");
     let call =
-        Call { event, operation: "DELETE", old: &scaled, object: Value::Null, initial: None };
+        ReviewCall { event, operation: "DELETE", old: &scaled, object: Value::Null, initial: None };
     assert_eq!(reviewed(&client, &call).await, Value::Null);
     let logged = || async {
         let log = webhook.log();

@@ -1,5 +1,5 @@
-//! `ferrokube trace-webhook` as a process: over TLS, with certificates that change, with callers
-//! that misbehave.
+//! `ferrokube trace-webhook` as a process: over TLS, with changing certificates and misbehaving
+//! callers.
 
 use crate::FERROKUBE;
 use base64::Engine;
@@ -26,7 +26,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const INITIAL: &str = "0af7651916cd43dd8448eb211c80319c";
 
-/// The process; killed when it is dropped.
+/// The process; killed on drop.
 pub(crate) struct Webhook {
     process: Child,
     url: String,
@@ -43,7 +43,7 @@ impl Drop for Webhook {
 
 fn certificate(directory: &Path) -> Pair {
     let pair = pki::self_signed(&["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
-    // The key first: a pair that does not fit is left alone until the next look.
+    // Key first: a mismatched pair is skipped until the next check.
     fs::write(directory.join("key.pem"), &pair.key_pem).unwrap();
     fs::set_permissions(directory.join("key.pem"), fs::Permissions::from_mode(0o600)).unwrap();
     fs::write(directory.join("cert.pem"), &pair.chain_pem).unwrap();
@@ -98,7 +98,7 @@ fn review(operation: &str, object: &Value, old: &Value) -> Value {
         "userInfo": {"username": "jane"}, "object": object, "oldObject": old, "dryRun": false}})
 }
 
-/// The annotations that the answer's patch sets.
+/// The annotations that the response's patch sets.
 pub(crate) fn patched(answer: &Value) -> Value {
     assert_eq!(
         (&answer["response"]["uid"], &answer["response"]["allowed"]),
@@ -143,7 +143,7 @@ async fn l33_l36_reviews_get_the_ids_of_their_headers() {
     let webhook = start(&[]);
     let client = webhook.client();
     let object = json!({"metadata": {"name": "a"}, "data": {"k": "1"}});
-    // A: from a controller, by a server that forwards both headers (ours does).
+    // A: from a controller, through a server that forwards both headers (as ours).
     let set = patched(
         &ask(
             &client,
@@ -156,12 +156,12 @@ async fn l33_l36_reviews_get_the_ids_of_their_headers() {
         set,
         json!({"trace-id": "4bf92f3577b34da6a3ce929d0e0e4736", "span-id": "00f067aa0ba902b7", "initial-trace-id": INITIAL})
     );
-    // B: from a user, by a stock server with tracing on.
+    // B: from a user, through a stock server with tracing on.
     let set = patched(
         &ask(&client, &review("CREATE", &object, &Value::Null), &[("traceparent", PARENT)]).await,
     );
     assert_eq!(set["initial-trace-id"], "4bf92f3577b34da6a3ce929d0e0e4736");
-    // By a stock server without tracing, or with headers that are none: a trace of its own.
+    // Through a stock server without tracing, or with invalid headers: a new trace.
     for headers in [
         &[][..],
         &[("traceparent", "junk"), ("initial-trace-id", "junk")],
@@ -189,7 +189,7 @@ async fn l33_l36_reviews_get_the_ids_of_their_headers() {
         ),
         Value::Null
     );
-    // L38: a deletion is in the log.
+    // L38: a deletion is logged.
     assert_eq!(
         patched(
             &ask(&client, &review("DELETE", &Value::Null, &stored), &[("traceparent", PARENT)])
@@ -211,7 +211,7 @@ async fn l33_l36_reviews_get_the_ids_of_their_headers() {
 }
 
 #[tokio::test]
-async fn what_is_no_review_is_told_and_harms_nobody() {
+async fn invalid_reviews_are_refused_without_harm() {
     let webhook = start(&[]);
     let client = webhook.client();
     let post = |body: Vec<u8>| client.send(client.request(Method::POST, "/mutate").body(body));
@@ -219,7 +219,7 @@ async fn what_is_no_review_is_told_and_harms_nobody() {
     {
         assert_eq!(post(body.as_bytes().to_vec()).await.unwrap().status, 400);
     }
-    // Larger than any review: refused from its announcement on.
+    // Larger than any review: refused by its Content-Length.
     match post(vec![b'x'; (8 << 20) + 1]).await {
         Ok(answer) => assert_eq!(answer.status, 413),
         Err(error) => assert!(webhook.client().get("/healthz").await.is_ok(), "{error}"),
@@ -229,8 +229,7 @@ async fn what_is_no_review_is_told_and_harms_nobody() {
     for path in ["/healthz", "/livez", "/readyz"] {
         assert_eq!(client.get(path).await.unwrap().text, "ok");
     }
-    // Garbage in the place of an object is allowed as it is: whether it is an object is the
-    // server's question.
+    // A non-object in place of the object is allowed unchanged: kube-apiserver validates it.
     let answer =
         ask(&client, &review("CREATE", &json!({"metadata": {"annotations": 5}}), &json!([1])), &[])
             .await;
@@ -262,7 +261,7 @@ async fn certificates_are_read_again_when_they_change() {
 }
 
 #[tokio::test]
-async fn p03_off_is_an_answer_without_a_patch() {
+async fn p03_off_answers_without_a_patch() {
     let webhook = start(&["--feature-gates=LogTracking=false"]);
     let answer = ask(
         &webhook.client(),
@@ -277,7 +276,7 @@ async fn p03_off_is_an_answer_without_a_patch() {
 }
 
 #[tokio::test]
-async fn with_a_client_ca_only_its_holders_may_call() {
+async fn with_a_client_ca_callers_need_a_certificate() {
     let directory = tempfile::tempdir().unwrap();
     let pki = |name: &str| pki::Pki::open(&directory.path().join(name)).unwrap();
     let (callers, strangers) = (pki("callers"), pki("strangers"));
@@ -305,7 +304,7 @@ async fn with_a_client_ca_only_its_holders_may_call() {
     assert!(patched(&ask(&known, &create, &[]).await).is_object());
     for refused in [
         client(None),
-        client(named(&callers, "somebody")),
+        client(named(&callers, "someone")),
         client(named(&strangers, "kube-apiserver")),
     ] {
         let answer = refused
@@ -318,7 +317,7 @@ async fn with_a_client_ca_only_its_holders_may_call() {
     assert!(known.get("/metrics").await.unwrap().text.contains("outcome=\"stamped\"} 1"));
 }
 
-/// Begins a POST whose body does not come.
+/// Begins a POST whose body never arrives.
 async fn silent(webhook: &Webhook) -> TlsStream<TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(webhook.pair.chain_pem.as_bytes()).unwrap()).unwrap();
@@ -339,11 +338,10 @@ async fn silent(webhook: &Webhook) -> TlsStream<TcpStream> {
 }
 
 #[tokio::test]
-async fn bodies_that_do_not_come_hold_up_nobody() {
+async fn missing_bodies_block_no_other_review() {
     let webhook = start(&[]);
     let mut all = Vec::new();
-    // Far more at a time than reviews that are worked on; each would keep its place for ten
-    // seconds.
+    // Far more than the concurrent reviews; each would hold its slot for ten seconds.
     for _ in 0..400 {
         all.push(silent(&webhook).await);
     }

@@ -1,6 +1,6 @@
-//! Log tracking with real processes (KEP-1668): what the ids are in storage, logs and audit after a
-//! user's create, scale and delete of a parent whose children are made by a controller, and how
-//! `ferrokube trace` answers from the request to the log lines (L12) and back (L11).
+//! Log tracking with real processes (KEP-1668): the ids in storage, logs and audit log after a
+//! user's create, scale and delete of a parent with children by a controller, and `ferrokube trace`
+//! from the request to the log lines (L12) and back (L11).
 
 use crate::FERROKUBE;
 use crate::objects::{config_map, made};
@@ -28,7 +28,7 @@ pub(crate) fn audited(event: &Value, name: &str) -> String {
         .to_owned()
 }
 
-/// The audit event of one request.
+/// The audit event of a request.
 fn audit_event(cluster: &Cluster, verb: &str, resource: &str, name: &str) -> Value {
     let text = fs::read_to_string(cluster.data_dir().join("audit.log")).unwrap();
     let mut events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -40,7 +40,7 @@ fn audit_event(cluster: &Cluster, verb: &str, resource: &str, name: &str) -> Val
     found.unwrap_or_else(|| panic!("no {verb} of {resource} {name} in {text}"))
 }
 
-/// The last states of all objects that a watch sees go, until it has seen the names.
+/// Watches until the named objects are deleted; returns their last states.
 async fn gone(admin: &Client, path: &str, from: &str, names: &[&str]) -> Vec<Value> {
     let mut watch =
         admin.watch(&format!("{path}?watch=true&resourceVersion={from}")).await.unwrap();
@@ -49,9 +49,9 @@ async fn gone(admin: &Client, path: &str, from: &str, names: &[&str]) -> Vec<Val
     while !missing.is_empty() {
         let event = tokio::time::timeout(BOUND, watch.next())
             .await
-            .expect("the objects go")
+            .expect("the objects are deleted")
             .unwrap()
-            .expect("the watch goes on");
+            .expect("the watch continues");
         if event["type"] == "DELETED" {
             missing.remove(event["object"]["metadata"]["name"].as_str().unwrap());
             seen.push(event["object"].clone());
@@ -64,8 +64,7 @@ async fn gone(admin: &Client, path: &str, from: &str, names: &[&str]) -> Vec<Val
 async fn l31_l38_cascades_belong_to_the_deletion() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let admin = cluster.admin().unwrap();
-    // What is deleted before the collector has seen it is found by a look, which tells of no
-    // deleter: it must be up first.
+    // Deletions before the collector's first list have no known deleter: it must be up first.
     let early = made(&admin, CONFIGMAPS, config_map("early", None)).await;
     let follower = made(&admin, CONFIGMAPS, config_map("follower", Some(&early))).await;
     assert_eq!(admin.delete(&format!("{CONFIGMAPS}/early")).await.unwrap().status, 200);
@@ -145,7 +144,7 @@ async fn l31_l38_cascades_belong_to_the_deletion() {
 }
 
 #[tokio::test]
-async fn ids_of_those_who_may_not_propagate_are_refused_and_seen_in_the_audit_log() {
+async fn ids_without_the_right_to_propagate_are_refused_and_audited() {
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let admin = cluster.admin().unwrap();
     let account =
@@ -187,7 +186,7 @@ async fn ids_of_those_who_may_not_propagate_are_refused_and_seen_in_the_audit_lo
     assert_eq!(audited(&event, "link"), format!("{trace}-{span}"));
     assert_eq!(audited(&event, "refused-initial-trace-id"), trace);
 
-    // With the role that every cluster has for this, its word counts.
+    // With the default role for it, the caller's ids count.
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:trace-propagator"});
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "robot-traces"},
         "subjects": [subject], "roleRef": role});
@@ -204,7 +203,7 @@ async fn ids_of_those_who_may_not_propagate_are_refused_and_seen_in_the_audit_lo
     .await;
 }
 
-/// A process with a log of its own; killed when it is dropped.
+/// A process with its own log; killed on drop.
 pub(crate) struct Process(Child);
 
 impl Process {
@@ -225,7 +224,7 @@ impl Drop for Process {
     }
 }
 
-/// Builds the example controller as it would be built for anybody, and says where it is.
+/// Builds the example controller as a user would; returns its path.
 fn example() -> PathBuf {
     let mut build = Command::new(env!("CARGO"));
     build.current_dir(env!("CARGO_MANIFEST_DIR")).args([
@@ -279,8 +278,8 @@ impl Fleets {
         controller.env("KUBECONFIG", fleets.robot());
         let controller = Process::start(controller, &fleets.log("fleet"));
         fleets._processes = vec![manager, controller];
-        // Whose deletion a cascade follows is known of what the collector saw; it looks for new
-        // kinds every second or so.
+        // A cascade's deletion is known only for objects that the collector watches; it looks for
+        // new kinds about every second.
         let all_known = |line: &str| {
             line.contains("listed all objects") && line.contains("resource=fleets.example.com")
         };
@@ -336,7 +335,7 @@ impl Fleets {
         .await
     }
 
-    /// `ferrokube trace` over everybody's logs.
+    /// `ferrokube trace` over all logs.
     fn trace(&self, what: &str) -> Output {
         fs::write(self.log("apiserver"), self.cluster.log()).unwrap();
         let mut command = Command::new(FERROKUBE);
@@ -423,7 +422,7 @@ async fn l10_l11_l12_a_fleet_is_created_scaled_and_deleted_with_stock_kubectl() 
     let fleets = Fleets::start(newest_kubectl()).await;
     let admin = fleets.cluster.admin().unwrap();
 
-    // Case 1: a user's create. The children are of its trace and family (L01, L03, L35, L37).
+    // Case 1: a user's create. The children share its trace and family (L01, L03, L35, L37).
     let manifest = fleets.log("fleet").with_extension("yaml");
     fs::write(&manifest, ALPHA).unwrap();
     fleets.kubectl(&["create", "-f", &manifest.display().to_string()]);
@@ -442,7 +441,7 @@ async fn l10_l11_l12_a_fleet_is_created_scaled_and_deleted_with_stock_kubectl() 
         ships.iter().chain([&created]).map(|object| id(object, "span-id")).collect();
     assert_eq!(spans.len(), 3, "L02: every request is an action of its own");
 
-    // Case 2: a user's update. The family stays (L36), the new ship is of it.
+    // Case 2: a user's update. The family stays (L36), the new ship joins it.
     fleets.kubectl(&["scale", "fleet/alpha", "--replicas=3"]);
     let ships = fleets.ships(&admin, 3).await;
     let scaled = admin.get(&format!("{FLEETS}/alpha")).await.unwrap().body;
@@ -455,7 +454,7 @@ async fn l10_l11_l12_a_fleet_is_created_scaled_and_deleted_with_stock_kubectl() 
         (scaling.as_str(), family.as_str())
     );
 
-    // L12 in one call, by the object: both requests with everything that followed.
+    // L12 in one call, by the object: both requests with everything they caused.
     let story_of_object = story(&fleets.trace("fleet/alpha"));
     let creation = actions(&story_of_object, &family);
     assert!(has_request(creation, "create", FLEETS, ADMIN), "{creation:#?}");
@@ -490,12 +489,12 @@ async fn l10_l11_l12_a_fleet_is_created_scaled_and_deleted_with_stock_kubectl() 
         "{story_of_line:#}"
     );
 
-    // Deletion: the ships go with it, in its trace, and the log of the garbage collector says so.
+    // Deletion: the ships are deleted in its trace, as the garbage collector's log says.
     fleets.kubectl(&["delete", "fleet", "alpha"]);
     fleets.ships(&admin, 0).await;
     let deletion = audited(&audit_event(&fleets.cluster, "delete", "fleets", "alpha"), "trace-id");
-    // What the store shows as gone is in the logs a moment later: the audit log before the
-    // collector has its answer, its own log after it.
+    // The logs lag behind the store a little: the audit log until the collector's response, its own
+    // log after it.
     let story_of_family = wait_until("the collector's deletions are in the story", BOUND, || {
         let told = story(&fleets.trace(&family));
         let deleted = actions(&told, &deletion);
@@ -512,7 +511,7 @@ async fn l10_l11_l12_a_fleet_is_created_scaled_and_deleted_with_stock_kubectl() 
         "create, scale, delete: {story_of_family:#}"
     );
 
-    // L06: the same name again is another family, and nothing of the old one is left.
+    // L06: the same name again starts a new family; nothing of the old one remains.
     fleets.kubectl(&["create", "-f", &manifest.display().to_string()]);
     fleets.ships(&admin, 2).await;
     let again = admin.get(&format!("{FLEETS}/alpha")).await.unwrap().body;

@@ -1,4 +1,4 @@
-//! A command line that cannot be followed leaves no trace: no data directory, no log.
+//! Invalid command lines leave no trace: no data directory, no log.
 
 use crate::FERROKUBE;
 use crate::apiserver::openssl;
@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Files that flags name, good and bad.
+/// Files for flags, valid and invalid.
 fn files(path: &Path) {
     for name in ["ca", "other"] {
         openssl(
@@ -36,7 +36,7 @@ fn files(path: &Path) {
     );
 }
 
-/// `{F}` stands for the files' directory; the words must be in the one line that is said.
+/// `{F}` stands for the files' directory; the error line must contain the words.
 const SERVER: &[(&str, &str)] = &[
     ("--no-such-flag", "no-such-flag"),
     ("--secure-port=65536", "65536"),
@@ -111,7 +111,7 @@ fn run(role: &str, flags: &str, path: &Path) -> Output {
 }
 
 #[test]
-fn wrong_flags_are_found_before_anything_is_written() {
+fn invalid_flags_are_refused_before_anything_is_written() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     files(path);
@@ -129,7 +129,7 @@ fn wrong_flags_are_found_before_anything_is_written() {
     let port = (port.as_str(), "in use by another process");
     let more = more.chain([("apiserver", &port), ("all-in-one", &port)]);
     for (role, (flags, words)) in both.chain(more) {
-        // A port of its own: with what is accepted by mistake it would start.
+        // Its own port, so that a mistakenly accepted command line would start.
         let port = if flags.contains("--secure-port") { "" } else { "--secure-port=0 " };
         let output = run(role, &format!("{port}{flags} --data-dir={}", data.display()), path);
         let said = String::from_utf8_lossy(&output.stderr);

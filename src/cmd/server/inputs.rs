@@ -21,7 +21,7 @@ pub(crate) struct Inputs {
     pub(crate) gates: Gates,
     /// Feature gate warnings, to be logged.
     pub(super) warnings: Vec<GateWarning>,
-    pub(super) spans: Option<export::Config>,
+    pub(super) spans: Option<export::ExportConfig>,
     /// Enabled optional kinds.
     pub(super) on_request: Vec<&'static NativeKind>,
     pub(super) audit_policy: AuditPolicy,

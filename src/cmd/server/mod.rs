@@ -74,7 +74,7 @@ pub(crate) fn run(
     let directory = DataDir::open(flags.data_dir.as_deref())?;
     let log_file = (companion.is_some() && flags.storage == Storage::Embedded)
         .then(|| directory.join("ferrokube.log"));
-    let log = log::Config {
+    let log = log::LogConfig {
         tap: ring.clone().map(|ring| ring as Arc<dyn log::Tap>),
         ..flags.log.config(&inputs.gates, log_file.as_deref())
     };

@@ -15,7 +15,7 @@ use ferrokube_apimachinery::{heap, json};
 use ferrokube_flow::{Away, AwayError};
 use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
 use ferrokube_resource::conversion::{Conversion, ConversionFuture, Converter, WaitFuture};
-use ferrokube_trace::{Kind, Span, SpanInfo, TraceContext, inject};
+use ferrokube_trace::{Span, SpanInfo, SpanSide, TraceContext, inject};
 use http::header::CONTENT_TYPE;
 use reqwest::{Certificate, Client};
 use std::any::Any;
@@ -161,7 +161,7 @@ impl Webhook {
     /// The call is an action of its own in the same trace.
     async fn call(&self, request: &Request<'_>, away: &mut Away) -> Result<Vec<u8>, CallError> {
         let (context, mut span) = Span::part(
-            Kind::Client,
+            SpanSide::Client,
             &SpanInfo { name: "convert", resource: &self.kind, namespace: "", object: "" },
         );
         let answer = self.exchange(request, context, away).await;

@@ -24,7 +24,7 @@
 
 use crate::traced::traced;
 use ferrokube_trace::{
-    Kind, Span, SpanInfo, TraceContext, annotation, in_scope, request_span, sample, scoped,
+    Span, SpanInfo, SpanSide, TraceContext, annotation, in_scope, request_span, sample, scoped,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Client, Resource};
@@ -94,7 +94,7 @@ impl ReconcileTrace {
                 || tracing::debug!(in_trace_id = %trace_id, in_span_id = %span_id, name = info.object, "handled together with a later change"),
             );
         }
-        let mut span = Span::start(&context, Kind::Internal, &info);
+        let mut span = Span::start(&context, SpanSide::Internal, &info);
         self.links.iter().for_each(|link| span.link(link));
         scoped(context, request_span(&context, &info), reconcile).await
     }

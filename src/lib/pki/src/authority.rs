@@ -1,15 +1,15 @@
-//! Keys and certificates: two CAs and the token keys on disk, serving and client certificates made
-//! from them when they are needed.
+//! Keys and certificates: two CAs and the token keys on disk; serving and client certificates
+//! issued on demand.
 //!
-//! One CA for each trust: `ca.crt` is what clients verify the server with, `client-ca.crt` what the
-//! server verifies clients with, so that the key of neither can speak for the other. Front proxies
-//! have a CA of the user's (`--requestheader-client-ca-file`) or none.
+//! One CA per trust: `ca.crt` is what clients verify the server with, `client-ca.crt` what the
+//! server verifies clients with, so that neither key can speak for the other. Front proxies have a
+//! CA of the user's (`--requestheader-client-ca-file`) or none.
 //!
-//! Serving and client certificates cost 0.1 ms, so that they are made at every start and renewed
-//! while running instead of kept: fewer keys at rest, no file that can be stale. What must survive
-//! is the CAs and the key that signs service account tokens.
+//! Issuing a certificate takes 0.1 ms, so they are issued at every start and renewed while running
+//! rather than stored: fewer keys at rest, no stale files. Only the CAs and the key that signs
+//! service account tokens must survive.
 
-use crate::files::{self, Access, FileError};
+use crate::files::{self, FileError, FileMode};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose,
@@ -24,83 +24,83 @@ use x509_parser::time::ASN1Time;
 const CA_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// How long serving and client certificates are valid; renewed after two thirds.
 pub const LEAF_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How long the administrator's is: it cannot be revoked, and its file gets copied.
+/// Lifetime of the administrator's certificate: it cannot be revoked, and its file gets copied.
 pub const ADMIN_LIFETIME: Duration = Duration::from_secs(24 * 3600);
-/// How often the wall clock is looked at: it may be set, and the machine may sleep, while a timer
-/// of the process knows nothing of it.
+/// How often the wall clock is read: it may be set, and the machine may sleep, which a timer does
+/// not notice.
 const POLL: Duration = Duration::from_secs(10);
-/// After a renewal failed.
+/// Delay after a failed renewal.
 const RETRY: Duration = Duration::from_secs(60);
-/// Certificates begin a little in the past, for clients whose clock is slow.
+/// Certificates are backdated for clients whose clock is slow.
 const BACKDATED: Duration = Duration::from_secs(300);
 
-/// Why keys or certificates cannot be had.
+/// Why keys or certificates are unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
-    /// A file or directory.
+    /// Reading or writing a file or directory failed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A file of the CA is there and another is not.
+    /// Some files of the CA exist and others do not.
     #[error("{path} is missing: restore it, or remove all of {directory} for a new CA that clients must trust again", directory = .path.parent().unwrap_or(Path::new(".")).display())]
     Missing {
         /// The missing file.
         path: PathBuf,
     },
-    /// A file does not hold what its name says.
+    /// A file has unexpected content.
     #[error("{path} holds no usable {what}")]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// What it should contain.
         what: &'static str,
     },
-    /// The CA is not valid any more.
+    /// The CA certificate has expired.
     #[error("the CA certificate {path} has expired")]
     Expired {
         /// Its file.
         path: PathBuf,
     },
-    /// The CA is not valid yet: the clock is wrong, or was when it was made.
+    /// The CA certificate is not valid yet: the clock is or was wrong.
     #[error(
         "the CA certificate {path} is not yet valid: the clock of this machine is behind it (it says {now}, the certificate begins at {not_before})"
     )]
     NotYetValid {
         /// Its file.
         path: PathBuf,
-        /// The wall clock.
+        /// The wall clock time.
         now: String,
-        /// When it begins.
+        /// Start of its validity.
         not_before: String,
     },
-    /// A name that cannot stand in a certificate.
+    /// A name that is not allowed in a certificate.
     #[error("{name:?} cannot stand in a certificate")]
     Name {
         /// The name.
         name: String,
     },
-    /// The library refused.
+    /// The certificate library failed.
     #[error("cannot make {what}")]
     Make {
-        /// What.
+        /// The certificate or key.
         what: &'static str,
-        /// Why.
+        /// The library's error.
         source: rcgen::Error,
     },
 }
 
-/// A certificate chain (leaf first) and its key, both PEM. No `Debug` of the key.
+/// A certificate chain (leaf first) and its key, both PEM. `Debug` omits the key.
 #[derive(Clone)]
 pub struct Pair {
-    /// The certificates.
+    /// PEM, leaf first.
     pub chain_pem: String,
     /// The private key, PKCS#8.
     pub key_pem: String,
-    /// When it should be replaced.
+    /// When to replace it.
     pub renewal: Renewal,
 }
 
-/// When a certificate should be replaced, by the wall clock: after two thirds of its life, or when
-/// the clock was set back to before it.
+/// When to replace a certificate, by the wall clock: after two thirds of its lifetime, or when the
+/// clock was set back to before its validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewal {
     not_before: SystemTime,
@@ -112,13 +112,13 @@ impl Renewal {
         Self { not_before: issued - BACKDATED, at: issued + lifetime * 2 / 3 }
     }
 
-    /// When either should be replaced.
+    /// The earlier of both.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self { not_before: self.not_before.max(other.not_before), at: self.at.min(other.at) }
     }
 
-    /// How long it is still good: until then, unless the clock is set.
+    /// The time left, as long as nobody sets the clock.
     fn left(self, now: SystemTime) -> Duration {
         if now < self.not_before {
             Duration::ZERO
@@ -127,7 +127,7 @@ impl Renewal {
         }
     }
 
-    /// Resolves when it is time.
+    /// Resolves when it is due.
     pub async fn due(self) {
         self.due_by(SystemTime::now).await;
     }
@@ -152,37 +152,36 @@ impl std::fmt::Debug for Pair {
     }
 }
 
-/// The keys that sign and verify service account tokens (ES256), PEM. No `Debug` of the private
-/// one.
+/// Keys for service account tokens (ES256), PEM. `Debug` omits the private key.
 #[derive(Clone)]
-pub struct TokenKeys {
+pub struct TokenKeyPair {
     /// PKCS#8.
     pub private_pem: String,
     /// SubjectPublicKeyInfo.
     pub public_pem: String,
 }
 
-impl std::fmt::Debug for TokenKeys {
+impl std::fmt::Debug for TokenKeyPair {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TokenKeys").field("public_pem", &self.public_pem).finish_non_exhaustive()
+        f.debug_struct("TokenKeyPair").field("public_pem", &self.public_pem).finish_non_exhaustive()
     }
 }
 
-/// Who a client certificate is for.
+/// The subject of a client certificate.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// The user.
+    /// User name.
     pub common_name: &'a str,
-    /// The groups.
+    /// Groups.
     pub organizations: &'a [&'a str],
 }
 
-/// The cluster's admin.
+/// The cluster administrator.
 pub const ADMIN: Subject<'static> =
     Subject { common_name: "kubernetes-admin", organizations: &["system:masters"] };
 
-/// The controller manager: its bootstrap roles let it get a service account token for each of its
-/// controllers.
+/// The controller manager: by its bootstrap roles it requests a service account token for each of
+/// its controllers.
 pub const CONTROLLER_MANAGER: Subject<'static> =
     Subject { common_name: "system:kube-controller-manager", organizations: &[] };
 
@@ -191,7 +190,7 @@ pub const CONTROLLER_MANAGER: Subject<'static> =
 pub struct Pki {
     serving: Authority,
     clients: Authority,
-    token_keys: Arc<TokenKeys>,
+    token_keys: Arc<TokenKeyPair>,
     lifetime: Duration,
 }
 
@@ -202,7 +201,7 @@ struct Authority {
     issuer: Arc<Issuer<'static, KeyPair>>,
 }
 
-/// The files of a CA, and its name.
+/// The file names of a CA, and its common name.
 struct AuthorityFiles {
     certificate: &'static str,
     key: &'static str,
@@ -218,12 +217,12 @@ const CLIENT_CA: AuthorityFiles = AuthorityFiles {
 };
 
 impl Pki {
-    /// Opens the directory, or makes it (0700) with new CAs and token keys. A directory of a
-    /// version that had one CA for all gets one for clients: what the other has signed for clients
-    /// is not accepted any more.
+    /// Opens the directory, or creates it (0700) with new CAs and token keys. A directory of an
+    /// older version, with one CA for everything, gets a client CA; client certificates signed by
+    /// the old one are no longer accepted.
     ///
     /// # Errors
-    /// [`PkiError`]; also when others may read the directory or a key.
+    /// [`PkiError`]; also if other users can read the directory or a key.
     pub fn open(directory: &Path) -> Result<Self, PkiError> {
         files::private_directory(directory)?;
         let now = SystemTime::now();
@@ -240,44 +239,43 @@ impl Pki {
             }
         };
         let token_key = load_key(directory.join("sa.key"))?;
-        let token_keys = TokenKeys {
+        let token_keys = TokenKeyPair {
             private_pem: token_key.serialize_pem(),
             public_pem: token_key.public_key_pem(),
         };
         Ok(Self { serving, clients, token_keys: Arc::new(token_keys), lifetime: LEAF_LIFETIME })
     }
 
-    /// The same with another lifetime of serving certificates, and no longer one of client
-    /// certificates.
+    /// Sets the lifetime of serving certificates and caps that of client certificates.
     #[must_use]
     pub fn with_lifetime(self, lifetime: Duration) -> Self {
         Self { lifetime, ..self }
     }
 
-    /// The certificate of the CA that verifies the server.
+    /// The CA certificate for verifying the server.
     pub fn ca_pem(&self) -> &str {
         &self.serving.pem
     }
 
-    /// The certificate of the CA that verifies clients.
+    /// The CA certificate for verifying clients.
     pub fn client_ca_pem(&self) -> &str {
         &self.clients.pem
     }
 
     /// The keys for service account tokens.
-    pub fn token_keys(&self) -> &TokenKeys {
+    pub fn token_keys(&self) -> &TokenKeyPair {
         &self.token_keys
     }
 
-    /// A secret for one purpose, the same after every restart; tells nothing about the key that it
-    /// is derived from.
+    /// Derives a secret for one purpose, stable across restarts. Reveals nothing about the key that
+    /// it is derived from.
     pub fn derived_key(&self, purpose: &str) -> [u8; 32] {
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.token_keys.private_pem.as_bytes());
         let tag = hmac::sign(&key, purpose.as_bytes());
         tag.as_ref().try_into().expect("SHA-256 gives 32 bytes")
     }
 
-    /// A serving certificate for host names and addresses; see [`serving_names`].
+    /// Issues a serving certificate for host names and addresses; see [`serving_names`].
     ///
     /// # Errors
     /// [`PkiError::Name`], [`PkiError::Make`].
@@ -294,7 +292,7 @@ impl Pki {
         self.serving.issue(parameters, self.lifetime)
     }
 
-    /// A client certificate.
+    /// Issues a client certificate.
     ///
     /// # Errors
     /// [`PkiError::Make`].
@@ -308,7 +306,7 @@ impl Pki {
     fn make(directory: &Path, now: SystemTime) -> Result<Self, PkiError> {
         let token_key = KeyPair::generate()
             .map_err(|source| PkiError::Make { what: "the token key", source })?;
-        let token_keys = TokenKeys {
+        let token_keys = TokenKeyPair {
             private_pem: token_key.serialize_pem(),
             public_pem: token_key.public_key_pem(),
         };
@@ -317,8 +315,8 @@ impl Pki {
         let [client_key, client_ca] = CLIENT_CA.written(&clients, &client_key);
         let [serving_key, serving_ca] = SERVING_CA.written(&serving, &serving_key);
         let token_files = [
-            ("sa.key", token_keys.private_pem.as_bytes(), Access::Private),
-            ("sa.pub", token_keys.public_pem.as_bytes(), Access::Public),
+            ("sa.key", token_keys.private_pem.as_bytes(), FileMode::Private),
+            ("sa.pub", token_keys.public_pem.as_bytes(), FileMode::Public),
         ];
         let [token_key, token_public] = token_files;
         files::write_all(
@@ -352,7 +350,7 @@ impl Authority {
 }
 
 impl AuthorityFiles {
-    /// A new CA and its key, PEM.
+    /// A new CA, with its key as PEM.
     fn make(&self, now: SystemTime) -> Result<(Authority, String), PkiError> {
         let refused = |source| PkiError::Make { what: "a CA", source };
         let key = KeyPair::generate().map_err(refused)?;
@@ -372,19 +370,19 @@ impl AuthorityFiles {
         Ok((Authority { pem: pem.into(), issuer: Arc::new(Issuer::new(parameters, key)) }, key_pem))
     }
 
-    /// What is written of it, in this order.
+    /// Its files, in the order in which they are written.
     fn written<'a>(
         &self,
         authority: &'a Authority,
         key_pem: &'a str,
-    ) -> [(&'static str, &'a [u8], Access); 2] {
+    ) -> [(&'static str, &'a [u8], FileMode); 2] {
         [
-            (self.key, key_pem.as_bytes(), Access::Private),
-            (self.certificate, authority.pem.as_bytes(), Access::Public),
+            (self.key, key_pem.as_bytes(), FileMode::Private),
+            (self.certificate, authority.pem.as_bytes(), FileMode::Public),
         ]
     }
 
-    /// The CA as it is on disk; `None` if it is not.
+    /// Loads the CA; `None` if it is not on disk.
     fn load(&self, directory: &Path, now: SystemTime) -> Result<Option<Authority>, PkiError> {
         let path = directory.join(self.certificate);
         let Some(certificate) = files::read(&path)? else { return Ok(None) };
@@ -398,8 +396,8 @@ impl AuthorityFiles {
     }
 }
 
-/// A serving certificate of nobody but itself, for a role whose listener nobody has to trust
-/// (health, metrics on the loopback).
+/// A self-signed serving certificate, for listeners that clients need not verify (health and
+/// metrics on the loopback address).
 ///
 /// # Errors
 /// [`PkiError::Name`], [`PkiError::Make`].
@@ -419,8 +417,8 @@ pub fn self_signed(names: &[String]) -> Result<Pair, PkiError> {
     })
 }
 
-/// The names under which a server is reached: the loopback and in-cluster names, the address it
-/// listens on, the host's name, and others.
+/// The names by which clients reach a server: loopback and in-cluster names, the listen address,
+/// the host name, and `others`.
 pub fn serving_names(listen: IpAddr, others: &[String]) -> Vec<String> {
     let fixed = [
         "localhost",
@@ -435,8 +433,7 @@ pub fn serving_names(listen: IpAddr, others: &[String]) -> Vec<String> {
     if !listen.is_unspecified() {
         names.push(listen.to_string());
     }
-    // Not every host name can stand in a certificate; one that cannot is no reason to refuse to
-    // start.
+    // A host name that is not allowed in a certificate must not prevent the start.
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim().to_ascii_lowercase();
     if !host.is_empty()
@@ -450,9 +447,8 @@ pub fn serving_names(listen: IpAddr, others: &[String]) -> Vec<String> {
     names
 }
 
-/// Calls `issue` whenever its last certificate is due, until `end` resolves. `issue` puts the new
-/// certificate to use and returns when that is due; after a failure it is called again within a
-/// minute.
+/// Calls `issue` whenever its last certificate is due, until `end` resolves. `issue` installs the
+/// new certificate and returns when that is due; after an error it is called again within a minute.
 pub async fn renew<E: std::error::Error + 'static>(
     first: Renewal,
     end: impl Future<Output = ()>,
@@ -616,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_and_clients_have_cas_of_their_own_and_an_older_directory_gets_the_second() {
+    fn servers_and_clients_have_separate_cas_and_old_directories_get_the_second() {
         let directory = tempfile::tempdir().unwrap();
         let first = open(&directory).unwrap();
         assert_ne!(first.ca_pem(), first.client_ca_pem());
@@ -624,7 +620,7 @@ mod tests {
         let mode = |name: &str| std::fs::metadata(file(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!([mode("client-ca.key"), mode("client-ca.crt")], [0o600, 0o644]);
         assert_eq!(open(&directory).unwrap().client_ca_pem(), first.client_ca_pem());
-        // As version 1 left it.
+        // A directory as version 1 left it.
         std::fs::remove_file(file("client-ca.crt")).unwrap();
         std::fs::remove_file(file("client-ca.key")).unwrap();
         let second = open(&directory).unwrap();

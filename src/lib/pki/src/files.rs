@@ -1,4 +1,4 @@
-//! Files that hold keys: written atomically, readable by their owner only.
+//! Files with keys: written atomically, readable only by their owner.
 
 use rustix::fs::Mode;
 use std::fs::{self, File, OpenOptions};
@@ -6,20 +6,20 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A file or directory that cannot be used.
+/// Why a file or directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The system refused.
+    /// A system call failed.
     #[error("cannot {what} {path}")]
     Io {
         /// The operation.
         what: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// Others may read or write it.
+    /// Other users may read or write it.
     #[error("{path} is open to others (mode {mode:04o}): run `chmod go= {path}`")]
     Open {
         /// The file or directory.
@@ -27,15 +27,15 @@ pub enum FileError {
         /// Its permission bits.
         mode: u32,
     },
-    /// It belongs to somebody else.
+    /// It belongs to another user.
     #[error("{path} belongs to user {owner}, not to the user of this process")]
     Foreign {
         /// The file or directory.
         path: PathBuf,
-        /// Its owner's number.
+        /// Its owner's uid.
         owner: u32,
     },
-    /// More bytes than such a file has.
+    /// Larger than such a file can be.
     #[error("{path} is larger than {limit_bytes} bytes")]
     TooLarge {
         /// The file.
@@ -45,11 +45,11 @@ pub enum FileError {
     },
 }
 
-/// Keys, certificates, token files: none is larger.
+/// Max size of keys, certificates and token files.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// Makes a directory (and what is missing above it) with mode 0700, or checks that an existing one
-/// is ours and closed to others.
+/// Creates a directory and its parents with mode 0700, or checks that an existing one is ours and
+/// private.
 ///
 /// # Errors
 /// [`FileError`].
@@ -62,7 +62,7 @@ pub fn private_directory(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Checks that a file or directory belongs to us (or root) and that nobody else may touch it.
+/// Checks that a file or directory belongs to us or root, and that other users have no access.
 ///
 /// # Errors
 /// [`FileError`].
@@ -83,7 +83,7 @@ pub fn check_private(path: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Reads a file; `Ok(None)` if there is none.
+/// Reads a file; `Ok(None)` if it does not exist.
 ///
 /// # Errors
 /// [`FileError::Io`], [`FileError::TooLarge`].
@@ -102,7 +102,7 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
     Ok(Some(bytes))
 }
 
-/// Reads a file that holds a secret; `Ok(None)` if there is none.
+/// Reads a file with a secret; `Ok(None)` if it does not exist.
 ///
 /// # Errors
 /// As [`read`] and [`check_private`].
@@ -114,25 +114,25 @@ pub fn read_private(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
     Ok(bytes)
 }
 
-/// Who may read a file that is written.
+/// Mode of a written file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Its owner: 0600.
+pub enum FileMode {
+    /// Owner only: 0600.
     Private,
-    /// Everybody who can reach it: 0644.
+    /// World-readable: 0644.
     Public,
 }
 
-/// Replaces files of one directory: each is old or new, never half, also after a power cut; those
-/// given first are durable first.
+/// Replaces files of one directory atomically, also in case of power loss; earlier files are
+/// durable before later ones.
 ///
 /// # Errors
 /// [`FileError::Io`].
-pub fn write_all(directory: &Path, files: &[(&str, &[u8], Access)]) -> Result<(), FileError> {
-    for (name, bytes, access) in files {
+pub fn write_all(directory: &Path, files: &[(&str, &[u8], FileMode)]) -> Result<(), FileError> {
+    for (name, bytes, mode) in files {
         let (path, temporary) = (directory.join(name), directory.join(format!(".{name}.new")));
         let refused = |source| FileError::Io { what: "write", path: path.clone(), source };
-        write_synced(&temporary, bytes, *access).map_err(refused)?;
+        write_synced(&temporary, bytes, *mode).map_err(refused)?;
         fs::rename(&temporary, &path).map_err(refused)?;
     }
     let refused = |source| FileError::Io { what: "sync", path: directory.to_owned(), source };
@@ -143,7 +143,7 @@ pub fn write_all(directory: &Path, files: &[(&str, &[u8], Access)]) -> Result<()
 ///
 /// # Errors
 /// [`FileError::Io`].
-pub fn write(path: &Path, bytes: &[u8], access: Access) -> Result<(), FileError> {
+pub fn write(path: &Path, bytes: &[u8], mode: FileMode) -> Result<(), FileError> {
     let refused = || FileError::Io {
         what: "write",
         path: path.to_owned(),
@@ -154,35 +154,35 @@ pub fn write(path: &Path, bytes: &[u8], access: Access) -> Result<(), FileError>
         .parent()
         .filter(|directory| !directory.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
-    write_all(directory, &[(name, bytes, access)])
+    write_all(directory, &[(name, bytes, mode)])
 }
 
-/// Replaces a file that is made again at every start: never seen half, but not made durable.
+/// Replaces a file that is rewritten at every start: atomically, but without syncing.
 ///
 /// # Errors
 /// [`FileError::Io`].
-pub fn write_volatile(path: &Path, bytes: &[u8], access: Access) -> Result<(), FileError> {
+pub fn write_volatile(path: &Path, bytes: &[u8], mode: FileMode) -> Result<(), FileError> {
     let refused = |source| FileError::Io { what: "write", path: path.to_owned(), source };
     let temporary = path.with_extension("new");
-    open_new(&temporary, access)
+    open_new(&temporary, mode)
         .and_then(|mut file| file.write_all(bytes))
         .and_then(|()| fs::rename(&temporary, path))
         .map_err(refused)
 }
 
-fn write_synced(path: &Path, bytes: &[u8], access: Access) -> io::Result<()> {
-    let mut file = open_new(path, access)?;
+fn write_synced(path: &Path, bytes: &[u8], mode: FileMode) -> io::Result<()> {
+    let mut file = open_new(path, mode)?;
     file.write_all(bytes)?;
     file.sync_data()
 }
 
-fn open_new(path: &Path, access: Access) -> io::Result<File> {
-    let mode = match access {
-        Access::Private => 0o600,
-        Access::Public => 0o644,
+fn open_new(path: &Path, mode: FileMode) -> io::Result<File> {
+    let mode = match mode {
+        FileMode::Private => 0o600,
+        FileMode::Public => 0o644,
     };
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
-    // A leftover of a crash may have another mode, and the umask may have taken bits away.
+    // A file left over by a crash may have another mode, and the umask may have cleared bits.
     rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
     Ok(file)
 }
@@ -197,11 +197,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
         assert!(read_private(&path).unwrap().is_none());
-        write(&path, b"one", Access::Private).unwrap();
-        write(&path, b"two", Access::Private).unwrap();
+        write(&path, b"one", FileMode::Private).unwrap();
+        write(&path, b"two", FileMode::Private).unwrap();
         assert_eq!(read_private(&path).unwrap().unwrap(), b"two");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        write(&path, b"two", Access::Public).unwrap();
+        write(&path, b"two", FileMode::Public).unwrap();
         assert!(matches!(read_private(&path), Err(FileError::Open { mode: 0o644, .. })));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no leftovers");
     }

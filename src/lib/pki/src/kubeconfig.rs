@@ -1,28 +1,28 @@
-//! The kubeconfig file of a client with a certificate.
+//! Kubeconfig files for clients with a certificate.
 
 use crate::authority::Pair;
-use crate::files::{self, Access, FileError};
+use crate::files::{self, FileError, FileMode};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::path::Path;
 
-/// A kubeconfig of one cluster, one user, one context.
+/// A kubeconfig with one cluster, user and context.
 #[derive(Clone, Copy, Debug)]
 pub struct Kubeconfig<'a> {
-    /// The server's URL; must need no quoting in YAML.
+    /// Server URL; must need no quoting in YAML.
     pub server: &'a str,
-    /// The cluster's and the context's name; as above.
+    /// Name of the cluster and context; must need no quoting.
     pub cluster: &'a str,
-    /// The user's name; as above.
+    /// Name of the user; must need no quoting.
     pub user: &'a str,
-    /// The CA that verifies the server.
+    /// The CA certificate for verifying the server.
     pub ca_pem: &'a str,
-    /// The user's certificate and key.
+    /// Client certificate and key.
     pub client: &'a Pair,
 }
 
 impl Kubeconfig<'_> {
-    /// The file's text. Holds a private key.
+    /// The file's content, with the private key.
     pub fn to_yaml(&self) -> String {
         let Self { server, cluster, user, .. } = self;
         let [ca, certificate, key] = [self.ca_pem, &self.client.chain_pem, &self.client.key_pem]
@@ -50,12 +50,12 @@ current-context: {cluster}
         )
     }
 
-    /// Replaces the file, readable by its owner only. Not made durable: servers write theirs at
-    /// every start.
+    /// Replaces the file, readable only by its owner. Not synced: servers rewrite theirs at every
+    /// start.
     ///
     /// # Errors
     /// [`FileError::Io`].
     pub fn write(&self, path: &Path) -> Result<(), FileError> {
-        files::write_volatile(path, self.to_yaml().as_bytes(), Access::Private)
+        files::write_volatile(path, self.to_yaml().as_bytes(), FileMode::Private)
     }
 }

@@ -1,8 +1,7 @@
-//! Keys and certificates: the CAs and token keys on disk, certificates issued from them, their
-//! renewal; files readable by their owner only; kubeconfigs.
+//! Keys and certificates: CAs and token keys on disk, issuing and renewal of certificates, private
+//! files, kubeconfigs.
 //!
-//! Used by every role that has an identity. Must never know a listener, a protocol or a kind. Start
-//! reading at [`authority`].
+//! Must never know a listener, a protocol or a kind. Start reading at [`authority`].
 
 pub mod authority;
 pub mod files;

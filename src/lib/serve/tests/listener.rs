@@ -504,13 +504,13 @@ async fn certificate_files_are_reloaded() {
         ferrokube_pki::files::write(
             &path("tls.crt"),
             pair.chain_pem.as_bytes(),
-            ferrokube_pki::files::Access::Public,
+            ferrokube_pki::files::FileMode::Public,
         )
         .unwrap();
         ferrokube_pki::files::write(
             &path("tls.key"),
             pair.key_pem.as_bytes(),
-            ferrokube_pki::files::Access::Private,
+            ferrokube_pki::files::FileMode::Private,
         )
         .unwrap();
     };

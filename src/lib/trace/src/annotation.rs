@@ -1,5 +1,4 @@
-//! The annotations that carry the three ids on objects. The server owns them and overwrites values
-//! of clients.
+//! The annotations with an object's three ids. The server owns them and overwrites clients' values.
 
 use crate::context::TraceContext;
 use crate::id::{Hex, InitialTraceId, SpanId, TraceId};
@@ -16,15 +15,15 @@ pub const INITIAL_TRACE_ID: &str = "trace.kubernetes.io/initial-trace-id";
 /// All three.
 pub const ALL: [&str; 3] = [TRACE_ID, SPAN_ID, INITIAL_TRACE_ID];
 
-/// The action that last wrote an object, from its annotations: the cause of a reconcile of the
-/// object (KEP-1668, the controller's step 1).
+/// The action that last wrote an object, by its annotations: the cause of a reconcile (KEP-1668,
+/// step 1 of controllers).
 ///
-/// `None` unless trace and span id are present and valid: a server without log tracking lets
-/// clients edit them.
+/// `None` unless trace and span id are present and valid: on a server without log tracking clients
+/// can edit them.
 ///
-/// If enabled (see [`interop`]), KEP-5915's annotation stands in for absent ids.
+/// KEP-5915's annotation replaces absent ids, if enabled (see [`interop`]).
 pub fn read<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Option<TraceContext> {
-    let mut found = Found::default();
+    let mut found = CauseReader::default();
     for key in READ {
         if let Some(text) = get(key) {
             found.note(key, text);
@@ -37,7 +36,7 @@ const READ: [&str; 4] = [TRACE_ID, SPAN_ID, INITIAL_TRACE_ID, interop::TRACEPARE
 
 /// [`read`] for callers that see annotations one by one, in any order.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Found {
+pub struct CauseReader {
     /// Whether the annotation is present, valid or not.
     traced: bool,
     trace: Option<TraceId>,
@@ -46,7 +45,7 @@ pub struct Found {
     traceparent: Option<TraceContext>,
 }
 
-impl Found {
+impl CauseReader {
     /// Whether this annotation is one of those read.
     pub fn wants(key: &str) -> bool {
         READ.contains(&key)
@@ -81,7 +80,7 @@ impl Found {
     }
 }
 
-/// The ids that a write puts on an object, as annotation values: formatted once, on the stack.
+/// The ids that a write adds to an object, as annotation values, formatted once, on the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ids {
     initial: Option<Hex<32>>,
@@ -99,8 +98,7 @@ impl Ids {
         }
     }
 
-    /// Calls a function with keys and values, in the order of the keys; neither needs an escape in
-    /// JSON.
+    /// Passes keys and values to a function, in key order; neither needs escaping in JSON.
     pub fn with<R>(&self, function: impl FnOnce(&[(&str, &str)]) -> R) -> R {
         let initial = self.initial.as_ref().map_or("", Hex::as_str);
         let all = [

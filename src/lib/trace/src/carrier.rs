@@ -1,7 +1,7 @@
-//! Extract and inject over a set of named texts: headers, annotations, queue items.
+//! Extracting and injecting ids over named texts: headers, annotations, queue items.
 //!
-//! Extraction has two functions since KEP-1668 makes it two handlers: first the span context, then
-//! the initial trace id.
+//! Extraction has two functions because KEP-1668 has two handlers: span context first, then the
+//! initial trace id.
 
 use crate::context::TraceContext;
 use crate::id::InitialTraceId;
@@ -122,14 +122,14 @@ mod tests {
         assert_eq!(
             whole,
             format!("a=b,c=d,e=f,initial-trace-id={initial}"),
-            "what others put there stays"
+            "foreign members stay"
         );
         headers.append(interop::BAGGAGE, HeaderValue::from_bytes(&[0xff]).unwrap());
         assert_eq!(headers.get_list(interop::BAGGAGE), None);
     }
 
     #[test]
-    fn l09_l22_headers_are_found_in_any_case_once_and_what_others_set_stays() {
+    fn l09_l22_headers_match_in_any_case_once_and_foreign_ones_stay() {
         let mut headers = HeaderMap::new();
         headers.insert("TraceState".parse::<HeaderName>().unwrap(), "vendor=1".parse().unwrap());
         let context = TraceContext::root().with_initial(Some(TraceId::random()));
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(
             (extract(&headers), extract_initial(&headers)),
             (None, None),
-            "twice is as absent"
+            "a repeated header counts as absent"
         );
         for name in [TRACEPARENT, INITIAL_TRACE_ID] {
             headers.insert(name, HeaderValue::from_bytes(&[0xff; 55]).unwrap());
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(
             (extract(&headers), extract_initial(&headers)),
             (None, None),
-            "nor is what is no text"
+            "so does one that is not text"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Fuzz targets: what strangers put into headers and annotations.
+//! Fuzz targets: headers and annotations from untrusted clients.
 
 use crate::context::TraceContext;
 use crate::id::TraceId;

@@ -17,15 +17,15 @@ pub struct SpanId([u8; 8]);
 /// The trace id of the request that created the first of a family of related objects (KEP-1668).
 pub type InitialTraceId = TraceId;
 
-/// The text is not an id: wrong length, other than lower-case hex digits, or all zero.
+/// Not an id: wrong length, not lower-case hex, or all zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an id of {digits} lower hex digits, at least one of them not zero")]
 pub struct IdError {
-    /// The length of an id of this kind.
+    /// The expected number of digits.
     pub digits: usize,
 }
 
-/// An id as text, on the stack.
+/// An id's hex digits, on the stack.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Hex<const N: usize>([u8; N]);
 
@@ -159,7 +159,7 @@ fn encode<const B: usize, const N: usize>(bytes: &[u8; B]) -> [u8; N] {
     text
 }
 
-/// Reads lower-case hex digits that fill the bytes exactly.
+/// Parses lower-case hex digits of exactly `B` bytes.
 pub(crate) fn decode<const B: usize>(text: &[u8]) -> Option<[u8; B]> {
     if text.len() != 2 * B {
         return None;
@@ -173,7 +173,7 @@ pub(crate) fn decode<const B: usize>(text: &[u8]) -> Option<[u8; B]> {
     (wrong < 16).then_some(bytes)
 }
 
-/// The value of each byte as a hex digit; 255: not a digit.
+/// The value of each byte as a hex digit; 255 if it is none.
 const VALUES: [u8; 256] = {
     let mut values = [255; 256];
     let mut digit = 0;
@@ -185,7 +185,8 @@ const VALUES: [u8; 256] = {
 };
 
 thread_local! {
-    /// Fast, since ids must be unique but not secret. Seeded by the system, once per thread.
+    /// Fast rather than secure: ids must be unique, not secret. Seeded by the system, once per
+    /// thread.
     static GENERATOR: RefCell<SmallRng> = RefCell::new(SmallRng::from_os_rng());
 }
 

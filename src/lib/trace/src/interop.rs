@@ -10,20 +10,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The header (W3C Baggage).
 pub const BAGGAGE: &str = "baggage";
-/// The member of it that holds the initial trace id.
+/// The baggage member with the initial trace id.
 pub const MEMBER: &str = "initial-trace-id";
-/// The annotation in which KEP-5915 keeps the span that last changed an object.
+/// KEP-5915's annotation with the span that last changed an object.
 pub const TRACEPARENT_ANNOTATION: &str = "tracing.k8s.io/traceparent";
 
-/// All baggage of a request; more is ignored.
+/// Max bytes of a request's baggage; more is ignored.
 const MAX_BYTES: usize = 8192;
-/// Members of a request's baggage; more are ignored.
+/// Max members of a request's baggage; more are ignored.
 const MAX_MEMBERS: usize = 180;
 
-/// Per process, like the export of spans: every component injects and extracts.
+/// Per process, like span export: every component injects and extracts.
 static ON: AtomicBool = AtomicBool::new(false);
 
-/// Turns these forms on, for good.
+/// Turns the forms on for the rest of the process.
 pub fn turn_on() {
     ON.store(true, Ordering::Relaxed);
 }
@@ -33,8 +33,8 @@ pub fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// The initial id in the values of the `baggage` headers; `None` when absent, malformed or
-/// repeated, or when the baggage is too large.
+/// The initial id in `baggage` headers; `None` if absent, malformed or repeated, or if the baggage
+/// is too large.
 pub fn initial_of<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<InitialTraceId> {
     let (mut bytes, mut members, mut found) = (0, 0, None);
     for value in values {
@@ -57,13 +57,13 @@ pub fn initial_of<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<Initi
     found
 }
 
-/// The value of a member, if it is ours; without its properties.
+/// The value of our member, without its properties.
 fn value_of(member: &str) -> Option<&str> {
     let (key, value) = member.split(';').next()?.split_once('=')?;
     (key.trim() == MEMBER).then(|| value.trim())
 }
 
-/// A `baggage` header with the initial id added; foreign members stay unless ours would not fit.
+/// A `baggage` header with the initial id added; foreign members stay if both fit.
 pub fn with_initial(existing: Option<&str>, initial: InitialTraceId) -> String {
     let ours = format!("{MEMBER}={initial}");
     let others = existing
@@ -77,7 +77,7 @@ pub fn with_initial(existing: Option<&str>, initial: InitialTraceId) -> String {
     if whole.len() > MAX_BYTES { existing.unwrap_or_default().to_owned() } else { whole }
 }
 
-/// The span that KEP-5915's annotation names.
+/// The span in KEP-5915's annotation.
 pub(crate) fn annotated(text: &str) -> Option<TraceContext> {
     TraceContext::parse_traceparent(text)
 }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_put_into_baggage_stays() {
+    fn foreign_baggage_members_stay() {
         let id: InitialTraceId = ID.parse().unwrap();
         assert_eq!(with_initial(None, id), format!("initial-trace-id={ID}"));
         assert_eq!(

@@ -1,5 +1,5 @@
-//! The three ids (KEP-1668): trace id, span id, initial trace id; parsed, extracted, injected over
-//! a [`Carrier`], and put on log lines.
+//! The three ids of log tracking (KEP-1668): trace id, span id, initial trace id. Parses them,
+//! extracts and injects them over a [`Carrier`], and adds them to log lines.
 //!
 //! Must never know kinds or HTTP servers. Start reading at [`context`]; [`export`] sends spans to a
 //! collector, if configured.
@@ -18,6 +18,6 @@ pub mod scope;
 
 pub use carrier::{Carrier, INITIAL_TRACE_ID, TRACEPARENT, extract, extract_initial, inject};
 pub use context::TraceContext;
-pub use export::{Kind, Span, sample};
+pub use export::{Span, SpanSide, sample};
 pub use id::{Hex, IdError, InitialTraceId, SpanId, TraceId};
 pub use scope::{SpanInfo, current, in_scope, request_span, scoped};

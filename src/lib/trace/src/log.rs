@@ -2,19 +2,19 @@
 //! for a reader.
 //!
 //! Lines go through a bounded queue to a thread: a stuck pipe costs lines (counted, and reported
-//! when it moves again), never requests. Standard error and the log file have a queue and a thread
+//! once it recovers), never requests. Standard error and the log file have a queue and a thread
 //! each, so that neither blocks the other.
 
 mod format;
+mod line_queue;
 mod rotate;
-mod sink;
 
-pub use format::Format;
+pub use format::LogFormat;
 pub use rotate::{Rotating, Rotation};
 
 use crate::context::TraceContext;
 use crate::scope;
-use sink::{Flush, Sink};
+use line_queue::{Flush, LineQueue};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::{fmt, io};
@@ -24,30 +24,29 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// The log of a process.
+/// Log configuration of a process.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct LogConfig {
     /// Text or JSON.
-    pub format: Format,
-    /// A level (for this program's own code; libraries then log warnings), or directives as in
-    /// `RUST_LOG`.
+    pub format: LogFormat,
+    /// A level (for our own crates; libraries then log warnings), or directives as in `RUST_LOG`.
     pub filter: String,
-    /// Whether lines carry the ids of their request (gate `LogTracking`).
+    /// Whether lines have the ids of their request (gate `LogTracking`).
     pub ids: bool,
     /// An additional file.
     pub file: Option<LogFile>,
-    /// Receives the lines with ids, of this program's own code at debug and above.
+    /// Receives our own crates' lines with ids, at debug and above.
     pub tap: Option<Arc<dyn Tap>>,
 }
 
-/// A log file, readable by its owner only, in the same format and bounded by its rotation.
+/// A log file, readable only by its owner, in the same format, rotated.
 #[derive(Clone, Debug)]
 pub struct LogFile {
     /// The current file; rotated ones are next to it.
     pub path: PathBuf,
     /// When to rotate, and how many rotated files to keep.
     pub rotation: Rotation,
-    /// As [`Config::filter`].
+    /// As [`LogConfig::filter`].
     pub filter: String,
 }
 
@@ -58,13 +57,13 @@ pub trait Tap: fmt::Debug + Send + Sync {
     fn line(&self, context: &TraceContext, text: &str);
 }
 
-/// The filter of a tap, without access lines: requests reach it another way.
+/// The filter of a tap. Excludes access lines: requests reach it another way.
 const TAPPED: &str =
     "off,ferrokube=debug,ferrokube::seam=off,ferrokube_controlplane::links::info=off";
 
-impl Default for Config {
+impl Default for LogConfig {
     fn default() -> Self {
-        Self { format: Format::Text, filter: "info".into(), ids: true, file: None, tap: None }
+        Self { format: LogFormat::Text, filter: "info".into(), ids: true, file: None, tap: None }
     }
 }
 
@@ -85,15 +84,15 @@ pub enum LogError {
         /// The system's error.
         source: io::Error,
     },
-    /// The writer's thread did not start.
+    /// Starting the writer thread failed.
     #[error("cannot start the log writer")]
     Thread(#[source] io::Error),
-    /// This process has a log already.
+    /// Logging was started before in this process.
     #[error("logging was started before")]
     Twice,
 }
 
-/// The filter for kube's `-v` numbers: 0-2 info, 3-5 debug, above trace.
+/// The level for kube's `-v` numbers: 0-2 info, 3-5 debug, above trace.
 pub fn level_of_verbosity(verbosity: u8) -> &'static str {
     match verbosity {
         0..=2 => "info",
@@ -113,7 +112,7 @@ pub struct LastLines {
 /// # Errors
 /// [`LogError`].
 pub fn start(
-    config: &Config,
+    config: &LogConfig,
     writer: impl io::Write + Send + 'static,
 ) -> Result<LastLines, LogError> {
     let filter = filter(&config.filter)?;
@@ -133,11 +132,11 @@ pub fn start(
     Ok(LastLines { _output: output, _file: kept })
 }
 
-/// Checks the filters as [`start`] does; opens nothing.
+/// Checks the filters as [`start`] does, without opening anything.
 ///
 /// # Errors
 /// [`LogError::Filter`].
-pub fn check(config: &Config) -> Result<(), LogError> {
+pub fn check(config: &LogConfig) -> Result<(), LogError> {
     [Some(&config.filter), config.file.as_ref().map(|file| &file.filter)]
         .into_iter()
         .flatten()
@@ -145,18 +144,18 @@ pub fn check(config: &Config) -> Result<(), LogError> {
 }
 
 fn layer(
-    config: &Config,
+    config: &LogConfig,
     writer: impl io::Write + Send + 'static,
 ) -> Result<(LogLayer, Flush), LogError> {
-    let (sink, flush) = sink::start(writer, config.format).map_err(LogError::Thread)?;
-    Ok((LogLayer { format: config.format, ids: config.ids, sink }, flush))
+    let (line_queue, flush) = line_queue::start(writer, config.format).map_err(LogError::Thread)?;
+    Ok((LogLayer { format: config.format, ids: config.ids, line_queue }, flush))
 }
 
 /// A layer with its own filter, and its guard.
 type FilteredLog<S> = (Filtered<LogLayer, EnvFilter, S>, Flush);
 
 fn file<S: Subscriber + for<'a> LookupSpan<'a>>(
-    config: &Config,
+    config: &LogConfig,
 ) -> Result<Option<FilteredLog<S>>, LogError> {
     let Some(LogFile { path, rotation, filter }) = &config.file else { return Ok(None) };
     let filter = self::filter(filter)?;
@@ -169,8 +168,8 @@ fn file<S: Subscriber + for<'a> LookupSpan<'a>>(
 fn filter(text: &str) -> Result<EnvFilter, LogError> {
     let is_level = ["off", "error", "warn", "info", "debug", "trace"]
         .contains(&text.to_ascii_lowercase().as_str());
-    // A level enables lines, not the spans of requests. kube logs every failed request as an error,
-    // also at shutdown; its callers log what a failure means.
+    // A level enables lines, not request spans. kube logs every failed request as an error, also at
+    // shutdown; its callers log failures that matter.
     let directives = if is_level {
         format!("warn,kube_client=off,ferrokube={text},ferrokube::seam=off")
     } else {
@@ -180,15 +179,15 @@ fn filter(text: &str) -> Result<EnvFilter, LogError> {
 }
 
 struct LogLayer {
-    format: Format,
+    format: LogFormat,
     ids: bool,
-    sink: Sink,
+    line_queue: LineQueue,
 }
 
 impl<S: Subscriber> Layer<S> for LogLayer {
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
         let ids = if self.ids { scope::current() } else { None };
-        self.sink.send(self.format.line(event, ids.as_ref()));
+        self.line_queue.send(self.format.line(event, ids.as_ref()));
     }
 }
 
@@ -197,7 +196,7 @@ struct TapLayer(Arc<dyn Tap>);
 impl<S: Subscriber> Layer<S> for TapLayer {
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
         if let Some(ids) = scope::current() {
-            self.0.line(&ids, &Format::Text.line(event, None));
+            self.0.line(&ids, &LogFormat::Text.line(event, None));
         }
     }
 }
@@ -220,10 +219,10 @@ mod tests {
         }
     }
 
-    fn logged(format: Format, ids: bool, directives: &str, log: impl FnOnce()) -> String {
+    fn logged(format: LogFormat, ids: bool, directives: &str, log: impl FnOnce()) -> String {
         let captured = Captured::default();
-        let (sink, flush) = sink::start(captured.clone(), format).unwrap();
-        let layer = LogLayer { format, ids, sink }.with_filter(filter(directives).unwrap());
+        let (line_queue, flush) = line_queue::start(captured.clone(), format).unwrap();
+        let layer = LogLayer { format, ids, line_queue }.with_filter(filter(directives).unwrap());
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
         drop(flush);
         let bytes = captured.0.lock().unwrap().clone();
@@ -239,7 +238,7 @@ mod tests {
                 || tracing::info!(target: "ferrokube::test", count = 3, name = "a b", ok = true, "it happened"),
             )
         };
-        let text = logged(Format::Text, true, "info", log);
+        let text = logged(LogFormat::Text, true, "info", log);
         let ids = format!(
             "trace_id={} span_id={} initial_trace_id={}",
             context.trace_id,
@@ -253,7 +252,7 @@ mod tests {
             "{text}"
         );
         let json: serde_json::Value =
-            serde_json::from_str(&logged(Format::Json, true, "info", log)).unwrap();
+            serde_json::from_str(&logged(LogFormat::Json, true, "info", log)).unwrap();
         assert_eq!(json["level"], "INFO");
         assert_eq!(json["target"], "ferrokube::test");
         assert_eq!(json["message"], "it happened");
@@ -274,7 +273,7 @@ mod tests {
                 || tracing::info!(target: "ferrokube::test", "it happened"),
             )
         };
-        for format in [Format::Text, Format::Json] {
+        for format in [LogFormat::Text, LogFormat::Json] {
             assert!(!logged(format, false, "info", log).contains("trace_id"));
         }
     }
@@ -283,28 +282,28 @@ mod tests {
     fn hostile_values_stay_on_their_line_and_in_their_field() {
         let value = "x\ny\" \u{1b}[31m\\ \u{2028}\u{7f}\u{9b}";
         let log = || tracing::info!(target: "ferrokube::test", value, debug = ?value, display = %value, "it happened");
-        let text = logged(Format::Text, true, "info", log);
+        let text = logged(LogFormat::Text, true, "info", log);
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(!text.trim_end().chars().any(char::is_control), "{text:?}");
         let json: serde_json::Value =
-            serde_json::from_str(&logged(Format::Json, true, "info", log)).unwrap();
+            serde_json::from_str(&logged(LogFormat::Json, true, "info", log)).unwrap();
         assert_eq!(json["value"], value);
         assert_eq!(json["display"], value);
     }
 
     #[test]
-    fn a_level_is_for_our_own_code() {
+    fn a_bare_level_applies_to_our_own_crates() {
         let log = || {
             tracing::debug!(target: "ferrokube_serve::server", "ours");
             tracing::debug!(target: "h2::proto", "theirs");
             tracing::warn!(target: "h2::proto", "their warning");
         };
-        let text = logged(Format::Text, true, "debug", log);
+        let text = logged(LogFormat::Text, true, "debug", log);
         assert!(
             text.contains("ours") && text.contains("their warning") && !text.contains("theirs"),
             "{text}"
         );
-        assert!(logged(Format::Text, true, "h2=debug", log).contains("theirs"));
+        assert!(logged(LogFormat::Text, true, "h2=debug", log).contains("theirs"));
         assert!(filter("ferrokube=loud").is_err());
     }
 }

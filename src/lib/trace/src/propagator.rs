@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Initial(pub InitialTraceId);
 
-/// Reads and writes the header.
+/// Propagates the `Initial-Trace-Id` header.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InitialTracePropagator;
 

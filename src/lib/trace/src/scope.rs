@@ -1,9 +1,9 @@
-//! The current context: set around the polls of a future, read by the log layer and by callers of
+//! The current context: set while a future is polled, read by the log layer and by callers of
 //! `inject`.
 //!
-//! Swapping a thread local at every poll copies about a hundred bytes; a `tracing` span with the
-//! ids as fields would format them for every request, though most requests write no log line. The
-//! `tracing` span below costs one atomic load while it is disabled.
+//! Swapping a thread local per poll copies about a hundred bytes; a `tracing` span with the ids as
+//! fields would format them for every request, though most requests log nothing. The `tracing` span
+//! below costs one atomic load while disabled.
 
 use crate::context::TraceContext;
 use std::cell::Cell;
@@ -25,7 +25,7 @@ pub fn in_scope<T>(context: &TraceContext, function: impl FnOnce() -> T) -> T {
     function()
 }
 
-/// Runs a future in a context and a span. Does not cover tasks that the future spawns: wrap those
+/// Runs a future in a context and a span. Does not cover tasks that the future spawns: wrap those,
 /// too. Cancel safe if the future is.
 pub async fn scoped<F: Future>(context: TraceContext, span: tracing::Span, future: F) -> F::Output {
     let mut future = pin!(future);
@@ -37,21 +37,21 @@ pub async fn scoped<F: Future>(context: TraceContext, span: tracing::Span, futur
     .await
 }
 
-/// The name and the object of a span.
+/// Name and object of a span.
 #[derive(Clone, Copy, Debug)]
 pub struct SpanInfo<'a> {
-    /// Verb and resource, or a route's template.
+    /// Verb and resource, or the route template.
     pub name: &'a str,
-    /// The resource's plural; empty if there is none.
+    /// Plural resource name; may be empty.
     pub resource: &'a str,
-    /// The namespace; empty if there is none.
+    /// May be empty.
     pub namespace: &'a str,
-    /// The object's name; empty if there is none.
+    /// Object name; may be empty.
     pub object: &'a str,
 }
 
-/// The `tracing` span of a request, an admission call or a reconcile, with the ids as fields.
-/// Disabled unless the target `ferrokube::seam` is enabled.
+/// The `tracing` span of a request, admission call or reconcile, with the ids as fields. Disabled
+/// unless the target `ferrokube::seam` is enabled.
 pub fn request_span(context: &TraceContext, info: &SpanInfo<'_>) -> tracing::Span {
     tracing::trace_span!(
         target: "ferrokube::seam",

@@ -1,6 +1,5 @@
-//! The gate `LogTrackingInterop` as a process has it on: what is sent gains baggage, and KEP-5915's
-//! annotation stands in for absent ids. A process of its own, since the forms are on for the rest
-//! of its life.
+//! The gate `LogTrackingInterop` when on: requests gain baggage, and KEP-5915's annotation replaces
+//! absent ids. A separate process, because the forms cannot be turned off.
 
 use ferrokube_trace::annotation::{self, INITIAL_TRACE_ID, SPAN_ID, TRACE_ID};
 use ferrokube_trace::{Carrier, TraceContext, TraceId, extract_initial, inject, interop};

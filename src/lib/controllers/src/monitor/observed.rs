@@ -3,7 +3,7 @@
 //! (half the cost of a metadata watch).
 
 use ferrokube_trace::TraceContext;
-use ferrokube_trace::annotation::Found;
+use ferrokube_trace::annotation::CauseReader;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use kube::core::DynamicObject;
@@ -99,7 +99,7 @@ impl<'de> Deserialize<'de> for Observed {
 }
 
 /// The ids among the annotations.
-struct TraceAnnotations(Found);
+struct TraceAnnotations(CauseReader);
 
 impl<'de> Deserialize<'de> for TraceAnnotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -117,9 +117,9 @@ impl<'de> Visitor<'de> for TraceAnnotationsVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TraceAnnotations, A::Error> {
-        let mut found = Found::default();
+        let mut found = CauseReader::default();
         while let Some(BorrowedText(key)) = map.next_key()? {
-            match Found::wants(&key) {
+            match CauseReader::wants(&key) {
                 true => found.note(&key, &map.next_value::<BorrowedText<'_>>()?.0),
                 false => _ = map.next_value::<IgnoredAny>()?,
             }

@@ -8,7 +8,7 @@ use ferrokube_auth::{Access, Decision};
 use ferrokube_features::{LOG_TRACKING, LOG_TRACKING_INTEROP};
 use ferrokube_registry::RequestContext;
 use ferrokube_trace::{
-    InitialTraceId, Kind, Span, TraceContext, extract, extract_initial, interop, sample,
+    InitialTraceId, Span, SpanSide, TraceContext, extract, extract_initial, interop, sample,
 };
 use http::HeaderMap;
 
@@ -108,7 +108,7 @@ fn begin_span(request: &mut Request<'_>) {
     }
     let mut span = Span::since(
         &request.trace,
-        Kind::Server,
+        SpanSide::Server,
         &request.span_info(),
         (request.now, request.started.into_std()),
     );

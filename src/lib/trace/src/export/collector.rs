@@ -2,7 +2,7 @@
 //! counted, and logged once per outage.
 
 use super::queue::Counts;
-use super::{Config, Endpoint, EndpointError, ExportError};
+use super::{Endpoint, EndpointError, ExportConfig, ExportError};
 use opentelemetry::KeyValue;
 use opentelemetry_otlp::{
     ExporterBuildError, OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_PROTOCOL,
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// `OTEL_BSP_EXPORT_TIMEOUT` is cut to this.
+/// Max `OTEL_BSP_EXPORT_TIMEOUT`.
 const MAX_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A collector.
@@ -28,17 +28,17 @@ pub(super) struct Collector {
     exporter: Arc<SpanExporter>,
     /// The batch processor's thread has no runtime, which connections and timers need.
     runtime: Handle,
-    /// Of a batch with its retries. The exporter's own timeout does not cover connecting.
+    /// For a batch and its retries. The exporter's own timeout does not cover connecting.
     timeout: Duration,
     counts: Arc<Counts>,
-    /// Whether the last batch failed, which is logged once.
+    /// Whether the last batch failed; only the first failure is logged.
     failing: AtomicBool,
 }
 
 impl Collector {
-    /// Connects with the first batch.
+    /// Connects on the first batch.
     pub(super) fn new(
-        config: &Config,
+        config: &ExportConfig,
         runtime: Handle,
         counts: Arc<Counts>,
     ) -> Result<Self, ExportError> {
@@ -67,13 +67,13 @@ impl Collector {
             Ok(()) => {
                 self.counts.exported(spans);
                 if self.failing.swap(false, Ordering::Relaxed) {
-                    tracing::info!(target: "ferrokube::spans", "spans are exported again");
+                    tracing::info!(target: "ferrokube::spans", "span export recovered");
                 }
             }
             Err(error) => {
                 self.counts.dropped(spans);
                 if !self.failing.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(target: "ferrokube::spans", %error, "spans cannot be exported and are dropped");
+                    tracing::warn!(target: "ferrokube::spans", %error, "cannot export spans, dropping them");
                 }
             }
         }
@@ -109,7 +109,7 @@ fn configured(endpoint: &Endpoint) -> Result<SpanExporter, ExporterBuildError> {
     }
 }
 
-/// gRPC unless the environment says otherwise, as for kube-apiserver.
+/// gRPC unless the environment specifies another protocol, as in kube-apiserver.
 fn of_environment() -> Result<Result<SpanExporter, ExporterBuildError>, ExportError> {
     let protocol = variable(&[OTEL_EXPORTER_OTLP_TRACES_PROTOCOL, OTEL_EXPORTER_OTLP_PROTOCOL])
         .unwrap_or_else(|| "grpc".to_owned());
@@ -137,8 +137,8 @@ fn variable(names: &[&str]) -> Option<String> {
     })
 }
 
-/// What all spans of this process have in common; includes `OTEL_RESOURCE_ATTRIBUTES`.
-fn resource(config: &Config) -> Resource {
+/// The process's resource attributes, including `OTEL_RESOURCE_ATTRIBUTES`.
+fn resource(config: &ExportConfig) -> Resource {
     let own = [
         KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
         KeyValue::new("service.instance.id", config.instance.clone()),

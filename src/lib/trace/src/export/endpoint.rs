@@ -1,14 +1,14 @@
-//! Where spans go: the forms of kube-apiserver's TracingConfiguration, and OTLP over HTTP.
+//! Collector endpoints, in the forms of kube-apiserver's TracingConfiguration, and OTLP over HTTP.
 
 use std::str::FromStr;
 
-/// A collector, reached without TLS as by kube-apiserver: an agent on the same machine or network,
-/// which may encrypt. Holds the URL.
+/// A collector, reached without TLS as in kube-apiserver: an agent on the same machine or network,
+/// which may encrypt. Contains the URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// OTLP over gRPC: from `host:port`, `dns:///host:port` or `unix:///path`.
+    /// OTLP over gRPC: `host:port`, `dns:///host:port` or `unix:///path`.
     Grpc(String),
-    /// OTLP over HTTP (protobuf): from `http://host:port`, with or without a path.
+    /// OTLP over HTTP (protobuf): `http://host:port`, with or without a path.
     Http(String),
 }
 
@@ -20,17 +20,17 @@ pub enum EndpointError {
         "endpoint {0:?}: the scheme must be none, dns, unix or http (spans go unencrypted to an agent nearby, which may encrypt)"
     )]
     Scheme(String),
-    /// Host or port are missing or wrong.
+    /// Host or port are missing or invalid.
     #[error("endpoint {0:?} has no usable host and port")]
     Authority(String),
-    /// A protocol of `OTEL_EXPORTER_OTLP_PROTOCOL` other than the two.
+    /// An unsupported `OTEL_EXPORTER_OTLP_PROTOCOL`.
     #[error("protocol {0:?} of OTLP: must be grpc or http/protobuf")]
     Protocol(String),
 }
 
-/// The port of OTLP over gRPC.
+/// Default port of OTLP over gRPC.
 const GRPC_PORT: u16 = 4317;
-/// The port of OTLP over HTTP.
+/// Default port of OTLP over HTTP.
 const HTTP_PORT: u16 = 4318;
 
 impl FromStr for Endpoint {
@@ -46,7 +46,7 @@ impl FromStr for Endpoint {
             };
         };
         match scheme {
-            // Names before the path a DNS server, which is the system's choice here.
+            // The authority names a DNS server; the system's resolver is used instead.
             "dns" => grpc(rest.rsplit('/').next().unwrap_or(rest)),
             "unix" => unix(text, rest),
             "http" => {
@@ -71,7 +71,7 @@ fn unix(text: &str, path: &str) -> Result<Endpoint, EndpointError> {
     }
 }
 
-/// Host and port, the port added where it is missing.
+/// Host and port, with the default port if there is none.
 fn authority(text: &str, given: &str, port: u16) -> Result<String, EndpointError> {
     let wrong = || EndpointError::Authority(text.to_owned());
     let after_host = given.rfind(']').map_or(given, |end| &given[end..]);

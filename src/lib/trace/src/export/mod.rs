@@ -1,10 +1,10 @@
-//! Export of spans over OTLP: one per seam, parent-based sampling, a bounded queue, and no request
-//! that waits for a collector.
+//! OTLP span export: one span per interface crossed, parent-based sampling, a bounded queue.
+//! Requests never wait for a collector.
 //!
 //! OpenTelemetry's SDK batches and its OTLP exporter sends. Ours are the span API (ids come with
-//! the [`TraceContext`], and a context that is not sampled costs the test of one bit and no
-//! allocation), the sampling decision, and the counters of exported and dropped spans, which the
-//! SDK does not publish.
+//! the [`TraceContext`], and an unsampled context costs one bit test and no allocation), the
+//! sampling decision, and the counters of exported and dropped spans, which the SDK does not
+//! publish.
 
 mod collector;
 mod endpoint;
@@ -15,15 +15,15 @@ mod span;
 mod tests;
 
 pub use endpoint::{Endpoint, EndpointError};
-pub use queue::Stats;
+pub use queue::SpanStats;
 pub use sampling::Sampler;
-pub use span::{Kind, Span};
+pub use span::{Span, SpanSide};
 
 use crate::context::TraceContext;
 use collector::Collector;
 use opentelemetry_otlp::ExporterBuildError;
 use opentelemetry_sdk::trace::BatchConfigBuilder;
-use queue::Queue;
+use queue::SpanQueue;
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -32,47 +32,46 @@ use tokio::runtime::{Builder, Runtime};
 /// How long [`Finish`] waits for the last spans.
 const LAST_SPANS: Duration = Duration::from_secs(1);
 
-/// What to export, and where to.
+/// What to export, and where.
 #[derive(Clone, Debug)]
-pub struct Config {
-    /// The collector; `None`: the one of `OTEL_EXPORTER_OTLP_ENDPOINT` and its kin, by default gRPC
-    /// on `localhost:4317`.
+pub struct ExportConfig {
+    /// The collector; `None` uses `OTEL_EXPORTER_OTLP_ENDPOINT` and related variables, by default
+    /// gRPC on `localhost:4317`.
     pub endpoint: Option<Endpoint>,
-    /// Decides about traces without a trusted parent; `None`: the sampler of `OTEL_TRACES_SAMPLER`,
-    /// by default none of them.
+    /// Samples traces without a trusted parent; `None` uses `OTEL_TRACES_SAMPLER`, by default none.
     pub sampler: Option<Sampler>,
-    /// `service.name` of every span.
+    /// `service.name`.
     pub service: String,
-    /// `service.instance.id`: distinguishes processes of one service.
+    /// `service.instance.id`: distinguishes processes of a service.
     pub instance: String,
 }
 
 /// Why export cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The exporter's runtime did not start.
+    /// Starting the exporter's runtime failed.
     #[error("cannot start the exporter of spans")]
     Runtime(#[source] io::Error),
-    /// The environment names no usable collector.
+    /// The environment specifies no usable collector.
     #[error("cannot export spans")]
     Environment(#[source] EndpointError),
-    /// The OTLP exporter refused its configuration.
+    /// The OTLP exporter rejected its configuration.
     #[error("cannot export spans")]
     Exporter(#[source] ExporterBuildError),
-    /// This process exports spans already.
+    /// Export was started before in this process.
     #[error("the export of spans was started before")]
     Twice,
 }
 
-/// The exporter as spans see it.
+/// The exporter, as used by spans.
 #[derive(Debug)]
 pub(crate) struct Exporter {
     sampler: Sampler,
-    queue: Queue,
+    queue: SpanQueue,
 }
 
-/// One per process, like the log: the seams are in every crate, and all of them would have to pass
-/// a handle on.
+/// One per process, like the log: spans are created in every crate, and all would have to pass a
+/// handle on.
 static EXPORTER: OnceLock<Arc<Exporter>> = OnceLock::new();
 
 /// Flushes on drop, for at most a second.
@@ -92,22 +91,25 @@ impl Drop for Finish {
     }
 }
 
-/// Starts the export of the process's spans, which ends when the returned guard is dropped.
+/// Starts exporting the process's spans, until the returned guard is dropped.
 ///
-/// The variables `OTEL_EXPORTER_OTLP_*`, `OTEL_BSP_*`, `OTEL_TRACES_SAMPLER` and
-/// `OTEL_RESOURCE_ATTRIBUTES` apply to what [`Config`] leaves open.
+/// `OTEL_EXPORTER_OTLP_*`, `OTEL_BSP_*`, `OTEL_TRACES_SAMPLER` and `OTEL_RESOURCE_ATTRIBUTES` apply
+/// to what [`ExportConfig`](ExportConfig) leaves open.
 ///
 /// # Errors
 /// [`ExportError`].
-pub fn start(config: &Config) -> Result<Finish, ExportError> {
+pub fn start(config: &ExportConfig) -> Result<Finish, ExportError> {
     let finish = start_batching(config, BatchConfigBuilder::default())?;
     EXPORTER.set(Arc::clone(&finish.exporter)).map_err(|_| ExportError::Twice)?;
     Ok(finish)
 }
 
-/// The runtime is the exporter's own, so that neither a busy server nor a slow collector starves
-/// the other.
-fn start_batching(config: &Config, batching: BatchConfigBuilder) -> Result<Finish, ExportError> {
+/// The exporter has its own runtime, so that a busy server and a slow collector cannot starve each
+/// other.
+fn start_batching(
+    config: &ExportConfig,
+    batching: BatchConfigBuilder,
+) -> Result<Finish, ExportError> {
     let runtime = Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("spans")
@@ -116,7 +118,7 @@ fn start_batching(config: &Config, batching: BatchConfigBuilder) -> Result<Finis
         .map_err(ExportError::Runtime)?;
     let counts = Arc::default();
     let collector = Collector::new(config, runtime.handle().clone(), Arc::clone(&counts))?;
-    let queue = Queue::new(collector, batching, counts);
+    let queue = SpanQueue::new(collector, batching, counts);
     let sampler = config.sampler.unwrap_or_else(Sampler::of_environment);
     Ok(Finish { exporter: Arc::new(Exporter { sampler, queue }), runtime: Some(runtime) })
 }
@@ -132,7 +134,7 @@ pub fn sample(context: TraceContext) -> TraceContext {
 }
 
 /// Spans exported and dropped since the start; `None` while nothing is exported.
-pub fn stats() -> Option<Stats> {
+pub fn stats() -> Option<SpanStats> {
     EXPORTER.get().map(|exporter| exporter.queue.stats())
 }
 

@@ -1,4 +1,4 @@
-//! Finished spans on their way to the collector: bounded and counted.
+//! The bounded, counted queue of finished spans.
 
 use super::collector::Collector;
 use opentelemetry_sdk::trace::{
@@ -9,19 +9,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// `OTEL_BSP_MAX_QUEUE_SIZE` is cut to this.
+/// Max `OTEL_BSP_MAX_QUEUE_SIZE`.
 const MAX_CAPACITY: usize = 1 << 16;
 
-/// Spans since the start; the counters only grow.
+/// Span counters since the start; they only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Spans that the collector took.
+pub struct SpanStats {
+    /// Spans accepted by the collector.
     pub exported: u64,
-    /// Spans that found the queue full, or that the collector did not take.
+    /// Spans dropped because the queue was full or the collector refused them.
     pub dropped: u64,
 }
 
-/// Shared by the queue and the collector behind it.
+/// Shared by the queue and the collector.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     queued: AtomicUsize,
@@ -44,16 +44,16 @@ impl Counts {
     }
 }
 
-/// The SDK's batch processor behind a gate of the same size. The processor does not say which spans
-/// it drops, so it never gets one too many.
+/// Limits what enters the SDK's batch processor to its queue size: the processor does not report
+/// dropped spans, so it must never drop any.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct SpanQueue {
     processor: BatchSpanProcessor,
     capacity: usize,
     counts: Arc<Counts>,
 }
 
-impl Queue {
+impl SpanQueue {
     pub(super) fn new(
         collector: Collector,
         batching: BatchConfigBuilder,
@@ -68,7 +68,7 @@ impl Queue {
         }
     }
 
-    /// Never waits: a span that finds the queue full is dropped.
+    /// Never waits; drops the span if the queue is full.
     pub(super) fn push(&self, span: SpanData) {
         if self.counts.queued.fetch_add(1, Ordering::Relaxed) < self.capacity {
             self.processor.on_end(span);
@@ -78,22 +78,22 @@ impl Queue {
         }
     }
 
-    /// Sends what is queued, within the bound.
+    /// Sends queued spans, for at most `bound`.
     pub(super) fn shut_down(&self, bound: Duration) {
         if let Err(error) = self.processor.shutdown_with_timeout(bound) {
             tracing::debug!(target: "ferrokube::spans", %error, "last spans not exported");
         }
     }
 
-    pub(super) fn stats(&self) -> Stats {
-        Stats {
+    pub(super) fn stats(&self) -> SpanStats {
+        SpanStats {
             exported: self.counts.exported.load(Ordering::Relaxed),
             dropped: self.counts.dropped.load(Ordering::Relaxed),
         }
     }
 }
 
-/// Spans that may wait.
+/// Max queued spans.
 fn capacity(variable: Option<&str>) -> usize {
     variable
         .and_then(|text| text.trim().parse().ok())
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_queue_is_bounded_whatever_the_environment_says() {
+    fn the_queue_is_bounded_regardless_of_the_environment() {
         for (variable, want) in [
             (None, 2048),
             (Some("7"), 7),

@@ -1,10 +1,10 @@
-//! The sampling decision. The SDK's own sampler decides the same, but for more than one bit test:
-//! it builds a list of attributes per decision.
+//! The sampling decision. The SDK's sampler decides the same at a higher cost: it builds a list of
+//! attributes per decision.
 
 use crate::id::TraceId;
 
-/// A share of all traces, chosen by trace id as by OpenTelemetry's `TraceIdRatioBased`: every
-/// process with the same rate chooses the same ones.
+/// Samples a share of traces by trace id, as OpenTelemetry's `TraceIdRatioBased`: all processes
+/// with the same rate sample the same ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampler {
     /// 2^63: all traces.
@@ -15,14 +15,14 @@ pub struct Sampler {
 const MILLION: u32 = 1_000_000;
 
 impl Sampler {
-    /// `rate` of a million traces; larger rates mean all. 0: only what trusted senders sampled.
+    /// `rate` per million traces, capped at all. 0: only those sampled by trusted senders.
     pub fn per_million(rate: u32) -> Self {
         let share = u128::from(rate.min(MILLION)) << 63;
         Self { bound: u64::try_from(share / u128::from(MILLION)).expect("at most 2^63") }
     }
 
     /// The sampler of `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG`, always parent-based;
-    /// without them, or with one that is unknown here, rate 0.
+    /// rate 0 if unset or unsupported.
     pub(super) fn of_environment() -> Self {
         let variable = |name| std::env::var(name).unwrap_or_default();
         Self::named(
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_choice_is_the_one_that_other_implementations_make() {
+    fn sampling_decisions_match_other_implementations() {
         let of = |text: &str| Sampler::per_million(500_000).samples(text.parse().unwrap());
         assert!(of("ffffffffffffffff7fffffffffffffff"));
         assert!(!of("00000000000000008000000000000000"));

@@ -1,4 +1,4 @@
-//! A span while its action runs.
+//! Spans in progress.
 
 use super::Exporter;
 use crate::context::TraceContext;
@@ -11,27 +11,27 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-/// Which side of a call a span is.
+/// The side of a call that a span describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SpanSide {
     /// Work inside the process: a reconcile, a store transaction.
     Internal,
-    /// A request that was received.
+    /// A received request.
     Server,
-    /// A request that was sent: a webhook.
+    /// A sent request: a webhook.
     Client,
 }
 
-/// Longer texts are cut.
+/// Longer attribute values are cut.
 const MAX_TEXT_BYTES: usize = 1024;
-/// Attributes of a span; more are ignored. So are more links.
+/// Max attributes of a span; more are ignored.
 const MAX_ATTRIBUTES: usize = 16;
-/// Links of a span.
+/// Max links of a span; more are ignored.
 const MAX_LINKS: usize = 16;
 
-/// The span of one action. It ends on drop, which hands it to the exporter.
+/// The span of one action. Ends on drop, which passes it to the exporter.
 ///
-/// Does nothing for contexts that are not sampled, or while nothing is exported.
+/// Does nothing for unsampled contexts, or while nothing is exported.
 #[derive(Default)]
 pub struct Span(Option<Box<Recording>>);
 
@@ -42,24 +42,24 @@ struct Recording {
 }
 
 impl Span {
-    /// No span.
+    /// A span that records nothing.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// The span of an action. The context is its own, made with [`TraceContext::child`] or
-    /// [`TraceContext::root`].
-    pub fn start(context: &TraceContext, kind: Kind, info: &SpanInfo<'_>) -> Self {
+    /// Starts the span of an action. The context is the action's own, from [`TraceContext::child`]
+    /// or [`TraceContext::root`].
+    pub fn start(context: &TraceContext, kind: SpanSide, info: &SpanInfo<'_>) -> Self {
         if !context.sampled() {
             return Self(None);
         }
         Self::since(context, kind, info, (SystemTime::now(), Instant::now()))
     }
 
-    /// The same for an action that began earlier.
+    /// As [`Self::start`], for an action that began earlier.
     pub fn since(
         context: &TraceContext,
-        kind: Kind,
+        kind: SpanSide,
         info: &SpanInfo<'_>,
         started: (SystemTime, Instant),
     ) -> Self {
@@ -72,9 +72,9 @@ impl Span {
         }
     }
 
-    /// The span of a call inside the current action, with the context to inject into it. `None`
-    /// outside of any context.
-    pub fn part(kind: Kind, info: &SpanInfo<'_>) -> (Option<TraceContext>, Self) {
+    /// Starts the span of a call within the current action, and returns the context to inject.
+    /// `None` outside of any context.
+    pub fn part(kind: SpanSide, info: &SpanInfo<'_>) -> (Option<TraceContext>, Self) {
         let Some(context) = scope::current().map(|whole| whole.child()) else {
             return (None, Self(None));
         };
@@ -82,10 +82,10 @@ impl Span {
         (Some(context), span)
     }
 
-    /// The span of a step inside the current action.
+    /// Starts the span of a step within the current action.
     pub fn step(info: &SpanInfo<'_>) -> Self {
         match scope::current() {
-            Some(whole) if whole.sampled() => Self::start(&whole.child(), Kind::Internal, info),
+            Some(whole) if whole.sampled() => Self::start(&whole.child(), SpanSide::Internal, info),
             _ => Self(None),
         }
     }
@@ -93,7 +93,7 @@ impl Span {
     pub(super) fn recorded_by(
         exporter: Arc<Exporter>,
         context: &TraceContext,
-        kind: Kind,
+        kind: SpanSide,
         info: &SpanInfo<'_>,
         started: (SystemTime, Instant),
     ) -> Self {
@@ -117,17 +117,17 @@ impl Span {
         span
     }
 
-    /// Whether anything is recorded.
+    /// Whether it records anything.
     pub fn is_recorded(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Adds an attribute; longer texts are cut.
+    /// Adds a string attribute, cut at [`MAX_TEXT_BYTES`].
     pub fn text(&mut self, key: &'static str, value: &str) {
         self.attribute(key, || Value::from(cut(value).to_owned()));
     }
 
-    /// Adds an attribute.
+    /// Adds an integer attribute.
     pub fn number(&mut self, key: &'static str, value: u64) {
         self.attribute(key, || Value::I64(i64::try_from(value).unwrap_or(i64::MAX)));
     }
@@ -137,7 +137,7 @@ impl Span {
         self.add_link(cause.trace_id, cause.span_id);
     }
 
-    /// Marks it as failed.
+    /// Marks the span as failed.
     pub fn fail(&mut self) {
         if let Some(recording) = &mut self.0 {
             recording.data.status = Status::error("");
@@ -165,7 +165,7 @@ impl Drop for Span {
     fn drop(&mut self) {
         if let Some(recording) = self.0.take() {
             let Recording { exporter, mut data, started } = *recording;
-            // The wall clock may jump; the duration must not.
+            // Measured on the monotonic clock, since the wall clock may jump.
             data.end_time = data.start_time + started.elapsed();
             exporter.queue.push(data);
         }
@@ -180,7 +180,7 @@ impl fmt::Debug for Span {
 
 fn begin(
     context: &TraceContext,
-    kind: Kind,
+    kind: SpanSide,
     info: &SpanInfo<'_>,
     start_time: SystemTime,
 ) -> SpanData {
@@ -190,16 +190,16 @@ fn begin(
         format!("{} {}", cut(info.name), cut(info.resource))
     };
     let span_kind = match kind {
-        Kind::Internal => SpanKind::Internal,
-        Kind::Server => SpanKind::Server,
-        Kind::Client => SpanKind::Client,
+        SpanSide::Internal => SpanKind::Internal,
+        SpanSide::Server => SpanKind::Server,
+        SpanSide::Client => SpanKind::Client,
     };
     SpanData {
         span_context: span_context(context.trace_id, context.span_id, false),
         parent_span_id: context.parent_span_id.map_or(opentelemetry::SpanId::INVALID, |parent| {
             opentelemetry::SpanId::from_bytes(parent.bytes())
         }),
-        parent_span_is_remote: kind == Kind::Server,
+        parent_span_is_remote: kind == SpanSide::Server,
         span_kind,
         name: name.into(),
         start_time,
@@ -221,7 +221,7 @@ fn span_context(trace: TraceId, span: SpanId, is_remote: bool) -> SpanContext {
     SpanContext::new(trace, span, TraceFlags::SAMPLED, is_remote, TraceState::NONE)
 }
 
-/// The text's first [`MAX_TEXT_BYTES`], whole characters only.
+/// The first [`MAX_TEXT_BYTES`], cut at a character boundary.
 fn cut(text: &str) -> &str {
     let mut end = text.len().min(MAX_TEXT_BYTES);
     while !text.is_char_boundary(end) {

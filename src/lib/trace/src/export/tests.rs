@@ -1,7 +1,7 @@
-//! Collectors that take spans, refuse them, do not answer, or are not there.
+//! Collectors that accept spans, refuse them, hang or do not exist.
 
-use super::queue::Stats;
-use super::{Config, Endpoint, Exporter, Finish, Kind, Sampler, Span, start_batching};
+use super::queue::SpanStats;
+use super::{Endpoint, ExportConfig, Exporter, Finish, Sampler, Span, SpanSide, start_batching};
 use crate::context::TraceContext;
 use crate::scope::SpanInfo;
 use bytes::Bytes;
@@ -25,9 +25,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How a collector answers.
+/// How a collector responds.
 #[derive(Clone, Copy, Debug)]
-enum Answer {
+enum CollectorBehavior {
     Http(u16),
     Redirect(u16),
     Grpc(&'static str),
@@ -47,15 +47,15 @@ impl Received {
         self.headers["content-type"].to_str().unwrap()
     }
 
-    /// The message; a gRPC one without its five bytes of frame.
+    /// The message, without gRPC's five bytes of framing.
     fn message(&self) -> ExportTraceServiceRequest {
         let frame = if self.content_type() == "application/grpc" { 5 } else { 0 };
         ExportTraceServiceRequest::decode(&self.body[frame..]).unwrap()
     }
 }
 
-/// A collector on a thread of its own: its address, and what it receives.
-fn collector(answer: Answer) -> (String, Receiver<Received>) {
+/// Starts a collector thread; returns its address and the received requests.
+fn collector(answer: CollectorBehavior) -> (String, Receiver<Received>) {
     let (received, requests) = channel();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -86,7 +86,7 @@ type Frames =
 async fn respond(
     request: Request<Incoming>,
     received: Sender<Received>,
-    answer: Answer,
+    answer: CollectorBehavior,
 ) -> Result<Response<Frames>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes().to_vec();
@@ -95,11 +95,11 @@ async fn respond(
     let mut frames = Vec::new();
     let mut response = Response::builder();
     match answer {
-        Answer::Http(status) => response = response.status(status),
-        Answer::Redirect(status) => {
+        CollectorBehavior::Http(status) => response = response.status(status),
+        CollectorBehavior::Redirect(status) => {
             response = response.status(status).header("location", "/elsewhere")
         }
-        Answer::Grpc(status) => {
+        CollectorBehavior::Grpc(status) => {
             response = response.header("content-type", "application/grpc");
             frames.push(Ok(Frame::data(Bytes::from_static(&[0, 0, 0, 0, 0]))));
             frames.push(Ok(Frame::trailers(HeaderMap::from_iter([(
@@ -107,7 +107,7 @@ async fn respond(
                 status.parse().unwrap(),
             )]))));
         }
-        Answer::Partial => {
+        CollectorBehavior::Partial => {
             let partial =
                 ExportTracePartialSuccess { rejected_spans: 1, error_message: String::new() };
             frames.push(Ok(Frame::data(
@@ -116,15 +116,15 @@ async fn respond(
                     .into(),
             )));
         }
-        Answer::Garbage => frames.push(Ok(Frame::data(Bytes::from_static(&[0xff; 64])))),
-        Answer::Silence => std::future::pending().await,
+        CollectorBehavior::Garbage => frames.push(Ok(Frame::data(Bytes::from_static(&[0xff; 64])))),
+        CollectorBehavior::Silence => std::future::pending().await,
     }
     Ok(response.body(StreamBody::new(futures::stream::iter(frames))).unwrap())
 }
 
-fn config(endpoint: Option<&str>) -> Config {
+fn config(endpoint: Option<&str>) -> ExportConfig {
     let endpoint = endpoint.map(|endpoint| endpoint.parse::<Endpoint>().unwrap());
-    Config {
+    ExportConfig {
         endpoint,
         sampler: Some(Sampler::per_million(1_000_000)),
         service: "s".into(),
@@ -146,7 +146,7 @@ fn record(exporter: &Arc<Exporter>, context: &TraceContext) {
     let mut span = Span::recorded_by(
         Arc::clone(exporter),
         context,
-        Kind::Server,
+        SpanSide::Server,
         &info,
         (SystemTime::now(), Instant::now()),
     );
@@ -159,7 +159,7 @@ fn sampled() -> TraceContext {
     TraceContext::root().with_sampled(true)
 }
 
-fn wait_for(exporter: &Exporter, want: Stats) {
+fn wait_for(exporter: &Exporter, want: SpanStats) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while exporter.queue.stats() != want {
         assert!(Instant::now() < deadline, "{:?} instead of {want:?}", exporter.queue.stats());
@@ -183,7 +183,7 @@ fn text(attributes: &[KeyValue], key: &str) -> String {
 
 #[test]
 fn spans_arrive_over_http_with_parent_link_and_attributes() {
-    let (address, requests) = collector(Answer::Http(200));
+    let (address, requests) = collector(CollectorBehavior::Http(200));
     let (exporter, finish) = started(Some(&format!("http://{address}")));
     let parent = sampled().with_initial(Some(crate::TraceId::random()));
     let context = parent.child();
@@ -218,16 +218,16 @@ fn spans_arrive_over_http_with_parent_link_and_attributes() {
         keys,
         ["k8s.resource", "k8s.namespace", "initial_trace_id", "http.response.status_code"]
     );
-    wait_for(&exporter, Stats { exported: 1, dropped: 0 });
-    // What is queued at the end is sent, too.
+    wait_for(&exporter, SpanStats { exported: 1, dropped: 0 });
+    // Spans queued at the end are sent, too.
     record(&exporter, &context);
     drop(finish);
-    assert_eq!(exporter.queue.stats(), Stats { exported: 2, dropped: 0 });
+    assert_eq!(exporter.queue.stats(), SpanStats { exported: 2, dropped: 0 });
 }
 
 #[test]
 fn spans_arrive_over_grpc() {
-    let (address, requests) = collector(Answer::Grpc("0"));
+    let (address, requests) = collector(CollectorBehavior::Grpc("0"));
     let (exporter, _finish) = started(Some(&address));
     for _ in 0..3 {
         record(&exporter, &sampled());
@@ -239,44 +239,43 @@ fn spans_arrive_over_grpc() {
     );
     let spans = request.message().resource_spans[0].scope_spans[0].spans.len();
     assert!((1..=3).contains(&spans));
-    wait_for(&exporter, Stats { exported: 3, dropped: 0 });
+    wait_for(&exporter, SpanStats { exported: 3, dropped: 0 });
 }
 
 #[test]
-fn what_a_collector_refuses_is_dropped_and_counted() {
+fn refused_spans_are_dropped_and_counted() {
     for (answer, scheme) in [
-        (Answer::Http(400), "http://"),
-        (Answer::Redirect(307), "http://"),
-        (Answer::Grpc("3"), ""),
-        (Answer::Garbage, ""),
+        (CollectorBehavior::Http(400), "http://"),
+        (CollectorBehavior::Redirect(307), "http://"),
+        (CollectorBehavior::Grpc("3"), ""),
+        (CollectorBehavior::Garbage, ""),
     ] {
         let (address, requests) = collector(answer);
         let (exporter, _finish) = started(Some(&format!("{scheme}{address}")));
         record(&exporter, &sampled());
-        wait_for(&exporter, Stats { exported: 0, dropped: 1 });
+        wait_for(&exporter, SpanStats { exported: 0, dropped: 1 });
         let sent: Vec<String> = requests.try_iter().map(|request| request.path).collect();
         assert!(!sent.contains(&"/elsewhere".to_owned()), "{answer:?} was followed");
     }
 }
 
-/// Neither the exporter nor the SDK reports spans that a collector refuses out of a batch that it
-/// takes.
+/// Neither the exporter nor the SDK reports spans of an accepted batch that the collector rejected.
 #[test]
-fn a_batch_taken_in_part_counts_as_exported() {
-    for answer in [Answer::Partial, Answer::Garbage] {
+fn a_partially_accepted_batch_counts_as_exported() {
+    for answer in [CollectorBehavior::Partial, CollectorBehavior::Garbage] {
         let (address, _requests) = collector(answer);
         let (exporter, _finish) = started(Some(&format!("http://{address}")));
         record(&exporter, &sampled());
-        wait_for(&exporter, Stats { exported: 1, dropped: 0 });
+        wait_for(&exporter, SpanStats { exported: 1, dropped: 0 });
     }
 }
 
 #[test]
 fn p15_without_a_collector_nobody_waits() {
-    // Nothing listens on a port that was free a moment ago; the other collector takes requests and
-    // does not answer.
+    // Nothing listens on a port that was just free; the other collector accepts requests and never
+    // responds.
     let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let (silent, _requests) = collector(Answer::Silence);
+    let (silent, _requests) = collector(CollectorBehavior::Silence);
     for endpoint in [format!("http://{unused}"), unused, format!("http://{silent}"), silent] {
         let (exporter, finish) = started(Some(&endpoint));
         let began = Instant::now();
@@ -296,27 +295,27 @@ fn p15_without_a_collector_nobody_waits() {
 }
 
 #[test]
-fn contexts_that_are_not_sampled_and_processes_that_export_nothing_have_no_spans() {
+fn unsampled_contexts_and_processes_without_export_have_no_spans() {
     let info = SpanInfo { name: "get", resource: "", namespace: "", object: "" };
-    assert!(!Span::start(&TraceContext::root(), Kind::Server, &info).is_recorded());
-    assert!(!Span::start(&sampled(), Kind::Server, &info).is_recorded());
+    assert!(!Span::start(&TraceContext::root(), SpanSide::Server, &info).is_recorded());
+    assert!(!Span::start(&sampled(), SpanSide::Server, &info).is_recorded());
     assert!(!Span::step(&info).is_recorded());
     let context = sampled();
     assert_eq!(crate::export::sample(context), context);
-    let (inside, _) = crate::in_scope(&context, || Span::part(Kind::Client, &info));
+    let (inside, _) = crate::in_scope(&context, || Span::part(SpanSide::Client, &info));
     assert_eq!(inside.unwrap().parent_span_id, Some(context.span_id));
 }
 
 #[test]
 fn texts_attributes_and_links_of_a_span_are_bounded() {
-    let (address, requests) = collector(Answer::Http(200));
+    let (address, requests) = collector(CollectorBehavior::Http(200));
     let (exporter, _finish) = started(Some(&format!("http://{address}")));
     let long = "\u{e9}".repeat(5_000);
     let info = SpanInfo { name: &long, resource: "", namespace: "", object: "" };
     let mut span = Span::recorded_by(
         Arc::clone(&exporter),
         &sampled(),
-        Kind::Internal,
+        SpanSide::Internal,
         &info,
         (SystemTime::now(), Instant::now()),
     );
@@ -331,11 +330,11 @@ fn texts_attributes_and_links_of_a_span_are_bounded() {
     assert_eq!(text(&span.attributes, "long").len(), 1024);
 }
 
-/// Its variables and collector are the child's, since a process cannot change its environment
-/// safely.
+/// Set in child processes, which get the variables and the collector: a process cannot change its
+/// own environment safely.
 const CHILD: &str = "FERROKUBE_TEST_EXPORT";
 
-/// Runs the named test of this binary again as a child with these variables.
+/// Reruns the named test in a child process with these variables.
 fn rerun(test: &str, variables: &[(&str, &str)]) {
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
     child
@@ -356,10 +355,12 @@ fn the_environment_names_collector_headers_compression_and_attributes() {
     if std::env::var_os(CHILD).is_some() {
         let (exporter, finish) = started(None);
         record(&exporter, &sampled());
-        wait_for(&exporter, Stats { exported: 1, dropped: 0 });
+        wait_for(&exporter, SpanStats { exported: 1, dropped: 0 });
         return drop(finish);
     }
-    for (answer, protocol) in [(Answer::Grpc("0"), "grpc"), (Answer::Http(200), "http/protobuf")] {
+    for (answer, protocol) in
+        [(CollectorBehavior::Grpc("0"), "grpc"), (CollectorBehavior::Http(200), "http/protobuf")]
+    {
         let (address, requests) = collector(answer);
         rerun(
             "the_environment_names_collector_headers_compression_and_attributes",
@@ -378,7 +379,7 @@ fn the_environment_names_collector_headers_compression_and_attributes() {
 }
 
 #[test]
-fn the_environment_cannot_name_what_does_not_work() {
+fn unsupported_settings_in_the_environment_are_refused() {
     if std::env::var_os(CHILD).is_some() {
         let error = start_batching(&config(None), BatchConfigBuilder::default())
             .map(drop)

@@ -1,4 +1,4 @@
-//! One event as one line.
+//! Formats an event as one line.
 
 use crate::context::TraceContext;
 use std::fmt::{self, Write};
@@ -9,9 +9,9 @@ use tracing::field::{Field, Visit};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime as SystemClock};
 
-/// The format of lines.
+/// Log line format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum LogFormat {
     /// `time LEVEL target: message key=value ...`
     #[default]
     Text,
@@ -24,7 +24,7 @@ pub enum Format {
 #[error("the log formats are text and json")]
 pub struct FormatError;
 
-impl FromStr for Format {
+impl FromStr for LogFormat {
     type Err = FormatError;
 
     fn from_str(text: &str) -> Result<Self, FormatError> {
@@ -36,11 +36,11 @@ impl FromStr for Format {
     }
 }
 
-/// Bytes of a value; the rest is cut.
+/// Max bytes of a value; the rest is cut.
 const MAX_VALUE_BYTES: usize = 8 << 10;
 
-impl Format {
-    /// The line with its line feed.
+impl LogFormat {
+    /// Formats an event, with a line feed.
     pub(crate) fn line(self, event: &Event<'_>, ids: Option<&TraceContext>) -> String {
         let metadata = event.metadata();
         let mut line = Line {
@@ -60,7 +60,7 @@ impl Format {
         line.finish(metadata.level().as_str(), metadata.target())
     }
 
-    /// A line of the log's own, without an event.
+    /// Formats one of the log's own messages.
     pub(crate) fn notice(self, message: &str, field: &str, value: u64) -> String {
         let mut line = Line {
             format: self,
@@ -74,7 +74,7 @@ impl Format {
 }
 
 struct Line {
-    format: Format,
+    format: LogFormat,
     text: String,
     message: String,
     fields: String,
@@ -83,12 +83,12 @@ struct Line {
 impl Line {
     fn name(&mut self, name: &str) {
         match self.format {
-            Format::Text => {
+            LogFormat::Text => {
                 self.fields.push(' ');
                 self.fields.push_str(name);
                 self.fields.push('=');
             }
-            Format::Json => {
+            LogFormat::Json => {
                 self.fields.push(',');
                 quote(&mut self.fields, name, self.format);
                 self.fields.push(':');
@@ -104,7 +104,7 @@ impl Line {
     fn string(&mut self, name: &str, value: &str) {
         self.name(name);
         let value = cut(value);
-        if self.format == Format::Text && is_plain(value) {
+        if self.format == LogFormat::Text && is_plain(value) {
             self.fields.push_str(value);
         } else {
             quote(&mut self.fields, value, self.format);
@@ -114,7 +114,7 @@ impl Line {
     fn finish(self, level: &str, target: &str) -> String {
         let Self { format, mut text, message, fields } = self;
         match format {
-            Format::Text => {
+            LogFormat::Text => {
                 time(&mut text);
                 let _ = write!(text, " {level:>5} {target}: ");
                 if message.contains(char::is_control) {
@@ -124,7 +124,7 @@ impl Line {
                 }
                 text.push_str(&fields);
             }
-            Format::Json => {
+            LogFormat::Json => {
                 text.push_str("{\"time\":\"");
                 time(&mut text);
                 let _ =
@@ -178,7 +178,7 @@ impl Visit for Line {
         }
     }
 
-    /// The error with its chain of sources.
+    /// Records the error with its chain of sources.
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
         let mut text = String::new();
         let _ = write!(Bounded(&mut text), "{value}");
@@ -191,7 +191,7 @@ impl Visit for Line {
     }
 }
 
-/// Cuts a value at its limit, without an error.
+/// A writer that truncates without an error.
 struct Bounded<'a>(&'a mut String);
 
 impl fmt::Write for Bounded<'_> {
@@ -219,8 +219,8 @@ fn is_plain(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'=' | b'\\'))
 }
 
-/// A JSON string; in text lines also without terminal control characters.
-fn quote(into: &mut String, text: &str, format: Format) {
+/// Writes a JSON string; in text format, terminal control characters are escaped, too.
+fn quote(into: &mut String, text: &str, format: LogFormat) {
     into.push('"');
     for character in text.chars() {
         match character {
@@ -229,7 +229,7 @@ fn quote(into: &mut String, text: &str, format: Format) {
             '\n' => into.push_str("\\n"),
             '\r' => into.push_str("\\r"),
             '\t' => into.push_str("\\t"),
-            other if other < ' ' || (format == Format::Text && other.is_control()) => {
+            other if other < ' ' || (format == LogFormat::Text && other.is_control()) => {
                 let _ = write!(into, "\\u{:04x}", u32::from(other));
             }
             other => into.push(other),

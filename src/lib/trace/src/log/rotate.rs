@@ -1,4 +1,4 @@
-//! An append-only file of lines, rotated by size and age; rotated files are removed by count and
+//! An append-only file of lines, rotated by size and age. Rotated files are limited by count and
 //! age.
 
 use std::fs::{self, File, OpenOptions};
@@ -9,17 +9,17 @@ use std::time::{Duration, SystemTime};
 /// When to rotate, and which rotated files to keep.
 #[derive(Clone, Copy, Debug)]
 pub struct Rotation {
-    /// Bytes of a file; 0: no limit.
+    /// Max bytes of a file; 0: unlimited.
     pub max_bytes: u64,
-    /// Rotated files to keep; 0: all.
+    /// Max rotated files; 0: unlimited.
     pub max_backups: usize,
-    /// Age of a rotated file's last line at which the file is removed; zero: no limit. With a
-    /// limit, a file is also rotated once its first line is a day old (or this old, if shorter), so
-    /// that no line stays much longer.
+    /// Max age of a rotated file's last line; zero: unlimited. With a limit, a file is also rotated
+    /// once its first line is a day old (or this old, if shorter), so that no line stays much
+    /// longer.
     pub max_age: Duration,
 }
 
-/// Time between rotations of a file with an age limit.
+/// Max time between rotations with an age limit.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 impl Default for Rotation {
@@ -28,24 +28,24 @@ impl Default for Rotation {
     }
 }
 
-/// The wall clock; tests replace it.
+/// The wall clock; injected by tests.
 type Clock = Box<dyn Fn() -> SystemTime + Send>;
 
-/// The current file, and the rotated ones next to it.
+/// The current file and its rotated predecessors.
 pub struct Rotating {
     path: PathBuf,
     rotation: Rotation,
     file: File,
     size: u64,
-    /// When its first line was written.
+    /// Time of the first line.
     begun: SystemTime,
     clock: Clock,
-    /// Whether appends are synced.
+    /// Whether to sync each append.
     sync: bool,
 }
 
 impl Rotating {
-    /// Opens or creates the file, readable by its owner only, and cuts a torn last line (never
+    /// Opens or creates the file, readable only by its owner, and cuts a torn last line (never
     /// acknowledged). `sync`: sync each append.
     ///
     /// # Errors
@@ -58,8 +58,7 @@ impl Rotating {
         let mut file = open(path)?;
         let size = cut_torn_line(&mut file)?;
         let metadata = file.metadata()?;
-        // Without a creation time (not every file system has one) the age counts from the last
-        // line.
+        // Not every file system has creation times; fall back to the last modification.
         let begun = metadata.created().or_else(|_| metadata.modified()).unwrap_or_else(|_| clock());
         let opened = Self { path: path.to_owned(), rotation, file, size, begun, clock, sync };
         opened.sync_names()?;
@@ -67,7 +66,7 @@ impl Rotating {
         Ok(opened)
     }
 
-    /// Rotates and removes files by age. Call it now and then.
+    /// Rotates and removes files by age. Call it regularly.
     ///
     /// # Errors
     /// As [`Self::append`].
@@ -79,10 +78,10 @@ impl Rotating {
         Ok(())
     }
 
-    /// Writes whole lines, all or none: a failed write leaves no torn line behind.
+    /// Appends whole lines, all or none: a failed write leaves no torn line.
     ///
     /// # Errors
-    /// The system's; it may be tried again.
+    /// The system's; may be retried.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let length = bytes.len() as u64;
         if self.rotation.max_bytes > 0
@@ -100,7 +99,7 @@ impl Rotating {
             .write_all(bytes)
             .and_then(|()| if self.sync { self.file.sync_data() } else { Ok(()) });
         if let Err(error) = written {
-            // Devices cannot be cut, but nobody reads torn lines from them.
+            // Devices cannot be truncated, but nobody reads torn lines from them.
             let _ = self.file.set_len(self.size);
             return Err(error);
         }
@@ -108,7 +107,7 @@ impl Rotating {
         Ok(())
     }
 
-    /// Removes the oldest rotated file; returns whether there was one. For a full disk.
+    /// Removes the oldest rotated file, to free disk space. Returns whether there was one.
     ///
     /// # Errors
     /// The system's.
@@ -124,7 +123,7 @@ impl Rotating {
         let (stem, extension) = names(&self.path);
         match fs::rename(&self.path, self.path.with_file_name(format!("{stem}-{stamp}{extension}")))
         {
-            // Removed by someone else, or by an earlier attempt that failed later.
+            // Removed externally, or by an earlier attempt that failed later.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             renamed => renamed?,
         }
@@ -144,7 +143,7 @@ impl Rotating {
 
     fn remove_surplus(&self) {
         if let Err(error) = self.remove_old() {
-            tracing::warn!(%error, "old log files were not removed");
+            tracing::warn!(%error, "cannot remove old log files");
         }
     }
 
@@ -155,7 +154,7 @@ impl Rotating {
             .unwrap_or_else(|| Path::new("."))
     }
 
-    /// A file survives a power cut only if its directory was synced.
+    /// Syncs the directory: without that, a new file may be lost with the power.
     fn sync_names(&self) -> io::Result<()> {
         if self.sync { File::open(self.folder())?.sync_all() } else { Ok(()) }
     }
@@ -198,7 +197,7 @@ impl Rotating {
     }
 }
 
-/// A time in the name of a rotated file: `2026-11-22T01-58-00-123456Z`.
+/// The time in a rotated file's name: `2026-11-22T01-58-00-123456Z`.
 fn stamp(time: SystemTime) -> String {
     let time = jiff::Timestamp::try_from(time).unwrap_or_default();
     time.strftime("%Y-%m-%dT%H-%M-%S-%6fZ").to_string()
@@ -231,7 +230,7 @@ fn open(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Cuts everything after the last line feed; returns the size.
+/// Cuts everything after the last line feed; returns the new size.
 fn cut_torn_line(file: &mut File) -> io::Result<u64> {
     let size = file.seek(SeekFrom::End(0))?;
     let mut end = size;
@@ -279,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rotates_by_size_and_keeps_so_many() {
+    fn rotates_by_size_and_limits_the_count() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("audit.log");
         let mut file = Rotating::open(
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn rotates_by_age_and_keeps_so_long() {
+    fn rotates_by_age_and_limits_the_age() {
         use std::sync::Arc;
         use std::sync::atomic::{AtomicU64, Ordering};
         let (hours, folder) = (Arc::new(AtomicU64::new(0)), tempfile::tempdir().expect("folder"));
@@ -342,9 +341,9 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).expect("read"), "{\"a\":1}\n{\"b\":2}\n");
     }
 
-    /// The null device accepts writes and refuses syncs, which shows whether there was one.
+    /// The null device accepts writes and refuses syncs, which reveals a sync.
     #[test]
-    fn fault_55_what_is_to_survive_power_cuts_is_synced_before_it_counts() {
+    fn fault_55_with_sync_a_line_is_synced_before_it_counts() {
         let null = Path::new("/dev/null");
         Rotating::open(null, Rotation::default(), false)
             .expect("open")

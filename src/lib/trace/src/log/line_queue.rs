@@ -1,56 +1,56 @@
-//! The queue between logging threads and the writer's thread.
+//! The queue between logging threads and the writer thread.
 
-use super::format::Format;
+use super::format::LogFormat;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-/// Lines in the queue; more are dropped.
+/// Max queued lines; more are dropped.
 const MAX_LINES: usize = 8 << 10;
-/// Bytes in the queue; more are dropped.
+/// Max queued bytes; more are dropped.
 const MAX_BYTES: usize = 8 << 20;
 /// How long [`Flush`] waits for the last lines.
 const LAST_LINES: Duration = Duration::from_millis(500);
 
 /// Queues lines; never waits. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Sink {
+pub(crate) struct LineQueue {
     queue: SyncSender<Message>,
-    state: Arc<State>,
+    state: Arc<LineQueueState>,
 }
 
 #[derive(Default)]
-struct State {
+struct LineQueueState {
     bytes: AtomicUsize,
     dropped: AtomicU64,
 }
 
 enum Message {
     Line(String),
-    /// Answered once all earlier lines are written.
+    /// Acknowledged once all earlier lines are written.
     Flush(SyncSender<()>),
 }
 
 /// Writes the queued lines on drop, for at most half a second.
-pub(crate) struct Flush(Sink);
+pub(crate) struct Flush(LineQueue);
 
-/// Starts the writer's thread, which ends when all sinks are dropped.
+/// Starts the writer thread, which ends when all queues are dropped.
 pub(crate) fn start(
     writer: impl Write + Send + 'static,
-    format: Format,
-) -> io::Result<(Sink, Flush)> {
+    format: LogFormat,
+) -> io::Result<(LineQueue, Flush)> {
     let (queue, lines) = sync_channel(MAX_LINES);
-    let state = Arc::new(State::default());
-    let sink = Sink { queue, state: Arc::clone(&state) };
+    let state = Arc::new(LineQueueState::default());
+    let line_queue = LineQueue { queue, state: Arc::clone(&state) };
     std::thread::Builder::new()
         .name("log".into())
         .spawn(move || write(writer, &lines, &state, format))?;
-    Ok((sink.clone(), Flush(sink)))
+    Ok((line_queue.clone(), Flush(line_queue)))
 }
 
-impl Sink {
+impl LineQueue {
     pub(crate) fn send(&self, line: String) {
         let bytes = line.len();
         let before = self.state.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -65,24 +65,29 @@ impl Sink {
 impl Drop for Flush {
     fn drop(&mut self) {
         let (done, wait) = sync_channel(1);
-        // Waiting does not help: the reader of a full queue is stuck.
+        // If the queue is full its reader is stuck, and waiting is futile.
         if self.0.queue.try_send(Message::Flush(done)).is_ok() {
             let _: Result<(), RecvTimeoutError> = wait.recv_timeout(LAST_LINES);
         }
     }
 }
 
-fn write(mut writer: impl Write, lines: &Receiver<Message>, state: &State, format: Format) {
+fn write(
+    mut writer: impl Write,
+    lines: &Receiver<Message>,
+    state: &LineQueueState,
+    format: LogFormat,
+) {
     let mut batch = String::new();
     while let Ok(message) = lines.recv() {
         let mut flushes: Vec<_> = take(message, &mut batch, state).into_iter().collect();
-        // One write for all waiting lines, up to the size of a pipe.
+        // One write for all queued lines, up to the size of a pipe.
         while batch.len() < 32 << 10
             && let Ok(message) = lines.try_recv()
         {
             flushes.extend(take(message, &mut batch, state));
         }
-        // A failed write to standard error cannot be reported. For a file (a full disk) the next
+        // A failed write to standard error cannot be reported; for a file (a full disk), the next
         // successful line reports it.
         if writer.write_all(batch.as_bytes()).is_err() {
             state.dropped.fetch_add(batch.lines().count() as u64, Ordering::Relaxed);
@@ -113,7 +118,7 @@ fn write(mut writer: impl Write, lines: &Receiver<Message>, state: &State, forma
     }
 }
 
-fn take(message: Message, batch: &mut String, state: &State) -> Option<SyncSender<()>> {
+fn take(message: Message, batch: &mut String, state: &LineQueueState) -> Option<SyncSender<()>> {
     match message {
         Message::Line(line) => {
             state.bytes.fetch_sub(line.len(), Ordering::Relaxed);
@@ -130,7 +135,7 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::mpsc::channel;
 
-    /// A pipe without a reader until released.
+    /// A pipe that blocks until released.
     struct Stuck {
         free: std::sync::mpsc::Receiver<()>,
         written: Arc<Mutex<String>>,
@@ -152,13 +157,13 @@ mod tests {
     fn fault_13_a_stuck_pipe_costs_lines_but_never_waits() {
         let (release, free) = channel();
         let written = Arc::new(Mutex::new(String::new()));
-        let (sink, flush) =
-            start(Stuck { free, written: Arc::clone(&written) }, Format::Text).unwrap();
+        let (line_queue, flush) =
+            start(Stuck { free, written: Arc::clone(&written) }, LogFormat::Text).unwrap();
         let total = 3 * MAX_LINES as u64;
         for _ in 0..total {
-            sink.send("line\n".into());
+            line_queue.send("line\n".into());
         }
-        assert!(sink.state.bytes.load(Ordering::Relaxed) <= MAX_BYTES);
+        assert!(line_queue.state.bytes.load(Ordering::Relaxed) <= MAX_BYTES);
         drop(release);
         drop(flush);
         let accounted = || {
@@ -180,13 +185,14 @@ mod tests {
     #[test]
     fn huge_lines_are_bounded_by_bytes() {
         let (_release, free) = channel();
-        let (sink, flush) = start(Stuck { free, written: Arc::default() }, Format::Text).unwrap();
+        let (line_queue, flush) =
+            start(Stuck { free, written: Arc::default() }, LogFormat::Text).unwrap();
         for _ in 0..40 {
-            sink.send("x".repeat(1 << 20));
-            assert!(sink.state.bytes.load(Ordering::Relaxed) <= MAX_BYTES);
+            line_queue.send("x".repeat(1 << 20));
+            assert!(line_queue.state.bytes.load(Ordering::Relaxed) <= MAX_BYTES);
         }
-        assert!(sink.state.dropped.load(Ordering::Relaxed) > 0);
-        // Must return although the pipe is stuck.
+        assert!(line_queue.state.dropped.load(Ordering::Relaxed) > 0);
+        // Must return although the pipe is blocked.
         drop(flush);
     }
 }
