@@ -21,6 +21,14 @@ struct ReviewCall<'a> {
     initial: Option<&'a str>,
 }
 
+impl ReviewCall<'_> {
+    /// A create, without an initial id.
+    fn create(event: Value, object: Value) -> Self {
+        static NOTHING: Value = Value::Null;
+        Self { event, operation: "CREATE", old: &NOTHING, object, initial: None }
+    }
+}
+
 fn audit(fleets: &Fleets, user: &str, [verb, resource, name, subresource]: [&str; 4]) -> Value {
     let text = fs::read_to_string(fleets.cluster.data_dir().join("audit.log")).unwrap();
     let mut events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -100,13 +108,7 @@ async fn l01_l33_l38_reviews_of_a_fleets_life_get_the_ids_that_the_built_in_step
     let created = fleets.kubectl(&["create", "-o", "json", "-f", &manifest.display().to_string()]);
     let created: Value = serde_json::from_str(&created).unwrap();
     let event = audit(&fleets, ADMIN, ["create", "fleets", "alpha", ""]);
-    let call = ReviewCall {
-        event,
-        operation: "CREATE",
-        old: &Value::Null,
-        object: with_ids_of(&created, &Value::Null),
-        initial: None,
-    };
+    let call = ReviewCall::create(event, with_ids_of(&created, &Value::Null));
     assert_eq!(reviewed(&client, &call).await, stamped(&created, &IDS));
     let family = id(&created, "initial-trace-id").to_owned();
 

@@ -45,11 +45,8 @@ fn widgets() -> ferrokube_apimachinery::document::Value {
 async fn fault_50_a_reader_cannot_write_through_the_legacy_watch_prefix() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
-    let audit = AuditLog::open(AuditConfig {
-        policy: AuditPolicy::parse(EVERYTHING).unwrap(),
-        ..AuditConfig::new(&path)
-    })
-    .unwrap();
+    let policy = AuditPolicy::parse(EVERYTHING).unwrap();
+    let audit = AuditLog::open(AuditConfig { policy, ..AuditConfig::new(&path) }).unwrap();
     let server = Server::with(|builder| builder.audit(audit.clone())).await;
     let tokens = Arc::new(Tokens::default());
     server.registry.catalog().put_computed("", "serviceaccounts", "token", tokens.clone());
