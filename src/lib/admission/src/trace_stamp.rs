@@ -40,7 +40,7 @@ pub fn stamp(gates: &Gates, attributes: &Attributes<'_>, object: &mut Document) 
     };
     let Outcome { ids, family } = subject.stamp(object);
     if let Some(family) = family {
-        attributes.context.note_family(family);
+        attributes.context.set_initial_trace_id(family);
     }
     ids
 }

@@ -16,7 +16,7 @@ mod webhook;
 
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::Reason;
-use ferrokube_registry::offload::{INTERNAL, aside, leave_worker};
+use ferrokube_registry::offload::{INTERNAL, block_in_place, leave_worker};
 use ferrokube_registry::{Informer, Local, Notice, Registry};
 use ferrokube_schema::Schema;
 use ferrokube_storage::Key;
@@ -168,7 +168,7 @@ impl Follower {
             tokio::select! {
                 found = informer.next() => match found {
                     // A definition may be large, and its patterns and rules are read again.
-                    Some(found) => aside(|| self.observe(found.read(), custom.as_ref())),
+                    Some(found) => block_in_place(|| self.observe(found.read(), custom.as_ref())),
                     None => return,
                 },
                 Some(ended) = self.removals.join_next() => self.removal_ended(ended.ok()),
@@ -379,7 +379,7 @@ impl Follower {
     /// Writes the statuses that are not as they should be. What fails stays dirty.
     async fn settle_statuses(&mut self) {
         for name in std::mem::take(&mut self.dirty) {
-            let Some(wanted) = aside(|| self.wanted_status(&name)) else { continue };
+            let Some(wanted) = block_in_place(|| self.wanted_status(&name)) else { continue };
             let registry = self.registry.clone();
             let client = &self.client;
             let update = async move {
@@ -427,12 +427,12 @@ impl Follower {
         for name in waiting {
             let Some(known) = self.known.get(&name) else { continue };
             let Some(object) =
-                aside(|| self.object(known)).filter(|object| cleanup::is_due(object))
+                block_in_place(|| self.object(known)).filter(|object| cleanup::is_due(object))
             else {
                 continue;
             };
             let Some(definition) =
-                aside(|| build::for_removal(&object, self.metadata.clone(), known.since))
+                block_in_place(|| build::for_removal(&object, self.metadata.clone(), known.since))
             else {
                 continue;
             };

@@ -230,7 +230,7 @@ impl ControlPlane {
         loops.spawn(async move { state.openapi.cool_down().await });
         let state = Arc::clone(&self.state);
         loops.spawn(async move {
-            state.registry.tidy_pages(|pinned| state.metrics.show_pinned(pinned)).await;
+            state.registry.evict_pages(|pinned| state.metrics.show_pinned(pinned)).await;
         });
         if let Some((follower, informer)) =
             Follower::start(&self.state.registry, &self.state.custom)

@@ -1,11 +1,11 @@
-//! What the pipeline costs without HTTP, in CPU time of this process:
-//! `cargo run --release -p ferrokube-registry --example cost`.
+//! CPU time of the pipeline without HTTP: `cargo run --release -p ferrokube-registry --example
+//! cost`.
 //!
-//! Budgets: a create of a 1 KiB configmap 40 us, a merge patch 60 us, a get 5 us, each with the
-//! memory engine's commit.
+//! Budgets: a create of a 1 KiB configmap 40 us, a merge patch 60 us, a get 5 us, each with a
+//! commit of the memory engine.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
-use ferrokube_registry::admission::Open;
+use ferrokube_registry::admission::AllowAll;
 use ferrokube_registry::{
     Body, Catalog, ListOptions, Patch, Registry, RequestContext, Target, UserInfo, WatchItem,
     WatchOptions, WriteOptions,
@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 
 const ROUNDS: usize = 20_000;
 
-/// User and system time of all threads so far.
+/// User and system time of all threads.
 fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("there is a /proc");
     let after_name = stat.rsplit(')').next().unwrap_or_default();

@@ -1,5 +1,4 @@
-//! The admission seam: what a write must pass. The steps live in crate `admission`; this is how the
-//! pipeline calls them.
+//! How the pipeline calls admission. The steps are in crate `admission`.
 
 use crate::context::{RequestContext, Target};
 use crate::pipeline::{DeleteOptions, WriteOptions};
@@ -10,20 +9,20 @@ use ferrokube_trace::annotation::Ids;
 use std::future::Future;
 use std::pin::Pin;
 
-/// What a write does.
+/// Operation as admission sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// A new object (also by apply or PUT).
+    /// POST; also an apply or PUT that creates.
     Create,
-    /// A change.
+    /// Any change of an existing object.
     Update,
-    /// A deletion (each object of a collection by itself).
+    /// Once per object of a collection.
     Delete,
-    /// A computed answer.
+    /// Request of a subresource without an object.
     Connect,
 }
 
-/// The options of the request, by their kind: what a webhook sees as `request.options`.
+/// Options by type: `request.options` of an AdmissionReview.
 #[derive(Clone, Copy, Debug)]
 pub enum RequestOptions<'a> {
     /// `CreateOptions`
@@ -34,54 +33,54 @@ pub enum RequestOptions<'a> {
     Patch(&'a WriteOptions),
     /// `DeleteOptions`
     Delete(&'a DeleteOptions),
-    /// None.
+    /// No options.
     Connect,
 }
 
-/// A write on its way through admission.
+/// A write as admission sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
-    /// Who, in which trace.
+    /// User, trace and time of the request.
     pub context: &'a RequestContext,
-    /// About what; `name` is set (also when it was generated).
+    /// With a name, generated or not.
     pub target: &'a Target,
-    /// What it does.
+    /// Operation on the object.
     pub operation: Operation,
     /// The stored object in the version of the target, for update and delete.
     pub old: Option<&'a Document>,
-    /// The request's options.
+    /// Options of the request.
     pub options: RequestOptions<'a>,
-    /// Nothing will be stored.
+    /// Whether nothing is stored.
     pub dry_run: bool,
 }
 
-/// What a step wants to happen in the same transaction as the write.
+/// Side effects of a step, in the same transaction as the write.
 #[derive(Clone, Debug, Default)]
 pub struct Effects {
-    /// Must hold when the write is accepted (a namespace's phase, a quota's usage).
+    /// Must hold at commit (a namespace's phase, a quota's usage).
     pub guards: Vec<Guard>,
-    /// Written with it (a quota's usage).
+    /// Committed with the write (a quota's usage).
     pub writes: Vec<Write>,
 }
 
-/// What the ids' step did with writes since start, attempts that were repeated included.
+/// Counts of [`Admission::stamp`] since start, retries included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {
-    /// Given ids.
+    /// Writes that got ids.
     pub stamped: u64,
-    /// Left as they were: status, heartbeats, events, nothing that changes.
+    /// Writes that kept the stored ids: status, heartbeats, events, no changes.
     pub skipped: u64,
 }
 
-/// What a remote step may answer.
+/// Future of a remote step.
 pub type RemoteFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
-/// The ordered admission steps of a server. Local steps are synchronous and run inside the key's
-/// turn; remote ones run outside it. By default there are no remote ones.
+/// The admission steps of a server, in order. Local steps are synchronous and run within the key's
+/// turn, remote ones (webhooks) outside of it. The default has no remote steps.
 pub trait Admission: Send + Sync {
-    /// Whether a remote step (webhook) takes part in this write; then the pipeline works outside
-    /// the turn and commits by compare-and-swap. Asked before the stored object is read: `old` is
-    /// `None`, and an update or apply that may create asks for both operations.
+    /// Whether a remote step matches this write. If so, the pipeline works outside the turn and
+    /// commits by compare-and-swap. Called before the stored object is read: `old` is `None`. An
+    /// update or apply that may create checks both operations.
     fn is_remote(&self, _attributes: &Attributes<'_>) -> bool {
         false
     }
@@ -89,11 +88,11 @@ pub trait Admission: Send + Sync {
     /// Local mutating steps, in order.
     ///
     /// # Errors
-    /// The refusal, as the client sees it.
+    /// A Status for the client.
     fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure>;
 
-    /// Remote mutating steps, in order. Called only after [`Self::is_remote`], never for a delete.
-    /// May run again when the object changed meanwhile.
+    /// Mutating webhooks, in order. Only called if [`Self::is_remote`], and never for a delete;
+    /// called again if the object changed meanwhile.
     fn mutate_remote<'a>(
         &'a self,
         _attributes: Attributes<'a>,
@@ -102,39 +101,37 @@ pub trait Admission: Send + Sync {
         Box::pin(std::future::ready(Ok(object)))
     }
 
-    /// The ids (design section 5) that are written into `metadata.annotations`: asked after the
-    /// mutating steps, the second defaulting and what the server itself sets or keeps, before
-    /// validation. For a delete `object` is the last state (`old` is `None`), so that watchers
-    /// learn whose deletion it was. The default gives none.
+    /// Trace ids for `metadata.annotations`. Called after mutation, the second defaulting and the
+    /// restoring of system fields, before validation. For a delete, `object` is the last state and
+    /// `old` is `None`: watchers learn which request deleted it. The default returns no ids.
     ///
-    /// What clients put under the three keys is replaced in the object by what is stored. The ids
-    /// themselves come to the object's bytes when it is encoded, and into the object only for those
-    /// who see it before (remote steps, dry runs): making room for them in every document costs
-    /// more than everything else about them. So local validating steps do not see the ids of the
-    /// write that they judge.
+    /// Replaces what clients set under the three keys by what is stored. The returned ids are added
+    /// when the object is encoded, and to the object itself only for readers that precede that
+    /// (remote steps, dry runs): inserting them into every document would dominate the cost of this
+    /// method. Local validating steps therefore do not see the ids of the write.
     ///
-    /// The three annotations belong to the server: the pipeline leaves them out of managedFields,
-    /// of applied patches and of the no-op test.
+    /// The server owns the three annotations: they are not tracked in managedFields, not applied,
+    /// and ignored by the no-op test.
     fn stamp(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Option<Ids> {
         None
     }
 
-    /// Whether the three annotations are the server's (see [`Self::stamp`]); while they are not,
-    /// they are annotations like any other.
+    /// Whether the server owns the three annotations (see [`Self::stamp`]). Otherwise they are
+    /// ordinary.
     fn owns_ids(&self) -> bool {
         true
     }
 
-    /// How often [`Self::stamp`] wrote ids, and how often it left them.
+    /// Counts since start.
     fn stamps(&self) -> Stamps {
         Stamps::default()
     }
 
-    /// Local validating steps; `object` is `None` for a delete, and without the ids of this write
-    /// (see [`Self::stamp`]). Quota adds its guards and writes here.
+    /// Local validating steps. `object` is `None` for a delete, and lacks the ids of this write
+    /// (see [`Self::stamp`]). Quota adds its effects here.
     ///
     /// # Errors
-    /// The refusal.
+    /// A Status for the client.
     fn validate(
         &self,
         attributes: &Attributes<'_>,
@@ -142,7 +139,7 @@ pub trait Admission: Send + Sync {
         effects: &mut Effects,
     ) -> Result<(), Failure>;
 
-    /// Remote validating steps, in parallel; for a delete also the mutating webhooks that match it.
+    /// Validating webhooks, concurrently; for a delete also the matching mutating ones.
     fn validate_remote<'a>(
         &'a self,
         _attributes: Attributes<'a>,
@@ -152,11 +149,11 @@ pub trait Admission: Send + Sync {
     }
 }
 
-/// Lets everything pass as it is: for tests and measurements of what lies around admission.
+/// Admits everything unchanged, for tests and benchmarks of the rest of the pipeline.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Open;
+pub struct AllowAll;
 
-impl Admission for Open {
+impl Admission for AllowAll {
     fn mutate(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Result<(), Failure> {
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Bounds how much one caller's writes have in the journal's queue: other callers' writes are synced
-//! with them, and wait no longer than the disk takes for that.
+//! Bounds the bytes of one caller's writes in the journal's queue. Writes of other callers are
+//! synced with them, and wait no longer than the disk takes for that.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,16 +7,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Smaller writes are not counted.
 const FREE_BYTES: usize = 16 * 1024;
-/// Bytes of a caller's larger writes that wait for their sync; one write may be larger.
+/// Bytes of a caller's larger writes that may await their sync. A single write may exceed it.
 const MAX_BYTES: usize = 1024 * 1024;
 /// Bytes of one permit.
 const UNIT: usize = 1024;
 
-/// Writes that wait for their sync, by caller. A caller without any is forgotten.
+/// Permits by caller. A caller without pending writes is dropped.
 #[derive(Default)]
 pub(crate) struct Backlog(Mutex<HashMap<u64, Arc<Semaphore>>>);
 
-/// A write's share of its caller's bytes, or its place in the line for it.
+/// A write's permits, or its place in the queue for them.
 pub(crate) struct BacklogShare<'a> {
     backlog: &'a Backlog,
     caller: u64,
@@ -24,8 +24,8 @@ pub(crate) struct BacklogShare<'a> {
 }
 
 impl Backlog {
-    /// Waits until a caller may write this many bytes, in the order of its calls. Dropped once the
-    /// write is durable.
+    /// Waits in FIFO order until the caller may write `bytes` more. Drop the share once the write
+    /// is durable.
     pub(crate) async fn reserve(&self, caller: u64, bytes: usize) -> Option<BacklogShare<'_>> {
         if bytes < FREE_BYTES {
             return None;
@@ -37,7 +37,7 @@ impl Backlog {
             Arc::clone(callers.entry(caller).or_insert_with(new))
         };
         let permits = u32::try_from(bytes.min(MAX_BYTES) / UNIT).unwrap_or(u32::MAX);
-        // Never closed.
+        // An error means closed, which never happens.
         share.permit = semaphore.acquire_many_owned(permits).await.ok();
         Some(share)
     }
@@ -51,7 +51,7 @@ impl Drop for BacklogShare<'_> {
     fn drop(&mut self) {
         self.permit = None;
         let mut callers = self.backlog.lock();
-        // Others of the caller hold the semaphore, too: by a permit, or in the line for one.
+        // The caller's other writes hold the semaphore too, with a permit or waiting for one.
         if callers.get(&self.caller).is_some_and(|semaphore| Arc::strong_count(semaphore) == 1) {
             callers.remove(&self.caller);
         }
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_leaves_the_line_leaves_nothing() {
+    async fn a_dropped_reservation_leaves_the_queue() {
         let backlog = Backlog::default();
         let large = backlog.reserve(1, 2 * MAX_BYTES).await;
         {

@@ -1,4 +1,4 @@
-//! Which resources are served: an immutable table that is swapped when a definition comes or goes.
+//! The resources served: an immutable table, swapped when a definition is added or removed.
 
 use crate::context::{RequestContext, Target};
 use arc_swap::ArcSwap;
@@ -17,20 +17,20 @@ use tokio::sync::watch;
 /// A definition in one of its versions.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// The definition.
+    /// Shared with the catalog.
     pub definition: Arc<Definition>,
-    /// Index into its versions.
+    /// Index into the definition's versions.
     pub version: usize,
 }
 
 impl Served {
-    /// The version.
+    /// The version at [`Self::version`].
     pub fn version(&self) -> &DefinitionVersion {
         &self.definition.versions[self.version]
     }
 
-    /// Whether an entry's bytes are an object in this version as they stand: no conversion, and for
-    /// custom resources the same epoch.
+    /// Whether the entry's bytes are an object in this version: no conversion and, for custom
+    /// resources, the same epoch.
     pub fn is_direct(&self, entry: &Entry) -> bool {
         if self.definition.dialect.has_epochs()
             && entry.sidecar.schema_epoch != self.definition.epoch
@@ -40,7 +40,7 @@ impl Served {
         self.has_head(&entry.bytes)
     }
 
-    /// [`Self::is_direct`] for many entries: what it compares is made once.
+    /// [`Self::is_direct`] for many entries.
     pub fn direct(&self) -> impl Fn(&Entry) -> bool + use<> {
         let epoch = self.definition.dialect.has_epochs().then_some(self.definition.epoch);
         let head = format!(
@@ -54,7 +54,7 @@ impl Served {
         }
     }
 
-    /// Whether canonical bytes begin with this kind and apiVersion; nothing is allocated.
+    /// Whether canonical bytes start with this kind and apiVersion. Allocates nothing.
     pub(crate) fn has_head(&self, bytes: &[u8]) -> bool {
         let group = self.definition.group.as_str();
         let slash = if group.is_empty() { "" } else { "/" };
@@ -72,40 +72,39 @@ impl Served {
     }
 }
 
-/// What a virtual resource answers with.
-pub type VirtualFuture<'a> = Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>>;
+/// Future of a computed resource.
+pub type ComputedFuture<'a> = Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>>;
 
-/// Behaviour of a resource or subresource that computes its answer instead of storing (reviews,
-/// `serviceaccounts/token`).
+/// A resource or subresource that is computed instead of stored (reviews, `serviceaccounts/token`).
 pub trait ComputedResource: Send + Sync {
-    /// Answers a create. The object is decoded, defaulted and type-checked.
+    /// Computes the response to a create. The object is decoded, defaulted and type-checked.
     fn create<'a>(
         &'a self,
         context: &'a RequestContext,
         target: &'a Target,
         object: Document,
-    ) -> VirtualFuture<'a>;
+    ) -> ComputedFuture<'a>;
 
-    /// The schema of what a subresource takes; `None`: anything. Not asked for a resource, which
-    /// has its own.
+    /// Schema of a subresource's body; `None`: any object. Not called for a resource, which has its
+    /// own.
     fn schema(&self) -> Option<Arc<Schema>> {
         None
     }
 
-    /// Fills in what a client left out of what a subresource takes.
+    /// Defaults the body of a subresource.
     fn fill_in(&self, _object: &mut Document) {}
 
-    /// Whether it shows a part of the stored object as another kind (`scale`). Then GET, PUT and
-    /// PATCH of it work on [`Self::project`]ed documents, [`Self::inject`] writes them back, and
+    /// Whether the subresource shows part of the stored object as another kind (`scale`). GET, PUT
+    /// and PATCH then work on the result of [`Self::project`], [`Self::inject`] writes it back, and
     /// `create` is never called.
     fn is_projection(&self) -> bool {
         false
     }
 
-    /// The part of a stored object that a projection shows, without its resourceVersion.
+    /// Projection of a stored object, without its resourceVersion.
     ///
     /// # Errors
-    /// The object cannot be shown so. The default: 405.
+    /// The object has no projection. The default: 405.
     fn project(&self, target: &Target, _object: &Document) -> Result<Document, Failure> {
         Err(Failure::new(
             Reason::MethodNotAllowed,
@@ -113,8 +112,7 @@ pub trait ComputedResource: Send + Sync {
         ))
     }
 
-    /// The same for a write, which may be what puts a missing part there. The default:
-    /// [`Self::project`].
+    /// [`Self::project`] for a write, which may add a missing part.
     ///
     /// # Errors
     /// As [`Self::project`].
@@ -122,8 +120,7 @@ pub trait ComputedResource: Send + Sync {
         self.project(target, object)
     }
 
-    /// The same for what was written, of which a part may not have been kept. The default:
-    /// [`Self::project`].
+    /// [`Self::project`] of the written object, which may lack parts that pruning dropped.
     ///
     /// # Errors
     /// As [`Self::project`].
@@ -131,8 +128,8 @@ pub trait ComputedResource: Send + Sync {
         self.project(target, object)
     }
 
-    /// Where the objects have what a projection shows as replicas, for managedFields; `None`: those
-    /// of the object stay as they are.
+    /// Location of the replicas in the objects, for managedFields; `None`: managedFields are not
+    /// converted.
     fn replicas(&self) -> Option<&Replicas> {
         None
     }
@@ -154,41 +151,39 @@ pub trait ComputedResource: Send + Sync {
     }
 }
 
-/// A computed resource or subresource.
-struct VirtualRow {
+struct ComputedEntry {
     group: String,
     plural: String,
     subresource: String,
-    behaviour: Arc<dyn ComputedResource>,
+    computed: Arc<dyn ComputedResource>,
 }
 
-/// One immutable state of the catalog. The next one shares all but what changed with it: a
-/// definition costs the same beside a thousand others.
+/// An immutable state of the catalog. The next state shares what did not change: adding a
+/// definition costs the same next to a thousand others.
 #[derive(Clone, Default)]
-struct Table {
+struct CatalogState {
     changes: u64,
-    /// The place of the next definition.
+    /// Position of the next definition.
     next: u64,
     order: OrdMap<u64, Arc<Definition>>,
-    /// Places in `order`, by plural name.
+    /// Positions in `order`, by plural name.
     by_plural: HashMap<String, Vec<u64>>,
-    /// The place of the first definition of each storage prefix: it computes the selectable fields.
+    /// Position of the first definition of each storage prefix, which computes the selectable
+    /// fields.
     owners: HashMap<String, u64>,
     /// By plural name.
-    virtuals: HashMap<String, Vec<Arc<VirtualRow>>>,
+    computed: HashMap<String, Vec<Arc<ComputedEntry>>>,
 }
 
-impl Table {
-    fn place(&self, group: &str, plural: &str) -> Option<u64> {
-        self.by_plural
-            .get(plural)?
-            .iter()
-            .copied()
-            .find(|place| self.order.get(place).is_some_and(|definition| definition.group == group))
+impl CatalogState {
+    fn position(&self, group: &str, plural: &str) -> Option<u64> {
+        self.by_plural.get(plural)?.iter().copied().find(|position| {
+            self.order.get(position).is_some_and(|definition| definition.group == group)
+        })
     }
 
     fn definition(&self, group: &str, plural: &str) -> Option<&Arc<Definition>> {
-        self.order.get(&self.place(group, plural)?)
+        self.order.get(&self.position(group, plural)?)
     }
 
     fn put(&mut self, definition: &Arc<Definition>) {
@@ -204,77 +199,79 @@ impl Table {
             );
             return;
         }
-        let place = self.place(&definition.group, &definition.plural).unwrap_or_else(|| {
-            let place = self.next;
+        let position = self.position(&definition.group, &definition.plural).unwrap_or_else(|| {
+            let position = self.next;
             self.next += 1;
-            self.by_plural.entry(definition.plural.clone()).or_default().push(place);
-            place
+            self.by_plural.entry(definition.plural.clone()).or_default().push(position);
+            position
         });
-        let replaced = self.order.insert(place, definition.clone());
+        let replaced = self.order.insert(position, definition.clone());
         if let Some(before) =
             replaced.filter(|before| before.storage_prefix != definition.storage_prefix)
         {
-            self.disown(place, &before);
+            self.disown(position, &before);
         }
         if let Some(prefix) = &definition.storage_prefix {
-            self.owners.entry(prefix.clone()).or_insert(place);
+            self.owners.entry(prefix.clone()).or_insert(position);
         }
     }
 
     fn remove(&mut self, group: &str, plural: &str) {
-        if let Some(rows) = self.virtuals.get_mut(plural) {
-            rows.retain(|row| row.group != group);
-            if rows.is_empty() {
-                self.virtuals.remove(plural);
+        if let Some(entries) = self.computed.get_mut(plural) {
+            entries.retain(|entry| entry.group != group);
+            if entries.is_empty() {
+                self.computed.remove(plural);
             }
         }
-        let Some(place) = self.place(group, plural) else { return };
-        if let Some(places) = self.by_plural.get_mut(plural) {
-            places.retain(|other| *other != place);
-            if places.is_empty() {
+        let Some(position) = self.position(group, plural) else { return };
+        if let Some(positions) = self.by_plural.get_mut(plural) {
+            positions.retain(|other| *other != position);
+            if positions.is_empty() {
                 self.by_plural.remove(plural);
             }
         }
-        if let Some(before) = self.order.remove(&place) {
-            self.disown(place, &before);
+        if let Some(before) = self.order.remove(&position) {
+            self.disown(position, &before);
         }
     }
 
-    /// Gives what a definition owned to the next one with its storage prefix.
-    fn disown(&mut self, place: u64, before: &Definition) {
+    /// Passes the storage prefix of a removed definition on to the next definition with it.
+    fn disown(&mut self, position: u64, before: &Definition) {
         let Some(prefix) = before
             .storage_prefix
             .as_ref()
-            .filter(|prefix| self.owners.get(*prefix) == Some(&place))
+            .filter(|prefix| self.owners.get(*prefix) == Some(&position))
         else {
             return;
         };
         self.owners.remove(prefix);
-        // Custom resources have their prefix for themselves.
-        let heir = if !before.dialect.is_bundled() {
+        // Custom resources do not share prefixes.
+        let successor = if !before.dialect.is_bundled() {
             None
         } else {
             self.order
                 .iter()
                 .find(|(_, definition)| definition.storage_prefix.as_ref() == Some(prefix))
         };
-        if let Some(heir) = heir.map(|(place, _)| *place) {
-            self.owners.insert(prefix.clone(), heir);
+        if let Some(successor) = successor.map(|(position, _)| *position) {
+            self.owners.insert(prefix.clone(), successor);
         }
     }
 
-    fn put_computed(&mut self, row: &Arc<VirtualRow>) {
-        let rows = self.virtuals.entry(row.plural.clone()).or_default();
-        rows.retain(|known| !(known.group == row.group && known.subresource == row.subresource));
-        rows.push(row.clone());
+    fn put_computed(&mut self, entry: &Arc<ComputedEntry>) {
+        let entries = self.computed.entry(entry.plural.clone()).or_default();
+        entries.retain(|known| {
+            !(known.group == entry.group && known.subresource == entry.subresource)
+        });
+        entries.push(entry.clone());
     }
 }
 
-/// The resources that are served now.
+/// The resources served now.
 pub struct Catalog {
-    table: ArcSwap<Table>,
+    table: ArcSwap<CatalogState>,
     changes: watch::Sender<u64>,
-    /// By group and plural, for those that anybody follows.
+    /// By group and plural; only those with subscribers.
     followed: Mutex<std::collections::HashMap<(String, String), watch::Sender<()>>>,
 }
 
@@ -289,8 +286,8 @@ impl Default for Catalog {
 }
 
 impl Catalog {
-    /// Adds or replaces a definition (by group and plural); a replaced one keeps its place in the
-    /// order. A custom one never replaces a bundled one.
+    /// Adds or replaces a definition, by group and plural. A replacement keeps its position. A
+    /// custom definition never replaces a bundled one.
     pub fn put(&self, definition: Arc<Definition>) {
         self.change(|table| table.put(&definition));
         let followed = self.followed.lock().expect("no panic while held");
@@ -299,25 +296,25 @@ impl Catalog {
         }
     }
 
-    /// Adds a computed resource or subresource (`subresource` empty: the resource itself).
+    /// Adds a computed resource or, if `subresource` is not empty, subresource.
     pub fn put_computed(
         &self,
         group: &str,
         plural: &str,
         subresource: &str,
-        behaviour: Arc<dyn ComputedResource>,
+        computed: Arc<dyn ComputedResource>,
     ) {
-        let row = VirtualRow {
+        let entry = ComputedEntry {
             group: group.to_owned(),
             plural: plural.to_owned(),
             subresource: subresource.to_owned(),
-            behaviour,
+            computed,
         };
-        let row = Arc::new(row);
-        self.change(|table| table.put_computed(&row));
+        let entry = Arc::new(entry);
+        self.change(|table| table.put_computed(&entry));
     }
 
-    /// Removes a definition and its computed parts.
+    /// Removes a definition and its computed subresources.
     pub fn remove(&self, group: &str, plural: &str) {
         self.change(|table| table.remove(group, plural));
         if let Some(sender) = self
@@ -330,9 +327,9 @@ impl Catalog {
         }
     }
 
-    fn change(&self, edit: impl Fn(&mut Table)) {
+    fn change(&self, edit: impl Fn(&mut CatalogState)) {
         self.table.rcu(|table| {
-            let mut next = Table::clone(table);
+            let mut next = CatalogState::clone(table);
             edit(&mut next);
             next.changes += 1;
             next
@@ -345,7 +342,7 @@ impl Catalog {
         });
     }
 
-    /// Looks a path's resource up; only served versions are found.
+    /// Finds a served version of a resource.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Served> {
         let table = self.table.load();
         let definition = table.definition(group, plural)?.clone();
@@ -356,7 +353,7 @@ impl Catalog {
         Some(Served { definition, version })
     }
 
-    /// The computed behaviour, if there is one.
+    /// Finds a computed resource or subresource.
     pub fn find_computed(
         &self,
         group: &str,
@@ -364,16 +361,16 @@ impl Catalog {
         subresource: &str,
     ) -> Option<Arc<dyn ComputedResource>> {
         let table = self.table.load();
-        let row = table
-            .virtuals
+        let entry = table
+            .computed
             .get(plural)?
             .iter()
-            .find(|row| row.subresource == subresource && row.group == group)?;
-        Some(row.behaviour.clone())
+            .find(|entry| entry.subresource == subresource && entry.group == group)?;
+        Some(entry.computed.clone())
     }
 
-    /// The definition that computes the selectable fields of everything under its storage prefix:
-    /// the first one that was put.
+    /// The first definition with the same storage prefix, which computes the selectable fields of
+    /// all of them.
     pub(crate) fn owner(&self, definition: &Arc<Definition>) -> Arc<Definition> {
         let table = self.table.load();
         let owner = definition
@@ -383,7 +380,7 @@ impl Catalog {
         owner.unwrap_or(definition).clone()
     }
 
-    /// Whether a definition is still served as it was.
+    /// Whether the definition is unchanged and still served.
     pub(crate) fn is_current(&self, served: &Served) -> bool {
         let definition = &served.definition;
         let table = self.table.load();
@@ -393,8 +390,8 @@ impl Catalog {
         })
     }
 
-    /// Changes when the definition does: a watch that followed all would wake for every definition
-    /// that comes, a thousand of them a thousand times.
+    /// Notifies of changes of one definition. Subscribing to all changes would wake every watch for
+    /// every definition.
     pub(crate) fn follow(&self, definition: &Definition) -> watch::Receiver<()> {
         let mut followed = self.followed.lock().expect("no panic while held");
         followed
@@ -403,7 +400,7 @@ impl Catalog {
             .subscribe()
     }
 
-    /// The number of [`Self::all`] changed: for loops that follow the catalog (discovery).
+    /// Notifies of every change; the value is the number of [`Self::all`].
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -413,8 +410,8 @@ impl Catalog {
         self.table.load().changes
     }
 
-    /// All definitions in the order in which they were put (discovery's), and a number that changes
-    /// with every change.
+    /// All definitions in the order of [`Self::put`] (discovery's), and a number that changes with
+    /// them.
     pub fn all(&self) -> (u64, Vec<Arc<Definition>>) {
         let table = self.table.load();
         (table.changes, table.order.values().cloned().collect())

@@ -1,4 +1,4 @@
-//! Between documents and what the store holds: canonical bytes in the storage version, and the
+//! Converts between documents and store entries: canonical bytes in the storage version, and the
 //! sidecar.
 
 use crate::catalog::{Catalog, Served};
@@ -13,18 +13,17 @@ use ferrokube_trace::annotation::Ids;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The largest object that is stored: etcd's limit for a request, which clients know from upstream.
+/// Size limit of a stored object: etcd's request limit, as with kube-apiserver.
 pub(crate) const MAX_OBJECT_BYTES: usize = 1_536 * 1024;
 
-/// Parses an entry's bytes into a document in a served version (converted, and for custom resources
-/// of another epoch pruned and defaulted). Only needed when [`Served::is_direct`] is false, or to
-/// look into the object.
+/// Parses an entry in a served version: converted, and for custom resources of another epoch pruned
+/// and defaulted. Not needed to return the bytes if [`Served::is_direct`].
 pub fn view(entry: &Entry, served: &Served) -> Document {
     let mut object = match json::read(&entry.bytes) {
         Ok(decoded) => decoded.document,
         Err(error) => {
-            // The store holds what the canonical writer wrote, under a checksum: this is a bug, and
-            // an empty object is not somebody else's.
+            // Stored bytes come from the canonical writer and have a checksum, so this is a bug. An
+            // empty object reveals nothing.
             tracing::error!(key = entry.key.as_str(), error = %error, "a stored object cannot be read");
             Document::new()
         }
@@ -41,8 +40,8 @@ fn from_stored(served: &Served, object: &mut Document) {
     let expected = gvk.api_version();
     let converts = object.api_version() != expected;
     if converts && definition.hooks.converter().is_some() {
-        // Nobody had it converted: it is better shown as it is stored than changed by a schema that
-        // is not its own.
+        // The conversion webhook was not called. Shown as stored, since the schema of another
+        // version must not prune it.
         return;
     }
     if definition.dialect.has_epochs() {
@@ -53,14 +52,13 @@ fn from_stored(served: &Served, object: &mut Document) {
         object.set(&["kind"], gvk.kind);
         object.set(&["apiVersion"], expected);
         if definition.dialect.has_epochs() {
-            // Defaults are those of the version in which it was decoded.
+            // Defaults are those of the stored version.
             validate::prune(&served.version().schema, object);
         }
     }
 }
 
-/// What decoding means for a custom object: the schema of the version that it is stored in, as it
-/// is today, prunes and completes it.
+/// Decodes a custom object: the current schema of its stored version prunes and defaults it.
 fn decode_custom(definition: &Definition, object: &mut Document) {
     let stored = (0..definition.versions.len())
         .find(|version| definition.gvk(*version).api_version() == object.api_version());
@@ -71,7 +69,7 @@ fn decode_custom(definition: &Definition, object: &mut Document) {
     }
 }
 
-/// The stored form of an object: the object itself in the storage version, else a converted copy.
+/// The object in the storage version: itself, or a converted copy.
 fn to_stored<'a>(served: &Served, object: &'a Document) -> Cow<'a, Document> {
     let definition = &served.definition;
     let gvk = definition.gvk(definition.storage_version);
@@ -82,7 +80,7 @@ fn to_stored<'a>(served: &Served, object: &'a Document) -> Cow<'a, Document> {
         stored.set(&["apiVersion"], gvk.api_version());
         definition.hooks.to_storage(&served.version().name, stored);
         if definition.dialect.has_epochs() {
-            // What the stored version does not know would be gone when it is read.
+            // The next read would prune it.
             let schema = &definition.versions[definition.storage_version].schema;
             validate::prune(schema, stored);
             validate::default(schema, stored);
@@ -91,11 +89,11 @@ fn to_stored<'a>(served: &Served, object: &'a Document) -> Cow<'a, Document> {
     stored
 }
 
-/// What is written for an object, with the ids that it is given.
+/// Encodes an object, with the given ids, for the store.
 ///
 /// # Errors
-/// 413 above [`MAX_OBJECT_BYTES`], counted without managedFields if it does not fit with them (then
-/// they are dropped, as upstream does).
+/// 413 above [`MAX_OBJECT_BYTES`]. An object that exceeds it only with managedFields loses them, as
+/// in kube-apiserver.
 pub(crate) fn put(
     catalog: &Catalog,
     served: &Served,
@@ -128,8 +126,8 @@ fn encode(object: &Document, ids: Option<&Ids>) -> (Vec<u8>, Layout) {
     ids.map_or_else(|| json::write(object), |ids| ids.with(|pairs| json::write_with(object, pairs)))
 }
 
-/// An entry's value as it is, but with these ids: copied, not written again. `None` where it would
-/// be written differently today, or has no place for them.
+/// Copies an entry's value with other ids, without encoding it again. `None` if it would be encoded
+/// differently today, or has no room for them.
 pub(crate) fn with_ids(served: &Served, entry: &Entry, ids: &Ids) -> Option<Put> {
     if !served.stored().is_direct(entry) {
         return None;
@@ -161,8 +159,8 @@ fn selectable(owner: &Definition, stored: &Document) -> Box<[Box<str>]> {
     owner.hooks.selectable(paths, stored).into_iter().map(String::into_boxed_str).collect()
 }
 
-/// Whether an entry is as it would be written today. `object` is its view: of an entry of another
-/// epoch or version it is written out and compared.
+/// Whether encoding the object today gives the same entry. `object` is the entry's view; it is
+/// encoded and compared if the entry is of another epoch or version.
 pub(crate) fn is_fresh(
     catalog: &Catalog,
     served: &Served,

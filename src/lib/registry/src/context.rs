@@ -1,5 +1,5 @@
-//! What a request is: who asks, about what, in which trace. One value feeds authorization,
-//! admission and the storage key.
+//! Context and target of a request: user, trace, resource and object. Authorization, admission and
+//! storage keys derive from the same values.
 
 use crate::catalog::Served;
 use ferrokube_trace::{InitialTraceId, TraceContext};
@@ -10,17 +10,17 @@ use std::time::SystemTime;
 /// An authenticated identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserInfo {
-    /// The user's name.
+    /// Such as `system:serviceaccount:NAMESPACE:NAME`.
     pub name: String,
     /// Stable id; may be empty.
     pub uid: String,
-    /// Groups, `system:authenticated` included.
+    /// With `system:authenticated`.
     pub groups: Vec<String>,
-    /// Extra attributes.
+    /// Attributes set by the authenticator.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// What happens with unknown and repeated fields.
+/// Treatment of unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
     /// Dropped silently.
@@ -28,31 +28,31 @@ pub enum FieldValidation {
     /// Dropped with a warning.
     #[default]
     Warn,
-    /// 400.
+    /// Rejected with 400.
     Strict,
 }
 
-/// Everything about a request but its target and body.
+/// A request without its target and body.
 #[derive(Debug)]
 pub struct RequestContext {
-    /// Who acts (after impersonation).
+    /// After impersonation.
     pub user: UserInfo,
-    /// The ids.
+    /// Ids of the request.
     pub trace: TraceContext,
-    /// First words of the User-Agent: the default field manager.
+    /// Source of the default field manager.
     pub user_agent: String,
-    /// The wall clock, read once.
+    /// Wall clock, read once per request.
     pub now: SystemTime,
-    /// Warnings for the client, in order; bounded by [`Self::warn`].
+    /// In order; bounded by [`Self::warn`].
     warnings: Mutex<Vec<String>>,
-    /// Annotations for the audit event, by plugins.
+    /// Annotations of the audit event.
     audit: Mutex<BTreeMap<String, String>>,
-    /// The family of the object that is written.
-    family: OnceLock<InitialTraceId>,
+    /// Initial trace id of the written object.
+    initial_trace_id: OnceLock<InitialTraceId>,
 }
 
 impl RequestContext {
-    /// A context without warnings.
+    /// A context without warnings or annotations.
     pub fn new(user: UserInfo, trace: TraceContext, user_agent: String, now: SystemTime) -> Self {
         Self {
             user,
@@ -61,11 +61,11 @@ impl RequestContext {
             now,
             warnings: Mutex::default(),
             audit: Mutex::default(),
-            family: OnceLock::new(),
+            initial_trace_id: OnceLock::new(),
         }
     }
 
-    /// Adds a warning for the client; repeated ones and those beyond 50 are dropped.
+    /// Adds a warning for the client. Duplicates and warnings beyond 50 are dropped.
     pub fn warn(&self, text: impl Into<String>) {
         let text = text.into();
         let mut warnings = self.warnings.lock().expect("no panic while held");
@@ -74,43 +74,42 @@ impl RequestContext {
         }
     }
 
-    /// Takes the warnings for the answer.
+    /// Takes the warnings.
     pub fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut *self.warnings.lock().expect("no panic while held"))
     }
 
-    /// Notes the family of the object that this request writes; of several objects (a collection)
-    /// the first counts.
-    pub fn note_family(&self, family: InitialTraceId) {
-        // A write that starts over comes again, with the same one.
-        let _ = self.family.set(family);
+    /// Records the initial trace id of the written object. In a collection the first object counts.
+    pub fn set_initial_trace_id(&self, initial_trace_id: InitialTraceId) {
+        // A retried write sets the same id again.
+        let _ = self.initial_trace_id.set(initial_trace_id);
     }
 
-    /// The initial trace id of the object that this request writes, once that is known.
-    pub fn family(&self) -> Option<InitialTraceId> {
-        self.family.get().copied()
+    /// Initial trace id of the object that this request writes, once known.
+    pub fn initial_trace_id(&self) -> Option<InitialTraceId> {
+        self.initial_trace_id.get().copied()
     }
 
-    /// Adds an audit annotation.
+    /// Adds an annotation to the audit event.
     pub fn annotate_audit(&self, key: impl Into<String>, value: impl Into<String>) {
         self.audit.lock().expect("no panic while held").insert(key.into(), value.into());
     }
 
-    /// Takes the audit annotations.
+    /// Takes the annotations of the audit event.
     pub fn take_audit(&self) -> BTreeMap<String, String> {
         std::mem::take(&mut *self.audit.lock().expect("no panic while held"))
     }
 }
 
-/// About what a request is: a served resource, perhaps a namespace, a name and a subresource.
-/// Segments are validated when it is made.
+/// Target of a request: a served resource, and optionally a namespace, name and subresource. Names
+/// are validated on construction.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The resource in the version of the path.
+    /// In the version of the path.
     pub served: Served,
-    /// The namespace; `None` for cluster scope and across namespaces.
+    /// `None` for cluster scope, and for all namespaces.
     pub namespace: Option<String>,
-    /// The object; `None` for collections.
+    /// `None` for collections.
     pub name: Option<String>,
     /// Empty for the object itself.
     pub subresource: String,

@@ -1,6 +1,5 @@
-//! Objects of resources whose versions somebody else converts: entries in another version are made
-//! into entries in the asked one, outside every turn, and kept for a while, since an entry never
-//! changes.
+//! Conversion webhooks: converts entries to the requested version outside of every turn. Results
+//! are cached, since entries are immutable.
 
 use crate::catalog::Served;
 use crate::context::Target;
@@ -19,33 +18,31 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::watch;
 
-/// So many bytes of converted entries and of what they were made of are kept, over all resources;
-/// then all are dropped.
-const KEPT_BYTES: usize = 32 << 20;
+/// Cached bytes, of results and their sources, over all resources. The cache is cleared when full.
+const MAX_CACHED_BYTES: usize = 32 << 20;
 
-/// Objects are converted together up to so many bytes, or one at a time.
+/// Bytes of objects in one conversion request; a larger object is sent alone.
 const BATCH_BYTES: usize = 2 << 20;
 
-/// And up to so many.
+/// Objects in one conversion request.
 const BATCH_OBJECTS: usize = 500;
 
-/// What was converted lately.
+/// Cache of converted entries.
 #[derive(Default)]
-pub(crate) struct ConvertedEntries(Mutex<Kept>);
+pub(crate) struct ConvertedEntries(Mutex<EntryCache>);
 
-/// What a converted entry is found by: the exact bytes that it was made of. A revision is not
-/// enough, since a watch shows what left its selection in an earlier state at the revision of the
-/// change.
+/// Cache key: the exact bytes that were converted. A revision is not enough, since a watch shows an
+/// object that leaves its selection in an earlier state at the revision of the change.
 #[derive(Clone)]
-struct Name {
+struct CacheKey {
     source: Arc<Entry>,
     /// Of the definition.
     epoch: u32,
-    /// The index of the version.
+    /// Index of the version.
     version: usize,
 }
 
-impl PartialEq for Name {
+impl PartialEq for CacheKey {
     fn eq(&self, other: &Self) -> bool {
         let (one, same) = (&self.source, &other.source);
         self.epoch == other.epoch
@@ -57,115 +54,113 @@ impl PartialEq for Name {
     }
 }
 
-impl Eq for Name {}
+impl Eq for CacheKey {}
 
-impl Hash for Name {
-    /// Without the bytes: two states under one revision are rare.
+impl Hash for CacheKey {
+    /// Without the bytes: two states at one revision are rare.
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         (&self.source.key, self.source.revision, self.epoch, self.version).hash(hasher);
     }
 }
 
 #[derive(Default)]
-struct Kept {
-    entries: HashMap<Name, Arc<Entry>>,
+struct EntryCache {
+    entries: HashMap<CacheKey, Arc<Entry>>,
     bytes: usize,
-    /// What is being converted now: others wait for it instead of asking for the same.
-    flights: HashMap<Name, watch::Sender<Option<Failure>>>,
+    /// Conversions in progress. Other requests for the same entry wait for them.
+    in_progress: HashMap<CacheKey, watch::Sender<Option<Failure>>>,
 }
 
-/// What is known of an entry in another version.
-enum State {
-    Kept(Arc<Entry>),
-    /// Somebody else has it converted.
-    Underway(watch::Receiver<Option<Failure>>),
-    /// The caller is to do it, and has said so.
+/// Result of a cache lookup.
+enum CacheLookup {
+    Hit(Arc<Entry>),
+    /// Another request converts it.
+    InProgress(watch::Receiver<Option<Failure>>),
+    /// To be converted by this request.
     Claimed,
 }
 
-/// Ends the flights of one call, however it ends.
-struct Claims<'a> {
+/// Ends the in-progress conversions of a call, also if it is dropped.
+struct ConversionClaims<'a> {
     of: &'a ConvertedEntries,
-    names: Vec<Name>,
+    names: Vec<CacheKey>,
 }
 
-impl Claims<'_> {
-    /// Tells those who wait why it failed.
+impl ConversionClaims<'_> {
+    /// Passes the error on to waiting requests.
     fn fail(&self, failure: &Failure) {
-        let kept = self.of.lock();
-        for sender in self.names.iter().filter_map(|name| kept.flights.get(name)) {
+        let cache = self.of.lock();
+        for sender in self.names.iter().filter_map(|name| cache.in_progress.get(name)) {
             sender.send_replace(Some(failure.clone()));
         }
     }
 }
 
-impl Drop for Claims<'_> {
+impl Drop for ConversionClaims<'_> {
     fn drop(&mut self) {
-        let mut kept = self.of.lock();
+        let mut cache = self.of.lock();
         for name in &self.names {
-            // Who waits looks again.
-            kept.flights.remove(name);
+            // Waiting requests look again.
+            cache.in_progress.remove(name);
         }
     }
 }
 
 impl ConvertedEntries {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, EntryCache> {
         self.0.lock().expect("no panic while held")
     }
 
-    /// What is known of an entry; what nobody has converted is claimed by the caller.
-    fn state(&self, name: &Name) -> State {
-        let mut kept = self.lock();
-        if let Some(entry) = kept.entries.get(name) {
-            return State::Kept(Arc::clone(entry));
+    /// Looks an entry up; a missing one is claimed for the calling request.
+    fn state(&self, key: &CacheKey) -> CacheLookup {
+        let mut cache = self.lock();
+        if let Some(entry) = cache.entries.get(key) {
+            return CacheLookup::Hit(Arc::clone(entry));
         }
-        if let Some(flight) = kept.flights.get(name) {
-            return State::Underway(flight.subscribe());
+        if let Some(conversion) = cache.in_progress.get(key) {
+            return CacheLookup::InProgress(conversion.subscribe());
         }
-        kept.flights.insert(name.clone(), watch::Sender::new(None));
-        State::Claimed
+        cache.in_progress.insert(key.clone(), watch::Sender::new(None));
+        CacheLookup::Claimed
     }
 
-    fn put(&self, name: Name, entry: &Arc<Entry>) {
-        let mut kept = self.lock();
+    fn put(&self, name: CacheKey, entry: &Arc<Entry>) {
+        let mut cache = self.lock();
         let bytes = entry.bytes.len() + name.source.bytes.len();
-        if kept.bytes + bytes > KEPT_BYTES {
-            kept.entries = HashMap::new();
-            kept.bytes = 0;
+        if cache.bytes + bytes > MAX_CACHED_BYTES {
+            cache.entries = HashMap::new();
+            cache.bytes = 0;
         }
-        kept.bytes += bytes;
-        kept.entries.insert(name, Arc::clone(entry));
+        cache.bytes += bytes;
+        cache.entries.insert(name, Arc::clone(entry));
     }
 }
 
 impl Served {
-    /// Who converts its objects.
     pub(crate) fn converter(&self) -> Option<&dyn Converter> {
         self.definition.hooks.converter()
     }
 
-    /// Whether an entry is in another version, which somebody else must convert.
+    /// Whether an entry is in a version that only the conversion webhook can convert.
     pub fn needs_converter(&self, entry: &Entry) -> bool {
         self.converter().is_some() && !self.has_head(&entry.bytes)
     }
 
-    /// The same definition in the version that is stored.
+    /// In the storage version.
     pub(crate) fn stored(&self) -> Self {
         Self { version: self.definition.storage_version, definition: Arc::clone(&self.definition) }
     }
 
-    fn name(&self, entry: &Arc<Entry>) -> Name {
-        Name { source: Arc::clone(entry), epoch: self.definition.epoch, version: self.version }
+    fn name(&self, entry: &Arc<Entry>) -> CacheKey {
+        CacheKey { source: Arc::clone(entry), epoch: self.definition.epoch, version: self.version }
     }
 }
 
 impl Registry {
-    /// The entries in a served version. Those that nobody else must convert are given back as they
-    /// are.
+    /// Converts entries to a served version with the conversion webhook, if the definition has one.
     ///
     /// # Errors
-    /// 500: the conversion failed.
+    /// 500 if the conversion fails.
     pub async fn in_version(
         &self,
         served: &Served,
@@ -173,58 +168,59 @@ impl Registry {
     ) -> Result<Vec<Arc<Entry>>, Failure> {
         let Some(converter) = served.converter() else { return Ok(entries) };
         loop {
-            let mut claims = Claims { of: &self.parts.converted, names: Vec::new() };
-            let (mut mine, mut underway) = (Vec::new(), Vec::new());
-            for (place, entry) in
+            let mut claims = ConversionClaims { of: &self.state.converted, names: Vec::new() };
+            let (mut mine, mut pending) = (Vec::new(), Vec::new());
+            for (index, entry) in
                 entries.iter_mut().enumerate().filter(|(_, entry)| served.needs_converter(entry))
             {
                 let name = served.name(entry);
                 match claims.of.state(&name) {
-                    State::Kept(known) => *entry = known,
-                    State::Underway(flight) => underway.push(flight),
-                    State::Claimed => {
+                    CacheLookup::Hit(known) => *entry = known,
+                    CacheLookup::InProgress(conversion) => pending.push(conversion),
+                    CacheLookup::Claimed => {
                         claims.names.push(name);
-                        mine.push(place);
+                        mine.push(index);
                     }
                 }
             }
             if !mine.is_empty() {
-                if mine.iter().map(|place| entries[*place].bytes.len()).sum::<usize>()
+                if mine.iter().map(|index| entries[*index].bytes.len()).sum::<usize>()
                     > INLINE_BYTES
                 {
                     leave_worker().await;
                 }
                 let mut done = 0;
                 while done < mine.len() {
-                    let batch = &mine[done..done + batch(&entries, &mine[done..])];
+                    let batch = &mine[done..done + batch_len(&entries, &mine[done..])];
                     let converted = self
                         .convert(served, converter, &entries, batch)
                         .await
                         .inspect_err(|failure| {
-                            // Of several objects it is not known whose failure it is: who waits for
-                            // one of the others asks again.
+                            // The error may concern any object of the batch: requests that wait for
+                            // one of them retry.
                             if claims.names.len() == 1 {
                                 claims.fail(failure);
                             }
                         })?;
-                    for ((place, object), name) in
+                    for ((index, object), name) in
                         batch.iter().zip(converted.objects).zip(&claims.names[done..])
                     {
-                        entries[*place] = Arc::new(entry_of(served, &entries[*place], object));
-                        self.parts.converted.put(name.clone(), &entries[*place]);
+                        entries[*index] = Arc::new(entry_of(served, &entries[*index], object));
+                        self.state.converted.put(name.clone(), &entries[*index]);
                     }
                     done += batch.len();
                 }
             }
             drop(claims);
-            if underway.is_empty() {
+            if pending.is_empty() {
                 return Ok(entries);
             }
-            // What this call was to do is done: it holds up nobody while it waits for others.
-            for mut flight in underway {
-                // An error: it has ended.
-                converter.wait(Box::pin(async { _ = flight.changed().await })).await?;
-                if let Some(failure) = flight.borrow().clone() {
+            // Own conversions end before waiting for others, so that requests never wait in a
+            // cycle.
+            for mut conversion in pending {
+                // An error means that it ended.
+                converter.wait(Box::pin(async { _ = conversion.changed().await })).await?;
+                if let Some(failure) = conversion.borrow().clone() {
                     return Err(failure);
                 }
             }
@@ -236,16 +232,16 @@ impl Registry {
         served: &Served,
         converter: &dyn Converter,
         entries: &[Arc<Entry>],
-        places: &[usize],
+        indexes: &[usize],
     ) -> Result<Conversion, Failure> {
-        let objects = places.iter().map(|place| entries[*place].bytes.clone()).collect();
+        let objects = indexes.iter().map(|index| entries[*index].bytes.clone()).collect();
         converter.convert(served.definition.gvk(served.version).api_version(), objects).await
     }
 
-    /// One entry in a served version.
+    /// [`Self::in_version`] for one entry.
     ///
     /// # Errors
-    /// 500: the conversion failed.
+    /// 500 if the conversion fails.
     pub async fn entry_in_version(
         &self,
         served: &Served,
@@ -257,11 +253,15 @@ impl Registry {
         Ok(self.in_version(served, vec![entry]).await?.swap_remove(0))
     }
 
-    /// An object of an answer in the version of the request.
+    /// Converts a stored object to the version of the request.
     ///
     /// # Errors
-    /// 500: the conversion failed.
-    pub(crate) async fn shown(&self, served: &Served, object: Object) -> Result<Object, Failure> {
+    /// 500 if the conversion fails.
+    pub(crate) async fn object_in_version(
+        &self,
+        served: &Served,
+        object: Object,
+    ) -> Result<Object, Failure> {
         match object {
             Object::Stored(entry) => {
                 Ok(Self::object(self.entry_in_version(served, entry).await?, served))
@@ -275,7 +275,10 @@ impl Registry {
         served: &Served,
         written: Written,
     ) -> Result<Written, Failure> {
-        Ok(Written { object: self.shown(served, written.object).await?, created: written.created })
+        Ok(Written {
+            object: self.object_in_version(served, written.object).await?,
+            created: written.created,
+        })
     }
 
     pub(crate) async fn deleted_in_version(
@@ -284,19 +287,21 @@ impl Registry {
         deleted: Deleted,
     ) -> Result<Deleted, Failure> {
         Ok(match deleted {
-            // The answer is a Status; nothing of the object is shown.
+            // The response is a Status without the object.
             Deleted::Gone(object) if !served.definition.policy.returns_deleted => {
                 Deleted::Gone(object)
             }
-            Deleted::Gone(object) => Deleted::Gone(self.shown(served, object).await?),
-            Deleted::Pending(object) => Deleted::Pending(self.shown(served, object).await?),
+            Deleted::Gone(object) => Deleted::Gone(self.object_in_version(served, object).await?),
+            Deleted::Pending(object) => {
+                Deleted::Pending(self.object_in_version(served, object).await?)
+            }
             Deleted::AlreadyPending(object) => {
-                Deleted::AlreadyPending(self.shown(served, object).await?)
+                Deleted::AlreadyPending(self.object_in_version(served, object).await?)
             }
         })
     }
 
-    /// An object, given as JSON, as it is stored, which somebody else knows.
+    /// Converts an object, as JSON, to the storage version with the conversion webhook.
     pub(crate) async fn stored_form(
         &self,
         served: &Served,
@@ -311,43 +316,43 @@ impl Registry {
             .objects
             .pop()
             .ok_or_else(|| Failure::internal("a conversion gave no object"))?;
-        tidy(&stored, &mut object);
+        normalize(&stored, &mut object);
         validate::default(&stored.version().schema, &mut object);
-        Ok(StoredForm { object, _room: converted.room })
+        Ok(StoredForm { object, _memory: converted.room })
     }
 
-    /// Whether a write of a target waits for somebody else to convert the object.
+    /// Whether a write calls the conversion webhook.
     pub(crate) fn converts(&self, target: &Target) -> bool {
         target.served.converter().is_some()
     }
 }
 
-/// An object as somebody else converted it, to be stored.
+/// An object in the storage version, from the conversion webhook.
 pub(crate) struct StoredForm {
     pub(crate) object: Document,
-    _room: Option<Box<dyn Any + Send + Sync>>,
+    _memory: Option<Box<dyn Any + Send + Sync>>,
 }
 
-/// How many of these entries are converted together: their trees are in memory afterwards.
-fn batch(entries: &[Arc<Entry>], places: &[usize]) -> usize {
+/// Number of leading entries to convert in one request: all results are in memory at once.
+fn batch_len(entries: &[Arc<Entry>], indexes: &[usize]) -> usize {
     let mut bytes = 0;
-    let fit = places.iter().take(BATCH_OBJECTS).take_while(|place| {
-        bytes += entries[**place].bytes.len();
+    let fit = indexes.iter().take(BATCH_OBJECTS).take_while(|index| {
+        bytes += entries[**index].bytes.len();
         bytes <= BATCH_BYTES
     });
     fit.count().max(1)
 }
 
-/// What was converted has only what its version knows, and its numbers as if it had been stored so.
-fn tidy(served: &Served, object: &mut Document) {
+/// Prunes a converted object to its version's schema, and normalizes its numbers.
+fn normalize(served: &Served, object: &mut Document) {
     object.fields_mut().values_mut().for_each(json::round_trip_floats);
     validate::prune(&served.version().schema, object);
 }
 
-/// An entry of the same revision with other bytes, without the defaults of a version that it was
-/// never decoded in.
+/// An entry of the same revision with converted bytes, without defaults of the new version, in
+/// which it was never decoded.
 fn entry_of(served: &Served, entry: &Entry, mut object: Document) -> Entry {
-    tidy(served, &mut object);
+    normalize(served, &mut object);
     let (value, layout) = json::write(&object);
     let sidecar = Sidecar {
         marks: layout.marks(),
@@ -366,7 +371,7 @@ mod tests {
     use bytes::Bytes;
     use ferrokube_storage::Revision;
 
-    fn entry(number: u64, size: usize) -> (Name, Arc<Entry>) {
+    fn entry(number: u64, size: usize) -> (CacheKey, Arc<Entry>) {
         let key = ferrokube_storage::Prefix::new("things")
             .and_then(|prefix| prefix.key(Some("ns"), "a"))
             .expect("a key");
@@ -378,31 +383,31 @@ mod tests {
             bytes: Bytes::from(vec![0; size]),
             sidecar: Sidecar::default(),
         });
-        (Name { source: Arc::clone(&entry), epoch: 1, version: 1 }, entry)
+        (CacheKey { source: Arc::clone(&entry), epoch: 1, version: 1 }, entry)
     }
 
     #[test]
-    fn a_name_is_the_exact_bytes() {
+    fn a_cache_key_is_the_exact_bytes() {
         let ((one, entry), (same, _), (other, _)) =
             (super::tests::entry(7, 10), super::tests::entry(7, 10), super::tests::entry(7, 11));
         let converted = ConvertedEntries::default();
         converted.put(one, &entry);
-        assert!(matches!(converted.state(&same), State::Kept(_)), "the same bytes read again");
+        assert!(matches!(converted.state(&same), CacheLookup::Hit(_)), "the same bytes read again");
         assert!(
-            matches!(converted.state(&other), State::Claimed),
+            matches!(converted.state(&other), CacheLookup::Claimed),
             "another state at the same revision"
         );
-        let changed = Name { epoch: 2, ..same.clone() };
+        let changed = CacheKey { epoch: 2, ..same.clone() };
         assert!(
-            matches!(converted.state(&changed), State::Claimed),
+            matches!(converted.state(&changed), CacheLookup::Claimed),
             "another definition of the same name"
         );
-        let elsewhere = Name { version: 2, ..same };
-        assert!(matches!(converted.state(&elsewhere), State::Claimed), "another version");
+        let elsewhere = CacheKey { version: 2, ..same };
+        assert!(matches!(converted.state(&elsewhere), CacheLookup::Claimed), "another version");
     }
 
     #[test]
-    fn what_was_converted_is_bounded() {
+    fn the_conversion_cache_is_bounded() {
         const SIZE: usize = 3 << 19;
         let converted = ConvertedEntries::default();
         let mut evictions = 0;
@@ -410,31 +415,34 @@ mod tests {
             let (name, entry) = entry(number, SIZE);
             let before = converted.lock().entries.len();
             converted.put(name.clone(), &entry);
-            assert!(matches!(converted.state(&name), State::Kept(_)), "the last one is kept");
-            let kept = converted.lock();
-            let bytes: usize = kept
+            assert!(
+                matches!(converted.state(&name), CacheLookup::Hit(_)),
+                "the last one is cached"
+            );
+            let cache = converted.lock();
+            let bytes: usize = cache
                 .entries
                 .iter()
                 .map(|(name, entry)| name.source.bytes.len() + entry.bytes.len())
                 .sum();
-            assert_eq!(bytes, kept.bytes);
-            assert!(bytes <= KEPT_BYTES, "{bytes}");
-            evictions += usize::from(kept.entries.len() <= before);
+            assert_eq!(bytes, cache.bytes);
+            assert!(bytes <= MAX_CACHED_BYTES, "{bytes}");
+            evictions += usize::from(cache.entries.len() <= before);
         }
         assert_eq!(evictions, 9, "ten of them fit");
         let (gone, _) = entry(0, 0);
-        assert!(matches!(converted.state(&gone), State::Claimed));
+        assert!(matches!(converted.state(&gone), CacheLookup::Claimed));
     }
 
     #[test]
-    fn a_claim_ends_with_its_call() {
+    fn a_dropped_claim_releases_its_entries() {
         let converted = ConvertedEntries::default();
         let (name, _) = entry(1, 0);
-        assert!(matches!(converted.state(&name), State::Claimed));
-        let claims = Claims { of: &converted, names: vec![name.clone()] };
-        assert!(matches!(converted.state(&name), State::Underway(_)));
+        assert!(matches!(converted.state(&name), CacheLookup::Claimed));
+        let claims = ConversionClaims { of: &converted, names: vec![name.clone()] };
+        assert!(matches!(converted.state(&name), CacheLookup::InProgress(_)));
         drop(claims);
-        assert!(converted.lock().flights.is_empty());
-        assert!(matches!(converted.state(&name), State::Claimed));
+        assert!(converted.lock().in_progress.is_empty());
+        assert!(matches!(converted.state(&name), CacheLookup::Claimed));
     }
 }

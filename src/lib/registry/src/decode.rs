@@ -1,5 +1,5 @@
-//! From a body to an object of the endpoint's kind: type names, JSON types, unknown and repeated
-//! fields, defaults.
+//! Decodes bodies into objects of the endpoint's kind: type names, JSON types, unknown and
+//! duplicate fields.
 
 use crate::catalog::{Catalog, ComputedResource, Served};
 use crate::context::{FieldValidation, RequestContext, Target};
@@ -14,50 +14,52 @@ use ferrokube_resource::{Definition, Dialect};
 use ferrokube_schema::{Schema, validate};
 use std::sync::Arc;
 
-/// What an endpoint takes: its kind and schema.
+/// Decoder of the kind that an endpoint accepts.
 #[derive(Clone, Debug)]
-pub(crate) struct Shape {
-    /// The kind of the body.
+pub(crate) struct ObjectDecoder {
     pub(crate) gvk: GroupVersionKind,
-    /// Its schema.
     pub(crate) schema: Arc<Schema>,
-    /// Whether its fields are decoded or validated.
     pub(crate) dialect: Dialect,
 }
 
-/// How an object does not fit its shape.
+/// Why an object cannot be decoded.
 #[derive(Debug)]
-pub(crate) enum DecodeError {
-    /// Answered so at every place.
+pub(crate) enum ObjectError {
+    /// Fails with this error wherever it occurs.
     Refused(Failure),
-    /// What it is cannot be read from it.
+    /// Kind and apiVersion cannot be read.
     Untyped(String),
-    /// A custom object does not say its kind; with the kind and version that it was taken for where
-    /// nobody asked for strictness.
+    /// A custom object without a kind; if field validation is `Ignore`, with the kind and version
+    /// it was taken for.
     NoKind(Option<(String, String)>),
-    /// A custom object does not say its version.
+    /// A custom object without an apiVersion.
     NoVersion,
-    /// It says that it is another kind.
+    /// An object of another kind.
     Foreign(GroupVersionKind),
     /// A wrong JSON type, as a sentence.
     Types(String),
-    /// Unknown or repeated fields in strict validation, as a sentence.
+    /// Unknown or duplicate fields in strict validation, as a sentence.
     Strict(String),
-    /// The same of an object that says to be of this kind and version.
-    Of(String, String, Box<DecodeError>),
+    /// The inner error, in an object that claims this kind and version.
+    Claimed(String, String, Box<ObjectError>),
 }
 
-/// Where kube-apiserver makes the scheme that its messages name.
+/// Locations of kube-apiserver's schemes, which its errors contain.
 const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
 const EXTENSIONS_SCHEME: &str = "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55";
 
-impl DecodeError {
-    /// The sentence about an object, which is given as JSON.
-    pub(crate) fn sentence(self, shape: &Shape, catalog: &Catalog, object: &str) -> String {
+impl ObjectError {
+    /// Message of the error; `object` is quoted JSON.
+    pub(crate) fn sentence(
+        self,
+        decoder: &ObjectDecoder,
+        catalog: &Catalog,
+        object: &str,
+    ) -> String {
         match self {
             Self::Refused(failure) => failure.message,
             Self::Untyped(why) | Self::Types(why) => why,
-            Self::Of(_, _, misfit) => misfit.sentence(shape, catalog, object),
+            Self::Claimed(_, _, error) => error.sentence(decoder, catalog, object),
             Self::NoKind(_) => format!("Object 'Kind' is missing in '{object}'"),
             Self::NoVersion => {
                 "Object 'apiVersion' is missing in 'object has no apiVersion field'".to_owned()
@@ -66,13 +68,13 @@ impl DecodeError {
             Self::Foreign(given) if given.version.is_empty() => {
                 format!("Object 'apiVersion' is missing in '{object}'")
             }
-            Self::Foreign(given) => shape.foreign(&given, catalog),
+            Self::Foreign(given) => decoder.foreign(&given, catalog),
         }
     }
 }
 
-impl Shape {
-    /// The object itself, in a served version.
+impl ObjectDecoder {
+    /// Decoder of a resource's own kind.
     pub(crate) fn of(served: &Served) -> Self {
         let definition = &served.definition;
         Self {
@@ -82,8 +84,9 @@ impl Shape {
         }
     }
 
-    /// What a computed subresource takes (of a computed resource it is the resource's own shape).
-    pub(crate) fn of_computed(target: &Target, behaviour: &dyn ComputedResource) -> Self {
+    /// Decoder of a computed subresource's body; for a computed resource, of the resource's own
+    /// kind.
+    pub(crate) fn for_computed(target: &Target, computed: &dyn ComputedResource) -> Self {
         let served = &target.served;
         let Some(subresource) = served.definition.subresource(served.version, &target.subresource)
         else {
@@ -92,38 +95,33 @@ impl Shape {
         let anything = || Arc::new(Schema { preserve_unknown: true, ..Schema::default() });
         Self {
             gvk: subresource.kind.clone(),
-            schema: behaviour.schema().unwrap_or_else(anything),
+            schema: computed.schema().unwrap_or_else(anything),
             dialect: Dialect::Native,
         }
     }
 
-    /// 400, as a typed decoder words it.
-    pub(crate) fn bad_request(
-        &self,
-        misfit: DecodeError,
-        body: &Body,
-        catalog: &Catalog,
-    ) -> Failure {
+    /// 400 with the message of kube-apiserver's decoder.
+    pub(crate) fn bad_request(&self, error: ObjectError, body: &Body, catalog: &Catalog) -> Failure {
         let source = &body.source;
-        let misfit = match misfit {
-            // The decoder goes through the body.
-            DecodeError::Types(why) if self.dialect.is_typed() => DecodeError::Types(
+        let error = match error {
+            // The first error in the order of the body.
+            ObjectError::Types(why) if self.dialect.is_typed() => ObjectError::Types(
                 validate::first_misfit(&self.schema, body.ordered()).unwrap_or(why),
             ),
             other => other,
         };
         let GroupVersionKind { version, kind, .. } = &self.gvk;
-        let named = match &misfit {
-            DecodeError::Refused(failure) => return failure.clone(),
-            DecodeError::NoVersion => return self.wrong_version(""),
-            DecodeError::Untyped(_) => None,
-            DecodeError::NoKind(taken_for) => taken_for.clone(),
-            DecodeError::Of(kind, version, _) => Some((kind.clone(), version.clone())),
-            DecodeError::Foreign(given) => Some((given.kind.clone(), given.version.clone())),
-            DecodeError::Types(_) | DecodeError::Strict(_) => Some((kind.clone(), version.clone())),
+        let named = match &error {
+            ObjectError::Refused(failure) => return failure.clone(),
+            ObjectError::NoVersion => return self.wrong_version(""),
+            ObjectError::Untyped(_) => None,
+            ObjectError::NoKind(taken_for) => taken_for.clone(),
+            ObjectError::Claimed(kind, version, _) => Some((kind.clone(), version.clone())),
+            ObjectError::Foreign(given) => Some((given.kind.clone(), given.version.clone())),
+            ObjectError::Types(_) | ObjectError::Strict(_) => Some((kind.clone(), version.clone())),
         };
         let object = String::from_utf8_lossy(&source[..source.len().min(MAX_QUOTED)]);
-        let why = misfit.sentence(self, catalog, &object);
+        let why = error.sentence(self, catalog, &object);
         Failure::bad_request(match named {
             Some((given, version)) => format!(
                 "{given} in version {} cannot be handled as a {kind}: {why}",
@@ -133,8 +131,7 @@ impl Shape {
         })
     }
 
-    /// Why an object of another kind is refused: it cannot become one of this kind, or there is no
-    /// such kind.
+    /// Message about an object of another kind: not convertible to this kind, or not known.
     fn foreign(&self, given: &GroupVersionKind, catalog: &Catalog) -> String {
         let own_scheme = self.gvk.group == "apiextensions.k8s.io";
         let is_known = |definition: &Arc<Definition>| {
@@ -159,24 +156,24 @@ impl Shape {
         )
     }
 
-    /// Makes an object fit: type names are checked and filled in, JSON types checked, unknown
-    /// fields dropped (with what the client is told of them).
+    /// Decodes an object: checks and defaults type names, checks JSON types, drops unknown fields
+    /// and reports them.
     ///
     /// # Errors
-    /// [`DecodeError`].
-    pub(crate) fn fit(
+    /// Every [`ObjectError`].
+    pub(crate) fn decode(
         &self,
         object: Document,
         strictness: &Strictness<'_>,
-    ) -> Result<Document, DecodeError> {
+    ) -> Result<Document, ObjectError> {
         let object = self.check_type(object, strictness)?;
         if !self.dialect.is_typed() && !self.is_own(&object) {
-            return self.fit_misnamed(object, strictness);
+            return self.decode_mistyped(object, strictness);
         }
         self.read(object, strictness)
     }
 
-    fn read(&self, object: Document, strictness: &Strictness<'_>) -> Result<Document, DecodeError> {
+    fn read(&self, object: Document, strictness: &Strictness<'_>) -> Result<Document, ObjectError> {
         let mut object = self.check_types(object)?;
         let unknown = validate::prune(&self.schema, &mut object);
         let schema = self.dialect.is_typed().then_some(&*self.schema);
@@ -184,17 +181,17 @@ impl Shape {
         Ok(object)
     }
 
-    /// The same for the outcome of a strategic patch, which was merged in memory. Its kind and
-    /// version change nothing, if only they are texts.
+    /// Decodes the result of a strategic patch, which was merged in typed form. Its kind and
+    /// apiVersion are ignored, if they are strings.
     ///
     /// # Errors
-    /// [`DecodeError`].
-    pub(crate) fn fit_merged(
+    /// Every [`ObjectError`].
+    pub(crate) fn decode_merged(
         &self,
         mut object: Document,
         strictness: &Strictness<'_>,
-    ) -> Result<Document, DecodeError> {
-        validate::convert(&self.schema, object.fields_mut()).map_err(DecodeError::Types)?;
+    ) -> Result<Document, ObjectError> {
+        validate::convert(&self.schema, object.fields_mut()).map_err(ObjectError::Types)?;
         object.set(&["kind"], self.gvk.kind.as_str());
         object.set(&["apiVersion"], self.gvk.api_version());
         let unknown = validate::prune(&self.schema, &mut object);
@@ -206,17 +203,17 @@ impl Shape {
         object.kind() == self.gvk.kind && object.api_version() == self.gvk.api_version()
     }
 
-    /// A custom object of another kind or version: it is decoded first, and of another group or
-    /// kind nothing but its metadata. The kind is validated (422) with the rest of it.
-    fn fit_misnamed(
+    /// Decodes a custom object of another kind or version; of another group or kind only the
+    /// metadata. Validation reports the kind (422).
+    fn decode_mistyped(
         &self,
         object: Document,
         strictness: &Strictness<'_>,
-    ) -> Result<Document, DecodeError> {
+    ) -> Result<Document, ObjectError> {
         let (kind, api_version) = (object.kind().to_owned(), object.api_version().to_owned());
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
         let decoded = if matches!(object.get(&["apiVersion"]), Some(Value::Null)) {
-            Err(DecodeError::Types(
+            Err(ObjectError::Types(
                 ".apiVersion accessor error: <nil> is of the type <nil>, expected string"
                     .to_owned(),
             ))
@@ -227,51 +224,51 @@ impl Shape {
                 .and_then(|object| strictness.enforce(&[], None).map(|()| object))
         };
         let object = decoded
-            .map_err(|misfit| DecodeError::Of(kind, version.to_owned(), Box::new(misfit)))?;
+            .map_err(|error| ObjectError::Claimed(kind, version.to_owned(), Box::new(error)))?;
         match api_version.as_str() {
-            "" => Err(DecodeError::NoVersion),
+            "" => Err(ObjectError::NoVersion),
             given if given != self.gvk.api_version() => {
-                Err(DecodeError::Refused(self.wrong_version(given)))
+                Err(ObjectError::Refused(self.wrong_version(given)))
             }
             _ => Ok(object),
         }
     }
 
-    /// The same for the outcome of an apply, which was never decoded: nothing unknown is told, and
-    /// in a custom object nulls stay for validation.
+    /// Decodes the result of an apply, which is untyped: unknown fields are not reported, and nulls
+    /// of a custom object remain for validation.
     ///
     /// # Errors
-    /// [`DecodeError`].
-    pub(crate) fn fit_applied(&self, mut object: Document) -> Result<Document, DecodeError> {
+    /// Every [`ObjectError`].
+    pub(crate) fn decode_applied(&self, mut object: Document) -> Result<Document, ObjectError> {
         if !self.dialect.is_typed() {
             return self.check_types(object);
         }
-        validate::convert(&self.schema, object.fields_mut()).map_err(DecodeError::Types)?;
+        validate::convert(&self.schema, object.fields_mut()).map_err(ObjectError::Types)?;
         validate::prune(&self.schema, &mut object);
         Ok(object)
     }
 
-    /// JSON types of everything, or of a custom object's metadata only: the rest of it is validated
-    /// (422) instead of decoded (400).
-    pub(crate) fn check_types(&self, mut object: Document) -> Result<Document, DecodeError> {
+    /// Checks the JSON types of all fields; in a custom object, only of metadata. Validation (422)
+    /// covers its other fields.
+    pub(crate) fn check_types(&self, mut object: Document) -> Result<Document, ObjectError> {
         if !self.dialect.is_typed() {
             object = self.check_metadata(object)?;
-            validate::check_embedded(&self.schema, &object).map_err(DecodeError::Types)?;
+            validate::check_embedded(&self.schema, &object).map_err(ObjectError::Types)?;
             return Ok(object);
         }
         let value = object.into_value();
-        validate::check_types(&self.schema, &value).map_err(DecodeError::Types)?;
+        validate::check_types(&self.schema, &value).map_err(ObjectError::Types)?;
         Ok(Document::from_value(value).expect("it was an object"))
     }
 
-    /// The metadata of a custom object is typed, though leniently; other floats without a fraction
-    /// are doubles until the object is stored.
-    fn check_metadata(&self, mut object: Document) -> Result<Document, DecodeError> {
+    /// Checks the metadata of a custom object, which is typed leniently. Integral floats elsewhere
+    /// stay floats until stored.
+    fn check_metadata(&self, mut object: Document) -> Result<Document, ObjectError> {
         object.get_mut(&["metadata"]).into_iter().for_each(json::round_trip_floats);
         if let (Some(property), Some(metadata)) =
             (self.schema.properties.get("metadata"), object.get(&["metadata"]))
         {
-            validate::check_types(&property.schema, metadata).map_err(DecodeError::Types)?;
+            validate::check_types(&property.schema, metadata).map_err(ObjectError::Types)?;
         }
         Ok(object)
     }
@@ -280,9 +277,9 @@ impl Shape {
         &self,
         mut object: Document,
         strictness: &Strictness<'_>,
-    ) -> Result<Document, DecodeError> {
+    ) -> Result<Document, ObjectError> {
         let expected = self.gvk.api_version();
-        // Upstream reads these two whatever case they are in.
+        // kube-apiserver matches these two fields case-insensitively.
         let named = |field: &str| {
             let other = |name: &str| {
                 name.len() == field.len() && name != field && name.eq_ignore_ascii_case(field)
@@ -300,7 +297,7 @@ impl Shape {
                         "json: cannot unmarshal {} into Go struct field .{field} of type string",
                         json::type_name(value)
                     );
-                    DecodeError::Untyped(format!(
+                    ObjectError::Untyped(format!(
                         "couldn't get version/kind; json parse error: {why}"
                     ))
                 }),
@@ -311,29 +308,29 @@ impl Shape {
             return Ok(object);
         }
         if version.matches('/').count() > 1 {
-            return Err(DecodeError::Untyped(format!("unexpected GroupVersion string: {version}")));
+            return Err(ObjectError::Untyped(format!("unexpected GroupVersion string: {version}")));
         }
         if !self.dialect.is_typed() {
-            // From here on only the exact names count.
+            // From here on only exact field names count.
             if !object.kind().is_empty() {
                 return Ok(object);
             }
             let taken_for = self.with_defaults(kind, version);
-            return Err(DecodeError::NoKind(
+            return Err(ObjectError::NoKind(
                 (strictness.validation == FieldValidation::Ignore)
                     .then_some((taken_for.kind, taken_for.version)),
             ));
         }
         let given = self.with_defaults(kind, version);
         if given != self.gvk {
-            return Err(DecodeError::Foreign(given));
+            return Err(ObjectError::Foreign(given));
         }
         object.set(&["kind"], self.gvk.kind.as_str());
         object.set(&["apiVersion"], expected);
         Ok(object)
     }
 
-    /// What a typed object says that it is, where it is silent what is expected.
+    /// Kind of a typed object, with the endpoint's defaults.
     fn with_defaults(&self, kind: &str, version: &str) -> GroupVersionKind {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         let (group, version) = match (group, version) {
@@ -357,10 +354,10 @@ impl Shape {
     }
 }
 
-/// Bytes of an object that a message quotes.
+/// Bytes of an object quoted in an error.
 const MAX_QUOTED: usize = 4096;
 
-/// The sentence about a body that does not say what it is.
+/// Message about a body without a readable kind.
 pub fn unrecognized(kind: &str, why: &str, body: &[u8]) -> String {
     format!(
         "the object provided is unrecognized (must be of type {kind}): {why} ({})",
@@ -368,7 +365,7 @@ pub fn unrecognized(kind: &str, why: &str, body: &[u8]) -> String {
     )
 }
 
-/// Upstream's package of the types behind all versions of a group.
+/// kube-apiserver's package of a group's internal types.
 pub fn internal_package(group: &str) -> &str {
     match group {
         "" | "events.k8s.io" => "core",
@@ -377,7 +374,8 @@ pub fn internal_package(group: &str) -> &str {
     }
 }
 
-/// Sentences as one error. Those that name a line are the YAML reader's, which tells them together.
+/// Joins findings into one message. Those with a line number come from the YAML reader, which
+/// reports them together.
 fn joined(sentences: &[String]) -> String {
     let (lines, mut others): (Vec<&str>, Vec<&str>) =
         sentences.iter().map(String::as_str).partition(|sentence| sentence.starts_with("line "));
@@ -388,23 +386,23 @@ fn joined(sentences: &[String]) -> String {
     others.join(", ")
 }
 
-/// What is done about unknown and repeated fields.
+/// Field validation of a body, with the findings of its parser.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strictness<'a> {
-    /// What the client asked for.
+    /// As requested.
     pub(crate) validation: FieldValidation,
-    /// Paths of repeated fields.
+    /// Paths of duplicate fields.
     pub(crate) duplicates: &'a [String],
-    /// The body, where it is one object in JSON.
+    /// The body, if it is a single JSON object; else empty.
     pub(crate) source: &'a [u8],
-    /// What else was found while the body was read, as sentences.
+    /// Further findings of the parser, as sentences.
     pub(crate) noted: &'a [String],
-    /// Takes the warnings.
+    /// Receives warnings.
     pub(crate) context: &'a RequestContext,
 }
 
 impl<'a> Strictness<'a> {
-    /// Unknown fields are dropped silently.
+    /// Drops unknown fields silently.
     pub(crate) fn ignore(context: &'a RequestContext) -> Self {
         Self {
             validation: FieldValidation::Ignore,
@@ -415,13 +413,13 @@ impl<'a> Strictness<'a> {
         }
     }
 
-    /// What is told of unknown and repeated fields. A typed object's decoder, which has a schema,
-    /// finds them in the order of the body.
+    /// Reports unknown and duplicate fields. With a schema they are reported in the order of the
+    /// body, as by kube-apiserver's typed decoder.
     pub(crate) fn enforce(
         &self,
         unknown: &[String],
         schema: Option<&Schema>,
-    ) -> Result<(), DecodeError> {
+    ) -> Result<(), ObjectError> {
         if self.validation == FieldValidation::Ignore
             || (unknown.is_empty() && self.duplicates.is_empty() && self.noted.is_empty())
         {
@@ -444,7 +442,7 @@ impl<'a> Strictness<'a> {
             return Ok(());
         }
         if self.validation == FieldValidation::Strict {
-            return Err(DecodeError::Strict(joined(&sentences)));
+            return Err(ObjectError::Strict(joined(&sentences)));
         }
         sentences.into_iter().for_each(|sentence| self.context.warn(sentence));
         Ok(())

@@ -1,4 +1,4 @@
-//! The refusals that several steps share, in the API's words.
+//! Errors that several steps share.
 
 use crate::catalog::Served;
 use ferrokube_apimachinery::document::Document;
@@ -6,27 +6,27 @@ use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::status::{Cause, Details, Failure, Reason};
 use ferrokube_storage::{CommitError, Rejected, Revision};
 
-/// 422 about the request's options, such as `ListOptions`.
+/// 422 on the request's options, such as `ListOptions`.
 pub(crate) fn invalid_options(kind: &str, errors: &[FieldError]) -> Failure {
     Failure::invalid("meta.k8s.io", kind, "", errors)
 }
 
-/// 422 about an object, with its name.
+/// 422 on an object.
 pub(crate) fn invalid_object(served: &Served, object: &Document, errors: &[FieldError]) -> Failure {
     let definition = &served.definition;
     let group = definition.policy.invalid_group.unwrap_or(&definition.group);
-    // A custom object may say that it is another kind, which is what is wrong with it then.
+    // A custom object may claim another kind, which the error then names.
     let kind = if definition.dialect.is_typed() { &definition.kind } else { object.kind() };
     Failure::invalid(group, kind, object.name(), errors)
 }
 
-/// 409 of an update whose resourceVersion is not the stored one.
+/// 409: the resourceVersion of an update is stale.
 pub(crate) fn modified(served: &Served, name: &str) -> Failure {
     let why = "the object has been modified; please apply your changes to the latest version and try again";
     Failure::conflict(&served.definition.group_resource(), name, why)
 }
 
-/// A transaction that was not accepted for another reason than a guard.
+/// A transaction that the store refused.
 pub(crate) fn rejected(rejected: &Rejected) -> Failure {
     match rejected {
         Rejected::Busy => {
@@ -45,7 +45,7 @@ pub(crate) fn rejected(rejected: &Rejected) -> Failure {
     }
 }
 
-/// A transaction that was accepted and did not happen.
+/// An accepted transaction that failed.
 pub(crate) fn lost(error: &CommitError) -> Failure {
     match error {
         CommitError::DiskFull => Failure::new(
@@ -61,7 +61,7 @@ pub(crate) fn lost(error: &CommitError) -> Failure {
     }
 }
 
-/// 504 for a resourceVersion that this server has not seen.
+/// 504: a resourceVersion that this server has not reached.
 pub(crate) fn too_large(asked: u64, now: Revision) -> Failure {
     let details = Details { retry_after_seconds: 1, ..version_too_large() };
     Failure::new(
@@ -71,8 +71,8 @@ pub(crate) fn too_large(asked: u64, now: Revision) -> Failure {
     .with_details(details)
 }
 
-/// 410 for a watch from a resourceVersion that this server has not seen.
-pub(crate) fn unknown(asked: u64, now: Revision) -> Failure {
+/// 410: a watch from a resourceVersion that this server has not reached.
+pub(crate) fn future_version(asked: u64, now: Revision) -> Failure {
     Failure::new(Reason::Expired, format!("Too large resource version: {asked}, current: {now}"))
         .with_details(version_too_large())
 }
@@ -86,7 +86,7 @@ fn version_too_large() -> Details {
     Details { causes: vec![cause], ..Details::default() }
 }
 
-/// 413 for an object that is too large to be stored.
+/// 413: the object exceeds the size limit.
 pub(crate) fn too_large_object(bytes: usize, limit: usize) -> Failure {
     Failure::new(
         Reason::RequestEntityTooLarge,

@@ -1,5 +1,5 @@
-//! The ids on objects, as far as the pipeline handles them: what clients send gives way to what is
-//! stored, and those of a write are shown to who looks at the object before it is encoded.
+//! Trace ids in object annotations: replaces those sent by clients with the stored ones, and sets
+//! those of a write for readers that precede encoding.
 
 use crate::meta::metadata_mut;
 use ferrokube_apimachinery::document::{Document, Map, Value};
@@ -20,14 +20,14 @@ pub fn show_ids(ids: &Ids, object: &mut Document) {
     });
 }
 
-/// The server owns the three annotations: whatever the object holds there becomes what is stored.
+/// Replaces the object's trace annotations, which the server owns, by the stored ones.
 pub fn keep_ids(old: Option<&Document>, object: &mut Document) {
     let (stored, given) = (old.and_then(annotations), annotations(object));
     let is_same = |key: &&str| {
         stored.and_then(|stored| stored.get(key)) == given.and_then(|given| given.get(key))
     };
-    // Of most changes the annotations are no part; to compare all of them is less than to look for
-    // three.
+    // Most updates do not touch annotations, and comparing all of them is cheaper than looking up
+    // three keys.
     if stored == given || ALL.iter().all(is_same) {
         return;
     }

@@ -1,4 +1,4 @@
-//! A cache's feed: list a resource, then follow its history, and list again when the history was
+//! List and watch of a resource within the process, for caches. Lists again when its history was
 //! compacted.
 
 use crate::catalog::Served;
@@ -7,41 +7,40 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_storage::{Cursor, Entry, Event, Key, Prefix, ReadLimit, Store, WatchError};
 use std::sync::Arc;
 
-/// Changes are given together up to so many, and so many bytes: their trees are in memory
-/// afterwards.
+/// Limits of a batch: its documents are in memory at once.
 const BATCH: ReadLimit = ReadLimit { events: 256, bytes: 2 << 20 };
 
-/// What an informer tells its owner, in the history's order.
+/// A change of the cache, in the order of the history.
 #[derive(Clone, Debug)]
 pub enum Notice {
-    /// Forget everything: this is all there is (at the start, and after a compaction).
+    /// The whole state: at the start, and after a compaction.
     Replaced(Vec<(Key, Arc<Document>)>),
-    /// New or changed.
+    /// Added or changed.
     Changed(Key, Arc<Document>),
-    /// Gone.
+    /// Deleted.
     Removed(Key),
 }
 
-/// What an [`Informer`] has found, not yet read: that may take long, and is up to its owner.
-pub struct Found<'a> {
+/// Changes that are not parsed yet. Parsing may take long, so the owner chooses where it runs.
+pub struct InformerBatch<'a> {
     served: &'a Served,
-    what: What,
+    what: BatchContent,
 }
 
-enum What {
+enum BatchContent {
     State(Vec<Arc<Entry>>),
     Events(Vec<Event>),
 }
 
-impl Found<'_> {
-    /// Reads it: at least one notice.
+impl InformerBatch<'_> {
+    /// Parses the changes: at least one notice.
     pub fn read(self) -> Vec<Notice> {
         let view = |entry: &Entry| Arc::new(view(entry, self.served));
         match self.what {
-            What::State(entries) => vec![Notice::Replaced(
+            BatchContent::State(entries) => vec![Notice::Replaced(
                 entries.into_iter().map(|entry| (entry.key.clone(), view(&entry))).collect(),
             )],
-            What::Events(events) => events
+            BatchContent::Events(events) => events
                 .into_iter()
                 .map(|event| {
                     let key = event.entry.key.clone();
@@ -56,7 +55,7 @@ impl Found<'_> {
     }
 }
 
-/// Follows all objects of one resource, in one of its versions.
+/// Follows the objects of a resource in one of its versions.
 ///
 /// ```text
 /// let mut informer = Informer::new(&registry, "rbac.authorization.k8s.io", "v1", "roles").expect("served");
@@ -67,20 +66,20 @@ pub struct Informer {
     store: Store,
     prefix: Prefix,
     served: Served,
-    /// `None`: list first.
+    /// `None`: list next.
     cursor: Option<Cursor>,
 }
 
 impl Informer {
-    /// For one resource; `None` when it is not served or not stored.
+    /// `None` if the resource is not served or not stored.
     pub fn new(registry: &Registry, group: &str, version: &str, plural: &str) -> Option<Self> {
         let served = registry.catalog().find(group, version, plural)?;
         let prefix = prefix(&served).ok()?;
         Some(Self { store: registry.store().clone(), prefix, served, cursor: None })
     }
 
-    /// The present state, at once; [`Self::next`] then gives what follows it. Without this call
-    /// `next` begins with [`Notice::Replaced`].
+    /// Current state. [`Self::next`] continues from it; without this call it starts with
+    /// [`Notice::Replaced`].
     pub fn snapshot(&mut self) -> Vec<(Key, Arc<Document>)> {
         self.state()
             .into_iter()
@@ -93,32 +92,32 @@ impl Informer {
             let snapshot = self.store.snapshot(&self.prefix);
             match self.store.watch(&self.prefix, snapshot.revision) {
                 Ok(cursor) => self.cursor = Some(cursor),
-                // The history moved on past the snapshot: take a newer one.
+                // The history moved past the snapshot: take a newer one.
                 Err(WatchError::Compacted(_)) => continue,
-                // The store closes: `next` will say so.
+                // The store is closing, which `next` reports.
                 Err(_) => {}
             }
             return snapshot.range(None, None).cloned().collect();
         }
     }
 
-    /// Waits for the next changes (at least one, bounded); `None` when the store closes. Cancel
-    /// safe.
-    pub async fn next(&mut self) -> Option<Found<'_>> {
+    /// Waits for the next changes, at least one and at most a batch. `None` if the store closes.
+    /// Cancel safe.
+    pub async fn next(&mut self) -> Option<InformerBatch<'_>> {
         let what = match &mut self.cursor {
             None => {
                 let state = self.state();
-                self.cursor.is_some().then_some(What::State(state))?
+                self.cursor.is_some().then_some(BatchContent::State(state))?
             }
             Some(cursor) => match cursor.next_within(BATCH).await {
-                Ok(events) => What::Events(events),
+                Ok(events) => BatchContent::Events(events),
                 Err(WatchError::Compacted(revision)) => {
                     tracing::warn!(prefix = self.prefix.as_str(), %revision, "a cache fell behind the history and lists again");
-                    What::State(self.state())
+                    BatchContent::State(self.state())
                 }
                 Err(_) => return None,
             },
         };
-        Some(Found { served: &self.served, what })
+        Some(InformerBatch { served: &self.served, what })
     }
 }

@@ -1,5 +1,5 @@
-//! The object pipeline without HTTP: create, update, patch, apply, delete, list and watch of any
-//! resource, by one path.
+//! The object pipeline without HTTP: create, update, patch, apply, delete, list and watch of every
+//! resource, on one path.
 //!
 //! Must never know HTTP or concrete kinds. Start reading at [`pipeline`].
 //!
@@ -31,7 +31,7 @@ pub use catalog::{Catalog, ComputedResource, Served};
 pub use context::{FieldValidation, RequestContext, Target, UserInfo};
 pub use decode::{internal_package, unrecognized};
 pub use ids::{keep_ids, show_ids};
-pub use informer::{Found, Informer, Notice};
+pub use informer::{Informer, InformerBatch, Notice};
 pub use local::Local;
 pub use noop::is_same_content;
 pub use pipeline::{

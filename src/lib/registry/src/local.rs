@@ -1,5 +1,5 @@
-//! The client of the server's own loops (bootstrap, CRDs, quota): it enters at admission, by the
-//! same path as everybody else.
+//! In-process client of the server's own loops (bootstrap, CRDs, quota). Its requests take the
+//! usual path from admission on.
 
 use crate::catalog::Served;
 use crate::context::{RequestContext, Target, UserInfo};
@@ -11,14 +11,14 @@ use ferrokube_storage::Key;
 use ferrokube_trace::TraceContext;
 use std::time::SystemTime;
 
-/// The name under which the server acts.
+/// User name of the server.
 const NAME: &str = "system:apiserver";
 
-/// A client with the server's own identity (`system:apiserver` in `system:masters`) for one
-/// resource. Cheap to clone.
+/// A client of one resource with the server's identity (`system:apiserver` in `system:masters`).
+/// Cheap to clone.
 ///
-/// Documents are given and taken in the version that is named first:
-/// `Local::new(&registry, "", "v1", "namespaces")`.
+/// Documents are in the version passed to [`Self::new`]: `Local::new(&registry, "", "v1",
+/// "namespaces")`.
 #[derive(Clone)]
 pub struct Local {
     registry: Registry,
@@ -26,13 +26,13 @@ pub struct Local {
 }
 
 impl Local {
-    /// For one resource; `None` when it is not served.
+    /// `None` if the resource is not served.
     pub fn new(registry: &Registry, group: &str, version: &str, plural: &str) -> Option<Self> {
         let served = registry.catalog().find(group, version, plural)?;
         Some(Self { registry: registry.clone(), served })
     }
 
-    /// The definition and version.
+    /// Definition and version.
     pub fn served(&self) -> &Served {
         &self.served
     }
@@ -63,10 +63,10 @@ impl Local {
         }
     }
 
-    /// One object, `None` when it is not there. The namespace is empty for cluster scope.
+    /// GET; `None` if the object does not exist. `namespace` is empty for cluster scope.
     ///
     /// # Errors
-    /// As every client sees it; also for all below.
+    /// Every error is a Status for a client. So are those of all methods below.
     pub async fn get(&self, namespace: &str, name: &str) -> Result<Option<Document>, Failure> {
         match self.registry.get(&Self::context(), &self.target(namespace, name, ""), "").await {
             Ok(object) => Ok(Some(object.into_document(&self.served))),
@@ -75,12 +75,12 @@ impl Local {
         }
     }
 
-    /// One object as it is stored now, at once.
+    /// Reads an object from the store, without waiting.
     pub fn stored(&self, key: &Key) -> Option<Document> {
         self.registry.store().get(key).map(|entry| view(&entry, &self.served))
     }
 
-    /// All objects; an empty namespace lists across namespaces.
+    /// LIST, across namespaces if `namespace` is empty.
     pub async fn list(&self, namespace: &str) -> Result<Vec<Document>, Failure> {
         let page =
             self.registry.list(&self.target(namespace, "", ""), &ListOptions::default()).await?;
@@ -97,8 +97,7 @@ impl Local {
         Ok(written.object.into_document(&self.served))
     }
 
-    /// PUT of the object (`subresource` empty) or a subresource; heeds a resourceVersion in the
-    /// object.
+    /// PUT of the object or, if not empty, `subresource`. A resourceVersion is a precondition.
     pub async fn update(&self, object: Document, subresource: &str) -> Result<Document, Failure> {
         let target = self.target(object.namespace(), object.name(), subresource);
         let written = self
@@ -122,7 +121,7 @@ impl Local {
         Ok(written.object.into_document(&self.served))
     }
 
-    /// DELETE; `Ok` also when it is not there.
+    /// DELETE; `Ok` if the object does not exist.
     pub async fn delete(
         &self,
         namespace: &str,

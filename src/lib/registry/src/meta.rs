@@ -1,11 +1,12 @@
-//! What the server does to every object's metadata: fills it in, keeps what a client may not
-//! change, and drops what is empty.
+//! Metadata of every object: sets system fields, keeps what clients must not change, drops empty
+//! fields.
 
 mod owners;
 mod rules;
 
 pub(crate) use owners::{
-    Found, check_count as check_owner_count, complete as complete_owners, dedup as dedup_owners,
+    DedupPhase, check_count as check_owner_count, complete as complete_owners,
+    dedup as dedup_owners,
 };
 pub(crate) use rules::{check_change, check_manager, check_object, check_prefix, warnings};
 
@@ -16,7 +17,7 @@ use ferrokube_apimachinery::time::rfc3339_seconds;
 use ferrokube_resource::Scope;
 use std::time::SystemTime;
 
-/// Metadata as a map; an absent or mistyped one is replaced by an empty one.
+/// Metadata as a map. A missing or mistyped one is replaced.
 pub(crate) fn metadata_mut(object: &mut Document) -> &mut Map {
     let slot = object.fields_mut().entry("metadata").or_insert_with(|| Value::Object(Map::new()));
     if !slot.is_object() {
@@ -25,12 +26,12 @@ pub(crate) fn metadata_mut(object: &mut Document) -> &mut Map {
     slot.as_object_mut().expect("made an object just above")
 }
 
-/// Drops what upstream's encoder leaves out: nulls, empty texts, maps and lists, a generation of 0,
-/// the self link. managedFields stay as given: an empty list there is a request to reset them.
+/// Drops what kube-apiserver's encoder omits: nulls, empty strings, maps and lists, generation 0,
+/// selfLink. managedFields stay: an empty list requests a reset.
 pub(crate) fn normalize(object: &mut Document) {
     let metadata = metadata_mut(object);
     for field in ["labels", "annotations"] {
-        // A null in a map of texts is an empty text to upstream.
+        // kube-apiserver decodes a null in a map of strings as empty.
         if let Some(Value::Object(map)) = metadata.get_mut(field) {
             map.values_mut()
                 .filter(|value| value.is_null())
@@ -49,7 +50,7 @@ pub(crate) fn normalize(object: &mut Document) {
     });
 }
 
-/// Drops managedFields that ended up empty.
+/// Drops empty managedFields.
 pub(crate) fn drop_empty_managed_fields(object: &mut Document) {
     if object
         .get(&["metadata", "managedFields"])
@@ -59,8 +60,8 @@ pub(crate) fn drop_empty_managed_fields(object: &mut Document) {
     }
 }
 
-/// The object's namespace becomes the request's; another one is refused. In cluster scope it is
-/// dropped silently, as upstream does.
+/// Sets the request's namespace; a different one is an error. In cluster scope it is dropped
+/// silently, as in kube-apiserver.
 pub(crate) fn ensure_namespace(target: &Target, object: &mut Document) -> Result<(), Failure> {
     let expected =
         target.namespace.as_deref().filter(|_| target.served.definition.scope == Scope::Namespaced);
@@ -80,7 +81,7 @@ pub(crate) fn ensure_namespace(target: &Target, object: &mut Document) -> Result
     Ok(())
 }
 
-/// 400 for an object without a name.
+/// 400: the object has no name.
 pub(crate) fn nameless(target: &Target) -> Failure {
     let expected = target.name.as_deref().unwrap_or_default();
     Failure::bad_request(format!(
@@ -88,7 +89,7 @@ pub(crate) fn nameless(target: &Target) -> Failure {
     ))
 }
 
-/// The object must be the one that the path names.
+/// 400 if the object's name is not the path's.
 pub(crate) fn check_name(target: &Target, object: &Document) -> Result<(), Failure> {
     let expected = target.name.as_deref().unwrap_or_default();
     match object.name() {
@@ -100,23 +101,22 @@ pub(crate) fn check_name(target: &Target, object: &Document) -> Result<(), Failu
     }
 }
 
-/// What only the server sets on a new object.
+/// Sets uid and creation time of a new object.
 pub(crate) fn fill_new(object: &mut Document, now: SystemTime) {
     let metadata = metadata_mut(object);
     metadata.insert("uid", Value::from(uuid::Uuid::new_v4().to_string()));
     metadata.insert("creationTimestamp", Value::from(rfc3339_seconds(now)));
 }
 
-/// What is posted is not being deleted, whatever its client says. A PUT or an apply that creates
-/// may say so, as upstream.
+/// Drops deletion fields of a POST. A PUT or apply that creates may set them, as in kube-apiserver.
 pub(crate) fn drop_deletion(object: &mut Document) {
     let metadata = metadata_mut(object);
     metadata.remove("deletionTimestamp");
     metadata.remove("deletionGracePeriodSeconds");
 }
 
-/// What an update cannot change is put back from the stored object: generation, creation time; uid
-/// and deletion where they are left out.
+/// Restores the fields that an update must not change: generation and creation time; uid and
+/// deletion fields if missing.
 pub(crate) fn keep_system_fields(old: &Document, object: &mut Document) {
     let stored =
         |field: &str| old.get(&["metadata", field]).filter(|value| !value.is_null()).cloned();
@@ -139,7 +139,7 @@ pub(crate) fn keep_system_fields(old: &Document, object: &mut Document) {
     }
 }
 
-/// Marks an object as being deleted at a time, with a grace period or (namespaces) without one.
+/// Marks an object as terminating from `at`, with a grace period or (namespaces) without one.
 pub(crate) fn mark_deleted(object: &mut Document, at: SystemTime, grace_seconds: Option<i64>) {
     let metadata = metadata_mut(object);
     metadata.insert("deletionTimestamp", Value::from(rfc3339_seconds(at)));
@@ -148,7 +148,7 @@ pub(crate) fn mark_deleted(object: &mut Document, at: SystemTime, grace_seconds:
     }
 }
 
-/// A generation that is kept moves on by one.
+/// Increments the generation, if the object has one.
 pub(crate) fn bump_generation(object: &mut Document) {
     if let Some(generation) = generation(object).filter(|generation| *generation > 0) {
         metadata_mut(object).insert("generation", Value::from(generation.saturating_add(1)));

@@ -4,17 +4,17 @@ use ferrokube_apimachinery::document::{Document, Value};
 
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX: usize = 5;
-/// The whole generated name fits a DNS label.
+/// Generated names fit a DNS label.
 const MAX_LENGTH: usize = 63;
-/// So many names are tried before a create with `generateName` is refused.
+/// Names tried before a create with `generateName` fails.
 pub(crate) const ATTEMPTS: usize = 8;
 
-/// Whether the object waits for a generated name.
-pub(crate) fn is_wanted(object: &Document) -> bool {
+/// Whether the object needs a generated name.
+pub(crate) fn is_missing(object: &Document) -> bool {
     object.name().is_empty() && !object.meta("generateName").is_empty()
 }
 
-/// Gives the object a new random name.
+/// Sets a new random name.
 pub(crate) fn generate(object: &mut Document) {
     let name = with_suffix(object.meta("generateName"));
     object.set(&["metadata", "name"], Value::from(name));
@@ -30,7 +30,7 @@ fn with_suffix(prefix: &str) -> String {
     name
 }
 
-/// Uniform below 27: a byte of the last, incomplete block is thrown away.
+/// Uniform below 27, by rejection: 243 is the largest multiple in a byte.
 fn below_27() -> usize {
     loop {
         let mut byte = [0];

@@ -1,10 +1,10 @@
-//! Whether a write changes anything: the resourceVersion and times of managedFields do not count,
-//! nor do the trace annotations while they are the server's.
+//! No-op test of writes. Ignores resourceVersion, times in managedFields and, if the server owns
+//! them, the trace annotations.
 
 use ferrokube_apimachinery::document::{Array, Document, Map, Value};
 use ferrokube_trace::annotation;
 
-/// Whether both are the same object for a client. Nothing is cloned.
+/// Whether the objects are equal. Clones nothing.
 pub(crate) fn is_same(old: &Document, new: &Document) -> bool {
     same_maps(old.fields(), new.fields(), |field, old, new| match (field, old, new) {
         ("metadata", Some(Value::Object(old)), Some(Value::Object(new))) => {
@@ -14,7 +14,7 @@ pub(crate) fn is_same(old: &Document, new: &Document) -> bool {
     })
 }
 
-/// The same, whatever the ids.
+/// [`is_same`] without the trace annotations.
 pub(crate) fn is_same_but_ids(old: &Document, new: &Document) -> bool {
     same_maps(old.fields(), new.fields(), |field, old, new| match (field, old, new) {
         ("metadata", Some(Value::Object(old)), Some(Value::Object(new))) => {
@@ -24,8 +24,8 @@ pub(crate) fn is_same_but_ids(old: &Document, new: &Document) -> bool {
     })
 }
 
-/// Whether both have the same content: who owns which field, and what only the server counts, is
-/// left aside.
+/// Whether the objects have equal content, without managedFields, generation and the trace
+/// annotations.
 pub fn is_same_content(old: &Document, new: &Document) -> bool {
     same_maps(old.fields(), new.fields(), |field, old, new| match (field, old, new) {
         ("metadata", Some(Value::Object(old)), Some(Value::Object(new))) => {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_manager_times_and_trace_annotations_do_not_count() {
+    fn a_noop_ignores_versions_manager_times_and_trace_annotations() {
         let old = document(
             json!({"kind": "ConfigMap", "metadata": {"name": "a", "resourceVersion": "1", "managedFields": [{"manager": "m", "time": "1"}]}}),
         );
@@ -107,13 +107,13 @@ mod tests {
         assert!(!is_same(&old, &new) && !is_same(&new, &old), "ids that a step wrote are written");
         let other = document(
             json!({"kind": "ConfigMap", "metadata": {"name": "a", "managedFields": [{"manager": "m"}],
-            "annotations": {"trace.kubernetes.io/somebody-elses": "x"}}}),
+            "annotations": {"trace.kubernetes.io/another": "x"}}}),
         );
         assert!(!is_same_but_ids(&old, &other), "only three keys are the server's");
     }
 
     #[test]
-    fn ownership_is_no_content() {
+    fn content_excludes_ownership() {
         let old = document(
             json!({"metadata": {"name": "a", "generation": 1, "managedFields": [{"manager": "m"}]}, "data": {"k": "v"}}),
         );
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_counts() {
+    fn a_noop_compares_everything_else() {
         let old = document(
             json!({"metadata": {"name": "a", "managedFields": [{"manager": "m"}], "annotations": {"a": "1"}}, "data": {"k": "v"}}),
         );

@@ -1,19 +1,19 @@
-//! Long computations off the async workers: bodies and objects of many values, resources whose
-//! rules took long before, answers that cost much to write.
+//! Moves long computations off the async workers: large bodies and objects, resources with slow
+//! rules, responses that are expensive to encode.
 //!
-//! What may take more than some 0.2 ms is computed in a slot. There are few, and callers share them
-//! by time: one caller's computations, however many, delay another's by one of each other caller at
-//! most. A slot is held for one poll, never while a request waits.
+//! What may take more than about 0.2 ms is computed in a slot. Slots are few, and shared among
+//! callers by time: however many computations a caller has, they delay another caller by at most
+//! one of each. A slot is held for one poll, never while a request waits.
 //!
-//! A request runs inside [`Offload::run`]. When it calls [`leave_worker`], the rest of it is polled
-//! on threads that may block, few at a time, while the workers go on with other requests. Outside
-//! [`Offload::run`] (tests) that changes nothing. What is one closure uses [`compute`], anywhere.
-//! Both wait for the same slots, and neither has work under way once its future is dropped: there
-//! is no other way off a worker for what a request costs.
+//! Requests run inside [`Offload::run`]. After [`leave_worker`] the rest of a request is polled on
+//! blocking threads, while the workers continue with other requests. Outside of [`Offload::run`]
+//! (tests) it has no effect. [`compute`] runs a single closure, anywhere. Both use the same slots,
+//! and neither leaves work running once its future is dropped. There is no other way off a worker
+//! for the cost of a request.
 
 mod slots;
 
-use slots::{Slots, Waiting};
+use slots::{SlotRequest, Slots};
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::num::NonZero;
@@ -24,46 +24,45 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// What is written or converted is off the workers if it is of more bytes than this.
+/// Encoding or converting more bytes leaves the worker.
 pub const INLINE_BYTES: usize = 8 * 1024;
-/// Bodies and objects of more bytes than this are read and computed off the workers, shorter ones
-/// where they are of many values: see [`is_costly`].
+/// Decoding and computing on more bytes leaves the worker; on fewer only if [`is_costly`].
 const PLAIN_BYTES: usize = 64 * 1024;
-/// Shorter ones cannot be of many values.
+/// Too short to hold many values.
 const FEW_BYTES: usize = 1024;
-/// Commas, colons and brackets that are read, changed and written in about 0.2 ms.
+/// Commas, colons and brackets in JSON that is decoded, changed and encoded in about 0.2 ms.
 const INLINE_MARKS: usize = 1000;
-/// Computations of one caller that may wait; further ones are refused.
+/// SlotRequest computations per caller; more are refused.
 const MAX_WAITING: usize = 256;
-/// Time after which a long computation yields its slot, see [`pause`].
-const TURN: Duration = Duration::from_millis(1);
-/// Caller of the server's own work and of work shared by all.
+/// Time after which [`pause`] yields the slot.
+const SLOT_TIME: Duration = Duration::from_millis(1);
+/// Caller number of the server's own work, and of work shared by all callers.
 pub const INTERNAL: u64 = 0;
-/// A computation that takes longer sends the next ones of its resource off the workers.
+/// A longer computation moves the next ones of its resource off the workers.
 const LONG: Duration = Duration::from_millis(2);
-/// Resources share so many measured times, by a hash.
+/// Recorded durations; resources share them by hash.
 const RESOURCES: usize = 64;
 
-/// Where the present thread polls a request.
+/// Where the current thread polls a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum PollSite {
     /// Not inside [`Offload::run`].
-    Anywhere,
+    Outside,
     Worker,
-    /// On a worker, which it wants to leave.
+    /// On a worker, after [`leave_worker`].
     Leaving,
-    Away,
+    Slot,
 }
 
 thread_local! {
-    static PLACE: Cell<Place> = const { Cell::new(Place::Anywhere) };
-    /// Whose request is polled.
+    static SITE: Cell<PollSite> = const { Cell::new(PollSite::Outside) };
+    /// Caller of the polled request.
     static CALLER: Cell<u64> = const { Cell::new(INTERNAL) };
-    /// Since when, where it has a slot.
+    /// Start of the current slot.
     static SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Whether JSON may take long to be read, changed and written.
+/// Whether JSON may take long to decode, change and encode.
 pub fn is_costly(json: &[u8]) -> bool {
     json.len() > PLAIN_BYTES || (json.len() > FEW_BYTES && marks(json) > INLINE_MARKS)
 }
@@ -71,8 +70,8 @@ pub fn is_costly(json: &[u8]) -> bool {
 fn marks(json: &[u8]) -> usize {
     let is_mark =
         |byte: u8| u8::from(byte == b',') | u8::from(byte == b':') | u8::from(byte == b'[');
-    // In a form that becomes vector instructions: a pattern over the byte, or one sum, takes twenty
-    // times as long. A lane counts to 255.
+    // Compiles to vector instructions; a pattern or a single sum takes twenty times as long. A lane
+    // counts to 255.
     let (blocks, rest) = json.as_chunks::<32>();
     let mut count = rest.iter().map(|byte| usize::from(is_mark(*byte))).sum();
     for blocks in blocks.chunks(255) {
@@ -87,21 +86,23 @@ fn marks(json: &[u8]) -> usize {
     count
 }
 
-/// Caller whose request the current thread polls.
+/// Caller of the request that the current thread polls.
 pub fn caller() -> u64 {
     CALLER.get()
 }
 
 /// Whether the queue of a caller is full: further computations must be refused.
-pub fn is_crowded(caller: u64) -> bool {
-    room().waiting(caller) >= MAX_WAITING
+pub fn queue_is_full(caller: u64) -> bool {
+    all_slots().waiting(caller) >= MAX_WAITING
 }
 
-/// Between two of many computations of one request: others have their turn when it has had its slot
-/// for long.
+/// Yields a slot that was held for longer than [`SLOT_TIME`]. Call it between the parts of a long
+/// computation.
 pub async fn pause() {
     poll_fn(|context| {
-        if PLACE.get() == Place::Away && SINCE.get().is_some_and(|since| since.elapsed() > TURN) {
+        if SITE.get() == PollSite::Slot
+            && SINCE.get().is_some_and(|since| since.elapsed() > SLOT_TIME)
+        {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -110,14 +111,14 @@ pub async fn pause() {
     .await;
 }
 
-/// Goes on off the workers, as soon as there is room. At once where that is so already.
+/// Continues off the workers, as soon as there is a slot. Returns at once if the request has one.
 pub async fn leave_worker() {
-    poll_fn(|context| match PLACE.get() {
-        Place::Anywhere | Place::Away => Poll::Ready(()),
-        // Until it is off the worker: what polls several futures of one request polls this one
-        // again where it is.
-        Place::Worker | Place::Leaving => {
-            PLACE.set(Place::Leaving);
+    poll_fn(|context| match SITE.get() {
+        PollSite::Outside | PollSite::Slot => Poll::Ready(()),
+        // Pending until polled off the worker: a combinator of several futures may poll this one
+        // again on it.
+        PollSite::Worker | PollSite::Leaving => {
+            SITE.set(PollSite::Leaving);
             context.waker().wake_by_ref();
             Poll::Pending
         }
@@ -125,36 +126,36 @@ pub async fn leave_worker() {
     .await;
 }
 
-/// Slots of the process for long computations: one fewer than cores, at least one. More would take
-/// the cores from short requests. As many are spare.
-fn room() -> &'static Arc<Slots> {
-    static ROOM: OnceLock<Arc<Slots>> = OnceLock::new();
-    ROOM.get_or_init(|| {
+/// Slots of the process: one fewer than cores, at least one. More would take the cores from short
+/// requests. Spare slots: as many.
+fn all_slots() -> &'static Arc<Slots> {
+    static SLOTS: OnceLock<Arc<Slots>> = OnceLock::new();
+    SLOTS.get_or_init(|| {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let slots = cores.saturating_sub(1).max(1);
         Slots::new(slots, slots)
     })
 }
 
-/// Runs a closure off the workers, as soon as there is a slot for this caller (inside
-/// [`Offload::run`]: for its own). Dropped before that, it never runs.
+/// Runs a closure off the workers, in a slot of the request's caller or, outside of
+/// [`Offload::run`], of `caller`. Dropped earlier, it never runs.
 pub async fn compute<T>(caller: u64, work: impl FnOnce() -> T) -> T {
     leave_worker().await;
-    if PLACE.get() == Place::Away {
-        // The request has its slot.
+    if SITE.get() == PollSite::Slot {
+        // The request has a slot.
         return work();
     }
-    let slot = room().wait(caller).await;
-    let placed = Placed::at(Place::Away, caller);
-    let result = aside(work);
-    drop((placed, slot));
+    let slot = all_slots().wait(caller).await;
+    let scope = PollScope::at(PollSite::Slot, caller);
+    let result = block_in_place(work);
+    drop((scope, slot));
     back_to_worker().await;
     result
 }
 
-/// Goes on where the task is scheduled anew. A thread that has computed has no other task, but
-/// would go on with what follows, such as writing an answer to its client: each of a burst of
-/// requests would have a thread of its own for that, with memory of its own.
+/// Reschedules the task. The thread that computed has left the worker pool but would continue with
+/// this task, such as writing the response to its client: each of a burst of requests would keep a
+/// thread, with its memory, for that.
 async fn back_to_worker() {
     let mut is_woken = false;
     poll_fn(|context| {
@@ -167,47 +168,47 @@ async fn back_to_worker() {
     .await;
 }
 
-/// Where requests are polled, and what computations of resources took lately.
+/// Durations of recent computations, by resource.
 pub struct Offload {
-    /// In microseconds.
-    took: [AtomicU32; RESOURCES],
+    /// Microseconds, by hash of the resource.
+    durations: [AtomicU32; RESOURCES],
 }
 
 impl Default for Offload {
     fn default() -> Self {
-        Self { took: [const { AtomicU32::new(0) }; RESOURCES] }
+        Self { durations: [const { AtomicU32::new(0) }; RESOURCES] }
     }
 }
 
 impl Offload {
-    /// Polls a caller's request where it wants to be.
+    /// Polls a request on the worker, or off it after [`leave_worker`].
     pub fn run<'a, T>(
         &self,
         caller: u64,
         request: Pin<Box<dyn Future<Output = T> + Send + 'a>>,
     ) -> Offloaded<'a, T> {
-        Offloaded { request, caller, waiting: None, away: false, result: None }
+        Offloaded { request, caller, waiting: None, off_worker: false, result: None }
     }
 
-    fn slot(&self, resource: &str) -> &AtomicU32 {
+    fn duration(&self, resource: &str) -> &AtomicU32 {
         let hash = resource
             .bytes()
             .fold(0_usize, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
-        &self.took[hash % RESOURCES]
+        &self.durations[hash % RESOURCES]
     }
 
-    /// Whether computations of a resource took long lately.
+    /// Whether recent computations of a resource took long.
     pub(crate) fn is_long(&self, resource: &str) -> bool {
-        u128::from(self.slot(resource).load(Ordering::Relaxed)) > LONG.as_micros()
+        u128::from(self.duration(resource).load(Ordering::Relaxed)) > LONG.as_micros()
     }
 
-    /// The next computations of a resource are taken for long, until some were not: it is new, and
-    /// its rules are compiled at their first use.
+    /// Treats the next computations of a resource as long, until some were not. For new resources,
+    /// whose rules are compiled at first use.
     pub fn expect_long(&self, resource: &str) {
         self.remember(resource, LONG * 2);
     }
 
-    /// Runs and remembers how long it took.
+    /// Runs a computation and records its duration.
     pub(crate) fn measured<T>(&self, resource: &str, run: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let result = run();
@@ -215,44 +216,44 @@ impl Offload {
         result
     }
 
-    /// The longest time counts, an eighth less with each shorter one.
+    /// Keeps the maximum, which decays by an eighth with each shorter duration.
     fn remember(&self, resource: &str, took: Duration) {
         let took = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
-        let slot = self.slot(resource);
-        let before = slot.load(Ordering::Relaxed);
+        let longest = self.duration(resource);
+        let before = longest.load(Ordering::Relaxed);
         let now = took.max(before - before / 8);
         if now != before {
-            slot.store(now, Ordering::Relaxed);
+            longest.store(now, Ordering::Relaxed);
         }
     }
 }
 
-/// See [`Offload::run`].
+/// Future of [`Offload::run`].
 pub struct Offloaded<'a, T> {
     request: Pin<Box<dyn Future<Output = T> + Send + 'a>>,
     caller: u64,
-    waiting: Option<Waiting>,
-    away: bool,
-    /// It is done, and its task comes back to a worker: see [`back_to_worker`].
+    waiting: Option<SlotRequest>,
+    off_worker: bool,
+    /// Set when done, until the task is back on a worker (see [`back_to_worker`]).
     result: Option<T>,
 }
 
-/// The result is never pinned.
+/// `result` is never pinned.
 impl<T> Unpin for Offloaded<'_, T> {}
 
-/// Puts the thread's place back, also when the request panics.
-struct Placed(Place, u64, Option<Instant>);
+/// Restores the thread's state on drop, also if the request panics.
+struct PollScope(PollSite, u64, Option<Instant>);
 
-impl Placed {
-    fn at(place: Place, caller: u64) -> Self {
-        let since = (place == Place::Away).then(Instant::now);
-        Self(PLACE.replace(place), CALLER.replace(caller), SINCE.replace(since))
+impl PollScope {
+    fn at(site: PollSite, caller: u64) -> Self {
+        let since = (site == PollSite::Slot).then(Instant::now);
+        Self(SITE.replace(site), CALLER.replace(caller), SINCE.replace(since))
     }
 }
 
-impl Drop for Placed {
+impl Drop for PollScope {
     fn drop(&mut self) {
-        PLACE.set(self.0);
+        SITE.set(self.0);
         CALLER.set(self.1);
         SINCE.set(self.2);
     }
@@ -265,29 +266,29 @@ impl<T> Future for Offloaded<'_, T> {
         if let Some(result) = self.result.take() {
             return Poll::Ready(result);
         }
-        if PLACE.get() == Place::Away {
-            // Part of a request that has its room.
+        if SITE.get() == PollSite::Slot {
+            // Part of a request that has a slot.
             return self.request.as_mut().poll(context);
         }
-        if !self.away {
-            let placed = Placed::at(Place::Worker, self.caller);
+        if !self.off_worker {
+            let scope = PollScope::at(PollSite::Worker, self.caller);
             let polled = self.request.as_mut().poll(context);
-            self.away = PLACE.get() == Place::Leaving;
-            drop(placed);
-            if polled.is_ready() || !self.away {
+            self.off_worker = SITE.get() == PollSite::Leaving;
+            drop(scope);
+            if polled.is_ready() || !self.off_worker {
                 return polled;
             }
         }
-        // Only while it computes does it have a slot: it waits for others without.
+        // The slot is held for this poll only, not while the request waits.
         let caller = self.caller;
-        let waiting = self.waiting.get_or_insert_with(|| room().wait(caller));
+        let waiting = self.waiting.get_or_insert_with(|| all_slots().wait(caller));
         let Poll::Ready(slot) = Pin::new(waiting).poll(context) else {
             return Poll::Pending;
         };
         self.waiting = None;
-        let placed = Placed::at(Place::Away, caller);
-        let polled = aside(|| self.request.as_mut().poll(context));
-        drop((placed, slot));
+        let scope = PollScope::at(PollSite::Slot, caller);
+        let polled = block_in_place(|| self.request.as_mut().poll(context));
+        drop((scope, slot));
         if let Poll::Ready(result) = polled {
             self.result = Some(result);
             context.waker().wake_by_ref();
@@ -296,11 +297,12 @@ impl<T> Future for Offloaded<'_, T> {
     }
 }
 
-/// Runs while another thread takes over this worker's tasks. A runtime of one thread has no other.
+/// Runs a closure while another thread takes over this worker's tasks. A current-thread runtime has
+/// no other thread.
 ///
-/// It waits for no room: for what one task does at a time and everybody waits for, and must not
-/// queue behind computations of requests. All else is for [`compute`].
-pub fn aside<T>(run: impl FnOnce() -> T) -> T {
+/// Takes no slot: only for serial work of a single task that all requests depend on, which must not
+/// queue behind their computations. Everything else uses [`compute`].
+pub fn block_in_place<T>(run: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(run),
         _ => run(),
@@ -312,19 +314,19 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// Other tests wait meanwhile.
-    async fn all_slots() -> Vec<slots::Slot> {
+    /// Other tests wait until these are dropped.
+    async fn take_all_slots() -> Vec<slots::Slot> {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let mut all = Vec::new();
-        // A caller each: nobody has two while there are spare ones.
+        // One caller each: a caller gets no spare slot while it computes.
         for caller in 0..2 * cores.saturating_sub(1).max(1) as u64 {
-            all.push(room().wait(u64::MAX - caller).await);
+            all.push(all_slots().wait(u64::MAX - caller).await);
         }
         all
     }
 
     #[test]
-    fn fault_34_the_cost_of_json_is_that_of_its_values() {
+    fn fault_34_the_cost_of_json_is_counted_in_values() {
         assert!(!is_costly(&[b'x'; PLAIN_BYTES]) && is_costly(&[b'x'; PLAIN_BYTES + 1]));
         let few = |count: usize| format!("[{}]", vec!["0"; count].join(",")).into_bytes();
         assert!(!is_costly(&few(INLINE_MARKS)) && is_costly(&few(INLINE_MARKS + 1)));
@@ -334,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn fault_34_a_request_of_many_computations_makes_room_between_them() {
+    async fn fault_34_a_request_of_many_computations_yields_between_them() {
         let polls = std::sync::atomic::AtomicU32::new(0);
         let many = Offload::default().run(
             1,
@@ -342,7 +344,7 @@ mod tests {
                 leave_worker().await;
                 for _ in 0..3 {
                     pause().await;
-                    while SINCE.get().is_some_and(|since| since.elapsed() <= TURN) {
+                    while SINCE.get().is_some_and(|since| since.elapsed() <= SLOT_TIME) {
                         std::hint::spin_loop();
                     }
                 }
@@ -358,7 +360,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn fault_34_what_left_its_worker_keeps_nobody_waiting() {
+    async fn fault_34_a_request_off_its_worker_blocks_no_other_task() {
         let offload = Arc::new(Offload::default());
         let (started, computes) = tokio::sync::oneshot::channel();
         let (finish, finished) = mpsc::channel::<()>();
@@ -378,21 +380,21 @@ mod tests {
                 )
                 .await
         });
-        // This runtime has one worker: these tasks could not run while it computes there.
+        // The runtime has one worker: these tasks could not run if it were computing.
         computes.await.expect("it computes");
         assert_eq!(tokio::spawn(async { 1 }).await.expect("another task runs"), 1);
         finish.send(()).expect("it waits for this");
         assert_eq!(long.await.expect("it ends"), 7);
-        assert!(PLACE.get() == Place::Anywhere);
+        assert!(SITE.get() == PollSite::Outside);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn fault_34_one_of_several_futures_of_a_request_leaves_its_worker_too() {
+    async fn fault_34_each_of_several_futures_of_a_request_leaves_its_worker() {
         use futures::stream::{FuturesUnordered, StreamExt};
         let parts = || {
             (0..4).map(|_| async {
                 leave_worker().await;
-                PLACE.get() == Place::Away
+                SITE.get() == PollSite::Slot
             })
         };
         let parts = Box::pin(parts().collect::<FuturesUnordered<_>>().collect::<Vec<_>>());
@@ -400,8 +402,8 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn fault_34_computations_have_the_same_room_wherever_they_begin() {
-        let all = all_slots().await;
+    async fn fault_34_all_computations_share_the_slots() {
+        let all = take_all_slots().await;
         let ran = std::sync::atomic::AtomicU32::new(0);
         let count = || _ = ran.fetch_add(1, Ordering::SeqCst);
         let offload = Offload::default();
@@ -420,7 +422,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn fault_34_what_has_computed_goes_on_at_a_worker() {
+    async fn fault_34_a_request_returns_to_a_worker_after_computing() {
         let offload = Offload::default();
         let ran = std::sync::atomic::AtomicBool::new(false);
         let work = || ran.store(true, Ordering::SeqCst);
@@ -441,7 +443,7 @@ mod tests {
                     futures::poll!(way.as_mut()).is_pending(),
                     "it goes on where it has computed"
                 );
-                // Another test may have the room.
+                // Another test may have the slots.
                 tokio::task::yield_now().await;
             }
             assert!(futures::poll!(way.as_mut()).is_ready(), "its task was woken");

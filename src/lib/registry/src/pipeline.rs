@@ -1,7 +1,7 @@
-//! Writes: one path for every resource. What a write is, and the registry that carries it through
-//! its steps.
+//! Writes, on one path for every resource: their types, and the [`Registry`] that runs them.
 //!
-//! The steps are in the modules below, in the order in which a write meets them.
+//! Read the modules in the order in which a write passes them: options, create or update, patching,
+//! write_op, turn.
 
 mod collection;
 mod create;
@@ -30,32 +30,32 @@ use std::sync::Arc;
 use tokio::sync::watch;
 pub(crate) use update::project;
 
-/// A decoded request body.
+/// A parsed request body, not decoded yet.
 #[derive(Clone, Debug)]
 pub struct Body {
-    /// The object.
+    /// Untyped.
     pub document: Document,
     /// Paths of repeated keys.
     pub duplicates: Vec<String>,
-    /// What else was found while it was read, as sentences.
+    /// Further findings of the parser, one sentence each, for field validation.
     pub noted: Vec<String>,
-    /// Protobuf bodies are lenient: not field-validated.
+    /// Not field-validated: protobuf bodies and those that the server makes.
     pub lenient: bool,
-    /// YAML: it is decoded in the order of its keys.
+    /// YAML is decoded in the order of the schema, not of the body.
     pub yaml: bool,
-    /// What it was read from, for messages.
+    /// Raw bytes, quoted in errors.
     pub source: Bytes,
 }
 
 impl Body {
-    /// The body whose order its decoder follows; nothing where there is none.
+    /// Raw bytes if findings are reported in their order, else empty.
     pub(crate) fn ordered(&self) -> &[u8] {
         if self.yaml || self.lenient { &[] } else { &self.source }
     }
 }
 
 impl From<Document> for Body {
-    /// A body that the server made itself.
+    /// For bodies made by the server.
     fn from(document: Document) -> Self {
         Self {
             document,
@@ -68,27 +68,26 @@ impl From<Document> for Body {
     }
 }
 
-/// Options that every write takes from its query.
+/// Query options common to all writes.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
-    /// Nothing is stored.
+    /// Runs every step, but stores nothing.
     pub dry_run: bool,
-    /// Unknown and repeated fields; `None`: the default.
+    /// How unknown and duplicate fields are treated; `None`: [`FieldValidation::default`].
     pub field_validation: Option<FieldValidation>,
-    /// The field manager; empty: from the User-Agent.
+    /// Empty: taken from the User-Agent.
     pub field_manager: String,
-    /// Apply over other managers' fields (PATCH apply only).
+    /// Takes over fields of other managers. Apply only.
     pub force: bool,
-    /// The answer if this update or apply would have to create the object, when its client may not
-    /// (authorization of verb `create`).
+    /// Error if an update or apply has to create the object and the caller lacks the verb `create`.
     pub forbid_create: Option<Failure>,
 }
 
-/// A patch of one of the four types.
+/// A parsed patch, by content type.
 #[derive(Clone, Debug)]
 pub enum Patch {
-    /// `application/json-patch+json`: the operations, and what strict validation finds in them, as
-    /// sentences.
+    /// `application/json-patch+json`: operations, and findings of strict field validation, one
+    /// sentence each.
     Json(Value, Vec<String>),
     /// `application/merge-patch+json`
     Merge(Body),
@@ -96,13 +95,14 @@ pub enum Patch {
     Strategic(Body),
     /// `application/apply-patch+yaml`
     Apply(Body),
-    /// Any but the last that cannot be read: refused so, once there is something to patch.
+    /// Does not parse. Any type but apply fails with this error once the object to patch is known
+    /// to exist.
     Unreadable(Failure),
 }
 
 impl Patch {
-    /// Length of the body where that tells how much it adds: the operations of a JSON patch add
-    /// more, or less.
+    /// Length of the body if it bounds the growth of the object; 0 for a JSON patch, whose
+    /// operations may copy.
     fn source_bytes(&self) -> usize {
         match self {
             Self::Merge(body) | Self::Strategic(body) | Self::Apply(body) => body.source.len(),
@@ -111,37 +111,36 @@ impl Patch {
     }
 }
 
-/// DeleteOptions, from the query or the body.
+/// DeleteOptions, from query or body.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
-    /// Nothing is stored.
+    /// Runs every step, but stores nothing.
     pub dry_run: bool,
-    /// Asked grace.
+    /// Requested grace period.
     pub grace_seconds: Option<i64>,
-    /// `Foreground`, `Background`, `Orphan`.
+    /// `Foreground`, `Background` or `Orphan`.
     pub propagation: Option<String>,
-    /// The old form of `Orphan`.
+    /// Deprecated form of `propagation`.
     pub orphan_dependents: Option<bool>,
-    /// Preconditions.
+    /// Precondition.
     pub uid: Option<String>,
-    /// Preconditions.
+    /// Precondition.
     pub resource_version: Option<String>,
 }
 
-/// An object in an answer.
+/// An object in a response.
 #[derive(Clone, Debug)]
 pub enum Object {
-    /// As stored: its bytes are the answer in the version of the request, as they stand, unless
-    /// somebody else must convert them first ([`Registry::entry_in_version`]); writes have done
-    /// that.
+    /// As stored. The bytes are the response body in the version of the request; after a read they
+    /// may need the conversion webhook first ([`Registry::entry_in_version`]).
     Stored(Arc<Entry>),
-    /// Computed, in the version of the request: converted, dry run, reviews, subresources of
-    /// another kind.
+    /// Computed in the version of the request: converted, dry run, reviews, subresources of another
+    /// kind.
     Computed(Document),
 }
 
 impl Object {
-    /// The object as a document (parsed when it is stored).
+    /// Parses a stored object.
     pub fn into_document(self, served: &Served) -> Document {
         match self {
             Self::Stored(entry) => view(&entry, served),
@@ -150,61 +149,61 @@ impl Object {
     }
 }
 
-/// What a write did.
+/// Result of a write.
 #[derive(Clone, Debug)]
 pub struct Written {
-    /// The object.
+    /// In the version of the request.
     pub object: Object,
-    /// 201 instead of 200.
+    /// Whether the response is 201, not 200.
     pub created: bool,
 }
 
-/// What a delete did.
+/// Result of a delete.
 #[derive(Clone, Debug)]
 pub enum Deleted {
-    /// Gone: its last state.
+    /// Removed; the last state.
     Gone(Object),
-    /// Marked, waiting for finalizers or grace: the object as it is now.
+    /// Marked for deletion, waiting for finalizers or the grace period; the current state.
     Pending(Object),
-    /// Its deletion had begun before and its grace period runs; nothing was written. Answered as
+    /// Marked earlier, and the grace period runs; nothing was written. The response is that of
     /// `Gone` (a Status for most kinds).
     AlreadyPending(Object),
 }
 
-/// The pipeline over one store and catalog. Cheap to clone.
+/// The pipeline over a store and a catalog. Cheap to clone.
 #[derive(Clone)]
 pub struct Registry {
-    pub(crate) parts: Arc<Parts>,
+    pub(crate) state: Arc<RegistryState>,
 }
 
-/// What a registry holds.
-pub(crate) struct Parts {
+/// Shared by all clones of a [`Registry`].
+pub(crate) struct RegistryState {
     pub(crate) store: Store,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) admission: Arc<dyn Admission>,
     /// Authenticates continue tokens.
     pub(crate) token_key: hmac::Key,
     pub(crate) converted: ConvertedEntries,
-    /// The states of lists between their pages.
+    /// Snapshots of paged lists.
     pub(crate) pages: Pages,
-    /// Answers under way.
+    /// Lists and initial watch states being sent.
     pub(crate) readers: Readers,
-    /// What left selections, as it is shown.
+    /// Last states of objects that left a selection.
     pub(crate) exits: Arc<Exits>,
-    /// Set when watches must end.
+    /// True on shutdown: watches end.
     pub(crate) ending: watch::Sender<bool>,
     pub(crate) offload: Offload,
     pub(crate) backlog: Backlog,
 }
 
 impl Registry {
-    /// Over a store, the resources that are served and the admission steps.
+    /// With a random token key.
     pub fn new(store: Store, catalog: Arc<Catalog>, admission: Arc<dyn Admission>) -> Self {
         let mut key = [0; 32];
         getrandom::fill(&mut key).expect("the system has random numbers");
         let token_key = hmac::Key::new(hmac::HMAC_SHA256, &key);
         Self {
-            parts: Arc::new(Parts {
+            state: Arc::new(RegistryState {
                 store,
                 catalog,
                 admission,
@@ -220,16 +219,15 @@ impl Registry {
         }
     }
 
-    /// The same with a key that authenticates continue tokens, so that they survive a restart.
-    /// Without it the key is this process's own.
+    /// Uses a persistent key for continue tokens, which then survive a restart.
     #[must_use]
     pub fn with_token_key(self, key: &[u8; 32]) -> Self {
-        let Parts { store, catalog, admission, ending, .. } = &*self.parts;
+        let RegistryState { store, catalog, admission, ending, .. } = &*self.state;
         let token_key = hmac::Key::new(hmac::HMAC_SHA256, key);
         let (store, catalog, admission, ending) =
             (store.clone(), catalog.clone(), admission.clone(), ending.clone());
         Self {
-            parts: Arc::new(Parts {
+            state: Arc::new(RegistryState {
                 store,
                 catalog,
                 admission,
@@ -245,42 +243,42 @@ impl Registry {
         }
     }
 
-    /// Bytes that answers under way keep from being freed, at most.
+    /// Upper bound of the bytes that responses being sent keep from being freed.
     pub(crate) fn pinned_bytes(&self) -> u64 {
-        self.parts.readers.pinned_bytes(&self.parts.store)
+        self.state.readers.pinned_bytes(&self.state.store)
     }
 
-    /// Ends all watches, also those to come (shutdown). Writes and reads go on.
+    /// Ends all watches, and those that start later (shutdown). Reads and writes continue.
     pub fn end_watches(&self) {
-        self.parts.ending.send_replace(true);
+        self.state.ending.send_replace(true);
     }
 
-    /// The resources that are served.
+    /// Resources served.
     pub fn catalog(&self) -> &Arc<Catalog> {
-        &self.parts.catalog
+        &self.state.catalog
     }
 
     /// The state core.
     pub fn store(&self) -> &Store {
-        &self.parts.store
+        &self.state.store
     }
 
-    /// How many writes were given ids, and how many were not, since start.
+    /// Counts of stamped and unstamped writes since start.
     pub fn stamps(&self) -> Stamps {
-        self.parts.admission.stamps()
+        self.state.admission.stamps()
     }
 
-    /// The threads for long computations: requests run inside [`Offload::run`].
+    /// Slots for long computations. Requests run inside [`Offload::run`].
     pub fn offload(&self) -> &Offload {
-        &self.parts.offload
+        &self.state.offload
     }
 
-    /// The admission steps.
     pub(crate) fn admission(&self) -> &dyn Admission {
-        &*self.parts.admission
+        &*self.state.admission
     }
 
-    /// An entry in an answer: its own bytes when they are the answer, else converted.
+    /// The entry's own bytes if they are in the version of the request, or only the conversion
+    /// webhook can make them so; else converted.
     pub(crate) fn object(entry: Arc<Entry>, served: &Served) -> Object {
         if served.is_direct(&entry) || served.needs_converter(&entry) {
             Object::Stored(entry)
@@ -290,10 +288,10 @@ impl Registry {
     }
 }
 
-/// The part of the key space that a resource has.
+/// Key prefix of a resource.
 ///
 /// # Errors
-/// 405 for a resource that stores nothing.
+/// 405 if the resource is not stored.
 pub(crate) fn prefix(served: &Served) -> Result<Prefix, Failure> {
     let definition = &served.definition;
     let not_stored = || {
@@ -306,10 +304,10 @@ pub(crate) fn prefix(served: &Served) -> Result<Prefix, Failure> {
     Prefix::new(resource).map_err(|error| Failure::internal(error.to_string()))
 }
 
-/// The key of a named object. Segments that no object can have are answered as upstream does.
+/// Key of a named object. Impossible names fail with kube-apiserver's errors.
 ///
 /// # Errors
-/// 400 for `.` and `..`, 500 for such a namespace, 404 for other impossible names.
+/// 400 for `.` and `..`, 500 for an impossible namespace, 404 for other impossible names.
 pub(crate) fn key(target: &Target, name: &str) -> Result<Key, Failure> {
     let prefix = prefix(&target.served)?;
     let namespaced = target.served.definition.scope == ferrokube_resource::Scope::Namespaced;

@@ -1,4 +1,4 @@
-//! Reads: get, list with every resourceVersion rule, watch with bookmarks and selector transitions.
+//! Reads: get, list with all resourceVersion rules, watch with bookmarks and selectors.
 
 mod exits;
 mod list;
@@ -28,25 +28,25 @@ pub(crate) use readers::Readers;
 pub use readers::Reading;
 pub use watch::Watch;
 
-/// A read of a version that this server has not seen waits this long for it, then is answered 504.
+/// Wait for a revision that this server has not reached, before 504.
 const FUTURE_WAIT: Duration = Duration::from_secs(3);
 
 /// `resourceVersionMatch`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VersionMatch {
-    /// Not given.
+    /// Empty or absent.
     #[default]
     Unset,
     /// `Exact`
     Exact,
     /// `NotOlderThan`
     NotOlderThan,
-    /// Anything else (422).
+    /// Anything else: 422.
     Unsupported,
 }
 
 impl VersionMatch {
-    /// From the query's value; absent and empty are the same.
+    /// Parses the query parameter; absent is empty.
     pub fn parse(text: &str) -> Self {
         match text {
             "" => Self::Unset,
@@ -57,90 +57,91 @@ impl VersionMatch {
     }
 }
 
-/// What a list asks for.
+/// Options of a list.
 #[derive(Clone, Debug, Default)]
 pub struct ListOptions {
     /// Labels.
     pub labels: LabelSelector,
     /// Fields.
     pub fields: FieldSelector,
-    /// At most so many items; 0: all.
+    /// Maximum number of items; 0: all.
     pub limit: u64,
     /// From an earlier page; opaque and authenticated.
     pub continue_token: String,
-    /// Whose list it is: how many states are held for its pages is bounded for each caller.
+    /// Caller number. Snapshots of paged lists are bounded per caller.
     pub caller: u64,
-    /// `resourceVersion`, as given.
+    /// As given.
     pub resource_version: String,
-    /// How it is meant.
+    /// Parsed `resourceVersionMatch`.
     pub version_match: VersionMatch,
-    /// The same as given.
+    /// `resourceVersionMatch` as given.
     pub given_match: String,
-    /// `sendInitialEvents`; `None`: not given (for watches; a list refuses it).
+    /// `sendInitialEvents`; `None` if absent. An error for a list.
     pub initial_events: Option<bool>,
 }
 
-/// One page of a list.
+/// A page of a list.
 #[derive(Clone, Debug)]
 pub struct ListPage {
-    /// The list's resource version.
+    /// resourceVersion of the list.
     pub revision: Revision,
-    /// The items, in key order; shared with the store. See
-    /// [`Served::is_direct`](crate::Served::is_direct) for how to write them.
+    /// In key order, shared with the store. [`Served::is_direct`](crate::Served::is_direct) tells
+    /// how to encode them.
     pub items: Vec<Arc<Entry>>,
-    /// Where the next page begins; empty at the end.
+    /// Token of the next page; empty at the end.
     pub continue_token: String,
-    /// How many are left, where that is exact (no selectors).
+    /// Number of remaining items; only without selectors.
     pub remaining: Option<u64>,
-    /// Kept by whoever sends the items, until they are sent.
+    /// Hold until the items are sent.
     pub reading: Option<Arc<Reading>>,
 }
 
-/// What a watch asks for.
+/// Options of a watch.
 #[derive(Clone, Debug, Default)]
 pub struct WatchOptions {
-    /// Selectors, resourceVersion, `sendInitialEvents`; limit is ignored.
+    /// Selectors, resourceVersion, `sendInitialEvents`; `limit` is ignored.
     pub list: ListOptions,
     /// `allowWatchBookmarks`
     pub bookmarks: bool,
-    /// When the server ends it.
+    /// Duration of the watch.
     pub timeout: Duration,
-    /// Only the path asks for a watch (`/watch/`): its options may be combined as those of a list.
+    /// The path requests the watch (`/watch/`): its options are validated like those of a list.
     pub by_path: bool,
 }
 
-/// One frame of a watch.
+/// A watch event.
 #[derive(Clone, Debug)]
 pub enum WatchItem {
-    /// New, or new to the selector.
+    /// Created, or matches the selector now.
     Added(Arc<Entry>),
     /// Changed.
     Modified(Arc<Entry>),
-    /// Gone, or gone from the selector: the last matching state. Its `revision` and bytes show the
-    /// revision of this event.
+    /// Deleted, or no longer matches: the last matching state, with the revision of this event in
+    /// `revision` and the bytes.
     Deleted(Arc<Entry>),
-    /// Everything up to here was sent.
+    /// All events up to this revision were sent.
     Bookmark {
-        /// The revision.
+        /// Sent up to here.
         revision: Revision,
-        /// The `k8s.io/initial-events-end` one.
+        /// Whether it is the `k8s.io/initial-events-end` bookmark.
         initial_events_end: bool,
     },
-    /// The watch cannot go on: sent as an ERROR event, then closed. Boxed, so that an item is as
-    /// small as an event of the store and takes its place.
+    /// The watch failed: an ERROR event, then the end. Boxed so that an item is not larger than a
+    /// store event, whose allocation it reuses.
     Error(Box<Failure>),
 }
 
-/// What makes items of events relies on it.
+/// Collecting events into items in place relies on it.
 const _: () = assert!(size_of::<WatchItem>() <= size_of::<ferrokube_storage::Event>());
 
 impl Registry {
-    /// GET of one object or subresource. An object that somebody else must convert is given as it
-    /// is stored: see [`Self::in_version`]. `resource_version` as given (may wait, or answer 504).
+    /// GET of an object or subresource. An object that needs the conversion webhook is returned as
+    /// stored: see [`Self::in_version`]. A `resource_version` that is not reached yet is waited
+    /// for.
     ///
     /// # Errors
-    /// As the client sees it; also for all below. Options are validated here (422, 400), selectors
-    /// are parsed before.
+    /// Every error is a Status for the client. So are those of all methods below. Options are
+    /// validated here (422, 400); selectors are parsed already.
     pub async fn get(
         &self,
         _context: &RequestContext,
@@ -149,8 +150,8 @@ impl Registry {
     ) -> Result<Object, Failure> {
         let name = target.name.as_deref().unwrap_or_default();
         let key = key(target, name)?;
-        // Upstream answers a version that is no number with 500 where it has a cache of the kind,
-        // and with 400 elsewhere and on lists.
+        // kube-apiserver answers 500 for a version that is not a number if it caches the kind, else
+        // 400, as for lists.
         let asked = parse_version(resource_version).map_err(|why| {
             match target.served.definition.hooks.ttl(&Document::new()) {
                 Some(_) => invalid_version(&why),
@@ -167,18 +168,18 @@ impl Registry {
             leave_worker().await;
         }
         match projection {
-            Some(behaviour) => {
+            Some(computed) => {
                 let object = self
-                    .shown(&target.served, Object::Stored(entry))
+                    .object_in_version(&target.served, Object::Stored(entry))
                     .await?
                     .into_document(&target.served);
-                crate::pipeline::project(&*behaviour, target, &object).map(Object::Computed)
+                crate::pipeline::project(&*computed, target, &object).map(Object::Computed)
             }
             None => Ok(Self::object(entry, &target.served)),
         }
     }
 
-    /// Waits until this server has seen a revision, for at most 3 s; then 504.
+    /// Waits up to 3 s for a revision, then fails with 504.
     async fn wait_for(&self, revision: u64) -> Result<(), Failure> {
         let store = self.store();
         if revision <= store.revision().0 {
@@ -189,12 +190,12 @@ impl Registry {
     }
 }
 
-/// `None` when it is not given.
+/// `None` if absent.
 fn parse_version(text: &str) -> Result<Option<u64>, String> {
     if text.is_empty() {
         return Ok(None);
     }
-    // `+5` parses in Rust, and is no version.
+    // Rust parses `+5`, kube-apiserver does not.
     let number = Some(text)
         .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
         .and_then(|text| text.parse().ok());
@@ -211,7 +212,7 @@ fn invalid_version(why: &str) -> Failure {
     Failure::bad_request(format!("invalid resource version: {why}"))
 }
 
-/// Which options may not be combined in a list.
+/// Validates the combination of list options.
 fn check_list(options: &ListOptions) -> Result<(), Failure> {
     let mut errors = Vec::new();
     let matches = options.version_match;
@@ -249,7 +250,7 @@ fn check_list(options: &ListOptions) -> Result<(), Failure> {
     refuse(errors)
 }
 
-/// Which options may not be combined in a watch.
+/// Validates the combination of watch options.
 fn check_watch(options: &ListOptions) -> Result<(), Failure> {
     let mut errors = Vec::new();
     let matches = options.version_match;
@@ -274,8 +275,8 @@ fn check_watch(options: &ListOptions) -> Result<(), Failure> {
             ));
         }
     }
-    // A watch without a version, or from 0, has the match by default; any other without a match
-    // ignores the token.
+    // Without a version, or from 0, a watch has the match by default; otherwise, without a match,
+    // it ignores the token.
     let by_default =
         options.initial_events.is_none() && matches!(options.resource_version.as_str(), "" | "0");
     if !options.continue_token.is_empty() && (matches != VersionMatch::Unset || by_default) {

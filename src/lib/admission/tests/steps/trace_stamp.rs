@@ -131,7 +131,7 @@ async fn l38_a_delete_marks_the_last_state_and_the_family_stays() {
     show_ids(&chain.stamp(&delete.attributes(), &mut last).unwrap(), &mut last);
     let [trace, span] = own(&delete);
     assert_eq!(ids(&last), [trace, span, Some(stored.to_string())]);
-    assert_eq!(delete.context.family(), Some(stored));
+    assert_eq!(delete.context.initial_trace_id(), Some(stored));
     let mut lease = request(Operation::Delete, None, None);
     lease.target = target(&definition("coordination.k8s.io", "leases", Scope::Cluster), None, "a");
     assert_eq!(chain.stamp(&lease.attributes(), &mut document(json!({}))), None);
@@ -142,10 +142,10 @@ async fn the_family_of_a_write_is_known_to_its_audit_event() {
     let (chain, stored) = (chain(&store()), TraceId::random());
     let update = request(Operation::Update, Some(with_ids(["t", "s", &stored.to_string()])), None);
     stamped(&chain, &update, json!({})).await;
-    assert_eq!(update.context.family(), Some(stored));
+    assert_eq!(update.context.initial_trace_id(), Some(stored));
     let create = request(Operation::Create, None, None);
     stamped(&chain, &create, json!({})).await;
-    assert_eq!(create.context.family(), Some(create.context.trace.trace_id));
+    assert_eq!(create.context.initial_trace_id(), Some(create.context.trace.trace_id));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use super::index::{Grant, MAX_MISSING, RbacIndex};
 use super::rule::ResourceQuestion;
 use crate::access::{Access, Authorizer, CatchUp, Decision, aggregate};
 use arc_swap::ArcSwap;
-use ferrokube_registry::offload::{INLINE_BYTES, aside};
+use ferrokube_registry::offload::{INLINE_BYTES, block_in_place};
 use ferrokube_registry::{Catalog, UserInfo};
 use ferrokube_storage::Store;
 use std::ops::ControlFlow;
@@ -71,7 +71,7 @@ impl Rbac {
         let wanted = (self.head)();
         let mut behind = self.behind.lock().await;
         if self.indexed.load(Ordering::Acquire) < wanted && !self.catch_up_inline(&mut behind) {
-            aside(|| self.apply(&mut behind));
+            block_in_place(|| self.apply(&mut behind));
         }
     }
 

@@ -26,7 +26,7 @@ use bytes::Bytes;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::AuditLevel;
 use ferrokube_flow as flow;
-use ferrokube_registry::offload::{INLINE_BYTES, is_costly, is_crowded, leave_worker};
+use ferrokube_registry::offload::{INLINE_BYTES, is_costly, queue_is_full, leave_worker};
 use ferrokube_registry::{Object, Served, Target, Written, internal_package};
 use ferrokube_serve::Response;
 use std::sync::Arc;
@@ -199,7 +199,7 @@ async fn read_body(
 
 /// Moves the task off the workers; 429 if the caller has too many tasks waiting there.
 async fn leave_worker_or_reject(request: &Request<'_>) -> Result<(), Failure> {
-    if is_crowded(request.caller_number()) {
+    if queue_is_full(request.caller_number()) {
         return Err(flow::too_many());
     }
     leave_worker().await;

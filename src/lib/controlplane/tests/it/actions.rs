@@ -4,7 +4,7 @@ use crate::support::{CONFIGMAPS, Server};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::document::json;
 use ferrokube_auth::audit::{AuditConfig, AuditLog, AuditPolicy};
-use ferrokube_registry::catalog::VirtualFuture;
+use ferrokube_registry::catalog::ComputedFuture;
 use ferrokube_registry::{ComputedResource, RequestContext, Target};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ impl ComputedResource for Tokens {
         _context: &'a RequestContext,
         _target: &'a Target,
         object: Document,
-    ) -> VirtualFuture<'a> {
+    ) -> ComputedFuture<'a> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Box::pin(std::future::ready(Ok(object)))
     }

@@ -7,7 +7,7 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_auth::{Access, Authorizer, Decision};
 use ferrokube_controlplane::{Route, RouteFuture, RouteRequest};
-use ferrokube_registry::catalog::VirtualFuture;
+use ferrokube_registry::catalog::ComputedFuture;
 use ferrokube_registry::{ComputedResource, Operation, RequestContext, Target};
 use http_body_util::BodyExt;
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ impl ComputedResource for Computed {
         _context: &'a RequestContext,
         target: &'a Target,
         object: Document,
-    ) -> VirtualFuture<'a> {
+    ) -> ComputedFuture<'a> {
         self.0
             .computed
             .lock()

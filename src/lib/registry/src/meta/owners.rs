@@ -1,4 +1,4 @@
-//! Owner references: at most one controller, complete, no events, none twice.
+//! Owner references: at most one controller, complete, no events as owners, no duplicates.
 
 use super::metadata_mut;
 use crate::context::RequestContext;
@@ -8,28 +8,28 @@ use ferrokube_apimachinery::gvk::GroupVersion;
 use ferrokube_apimachinery::json;
 use std::collections::HashSet;
 
-/// At most so many repeated owners are named in the warning.
+/// Duplicate owners named in the warning.
 const MAX_NAMED: usize = 10;
 const PATH: &str = "metadata.ownerReferences";
-/// References of an object; kube-apiserver has no bound. The garbage collector keeps and checks
-/// each.
+/// References per object; kube-apiserver has no limit. The garbage collector stores and checks each
+/// of them.
 const MAX_REFERENCES: usize = 1_000;
 
-/// When repeated references are looked for: kube-apiserver does so in bodies, and in everything
-/// once more after mutating admission. What a patch made is only looked at then.
+/// When duplicates are removed: as in kube-apiserver from bodies, and again after mutating
+/// admission. The result of a patch is checked only then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    InBody,
+pub(crate) enum DedupPhase {
+    Body,
     Admitted,
 }
 
-/// Removes references that are given twice, with a warning.
-pub(crate) fn dedup(object: &mut Document, found: Found, context: &RequestContext) {
+/// Removes duplicate references, with a warning.
+pub(crate) fn dedup(object: &mut Document, phase: DedupPhase, context: &RequestContext) {
     let references = object.list(&["metadata", "ownerReferences"]);
     if references.len() < 2 {
         return;
     }
-    // By their bytes, since a hostile list is long.
+    // Compared as bytes, in linear time.
     let mut seen = HashSet::new();
     let again: Vec<usize> = (0..references.len())
         .filter(|&index| !seen.insert(json::to_vec(&references[index])))
@@ -42,7 +42,7 @@ pub(crate) fn dedup(object: &mut Document, found: Found, context: &RequestContex
         .take(MAX_NAMED)
         .filter_map(|&index| references[index].get("uid")?.as_str())
         .collect();
-    let when = if found == Found::Admitted { " after mutating admission happens" } else { "" };
+    let when = if phase == DedupPhase::Admitted { " after mutating admission happens" } else { "" };
     context.warn(format!(
         ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
         uids.join(", ")
@@ -56,7 +56,7 @@ pub(crate) fn dedup(object: &mut Document, found: Found, context: &RequestContex
     }
 }
 
-/// Writes out what every reference has: for objects that nobody validates.
+/// Adds the required fields, for objects that are not validated.
 pub(crate) fn complete(object: &mut Document) {
     let Some(Value::Array(list)) = object.get_mut(&["metadata", "ownerReferences"]) else { return };
     for reference in list.iter_mut().filter_map(Value::as_object_mut) {
@@ -68,7 +68,6 @@ pub(crate) fn complete(object: &mut Document) {
     }
 }
 
-/// What is wrong with the references.
 pub(super) fn check(object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut controller: Option<&Value> = None;
@@ -100,8 +99,7 @@ pub(super) fn check(object: &Document) -> Vec<FieldError> {
     errors
 }
 
-/// At most [`MAX_REFERENCES`]; an object that had more before there was a bound gets no further
-/// ones.
+/// Enforces [`MAX_REFERENCES`]. An object stored with more may keep as many.
 pub(crate) fn check_count(old: Option<&Document>, object: &Document) -> Option<FieldError> {
     let count = |object: &Document| object.list(&["metadata", "ownerReferences"]).len();
     let (references, stored) = (count(object), old.map_or(0, count));
@@ -138,7 +136,7 @@ fn text<'a>(reference: &'a Value, field: &str) -> &'a str {
     reference.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// In the order of kube-apiserver's fields.
+/// With kube-apiserver's order of fields.
 fn shown(reference: &Value) -> Written {
     let always = ["apiVersion", "kind", "name", "uid"]
         .map(|field| (field, Written::new(Word(text(reference, field)))));
@@ -174,7 +172,7 @@ mod tests {
             why(Some(999), 1_001).as_deref(),
             Some("Too many: 1001: must have at most 1000 items")
         );
-        // Stored before there was a bound: other changes pass.
+        // Stored before the limit existed: other changes pass.
         assert_eq!((why(Some(5_000), 5_000), why(Some(5_000), 4_999)), (None, None));
         assert_eq!(
             why(Some(5_000), 5_001).as_deref(),

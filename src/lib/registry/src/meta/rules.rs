@@ -1,4 +1,4 @@
-//! What metadata must be: names, labels, annotations, owners, finalizers, and what never changes.
+//! Validation of metadata: names, labels, annotations, owners, finalizers, immutable fields.
 
 use super::{finalizers, generation, owners};
 use ferrokube_apimachinery::document::{Document, Map, Value};
@@ -8,17 +8,17 @@ use ferrokube_resource::{Definition, FinalizerDomain, Scope};
 use ferrokube_trace::annotation;
 use std::collections::HashSet;
 
-/// All annotations of an object together.
+/// Total of an object's annotations.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
-/// The longest subresource of a managedFields entry.
+/// Subresource of a managedFields entry.
 const MAX_SUBRESOURCE_BYTES: usize = 256;
-/// At most so many new finalizers are named.
+/// New finalizers named in an error or warning.
 const MAX_NAMED: usize = 10;
 /// Finalizers that need no domain.
 const STANDARD_FINALIZERS: [&str; 4] =
     ["kubernetes", "orphan", "foregroundDeletion", "customresourcecleanup.apiextensions.k8s.io"];
 
-/// What is wrong with an object's metadata by itself: all of it, or about a hundred errors.
+/// Errors in an object's metadata, at least the first [`MAX_ERRORS`].
 pub(crate) fn check_object(
     definition: &Definition,
     object: &Document,
@@ -65,19 +65,19 @@ fn check_names(definition: &Definition, object: &Document, errors: &mut Vec<Fiel
     }
 }
 
-/// What is wrong with the prefix of a name by the rules of all kinds.
+/// Errors in generateName by the rules of all kinds.
 pub(crate) fn check_prefix(object: &Document) -> Vec<FieldError> {
     let prefix = object.meta("generateName");
     let found = name::path_segment(&as_name(prefix)).into_iter();
     found.map(|why| FieldError::invalid("metadata.generateName", prefix, why)).collect()
 }
 
-/// A prefix in the form in which it is checked like a name: a dash at its end, and that it is
-/// nothing but dots, does not matter.
+/// A generateName in a form that is validated as a name: a trailing dash is allowed, and so are
+/// names of dots.
 fn as_name(prefix: &str) -> String {
     match prefix {
         "." | ".." => format!("{prefix}a"),
-        // Upstream masks what stands before the dash, too.
+        // kube-apiserver also masks the character before the dash.
         _ => match prefix.strip_suffix('-').and_then(|stem| stem.char_indices().next_back()) {
             Some((at, _)) => format!("{}a", &prefix[..at]),
             None => prefix.to_owned(),
@@ -131,7 +131,7 @@ fn check_labels(object: &Document, errors: &mut Vec<FieldError>) {
 fn check_annotations(object: &Document, ids_are_servers: bool, errors: &mut Vec<FieldError>) {
     let mut bytes = 0;
     for (key, value) in pairs(object, "annotations") {
-        // What the server adds takes none of the room that clients have.
+        // The server's annotations do not count towards the limit.
         if ids_are_servers && annotation::ALL.contains(&key) {
             continue;
         }
@@ -139,7 +139,7 @@ fn check_annotations(object: &Document, ids_are_servers: bool, errors: &mut Vec<
         if errors.len() >= MAX_ERRORS {
             continue;
         }
-        // Upstream lets upper-case keys pass here.
+        // kube-apiserver accepts upper case in keys here.
         let wrong = if key.bytes().any(|byte| byte.is_ascii_uppercase()) {
             name::qualified_name(&key.to_ascii_lowercase())
         } else {
@@ -177,7 +177,6 @@ fn check_finalizers(object: &Document, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Finalizers of most native kinds have a domain, or are standard.
 fn check_domains(definition: &Definition, object: &Document, errors: &mut Vec<FieldError>) {
     if definition.policy.finalizer_domain != FinalizerDomain::Required {
         return;
@@ -193,7 +192,7 @@ fn check_domains(definition: &Definition, object: &Document, errors: &mut Vec<Fi
     }
 }
 
-/// The entries were read before: operations and types are the known ones.
+/// Operations and types were validated when the entries were decoded.
 fn check_managed_fields(object: &Document, errors: &mut Vec<FieldError>) {
     for (index, entry) in object.list(&["metadata", "managedFields"]).iter().enumerate() {
         if errors.len() >= MAX_ERRORS {
@@ -208,7 +207,6 @@ fn check_managed_fields(object: &Document, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// What is wrong with the name of a field manager.
 pub(crate) fn check_manager(manager: &str, path: impl Fn() -> String) -> Vec<FieldError> {
     FieldError::manager(&path(), manager)
 }
@@ -217,7 +215,7 @@ fn is_qualified(finalizer: &str) -> bool {
     finalizer.contains('/') || STANDARD_FINALIZERS.contains(&finalizer)
 }
 
-/// What a client is told though it is accepted: new finalizers of custom objects without a domain.
+/// Warns of new finalizers without a domain, if the policy prefers one.
 pub(crate) fn warnings(
     definition: &Definition,
     old: Option<&Document>,
@@ -244,7 +242,7 @@ pub(crate) fn warnings(
     unqualified.into_iter().take(MAX_NAMED).map(warning).collect()
 }
 
-/// A metadata value as it is shown: absent texts are empty, anything else that is absent is null.
+/// A metadata value in an error: a missing string is empty, other missing values are null.
 fn shown(field: &str, value: Option<&Value>) -> Value {
     match (field, value) {
         (_, Some(value)) => value.clone(),
@@ -253,7 +251,7 @@ fn shown(field: &str, value: Option<&Value>) -> Value {
     }
 }
 
-/// Everything that is wrong with an update's metadata next to the stored one.
+/// Errors in the metadata of an update, compared with the stored object.
 pub(crate) fn check_change(old: &Document, object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if old.is_terminating() {

@@ -1,8 +1,9 @@
-//! Slots for computations, shared among callers by time: the next one goes to the caller whose
-//! computations took least.
+//! Slots for computations, shared among callers by time: the next slot goes to the caller that was
+//! granted the least.
 //!
-//! A computation cannot be interrupted, so a few slots are spare: only a caller that computes
-//! nothing gets one. It waits for nobody's long computation, and the threads share the cores.
+//! A computation cannot be interrupted, so some slots are spare: only a caller without a running
+//! computation gets one. It never waits for another caller's long computation, and the threads
+//! share the cores.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
@@ -12,36 +13,35 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 
 /// Microseconds charged for a computation until its duration is known.
-const GUESS: u64 = 200;
+const ASSUMED_MICROS: u64 = 200;
 
-/// All slots. A caller that neither computes nor waits is forgotten; it starts level with the
-/// others.
-pub(super) struct Slots(Mutex<State>);
+/// Scheduler of the slots. A caller without running or waiting computations is dropped; it starts
+/// level with the others.
+pub(super) struct Slots(Mutex<SlotState>);
 
-struct State {
+struct SlotState {
     free: usize,
     spare: usize,
-    /// Time granted to the caller that got the last slot, in microseconds.
+    /// Microseconds granted to the caller that got the last slot.
     now: u64,
     tickets: u64,
-    callers: HashMap<u64, Caller>,
-    /// The callers that wait: what each was given in microseconds, the ticket of its first in line,
-    /// its number.
-    line: BTreeSet<(u64, u64, u64)>,
+    callers: HashMap<u64, CallerSlots>,
+    /// SlotRequest callers, ordered by granted microseconds, then by the ticket of their first request;
+    /// with their number.
+    queue: BTreeSet<(u64, u64, u64)>,
 }
 
 #[derive(Default)]
-struct Caller {
-    given: u64,
+struct CallerSlots {
+    granted_micros: u64,
     running: usize,
-    /// One of the running has a spare slot.
+    /// Whether one of the running computations has a spare slot.
     has_spare: bool,
     waiting: VecDeque<(u64, oneshot::Sender<()>)>,
 }
 
-/// A place in the line; dropping it leaves the line, or gives back the slot that was granted
-/// meanwhile.
-pub(super) struct Waiting {
+/// A place in the queue. Dropping it leaves the queue, or releases a slot granted meanwhile.
+pub(super) struct SlotRequest {
     slots: Arc<Slots>,
     caller: u64,
     ticket: u64,
@@ -49,7 +49,7 @@ pub(super) struct Waiting {
     is_taken: bool,
 }
 
-/// A slot; dropping it gives it back.
+/// Released on drop.
 pub(super) struct Slot {
     slots: Arc<Slots>,
     caller: u64,
@@ -58,72 +58,72 @@ pub(super) struct Slot {
 
 impl Slots {
     pub(super) fn new(free: usize, spare: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(State {
+        Arc::new(Self(Mutex::new(SlotState {
             free,
             spare,
             now: 0,
             tickets: 0,
             callers: HashMap::new(),
-            line: BTreeSet::new(),
+            queue: BTreeSet::new(),
         })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SlotState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a slot.
-    pub(super) fn wait(self: &Arc<Self>, caller: u64) -> Waiting {
+    /// Queues for a slot.
+    pub(super) fn wait(self: &Arc<Self>, caller: u64) -> SlotRequest {
         let (sender, granted) = oneshot::channel();
         let mut state = self.lock();
         state.tickets += 1;
         let (ticket, now) = (state.tickets, state.now);
         state.change(caller, |caller| {
             if caller.waiting.is_empty() {
-                // Time in which it wanted nothing is not saved up.
-                caller.given = caller.given.max(now);
+                // A caller cannot save up idle time.
+                caller.granted_micros = caller.granted_micros.max(now);
             }
             caller.waiting.push_back((ticket, sender));
         });
-        state.serve();
+        state.grant();
         drop(state);
-        Waiting { slots: Arc::clone(self), caller, ticket, granted, is_taken: false }
+        SlotRequest { slots: Arc::clone(self), caller, ticket, granted, is_taken: false }
     }
 
-    /// Number of waiting computations of a caller.
+    /// SlotRequest computations of a caller.
     pub(super) fn waiting(&self, caller: u64) -> usize {
         self.lock().callers.get(&caller).map_or(0, |caller| caller.waiting.len())
     }
 
-    fn give_back(&self, caller: u64, took: u64) {
+    fn release(&self, caller: u64, took: u64) {
         let mut state = self.lock();
         let is_spare = state.change(caller, |caller| {
             caller.running -= 1;
-            caller.given += took.saturating_sub(GUESS);
-            // Its last one gives back the spare slot, if it ever had one.
+            caller.granted_micros += took.saturating_sub(ASSUMED_MICROS);
+            // The last one returns the spare slot, if the caller has one.
             caller.running == 0 && std::mem::take(&mut caller.has_spare)
         });
         match is_spare {
             true => state.spare += 1,
             false => state.free += 1,
         }
-        state.serve();
+        state.grant();
     }
 }
 
-impl State {
-    /// Changes what is known of a caller, and its place in the line with it.
-    fn change<T>(&mut self, number: u64, change: impl FnOnce(&mut Caller) -> T) -> T {
+impl SlotState {
+    /// Changes a caller's entry, and its place in the queue with it.
+    fn change<T>(&mut self, number: u64, change: impl FnOnce(&mut CallerSlots) -> T) -> T {
         let caller = self.callers.entry(number).or_default();
-        let place = |caller: &Caller| {
-            caller.waiting.front().map(|(ticket, _)| (caller.given, *ticket, number))
+        let place = |caller: &CallerSlots| {
+            caller.waiting.front().map(|(ticket, _)| (caller.granted_micros, *ticket, number))
         };
         let before = place(caller);
         let result = change(caller);
         let (after, is_idle) = (place(caller), caller.running == 0 && caller.waiting.is_empty());
         if before != after {
-            before.map(|before| self.line.remove(&before));
-            after.map(|after| self.line.insert(after));
+            before.map(|before| self.queue.remove(&before));
+            after.map(|after| self.queue.insert(after));
         }
         if is_idle {
             self.callers.remove(&number);
@@ -131,9 +131,9 @@ impl State {
         result
     }
 
-    fn serve(&mut self) {
-        while let Some((given, caller, is_spare)) = self.next() {
-            self.now = self.now.max(given);
+    fn grant(&mut self) {
+        while let Some((granted_micros, caller, is_spare)) = self.next() {
+            self.now = self.now.max(granted_micros);
             match is_spare {
                 true => self.spare -= 1,
                 false => self.free -= 1,
@@ -141,35 +141,38 @@ impl State {
             let first = self.change(caller, |caller| {
                 caller.running += 1;
                 caller.has_spare |= is_spare;
-                caller.given += GUESS;
+                caller.granted_micros += ASSUMED_MICROS;
                 caller.waiting.pop_front()
             });
-            // Whoever goes away meanwhile gives it back: see `Waiting`.
+            // A requester that was dropped meanwhile releases it: see `SlotRequest`.
             first.map(|(_, granted)| granted.send(()));
         }
     }
 
-    /// Whom the next slot goes to, what it was given, and whether the slot is a spare one.
+    /// CallerSlots that gets the next slot, its granted microseconds, and whether the slot is spare.
     fn next(&self) -> Option<(u64, u64, bool)> {
         if self.free > 0 {
-            return self.line.first().map(|(given, _, caller)| (*given, *caller, false));
+            return self
+                .queue
+                .first()
+                .map(|(granted_micros, _, caller)| (*granted_micros, *caller, false));
         }
         if self.spare == 0 {
             return None;
         }
-        // Few compute at a time: no more callers than that are passed over.
-        let idle = self.line.iter().find(|(_, _, caller)| {
+        // Few callers compute at once, so few are skipped.
+        let idle = self.queue.iter().find(|(_, _, caller)| {
             self.callers.get(caller).is_some_and(|caller| caller.running == 0)
         });
-        idle.map(|(given, _, caller)| (*given, *caller, true))
+        idle.map(|(granted_micros, _, caller)| (*granted_micros, *caller, true))
     }
 }
 
-impl Future for Waiting {
+impl Future for SlotRequest {
     type Output = Slot;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Slot> {
-        // Its sender is dropped only after it has sent.
+        // The sender is dropped only after sending.
         let _ = std::task::ready!(Pin::new(&mut self.granted).poll(context));
         self.is_taken = true;
         Poll::Ready(Slot {
@@ -180,7 +183,7 @@ impl Future for Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for SlotRequest {
     fn drop(&mut self) {
         if self.is_taken {
             return;
@@ -191,14 +194,14 @@ impl Drop for Waiting {
             at.and_then(|at| caller.waiting.remove(at)).is_some()
         });
         if !was_waiting {
-            self.slots.give_back(self.caller, 0);
+            self.slots.release(self.caller, 0);
         }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.slots.give_back(
+        self.slots.release(
             self.caller,
             u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX),
         );
@@ -210,7 +213,7 @@ mod tests {
     use super::*;
     use std::task::Waker;
 
-    fn take(waiting: &mut Waiting) -> Option<Slot> {
+    fn take(waiting: &mut SlotRequest) -> Option<Slot> {
         match Pin::new(waiting).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(slot) => Some(slot),
             Poll::Pending => None,
@@ -218,9 +221,9 @@ mod tests {
     }
 
     #[test]
-    fn fault_34_one_callers_line_is_nobody_elses() {
+    fn fault_34_callers_have_separate_queues() {
         let slots = Slots::new(1, 0);
-        let mut greedy: Vec<Waiting> = (0..100).map(|_| slots.wait(1)).collect();
+        let mut greedy: Vec<SlotRequest> = (0..100).map(|_| slots.wait(1)).collect();
         let first = take(&mut greedy[0]).expect("nobody is before it");
         let mut other = slots.wait(2);
         assert!(take(&mut other).is_none());
@@ -235,7 +238,7 @@ mod tests {
     fn fault_34_slots_are_shared_by_time() {
         let slots = Slots::new(1, 0);
         let held = take(&mut slots.wait(0)).expect("it is free");
-        let mut waiting: Vec<(u64, Waiting)> =
+        let mut waiting: Vec<(u64, SlotRequest)> =
             [1, 1, 1, 2, 2, 2].into_iter().map(|caller| (caller, slots.wait(caller))).collect();
         drop(held);
         let mut order = Vec::new();
@@ -246,8 +249,8 @@ mod tests {
                 .expect("one has the slot");
             let (caller, _) = waiting.remove(at);
             order.push(caller);
-            // The first caller's computations take ten times as long.
-            slots.give_back(caller, if caller == 1 { 10_000 } else { 1000 });
+            // Computations of caller 1 take ten times as long.
+            slots.release(caller, if caller == 1 { 10_000 } else { 1000 });
         }
         assert_eq!(order, [1, 2, 2, 2, 1, 1]);
         assert!(slots.lock().callers.is_empty(), "nobody is remembered");
@@ -256,9 +259,9 @@ mod tests {
     #[test]
     fn fault_34_a_caller_that_computes_nothing_waits_for_no_computation() {
         let slots = Slots::new(1, 1);
-        let mut greedy: Vec<Waiting> = (0..3).map(|_| slots.wait(1)).collect();
+        let mut greedy: Vec<SlotRequest> = (0..3).map(|_| slots.wait(1)).collect();
         let long = take(&mut greedy[0]).expect("it is free");
-        let mut others: Vec<Waiting> = (0..2).map(|_| slots.wait(2)).collect();
+        let mut others: Vec<SlotRequest> = (0..2).map(|_| slots.wait(2)).collect();
         let spare = take(&mut others[0]).expect("a spare one");
         assert!(take(&mut greedy[1]).is_none() && take(&mut others[1]).is_none(), "one each");
         drop(spare);
@@ -273,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_the_line_leaves_nothing() {
+    fn a_dropped_request_leaves_the_queue() {
         let slots = Slots::new(1, 0);
         let mut first = slots.wait(1);
         let (second, granted) = (slots.wait(1), slots.wait(2));
@@ -281,9 +284,9 @@ mod tests {
         drop(second);
         assert_eq!(slots.waiting(1), 0);
         drop(take(&mut first));
-        // It was granted, and never taken.
+        // Granted, but never taken.
         drop(granted);
         let state = slots.lock();
-        assert!(state.free == 1 && state.line.is_empty() && state.callers.is_empty());
+        assert!(state.free == 1 && state.queue.is_empty() && state.callers.is_empty());
     }
 }

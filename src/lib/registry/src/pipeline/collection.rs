@@ -1,4 +1,4 @@
-//! DELETE of a collection: object by object, each as if deleted alone.
+//! DELETE of a collection: a delete per object.
 
 use super::options::check_delete;
 use super::{DeleteOptions, Registry};
@@ -8,19 +8,19 @@ use crate::read::{ListOptions, ListPage, VersionMatch};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-/// So many objects of a collection are deleted at once: they wait for one sync of the journal
-/// together, and most of the time of a large collection is that wait.
+/// Concurrent deletes. They share journal syncs, which dominate the time of a large collection.
 const CONCURRENCY: usize = 128;
-/// More objects are deleted off the workers.
+/// Larger collections are deleted off the workers.
 const INLINE_OBJECTS: usize = 8;
 
 impl Registry {
-    /// DELETE of a collection: object by object, bounded concurrency; the answer lists what was
-    /// there. What is made under one of the names meanwhile stays, and a version that the list names
-    /// is the one that is deleted: kube-apiserver lists in pages, whose versions are exact.
+    /// DELETE of a collection, with bounded concurrency. Returns the listed objects. An object
+    /// created under one of their names meanwhile is not deleted. A given resourceVersion is exact:
+    /// kube-apiserver lists in pages, whose versions are.
     ///
     /// # Errors
-    /// Of the list, or the first object that cannot be deleted (others may be gone then).
+    /// Those of the list, or of the first object that cannot be deleted; others may be gone by
+    /// then.
     pub async fn delete_collection(
         &self,
         context: &RequestContext,
@@ -35,7 +35,7 @@ impl Registry {
         }
         stream::iter(page.items.clone())
             .map(|entry| async move {
-                // A dry run waits for nothing.
+                // A dry run never awaits, so it yields here.
                 pause().await;
                 let (target, created) =
                     (named(target, entry.key.namespace(), entry.key.name()), entry.create_revision);

@@ -1,13 +1,13 @@
-//! POST: a new object, or a computed answer.
+//! POST: stores a new object, or calls a computed resource.
 
 use super::options::check_write;
-use super::turn::{ATTEMPTS, Plan};
-use super::write_op::{Draft, Request, WriteOp};
+use super::turn::{ATTEMPTS, Proposal};
+use super::write_op::{Draft, WriteOp, WriteVerb};
 use super::{Body, Object, Registry, WriteOptions, Written, key};
 use crate::admission::{Attributes, Effects, Operation, RequestOptions};
 use crate::catalog::ComputedResource;
 use crate::context::{RequestContext, Target};
-use crate::decode::{Shape, Strictness};
+use crate::decode::{ObjectDecoder, Strictness};
 use crate::ids::keep_ids;
 use crate::meta;
 use crate::name;
@@ -18,10 +18,10 @@ use ferrokube_storage::{Entry, Key, Rejected};
 use std::sync::Arc;
 
 impl Registry {
-    /// POST. The target has no name unless it is a subresource.
+    /// POST. The target has a name only if it is a subresource.
     ///
     /// # Errors
-    /// As the client sees it; also for all below.
+    /// Every error is a Status for the client. So are those of all methods below.
     pub async fn create(
         &self,
         context: &RequestContext,
@@ -30,23 +30,23 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
         check_write("CreateOptions", options)?;
-        if let Some(behaviour) = self.computed(target) {
-            return self.compute(context, target, &*behaviour, (body, options)).await;
+        if let Some(computed) = self.computed(target) {
+            return self.compute(context, target, &*computed, (body, options)).await;
         }
         self.leave_if_long(target, None).await;
-        let job = WriteOp::new(self, context, target, (Request::Create, options))?;
-        let mut object = job.read_body(body)?;
+        let op = WriteOp::new(self, context, target, (WriteVerb::Create, options))?;
+        let mut object = op.read_body(body)?;
         meta::drop_deletion(&mut object);
-        meta::dedup_owners(&mut object, meta::Found::InBody, context);
-        // Before a name is made: what follows from that is nobody's.
-        job.definition().set_defaults(target.served.version, &mut object);
-        if !name::is_wanted(&object) {
-            return job.create(object).await;
+        meta::dedup_owners(&mut object, meta::DedupPhase::Body, context);
+        // Defaults before the name is generated: no manager owns what derives from that name.
+        op.definition().set_defaults(target.served.version, &mut object);
+        if !name::is_missing(&object) {
+            return op.create(object).await;
         }
         for _ in 0..name::ATTEMPTS {
             let mut named = object.clone();
             name::generate(&mut named);
-            match job.create(named).await {
+            match op.create(named).await {
                 Err(failure) if failure.reason == Some(Reason::AlreadyExists) => {}
                 answer => return answer,
             }
@@ -54,42 +54,42 @@ impl Registry {
         Err(no_name_left(target, object.meta("generateName")))
     }
 
-    /// The behaviour of a target that computes its answer.
+    /// Implementation of a target that is computed, not stored.
     fn computed(&self, target: &Target) -> Option<Arc<dyn ComputedResource>> {
         let definition = &target.served.definition;
-        let behaviour = self.catalog().find_computed(
+        let computed = self.catalog().find_computed(
             &definition.group,
             &definition.plural,
             &target.subresource,
         )?;
-        (!behaviour.is_projection()).then_some(behaviour)
+        (!computed.is_projection()).then_some(computed)
     }
 
-    /// The behaviour of a subresource that shows a part of the stored object.
+    /// Implementation of a subresource that projects the stored object (`scale`).
     pub(crate) fn projection(&self, target: &Target) -> Option<Arc<dyn ComputedResource>> {
         if target.subresource.is_empty() {
             return None;
         }
         let definition = &target.served.definition;
-        let behaviour = self.catalog().find_computed(
+        let computed = self.catalog().find_computed(
             &definition.group,
             &definition.plural,
             &target.subresource,
         )?;
-        behaviour.is_projection().then_some(behaviour)
+        computed.is_projection().then_some(computed)
     }
 
     async fn compute(
         &self,
         context: &RequestContext,
         target: &Target,
-        behaviour: &dyn ComputedResource,
+        computed: &dyn ComputedResource,
         (mut body, options): (Body, &WriteOptions),
     ) -> Result<Written, Failure> {
-        let shape = if target.subresource.is_empty() {
-            Shape::of(&target.served)
+        let decoder = if target.subresource.is_empty() {
+            ObjectDecoder::of(&target.served)
         } else {
-            Shape::of_computed(target, behaviour)
+            ObjectDecoder::for_computed(target, computed)
         };
         let document = std::mem::take(&mut body.document);
         let strictness = if body.lenient {
@@ -103,17 +103,17 @@ impl Registry {
                 context,
             }
         };
-        let mut object = shape
-            .fit(document, &strictness)
-            .map_err(|misfit| shape.bad_request(misfit, &body, self.catalog()))?;
+        let mut object = decoder
+            .decode(document, &strictness)
+            .map_err(|error| decoder.bad_request(error, &body, self.catalog()))?;
         meta::ensure_namespace(target, &mut object)?;
         meta::normalize(&mut object);
         meta::drop_deletion(&mut object);
-        meta::dedup_owners(&mut object, meta::Found::InBody, context);
+        meta::dedup_owners(&mut object, meta::DedupPhase::Body, context);
         if target.subresource.is_empty() {
             target.served.definition.set_defaults(target.served.version, &mut object);
         } else {
-            behaviour.fill_in(&mut object);
+            computed.fill_in(&mut object);
         }
         meta::complete_owners(&mut object);
         let attributes = Attributes {
@@ -134,19 +134,19 @@ impl Registry {
         if remote {
             admission.validate_remote(attributes, Some(&object)).await?;
         }
-        let job = WriteOp::new(self, context, target, (Request::Create, options))?;
+        let op = WriteOp::new(self, context, target, (WriteVerb::Create, options))?;
         let manager = Manager {
-            api_version: shape.gvk.api_version(),
-            ..job.manager(apply::Operation::Update)
+            api_version: decoder.gvk.api_version(),
+            ..op.manager(apply::Operation::Update)
         };
-        apply::track_update(&shape.schema, job.reset, None, &mut object, &manager);
-        let answer = behaviour.create(context, target, object).await?;
+        apply::track_update(&decoder.schema, op.reset, None, &mut object, &manager);
+        let answer = computed.create(context, target, object).await?;
         Ok(Written { object: Object::Computed(answer), created: true })
     }
 }
 
 impl WriteOp<'_> {
-    /// Creates one object that has its name.
+    /// Creates an object whose name is known.
     async fn create(&self, object: Document) -> Result<Written, Failure> {
         let draft = self.draft_new(object);
         let remote = self.registry.admission().is_remote(&self.attributes(
@@ -158,14 +158,14 @@ impl WriteOp<'_> {
         self.commit_new(draft).await
     }
 
-    /// A new object with its defaults up to mutating admission.
+    /// Draft of a new object, before mutating admission.
     pub(super) fn draft_new(&self, object: Document) -> Draft {
         let mut draft = self.draft_untracked(object);
         self.track(None, &mut draft.object);
         draft
     }
 
-    /// The same for an apply, which has its own managedFields.
+    /// Same without tracking managedFields, which an apply has done.
     pub(super) fn draft_untracked(&self, mut object: Document) -> Draft {
         meta::fill_new(&mut object, self.context.now);
         if self.registry.admission().owns_ids() {
@@ -176,11 +176,11 @@ impl WriteOp<'_> {
         Draft { target, old: None, object, stored: None, ids: None, applied: false }
     }
 
-    /// Commits a new object unless its name is taken. Another key's guard is computed again.
+    /// Commits unless the name is taken. Retried if the guard of another key failed.
     async fn commit_new(&self, mut draft: Draft) -> Result<Written, Failure> {
         let key = key(&draft.target, draft.object.name())?;
         let mut effects = self.validate(&draft)?;
-        // A dry run shows what was given.
+        // A dry run returns the given resourceVersion.
         if !self.options.dry_run {
             refuse_version(&draft.object)?;
             draft.object.remove(&["metadata", "resourceVersion"]);
@@ -193,8 +193,8 @@ impl WriteOp<'_> {
             };
         }
         for attempt in 0.. {
-            let plan = self.plan(&key, None, &draft, effects)?;
-            if let Some(written) = self.registry.commit(&draft.target, plan).await? {
+            let proposal = self.propose(&key, None, &draft, effects)?;
+            if let Some(written) = self.registry.commit(&draft.target, proposal).await? {
                 return self.registry.written_in_version(&self.target.served, written).await;
             }
             if let Some(head) = self.registry.settled_head(&key).await? {
@@ -215,8 +215,8 @@ impl WriteOp<'_> {
         draft: &Draft,
         effects: Effects,
     ) -> Result<Written, Failure> {
-        match self.plan(key, None, draft, effects)? {
-            Plan::Done(written) => Ok(written),
+        match self.propose(key, None, draft, effects)? {
+            Proposal::Done(written) => Ok(written),
             _ => Err(Failure::internal("a dry run would have been written")),
         }
     }
@@ -230,7 +230,7 @@ impl WriteOp<'_> {
         }
         let mut failure = Failure::already_exists(&resource, draft.object.name());
         if is_generated {
-            // Upstream takes any name for one that it made.
+            // kube-apiserver takes any name next to a generateName for a generated one.
             failure
                 .message
                 .push_str(", the server was not able to generate a unique name for the object");
@@ -243,8 +243,8 @@ impl WriteOp<'_> {
     }
 }
 
-/// An object that is to be created has no resourceVersion. Upstream answers 500 without a reason,
-/// and clients see it; what is no number it ignores.
+/// A new object has no resourceVersion. kube-apiserver answers 500 without a reason, and ignores a
+/// version that is not a number.
 fn refuse_version(object: &Document) -> Result<(), Failure> {
     match object.meta("resourceVersion").parse::<u64>() {
         Err(_) | Ok(0) => Ok(()),

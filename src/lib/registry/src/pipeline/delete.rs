@@ -1,7 +1,8 @@
-//! DELETE: at once, or marked while finalizers, grace or a namespace's content hold the object.
+//! DELETE: removes an object, or marks it while finalizers, a grace period or a namespace's content
+//! remain.
 
 use super::options::check_delete;
-use super::turn::Plan;
+use super::turn::Proposal;
 use super::{DeleteOptions, Deleted, Object, Registry, key, view};
 use crate::admission::{Attributes, Effects, Operation, RequestOptions};
 use crate::codec;
@@ -23,42 +24,42 @@ use std::time::Duration;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-/// A delete with webhooks starts over so often when the object changed meanwhile.
+/// Attempts of a delete with webhooks on an object that keeps changing.
 const REMOTE_ATTEMPTS: usize = 5;
 
-/// What a delete comes to.
+/// Effect of a delete on the stored object.
 #[derive(Debug)]
-enum Verdict {
-    /// Gone; this last state is shown if it is not the stored one.
+enum DeleteEffect {
+    /// Removed; with the last state to show, if it differs from the stored one.
     Remove(Option<Document>),
-    /// Stored so, and pending.
+    /// Stored in this form until finalizers or the grace period end.
     Mark(Document),
-    /// Its grace period runs already.
+    /// Its grace period runs.
     AlreadyPending,
-    /// Its own finalizers hold it already.
+    /// Marked earlier; the kind's own finalizers remain.
     Held,
 }
 
-/// What is answered when it is written.
-type Answer = fn(&Target, Arc<Entry>) -> Deleted;
+/// Makes the result once the entry is durable.
+type MakeReply = fn(&Target, Arc<Entry>) -> Deleted;
 
-/// How a graceful deletion goes on.
-enum Grace {
-    /// The kind knows no grace, or it is over.
+/// State of a graceful deletion.
+enum GraceState {
+    /// The kind has no grace period, or it is over.
     None,
-    /// Runs, and is not to be shortened.
+    /// Runs, and the request does not shorten it.
     Runs,
-    /// Begins now, or is shortened to so many seconds.
+    /// Starts, or is shortened to, this many seconds.
     Set(i64),
 }
 
-/// One delete on its way.
+/// A delete request.
 struct Deletion<'a> {
     registry: &'a Registry,
     context: &'a RequestContext,
     target: &'a Target,
     options: &'a DeleteOptions,
-    /// The revision that created the very object that is meant; `None`: whichever has the name.
+    /// Create revision of the object to delete; `None`: whichever has the name.
     created: Option<Revision>,
 }
 
@@ -66,7 +67,7 @@ impl Registry {
     /// DELETE of one object.
     ///
     /// # Errors
-    /// As the client sees it.
+    /// Every error is a Status for the client.
     pub async fn delete(
         &self,
         context: &RequestContext,
@@ -76,8 +77,8 @@ impl Registry {
         self.delete_created(context, target, options, None).await
     }
 
-    /// The same of an object that was seen before: one that was made anew under its name since then
-    /// is another, and stays.
+    /// [`Self::delete`] of the object with this create revision only: one recreated under its name
+    /// is not deleted.
     pub(super) async fn delete_created(
         &self,
         context: &RequestContext,
@@ -87,8 +88,8 @@ impl Registry {
     ) -> Result<Deleted, Failure> {
         check_delete(options)?;
         if self.converts(target) {
-            // A deletion changes metadata only: it works on the object as it is stored, whether or
-            // not anybody can convert it.
+            // A deletion changes only metadata: it works on the stored version, even if conversion
+            // fails.
             let stored = Target { served: target.served.stored(), ..target.clone() };
             let deleted = self
                 .delete_stored(Deletion {
@@ -141,15 +142,15 @@ impl Deletion<'_> {
             self.registry.leave_if_long(self.target, head.as_ref()).await;
             let (head, object) = self.before_remote(head.as_ref())?;
             self.registry.admission().validate_remote(self.attributes(Some(&object)), None).await?;
-            let plan = self.after_remote(&key, head, object)?;
-            if let Some(deleted) = self.registry.commit(self.target, plan).await? {
+            let proposal = self.after_remote(&key, head, object)?;
+            if let Some(deleted) = self.registry.commit(self.target, proposal).await? {
                 return Ok(deleted);
             }
         }
         Err(modified(&self.target.served, name))
     }
 
-    /// What precedes webhooks: the stored object, if it exists and meets the preconditions.
+    /// Precedes webhooks: the stored object, if it exists and meets the preconditions.
     fn before_remote<'b>(
         &self,
         head: Option<&'b Arc<Entry>>,
@@ -168,7 +169,7 @@ impl Deletion<'_> {
                 Err(Failure::conflict(&resource, name, &why))
             }
             Some(asked) if asked != stored => {
-                // Upstream names the kind in this conflict, in the group of its internal type.
+                // kube-apiserver names the kind here, in the group of its internal type.
                 let group =
                     self.definition().policy.invalid_group.unwrap_or(resource.group.as_str());
                 let named = GroupResource::new(group, self.definition().kind.as_str());
@@ -188,40 +189,42 @@ impl Deletion<'_> {
         Ok((head, object))
     }
 
-    /// What follows webhooks: local validating admission and the transaction.
+    /// Follows webhooks: local validating admission and the transaction.
     fn after_remote(
         &self,
         key: &Key,
         head: &Arc<Entry>,
         object: Document,
-    ) -> Result<Plan<Deleted>, Failure> {
+    ) -> Result<Proposal<Deleted>, Failure> {
         let mut effects = Effects::default();
         self.registry.admission().validate(&self.attributes(Some(&object)), None, &mut effects)?;
         let served = &self.target.served;
         let stored = || Registry::object(head.clone(), served);
-        let (write, answer): (Write, Answer) = match self.verdict(&object) {
-            Verdict::AlreadyPending => return Ok(Plan::Done(Deleted::AlreadyPending(stored()))),
-            Verdict::Held => return Ok(Plan::Done(Deleted::Pending(stored()))),
-            Verdict::Mark(mut marked) => {
+        let (write, reply): (Write, MakeReply) = match self.effect(&object) {
+            DeleteEffect::AlreadyPending => {
+                return Ok(Proposal::Done(Deleted::AlreadyPending(stored())));
+            }
+            DeleteEffect::Held => return Ok(Proposal::Done(Deleted::Pending(stored()))),
+            DeleteEffect::Mark(mut marked) => {
                 let ids = self.stamp(&mut marked);
                 if noop::is_same_but_ids(&object, &marked) {
-                    return Ok(Plan::Done(Deleted::Pending(stored())));
+                    return Ok(Proposal::Done(Deleted::Pending(stored())));
                 }
                 if self.options.dry_run {
-                    return Ok(Plan::Done(Deleted::Pending(shown(marked, ids))));
+                    return Ok(Proposal::Done(Deleted::Pending(shown(marked, ids))));
                 }
                 (Write::Put(self.put(key, (&marked, ids.as_ref()))?), pending)
             }
-            Verdict::Remove(changed) => {
+            DeleteEffect::Remove(changed) => {
                 let is_plain = changed.is_none();
                 let mut last = changed.unwrap_or(object);
                 let initial = last.annotation(INITIAL_TRACE_ID).is_some();
                 let ids = self.stamp(&mut last);
                 if self.options.dry_run {
-                    return Ok(Plan::Done(Deleted::Gone(shown(last, ids))));
+                    return Ok(Proposal::Done(Deleted::Gone(shown(last, ids))));
                 }
-                // The last state of a plain removal is the stored one with the ids of this request
-                // (unless a stored one was dropped as garbage).
+                // The last state of an unchanged object is the stored one with the ids of this
+                // request, unless a malformed stored id was dropped.
                 let last = match &ids {
                     None if is_plain => None,
                     Some(ids)
@@ -241,7 +244,7 @@ impl Deletion<'_> {
             Txn { guards: vec![Guard::At(key.clone(), head.revision)], writes: vec![write] };
         txn.guards.extend(effects.guards);
         txn.writes.extend(effects.writes);
-        Ok(Plan::Commit { txn, need: Need::Essential, answer })
+        Ok(Proposal::Commit { txn, need: Need::Essential, reply })
     }
 
     fn stamp(&self, object: &mut Document) -> Option<Ids> {
@@ -252,46 +255,46 @@ impl Deletion<'_> {
         codec::put(self.registry.catalog(), &self.target.served, key.clone(), object)
     }
 
-    fn verdict(&self, object: &Document) -> Verdict {
+    fn effect(&self, object: &Document) -> DeleteEffect {
         let hooks = &self.definition().hooks;
         if hooks.has_pending_finalizers(object) {
             return self.begin_or_hold(object);
         }
         let grace = self.grace(object);
-        if matches!(grace, Grace::Runs) {
-            return Verdict::AlreadyPending;
+        if matches!(grace, GraceState::Runs) {
+            return DeleteEffect::AlreadyPending;
         }
         let mut changed = object.clone();
         let wanted = self.propagation(object);
         set_finalizers(&mut changed, wanted);
         let held = meta::finalizers(&changed).next().is_some();
         match grace {
-            Grace::Set(seconds) => {
+            GraceState::Set(seconds) => {
                 self.begin_grace(object, &mut changed, seconds);
                 if held || seconds > 0 {
-                    Verdict::Mark(changed)
+                    DeleteEffect::Mark(changed)
                 } else {
-                    Verdict::Remove(Some(changed))
+                    DeleteEffect::Remove(Some(changed))
                 }
             }
             _ if held => {
                 self.mark(object, &mut changed);
-                Verdict::Mark(changed)
+                DeleteEffect::Mark(changed)
             }
-            _ => Verdict::Remove(None),
+            _ => DeleteEffect::Remove(None),
         }
     }
 
     /// Objects with finalizers of their own (namespaces) are marked once, without a grace period,
-    /// and then wait.
-    fn begin_or_hold(&self, object: &Document) -> Verdict {
+    /// then wait.
+    fn begin_or_hold(&self, object: &Document) -> DeleteEffect {
         if object.is_terminating() {
-            return Verdict::Held;
+            return DeleteEffect::Held;
         }
         let mut changed = object.clone();
         if !self.definition().policy.mark_keeps_finalizers {
             let kept = |finalizer: &str| meta::finalizers(object).any(|own| own == finalizer);
-            // Unlike elsewhere dependents that are not orphaned go first.
+            // Unlike for other kinds, `orphanDependents: false` means foreground.
             let wanted = match (self.options.orphan_dependents, self.options.propagation.as_deref())
             {
                 (Some(orphan), _) => [orphan, !orphan],
@@ -302,28 +305,28 @@ impl Deletion<'_> {
         }
         meta::mark_deleted(&mut changed, self.context.now, None);
         self.definition().hooks.deletion_begins(&mut changed);
-        Verdict::Mark(changed)
+        DeleteEffect::Mark(changed)
     }
 
-    fn grace(&self, object: &Document) -> Grace {
+    fn grace(&self, object: &Document) -> GraceState {
         let asked = self.options.grace_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
         let Some(seconds) = self.definition().hooks.grace_seconds(object, asked) else {
-            return Grace::None;
+            return GraceState::None;
         };
         if !object.is_terminating() {
-            return Grace::Set(seconds);
+            return GraceState::Set(seconds);
         }
         match (meta::grace_seconds(object), asked) {
-            // It was marked without a period: nothing is waited for.
-            (None, _) => Grace::None,
-            (Some(running), Some(asked)) if asked < running => Grace::Set(asked),
-            (Some(_), _) => Grace::Runs,
+            // Marked without a period: nothing to wait for.
+            (None, _) => GraceState::None,
+            (Some(running), Some(asked)) if asked < running => GraceState::Set(asked),
+            (Some(_), _) => GraceState::Runs,
         }
     }
 
     fn begin_grace(&self, object: &Document, changed: &mut Document, seconds: i64) {
         let first = !object.is_terminating();
-        // A shortened period counts from when the deletion was asked.
+        // A shortened period starts when the deletion was requested.
         let asked_at = parse_rfc3339(object.meta("deletionTimestamp"))
             .and_then(|at| {
                 at.checked_sub(Duration::from_secs(
@@ -341,7 +344,7 @@ impl Deletion<'_> {
         }
     }
 
-    /// Marks an object of a kind without grace that finalizers hold.
+    /// Marks an object without a grace period that has finalizers.
     fn mark(&self, object: &Document, changed: &mut Document) {
         let marked_at = parse_rfc3339(object.meta("deletionTimestamp"));
         if marked_at.is_none() {
@@ -352,7 +355,7 @@ impl Deletion<'_> {
         meta::mark_deleted(changed, at, Some(0));
     }
 
-    /// Whether dependents are orphaned, and whether they go first.
+    /// Whether to set the finalizers [`ORPHAN`] and [`FOREGROUND`].
     fn propagation(&self, object: &Document) -> [bool; 2] {
         if !self.definition().policy.garbage_collected {
             return [false, false];
@@ -369,8 +372,7 @@ impl Deletion<'_> {
     }
 }
 
-/// Adds or removes the two finalizers of garbage collection: that dependents are orphaned, and that
-/// they go first.
+/// Sets or removes the finalizers [`ORPHAN`] and [`FOREGROUND`].
 fn set_finalizers(object: &mut Document, wanted: [bool; 2]) {
     let of_collection = [ORPHAN, FOREGROUND];
     let before: Vec<&str> = meta::finalizers(object).collect();
@@ -393,7 +395,7 @@ fn set_finalizers(object: &mut Document, wanted: [bool; 2]) {
     }
 }
 
-/// What a dry run answers.
+/// Object of a dry run, with its ids.
 fn shown(mut object: Document, ids: Option<Ids>) -> Object {
     if let Some(ids) = ids {
         show_ids(&ids, &mut object);

@@ -1,4 +1,4 @@
-//! The options of a write, checked before anything else.
+//! Validates the options of a write, before anything else.
 
 use super::{DeleteOptions, WriteOptions};
 use crate::failure::invalid_options;
@@ -6,10 +6,9 @@ use crate::meta::check_manager;
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::status::Failure;
 
-/// The propagation policies.
 const POLICIES: [&str; 3] = ["Background", "Foreground", "Orphan"];
 
-/// `CreateOptions` or `UpdateOptions`.
+/// `CreateOptions` or `UpdateOptions`, by `kind`.
 ///
 /// # Errors
 /// 422.
@@ -17,7 +16,7 @@ pub(super) fn check_write(kind: &str, options: &WriteOptions) -> Result<(), Fail
     refuse(kind, manager(options))
 }
 
-/// `PatchOptions`: an apply names its manager, nothing else is forced.
+/// `PatchOptions`. An apply requires a field manager; only an apply may be forced.
 ///
 /// # Errors
 /// 422.

@@ -1,8 +1,8 @@
-//! From a body or patch and the stored object to the object as its client wants it.
+//! Computes the requested object from a body or patch and the stored object.
 
 use super::write_op::WriteOp;
 use super::{Body, Patch};
-use crate::decode::{DecodeError, Strictness};
+use crate::decode::{ObjectError, Strictness};
 use crate::ids::keep_ids;
 use crate::meta;
 use ferrokube_apimachinery::document::{Document, Map, Value};
@@ -15,50 +15,45 @@ use ferrokube_schema::apply::{self, ApplyError};
 use ferrokube_schema::strategic::strategic_merge;
 use ferrokube_trace::annotation;
 
-/// What an update brings.
-pub(super) enum Input {
-    /// The whole object, fitted and defaulted.
+/// UpdateInput of an update.
+pub(super) enum UpdateInput {
+    /// PUT: the whole object, decoded and defaulted.
     Put(Document),
-    /// A change of it.
+    /// PATCH.
     Patch(Patch),
 }
 
-impl Input {
+impl UpdateInput {
     pub(super) fn is_apply(&self) -> bool {
         matches!(self, Self::Patch(Patch::Apply(_)))
     }
 }
 
 impl WriteOp<'_> {
-    /// A whole object from a body: fitted, its name, namespace and metadata in order. 400 when it
-    /// cannot be.
+    /// Decodes the body of a POST or PUT: 400 if it does not fit the kind or the target.
     pub(super) fn read_body(&self, mut body: Body) -> Result<Document, Failure> {
         let document = std::mem::take(&mut body.document);
         let strictness = Strictness { source: body.ordered(), ..self.strictness(&body) };
-        let fitting = self.body_shape.fit(document, &strictness);
-        let mut object = fitting.map_err(|misfit| {
-            self.body_shape.bad_request(misfit, &body, self.registry.catalog())
+        let decoded = self.body_decoder.decode(document, &strictness);
+        let mut object = decoded.map_err(|error| {
+            self.body_decoder.bad_request(error, &body, self.registry.catalog())
         })?;
         meta::ensure_namespace(self.target, &mut object)?;
         meta::normalize(&mut object);
         Ok(object)
     }
 
-    /// The object that an update asks for. Without a live one only an apply or a PUT has something
-    /// to say.
-    ///
-    /// # Errors
-    /// As the client sees it.
+    /// The requested object. `live` is required for every patch but apply.
     pub(super) fn revise(
         &self,
         live: Option<&Document>,
-        input: &Input,
+        input: &UpdateInput,
     ) -> Result<Document, Failure> {
         let mut object = match input {
-            Input::Put(object) => object.clone(),
-            Input::Patch(patch) => self.patched(live, patch)?,
+            UpdateInput::Put(object) => object.clone(),
+            UpdateInput::Patch(patch) => self.patched(live, patch)?,
         };
-        if let Input::Patch(_) = input {
+        if let UpdateInput::Patch(_) = input {
             if live.is_none() && !object.uid().is_empty() {
                 let why = format!(
                     "uid mismatch: the provided object specified uid {}, and no existing object was found",
@@ -92,14 +87,14 @@ impl WriteOp<'_> {
             Ok(object) => object,
             Err(value) => return Err(self.refuse_value(&value)),
         };
-        if !self.body_shape.dialect.is_typed() && self.target.subresource == "status" {
+        if !self.body_decoder.dialect.is_typed() && self.target.subresource == "status" {
             self.keep_type(&mut object);
         }
         self.check_version_of_result(&object)?;
-        let fitting = match patch {
+        let decoded = match patch {
             Patch::Json(..) | Patch::Merge(_)
-                if self.body_shape.dialect.is_typed()
-                    && is_versionless(&object, &self.body_shape.gvk) =>
+                if self.body_decoder.dialect.is_typed()
+                    && is_versionless(&object, &self.body_decoder.gvk) =>
             {
                 let unknown: Vec<String> = object
                     .fields()
@@ -109,23 +104,23 @@ impl WriteOp<'_> {
                     .collect();
                 strictness
                     .enforce(&unknown, None)
-                    .and_then(|()| Err(DecodeError::Refused(meta::nameless(self.target))))
+                    .and_then(|()| Err(ObjectError::Refused(meta::nameless(self.target))))
             }
-            Patch::Strategic(_) => self.body_shape.fit_merged(object, &strictness),
-            _ => self.body_shape.fit(object, &strictness),
+            Patch::Strategic(_) => self.body_decoder.decode_merged(object, &strictness),
+            _ => self.body_decoder.decode(object, &strictness),
         };
-        fitting.map_err(|misfit| match misfit {
-            DecodeError::Refused(failure) => failure,
-            DecodeError::NoVersion => {
-                Failure::internal(misfit.sentence(&self.body_shape, self.registry.catalog(), ""))
+        decoded.map_err(|error| match error {
+            ObjectError::Refused(failure) => failure,
+            ObjectError::NoVersion => {
+                Failure::internal(error.sentence(&self.body_decoder, self.registry.catalog(), ""))
             }
-            misfit => self.result_refused(misfit, live, patch),
+            error => self.result_refused(error, live, patch),
         })
     }
 
-    /// What a patch makes of an object, whatever that is. Patches see what a GET shows, the ids
-    /// among the annotations too: a client computes its patch from that. What becomes of the ids is
-    /// decided afterwards, see [`keep_ids`].
+    /// Applies a patch other than apply; the result need not be an object of the kind. Patches see
+    /// the trace ids among the annotations, as in the GET that clients compute patches from.
+    /// [`keep_ids`] decides afterwards what becomes of them.
     fn changed<'b>(
         &'b self,
         live: &Document,
@@ -135,25 +130,25 @@ impl WriteOp<'_> {
         Ok(match patch {
             Patch::Json(operations, noted) => {
                 let mut value = object.into_value();
-                let warnings = json_patch(&mut value, operations).map_err(refused)?;
+                let warnings =
+                    json_patch(&mut value, operations).map_err(refused)?;
                 warnings.into_iter().for_each(|warning| self.context.warn(warning));
                 (value, self.strictness_of_result(noted))
             }
             Patch::Merge(body) => {
                 let mut value = object.into_value();
-                // The patch is borrowed as a value for the while: its fields are cloned only where
-                // they are put.
+                // Converted to a value only for the merge, which clones the fields that it inserts.
                 merge_patch(&mut value, &body.document.clone().into_value());
                 (value, self.strictness(body))
             }
             Patch::Strategic(body) => {
-                // Keys to retain are those of the user's annotations.
+                // `$retainKeys` applies to the user's annotations.
                 if self.registry.admission().owns_ids()
                     && body.document.get(&["metadata", "annotations", "$retainKeys"]).is_some()
                 {
                     keep_ids(None, &mut object);
                 }
-                strategic_merge(&self.body_shape.schema, &mut object, &body.document)
+                strategic_merge(&self.body_decoder.schema, &mut object, &body.document)
                     .map_err(refused)?;
                 (object.into_value(), self.strictness(body))
             }
@@ -162,7 +157,7 @@ impl WriteOp<'_> {
         })
     }
 
-    /// A patch that leaves something else than an object.
+    /// Error of a patch whose result is not a JSON object.
     fn refuse_value(&self, value: &Value) -> Failure {
         let why = format!(
             "couldn't get version/kind; json parse error: json: cannot unmarshal {} into Go value of type {}",
@@ -172,12 +167,11 @@ impl WriteOp<'_> {
         patch_refused(&String::from_utf8_lossy(&json::to_vec(value)), &why)
     }
 
-    /// A patch of a custom object's status may say what it wants of its kind and version, which it
-    /// does not change.
+    /// A patch of a custom object's status may set kind and apiVersion, without effect.
     fn keep_type(&self, object: &mut Document) {
         let own = [
-            ("kind", self.body_shape.gvk.kind.clone()),
-            ("apiVersion", self.body_shape.gvk.api_version()),
+            ("kind", self.body_decoder.gvk.kind.clone()),
+            ("apiVersion", self.body_decoder.gvk.api_version()),
         ];
         for (field, own) in own {
             if object
@@ -190,33 +184,33 @@ impl WriteOp<'_> {
         }
     }
 
-    /// A patched custom object is still in its version.
+    /// A patch must not change the version of a custom object.
     fn check_version_of_result(&self, object: &Document) -> Result<(), Failure> {
-        let shape = &self.body_shape;
+        let decoder = &self.body_decoder;
         let (given, is_read) = (
             object.api_version(),
             !object.kind().is_empty() && object.api_version().matches('/').count() < 2,
         );
-        if !shape.dialect.is_typed()
+        if !decoder.dialect.is_typed()
             && is_read
-            && given != shape.gvk.api_version()
+            && given != decoder.gvk.api_version()
             && !given.is_empty()
         {
             let error = FieldError::invalid(
                 "apiVersion",
                 object.api_version(),
-                format!("must be {}", shape.gvk.api_version()),
+                format!("must be {}", decoder.gvk.api_version()),
             );
-            // Upstream names the group that was given.
+            // kube-apiserver names the given group.
             let group = object.api_version().rsplit_once('/').map_or("", |(group, _)| group);
-            return Err(Failure::invalid(group, &shape.gvk.kind, object.name(), &[error]));
+            return Err(Failure::invalid(group, &decoder.gvk.kind, object.name(), &[error]));
         }
         Ok(())
     }
 
-    /// A patched object must still be one of the kind: 422 about the patch when not, with what it
-    /// made of the object (of a strategic one: with itself).
-    fn result_refused(&self, misfit: DecodeError, live: &Document, patch: &Patch) -> Failure {
+    /// 422 on the patch if its result is not of the kind. Quotes the result; for a strategic patch,
+    /// the patch.
+    fn result_refused(&self, error: ObjectError, live: &Document, patch: &Patch) -> Failure {
         let shown = match patch {
             Patch::Strategic(body) => {
                 let mut patch = body.document.clone();
@@ -226,17 +220,17 @@ impl WriteOp<'_> {
             _ => {
                 let value = self.changed(live, patch).map(|(value, _)| value).unwrap_or_default();
                 let mut object = Document::from_value(value).unwrap_or_default();
-                if !self.body_shape.dialect.is_typed() {
+                if !self.body_decoder.dialect.is_typed() {
                     object.remove(&["metadata", "managedFields"]);
                 }
                 String::from_utf8_lossy(&json::to_vec(&object.into_value())).into_owned()
             }
         };
-        let why = misfit.sentence(&self.body_shape, self.registry.catalog(), &shown);
+        let why = error.sentence(&self.body_decoder, self.registry.catalog(), &shown);
         patch_refused(&shown, &why)
     }
 
-    /// The live object, as messages name it.
+    /// The live object as apply errors name it.
     fn shown_live(&self, body: &Body) -> String {
         let (namespace, name) = (
             self.target.namespace.as_deref().unwrap_or_default(),
@@ -250,7 +244,7 @@ impl WriteOp<'_> {
 
     fn applied(&self, live: Option<&Document>, body: &Body) -> Result<Document, Failure> {
         let (kind, given) = (body.document.kind(), body.document.api_version());
-        if given != self.body_shape.gvk.api_version() || kind != self.body_shape.gvk.kind {
+        if given != self.body_decoder.gvk.api_version() || kind != self.body_decoder.gvk.kind {
             return Err(Failure::bad_request(format!(
                 "invalid object type: {}",
                 shown_gvk(given, kind)
@@ -263,7 +257,7 @@ impl WriteOp<'_> {
         };
         let manager = self.manager(apply::Operation::Apply);
         let merged = apply::apply(
-            &self.body_shape.schema,
+            &self.body_decoder.schema,
             self.reset,
             live,
             applied.as_ref().unwrap_or(&body.document),
@@ -272,7 +266,7 @@ impl WriteOp<'_> {
         );
         let object = merged.map_err(|error| match error {
             ApplyError::ManagedFieldsGiven => Failure::bad_request("metadata.managedFields must be nil"),
-            // Clients know upstream's 500 for both.
+            // kube-apiserver answers 500 for both.
             ApplyError::Malformed(why) => Failure::bare(500, format!("failed to create typed patch object ({}): {why}", shown_applied(body))),
             ApplyError::Untracked(why) => Failure::bare(
                 500,
@@ -281,32 +275,32 @@ impl WriteOp<'_> {
             ApplyError::Conflicts(conflicts, count) => conflicting(&conflicts, count),
         })?;
         let mut object = object;
-        if !self.body_shape.dialect.is_typed() {
-            // The server's own: nobody reads what was applied.
+        if !self.body_decoder.dialect.is_typed() {
+            // Owned by the server: apply ignores the given value.
             match live.and_then(|live| live.get(&["metadata", "creationTimestamp"])) {
                 Some(stored) => object.set(&["metadata", "creationTimestamp"], stored.clone()),
                 None => _ = object.remove(&["metadata", "creationTimestamp"]),
             }
         }
-        let object = self.body_shape.fit_applied(object).map_err(|misfit| match misfit {
-            DecodeError::Refused(failure) => failure,
-            misfit => {
-                inconvertible(body, &misfit.sentence(&self.body_shape, self.registry.catalog(), ""))
+        let object = self.body_decoder.decode_applied(object).map_err(|error| match error {
+            ObjectError::Refused(failure) => failure,
+            error => {
+                inconvertible(body, &error.sentence(&self.body_decoder, self.registry.catalog(), ""))
             }
         })?;
-        // What cannot be applied at all is told first.
-        self.strictness(body).enforce(&[], None).map_err(|misfit| match misfit {
-            DecodeError::Strict(why) if !body.noted.is_empty() => Failure::bad_request(format!(
+        // Errors of the apply take precedence over strict field validation.
+        self.strictness(body).enforce(&[], None).map_err(|error| match error {
+            ObjectError::Strict(why) if !body.noted.is_empty() => Failure::bad_request(format!(
                 "error strict decoding YAML: error converting YAML to JSON: {why}"
             )),
-            misfit => self.body_shape.bad_request(misfit, body, self.registry.catalog()),
+            error => self.body_decoder.bad_request(error, body, self.registry.catalog()),
         })?;
         Ok(object)
     }
 }
 
-/// Whether a native object lost its version to a patch. Upstream then reads it into the type behind
-/// all versions, which knows none of its fields: not even its name.
+/// Whether a patch removed the version of a native object. kube-apiserver then decodes it into the
+/// internal type, which has none of its fields, not even a name.
 fn is_versionless(object: &Document, own: &GroupVersionKind) -> bool {
     let text = |field: &str| match object.get(&[field]) {
         None | Some(Value::Null) => Some(""),
@@ -319,9 +313,9 @@ fn is_versionless(object: &Document, own: &GroupVersionKind) -> bool {
         && text("kind").is_some_and(|kind| kind.is_empty() || kind == own.kind)
 }
 
-/// Upstream's merge takes from the patch itself, which its message shows: nulls and maps with a
-/// directive below what the patch adds, the directive to replace, orders with their lists, and keys
-/// to retain.
+/// kube-apiserver's strategic merge modifies the patch, which its error quotes: removed are nulls and
+/// maps with a directive below added fields, `replace` directives, `$setElementOrder` with its list,
+/// and `$retainKeys`.
 fn strip_new(patch: &mut Map, live: &Map) {
     const ORDER: &str = "$setElementOrder/";
     if patch.get("$patch").and_then(Value::as_str) == Some("replace") {
@@ -362,8 +356,7 @@ fn strip_added(value: &mut Value) {
     }
 }
 
-/// The applied object without the annotations that the server owns; `None` when it has none of
-/// them.
+/// A copy without the server's trace annotations; `None` if it has none.
 fn without_server_annotations(applied: &Document) -> Option<Document> {
     annotation::ALL.iter().any(|key| applied.annotation(key).is_some()).then(|| {
         let mut clean = applied.clone();
@@ -372,7 +365,7 @@ fn without_server_annotations(applied: &Document) -> Option<Document> {
     })
 }
 
-/// 422 about a patch, which names no object.
+/// 422 on a patch; names no object.
 fn patch_refused(shown: &str, why: &str) -> Failure {
     let error = FieldError::invalid("patch", shown, why);
     let cause = Cause {
@@ -385,7 +378,7 @@ fn patch_refused(shown: &str, why: &str) -> Failure {
         .with_details(details)
 }
 
-/// 422 without a cause: upstream's answer to a patch that does not apply.
+/// 422 without causes: kube-apiserver's response to a patch that does not apply.
 fn unprocessable() -> Failure {
     Failure::new(Reason::Invalid, "the server rejected our request due to an error in our request")
         .with_details(Details::default())
@@ -395,13 +388,14 @@ fn refused(error: PatchError) -> Failure {
     match error {
         PatchError::Malformed(why) => Failure::bad_request(why),
         PatchError::DoesNotApply(_) => unprocessable(),
-        // Clients know upstream's 500 for it.
+        // kube-apiserver answers 500.
         PatchError::Directive(why) => Failure::bare(500, why),
         PatchError::TooLarge(why) => Failure::new(Reason::RequestEntityTooLarge, why),
     }
 }
 
-/// As Go writes a group, version and kind. More than one slash is none.
+/// Group, version and kind as Go formats them. An apiVersion with more than one slash formats as
+/// empty.
 fn shown_gvk(api_version: &str, kind: &str) -> String {
     match api_version.split_once('/') {
         Some((_, version)) if version.contains('/') => "/, Kind=".to_owned(),
@@ -410,7 +404,7 @@ fn shown_gvk(api_version: &str, kind: &str) -> String {
     }
 }
 
-/// What was applied, as messages name it.
+/// The applied object as errors name it.
 fn shown_applied(body: &Body) -> String {
     let object = &body.document;
     format!(

@@ -1,8 +1,8 @@
-//! Turns: reading the pending head, computing and enqueueing while nobody else computes on the key;
-//! then waiting for it to be durable.
+//! Turns: read the pending head, compute and enqueue while no other writer computes on the key,
+//! then wait until the transaction is durable.
 //!
-//! Within a turn nothing is awaited but a thread for a long computation, and the sync of the caller's
-//! earlier large writes, which need no turn.
+//! Within a turn only two things are awaited: a slot for a long computation, and the sync of the
+//! caller's earlier large writes, which does not need the turn.
 
 use super::{Registry, key};
 use crate::context::Target;
@@ -15,46 +15,44 @@ use ferrokube_storage::{
 use ferrokube_trace::{Span, SpanInfo};
 use std::sync::Arc;
 
-/// A write computes again so often when another key that it guards (a quota, a namespace) has
-/// changed.
+/// Attempts of a write if another key that it guards (a quota, a namespace) keeps changing.
 pub(super) const ATTEMPTS: usize = 32;
 
-/// What a step on the pending head came to.
-pub(super) enum Plan<T> {
+/// Result of computing a write on a head.
+pub(super) enum Proposal<T> {
     /// Nothing to write.
     Done(T),
-    /// Write; the answer is made of the first entry.
-    Commit { txn: Txn, need: Need, answer: fn(&Target, Arc<Entry>) -> T },
-    /// Delete; the answer is known.
-    CommitThen { txn: Txn, answer: T },
+    /// Write; `reply` makes the result from the first entry.
+    Commit { txn: Txn, need: Need, reply: fn(&Target, Arc<Entry>) -> T },
+    /// Delete; the result is known.
+    CommitThen { txn: Txn, reply: T },
 }
 
-/// The answer of an accepted transaction, once it is durable.
-enum Answer<T> {
-    Of(fn(&Target, Arc<Entry>) -> T),
+/// Result of an accepted transaction, once it is durable.
+enum CommitReply<T> {
+    FromEntry(fn(&Target, Arc<Entry>) -> T),
     Known(T),
 }
 
-/// How a turn ended.
-enum Ended<T> {
-    Accepted(Ticket, Answer<T>),
-    /// Without a write; goes out when what it was computed on is confirmed.
+enum TurnEnd<T> {
+    Accepted(Ticket, CommitReply<T>),
+    /// Nothing to write. Returned once the head is confirmed.
     Unwritten(Result<T, Failure>, Confirmation),
-    /// By the store, at once.
+    /// Refused by the store.
     Refused(Failure),
-    /// A guard on this key does not hold.
+    /// The head changed, or another key's guard failed.
     Guard(Rejected),
 }
 
 impl Registry {
-    /// Computes on the pending head of the target's key in its turn, commits and waits. Computes
-    /// again when a guard of another key does not hold. `added`: the write is about this much
-    /// larger than the head; `None` for a delete, which writes little.
+    /// Computes on the pending head of the target's key in its turn, commits and waits. Retries if
+    /// the guard of another key fails. `added`: bytes by which the write may exceed the head;
+    /// `None` for a delete, which writes little.
     pub(super) async fn in_turn<T: Send>(
         &self,
         target: &Target,
         added: Option<usize>,
-        mut compute: impl FnMut(&Key, Option<&Arc<Entry>>) -> Result<Plan<T>, Failure> + Send,
+        mut compute: impl FnMut(&Key, Option<&Arc<Entry>>) -> Result<Proposal<T>, Failure> + Send,
     ) -> Result<T, Failure> {
         let key = key(target, target.name.as_deref().unwrap_or_default())?;
         let mut last = None;
@@ -63,25 +61,25 @@ impl Registry {
             let head = turn.pending(&key);
             let replaced = head.as_ref().map_or(0, |head| head.bytes.len());
             let bytes = added.map_or(0, |added| replaced + added);
-            let _share = self.parts.backlog.reserve(offload::caller(), bytes).await;
+            let _share = self.state.backlog.reserve(offload::caller(), bytes).await;
             self.leave_if_long(target, head.as_ref()).await;
             match one_turn(turn, (&key, head), |head| self.timed(target, || compute(&key, head))) {
-                Ended::Accepted(ticket, answer) => {
-                    return self.settled(target, ticket, answer).await;
+                TurnEnd::Accepted(ticket, reply) => {
+                    return self.settled(target, ticket, reply).await;
                 }
-                Ended::Unwritten(result, confirmation) => match confirmed(confirmation).await? {
+                TurnEnd::Unwritten(result, confirmation) => match confirmed(confirmation).await? {
                     true => return result,
                     false => last = None,
                 },
-                Ended::Refused(failure) => return Err(failure),
-                Ended::Guard(error) => last = Some(error),
+                TurnEnd::Refused(failure) => return Err(failure),
+                TurnEnd::Guard(error) => last = Some(error),
             }
             tokio::task::yield_now().await;
         }
         Err(rejected(&last.unwrap_or(Rejected::Guard(key))))
     }
 
-    /// Leaves the worker where a computation on a head may take long.
+    /// Leaves the worker if computing on this head may take long.
     pub(super) async fn leave_if_long(&self, target: &Target, head: Option<&Arc<Entry>>) {
         let definition = &target.served.definition;
         let by_head = head.is_some_and(|head| is_costly(&head.bytes));
@@ -93,8 +91,7 @@ impl Registry {
         }
     }
 
-    /// Runs the rules of a resource, and remembers how long they took. Those of native kinds do not
-    /// depend on anybody.
+    /// Runs a computation, and records its duration if it runs rules of users.
     pub(super) fn timed<T>(&self, target: &Target, run: impl FnOnce() -> T) -> T {
         let definition = &target.served.definition;
         match definition.dialect.runs_user_rules() {
@@ -107,7 +104,7 @@ impl Registry {
         &self,
         target: &Target,
         ticket: Ticket,
-        answer: Answer<T>,
+        reply: CommitReply<T>,
     ) -> Result<T, Failure> {
         let definition = &target.served.definition;
         let mut span = Span::step(&SpanInfo {
@@ -119,37 +116,36 @@ impl Registry {
         let mut committed =
             ticket.committed().await.map_err(|error| lost(&error)).inspect_err(|_| span.fail())?;
         span.number("k8s.revision", committed.revision.0);
-        Ok(match answer {
-            Answer::Known(answer) => answer,
-            Answer::Of(answer) => answer(target, committed.entries.swap_remove(0)),
+        Ok(match reply {
+            CommitReply::Known(reply) => reply,
+            CommitReply::FromEntry(reply) => reply(target, committed.entries.swap_remove(0)),
         })
     }
 
-    /// Commits a plan that was computed outside the turn, at a base revision that its guards name.
-    /// `None`: a guard does not hold.
+    /// Commits a proposal that was computed outside the turn, on the revision in its guards.
+    /// `None`: a guard failed.
     pub(super) async fn commit<T>(
         &self,
         target: &Target,
-        plan: Plan<T>,
+        proposal: Proposal<T>,
     ) -> Result<Option<T>, Failure> {
-        let (txn, need, answer) = match plan {
-            Plan::Done(answer) => return Ok(Some(answer)),
-            Plan::Commit { txn, need, answer } => (txn, need, Answer::Of(answer)),
-            Plan::CommitThen { txn, answer } => (txn, Need::Essential, Answer::Known(answer)),
+        let (txn, need, reply) = match proposal {
+            Proposal::Done(reply) => return Ok(Some(reply)),
+            Proposal::Commit { txn, need, reply } => (txn, need, CommitReply::FromEntry(reply)),
+            Proposal::CommitThen { txn, reply } => {
+                (txn, Need::Essential, CommitReply::Known(reply))
+            }
         };
         let bytes = txn.writes.iter().map(Write::put_bytes).sum();
-        let _share = self.parts.backlog.reserve(offload::caller(), bytes).await;
+        let _share = self.state.backlog.reserve(offload::caller(), bytes).await;
         match self.store().submit_needed(txn, need) {
-            Ok(ticket) => self.settled(target, ticket, answer).await.map(Some),
+            Ok(ticket) => self.settled(target, ticket, reply).await.map(Some),
             Err(Rejected::Guard(_)) => Ok(None),
             Err(error) => Err(rejected(&error)),
         }
     }
 
-    /// The head of a key once it is durable: the base of a write that works outside the turn.
-    ///
-    /// # Errors
-    /// As the client sees it.
+    /// Head of a key once durable: the base of a write outside the turn.
     pub(super) async fn settled_head(&self, key: &Key) -> Result<Option<Arc<Entry>>, Failure> {
         for _ in 0..ATTEMPTS {
             let head = self.store().pending(key);
@@ -160,10 +156,7 @@ impl Registry {
         Err(rejected(&Rejected::Guard(key.clone())))
     }
 
-    /// Waits until a head can be read by everybody. False: it is not the head any more.
-    ///
-    /// # Errors
-    /// As the client sees it.
+    /// Waits until a head is durable and visible to readers. False: the head changed.
     pub(super) async fn confirm(
         &self,
         key: &Key,
@@ -180,37 +173,39 @@ impl Registry {
 fn one_turn<T>(
     turn: Turn<'_>,
     (key, head): (&Key, Option<Arc<Entry>>),
-    compute: impl FnOnce(Option<&Arc<Entry>>) -> Result<Plan<T>, Failure>,
-) -> Ended<T> {
-    let (txn, need, answer) = match compute(head.as_ref()) {
+    compute: impl FnOnce(Option<&Arc<Entry>>) -> Result<Proposal<T>, Failure>,
+) -> TurnEnd<T> {
+    let (txn, need, reply) = match compute(head.as_ref()) {
         Err(failure) => return unwritten(turn, key, head.as_ref(), Err(failure)),
-        Ok(Plan::Done(answer)) => return unwritten(turn, key, head.as_ref(), Ok(answer)),
-        Ok(Plan::Commit { txn, need, answer }) => (txn, need, Answer::Of(answer)),
-        Ok(Plan::CommitThen { txn, answer }) => (txn, Need::Essential, Answer::Known(answer)),
+        Ok(Proposal::Done(reply)) => return unwritten(turn, key, head.as_ref(), Ok(reply)),
+        Ok(Proposal::Commit { txn, need, reply }) => (txn, need, CommitReply::FromEntry(reply)),
+        Ok(Proposal::CommitThen { txn, reply }) => {
+            (txn, Need::Essential, CommitReply::Known(reply))
+        }
     };
     match turn.submit_needed(txn, need) {
-        Ok(ticket) => Ended::Accepted(ticket, answer),
-        Err(error @ Rejected::Guard(_)) => Ended::Guard(error),
-        Err(error) => Ended::Refused(rejected(&error)),
+        Ok(ticket) => TurnEnd::Accepted(ticket, reply),
+        Err(error @ Rejected::Guard(_)) => TurnEnd::Guard(error),
+        Err(error) => TurnEnd::Refused(rejected(&error)),
     }
 }
 
-/// An answer without a write tells of a head that may yet be lost: it is confirmed before the turn
+/// A result without a write reveals a head that may still be lost: it is confirmed before the turn
 /// ends.
 fn unwritten<T>(
     turn: Turn<'_>,
     key: &Key,
     head: Option<&Arc<Entry>>,
     result: Result<T, Failure>,
-) -> Ended<T> {
+) -> TurnEnd<T> {
     match turn.confirm(key, head.map(|head| head.revision)) {
-        Ok(confirmation) => Ended::Unwritten(result, confirmation),
-        Err(error @ Rejected::Guard(_)) => Ended::Guard(error),
-        Err(error) => Ended::Refused(rejected(&error)),
+        Ok(confirmation) => TurnEnd::Unwritten(result, confirmation),
+        Err(error @ Rejected::Guard(_)) => TurnEnd::Guard(error),
+        Err(error) => TurnEnd::Refused(rejected(&error)),
     }
 }
 
-/// False: it did not happen.
+/// False if the write was refused for lack of disk space.
 async fn confirmed(confirmation: Confirmation) -> Result<bool, Failure> {
     match confirmation.confirmed().await {
         Ok(()) => Ok(true),

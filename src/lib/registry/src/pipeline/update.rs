@@ -1,10 +1,10 @@
-//! PUT and PATCH, of an object or a subresource; both may create where the kind or an apply allows
-//! it.
+//! PUT and PATCH of an object or subresource. Both may create the object if the kind or an apply
+//! allows it.
 
 use super::options::{check_patch, check_write};
-use super::patching::Input;
-use super::turn::Plan;
-use super::write_op::{Draft, Request, WriteOp, version_number};
+use super::patching::UpdateInput;
+use super::turn::Proposal;
+use super::write_op::{Draft, WriteOp, WriteVerb, version_number};
 use super::{Body, Object, Patch, Registry, WriteOptions, Written, key, view};
 use crate::admission::Operation;
 use crate::catalog::ComputedResource;
@@ -20,14 +20,14 @@ use ferrokube_schema::validate;
 use ferrokube_storage::{Entry, Key};
 use std::sync::Arc;
 
-/// A write with webhooks starts over so often when the object changed meanwhile.
+/// Attempts of a write with webhooks on an object that keeps changing.
 const REMOTE_ATTEMPTS: usize = 5;
 
 impl Registry {
-    /// PUT, of the object or a subresource.
+    /// PUT.
     ///
     /// # Errors
-    /// As the client sees it.
+    /// Every error is a Status for the client.
     pub async fn update(
         &self,
         context: &RequestContext,
@@ -37,22 +37,22 @@ impl Registry {
     ) -> Result<Written, Failure> {
         check_write("UpdateOptions", options)?;
         self.leave_if_long(target, None).await;
-        let job = WriteOp::new(self, context, target, (Request::Update, options))?;
+        let op = WriteOp::new(self, context, target, (WriteVerb::Update, options))?;
         let bytes = body.source.len();
-        let mut object = job.read_body(body)?;
+        let mut object = op.read_body(body)?;
         meta::check_name(target, &object)?;
-        meta::dedup_owners(&mut object, meta::Found::InBody, context);
-        if job.projection.is_none() {
-            job.definition().set_defaults(target.served.version, &mut object);
+        meta::dedup_owners(&mut object, meta::DedupPhase::Body, context);
+        if op.projection.is_none() {
+            op.definition().set_defaults(target.served.version, &mut object);
         }
-        job.refuse_outdated(&object).await?;
-        job.run(Input::Put(object), bytes).await
+        op.refuse_outdated(&object).await?;
+        op.run(UpdateInput::Put(object), bytes).await
     }
 
-    /// PATCH, of the object or a subresource.
+    /// PATCH.
     ///
     /// # Errors
-    /// As the client sees it.
+    /// Every error is a Status for the client.
     pub async fn patch(
         &self,
         context: &RequestContext,
@@ -61,17 +61,17 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
         check_patch(options, matches!(patch, Patch::Apply(_)))?;
-        let job = WriteOp::new(self, context, target, (Request::Patch, options))?;
+        let op = WriteOp::new(self, context, target, (WriteVerb::Patch, options))?;
         if is_long(&patch) {
             leave_worker().await;
         }
         let bytes = patch.source_bytes();
-        job.run(Input::Patch(patch), bytes).await
+        op.run(UpdateInput::Patch(patch), bytes).await
     }
 }
 
 impl WriteOp<'_> {
-    /// A PUT about another revision than the present one does not wait for its turn to be told so.
+    /// Fails a PUT with a stale resourceVersion without waiting for its turn.
     async fn refuse_outdated(&self, object: &Document) -> Result<(), Failure> {
         let Some(given) =
             object.meta("resourceVersion").parse::<u64>().ok().filter(|given| *given > 0)
@@ -84,7 +84,7 @@ impl WriteOp<'_> {
             Some(head)
                 if head.revision.0 != given && self.registry.confirm(&key, Some(&head)).await? =>
             {
-                // Whose version it is comes first.
+                // A uid mismatch takes precedence.
                 let stored = if object.uid().is_empty() {
                     None
                 } else {
@@ -99,8 +99,8 @@ impl WriteOp<'_> {
         }
     }
 
-    /// `bytes`: length of what the request brought.
-    async fn run(&self, input: Input, bytes: usize) -> Result<Written, Failure> {
+    /// `bytes`: length of the body.
+    async fn run(&self, input: UpdateInput, bytes: usize) -> Result<Written, Failure> {
         let operations: &[Operation] = if self.may_create(&input) {
             &[Operation::Update, Operation::Create]
         } else {
@@ -117,23 +117,23 @@ impl WriteOp<'_> {
         self.show(written)
     }
 
-    /// Everything on one head, without a pause.
+    /// Computes on one head, within its turn.
     fn attempt(
         &self,
         key: &Key,
         head: Option<&Arc<Entry>>,
-        input: &Input,
-    ) -> Result<Plan<Written>, Failure> {
+        input: &UpdateInput,
+    ) -> Result<Proposal<Written>, Failure> {
         let mut draft = self.draft(head, input)?;
         self.before_remote(&mut draft)?;
         self.after_remote(&mut draft, head)?;
         let effects = self.validate(&draft)?;
-        self.plan(key, head, &draft, effects)
+        self.propose(key, head, &draft, effects)
     }
 
-    /// The same with webhooks (`remote`: of admission), outside the turn: on the durable head,
-    /// started over when it changed.
-    async fn run_remote(&self, input: &Input, remote: bool) -> Result<Written, Failure> {
+    /// Runs outside the turn, on the durable head, and restarts if it changes. `remote`: with
+    /// webhooks of admission; else only the conversion webhook is called.
+    async fn run_remote(&self, input: &UpdateInput, remote: bool) -> Result<Written, Failure> {
         let name = self.target.name.as_deref().unwrap_or_default();
         let key = key(self.target, name)?;
         for _ in 0..REMOTE_ATTEMPTS {
@@ -145,50 +145,51 @@ impl WriteOp<'_> {
                 ),
                 None => None,
             };
-            // A conversion may have made more of it.
+            // Conversion may have made it larger.
             self.registry.leave_if_long(self.target, shown.as_ref()).await;
             let mut draft =
                 self.admitted(|| self.draft(shown.as_ref(), input), head.as_ref(), remote).await?;
             self.convert(&mut draft, shown.as_ref()).await?;
             let effects = self.validate(&draft)?;
-            let plan = self.plan(&key, head.as_ref(), &draft, effects)?;
+            let proposal = self.propose(&key, head.as_ref(), &draft, effects)?;
             drop(draft);
-            if let Some(written) = self.registry.commit(self.target, plan).await? {
+            if let Some(written) = self.registry.commit(self.target, proposal).await? {
                 return Ok(written);
             }
         }
         Err(modified(&self.target.served, name))
     }
 
-    fn may_create(&self, input: &Input) -> bool {
+    fn may_create(&self, input: &UpdateInput) -> bool {
         self.target.subresource.is_empty()
             && (input.is_apply()
-                || matches!(input, Input::Put(_)) && self.definition().policy.create_on_update)
+                || matches!(input, UpdateInput::Put(_))
+                    && self.definition().policy.create_on_update)
     }
 
-    /// The object as its client wants it, with managedFields.
-    fn draft(&self, head: Option<&Arc<Entry>>, input: &Input) -> Result<Draft, Failure> {
+    /// The requested object, with managedFields.
+    fn draft(&self, head: Option<&Arc<Entry>>, input: &UpdateInput) -> Result<Draft, Failure> {
         let Some(head) = head else {
             return self.draft_absent(input);
         };
         let old = view(head, &self.target.served);
-        if let Input::Put(object) = input
+        if let UpdateInput::Put(object) = input
             && !object.uid().is_empty()
             && object.uid() != old.uid()
         {
             return Err(self.uid_differs(object.uid(), old.uid()));
         }
         let mut object = match &self.projection {
-            Some(behaviour) => self.draft_projected(&**behaviour, &old, input)?,
+            Some(computed) => self.draft_projected(&**computed, &old, input)?,
             None => self.revise(Some(&old), input)?,
         };
         if self.registry.admission().owns_ids() {
             keep_ids(Some(&old), &mut object);
         }
-        if matches!(input, Input::Patch(_)) {
+        if matches!(input, UpdateInput::Patch(_)) {
             self.definition().set_defaults(self.target.served.version, &mut object);
         }
-        meta::dedup_owners(&mut object, meta::Found::Admitted, self.context);
+        meta::dedup_owners(&mut object, meta::DedupPhase::Admitted, self.context);
         self.keep_reset(Some(&old), &mut object);
         if !input.is_apply() && self.projection.is_none() {
             self.track(Some(&old), &mut object);
@@ -203,16 +204,16 @@ impl WriteOp<'_> {
         })
     }
 
-    /// The object with a projection that was changed, which has managedFields of its own.
+    /// The stored object with a changed projection, which has managedFields of its own.
     fn draft_projected(
         &self,
-        behaviour: &dyn ComputedResource,
+        computed: &dyn ComputedResource,
         old: &Document,
-        input: &Input,
+        input: &UpdateInput,
     ) -> Result<Document, Failure> {
-        let mut shown = behaviour.project_for_update(self.target, old)?;
+        let mut shown = computed.project_for_update(self.target, old)?;
         shown.set(&["metadata", "resourceVersion"], old.meta("resourceVersion"));
-        let replicas = behaviour.replicas();
+        let replicas = computed.replicas();
         replicas.inspect(|replicas| replicas.show(old, &mut shown));
         let mut revised = self.revise(Some(&shown), input)?;
         if !input.is_apply() {
@@ -220,23 +221,23 @@ impl WriteOp<'_> {
             self.track(Some(&shown), &mut revised);
         }
         let mut object = old.clone();
-        // A projection without a version is about the present one.
+        // A projection without a resourceVersion updates unconditionally.
         if !revised.meta("resourceVersion").is_empty() {
             object.set(&["metadata", "resourceVersion"], revised.meta("resourceVersion"));
         }
-        behaviour.inject(self.target, &revised, &mut object)?;
+        computed.inject(self.target, &revised, &mut object)?;
         if !self.definition().dialect.is_typed() {
-            // The path may lead to a field that is not declared.
-            validate::prune(&self.shape.schema, &mut object);
+            // The path may lead to an undeclared field.
+            validate::prune(&self.decoder.schema, &mut object);
         }
         replicas.inspect(|replicas| {
-            replicas.inject(&revised, &mut object, &self.shape.gvk.api_version())
+            replicas.inject(&revised, &mut object, &self.decoder.gvk.api_version())
         });
         Ok(object)
     }
 
-    /// The same when there is no object yet.
-    fn draft_absent(&self, input: &Input) -> Result<Draft, Failure> {
+    /// Draft of an update that creates.
+    fn draft_absent(&self, input: &UpdateInput) -> Result<Draft, Failure> {
         if !self.may_create(input) {
             return Err(Failure::not_found(
                 &self.definition().group_resource(),
@@ -261,14 +262,14 @@ impl WriteOp<'_> {
             return Ok(self.draft_new(object));
         }
         self.definition().set_defaults(self.target.served.version, &mut object);
-        meta::dedup_owners(&mut object, meta::Found::Admitted, self.context);
+        meta::dedup_owners(&mut object, meta::DedupPhase::Admitted, self.context);
         Ok(Draft { applied: true, ..self.draft_untracked(object) })
     }
 
     fn uid_differs(&self, given: &str, stored: &str) -> Failure {
         let name = self.target.name.as_deref().unwrap_or_default();
         let key = key(self.target, name).map(|key| key.as_str().to_owned()).unwrap_or_default();
-        // What a dry run looks at has no prefix.
+        // kube-apiserver's dry run has no storage prefix.
         let key =
             if self.options.dry_run { key.strip_prefix("/registry").unwrap_or(&key) } else { &key };
         let why = format!(
@@ -277,24 +278,22 @@ impl WriteOp<'_> {
         Failure::conflict(&self.definition().group_resource(), name, &why)
     }
 
-    /// The answer: of a projection the part that it shows.
+    /// The response: the written object, or its projection.
     fn show(&self, written: Written) -> Result<Written, Failure> {
-        let Some(behaviour) = &self.projection else {
+        let Some(computed) = &self.projection else {
             return Ok(written);
         };
         let object = written.object.into_document(&self.target.served);
-        let mut shown = behaviour.project_written(self.target, &object)?;
+        let mut shown = computed.project_written(self.target, &object)?;
         shown.set(&["metadata", "resourceVersion"], object.meta("resourceVersion"));
         Ok(Written { object: Object::Computed(shown), created: written.created })
     }
 }
 
-/// A JSON patch of more operations is computed off the workers: each may move all that the object
-/// has.
+/// Longer JSON patches are computed off the workers: each operation may move the whole object.
 const INLINE_OPERATIONS: usize = 16;
 
-/// Whether a small patch of a small object may take long: it makes a large one of it, or goes
-/// through it often.
+/// Whether a small patch may take long on a small object, by copying or by many operations.
 fn is_long(patch: &Patch) -> bool {
     let copies = |one: &Value| one.get("op").and_then(Value::as_str) == Some("copy");
     match patch {
@@ -305,13 +304,13 @@ fn is_long(patch: &Patch) -> bool {
     }
 }
 
-/// What a projection shows of a stored object, with its version.
+/// A projection of a stored object, with its resourceVersion.
 pub(crate) fn project(
-    behaviour: &dyn crate::catalog::ComputedResource,
+    computed: &dyn crate::catalog::ComputedResource,
     target: &Target,
     object: &Document,
 ) -> Result<Document, Failure> {
-    let mut shown = behaviour.project(target, object)?;
+    let mut shown = computed.project(target, object)?;
     shown.set(&["metadata", "resourceVersion"], object.meta("resourceVersion"));
     Ok(shown)
 }

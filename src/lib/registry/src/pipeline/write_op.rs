@@ -1,13 +1,13 @@
-//! One create or update on its way: the steps that both share, each synchronous and short.
+//! A create or update: the steps that both share. Local steps are synchronous and short.
 
-use super::turn::Plan;
+use super::turn::Proposal;
 use super::{Object, Registry, WriteOptions, Written};
 use crate::admission::{Attributes, Effects, Operation, RequestOptions};
 use crate::catalog::ComputedResource;
 use crate::codec;
 use crate::context::{FieldValidation, RequestContext, Target};
 use crate::conversion::StoredForm;
-use crate::decode::{Shape, Strictness};
+use crate::decode::{ObjectDecoder, Strictness};
 use crate::failure::{invalid_object, modified};
 use crate::ids::show_ids;
 use crate::meta;
@@ -25,32 +25,32 @@ use ferrokube_storage::{Entry, Guard, Key, Need, Txn, Write};
 use ferrokube_trace::annotation::Ids;
 use std::sync::Arc;
 
-/// Which request it is.
+/// WriteVerb type; selects the options that webhooks see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Request {
+pub(super) enum WriteVerb {
     Create,
     Update,
     Patch,
 }
 
-/// A create, update or patch, apart from its body.
+/// A create, update or patch without its body.
 pub(super) struct WriteOp<'a> {
     pub(super) registry: &'a Registry,
     pub(super) context: &'a RequestContext,
     pub(super) target: &'a Target,
     pub(super) options: &'a WriteOptions,
-    pub(super) request: Request,
-    /// The stored object's shape, in the version of the target.
-    pub(super) shape: Shape,
-    /// The shape of bodies: another one for a projection.
-    pub(super) body_shape: Shape,
+    pub(super) verb: WriteVerb,
+    /// Decoder of the stored object, in the version of the target.
+    pub(super) decoder: ObjectDecoder,
+    /// Decoder of bodies. Differs for a projection.
+    pub(super) body_decoder: ObjectDecoder,
     /// Fields that this endpoint neither changes nor owns.
     pub(super) reset: &'a ResetFields,
-    /// The subresource shows a part of the object as another kind.
+    /// Set if the subresource shows part of the object as another kind.
     pub(super) projection: Option<Arc<dyn ComputedResource>>,
 }
 
-/// What a kind's own rules look at in metadata.
+/// Metadata included in a kind's own validation.
 #[derive(PartialEq)]
 enum MetadataRules {
     Nothing,
@@ -60,44 +60,42 @@ enum MetadataRules {
 
 /// An object between decoding and storing.
 pub(super) struct Draft {
-    /// About what; the name is set.
+    /// With a name.
     pub(super) target: Target,
-    /// The stored object, in the version of the target; `None`: it is created.
+    /// The stored object, in the version of the target; `None` for a create.
     pub(super) old: Option<Document>,
-    /// As it will be.
+    /// The requested object.
     pub(super) object: Document,
-    /// The same as it will be stored, where somebody else converted it.
+    /// In the storage version, if the conversion webhook made it.
     pub(super) stored: Option<StoredForm>,
-    /// The ids that it is given and does not show yet.
+    /// Ids of this write that are not in `object` yet.
     pub(super) ids: Option<Ids>,
-    /// Whether it is the outcome of an apply, which was never decoded.
+    /// Result of an apply, which was never decoded.
     pub(super) applied: bool,
 }
 
 impl Draft {
-    /// Puts the ids into the object: somebody looks at it before it is encoded.
+    /// Sets the ids in the object, for readers that precede encoding.
     pub(super) fn show_ids(&mut self) {
         if let Some(ids) = self.ids.take() {
             show_ids(&ids, &mut self.object);
         }
     }
 
-    /// What is done to the object.
     pub(super) fn operation(&self) -> Operation {
         if self.old.is_some() { Operation::Update } else { Operation::Create }
     }
 }
 
 impl<'a> WriteOp<'a> {
-    /// For a request.
     ///
     /// # Errors
-    /// 404 for a subresource that there is not.
+    /// 404 for an unknown subresource.
     pub(super) fn new(
         registry: &'a Registry,
         context: &'a RequestContext,
         target: &'a Target,
-        (request, options): (Request, &'a WriteOptions),
+        (verb, options): (WriteVerb, &'a WriteOptions),
     ) -> Result<Self, Failure> {
         let served = &target.served;
         let definition = &served.definition;
@@ -113,19 +111,20 @@ impl<'a> WriteOp<'a> {
                 }
             },
         };
-        let shape = Shape::of(served);
+        let decoder = ObjectDecoder::of(served);
         let projection = registry.projection(target);
-        let body_shape = projection
-            .as_ref()
-            .map_or_else(|| shape.clone(), |behaviour| Shape::of_computed(target, &**behaviour));
+        let body_decoder = projection.as_ref().map_or_else(
+            || decoder.clone(),
+            |computed| ObjectDecoder::for_computed(target, &**computed),
+        );
         Ok(Self {
             registry,
             context,
             target,
             options,
-            request,
-            shape,
-            body_shape,
+            verb,
+            decoder,
+            body_decoder,
             reset,
             projection,
         })
@@ -135,17 +134,17 @@ impl<'a> WriteOp<'a> {
         &self.target.served.definition
     }
 
-    /// The view of a write that admission has.
+    /// What admission sees of the write.
     pub(super) fn attributes<'b>(
         &'b self,
         target: &'b Target,
         operation: Operation,
         old: Option<&'b Document>,
     ) -> Attributes<'b> {
-        let options = match self.request {
-            Request::Create => RequestOptions::Create(self.options),
-            Request::Update => RequestOptions::Update(self.options),
-            Request::Patch => RequestOptions::Patch(self.options),
+        let options = match self.verb {
+            WriteVerb::Create => RequestOptions::Create(self.options),
+            WriteVerb::Update => RequestOptions::Update(self.options),
+            WriteVerb::Patch => RequestOptions::Patch(self.options),
         };
         Attributes {
             context: self.context,
@@ -157,14 +156,14 @@ impl<'a> WriteOp<'a> {
         }
     }
 
-    /// Whether a webhook takes part in one of these operations.
+    /// Whether webhooks of admission match one of the operations.
     pub(super) fn is_remote(&self, operations: &[Operation]) -> bool {
         operations.iter().any(|operation| {
             self.registry.admission().is_remote(&self.attributes(self.target, *operation, None))
         })
     }
 
-    /// What is done about unknown and repeated fields of a body.
+    /// Field validation of a body.
     pub(super) fn strictness<'b>(&'b self, body: &'b super::Body) -> Strictness<'b> {
         if body.lenient {
             return Strictness::ignore(self.context);
@@ -178,13 +177,13 @@ impl<'a> WriteOp<'a> {
         }
     }
 
-    /// The same for what a JSON patch made.
+    /// Field validation of the result of a JSON patch.
     pub(super) fn strictness_of_result<'b>(&'b self, noted: &'b [String]) -> Strictness<'b> {
         let validation: FieldValidation = self.options.field_validation.unwrap_or_default();
         Strictness { validation, duplicates: &[], source: &[], noted, context: self.context }
     }
 
-    /// The field manager of this write.
+    /// Field manager of this write.
     pub(super) fn manager(&self, operation: apply::Operation) -> Manager {
         let given = self.options.field_manager.as_str();
         Manager {
@@ -194,11 +193,11 @@ impl<'a> WriteOp<'a> {
                 given.to_owned()
             },
             operation,
-            api_version: self.body_shape.gvk.api_version(),
+            api_version: self.body_decoder.gvk.api_version(),
             subresource: self.target.subresource.clone(),
             time: rfc3339_seconds(self.context.now),
             ids_are_servers: self.registry.admission().owns_ids(),
-            other_versions: (!self.body_shape.dialect.is_typed()).then(|| self.other_versions()),
+            other_versions: (!self.body_decoder.dialect.is_typed()).then(|| self.other_versions()),
         }
     }
 
@@ -210,10 +209,10 @@ impl<'a> WriteOp<'a> {
             .collect()
     }
 
-    /// Rewrites managedFields after everything but an apply.
+    /// Updates managedFields. An apply has done so.
     pub(super) fn track(&self, old: Option<&Document>, object: &mut Document) {
         apply::track_update(
-            &self.body_shape.schema,
+            &self.body_decoder.schema,
             self.reset,
             old,
             object,
@@ -221,9 +220,8 @@ impl<'a> WriteOp<'a> {
         );
     }
 
-    /// Has the object converted into the form in which it is stored, where somebody else does that.
-    /// Nothing of the draft (of an update of `shown`) is in memory meanwhile but the object's
-    /// bytes.
+    /// Calls the conversion webhook if the request's version is not the stored one. While it runs,
+    /// only the object's bytes are in memory of the draft; `old` is parsed again from `shown`.
     pub(super) async fn convert(
         &self,
         draft: &mut Draft,
@@ -246,8 +244,7 @@ impl<'a> WriteOp<'a> {
         Ok(())
     }
 
-    /// The steps of a create or update outside the turn, up to the commit. `remote`: webhooks of
-    /// admission are called between them.
+    /// Runs the steps outside the turn, up to the commit. `remote`: with webhooks of admission.
     pub(super) async fn admitted(
         &self,
         draft: impl FnOnce() -> Result<Draft, Failure> + Send,
@@ -269,28 +266,28 @@ impl<'a> WriteOp<'a> {
         Ok(draft)
     }
 
-    /// What precedes mutating webhooks: local mutating admission.
+    /// Precedes mutating webhooks: local mutating admission.
     pub(super) fn before_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
         let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
         self.registry.admission().mutate(&attributes, &mut draft.object)
     }
 
-    /// Mutating webhooks. The result must still be an object of this kind, and of this name unless
-    /// it is a create.
+    /// Mutating webhooks. The result must still be of this kind, and of this name unless it is a
+    /// create.
     async fn mutate_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
         let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
         let mut object = std::mem::take(&mut draft.object);
         if !self.definition().dialect.is_typed() {
-            // A webhook reads what is written, as everybody does.
+            // Webhooks see numbers in their stored form.
             object.fields_mut().values_mut().for_each(json::round_trip_floats);
         }
         let changed = self.registry.admission().mutate_remote(attributes, object).await?;
-        let fitting = self.shape.fit(changed, &Strictness::ignore(self.context));
-        draft.object = fitting.map_err(|misfit| {
-            let why = misfit.sentence(&self.shape, self.registry.catalog(), "the answer");
+        let decoded = self.decoder.decode(changed, &Strictness::ignore(self.context));
+        draft.object = decoded.map_err(|error| {
+            let why = error.sentence(&self.decoder, self.registry.catalog(), "the response");
             Failure::internal(format!("a webhook made a malformed object: {why}"))
         })?;
-        if self.request != Request::Create {
+        if self.verb != WriteVerb::Create {
             return meta::check_name(self.target, &draft.object);
         }
         if draft.object.name() != draft.target.name.as_deref().unwrap_or_default() {
@@ -299,8 +296,8 @@ impl<'a> WriteOp<'a> {
         Ok(())
     }
 
-    /// What follows mutating webhooks and precedes validating ones: the precondition of an update,
-    /// defaults again, the ids, system fields, validation, warnings.
+    /// Follows mutating webhooks and precedes validating ones: the precondition of an update,
+    /// defaults again, ids, system fields, validation, warnings.
     pub(super) fn after_remote(
         &self,
         draft: &mut Draft,
@@ -311,7 +308,7 @@ impl<'a> WriteOp<'a> {
         }
         let version = self.target.served.version;
         self.definition().set_defaults(version, &mut draft.object);
-        meta::dedup_owners(&mut draft.object, meta::Found::Admitted, self.context);
+        meta::dedup_owners(&mut draft.object, meta::DedupPhase::Admitted, self.context);
         meta::ensure_namespace(self.target, &mut draft.object)?;
         let Draft { old, object, .. } = draft;
         match old {
@@ -324,7 +321,7 @@ impl<'a> WriteOp<'a> {
         meta::normalize(object);
         meta::drop_empty_managed_fields(object);
         self.count_generation(old.as_ref(), object);
-        // Only now is it known whether anything changes at all.
+        // Only now is it known whether anything changes.
         let attributes = self.attributes(
             &draft.target,
             if old.is_some() { Operation::Update } else { Operation::Create },
@@ -340,16 +337,16 @@ impl<'a> WriteOp<'a> {
         Ok(())
     }
 
-    /// A custom object as it will be read again: numbers have no needless fraction, and what an
-    /// apply made null is gone where nothing refused it.
+    /// Brings a custom object into its stored form: no redundant fractions; nulls of an apply that
+    /// passed validation are pruned.
     fn settle(&self, object: &mut Document, applied: bool) {
         if self.definition().dialect.is_typed() {
             return;
         }
         object.fields_mut().values_mut().for_each(json::round_trip_floats);
         if applied {
-            // It was never decoded, unlike what others wrote.
-            validate::prune(&self.shape.schema, object);
+            // Never decoded, unlike other writes.
+            validate::prune(&self.decoder.schema, object);
         }
     }
 
@@ -365,7 +362,7 @@ impl<'a> WriteOp<'a> {
         Change {
             old,
             subresource: &self.target.subresource,
-            version: &self.shape.gvk.version,
+            version: &self.decoder.gvk.version,
             user: &user.name,
             user_uid: &user.uid,
             groups: &user.groups,
@@ -374,7 +371,7 @@ impl<'a> WriteOp<'a> {
         }
     }
 
-    /// Puts back what this endpoint does not change; a new object has none of it.
+    /// Restores the fields that this endpoint does not change. A new object has none of them.
     pub(super) fn keep_reset(&self, old: Option<&Document>, object: &mut Document) {
         match old {
             Some(old)
@@ -389,7 +386,7 @@ impl<'a> WriteOp<'a> {
         }
     }
 
-    /// The fields outside metadata, whose own rules are in [`meta`].
+    /// Reset fields outside of metadata, which [`meta`] handles.
     fn reset_paths(&self) -> impl Iterator<Item = Vec<&'a str>> {
         self.reset
             .paths
@@ -398,7 +395,7 @@ impl<'a> WriteOp<'a> {
             .filter(|path| path[0] != "metadata")
     }
 
-    /// 1 for a new object; one more when something other than metadata and status changed.
+    /// Sets 1 on create; +1 if anything but metadata and status changed.
     fn count_generation(&self, old: Option<&Document>, object: &mut Document) {
         if !self.definition().policy.counts_generation {
             return;
@@ -425,9 +422,9 @@ impl<'a> WriteOp<'a> {
         }
     }
 
-    /// What the kind's own rules look at in the metadata of an update: those of events in the core
-    /// group at nothing, those of some kinds only at what changed.
-    fn looks_at(&self) -> MetadataRules {
+    /// Metadata that the kind's own validation of an update includes: none for core events, only
+    /// changes for some kinds.
+    fn metadata_rules(&self) -> MetadataRules {
         let definition = self.definition();
         match (
             definition.dialect,
@@ -444,8 +441,9 @@ impl<'a> WriteOp<'a> {
         }
     }
 
-    /// What upstream finds again in the metadata of an update: once for labels, annotations and
-    /// owners, and everything once more where the kind's own rules look at metadata.
+    /// Errors that kube-apiserver reports again for the metadata of an update: labels, annotations
+    /// and owners once more, and all of them another time if the kind's own validation includes
+    /// metadata.
     fn repeated(&self, found: &[FieldError]) -> Vec<FieldError> {
         let is_changeable = |error: &&FieldError| {
             ["metadata.labels", "metadata.annotations", "metadata.ownerReferences"]
@@ -454,7 +452,7 @@ impl<'a> WriteOp<'a> {
         };
         let is_change = |error: &&FieldError| is_immutable(error);
         let twice: Vec<FieldError> = found.iter().filter(is_changeable).cloned().collect();
-        let of_kind: Vec<FieldError> = match self.looks_at() {
+        let of_kind: Vec<FieldError> = match self.metadata_rules() {
             MetadataRules::Nothing => Vec::new(),
             MetadataRules::Changes => found
                 .iter()
@@ -468,9 +466,9 @@ impl<'a> WriteOp<'a> {
 
     fn check(&self, change: &Change<'_>, object: &Document) -> Result<(), Failure> {
         let definition = self.definition();
-        // An object that says that it is another kind is hardly looked at.
+        // Of an object of another kind hardly anything is validated.
         let is_typed = definition.dialect.is_typed();
-        let is_kind = is_typed || object.kind() == self.shape.gvk.kind;
+        let is_kind = is_typed || object.kind() == self.decoder.gvk.kind;
         let mut errors = Vec::new();
         if is_kind || change.old.is_some() {
             errors = meta::check_object(definition, object, self.registry.admission().owns_ids());
@@ -483,7 +481,7 @@ impl<'a> WriteOp<'a> {
             errors.append(&mut meta::check_change(old, object));
             errors.append(&mut if is_kind { self.repeated(&errors) } else { Vec::new() });
             errors.append(&mut meta::check_prefix(object));
-            if is_kind && self.looks_at() == MetadataRules::All {
+            if is_kind && self.metadata_rules() == MetadataRules::All {
                 errors.append(&mut prefix);
             }
         }
@@ -492,15 +490,15 @@ impl<'a> WriteOp<'a> {
             errors.push(FieldError::invalid(
                 "kind",
                 object.kind(),
-                format!("must be {}", self.shape.gvk.kind),
+                format!("must be {}", self.decoder.gvk.kind),
             ));
-            errors.extend(validate::validate_members(&self.shape.schema, change.old, object));
+            errors.extend(validate::validate_members(&self.decoder.schema, change.old, object));
         } else if !is_typed {
             let found = match change.old {
                 Some(old) if change.subresource == "status" => {
-                    validate::validate_status(&self.shape.schema, old, object)
+                    validate::validate_status(&self.decoder.schema, old, object)
                 }
-                old => validate::validate_update(&self.shape.schema, old, object),
+                old => validate::validate_update(&self.decoder.schema, old, object),
             };
             errors.extend(found);
         }
@@ -520,8 +518,7 @@ impl<'a> WriteOp<'a> {
             && definition.plural == "events"
             && errors.len() > of_metadata
         {
-            // The rules of core events do not look at metadata, and what is wrong with it is only
-            // told once they are met.
+            // kube-apiserver validates a core event's metadata only after its other fields.
             errors.drain(..of_metadata);
         }
         if !errors.is_empty() {
@@ -538,7 +535,7 @@ impl<'a> WriteOp<'a> {
         Ok(())
     }
 
-    /// Local validating admission, with what it wants to happen in the same transaction.
+    /// Local validating admission, with effects for the same transaction.
     pub(super) fn validate(&self, draft: &Draft) -> Result<Effects, Failure> {
         let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
         let mut effects = Effects::default();
@@ -553,8 +550,8 @@ impl<'a> WriteOp<'a> {
         self.registry.admission().validate_remote(attributes, Some(&draft.object)).await
     }
 
-    /// Whether an update is about the stored revision: 409 when not, 500 for a version that is no
-    /// number (as upstream), 422 when one is needed.
+    /// Precondition of an update: 409 for another revision, 500 for a version that is not a number
+    /// (as kube-apiserver), 422 if the kind requires one.
     fn check_version(&self, object: &mut Document, head: &Entry) -> Result<(), Failure> {
         let given = match object.meta("resourceVersion") {
             "" => 0,
@@ -580,14 +577,14 @@ impl<'a> WriteOp<'a> {
         }
     }
 
-    /// The transaction of a finished draft, or the answer when nothing is to be written.
-    pub(super) fn plan(
+    /// The transaction of a complete draft, or the result if nothing changes.
+    pub(super) fn propose(
         &self,
         key: &Key,
         head: Option<&Arc<Entry>>,
         draft: &Draft,
         effects: Effects,
-    ) -> Result<Plan<Written>, Failure> {
+    ) -> Result<Proposal<Written>, Failure> {
         let created = draft.old.is_none();
         let guard = head.map_or_else(
             || Guard::Absent(key.clone()),
@@ -606,12 +603,12 @@ impl<'a> WriteOp<'a> {
             if let Some(ids) = &draft.ids {
                 show_ids(ids, &mut last);
             }
-            let answer = Written { object: Object::Computed(last), created };
+            let reply = Written { object: Object::Computed(last), created };
             return Ok(match self.options.dry_run {
-                true => Plan::Done(answer),
-                false => Plan::CommitThen {
+                true => Proposal::Done(reply),
+                false => Proposal::CommitThen {
                     txn: transaction(Write::Delete { key: key.clone(), last: None }),
-                    answer,
+                    reply,
                 },
             });
         }
@@ -629,7 +626,7 @@ impl<'a> WriteOp<'a> {
                     draft.stored.as_ref().map_or(old, |stored| &stored.object),
                 ))
         {
-            return Ok(Plan::Done(Written {
+            return Ok(Proposal::Done(Written {
                 object: Registry::object(head.clone(), &self.target.served),
                 created,
             }));
@@ -641,18 +638,18 @@ impl<'a> WriteOp<'a> {
             (stored, draft.ids.as_ref()),
         )?;
         if self.options.dry_run {
-            return Ok(Plan::Done(Written {
+            return Ok(Proposal::Done(Written {
                 object: Object::Computed(draft.object.clone()),
                 created,
             }));
         }
-        let answer = if created { answer_created } else { answer_updated };
-        Ok(Plan::Commit { txn: transaction(Write::Put(put)), need: self.need(draft), answer })
+        let reply = if created { written_new } else { written_update };
+        Ok(Proposal::Commit { txn: transaction(Write::Put(put)), need: self.need(draft), reply })
     }
 
-    /// What leads to the end of an object whose deletion was asked must have space: fewer
-    /// finalizers; what the status of a namespace or a definition says of what is left. Nobody
-    /// else's writes are counted among these, whatever they claim: they could fill the disk.
+    /// Progress of a deletion may use reserved disk space: fewer finalizers, or the status of a
+    /// terminating namespace or definition. Nothing else, whatever its writer claims: it could fill
+    /// the disk.
     fn need(&self, draft: &Draft) -> Need {
         let Some(old) = draft.old.as_ref().filter(|old| old.is_terminating()) else {
             return Need::Ordinary;
@@ -678,8 +675,7 @@ impl<'a> WriteOp<'a> {
         }
     }
 
-    /// An update that removes the last finalizer of an object whose deletion was asked completes
-    /// it.
+    /// Whether an update removes the last finalizer of a terminating object, which deletes it.
     fn completes_deletion(&self, old: &Document, object: &Document) -> bool {
         old.is_terminating()
             && meta::finalizers(object).next().is_none()
@@ -688,15 +684,14 @@ impl<'a> WriteOp<'a> {
     }
 }
 
-/// A version as a client gives it; 500 for what is no number, as upstream.
+/// A resourceVersion; 500 if it is not a number, as kube-apiserver.
 pub(super) fn version_number(text: &str) -> Result<u64, Failure> {
     let number =
         Some(text).filter(|text| !text.starts_with('+')).and_then(|text| text.parse().ok());
     number.ok_or_else(|| Failure::bare(500, go::integer_fault(text, false)))
 }
 
-/// The field manager of a client that names none: what its User-Agent begins with, as far as it is
-/// printable and not too long.
+/// Default field manager: the printable start of the User-Agent, up to a slash, truncated.
 fn from_user_agent(agent: &str) -> String {
     let first = agent.split('/').next().unwrap_or_default();
     let mut name = String::with_capacity(first.len().min(MAX_MANAGER_BYTES));
@@ -710,14 +705,14 @@ fn from_user_agent(agent: &str) -> String {
     if name.is_empty() { "unknown".to_owned() } else { name }
 }
 
-/// Whether it is about a field of metadata that cannot change so.
+/// Whether a metadata field changed that must not.
 fn is_immutable(error: &FieldError) -> bool {
     ["field is immutable", "must not be decremented", "no new finalizers"]
         .iter()
         .any(|why| error.message.contains(why))
 }
 
-/// Errors that rules could not cope with.
+/// Errors that CEL rules cannot be evaluated with.
 fn blocks_rules(reason: FieldReason) -> bool {
     matches!(
         reason,
@@ -729,15 +724,15 @@ fn blocks_rules(reason: FieldReason) -> bool {
     )
 }
 
-fn answer_created(target: &Target, entry: Arc<Entry>) -> Written {
+fn written_new(target: &Target, entry: Arc<Entry>) -> Written {
     Written { object: Registry::object(entry, &target.served), created: true }
 }
 
-fn answer_updated(target: &Target, entry: Arc<Entry>) -> Written {
+fn written_update(target: &Target, entry: Arc<Entry>) -> Written {
     Written { object: Registry::object(entry, &target.served), created: false }
 }
 
-/// The stored value of a field; nothing is cloned when it is the same.
+/// Restores a field; clones only if it differs.
 fn keep(old: &Document, object: &mut Document, path: &[&str]) {
     let stored = old.get(path);
     if object.get(path) == stored {
@@ -749,8 +744,7 @@ fn keep(old: &Document, object: &mut Document, path: &[&str]) {
     }
 }
 
-/// A write to the status of a custom object changes its status, and managedFields, and nothing
-/// else.
+/// A status write of a custom object changes only status and managedFields.
 fn keep_all_but_status(old: &Document, object: &mut Document) {
     let status = object.remove(&["status"]);
     let kept = ["resourceVersion", "managedFields"]

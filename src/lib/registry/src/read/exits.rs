@@ -1,15 +1,15 @@
-//! Objects that left a selection: shown in their last matching state, at the revision of the event.
-//! Watchers of one selection share that state, as they share everything else; each making its own
-//! would cost every slow one a copy.
+//! Objects that left a selection: DELETED events with the last matching state, at the revision of
+//! the event. Watchers with the same selection share it; otherwise every slow watcher would hold a
+//! copy.
 
 use bytes::Bytes;
 use ferrokube_storage::{Entry, Revision};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// How many of the last ones are found again, while somebody still has them.
+/// Cached states, as long as a watcher still holds them.
 const REMEMBERED: usize = 64;
 
-/// The last states that were made.
+/// Cache of recent exits, by revision.
 pub(crate) struct Exits(Box<[Mutex<Exit>]>);
 
 #[derive(Default)]
@@ -25,11 +25,11 @@ impl Default for Exits {
 }
 
 impl Exits {
-    /// The previous state, shown at the revision of the entry that replaced it.
+    /// The previous state, at the revision of the entry that replaced it.
     pub(crate) fn at(&self, previous: &Arc<Entry>, entry: &Entry) -> Arc<Entry> {
         let at = usize::try_from(entry.revision.0 % REMEMBERED as u64).unwrap_or(0);
         let mut exit = self.0[at].lock().unwrap_or_else(PoisonError::into_inner);
-        // Nothing else has the address of an entry while it is remembered, weakly too.
+        // The weak reference keeps the address from being reused.
         if std::ptr::eq(exit.previous.as_ptr(), Arc::as_ptr(previous))
             && let Some(shown) =
                 exit.shown.upgrade().filter(|shown| shown.revision == entry.revision)
@@ -42,7 +42,7 @@ impl Exits {
     }
 }
 
-/// The same state, shown at another revision.
+/// The same state with another resourceVersion.
 fn at_revision(entry: &Entry, revision: Revision) -> Entry {
     let [head, tail] = entry.value();
     let mut bytes = Vec::with_capacity(entry.bytes.len() + 8);
@@ -68,7 +68,7 @@ mod tests {
     use ferrokube_storage::{Prefix, Sidecar};
 
     #[test]
-    fn watchers_share_what_left_their_selection() {
+    fn watchers_share_objects_that_left_their_selection() {
         let key = Prefix::new("things").and_then(|prefix| prefix.key(None, "a")).unwrap();
         let sidecar = Sidecar { revision_at: 1, ..Sidecar::default() };
         let entry = |number| {

@@ -1,8 +1,8 @@
-//! LIST: which state of the store, which page of it, and where the next one begins.
+//! LIST: selects a snapshot of the store and a page of it.
 
-use super::pages::Place;
-use super::select::{Selection, Work};
-use super::token::{self, Token};
+use super::pages::PagePosition;
+use super::select::{MatchCost, Selection};
+use super::token::{self, ContinueToken};
 use super::{ListOptions, ListPage, VersionMatch, check_list, invalid_version, parse_version};
 use crate::context::Target;
 use crate::pipeline::{Registry, prefix};
@@ -15,25 +15,25 @@ const TOO_OLD_PAGE: &str = "The provided continue parameter is too old to displa
      results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may \
      show up in the list.";
 
-/// A list whose state is there: what is left to do waits for nothing.
+/// A list whose snapshot is available: making a page waits for nothing.
 pub struct Listing<'a> {
     registry: &'a Registry,
     prefix: Prefix,
     selection: Selection,
     scope: String,
     caller: u64,
-    start: Start,
+    start: ListStart,
 }
 
-/// A state to list from.
-struct Start {
-    /// `None`: the one when the page is made.
+/// Where a page starts.
+struct ListStart {
+    /// `None`: the current state when the page is made.
     snapshot: Option<Snapshot>,
-    /// The last key of the page before.
+    /// Last key of the previous page.
     after: Option<String>,
-    /// How many items follow it, when the page before knew.
+    /// Number of remaining items, if the previous page knew it.
     left: Option<u64>,
-    /// At most so many items; 0: all.
+    /// Maximum number of items; 0: all.
     limit: usize,
 }
 
@@ -41,16 +41,16 @@ impl Registry {
     /// LIST.
     ///
     /// # Errors
-    /// As the client sees it.
+    /// Every error is a Status for the client.
     pub async fn list(&self, target: &Target, options: &ListOptions) -> Result<ListPage, Failure> {
         Ok(self.listing(target, options).await?.page().await)
     }
 
-    /// The beginning of a LIST: waits for the version that it asks for. Nothing of a page is held
-    /// yet, see [`Listing::bytes`].
+    /// Starts a LIST: validates it and waits for its resourceVersion. Holds nothing of a page yet,
+    /// see [`Listing::bytes`].
     ///
     /// # Errors
-    /// As the client sees it.
+    /// Every error is a Status for the client.
     pub async fn listing(
         &self,
         target: &Target,
@@ -64,10 +64,10 @@ impl Registry {
         Ok(Listing { registry: self, prefix, selection, scope, caller: options.caller, start })
     }
 
-    /// Whether a list can be taken at all.
+    /// Validates the selectors of a list.
     ///
     /// # Errors
-    /// As the client sees it.
+    /// 400 for a field that is not selectable.
     pub fn check_selection(&self, target: &Target, options: &ListOptions) -> Result<(), Failure> {
         check_list(options)?;
         Selection::new(self.catalog(), target, options).map(drop)
@@ -78,7 +78,7 @@ impl Registry {
         prefix: &Prefix,
         scope: &str,
         options: &ListOptions,
-    ) -> Result<Start, Failure> {
+    ) -> Result<ListStart, Failure> {
         let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
         if !options.continue_token.is_empty() {
             return self.resume(prefix, scope, options);
@@ -87,32 +87,32 @@ impl Registry {
             parse_version(&options.resource_version).map_err(|why| invalid_version(&why))?;
         let store = self.store();
         let asked = match asked {
-            None => return Ok(Start { snapshot: None, after: None, left: None, limit }),
-            // Any state will do; upstream ignores the limit then.
-            Some(0) => return Ok(Start { snapshot: None, after: None, left: None, limit: 0 }),
+            None => return Ok(ListStart { snapshot: None, after: None, left: None, limit }),
+            // kube-apiserver ignores the limit for resourceVersion 0.
+            Some(0) => return Ok(ListStart { snapshot: None, after: None, left: None, limit: 0 }),
             Some(asked) => asked,
         };
         self.wait_for(asked).await?;
         let is_exact = options.version_match == VersionMatch::Exact
             || (options.version_match == VersionMatch::Unset && limit > 0);
         if !is_exact {
-            return Ok(Start { snapshot: None, after: None, left: None, limit });
+            return Ok(ListStart { snapshot: None, after: None, left: None, limit });
         }
         let too_old = |_| {
             Failure::new(Reason::Expired, "The resourceVersion for the provided list is too old.")
         };
         let snapshot = store.snapshot_at(prefix, Revision(asked)).map_err(too_old)?;
-        Ok(Start { snapshot: Some(snapshot), after: None, left: None, limit })
+        Ok(ListStart { snapshot: Some(snapshot), after: None, left: None, limit })
     }
 
-    /// The state of an earlier page.
+    /// Continues from a token.
     fn resume(
         &self,
         prefix: &Prefix,
         scope: &str,
         options: &ListOptions,
-    ) -> Result<Start, Failure> {
-        let key = &self.parts.token_key;
+    ) -> Result<ListStart, Failure> {
+        let key = &self.state.token_key;
         let text = options.continue_token.as_str();
         let refused = || {
             Failure::bad_request(format!(
@@ -120,7 +120,7 @@ impl Registry {
                 token::refusal(text)
             ))
         };
-        let token = Token::open(text, key, scope).ok_or_else(refused)?;
+        let token = ContinueToken::open(text, key, scope).ok_or_else(refused)?;
         let asked = options.resource_version.as_str();
         if !matches!(asked, "" | "0") {
             return Err(Failure::bad_request(
@@ -133,18 +133,18 @@ impl Registry {
             usize::try_from(options.limit).unwrap_or(usize::MAX)
         };
         let Some(revision) = token.revision else {
-            return Ok(Start { snapshot: None, after: Some(token.after), left: None, limit });
+            return Ok(ListStart { snapshot: None, after: Some(token.after), left: None, limit });
         };
         match self.state_of_page(prefix, Revision(revision)) {
-            Some(snapshot) => Ok(Start {
+            Some(snapshot) => Ok(ListStart {
                 snapshot: Some(snapshot),
                 after: Some(token.after),
                 left: token.left,
                 limit,
             }),
             None => {
-                let inconsistent =
-                    Token { revision: None, after: token.after, left: None }.seal(key, scope);
+                let inconsistent = ContinueToken { revision: None, after: token.after, left: None }
+                    .seal(key, scope);
                 Err(Failure {
                     continue_token: Some(inconsistent),
                     ..Failure::new(Reason::Expired, TOO_OLD_PAGE)
@@ -153,10 +153,10 @@ impl Registry {
         }
     }
 
-    /// The state that was held for a list, else one from the history.
+    /// Snapshot held for the list, else from the history.
     fn state_of_page(&self, prefix: &Prefix, revision: Revision) -> Option<Snapshot> {
-        let held = self.parts.pages.find(prefix, revision);
-        // A page has shown it: if it is not there it was lost, and will not come.
+        let held = self.state.pages.find(prefix, revision);
+        // A page was made of it: a revision that is not reached was lost and will not come.
         let is_there = || revision <= self.store().revision();
         held.or_else(|| {
             is_there().then(|| self.store().snapshot_at(prefix, revision).ok()).flatten()
@@ -165,16 +165,15 @@ impl Registry {
 }
 
 impl Listing<'_> {
-    /// What its page holds at most to know what it is of, in bytes.
+    /// Upper bound of the bytes that the page allocates for references to its items.
     pub fn bytes(&self) -> usize {
-        let Start { snapshot, after, left, limit } = &self.start;
-        let most = if self.only_key().is_some() {
+        let ListStart { snapshot, after, left, limit } = &self.start;
+        let max_items = if self.only_key().is_some() {
             1
         } else if let Some(left) = left {
             usize::try_from(*left).unwrap_or(usize::MAX)
         } else {
-            // Without what comes before a page of a selection: counting it would take as long as
-            // making it.
+            // For selections `after` is ignored: counting from it takes as long as making the page.
             let count = |snapshot: &Snapshot| {
                 snapshot.count(
                     self.selection.namespace(),
@@ -186,17 +185,17 @@ impl Listing<'_> {
                 .map_or_else(|| count(&self.registry.store().snapshot(&self.prefix)), count)
         };
         let limit = Some(*limit).filter(|limit| *limit > 0).unwrap_or(usize::MAX);
-        most.min(limit).saturating_mul(size_of::<Arc<Entry>>())
+        max_items.min(limit).saturating_mul(size_of::<Arc<Entry>>())
     }
 
-    /// The only key that the first page can have.
+    /// Key of the only object that the first page can have.
     fn only_key(&self) -> Option<String> {
         self.selection.only_key().filter(|_| self.start.after.is_none())
     }
 
-    /// The page.
+    /// Makes the page.
     pub async fn page(mut self) -> ListPage {
-        let readers = &self.registry.parts.readers;
+        let readers = &self.registry.state.readers;
         let snapshot = self
             .start
             .snapshot
@@ -217,10 +216,10 @@ impl Listing<'_> {
     async fn fill(&self, page: &mut ListPage, snapshot: &Snapshot) {
         let (selection, after, limit) =
             (&self.selection, self.start.after.as_deref(), self.start.limit);
-        let mut work = Work::default();
+        let mut cost = MatchCost::default();
         if let Some(only) = self.only_key() {
             page.items.extend(
-                snapshot.get(&only).filter(|entry| selection.matches(entry, &mut work)).cloned(),
+                snapshot.get(&only).filter(|entry| selection.matches(entry, &mut cost)).cloned(),
             );
             return;
         }
@@ -234,8 +233,8 @@ impl Listing<'_> {
         }
         let mut more = false;
         while let Some(entry) = entries.next() {
-            work.share().await;
-            if selection.matches(entry, &mut work) {
+            cost.yield_if_due().await;
+            if selection.matches(entry, &mut cost) {
                 page.items.push(entry.clone());
             }
             if limit > 0 && page.items.len() == limit {
@@ -247,35 +246,34 @@ impl Listing<'_> {
         self.end(page, snapshot, more);
     }
 
-    /// Whether there are further pages, and where they begin.
+    /// Sets the continue token if there are further pages.
     fn end(&self, page: &mut ListPage, snapshot: &Snapshot, more: bool) {
-        let (parts, after) = (&self.registry.parts, self.start.after.as_deref());
+        let (state, after) = (&self.registry.state, self.start.after.as_deref());
         if let Some(last) = page.items.last().filter(|_| more) {
             let last: &Arc<Entry> = last;
             if self.selection.is_everything() {
-                // Carried from page to page: counting what follows each would make a long list cost
-                // its square.
+                // Carried in tokens: counting the rest for each page would take quadratic time.
                 let left = self
                     .start
                     .left
                     .unwrap_or_else(|| snapshot.count(self.selection.namespace(), after) as u64);
                 page.remaining = Some(left.saturating_sub(page.items.len() as u64));
             }
-            let place = if after.is_some() { Place::Later } else { Place::First };
-            parts.pages.hold(self.caller, (&self.prefix, snapshot), place);
-            let token = Token {
+            let position = if after.is_some() { PagePosition::Later } else { PagePosition::First };
+            state.pages.hold(self.caller, (&self.prefix, snapshot), position);
+            let token = ContinueToken {
                 revision: Some(snapshot.revision.0),
                 after: last.key.rest().to_owned(),
                 left: page.remaining,
             };
-            page.continue_token = token.seal(&parts.token_key, &self.scope);
+            page.continue_token = token.seal(&state.token_key, &self.scope);
         } else if after.is_some() {
-            parts.pages.release(&self.prefix, snapshot.revision);
+            state.pages.release(&self.prefix, snapshot.revision);
         }
     }
 }
 
-/// What a token is good for.
+/// Scope of a token: resource and namespace.
 fn scope(prefix: &Prefix, selection: &Selection) -> String {
     format!("{} {}", prefix.as_str(), selection.namespace().unwrap_or_default())
 }

@@ -1,9 +1,9 @@
-//! The states that paged lists go on from. The history in memory is bounded by bytes and under
-//! heavy writes reaches back a few seconds, but a client may take minutes for its pages: the state
-//! of a list is therefore held from its first page to its last.
+//! Snapshots of paged lists. Under heavy writes the in-memory history, bounded by bytes, covers a
+//! few seconds, but a client may take minutes for its pages. The snapshot of a list is therefore
+//! held from its first page to its last.
 //!
-//! A state shares everything that did not change since with the present one, so that holding it
-//! costs what was overwritten; the store counts how much that may be.
+//! Snapshots share all unchanged entries with the current state: holding one costs what was
+//! overwritten since, which the store counts.
 
 use ferrokube_storage::{Prefix, Revision, Snapshot, Store};
 use std::cmp::Reverse;
@@ -12,65 +12,68 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A list whose client asks for no further page for so long loses its state: upstream's distance
-/// between two compactions.
-const KEPT: Duration = Duration::from_secs(5 * 60);
-/// At most so many states. Beyond, one goes of the caller that has most: of its others first those
-/// that it only ever asked for one page, then the one that it used longest ago. Nobody's lists end
-/// because of somebody else's who has fewer.
+/// A list that requests no page for this long loses its snapshot: kube-apiserver's compaction
+/// interval.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+/// HeldSnapshot snapshots. The next one evicts from the caller with the most: first lists of which only one
+/// page was requested, then the least recently used. No caller's list is evicted for one who holds
+/// more.
 const MAX_STATES: usize = 128;
-/// Bytes that the states may hold and that are no longer present; or as many as are present, if
-/// that is more.
+/// Bytes that snapshots may keep from being freed; or as many as the store has live, if that is
+/// more.
 const MAX_BYTES: u64 = 32 * 1024 * 1024;
-/// How often what is held too long, or has grown too large, is dropped.
-const TIDIED_EVERY: Duration = Duration::from_secs(2);
+/// Interval of evicting by time and bytes.
+const EVICTION_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The held states, the one that was used longest ago first.
+/// Least recently used first.
 #[derive(Default)]
 pub(crate) struct Pages {
-    held: Mutex<Vec<Held>>,
+    held: Mutex<Vec<HeldSnapshot>>,
 }
 
-struct Held {
-    /// Who began its first list.
+struct HeldSnapshot {
+    /// Caller that began its first list.
     caller: u64,
     prefix: Prefix,
     snapshot: Snapshot,
-    /// How many lists are on their way through it.
+    /// Lists that page through it.
     lists: usize,
     used: Instant,
-    /// Whether anybody went on after the first page.
+    /// Whether any list requested a second page.
     continued: bool,
 }
 
-impl Held {
+impl HeldSnapshot {
     fn is(&self, prefix: &Prefix, revision: Revision) -> bool {
         self.snapshot.revision == revision && self.prefix.as_str() == prefix.as_str()
     }
 }
 
-/// Where a list stands that was just given a page.
+/// Page of a list that was just made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// At its first page.
+pub(super) enum PagePosition {
     First,
-    /// At a later one.
     Later,
 }
 
 impl Pages {
-    fn lock(&self) -> MutexGuard<'_, Vec<Held>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<HeldSnapshot>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds the state of a caller's list that has further pages.
-    pub(super) fn hold(&self, caller: u64, (prefix, snapshot): (&Prefix, &Snapshot), place: Place) {
+    /// Holds the snapshot of a list with further pages.
+    pub(super) fn hold(
+        &self,
+        caller: u64,
+        (prefix, snapshot): (&Prefix, &Snapshot),
+        position: PagePosition,
+    ) {
         let mut held = self.lock();
         let known = held
             .iter()
             .position(|held| held.is(prefix, snapshot.revision))
             .map(|at| held.remove(at));
-        let mut state = known.unwrap_or_else(|| Held {
+        let mut state = known.unwrap_or_else(|| HeldSnapshot {
             caller,
             prefix: prefix.clone(),
             snapshot: snapshot.clone(),
@@ -78,23 +81,23 @@ impl Pages {
             used: Instant::now(),
             continued: false,
         });
-        if place == Place::First || state.lists == 0 {
+        if position == PagePosition::First || state.lists == 0 {
             state.lists += 1;
         }
         state.used = Instant::now();
-        state.continued |= place == Place::Later;
+        state.continued |= position == PagePosition::Later;
         held.push(state);
         let mut dropped = Vec::new();
         while held.len() > MAX_STATES {
-            let least = least(&held);
-            dropped.push(held.remove(least));
+            let victim = victim(&held);
+            dropped.push(held.remove(victim));
         }
         drop(held);
-        // Outside of the lock: freeing a large state takes its time.
+        // Dropped outside of the lock: freeing a large state takes long.
         drop(dropped);
     }
 
-    /// A held state.
+    /// Finds a held snapshot.
     pub(super) fn find(&self, prefix: &Prefix, revision: Revision) -> Option<Snapshot> {
         let mut held = self.lock();
         let state = held.iter_mut().find(|held| held.is(prefix, revision))?;
@@ -102,7 +105,7 @@ impl Pages {
         Some(state.snapshot.clone())
     }
 
-    /// A list has its last page.
+    /// A list reached its last page.
     pub(super) fn release(&self, prefix: &Prefix, revision: Revision) {
         let mut held = self.lock();
         let Some(at) = held.iter().position(|held| held.is(prefix, revision)) else { return };
@@ -112,14 +115,14 @@ impl Pages {
         drop(dropped);
     }
 
-    /// Drops what was not used for long, and while all of them hold more than `most` bytes the
-    /// oldest of those that hold any.
-    fn tidy(&self, store: &Store, most: u64) {
+    /// Evicts snapshots that were idle for too long and then, down to `max_bytes` in total, the
+    /// least recently used ones that hold any.
+    fn evict(&self, store: &Store, max_bytes: u64) {
         let mut held = self.lock();
-        let idle = held.iter().take_while(|state| state.used.elapsed() > KEPT).count();
-        let mut dropped: Vec<Held> = held.drain(..idle).collect();
+        let idle = held.iter().take_while(|state| state.used.elapsed() > IDLE_TIMEOUT).count();
+        let mut dropped: Vec<HeldSnapshot> = held.drain(..idle).collect();
         let mut kept = bytes(&held, store);
-        while kept.values().sum::<u64>() > most {
+        while kept.values().sum::<u64>() > max_bytes {
             let Some(oldest) = held.iter().position(|state| kept[&state.prefix] > 0) else { break };
             dropped.push(held.remove(oldest));
             kept = bytes(&held, store);
@@ -129,23 +132,23 @@ impl Pages {
     }
 }
 
-/// Which of the states goes when there are too many; never the last one, which was used just now.
-fn least(held: &[Held]) -> usize {
+/// Index of the snapshot to evict; never the last one, which was just used.
+fn victim(held: &[HeldSnapshot]) -> usize {
     let Some((_, others)) = held.split_last() else { return 0 };
     let mut counts: HashMap<u64, usize> = HashMap::new();
     held.iter().for_each(|state| *counts.entry(state.caller).or_default() += 1);
-    let least = others
+    let victim = others
         .iter()
         .enumerate()
         .min_by_key(|(at, state)| (Reverse(counts[&state.caller]), state.continued, *at));
-    least.map_or(0, |(at, _)| at)
+    victim.map_or(0, |(at, _)| at)
 }
 
-/// What the states of each resource keep from being freed, at most: what was overwritten since the
-/// earliest of them, or all that they have.
-fn bytes(held: &[Held], store: &Store) -> HashMap<Prefix, u64> {
+/// Bytes that the snapshots of each resource keep from being freed, at most: what was overwritten
+/// since the earliest of them, or all that they have.
+fn bytes(held: &[HeldSnapshot], store: &Store) -> HashMap<Prefix, u64> {
     let mut kept: HashMap<Prefix, (u64, u64)> = HashMap::new();
-    for Held { prefix, snapshot, .. } in held {
+    for HeldSnapshot { prefix, snapshot, .. } in held {
         let (overwritten, all) = kept.entry(prefix.clone()).or_default();
         *overwritten = snapshot.replaced_until(&store.snapshot(prefix)).max(*overwritten);
         *all += snapshot.bytes();
@@ -154,14 +157,14 @@ fn bytes(held: &[Held], store: &Store) -> HashMap<Prefix, u64> {
 }
 
 impl crate::Registry {
-    /// Drops states of paged lists that nobody goes on with, and says how many bytes answers under
-    /// way keep from being freed, again and again; until dropped.
-    pub async fn tidy_pages(&self, pinned: impl Fn(u64)) {
+    /// Periodically evicts snapshots, and reports the bytes that responses being sent keep from
+    /// being freed. Never resolves.
+    pub async fn evict_pages(&self, pinned: impl Fn(u64)) {
         loop {
-            tokio::time::sleep(TIDIED_EVERY).await;
+            tokio::time::sleep(EVICTION_INTERVAL).await;
             pinned(self.pinned_bytes());
-            if !self.parts.pages.lock().is_empty() {
-                self.parts.pages.tidy(self.store(), MAX_BYTES.max(self.store().live_bytes()));
+            if !self.state.pages.lock().is_empty() {
+                self.state.pages.evict(self.store(), MAX_BYTES.max(self.store().live_bytes()));
             }
         }
     }
@@ -177,44 +180,44 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_state_is_held_until_its_last_list_ends_or_is_forgotten() {
+    async fn a_snapshot_is_held_until_its_last_list_ends_or_times_out() {
         let store = Store::open(Config::memory()).unwrap();
         let prefix = Prefix::new("configmaps").unwrap();
         let (pages, state) = (Pages::default(), store.snapshot(&prefix));
-        pages.hold(1, (&prefix, &state), Place::First);
-        pages.hold(1, (&prefix, &state), Place::Later);
-        pages.hold(1, (&prefix, &state), Place::First);
+        pages.hold(1, (&prefix, &state), PagePosition::First);
+        pages.hold(1, (&prefix, &state), PagePosition::Later);
+        pages.hold(1, (&prefix, &state), PagePosition::First);
         pages.release(&prefix, state.revision);
         assert!(pages.find(&prefix, state.revision).is_some(), "another list is on its way");
         pages.release(&prefix, state.revision);
         assert!(pages.find(&prefix, state.revision).is_none());
         pages.release(&prefix, state.revision);
-        pages.hold(1, (&prefix, &state), Place::Later);
-        tokio::time::advance(KEPT).await;
-        pages.tidy(&store, MAX_BYTES);
+        pages.hold(1, (&prefix, &state), PagePosition::Later);
+        tokio::time::advance(IDLE_TIMEOUT).await;
+        pages.evict(&store, MAX_BYTES);
         assert_eq!(count(&pages), 1);
         tokio::time::advance(Duration::from_secs(1)).await;
-        pages.tidy(&store, MAX_BYTES);
+        pages.evict(&store, MAX_BYTES);
         assert_eq!(count(&pages), 0);
     }
 
     #[tokio::test]
-    async fn states_are_bounded_in_number() {
+    async fn snapshots_are_bounded_in_number() {
         let store = Store::open(Config::memory()).unwrap();
         let pages = Pages::default();
         let under_way = Prefix::new("underway").unwrap();
-        pages.hold(1, (&under_way, &store.snapshot(&under_way)), Place::First);
+        pages.hold(1, (&under_way, &store.snapshot(&under_way)), PagePosition::First);
         assert!(pages.find(&under_way, store.revision()).is_some());
         for number in 0..MAX_STATES + 3 {
             let prefix = Prefix::new(&format!("r{number}")).unwrap();
-            pages.hold(1, (&prefix, &store.snapshot(&prefix)), Place::First);
+            pages.hold(1, (&prefix, &store.snapshot(&prefix)), PagePosition::First);
         }
         assert_eq!(count(&pages), MAX_STATES);
         let [first, last] =
             [0, MAX_STATES + 2].map(|number| Prefix::new(&format!("r{number}")).unwrap());
         assert!(
             pages.find(&under_way, store.revision()).is_some(),
-            "a list that somebody goes on with outlives those that nobody does"
+            "lists with a second page outlive those without"
         );
         assert!(
             pages.find(&first, store.revision()).is_none()
@@ -223,18 +226,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_with_many_lists_ends_nobody_elses() {
+    async fn a_caller_with_many_lists_evicts_only_its_own() {
         let store = Store::open(Config::memory()).unwrap();
         let (pages, revision) = (Pages::default(), store.revision());
         let list = |caller, number: usize| {
             let prefix = Prefix::new(&format!("r{number}")).unwrap();
-            pages.hold(caller, (&prefix, &store.snapshot(&prefix)), Place::First);
+            pages.hold(caller, (&prefix, &store.snapshot(&prefix)), PagePosition::First);
             prefix
         };
         let go_on = |prefix: &Prefix| {
             let state = pages.find(prefix, revision);
             if let Some(state) = &state {
-                pages.hold(9, (prefix, state), Place::Later);
+                pages.hold(9, (prefix, state), PagePosition::Later);
             }
             state.is_some()
         };
@@ -251,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn states_are_bounded_by_what_was_overwritten_since() {
+    async fn snapshots_are_bounded_by_overwritten_bytes() {
         let store = Store::open(Config { origin: Some(Revision(0)), ..Config::memory() }).unwrap();
         let [busy, other] = ["busy", "other"].map(|name| Prefix::new(name).unwrap());
         let write = async |value: String| {
@@ -269,17 +272,17 @@ mod tests {
                 .unwrap();
         };
         let pages = Pages::default();
-        pages.hold(1, (&other, &store.snapshot(&other)), Place::First);
+        pages.hold(1, (&other, &store.snapshot(&other)), PagePosition::First);
         write("x".repeat(100_000)).await;
         for _ in 0..3 {
-            pages.hold(1, (&busy, &store.snapshot(&busy)), Place::First);
+            pages.hold(1, (&busy, &store.snapshot(&busy)), PagePosition::First);
             write(String::new()).await;
         }
         let kept = bytes(&pages.lock(), &store).values().sum::<u64>();
         assert!((100_000..105_000).contains(&kept), "what all three hold is counted once: {kept}");
-        pages.tidy(&store, kept);
+        pages.evict(&store, kept);
         assert_eq!(count(&pages), 4);
-        pages.tidy(&store, kept - 1);
+        pages.evict(&store, kept - 1);
         assert_eq!(
             count(&pages),
             3,
@@ -293,7 +296,7 @@ mod tests {
             kept[&busy] < 1000 && kept[&other] == 0,
             "what came and went meanwhile is nobody's: {kept:?}"
         );
-        pages.tidy(&store, 0);
+        pages.evict(&store, 0);
         assert_eq!(count(&pages), 1);
         assert!(pages.find(&other, Revision(0)).is_some(), "it holds nothing");
     }

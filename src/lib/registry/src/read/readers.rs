@@ -1,26 +1,25 @@
-//! Answers under way, and how much they keep from being freed: the objects of a list, or of the
-//! state that a watch begins with, while they are sent. Where they are overwritten meanwhile, the
-//! answer alone holds them.
+//! Responses being sent, and the bytes they keep from being freed: objects of a list or of a
+//! watch's initial state that were overwritten meanwhile.
 
 use ferrokube_storage::{Mark, Prefix, Snapshot, Store};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A shorter answer is not counted: what all of those hold is bounded by the requests in flight.
+/// Smaller responses are not counted: the limit of requests in flight bounds them.
 const SMALL_BYTES: u64 = 64 * 1024;
 
-/// The answers under way. Cheap to clone; all clones are one.
+/// Responses being sent. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Readers(Arc<Mutex<UnderWay>>);
+pub(crate) struct Readers(Arc<Mutex<ActiveResponses>>);
 
 #[derive(Default)]
-struct UnderWay {
+struct ActiveResponses {
     next: u64,
-    answers: HashMap<u64, (Mark, u64)>,
+    responses: HashMap<u64, (Mark, u64)>,
 }
 
-/// An answer under way: whoever sends it keeps this until it is sent.
+/// A response being sent; counted until dropped.
 pub struct Reading {
     of: Readers,
     number: u64,
@@ -34,38 +33,38 @@ impl fmt::Debug for Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        self.of.lock().answers.remove(&self.number);
+        self.of.lock().responses.remove(&self.number);
     }
 }
 
 impl Readers {
-    fn lock(&self) -> MutexGuard<'_, UnderWay> {
+    fn lock(&self) -> MutexGuard<'_, ActiveResponses> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts an answer with so many entries of a state; `None`: it is short.
+    /// Counts a response with this many entries of a snapshot; `None` if it is small.
     pub(super) fn begin(&self, snapshot: &Snapshot, entries: usize) -> Option<Arc<Reading>> {
         let count = (snapshot.count(None, None) as u64).max(1);
-        // Of average length.
+        // Assumes entries of average size.
         let bytes =
             u64::try_from(u128::from(snapshot.bytes()) * entries as u128 / u128::from(count))
                 .unwrap_or(u64::MAX);
         if bytes < SMALL_BYTES {
             return None;
         }
-        let mut under_way = self.lock();
-        let number = under_way.next;
-        under_way.next += 1;
-        under_way.answers.insert(number, (snapshot.mark(), bytes));
+        let mut active = self.lock();
+        let number = active.next;
+        active.next += 1;
+        active.responses.insert(number, (snapshot.mark(), bytes));
         Some(Arc::new(Reading { of: self.clone(), number }))
     }
 
-    /// Bytes that the answers keep from being freed, at most: of each resource what was overwritten
+    /// Bytes that the responses keep from being freed, at most: per resource what was overwritten
     /// since the earliest began, or all that they have.
     pub(crate) fn pinned_bytes(&self, store: &Store) -> u64 {
-        let answers: Vec<(Mark, u64)> = self.lock().answers.values().cloned().collect();
+        let responses: Vec<(Mark, u64)> = self.lock().responses.values().cloned().collect();
         let mut pinned: HashMap<Prefix, (u64, u64)> = HashMap::new();
-        for (mark, bytes) in answers {
+        for (mark, bytes) in responses {
             let (overwritten, all) = pinned.entry(mark.prefix().clone()).or_default();
             *overwritten = store.snapshot(mark.prefix()).replaced_since(&mark).max(*overwritten);
             *all += bytes;
@@ -80,7 +79,7 @@ mod tests {
     use ferrokube_storage::{Config, Put, Sidecar, Txn, Write};
 
     #[tokio::test]
-    async fn answers_keep_what_is_overwritten_until_they_are_sent() {
+    async fn responses_pin_overwritten_objects_until_sent() {
         let store = Store::open(Config::memory()).unwrap();
         let prefix = Prefix::new("things").unwrap();
         let write = async |name: usize| {
@@ -127,6 +126,6 @@ mod tests {
         drop(first);
         assert!((100_000..110_000).contains(&readers.pinned_bytes(&store)));
         drop(second);
-        assert!(readers.pinned_bytes(&store) == 0 && readers.lock().answers.is_empty());
+        assert!(readers.pinned_bytes(&store) == 0 && readers.lock().responses.is_empty());
     }
 }

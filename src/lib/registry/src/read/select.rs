@@ -1,8 +1,7 @@
-//! Selectors, compiled for one resource and matched on entries without parsing them.
+//! Selectors, compiled for a resource and matched on entries without parsing them.
 //!
-//! What a match costs depends on the object, hardly on the selector: terms on one label or field
-//! are put together. It is counted, so that a long evaluation can make room for others, see
-//! [`Work`].
+//! The cost of a match depends on the object, hardly on the selector, whose terms are merged by
+//! label or field. It is counted in [`MatchCost`], so that long evaluations yield.
 
 use crate::catalog::{Catalog, Served};
 use crate::codec::view;
@@ -16,18 +15,18 @@ use ferrokube_resource::Definition;
 use ferrokube_storage::Entry;
 use std::sync::Arc;
 
-/// Where a field's value is found.
+/// FieldSource of a field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum FieldSource {
     Name,
     Namespace,
-    /// In the sidecar, as the owner of the storage prefix wrote it.
+    /// Index into the sidecar, as written by the owner of the storage prefix.
     Sidecar(usize),
-    /// In the object, in the version of the request: index into that version's declared fields.
+    /// Index into the selectable fields of the requested version; read from the object.
     Object(usize),
 }
 
-/// What a list or watch selects.
+/// Objects selected by a list or watch.
 pub(super) struct Selection {
     served: Served,
     owner: Arc<Definition>,
@@ -36,57 +35,56 @@ pub(super) struct Selection {
     fields: Box<[FieldRule]>,
 }
 
-/// Everything that is required of one field.
+/// All requirements on a field.
 struct FieldRule {
-    source: Source,
-    /// Its value, if one is named. Two different ones are no value: then nothing matches.
-    wanted: Option<Result<Box<str>, NoValue>>,
-    /// Values that it does not have, sorted.
-    unwanted: Box<[Box<str>]>,
+    source: FieldSource,
+    /// Required value, if any. `Err` if terms require different values: then nothing matches.
+    required: Option<Result<Box<str>, Contradiction>>,
+    /// Excluded values, sorted.
+    excluded: Box<[Box<str>]>,
 }
 
-/// Two terms name different values.
-struct NoValue;
+/// Terms require different values.
+struct Contradiction;
 
 impl FieldRule {
-    fn new(source: Source) -> Self {
-        Self { source, wanted: None, unwanted: Box::default() }
+    fn new(source: FieldSource) -> Self {
+        Self { source, required: None, excluded: Box::default() }
     }
 
     fn holds(&self, value: &str) -> bool {
-        let is_wanted = match &self.wanted {
+        let is_required = match &self.required {
             None => true,
-            Some(Ok(wanted)) => **wanted == *value,
-            Some(Err(NoValue)) => false,
+            Some(Ok(required)) => **required == *value,
+            Some(Err(Contradiction)) => false,
         };
-        is_wanted && self.unwanted.binary_search_by(|unwanted| (**unwanted).cmp(value)).is_err()
+        is_required && self.excluded.binary_search_by(|excluded| (**excluded).cmp(value)).is_err()
     }
 }
 
-/// What matching has cost since it last made room for others, in units of about a label that is
-/// looked at.
+/// Cost of matching since the last yield, in units of about one inspected label.
 #[derive(Debug, Default)]
-pub(super) struct Work {
+pub(super) struct MatchCost {
     spent: usize,
 }
 
-impl Work {
-    /// So much is done without a pause: about a tenth of a millisecond.
+impl MatchCost {
+    /// Cost between yields: about 0.1 ms.
     const SLICE: usize = 2048;
-    /// Bytes of an object that are parsed for a unit.
+    /// Parsed bytes per unit.
     const PARSED: usize = 8;
 
     fn add(&mut self, units: usize) {
         self.spent += units;
     }
 
-    /// Whether it is time to make room for others.
+    /// Whether to yield.
     pub(super) fn is_due(&self) -> bool {
         self.spent >= Self::SLICE
     }
 
-    /// Makes room for others if it is time.
-    pub(super) async fn share(&mut self) {
+    /// Yields if due.
+    pub(super) async fn yield_if_due(&mut self) {
         if self.is_due() {
             self.spent = 0;
             tokio::task::yield_now().await;
@@ -95,7 +93,7 @@ impl Work {
 }
 
 impl Selection {
-    /// Compiles the selectors of a request. The target's name, if it has one, is selected too.
+    /// Compiles the selectors of a request, and the target's name if it has one.
     ///
     /// # Errors
     /// 400 for a field that is not selectable.
@@ -115,7 +113,7 @@ impl Selection {
             value: name.clone(),
             negated: false,
         });
-        terms.extend(named.as_ref().map(|term| (Source::Name, term)));
+        terms.extend(named.as_ref().map(|term| (FieldSource::Name, term)));
         let (fields, labels) = (field_rules(terms), CompiledLabels::new(&options.labels));
         let namespace = target
             .namespace
@@ -124,64 +122,64 @@ impl Selection {
         Ok(Self { served, owner, namespace, labels, fields })
     }
 
-    /// The namespace that is selected by the path.
+    /// Namespace of the path.
     pub(super) fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    /// Whether everything in the namespace is selected.
+    /// Whether every object of the namespace matches.
     pub(super) fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// What follows the prefix in the only key that can match.
+    /// The only key, without prefix, that can match.
     pub(super) fn only_key(&self) -> Option<String> {
-        let exact = |source: Source| {
+        let exact = |source: FieldSource| {
             let rule = self.fields.iter().find(|rule| rule.source == source)?;
-            rule.wanted.as_ref()?.as_ref().ok().map(|wanted| &**wanted)
+            rule.required.as_ref()?.as_ref().ok().map(|required| &**required)
         };
-        let name = exact(Source::Name)?;
+        let name = exact(FieldSource::Name)?;
         if self.served.definition.scope == ferrokube_resource::Scope::Cluster {
             return Some(name.to_owned());
         }
-        let namespace = self.namespace().or_else(|| exact(Source::Namespace))?;
+        let namespace = self.namespace().or_else(|| exact(FieldSource::Namespace))?;
         Some(format!("{namespace}/{name}"))
     }
 
-    /// Whether an entry is selected, its namespace included.
-    pub(super) fn matches(&self, entry: &Entry, work: &mut Work) -> bool {
-        work.add(1);
+    /// Whether an entry matches, its namespace included.
+    pub(super) fn matches(&self, entry: &Entry, cost: &mut MatchCost) -> bool {
+        cost.add(1);
         if self.namespace.is_some() && entry.key.namespace() != self.namespace.as_deref() {
             return false;
         }
-        self.fields_match(entry, work) && self.labels_match(entry, work)
+        self.fields_match(entry, cost) && self.labels_match(entry, cost)
     }
 
-    fn labels_match(&self, entry: &Entry, work: &mut Work) -> bool {
+    fn labels_match(&self, entry: &Entry, cost: &mut MatchCost) -> bool {
         if self.labels.is_empty() {
             return true;
         }
         let sidecar = &entry.sidecar;
         let layout = Layout::from_marks(sidecar.marks, sidecar.revision_at);
         let (matches, seen) = self.labels.matches(forms::labels(&entry.bytes, &layout));
-        work.add(seen);
+        cost.add(seen);
         matches
     }
 
-    fn fields_match(&self, entry: &Entry, work: &mut Work) -> bool {
-        // Those that need the object parsed are last, and share one parse.
+    fn fields_match(&self, entry: &Entry, cost: &mut MatchCost) -> bool {
+        // Rules that parse the object come last, and share one parse.
         let mut values = None;
         self.fields.iter().all(|rule| {
-            work.add(1);
+            cost.add(1);
             match rule.source {
-                Source::Name => rule.holds(entry.key.name()),
-                Source::Namespace => rule.holds(entry.key.namespace().unwrap_or_default()),
-                Source::Sidecar(index) if entry.sidecar.schema_epoch == self.owner.epoch => {
+                FieldSource::Name => rule.holds(entry.key.name()),
+                FieldSource::Namespace => rule.holds(entry.key.namespace().unwrap_or_default()),
+                FieldSource::Sidecar(index) if entry.sidecar.schema_epoch == self.owner.epoch => {
                     rule.holds(entry.sidecar.fields.get(index).map_or("", |value| &**value))
                 }
-                Source::Sidecar(index) | Source::Object(index) => {
+                FieldSource::Sidecar(index) | FieldSource::Object(index) => {
                     let values = values.get_or_insert_with(|| {
-                        work.add(entry.bytes.len() / Work::PARSED);
+                        cost.add(entry.bytes.len() / MatchCost::PARSED);
                         self.values_in_object(entry)
                     });
                     rule.holds(values.get(index).map_or("", String::as_str))
@@ -190,50 +188,49 @@ impl Selection {
         })
     }
 
-    /// Of an entry that was written under another definition, or of fields that its storage version
-    /// does not declare: parsed.
+    /// Parses an entry of another epoch, or for fields that its storage version does not declare.
     fn values_in_object(&self, entry: &Entry) -> Vec<String> {
         let object = view(entry, &self.served);
         self.served.definition.hooks.selectable(&self.served.version().selectable, &object)
     }
 }
 
-/// The terms on each field together; those that may need the object parsed last.
-fn field_rules(terms: Vec<(Source, &FieldTerm)>) -> Box<[FieldRule]> {
+/// Merges the terms on each field. Rules that may parse the object come last.
+fn field_rules(terms: Vec<(FieldSource, &FieldTerm)>) -> Box<[FieldRule]> {
     let mut rules: Vec<(FieldRule, Vec<Box<str>>)> = Vec::new();
     for (source, term) in terms {
-        // A resource declares few fields.
+        // Linear search: a resource declares few fields.
         let at = rules.iter().position(|(rule, _)| rule.source == source).unwrap_or_else(|| {
             rules.push((FieldRule::new(source), Vec::new()));
             rules.len() - 1
         });
-        let (rule, unwanted) = &mut rules[at];
+        let (rule, excluded) = &mut rules[at];
         let value: Box<str> = term.value.as_str().into();
         if term.negated {
-            unwanted.push(value);
+            excluded.push(value);
             continue;
         }
-        rule.wanted = Some(match rule.wanted.take() {
+        rule.required = Some(match rule.required.take() {
             None => Ok(value),
             Some(Ok(before)) if before == value => Ok(before),
-            _ => Err(NoValue),
+            _ => Err(Contradiction),
         });
     }
-    rules.sort_by_key(|(rule, _)| matches!(rule.source, Source::Object(_)));
-    let finished = rules.into_iter().map(|(mut rule, mut unwanted)| {
-        unwanted.sort_unstable();
-        unwanted.dedup();
-        rule.unwanted = unwanted.into();
+    rules.sort_by_key(|(rule, _)| matches!(rule.source, FieldSource::Object(_)));
+    let finished = rules.into_iter().map(|(mut rule, mut excluded)| {
+        excluded.sort_unstable();
+        excluded.dedup();
+        rule.excluded = excluded.into();
         rule
     });
     finished.collect()
 }
 
-fn source(served: &Served, owner: &Definition, field: &str) -> Result<Source, Failure> {
+fn source(served: &Served, owner: &Definition, field: &str) -> Result<FieldSource, Failure> {
     match field {
-        "metadata.name" => return Ok(Source::Name),
+        "metadata.name" => return Ok(FieldSource::Name),
         "metadata.namespace" if served.definition.policy.selects_namespace => {
-            return Ok(Source::Namespace);
+            return Ok(FieldSource::Namespace);
         }
         _ => {}
     }
@@ -242,7 +239,7 @@ fn source(served: &Served, owner: &Definition, field: &str) -> Result<Source, Fa
         paths.iter().position(|path| path == field).filter(|_| !field.is_empty())
     };
     let Some(index) = declared(&served.version().selectable) else {
-        // Kinds with fields of their own word it themselves.
+        // Kinds with own selectable fields have another message.
         let only = if definition.policy.selects_namespace {
             "\"metadata.name\", \"metadata.namespace\""
         } else {
@@ -255,13 +252,13 @@ fn source(served: &Served, owner: &Definition, field: &str) -> Result<Source, Fa
             },
         ));
     };
-    // Definitions that share a prefix list their fields in parallel; versions of one definition
-    // need not.
+    // Definitions that share a prefix list their fields in parallel; versions of a definition need
+    // not.
     let stored = &owner.versions[owner.storage_version].selectable;
     let is_owner = owner.group == definition.group && owner.plural == definition.plural;
     Ok(match (is_owner, declared(stored)) {
-        (false, _) => Source::Sidecar(index),
-        (true, Some(at)) if at == index => Source::Sidecar(index),
-        _ => Source::Object(index),
+        (false, _) => FieldSource::Sidecar(index),
+        (true, Some(at)) if at == index => FieldSource::Sidecar(index),
+        _ => FieldSource::Object(index),
     })
 }

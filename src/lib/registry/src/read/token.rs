@@ -1,5 +1,4 @@
-//! Continue tokens: where a list goes on, authenticated, and bound to the resource and namespace
-//! that they were made for.
+//! Continue tokens: the position of a list, authenticated, and bound to its resource and namespace.
 
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -8,30 +7,30 @@ use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::{go, json};
 use ring::hmac;
 
-/// Longer tokens are refused unread; keys are much shorter.
+/// Longer tokens are rejected undecoded; keys are much shorter.
 const MAX_LENGTH: usize = 4096;
 const VERSION: u8 = 2;
 const MAC: usize = 16;
-/// The revision and what is left.
+/// Bytes of revision and remaining count.
 const NUMBERS: usize = 16;
-/// Not known.
+/// Remaining count is unknown.
 const UNKNOWN: u64 = u64::MAX;
-/// A list that goes on at whatever is there now.
+/// Revision of a list that continues at the current state.
 const INCONSISTENT: u64 = u64::MAX;
 
-/// Where a list goes on.
+/// Position of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Token {
-    /// At which state; `None`: at the present one, inconsistently.
+pub(super) struct ContinueToken {
+    /// Revision of its snapshot; `None`: continues at the current state, inconsistently.
     pub(super) revision: Option<u64>,
-    /// The last key that was given: what follows the prefix.
+    /// Last key returned, without prefix.
     pub(super) after: String,
-    /// How many items follow; `None`: with selectors, or at whatever is there.
+    /// Number of remaining items; `None` with selectors, or at the current state.
     pub(super) left: Option<u64>,
 }
 
-impl Token {
-    /// The opaque text. `scope` names the resource and namespace.
+impl ContinueToken {
+    /// Encodes the token. `scope` names the resource and namespace.
     pub(super) fn seal(&self, key: &hmac::Key, scope: &str) -> String {
         let numbers = [self.revision.unwrap_or(INCONSISTENT), self.left.unwrap_or(UNKNOWN)]
             .map(u64::to_be_bytes)
@@ -43,7 +42,7 @@ impl Token {
         BASE64_URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// Reads a token; `None` for one that this server did not make, or not for this scope.
+    /// Decodes a token; `None` if it was not made by this server, or for another scope.
     pub(super) fn open(text: &str, key: &hmac::Key, scope: &str) -> Option<Self> {
         if text.len() > MAX_LENGTH {
             return None;
@@ -54,7 +53,7 @@ impl Token {
         let number = |at: usize| numbers.get(at..at + 8)?.try_into().ok().map(u64::from_be_bytes);
         let after = std::str::from_utf8(after).ok()?;
         let expected = mac(key, scope, numbers, after);
-        // Both have 16 bytes: the comparison reads all of them, whatever they are.
+        // Constant time: reads all 16 bytes of both.
         let differs = expected.as_ref()[..MAC]
             .iter()
             .zip(given)
@@ -65,12 +64,12 @@ impl Token {
     }
 }
 
-/// Why a text is no token, as kube-apiserver says it of its own, which are JSON.
+/// Error for an invalid token, in kube-apiserver's words for its own tokens, which are JSON.
 pub(super) fn refusal(text: &str) -> String {
     if text.len() > MAX_LENGTH {
         return "it is too long".to_owned();
     }
-    // Go's decoder takes no padding, and does not look at bits that are left over.
+    // Go's decoder accepts no padding, and ignores trailing bits.
     const DECODER: GeneralPurpose =
         GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
     let Ok(bytes) = DECODER.decode(text) else { return go::url_base64_fault(text) };
@@ -105,7 +104,7 @@ pub(super) fn refusal(text: &str) -> String {
     }
 }
 
-/// It looks like one of kube-apiserver's, which carry no proof of where they come from.
+/// Valid in kube-apiserver, whose tokens are not authenticated.
 const UNSIGNED: &str = "it was not made by this server";
 
 fn mac(key: &hmac::Key, scope: &str, numbers: &[u8], after: &str) -> hmac::Tag {
@@ -126,18 +125,18 @@ mod tests {
     }
 
     #[test]
-    fn a_token_survives_its_text() {
+    fn a_token_round_trips() {
         for token in [
-            Token { revision: Some(7), after: "ns/a".to_owned(), left: Some(3) },
-            Token { revision: None, after: String::new(), left: None },
+            ContinueToken { revision: Some(7), after: "ns/a".to_owned(), left: Some(3) },
+            ContinueToken { revision: None, after: String::new(), left: None },
         ] {
             let text = token.seal(&key(1), "/registry/secrets/ ns");
-            assert_eq!(Token::open(&text, &key(1), "/registry/secrets/ ns"), Some(token));
+            assert_eq!(ContinueToken::open(&text, &key(1), "/registry/secrets/ ns"), Some(token));
         }
     }
 
     #[test]
-    fn tokens_are_refused_in_upstream_s_words() {
+    fn invalid_tokens_have_kube_apiservers_messages() {
         let encoded = |text: &str| BASE64_URL_SAFE_NO_PAD.encode(text);
         let cases = [
             ("x".to_owned(), "illegal base64 data at input byte 0"),
@@ -171,16 +170,20 @@ mod tests {
 
     #[test]
     fn fault_23_a_forged_token_is_refused() {
-        let token = Token { revision: Some(7), after: "ns/a".to_owned(), left: Some(3) };
+        let token = ContinueToken { revision: Some(7), after: "ns/a".to_owned(), left: Some(3) };
         let text = token.seal(&key(1), "/registry/secrets/ ns");
-        assert_eq!(Token::open(&text, &key(2), "/registry/secrets/ ns"), None, "another key");
         assert_eq!(
-            Token::open(&text, &key(1), "/registry/secrets/ other"),
+            ContinueToken::open(&text, &key(2), "/registry/secrets/ ns"),
+            None,
+            "another key"
+        );
+        assert_eq!(
+            ContinueToken::open(&text, &key(1), "/registry/secrets/ other"),
             None,
             "another namespace"
         );
         assert_eq!(
-            Token::open(&text, &key(1), "/registry/configmaps/ ns"),
+            ContinueToken::open(&text, &key(1), "/registry/configmaps/ ns"),
             None,
             "another resource"
         );
@@ -189,17 +192,17 @@ mod tests {
             bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
             let forged = String::from_utf8(bytes).unwrap();
             assert_ne!(
-                Token::open(&forged, &key(1), "/registry/secrets/ ns"),
-                Some(Token { revision: Some(9), after: "x/y".to_owned(), left: None })
+                ContinueToken::open(&forged, &key(1), "/registry/secrets/ ns"),
+                Some(ContinueToken { revision: Some(9), after: "x/y".to_owned(), left: None })
             );
             assert!(
-                Token::open(&forged, &key(1), "/registry/secrets/ ns")
+                ContinueToken::open(&forged, &key(1), "/registry/secrets/ ns")
                     .is_none_or(|opened| opened == token),
                 "changed at {at}"
             );
         }
         for junk in ["", "abc", "!!!", "AQ", &"A".repeat(5000)] {
-            assert_eq!(Token::open(junk, &key(1), ""), None);
+            assert_eq!(ContinueToken::open(junk, &key(1), ""), None);
         }
     }
 }
@@ -213,8 +216,8 @@ mod fuzz {
     fn continue_tokens_are_read_or_refused() {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &[1; 32]);
         let sealed = [
-            Token { revision: Some(7), after: "ns/a".to_owned(), left: Some(3) },
-            Token { revision: None, after: String::new(), left: None },
+            ContinueToken { revision: Some(7), after: "ns/a".to_owned(), left: Some(3) },
+            ContinueToken { revision: None, after: String::new(), left: None },
         ];
         let mut seeds: Vec<String> = sealed.iter().map(|token| token.seal(&key, "scope")).collect();
         seeds.extend(
@@ -222,9 +225,10 @@ mod fuzz {
                 .map(str::to_owned),
         );
         run("continue token", &seeds, |input| {
-            let opened =
-                std::str::from_utf8(input).ok().and_then(|text| Token::open(text, &key, "scope"));
-            // Nobody finds another key's signature by chance.
+            let opened = std::str::from_utf8(input)
+                .ok()
+                .and_then(|text| ContinueToken::open(text, &key, "scope"));
+            // A MAC of another key matches with negligible probability.
             assert!(opened.as_ref().is_none_or(|token| sealed.contains(token)), "{opened:?}");
             Verdict::from(opened.is_some())
         });

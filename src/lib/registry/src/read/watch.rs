@@ -1,12 +1,12 @@
-//! WATCH: the state as synthetic events where it is asked for, then the history, seen through the
+//! WATCH: the initial state as synthetic events, if requested, then the history, filtered by
 //! selectors.
 
 use super::exits::Exits;
-use super::select::{Selection, Work};
+use super::select::{MatchCost, Selection};
 use super::{Reading, WatchItem, WatchOptions, check_list, check_watch, parse_version};
 use crate::catalog::{Catalog, Served};
 use crate::context::Target;
-use crate::failure::unknown;
+use crate::failure::future_version;
 use crate::pipeline::{Registry, prefix};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_storage::{Cursor, Event, Prefix, ReadLimit, Revision, Snapshot, WatchError};
@@ -19,16 +19,16 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// At most so many frames at once, and about so many bytes: whoever has taken them keeps their
-/// objects from being freed while its client takes none.
+/// Limits of a batch of events. A client that stops reading keeps the objects of a batch from being
+/// freed.
 const BATCH: ReadLimit = ReadLimit { events: 128, bytes: 8 * 1024 };
-/// So many objects of the state are looked at before others get their turn.
-const LOOKED_AT: usize = 1024;
-/// How often bookmarks are sent.
+/// Objects of the initial state inspected between yields.
+const INSPECTED: usize = 1024;
+/// Bookmark interval.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// The last bookmark comes so long before the end.
+/// The last bookmark precedes the end by this.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// A bookmark that is due waits so long for the log to be drained, then tries again.
+/// Retry interval of a bookmark that is due while the log is not drained.
 const BOOKMARK_RETRY: Duration = Duration::from_millis(100);
 
 /// A running watch.
@@ -37,50 +37,50 @@ pub struct Watch {
     catalog: Arc<Catalog>,
     exits: Arc<Exits>,
     served: Served,
-    phase: Phase,
+    phase: WatchPhase,
     deadline: Instant,
-    /// When the next bookmark is due; `None`: none is wanted any more.
+    /// Time of the next bookmark; `None` if none is due before the end.
     bookmark: Option<Instant>,
     changes: watch::Receiver<()>,
     ending: watch::Receiver<bool>,
-    /// Everything but events that a live watch waits for; none or one. It is kept from event to
-    /// event: to register with two channels and a timer for every event of every watcher cost more
-    /// than the event. As a set of futures it is polled only when it was woken itself.
+    /// Everything but events that a live watch waits for: none or one future. It survives events,
+    /// since registering with two channels and a timer for each event of each watcher costs more
+    /// than the event. In a set it is polled only if its own waker fired.
     interruption: FuturesUnordered<Interruption>,
-    work: Work,
+    cost: MatchCost,
 }
 
-/// Resolves when a watch is over, the catalog changed, or a bookmark is due.
+/// Resolves when the watch ends, the definition changed, or a bookmark is due.
 type Interruption = Pin<Box<dyn Future<Output = Wake> + Send + Sync>>;
 
-/// Where a watch is. Each leads to a later one; every one may lead to `Ended`.
-enum Phase {
-    /// Sends the state.
-    Initial(Box<Initial>),
+/// WatchPhase of a watch. Successors: `Initial` -> `Live`; `Live` and `Failed` -> `Ended`. Any phase may
+/// end.
+enum WatchPhase {
+    /// Sends the initial state.
+    Initial(Box<InitialState>),
     /// Follows the history.
     Live(Cursor),
-    /// Has one error to send.
+    /// Sends one error.
     Failed(Box<Failure>),
-    /// Over.
     Ended,
 }
 
-/// A state on its way to the client.
-struct Initial {
+/// InitialState state being sent.
+struct InitialState {
     snapshot: Snapshot,
-    /// The last key that was looked at.
+    /// Last key inspected.
     after: Option<String>,
-    /// Say when it is complete.
+    /// Whether a bookmark marks its end.
     end_bookmark: bool,
     cursor: Cursor,
     _reading: Option<Arc<Reading>>,
 }
 
 impl Registry {
-    /// WATCH of a collection, or of one object when the target has a name.
+    /// WATCH of a collection or, if the target has a name, of an object.
     ///
     /// # Errors
-    /// Of the options; everything else comes as an item.
+    /// Only invalid options. Later errors are events.
     pub async fn watch(&self, target: &Target, options: WatchOptions) -> Result<Watch, Failure> {
         if options.by_path {
             check_list(&options.list)?
@@ -89,24 +89,24 @@ impl Registry {
         }
         let prefix = prefix(&target.served)?;
         let selection = Selection::new(self.catalog(), target, &options.list)?;
-        // Upstream answers a version that is no number with 500 here, and with 400 on lists.
+        // kube-apiserver answers 500 for a version that is not a number, unlike for lists (400).
         let asked =
             parse_version(&options.list.resource_version).map_err(|why| Failure::bare(500, why))?;
         let changes = self.catalog().follow(&target.served.definition);
-        // What changed before that would not wake it.
+        // Changes before the subscription do not wake it.
         let current = self.catalog().is_current(&target.served);
         let phase = if current {
             self.first_phase(&prefix, &target.served, &options, asked).await?
         } else {
-            Phase::Ended
+            WatchPhase::Ended
         };
         let now = Instant::now();
         let deadline = now
             .checked_add(options.timeout)
             .unwrap_or_else(|| now + Duration::from_secs(86_400 * 365));
         let bookmark = options.bookmarks.then(|| next_bookmark(now, deadline)).flatten();
-        let (catalog, exits) = (self.catalog().clone(), Arc::clone(&self.parts.exits));
-        let (served, ending) = (target.served.clone(), self.parts.ending.subscribe());
+        let (catalog, exits) = (self.catalog().clone(), Arc::clone(&self.state.exits));
+        let (served, ending) = (target.served.clone(), self.state.ending.subscribe());
         Ok(Watch {
             selection,
             catalog,
@@ -118,7 +118,7 @@ impl Registry {
             changes,
             ending,
             interruption: FuturesUnordered::new(),
-            work: Work::default(),
+            cost: MatchCost::default(),
         })
     }
 
@@ -128,24 +128,25 @@ impl Registry {
         served: &Served,
         options: &WatchOptions,
         asked: Option<u64>,
-    ) -> Result<Phase, Failure> {
+    ) -> Result<WatchPhase, Failure> {
         let store = self.store();
         if options.timeout.is_zero() {
-            return Ok(Phase::Ended);
+            return Ok(WatchPhase::Ended);
         }
         let with_state = options.list.initial_events.unwrap_or(asked.unwrap_or(0) == 0);
         if with_state {
             if let Err(failure) = self.wait_for(asked.unwrap_or(0)).await {
-                // The stream has begun: what goes wrong now is an event.
-                return Ok(Phase::Failed(Box::new(failure)));
+                // The stream has begun: errors are events now.
+                return Ok(WatchPhase::Failed(Box::new(failure)));
             }
             let snapshot = store.snapshot(prefix);
-            // A watch that begins with the state is a streaming list, also when it does not say so.
+            // A watch with an initial state is a streaming list, even if not requested by
+            // `sendInitialEvents`.
             let end_bookmark = options.bookmarks;
             return Ok(match store.watch(prefix, snapshot.revision) {
                 Ok(cursor) => {
-                    let _reading = self.parts.readers.begin(&snapshot, snapshot.count(None, None));
-                    Phase::Initial(Box::new(Initial {
+                    let _reading = self.state.readers.begin(&snapshot, snapshot.count(None, None));
+                    WatchPhase::Initial(Box::new(InitialState {
                         snapshot,
                         after: None,
                         end_bookmark,
@@ -153,27 +154,26 @@ impl Registry {
                         _reading,
                     }))
                 }
-                Err(error) => over(error, snapshot.revision.0, store.revision()),
+                Err(error) => phase_after(error, snapshot.revision.0, store.revision()),
             });
         }
         let after = asked.filter(|asked| *asked > 0).unwrap_or(store.revision().0);
-        // Nothing can have happened to a resource before it existed, but a client that believes so
-        // has seen another one.
+        // A revision from before the resource existed belongs to another definition of the same
+        // name.
         if after < served.definition.since {
-            return Ok(Phase::Failed(Box::new(too_old(after, store.revision()))));
+            return Ok(WatchPhase::Failed(Box::new(too_old(after, store.revision()))));
         }
         let cursor = match store.watch(prefix, Revision(after)) {
             Ok(cursor) => cursor,
-            Err(error) => return Ok(over(error, after, store.revision())),
+            Err(error) => return Ok(phase_after(error, after, store.revision())),
         };
-        // Upstream waits for such a version in silence, for ever, while events go by that the
-        // client takes for seen. Here revisions never go back: it was given by another store. 410
-        // instead of the 504 of lists: every client lists again then (kube-rs would ask again with
-        // a 504).
+        // Revisions never go back, so the client has this one from another store. kube-apiserver
+        // waits forever, dropping events that the client takes for seen. 410 instead of the 504 of
+        // lists: every client lists again then (kube-rs would retry a 504).
         if self.wait_for(after).await.is_err() {
-            return Ok(Phase::Failed(Box::new(unknown(after, store.revision()))));
+            return Ok(WatchPhase::Failed(Box::new(future_version(after, store.revision()))));
         }
-        Ok(Phase::Live(cursor))
+        Ok(WatchPhase::Live(cursor))
     }
 }
 
@@ -186,11 +186,11 @@ fn too_old(asked: u64, now: Revision) -> Failure {
     Failure::new(Reason::Expired, format!("too old resource version: {asked} ({now})"))
 }
 
-/// How a watch ends that the store cannot go on with.
-fn over(error: WatchError, asked: u64, now: Revision) -> Phase {
+/// WatchPhase after an error of the store.
+fn phase_after(error: WatchError, asked: u64, now: Revision) -> WatchPhase {
     match error {
-        WatchError::Compacted(_) => Phase::Failed(Box::new(too_old(asked, now))),
-        _ => Phase::Ended,
+        WatchError::Compacted(_) => WatchPhase::Failed(Box::new(too_old(asked, now))),
+        _ => WatchPhase::Ended,
     }
 }
 
@@ -203,14 +203,14 @@ fn interruption(
         tokio::select! {
             biased;
             _ = ending.wait_for(|ending| *ending) => Wake::Over,
-            // An error, too: what was followed is gone.
+            // An error means that the definition was removed.
             _ = changes.changed() => Wake::CatalogChanged,
             () = tokio::time::sleep_until(bookmark.unwrap_or(deadline).min(deadline)) => if bookmark.is_some() { Wake::BookmarkDue } else { Wake::Over },
         }
     })
 }
 
-/// What happened while a live watch waited.
+/// What a live watch woke up for.
 enum Wake {
     Events(Result<Vec<Event>, WatchError>),
     BookmarkDue,
@@ -219,24 +219,26 @@ enum Wake {
 }
 
 impl Watch {
-    /// The next frames (at least one), `None` when it ends. Cancel safe.
+    /// The next events, at least one. `None` at the end. Cancel safe.
     pub async fn next(&mut self) -> Option<Vec<WatchItem>> {
         loop {
-            self.work.share().await;
+            self.cost.yield_if_due().await;
             let items = match &mut self.phase {
-                Phase::Ended => return None,
-                Phase::Failed(_) => self.fail(),
-                Phase::Initial(_) if *self.ending.borrow() || Instant::now() >= self.deadline => {
+                WatchPhase::Ended => return None,
+                WatchPhase::Failed(_) => self.fail(),
+                WatchPhase::Initial(_)
+                    if *self.ending.borrow() || Instant::now() >= self.deadline =>
+                {
                     None
                 }
-                Phase::Initial(_) => Some(self.send_state()),
-                Phase::Live(_) => self.follow().await,
+                WatchPhase::Initial(_) => Some(self.send_state()),
+                WatchPhase::Live(_) => self.follow().await,
             };
             match items {
-                None => self.phase = Phase::Ended,
+                None => self.phase = WatchPhase::Ended,
                 Some(items) if items.is_empty() => match self.phase {
-                    // Much was looked at.
-                    Phase::Initial(_) => tokio::task::yield_now().await,
+                    // Many objects were inspected.
+                    WatchPhase::Initial(_) => tokio::task::yield_now().await,
                     _ => tokio::task::consume_budget().await,
                 },
                 Some(items) => return Some(items),
@@ -245,33 +247,33 @@ impl Watch {
     }
 
     fn fail(&mut self) -> Option<Vec<WatchItem>> {
-        match std::mem::replace(&mut self.phase, Phase::Ended) {
-            Phase::Failed(failure) => Some(vec![WatchItem::Error(failure)]),
+        match std::mem::replace(&mut self.phase, WatchPhase::Ended) {
+            WatchPhase::Failed(failure) => Some(vec![WatchItem::Error(failure)]),
             _ => None,
         }
     }
 
-    /// A piece of the state; the last piece leads to the history.
+    /// A batch of the initial state; after the last batch the watch is live.
     fn send_state(&mut self) -> Vec<WatchItem> {
-        let Phase::Initial(initial) = &mut self.phase else {
+        let WatchPhase::Initial(initial) = &mut self.phase else {
             return Vec::new();
         };
         let mut items = Vec::new();
         let mut bytes = 0;
         let (mut last, mut complete) = (None, true);
-        for (looked_at, entry) in
+        for (inspected, entry) in
             initial.snapshot.range(self.selection.namespace(), initial.after.as_deref()).enumerate()
         {
             if items.len() == BATCH.events
                 || bytes >= BATCH.bytes
-                || looked_at == LOOKED_AT
-                || self.work.is_due()
+                || inspected == INSPECTED
+                || self.cost.is_due()
             {
                 complete = false;
                 break;
             }
             last = Some(entry);
-            if self.selection.matches(entry, &mut self.work) {
+            if self.selection.matches(entry, &mut self.cost) {
                 bytes += entry.bytes.len();
                 items.push(WatchItem::Added(entry.clone()));
             }
@@ -286,15 +288,16 @@ impl Watch {
                 initial_events_end: true,
             });
         }
-        if let Phase::Initial(initial) = std::mem::replace(&mut self.phase, Phase::Ended) {
-            self.phase = Phase::Live(initial.cursor);
+        if let WatchPhase::Initial(initial) = std::mem::replace(&mut self.phase, WatchPhase::Ended)
+        {
+            self.phase = WatchPhase::Live(initial.cursor);
         }
         items
     }
 
-    /// The next events, or a bookmark; `None` when the watch is over.
+    /// The next events or a bookmark; `None` if the watch is over.
     async fn follow(&mut self) -> Option<Vec<WatchItem>> {
-        let Phase::Live(cursor) = &mut self.phase else {
+        let WatchPhase::Live(cursor) = &mut self.phase else {
             return Some(Vec::new());
         };
         if self.interruption.is_empty() {
@@ -304,7 +307,7 @@ impl Watch {
                 (self.deadline, self.bookmark),
             ));
         }
-        // Interruptions first: events may never end.
+        // Interruptions first: events may never pause.
         let wake = tokio::select! {
             biased;
             Some(wake) = self.interruption.next() => wake,
@@ -312,19 +315,19 @@ impl Watch {
         };
         match wake {
             Wake::Over => None,
-            Wake::CatalogChanged => self.look_again().then(Vec::new),
+            Wake::CatalogChanged => self.is_unchanged().then(Vec::new),
             Wake::BookmarkDue => Some(self.bookmark_now()),
             Wake::Events(Ok(events)) => {
-                Some(events.into_iter().filter_map(|event| self.see(event)).collect())
+                Some(events.into_iter().filter_map(|event| self.filtered(event)).collect())
             }
-            Wake::Events(Err(WatchError::Compacted(revision))) => Some(vec![self.lose(revision)]),
+            Wake::Events(Err(WatchError::Compacted(revision))) => Some(vec![self.expire(revision)]),
             Wake::Events(Err(_)) => None,
         }
     }
 
-    /// The catalog changed: whether what is watched is still there, as it was.
-    fn look_again(&mut self) -> bool {
-        // Who removes a definition lets go of its followers; it may be there again by now.
+    /// Whether the definition is unchanged after a catalog change.
+    fn is_unchanged(&mut self) -> bool {
+        // Removing a definition drops its subscribers; it may exist again by now.
         match self.changes.has_changed() {
             Ok(_) => self.changes.mark_unchanged(),
             Err(_) => self.changes = self.catalog.follow(&self.served.definition),
@@ -332,9 +335,9 @@ impl Watch {
         self.catalog.is_current(&self.served)
     }
 
-    /// A bookmark says that every event up to it was sent: only a drained log can say so.
+    /// A bookmark promises that all events up to it were sent, which only holds for a drained log.
     fn bookmark_now(&mut self) -> Vec<WatchItem> {
-        let Phase::Live(cursor) = &self.phase else {
+        let WatchPhase::Live(cursor) = &self.phase else {
             return Vec::new();
         };
         let now = Instant::now();
@@ -346,24 +349,24 @@ impl Watch {
         vec![WatchItem::Bookmark { revision, initial_events_end: false }]
     }
 
-    fn lose(&mut self, revision: Revision) -> WatchItem {
-        self.phase = Phase::Ended;
+    fn expire(&mut self, revision: Revision) -> WatchItem {
+        self.phase = WatchPhase::Ended;
         WatchItem::Error(Box::new(Failure::new(
             Reason::Expired,
             format!("too old resource version: {revision}"),
         )))
     }
 
-    /// An event as the selectors show it.
-    fn see(&mut self, event: Event) -> Option<WatchItem> {
+    /// An event as seen through the selectors.
+    fn filtered(&mut self, event: Event) -> Option<WatchItem> {
         let Event { entry, previous, deleted } = event;
         let before = previous
             .as_ref()
-            .is_some_and(|previous| self.selection.matches(previous, &mut self.work));
+            .is_some_and(|previous| self.selection.matches(previous, &mut self.cost));
         if deleted {
             return before.then_some(WatchItem::Deleted(entry));
         }
-        match (before, self.selection.matches(&entry, &mut self.work)) {
+        match (before, self.selection.matches(&entry, &mut self.cost)) {
             (false, true) => Some(WatchItem::Added(entry)),
             (true, true) => Some(WatchItem::Modified(entry)),
             (true, false) => {

@@ -1,4 +1,4 @@
-//! Objects that somebody else converts: once for all who ask, and never to anybody's loss.
+//! Conversion webhooks: one request serves all waiting callers, and a failure loses no data.
 
 use crate::support::*;
 use bytes::Bytes;
@@ -21,15 +21,14 @@ use tokio::sync::Semaphore;
 
 const GROUP: &str = "convert.example.com";
 
-/// `spec.size` of v1 is `spec.amount` of v2. It works while there are permits, and can be made to
-/// fail.
+/// A converter: `spec.size` of v1 is `spec.amount` of v2. Needs a permit, and fails on demand.
 struct Scales {
-    /// Of each call, the number of its objects.
+    /// Number of objects in each call.
     calls: Mutex<Vec<usize>>,
     begun: AtomicUsize,
     gate: Semaphore,
     fails: AtomicBool,
-    /// Runs once, before an answer: a computation that takes long.
+    /// Runs once, within a conversion: a long computation.
     during: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -125,7 +124,7 @@ fn version(name: &str, field: &str) -> DefinitionVersion {
     }
 }
 
-/// Things, which are stored in v1.
+/// Serves Things, stored in v1.
 fn serve(server: &Server, plural: &str, hooks: Arc<dyn Hooks>) {
     server.registry.catalog().put(Arc::new(Definition {
         group: GROUP.to_owned(),
@@ -148,14 +147,14 @@ fn serve(server: &Server, plural: &str, hooks: Arc<dyn Hooks>) {
     }));
 }
 
-/// A server with things, and who converts them.
+/// A server with Things and their converter.
 fn start() -> (Things, Arc<Scales>) {
     let (server, scales) = (Server::new(), Scales::new());
     serve(&server, "things", Arc::new(Converting(scales.clone())));
     (Things { server, plural: "things" }, scales)
 }
 
-/// The words of these tests.
+/// Helpers of these tests.
 #[derive(Clone)]
 struct Things {
     server: Server,
@@ -189,7 +188,7 @@ impl Things {
         Ok(document(written.object, &target))
     }
 
-    /// As the server's handler does.
+    /// As the API server's handler does.
     async fn get(&self, version: &str, name: &str) -> Result<Document, Failure> {
         let target = self.target(version, name);
         let object = self.server.registry.get(&context(), &target, "").await?;
@@ -212,16 +211,16 @@ impl Things {
     }
 }
 
-/// Lets every task go on until it waits for something.
+/// Runs every task until it waits.
 async fn settle() {
     for _ in 0..1000 {
         tokio::task::yield_now().await;
     }
 }
 
-/// `3.0` is what many languages write when their numbers went through JSON.
+/// Many languages write integers as `3.0` after a JSON round trip.
 #[tokio::test]
-async fn a_whole_number_that_a_conversion_answers_as_a_float_is_an_integer() {
+async fn a_converted_integral_float_is_an_integer() {
     let (things, _) = start();
     for (written, read, field) in [("v2", "v1", "size"), ("v1", "v2", "amount")] {
         let given = if written == "v1" { "size" } else { "amount" };
@@ -235,7 +234,7 @@ async fn a_whole_number_that_a_conversion_answers_as_a_float_is_an_integer() {
 }
 
 #[tokio::test]
-async fn one_conversion_serves_all_who_wait_for_it() {
+async fn one_conversion_serves_all_waiting_callers() {
     let (things, scales) = start();
     things.create("v1", "a", json!({"size": 3})).await.unwrap();
     assert_eq!(scales.calls(), [0; 0], "the stored version needs none");
@@ -286,7 +285,7 @@ async fn lists_that_overlap_convert_each_object_once() {
 }
 
 #[tokio::test]
-async fn who_waits_goes_on_when_the_first_hangs_up() {
+async fn a_waiting_caller_converts_if_the_first_hangs_up() {
     let (things, scales) = start();
     things.create("v1", "a", json!({"size": 3})).await.unwrap();
     scales.close();
@@ -310,7 +309,7 @@ async fn who_waits_goes_on_when_the_first_hangs_up() {
 }
 
 #[tokio::test]
-async fn a_failure_is_told_to_all_who_wait_and_to_nobody_later() {
+async fn a_failed_conversion_fails_all_waiting_callers_and_is_not_cached() {
     let (things, scales) = start();
     things.create("v1", "a", json!({"size": 3})).await.unwrap();
     scales.close();
@@ -331,11 +330,11 @@ async fn a_failure_is_told_to_all_who_wait_and_to_nobody_later() {
     assert_eq!(things.get("v2", "a").await.unwrap().get(&["spec", "amount"]), Some(&json!(3)));
 }
 
-/// What left a selection is shown in its last matching state at the revision of the change:
-/// converted, it must not pass for the state of that revision. It did, and a patch in the other
-/// version then took back the write that had been acknowledged.
+/// An object that left a selection is shown in its last matching state at the revision of the
+/// change. The conversion of that state must not be cached for the revision: a patch in the other
+/// version then reverted the acknowledged write.
 #[tokio::test]
-async fn what_left_a_selection_is_not_converted_in_place_of_what_is_stored() {
+async fn an_exit_from_a_selection_is_not_converted_as_the_stored_state() {
     let (things, scales) = start();
     things.create("v1", "a", json!({"size": 1})).await.unwrap();
     let patch = |version: &'static str, change: Value| {
@@ -382,7 +381,7 @@ async fn what_left_a_selection_is_not_converted_in_place_of_what_is_stored() {
         Some(&json!(2)),
         "an acknowledged write"
     );
-    // The same bytes are converted once, wherever they were read from.
+    // The same bytes are converted once, wherever they come from.
     let calls = scales.calls().len();
     let copy = |entry: &Entry| {
         Arc::new(Entry {
@@ -396,7 +395,7 @@ async fn what_left_a_selection_is_not_converted_in_place_of_what_is_stored() {
     assert_eq!(scales.calls().len(), calls);
 }
 
-/// One worker, a computation about an object that its hook holds up, and another request.
+/// On one worker: a computation that its hook blocks, and another request.
 async fn keeps_nobody_waiting(things: &Things, begin: impl Future<Output = ()> + Send + 'static) {
     let (started, computes) = tokio::sync::oneshot::channel();
     let (finish, finished) = std::sync::mpsc::channel::<()>();
@@ -454,9 +453,9 @@ async fn fault_34_a_large_object_with_a_converter_is_computed_off_the_workers() 
     keeps_nobody_waiting(&things, delete).await;
 }
 
-/// The same where the object becomes large on the way.
+/// Objects that become large within the request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn fault_34_what_a_patch_copies_or_does_often_is_computed_off_the_workers() {
+async fn fault_34_patches_with_copies_or_many_operations_leave_the_worker() {
     let (things, _) = start();
     for name in ["a", "small"] {
         things.create("v1", name, json!({"size": 1})).await.unwrap();
@@ -478,7 +477,7 @@ async fn fault_34_what_a_patch_copies_or_does_often_is_computed_off_the_workers(
     }
 }
 
-/// What waits for a large object to be converted, reads and writes it off the workers.
+/// Waiting for the conversion of a large object, its parsing and encoding leave the worker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn fault_34_a_large_object_is_converted_off_the_workers() {
     let (things, scales) = start();
@@ -506,9 +505,9 @@ async fn fault_34_a_large_object_is_converted_off_the_workers() {
     assert_eq!(soon(long).await.unwrap().unwrap().get(&["spec", "amount"]), Some(&json!(1)));
 }
 
-/// A conversion that fails loses nothing, changes nothing, and is nobody else's business.
+/// A failed conversion loses nothing, changes nothing and fails no other request.
 #[tokio::test]
-async fn fault_26_a_conversion_that_fails_harms_no_object() {
+async fn fault_26_a_failed_conversion_loses_nothing() {
     let (things, scales) = start();
     let sound = Scales::new();
     serve(&things.server, "others", Arc::new(Converting(sound)));
@@ -549,20 +548,20 @@ async fn fault_26_a_conversion_that_fails_harms_no_object() {
     assert_eq!(registry.store().revision(), revision, "nothing was written");
     assert_eq!(things.get("v1", "a").await.unwrap(), before);
     assert_eq!(others.get("v2", "a").await.unwrap().get(&["spec", "amount"]), Some(&json!(1)));
-    // Events come in the stored version; what shows them converts or ends the watch.
+    // Events are in the stored version; the API server's watch converts them or ends.
     let mut watch = things.watch("v2").await;
     let items = soon(watch.next()).await.unwrap();
     assert!(
         matches!(&items[..], [WatchItem::Added(entry)] if entry.key.name() == "a"),
         "{items:?}"
     );
-    // Nothing of the object is shown of a delete that removes it.
+    // The response to a completed delete shows nothing of the object.
     let deleted = registry.delete(&context(), &target, &DeleteOptions::default()).await;
     deleted.unwrap();
     assert_eq!(things.get("v1", "a").await.unwrap_err().code, 404);
 }
 
-/// Two writers in two versions, of one object: no write is lost, whoever converts in between.
+/// Concurrent writers in two versions lose no write, whichever conversion runs in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn writers_in_both_versions_lose_nothing() {
     let (things, _) = start();

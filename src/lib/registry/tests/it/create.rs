@@ -5,7 +5,7 @@ use ferrokube_apimachinery::document::{Map, Value, json};
 use ferrokube_registry::{Body, FieldValidation, WriteOptions};
 
 #[tokio::test]
-async fn the_server_fills_metadata_in_and_ignores_what_clients_say_there() {
+async fn the_server_sets_system_metadata_whatever_clients_send() {
     let server = Server::new();
     let object = server
         .post(
@@ -29,7 +29,7 @@ async fn the_server_fills_metadata_in_and_ignores_what_clients_say_there() {
 }
 
 #[tokio::test]
-async fn a_name_is_needed_valid_and_free() {
+async fn a_name_is_required_validated_and_unique() {
     let server = Server::new();
     refused(&server.post(CONFIGMAPS, json!({})).await, "Invalid", &["Required metadata.name"]);
     for name in [
@@ -66,7 +66,7 @@ async fn a_name_is_needed_valid_and_free() {
 }
 
 #[tokio::test]
-async fn names_are_generated_and_collisions_tried_again() {
+async fn names_are_generated_and_collisions_retried() {
     let server = Server::new();
     let mut names = std::collections::BTreeSet::new();
     for _ in 0..50 {
@@ -93,7 +93,7 @@ async fn names_are_generated_and_collisions_tried_again() {
 }
 
 #[tokio::test]
-async fn metadata_rules() {
+async fn metadata_is_validated() {
     let server = Server::new();
     let uid = "11111111-2222-3333-4444-555555555555";
     let owner = |change: ferrokube_apimachinery::document::Value| {
@@ -139,7 +139,7 @@ async fn metadata_rules() {
 }
 
 #[tokio::test]
-async fn repeated_owners_are_dropped_with_a_warning() {
+async fn duplicate_owners_are_dropped_with_a_warning() {
     let server = Server::new();
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "11111111-2222-3333-4444-555555555555"});
     let context = context();
@@ -152,7 +152,7 @@ async fn repeated_owners_are_dropped_with_a_warning() {
 }
 
 #[tokio::test]
-async fn fault_40_the_namespace_is_the_one_of_the_path() {
+async fn fault_40_the_namespace_is_that_of_the_path() {
     let server = Server::new();
     let mut object = configmap("a", "v");
     object["metadata"]["namespace"] = json!("other");
@@ -169,7 +169,7 @@ async fn fault_40_the_namespace_is_the_one_of_the_path() {
             .registry
             .create(&context(), &target, body(configmap("a", "v")), &WriteOptions::default())
             .await;
-        // The name of the namespace is refused before there is a key.
+        // An invalid namespace is refused before a key is made.
         assert!(["Invalid", reason].contains(&outcome(&answer).0.as_str()), "{answer:?}");
     }
     target.namespace = Some("ns".to_owned());
@@ -190,7 +190,7 @@ async fn fault_40_the_namespace_is_the_one_of_the_path() {
 }
 
 #[tokio::test]
-async fn the_body_is_of_the_endpoints_kind() {
+async fn the_body_must_be_of_the_endpoints_kind() {
     let server = Server::new();
     for (version, kind) in [
         ("v1", "Secret"),
@@ -212,7 +212,7 @@ async fn the_body_is_of_the_endpoints_kind() {
 }
 
 #[tokio::test]
-async fn unknown_and_repeated_fields() {
+async fn unknown_and_duplicate_fields_follow_field_validation() {
     let server = Server::new();
     let object = |name: &str| json!({"metadata": {"name": name, "bogus": 1}, "data": {"a": "b"}, "spec": {"x": 1}});
     let with =
@@ -357,7 +357,7 @@ async fn managers_have_names_of_a_bounded_length() {
 }
 
 #[tokio::test]
-async fn finalizers_need_a_domain_where_upstreams_core_validation_says_so() {
+async fn finalizers_need_a_domain_where_core_validation_requires_it() {
     let server = Server::new();
     let finalized = |finalizer: &str| json!({"metadata": {"name": "a", "finalizers": [finalizer]}});
     refused(

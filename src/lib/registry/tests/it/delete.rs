@@ -34,7 +34,7 @@ fn finalizers(object: &Document) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn an_object_without_finalizers_is_gone_at_once() {
+async fn an_object_without_finalizers_is_removed_at_once() {
     let server = Server::new();
     for grace in [None, Some(30), Some(-5), Some(0)] {
         let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
@@ -95,7 +95,7 @@ async fn policies_set_finalizers() {
             server.delete_with(CONFIGMAPS, "a", &options).await.unwrap(),
         );
         assert_eq!((how, finalizers(&marked)), ("pending", expected));
-        // A later background delete lifts the mark.
+        // A later background delete removes the finalizer.
         let (how, _) = shown(
             &server,
             CONFIGMAPS,
@@ -140,7 +140,7 @@ async fn finalizers_of_a_policy_come_last_and_others_stay_as_they_are() {
 }
 
 #[tokio::test]
-async fn preconditions_and_dry_runs() {
+async fn deletes_honor_preconditions_and_dry_runs() {
     let server = Server::new();
     let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     for wrong in [
@@ -205,7 +205,7 @@ async fn a_namespace_waits_for_its_own_finalizers() {
     refused(&server.get(NAMESPACES, "n").await, "NotFound", &[]);
 }
 
-/// Also when nothing in its metadata holds it any more.
+/// Even if its metadata has no finalizers left.
 #[tokio::test]
 async fn an_update_does_not_end_a_namespace_that_waits() {
     let server = Server::new();
@@ -240,7 +240,7 @@ async fn a_dry_run_that_removes_the_last_finalizer_deletes_nothing() {
     assert_eq!(server.get(CONFIGMAPS, "a").await.unwrap(), marked);
 }
 
-/// Stays for thirty seconds.
+/// Has a grace period of 30 s.
 #[derive(Debug)]
 struct Graceful;
 
@@ -250,7 +250,7 @@ impl ferrokube_resource::Hooks for Graceful {
     }
 }
 
-/// Who waits for the end of the period deletes with 0.
+/// Once the period is over, the kubelet deletes with 0.
 #[tokio::test]
 async fn the_last_finalizer_does_not_end_a_grace_period() {
     let server = Server::new();
@@ -276,7 +276,7 @@ async fn the_last_finalizer_does_not_end_a_grace_period() {
 }
 
 #[tokio::test]
-async fn of_a_collection_what_cannot_be_deleted_is_said() {
+async fn a_collection_delete_reports_an_object_that_cannot_be_deleted() {
     let server = Server::new();
     server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let target = server.target(CONFIGMAPS, "");
@@ -315,7 +315,8 @@ async fn a_collection_is_deleted_object_by_object() {
     assert!(server.get(CONFIGMAPS, "d").await.unwrap().is_terminating());
 }
 
-/// What a deposed controller deletes late is what it saw, not what has the name by now.
+/// A late delete of a deposed controller removes the object that it saw, not its successor of the
+/// same name.
 #[tokio::test]
 async fn fault_31_a_collection_of_an_older_revision_is_deleted_as_it_was() {
     for version_match in [VersionMatch::Exact, VersionMatch::Unset] {

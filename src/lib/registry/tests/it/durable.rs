@@ -1,4 +1,4 @@
-//! Answers that write nothing: they tell only of what is durable, and never wait in vain.
+//! Responses without a write: they reveal only durable state, and never wait needlessly.
 
 use crate::support::*;
 use ferrokube_apimachinery::document::{Document, json};
@@ -40,8 +40,7 @@ fn create(server: &Server) -> Attempt<'_> {
     server.post(CONFIGMAPS, configmap("new", "1")).boxed_local()
 }
 
-/// A write that needs nothing written because of another one waits for that one; when it is
-/// refused, it is made after all.
+/// A no-op waits for the write that it relies on; if that is refused, the no-op is written instead.
 #[tokio::test]
 async fn fault_07_a_noop_on_a_refused_head_is_computed_again() {
     let disk = SimDisk::default();
@@ -82,7 +81,7 @@ async fn fault_07_a_noop_on_a_refused_head_is_computed_again() {
     }
 }
 
-/// However long a sync takes, nobody is told of what it may lose.
+/// However long a sync takes, no response reveals what it may lose.
 #[tokio::test]
 async fn fault_01_a_noop_waits_for_the_write_that_it_relies_on() {
     let disk = SimDisk::default();
@@ -110,7 +109,7 @@ async fn fault_01_a_noop_waits_for_the_write_that_it_relies_on() {
     refused(&soon(outdated).await, "Conflict", &[]);
 }
 
-/// A journal that fails takes with it what was computed on its end.
+/// A failed journal also fails what was computed on its pending heads.
 #[tokio::test]
 async fn fault_05_a_noop_on_a_failed_write_fails() {
     let disk = SimDisk::default();
@@ -128,10 +127,10 @@ async fn fault_05_a_noop_on_a_failed_write_fails() {
     );
 }
 
-/// A page goes on from the state of the page before, or from none: an older copy of the directory
+/// A page continues from the snapshot of the previous page or fails: an older copy of the directory
 /// does not have it.
 #[tokio::test]
-async fn fault_09_a_page_of_a_state_that_was_lost_is_gone() {
+async fn fault_09_a_page_of_a_lost_snapshot_expires() {
     let disk = SimDisk::default();
     let server = on_disk(&disk, StoreLimits::default());
     for name in ["a", "b", "c"] {
@@ -156,9 +155,9 @@ async fn fault_09_a_page_of_a_state_that_was_lost_is_gone() {
     }
 }
 
-/// What the store refuses is refused at once: there is nothing to wait for.
+/// Refusals by the store are immediate.
 #[tokio::test]
-async fn refusals_of_the_store_do_not_wait() {
+async fn refusals_by_the_store_are_immediate() {
     let disk = SimDisk::default();
     let server = on_disk(&disk, StoreLimits { queue_txns: 1, ..StoreLimits::default() });
     for name in ["a", "b"] {
@@ -176,9 +175,9 @@ async fn refusals_of_the_store_do_not_wait() {
     refused(&label(&server).now_or_never().expect("told at once"), "ServiceUnavailable", &[]);
 }
 
-/// Without a write under way an answer that writes nothing asks nothing of the committer.
+/// Without a write in progress, a no-op does not involve the committer.
 #[tokio::test]
-async fn a_noop_on_what_is_published_costs_nothing() {
+async fn a_noop_on_a_published_head_does_not_wait() {
     let server = Server::new();
     server.post(CONFIGMAPS, configmap("a", "0")).await.unwrap();
     soon(label(&server)).await.unwrap();

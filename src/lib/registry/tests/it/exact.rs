@@ -1,4 +1,4 @@
-//! Rules of kube-apiserver that the differential test found: one test for each class.
+//! Rules of kube-apiserver found by the differential test: a test for each class.
 
 use crate::support::*;
 use ferrokube_apimachinery::document::{Document, Value, json};
@@ -34,7 +34,7 @@ fn says<T>(result: Result<T, Failure>, message: &str) {
 }
 
 #[tokio::test]
-async fn only_a_post_drops_what_says_that_the_object_is_deleted() {
+async fn only_a_post_drops_deletion_fields() {
     let server = Server::new();
     let lease = |name: &str| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "deletionTimestamp": "2024-01-02T03:04:05Z", "deletionGracePeriodSeconds": 5}});
     let posted = server.post(LEASES, lease("a")).await.unwrap();
@@ -54,7 +54,7 @@ async fn only_a_post_drops_what_says_that_the_object_is_deleted() {
 }
 
 #[tokio::test]
-async fn repeated_owners_of_a_patch_are_found_after_admission() {
+async fn duplicate_owners_of_a_patch_are_dropped_after_admission() {
     let server = Server::new();
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"});
     let object = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": [owner, owner]}});
@@ -137,7 +137,7 @@ async fn a_native_object_without_its_version_has_no_name() {
 }
 
 #[tokio::test]
-async fn what_was_merged_in_memory_is_converted() {
+async fn a_strategic_patch_is_decoded_leniently() {
     let server = Server::new();
     server.post(LEASES, json!({"metadata": {"name": "a"}})).await.unwrap();
     for (patch, why) in [
@@ -151,7 +151,7 @@ async fn what_was_merged_in_memory_is_converted() {
             json!({"spec": {"renewTime": 1}}),
             "json: cannot unmarshal number into Go value of type string",
         ),
-        // Nulls go from what is added.
+        // Nulls are dropped from what is added.
         (
             json!({"metadata": {"labels": null, "annotations": {"a": null, "b": 1}}}),
             "\"map[metadata:map[annotations:map[b:1] labels:<nil>]]\"",
@@ -226,7 +226,7 @@ async fn lists_whose_items_have_no_key_end_tracking() {
 }
 
 #[tokio::test]
-async fn labels_that_follow_from_a_generated_name_are_nobodys() {
+async fn labels_derived_from_a_generated_name_have_no_manager() {
     let server = Server::new();
     let owned = |object: &Document| {
         object
@@ -269,7 +269,7 @@ async fn metadata_of_core_events_is_checked_last() {
 }
 
 #[tokio::test]
-async fn causes_about_metadata_are_as_many_as_upstreams() {
+async fn metadata_causes_are_repeated_as_in_kube_apiserver() {
     let server = Server::new();
     let count = |result: Result<_, Failure>| {
         result.map(|_: Document| ()).unwrap_err().details.unwrap().causes.len()
@@ -294,7 +294,7 @@ async fn causes_about_metadata_are_as_many_as_upstreams() {
 }
 
 #[tokio::test]
-async fn conflicts_name_what_upstream_names() {
+async fn conflicts_name_what_kube_apiserver_names() {
     let server = Server::new();
     let applied = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"uid": "x"}});
     says(
@@ -327,7 +327,7 @@ async fn conflicts_name_what_upstream_names() {
 }
 
 #[tokio::test]
-async fn repeated_keys_of_yaml_are_told_with_their_lines() {
+async fn duplicate_yaml_keys_are_reported_with_lines() {
     let server = Server::new();
     let noted = vec![
         "line 7: key \"a\" already set in map".to_owned(),
@@ -373,7 +373,7 @@ async fn repeated_keys_of_yaml_are_told_with_their_lines() {
 }
 
 #[tokio::test]
-async fn entries_of_versions_that_cannot_be_are_forgotten() {
+async fn managed_fields_of_unknown_versions_are_dropped() {
     let server = Server::new();
     let entry = |version: &str| json!({"manager": version, "operation": "Update", "apiVersion": version, "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {}}});
     let managers = |object: &Document| {
@@ -412,7 +412,7 @@ async fn entries_of_versions_that_cannot_be_are_forgotten() {
 }
 
 #[tokio::test]
-async fn versions_of_what_is_not_there() {
+async fn versions_of_missing_objects() {
     let server = Server::new();
     let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
     let lease = || json!({"metadata": {"name": "a", "resourceVersion": "7"}});

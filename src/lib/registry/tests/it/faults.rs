@@ -1,9 +1,9 @@
-//! The local client, computed resources, and what hostile input meets.
+//! The local client, computed resources, hostile input.
 
 use crate::support::*;
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_registry::catalog::VirtualFuture;
+use ferrokube_registry::catalog::ComputedFuture;
 use ferrokube_registry::{
     ComputedResource, DeleteOptions, ListOptions, Local, RequestContext, Target, WatchItem,
     WatchOptions, WriteOptions,
@@ -11,7 +11,7 @@ use ferrokube_registry::{
 use std::sync::Arc;
 
 #[tokio::test]
-async fn the_servers_own_loops_take_the_same_path() {
+async fn the_local_client_uses_the_pipeline() {
     let server = Server::new();
     let namespaces = Local::new(&server.registry, "", "v1", "namespaces").unwrap();
     assert!(Local::new(&server.registry, "", "v9", "namespaces").is_none());
@@ -45,22 +45,22 @@ impl ComputedResource for Echo {
         context: &'a RequestContext,
         target: &'a Target,
         mut object: Document,
-    ) -> VirtualFuture<'a> {
+    ) -> ComputedFuture<'a> {
         object.set(&["status"], json!({"user": context.user.name, "name": target.name}));
         Box::pin(async { Ok(object) })
     }
 }
 
-/// Shows the number of values, and truncates to it.
-struct Count;
+/// Projects the number of values, and truncates to it.
+struct CountSubresource;
 
-impl ComputedResource for Count {
+impl ComputedResource for CountSubresource {
     fn create<'a>(
         &'a self,
         _context: &'a RequestContext,
         _target: &'a Target,
         _object: Document,
-    ) -> VirtualFuture<'a> {
+    ) -> ComputedFuture<'a> {
         unreachable!("a projection is never created")
     }
 
@@ -96,7 +96,7 @@ impl ComputedResource for Count {
 }
 
 #[tokio::test]
-async fn some_resources_compute_their_answer() {
+async fn computed_resources_are_not_stored() {
     let server = Server::new();
     let reviews = ("authentication.k8s.io", "selfsubjectreviews");
     server.registry.catalog().put_computed(reviews.0, reviews.1, "", Arc::new(Echo));
@@ -114,7 +114,7 @@ async fn some_resources_compute_their_answer() {
 }
 
 #[tokio::test]
-async fn a_subresource_may_show_a_part_as_another_kind() {
+async fn a_subresource_may_project_another_kind() {
     let server = Server::new();
     let mut definition =
         ferrokube_resource::Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
@@ -126,7 +126,7 @@ async fn a_subresource_may_show_a_part_as_another_kind() {
         columns: None,
     });
     server.registry.catalog().put(Arc::new(definition));
-    server.registry.catalog().put_computed("", "configmaps", "count", Arc::new(Count));
+    server.registry.catalog().put_computed("", "configmaps", "count", Arc::new(CountSubresource));
     let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let shown = server.get(CONFIGMAPS, "a/count").await.unwrap();
     assert_eq!(
@@ -148,7 +148,7 @@ async fn a_subresource_may_show_a_part_as_another_kind() {
 }
 
 #[tokio::test]
-async fn fault_28_long_lists_of_finalizers_and_owners_cost_no_square() {
+async fn fault_28_long_lists_of_finalizers_and_owners_take_linear_time() {
     let server = Server::new();
     let finalizers: Vec<String> = (0..20_000).map(|n| format!("example.com/f{n}")).collect();
     let owners: Vec<_> = (0..1_000).map(|n| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": format!("u-{n}")})).collect();
@@ -175,7 +175,7 @@ async fn fault_28_long_lists_of_finalizers_and_owners_cost_no_square() {
 }
 
 #[tokio::test]
-async fn fault_21_a_restart_costs_no_client_its_place() {
+async fn fault_21_clients_keep_their_position_across_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let config = || ferrokube_storage::Config::embedded(directory.path().join("store"));
     let server = Server::on(config());
@@ -198,7 +198,7 @@ async fn fault_21_a_restart_costs_no_client_its_place() {
         ListOptions { limit: 9, continue_token: page.continue_token, ..ListOptions::default() };
     match server.list(CONFIGMAPS, &next).await {
         Ok(rest) => assert_eq!((names(&rest), rest.revision), (vec!["b", "c"], page.revision)),
-        // The state of the first page may be gone, but never silently another one.
+        // The snapshot of the first page may be lost, but never replaced by another one.
         Err(failure) => {
             assert!(failure.code == 410 && failure.continue_token.is_some(), "{failure:?}")
         }

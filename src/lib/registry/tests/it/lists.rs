@@ -27,7 +27,7 @@ fn page(limit: u64, token: &str) -> ListOptions {
 }
 
 #[tokio::test]
-async fn pages_are_of_one_state() {
+async fn pages_share_a_snapshot() {
     let server = Server::new();
     letters(&server, "abcde").await;
     let first = server.list(CONFIGMAPS, &page(2, "")).await.unwrap();
@@ -44,7 +44,7 @@ async fn pages_are_of_one_state() {
         (names(&third), third.remaining, third.continue_token.as_str()),
         (vec!["e"], None, "")
     );
-    // Any state will do: upstream gives all that is left.
+    // Any state is allowed: kube-apiserver then returns all remaining items.
     let rest = server
         .list(
             CONFIGMAPS,
@@ -75,7 +75,7 @@ async fn fault_23_pages_outlive_the_history_in_memory() {
         names(&server.list(CONFIGMAPS, &page(9, &abandoned.continue_token)).await.unwrap()),
         ["b", "c", "d", "e"]
     );
-    // Both lists have ended: nothing is held for them any more.
+    // Both lists are complete: their snapshot is released.
     refused(&server.list(CONFIGMAPS, &page(2, &whole.continue_token)).await, "Expired", &[]);
 }
 
@@ -100,7 +100,7 @@ async fn pages_of_a_selection() {
 }
 
 #[tokio::test]
-async fn every_version_and_match() {
+async fn every_resource_version_and_match() {
     let server = Server::new();
     letters(&server, "ab").await;
     let rv = server.list(CONFIGMAPS, &ListOptions::default()).await.unwrap().revision;
@@ -204,7 +204,7 @@ async fn fault_23_tokens_are_authentic_and_bound_to_their_list() {
 }
 
 #[tokio::test]
-async fn fault_23_a_page_of_a_compacted_state_offers_an_inconsistent_one() {
+async fn fault_23_a_compacted_page_offers_an_inconsistent_token() {
     let before = Server::on(Config { history_bytes: 4096, ..Config::memory() });
     letters(&before, "abc").await;
     let first = before.list(CONFIGMAPS, &page(1, "")).await.unwrap();
@@ -214,7 +214,7 @@ async fn fault_23_a_page_of_a_compacted_state_offers_an_inconsistent_one() {
     {
         before.put(CONFIGMAPS, "c", json!({"metadata": {"name": "c"}, "data": {"k": before.registry.store().revision().to_string()}})).await.unwrap();
     }
-    // The state of the list was held by another process.
+    // Another process held the snapshot.
     let server = before.restarted();
     let expired = server.list(CONFIGMAPS, &page(1, &first.continue_token)).await;
     refused(&expired, "Expired", &[]);
@@ -241,7 +241,7 @@ async fn fault_19_a_future_version_is_waited_for_and_then_refused() {
 }
 
 #[tokio::test]
-async fn a_version_that_comes_soon_is_waited_for() {
+async fn a_future_version_is_waited_for() {
     let server = Server::new();
     letters(&server, "a").await;
     let now = server.registry.store().revision().0;
@@ -254,7 +254,7 @@ async fn a_version_that_comes_soon_is_waited_for() {
 }
 
 #[tokio::test]
-async fn selectors() {
+async fn field_and_label_selectors_filter_lists() {
     let server = Server::new();
     letters(&server, "abcd").await;
     server.post(CONFIGMAPS, json!({"metadata": {"name": "e"}})).await.unwrap();
@@ -332,24 +332,24 @@ async fn two_groups_serve_one_store_of_events() {
 
 /// A change between two pages.
 #[derive(Clone, Debug)]
-enum Step {
+enum PagingStep {
     Put(u8),
     Delete(u8),
     Page,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<PagingStep>> {
     let step = prop_oneof![
-        (0..20u8).prop_map(Step::Put),
-        (0..20u8).prop_map(Step::Delete),
-        Just(Step::Page)
+        (0..20u8).prop_map(PagingStep::Put),
+        (0..20u8).prop_map(PagingStep::Delete),
+        Just(PagingStep::Page)
     ];
     proptest::collection::vec(step, 1..60)
 }
 
-async fn change(server: &Server, step: &Step) {
+async fn change(server: &Server, step: &PagingStep) {
     match step {
-        Step::Put(name) => {
+        PagingStep::Put(name) => {
             let object = labeled(&format!("n{name}"), if name % 3 == 0 { "yes" } else { "no" });
             if server.post(CONFIGMAPS, object).await.is_err() {
                 server
@@ -362,8 +362,8 @@ async fn change(server: &Server, step: &Step) {
                     .unwrap();
             }
         }
-        Step::Delete(name) => _ = server.delete(CONFIGMAPS, &format!("n{name}")).await,
-        Step::Page => {}
+        PagingStep::Delete(name) => _ = server.delete(CONFIGMAPS, &format!("n{name}")).await,
+        PagingStep::Page => {}
     }
 }
 
@@ -373,7 +373,7 @@ fn shape(page: &ListPage) -> Vec<(String, Revision)> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-    /// Whatever happens between them, pages together are the list at the revision of the first.
+    /// Whatever happens between them, the pages add up to the list at the revision of the first.
     #[test]
     fn fault_23_pages_together_are_one_list(before in steps(), between in steps(), limit in 1..5u64, selected: bool) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -403,7 +403,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn a_long_selection_makes_room_for_others() {
+async fn a_long_selection_yields() {
     let server = Server::new();
     for number in 0..20 {
         let labels: ferrokube_apimachinery::document::Map =

@@ -1,4 +1,4 @@
-//! PATCH of the four types.
+//! PATCH of all four types.
 
 use crate::support::*;
 use ferrokube_apimachinery::document::{Document, Value, json};
@@ -21,7 +21,7 @@ fn operations(list: ferrokube_apimachinery::document::Value) -> Patch {
 }
 
 #[tokio::test]
-async fn json_patch() {
+async fn json_patches_apply_in_order() {
     let server = server().await;
     let stored = server
         .patch(CONFIGMAPS, "a", operations(json!([{"op": "test", "path": "/data/k", "value": "v"}, {"op": "replace", "path": "/data/k", "value": "w"}])))
@@ -58,7 +58,7 @@ async fn json_patch() {
 }
 
 #[tokio::test]
-async fn patches_carry_preconditions_only_if_they_say_so() {
+async fn patches_have_preconditions_only_if_given() {
     let server = server().await;
     let old = server.get(CONFIGMAPS, "a").await.unwrap().meta("resourceVersion").to_owned();
     server
@@ -288,7 +288,7 @@ async fn an_empty_list_of_managers_resets_them() {
 
 const TRACE_ID: &str = "trace.kubernetes.io/trace-id";
 
-/// A patch of one type that sets an annotation, and expects what a GET shows where the type can.
+/// Patches of each type that set an annotation and, where the type can, assert what a GET shows.
 fn annotating(shown: &Document) -> [(&'static str, Patch); 6] {
     let annotated = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "annotations": {"example.com/k": "v"}}});
     let shown = shown.get(&["metadata", "annotations"]).cloned().unwrap();
@@ -328,7 +328,7 @@ fn annotating(shown: &Document) -> [(&'static str, Patch); 6] {
 }
 
 #[tokio::test]
-async fn every_patch_sees_the_annotations_that_a_get_shows() {
+async fn every_patch_sees_the_annotations_of_a_get() {
     for at in 0..6 {
         let server = Server::new();
         server.admission.stamps.store(true, std::sync::atomic::Ordering::SeqCst);
@@ -364,9 +364,9 @@ async fn every_patch_sees_the_annotations_that_a_get_shows() {
     }
 }
 
-/// What a GET does not show is not there, for all types alike.
+/// Trace ids that a GET does not show do not exist for any type of patch.
 #[tokio::test]
-async fn patches_of_ids_alone_change_nothing() {
+async fn patches_of_trace_ids_change_nothing() {
     let server = Server::new();
     server.admission.stamps.store(true, std::sync::atomic::Ordering::SeqCst);
     let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
@@ -389,11 +389,11 @@ async fn patches_of_ids_alone_change_nothing() {
     assert_eq!(server.patch(CONFIGMAPS, "a", absent).await.unwrap_err().code, 422);
     let refused = server.patch(CONFIGMAPS, "a", directive("x")).await.unwrap_err();
     assert_eq!(refused.message, "unknown patch type: x in map: map[$patch:x]", "a map is there");
-    // Keys to retain are those of the user's annotations: there are none.
+    // `$retainKeys` applies to the user's annotations: there are none.
     let retained = json!({"metadata": {"annotations": {"$retainKeys": ["k"], "k": "v"}}});
     let refused = server.patch(CONFIGMAPS, "a", Patch::Strategic(body(retained))).await;
     assert_eq!(refused.unwrap_err().code, 422);
-    // Without ids the same patches meet no annotations.
+    // Without ids, the patches meet no annotations.
     server.admission.stamps.store(false, std::sync::atomic::Ordering::SeqCst);
     server.post(CONFIGMAPS, configmap("b", "v")).await.unwrap();
     for (operation, code) in [

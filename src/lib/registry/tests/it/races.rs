@@ -1,4 +1,4 @@
-//! Many writers of one object, on several threads.
+//! Concurrent writers of one object.
 
 use crate::support::*;
 use ferrokube_apimachinery::document::{Value, json};
@@ -40,7 +40,7 @@ async fn patches_of_one_object_all_succeed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fault_34_those_who_wait_for_one_key_hold_no_worker() {
+async fn fault_34_writers_waiting_for_a_key_hold_no_worker() {
     let server = Server::new();
     for name in ["hot", "cold"] {
         server.post(CONFIGMAPS, configmap(name, "0")).await.unwrap();
@@ -60,10 +60,10 @@ async fn fault_34_those_who_wait_for_one_key_hold_no_worker() {
     };
     let first = patch("hot", 0);
     soon(computes).await.unwrap();
-    // One of two workers computes; none of these may take the other.
+    // One of the two workers computes; none of these may block the other.
     let waiting: Vec<_> = (1..9).map(|n| patch("hot", n)).collect();
     soon(patch("cold", 0)).await.unwrap().expect("another key is free");
-    // Told without a turn.
+    // Answered without a turn.
     let mut outdated = configmap("hot", "1");
     outdated["metadata"]["resourceVersion"] = json!("999");
     assert_eq!(outcome(&soon(server.put(CONFIGMAPS, "hot", outdated)).await).0, "Conflict");
@@ -147,7 +147,7 @@ async fn fault_34_a_collection_is_deleted_off_the_workers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_writers_with_one_version_exactly_one_wins() {
+async fn one_of_many_writers_with_the_same_version_wins() {
     let server = Server::new();
     let first = server.post(CONFIGMAPS, configmap("a", "0")).await.unwrap();
     let writers: Vec<_> = (1..33)
@@ -184,7 +184,7 @@ async fn one_of_many_creates_and_deletes_wins() {
         for creator in creators {
             match soon(creator).await.unwrap() {
                 Ok(_) => created += 1,
-                // An answer tells only of what everybody can read.
+                // A response reveals only what readers can see.
                 Err(failure) => {
                     refused::<()>(&Err(failure), "AlreadyExists", &[]);
                     server.get(CONFIGMAPS, "a").await.unwrap();
@@ -210,8 +210,7 @@ async fn one_of_many_creates_and_deletes_wins() {
     }
 }
 
-/// What admission has read (the phase of a namespace, the usage of a quota) still holds when the
-/// write is accepted.
+/// What admission read (a namespace's phase, a quota's usage) still holds at commit.
 #[tokio::test]
 async fn writes_are_guarded_by_what_admission_has_read() {
     let server = Server::new();
@@ -236,10 +235,10 @@ async fn writes_are_guarded_by_what_admission_has_read() {
     server.patch(CONFIGMAPS, "a", merge(json!({"data": {"k": "w"}}))).await.unwrap();
 }
 
-/// A refusal that names an object follows the sync of the write that made it: the next power cut
-/// must not take it back.
+/// An error that names an object follows the sync of its write: a power cut must not make it
+/// untrue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_tells_of_nothing_that_is_not_durable() {
+async fn a_response_reveals_only_durable_state() {
     let disk = SimDisk::default();
     let parts = Environment { io: Arc::new(disk.clone()), ..Environment::default() };
     let server = Server::over(Store::open_with(Config::embedded("/sim/storage"), parts).unwrap());

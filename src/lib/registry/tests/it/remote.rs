@@ -1,4 +1,4 @@
-//! Writes that webhooks take part in: outside the turn, by compare-and-swap.
+//! Writes with webhooks: outside the turn, by compare-and-swap.
 
 use crate::support::*;
 use ferrokube_apimachinery::document::{Value, json};
@@ -12,7 +12,7 @@ async fn server() -> Server {
     server
 }
 
-/// The next remote call changes the object before it answers.
+/// The next webhook call changes the object before it returns.
 fn interfere(server: &Server) {
     interfere_by(server, json!({"data": {"other": "1"}}));
 }
@@ -46,7 +46,7 @@ async fn webhooks_change_what_is_stored() {
 }
 
 #[tokio::test]
-async fn a_patch_is_run_again_on_what_came_between() {
+async fn a_patch_restarts_if_the_object_changed() {
     let server = server().await;
     interfere(&server);
     let patched = server.patch(CONFIGMAPS, "a", merge(json!({"data": {"k": "w"}}))).await.unwrap();
@@ -58,7 +58,7 @@ async fn a_patch_is_run_again_on_what_came_between() {
 }
 
 #[tokio::test]
-async fn an_update_of_a_version_conflicts_with_what_came_between() {
+async fn an_update_with_a_stale_version_conflicts() {
     let server = server().await;
     let mut object = configmap("a", "w");
     object["metadata"]["resourceVersion"] =
@@ -74,7 +74,7 @@ async fn an_update_of_a_version_conflicts_with_what_came_between() {
 }
 
 #[tokio::test]
-async fn a_delete_is_decided_again_on_what_came_between() {
+async fn a_delete_restarts_if_the_object_changed() {
     let server = server().await;
     let version = server.get(CONFIGMAPS, "a").await.unwrap().meta("resourceVersion").to_owned();
     interfere(&server);
@@ -89,7 +89,7 @@ async fn a_delete_is_decided_again_on_what_came_between() {
 }
 
 #[tokio::test]
-async fn a_webhook_cannot_make_an_update_one_of_another_object() {
+async fn a_webhook_cannot_rename_an_updated_object() {
     let server = server().await;
     *server.admission.renames.lock().unwrap() = Some("b");
     for answer in [

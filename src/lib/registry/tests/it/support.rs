@@ -1,4 +1,4 @@
-//! A registry in memory, and the short words that the tests use.
+//! A registry in memory, and the helpers of the tests.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::selector::{FieldSelector, LabelSelector};
@@ -15,26 +15,26 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-/// What a test does while a webhook is asked.
+/// Runs during a webhook call.
 pub(crate) type During = Box<dyn FnOnce() -> RemoteFuture<'static, ()> + Send>;
 
-/// Admission that records what it sees, refuses objects with the label `refuse`, and can pretend to
-/// have webhooks.
+/// Admission that records its calls, refuses objects with the label `refuse`, and simulates
+/// webhooks.
 #[derive(Default)]
 pub(crate) struct Recorder {
     pub(crate) seen: Mutex<Vec<(Operation, String)>>,
     pub(crate) remote: AtomicBool,
-    /// Whether ids are written.
+    /// Whether writes get ids.
     pub(crate) stamps: AtomicBool,
     pub(crate) stamped: AtomicUsize,
     pub(crate) remote_calls: AtomicUsize,
-    /// Runs inside a remote call, once, before it answers.
+    /// Runs once, during a webhook call.
     pub(crate) during_remote: Mutex<Option<During>>,
-    /// Runs inside local validation, once: a computation that takes long.
+    /// Runs once, during local validation: a long computation.
     pub(crate) during_validate: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    /// The name that a webhook gives to everything.
+    /// Name that a webhook sets.
     pub(crate) renames: Mutex<Option<&'static str>>,
-    /// What every write is guarded by.
+    /// Guard added to every write.
     pub(crate) guard: Mutex<Option<Guard>>,
 }
 
@@ -75,7 +75,7 @@ impl Admission for Recorder {
         })
     }
 
-    /// The trace ids are 1, 2, ...
+    /// Trace ids count from 1.
     fn stamp(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Option<Ids> {
         self.stamps.load(Ordering::SeqCst).then(|| {
             let number = self.stamped.fetch_add(1, Ordering::SeqCst) as u128 + 1;
@@ -159,7 +159,7 @@ impl Server {
         }
     }
 
-    /// A resource in namespace `ns` (or cluster scope), or one object of it: `name` or
+    /// A resource in namespace `ns` (or cluster scope), or one of its objects: `name` or
     /// `name/subresource`.
     pub(crate) fn target(&self, (group, plural): (&str, &str), name: &str) -> Target {
         let served = self.registry.catalog().find(group, "v1", plural).unwrap();
@@ -268,12 +268,12 @@ pub(crate) fn merge(value: Value) -> Patch {
     Patch::Merge(body(value))
 }
 
-/// A configmap with one value.
+/// A ConfigMap with one value.
 pub(crate) fn configmap(name: &str, value: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": value}})
 }
 
-/// The same with a label.
+/// A ConfigMap with a label.
 pub(crate) fn labeled(name: &str, label: &str) -> Value {
     json!({"metadata": {"name": name, "labels": {"s": label}}, "data": {"k": "v"}})
 }
@@ -294,7 +294,7 @@ pub(crate) fn version(object: &Document) -> u64 {
     object.meta("resourceVersion").parse().unwrap()
 }
 
-/// Reason or bare code, and the causes as `reason field`.
+/// Reason or bare code, and causes as `reason field`.
 pub(crate) fn outcome<T>(result: &Result<T, Failure>) -> (String, Vec<String>) {
     let Err(failure) = result else {
         return ("ok".to_owned(), Vec::new());
@@ -312,7 +312,7 @@ pub(crate) fn outcome<T>(result: &Result<T, Failure>) -> (String, Vec<String>) {
     (word, causes)
 }
 
-/// Asserts a refusal by its reason and causes.
+/// Asserts a failure with this reason and causes.
 #[track_caller]
 pub(crate) fn refused<T>(result: &Result<T, Failure>, reason: &str, causes: &[&str]) {
     let (word, found) = outcome(result);
@@ -328,7 +328,7 @@ pub(crate) fn document(object: Object, target: &Target) -> Document {
     object.into_document(&target.served)
 }
 
-/// Everything here happens soon.
+/// Bounds a wait that should be short.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.expect("it happens within 20 s")
 }

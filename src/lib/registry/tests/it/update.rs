@@ -17,7 +17,7 @@ fn with_meta(name: &str, field: &str, value: impl Into<Value>) -> Value {
 }
 
 #[tokio::test]
-async fn an_update_is_about_the_version_that_it_names() {
+async fn a_resource_version_is_a_precondition() {
     let server = Server::new();
     let first = server.post(CONFIGMAPS, configmap("a", "1")).await.unwrap();
     let mut second = configmap("a", "2");
@@ -126,7 +126,7 @@ async fn metadata_that_never_changes() {
 }
 
 #[tokio::test]
-async fn a_write_that_changes_nothing_is_none() {
+async fn a_write_without_changes_is_a_noop() {
     let server = Server::new();
     let first = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let revision = server.registry.store().revision();
@@ -151,7 +151,7 @@ async fn a_write_that_changes_nothing_is_none() {
 }
 
 #[tokio::test]
-async fn status_and_spec_have_endpoints_of_their_own() {
+async fn status_and_spec_have_separate_endpoints() {
     let server = Server::new();
     let namespace = server
         .post(NAMESPACES, json!({"metadata": {"name": "n"}, "status": {"phase": "Terminating"}}))
@@ -192,7 +192,7 @@ async fn status_and_spec_have_endpoints_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_dry_run_answers_with_the_present_version() {
+async fn a_dry_run_returns_the_current_version() {
     let server = Server::new();
     let first = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let target = server.target(CONFIGMAPS, "a");
@@ -216,15 +216,15 @@ async fn a_changed_definition_alone_makes_no_write() {
     definition.epoch += 1;
     definition.versions[0].selectable = vec!["data.k".to_owned()];
     server.registry.catalog().put(definition.into());
-    // Written before the field was selectable, and found all the same.
+    // Written before the field was selectable.
     assert_eq!(names(&server.list(CONFIGMAPS, &selecting("", "data.k=v")).await.unwrap()), ["a"]);
     let rewritten = server.put(CONFIGMAPS, "a", configmap("a", "v")).await.unwrap();
     assert!(version(&rewritten) > version(&first), "its selectable fields are stored now");
     assert_eq!(names(&server.list(CONFIGMAPS, &selecting("", "data.k=v")).await.unwrap()), ["a"]);
 }
 
-/// Of a custom object a write to the status changes the status, whatever else it brings: fields
-/// that no list of reset fields names, too.
+/// A status write of a custom object changes only the status, also if it brings fields that are not
+/// in the list of reset fields.
 #[tokio::test]
 async fn a_write_to_a_custom_status_changes_nothing_else() {
     let server = Server::new();
@@ -264,7 +264,7 @@ async fn a_write_to_a_custom_status_changes_nothing_else() {
     );
 }
 
-/// Of a kind without peculiarities.
+/// Default hooks.
 #[derive(Debug)]
 struct Plain;
 

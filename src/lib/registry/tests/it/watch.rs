@@ -43,7 +43,7 @@ fn word(item: &WatchItem) -> String {
     }
 }
 
-/// The next so many items.
+/// The next `count` items.
 async fn take(watch: &mut Watch, count: usize) -> Vec<WatchItem> {
     let mut items = Vec::new();
     while items.len() < count {
@@ -68,7 +68,7 @@ fn revision(item: &WatchItem) -> Revision {
 }
 
 #[tokio::test]
-async fn it_starts_where_it_is_asked_to() {
+async fn a_watch_starts_at_the_requested_version() {
     let server = Server::new();
     server.post(CONFIGMAPS, labeled("a", "1")).await.unwrap();
     let after_a = server.registry.store().revision();
@@ -90,7 +90,7 @@ async fn it_starts_where_it_is_asked_to() {
 }
 
 #[tokio::test]
-async fn an_end_bookmark_comes_after_a_long_state() {
+async fn the_end_bookmark_follows_a_long_initial_state() {
     let server = Server::new();
     for n in 0..300 {
         server.post(CONFIGMAPS, labeled(&format!("n{n:03}"), "1")).await.unwrap();
@@ -105,7 +105,7 @@ async fn an_end_bookmark_comes_after_a_long_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_is_slow_with_the_state_has_no_more_time_than_others() {
+async fn the_timeout_of_a_watch_includes_its_initial_state() {
     let server = Server::new();
     for at in 0..100 {
         server
@@ -126,9 +126,9 @@ async fn a_reader_that_is_slow_with_the_state_has_no_more_time_than_others() {
 
 type Change = fn(&mut WatchOptions);
 
-/// Upstream checks the options of the old paths as those of a list.
+/// kube-apiserver validates options of the deprecated watch paths like those of a list.
 #[tokio::test]
-async fn a_watch_by_its_path_has_the_options_of_a_list() {
+async fn a_watch_by_path_has_the_options_of_a_list() {
     let server = Server::new();
     let by_path = |change: Change| {
         let mut options = WatchOptions { by_path: true, ..from(0) };
@@ -189,7 +189,7 @@ async fn options_that_cannot_be_combined() {
 }
 
 #[tokio::test]
-async fn fault_22_objects_come_into_a_selection_and_leave_it() {
+async fn fault_22_objects_enter_and_leave_a_selection() {
     let server = Server::new();
     server.post(CONFIGMAPS, labeled("a", "no")).await.unwrap();
     let mut watch = watch(&server, selected("s=yes", server.registry.store().revision())).await;
@@ -218,7 +218,7 @@ async fn fault_22_objects_come_into_a_selection_and_leave_it() {
 }
 
 #[tokio::test]
-async fn one_object_and_other_namespaces() {
+async fn a_watch_of_one_object_or_namespace_sees_no_other() {
     let server = Server::new();
     let mut one =
         server.registry.watch(&server.target(CONFIGMAPS, "later"), from("")).await.unwrap();
@@ -271,7 +271,7 @@ async fn bookmarks_come_every_minute_and_before_the_end() {
     assert_eq!(started.elapsed().as_secs(), 150);
 }
 
-/// Fault 19: a version that comes soon is waited for, and nothing from before it is told.
+/// Waits for a revision that follows soon, and shows nothing from before it.
 #[tokio::test]
 async fn fault_19_a_watch_waits_for_a_version_that_comes_soon() {
     let server = Server::new();
@@ -287,9 +287,9 @@ async fn fault_19_a_watch_waits_for_a_version_that_comes_soon() {
     assert_eq!(future.await.unwrap(), "+c", "what came before is not told");
 }
 
-/// Fault 19: one that does not come is that of another store: the client is told to list again.
+/// A revision that does not follow is from another store: the client must list again.
 #[tokio::test(start_paused = true)]
-async fn fault_19_a_watch_of_a_future_version_is_told_so() {
+async fn fault_19_a_watch_of_a_future_version_expires() {
     let server = Server::new();
     let now = server.registry.store().revision();
     let mut too_far = watch(&server, from(now.0 + 100)).await;
@@ -305,7 +305,7 @@ async fn fault_19_a_watch_of_a_future_version_is_told_so() {
     assert!(too_far.next().await.is_none());
 }
 
-/// Revisions of an earlier process without a journal are older than all of this one.
+/// Without a journal, revisions of an earlier process are lower than any of this one.
 #[tokio::test]
 async fn fault_09_a_memory_store_begins_above_the_one_before() {
     let before = Server::new();
@@ -347,7 +347,7 @@ async fn fault_19_a_streaming_list_of_a_future_version_is_refused() {
 }
 
 #[tokio::test]
-async fn a_watch_that_begins_with_the_state_says_when_it_has_told_it() {
+async fn a_watch_marks_the_end_of_its_initial_state() {
     let server = Server::new();
     server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     for version in ["", "0"] {
@@ -372,7 +372,7 @@ async fn a_watch_that_begins_with_the_state_says_when_it_has_told_it() {
 }
 
 #[tokio::test]
-async fn an_old_version_is_answered_with_an_error_event() {
+async fn a_compacted_version_gets_an_error_event() {
     let server = Server::new();
     for name in ["a", "b", "c"] {
         server.post(CONFIGMAPS, labeled(name, "1")).await.unwrap();
@@ -390,7 +390,7 @@ async fn an_old_version_is_answered_with_an_error_event() {
 }
 
 #[tokio::test]
-async fn it_ends_with_the_definition_the_server_or_the_store() {
+async fn a_watch_ends_with_its_definition_the_server_or_the_store() {
     let server = Server::new();
     let mut watches = [
         watch(&server, from("")).await,
@@ -414,13 +414,13 @@ async fn it_ends_with_the_definition_the_server_or_the_store() {
     server.registry.catalog().remove("", "configmaps");
     assert!(soon(removed.next()).await.is_none());
     server.registry.catalog().put(target.served.definition.clone());
-    // Made anew before anybody could look: a custom resource's epoch begins at 1 again.
+    // Recreated at once: a custom resource's epoch is 1 again.
     let mut replaced = watch(&server, from("")).await;
     take(&mut replaced, 1).await;
     server.registry.catalog().remove("", "configmaps");
-    let mut anew = ferrokube_resource::Definition::clone(&target.served.definition);
-    anew.since = server.registry.store().revision().0;
-    server.registry.catalog().put(Arc::new(anew));
+    let mut recreated = ferrokube_resource::Definition::clone(&target.served.definition);
+    recreated.since = server.registry.store().revision().0;
+    server.registry.catalog().put(Arc::new(recreated));
     assert!(soon(replaced.next()).await.is_none());
     server.registry.catalog().put(target.served.definition.clone());
     let mut ended = watch(&server, from("")).await;
@@ -472,7 +472,7 @@ async fn an_informer_follows_and_lists_again() {
     assert!(soon(late.next()).await.is_none());
 }
 
-/// A cache as a client builds it.
+/// A cache as clients build it.
 fn remember(cache: &mut BTreeMap<String, Arc<Entry>>, items: Vec<WatchItem>) -> Option<Revision> {
     let mut seen = None;
     for item in items {
@@ -496,20 +496,20 @@ fn remember(cache: &mut BTreeMap<String, Arc<Entry>>, items: Vec<WatchItem>) -> 
 }
 
 #[derive(Clone, Debug)]
-struct Step {
+struct WriteStep {
     name: u8,
     label: Option<bool>,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<WriteStep>> {
     proptest::collection::vec(
         (0..8u8, proptest::option::of(any::<bool>()))
-            .prop_map(|(name, label)| Step { name, label }),
+            .prop_map(|(name, label)| WriteStep { name, label }),
         1..60,
     )
 }
 
-async fn change(server: &Server, step: &Step) {
+async fn change(server: &Server, step: &WriteStep) {
     let name = format!("n{}", step.name);
     let Some(label) = step.label else {
         _ = server.delete(CONFIGMAPS, &name).await;
@@ -523,8 +523,8 @@ async fn change(server: &Server, step: &Step) {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-    /// A cache that is built from a watch is the list at every moment, for every selection,
-    /// wherever the watch starts.
+    /// A cache built from a watch equals the list at every moment, for every selection and starting
+    /// point.
     #[test]
     fn fault_22_a_cache_built_from_a_watch_is_the_list(before in steps(), after in steps(), selected: bool, resumed: bool) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -546,7 +546,7 @@ proptest! {
             for step in &after {
                 change(&server, step).await;
             }
-            // The last event of all tells that everything was seen.
+            // The last event shows that all were seen.
             server.post(CONFIGMAPS, labeled("zz", "yes")).await.unwrap();
             let end = server.registry.store().revision();
             let mut seen = Revision(0);
