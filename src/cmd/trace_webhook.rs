@@ -5,7 +5,7 @@ use super::process::{self, Signals};
 use super::server::report;
 use anyhow::{Context, anyhow};
 use clap::Args;
-use ferrokube_admission::review::{self, Answered};
+use ferrokube_admission::review::{self, ReviewResponse};
 use ferrokube_auth::authenticate::X509;
 use ferrokube_auth::{Authenticator, Credentials, system_clock};
 use ferrokube_features::LOG_TRACKING;
@@ -240,8 +240,8 @@ impl TraceWebhook {
         }
     }
 
-    fn answer(&self, trace: &TraceContext, answered: Answered) -> Response {
-        let Answered { body, stamped, about } = answered;
+    fn answer(&self, trace: &TraceContext, answered: ReviewResponse) -> Response {
+        let ReviewResponse { body, stamped, about } = answered;
         let counter = if stamped { &self.counts.stamped } else { &self.counts.skipped };
         counter.fetch_add(1, Ordering::Relaxed);
         in_scope(trace, || {

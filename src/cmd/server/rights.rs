@@ -1,7 +1,7 @@
 //! Authorization checks made by admission.
 
-use ferrokube_admission::step::Check;
-use ferrokube_admission::{Permits, Question, Step};
+use ferrokube_admission::step::FnStep;
+use ferrokube_admission::{AdmissionStep, PermitQuery, Permits};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_auth::{Access, Authorizer, EscalationCheck, Rbac, ResourceAccess};
 use ferrokube_registry::{Attributes, UserInfo};
@@ -12,17 +12,20 @@ pub(super) struct Rights(pub(super) Arc<dyn Authorizer>);
 
 /// Escalation check: nobody may grant rights they lack. Runs before validation, too, as in
 /// kube-apiserver; the object as stored decides.
-pub(super) fn escalation_step(rbac: &Arc<Rbac>, authorizer: &Arc<dyn Authorizer>) -> Arc<dyn Step> {
+pub(super) fn escalation_step(
+    rbac: &Arc<Rbac>,
+    authorizer: &Arc<dyn Authorizer>,
+) -> Arc<dyn AdmissionStep> {
     let escalation = EscalationCheck::new(Arc::clone(rbac), Arc::clone(authorizer));
     let check = move |attributes: &Attributes<'_>, object: Option<&Document>| {
         escalation.check_admission(attributes, object)
     };
-    Arc::new(Check::new("RBACEscalation", check).early())
+    Arc::new(FnStep::new("RBACEscalation", check).early())
 }
 
 impl Permits for Rights {
-    fn permits(&self, user: &UserInfo, question: &Question<'_>) -> bool {
-        let Question { verb, group, version, resource, namespace, name } = *question;
+    fn permits(&self, user: &UserInfo, question: &PermitQuery<'_>) -> bool {
+        let PermitQuery { verb, group, version, resource, namespace, name } = *question;
         let resource =
             ResourceAccess { group, version, resource, subresource: "", namespace, name };
         self.0.authorize(&Access { user, verb, resource: Some(resource), path: "" }).is_allowed()

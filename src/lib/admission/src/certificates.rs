@@ -1,7 +1,7 @@
-//! CertificateApproval, CertificateSigning, CertificateSubjectRestriction: rights to decide and
-//! sign go by signer.
+//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: approving and signing
+//! require rights to the signer.
 
-use crate::step::{Permits, Question, Step};
+use crate::step::{AdmissionStep, PermitQuery, Permits};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::Document;
@@ -13,34 +13,34 @@ use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::FromDer;
 
 const GROUP: &str = "certificates.k8s.io";
-/// The signer of client certificates for this API server.
+/// Signer of client certificates for this API server.
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 const MASTERS: &str = "system:masters";
 
-/// Who approves or denies needs the verb `approve` on the signer.
-pub struct Approval(Arc<dyn Permits>);
+/// Approving or denying requires the verb `approve` on the signer.
+pub struct CertificateApproval(Arc<dyn Permits>);
 
-/// Who writes certificates or conditions needs the verb `sign` on the signer.
-pub struct Signing(Arc<dyn Permits>);
+/// Writing a certificate or conditions requires the verb `sign` on the signer.
+pub struct CertificateSigning(Arc<dyn Permits>);
 
-/// Nobody asks for a client certificate of `system:masters`.
-pub struct SubjectRestriction;
+/// Rejects requests for client certificates of `system:masters`.
+pub struct CertificateSubjectRestriction;
 
-impl Approval {
-    /// With the server's authorizer.
+impl CertificateApproval {
+    /// `permits` is the server's authorizer.
     pub fn new(permits: Arc<dyn Permits>) -> Self {
         Self(permits)
     }
 }
 
-impl Signing {
-    /// With the server's authorizer.
+impl CertificateSigning {
+    /// `permits` is the server's authorizer.
     pub fn new(permits: Arc<dyn Permits>) -> Self {
         Self(permits)
     }
 }
 
-impl Step for Approval {
+impl AdmissionStep for CertificateApproval {
     fn name(&self) -> &'static str {
         "CertificateApproval"
     }
@@ -58,7 +58,7 @@ impl Step for Approval {
     }
 }
 
-impl Step for Signing {
+impl AdmissionStep for CertificateSigning {
     fn name(&self) -> &'static str {
         "CertificateSigning"
     }
@@ -82,7 +82,7 @@ impl Step for Signing {
     }
 }
 
-impl Step for SubjectRestriction {
+impl AdmissionStep for CertificateSubjectRestriction {
     fn name(&self) -> &'static str {
         "CertificateSubjectRestriction"
     }
@@ -124,7 +124,7 @@ fn signer(object: &Document) -> &str {
     object.str(&["spec", "signerName"]).unwrap_or_default()
 }
 
-/// A right to the signer itself, or to all of its domain.
+/// Whether the user has the verb on the signer, or on all signers of its domain.
 fn may(
     permits: &dyn Permits,
     attributes: &Attributes<'_>,
@@ -133,8 +133,14 @@ fn may(
 ) -> Result<(), Failure> {
     let domain = format!("{}/*", signer.split('/').next().unwrap_or_default());
     for name in [signer, &domain] {
-        let question =
-            Question { verb, group: GROUP, version: "*", resource: "signers", namespace: "", name };
+        let question = PermitQuery {
+            verb,
+            group: GROUP,
+            version: "*",
+            resource: "signers",
+            namespace: "",
+            name,
+        };
         if permits.permits(&attributes.context.user, &question) {
             return Ok(());
         }
@@ -150,7 +156,7 @@ fn forbidden(attributes: &Attributes<'_>, why: &str) -> Failure {
     Failure::forbidden(&attributes.target.served.definition.group_resource(), name, why)
 }
 
-/// The organizations of a request's subject; none when it cannot be read (validation refuses it).
+/// Organizations in a request's subject; none if it does not parse, which validation rejects.
 fn organizations(request: &str) -> Vec<String> {
     let Some(bytes) = STANDARD.decode(request).ok() else {
         return Vec::new();

@@ -1,9 +1,9 @@
-//! The chain: every step of a server in upstream's order.
+//! The admission steps of a server, in kube-apiserver's order.
 
-use crate::certificates::{Approval, Signing, SubjectRestriction};
-use crate::namespace::Lifecycle;
-use crate::quota::Quota;
-use crate::step::{Permits, Step};
+use crate::certificates::{CertificateApproval, CertificateSigning, CertificateSubjectRestriction};
+use crate::namespace::NamespaceLifecycle;
+use crate::quota::QuotaStep;
+use crate::step::{AdmissionStep, Permits};
 use crate::trace_stamp;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
@@ -15,9 +15,9 @@ use ferrokube_trace::annotation::Ids;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The places of all steps, also of those that do not exist yet: upstream's order, with the RBAC
-/// check (there it is part of the storage) first among those that validate. The remote ones run
-/// outside the turn; only quota comes after them, since what it counts must not be refused later.
+/// All steps, including those not implemented yet, in kube-apiserver's order; the RBAC check, which
+/// is part of its storage, is the first validating step. Remote steps run outside the turn. Only
+/// quota follows them: what it counts must not be rejected later.
 pub const ORDER: &[&str] = &[
     "RBACEscalation",
     "NamespaceLifecycle",
@@ -46,15 +46,14 @@ pub const ORDER: &[&str] = &[
 
 /// The admission steps of a server.
 pub struct Chain {
-    steps: Vec<Arc<dyn Step>>,
+    steps: Vec<Arc<dyn AdmissionStep>>,
     gates: Gates,
     stamped: AtomicU64,
     skipped: AtomicU64,
 }
 
 impl Chain {
-    /// The built-in steps of the generic profile over a store; `permits` is the server's
-    /// authorizer.
+    /// The built-in steps of the generic profile. `permits` is the server's authorizer.
     pub fn new(store: &Store, gates: Gates, permits: Arc<dyn Permits>) -> Self {
         let none = Self {
             steps: Vec::new(),
@@ -62,25 +61,25 @@ impl Chain {
             stamped: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
         };
-        none.with(Arc::new(Lifecycle::new(store.clone())))
-            .with(Arc::new(Approval::new(permits.clone())))
-            .with(Arc::new(Signing::new(permits)))
-            .with(Arc::new(SubjectRestriction))
-            .with(Arc::new(Quota::new(store.clone())))
+        none.with(Arc::new(NamespaceLifecycle::new(store.clone())))
+            .with(Arc::new(CertificateApproval::new(permits.clone())))
+            .with(Arc::new(CertificateSigning::new(permits)))
+            .with(Arc::new(CertificateSubjectRestriction))
+            .with(Arc::new(QuotaStep::new(store.clone())))
     }
 
-    /// Adds a step at its place.
+    /// Adds a step at its position in [`ORDER`].
     ///
     /// # Panics
-    /// When [`ORDER`] does not have its name: a mistake of who wires the server.
+    /// If [`ORDER`] lacks the name of the step.
     #[must_use]
-    pub fn with(mut self, step: Arc<dyn Step>) -> Self {
+    pub fn with(mut self, step: Arc<dyn AdmissionStep>) -> Self {
         self.steps.push(step);
         self.steps.sort_by_key(|step| place(step.name()));
         self
     }
 
-    /// The names of the steps, in order.
+    /// Names of the steps, in order.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.steps.iter().map(|step| step.name())
     }
@@ -91,7 +90,7 @@ fn place(name: &str) -> usize {
 }
 
 impl Admission for Chain {
-    /// Webhooks and policies come with their issue.
+    /// There are no webhook or policy steps yet.
     fn is_remote(&self, _attributes: &Attributes<'_>) -> bool {
         false
     }

@@ -1,7 +1,7 @@
-//! What a write must pass: the ordered admission steps of a server.
+//! Admission: the ordered steps that every write passes.
 //!
-//! Must never know HTTP routing, nor who authorizes: questions of rights go through [`Permits`].
-//! Start reading at [`chain`]; a step is a file.
+//! Must never know HTTP routing or the authorizer: rights are checked through [`Permits`]. Start
+//! reading at [`chain`]; a step is a file.
 
 pub mod certificates;
 pub mod chain;
@@ -12,4 +12,4 @@ pub mod step;
 pub mod trace_stamp;
 
 pub use chain::{Chain, ORDER};
-pub use step::{Permits, Question, Step};
+pub use step::{AdmissionStep, PermitQuery, Permits};

@@ -1,10 +1,10 @@
-//! NamespaceLifecycle: nothing is created in a namespace that is missing or being deleted, and some
-//! namespaces stay.
+//! NamespaceLifecycle: rejects creates in a missing or terminating namespace, and deletes of
+//! protected namespaces.
 //!
-//! The namespace's pending head is read, not a cache, and the write is guarded by its revision: a
-//! create and the namespace's deletion cannot cross.
+//! Reads the namespace's pending head, not a cache, and guards the write with its revision: a
+//! create and the deletion of its namespace cannot both succeed.
 
-use crate::step::Step;
+use crate::step::AdmissionStep;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::{Cause, Details, Failure, Reason};
@@ -14,20 +14,19 @@ use std::sync::Arc;
 
 /// Namespaces that cannot be deleted.
 const PROTECTED: [&str; 3] = ["default", "kube-system", "kube-public"];
-/// The storage prefix of namespaces.
+/// Storage prefix of namespaces.
 const PREFIX: &str = "namespaces";
-/// What the phase field of a namespace's sidecar says once it is being deleted (`status.phase` is
-/// its first selectable field).
+/// `status.phase` of a terminating namespace, which is the first selectable field in its sidecar.
 const TERMINATING: &str = "Terminating";
 
 /// The step.
-pub struct Lifecycle {
+pub struct NamespaceLifecycle {
     store: Store,
     prefix: Prefix,
 }
 
-impl Lifecycle {
-    /// Over the store that holds the namespaces.
+impl NamespaceLifecycle {
+    /// Over the store of the namespaces.
     ///
     /// # Panics
     /// Never: the prefix is a constant.
@@ -35,10 +34,10 @@ impl Lifecycle {
         Self { store, prefix: Prefix::new(PREFIX).expect("a constant without a slash") }
     }
 
-    /// The namespace that a create goes into; `None` when nothing has to be checked.
+    /// Namespace of a create; `None` if there is nothing to check.
     fn namespace<'a>(attributes: &'a Attributes<'_>) -> Option<&'a str> {
         let definition = &attributes.target.served.definition;
-        // Reviews answer about namespaces that need not exist: to say so would leak.
+        // Reviews may name missing namespaces; checking them would reveal which exist.
         let checked =
             attributes.operation == Operation::Create && definition.storage_prefix.is_some();
         attributes.target.namespace.as_deref().filter(|_| checked)
@@ -59,7 +58,7 @@ impl Lifecycle {
     }
 }
 
-impl Step for Lifecycle {
+impl AdmissionStep for NamespaceLifecycle {
     fn name(&self) -> &'static str {
         "NamespaceLifecycle"
     }

@@ -1,13 +1,13 @@
-//! ResourceQuota: object counts that creates never exceed, however many run at once.
+//! ResourceQuota: limits object counts, also under concurrent creates.
 //!
-//! A create reads the pending heads of the namespace's quotas, guards all that count it, and writes
-//! their new usage with the object in one transaction: of two creates that read the same usage, one
-//! finds its guard broken and computes again. Deletes are counted back by the controller.
+//! A create reads the pending heads of the namespace's quotas, guards each one that counts the
+//! object, and writes their usage in the same transaction. If two creates read the same usage, the
+//! guard of one fails and it computes again. The controller subtracts deleted objects.
 //!
-//! A quota counts only what its `status.hard` names, which is the controller's doing: a fresh quota
-//! refuses nothing yet. Scopes select pods and come with them.
+//! A quota counts only the resources in `status.hard`, which the controller sets: a new quota
+//! rejects nothing yet. Scopes select pods, and are not supported before pods are.
 
-use crate::step::Step;
+use crate::step::AdmissionStep;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::Failure;
@@ -16,10 +16,10 @@ use ferrokube_storage::{Entry, Guard, Prefix, Put, Sidecar, Store, Write};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// The storage prefix of quotas.
+/// Storage prefix of quotas.
 const PREFIX: &str = "resourcequotas";
-/// Resources of the core group that are also counted under their plain name. (`pods` is no count of
-/// objects: finished ones do not count.)
+/// Resources of the core group that are also counted by their plain name. (`pods` is not an object
+/// count: finished pods are excluded.)
 const LEGACY: [&str; 6] = [
     "configmaps",
     "persistentvolumeclaims",
@@ -28,25 +28,25 @@ const LEGACY: [&str; 6] = [
     "secrets",
     "services",
 ];
-/// Resources that no quota counts.
+/// Resources that quotas never count.
 const UNCOUNTED: [(&str, &str); 2] = [("", "events"), ("events.k8s.io", "events")];
 
 /// The step.
-pub struct Quota {
+pub struct QuotaStep {
     store: Store,
     prefix: Prefix,
 }
 
 /// A quota that counts the resource of the write.
-struct Matched {
+struct MatchedQuota {
     entry: Arc<Entry>,
     object: Document,
-    /// The names under which it counts: name, limit, usage.
+    /// Name, limit and usage of each matching count.
     counted: Vec<(String, i64, i64)>,
 }
 
-impl Quota {
-    /// Over the store that holds the quotas.
+impl QuotaStep {
+    /// Over the store of the quotas.
     ///
     /// # Panics
     /// Never: the prefix is a constant.
@@ -54,13 +54,13 @@ impl Quota {
         Self { store, prefix: Prefix::new(PREFIX).expect("a constant without a slash") }
     }
 
-    /// The quotas of a namespace that count any of the names, by name of the quota.
+    /// Quotas of a namespace that count one of the names, sorted by name.
     fn matched(
         &self,
         attributes: &Attributes<'_>,
         namespace: &str,
         names: &[String],
-    ) -> Result<Vec<Matched>, Failure> {
+    ) -> Result<Vec<MatchedQuota>, Failure> {
         let snapshot = self.store.snapshot(&self.prefix);
         let mut matched = Vec::new();
         for published in snapshot.range(Some(namespace), None) {
@@ -79,14 +79,14 @@ impl Quota {
             }
             let counted = counted(attributes, &object, names)?;
             if !counted.is_empty() {
-                matched.push(Matched { entry, object, counted });
+                matched.push(MatchedQuota { entry, object, counted });
             }
         }
         Ok(matched)
     }
 }
 
-impl Step for Quota {
+impl AdmissionStep for QuotaStep {
     fn name(&self) -> &'static str {
         "ResourceQuota"
     }
@@ -121,8 +121,8 @@ impl Step for Quota {
     }
 }
 
-/// The names under which one object of a namespaced resource counts; none for what is never
-/// counted. The controller that repairs usage goes by the same.
+/// Names that count objects of a resource; none if it is never counted. Also used by the controller
+/// that repairs usage.
 pub fn names(group: &str, plural: &str) -> Vec<String> {
     if UNCOUNTED.contains(&(group, plural)) {
         return Vec::new();
@@ -143,7 +143,8 @@ fn is_scoped(quota: &Document) -> bool {
         || quota.get(&["spec", "scopeSelector"]).is_some_and(|selector| !selector.is_null())
 }
 
-/// What a quota says about the names: only what its status limits; usage must then be known.
+/// The quota's counts among the names: those with a limit in status. Fails if their usage is
+/// unknown.
 fn counted(
     attributes: &Attributes<'_>,
     quota: &Document,
@@ -168,14 +169,14 @@ fn counted(
     })
 }
 
-/// A count; counts are whole numbers, which validation sees to, in canonical form.
+/// A count. Validation ensures a canonical integer.
 fn amount(quota: &Document, field: &str, name: &str) -> Option<i64> {
     let text = quota.str(&["status", field, name])?;
     Some(text.parse().unwrap_or_else(|_| scaled(text)))
 }
 
-/// `1k`, `2M`, `1Ki`, `5e3`: what the canonical form makes of round numbers. Anything else is as no
-/// limit could be read: zero.
+/// Canonical form of round numbers: `1k`, `2M`, `1Ki`, `5e3`. Anything else is 0, as if there were
+/// no readable limit.
 fn scaled(text: &str) -> i64 {
     let split =
         text.find(|letter: char| !letter.is_ascii_digit() && letter != '-').unwrap_or(text.len());
@@ -200,7 +201,7 @@ fn scaled(text: &str) -> i64 {
     digits.saturating_mul(factor.unwrap_or(0))
 }
 
-fn enforce(attributes: &Attributes<'_>, quota: &Matched) -> Result<(), Failure> {
+fn enforce(attributes: &Attributes<'_>, quota: &MatchedQuota) -> Result<(), Failure> {
     let exceeded: Vec<&(String, i64, i64)> =
         quota.counted.iter().filter(|(_, hard, used)| used >= hard).collect();
     if exceeded.is_empty() {
@@ -224,9 +225,9 @@ fn enforce(attributes: &Attributes<'_>, quota: &Matched) -> Result<(), Failure> 
     Err(forbidden(attributes, &why))
 }
 
-/// The write of a quota's new usage.
-fn charge(quota: Matched) -> Write {
-    let Matched { entry, mut object, counted } = quota;
+/// Writes a quota's new usage.
+fn charge(quota: MatchedQuota) -> Write {
+    let MatchedQuota { entry, mut object, counted } = quota;
     for (name, _, used) in counted {
         object.set(&["status", "used", &name], Value::from(used.saturating_add(1).to_string()));
     }

@@ -1,9 +1,9 @@
-//! The ids for another API server: [`trace_stamp`](crate::trace_stamp) behind an `AdmissionReview`
-//! (v1), as a mutating webhook.
+//! Trace ids for other API servers: [`trace_stamp`](crate::trace_stamp) as a mutating webhook
+//! (`AdmissionReview` v1).
 //!
-//! It never refuses anything: what it cannot read or does not understand is allowed as it is.
+//! Never rejects a write: a request that is not understood is allowed unchanged.
 
-use crate::trace_stamp::Subject;
+use crate::trace_stamp::StampedWrite;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
@@ -12,52 +12,52 @@ use ferrokube_registry::{Operation, show_ids};
 use ferrokube_trace::TraceContext;
 use ferrokube_trace::annotation::ALL;
 
-/// A review that was answered.
+/// Response to a review.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answered {
-    /// The answer: an `AdmissionReview` with a response.
+pub struct ReviewResponse {
+    /// An encoded `AdmissionReview`.
     pub body: Vec<u8>,
-    /// Whether it gives the object ids.
+    /// Whether the object gets ids.
     pub stamped: bool,
-    /// About what it was, for the log.
-    pub about: About,
+    /// For the log.
+    pub about: ReviewInfo,
 }
 
-/// About what a review is; empty where it does not say.
+/// Subject of a review; fields that it lacks are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct About {
+pub struct ReviewInfo {
     /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT`.
     pub operation: String,
-    /// The plural name.
+    /// Plural name.
     pub resource: String,
-    /// The namespace.
+    /// Empty for cluster scope.
     pub namespace: String,
-    /// The object; empty for one whose name is yet to be made.
+    /// Empty if it is yet to be generated.
     pub name: String,
 }
 
-/// Why a review cannot be answered: without its uid no answer is one.
+/// A review without a uid, which every response needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the body is no AdmissionReview with a request and its uid")]
-pub struct Unreadable;
+pub struct ReviewError;
 
-/// Answers a review: allowed, with a JSON patch when the object gets ids (`on`: gate
-/// `LogTracking`).
+/// Responds to a review: allowed, with a JSON patch if the object gets ids. `on` is the gate
+/// `LogTracking`.
 ///
 /// # Errors
-/// [`Unreadable`].
-pub fn answer(body: &[u8], trace: &TraceContext, on: bool) -> Result<Answered, Unreadable> {
-    let mut review = codec::read(body).map_err(|_| Unreadable)?.document;
+/// [`ReviewError`].
+pub fn answer(body: &[u8], trace: &TraceContext, on: bool) -> Result<ReviewResponse, ReviewError> {
+    let mut review = codec::read(body).map_err(|_| ReviewError)?.document;
     let api_version = review.api_version().to_owned();
-    let Some(Value::Object(request)) = review.remove(&["request"]) else { return Err(Unreadable) };
-    let request = Document::from_value(Value::Object(request)).map_err(|_| Unreadable)?;
+    let Some(Value::Object(request)) = review.remove(&["request"]) else { return Err(ReviewError) };
+    let request = Document::from_value(Value::Object(request)).map_err(|_| ReviewError)?;
     let uid = request
         .str(&["uid"])
         .filter(|uid| !uid.is_empty() && uid.len() <= 256)
-        .ok_or(Unreadable)?
+        .ok_or(ReviewError)?
         .to_owned();
     if !api_version.starts_with("admission.k8s.io/") {
-        return Err(Unreadable);
+        return Err(ReviewError);
     }
     let about = about(&request);
     let patch = if on { patch(request, trace) } else { None };
@@ -69,12 +69,12 @@ pub fn answer(body: &[u8], trace: &TraceContext, on: bool) -> Result<Answered, U
     let body = codec::to_vec(
         &json!({"kind": "AdmissionReview", "apiVersion": api_version, "response": response}),
     );
-    Ok(Answered { body, stamped: patch.is_some(), about })
+    Ok(ReviewResponse { body, stamped: patch.is_some(), about })
 }
 
-fn about(request: &Document) -> About {
+fn about(request: &Document) -> ReviewInfo {
     let text = |path: &[&str]| request.str(path).unwrap_or_default().to_owned();
-    About {
+    ReviewInfo {
         operation: text(&["operation"]),
         resource: text(&["resource", "resource"]),
         namespace: text(&["namespace"]),
@@ -82,7 +82,7 @@ fn about(request: &Document) -> About {
     }
 }
 
-/// What would have to change for the object to have its ids; `None`: nothing.
+/// Patch that sets the ids; `None` if nothing changes.
 fn patch(mut request: Document, trace: &TraceContext) -> Option<Value> {
     let object = Document::from_value(request.remove(&["object"])?).ok()?;
     let old = request.remove(&["oldObject"]).and_then(|old| Document::from_value(old).ok());
@@ -91,9 +91,8 @@ fn patch(mut request: Document, trace: &TraceContext) -> Option<Value> {
     let operation = match text(&["operation"]) {
         "CREATE" if subresource.is_empty() => Operation::Create,
         "UPDATE" if subresource != "scale" => Operation::Update,
-        // What is not the object itself (a Scale, an Eviction, a Binding) has no annotations that
-        // are kept, or they would go where another family's are. A patch of what is deleted is
-        // refused by every server.
+        // A Scale, Eviction or Binding has no annotations of its own: they would be lost, or set on
+        // an object of another family. Servers reject patches of deleted objects.
         _ => return None,
     };
     let annotations = object.get(&["metadata", "annotations"]).filter(|value| !value.is_null());
@@ -102,7 +101,7 @@ fn patch(mut request: Document, trace: &TraceContext) -> Option<Value> {
     {
         return None;
     }
-    let subject = Subject {
+    let subject = StampedWrite {
         group: text(&["resource", "group"]),
         resource: text(&["resource", "resource"]),
         subresource,
@@ -119,7 +118,7 @@ fn patch(mut request: Document, trace: &TraceContext) -> Option<Value> {
     (!operations.is_empty()).then_some(Value::from(operations))
 }
 
-/// The patch from one to the other: only the three keys differ.
+/// Patch between two documents that differ in the three keys only.
 fn operations(before: &Document, after: &Document) -> Vec<Value> {
     let mut operations = Vec::new();
     for key in ALL {

@@ -1,28 +1,27 @@
-//! What a local step is, and the question of rights that some ask.
+//! Local admission steps, and the rights that some of them check.
 
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{Attributes, Effects, UserInfo};
 
-/// A local admission step: synchronous, called inside the key's turn, perhaps several times for one
-/// write.
-pub trait Step: Send + Sync {
-    /// Its name, one of [`crate::ORDER`].
+/// A local admission step. Synchronous; called within the key's turn, possibly several times for
+/// one write.
+pub trait AdmissionStep: Send + Sync {
+    /// One of [`crate::ORDER`].
     fn name(&self) -> &'static str;
 
-    /// May change the object or refuse the write. Not called for deletes.
+    /// Changes the object or rejects the write. Not called for deletes.
     ///
     /// # Errors
-    /// The refusal, as the client sees it.
+    /// A Status for the client.
     fn mutate(&self, _attributes: &Attributes<'_>, _object: &mut Document) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// May refuse the write, and say what must hold or be written with it. `object` is `None` for a
-    /// delete.
+    /// Rejects the write, or adds effects. `object` is `None` for a delete.
     ///
     /// # Errors
-    /// The refusal, as the client sees it.
+    /// A Status for the client.
     fn validate(
         &self,
         _attributes: &Attributes<'_>,
@@ -33,55 +32,53 @@ pub trait Step: Send + Sync {
     }
 }
 
-/// May this user do that? Answered by the server's authorizer.
+/// Checks rights of a user, by the server's authorizer.
 pub trait Permits: Send + Sync {
-    /// Whether the answer is yes.
-    fn permits(&self, user: &UserInfo, question: &Question<'_>) -> bool;
+    /// Whether the user has the right.
+    fn permits(&self, user: &UserInfo, question: &PermitQuery<'_>) -> bool;
 }
 
 /// A right to a named object of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Question<'a> {
+pub struct PermitQuery<'a> {
     /// `approve`, `sign`, ...
     pub verb: &'a str,
-    /// The group.
+    /// Empty for the core group.
     pub group: &'a str,
-    /// The version; `*` when it does not matter.
+    /// `*` for any.
     pub version: &'a str,
-    /// The plural name.
+    /// Plural name.
     pub resource: &'a str,
     /// Empty for cluster scope.
     pub namespace: &'a str,
-    /// The object.
+    /// Name of the object.
     pub name: &'a str,
 }
 
-/// A validating step made of a function: how steps of other crates (the RBAC escalation check) take
-/// their place.
-pub struct Check<F> {
+/// A validating step from a closure, for steps of other crates (the RBAC escalation check).
+pub struct FnStep<F> {
     name: &'static str,
     check: F,
     early: bool,
 }
 
-impl<F> Check<F>
+impl<F> FnStep<F>
 where
     F: Fn(&Attributes<'_>, Option<&Document>) -> Result<(), Failure> + Send + Sync,
 {
-    /// A step of this name, one of [`crate::ORDER`]; the function's object is `None` for a delete.
+    /// `name` is one of [`crate::ORDER`]. The object is `None` for a delete.
     pub fn new(name: &'static str, check: F) -> Self {
         Self { name, check, early: false }
     }
 
-    /// The same, asked before the object is validated as well: its refusal comes before that of
-    /// what is wrong with the object.
+    /// Also checks before validation: its error takes precedence over those of the object.
     #[must_use]
     pub fn early(self) -> Self {
         Self { early: true, ..self }
     }
 }
 
-impl<F> Step for Check<F>
+impl<F> AdmissionStep for FnStep<F>
 where
     F: Fn(&Attributes<'_>, Option<&Document>) -> Result<(), Failure> + Send + Sync,
 {

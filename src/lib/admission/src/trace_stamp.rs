@@ -1,15 +1,12 @@
-//! The ids on objects (design section 5, KEP-1668): written by the server after everybody else has
-//! changed the object.
+//! Trace ids in object annotations (KEP-1668), set after all other changes of the object.
 //!
-//! Three cases: a request with an initial id writes all three annotations; a create without one
-//! copies the trace id as initial; any other write keeps the stored initial id. What clients or
-//! webhooks put under these keys is replaced by what is stored. A write that changes nothing, or
-//! only who owns which field, keeps the stored ids: whoever asks what an apply would change is not
-//! told of ids.
+//! Three cases: a request with an initial id sets all three annotations; a create without one
+//! copies its trace id as the initial id; any other write keeps the stored initial id. Values that
+//! clients or webhooks set are replaced by the stored ones. A write that changes nothing, or only
+//! managedFields, keeps the stored ids: a preview of an apply does not show them as changes.
 //!
-//! A delete has no object of its own to write to: its ids go into the last state, where watchers
-//! (garbage collection, namespace deletion) find them. There the family stays what it was: it spans
-//! the object's whole life, and its end is part of it.
+//! The ids of a delete are set in the last state, for watchers (garbage collection, namespace
+//! deletion). The initial id is kept there: it spans the object's life, its end included.
 
 use ferrokube_apimachinery::document::Document;
 use ferrokube_features::{Gates, LOG_TRACKING};
@@ -17,15 +14,14 @@ use ferrokube_registry::{Attributes, Operation, is_same_content, keep_ids};
 use ferrokube_trace::annotation::{INITIAL_TRACE_ID, Ids};
 use ferrokube_trace::{InitialTraceId, TraceContext};
 
-/// The ids that a write gives its object; none while the gate is off. The family is noted for the
-/// audit event.
+/// Ids of a write; none while the gate is off. Records the initial id for the audit event.
 pub fn stamp(gates: &Gates, attributes: &Attributes<'_>, object: &mut Document) -> Option<Ids> {
     if !gates.enabled(&LOG_TRACKING) {
         return None;
     }
     let target = attributes.target;
     let definition = &target.served.definition;
-    let subject = Subject {
+    let subject = StampedWrite {
         group: &definition.group,
         resource: &definition.plural,
         subresource: &target.subresource,
@@ -38,49 +34,48 @@ pub fn stamp(gates: &Gates, attributes: &Attributes<'_>, object: &mut Document) 
         trace: &attributes.context.trace,
         old: attributes.old,
     };
-    let Outcome { ids, family } = subject.stamp(object);
+    let StampResult { ids, family } = subject.stamp(object);
     if let Some(family) = family {
         attributes.context.set_initial_trace_id(family);
     }
     ids
 }
 
-/// A write, as far as its ids are concerned: one of this server, or what another server's webhook
-/// call tells about one.
+/// A write of this server, or of another server that calls the webhook.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
-    /// The resource's group.
+pub struct StampedWrite<'a> {
+    /// Empty for the core group.
     pub group: &'a str,
-    /// The plural name.
+    /// Plural name.
     pub resource: &'a str,
     /// Empty for the object itself.
     pub subresource: &'a str,
-    /// What is done; [`Operation::Connect`] for what is not stored.
+    /// [`Operation::Connect`] if nothing is stored.
     pub operation: Operation,
-    /// Who does it.
+    /// User name.
     pub user: &'a str,
-    /// Its ids.
+    /// Ids of the request.
     pub trace: &'a TraceContext,
-    /// The stored object of an update.
+    /// Stored object of an update.
     pub old: Option<&'a Document>,
 }
 
-/// What became of an object.
+/// Ids of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// The ids that it is given; they are not in the object yet.
+pub struct StampResult {
+    /// Ids to set; not in the object yet.
     pub ids: Option<Ids>,
-    /// The family that it is of.
+    /// Initial trace id of the object.
     pub family: Option<InitialTraceId>,
 }
 
-/// The server itself: nobody's request is behind what it makes at its start, unless it says whose
-/// family that belongs to.
+/// The server itself: without an initial id, objects that it creates at startup belong to no
+/// request.
 const SERVER: &str = "system:apiserver";
 
-impl Subject<'_> {
-    /// What ids the object is given. What it holds under the three keys becomes what was stored.
-    pub fn stamp(&self, object: &mut Document) -> Outcome {
+impl StampedWrite<'_> {
+    /// Computes the ids. The object's three keys are reset to the stored values.
+    pub fn stamp(&self, object: &mut Document) -> StampResult {
         if self.operation != Operation::Delete {
             keep_ids(self.old, object);
         }
@@ -89,10 +84,10 @@ impl Subject<'_> {
         let stamped = self.is_stamped()
             && !self.is_bootstrap(object)
             && !self.old.is_some_and(|old| is_same_content(old, object));
-        if stamped { self.give(stored, object) } else { Outcome { ids: None, family: stored } }
+        if stamped { self.give(stored, object) } else { StampResult { ids: None, family: stored } }
     }
 
-    /// Whether this write is one: never status, heartbeats (leases) and events, nor what is not
+    /// Whether the write gets ids: not for status, heartbeats (leases), events and what is not
     /// stored.
     fn is_stamped(&self) -> bool {
         if self.user == SERVER && self.trace.initial.is_none() {
@@ -106,13 +101,13 @@ impl Subject<'_> {
             && !event
     }
 
-    /// The policy that every cluster begins with is part of no request and no family: the server
-    /// writes it by itself, again at every upgrade.
+    /// The server writes the bootstrap policy by itself, again at every upgrade: it belongs to no
+    /// request.
     fn is_bootstrap(&self, object: &Document) -> bool {
         self.user == SERVER && object.label("kubernetes.io/bootstrapping").is_some()
     }
 
-    fn give(&self, stored: Option<InitialTraceId>, object: &mut Document) -> Outcome {
+    fn give(&self, stored: Option<InitialTraceId>, object: &mut Document) -> StampResult {
         let trace = self.trace;
         let initial = match self.operation {
             Operation::Create => Some(trace.initial.unwrap_or(trace.trace_id)),
@@ -120,9 +115,9 @@ impl Subject<'_> {
             _ => trace.initial,
         };
         if initial.is_none() && stored.is_none() && object.annotation(INITIAL_TRACE_ID).is_some() {
-            // Edited by hand into garbage, while the gate was off.
+            // Edited into an invalid id while the gate was off.
             object.remove(&["metadata", "annotations", INITIAL_TRACE_ID]);
         }
-        Outcome { ids: Some(Ids::new(trace, initial)), family: initial.or(stored) }
+        StampResult { ids: Some(Ids::new(trace, initial)), family: initial.or(stored) }
     }
 }

@@ -1,8 +1,8 @@
-//! The generic kinds through the whole pipeline, with the real steps, over a store in memory.
+//! The generic kinds through the pipeline with the real steps, over an in-memory store.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use ferrokube_admission::{Chain, Permits, Question};
+use ferrokube_admission::{Chain, PermitQuery, Permits};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_features::{GateSettings, Gates, KubernetesVersion};
 use ferrokube_registry::{
@@ -14,19 +14,19 @@ use ferrokube_trace::annotation::{INITIAL_TRACE_ID, SPAN_ID, TRACE_ID};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-struct Anybody;
+struct PermitsAll;
 
-impl Permits for Anybody {
-    fn permits(&self, _user: &UserInfo, _question: &Question<'_>) -> bool {
+impl Permits for PermitsAll {
+    fn permits(&self, _user: &UserInfo, _question: &PermitQuery<'_>) -> bool {
         true
     }
 }
 
-struct Server {
+struct TestPipeline {
     registry: Registry,
 }
 
-impl Server {
+impl TestPipeline {
     fn new(gates: &str) -> Self {
         let store = Store::open(Config::memory()).unwrap();
         let catalog = Arc::new(Catalog::default());
@@ -35,7 +35,7 @@ impl Server {
             .for_each(|definition| catalog.put(definition));
         let settings: GateSettings = gates.parse().unwrap();
         let gates = Gates::new(KubernetesVersion::new(1, 36), &settings).unwrap().0;
-        let chain = Chain::new(&store, gates, Arc::new(Anybody));
+        let chain = Chain::new(&store, gates, Arc::new(PermitsAll));
         Self { registry: Registry::new(store, catalog, Arc::new(chain)) }
     }
 
@@ -63,7 +63,7 @@ fn document(value: Value) -> Document {
     Document::from_value(value).unwrap()
 }
 
-/// The object without what the server sets in its metadata.
+/// Without the metadata that the server sets.
 fn plain(object: Document) -> Value {
     let mut object = object;
     for field in
@@ -75,8 +75,8 @@ fn plain(object: Document) -> Value {
 }
 
 #[tokio::test]
-async fn a_namespaces_life() {
-    let server = Server::with_namespace().await;
+async fn a_namespace_terminates_and_is_finalized() {
+    let server = TestPipeline::with_namespace().await;
     let namespaces = server.core("namespaces");
     let made = namespaces.get("", "n").await.unwrap().unwrap();
     let expected = json!({
@@ -111,8 +111,8 @@ async fn a_namespaces_life() {
 }
 
 #[tokio::test]
-async fn a_create_in_no_namespace_is_404_before_anything_else() {
-    let server = Server::new("");
+async fn a_create_in_a_missing_namespace_is_404_before_other_errors() {
+    let server = TestPipeline::new("");
     let failure = server
         .core("configmaps")
         .create("nowhere", document(json!({"metadata": {"name": "a"}, "data": {"bad key": ""}})))
@@ -122,8 +122,8 @@ async fn a_create_in_no_namespace_is_404_before_anything_else() {
 }
 
 #[tokio::test]
-async fn events_have_one_store_and_two_forms() {
-    let server = Server::with_namespace().await;
+async fn events_are_stored_once_and_served_in_two_forms() {
+    let server = TestPipeline::with_namespace().await;
     let (core, newer) = (server.core("events"), server.kind("events.k8s.io", "events"));
     let event = json!({
         "metadata": {"name": "e"}, "eventTime": "2024-01-02T03:04:05.000000Z", "reportingController": "example.com/x", "reportingInstance": "i",
@@ -150,7 +150,7 @@ async fn events_have_one_store_and_two_forms() {
 
 #[tokio::test]
 async fn signing_requests_are_decided_and_signed() {
-    let server = Server::new("LogTracking=false");
+    let server = TestPipeline::new("LogTracking=false");
     let requests = server.kind("certificates.k8s.io", "certificatesigningrequests");
     let pem = include_str!("../../resources/tests/kinds/request.base64").trim();
     let spec = json!({"request": pem, "signerName": "example.com/signer", "usages": ["client auth"], "username": "mallory"});
@@ -177,7 +177,7 @@ async fn signing_requests_are_decided_and_signed() {
 
 #[tokio::test]
 async fn role_rules_are_null_when_there_are_none() {
-    let server = Server::with_namespace().await;
+    let server = TestPipeline::with_namespace().await;
     let roles = server.kind("rbac.authorization.k8s.io", "roles");
     let put = document(json!({"metadata": {"name": "r", "namespace": "n"}, "rules": []}));
     let made = roles.update(put, "").await.unwrap();
@@ -187,7 +187,7 @@ async fn role_rules_are_null_when_there_are_none() {
 
 #[tokio::test]
 async fn secrets_take_string_data() {
-    let server = Server::with_namespace().await;
+    let server = TestPipeline::with_namespace().await;
     let secrets = server.core("secrets");
     let made = secrets
         .create("n", document(json!({"metadata": {"name": "s"}, "stringData": {"k": "v"}})))
@@ -203,7 +203,7 @@ async fn secrets_take_string_data() {
 
 #[tokio::test]
 async fn quota_holds_under_parallel_creates() {
-    let server = Server::with_namespace().await;
+    let server = TestPipeline::with_namespace().await;
     let quotas = server.core("resourcequotas");
     let mut quota = quotas
         .create(
@@ -245,10 +245,10 @@ async fn quota_holds_under_parallel_creates() {
     );
 }
 
-/// A write of a config map by somebody.
-struct Writer<'a>(&'a Server);
+/// Writes a ConfigMap as some user.
+struct ConfigMapWriter<'a>(&'a TestPipeline);
 
-impl Writer<'_> {
+impl ConfigMapWriter<'_> {
     fn context() -> RequestContext {
         RequestContext::new(
             UserInfo { name: "alice".to_owned(), ..UserInfo::default() },
@@ -292,14 +292,14 @@ impl Writer<'_> {
 }
 
 #[tokio::test]
-async fn stamps_follow_the_object_and_a_write_of_nothing_stays_one() {
-    let server = Server::new("");
+async fn ids_are_stamped_and_noops_stay_noops() {
+    let server = TestPipeline::new("");
     server
         .core("namespaces")
         .create("", document(json!({"metadata": {"name": "n"}})))
         .await
         .unwrap();
-    let alice = Writer(&server);
+    let alice = ConfigMapWriter(&server);
     let made = alice.create(json!({"metadata": {"name": "a", "annotations": {TRACE_ID: "x", "mine": "1"}}, "data": {"k": "1"}})).await;
     let initial = made.annotation(INITIAL_TRACE_ID).unwrap();
     assert_eq!(made.annotation(TRACE_ID), Some(initial));
@@ -311,11 +311,11 @@ async fn stamps_follow_the_object_and_a_write_of_nothing_stays_one() {
             .to_string()
             .contains("trace.kubernetes.io")
     );
-    // The same again, from a client that never saw the annotations: nothing is written.
+    // The same write by a client that never saw the annotations is a no-op.
     let mut same = made.clone();
     same.set(&["metadata", "annotations"], json!({"mine": "1"}));
     assert_eq!(alice.update(same).await, made);
-    // A change keeps the family and takes the new request's ids.
+    // A change keeps the initial id and takes the ids of the new request.
     let mut changed = made.clone();
     changed.set(&["metadata", "annotations"], json!({"mine": "1", INITIAL_TRACE_ID: "forged"}));
     changed.set(&["data", "k"], "2");
@@ -326,7 +326,7 @@ async fn stamps_follow_the_object_and_a_write_of_nothing_stays_one() {
 
 #[tokio::test]
 async fn leases_and_events_are_never_stamped() {
-    let server = Server::new("");
+    let server = TestPipeline::new("");
     server
         .core("namespaces")
         .create("", document(json!({"metadata": {"name": "n"}})))

@@ -1,13 +1,13 @@
-//! The steps one by one and in their chain, over a store in memory.
+//! The steps alone and in their chain, over an in-memory store.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use ferrokube_admission::{Chain, Permits, Question};
+use ferrokube_admission::{Chain, PermitQuery, Permits};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;
 use ferrokube_features::{GateSettings, Gates, KubernetesVersion};
 use ferrokube_registry::{
-    Admission, Attributes, Effects, Operation, RequestContext, RequestOptions, Served, Target,
+    Admission, AdmissionOptions, Attributes, Effects, Operation, RequestContext, Served, Target,
     UserInfo, WriteOptions,
 };
 use ferrokube_resource::{
@@ -30,11 +30,11 @@ mod quota;
 #[path = "steps/trace_stamp.rs"]
 mod trace_stamp;
 
-/// Answers yes to the rights that it lists, as `verb name`.
-struct Rights(Vec<String>);
+/// Grants the listed rights, as `verb name`.
+struct GrantedRights(Vec<String>);
 
-impl Permits for Rights {
-    fn permits(&self, _user: &UserInfo, question: &Question<'_>) -> bool {
+impl Permits for GrantedRights {
+    fn permits(&self, _user: &UserInfo, question: &PermitQuery<'_>) -> bool {
         assert_eq!((question.group, question.resource), ("certificates.k8s.io", "signers"));
         self.0.contains(&format!("{} {}", question.verb, question.name))
     }
@@ -50,10 +50,10 @@ fn gates(setting: &str) -> Gates {
 }
 
 fn chain(store: &Store) -> Chain {
-    Chain::new(store, gates(""), Arc::new(Rights(Vec::new())))
+    Chain::new(store, gates(""), Arc::new(GrantedRights(Vec::new())))
 }
 
-/// A definition without a schema: the steps look at names only.
+/// Without a schema: steps read only names.
 fn definition(group: &str, plural: &str, scope: Scope) -> Arc<Definition> {
     let version = DefinitionVersion {
         name: "v1".to_owned(),
@@ -118,15 +118,15 @@ static OPTIONS: WriteOptions = WriteOptions {
     forbid_create: None,
 };
 
-/// One write.
-struct Request {
+/// A write.
+struct StepRequest {
     context: RequestContext,
     target: Target,
     operation: Operation,
     old: Option<Document>,
 }
 
-impl Request {
+impl StepRequest {
     fn create(target: Target) -> Self {
         Self { context: context(), target, operation: Operation::Create, old: None }
     }
@@ -137,12 +137,12 @@ impl Request {
             target: &self.target,
             operation: self.operation,
             old: self.old.as_ref(),
-            options: RequestOptions::Create(&OPTIONS),
+            options: AdmissionOptions::Create(&OPTIONS),
             dry_run: false,
         }
     }
 
-    /// Through the whole chain, as the pipeline calls it.
+    /// Runs the whole chain, as the pipeline does.
     fn pass(
         &self,
         chain: &Chain,
@@ -161,7 +161,7 @@ impl Request {
     }
 }
 
-/// A value to write at a key, with selectable fields.
+/// A put with selectable fields.
 fn put(key: &Key, object: &Value, fields: &[&str]) -> Write {
     let (value, layout) = json::write(&document(object.clone()));
     let fields = fields.iter().map(|text| Box::from(*text)).collect();
@@ -175,7 +175,7 @@ fn put(key: &Key, object: &Value, fields: &[&str]) -> Write {
     Write::Put(Put { key: key.clone(), value: value.into(), sidecar, ttl: None })
 }
 
-/// Writes a namespace in a phase.
+/// Writes a namespace in this phase.
 async fn write_namespace(store: &Store, name: &str, phase: &str) {
     let key = Prefix::new("namespaces").unwrap().key(None, name).unwrap();
     let object =

@@ -7,7 +7,7 @@
 use bytes::Buf;
 use ferrokube_auth::{Authenticator, Credentials, Identity, Unauthenticated};
 use ferrokube_controlplane::ControlPlane;
-use ferrokube_registry::admission::Open;
+use ferrokube_registry::admission::AllowAll;
 use ferrokube_registry::{Catalog, Registry, UserInfo};
 use ferrokube_serve::Chunk;
 use ferrokube_storage::{Config, Store};
@@ -101,7 +101,7 @@ async fn main() {
     let registry = Registry::new(
         Store::open(Config::memory()).expect("memory opens"),
         catalog,
-        Arc::new(Open),
+        Arc::new(AllowAll),
     );
     let plane = ControlPlane::builder(registry)
         .authenticator(Arc::new(Master))

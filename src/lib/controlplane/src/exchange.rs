@@ -264,6 +264,6 @@ impl<'a> ExchangeView<'a> {
 
     /// The initial trace id of the written object, if known.
     pub(crate) fn family(self) -> Option<InitialTraceId> {
-        self.context()?.family()
+        self.context()?.initial_trace_id()
     }
 }

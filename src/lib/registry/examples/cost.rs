@@ -70,7 +70,7 @@ async fn main() {
     let registry = Registry::new(
         Store::open(Config::memory()).expect("memory opens"),
         catalog.clone(),
-        Arc::new(Open),
+        Arc::new(AllowAll),
     );
     let served = catalog.find("", "v1", "configmaps").expect("bundled");
     let target =

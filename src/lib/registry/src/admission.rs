@@ -24,7 +24,7 @@ pub enum Operation {
 
 /// Options by type: `request.options` of an AdmissionReview.
 #[derive(Clone, Copy, Debug)]
-pub enum RequestOptions<'a> {
+pub enum AdmissionOptions<'a> {
     /// `CreateOptions`
     Create(&'a WriteOptions),
     /// `UpdateOptions`
@@ -49,7 +49,7 @@ pub struct Attributes<'a> {
     /// The stored object in the version of the target, for update and delete.
     pub old: Option<&'a Document>,
     /// Options of the request.
-    pub options: RequestOptions<'a>,
+    pub options: AdmissionOptions<'a>,
     /// Whether nothing is stored.
     pub dry_run: bool,
 }

@@ -101,7 +101,12 @@ impl ObjectDecoder {
     }
 
     /// 400 with the message of kube-apiserver's decoder.
-    pub(crate) fn bad_request(&self, error: ObjectError, body: &Body, catalog: &Catalog) -> Failure {
+    pub(crate) fn bad_request(
+        &self,
+        error: ObjectError,
+        body: &Body,
+        catalog: &Catalog,
+    ) -> Failure {
         let source = &body.source;
         let error = match error {
             // The first error in the order of the body.

@@ -26,7 +26,7 @@ pub mod offload;
 pub mod pipeline;
 pub mod read;
 
-pub use admission::{Admission, Attributes, Effects, Operation, RequestOptions, Stamps};
+pub use admission::{Admission, AdmissionOptions, Attributes, Effects, Operation, Stamps};
 pub use catalog::{Catalog, ComputedResource, Served};
 pub use context::{FieldValidation, RequestContext, Target, UserInfo};
 pub use decode::{internal_package, unrecognized};

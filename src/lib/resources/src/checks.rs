@@ -1,15 +1,15 @@
-//! Rules that several kinds share.
+//! Validation shared by several kinds.
 
 use ferrokube_apimachinery::document::{Array, Document, Text, Value};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
 
-/// What one ConfigMap or Secret may hold.
+/// Data limit of a ConfigMap or Secret.
 pub(crate) const MAX_DATA_BYTES: usize = 1024 * 1024;
-/// Why an immutable object's field cannot change.
+/// Message about a field of an immutable object.
 pub(crate) const IMMUTABLE: &str = "field is immutable when `immutable` is set";
 
-/// An error for each sentence.
+/// An error per message.
 pub(crate) fn all_invalid(
     field: &str,
     value: &str,
@@ -18,17 +18,17 @@ pub(crate) fn all_invalid(
     sentences.into_iter().map(move |sentence| FieldError::invalid(field, value, sentence))
 }
 
-/// A string field, empty when absent.
+/// A string field; empty if absent.
 pub(crate) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// An array field, empty when absent.
+/// An array field; empty if absent.
 pub(crate) fn items<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value.get(field).and_then(Value::as_array).map_or(&[], Array::as_slice)
 }
 
-/// A map's entries at a path, empty when absent.
+/// Entries of a map; empty if absent.
 pub(crate) fn entries<'a>(
     object: &'a Document,
     path: &[&str],
@@ -36,12 +36,12 @@ pub(crate) fn entries<'a>(
     object.get(path).and_then(Value::as_object).into_iter().flatten()
 }
 
-/// Whether a field is there and true.
+/// Whether a field is true.
 pub(crate) fn is_true(object: &Document, path: &[&str]) -> bool {
     object.get(path).and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// Puts a field back as it is stored (also its absence).
+/// Restores a field, also if it is absent.
 pub(crate) fn keep_stored(old: &Document, object: &mut Document, field: &str) {
     match old.get(&[field]) {
         Some(value) => object.set(&[field], value.clone()),
@@ -51,7 +51,7 @@ pub(crate) fn keep_stored(old: &Document, object: &mut Document, field: &str) {
     }
 }
 
-/// What is wrong with a namespace finalizer: a qualified name, and one that says whose it is.
+/// Errors in a namespace finalizer: a qualified name with a domain, or a standard one.
 pub(crate) fn finalizer(name: &str) -> Vec<String> {
     let mut sentences = name::qualified_name(name);
     if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
@@ -61,7 +61,7 @@ pub(crate) fn finalizer(name: &str) -> Vec<String> {
     sentences
 }
 
-/// What is wrong with a label selector (`matchLabels`, `matchExpressions`).
+/// Errors in a label selector (`matchLabels`, `matchExpressions`).
 pub(crate) fn label_selector(selector: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten()

@@ -1,4 +1,4 @@
-//! The kinds: a file each.
+//! A file per kind.
 
 pub(crate) mod configmap;
 pub(crate) mod crd;

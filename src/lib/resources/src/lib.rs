@@ -1,4 +1,4 @@
-//! The bundled generic kinds: a file each and one table.
+//! The bundled generic kinds: a file each, and one table.
 //!
 //! Must never know controllers, the kubelet or sockets. Start reading at `table`; a new kind is a
 //! row there and a file in `kinds`.
@@ -28,30 +28,30 @@ static MESSAGES: LazyLock<Arc<Messages>> = LazyLock::new(|| {
     )
 });
 
-/// The schemas of all native kinds, built on first use.
+/// Schemas of all native kinds, parsed on first use.
 pub fn tables() -> &'static Tables {
     &TABLES
 }
 
-/// The protobuf messages of all native kinds.
+/// Protobuf messages of all native kinds.
 pub fn messages() -> Arc<Messages> {
     MESSAGES.clone()
 }
 
-/// The rows of the generic profile, in discovery's order.
+/// Rows of the generic profile, in discovery order.
 pub fn generic() -> &'static [NativeKind] {
     table::GENERIC
 }
 
-/// The rows of kinds that are served only when their version is asked for.
+/// Rows of kinds that are served only if their version is enabled.
 pub fn on_request() -> &'static [NativeKind] {
     table::ON_REQUEST
 }
 
-/// The definitions of the generic profile, in discovery's order.
+/// Definitions of the generic profile, in discovery order.
 ///
 /// # Panics
-/// When the tables lack one of the kinds; [`tables`] has them all.
+/// If the tables lack one of the kinds; [`tables`] has them all.
 pub fn definitions(tables: &Tables) -> Vec<Arc<Definition>> {
     let made = generic().iter().map(|row| {
         row.definition(tables).expect("the tables hold every kind of the table: tested")

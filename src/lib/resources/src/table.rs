@@ -1,4 +1,4 @@
-//! The table of generic kinds: a row each, in discovery's order.
+//! The table of generic kinds, in discovery order.
 
 use crate::kinds::{
     configmap, crd, csr, event, lease, leasecandidate, namespace, resourcequota, review, role,
@@ -13,7 +13,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
-/// Rows of the generic profile.
+/// The generic profile.
 #[rustfmt::skip]
 pub(crate) const GENERIC: &[NativeKind] = &[
     row("", ["configmaps", "configmap", "ConfigMap"], Namespaced, &["cm"], Verbs::ALL, configmap::body),
@@ -38,8 +38,7 @@ pub(crate) const GENERIC: &[NativeKind] = &[
     row("coordination.k8s.io", ["leases", "lease", "Lease"], Namespaced, &[], Verbs::ALL, lease::body),
 ];
 
-/// Rows of kinds that are served only when their version is asked for, because upstream does not
-/// serve it by default.
+/// Kinds in versions that kube-apiserver does not enable by default.
 #[rustfmt::skip]
 pub(crate) const ON_REQUEST: &[NativeKind] = &[
     NativeKind { version: "v1beta1", ..row("coordination.k8s.io", ["leasecandidates", "leasecandidate", "LeaseCandidate"], Namespaced, &[], Verbs::ALL, leasecandidate::body) },
@@ -47,7 +46,7 @@ pub(crate) const ON_REQUEST: &[NativeKind] = &[
     NativeKind { version: "v1alpha1", ..row("internal.apiserver.k8s.io", ["storageversions", "storageversion", "StorageVersion"], Cluster, &[], Verbs::ALL, storageversion::body) },
 ];
 
-/// A row; `names` are plural, singular and kind. Version v1.
+/// A row in version v1; `names` are plural, singular and kind.
 #[allow(clippy::too_many_arguments, reason = "a row of a table")]
 const fn row(
     group: &'static str,

@@ -1,4 +1,4 @@
-//! The definitions against the committed facts: what discovery and tables of a real server show.
+//! Compares the definitions with facts recorded from a real server's discovery and tables.
 
 use ferrokube_resource::{Definition, Scope, Verbs};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn scope(scope: Scope) -> &'static str {
     }
 }
 
-/// What discovery shows of a definition, as rows of the facts.
+/// Discovery of a definition, as rows of the facts.
 fn discovered(definition: &Definition) -> Vec<String> {
     let mut out = Vec::new();
     for version in definition.versions.iter().filter(|version| version.served) {

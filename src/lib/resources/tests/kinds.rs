@@ -44,22 +44,22 @@ fn document(value: Value) -> Document {
     Document::from_value(value).expect("a fixture is an object")
 }
 
-/// One write, as the pipeline makes it.
-struct Write {
+/// A write as the pipeline performs it.
+struct WriteCase {
     definition: Arc<Definition>,
     old: Option<Document>,
     subresource: &'static str,
 }
 
-/// What became of it.
-struct Outcome {
+/// Result of the hooks.
+struct WriteResult {
     object: Document,
-    /// Reason and field of each error, without repetition.
+    /// Distinct reasons and fields of the errors.
     errors: Vec<(String, String)>,
     warnings: Vec<String>,
 }
 
-impl Write {
+impl WriteCase {
     fn create(group: &str, plural: &str) -> Self {
         Self { definition: definition(group, plural), old: None, subresource: "" }
     }
@@ -73,7 +73,7 @@ impl Write {
         self
     }
 
-    fn run(&self, object: Value) -> Outcome {
+    fn run(&self, object: Value) -> WriteResult {
         let mut object = document(object);
         let groups = ["devs".to_owned()];
         let extra = BTreeMap::from([("scopes".to_owned(), vec!["s".to_owned()])]);
@@ -99,10 +99,10 @@ impl Write {
         errors.sort();
         errors.dedup();
         let warnings = self.definition.hooks.warnings(&change, &object);
-        Outcome { object, errors, warnings }
+        WriteResult { object, errors, warnings }
     }
 
-    /// The write gives exactly these errors (reason without its prefix, field).
+    /// Asserts exactly these errors (reason without prefix, field).
     fn refused(&self, object: Value, expected: &[(&str, &str)]) {
         let outcome = self.run(object.clone());
         let mut expected: Vec<(String, String)> = expected
@@ -113,7 +113,7 @@ impl Write {
         assert_eq!(outcome.errors, expected, "{object}");
     }
 
-    /// The write is valid and gives this object.
+    /// Asserts a valid write with this result.
     fn gives(&self, object: Value, expected: &Value) {
         let outcome = self.run(object.clone());
         assert_eq!(outcome.errors, [], "{object}");
@@ -121,7 +121,7 @@ impl Write {
     }
 }
 
-/// The cells of an object's row that was created five minutes ago.
+/// Cells of an object that is five minutes old.
 fn cells(group: &str, plural: &str, mut object: Value) -> Vec<Value> {
     object["metadata"]["creationTimestamp"] = json!("2024-01-02T02:59:05Z");
     let (bytes, layout) = ferrokube_apimachinery::json::write(&document(object));

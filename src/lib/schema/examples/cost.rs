@@ -6,7 +6,7 @@
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_schema::Schema;
-use ferrokube_schema::apply::{Manager, Operation, ResetFields, apply, track_update};
+use ferrokube_schema::apply::{Manager, ManagerOperation, ResetFields, apply, track_update};
 use ferrokube_schema::strategic::strategic_merge;
 use ferrokube_schema::tables::Tables;
 use ferrokube_schema::validate::{check_types, default, prune};
@@ -16,7 +16,7 @@ use std::time::Instant;
 const TABLE: &str = include_str!("../../resources/data/schema.tsv");
 const CALLS: u32 = 5_000;
 
-fn manager(name: &str, operation: Operation) -> Manager {
+fn manager(name: &str, operation: ManagerOperation) -> Manager {
     Manager {
         name: name.to_owned(),
         operation,
@@ -54,11 +54,18 @@ mod serde_free {
 
 fn prepared(schema: &Schema, reset: &ResetFields) -> Document {
     let mut live = config(10, "u");
-    track_update(schema, reset, None, &mut live, &manager("updater", Operation::Update));
+    track_update(schema, reset, None, &mut live, &manager("updater", ManagerOperation::Update));
     for name in ["m1", "m2", "m3"] {
         let applied = config(16, name);
-        live = apply(schema, reset, Some(&live), &applied, &manager(name, Operation::Apply), true)
-            .expect("it is well-formed");
+        live = apply(
+            schema,
+            reset,
+            Some(&live),
+            &applied,
+            &manager(name, ManagerOperation::Apply),
+            true,
+        )
+        .expect("it is well-formed");
     }
     live
 }
@@ -86,17 +93,23 @@ fn main() {
     });
     measure("clone, track a create", |_| {
         let mut object = small.clone();
-        track_update(&schema, &reset, None, &mut object, &manager("m", Operation::Update));
+        track_update(&schema, &reset, None, &mut object, &manager("m", ManagerOperation::Update));
         black_box(&object);
     });
     let mut stored = small.clone();
-    track_update(&schema, &reset, None, &mut stored, &manager("m", Operation::Update));
+    track_update(&schema, &reset, None, &mut stored, &manager("m", ManagerOperation::Update));
     let patch = Document::from_value(json!({"data": {"key-k-001": "w", "new": "1"}}))
         .expect("it is an object");
     measure("clone, strategic merge, track", |_| {
         let mut object = stored.clone();
         strategic_merge(&schema, &mut object, &patch).expect("it is well-formed");
-        track_update(&schema, &reset, Some(&stored), &mut object, &manager("p", Operation::Update));
+        track_update(
+            &schema,
+            &reset,
+            Some(&stored),
+            &mut object,
+            &manager("p", ManagerOperation::Update),
+        );
         black_box(&object);
     });
     let live = prepared(&schema, &reset);
@@ -108,7 +121,7 @@ fn main() {
             &reset,
             Some(&live),
             &applied[0],
-            &manager("m1", Operation::Apply),
+            &manager("m1", ManagerOperation::Apply),
             true,
         ))
     });
@@ -118,7 +131,7 @@ fn main() {
             &reset,
             Some(&live),
             &applied[1],
-            &manager("m1", Operation::Apply),
+            &manager("m1", ManagerOperation::Apply),
             true,
         ));
     });

@@ -40,7 +40,7 @@ pub struct Manager {
     /// `fieldManager`, or the first word of the User-Agent.
     pub name: String,
     /// `Apply` or `Update`.
-    pub operation: Operation,
+    pub operation: ManagerOperation,
     /// `apiVersion` of the written object.
     pub api_version: String,
     /// Empty for the object itself.
@@ -76,7 +76,7 @@ fn is_version(text: &str) -> bool {
 
 /// The operation of a managedFields entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum ManagerOperation {
     /// Server-side apply.
     Apply,
     /// Every other write.
@@ -203,7 +203,7 @@ pub fn apply(
         }
         let before = Manager {
             name: BEFORE_FIRST_APPLY.to_owned(),
-            operation: Operation::Update,
+            operation: ManagerOperation::Update,
             ..manager.clone()
         };
         record(&mut entries, compare(schema, &Map::new(), object.fields(), &skip), &before);

@@ -1,7 +1,7 @@
 //! Fuzz targets: strategic merge, apply, tracking, the passes over native objects, custom resource
 //! schemas.
 
-use crate::apply::{ApplyError, Manager, Operation, ResetFields, apply, track_update};
+use crate::apply::{ApplyError, Manager, ManagerOperation, ResetFields, apply, track_update};
 use crate::custom::{SchemaContext, from_json_schema};
 use crate::schema::Schema;
 use crate::strategic::strategic_merge;
@@ -71,7 +71,7 @@ fn pairs() -> Vec<String> {
     pairs
 }
 
-fn manager(operation: Operation) -> Manager {
+fn manager(operation: ManagerOperation) -> Manager {
     let text = str::to_owned;
     Manager {
         name: text("m"),
@@ -105,7 +105,7 @@ fn applies_take_any_managed_fields() {
         let Some((schema, objects)) = read(&kinds, input) else { return Verdict::Refused };
         let [live, applied, ..] = objects.as_slice() else { return Verdict::Refused };
         let (reset, manager) =
-            (ResetFields { paths: vec!["status".to_owned()] }, manager(Operation::Apply));
+            (ResetFields { paths: vec!["status".to_owned()] }, manager(ManagerOperation::Apply));
         let _ = apply(schema, &reset, Some(live), applied, &manager, false);
         let Ok(created) = apply(schema, &reset, None, applied, &manager, true) else {
             return Verdict::Refused;
@@ -132,7 +132,7 @@ fn updates_take_any_managed_fields() {
             &ResetFields::default(),
             Some(old),
             &mut updated,
-            &manager(Operation::Update),
+            &manager(ManagerOperation::Update),
         );
         bounded(&updated, input);
         track_update(
@@ -140,7 +140,7 @@ fn updates_take_any_managed_fields() {
             &ResetFields::default(),
             None,
             &mut created,
-            &manager(Operation::Update),
+            &manager(ManagerOperation::Update),
         );
         bounded(&created, input);
         Verdict::Accepted

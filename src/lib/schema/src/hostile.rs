@@ -1,6 +1,6 @@
 //! Fault 34: adversarial input for everything that works on user data. Asserts steps, not time.
 
-use crate::apply::{ApplyError, Manager, Operation, ResetFields, apply, track_update};
+use crate::apply::{ApplyError, Manager, ManagerOperation, ResetFields, apply, track_update};
 use crate::custom::{SchemaContext, from_json_schema};
 use crate::schema::Schema;
 use crate::strategic::strategic_merge;
@@ -77,7 +77,7 @@ fn fault_34_merging_one_element_repeatedly_is_bounded() {
         .expect("merges");
 }
 
-fn manager(name: &str, operation: Operation) -> Manager {
+fn manager(name: &str, operation: ManagerOperation) -> Manager {
     let text = str::to_owned;
     Manager {
         name: text(name),
@@ -107,7 +107,7 @@ fn fault_34_many_managers_are_merged_in_one_pass() {
             &ResetFields::default(),
             Some(&old),
             &mut new,
-            &manager("w", Operation::Update),
+            &manager("w", ManagerOperation::Update),
         )
     });
     assert_eq!(new.list(&["metadata", "managedFields"]).len(), 10);
@@ -131,7 +131,7 @@ fn fault_34_conflicts_are_counted_and_some_are_named() {
             &ResetFields::default(),
             Some(&live),
             &applied,
-            &manager("w", Operation::Apply),
+            &manager("w", ManagerOperation::Apply),
             false,
         )
     });
@@ -153,7 +153,7 @@ fn fault_34_keyed_lists_apply_in_any_order() {
             &ResetFields::default(),
             Some(&live),
             &applied,
-            &manager("w", Operation::Apply),
+            &manager("w", ManagerOperation::Apply),
             true,
         )
     });
@@ -177,7 +177,7 @@ fn fault_34_an_items_cost_follows_its_fields_not_the_schemas() {
             &ResetFields::default(),
             None,
             &mut tracked,
-            &manager("w", Operation::Update),
+            &manager("w", ManagerOperation::Update),
         )
     });
 }

@@ -1,4 +1,4 @@
-//! Reviews as an API server sends them, and worse ones.
+//! Reviews as API servers send them, and malformed ones.
 
 use super::*;
 use ferrokube_apimachinery::patch::json_patch;
@@ -32,7 +32,7 @@ fn answered(review: &Value, trace: &TraceContext) -> (Value, Option<Value>) {
     (body, patch)
 }
 
-/// The object with the answer's patch applied.
+/// The object after the response's patch.
 fn patched(review: &Value, trace: &TraceContext) -> Document {
     let mut object = review["request"]["object"].clone();
     let patch = answered(review, trace).1.expect("a patch");
@@ -62,7 +62,7 @@ fn l33_l36_the_three_cases() {
             patched(&review("CREATE", annotations, Value::Null), &trace.with_initial(Some(family)));
         assert_eq!(ids(&object), [Some(own.as_str()), Some(&span), Some(&family.to_string())]);
     }
-    // C: any other write keeps the stored initial id, whatever the client sent.
+    // C: other writes keep the stored initial id, whatever the client sent.
     let first = family.to_string();
     let old = json!({"metadata": {"annotations": {TRACE_ID: "t", SPAN_ID: "s", INITIAL_TRACE_ID: first}}, "data": {"k": "1"}});
     for sent in [
@@ -80,7 +80,7 @@ fn l33_l36_the_three_cases() {
         );
         assert_eq!(ids(&object), [Some(own.as_str()), Some(&span), Some(first.as_str())]);
     }
-    // What was edited into garbage before is no family.
+    // A stored id that was edited into an invalid one is dropped.
     let old = json!({"metadata": {"annotations": {INITIAL_TRACE_ID: "garbage"}}});
     let object =
         patched(&review("UPDATE", json!({"metadata": {}, "data": {"k": "2"}}), old), &trace);
@@ -88,7 +88,7 @@ fn l33_l36_the_three_cases() {
 }
 
 #[test]
-fn d5_what_changes_nothing_keeps_its_ids() {
+fn d5_noops_keep_their_ids() {
     let old = json!({"metadata": {"resourceVersion": "4", "generation": 1, "managedFields": [{"manager": "a"}],
         "annotations": {TRACE_ID: "t", SPAN_ID: "s", INITIAL_TRACE_ID: "i"}}, "data": {"k": "1"}});
     assert_eq!(
@@ -98,7 +98,7 @@ fn d5_what_changes_nothing_keeps_its_ids() {
     let mut owned = old.clone();
     owned["metadata"]["managedFields"] = json!([{"manager": "b"}]);
     assert_eq!(answered(&review("UPDATE", owned, old.clone()), &TraceContext::root()).1, None);
-    // A PUT that left them out gets them back.
+    // A PUT without the ids restores them.
     let mut without = old.clone();
     without["metadata"].as_object_mut().unwrap().remove("annotations");
     assert_eq!(
@@ -108,7 +108,7 @@ fn d5_what_changes_nothing_keeps_its_ids() {
 }
 
 #[test]
-fn d4_status_leases_events_and_deletions_are_left_alone() {
+fn d4_status_leases_events_and_deletions_keep_stored_ids() {
     let trace = TraceContext::root();
     let changed = |mut review: Value, resource: Value, subresource: &str| {
         review["request"]["resource"] = resource;
@@ -124,7 +124,7 @@ fn d4_status_leases_events_and_deletions_are_left_alone() {
     ] {
         assert_eq!(answered(&changed(update(), resource, subresource), &trace).1, None);
     }
-    // A Scale has no annotations that are kept; those of a Binding would become another object's.
+    // A Scale does not store annotations; those of a Binding would be set on another object.
     let pods = || json!({"group": "", "resource": "pods"});
     assert_eq!(answered(&changed(update(), pods(), "scale"), &trace).1, None);
     for subresource in ["binding", "eviction", "token"] {
@@ -147,7 +147,7 @@ fn d4_status_leases_events_and_deletions_are_left_alone() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_allowed_and_what_has_no_uid_is_told() {
+fn unknown_reviews_are_allowed_and_those_without_a_uid_fail() {
     let trace = TraceContext::root();
     for object in [
         json!("text"),
@@ -177,7 +177,7 @@ fn what_cannot_be_understood_is_allowed_and_what_has_no_uid_is_told() {
         r#"{"apiVersion":"v1","request":{"uid":"u"}}"#,
         &deep,
     ] {
-        assert_eq!(answer(body.as_bytes(), &trace, true), Err(Unreadable));
+        assert_eq!(answer(body.as_bytes(), &trace, true), Err(ReviewError));
     }
     let off = answer(
         &codec::to_vec(&review("CREATE", json!({"metadata": {}}), Value::Null)),

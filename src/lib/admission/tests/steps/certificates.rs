@@ -1,6 +1,6 @@
 //! CertificateApproval, CertificateSigning, CertificateSubjectRestriction.
 
-use crate::{Request, Rights, definition, document, gates, store, target};
+use crate::{GrantedRights, StepRequest, definition, document, gates, store, target};
 use ferrokube_admission::Chain;
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_registry::Operation;
@@ -12,7 +12,7 @@ const MASTERS: &str = include_str!("masters.base64");
 
 fn code(rights: &[&str], subresource: &str, old: Option<Value>, object: Value) -> Option<u16> {
     let rights = rights.iter().map(|right| (*right).to_owned()).collect();
-    let chain = Chain::new(&store(), gates(""), Arc::new(Rights(rights)));
+    let chain = Chain::new(&store(), gates(""), Arc::new(GrantedRights(rights)));
     let mut target = target(
         &definition("certificates.k8s.io", "certificatesigningrequests", Scope::Cluster),
         None,
@@ -20,7 +20,7 @@ fn code(rights: &[&str], subresource: &str, old: Option<Value>, object: Value) -
     );
     target.subresource = subresource.to_owned();
     let operation = if old.is_some() { Operation::Update } else { Operation::Create };
-    let request = Request { operation, old: old.map(document), ..Request::create(target) };
+    let request = StepRequest { operation, old: old.map(document), ..StepRequest::create(target) };
     request.pass(&chain, &mut document(object)).err().map(|failure| failure.code)
 }
 
@@ -62,7 +62,7 @@ async fn signing_needs_the_right_only_when_something_changes() {
 }
 
 #[tokio::test]
-async fn nobody_asks_to_become_master() {
+async fn client_certificates_of_masters_are_rejected() {
     assert_eq!(
         code(&[], "", None, request("kubernetes.io/kube-apiserver-client", json!({}))),
         Some(403)

@@ -1,6 +1,6 @@
 //! NamespaceLifecycle.
 
-use crate::{Request, chain, definition, document, put, store, target, write_namespace};
+use crate::{StepRequest, chain, definition, document, put, store, target, write_namespace};
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::Operation;
@@ -9,7 +9,7 @@ use ferrokube_storage::{Guard, Prefix, Rejected, Store, Txn};
 
 fn create(store: &Store, namespace: &str) -> Result<ferrokube_registry::Effects, Failure> {
     let configmaps = definition("", "configmaps", Scope::Namespaced);
-    Request::create(target(&configmaps, Some(namespace), "a"))
+    StepRequest::create(target(&configmaps, Some(namespace), "a"))
         .pass(&chain(store), &mut Document::new())
 }
 
@@ -21,9 +21,9 @@ async fn a_missing_namespace_is_not_found() {
     assert_eq!((details.kind.as_str(), details.name.as_str()), ("namespaces", "nowhere"));
 }
 
-/// Fault 27: a create in a terminating namespace is always refused.
+/// Creates in a terminating namespace are rejected.
 #[tokio::test]
-async fn fault_27_a_terminating_namespace_takes_nothing() {
+async fn fault_27_a_terminating_namespace_rejects_creates() {
     let store = store();
     write_namespace(&store, "n", "Terminating").await;
     let failure = create(&store, "n").unwrap_err();
@@ -36,9 +36,9 @@ async fn fault_27_a_terminating_namespace_takes_nothing() {
     );
 }
 
-/// Fault 27, under a race: a namespace that begins to terminate between the check and the commit.
+/// Also if it terminates between check and commit.
 #[tokio::test]
-async fn fault_27_a_create_and_the_deletion_cannot_cross() {
+async fn fault_27_a_create_races_the_deletion_of_its_namespace() {
     let store = store();
     write_namespace(&store, "n", "Active").await;
     let effects = create(&store, "n").unwrap();
@@ -54,27 +54,27 @@ async fn fault_27_a_create_and_the_deletion_cannot_cross() {
 }
 
 #[tokio::test]
-async fn updates_and_deletes_go_on_while_a_namespace_terminates() {
+async fn updates_and_deletes_continue_while_a_namespace_terminates() {
     let store = store();
     write_namespace(&store, "n", "Terminating").await;
     let configmaps = definition("", "configmaps", Scope::Namespaced);
     for operation in [Operation::Update, Operation::Delete] {
-        let request = Request {
+        let request = StepRequest {
             operation,
             old: Some(document(json!({}))),
-            ..Request::create(target(&configmaps, Some("n"), "a"))
+            ..StepRequest::create(target(&configmaps, Some("n"), "a"))
         };
         request.pass(&chain(&store), &mut Document::new()).unwrap();
     }
 }
 
 #[tokio::test]
-async fn some_namespaces_stay() {
+async fn protected_namespaces_cannot_be_deleted() {
     let store = store();
     let namespaces = definition("", "namespaces", Scope::Cluster);
-    let delete = |name| Request {
+    let delete = |name| StepRequest {
         operation: Operation::Delete,
-        ..Request::create(target(&namespaces, None, name))
+        ..StepRequest::create(target(&namespaces, None, name))
     };
     for name in ["default", "kube-system", "kube-public"] {
         let failure = delete(name).pass(&chain(&store), &mut Document::new()).unwrap_err();
@@ -82,7 +82,10 @@ async fn some_namespaces_stay() {
     }
     delete("mine").pass(&chain(&store), &mut Document::new()).unwrap();
     let others = definition("example.com", "namespaces", Scope::Cluster);
-    Request { operation: Operation::Delete, ..Request::create(target(&others, None, "default")) }
-        .pass(&chain(&store), &mut Document::new())
-        .unwrap();
+    StepRequest {
+        operation: Operation::Delete,
+        ..StepRequest::create(target(&others, None, "default"))
+    }
+    .pass(&chain(&store), &mut Document::new())
+    .unwrap();
 }

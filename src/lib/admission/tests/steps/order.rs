@@ -1,14 +1,14 @@
-//! The order of the steps is pinned.
+//! Pins the order of the steps.
 
 use crate::{chain, store};
 use ferrokube_admission::ORDER;
-use ferrokube_admission::step::Check;
+use ferrokube_admission::step::FnStep;
 use std::sync::Arc;
 
 #[tokio::test]
 async fn built_in_steps_come_in_this_order() {
     let store = store();
-    let escalation = Check::new("RBACEscalation", |_, _| Ok(()));
+    let escalation = FnStep::new("RBACEscalation", |_, _| Ok(()));
     let chain = chain(&store).with(Arc::new(escalation));
     let names: Vec<&str> = chain.names().collect();
     let expected = [

@@ -1,6 +1,6 @@
 //! ResourceQuota.
 
-use crate::{Request, chain, definition, put, store, target, write_namespace};
+use crate::{StepRequest, chain, definition, put, store, target, write_namespace};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::json as codec;
 use ferrokube_apimachinery::status::Failure;
@@ -29,13 +29,13 @@ async fn with_quota(name: &str, hard: Value, used: Value) -> Store {
 
 fn admit(store: &Store, group: &str, plural: &str) -> Result<Effects, Failure> {
     let kind = definition(group, plural, Scope::Namespaced);
-    Request::create(target(&kind, Some("n"), "c")).pass(&chain(store), &mut Document::new())
+    StepRequest::create(target(&kind, Some("n"), "c")).pass(&chain(store), &mut Document::new())
 }
 
-/// Creates as the pipeline does: admit, submit, and again when a guard does not hold.
+/// Creates as the pipeline does: admit, submit, retry if a guard fails.
 async fn create(store: &Store, plural: &str, name: &str) -> Result<(), Failure> {
     let kind = definition("", plural, Scope::Namespaced);
-    let request = Request::create(target(&kind, Some("n"), name));
+    let request = StepRequest::create(target(&kind, Some("n"), name));
     let key = Prefix::new(plural).unwrap().key(Some("n"), name).unwrap();
     loop {
         let effects = request.pass(&chain(store), &mut Document::new())?;
@@ -61,7 +61,7 @@ fn used(store: &Store, quota: &str, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn creates_count_and_stop_at_the_limit() {
+async fn creates_are_limited_by_count() {
     let store = with_quota("q", json!({"count/secrets": "2"}), json!({"count/secrets": "0"})).await;
     create(&store, "secrets", "a").await.unwrap();
     create(&store, "secrets", "b").await.unwrap();
@@ -74,7 +74,7 @@ async fn creates_count_and_stop_at_the_limit() {
 }
 
 #[tokio::test]
-async fn short_names_count_the_same_objects() {
+async fn plain_and_prefixed_names_count_the_same_objects() {
     let store = with_quota(
         "q",
         json!({"secrets": "1", "count/secrets": "5"}),
@@ -91,7 +91,7 @@ async fn short_names_count_the_same_objects() {
 }
 
 #[test]
-fn what_counts_under_which_names() {
+fn objects_are_counted_under_their_quota_names() {
     let names = |group, plural| ferrokube_admission::quota::names(group, plural).join(" ");
     assert_eq!(names("", "secrets"), "count/secrets secrets");
     assert_eq!(names("", "serviceaccounts"), "count/serviceaccounts");
@@ -105,7 +105,7 @@ fn what_counts_under_which_names() {
 }
 
 #[tokio::test]
-async fn all_names_whose_usage_is_unknown_are_told() {
+async fn all_names_with_unknown_usage_are_reported() {
     let store =
         with_quota("q", json!({"secrets": "1", "count/secrets": "5"}), json!({"secrets": "0"}))
             .await;
@@ -117,7 +117,7 @@ async fn all_names_whose_usage_is_unknown_are_told() {
 }
 
 #[tokio::test]
-async fn groups_are_part_of_the_name() {
+async fn quota_names_include_the_group() {
     let store = with_quota(
         "q",
         json!({"count/leases.coordination.k8s.io": "0"}),
@@ -149,7 +149,7 @@ async fn unknown_usage_refuses_and_unset_status_does_not() {
 }
 
 #[tokio::test]
-async fn scoped_quotas_count_no_plain_objects() {
+async fn scoped_quotas_count_pods_only() {
     let store = store();
     write_namespace(&store, "n", "Active").await;
     let limit = json!({"count/secrets": "0"});
@@ -158,7 +158,7 @@ async fn scoped_quotas_count_no_plain_objects() {
 }
 
 #[tokio::test]
-async fn several_quotas_all_hold() {
+async fn all_matching_quotas_are_enforced() {
     let store = with_quota("a", json!({"count/secrets": "9"}), json!({"count/secrets": "0"})).await;
     write_quota(&store, "b", json!({}), json!({"secrets": "2"}), json!({"secrets": "0"})).await;
     create(&store, "secrets", "x").await.unwrap();
@@ -172,7 +172,7 @@ async fn several_quotas_all_hold() {
 }
 
 #[tokio::test]
-async fn each_quota_goes_by_its_own_usage() {
+async fn each_quota_has_its_own_usage() {
     let store = with_quota("a", json!({"count/secrets": "9"}), json!({"count/secrets": "5"})).await;
     write_quota(&store, "b", json!({}), json!({"secrets": "5"}), json!({"secrets": "4"})).await;
     create(&store, "secrets", "x").await.unwrap();
@@ -198,7 +198,8 @@ async fn only_creates_are_counted() {
     let store = with_quota("q", json!({"count/secrets": "0"}), json!({"count/secrets": "0"})).await;
     let kind = definition("", "secrets", Scope::Namespaced);
     for operation in [Operation::Update, Operation::Delete] {
-        let request = Request { operation, ..Request::create(target(&kind, Some("n"), "a")) };
+        let request =
+            StepRequest { operation, ..StepRequest::create(target(&kind, Some("n"), "a")) };
         request.pass(&chain(&store), &mut Document::new()).unwrap();
     }
 }
@@ -206,7 +207,7 @@ async fn only_creates_are_counted() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
-    /// However many creates run at once, over however many quotas: exactly as many succeed as the
+    /// Of any number of concurrent creates under any number of quotas, as many succeed as the
     /// smallest limit allows.
     #[test]
     fn parallel_creates_never_exceed(limits in prop::collection::vec(0_usize..12, 1..5), creates in 1_usize..40) {

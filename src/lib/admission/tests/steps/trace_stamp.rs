@@ -1,6 +1,6 @@
-//! The ids on objects.
+//! Trace ids in object annotations.
 
-use crate::{Request, Rights, chain, definition, document, gates, store, target};
+use crate::{GrantedRights, StepRequest, chain, definition, document, gates, store, target};
 use ferrokube_admission::Chain;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_registry::{Admission, Operation, RequestContext, UserInfo, show_ids};
@@ -18,7 +18,7 @@ fn with_ids(values: [&str; 3]) -> Value {
     json!({"metadata": {"annotations": {TRACE_ID: values[0], SPAN_ID: values[1], INITIAL_TRACE_ID: values[2]}}})
 }
 
-async fn stamped(chain: &Chain, request: &Request, object: Value) -> Document {
+async fn stamped(chain: &Chain, request: &StepRequest, object: Value) -> Document {
     let mut object = document(object);
     if let Some(ids) = chain.stamp(&request.attributes(), &mut object) {
         show_ids(&ids, &mut object);
@@ -26,15 +26,20 @@ async fn stamped(chain: &Chain, request: &Request, object: Value) -> Document {
     object
 }
 
-fn request(operation: Operation, old: Option<Value>, initial: Option<TraceId>) -> Request {
+fn request(operation: Operation, old: Option<Value>, initial: Option<TraceId>) -> StepRequest {
     let configmaps = definition("", "configmaps", Scope::Cluster);
     let trace = TraceContext::root().with_initial(initial);
     let context =
         RequestContext::new(UserInfo::default(), trace, "test".to_owned(), SystemTime::UNIX_EPOCH);
-    Request { context, target: target(&configmaps, None, "a"), operation, old: old.map(document) }
+    StepRequest {
+        context,
+        target: target(&configmaps, None, "a"),
+        operation,
+        old: old.map(document),
+    }
 }
 
-fn own(request: &Request) -> [Option<String>; 2] {
+fn own(request: &StepRequest) -> [Option<String>; 2] {
     let trace = &request.context.trace;
     [Some(trace.trace_id.to_string()), Some(trace.span_id.to_string())]
 }
@@ -96,7 +101,7 @@ async fn status_lease_and_event_writes_keep_what_is_stored() {
 }
 
 #[tokio::test]
-async fn the_servers_own_loops_have_no_request_behind_them() {
+async fn writes_of_the_server_itself_are_not_stamped() {
     let trace = TraceContext::root();
     let user = UserInfo { name: "system:apiserver".to_owned(), ..UserInfo::default() };
     for initial in [None, Some(TraceId::random())] {
@@ -106,7 +111,7 @@ async fn the_servers_own_loops_have_no_request_behind_them() {
             "test".to_owned(),
             SystemTime::UNIX_EPOCH,
         );
-        let request = Request { context, ..request(Operation::Create, None, None) };
+        let request = StepRequest { context, ..request(Operation::Create, None, None) };
         let object = stamped(&chain(&store()), &request, json!({})).await;
         assert_eq!(
             object.annotation(INITIAL_TRACE_ID),
@@ -116,15 +121,16 @@ async fn the_servers_own_loops_have_no_request_behind_them() {
 }
 
 #[tokio::test]
-async fn off_means_untouched() {
-    let chain = Chain::new(&store(), gates("LogTracking=false"), Arc::new(Rights(Vec::new())));
+async fn without_the_gate_objects_are_not_stamped() {
+    let chain =
+        Chain::new(&store(), gates("LogTracking=false"), Arc::new(GrantedRights(Vec::new())));
     let given = with_ids(["x", "y", "z"]);
     let object = stamped(&chain, &request(Operation::Create, None, None), given.clone()).await;
     assert_eq!(object, document(given));
 }
 
 #[tokio::test]
-async fn l38_a_delete_marks_the_last_state_and_the_family_stays() {
+async fn l38_a_delete_stamps_the_last_state_and_keeps_the_initial_id() {
     let (chain, stored) = (chain(&store()), TraceId::random());
     let delete = request(Operation::Delete, None, Some(TraceId::random()));
     let mut last = document(with_ids(["t", "s", &stored.to_string()]));
@@ -138,7 +144,7 @@ async fn l38_a_delete_marks_the_last_state_and_the_family_stays() {
 }
 
 #[tokio::test]
-async fn the_family_of_a_write_is_known_to_its_audit_event() {
+async fn the_audit_event_has_the_initial_trace_id() {
     let (chain, stored) = (chain(&store()), TraceId::random());
     let update = request(Operation::Update, Some(with_ids(["t", "s", &stored.to_string()])), None);
     stamped(&chain, &update, json!({})).await;
@@ -149,7 +155,7 @@ async fn the_family_of_a_write_is_known_to_its_audit_event() {
 }
 
 #[tokio::test]
-async fn d5_what_changes_nothing_or_only_owners_keeps_its_ids() {
+async fn d5_noops_and_ownership_changes_keep_their_ids() {
     let old = json!({"metadata": {"resourceVersion": "3", "managedFields": [{"manager": "a"}], "annotations": {TRACE_ID: "t", SPAN_ID: "s", INITIAL_TRACE_ID: "i"}}});
     let request = request(Operation::Update, Some(old), Some(TraceId::random()));
     let chain = chain(&store());

@@ -26,7 +26,7 @@ use bytes::Bytes;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::AuditLevel;
 use ferrokube_flow as flow;
-use ferrokube_registry::offload::{INLINE_BYTES, is_costly, queue_is_full, leave_worker};
+use ferrokube_registry::offload::{INLINE_BYTES, is_costly, leave_worker, queue_is_full};
 use ferrokube_registry::{Object, Served, Target, Written, internal_package};
 use ferrokube_serve::Response;
 use std::sync::Arc;

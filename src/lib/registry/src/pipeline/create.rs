@@ -4,7 +4,7 @@ use super::options::check_write;
 use super::turn::{ATTEMPTS, Proposal};
 use super::write_op::{Draft, WriteOp, WriteVerb};
 use super::{Body, Object, Registry, WriteOptions, Written, key};
-use crate::admission::{Attributes, Effects, Operation, RequestOptions};
+use crate::admission::{AdmissionOptions, Attributes, Effects, Operation};
 use crate::catalog::ComputedResource;
 use crate::context::{RequestContext, Target};
 use crate::decode::{ObjectDecoder, Strictness};
@@ -121,7 +121,7 @@ impl Registry {
             target,
             operation: Operation::Create,
             old: None,
-            options: RequestOptions::Create(options),
+            options: AdmissionOptions::Create(options),
             dry_run: options.dry_run,
         };
         let admission = self.admission();
@@ -137,7 +137,7 @@ impl Registry {
         let op = WriteOp::new(self, context, target, (WriteVerb::Create, options))?;
         let manager = Manager {
             api_version: decoder.gvk.api_version(),
-            ..op.manager(apply::Operation::Update)
+            ..op.manager(apply::ManagerOperation::Update)
         };
         apply::track_update(&decoder.schema, op.reset, None, &mut object, &manager);
         let answer = computed.create(context, target, object).await?;

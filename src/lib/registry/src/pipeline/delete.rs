@@ -4,7 +4,7 @@
 use super::options::check_delete;
 use super::turn::Proposal;
 use super::{DeleteOptions, Deleted, Object, Registry, key, view};
-use crate::admission::{Attributes, Effects, Operation, RequestOptions};
+use crate::admission::{AdmissionOptions, Attributes, Effects, Operation};
 use crate::codec;
 use crate::context::{RequestContext, Target};
 use crate::failure::modified;
@@ -123,7 +123,7 @@ impl Deletion<'_> {
     }
 
     fn attributes<'b>(&'b self, old: Option<&'b Document>) -> Attributes<'b> {
-        let options = RequestOptions::Delete(self.options);
+        let options = AdmissionOptions::Delete(self.options);
         Attributes {
             context: self.context,
             target: self.target,

@@ -130,8 +130,7 @@ impl WriteOp<'_> {
         Ok(match patch {
             Patch::Json(operations, noted) => {
                 let mut value = object.into_value();
-                let warnings =
-                    json_patch(&mut value, operations).map_err(refused)?;
+                let warnings = json_patch(&mut value, operations).map_err(refused)?;
                 warnings.into_iter().for_each(|warning| self.context.warn(warning));
                 (value, self.strictness_of_result(noted))
             }
@@ -255,7 +254,7 @@ impl WriteOp<'_> {
         } else {
             None
         };
-        let manager = self.manager(apply::Operation::Apply);
+        let manager = self.manager(apply::ManagerOperation::Apply);
         let merged = apply::apply(
             &self.body_decoder.schema,
             self.reset,
@@ -284,9 +283,10 @@ impl WriteOp<'_> {
         }
         let object = self.body_decoder.decode_applied(object).map_err(|error| match error {
             ObjectError::Refused(failure) => failure,
-            error => {
-                inconvertible(body, &error.sentence(&self.body_decoder, self.registry.catalog(), ""))
-            }
+            error => inconvertible(
+                body,
+                &error.sentence(&self.body_decoder, self.registry.catalog(), ""),
+            ),
         })?;
         // Errors of the apply take precedence over strict field validation.
         self.strictness(body).enforce(&[], None).map_err(|error| match error {

@@ -2,7 +2,7 @@
 
 use super::turn::Proposal;
 use super::{Object, Registry, WriteOptions, Written};
-use crate::admission::{Attributes, Effects, Operation, RequestOptions};
+use crate::admission::{AdmissionOptions, Attributes, Effects, Operation};
 use crate::catalog::ComputedResource;
 use crate::codec;
 use crate::context::{FieldValidation, RequestContext, Target};
@@ -142,9 +142,9 @@ impl<'a> WriteOp<'a> {
         old: Option<&'b Document>,
     ) -> Attributes<'b> {
         let options = match self.verb {
-            WriteVerb::Create => RequestOptions::Create(self.options),
-            WriteVerb::Update => RequestOptions::Update(self.options),
-            WriteVerb::Patch => RequestOptions::Patch(self.options),
+            WriteVerb::Create => AdmissionOptions::Create(self.options),
+            WriteVerb::Update => AdmissionOptions::Update(self.options),
+            WriteVerb::Patch => AdmissionOptions::Patch(self.options),
         };
         Attributes {
             context: self.context,
@@ -184,7 +184,7 @@ impl<'a> WriteOp<'a> {
     }
 
     /// Field manager of this write.
-    pub(super) fn manager(&self, operation: apply::Operation) -> Manager {
+    pub(super) fn manager(&self, operation: apply::ManagerOperation) -> Manager {
         let given = self.options.field_manager.as_str();
         Manager {
             name: if given.is_empty() {
@@ -216,7 +216,7 @@ impl<'a> WriteOp<'a> {
             self.reset,
             old,
             object,
-            &self.manager(apply::Operation::Update),
+            &self.manager(apply::ManagerOperation::Update),
         );
     }
 

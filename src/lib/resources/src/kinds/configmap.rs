@@ -1,4 +1,4 @@
-//! ConfigMap: text and bytes under keys, at most 1 MiB; may be made immutable.
+//! ConfigMap: strings and bytes by key, at most 1 MiB; may be immutable.
 
 use crate::checks::{IMMUTABLE, MAX_DATA_BYTES, all_invalid, entries, is_true};
 use ferrokube_apimachinery::document::Document;
@@ -50,7 +50,7 @@ impl Hooks for ConfigMap {
             bytes += value.as_str().map_or(0, decoded_bytes);
         }
         if bytes > MAX_DATA_BYTES {
-            // Upstream's path of the whole object.
+            // kube-apiserver's path of the whole object.
             errors.push(FieldError::too_long("[]", MAX_DATA_BYTES));
         }
         errors
@@ -63,7 +63,7 @@ impl Hooks for ConfigMap {
     }
 }
 
-/// What may not change in an immutable object.
+/// Errors in an update of an immutable object.
 fn unchanged(old: &Document, object: &Document) -> Vec<FieldError> {
     if !is_true(old, &["immutable"]) {
         return Vec::new();
@@ -73,7 +73,7 @@ fn unchanged(old: &Document, object: &Document) -> Vec<FieldError> {
         errors.push(FieldError::forbidden("immutable", IMMUTABLE));
     }
     for field in ["data", "binaryData"] {
-        // To upstream no map is another than an empty one.
+        // kube-apiserver distinguishes a missing map from an empty one.
         if old.get(&[field]) != object.get(&[field]) {
             errors.push(FieldError::forbidden(field, IMMUTABLE));
         }
@@ -81,7 +81,7 @@ fn unchanged(old: &Document, object: &Document) -> Vec<FieldError> {
     errors
 }
 
-/// The length of what base64 text stands for.
+/// Length of decoded base64.
 pub(crate) fn decoded_bytes(text: &str) -> usize {
     text.len() / 4 * 3
         - text.bytes().rev().take(2).filter(|byte| *byte == b'=').count().min(text.len())

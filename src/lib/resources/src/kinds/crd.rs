@@ -1,5 +1,5 @@
-//! CustomResourceDefinition: a kind that is made at run time. What may be written is decided here;
-//! the server's own loop serves it.
+//! CustomResourceDefinition: validation and status. The API server's own loop serves the defined
+//! resources.
 
 mod conversion;
 mod names;
@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Holds a definition until its objects are gone.
+/// Removed once the objects of the definition are deleted.
 const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 pub(crate) fn body() -> KindBody {
@@ -120,7 +120,7 @@ impl Hooks for CustomResourceDefinition {
     }
 
     fn has_pending_finalizers(&self, object: &Document) -> bool {
-        // The first delete only marks: the objects go before their definition does.
+        // The first delete only marks the definition: its objects are deleted first.
         !object.is_terminating()
     }
 
@@ -148,7 +148,7 @@ impl Hooks for CustomResourceDefinition {
     }
 }
 
-/// The versions of a definition, as they were given.
+/// Versions as given.
 fn versions(object: &Document) -> &[Value] {
     object.list(&["spec", "versions"])
 }
@@ -157,7 +157,7 @@ fn is_true(value: &Value, field: &str) -> bool {
     value.get(field).and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// What was ever stored is remembered: objects may still be in it.
+/// Adds the storage version to `status.storedVersions`: objects may be stored in any of them.
 fn record_storage_version(object: &mut Document) {
     let Some(name) = versions(object)
         .iter()
@@ -192,7 +192,7 @@ fn is_established(object: &Document) -> bool {
     })
 }
 
-/// Names are identity; scope and kind are so once objects may exist.
+/// Group and plural are immutable; scope and kind are so once the definition is established.
 fn immutable(old: &Document, object: &Document) -> Vec<FieldError> {
     let established = is_established(old);
     let always: [&[&str]; 2] = [&["spec", "group"], &["spec", "names", "plural"]];
@@ -216,7 +216,7 @@ fn stored_versions(object: &Document) -> Vec<FieldError> {
     }
     let mut errors = Vec::new();
     let listed = versions(object);
-    // Each stands for one version: a second of the same name has none.
+    // Each name stands for one version: a second version of that name is missing.
     let mut left: HashSet<&str> = stored.iter().filter_map(Value::as_str).collect();
     for version in listed {
         let name = text(version, "name");

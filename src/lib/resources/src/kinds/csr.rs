@@ -1,5 +1,5 @@
-//! CertificateSigningRequest: somebody asks for a certificate, somebody else approves, a signer
-//! signs. Who asks is set by the server.
+//! CertificateSigningRequest: requested by a user, approved by another, signed by a signer. The
+//! server sets the requester.
 
 mod conditions;
 mod request;
@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// The shortest certificate that may be asked for.
+/// Minimum validity of a requested certificate.
 const MIN_EXPIRATION_SECONDS: i64 = 600;
 const USAGES: &[&str] = &[
     "any",
@@ -115,7 +115,7 @@ impl Hooks for SigningRequest {
         }
     }
 
-    /// Nobody cares how a request is called.
+    /// Any path segment is a valid name.
     fn validate_name(&self, name: &str) -> Option<Vec<String>> {
         Some(name::path_segment(name))
     }
@@ -158,7 +158,7 @@ impl Hooks for SigningRequest {
     }
 }
 
-/// Who asks: never what the client says.
+/// Sets the requester; the client's values are ignored.
 fn requester(change: &Change<'_>, object: &mut Document) {
     let set = |object: &mut Document, field: &str, value: Option<Value>| match value {
         Some(value) => object.set(&["spec", field], value),
@@ -261,7 +261,7 @@ fn signer_name(signer: &str) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with the first misformed label of one side of a signer's name.
+/// Errors in the first invalid label of one side of a signer name.
 fn first_wrong(side: &str, rule: fn(&str) -> Vec<String>) -> Vec<FieldError> {
     let found = side
         .split('.')

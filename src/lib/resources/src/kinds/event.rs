@@ -1,5 +1,5 @@
-//! Event: what happened to an object. Served by the core group and by `events.k8s.io`, stored once,
-//! in the core form.
+//! Event: reports about an object. Served in the core group and in `events.k8s.io`, stored in the
+//! core form.
 
 mod convert;
 mod validate;
@@ -14,7 +14,7 @@ use ferrokube_resource::{Change, FinalizerDomain, Hooks, Policy};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// How long an event is kept, counted from its last write.
+/// Lifetime of an event since its last write.
 pub const TTL: Duration = Duration::from_secs(3600);
 
 const COLUMNS: &[NativeColumn] = &[
@@ -60,9 +60,9 @@ const POLICY: Policy = Policy {
     ..Policy::DEFAULT
 };
 
-/// The fields of an event by its form.
+/// Field names of an event's form.
 #[derive(Debug)]
-struct Form {
+struct EventForm {
     involved: &'static str,
     message: &'static str,
     source: &'static str,
@@ -72,7 +72,7 @@ struct Form {
     controller: &'static str,
 }
 
-const CORE: Form = Form {
+const CORE: EventForm = EventForm {
     involved: "involvedObject",
     message: "message",
     source: "source",
@@ -81,7 +81,7 @@ const CORE: Form = Form {
     count: "count",
     controller: "reportingComponent",
 };
-const EVENTS: Form = Form {
+const EVENTS: EventForm = EventForm {
     involved: "regarding",
     message: "note",
     source: "deprecatedSource",
@@ -91,8 +91,8 @@ const EVENTS: Form = Form {
     controller: "reportingController",
 };
 
-impl Form {
-    /// The form that an object has.
+impl EventForm {
+    /// Form of an object.
     fn of(object: &Document) -> &'static Self {
         if object.api_version().starts_with("events.k8s.io/") { &EVENTS } else { &CORE }
     }
@@ -101,8 +101,8 @@ impl Form {
 pub(crate) fn core() -> KindBody {
     KindBody {
         columns: COLUMNS,
-        // Positions mean the same in both groups, since both write and read the one store; what
-        // only the core group has comes last.
+        // In the same positions for both groups, which share the stored sidecars; fields of the
+        // core group only come last.
         selectable: &[
             "involvedObject.kind",
             "involvedObject.namespace",
@@ -117,9 +117,9 @@ pub(crate) fn core() -> KindBody {
             "source",
         ],
         storage: Some("events"),
-        // The core group does not check finalizers either.
+        // Nor does the core group validate finalizers.
         policy: Policy { finalizer_domain: FinalizerDomain::Optional, ..POLICY },
-        hooks: Arc::new(Event { form: &CORE }),
+        hooks: Arc::new(EventHooks { form: &CORE }),
         ..KindBody::default()
     }
 }
@@ -142,23 +142,23 @@ pub(crate) fn events() -> KindBody {
         storage: Some("events"),
         stored_as: Some(("core", "io.k8s.api.core.v1.Event")),
         policy: POLICY,
-        hooks: Arc::new(Event { form: &EVENTS }),
+        hooks: Arc::new(EventHooks { form: &EVENTS }),
         ..KindBody::default()
     }
 }
 
 #[derive(Debug)]
-struct Event {
-    /// The form of the group that is asked.
-    form: &'static Form,
+struct EventHooks {
+    /// Form of the requested group.
+    form: &'static EventForm,
 }
 
-impl Hooks for Event {
+impl Hooks for EventHooks {
     fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
         validate::validate(self.form, change, object)
     }
 
-    /// The core group lets any path segment be a name.
+    /// The core group accepts any path segment.
     fn validate_name(&self, name: &str) -> Option<Vec<String>> {
         (self.form.involved == CORE.involved).then(|| name::path_segment(name))
     }
@@ -175,9 +175,9 @@ impl Hooks for Event {
         convert::from_core(object);
     }
 
-    /// In the order of the core group's paths, whatever form the object has.
+    /// In the order of the core group's paths, for either form.
     fn selectable(&self, _paths: &[String], object: &Document) -> Vec<String> {
-        let form = Form::of(object);
+        let form = EventForm::of(object);
         let involved =
             |field: &str| object.str(&[form.involved, field]).unwrap_or_default().to_owned();
         let own = |field: &str| object.str(&[field]).unwrap_or_default().to_owned();
@@ -192,10 +192,10 @@ impl Hooks for Event {
     }
 
     fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
-        let form = Form::of(object);
+        let form = EventForm::of(object);
         let own = |field: &str| object.str(&[field]).unwrap_or_default();
         let involved = |field: &str| object.str(&[form.involved, field]).unwrap_or_default();
-        let times = Times::of(form, object, now);
+        let times = EventTimes::of(form, object, now);
         let kind = involved("kind").to_ascii_lowercase();
         let target =
             if involved("name").is_empty() { kind } else { format!("{kind}/{}", involved("name")) };
@@ -214,15 +214,15 @@ impl Hooks for Event {
     }
 }
 
-/// When and how often an event happened, by whichever fields its reporter filled.
-struct Times {
+/// Times and count of an event, from whichever fields the reporter set.
+struct EventTimes {
     first: String,
     last: String,
     count: i64,
 }
 
-impl Times {
-    fn of(form: &Form, object: &Document, now: SystemTime) -> Self {
+impl EventTimes {
+    fn of(form: &EventForm, object: &Document, now: SystemTime) -> Self {
         let or = |text: String, other: &str| {
             if text == cells::UNKNOWN { other.to_owned() } else { text }
         };
@@ -241,8 +241,8 @@ impl Times {
     }
 }
 
-/// Component and host (or instance), as far as they are known.
-fn source(form: &Form, object: &Document) -> String {
+/// Component and host (or instance), as far as known.
+fn source(form: &EventForm, object: &Document) -> String {
     let own = |field: &str| object.str(&[field]).unwrap_or_default();
     let of_source = |field: &str| object.str(&[form.source, field]).unwrap_or_default();
     let or = |one: &'_ str, other: &'_ str| {

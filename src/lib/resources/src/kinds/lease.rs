@@ -1,4 +1,4 @@
-//! Lease: who holds what, renewed by its holder.
+//! Lease: a lock, renewed by its holder.
 
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
@@ -34,7 +34,7 @@ pub(crate) fn body() -> KindBody {
 struct Lease;
 
 impl Hooks for Lease {
-    /// Coordinated leader election is off: its fields are dropped unless they were stored.
+    /// Drops the fields of coordinated leader election, which is off, unless they were stored.
     fn prepare(&self, change: &Change<'_>, object: &mut Document) {
         for field in ["strategy", "preferredHolder"] {
             if change.old.is_none_or(|old| old.get(&["spec", field]).is_none()) {

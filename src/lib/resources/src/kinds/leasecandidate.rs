@@ -1,5 +1,5 @@
-//! LeaseCandidate: who could hold a lease, for coordinated leader election. Served only on request,
-//! as upstream does with its beta versions.
+//! LeaseCandidate: a candidate in coordinated leader election. Served on request only, like beta
+//! versions of kube-apiserver.
 
 use crate::cells;
 use crate::checks::all_invalid;
@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// The one strategy that is known without a prefix.
+/// The only strategy without a prefix.
 const OLDEST: &str = "OldestEmulationVersion";
 
 pub(crate) fn body() -> KindBody {
@@ -117,7 +117,7 @@ fn versions(binary: &str, emulated: &str) -> Vec<FieldError> {
     errors
 }
 
-/// Upstream names the field twice, and clients see it.
+/// kube-apiserver repeats the name of the field.
 fn strategy(strategy: &str) -> Vec<FieldError> {
     const FIELD: &str = "spec.strategy.strategy";
     match strategy {
@@ -129,11 +129,11 @@ fn strategy(strategy: &str) -> Vec<FieldError> {
     }
 }
 
-/// A semantic version; what stands behind a plus sign does not count.
+/// A semantic version, without build metadata.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Version {
     numbers: [u64; 3],
-    /// Identifiers of a pre-release; none: a release, which is later than all of them.
+    /// Identifiers of a pre-release; empty for a release, which is later than its pre-releases.
     pre: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Namespace: the scope of other objects. It lives through two phases; its own finalizers hold it
-//! until its content is gone.
+//! Namespace: the scope of other objects. Has two phases; its spec's finalizers hold it until its
+//! content is deleted.
 
 use crate::checks::{all_invalid, finalizer, keep_stored};
 use ferrokube_apimachinery::document::{Document, Value, json};
@@ -9,9 +9,9 @@ use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
 use ferrokube_resource::{Change, Hooks, Policy, Printable, TableRow, Verbs};
 use std::sync::Arc;
 
-/// The label that holds a namespace's own name.
+/// Label with the namespace's name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
-/// The finalizer that the namespace controller removes when the content is gone.
+/// Finalizer that the namespace controller removes once the content is deleted.
 const FINALIZER: &str = "kubernetes";
 
 pub(crate) fn body() -> KindBody {
@@ -98,7 +98,7 @@ impl Hooks for Namespace {
     }
 
     fn has_pending_finalizers(&self, object: &Document) -> bool {
-        // The first delete only marks, whatever holds it.
+        // The first delete only marks the namespace.
         !object.is_terminating() || !object.list(&["spec", "finalizers"]).is_empty()
     }
 
@@ -121,7 +121,7 @@ fn label(object: &mut Document) {
     }
 }
 
-/// Upstream names the item only when they are changed.
+/// kube-apiserver includes the index only for updates.
 fn finalizers(object: &Document, path: impl Fn(usize) -> String) -> Vec<FieldError> {
     let names =
         object.list(&["spec", "finalizers"]).iter().map(|name| name.as_str().unwrap_or_default());
@@ -133,7 +133,7 @@ fn finalizers(object: &Document, path: impl Fn(usize) -> String) -> Vec<FieldErr
         .collect()
 }
 
-/// The phase follows from whether the namespace is being deleted.
+/// The phase must match the deletionTimestamp.
 fn phase(object: &Document) -> Option<FieldError> {
     let phase = object.str(&["status", "phase"]).unwrap_or_default();
     let (expected, why) = match object.is_terminating() {

@@ -1,4 +1,4 @@
-//! ResourceQuota: limits on what a namespace holds. Admission counts, the quota controller repairs.
+//! ResourceQuota: limits on a namespace's content. Admission counts, the quota controller repairs.
 
 use crate::cells;
 use crate::checks::{all_invalid, items, keep_stored, text};
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Names without a prefix that count objects: whole numbers.
+/// Unprefixed names that count objects: integers.
 const COUNTED: &[&str] = &[
     "pods",
     "resourcequotas",
@@ -24,7 +24,7 @@ const COUNTED: &[&str] = &[
     "services.nodeports",
     "services.loadbalancers",
 ];
-/// Names without a prefix that measure.
+/// Unprefixed names that measure quantities.
 const MEASURED: &[&str] = &[
     "cpu",
     "memory",
@@ -164,7 +164,7 @@ fn is_standard(resource: &str) -> bool {
         || resource.starts_with("requests.hugepages-")
 }
 
-/// Whether only whole numbers make sense: counted objects, and extended resources (`count/...`,
+/// Whether amounts must be integers: object counts and extended resources (`count/...`,
 /// `example.com/gpu`).
 fn is_counted(resource: &str) -> bool {
     COUNTED.contains(&resource)
@@ -203,8 +203,7 @@ fn scopes(object: &Document) -> Vec<FieldError> {
 
 const MISFIT: &str = "unsupported scope applied to resource";
 
-/// How many of the standard resources that a quota limits do not fit a scope; each known scope
-/// looks through them once.
+/// Counts the limited standard resources that do not fit a scope, once per scope.
 struct Misfits<'a> {
     limited: Vec<&'a str>,
     counted: HashMap<&'a str, usize>,
@@ -252,7 +251,7 @@ fn fits(scope: &str, resource: &str) -> bool {
     }
 }
 
-/// The list of scopes is shown also when the selector's conflict, as upstream does.
+/// kube-apiserver shows the list of scopes also if those of the selector conflict.
 fn conflicting(scopes: &[&str], field: &str, object: &Document) -> Vec<FieldError> {
     let pairs = [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")];
     let both = pairs.iter().filter(|(one, other)| scopes.contains(one) && scopes.contains(other));
@@ -291,7 +290,7 @@ fn scope_selector(object: &Document) -> Vec<FieldError> {
     errors
 }
 
-/// As kube-apiserver's internal type is shown.
+/// As kube-apiserver formats the internal type.
 fn selector_shown(requirements: &[Value]) -> Written {
     let word = |requirement: &Value, field: &str| Written::new(Word(text(requirement, field)));
     let shown = |requirement: &Value| {

@@ -1,4 +1,4 @@
-//! The review kinds: nothing is stored, the authentication crate computes the answers.
+//! Review kinds: not stored; crate `auth` computes the responses.
 
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_resource::Hooks;

@@ -1,4 +1,4 @@
-//! Role and ClusterRole: lists of rules. Whether the writer may grant them is checked by admission.
+//! Role and ClusterRole: lists of rules. Admission checks that the writer may grant them.
 
 use crate::checks::{items, label_selector};
 use ferrokube_apimachinery::document::{Document, Value};
@@ -22,17 +22,17 @@ fn body(storage: &'static str, namespaced: bool) -> KindBody {
         storage: Some(storage),
         // Admission compares all rules with those of the writer.
         policy: Policy { computes_long: true, create_on_update: true, ..Policy::DEFAULT },
-        hooks: Arc::new(Role { namespaced }),
+        hooks: Arc::new(RoleHooks { namespaced }),
         ..KindBody::default()
     }
 }
 
 #[derive(Debug)]
-struct Role {
+struct RoleHooks {
     namespaced: bool,
 }
 
-impl Hooks for Role {
+impl Hooks for RoleHooks {
     fn validate(&self, _change: &Change<'_>, object: &Document) -> Vec<FieldError> {
         let rules = object.list(&["rules"]).iter().enumerate();
         let mut errors: Vec<FieldError> =
@@ -53,7 +53,7 @@ impl Hooks for Role {
     }
 }
 
-impl Role {
+impl RoleHooks {
     fn rule(&self, rule: &Value, path: &str) -> Vec<FieldError> {
         let is_empty = |field: &str| items(rule, field).is_empty();
         let mut errors = Vec::new();
@@ -111,7 +111,7 @@ fn aggregation(object: &Document) -> Vec<FieldError> {
         let field = format!("{FIELD}[{index}]");
         let mut errors = label_selector(selector, &field);
         if !errors.is_empty() {
-            // Told once more as a whole, as upstream.
+            // Reported again as a whole, as by kube-apiserver.
             errors.push(FieldError::invalid(field, Value::Null, "invalid label selector."));
         }
         errors

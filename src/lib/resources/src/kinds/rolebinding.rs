@@ -1,4 +1,4 @@
-//! RoleBinding and ClusterRoleBinding: who has the rules of one role. The role cannot be changed.
+//! RoleBinding and ClusterRoleBinding: subjects of a role. The role is immutable.
 
 use crate::cells;
 use crate::checks::{all_invalid, text};
@@ -50,17 +50,17 @@ fn body(storage: &'static str, namespaced: bool, columns: &'static [NativeColumn
         storage: Some(storage),
         // Admission compares all rules of the role with those of the writer.
         policy: Policy { computes_long: true, create_on_update: true, ..Policy::DEFAULT },
-        hooks: Arc::new(Binding { namespaced }),
+        hooks: Arc::new(BindingHooks { namespaced }),
         ..KindBody::default()
     }
 }
 
 #[derive(Debug)]
-struct Binding {
+struct BindingHooks {
     namespaced: bool,
 }
 
-impl Hooks for Binding {
+impl Hooks for BindingHooks {
     fn default(&self, _version: &str, object: &mut Document) {
         if object.str(&["roleRef", "apiGroup"]).unwrap_or_default().is_empty() {
             object.set(&["roleRef", "apiGroup"], GROUP);
@@ -120,7 +120,7 @@ impl Hooks for Binding {
     }
 }
 
-/// As kube-apiserver's internal type is shown.
+/// As kube-apiserver formats the internal type.
 fn role_ref_shown(object: &Document) -> Value {
     let field = |name: &str| object.str(&["roleRef", name]).unwrap_or_default();
     json!({"APIGroup": field("apiGroup"), "Kind": field("kind"), "Name": field("name")})
@@ -134,7 +134,7 @@ fn subject_name(subject: &Value, kind: &str) -> String {
     }
 }
 
-impl Binding {
+impl BindingHooks {
     fn role_ref(&self, object: &Document) -> Vec<FieldError> {
         let field = |name: &str| object.str(&["roleRef", name]).unwrap_or_default();
         let kinds: &[&str] =

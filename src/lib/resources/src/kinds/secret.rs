@@ -1,5 +1,5 @@
-//! Secret: bytes under keys, at most 1 MiB; its type never changes and may demand keys. No message
-//! here ever holds a value.
+//! Secret: bytes by key, at most 1 MiB, with an immutable type that may require keys. Errors never
+//! contain values.
 
 use crate::checks::{IMMUTABLE, MAX_DATA_BYTES, all_invalid, entries, is_true};
 use crate::kinds::configmap::decoded_bytes;
@@ -116,7 +116,7 @@ fn unchanged(old: &Document, object: &Document) -> Vec<FieldError> {
     errors
 }
 
-/// What the secret's type demands.
+/// Errors in the keys that the type requires.
 fn demanded(object: &Document) -> Vec<FieldError> {
     let has = |key: &str| object.get(&["data", key]).is_some();
     let missing = |key: &str| FieldError::required(format!("data[{key}]"), "");
@@ -146,7 +146,7 @@ fn json_object(object: &Document, key: &str) -> Vec<FieldError> {
     match object.str(&["data", key]) {
         None => vec![FieldError::required(field, "")],
         Some(text) => match STANDARD.decode(text).ok().map(|bytes| json::read(&bytes)) {
-            // Upstream reads it into a map, and takes null for an empty one.
+            // kube-apiserver decodes null into an empty map.
             Some(Ok(_) | Err(DecodeError::NotObject("null"))) => Vec::new(),
             _ => {
                 vec![FieldError::invalid(field, "<secret contents redacted>", "not a JSON object")]
@@ -155,8 +155,7 @@ fn json_object(object: &Document, key: &str) -> Vec<FieldError> {
     }
 }
 
-/// Whether both parts are PEM of the right kind. Whether they belong together is left to who serves
-/// with them.
+/// Whether both are PEM of the right kind. That they match is not checked.
 fn is_key_pair(object: &Document) -> bool {
     let block = |key: &str| {
         let bytes = STANDARD.decode(object.str(&["data", key]).unwrap_or_default()).ok()?;

@@ -1,5 +1,4 @@
-//! ServiceAccount: an identity inside a namespace. Its `token` subresource is computed by the
-//! authentication crate.
+//! ServiceAccount: an identity in a namespace. Crate `auth` computes its `token` subresource.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_resource::native::{KindBody, NativeSubresource};
@@ -25,7 +24,7 @@ pub(crate) fn body() -> KindBody {
 struct ServiceAccount;
 
 impl Hooks for ServiceAccount {
-    /// Of a reference to a secret only the name counts.
+    /// Keeps only the name of references to secrets.
     fn prepare(&self, _change: &Change<'_>, object: &mut Document) {
         let Some(secrets) = object.get_mut(&["secrets"]).and_then(Value::as_array_mut) else {
             return;

@@ -1,5 +1,5 @@
-//! StorageVersion: which versions the API servers store a resource in, as they say themselves.
-//! Served only on request, as upstream does with its alpha versions.
+//! StorageVersion: storage versions of a resource as reported by the API servers. Served on request
+//! only, like alpha versions of kube-apiserver.
 
 use crate::cells;
 use crate::checks::{items, keep_stored, text};

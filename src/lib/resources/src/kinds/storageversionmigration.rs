@@ -1,5 +1,5 @@
-//! StorageVersionMigration: rewrites all objects of a resource in its storage version. Served only
-//! on request, as upstream does with its beta versions.
+//! StorageVersionMigration: rewrites the objects of a resource in its storage version. Served on
+//! request only, like beta versions of kube-apiserver.
 
 use crate::cells;
 use crate::checks::keep_stored;
@@ -77,7 +77,8 @@ impl Hooks for StorageVersionMigration {
     }
 }
 
-/// A migration begins at one revision and ends once, in one way.
+/// A migration starts at one revision and ends once: the resourceVersion and final conditions are
+/// immutable.
 fn status(old: &Document, object: &Document) -> Vec<FieldError> {
     const REVISION: [&str; 2] = ["status", "resourceVersion"];
     const CONDITIONS: &str = "status.conditions";

@@ -1,6 +1,6 @@
 //! CertificateSigningRequest.
 
-use crate::{Write, cells};
+use crate::{WriteCase, cells};
 use ferrokube_apimachinery::document::{Value, json};
 
 const GROUP: &str = "certificates.k8s.io";
@@ -25,7 +25,7 @@ fn stored(conditions: Value) -> Value {
 }
 
 #[test]
-fn the_server_says_who_asks() {
+fn the_server_sets_the_requester() {
     let mut given = with("username", json!("mallory"));
     given["spec"]["groups"] = json!(["system:masters"]);
     given["status"] = json!({"conditions": [{"type": "Approved", "status": "True"}]});
@@ -39,12 +39,12 @@ fn the_server_says_who_asks() {
         expected["spec"][field] = value;
     }
     expected["status"] = json!({});
-    Write::create(GROUP, PLURAL).gives(given, &expected);
+    WriteCase::create(GROUP, PLURAL).gives(given, &expected);
 }
 
 #[test]
 fn requests_are_checked() {
-    let create = Write::create(GROUP, PLURAL);
+    let create = WriteCase::create(GROUP, PLURAL);
     for bad in [
         "anVuaw==",
         "",
@@ -73,10 +73,10 @@ fn requests_are_checked() {
 }
 
 #[test]
-fn approval_has_its_own_door() {
+fn decisions_are_made_through_approval_only() {
     let approved = json!([{"type": "Approved", "status": "True", "reason": "X"}]);
     let denied = json!([{"type": "Denied", "status": "True", "reason": "X"}]);
-    let fresh = || Write::update(GROUP, PLURAL, stored(json!([])));
+    let fresh = || WriteCase::update(GROUP, PLURAL, stored(json!([])));
     fresh().of("status").refused(stored(approved.clone()), &[("Forbidden", "status.conditions")]);
     let outcome = fresh()
         .of("approval")
@@ -85,7 +85,7 @@ fn approval_has_its_own_door() {
     let now = "2024-01-02T03:04:05Z";
     let expected = json!([{"type": "Approved", "status": "True", "reason": "X", "lastUpdateTime": now, "lastTransitionTime": now}]);
     assert_eq!(outcome.object.get(&["status", "conditions"]), Some(&expected));
-    let decided = || Write::update(GROUP, PLURAL, stored(approved.clone()));
+    let decided = || WriteCase::update(GROUP, PLURAL, stored(approved.clone()));
     decided().of("approval").refused(stored(denied.clone()), &[("Forbidden", "status.conditions")]);
     let both =
         json!([{"type": "Approved", "status": "True"}, {"type": "Denied", "status": "True"}]);
@@ -100,7 +100,7 @@ fn approval_has_its_own_door() {
 
 #[test]
 fn conditions_are_checked() {
-    let approval = Write::update(GROUP, PLURAL, stored(json!([]))).of("approval");
+    let approval = WriteCase::update(GROUP, PLURAL, stored(json!([]))).of("approval");
     approval.refused(
         stored(json!([{"type": "Approved", "status": "False"}])),
         &[("NotSupported", "status.conditions[0].status")],
@@ -121,9 +121,9 @@ fn conditions_are_checked() {
 fn a_certificate_is_set_once_through_status() {
     let mut signed = stored(json!([]));
     signed["status"]["certificate"] = json!("anVuaw==");
-    let status = Write::update(GROUP, PLURAL, stored(json!([]))).of("status");
+    let status = WriteCase::update(GROUP, PLURAL, stored(json!([]))).of("status");
     status.refused(signed.clone(), &[("Invalid", "status.certificate")]);
-    let update = Write::update(GROUP, PLURAL, signed.clone()).of("status");
+    let update = WriteCase::update(GROUP, PLURAL, signed.clone()).of("status");
     signed["status"]["certificate"] = json!("b3RoZXI=");
     update
         .refused(signed, &[("Invalid", "status.certificate"), ("Forbidden", "status.certificate")]);

@@ -1,11 +1,11 @@
 //! ConfigMap, Secret, ServiceAccount.
 
-use crate::{Write, cells};
+use crate::{WriteCase, cells};
 use ferrokube_apimachinery::document::json;
 
 #[test]
 fn configmaps() {
-    let create = Write::create("", "configmaps");
+    let create = WriteCase::create("", "configmaps");
     create.gives(
         json!({"data": {"k": "v"}, "binaryData": {"b": "AP8="}}),
         &json!({"metadata": {}, "data": {"k": "v"}, "binaryData": {"b": "AP8="}}),
@@ -29,7 +29,8 @@ fn configmaps() {
 
 #[test]
 fn immutable_configmaps() {
-    let update = Write::update("", "configmaps", json!({"data": {"k": "v"}, "immutable": true}));
+    let update =
+        WriteCase::update("", "configmaps", json!({"data": {"k": "v"}, "immutable": true}));
     update.refused(
         json!({"data": {"k": "v"}, "immutable": true, "metadata": {"labels": {"a": "b"}}}),
         &[],
@@ -54,7 +55,7 @@ fn configmap_cells() {
 
 #[test]
 fn secrets() {
-    let create = Write::create("", "secrets");
+    let create = WriteCase::create("", "secrets");
     create.gives(
         json!({"stringData": {"k": "v"}, "data": {"k": "AA==", "n": null}}),
         &json!({"metadata": {}, "data": {"k": "dg==", "n": ""}, "type": "Opaque"}),
@@ -89,8 +90,8 @@ fn secrets() {
 }
 
 #[test]
-fn a_secrets_type_and_immutable_data_stay() {
-    let update = Write::update(
+fn the_type_and_immutable_data_of_a_secret_cannot_change() {
+    let update = WriteCase::update(
         "",
         "secrets",
         json!({"type": "Opaque", "data": {"k": "dg=="}, "immutable": true}),
@@ -105,7 +106,7 @@ fn a_secrets_type_and_immutable_data_stay() {
 
 #[test]
 fn tls_secrets_without_a_pair_are_warned_of() {
-    let create = Write::create("", "secrets");
+    let create = WriteCase::create("", "secrets");
     let warnings = create
         .run(json!({"type": "kubernetes.io/tls", "stringData": {"tls.crt": "", "tls.key": ""}}))
         .warnings;
@@ -113,10 +114,10 @@ fn tls_secrets_without_a_pair_are_warned_of() {
     assert!(create.run(json!({"type": "Opaque"})).warnings.is_empty());
 }
 
-/// Fault 54: no message holds a value.
+/// Errors contain no values.
 #[test]
 fn fault_54_errors_do_not_quote_secrets() {
-    let create = Write::create("", "secrets");
+    let create = WriteCase::create("", "secrets");
     for kind in ["kubernetes.io/dockercfg", "kubernetes.io/dockerconfigjson", "kubernetes.io/tls"] {
         let object = json!({"type": kind, "stringData": {".dockercfg": "canary", ".dockerconfigjson": "canary", "tls.crt": "canary", "tls.key": "canary"}});
         let outcome = create.run(object);
@@ -136,7 +137,7 @@ fn secret_cells() {
 
 #[test]
 fn service_accounts() {
-    let create = Write::create("", "serviceaccounts");
+    let create = WriteCase::create("", "serviceaccounts");
     let given = json!({"secrets": [{"name": "s", "kind": "Secret", "namespace": "x"}], "automountServiceAccountToken": false, "imagePullSecrets": []});
     create.gives(
         given,
@@ -146,7 +147,10 @@ fn service_accounts() {
         json!({"metadata": {"annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}}});
     assert_eq!(create.run(annotated.clone()).warnings.len(), 1);
     assert!(
-        Write::update("", "serviceaccounts", annotated.clone()).run(annotated).warnings.is_empty()
+        WriteCase::update("", "serviceaccounts", annotated.clone())
+            .run(annotated)
+            .warnings
+            .is_empty()
     );
     assert_eq!(
         cells("", "serviceaccounts", json!({"metadata": {"name": "default"}})),

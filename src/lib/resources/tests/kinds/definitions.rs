@@ -1,7 +1,6 @@
-//! CustomResourceDefinition: what a definition may say. The places are those that a real API server
-//! names.
+//! CustomResourceDefinition: validation. The paths are those of a real API server.
 
-use crate::Write;
+use crate::WriteCase;
 use ferrokube_apimachinery::document::{Map, Value, json};
 
 const GROUP: &str = "apiextensions.k8s.io";
@@ -9,7 +8,7 @@ const ROOT: &str = "spec.validation.openAPIV3Schema";
 
 type Errors<'a> = &'a [(&'a str, &'a str)];
 
-/// A definition with one version, and what is changed in it, by JSON pointer.
+/// A definition with one version, and changes by JSON pointer.
 fn definition(changes: Value) -> Value {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let version =
@@ -26,7 +25,7 @@ fn definition(changes: Value) -> Value {
 }
 
 fn refused(changes: Value, errors: Errors<'_>) {
-    Write::create(GROUP, "customresourcedefinitions").refused(definition(changes), errors);
+    WriteCase::create(GROUP, "customresourcedefinitions").refused(definition(changes), errors);
 }
 
 fn of_root(schema: Value, errors: Errors<'_>) {
@@ -37,7 +36,7 @@ fn of_root(schema: Value, errors: Errors<'_>) {
     refused(json!({"/spec/versions/0/schema": {"openAPIV3Schema": schema}}), &places);
 }
 
-/// The schema of one field; places are below it.
+/// The schema of one field; paths are relative to it.
 fn of_field(schema: Value, errors: Errors<'_>) {
     let places: Vec<(&str, String)> =
         errors.iter().map(|(reason, place)| (*reason, format!(".properties[a]{place}"))).collect();
@@ -95,15 +94,15 @@ fn protected_groups_need_an_approval() {
             json!({"/spec/group": "x.k8s.io", "/metadata/name": "things.x.k8s.io", "/metadata/annotations": annotations}),
         )
     };
-    let create = Write::create(GROUP, "customresourcedefinitions");
+    let create = WriteCase::create(GROUP, "customresourcedefinitions");
     create.refused(with(""), &[("Required", PLACE)]);
     create.refused(with("maybe"), &[("Invalid", PLACE)]);
     create.refused(with("https://"), &[("Invalid", PLACE)]);
     create.refused(with("https://example.com/pull/1"), &[]);
     create.refused(with("unapproved, a test"), &[]);
-    // What did not change is not looked at.
-    Write::update(GROUP, "customresourcedefinitions", with("")).refused(with(""), &[]);
-    Write::update(GROUP, "customresourcedefinitions", with("unapproved"))
+    // Unchanged parts are not validated.
+    WriteCase::update(GROUP, "customresourcedefinitions", with("")).refused(with(""), &[]);
+    WriteCase::update(GROUP, "customresourcedefinitions", with("unapproved"))
         .refused(with("maybe"), &[("Invalid", PLACE)]);
 }
 
@@ -176,7 +175,7 @@ fn conversion_webhooks_can_be_called() {
 }
 
 #[test]
-fn paths_lead_somewhere() {
+fn paths_must_exist_in_the_schema() {
     let column = |column: Value, errors: Errors<'_>| {
         refused(json!({"/spec/versions/0/additionalPrinterColumns": [column]}), errors)
     };
@@ -208,7 +207,7 @@ fn paths_lead_somewhere() {
 }
 
 #[test]
-fn selectable_fields_are_few_and_scalar() {
+fn selectable_fields_are_limited_and_scalar() {
     let mut fields: Map =
         (0..10).map(|index| (format!("f{index}"), json!({"type": "string"}))).collect();
     fields.insert("l".to_owned(), json!({"type": "array", "items": {"type": "string"}}));
@@ -264,12 +263,12 @@ fn keywords_without_structure_are_refused() {
         &[("Invalid", ".x-kubernetes-preserve-unknown-fields")],
     );
     of_root(json!({"type": "object", "$schema": "https://example.com"}), &[("Invalid", "")]);
-    // Where there is one of these, nothing else about the structure is told.
+    // These suppress all other structural errors.
     of_field(json!({"id": "x"}), &[("Forbidden", ".id")]);
 }
 
 #[test]
-fn shapes_are_complete() {
+fn schemas_are_structural() {
     of_field(json!({}), &[("Required", ".type")]);
     of_field(json!({"type": "array", "items": {}}), &[("Required", ".items.type")]);
     of_root(json!({}), &[("Required", ".type")]);
@@ -358,13 +357,13 @@ fn resources_in_resources_keep_their_metadata() {
 }
 
 #[test]
-fn compositions_say_nothing_about_the_shape() {
+fn compositions_may_not_define_structure() {
     of_field(json!({"type": "string", "not": {"default": "x"}}), &[("Forbidden", ".not.default")]);
     of_field(
         json!({"type": "string", "not": {"title": "x", "nullable": true}}),
         &[("Forbidden", ".not.nullable"), ("Forbidden", ".not.title")],
     );
-    // What a composition is about must be in the shape, which upstream asks of the root's only.
+    // kube-apiserver requires fields of compositions in the structure of the root only.
     of_root(
         json!({"type": "object", "anyOf": [{"properties": {"x": {"minLength": 1}}}]}),
         &[("Required", ".properties[x]")],
@@ -424,7 +423,7 @@ fn list_and_map_types_fit_their_lists() {
 fn defaults_are_complete_in_themselves() {
     let object = json!({"type": "object", "default": {}, "required": ["x"], "properties": {"x": {"type": "string", "default": "y"}}});
     of_field(object, &[("Required", ".default.x")]);
-    // Those in maps are not looked at.
+    // Not validated in maps.
     of_field(
         json!({"type": "object", "additionalProperties": {"type": "integer", "default": "x"}}),
         &[],
@@ -432,7 +431,7 @@ fn defaults_are_complete_in_themselves() {
 }
 
 #[test]
-fn rules_are_well_formed_before_they_are_compiled() {
+fn rules_are_checked_before_they_are_compiled() {
     let rule = |rule: Value, errors: Errors<'_>| {
         let places: Vec<(&str, String)> = errors
             .iter()
@@ -452,7 +451,7 @@ fn rules_are_well_formed_before_they_are_compiled() {
     rule(json!({"rule": "true", "messageExpression": " "}), &[("Required", "messageExpression")]);
     rule(json!({"rule": "true", "messageExpression": "1"}), &[("Invalid", "messageExpression")]);
     rule(json!({"rule": "true", "optionalOldSelf": false}), &[("Invalid", "optionalOldSelf")]);
-    // What is not compiled has no errors of its own.
+    // A rule that does not compile has no further errors.
     rule(
         json!({"rule": "nonsense", "reason": "Odd", "fieldPath": ".x"}),
         &[("Invalid", "fieldPath"), ("NotSupported", "reason")],
@@ -460,27 +459,27 @@ fn rules_are_well_formed_before_they_are_compiled() {
 }
 
 #[test]
-fn unknown_formats_are_told_once() {
+fn unknown_formats_are_reported_once() {
     let with = |format: &str| {
         definition(
             json!({"/spec/versions/0/schema": {"openAPIV3Schema": {"type": "object", "properties": {"a": {"type": "string", "format": format}}}}}),
         )
     };
-    let warned = |write: Write, object: Value| write.run(object).warnings.len();
-    assert_eq!(warned(Write::create(GROUP, "customresourcedefinitions"), with("date-time")), 0);
-    assert_eq!(warned(Write::create(GROUP, "customresourcedefinitions"), with("odd")), 1);
+    let warned = |write: WriteCase, object: Value| write.run(object).warnings.len();
+    assert_eq!(warned(WriteCase::create(GROUP, "customresourcedefinitions"), with("date-time")), 0);
+    assert_eq!(warned(WriteCase::create(GROUP, "customresourcedefinitions"), with("odd")), 1);
     assert_eq!(
-        warned(Write::update(GROUP, "customresourcedefinitions", with("odd")), with("odd")),
+        warned(WriteCase::update(GROUP, "customresourcedefinitions", with("odd")), with("odd")),
         0
     );
     assert_eq!(
-        warned(Write::update(GROUP, "customresourcedefinitions", with("odd")), with("odder")),
+        warned(WriteCase::update(GROUP, "customresourcedefinitions", with("odd")), with("odder")),
         1
     );
 }
 
 #[test]
-fn a_definition_has_the_one_name_that_follows_from_it() {
+fn a_definition_is_named_by_plural_and_group() {
     refused(json!({"/metadata/name": "x"}), &[("Invalid", "metadata.name")]);
     refused(json!({"/metadata/generateName": "x"}), &[("Invalid", "metadata.generateName")]);
     refused(
@@ -488,8 +487,8 @@ fn a_definition_has_the_one_name_that_follows_from_it() {
         &[("Invalid", "metadata.generateName"), ("Invalid", "metadata.name")],
     );
     refused(json!({"/metadata/name": ""}), &[]);
-    // Of an update, what was changed is told, and not that the name fits no longer.
-    let update = Write::update(GROUP, "customresourcedefinitions", definition(json!({})));
+    // An update reports changed fields, but not that the name no longer fits.
+    let update = WriteCase::update(GROUP, "customresourcedefinitions", definition(json!({})));
     update.refused(
         definition(json!({"/spec/group": "other.example.com"})),
         &[("Invalid", "spec.group")],
@@ -501,7 +500,7 @@ fn a_definition_has_the_one_name_that_follows_from_it() {
 }
 
 #[test]
-fn the_place_of_a_webhook_is_a_plain_one() {
+fn webhook_urls_are_validated() {
     let conversion = |client: Value, place: &str, fits: bool| {
         let given = json!({"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}});
         let place = format!("spec.conversion.webhookClientConfig.{place}");

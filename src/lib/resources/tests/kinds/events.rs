@@ -1,6 +1,6 @@
 //! Events of both groups.
 
-use crate::{Write, cells, definition, document};
+use crate::{WriteCase, cells, definition, document};
 use ferrokube_apimachinery::document::{Value, json};
 
 const GROUP: &str = "events.k8s.io";
@@ -22,7 +22,7 @@ fn with(mut object: Value, field: &str, value: Value) -> Value {
 }
 
 #[test]
-fn core_events_are_written_whole() {
+fn updates_of_core_events_may_change_everything() {
     let mut expected = core();
     for (field, value) in
         [("source", json!({})), ("reportingComponent", json!("")), ("reportingInstance", json!(""))]
@@ -32,12 +32,12 @@ fn core_events_are_written_whole() {
     for field in ["firstTimestamp", "lastTimestamp", "eventTime"] {
         expected[field] = Value::Null;
     }
-    Write::create("", "events").gives(core(), &expected);
+    WriteCase::create("", "events").gives(core(), &expected);
 }
 
 #[test]
-fn an_event_lives_where_its_object_does() {
-    let create = Write::create("", "events");
+fn an_event_is_in_the_namespace_of_its_object() {
+    let create = WriteCase::create("", "events");
     let elsewhere = json!({"kind": "ConfigMap", "namespace": "elsewhere", "name": "a"});
     create.refused(
         with(core(), "involvedObject", elsewhere),
@@ -52,8 +52,8 @@ fn an_event_lives_where_its_object_does() {
 }
 
 #[test]
-fn reported_events_say_who_and_what() {
-    let create = Write::create("", "events");
+fn events_with_an_event_time_need_reporter_action_and_reason() {
+    let create = WriteCase::create("", "events");
     let timed = with(core(), "eventTime", json!("2024-01-02T03:04:05.000000Z"));
     create.refused(
         timed,
@@ -67,8 +67,8 @@ fn reported_events_say_who_and_what() {
 }
 
 #[test]
-fn the_newer_api_asks_for_more() {
-    let create = Write::create(GROUP, "events");
+fn events_k8s_io_has_more_rules() {
+    let create = WriteCase::create(GROUP, "events");
     create.refused(newer(), &[]);
     let bad = json!({"metadata": {"name": "bad", "namespace": "n"}, "regarding": {"namespace": "n"}, "type": "Strange"});
     create.refused(bad, &[("Required", "eventTime"), ("Invalid", "type")]);
@@ -94,7 +94,7 @@ fn only_the_series_changes_through_the_newer_api() {
     ] {
         stored[field] = value;
     }
-    let update = Write::update(GROUP, "events", stored);
+    let update = WriteCase::update(GROUP, "events", stored);
     update.refused(
         with(
             newer(),
@@ -105,13 +105,13 @@ fn only_the_series_changes_through_the_newer_api() {
     );
     update.refused(with(newer(), "reason", json!("Other")), &[("Invalid", "reason")]);
     update.refused(with(newer(), "note", json!("new")), &[("Invalid", "message")]);
-    Write::update("", "events", core()).refused(with(core(), "reason", json!("Other")), &[]);
+    WriteCase::update("", "events", core()).refused(with(core(), "reason", json!("Other")), &[]);
 }
 
 #[test]
-fn one_store_two_forms() {
+fn both_event_groups_share_a_store() {
     let newer_definition = definition(GROUP, "events");
-    let outcome = Write::create(GROUP, "events").run(newer());
+    let outcome = WriteCase::create(GROUP, "events").run(newer());
     let mut stored = outcome.object.clone();
     stored.set(&["apiVersion"], "events.k8s.io/v1");
     newer_definition.hooks.to_storage("v1", &mut stored);

@@ -1,6 +1,6 @@
 //! LeaseCandidate.
 
-use crate::{Write, cells};
+use crate::{WriteCase, cells};
 use ferrokube_apimachinery::document::{Value, json};
 
 fn spec(change: &Value) -> Value {
@@ -13,7 +13,7 @@ fn spec(change: &Value) -> Value {
 
 #[test]
 fn leasecandidates() {
-    let create = Write::create("coordination.k8s.io", "leasecandidates");
+    let create = WriteCase::create("coordination.k8s.io", "leasecandidates");
     create.refused(spec(&json!({})), &[]);
     create.refused(
         json!({"spec": {}}),
@@ -36,7 +36,7 @@ fn leasecandidates() {
         spec(&json!({"strategy": "example.com/-"})),
         &[("Invalid", "spec.strategy.strategy")],
     );
-    let update = Write::update("coordination.k8s.io", "leasecandidates", spec(&json!({})));
+    let update = WriteCase::update("coordination.k8s.io", "leasecandidates", spec(&json!({})));
     update.refused(spec(&json!({"leaseName": "m"})), &[("Invalid", "spec.leaseName")]);
     let mut object = spec(&json!({}));
     object["metadata"] = json!({"name": "c"});

@@ -1,6 +1,6 @@
-//! StorageVersionMigration: what it names stays, and its status goes one way.
+//! StorageVersionMigration: the resource is immutable, and the status is monotonic.
 
-use crate::Write;
+use crate::WriteCase;
 use ferrokube_apimachinery::document::{Value, json};
 
 const KIND: (&str, &str) = ("storagemigration.k8s.io", "storageversionmigrations");
@@ -18,8 +18,8 @@ fn migration(revision: &str, conditions: &[(&str, &str)]) -> Value {
 }
 
 #[test]
-fn what_is_migrated_is_named_and_stays() {
-    let create = Write::create(KIND.0, KIND.1);
+fn the_migrated_resource_is_required_and_immutable() {
+    let create = WriteCase::create(KIND.0, KIND.1);
     create.refused(migration("", &[]), &[]);
     create.refused(
         json!({"metadata": {"name": "m"}, "spec": {"resource": {"group": "example.com"}}}),
@@ -27,15 +27,15 @@ fn what_is_migrated_is_named_and_stays() {
     );
     let mut other = migration("", &[]);
     other["spec"]["resource"]["resource"] = json!("others");
-    Write::update(KIND.0, KIND.1, migration("", &[]))
+    WriteCase::update(KIND.0, KIND.1, migration("", &[]))
         .refused(other, &[("Invalid", "spec.resource")]);
 }
 
 #[test]
-fn a_migration_begins_at_one_revision_and_ends_once() {
+fn a_migration_starts_at_one_revision_and_ends_once() {
     const REVISION: (&str, &str) = ("Invalid", "status.resourceVersion");
     const CONDITIONS: (&str, &str) = ("Invalid", "status.conditions");
-    let from = |old: Value| Write::update(KIND.0, KIND.1, old).of("status");
+    let from = |old: Value| WriteCase::update(KIND.0, KIND.1, old).of("status");
     let fresh = from(migration("", &[]));
     fresh.refused(migration("7", &[("Running", "True")]), &[]);
     fresh.refused(migration("-7", &[]), &[REVISION]);
@@ -49,7 +49,7 @@ fn a_migration_begins_at_one_revision_and_ends_once() {
     let ended = from(migration("7", &[("Running", "False"), ("Failed", "True")]));
     ended.refused(migration("7", &[("Failed", "False")]), &[CONDITIONS]);
     ended.refused(migration("7", &[]), &[CONDITIONS]);
-    // What is written beside the status is nobody's way around this.
-    Write::update(KIND.0, KIND.1, migration("7", &[("Failed", "True")]))
+    // A main write cannot bypass these rules.
+    WriteCase::update(KIND.0, KIND.1, migration("7", &[("Failed", "True")]))
         .refused(migration("8", &[]), &[]);
 }

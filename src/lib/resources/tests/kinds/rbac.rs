@@ -1,13 +1,13 @@
 //! Roles and bindings.
 
-use crate::{Write, cells};
+use crate::{WriteCase, cells};
 use ferrokube_apimachinery::document::{Value, json};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 #[test]
 fn roles() {
-    let create = Write::create(GROUP, "roles");
+    let create = WriteCase::create(GROUP, "roles");
     create.gives(json!({"rules": []}), &json!({"metadata": {}, "rules": null}));
     create.gives(json!({}), &json!({"metadata": {}, "rules": null}));
     let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]});
@@ -45,7 +45,7 @@ fn roles() {
 
 #[test]
 fn cluster_roles() {
-    let create = Write::create(GROUP, "clusterroles");
+    let create = WriteCase::create(GROUP, "clusterroles");
     create.refused(json!({"rules": [{"verbs": ["get"], "nonResourceURLs": ["/x"]}]}), &[]);
     create.refused(
         json!({"aggregationRule": {}}),
@@ -67,7 +67,7 @@ fn role_ref(kind: &str, name: &str) -> Value {
 
 #[test]
 fn role_bindings() {
-    let create = Write::create(GROUP, "rolebindings");
+    let create = WriteCase::create(GROUP, "rolebindings");
     let with = |subject: Value| json!({"roleRef": role_ref("Role", "r"), "subjects": [subject]});
     create.gives(
         with(json!({"kind": "User", "name": "x"})),
@@ -101,7 +101,7 @@ fn role_bindings() {
 
 #[test]
 fn cluster_role_bindings() {
-    let create = Write::create(GROUP, "clusterrolebindings");
+    let create = WriteCase::create(GROUP, "clusterrolebindings");
     create.refused(json!({"roleRef": role_ref("ClusterRole", "r")}), &[]);
     create.refused(json!({"roleRef": role_ref("Role", "r")}), &[("NotSupported", "roleRef.kind")]);
     let account = json!({"roleRef": role_ref("ClusterRole", "r"), "subjects": [{"kind": "ServiceAccount", "name": "x"}]});
@@ -109,8 +109,9 @@ fn cluster_role_bindings() {
 }
 
 #[test]
-fn the_role_of_a_binding_stays() {
-    let update = Write::update(GROUP, "rolebindings", json!({"roleRef": role_ref("Role", "r")}));
+fn the_role_of_a_binding_is_immutable() {
+    let update =
+        WriteCase::update(GROUP, "rolebindings", json!({"roleRef": role_ref("Role", "r")}));
     update.refused(json!({"roleRef": role_ref("Role", "other")}), &[("Invalid", "roleRef")]);
     update.gives(
         json!({"roleRef": role_ref("Role", "r"), "subjects": null}),

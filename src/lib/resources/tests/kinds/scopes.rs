@@ -1,11 +1,11 @@
 //! Namespace, ResourceQuota, Lease.
 
-use crate::{Write, cells, definition, document};
+use crate::{WriteCase, cells, definition, document};
 use ferrokube_apimachinery::document::json;
 
 #[test]
 fn a_new_namespace_is_active_labeled_and_held() {
-    let create = Write::create("", "namespaces");
+    let create = WriteCase::create("", "namespaces");
     let expected = json!({
         "metadata": {"name": "n", "labels": {"kubernetes.io/metadata.name": "n"}}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}
     });
@@ -23,24 +23,24 @@ fn a_new_namespace_is_active_labeled_and_held() {
 }
 
 #[test]
-fn finalizers_and_phase_have_their_own_doors() {
+fn finalizers_and_phase_have_separate_endpoints() {
     let stored = json!({"metadata": {"name": "n"}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}});
     let labels = json!({"kubernetes.io/metadata.name": "n"});
     let change = json!({"metadata": {"name": "n", "labels": {"kubernetes.io/metadata.name": "other"}}, "status": {"phase": "Strange"}});
-    Write::update("", "namespaces", stored.clone())
+    WriteCase::update("", "namespaces", stored.clone())
         .gives(change.clone(), &json!({"metadata": {"name": "n", "labels": labels}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}));
-    Write::update("", "namespaces", stored.clone())
+    WriteCase::update("", "namespaces", stored.clone())
         .of("status")
         .refused(change, &[("Invalid", "status.Phase")]);
     let terminating = json!({"metadata": {"name": "n", "deletionTimestamp": "2024-01-02T03:04:05Z"}, "status": {"phase": "Active"}});
-    Write::update("", "namespaces", stored.clone())
+    WriteCase::update("", "namespaces", stored.clone())
         .of("status")
         .refused(terminating, &[("Invalid", "status.Phase")]);
     let conditions = json!({"metadata": {"name": "n"}, "status": {"conditions": [{"type": "T", "status": "True"}]}});
-    let outcome = Write::update("", "namespaces", stored.clone()).of("status").run(conditions);
+    let outcome = WriteCase::update("", "namespaces", stored.clone()).of("status").run(conditions);
     let expected = json!({"phase": "Active", "conditions": [{"type": "T", "status": "True", "lastTransitionTime": null}]});
     assert_eq!(outcome.object.get(&["status"]), Some(&expected));
-    Write::update("", "namespaces", stored).of("finalize").gives(
+    WriteCase::update("", "namespaces", stored).of("finalize").gives(
         json!({"metadata": {"name": "n"}, "spec": {"finalizers": []}}),
         &json!({"metadata": {"name": "n", "labels": labels}, "spec": {}, "status": {"phase": "Active"}}),
     );
@@ -69,7 +69,7 @@ fn a_namespace_waits_for_its_finalizers() {
 
 #[test]
 fn resource_quotas() {
-    let create = Write::create("", "resourcequotas");
+    let create = WriteCase::create("", "resourcequotas");
     for whole in ["1.", "1e30", "12e1", "1000m"] {
         create.refused(json!({"spec": {"hard": {"pods": whole}}}), &[]);
     }
@@ -135,11 +135,11 @@ fn resource_quotas() {
 #[test]
 fn a_quotas_usage_is_written_through_status_only() {
     let stored = json!({"spec": {"hard": {"pods": "1"}, "scopes": ["Terminating"]}, "status": {"hard": {"pods": "1"}, "used": {"pods": "0"}}});
-    let update = Write::update("", "resourcequotas", stored.clone());
+    let update = WriteCase::update("", "resourcequotas", stored.clone());
     update.refused(json!({"spec": {"hard": {"pods": "1"}}}), &[("Invalid", "spec.scopes")]);
     let outcome = update.run(json!({"spec": {"hard": {"pods": "2"}, "scopes": ["Terminating"]}, "status": {"used": {"pods": "9"}}}));
     assert_eq!(outcome.object.str(&["status", "used", "pods"]), Some("0"));
-    let status = Write::update("", "resourcequotas", stored).of("status");
+    let status = WriteCase::update("", "resourcequotas", stored).of("status");
     let outcome =
         status.run(json!({"spec": {}, "status": {"hard": {"pods": "1"}, "used": {"pods": 1}}}));
     assert_eq!(
@@ -170,7 +170,7 @@ fn quota_cells() {
 
 #[test]
 fn leases() {
-    let create = Write::create("coordination.k8s.io", "leases");
+    let create = WriteCase::create("coordination.k8s.io", "leases");
     create.gives(
         json!({"spec": {"holderIdentity": "", "leaseTransitions": 0}}),
         &json!({"metadata": {}, "spec": {"holderIdentity": "", "leaseTransitions": 0}}),

@@ -2,7 +2,7 @@
 
 use super::element;
 use super::set::{self, Fields, unite};
-use super::{Manager, Operation};
+use super::{Manager, ManagerOperation};
 use crate::schema::Schema;
 use ferrokube_apimachinery::document::{Array, Document, Value};
 use ferrokube_apimachinery::{time, work};
@@ -17,7 +17,7 @@ const PATH: [&str; 2] = ["metadata", "managedFields"];
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ManagerEntry {
     pub(super) manager: String,
-    pub(super) operation: Operation,
+    pub(super) operation: ManagerOperation,
     pub(super) api_version: String,
     pub(super) subresource: String,
     /// RFC 3339; may be empty.
@@ -43,20 +43,21 @@ impl ManagerEntry {
         self.manager == manager.name
             && self.operation == manager.operation
             && self.subresource == manager.subresource
-            && (self.operation == Operation::Apply || self.api_version == manager.api_version)
+            && (self.operation == ManagerOperation::Apply
+                || self.api_version == manager.api_version)
     }
 
     fn same_key(&self, other: &Self) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
             && self.subresource == other.subresource
-            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+            && (self.operation == ManagerOperation::Apply || self.api_version == other.api_version)
     }
 
     /// Whether it is the merged entry of old updaters of its version.
     fn is_ancient(&self) -> bool {
         self.manager == ANCIENT
-            && self.operation == Operation::Update
+            && self.operation == ManagerOperation::Update
             && self.subresource.is_empty()
             && !self.fields.is_empty()
     }
@@ -72,7 +73,7 @@ impl ManagerEntry {
         if !self.subresource.is_empty() {
             text += &format!(" with subresource {:?}", self.subresource);
         }
-        if self.operation == Operation::Update {
+        if self.operation == ManagerOperation::Update {
             text += &format!(" using {}", self.api_version);
         }
         text
@@ -88,8 +89,8 @@ impl ManagerEntry {
             _ => String::new(),
         };
         let operation = match text("operation").as_str() {
-            "Apply" => Operation::Apply,
-            "Update" => Operation::Update,
+            "Apply" => ManagerOperation::Apply,
+            "Update" => ManagerOperation::Update,
             _ => return None,
         };
         let (manager, api_version, subresource) =
@@ -113,7 +114,7 @@ impl ManagerEntry {
     }
 
     fn into_value(self) -> Value {
-        let operation = if self.operation == Operation::Apply { "Apply" } else { "Update" };
+        let operation = if self.operation == ManagerOperation::Apply { "Apply" } else { "Update" };
         // In the order of a map, which then has nothing to sort.
         let fields = [
             ("apiVersion", Value::from(self.api_version)),
@@ -229,8 +230,8 @@ pub(super) fn write(object: &mut Document, mut entries: Vec<ManagerEntry>) {
         return;
     }
     entries.sort_by(|one, other| {
-        (one.operation == Operation::Update)
-            .cmp(&(other.operation == Operation::Update))
+        (one.operation == ManagerOperation::Update)
+            .cmp(&(other.operation == ManagerOperation::Update))
             .then_with(|| one.age().cmp(&other.age()))
     });
     object.set(&PATH, Value::Array(entries.into_iter().map(ManagerEntry::into_value).collect()));
@@ -238,8 +239,9 @@ pub(super) fn write(object: &mut Document, mut entries: Vec<ManagerEntry>) {
 
 /// Merges the oldest updaters of each version until at most [`MAX_UPDATE_MANAGERS`] are left.
 pub(super) fn cap(entries: &mut Vec<ManagerEntry>) {
-    let mut updaters: Vec<usize> =
-        (0..entries.len()).filter(|place| entries[*place].operation == Operation::Update).collect();
+    let mut updaters: Vec<usize> = (0..entries.len())
+        .filter(|place| entries[*place].operation == ManagerOperation::Update)
+        .collect();
     let mut left = updaters.len();
     if left <= MAX_UPDATE_MANAGERS {
         return;

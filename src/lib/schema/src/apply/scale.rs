@@ -1,6 +1,6 @@
 //! Ownership of an object's replicas: maps its managedFields to those of its scale, and back.
 
-use super::Operation;
+use super::ManagerOperation;
 use super::managers::{self, ManagerEntry};
 use super::set::{self, Fields};
 use ferrokube_apimachinery::document::{Document, Value};
@@ -62,7 +62,11 @@ impl Replicas {
         let mut changed = managers::stored(scale);
         changed.retain(|entry| set::intersects(&entry.fields, &wanted));
         let key = |entry: &ManagerEntry| {
-            (entry.manager.clone(), entry.operation == Operation::Apply, entry.subresource.clone())
+            (
+                entry.manager.clone(),
+                entry.operation == ManagerOperation::Apply,
+                entry.subresource.clone(),
+            )
         };
         let mut places: HashMap<_, Vec<usize>> = HashMap::new();
         // The first of duplicates wins.
@@ -80,7 +84,7 @@ impl Replicas {
                 replicas.filter(|replicas| set::intersects(&entry.fields, replicas))
             {
                 // An entry that owns nothing else is rewritten, in this version.
-                let stays = entry.operation == Operation::Apply || entry.fields != *replicas;
+                let stays = entry.operation == ManagerOperation::Apply || entry.fields != *replicas;
                 let kept =
                     if stays { places.get_mut(&key(&entry)).and_then(Vec::pop) } else { None };
                 match kept {

@@ -6,7 +6,7 @@ use crate::testing::{core, document, schema};
 use ferrokube_apimachinery::document::json;
 use proptest::prelude::*;
 
-fn manager(name: &str, operation: Operation) -> Manager {
+fn manager(name: &str, operation: ManagerOperation) -> Manager {
     Manager {
         name: name.to_owned(),
         operation,
@@ -41,7 +41,7 @@ impl ApplyFixture {
             &self.reset,
             self.object.as_ref(),
             &mut new,
-            &manager(name, Operation::Update),
+            &manager(name, ManagerOperation::Update),
         );
         self.object = Some(new);
         self
@@ -56,7 +56,7 @@ impl ApplyFixture {
             &self.reset,
             self.object.as_ref(),
             &mut new,
-            &manager(name, Operation::Update),
+            &manager(name, ManagerOperation::Update),
         );
         self.object = Some(new);
         self
@@ -68,7 +68,7 @@ impl ApplyFixture {
         applied: &Value,
         force: bool,
     ) -> Result<&mut Self, ApplyError> {
-        let who = manager(name, Operation::Apply);
+        let who = manager(name, ManagerOperation::Apply);
         let mut object = apply(
             &self.schema,
             &self.reset,
@@ -333,7 +333,7 @@ fn status_writes_have_their_own_entry() {
     let mut new = fixture.object.clone().unwrap();
     new.set(&["status", "conditions"], json!([{"type": "T", "status": "True"}]));
     let status =
-        Manager { subresource: "status".to_owned(), ..manager("parity", Operation::Update) };
+        Manager { subresource: "status".to_owned(), ..manager("parity", ManagerOperation::Update) };
     let reset = ResetFields { paths: vec!["spec".to_owned()] };
     track_update(&fixture.schema, &reset, fixture.object.as_ref(), &mut new, &status);
     fixture.object = Some(new);
@@ -668,9 +668,9 @@ proptest! {
         if let (Value::Object(old), Value::Object(new), Value::Object(applied)) = (old, new, applied) {
             let (schema, reset) = (custom(), ResetFields::default());
             let (old, mut new, applied) = (Document::from(old), Document::from(new), Document::from(applied));
-            let _ = apply(&schema, &reset, Some(&old), &applied, &manager("m", Operation::Apply), true);
-            track_update(&schema, &reset, Some(&old), &mut new, &manager("m", Operation::Update));
-            track_update(&schema, &reset, None, &mut new, &manager("m", Operation::Update));
+            let _ = apply(&schema, &reset, Some(&old), &applied, &manager("m", ManagerOperation::Apply), true);
+            track_update(&schema, &reset, Some(&old), &mut new, &manager("m", ManagerOperation::Update));
+            track_update(&schema, &reset, None, &mut new, &manager("m", ManagerOperation::Update));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How objects get from one version to another.
+//! Validates conversion between versions.
 
 use crate::checks::{all_invalid, items, text};
 use base64::Engine;
@@ -9,7 +9,7 @@ use ferrokube_apimachinery::name::{dns1035_label, dns1123_subdomain};
 use std::collections::HashSet;
 
 const FIELD: &str = "spec.conversion";
-/// The reviews that conversion webhooks may be sent.
+/// Versions of ConversionReview supported by the server.
 pub(super) const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 
 pub(super) fn validate(old: Option<&Document>, object: &Document) -> Vec<FieldError> {
@@ -54,8 +54,8 @@ pub(super) fn validate(old: Option<&Document>, object: &Document) -> Vec<FieldEr
     errors
 }
 
-/// Before a definition is established, or when the stored bundle is bad too, a CA bundle may be
-/// anything.
+/// Whether the CA bundle is not validated: until the definition is established, or if the stored
+/// bundle is invalid too.
 fn may_have_bad_bundle(old: Option<&Document>) -> bool {
     let Some(old) = old.filter(|old| super::is_established(old)) else { return true };
     let bundle =
@@ -63,7 +63,7 @@ fn may_have_bad_bundle(old: Option<&Document>) -> bool {
     !bundle.is_empty() && !is_ca_bundle(bundle)
 }
 
-/// PEM in base64, with a certificate in it.
+/// Whether it is base64 of PEM with a certificate.
 fn is_ca_bundle(bundle: &str) -> bool {
     let decoded = STANDARD.decode(bundle).unwrap_or_default();
     let pem = String::from_utf8_lossy(&decoded);
@@ -115,12 +115,12 @@ fn validate_service(service: &Value, place: &str) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with the path of a service: each of its steps is a DNS subdomain.
+/// Errors in the path of a service: its segments must be DNS subdomains.
 fn wrong_path(path: &str) -> impl Iterator<Item = String> {
     let is_bare = matches!(path, "" | "/");
     let start =
         (!is_bare && !path.starts_with('/')).then(|| format!("{path:?}: must start with a '/'"));
-    // Upstream takes the first byte for the slash, whatever it is.
+    // kube-apiserver takes any first byte for the slash.
     let inner = path.get(1..).unwrap_or(path);
     let steps: Vec<&str> = if is_bare {
         Vec::new()

@@ -1,11 +1,11 @@
-//! Names of a definition: its own, its group's and its kind's.
+//! Validates names of a definition, its group and its kind.
 
 use crate::checks::text;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name::{dns1035_label, dns1123_subdomain};
 
-/// Says that somebody who may has looked at a definition in a group of the project's own.
+/// Approval of a definition in a protected group.
 const APPROVED: &str = "api-approved.kubernetes.io";
 
 pub(super) fn validate(object: &Document) -> Vec<FieldError> {
@@ -24,8 +24,8 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     errors
 }
 
-/// The name of a definition follows from what it defines. A prefix to make one of does not fit,
-/// therefore; and that none is given at all is told elsewhere.
+/// Errors in the name, which must be `<plural>.<group>`; so generateName cannot work. A missing
+/// name is reported elsewhere.
 pub(super) fn own_name(object: &Document) -> impl Iterator<Item = FieldError> + use<> {
     let [plural, group] = [&["spec", "names", "plural"][..], &["spec", "group"]]
         .map(|path| object.str(path).unwrap_or_default());
@@ -54,34 +54,34 @@ fn validate_group(group: &str) -> Vec<FieldError> {
     one_invalid(FIELD, group, "", &wrong).into_iter().collect()
 }
 
-/// Whether a group belongs to the project itself.
+/// Whether the group belongs to the Kubernetes project.
 fn is_protected(group: &str) -> bool {
     ["k8s.io", "kubernetes.io"].iter().any(|domain| {
         group == *domain || group.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'))
     })
 }
 
-/// What the annotation of a definition in one of the project's own groups says.
+/// State of the approval annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Approval {
+enum ApprovalState {
     Missing,
     Bypassed,
     Approved,
     Invalid,
 }
 
-fn approval_of(object: &Document) -> Approval {
+fn approval_of(object: &Document) -> ApprovalState {
     match object.annotation(APPROVED).unwrap_or_default() {
-        "" => Approval::Missing,
-        given if given.starts_with("unapproved") => Approval::Bypassed,
+        "" => ApprovalState::Missing,
+        given if given.starts_with("unapproved") => ApprovalState::Bypassed,
         given => match given.split_once("://") {
             Some((scheme, rest))
                 if !scheme.is_empty()
                     && !rest.split(['/', '?', '#']).next().unwrap_or_default().is_empty() =>
             {
-                Approval::Approved
+                ApprovalState::Approved
             }
-            _ => Approval::Invalid,
+            _ => ApprovalState::Invalid,
         },
     }
 }
@@ -90,8 +90,8 @@ const MISSING: &str = "protected groups must have approval annotation \"api-appr
 const INVALID: &str = "protected groups must have approval annotation \"api-approved.kubernetes.io\" with either a URL or a reason starting with \
                        \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111";
 
-/// What is wrong with the approval; one that did not change its state is left alone, so that a
-/// client who knows nothing of it can write the rest.
+/// Errors in the approval of a definition in a protected group. An unchanged state is accepted, so
+/// that other fields can be updated.
 pub(super) fn approval(old: Option<&Document>, object: &Document) -> Option<FieldError> {
     if !is_protected(object.str(&["spec", "group"]).unwrap_or_default()) {
         return None;
@@ -102,13 +102,13 @@ pub(super) fn approval(old: Option<&Document>, object: &Document) -> Option<Fiel
         return None;
     }
     match state {
-        Approval::Missing => Some(FieldError::required(FIELD, MISSING)),
-        Approval::Invalid => Some(FieldError::invalid(
+        ApprovalState::Missing => Some(FieldError::required(FIELD, MISSING)),
+        ApprovalState::Invalid => Some(FieldError::invalid(
             FIELD,
             object.annotation(APPROVED).unwrap_or_default(),
             INVALID,
         )),
-        Approval::Approved | Approval::Bypassed => None,
+        ApprovalState::Approved | ApprovalState::Bypassed => None,
     }
 }
 
@@ -121,7 +121,7 @@ fn scope(object: &Document) -> Option<FieldError> {
     }
 }
 
-/// An error with all sentences, if there are any.
+/// One error with all messages, if there are any.
 pub(super) fn one_invalid(
     field: &str,
     value: &str,
@@ -132,14 +132,14 @@ pub(super) fn one_invalid(
         .then(|| FieldError::invalid(field, value, format!("{lead}{}", sentences.join(","))))
 }
 
-/// Names as such: of a specification, or those that a status says were accepted.
+/// Validates names in the spec, or the accepted ones in the status.
 pub(super) fn validate_names(names: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (field, is_kind) in
         [("plural", false), ("singular", false), ("kind", true), ("listKind", true)]
     {
         let given = text(names, field);
-        // Kinds may be in mixed case.
+        // Kinds may have mixed case.
         let (checked, lead) = if is_kind {
             (given.to_lowercase(), "may have mixed case, but should otherwise match: ")
         } else {

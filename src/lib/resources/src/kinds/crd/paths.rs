@@ -1,4 +1,4 @@
-//! Paths into objects that a definition names: scale, printer columns, selectable fields.
+//! Validates paths into objects: scale, printer columns, selectable fields.
 
 use super::schemas::{load, places};
 use crate::checks::text;
@@ -8,7 +8,7 @@ use ferrokube_schema::Kind;
 use ferrokube_schema::custom::field_path;
 use std::collections::HashSet;
 
-/// At most so many selectable fields.
+/// Selectable fields per version.
 const MAX_SELECTABLE: usize = 8;
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
 const COLUMN_FORMATS: [&str; 8] =
@@ -97,8 +97,8 @@ fn validate_column(column: &Value, path: &str) -> Vec<FieldError> {
 fn validate_selectable(object: &Document, fields: &Value, path: &str) -> Vec<FieldError> {
     let fields = fields.as_array().map_or(&[][..], Array::as_slice);
     let mut errors = Vec::new();
-    // The schema is looked for where the fields are: in the version, or next to them when all
-    // versions have the same of both.
+    // The schema at the fields' location: in the version, or at the top if all versions have the
+    // same schema and fields.
     let place = path.strip_suffix(".selectableFields").unwrap_or(path);
     let schemas = places(object, "schema");
     let at = |wanted: String| {
@@ -133,7 +133,7 @@ fn validate_selectable(object: &Document, fields: &Value, path: &str) -> Vec<Fie
             errors.push(FieldError::required(place, ""));
             continue;
         }
-        // These every object has, but only what the schema names can be selected.
+        // Every object has metadata, but only declared fields are selectable.
         let root = given.trim_start_matches('.').split('.').next().unwrap_or_default();
         let is_named = !["kind", "apiVersion", "metadata"].contains(&root)
             || declared.is_some_and(|properties| properties.get(root).is_some());

@@ -1,4 +1,4 @@
-//! The schemas: each version has one, structural and complete in itself.
+//! Validates schemas: every version has a complete, structural one.
 
 use super::versions;
 use crate::checks::text;
@@ -10,8 +10,8 @@ use ferrokube_schema::validate::is_known_text_format;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A field of the versions, and where errors say it is: at the top when all versions have the same,
-/// as upstream's internal form has it.
+/// A field of the versions with its paths in errors: at the top if all versions have the same
+/// value, as in kube-apiserver's internal type.
 pub(super) fn places<'a>(object: &'a Document, field: &str) -> Vec<(String, &'a Value)> {
     let listed = versions(object);
     let given = |version: &'a Value| version.get(field).filter(|value| !value.is_null());
@@ -65,8 +65,8 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     errors
 }
 
-/// Whether the versions that a schema is for have a status of their own: one of them, or any when
-/// it is for all.
+/// Whether the versions of a schema have a status subresource; for a top-level schema, whether any
+/// version has.
 fn has_status(object: &Document, path: &str) -> bool {
     let mut own = versions(object).iter().enumerate().filter(|(index, _)| {
         !path.starts_with("spec.versions[") || path.starts_with(&format!("spec.versions[{index}]."))
@@ -79,7 +79,8 @@ fn has_status(object: &Document, path: &str) -> bool {
     })
 }
 
-/// What a root may say when the status is validated apart from it: nothing that would be lost then.
+/// Fields of a root schema that are allowed with a status subresource, since the status is then
+/// validated separately.
 const BESIDE_STATUS: [&str; 22] = [
     "description",
     "type",
@@ -105,7 +106,7 @@ const BESIDE_STATUS: [&str; 22] = [
     "x-kubernetes-validations",
 ];
 
-/// In upstream's words, which are the names of a struct's fields.
+/// kube-apiserver's message, with the names of Go fields.
 const BESIDE_STATUS_ONLY: &str = "only [Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength Pattern MaxItems \
      MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields XValidations] fields are allowed at the root of \
      the schema if the status subresource is enabled";
@@ -129,7 +130,7 @@ fn root_beside_status(schema: &Value, path: &str) -> Option<FieldError> {
     lost.map(|_| FieldError::invalid_unshown(path, BESIDE_STATUS_ONLY))
 }
 
-/// Formats that say nothing to this server, wherever they are in the schemas.
+/// Formats in the schemas that this server does not know.
 pub(super) fn unknown_formats(object: &Document) -> BTreeSet<String> {
     let mut out = BTreeSet::new();
     let schemas = places(object, "schema")
@@ -166,7 +167,7 @@ fn is_known_format(kind: &str, format: &str) -> bool {
     }
 }
 
-/// Loads a schema; its rules are not compiled.
+/// Loads a schema without compiling its rules.
 pub(super) fn load(schema: &Value, path: &str) -> Loaded {
     custom::load(schema, &SchemaContext { path, ..SchemaContext::default() })
 }

@@ -1,4 +1,4 @@
-//! The list of versions as such: names, and that exactly one of them is stored.
+//! Validates the list of versions: names, and exactly one storage version.
 
 use super::names::one_invalid;
 use super::{is_true, versions};
@@ -25,7 +25,7 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
             &dns1035_label(name),
         ));
         if index == 0 && !name.is_empty() {
-            // The old field of definitions with one version; its name is still told.
+            // The deprecated single version is validated, too.
             errors.extend(one_invalid("spec.version", name, "", &dns1035_label(name)));
         }
         let wrong = deprecation_warning(version).into_iter();
@@ -49,7 +49,7 @@ pub(super) fn validate(object: &Document) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with the warning that clients of a deprecated version get.
+/// Errors in the deprecation warning of a version.
 fn deprecation_warning(version: &Value) -> Vec<String> {
     let Some(warning) = version.get("deprecationWarning").and_then(Value::as_str) else {
         return Vec::new();

@@ -1,5 +1,4 @@
-//! Conditions of a signing request: Approved and Denied exclude each other, and what was decided
-//! stays.
+//! Conditions of a signing request: Approved and Denied are exclusive and final.
 
 use crate::checks::text;
 use ferrokube_apimachinery::document::{Document, Value};
@@ -8,7 +7,7 @@ use ferrokube_apimachinery::time;
 use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
-/// Conditions that are there or not, but never False.
+/// Conditions whose status is always True.
 const DECISIONS: [&str; 2] = ["Approved", "Denied"];
 
 fn all(object: &Document) -> &[Value] {
@@ -23,7 +22,7 @@ fn of_type<'a>(object: &'a Document, kind: &'a str) -> Vec<&'a Value> {
     all(object).iter().filter(|condition| text(condition, "type") == kind).collect()
 }
 
-/// Fills the times that the client left out.
+/// Sets missing times.
 pub(super) fn stamp(old: &Document, object: &mut Document, now: SystemTime) {
     let now = Value::from(time::rfc3339_seconds(now));
     let is_unset =
@@ -31,7 +30,7 @@ pub(super) fn stamp(old: &Document, object: &mut Document, now: SystemTime) {
     let key = |condition: &Value| {
         (text(condition, "type").to_owned(), text(condition, "status").to_owned())
     };
-    // The first one of each.
+    // The first condition of each type.
     let stored: HashMap<(String, String), &Value> =
         all(old).iter().rev().map(|was| (key(was), was)).collect();
     for condition in all_mut(object) {
@@ -51,8 +50,7 @@ pub(super) fn stamp(old: &Document, object: &mut Document, now: SystemTime) {
     }
 }
 
-/// A status write leaves the decisions as they are; adding or removing one is found by
-/// [`validate_change`].
+/// Restores the decisions in a status write. [`validate_change`] reports added and removed ones.
 pub(super) fn keep_decisions(old: &Document, object: &mut Document) {
     for kind in DECISIONS {
         let was = of_type(old, kind);
@@ -110,7 +108,8 @@ fn status_error(kind: &str, status: &str, path: &str) -> Option<FieldError> {
     (!allowed.contains(&status)).then(|| FieldError::not_supported(field, Word(status), allowed))
 }
 
-/// Decisions and failures are never taken back; decisions come only through `approval`.
+/// Errors in changed conditions: decisions and failures are final, and decisions are made through
+/// `approval` only.
 pub(super) fn validate_change(
     old: &Document,
     object: &Document,
@@ -140,7 +139,7 @@ pub(super) fn validate_change(
     errors
 }
 
-/// The Condition column.
+/// Cell of the Condition column.
 pub(super) fn summary(object: &Document) -> String {
     let has = |kind: &str| !of_type(object, kind).is_empty();
     let mut summary = String::from(if has("Denied") {

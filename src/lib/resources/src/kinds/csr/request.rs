@@ -1,4 +1,4 @@
-//! The PEM parts of a signing request.
+//! Validates the PEM fields of a signing request.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -6,10 +6,10 @@ use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::pem::{Pem, parse_x509_pem};
 use x509_parser::prelude::FromDer;
 
-/// Checks a request: one PEM block with a certification request that is signed with its own key.
+/// A request must be one PEM block with a certification request signed by its own key.
 ///
 /// # Errors
-/// A sentence.
+/// An error message.
 pub(super) fn check_request(encoded: &str) -> Result<(), String> {
     let bytes = STANDARD.decode(encoded).map_err(|_| "not base64")?;
     let (_, pem) =
@@ -22,10 +22,10 @@ pub(super) fn check_request(encoded: &str) -> Result<(), String> {
     request.verify_signature().map_err(|_| "the request's signature does not verify".to_owned())
 }
 
-/// Checks an issued certificate: PEM blocks of certificates only; nothing is fine too.
+/// An issued certificate must be PEM blocks of certificates only. Empty is valid.
 ///
 /// # Errors
-/// A sentence.
+/// An error message.
 pub(super) fn check_certificate(encoded: &str) -> Result<(), &'static str> {
     if encoded.is_empty() {
         return Ok(());

@@ -1,8 +1,9 @@
-//! Between the two forms of an event: names change, and which empty fields are written.
+//! Converts between the two forms of an event, which differ in names and in the empty fields that
+//! they encode.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 
-/// Core name, `events.k8s.io` name.
+/// Names in the core form and in `events.k8s.io`.
 const NAMES: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -13,7 +14,7 @@ const NAMES: [(&str, &str); 7] = [
     ("reportingComponent", "reportingController"),
 ];
 
-/// From the `events.k8s.io` form to the core form.
+/// From `events.k8s.io` to the core form.
 pub(super) fn to_core(object: &mut Document) {
     rename(object, |(core, events)| (events, core));
     object.set(&["apiVersion"], "v1");
@@ -30,7 +31,7 @@ pub(super) fn to_core(object: &mut Document) {
     }
 }
 
-/// From the core form to the `events.k8s.io` form.
+/// From the core form to `events.k8s.io`.
 pub(super) fn from_core(object: &mut Document) {
     rename(object, |names| names);
     object.set(&["apiVersion"], "events.k8s.io/v1");
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_and_back_is_the_same() {
+    fn event_conversion_round_trips() {
         let core = json!({
             "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "involvedObject": {"kind": "ConfigMap"}, "reason": "R",
             "message": "m", "source": {"component": "c"}, "firstTimestamp": "2024-01-02T03:04:05Z", "lastTimestamp": null, "count": 2,

@@ -1,19 +1,23 @@
-//! What an event must say: more, when it carries the event time of the newer API, and more again
-//! when it is written through it.
+//! Validates events. Those with an event time have more rules, and those written through
+//! `events.k8s.io` the most.
 
-use super::{EVENTS, Form};
+use super::{EVENTS, EventForm};
 use crate::checks::all_invalid;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, Word, Written};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::Change;
 
-/// The longest reporting instance, action and reason.
+/// Limit of reporting instance, action and reason.
 const MAX_WORD_BYTES: usize = 128;
-/// The longest note.
+/// Limit of the note.
 const MAX_NOTE_BYTES: usize = 1024;
 
-pub(super) fn validate(form: &Form, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
+pub(super) fn validate(
+    form: &EventForm,
+    change: &Change<'_>,
+    object: &Document,
+) -> Vec<FieldError> {
     let mut errors = if is_set(object, "eventTime") {
         reported(form, object)
     } else {
@@ -33,9 +37,9 @@ fn is_set(object: &Document, field: &str) -> bool {
     !object.str(&[field]).unwrap_or_default().is_empty()
 }
 
-/// An event without an event time lives in the namespace of what it is about; one about a
-/// cluster-scoped object in `default`.
-fn place(object: &Document, form: &Form) -> Option<FieldError> {
+/// An event without an event time must be in its object's namespace; in `default` if the object is
+/// cluster-scoped.
+fn place(object: &Document, form: &EventForm) -> Option<FieldError> {
     let about = object.str(&[form.involved, "namespace"]).unwrap_or_default();
     let fits = if about.is_empty() {
         matches!(object.namespace(), "" | "default")
@@ -47,7 +51,7 @@ fn place(object: &Document, form: &Form) -> Option<FieldError> {
     })
 }
 
-fn reported(form: &Form, object: &Document) -> Vec<FieldError> {
+fn reported(form: &EventForm, object: &Document) -> Vec<FieldError> {
     let own = |field: &str| object.str(&[field]).unwrap_or_default();
     let mut errors = Vec::new();
     if object.str(&[form.involved, "namespace"]).unwrap_or_default().is_empty()
@@ -85,8 +89,8 @@ fn reported(form: &Form, object: &Document) -> Vec<FieldError> {
     errors
 }
 
-/// Creation through the newer API: the older fields stay empty.
-fn created(form: &Form, object: &Document) -> Vec<FieldError> {
+/// Creates through `events.k8s.io` must leave the deprecated fields empty.
+fn created(form: &EventForm, object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     errors.extend(series(object));
     if !is_set(object, "eventTime") {
@@ -131,8 +135,8 @@ fn series(object: &Document) -> Vec<FieldError> {
     errors
 }
 
-/// Change through the newer API: only the series (and metadata).
-fn changed(form: &Form, old: &Document, object: &Document) -> Vec<FieldError> {
+/// Updates through `events.k8s.io` may change only series and metadata.
+fn changed(form: &EventForm, old: &Document, object: &Document) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if old.get(&["series"]) != object.get(&["series"]) {
         errors.extend(series(object));
@@ -140,7 +144,7 @@ fn changed(form: &Form, old: &Document, object: &Document) -> Vec<FieldError> {
     let fixed = [
         (form.involved, "involvedObject"),
         ("reason", "reason"),
-        // Upstream looks at it twice.
+        // kube-apiserver checks it twice.
         ("reason", "reason"),
         (form.message, "message"),
         (form.source, "source"),
@@ -161,7 +165,7 @@ fn changed(form: &Form, old: &Document, object: &Document) -> Vec<FieldError> {
     errors
 }
 
-/// A field as kube-apiserver's internal type shows it.
+/// A field as kube-apiserver's internal type formats it.
 fn shown(name: &str, value: Option<&Value>) -> Written {
     let fields: &[(&str, &str)] = match name {
         "involvedObject" | "related" => &[
