@@ -297,6 +297,12 @@ impl Checker {
             let [one, other] = <[Code; 2]>::try_from(codes).expect("of this length");
             return Code::OrElse(Box::new([one, other]), name == "orValue");
         }
+        // Nothing is in an empty list; the item is not evaluated.
+        if let ("in", [_, Code::Constant(Value::List(list))]) = (name, &codes[..])
+            && list.len() == 0
+        {
+            return Code::Constant(Value::Bool(false));
+        }
         let [Code::Constant(value)] = &codes[..] else { return Code::Call(rows, codes) };
         if !CONVERSIONS.contains(&name) {
             return Code::Call(rows, codes);

@@ -111,10 +111,8 @@ fn macro_faults(ast: &Ast, faults: &mut SourceErrors) {
         ExprKind::Call { target, name, args } => {
             target.as_deref().into_iter().for_each(&mut below);
             args.iter().for_each(&mut below);
-            if let (None, "has", [arg]) = (target, name.as_str(), &args[..])
-                && !matches!(arg.kind, ExprKind::Select { optional: false, .. })
-            {
-                faults.push(SourceError { at: arg.at, why: NO_FIELD.to_owned() });
+            if target.is_none() {
+                has_error(name, args, faults);
             }
         }
         ExprKind::And(all) | ExprKind::Or(all) => all.iter().for_each(below),
@@ -125,6 +123,14 @@ fn macro_faults(ast: &Ast, faults: &mut SourceErrors) {
             below(value);
         }),
         _ => {}
+    }
+}
+
+fn has_error(name: &str, args: &[Ast], faults: &mut SourceErrors) {
+    if let ("has", [arg]) = (name, args)
+        && !matches!(arg.kind, ExprKind::Select { optional: false, .. })
+    {
+        faults.push(SourceError { at: arg.at, why: NO_FIELD.to_owned() });
     }
 }
 
@@ -399,11 +405,19 @@ impl Parser<'_> {
     fn member(&mut self, follow: &FollowSet) -> Ast {
         let mut operand = self.primary(&follow.or(SUFFIXES));
         while SUFFIXES.has(self.peek()) {
+            let is_index = self.peek() == Token::OpenBracket;
+            let at = if is_index { self.place() } else { operand.at };
+            if !is_index && !FIELD.with(Token::Question).has(self.ahead(1)) {
+                let thrown = self.no_alternative(1);
+                self.caught(thrown, follow.recovery);
+                // Macros in the operand are still checked.
+                return Ast { kind: ExprKind::And(vec![operand]), at, depth: 0 };
+            }
             match self.suffix(operand, follow) {
                 Ok(longer) => operand = longer,
                 Err(thrown) => {
                     self.caught(thrown, follow.recovery);
-                    return self.nothing();
+                    return Ast::leaf(at, ExprKind::Null);
                 }
             }
         }
@@ -419,7 +433,8 @@ impl Parser<'_> {
                 self.consume();
                 let name = self.consume();
                 let at = self.place();
-                let args = self.args(follow)?;
+                let mut args = Vec::new();
+                self.args(follow, &mut args)?;
                 let name = self.text(name);
                 Ok(self.call(at, Some(operand), &name, args))
             }
@@ -476,10 +491,9 @@ impl Parser<'_> {
     }
 
     /// Call arguments with their parentheses.
-    fn args(&mut self, follow: &FollowSet) -> Result<Vec<Ast>, RuleAbort> {
+    fn args(&mut self, follow: &FollowSet, out: &mut Vec<Ast>) -> Result<(), RuleAbort> {
         self.consume();
         self.sync(EXPRESSION.with(Token::Close))?;
-        let mut out = Vec::new();
         if EXPRESSION.has(self.peek()) {
             let inner = follow.then(token_set(&[Token::Comma, Token::Close]));
             out.push(self.expression(&inner));
@@ -487,8 +501,7 @@ impl Parser<'_> {
                 out.push(self.expression(&inner));
             }
         }
-        self.expect(Token::Close, follow.exact.and(SUFFIXES))?;
-        Ok(out)
+        self.expect(Token::Close, follow.exact.and(SUFFIXES))
     }
 
     fn primary(&mut self, follow: &FollowSet) -> Ast {
@@ -588,7 +601,12 @@ impl Parser<'_> {
         }
         if self.peek() == Token::Open {
             let at = self.place();
-            let args = self.args(follow)?;
+            let mut args = Vec::new();
+            let closed = self.args(follow, &mut args);
+            if closed.is_err() {
+                has_error(&name, &args, &mut self.faults);
+            }
+            closed?;
             return Ok(self.call(at, None, &name, args));
         }
         let name = if absolute { format!(".{name}") } else { name };

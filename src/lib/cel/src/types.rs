@@ -135,7 +135,8 @@ impl Type {
     pub(crate) fn field(&self, name: &str) -> Result<Self, String> {
         match self {
             Self::Dyn | Self::Var | Self::Error => Ok(Self::Dyn),
-            Self::Map(_, values, _) => Ok((**values).clone()),
+            // cel-go looks up the lengths of map values by index only.
+            Self::Map(_, values, _) => Ok((**values).clone().unbounded()),
             Self::Object(schema, role, own) => Self::declared(schema, (*role, own), name)
                 .ok_or_else(|| format!("undefined field '{name}'")),
             Self::Optional(inner) => Ok(Self::optional(inner.field(name)?)),

@@ -109,7 +109,7 @@ int('5') == 5 && uint(5) == 5u && double('1.5') == 1.5 && string(1.5) == '1.5' &
 [1, 2].all(x, x > 0) && [1, 2].exists(x, x > 1) && [1, 2].exists_one(x, x > 1) && [1, 2].map(x, x * 2) == [2, 4] && [1, 2].map(x, x > 1, x * 2) == [4] && [1, 2].filter(x, x > 1) == [2]
 [1, 2].all(i, v, i < v) && {'a': 1}.exists(k, v, k == 'a' && v == 1) && {'a': 1}.existsOne(k, v, v == 1) && [1, 2].transformList(i, v, i + v) == [1, 3] && {'a': 1}.transformMap(k, v, v + 1) == {'a': 2} && {'a': 'b'}.transformMapEntry(k, v, {v: k}) == {'b': 'a'} && [1, 2].transformList(i, v, i > 0, v) == [2]
 cel.bind(x, self.n + 1, x * x == 16) && has(self.s) && !has(self.absent) && self.?absent.orValue('d') == 'd' && self.?s.value() == 'a' && self.?o.?deep.hasValue() == false
-[1, 0].exists(x, 1 / x == 1) && (true || 1 / 0 == 1) && !(false && 1 / 0 == 1) && (1 / 0 == 1 || true)
+[1, 0].exists(x, 1 / x == 1) && !(1 / 0 in []) && optional.of(1).orValue(1 / 0) == 1 && (true || 1 / 0 == 1) && !(false && 1 / 0 == 1) && (1 / 0 == 1 || true)
 true ? 'a' == 'a' : false
 (self.n == 3 && self.f < 2.0) || self.s == "no" // a comment
 "#;
@@ -208,7 +208,7 @@ uint(self.n - 9) == 1u | unsigned integer overflow
 int(self.f * 1e300) == 1 | integer overflow
 timestamp(self.s) == self.when | type conversion error from 'string' to 'google.protobuf.Timestamp'
 timestamp(self.n * 1000000000000) == self.when | timestamp overflow
-duration('2540400h') + duration('2540400h') > duration('1s') | duration overflow
+duration('2540400h') + duration('2540400h') > duration('1s') | integer overflow
 string(bytes(self.s) + b'\xff') == '' | invalid UTF-8 in bytes, cannot convert to string
 dyn(self.n) == 3 && self.n * 9223372036854775807 > 0 | integer overflow
 5u - uint(self.n) * 2u > 0u | unsigned integer overflow
@@ -287,6 +287,11 @@ quantity('1').sign() == 1 | compilation failed: ERROR: <input>:1:19: found no ma
 quantity('1').foo == 1 | compilation failed: ERROR: <input>:1:14: unexpected failed resolution of 'kubernetes.Quantity'
 .none == 1 | compilation failed: ERROR: <input>:1:2: undeclared reference to '.none' (in container '')
 duration(int('')) | cel expression must evaluate to a bool
+has(self.! | compilation failed: ERROR: <input>:1:5: invalid argument to has() macro
+has(self.o.é) | token recognition error at: 'é'
+has(self:s) | compilation failed: ERROR: <input>:1:5: invalid argument to has() macro
+self.&a | no viable alternative at input '.'
+self.l.map(!x, 1).size() == 1 | compilation failed: ERROR: <input>:1:12: argument is not an identifier
 has(self + ) | compilation failed: ERROR: <input>:1:10: invalid argument to has() macro
 "#;
 

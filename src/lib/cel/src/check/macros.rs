@@ -17,6 +17,8 @@ struct MacroLoop<'a> {
     at: usize,
 }
 
+const NO_NAME: &str = "argument must be a simple name";
+
 impl Checker {
     /// Expands a macro; `None` if the call is a function.
     pub(super) fn expand(
@@ -45,7 +47,7 @@ impl Checker {
     }
 
     fn bind(&mut self, variable: &Ast, value: &Ast, body: &Ast) -> Checked {
-        let name = self.variable_name(variable);
+        let name = self.variable_name(variable, NO_NAME);
         let value = self.check(value);
         let body = self.with(vec![(name, value.answer.clone())], body);
         let cost = value.cost.saturating_add(body.cost).saturating_add(1);
@@ -59,7 +61,7 @@ impl Checker {
         body: &Ast,
         flat: bool,
     ) -> Checked {
-        let name = self.variable_name(variable);
+        let name = self.variable_name(variable, NO_NAME);
         let target = self.check(target);
         let inner = match &target.answer {
             Type::Optional(inner) => (**inner).clone(),
@@ -85,7 +87,14 @@ impl Checker {
     }
 
     fn run_over(&mut self, range: &Ast, shape: &MacroLoop<'_>) -> Checked {
-        let names: Vec<String> = shape.names.iter().map(|name| self.variable_name(name)).collect();
+        let why = match shape.kind {
+            LoopKind::List | LoopKind::Filter | LoopKind::Sort if shape.names.len() == 1 => {
+                "argument is not an identifier"
+            }
+            _ => NO_NAME,
+        };
+        let names: Vec<String> =
+            shape.names.iter().map(|name| self.variable_name(name, why)).collect();
         let (range, range_at) = (self.check(range), range.at);
         let two = names.len() == 2;
         let (key, item, most) = match &range.answer {
@@ -185,12 +194,11 @@ impl Checker {
         }
     }
 
-    fn variable_name(&mut self, ast: &Ast) -> String {
+    fn variable_name(&mut self, ast: &Ast, why: &str) -> String {
         if let ExprKind::Name(name) = &ast.kind {
             return name.clone();
         }
-        self.macros
-            .push(SourceError { at: ast.at, why: "argument must be a simple name".to_owned() });
+        self.macros.push(SourceError { at: ast.at, why: why.to_owned() });
         String::new()
     }
 }

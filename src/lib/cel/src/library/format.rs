@@ -4,7 +4,7 @@ use super::conversion::text;
 use super::{Arg, Function, walk};
 use crate::cost::{Meter, traversal};
 use crate::evaluator::{Answer, Failure, no_overload};
-use crate::types::{MAX_REQUEST, Type};
+use crate::types::Type;
 use crate::value::Value;
 use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::go;
@@ -20,7 +20,7 @@ pub(super) const FUNCTIONS: &[Function] = &[Function {
     name: "format",
     method: true,
     args: &[Arg::String, Arg::List],
-    answer: |_| Type::String(MAX_REQUEST),
+    answer: |_| Type::String(u64::MAX),
     cost: walk,
     run: format,
 }];

@@ -60,7 +60,7 @@ macro_rules! formats {
         pub(super) const FUNCTIONS: &[Function] = &[
             $(Function { name: $name, method: false, args: &[], answer: a_format, cost: one, run: $run },)*
             Function { name: "format.named", method: false, args: &[Arg::String], answer: |_| Type::Optional(Arc::new(Type::Library(FORMAT))), cost: one, run: named },
-            Function { name: "validate", method: true, args: &[Arg::Library(FORMAT), Arg::String], answer: complaints, cost: |sizes| walk(&sizes[1..]), run: validate },
+            Function { name: "validate", method: true, args: &[Arg::Library(FORMAT), Arg::String], answer: complaints, cost: |sizes| walk(&sizes[1..]).saturating_mul(32), run: validate },
         ];
     };
 }

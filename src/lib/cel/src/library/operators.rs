@@ -182,10 +182,6 @@ pub(super) fn unsigned_overflow() -> Failure {
     "unsigned integer overflow".into()
 }
 
-fn duration_overflow() -> Failure {
-    "duration overflow".into()
-}
-
 fn order<'a>(one: &Value<'a>, other: &Value<'a>, wanted: fn(Ordering) -> bool) -> Answer<'a> {
     match compare(one, other) {
         Some(order) => Ok(Value::Bool(wanted(order))),
@@ -250,7 +246,7 @@ pub(super) fn add_values<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a
         }
         [Value::List(one), Value::List(other)] => concatenate(meter, one, other),
         [Value::Duration(one), Value::Duration(other)] => {
-            one.checked_add(*other).map(Value::Duration).ok_or_else(duration_overflow)
+            one.checked_add(*other).map(Value::Duration).ok_or_else(overflow)
         }
         [Value::Timestamp(time), Value::Duration(nanos)]
         | [Value::Duration(nanos), Value::Timestamp(time)] => {
@@ -322,9 +318,9 @@ function!(subtract,
     [Value::Int(one), Value::Int(other)] => one.checked_sub(*other).map(Value::Int).ok_or_else(overflow),
     [Value::Uint(one), Value::Uint(other)] => one.checked_sub(*other).map(Value::Uint).ok_or_else(unsigned_overflow),
     [Value::Double(one), Value::Double(other)] => Ok(Value::Double(one - other)),
-    [Value::Duration(one), Value::Duration(other)] => one.checked_sub(*other).map(Value::Duration).ok_or_else(duration_overflow),
+    [Value::Duration(one), Value::Duration(other)] => one.checked_sub(*other).map(Value::Duration).ok_or_else(overflow),
     [Value::Timestamp(one), Value::Duration(nanos)] => super::time::in_range(one - i128::from(*nanos)).map(Value::Timestamp),
-    [Value::Timestamp(one), Value::Timestamp(other)] => i64::try_from(one - other).map(Value::Duration).map_err(|_| duration_overflow()),
+    [Value::Timestamp(one), Value::Timestamp(other)] => i64::try_from(one - other).map(Value::Duration).map_err(|_| overflow()),
 );
 function!(multiply,
     [Value::Int(one), Value::Int(other)] => one.checked_mul(*other).map(Value::Int).ok_or_else(overflow),

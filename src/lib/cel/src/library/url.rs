@@ -2,7 +2,7 @@
 
 use super::{Arg, Function, Library, URL, function, one, walk};
 use crate::evaluator::{Failure, no_overload};
-use crate::types::{MAX_REQUEST, Type};
+use crate::types::Type;
 use crate::value::{Map, MapKey, Text, Value};
 use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::go;
@@ -218,15 +218,15 @@ const fn method(name: &'static str, run: super::Run) -> Function {
         name,
         method: true,
         args: &[Arg::Library(URL)],
-        answer: |_| Type::String(MAX_REQUEST),
+        answer: |_| Type::String(u64::MAX),
         cost: one,
         run,
     }
 }
 
 fn query_type(_: &[Type]) -> Type {
-    let texts = Type::List(Arc::new(Type::String(MAX_REQUEST)), MAX_REQUEST);
-    Type::Map(Arc::new(Type::String(MAX_REQUEST)), Arc::new(texts), MAX_REQUEST)
+    let texts = Type::List(Arc::new(Type::String(u64::MAX)), u64::MAX);
+    Type::Map(Arc::new(Type::String(u64::MAX)), Arc::new(texts), u64::MAX)
 }
 
 pub(super) const FUNCTIONS: &[Function] = &[

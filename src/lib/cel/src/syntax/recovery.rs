@@ -201,20 +201,34 @@ impl Parser<'_> {
                 let (first, last) = (self.lexeme(0), self.lexeme(ahead));
                 self.report(last.start, |parser| {
                     let text = if first.token == Token::End {
-                        "<EOF>"
+                        "<EOF>".to_owned()
                     } else {
-                        &parser.source[first.start..last.end]
+                        parser.text_of(ahead)
                     };
-                    match text {
+                    match text.as_str() {
                         ".true" | ".false" | ".null" => {
                             format!("mismatched input '{}' expecting IDENTIFIER", &text[1..])
                         }
-                        _ => format!("no viable alternative at input '{}'", escaped(text)),
+                        text => format!("no viable alternative at input '{}'", escaped(text)),
                     }
                 });
             }
         }
         self.skip_to(recovery);
+    }
+
+    /// The text of the next tokens, with the space between them but without what is no token.
+    fn text_of(&self, ahead: usize) -> String {
+        let mut out = String::new();
+        for place in 0..=ahead {
+            let lexeme = self.lexeme(place);
+            if place > 0 {
+                let gap = &self.source[self.lexeme(place - 1).end..lexeme.start];
+                out.extend(gap.chars().filter(|c| c.is_whitespace()));
+            }
+            out.push_str(&self.source[lexeme.start..lexeme.end]);
+        }
+        out
     }
 
     fn skip_to(&mut self, tokens: TokenSet) {
