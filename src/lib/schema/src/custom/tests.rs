@@ -624,6 +624,15 @@ fn number_bounds_match_kube_apiserver() {
             "<nil>: Invalid value: \"\": Minimum boundary value must be of type integer (default format) in spec.a"
         ]
     );
+    // A value that is compared as a float is shown as one.
+    for (value, shown) in [(2_147_483_648_i64, "2.147483648e+09"), (12, "12")] {
+        assert_eq!(
+            says(json!({"type": "integer", "maximum": 10.5}), json!(value))[1],
+            format!(
+                "spec.a: Invalid value: {shown}: spec.a in body should be less than or equal to 10.5"
+            )
+        );
+    }
     assert_eq!(
         says(json!({"type": "integer", "format": "int32"}), json!(2_147_483_648_i64)),
         [

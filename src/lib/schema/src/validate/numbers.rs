@@ -38,6 +38,14 @@ impl Given {
         }
     }
 
+    /// The value in errors: a float if it was compared as one.
+    fn value(self, number: Number) -> Value {
+        match self {
+            Self::Int(_) => Value::from(number),
+            Self::Float(float) => Value::from(float),
+        }
+    }
+
     /// Compares with a bound, converted to the value's type.
     fn with(self, bound: f64) -> (std::cmp::Ordering, String) {
         match self {
@@ -100,7 +108,7 @@ pub(super) fn check(
             let or_equal = if checks.exclusive_minimum { "" } else { " or equal to" };
             check.collector.invalid(
                 path,
-                Value::from(number),
+                given.value(number),
                 format_args!("should be greater than{or_equal} {shown}"),
             );
         }
@@ -112,7 +120,7 @@ pub(super) fn check(
             let or_equal = if checks.exclusive_maximum { "" } else { " or equal to" };
             check.collector.invalid(
                 path,
-                Value::from(number),
+                given.value(number),
                 format_args!("should be less than{or_equal} {shown}"),
             );
         }
