@@ -1,5 +1,5 @@
-//! Time per call of the codecs on the objects that matter:
-//! `cargo run --release -p ferrokube-apimachinery --example codec_bench`.
+//! Time per call of the codecs on typical objects: `cargo run --release -p ferrokube-apimachinery
+//! --example codec_bench`.
 
 use ferrokube_apimachinery::document::{Map, Value, json};
 use ferrokube_apimachinery::protobuf::Messages;
@@ -57,8 +57,8 @@ fn protobuf(config_map: &Value) {
     time("protobuf read", || drop(black_box(messages.read(message, black_box(&body)))));
 }
 
-/// The median CPU time of 40 batches after warming up: the wall clock would measure the machine's
-/// other work.
+/// Median CPU time of 40 batches after a warm-up. Wall time would include other work of the
+/// machine.
 fn time(name: &str, mut call: impl FnMut()) {
     (0..200).for_each(|_| call());
     let mut batches: Vec<u64> = (0..40)
@@ -76,7 +76,7 @@ fn time(name: &str, mut call: impl FnMut()) {
     );
 }
 
-/// What this process has run so far.
+/// CPU time of the process so far.
 fn cpu_nanos() -> u64 {
     std::thread::yield_now();
     let schedstat = std::fs::read_to_string("/proc/self/schedstat").expect("Linux");

@@ -1,11 +1,13 @@
-//! `Document`: one API object in memory, and the accessors that everybody needs.
+//! `Document`: an API object in memory.
 
 pub use crate::json_value as json;
 #[doc(hidden)]
 pub use crate::value::no_fields;
-pub use crate::value::{Array, Entry, IntoIter, Iter, Map, Number, Place, Text, ToValue, Value};
+pub use crate::value::{
+    Array, IntoIter, Iter, Map, MapEntry, Number, Text, ToValue, Value, ValueIndex,
+};
 
-/// One API object: always a JSON object at the top.
+/// An API object: always a JSON object at the top.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Document(Map);
 
@@ -15,10 +17,10 @@ impl Document {
         Self::default()
     }
 
-    /// Takes a value that is a JSON object; anything else is given back.
+    /// Wraps a JSON object.
     ///
     /// # Errors
-    /// The value itself when it is not an object.
+    /// The value, if it is not an object.
     pub fn from_value(value: Value) -> Result<Self, Value> {
         match value {
             Value::Object(map) => Ok(Self(map)),
@@ -31,17 +33,17 @@ impl Document {
         &self.0
     }
 
-    /// The top-level fields, to change.
+    /// The top-level fields, mutably.
     pub fn fields_mut(&mut self) -> &mut Map {
         &mut self.0
     }
 
-    /// The object as a JSON value.
+    /// Converts the object to a JSON value.
     pub fn into_value(self) -> Value {
         Value::Object(self.0)
     }
 
-    /// What the object owns on the heap: see [`crate::heap::bytes`].
+    /// Heap bytes owned by the object, see [`crate::heap::bytes`].
     pub fn heap_bytes(&self) -> usize {
         crate::heap::fields(&self.0)
     }
@@ -52,7 +54,7 @@ impl Document {
         rest.iter().try_fold(self.0.get(first)?, |value, field| value.get(*field))
     }
 
-    /// The value at a path of field names, to change.
+    /// The value at a path of field names, mutably.
     pub fn get_mut(&mut self, path: &[&str]) -> Option<&mut Value> {
         let (first, rest) = path.split_first()?;
         rest.iter().try_fold(self.0.get_mut(first)?, |value, field| value.get_mut(*field))
@@ -68,8 +70,7 @@ impl Document {
         self.get(path).and_then(Value::as_array).map_or(&[], Array::as_slice)
     }
 
-    /// Sets the value at a path, making the objects on the way (a non-object on the way is
-    /// replaced).
+    /// Sets the value at a path. Missing objects on the way are created, other values replaced.
     pub fn set(&mut self, path: &[&str], value: impl Into<Value>) {
         let Some((last, parents)) = path.split_last() else {
             return;
@@ -127,12 +128,12 @@ impl Document {
         self.meta("uid")
     }
 
-    /// One label's value.
+    /// Value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.str(&["metadata", "labels", key])
     }
 
-    /// One annotation's value.
+    /// Value of an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.str(&["metadata", "annotations", key])
     }

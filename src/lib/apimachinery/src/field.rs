@@ -1,14 +1,13 @@
-//! Field errors: what is wrong with an object, where, and why. They become the causes of an
-//! `Invalid` status.
+//! Field errors: path, reason and message. They become the causes of an `Invalid` status.
 
 use crate::document::Value;
 
-/// Why a field is refused; the words are the API's (`status.details.causes[].reason`).
+/// Why a field is invalid, in the API's words (`status.details.causes[].reason`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FieldReason {
     /// A required value is absent (`FieldValueRequired`).
     Required,
-    /// A value that must be unique is repeated (`FieldValueDuplicate`).
+    /// A value that must be unique is duplicated (`FieldValueDuplicate`).
     Duplicate,
     /// A malformed or disallowed value (`FieldValueInvalid`).
     Invalid,
@@ -24,12 +23,12 @@ pub enum FieldReason {
     TypeInvalid,
     /// A reference to something that does not exist (`FieldValueNotFound`).
     NotFound,
-    /// Could not be checked (`InternalError`).
+    /// The check failed (`InternalError`).
     Internal,
 }
 
 impl FieldReason {
-    /// How messages begin.
+    /// First words of the message.
     fn words(self) -> &'static str {
         match self {
             Self::Required => "Required value",
@@ -44,7 +43,7 @@ impl FieldReason {
         }
     }
 
-    /// The API's word.
+    /// Name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Required => "FieldValueRequired",
@@ -61,33 +60,32 @@ impl FieldReason {
     }
 }
 
-/// At most so many errors of one object are collected and shown: more help nobody, and each names
-/// its path.
+/// Errors collected and shown per object. More are of no use, and each contains its path.
 pub const MAX_ERRORS: usize = 100;
-/// The longest name of a field manager.
+/// Limit of a field manager's name.
 pub const MAX_MANAGER_BYTES: usize = 128;
-/// Longer paths are cut.
+/// Longer paths are truncated.
 const MAX_FIELD_BYTES: usize = 1024;
-/// Longer messages are cut: they may quote values and whole enumerations.
+/// Longer messages are truncated: they may quote values and enumerations.
 const MAX_MESSAGE_BYTES: usize = 4 * 1024;
 
-/// One refused field. `field` is a path such as `metadata.labels` or `spec.ports[0].name`.
+/// An invalid field. `field` is a path such as `metadata.labels` or `spec.ports[0].name`.
 ///
-/// The constructors write the message as kube-apiserver does, `<reason>: <value>: <detail>`:
-/// clients match on it.
+/// Constructors format the message like kube-apiserver, `<reason>: <value>: <detail>`: clients
+/// match on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// Why.
+    /// Category of the error.
     pub reason: FieldReason,
-    /// Where.
+    /// Path of the field.
     pub field: String,
-    /// For people; never contains a secret's value.
+    /// For users; never contains a secret's value.
     pub message: String,
 }
 
-/// A refused value as a message shows it.
+/// An invalid value as shown in a message.
 pub trait Shown {
-    /// Strings quoted as Go quotes them, anything else as JSON.
+    /// Strings quoted like Go, anything else as JSON.
     fn shown(&self) -> String;
 }
 
@@ -107,21 +105,21 @@ impl Shown for Value {
     fn shown(&self) -> String {
         match self {
             Self::String(text) => quote(text),
-            // What is no 64-bit integer is a float.
+            // Numbers beyond i64 are floats.
             Self::Number(number) if !number.is_i64() => number.as_f64().unwrap_or_default().shown(),
             other => escaped(other),
         }
     }
 }
 
-/// Texts, as a list.
+/// Strings, as a list.
 impl Shown for [&str] {
     fn shown(&self) -> String {
         escaped(&Value::from(self))
     }
 }
 
-/// A text shown as JSON: of a type that kube-apiserver does not take for a string.
+/// A string shown as JSON, for types that kube-apiserver does not treat as strings.
 #[derive(Clone, Copy, Debug)]
 pub struct Word<'a>(pub &'a str);
 
@@ -131,17 +129,17 @@ impl Shown for Word<'_> {
     }
 }
 
-/// A value that many errors show, written once and cut.
+/// A value shown in many errors: formatted once, truncated.
 #[derive(Clone, Debug)]
-pub struct Written(String);
+pub struct FormattedValue(String);
 
-impl Written {
-    /// Writes it.
+impl FormattedValue {
+    /// Formats the value.
     pub fn new(value: impl Shown) -> Self {
         Self(cut(value.shown(), MAX_MESSAGE_BYTES))
     }
 
-    /// An object with its fields in the given order, as Go writes a struct.
+    /// An object with its fields in the given order, as Go formats a struct.
     pub fn object<'a>(fields: impl IntoIterator<Item = (&'a str, Self)>) -> Self {
         let fields: Vec<String> = fields
             .into_iter()
@@ -150,11 +148,11 @@ impl Written {
         Self(cut(format!("{{{}}}", fields.join(",")), MAX_MESSAGE_BYTES))
     }
 
-    /// A list of such.
+    /// A list of formatted values.
     pub fn list(items: impl IntoIterator<Item = Self>) -> Self {
         let mut out = String::from("[");
         for item in items {
-            // The rest would be cut.
+            // The rest would be truncated.
             if out.len() > MAX_MESSAGE_BYTES {
                 break;
             }
@@ -168,13 +166,13 @@ impl Written {
     }
 }
 
-impl Shown for Written {
+impl Shown for FormattedValue {
     fn shown(&self) -> String {
         self.0.clone()
     }
 }
 
-/// JSON that may stand in HTML, as Go writes it.
+/// JSON with HTML escapes, as Go encodes it.
 fn escaped(value: &Value) -> String {
     let text = value.to_string();
     if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
@@ -209,7 +207,7 @@ macro_rules! shown_as_displayed {
     };
 }
 
-/// As Go writes a float: with an exponent from six places on.
+/// As Go formats a float: with an exponent from six digits on.
 impl Shown for f64 {
     fn shown(&self) -> String {
         let scientific = format!("{self:e}");
@@ -230,7 +228,7 @@ impl Shown for f64 {
 shown_as_displayed!(i64, i32, u64, u32, usize, bool);
 
 impl FieldError {
-    /// From its parts. A path over 1 KiB and a message over 4 KiB lose their ends.
+    /// A path over 1 KiB and a message over 4 KiB are truncated.
     fn new(reason: FieldReason, field: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             reason,
@@ -239,22 +237,22 @@ impl FieldError {
         }
     }
 
-    /// The same within the bounds of [`FieldError::new`].
+    /// A copy within the limits of [`FieldError::new`].
     pub(crate) fn bounded(&self) -> Self {
         Self::new(self.reason, self.field.as_str(), self.message.as_str())
     }
 
-    /// Whatever the reason, without a value.
+    /// An error of any reason that does not show the value.
     pub fn unshown(reason: FieldReason, field: impl Into<String>, detail: impl AsRef<str>) -> Self {
         Self::new(reason, field, joined(reason.words(), detail.as_ref()))
     }
 
-    /// A required value is absent.
+    /// A required value is missing.
     pub fn required(field: impl Into<String>, detail: impl AsRef<str>) -> Self {
         Self::new(FieldReason::Required, field, joined("Required value", detail.as_ref()))
     }
 
-    /// A value that may not be given here.
+    /// A value that is not allowed here.
     pub fn forbidden(field: impl Into<String>, detail: impl AsRef<str>) -> Self {
         Self::new(FieldReason::Forbidden, field, joined("Forbidden", detail.as_ref()))
     }
@@ -268,7 +266,7 @@ impl FieldError {
         )
     }
 
-    /// A malformed value that is not shown: it is secret, large, or kube-apiserver leaves it out.
+    /// A malformed value that is not shown: secret, large, or omitted by kube-apiserver.
     pub fn invalid_unshown(field: impl Into<String>, detail: impl AsRef<str>) -> Self {
         Self::new(FieldReason::Invalid, field, joined("Invalid value", detail.as_ref()))
     }
@@ -305,7 +303,7 @@ impl FieldError {
         )
     }
 
-    /// A value that must be unique is repeated.
+    /// A duplicate value.
     pub fn duplicate(field: impl Into<String>, value: impl Shown) -> Self {
         Self::new(FieldReason::Duplicate, field, format!("Duplicate value: {}", value.shown()))
     }
@@ -315,7 +313,7 @@ impl FieldError {
         Self::new(FieldReason::NotFound, field, format!("Not found: {}", value.shown()))
     }
 
-    /// More than so many bytes.
+    /// More bytes than allowed.
     pub fn too_long(field: impl Into<String>, max_bytes: usize) -> Self {
         Self::new(
             FieldReason::TooLong,
@@ -324,7 +322,7 @@ impl FieldError {
         )
     }
 
-    /// More than so many characters.
+    /// More characters than allowed.
     pub fn too_long_characters(field: impl Into<String>, max: u64) -> Self {
         let noun = if max == 1 { "character" } else { "characters" };
         Self::new(
@@ -334,7 +332,7 @@ impl FieldError {
         )
     }
 
-    /// More than so many items.
+    /// More items than allowed.
     pub fn too_many(field: impl Into<String>, items: usize, max: usize) -> Self {
         let noun = if max == 1 { "item" } else { "items" };
         Self::new(
@@ -344,8 +342,7 @@ impl FieldError {
         )
     }
 
-    /// What is wrong with the name of a field manager: an error for its length, and one for each
-    /// character that is not printable.
+    /// Errors in a field manager's name: its length, and each character that is not printable.
     pub fn manager(field: &str, manager: &str) -> Vec<Self> {
         let mut errors = Vec::new();
         if manager.len() > MAX_MANAGER_BYTES {
@@ -362,7 +359,7 @@ impl FieldError {
         errors
     }
 
-    /// What could not be checked.
+    /// The check failed.
     pub fn internal(field: impl Into<String>, detail: impl AsRef<str>) -> Self {
         Self::new(FieldReason::Internal, field, joined("Internal error", detail.as_ref()))
     }
@@ -372,7 +369,7 @@ fn joined(head: &str, detail: &str) -> String {
     if detail.is_empty() { head.to_owned() } else { format!("{head}: {detail}") }
 }
 
-/// Quotes as Go's `%q`: other escapes than Rust's for control characters.
+/// Quotes like Go's `%q`, which escapes control characters unlike Rust.
 pub fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -401,7 +398,7 @@ pub fn quote(text: &str) -> String {
     quoted
 }
 
-/// A text of at most so many bytes; dots stand for the rest of a longer one.
+/// Truncates a string to `bytes` with an ellipsis.
 pub fn cut(mut text: String, bytes: usize) -> String {
     if text.len() > bytes {
         let end = (0..=bytes).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
@@ -435,9 +432,9 @@ mod tests {
             (
                 FieldError::invalid(
                     "f",
-                    Written::list([Written::object([
-                        ("b", Written::new(Word("<"))),
-                        ("a", Written::new(1_i64)),
+                    FormattedValue::list([FormattedValue::object([
+                        ("b", FormattedValue::new(Word("<"))),
+                        ("a", FormattedValue::new(1_i64)),
                     ])]),
                     "",
                 ),

@@ -36,7 +36,7 @@ fn json_is_read_and_written() {
     });
 }
 
-/// The slices of canonical bytes are what a parser would find.
+/// Slices of canonical bytes equal what a parser finds.
 fn canonical_forms(document: &Document) {
     let (bytes, layout) = json::write(document);
     let spliced = forms::splice_revision(&bytes, &layout, 42);
@@ -92,7 +92,7 @@ fn yaml_is_read_and_written() {
         assert!(steps <= 64 * body.len() as u64 + 1_200_000, "{steps} steps");
         let Ok(mut read) = read else { return Verdict::Refused };
         assert!(json::depth(&read.value) <= json::MAX_DEPTH);
-        // JSON is read as JSON.
+        // JSON in YAML is read as JSON.
         json::round_trip_floats(&mut read.value);
         let written = yaml::to_vec(&read.value);
         let again = yaml::read_any(&written)
@@ -115,9 +115,9 @@ fn messages() -> Messages {
 fn protobuf_of_every_message_is_read_and_written() {
     let messages = messages();
     let names: Vec<String> = messages.names().collect();
-    // Only kinds are bodies: the others may stand for other JSON types.
+    // Only kinds are bodies: other messages may have other JSON types.
     let mut kinds = std::collections::BTreeSet::new();
-    // An input is the message's number and its bytes.
+    // An input is the number of a message and its bytes.
     let mut seeds: Vec<Vec<u8>> =
         vec![vec![0, 0], b"\x00\x01\x0a\x03\x0a\x01a\x12\x02\x08\x01".to_vec()];
     for (index, name) in names.iter().enumerate() {
@@ -202,8 +202,7 @@ fn field_selectors_read_what_they_show() {
         |input| {
             let Ok(text) = std::str::from_utf8(input) else { return Verdict::Refused };
             let Ok(selector) = FieldSelector::parse(text) else { return Verdict::Refused };
-            // Terms are sorted as they were written, so `a==b` may move when it is shown as `a=b`;
-            // after that nothing moves.
+            // Terms are sorted as written, so `a==b` may move once when shown as `a=b`.
             let shown = selector.to_string();
             let again = FieldSelector::parse(&shown).expect("what is shown can be read");
             assert_eq!(again.to_string().len(), shown.len(), "{shown}");
@@ -240,7 +239,7 @@ fn quantities_have_one_canonical_form() {
             let Ok(text) = std::str::from_utf8(input) else { return Verdict::Refused };
             let Ok(quantity) = Quantity::parse(text) else { return Verdict::Refused };
             let canonical = quantity.canonical();
-            // Short numbers keep their text, with the zeros before them.
+            // Short numbers keep their text, with leading zeros.
             assert!(canonical.len() <= 64 + text.len(), "{canonical}");
             let again =
                 Quantity::parse(&canonical).unwrap_or_else(|error| panic!("{error}: {canonical}"));
@@ -258,7 +257,7 @@ fn quantities_have_one_canonical_form() {
 }
 
 #[test]
-fn times_survive_their_text() {
+fn times_round_trip() {
     run(
         "time",
         &[
@@ -310,7 +309,7 @@ fn json_paths_look_at_few_nodes() {
     });
 }
 
-/// The two values that an input holds, one a line.
+/// Two values, one per line of the input.
 fn two(input: &[u8]) -> Option<(Value, Value)> {
     let at = input.iter().position(|byte| *byte == b'\n')?;
     Some((json::read_value(&input[..at]).ok()?, json::read_value(&input[at + 1..]).ok()?))
@@ -350,8 +349,8 @@ fn merge_patches_twice_are_merge_patches_once() {
         assert!(json::depth(&target) <= json::MAX_DEPTH);
         let once = target.clone();
         merge_patch(&mut target, &patch);
-        // Nulls stay in a list that replaces an object, and go when it replaces a list: as
-        // upstream.
+        // Nulls stay in a list that replaces an object, and are dropped when it replaces a list, as
+        // in kube-apiserver.
         assert!(target == once || input.contains(&b'['), "{target}");
         Verdict::Accepted
     });

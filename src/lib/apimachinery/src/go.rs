@@ -1,5 +1,5 @@
-//! Texts of Go's standard library that clients see inside Status messages. They are made only once
-//! something was refused: what is accepted is decided elsewhere.
+//! Error messages of Go's standard library that clients see in Status messages. Only produced after
+//! an input was rejected elsewhere.
 
 mod json;
 mod net;
@@ -11,7 +11,7 @@ pub use json::syntax_fault;
 pub use net::{address_fault, prefix_fault};
 pub use time::{duration_fault, instant, time_fault};
 
-/// Why a text is no integer of 64 bits, signed or not.
+/// Error of parsing a 64-bit integer, signed or not.
 pub fn integer_fault(text: &str, signed: bool) -> String {
     let digits = if signed { text.strip_prefix(['+', '-']).unwrap_or(text) } else { text };
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -22,7 +22,7 @@ pub fn integer_fault(text: &str, signed: bool) -> String {
     format!("strconv.{function}: parsing {}: {why}", quote(text))
 }
 
-/// Why a text is no standard base64.
+/// Error of decoding standard base64.
 pub fn base64_fault(text: &str) -> String {
     format!(
         "illegal base64 data at input byte {}",
@@ -30,7 +30,7 @@ pub fn base64_fault(text: &str) -> String {
     )
 }
 
-/// The same in the alphabet for URLs, without padding.
+/// Error of decoding unpadded base64 with the URL alphabet.
 pub fn url_base64_fault(text: &str) -> String {
     format!(
         "illegal base64 data at input byte {}",
@@ -38,7 +38,7 @@ pub fn url_base64_fault(text: &str) -> String {
     )
 }
 
-/// The byte at which a text stops being base64.
+/// Position of the first byte that is not base64.
 fn base64_position(text: &[u8], padded: bool, extra: impl Fn(u8) -> bool) -> usize {
     let is_space = |at: usize| matches!(text.get(at), Some(b'\r' | b'\n'));
     let past_spaces = |mut at: usize| {
@@ -68,7 +68,7 @@ fn base64_position(text: &[u8], padded: bool, extra: impl Fn(u8) -> bool) -> usi
     text.len() - in_group
 }
 
-/// The beginning of a body as a decoder's error shows it.
+/// Start of a body as shown in a decoder's error.
 pub fn summary(body: &[u8]) -> String {
     const SHOWN: usize = 30;
     let shown = &body[..body.len().min(SHOWN)];
@@ -82,15 +82,15 @@ pub fn summary(body: &[u8]) -> String {
     }
 }
 
-/// The type that a decoder reads kind and version into.
+/// Go type into which a decoder reads kind and version.
 pub const TYPE_META: &str = "struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }";
 
-/// A value as `%v` writes it: `map[a:1 b:[x]]`.
+/// Formats a value like `%v`: `map[a:1 b:[x]]`.
 pub fn dump(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::String(text) => text.as_str().to_owned(),
-        // Large floats have exponents of two digits, with a sign.
+        // Exponents of large floats have a sign and two digits.
         Value::Number(number) => number_text(number),
         Value::Bool(truth) => truth.to_string(),
         Value::Array(items) => {
@@ -107,14 +107,14 @@ pub fn dump(value: &Value) -> String {
     }
 }
 
-/// Integers of more than 63 bits are floats to Go where no type is known.
+/// Untyped integers of more than 63 bits are floats in Go.
 fn number_text(number: &Number) -> String {
     number
         .as_i64()
         .map_or_else(|| number.as_f64().unwrap_or_default().shown(), |whole| whole.to_string())
 }
 
-/// The kind of a value's Go type where no type is known: `map`, `slice`.
+/// Kind of the Go type of an untyped value: `map`, `slice`.
 pub fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "invalid",
@@ -124,7 +124,7 @@ pub fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// A value as `%s` writes it, which is for strings only.
+/// Formats a value like `%s`, which expects strings.
 pub fn dump_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.as_str().to_owned(),
@@ -134,7 +134,7 @@ pub fn dump_text(value: &Value) -> String {
     }
 }
 
-/// The type of a value that was decoded without one, as `%T` writes it.
+/// Go type of an untyped value, as formatted by `%T`.
 pub fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
@@ -147,7 +147,7 @@ pub fn type_of(value: &Value) -> &'static str {
     }
 }
 
-/// A value as `%#v` writes it: `map[string]interface {}{"a":1}`.
+/// Formats a value like `%#v`: `map[string]interface {}{"a":1}`.
 pub fn dump_typed(value: &Value) -> String {
     let list = |items: Vec<String>| items.join(", ");
     match value {
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_refused_in_go_s_words() {
+    fn number_errors_are_those_of_go() {
         assert_eq!(integer_fault("x", true), "strconv.ParseInt: parsing \"x\": invalid syntax");
         assert_eq!(
             integer_fault("-99999999999999999999", true),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_is_refused_where_it_ends() {
+    fn base64_errors_name_the_position() {
         for (text, at) in [
             ("x", 0),
             ("not base64", 3),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_summed_up() {
+    fn bodies_are_summarized() {
         assert_eq!(summary(b""), "<empty>");
         assert_eq!(summary(b"[]"), "5b5d");
         assert_eq!(

@@ -5,14 +5,14 @@ use std::fmt;
 /// Group and version: `apps/v1`, or `v1` for the core group (empty group).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersion {
-    /// The API group; empty for the core group.
+    /// Empty for the core group.
     pub group: String,
-    /// The version, such as `v1`.
+    /// Such as `v1`.
     pub version: String,
 }
 
 impl GroupVersion {
-    /// From its two parts.
+    /// Does not validate.
     pub fn new(group: impl Into<String>, version: impl Into<String>) -> Self {
         Self { group: group.into(), version: version.into() }
     }
@@ -37,16 +37,16 @@ impl fmt::Display for GroupVersion {
 /// Group, version and kind of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersionKind {
-    /// The API group; empty for the core group.
+    /// Empty for the core group.
     pub group: String,
-    /// The version.
+    /// Such as `v1`.
     pub version: String,
-    /// The kind, such as `ConfigMap`.
+    /// Such as `ConfigMap`.
     pub kind: String,
 }
 
 impl GroupVersionKind {
-    /// From its three parts.
+    /// Does not validate.
     pub fn new(
         group: impl Into<String>,
         version: impl Into<String>,
@@ -55,23 +55,23 @@ impl GroupVersionKind {
         Self { group: group.into(), version: version.into(), kind: kind.into() }
     }
 
-    /// The `apiVersion` that objects of this kind carry.
+    /// `apiVersion` of objects of this kind.
     pub fn api_version(&self) -> String {
         GroupVersion::new(self.group.as_str(), self.version.as_str()).to_string()
     }
 }
 
-/// Group and plural resource name: how errors name a resource.
+/// Group and plural resource name, as in errors.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupResource {
-    /// The API group; empty for the core group.
+    /// Empty for the core group.
     pub group: String,
-    /// The plural name, such as `configmaps`.
+    /// Plural name, such as `configmaps`.
     pub resource: String,
 }
 
 impl GroupResource {
-    /// From its two parts.
+    /// Does not validate.
     pub fn new(group: impl Into<String>, resource: impl Into<String>) -> Self {
         Self { group: group.into(), resource: resource.into() }
     }

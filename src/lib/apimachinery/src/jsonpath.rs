@@ -1,25 +1,25 @@
-//! The JSONPath of printer columns: fields, indexes, wildcards, recursion and simple filters, as
-//! kubectl's dialect has them.
+//! JSONPath of printer columns: fields, indexes, wildcards, recursion and simple filters, in
+//! kubectl's dialect.
 
 use crate::document::{Array, Value};
 use crate::work;
 
-/// Nodes that the cells of one row may look at, those of filters included: about a millisecond. Of
-/// a longer list nothing behind them is found.
+/// Nodes that the cells of a row may visit, including filters: about a millisecond. Further nodes
+/// are not found.
 pub const MAX_NODES: usize = 20_000;
 
 /// A parsed path.
 #[derive(Debug, PartialEq)]
-pub struct JsonPath(Vec<Step>);
+pub struct JsonPath(Vec<PathStep>);
 
 #[derive(Debug, PartialEq)]
-enum Step {
+enum PathStep {
     Field(String),
     Index(i64),
-    /// From, up to but without, every so many.
+    /// Start, end (exclusive) and step.
     Range(Option<i64>, Option<i64>, usize),
-    /// Any of these, in their order.
-    Union(Vec<Step>),
+    /// Alternatives, in order.
+    Union(Vec<PathStep>),
     Every,
     Descend,
     Filter(Box<Filter>),
@@ -28,7 +28,7 @@ enum Step {
 #[derive(Debug, PartialEq)]
 struct Filter {
     path: JsonPath,
-    /// Absent: the path must lead somewhere.
+    /// `None`: the path must exist.
     test: Option<(Operator, Value)>,
 }
 
@@ -43,7 +43,7 @@ enum Operator {
 }
 
 impl JsonPath {
-    /// Parses `.spec.a`, `{.a[0]}`, `.status.conditions[?(@.type=="Ready")].status`; `None` when
+    /// Parses `.spec.a`, `{.a[0]}`, `.status.conditions[?(@.type=="Ready")].status`; `None` if
     /// malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
@@ -51,22 +51,20 @@ impl JsonPath {
         parse_steps(text.strip_prefix('$').unwrap_or(text), 0)
     }
 
-    /// The first value that it leads to. `left`: the nodes that may still be looked at, at first
-    /// [`MAX_NODES`].
+    /// First match. `left` counts down the nodes to visit, from [`MAX_NODES`].
     pub fn first<'a>(&self, root: &'a Value, left: &mut usize) -> Option<&'a Value> {
         self.find(root, left).into_iter().next()
     }
 
-    /// The names of the fields that it goes down, when it does nothing else: such a path needs no
-    /// parsed value.
+    /// Field names, if the path consists of nothing else: such a path does not need a parsed value.
     pub fn names(&self) -> Option<Vec<&str>> {
         self.0
             .iter()
-            .map(|step| if let Step::Field(name) = step { Some(name.as_str()) } else { None })
+            .map(|step| if let PathStep::Field(name) = step { Some(name.as_str()) } else { None })
             .collect()
     }
 
-    /// `left`: the nodes that may still be looked at.
+    /// `left` counts down the nodes to visit.
     fn find<'a>(&self, root: &'a Value, left: &mut usize) -> Vec<&'a Value> {
         let mut found = vec![root];
         for step in &self.0 {
@@ -80,7 +78,7 @@ impl JsonPath {
     }
 }
 
-/// Takes one node of what is left; false: none is.
+/// Counts a node; false if none is left.
 fn take(left: &mut usize) -> bool {
     work::count(1);
     let some = *left > 0;
@@ -88,7 +86,7 @@ fn take(left: &mut usize) -> bool {
     some
 }
 
-impl Step {
+impl PathStep {
     fn apply<'a>(&self, value: &'a Value, left: &mut usize, out: &mut Vec<&'a Value>) {
         if !take(left) {
             return;
@@ -124,7 +122,7 @@ impl Step {
     }
 }
 
-/// An index that may count from the end.
+/// Resolves an index, which may count from the end.
 fn at(items: &[Value], index: i64) -> Option<usize> {
     usize::try_from(if index < 0 { i64::try_from(items.len()).unwrap_or(0) + index } else { index })
         .ok()
@@ -135,7 +133,7 @@ fn children(value: &Value) -> impl Iterator<Item = &Value> {
     items.chain(value.as_object().into_iter().flat_map(|fields| fields.values()))
 }
 
-/// The value and everything below it; not recursive, so that depth costs no stack.
+/// The value and all its descendants. Iterative: depth costs no stack.
 fn descend<'a>(value: &'a Value, left: &mut usize, out: &mut Vec<&'a Value>) {
     let mut at = out.len();
     out.push(value);
@@ -174,7 +172,7 @@ fn parse_steps(mut text: &str, depth: u8) -> Option<JsonPath> {
     }
     while !text.is_empty() {
         if let Some(rest) = text.strip_prefix("..") {
-            steps.push(Step::Descend);
+            steps.push(PathStep::Descend);
             text = rest;
             if !text.starts_with('[') {
                 text = parse_field(text, &mut steps)?;
@@ -197,7 +195,7 @@ fn parse_steps(mut text: &str, depth: u8) -> Option<JsonPath> {
 }
 
 /// A field up to the next unescaped `.` or `[`.
-fn parse_field<'a>(text: &'a str, steps: &mut Vec<Step>) -> Option<&'a str> {
+fn parse_field<'a>(text: &'a str, steps: &mut Vec<PathStep>) -> Option<&'a str> {
     let mut name = String::new();
     let mut symbols = text.char_indices();
     let mut end = text.len();
@@ -214,47 +212,49 @@ fn parse_field<'a>(text: &'a str, steps: &mut Vec<Step>) -> Option<&'a str> {
     if name.is_empty() {
         return None;
     }
-    steps.push(if name == "*" { Step::Every } else { Step::Field(name) });
+    steps.push(if name == "*" { PathStep::Every } else { PathStep::Field(name) });
     Some(&text[end..])
 }
 
-/// What stands between brackets; returns what follows the closing one.
-fn parse_bracket<'a>(text: &'a str, steps: &mut Vec<Step>, depth: u8) -> Option<&'a str> {
+/// The content of brackets; returns the text after the closing one.
+fn parse_bracket<'a>(text: &'a str, steps: &mut Vec<PathStep>, depth: u8) -> Option<&'a str> {
     if let Some(rest) = text.strip_prefix("?(") {
         let end = rest.find(")]")?;
-        steps.push(Step::Filter(Box::new(parse_filter(&rest[..end], depth)?)));
+        steps.push(PathStep::Filter(Box::new(parse_filter(&rest[..end], depth)?)));
         return Some(&rest[end + 2..]);
     }
     if let Some(quote) = text.chars().next().filter(|symbol| matches!(symbol, '\'' | '"')) {
         let end = text[1..].find(&[quote][..])? + 1;
         if let Some(rest) = text[end + 1..].strip_prefix(']') {
-            steps.push(Step::Field(text[1..end].replace('\\', "")));
+            steps.push(PathStep::Field(text[1..end].replace('\\', "")));
             return Some(rest);
         }
     }
     let end = text.find(']')?;
-    let mut parts: Vec<Step> =
+    let mut parts: Vec<PathStep> =
         text[..end].split(',').map(|part| parse_index(part.trim())).collect::<Option<_>>()?;
-    steps.push(if parts.len() == 1 { parts.remove(0) } else { Step::Union(parts) });
+    steps.push(if parts.len() == 1 { parts.remove(0) } else { PathStep::Union(parts) });
     Some(&text[end + 1..])
 }
 
 /// `*`, `2`, `1:3`, `::2` or a quoted name.
-fn parse_index(text: &str) -> Option<Step> {
+fn parse_index(text: &str) -> Option<PathStep> {
     if let Some(quote) = text.chars().next().filter(|symbol| matches!(symbol, '\'' | '"')) {
         let name = text[1..].strip_suffix(quote)?;
-        return Some(Step::Field(name.replace('\\', "")));
+        return Some(PathStep::Field(name.replace('\\', "")));
     }
     if text == "*" {
-        return Some(Step::Every);
+        return Some(PathStep::Every);
     }
     let number =
         |text: &str| if text.is_empty() { Some(None) } else { text.parse::<i64>().ok().map(Some) };
     let parts: Vec<Option<i64>> = text.split(':').map(number).collect::<Option<_>>()?;
     match parts.as_slice() {
-        [index] => Some(Step::Index((*index)?)),
-        [from, to] => Some(Step::Range(*from, *to, 1)),
-        [from, to, step] => Some(Step::Range(*from, *to, usize::try_from(step.unwrap_or(1)).ok()?)),
+        [index] => Some(PathStep::Index((*index)?)),
+        [from, to] => Some(PathStep::Range(*from, *to, 1)),
+        [from, to, step] => {
+            Some(PathStep::Range(*from, *to, usize::try_from(step.unwrap_or(1)).ok()?))
+        }
         _ => None,
     }
 }
@@ -328,7 +328,7 @@ mod tests {
         for (object, path) in cases {
             let Some(parsed) = JsonPath::parse(&path) else { continue };
             let (_, steps) = work::counted(|| parsed.first(object, &mut { MAX_NODES }).is_some());
-            // What is refused counts once for each value that was found.
+            // A rejected element counts once per value found.
             assert!(
                 steps <= 3 * MAX_NODES as u64 + 10_000,
                 "{steps} steps for {}",
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_find_their_values() {
+    fn columns_resolve_their_paths() {
         let object = json!({
             "spec": {"a": "x", "l": ["p", "q"], "dotted.key": 1},
             "metadata": {"annotations": {"example.com/x": "note"}},

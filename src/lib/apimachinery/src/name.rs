@@ -1,12 +1,12 @@
-//! Names and the rules that make them valid: DNS labels, subdomains, qualified names, label values.
+//! Names and their rules: DNS labels, subdomains, qualified names, label values.
 
-/// Why a text is not a name of the asked form; each string is a sentence for people.
+/// Messages for users; empty if the name is valid.
 pub type NameErrors = Vec<String>;
 
-/// The longest DNS label, label value and name part of a qualified name.
+/// Limit of DNS labels, label values and the name part of qualified names.
 pub const MAX_LABEL: usize = 63;
 
-/// The longest DNS subdomain.
+/// Limit of DNS subdomains.
 pub const MAX_SUBDOMAIN: usize = 253;
 
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
@@ -35,7 +35,7 @@ pub fn dns1123_subdomain(text: &str) -> NameErrors {
     subdomain(text, "characters")
 }
 
-/// Upstream counts in bytes, and calls them characters except in label keys.
+/// kube-apiserver counts bytes, and calls them characters except in label keys.
 fn subdomain(text: &str, unit: &str) -> NameErrors {
     let mut errors = too_long(text, MAX_SUBDOMAIN, unit);
     if !text.split('.').all(is_label) {
@@ -113,8 +113,8 @@ pub fn label_value(text: &str) -> NameErrors {
     errors
 }
 
-/// A key of a config map or secret: at most 253 of `[A-Za-z0-9-_.]`, not `.`, and not beginning
-/// with `..`.
+/// A key of a ConfigMap or Secret: at most 253 of `[A-Za-z0-9-_.]`, not `.`, and not starting with
+/// `..`.
 pub fn config_key(text: &str) -> NameErrors {
     let mut errors = too_long(text, MAX_SUBDOMAIN, "characters");
     if text.is_empty() || !text.bytes().all(is_word_byte) {
@@ -129,14 +129,13 @@ pub fn config_key(text: &str) -> NameErrors {
     errors
 }
 
-/// Whether a character may stand in texts such as the name of a field manager: letters, marks,
-/// numbers, punctuation, symbols and the ASCII space.
+/// Whether a character is allowed in texts such as a field manager: letters, marks, numbers,
+/// punctuation, symbols, ASCII space.
 pub fn is_printable(letter: char) -> bool {
     match letter {
         ' '..='~' => true,
         _ if letter.is_ascii() => false,
-        // The standard library escapes what is not printable, and a combining mark when it comes
-        // first.
+        // The standard library escapes unprintable characters, and a leading combining mark.
         _ => ['a', letter].iter().collect::<String>().escape_debug().all(|shown| shown != '\\'),
     }
 }
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_are_kube_apiservers() {
+    fn messages_are_those_of_kube_apiserver() {
         let word = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character \
             (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
         let subdomain = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an \

@@ -1,5 +1,5 @@
-//! JSON patch (RFC 6902 with upstream's leniency) and JSON merge patch (RFC 7386). Strategic merge
-//! and apply need a schema: crate `schema`.
+//! JSON patch (RFC 6902 with kube-apiserver's leniency) and JSON merge patch (RFC 7386). Strategic
+//! merge and apply need a schema: crate `schema`.
 
 mod json_patch;
 mod pointer;
@@ -7,35 +7,35 @@ mod pointer;
 use crate::document::{Map, Value};
 pub use json_patch::json_patch;
 
-/// At most so many operations in one JSON patch.
+/// Operations in one JSON patch.
 pub const MAX_JSON_PATCH_OPERATIONS: usize = 10_000;
 
-/// At most so many bytes of JSON copied by all `copy` operations of one patch together.
+/// Bytes of JSON copied by all `copy` operations of a patch.
 pub const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
-/// Why a patch cannot be applied.
+/// Why a patch fails.
 #[derive(Debug, thiserror::Error)]
 pub enum PatchError {
-    /// The patch itself is malformed (400).
+    /// The patch is malformed (400).
     #[error("malformed patch: {0}")]
     Malformed(String),
-    /// It does not fit the object: a failed `test`, a path that is absent (422).
+    /// It does not apply to the object: a failed `test`, a missing path (422).
     #[error("the patch cannot be applied: {0}")]
     DoesNotApply(String),
-    /// A strategic merge directive that makes no sense (upstream answers 500 without a reason, and
-    /// clients see it).
+    /// An invalid directive of a strategic merge patch (500 without a reason, as in
+    /// kube-apiserver).
     #[error("the patch cannot be understood: {0}")]
     Directive(String),
-    /// Too many operations or too much work (413).
+    /// Exceeds the limit of operations or work (413).
     #[error("the patch is too large: {0}")]
     TooLarge(String),
 }
 
 /// Applies a merge patch: null removes, objects merge, everything else replaces.
 ///
-/// Nulls inside new objects are dropped, and also inside objects of a list that replaces something
-/// other than an object, as upstream does. Both values are at most [`crate::json::MAX_DEPTH`] deep,
-/// and so is the result.
+/// Drops nulls in new objects, and in objects of a list that replaces something other than an
+/// object, as kube-apiserver does. Both values are at most [`crate::json::MAX_DEPTH`] deep, and so
+/// is the result.
 pub fn merge_patch(target: &mut Value, patch: &Value) {
     let Value::Object(changes) = patch else {
         *target = if target.is_object() { patch.clone() } else { without_nulls(patch) };
@@ -65,7 +65,7 @@ fn merge_objects(fields: &mut Map, changes: &Map) {
     }
 }
 
-/// A copy without object fields that are null, at any depth.
+/// A copy without null fields, at any depth.
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(map) => Value::Object(

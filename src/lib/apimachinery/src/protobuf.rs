@@ -1,10 +1,9 @@
-//! Kubernetes protobuf: `k8s\0` + `runtime.Unknown` around messages, transcoded to and from
+//! Kubernetes protobuf: `k8s\0` + `runtime.Unknown` around messages, transcoded from and to
 //! documents by tables.
 //!
-//! A document's fields become message fields one to one. Zero values that are on the wire stay in
-//! the document: Go writes every field that is no pointer, and the kind's encoding rules (crate
-//! `schema`) drop the ones that JSON would omit. Nulls are not written. Empty lists and maps have
-//! no form in protobuf.
+//! Document fields map one to one to message fields. Zero values on the wire stay in the document:
+//! Go encodes every field that is not a pointer, and the kind's encoding rules (crate `schema`)
+//! drop those that JSON omits. Nulls are not encoded. Empty lists and maps have no encoding.
 
 mod read;
 mod special;
@@ -17,25 +16,25 @@ use crate::heap;
 use crate::json;
 pub use table::Messages;
 
-/// What an enveloped body begins with.
+/// Prefix of an enveloped body.
 pub const MAGIC: &[u8; 4] = b"k8s\0";
 
-/// The field of the envelope that holds the message.
+/// Envelope field of the message.
 const RAW: u32 = 2;
 
-/// Why bytes are not a message, or a value does not fit one.
+/// Why a message cannot be decoded, or a value not encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtobufError {
-    /// Truncated, an impossible length or wire type, or too deep.
+    /// Truncated, too deep, or with an invalid length or wire type.
     #[error("{0}")]
     Malformed(String),
     /// The tables have no such message.
     #[error("no protobuf message {0}")]
     UnknownMessage(String),
-    /// A value of the document is of another type than the message's field.
+    /// The type of a value does not match the message's field.
     #[error("the field {0} does not fit its protobuf message")]
     DoesNotFit(String),
-    /// Its values would take more memory than one body may: see [`crate::heap::LARGEST`].
+    /// Would take more memory than [`crate::heap::LARGEST`].
     #[error("the body holds too many values")]
     TooLarge,
 }
@@ -66,9 +65,9 @@ impl<'a> Envelope<'a> {
         let mut envelope = Self::default();
         for field in wire::fields(unknown) {
             match field? {
-                (1, wire::Wire::Bytes(bytes)) => envelope.read_type(bytes)?,
-                (RAW, wire::Wire::Bytes(bytes)) => envelope.raw = bytes,
-                (4, wire::Wire::Bytes(bytes)) => envelope.content_type = wire::text(bytes),
+                (1, wire::WireValue::Bytes(bytes)) => envelope.read_type(bytes)?,
+                (RAW, wire::WireValue::Bytes(bytes)) => envelope.raw = bytes,
+                (4, wire::WireValue::Bytes(bytes)) => envelope.content_type = wire::text(bytes),
                 _ => {}
             }
         }
@@ -78,8 +77,8 @@ impl<'a> Envelope<'a> {
     fn read_type(&mut self, bytes: &[u8]) -> Result<(), ProtobufError> {
         for field in wire::fields(bytes) {
             match field? {
-                (1, wire::Wire::Bytes(bytes)) => self.api_version = wire::text(bytes),
-                (2, wire::Wire::Bytes(bytes)) => self.kind = wire::text(bytes),
+                (1, wire::WireValue::Bytes(bytes)) => self.api_version = wire::text(bytes),
+                (2, wire::WireValue::Bytes(bytes)) => self.kind = wire::text(bytes),
                 _ => {}
             }
         }
@@ -88,8 +87,8 @@ impl<'a> Envelope<'a> {
 }
 
 impl Messages {
-    /// Reads an enveloped body (`k8s\0`...) of the named message; sets `kind` and `apiVersion` from
-    /// the envelope.
+    /// Decodes an enveloped body (`k8s\0`...) of the named message; sets `kind` and `apiVersion`
+    /// from the envelope.
     ///
     /// # Errors
     /// [`ProtobufError`].
@@ -117,7 +116,7 @@ impl Messages {
         Ok(document)
     }
 
-    /// The envelope's `(apiVersion, kind)` without reading the message, to choose it.
+    /// `(apiVersion, kind)` of the envelope, to choose the message.
     ///
     /// # Errors
     /// [`ProtobufError::Malformed`].
@@ -126,7 +125,7 @@ impl Messages {
         Ok((envelope.api_version, envelope.kind))
     }
 
-    /// Writes an object as an enveloped message.
+    /// Encodes an object as an enveloped message.
     ///
     /// # Errors
     /// [`ProtobufError::UnknownMessage`], [`ProtobufError::DoesNotFit`].
@@ -136,7 +135,7 @@ impl Messages {
         Ok(envelope(object.api_version(), object.kind(), &raw))
     }
 
-    /// Writes only the message (no envelope): list items and watch events embed these.
+    /// Encodes only the message, as embedded in lists and watch events.
     ///
     /// # Errors
     /// [`ProtobufError::UnknownMessage`], [`ProtobufError::DoesNotFit`].
@@ -148,10 +147,10 @@ impl Messages {
         Ok(out)
     }
 
-    /// Writes an enveloped list from items that are bare messages already.
+    /// Encodes an enveloped list of bare messages.
     ///
     /// # Errors
-    /// [`ProtobufError::UnknownMessage`] when `list.message` is no list message,
+    /// [`ProtobufError::UnknownMessage`] if `list.message` is not a list message,
     /// [`ProtobufError::DoesNotFit`].
     pub fn write_list<I: AsRef<[u8]>>(
         &self,
@@ -172,7 +171,7 @@ impl Messages {
             .sum();
         let length = wire::delimited_length(metadata_number, metadata.len()) + items_length;
         let mut out = begin_envelope(list.api_version, list.kind, length);
-        // The order of field numbers, as Go writes them.
+        // In the order of field numbers, like Go.
         if metadata_number < items_number {
             wire::put_bytes(&mut out, metadata_number, &metadata);
         }
@@ -187,20 +186,20 @@ impl Messages {
     }
 }
 
-/// What a list has beside its items.
+/// A list without its items.
 #[derive(Clone, Copy, Debug)]
 pub struct ListHead<'a> {
-    /// The list's message, such as `k8s.io.api.core.v1.ConfigMapList`.
+    /// Message of the list, such as `k8s.io.api.core.v1.ConfigMapList`.
     pub message: &'a str,
-    /// The list's `apiVersion`.
+    /// Of the list.
     pub api_version: &'a str,
-    /// The list's kind.
+    /// Of the list.
     pub kind: &'a str,
-    /// The list's metadata, an object.
+    /// An object.
     pub metadata: &'a Value,
 }
 
-/// An enveloped body from a bare message.
+/// Wraps a bare message.
 pub fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     let mut out = begin_envelope(api_version, kind, raw.len());
     out.extend_from_slice(raw);
@@ -208,8 +207,8 @@ pub fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     out
 }
 
-/// One event of a watch as it goes over the wire: four bytes of length, then a bare
-/// `meta.v1.WatchEvent` around the enveloped object.
+/// A watch event on the wire: four bytes of length, then a bare `meta.v1.WatchEvent` with the
+/// enveloped object.
 pub fn write_watch_event(event_type: &str, enveloped_object: &[u8]) -> Vec<u8> {
     let object_length = wire::delimited_length(1, enveloped_object.len());
     let length =
@@ -225,7 +224,7 @@ pub fn write_watch_event(event_type: &str, enveloped_object: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Everything of an envelope before the raw message, which has so many bytes.
+/// The envelope up to the raw message of this length.
 fn begin_envelope(api_version: &str, kind: &str, raw_length: usize) -> Vec<u8> {
     let type_length =
         wire::delimited_length(1, api_version.len()) + wire::delimited_length(2, kind.len());
@@ -238,7 +237,7 @@ fn begin_envelope(api_version: &str, kind: &str, raw_length: usize) -> Vec<u8> {
     out
 }
 
-/// An empty content encoding and content type, as Go writes them.
+/// Empty content encoding and content type, as Go encodes them.
 fn end_envelope(out: &mut Vec<u8>) {
     wire::put_bytes(out, 3, b"");
     wire::put_bytes(out, 4, b"");

@@ -1,4 +1,4 @@
-//! Resource quantities: `100m`, `1Gi`, `1e3`, canonical as upstream writes them.
+//! Resource quantities: `100m`, `1Gi`, `1e3`; canonical as in kube-apiserver.
 
 mod parse;
 
@@ -7,10 +7,10 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// 10^9: a quantity is counted in units of 10^-9.
+/// 10^9: quantities are counted in units of 10^-9.
 const NANOS: i128 = 1_000_000_000;
 
-/// How a quantity is written: the kind of suffix that it was given with.
+/// Suffixes of a quantity, as it was given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// `n u m (none) k M G T P E`
@@ -22,23 +22,23 @@ pub enum Format {
     DecimalExponent,
 }
 
-/// A parsed quantity: exact decimal arithmetic in 10^-9 units within i128 (about 1.7 * 10^29); an
-/// amount beyond counts as the largest one, but is written as it is. Equality and order are those
-/// of the amount, whatever the format.
+/// A parsed quantity: exact decimal arithmetic in units of 10^-9 within i128 (about 1.7 * 10^29). A
+/// larger amount counts as the largest one but keeps its text. Equality and order ignore the
+/// format.
 #[derive(Clone, Debug, Default)]
 pub struct Quantity {
     nanos: i128,
     format: Format,
-    /// The text that it was given as, where upstream keeps it; the canonical form of an amount that
-    /// cannot be counted.
+    /// Text as given, if kube-apiserver keeps it, or the canonical form of an amount beyond the
+    /// range.
     text: Option<Box<str>>,
 }
 
 impl Quantity {
-    /// Parses; rounds up below 10^-9 as upstream does.
+    /// Parses; rounds up below 10^-9, like kube-apiserver.
     ///
     /// # Errors
-    /// The text that is no quantity.
+    /// The invalid text.
     pub fn parse(text: &str) -> Result<Self, String> {
         parse::quantity(text).map_err(|why| {
             let shown: String = text.chars().take(64).collect();
@@ -46,10 +46,10 @@ impl Quantity {
         })
     }
 
-    /// From a field's value: a string (spaces around it are dropped) or a number; null is zero.
+    /// Parses a field's value: a string (surrounding spaces are dropped) or a number; null is zero.
     ///
     /// # Errors
-    /// A value that is no quantity.
+    /// The invalid value.
     pub fn from_value(value: &Value) -> Result<Self, String> {
         match value {
             Value::Null => Ok(Self::default()),
@@ -59,17 +59,17 @@ impl Quantity {
         }
     }
 
-    /// So many whole units.
+    /// A number of whole units.
     pub fn new(units: i64, format: Format) -> Self {
         Self { nanos: i128::from(units) * NANOS, format, text: None }
     }
 
-    /// So many thousandths.
+    /// A number of thousandths.
     pub fn from_milli(thousandths: i64, format: Format) -> Self {
         Self { nanos: i128::from(thousandths) * (NANOS / 1_000), format, text: None }
     }
 
-    /// How it is written.
+    /// Suffix format.
     pub fn format(&self) -> Format {
         self.format
     }
@@ -84,17 +84,17 @@ impl Quantity {
         self.nanos < 0
     }
 
-    /// Whole units, rounded away from zero; the bounds of i64 beyond them.
+    /// Whole units, rounded away from zero and saturating.
     pub fn value(&self) -> i64 {
         saturate(div_away_from_zero(self.nanos, NANOS))
     }
 
-    /// Thousandths, rounded away from zero; the bounds of i64 beyond them.
+    /// Thousandths, rounded away from zero and saturating.
     pub fn milli_value(&self) -> i64 {
         saturate(div_away_from_zero(self.nanos, NANOS / 1_000))
     }
 
-    /// The whole number that it is; `None`: it has a fraction, or is beyond the bounds of i64.
+    /// The integer; `None` if it has a fraction or exceeds i64.
     pub fn exact(&self) -> Option<i64> {
         (self.nanos % NANOS == 0).then(|| i64::try_from(self.nanos / NANOS).ok())?
     }
@@ -104,28 +104,26 @@ impl Quantity {
         self.nanos % NANOS == 0 || self.nanos.checked_abs() == Some(i128::MAX)
     }
 
-    /// About how much it is.
+    /// Nearest float.
     pub fn approximate(&self) -> f64 {
         self.nanos as f64 / NANOS as f64
     }
 
-    /// The sum, in this quantity's format; zero takes the other's. Stays at the bounds of what can
-    /// be counted.
+    /// The sum, in this quantity's format; zero takes the other's. Saturates.
     #[must_use]
     pub fn add(&self, other: &Self) -> Self {
         let format = if self.is_zero() { other.format } else { self.format };
         Self { nanos: self.nanos.saturating_add(other.nanos), format, text: None }
     }
 
-    /// The difference, in this quantity's format; zero takes the other's. Stays at the bounds of
-    /// what can be counted.
+    /// The difference, in this quantity's format; zero takes the other's. Saturates.
     #[must_use]
     pub fn sub(&self, other: &Self) -> Self {
         let format = if self.is_zero() { other.format } else { self.format };
         Self { nanos: self.nanos.saturating_sub(other.nanos), format, text: None }
     }
 
-    /// The canonical form: no fraction, the largest suffix that loses nothing.
+    /// Canonical form: no fraction, the largest lossless suffix.
     pub fn canonical(&self) -> String {
         if let Some(text) = &self.text {
             return text.to_string();
@@ -202,8 +200,8 @@ fn canonical_decimal(nanos: i128, exponent_form: bool) -> String {
     format!("{mantissa}{}", decimal_suffix(exponent, exponent_form))
 }
 
-/// What stands for a power of a thousand. Above the last letter upstream writes nothing, which
-/// loses the power.
+/// Suffix of a power of a thousand. Above the largest one kube-apiserver writes none, which loses
+/// the power.
 fn decimal_suffix(exponent: i32, exponent_form: bool) -> Cow<'static, str> {
     Cow::Borrowed(match exponent {
         0 => "",

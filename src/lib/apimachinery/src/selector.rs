@@ -9,13 +9,13 @@ pub use compiled::CompiledLabels;
 pub use field::{FieldSelector, FieldTerm};
 pub use label::{LabelOperator, LabelRequirement, LabelSelector};
 
-/// At most so many requirements in one selector: each is looked for in each object's labels.
+/// Requirements of a selector: each is looked up in every object's labels.
 pub const MAX_TERMS: usize = 1_000;
 
-/// At most so many values in all requirements together.
+/// Values of all requirements.
 pub const MAX_VALUES: usize = 20_000;
 
-/// Why a selector is refused, in kube-apiserver's words.
+/// Why a selector is invalid, in kube-apiserver's words.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SelectorError(pub String);

@@ -1,4 +1,4 @@
-//! `Failure`: every error that a client can see, and the one place where its HTTP status is chosen.
+//! `Failure`: every error that clients see, and the only place that chooses its HTTP status.
 
 use crate::document::{Document, Value, json};
 use crate::field::{FieldError, MAX_ERRORS};
@@ -44,7 +44,7 @@ pub enum Reason {
     InternalError,
     /// 503
     ServiceUnavailable,
-    /// 507: the disk below the store is full; reads and deletes go on.
+    /// 507: the disk of the store is full; reads and deletes continue.
     InsufficientStorage,
 }
 
@@ -71,7 +71,7 @@ impl Reason {
         }
     }
 
-    /// The API's word.
+    /// Name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::BadRequest => "BadRequest",
@@ -100,49 +100,49 @@ impl Reason {
 /// One cause in `status.details.causes`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cause {
-    /// The API's word, such as `FieldValueRequired`.
+    /// Name in the API, such as `FieldValueRequired`.
     pub reason: String,
-    /// For people.
+    /// For users.
     pub message: String,
-    /// The field's path; empty when the cause is about no field.
+    /// Path of the field; empty if the cause concerns none.
     pub field: String,
 }
 
 /// `status.details`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Details {
-    /// The object's name.
+    /// Name of the object.
     pub name: String,
-    /// Its API group.
+    /// Group of the object.
     pub group: String,
-    /// Its resource (plural), or its kind in an `Invalid` failure.
+    /// Plural resource or, in an `Invalid` failure, kind.
     pub kind: String,
-    /// Its uid.
+    /// Uid of the object.
     pub uid: String,
-    /// What exactly is wrong.
+    /// Individual errors.
     pub causes: Vec<Cause>,
-    /// When to try again; 0 for no advice. Also sent as `Retry-After`.
+    /// Delay before a retry; 0 if unspecified. Also sent as `Retry-After`.
     pub retry_after_seconds: u32,
 }
 
-/// A failed request as its client sees it. It is safe to show: no secret, no internal chain (log
-/// that where it is handled).
+/// A failed request as its client sees it. Safe to show: contains no secrets and no internal error
+/// chain, which is logged where it is handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// `None`: a failure without a reason (upstream answers a few oddities so).
+    /// `None` for the few errors that kube-apiserver sends without a reason.
     pub reason: Option<Reason>,
-    /// The HTTP status.
+    /// HTTP status.
     pub code: u16,
-    /// For people.
+    /// For users.
     pub message: String,
-    /// About which object, and why.
+    /// Object and causes.
     pub details: Option<Details>,
-    /// `metadata.continue` of an `Expired` list: where an inconsistent list may go on.
+    /// `metadata.continue` of an `Expired` list: continues it inconsistently.
     pub continue_token: Option<String>,
 }
 
 impl Failure {
-    /// A failure with a reason and its usual status.
+    /// With the usual status of the reason.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             reason: Some(reason),
@@ -153,7 +153,7 @@ impl Failure {
         }
     }
 
-    /// The same with details.
+    /// Sets the details.
     #[must_use]
     pub fn with_details(mut self, details: Details) -> Self {
         self.details = Some(details);
@@ -170,7 +170,7 @@ impl Failure {
         Self::new(Reason::BadRequest, message)
     }
 
-    /// 500 with reason `InternalError`. The message must be safe to show.
+    /// 500 with reason `InternalError`. The message is shown to clients.
     pub fn internal(message: impl Into<String>) -> Self {
         let detail = message.into();
         let message = format!("Internal error occurred: {detail}");
@@ -179,7 +179,7 @@ impl Failure {
             .with_details(Details { causes: vec![cause], ..Details::default() })
     }
 
-    /// 404 for an object.
+    /// 404: the object does not exist.
     pub fn not_found(resource: &GroupResource, name: &str) -> Self {
         Self::new(Reason::NotFound, format!("{resource} \"{name}\" not found"))
             .with_details(Details::of(resource, name))
@@ -191,7 +191,7 @@ impl Failure {
             .with_details(Details::of(resource, name))
     }
 
-    /// 409: the precondition does not hold.
+    /// 409: a precondition failed.
     pub fn conflict(resource: &GroupResource, name: &str, why: &str) -> Self {
         Self::new(
             Reason::Conflict,
@@ -200,7 +200,7 @@ impl Failure {
         .with_details(Details::of(resource, name))
     }
 
-    /// 403.
+    /// 403: the operation is not allowed.
     pub fn forbidden(resource: &GroupResource, name: &str, why: &str) -> Self {
         let subject =
             if name.is_empty() { resource.to_string() } else { format!("{resource} \"{name}\"") };
@@ -208,13 +208,12 @@ impl Failure {
             .with_details(Details::of(resource, name))
     }
 
-    /// 422 with a cause for each field, at most [`MAX_ERRORS`]. `kind` is the object's kind, not
-    /// its resource.
+    /// 422 with a cause per field, at most [`MAX_ERRORS`]. `kind` is the kind, not the resource.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let more = errors.len().saturating_sub(MAX_ERRORS);
         let errors: Vec<FieldError> =
             errors.iter().take(MAX_ERRORS).map(FieldError::bounded).collect();
-        // The message says a thing once, the causes as often as it is found.
+        // The message has no duplicates; the causes do.
         let mut said = HashSet::new();
         let texts = errors.iter().map(|error| format!("{}: {}", error.field, error.message));
         let mut texts: Vec<String> = texts.filter(|text| said.insert(text.clone())).collect();
@@ -243,12 +242,12 @@ impl Failure {
             .with_details(details)
     }
 
-    /// The details as the `Status` object has them; `None` without any.
+    /// Details as in the `Status` object; `None` without any.
     pub fn details_value(&self) -> Option<Value> {
         self.details.as_ref().map(Details::to_value)
     }
 
-    /// The `Status` object that answers the request.
+    /// `Status` object for the response.
     pub fn to_document(&self) -> Document {
         let mut status = Document::new();
         status.set(&["kind"], "Status");
@@ -273,7 +272,7 @@ impl Failure {
 }
 
 impl Details {
-    /// Details that name one object.
+    /// Details with the name of an object.
     pub fn of(resource: &GroupResource, name: &str) -> Self {
         Self {
             name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! Times as the API writes them. The caller reads the clock: this crate has none.
+//! Times in the API's formats. Callers pass the time: this crate has no clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,17 +22,17 @@ pub fn rfc3339_micros(time: SystemTime) -> String {
     out
 }
 
-/// Reads an RFC 3339 time with any offset and precision.
+/// Parses an RFC 3339 time with any offset and precision.
 pub fn parse_rfc3339(text: &str) -> Option<SystemTime> {
     parse(text).map(|parsed| parsed.time)
 }
 
-/// Reads a `MicroTime`: an RFC 3339 time with exactly six digits behind the point.
+/// Parses a `MicroTime`: RFC 3339 with exactly six fractional digits.
 pub fn parse_micros(text: &str) -> Option<SystemTime> {
     parse(text).filter(|parsed| parsed.fraction_digits == 6).map(|parsed| parsed.time)
 }
 
-/// An age as tables print it: `5s`, `3m20s`, `5h`, `3d2h`, `2y10d`.
+/// An age as in kubectl's tables: `5s`, `3m20s`, `5h`, `3d2h`, `2y10d`.
 pub fn human_age(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
     let pair = |whole: u64, unit: &str, rest: u64, rest_unit: &str| {
@@ -51,7 +51,7 @@ pub fn human_age(seconds: u64) -> String {
     }
 }
 
-/// Seconds since the epoch, rounded down, and the nanoseconds above them.
+/// Seconds since the epoch, rounded down, and remaining nanoseconds.
 pub fn since_epoch(time: SystemTime) -> (i64, u32) {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => (after.as_secs() as i64, after.subsec_nanos()),
@@ -64,8 +64,7 @@ pub fn since_epoch(time: SystemTime) -> (i64, u32) {
     }
 }
 
-/// The time at so many seconds and nanoseconds after the epoch; `None` outside the platform's range
-/// or the years 0 to 9999.
+/// Inverse of [`since_epoch`]; `None` outside of the platform's range or of years 0 to 9999.
 pub fn from_epoch(seconds: i64, nanos: u32) -> Option<SystemTime> {
     let years = days_from_civil(0, 1, 1) * DAY..days_from_civil(10_000, 1, 1) * DAY;
     if !years.contains(&seconds) {
@@ -101,8 +100,8 @@ fn push_digits(out: &mut String, value: u64, width: u32) {
     }
 }
 
-/// Days since 1970-01-01 of a date of the proleptic Gregorian calendar, counted in eras of 400
-/// years that begin in March.
+/// Days from 1970-01-01 to a date of the proleptic Gregorian calendar, in eras of 400 years that
+/// start in March.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -168,8 +167,8 @@ fn days_in_month(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Reads `.123`, if it is there: nanoseconds (further digits are dropped), the number of digits,
-/// and what follows.
+/// Parses an optional `.123`: nanoseconds (further digits are dropped), the number of digits, and
+/// the rest.
 fn fraction(rest: &[u8]) -> Option<(u32, usize, &[u8])> {
     let Some(after) = rest.strip_prefix(b".") else { return Some((0, 0, rest)) };
     let count = after.iter().take_while(|byte| byte.is_ascii_digit()).count();

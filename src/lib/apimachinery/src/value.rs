@@ -1,8 +1,8 @@
-//! A JSON value in little memory: 24 bytes and no header on the heap, whatever it is.
+//! JSON values in 24 bytes, without a header on the heap.
 //!
-//! A body may hold a value in every second byte, so that what a value takes decides what a request
-//! may. Strings and keys of up to 24 bytes lie in their place; lists and maps that are read have no
-//! room to spare. [`crate::heap`] says what a value takes.
+//! A body may hold a value in every second byte, so the size of a value determines the size limit
+//! of a request. Strings and keys of up to 24 bytes are stored inline; lists and maps read from a
+//! body have no spare capacity. See [`crate::heap`].
 
 mod array;
 mod convert;
@@ -13,13 +13,13 @@ mod number;
 mod tests;
 
 pub use array::Array;
-pub use convert::{Place, ToValue};
+pub use convert::{ToValue, ValueIndex};
 pub use macros::no_fields;
 pub(crate) use map::FEW;
-pub use map::{Entry, IntoIter, Iter, Map};
+pub use map::{IntoIter, Iter, Map, MapEntry};
 pub use number::Number;
 
-/// A string: up to 24 bytes without an allocation.
+/// A string; up to 24 bytes inline.
 pub type Text = compact_str::CompactString;
 
 /// A JSON value.
@@ -36,7 +36,7 @@ pub enum Value {
     String(Text),
     /// A list.
     Array(Array),
-    /// A map: its keys are in order.
+    /// A map with sorted keys.
     Object(Map),
 }
 
@@ -106,7 +106,7 @@ impl Value {
         self.as_number()?.as_u64()
     }
 
-    /// The number as a float, the nearest one to a large integer.
+    /// The number as the nearest float.
     pub fn as_f64(&self) -> Option<f64> {
         self.as_number()?.as_f64()
     }
@@ -121,7 +121,7 @@ impl Value {
         if let Self::Array(items) = self { Some(items) } else { None }
     }
 
-    /// The list, to change.
+    /// The list, mutably.
     pub fn as_array_mut(&mut self) -> Option<&mut Array> {
         if let Self::Array(items) = self { Some(items) } else { None }
     }
@@ -131,19 +131,19 @@ impl Value {
         if let Self::Object(map) = self { Some(map) } else { None }
     }
 
-    /// The map, to change.
+    /// The map, mutably.
     pub fn as_object_mut(&mut self) -> Option<&mut Map> {
         if let Self::Object(map) = self { Some(map) } else { None }
     }
 
-    /// A field by its name, or an element by its position.
-    pub fn get(&self, place: impl Place) -> Option<&Self> {
-        place.of(self)
+    /// A field by name, or an element by index.
+    pub fn get(&self, index: impl ValueIndex) -> Option<&Self> {
+        index.of(self)
     }
 
-    /// A field by its name, or an element by its position, to change.
-    pub fn get_mut(&mut self, place: impl Place) -> Option<&mut Self> {
-        place.of_mut(self)
+    /// A field by name, or an element by index, mutably.
+    pub fn get_mut(&mut self, index: impl ValueIndex) -> Option<&mut Self> {
+        index.of_mut(self)
     }
 
     /// The value at a JSON pointer (RFC 6901).
@@ -155,7 +155,7 @@ impl Value {
         })
     }
 
-    /// The value at a JSON pointer (RFC 6901), to change.
+    /// The value at a JSON pointer (RFC 6901), mutably.
     pub fn pointer_mut(&mut self, pointer: &str) -> Option<&mut Self> {
         self::pointer(pointer)?.try_fold(self, |value, token| match value {
             Self::Object(map) => map.get_mut(&token),
@@ -164,13 +164,13 @@ impl Value {
         })
     }
 
-    /// The value, in whose place null is left.
+    /// Replaces the value with null.
     pub fn take(&mut self) -> Self {
         std::mem::take(self)
     }
 }
 
-/// The tokens of a pointer; `None` when it does not begin with a slash.
+/// Tokens of a pointer; `None` without a leading slash.
 fn pointer(pointer: &str) -> Option<impl Iterator<Item = String>> {
     if !pointer.is_empty() && !pointer.starts_with('/') {
         return None;

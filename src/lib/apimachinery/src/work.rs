@@ -1,16 +1,16 @@
-//! Work of algorithms on user input, counted: tests assert that it grows like the input, which a
-//! clock on a busy machine cannot show.
+//! Step counts of algorithms on user input: tests assert linear growth, which a clock on a busy
+//! machine cannot show.
 //!
-//! Each walk, lookup without an index, shift and comparison of hostile size counts its steps with
-//! [`count`]. Builds without debug assertions count nothing.
+//! Every walk, unindexed lookup, shift and comparison of input-dependent size calls [`count`].
+//! Without debug assertions nothing is counted.
 
 #[cfg(debug_assertions)]
 thread_local! {
     static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Counts steps of this thread: nodes visited, elements shifted or compared, bytes copied once more
-/// than the input demands.
+/// Counts steps of this thread: visited nodes, shifted or compared elements, bytes copied more than
+/// once.
 #[inline]
 pub fn count(steps: usize) {
     #[cfg(debug_assertions)]
@@ -19,8 +19,7 @@ pub fn count(steps: usize) {
     let _ = steps;
 }
 
-/// Runs on this thread and returns the steps that were counted meanwhile; 0 without debug
-/// assertions.
+/// Runs a closure on this thread and returns the steps it counted; 0 without debug assertions.
 pub fn counted<T>(run: impl FnOnce() -> T) -> (T, u64) {
     #[cfg(debug_assertions)]
     {

@@ -1,4 +1,4 @@
-//! What trees take on the heap, against an allocator that counts.
+//! Heap use of value trees, with a counting allocator.
 #![expect(unsafe_code, reason = "an allocator that counts")]
 
 use ferrokube_apimachinery::{heap, json, yaml};
@@ -19,8 +19,8 @@ fn note(change: isize) {
     });
 }
 
-// SAFETY: everything is passed on to the system's allocator; the counters are cells of the thread
-// and allocate nothing.
+// SAFETY: everything is forwarded to the system allocator; the counters are thread-local cells and
+// do not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size() as isize);
@@ -43,7 +43,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What a call's result holds, what the call took at most, and the result.
+/// Bytes held by a call's result, peak bytes of the call, and the result.
 fn measure<T>(call: impl FnOnce() -> T) -> (usize, usize, T) {
     let before = LIVE.get();
     PEAK.set(before);
@@ -57,7 +57,7 @@ fn list(item: &str) -> String {
     format!("[{}]", vec![item; SIZE / (item.len() + 1)].join(","))
 }
 
-/// Bodies that become as large a tree as they can.
+/// Bodies with the largest trees for their size.
 fn hostile() -> Vec<(&'static str, String)> {
     let deep = |open: &str, close: &str, levels: usize| {
         list(&format!("{}{}", open.repeat(levels), close.repeat(levels)))
@@ -110,7 +110,7 @@ fn hostile() -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn trees_of_json_take_what_they_say_and_no_more_than_the_bound() {
+fn json_trees_take_the_computed_bytes_within_the_bound() {
     for (name, body) in hostile() {
         let bound = heap::json_bound(body.as_bytes());
         let (held, peak, read) = measure(|| json::read_any(body.as_bytes()).expect(name));
@@ -149,7 +149,7 @@ fn short_bodies_take_no_more_than_the_bound() {
 }
 
 #[test]
-fn trees_of_yaml_take_no_more_than_the_bound() {
+fn yaml_trees_stay_within_the_bound() {
     for (name, body) in hostile().into_iter().chain(hostile_yaml()) {
         let body = format!("# not JSON\n{body}");
         let bound = heap::yaml_bound(body.as_bytes());
@@ -177,10 +177,10 @@ fn hostile_yaml() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Half of what a body may be, and far more than may be read of it.
+/// Half of the body limit, and far more than may be read of it.
 const LARGE: usize = 1_500_000;
 
-/// Shapes whose bound is far beyond what can be had: the reader stops in time.
+/// Bodies whose bound exceeds the limit: the reader stops in time.
 #[test]
 fn no_yaml_takes_more_than_one_body_may() {
     let filled = |open: &str, piece: &str, close: &str| {
@@ -223,7 +223,7 @@ fn no_yaml_takes_more_than_one_body_may() {
     }
 }
 
-/// What people write is read, however long it is.
+/// Ordinary YAML is read at any length.
 #[test]
 fn long_yaml_is_read() {
     let folded: String = (0..20_000).map(|_| format!("    {}\n", "word ".repeat(14))).collect();

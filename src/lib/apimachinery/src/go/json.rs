@@ -1,15 +1,17 @@
-//! Where JSON stops being JSON, in the words of `encoding/json`.
+//! Syntax errors of JSON in the words of `encoding/json`.
 
-/// Why bytes are no JSON value; `None`: they are one. Depth is not looked at.
+/// Error of parsing a JSON value; `None` if it is valid. Ignores depth.
 pub fn syntax_fault(bytes: &[u8]) -> Option<String> {
     let mut scanner = Scanner { bytes, at: 0, open: Vec::new() };
     scanner.document().err().map(|fault| match fault {
-        Fault::End => "unexpected end of JSON input".to_owned(),
-        Fault::Byte(byte, context) => format!("invalid character {} {context}", character(byte)),
+        SyntaxFault::End => "unexpected end of JSON input".to_owned(),
+        SyntaxFault::Byte(byte, context) => {
+            format!("invalid character {} {context}", character(byte))
+        }
     })
 }
 
-enum Fault {
+enum SyntaxFault {
     End,
     Byte(u8, &'static str),
 }
@@ -17,11 +19,11 @@ enum Fault {
 struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// The open brackets.
+    /// Open brackets.
     open: Vec<u8>,
 }
 
-/// The letters of words after their first, and what is wrong where one is missing.
+/// Letters of keywords after the first, each with the error if it is missing.
 const TRUE: [(u8, &str); 3] = [
     (b'r', "in literal true (expecting 'r')"),
     (b'u', "in literal true (expecting 'u')"),
@@ -42,15 +44,17 @@ const VALUE: &str = "looking for beginning of value";
 const KEY: &str = "looking for beginning of object key string";
 
 impl Scanner<'_> {
-    fn document(&mut self) -> Result<(), Fault> {
+    fn document(&mut self) -> Result<(), SyntaxFault> {
         loop {
             self.value()?;
             loop {
                 let next = self.spaced();
                 match (self.open.last(), next) {
                     (None, None) => return Ok(()),
-                    (None, Some(byte)) => return Err(Fault::Byte(byte, "after top-level value")),
-                    (Some(_), None) => return Err(Fault::End),
+                    (None, Some(byte)) => {
+                        return Err(SyntaxFault::Byte(byte, "after top-level value"));
+                    }
+                    (Some(_), None) => return Err(SyntaxFault::End),
                     (Some(b'{'), Some(b'}')) | (Some(b'['), Some(b']')) => {
                         self.at += 1;
                         self.open.pop();
@@ -65,18 +69,20 @@ impl Scanner<'_> {
                         break;
                     }
                     (Some(b'{'), Some(byte)) => {
-                        return Err(Fault::Byte(byte, "after object key:value pair"));
+                        return Err(SyntaxFault::Byte(byte, "after object key:value pair"));
                     }
-                    (Some(_), Some(byte)) => return Err(Fault::Byte(byte, "after array element")),
+                    (Some(_), Some(byte)) => {
+                        return Err(SyntaxFault::Byte(byte, "after array element"));
+                    }
                 }
             }
         }
     }
 
-    /// A scalar, an empty list or map, or the opening of one up to its first element's value.
-    fn value(&mut self) -> Result<(), Fault> {
+    /// A scalar, an empty list or map, or the start of one up to its first value.
+    fn value(&mut self) -> Result<(), SyntaxFault> {
         loop {
-            let byte = self.spaced().ok_or(Fault::End)?;
+            let byte = self.spaced().ok_or(SyntaxFault::End)?;
             match byte {
                 b'{' | b'[' => {
                     self.at += 1;
@@ -95,67 +101,69 @@ impl Scanner<'_> {
                 b't' => return self.word(&TRUE),
                 b'f' => return self.word(&FALSE),
                 b'n' => return self.word(&NULL),
-                other => return Err(Fault::Byte(other, VALUE)),
+                other => return Err(SyntaxFault::Byte(other, VALUE)),
             }
         }
     }
 
-    fn word(&mut self, letters: &[(u8, &'static str)]) -> Result<(), Fault> {
+    fn word(&mut self, letters: &[(u8, &'static str)]) -> Result<(), SyntaxFault> {
         self.at += 1;
         letters.iter().try_for_each(|(letter, context)| match self.take_or_space() {
             byte if byte == *letter => Ok(()),
-            byte => Err(Fault::Byte(byte, context)),
+            byte => Err(SyntaxFault::Byte(byte, context)),
         })
     }
 
-    fn key(&mut self) -> Result<(), Fault> {
+    fn key(&mut self) -> Result<(), SyntaxFault> {
         match self.spaced() {
-            None => return Err(Fault::End),
+            None => return Err(SyntaxFault::End),
             Some(b'"') => self.string()?,
-            Some(byte) => return Err(Fault::Byte(byte, KEY)),
+            Some(byte) => return Err(SyntaxFault::Byte(byte, KEY)),
         }
         match self.spaced() {
-            None => Err(Fault::End),
+            None => Err(SyntaxFault::End),
             Some(b':') => {
                 self.at += 1;
                 Ok(())
             }
-            Some(byte) => Err(Fault::Byte(byte, "after object key")),
+            Some(byte) => Err(SyntaxFault::Byte(byte, "after object key")),
         }
     }
 
-    fn string(&mut self) -> Result<(), Fault> {
+    fn string(&mut self) -> Result<(), SyntaxFault> {
         self.at += 1;
         loop {
             match self.take() {
-                None => return Err(Fault::End),
+                None => return Err(SyntaxFault::End),
                 Some(b'"') => return Ok(()),
                 Some(b'\\') => self.escape()?,
-                Some(byte) if byte < 0x20 => return Err(Fault::Byte(byte, "in string literal")),
+                Some(byte) if byte < 0x20 => {
+                    return Err(SyntaxFault::Byte(byte, "in string literal"));
+                }
                 Some(_) => {}
             }
         }
     }
 
-    fn escape(&mut self) -> Result<(), Fault> {
+    fn escape(&mut self) -> Result<(), SyntaxFault> {
         match self.take_or_space() {
             b'b' | b'f' | b'n' | b'r' | b't' | b'\\' | b'/' | b'"' => Ok(()),
             b'u' => (0..4).try_for_each(|_| match self.take_or_space() {
                 digit if digit.is_ascii_hexdigit() => Ok(()),
-                byte => Err(Fault::Byte(byte, "in \\u hexadecimal character escape")),
+                byte => Err(SyntaxFault::Byte(byte, "in \\u hexadecimal character escape")),
             }),
-            byte => Err(Fault::Byte(byte, "in string escape code")),
+            byte => Err(SyntaxFault::Byte(byte, "in string escape code")),
         }
     }
 
-    fn number(&mut self) -> Result<(), Fault> {
+    fn number(&mut self) -> Result<(), SyntaxFault> {
         if self.bytes[self.at] == b'-' {
             self.at += 1;
         }
         match self.take_or_space() {
             b'0' => {}
             b'1'..=b'9' => self.digits(),
-            byte => return Err(Fault::Byte(byte, "in numeric literal")),
+            byte => return Err(SyntaxFault::Byte(byte, "in numeric literal")),
         }
         if self.bytes.get(self.at) == Some(&b'.') {
             self.at += 1;
@@ -177,13 +185,13 @@ impl Scanner<'_> {
         }
     }
 
-    fn some_digits(&mut self, context: &'static str) -> Result<(), Fault> {
+    fn some_digits(&mut self, context: &'static str) -> Result<(), SyntaxFault> {
         match self.take_or_space() {
             b'0'..=b'9' => {
                 self.digits();
                 Ok(())
             }
-            byte => Err(Fault::Byte(byte, context)),
+            byte => Err(SyntaxFault::Byte(byte, context)),
         }
     }
 
@@ -200,8 +208,7 @@ impl Scanner<'_> {
         byte
     }
 
-    /// At the end a blank is read, which ends numbers, and whose refusal elsewhere is what is
-    /// reported.
+    /// At the end returns a space, which ends numbers; where it is invalid, that error is reported.
     fn take_or_space(&mut self) -> u8 {
         self.take().unwrap_or(b' ')
     }
@@ -224,7 +231,7 @@ mod tests {
     use super::syntax_fault;
 
     #[test]
-    fn faults_are_go_s() {
+    fn syntax_errors_are_those_of_go() {
         let cases = [
             ("", "unexpected end of JSON input"),
             ("{", "unexpected end of JSON input"),

@@ -1,20 +1,21 @@
-//! Why a text is no time or no duration, in the words of Go's `time`.
+//! Errors of parsing times and durations in the words of Go's `time`.
 
 use crate::field::quote;
 
-/// Why a text is no RFC 3339 time; `micro`: with six digits of fraction. `None`: it is one.
+/// Error of parsing an RFC 3339 time, with `micro` with six fractional digits. `None` if it is
+/// valid.
 pub fn time_fault(text: &str, micro: bool) -> Option<String> {
     let layout =
         if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
-    let mut parser = Parser { rest: text.as_bytes(), micro };
+    let mut parser = LayoutParser { rest: text.as_bytes(), micro };
     let why = match parser.time() {
         Ok(_) => return None,
-        Err(Fault::Element(element, at)) => {
+        Err(TimeFault::Element(element, at)) => {
             let rest = String::from_utf8_lossy(at);
             format!(" as {}: cannot parse {} as {}", quoted(layout), quoted(&rest), quoted(element))
         }
-        Err(Fault::Range(what)) => format!(": {what} out of range"),
-        Err(Fault::More(rest)) => {
+        Err(TimeFault::Range(what)) => format!(": {what} out of range"),
+        Err(TimeFault::More(rest)) => {
             format!(": extra text: {}", quoted(&String::from_utf8_lossy(rest)))
         }
     };
@@ -24,7 +25,7 @@ pub fn time_fault(text: &str, micro: bool) -> Option<String> {
 /// The nanoseconds since 1970 of an RFC 3339 time, of any year from 0 to 9999, as Go reads it: an
 /// hour may have one digit. `None`: it is no such time.
 pub fn instant(text: &str) -> Option<i128> {
-    Parser { rest: text.as_bytes(), micro: false }.time().ok()
+    LayoutParser { rest: text.as_bytes(), micro: false }.time().ok()
 }
 
 /// Days since 1970 of a date of the Gregorian calendar.
@@ -36,8 +37,8 @@ fn days_since_1970(year: u32, month: u32, day: u32) -> i64 {
         - 719_468
 }
 
-/// Only what stands outside of ASCII's printable part, quotes and backslashes are escaped, byte by
-/// byte.
+/// Quotes like `time`, which escapes quotes, backslashes and all bytes that are not printable
+/// ASCII.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for char in text.chars() {
@@ -54,26 +55,26 @@ fn quoted(text: &str) -> String {
     out
 }
 
-enum Fault<'a> {
-    /// An element of the layout, and what stands in its place.
+enum TimeFault<'a> {
+    /// A layout element and the text in its place.
     Element(&'static str, &'a [u8]),
     Range(&'static str),
     More(&'a [u8]),
 }
 
-struct Parser<'a> {
+struct LayoutParser<'a> {
     rest: &'a [u8],
     micro: bool,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> LayoutParser<'a> {
     /// Nanoseconds since 1970.
-    fn time(&mut self) -> Result<i128, Fault<'a>> {
+    fn time(&mut self) -> Result<i128, TimeFault<'a>> {
         let year = self.year()?;
         self.mark("-", b'-')?;
         let month = self.number("01", true)?;
         if !(1..=12).contains(&month) {
-            return Err(Fault::Range("month"));
+            return Err(TimeFault::Range("month"));
         }
         self.mark("-", b'-')?;
         let day = self.number("02", true)?;
@@ -86,7 +87,7 @@ impl<'a> Parser<'a> {
         let nanos = self.fraction()?;
         let east = self.zone()?;
         if !self.rest.is_empty() {
-            return Err(Fault::More(self.rest));
+            return Err(TimeFault::More(self.rest));
         }
         let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
         let days = match month {
@@ -95,7 +96,7 @@ impl<'a> Parser<'a> {
             _ => 31,
         };
         if !(1..=days).contains(&day) {
-            return Err(Fault::Range("day"));
+            return Err(TimeFault::Range("day"));
         }
         let seconds = days_since_1970(year, month, day) * 86_400
             + i64::from(hour * 3_600 + minute * 60 + second)
@@ -103,31 +104,31 @@ impl<'a> Parser<'a> {
         Ok(i128::from(seconds) * 1_000_000_000 + i128::from(nanos))
     }
 
-    fn year(&mut self) -> Result<u32, Fault<'a>> {
+    fn year(&mut self) -> Result<u32, TimeFault<'a>> {
         match self.rest.split_at_checked(4) {
             Some((year, rest)) if year.iter().all(u8::is_ascii_digit) => {
                 self.rest = rest;
                 Ok(decimal(year))
             }
-            _ => Err(Fault::Element("2006", self.rest)),
+            _ => Err(TimeFault::Element("2006", self.rest)),
         }
     }
 
-    fn mark(&mut self, element: &'static str, byte: u8) -> Result<(), Fault<'a>> {
+    fn mark(&mut self, element: &'static str, byte: u8) -> Result<(), TimeFault<'a>> {
         match self.rest.split_first() {
             Some((first, rest)) if *first == byte => {
                 self.rest = rest;
                 Ok(())
             }
-            _ => Err(Fault::Element(element, self.rest)),
+            _ => Err(TimeFault::Element(element, self.rest)),
         }
     }
 
-    /// Two digits, or one where `fixed` does not ask for both.
-    fn number(&mut self, element: &'static str, fixed: bool) -> Result<u32, Fault<'a>> {
+    /// Two digits; or one, unless `fixed`.
+    fn number(&mut self, element: &'static str, fixed: bool) -> Result<u32, TimeFault<'a>> {
         let digits = self.rest.iter().take(2).take_while(|byte| byte.is_ascii_digit()).count();
         if digits == 0 || (fixed && digits < 2) {
-            return Err(Fault::Element(element, self.rest));
+            return Err(TimeFault::Element(element, self.rest));
         }
         let (number, rest) = self.rest.split_at(digits);
         self.rest = rest;
@@ -139,17 +140,17 @@ impl<'a> Parser<'a> {
         (element, fixed): (&'static str, bool),
         what: &'static str,
         below: u32,
-    ) -> Result<u32, Fault<'a>> {
+    ) -> Result<u32, TimeFault<'a>> {
         let number = self.number(element, fixed)?;
-        if number < below { Ok(number) } else { Err(Fault::Range(what)) }
+        if number < below { Ok(number) } else { Err(TimeFault::Range(what)) }
     }
 
     /// In nanoseconds; further digits are dropped.
-    fn fraction(&mut self) -> Result<u32, Fault<'a>> {
+    fn fraction(&mut self) -> Result<u32, TimeFault<'a>> {
         let has_point = matches!(self.rest.first(), Some(b'.' | b','));
         let digits = self.rest.iter().skip(1).take_while(|byte| byte.is_ascii_digit()).count();
         if self.micro && (!has_point || digits < 6) {
-            return Err(Fault::Element(".000000", self.rest));
+            return Err(TimeFault::Element(".000000", self.rest));
         }
         if !has_point || digits == 0 {
             return Ok(0);
@@ -162,13 +163,13 @@ impl<'a> Parser<'a> {
     }
 
     /// In seconds east of UTC.
-    fn zone(&mut self) -> Result<i64, Fault<'a>> {
+    fn zone(&mut self) -> Result<i64, TimeFault<'a>> {
         const ELEMENT: &str = "Z07:00";
         if let Some((b'Z', rest)) = self.rest.split_first() {
             self.rest = rest;
             return Ok(0);
         }
-        let bad = Fault::Element(ELEMENT, self.rest);
+        let bad = TimeFault::Element(ELEMENT, self.rest);
         let Some((zone, rest)) = self.rest.split_at_checked(6) else { return Err(bad) };
         let digits = [zone[1], zone[2], zone[4], zone[5]].iter().all(u8::is_ascii_digit);
         if zone[3] != b':' || !digits {
@@ -176,10 +177,10 @@ impl<'a> Parser<'a> {
         }
         let (hours, minutes) = (decimal(&zone[1..3]), decimal(&zone[4..6]));
         if hours > 24 {
-            return Err(Fault::Range("time zone offset hour"));
+            return Err(TimeFault::Range("time zone offset hour"));
         }
         if minutes > 60 {
-            return Err(Fault::Range("time zone offset minute"));
+            return Err(TimeFault::Range("time zone offset minute"));
         }
         if !matches!(zone[0], b'+' | b'-') {
             return Err(bad);
@@ -194,7 +195,7 @@ fn decimal(digits: &[u8]) -> u32 {
     digits.iter().fold(0, |number, digit| number * 10 + u32::from(digit - b'0'))
 }
 
-/// Why a text is no duration, such as `1h30m`.
+/// Error of parsing a duration such as `1h30m`.
 pub fn duration_fault(text: &str) -> String {
     let invalid = || format!("time: invalid duration {}", quote(text));
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_refused_in_go_s_words() {
+    fn time_errors_are_those_of_go() {
         let plain = "as \"2006-01-02T15:04:05Z07:00\": cannot parse";
         let cases = [
             ("x", format!("parsing time \"x\" {plain} \"x\" as \"2006\"")),
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_refused_in_go_s_words() {
+    fn duration_errors_are_those_of_go() {
         assert_eq!(duration_fault("x"), "time: invalid duration \"x\"");
         assert_eq!(duration_fault("1"), "time: missing unit in duration \"1\"");
         assert_eq!(duration_fault("1.x"), "time: unknown unit \"x\" in duration \"1.x\"");

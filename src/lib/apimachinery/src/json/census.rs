@@ -1,27 +1,26 @@
-//! Counting the elements of large arrays before they are read, so that each has the room that it
-//! needs and no more, not even for a moment: an array that grows by doubling takes three times its
-//! size while it moves.
+//! Counts the elements of large arrays before they are read, so that each is allocated at its exact
+//! size: an array that grows by doubling temporarily takes three times its size.
 
-/// Shorter bodies are not worth it.
+/// Shorter bodies are not counted.
 const MIN_BODY: usize = 16 << 10;
 
-/// Shorter arrays are not worth it.
+/// Shorter arrays are not counted.
 const MIN_LENGTH: usize = 64;
 
-/// Where large arrays begin, in order, and how many elements they have.
+/// Positions and lengths of large arrays, in order.
 pub(super) struct Census {
     arrays: std::iter::Peekable<std::vec::IntoIter<(usize, usize)>>,
 }
 
 impl Census {
-    /// The length of the array that begins there, if it is large. Positions come in order.
+    /// Length of the array at this position, if it is large. Call with ascending positions.
     pub(super) fn of(&mut self, at: usize) -> Option<usize> {
         self.arrays.next_if(|(begin, _)| *begin == at).map(|(_, length)| length)
     }
 }
 
-/// Counts the commas in each array of a well-formed body. Of another body the counts are wrong, but
-/// together no more than its commas.
+/// Counts the commas of each array. In a malformed body the counts are wrong, but at most the
+/// number of its commas.
 pub(super) fn take(body: &[u8]) -> Census {
     let mut arrays = if body.len() < MIN_BODY { Vec::new() } else { count(body) };
     arrays.sort_unstable();
@@ -30,7 +29,7 @@ pub(super) fn take(body: &[u8]) -> Census {
 
 fn count(body: &[u8]) -> Vec<(usize, usize)> {
     let mut arrays = Vec::new();
-    // Where each open array or object begins, and its commas.
+    // Start and commas of each open array or object.
     let mut open: Vec<(usize, usize)> = Vec::new();
     let mut at = 0;
     while let Some(byte) = body.get(at) {
@@ -55,7 +54,7 @@ fn count(body: &[u8]) -> Vec<(usize, usize)> {
     arrays
 }
 
-/// The closing quote of a string.
+/// Position of a string's closing quote.
 fn string_end(body: &[u8], mut at: usize) -> Option<usize> {
     loop {
         at += memchr::memchr2(b'"', b'\\', body.get(at..)?)?;

@@ -1,15 +1,14 @@
-//! Other forms of an object as slices of its canonical bytes: nothing is parsed or written again.
+//! Other forms of an object as slices of its canonical bytes, without parsing or encoding.
 //!
-//! `bytes` are canonical bytes with the revision spliced in; `layout` holds positions of the
-//! unspliced bytes, so that what lies behind the splice needs its length.
+//! `bytes` are canonical bytes with the revision spliced in. `layout` has positions in the
+//! unspliced bytes: those after the splice need its length.
 
 use super::writer::{FIRST, comma, plain};
 use super::{Layout, scan};
 
 const REVISION_KEY: &[u8] = b"\"resourceVersion\":\"";
 
-/// Appends what is spliced into an object's metadata: `,"resourceVersion":"N"`, without the comma
-/// when metadata is empty.
+/// Appends `,"resourceVersion":"N"`, without the comma if metadata is empty.
 pub fn append_revision(out: &mut Vec<u8>, comma: bool, revision: u64) {
     if comma {
         out.push(b',');
@@ -19,7 +18,7 @@ pub fn append_revision(out: &mut Vec<u8>, comma: bool, revision: u64) {
     out.push(b'"');
 }
 
-/// How many bytes [`append_revision`] appends.
+/// Length of what [`append_revision`] appends.
 pub fn revision_length(comma: bool, revision: u64) -> usize {
     usize::from(comma) + REVISION_KEY.len() + itoa::Buffer::new().format(revision).len() + 1
 }
@@ -34,11 +33,11 @@ pub fn splice_revision(bytes: &[u8], layout: &Layout, revision: u64) -> Vec<u8> 
     out
 }
 
-/// The canonical bytes (without a revision) of the object with these annotations among its own, as
-/// [`super::write_with`] would write them, and their layout.
+/// Canonical bytes, without a revision, of the object with annotations merged into its own, as by
+/// [`super::write_with`]; with their layout.
 ///
-/// `splice_length` is that of the revision in `bytes`. `None` where that cannot be done by copying:
-/// annotations with escapes or of another type, or metadata that has nothing after its annotations.
+/// `splice_length` is that of the revision in `bytes`. `None` if copying cannot produce them:
+/// annotations with escapes or of another type, or metadata without fields after the annotations.
 pub fn with_annotations(
     bytes: &[u8],
     layout: &Layout,
@@ -52,7 +51,7 @@ pub fn with_annotations(
         let (key, value) = fields.next()?;
         match key {
             b"annotations" => break (at, metadata + fields.position() - 1, value),
-            // Also where only the spliced revision follows: its comma is not ours.
+            // The same if only the spliced revision follows: its comma is not part of the object.
             _ if at >= layout.revision_at as usize => return None,
             _ if key > b"annotations" && !FIRST.iter().any(|name| name.as_bytes() == key) => {
                 break (at, at, b"{}".as_slice());
@@ -76,7 +75,7 @@ pub fn with_annotations(
     Some((out, Layout { labels, revision_at: layout.revision_at + moved, ..*layout }))
 }
 
-/// The fields of both, in order; where a key is in both, the added one counts.
+/// Merges sorted fields; of equal keys the added one wins.
 fn merge(out: &mut Vec<u8>, own: &[u8], added: &[(&str, &str)]) -> Option<()> {
     if own.first() != Some(&b'{') {
         return None;
@@ -111,19 +110,18 @@ pub fn metadata<'a>(bytes: &'a [u8], layout: &Layout, splice_length: usize) -> &
         .unwrap_or_default()
 }
 
-/// The object as a list item of a native kind, which carries no kind and apiVersion: everything but
-/// the opening brace, which the caller writes before it.
+/// The object as an item of a native list, without kind and apiVersion. The caller writes the
+/// opening brace.
 pub fn item<'a>(bytes: &'a [u8], layout: &Layout) -> &'a [u8] {
     bytes.get(layout.type_end as usize..).unwrap_or_default()
 }
 
-/// The bytes that begin with the labels object (and go on behind it), for [`scan`]; `None` without
-/// labels.
+/// The bytes from the labels object on, for [`scan`]; `None` without labels.
 pub fn labels<'a>(bytes: &'a [u8], layout: &Layout) -> Option<&'a [u8]> {
     if layout.labels == 0 { None } else { bytes.get(layout.labels as usize..) }
 }
 
-/// One label's value.
+/// Value of a label.
 pub fn label<'a>(bytes: &'a [u8], layout: &Layout, key: &str) -> Option<std::borrow::Cow<'a, str>> {
     scan::label(labels(bytes, layout)?, key)
 }

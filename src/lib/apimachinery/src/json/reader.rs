@@ -1,5 +1,5 @@
-//! The reader: recursive descent with an explicit bound. Elements and fields wait on two stacks
-//! until their list or map ends, and then move to a slice of exactly their number.
+//! The reader: recursive descent with a depth limit. Elements and fields wait on two stacks until
+//! their list or map ends, then move to an allocation of the exact size.
 
 use super::census::{self, Census};
 use super::{DecodeError, DecodedValue, MAX_DEPTH, MAX_DUPLICATES, text};
@@ -8,14 +8,14 @@ use crate::value::FEW;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// So many repeats are looked at until [`MAX_DUPLICATES`] different ones are found.
+/// Duplicates inspected until [`MAX_DUPLICATES`] different ones are found.
 const MAX_REPEATS: usize = 64;
 
-/// Reads exactly one value. `rounds`: floats without a fraction are integers.
+/// Decodes exactly one value. `rounds`: integral floats are integers.
 pub(super) fn parse(text: &str, rounds: bool) -> Result<DecodedValue, DecodeError> {
     let bytes = text.as_bytes();
     let large = census::take(bytes);
-    let mut reader = Reader {
+    let mut reader = JsonReader {
         text,
         bytes,
         at: 0,
@@ -32,29 +32,29 @@ pub(super) fn parse(text: &str, rounds: bool) -> Result<DecodedValue, DecodeErro
 /// Boxed, so that results fit into registers.
 type Fault = Box<DecodeError>;
 
-/// A part of the path to a repeated key.
-enum Segment {
-    /// Where the key's string begins in the text.
+/// A segment of the path to a duplicate key.
+enum KeySegment {
+    /// Position of the key's string.
     KeyAt(usize),
     Index(usize),
 }
 
-struct Reader<'a> {
+struct JsonReader<'a> {
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
     rounds: bool,
-    /// The elements of all open lists but large ones.
+    /// Elements of all open lists, except large ones.
     items: Vec<Value>,
-    /// The fields of all open maps but large ones; those of each map are in order.
+    /// Fields of all open maps, except large ones; sorted within each map.
     fields: Vec<(Text, Value)>,
     large: Census,
-    /// Paths of repeated keys, innermost segment first; each container adds its segment when it is
-    /// left.
-    repeats: Vec<Vec<Segment>>,
+    /// Paths of duplicate keys, innermost segment first; each container adds its segment when it
+    /// ends.
+    repeats: Vec<Vec<KeySegment>>,
 }
 
-impl Reader<'_> {
+impl JsonReader<'_> {
     fn document(&mut self) -> Result<Value, Fault> {
         let value = self.value(0)?;
         self.skip_space();
@@ -97,14 +97,14 @@ impl Reader<'_> {
             let place = self.place(from, key);
             let value = self.value(depth + 1)?;
             self.fields[place].1 = value;
-            self.leave(repeats, || Segment::KeyAt(key_at));
+            self.leave(repeats, || KeySegment::KeyAt(key_at));
             if self.ends_object()? {
                 return Ok(Value::Object(Map::from_sorted(self.fields.split_off(from))));
             }
         }
     }
 
-    /// The rest of an object with more fields than are kept in order by moving them.
+    /// The rest of an object with too many fields for sorted insertion.
     fn large_object(&mut self, from: usize, depth: usize) -> Result<Value, Fault> {
         let mut tree: BTreeMap<Text, Value> = self.fields.drain(from..).collect();
         loop {
@@ -119,14 +119,14 @@ impl Reader<'_> {
                 }
             };
             *slot = self.value(depth + 1)?;
-            self.leave(repeats, || Segment::KeyAt(key_at));
+            self.leave(repeats, || KeySegment::KeyAt(key_at));
             if self.ends_object()? {
                 return Ok(Value::Object(Map::from_tree(tree)));
             }
         }
     }
 
-    /// Makes room for a key among the fields from `from` on, which stay in order; says where.
+    /// Inserts a placeholder for a key into the sorted fields from `from` on; returns its index.
     fn place(&mut self, from: usize, key: Text) -> usize {
         let own = &self.fields[from..];
         if own.last().is_none_or(|(last, _)| *last < key) {
@@ -153,14 +153,14 @@ impl Reader<'_> {
         }
     }
 
-    /// Adds a segment to the paths of what was repeated since there were `before`.
-    fn leave(&mut self, before: usize, segment: impl Fn() -> Segment) {
+    /// Adds a segment to the paths of duplicates since there were `before`.
+    fn leave(&mut self, before: usize, segment: impl Fn() -> KeySegment) {
         if self.repeats.len() > before {
             self.repeats[before..].iter_mut().for_each(|path| path.push(segment()));
         }
     }
 
-    /// Goes over what follows a field, to the next one or behind the object.
+    /// Skips to the next field, or past the end of the object.
     fn ends_object(&mut self) -> Result<bool, Fault> {
         self.skip_space();
         if self.eat(b'}') {
@@ -205,11 +205,11 @@ impl Reader<'_> {
     fn element(&mut self, index: usize, depth: usize) -> Result<Value, Fault> {
         let repeats = self.repeats.len();
         let item = self.value(depth + 1)?;
-        self.leave(repeats, || Segment::Index(index));
+        self.leave(repeats, || KeySegment::Index(index));
         Ok(item)
     }
 
-    /// Goes over what follows an element, to the next one or behind the array.
+    /// Skips to the next element, or past the end of the array.
     fn ends_array(&mut self) -> Result<bool, Fault> {
         self.skip_space();
         if self.eat(b']') {
@@ -218,7 +218,7 @@ impl Reader<'_> {
         if self.eat(b',') { Ok(false) } else { Err(self.unexpected("',' or ']'")) }
     }
 
-    /// Goes over an opening bracket.
+    /// Skips an opening bracket.
     fn open(&mut self, depth: usize) -> Result<(), Fault> {
         if depth >= MAX_DEPTH {
             return Err(Box::new(DecodeError::TooDeep));
@@ -238,7 +238,7 @@ impl Reader<'_> {
         if self.eat(b':') { Ok(key) } else { Err(self.unexpected("':'")) }
     }
 
-    /// The rest of a string whose opening quote is read.
+    /// The rest of a string after its opening quote.
     fn string(&mut self) -> Result<Text, Fault> {
         let end = text::plain_end(self.bytes, self.at);
         let plain = &self.text[self.at..end];
@@ -274,7 +274,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Integers stay exact within 64 bits; everything else is a float, which must be finite.
+    /// Integers are exact within 64 bits; other numbers are floats, which must be finite.
     fn number(&mut self) -> Result<Number, Fault> {
         let start = self.at;
         let is_integer = self.number_syntax()?;
@@ -296,7 +296,7 @@ impl Reader<'_> {
             .ok_or_else(|| self.syntax("a number that is out of range"))
     }
 
-    /// Walks over a number; says whether it is an integer.
+    /// Skips a number; true if it is an integer.
     fn number_syntax(&mut self) -> Result<bool, Fault> {
         self.eat(b'-');
         if !self.eat(b'0') {
@@ -331,7 +331,7 @@ impl Reader<'_> {
         Ok(value)
     }
 
-    /// Goes over the next byte if it is this one.
+    /// Skips the next byte if it equals this one.
     fn eat(&mut self, byte: u8) -> bool {
         let found = self.bytes.get(self.at) == Some(&byte);
         self.at += usize::from(found);
@@ -344,21 +344,21 @@ impl Reader<'_> {
         }
     }
 
-    /// The different paths of repeated keys, as texts.
+    /// Distinct paths of duplicate keys, as strings.
     fn duplicates(mut self) -> Vec<String> {
         let mut paths = Vec::new();
         for repeat in std::mem::take(&mut self.repeats) {
             let mut path = String::new();
             for segment in repeat.iter().rev() {
                 match segment {
-                    Segment::KeyAt(at) => {
+                    KeySegment::KeyAt(at) => {
                         self.at = at + 1;
                         if !path.is_empty() {
                             path.push('.');
                         }
                         path.push_str(&self.string().unwrap_or_default());
                     }
-                    Segment::Index(index) => path.push_str(&format!("[{index}]")),
+                    KeySegment::Index(index) => path.push_str(&format!("[{index}]")),
                 }
             }
             if paths.len() < MAX_DUPLICATES && !paths.contains(&path) {

@@ -1,41 +1,40 @@
-//! Finding single values in canonical bytes without parsing the rest.
+//! Finds single values in canonical bytes without parsing the rest.
 //!
-//! The bytes are what [`super::write`] wrote: compact and well-formed. On other bytes the answers
-//! are wrong or `None`, never a panic.
+//! Requires output of [`super::write`]: compact and well-formed. On other bytes the results are
+//! wrong or `None`, never a panic.
 
 use super::text;
 use std::borrow::Cow;
 
-/// The fields of the object that `bytes` begin with, in their order; bytes behind the object are
-/// not looked at.
-pub fn fields(bytes: &[u8]) -> Fields<'_> {
+/// Fields of the object at the start of `bytes`, in order; ignores what follows the object.
+pub fn fields(bytes: &[u8]) -> FieldScan<'_> {
     let at = if bytes.first() == Some(&b'{') { 1 } else { bytes.len() };
-    Fields { bytes, at }
+    FieldScan { bytes, at }
 }
 
-/// The fields that follow inside an object whose beginning was cut off: `bytes` begin with the
-/// comma before them, or with the closing brace.
-pub fn following(bytes: &[u8]) -> Fields<'_> {
+/// Remaining fields of an object whose start was cut off: `bytes` start with a comma or the closing
+/// brace.
+pub fn following(bytes: &[u8]) -> FieldScan<'_> {
     let at = if bytes.first() == Some(&b',') { 1 } else { bytes.len() };
-    Fields { bytes, at }
+    FieldScan { bytes, at }
 }
 
-/// Iterates over an object's fields: see [`fields`] and [`following`].
+/// Iterator over an object's fields: see [`fields`] and [`following`].
 #[derive(Clone, Debug)]
-pub struct Fields<'a> {
+pub struct FieldScan<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Fields<'_> {
-    /// Where the next field begins, in the bytes that were given; their end when there is none.
+impl FieldScan<'_> {
+    /// Position of the next field in the given bytes, or their end.
     pub(super) fn position(&self) -> usize {
         self.at
     }
 }
 
-impl<'a> Iterator for Fields<'a> {
-    /// The key between its quotes (escapes as written) and the value's bytes.
+impl<'a> Iterator for FieldScan<'a> {
+    /// The key between its quotes (escaped), and the value's bytes.
     type Item = (&'a [u8], &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -49,32 +48,32 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// The bytes of the value at a path of field names.
+/// Bytes of the value at a path of field names.
 pub fn field<'a>(object: &'a [u8], path: &[impl AsRef<str>]) -> Option<&'a [u8]> {
     path.iter().try_fold(object, |value, name| named(fields(value), name.as_ref()))
 }
 
-/// The bytes of the next field with a name.
-pub fn named<'a>(mut fields: Fields<'a>, name: &str) -> Option<&'a [u8]> {
+/// Bytes of the next field with this name.
+pub fn named<'a>(mut fields: FieldScan<'a>, name: &str) -> Option<&'a [u8]> {
     Some(fields.find(|(key, _)| key_is(key, name))?.1)
 }
 
-/// The string at a path of field names; `None` when absent or of another type.
+/// String at a path of field names; `None` if missing or of another type.
 pub fn str_field<'a>(object: &'a [u8], path: &[&str]) -> Option<Cow<'a, str>> {
     string(field(object, path)?)
 }
 
-/// A label's value, from bytes that begin with the labels object.
+/// Value of a label; `labels` starts with the labels object.
 pub fn label<'a>(labels: &'a [u8], key: &str) -> Option<Cow<'a, str>> {
     str_field(labels, &[key])
 }
 
-/// All labels, from bytes that begin with the labels object.
+/// All labels; `labels` starts with the labels object.
 pub fn labels(labels: &[u8]) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     fields(labels).filter_map(|(key, value)| Some((unescape(key)?, string(value)?)))
 }
 
-/// The items of the array that `bytes` begin with.
+/// Items of the array at the start of `bytes`.
 pub fn items(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut at =
         if bytes.first() == Some(&b'[') && bytes.get(1) != Some(&b']') { 1 } else { bytes.len() };
@@ -114,7 +113,7 @@ fn key_is(raw: &[u8], name: &str) -> bool {
     raw == name.as_bytes() || (raw.contains(&b'\\') && unescape(raw).is_some_and(|key| key == name))
 }
 
-/// The position after the string that begins at `at`.
+/// Position after the string at `at`.
 fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
     if bytes.get(at) != Some(&b'"') {
         return None;
@@ -129,7 +128,7 @@ fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// The position after the value that begins at `at`.
+/// Position after the value at `at`.
 fn value_end(bytes: &[u8], at: usize) -> Option<usize> {
     match bytes.get(at)? {
         b'"' => string_end(bytes, at),

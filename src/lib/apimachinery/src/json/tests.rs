@@ -8,7 +8,7 @@ fn value(text: &str) -> Value {
     read_value(text.as_bytes()).expect(text)
 }
 
-/// The same value in another library's form.
+/// The value as serde_json's type.
 fn theirs(value: &Value) -> serde_json::Value {
     match value {
         Value::Null => serde_json::Value::Null,
@@ -103,7 +103,7 @@ fn only_objects_are_documents() {
 }
 
 #[test]
-fn the_last_duplicate_wins_and_is_named() {
+fn the_last_duplicate_wins_and_is_reported() {
     let read = read(br#"{"metadata":{"name":"a","name":"b"},"data":{"k":"1","k":"2","k":"3"},"l":[{},{"x":1,"x":2}]}"#).expect("well-formed");
     assert_eq!(
         read.document.into_value(),
@@ -166,7 +166,7 @@ fn canonical_bytes_and_their_forms() {
 }
 
 #[test]
-fn added_annotations_are_written_as_if_they_had_been_set() {
+fn added_annotations_are_merged_in_order() {
     const ADDED: [(&str, &str); 3] = [("t/a", "1"), ("t/m", "2"), ("t/z", "3")];
     for metadata in [
         json!({"name": "n", "creationTimestamp": "c", "labels": {"l": "v"}}),

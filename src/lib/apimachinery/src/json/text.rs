@@ -1,14 +1,14 @@
-//! JSON strings: finding their end eight bytes at a time, escapes both ways, and invalid UTF-8.
+//! JSON strings: finding their end eight bytes at a time, escapes, invalid UTF-8.
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;
 
-/// The first position at or after `from` of a quote, a backslash or a control character; the length
-/// when there is none.
+/// First position from `from` on of a quote, backslash or control character; the length if there is
+/// none.
 pub(super) fn plain_end(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
-    // Whole blocks first, in a form that becomes vector instructions (a pattern over the byte, or a
-    // fold of truth values, does not: ten times the work).
+    // Whole blocks, in a form that compiles to vector instructions; a pattern over the byte or a
+    // fold of booleans takes ten times as long.
     while let Some(block) = bytes.get(at..).and_then(<[u8]>::first_chunk::<16>) {
         let mut hit = 0;
         for byte in block {
@@ -26,7 +26,7 @@ pub(super) fn plain_end(bytes: &[u8], from: usize) -> usize {
         }
         at += 8;
     }
-    // The last bytes together with some of those before, which are known to be plain.
+    // The last bytes, together with preceding ones that are known to be plain.
     if at < bytes.len()
         && let Some(chunk) = bytes[from..].last_chunk::<8>()
     {
@@ -40,8 +40,8 @@ pub(super) fn plain_end(bytes: &[u8], from: usize) -> usize {
     at
 }
 
-/// A bit in each byte that is a quote, a backslash or below 0x20; only the lowest bit is exact
-/// (borrows run upwards).
+/// Sets a bit in each byte that is a quote, a backslash or below 0x20; only the lowest bit is exact
+/// (borrows propagate upwards).
 fn special(word: u64) -> u64 {
     let zeros = |x: u64| x.wrapping_sub(ONES) & !x;
     let quotes = zeros(word ^ (ONES * b'"' as u64));
@@ -50,8 +50,8 @@ fn special(word: u64) -> u64 {
     (quotes | slashes | controls) & HIGHS
 }
 
-/// Replaces each invalid byte by U+FFFD: one for each byte, as Go does (the standard library's
-/// lossy reading gives one for each cut sequence).
+/// Replaces each invalid byte by U+FFFD, like Go. The standard library replaces each truncated
+/// sequence.
 pub(super) fn replace_invalid(body: &[u8]) -> String {
     let mut out = String::with_capacity(body.len() + 16);
     for chunk in body.utf8_chunks() {
@@ -95,8 +95,7 @@ fn write_escape(out: &mut Vec<u8>, byte: u8) {
     out.extend_from_slice(&[b'\\', short]);
 }
 
-/// Reads the escape that begins at `at` (a backslash); gives the character and the position after
-/// it.
+/// Decodes the escape at `at` (a backslash); returns the character and the position after it.
 pub(super) fn read_escape(bytes: &[u8], at: usize) -> Result<(char, usize), &'static str> {
     let simple = match bytes.get(at + 1) {
         Some(b'"') => '"',
@@ -114,7 +113,7 @@ pub(super) fn read_escape(bytes: &[u8], at: usize) -> Result<(char, usize), &'st
     Ok((simple, at + 2))
 }
 
-/// `\uXXXX`, with a second one when it is the first half of a pair; half a pair alone is U+FFFD.
+/// `\uXXXX`, or two for a surrogate pair; half a pair becomes U+FFFD.
 fn read_unicode(bytes: &[u8], at: usize) -> Result<(char, usize), &'static str> {
     let first = hex4(bytes, at + 2).ok_or("an unfinished \\u escape in a string")?;
     let after = at + 6;

@@ -1,4 +1,4 @@
-//! The writers. They recurse: a value is never deeper than [`super::MAX_DEPTH`].
+//! The writers. They recurse: values are at most [`super::MAX_DEPTH`] deep.
 
 use super::{Layout, text};
 use crate::document::{Document, Map, Value};
@@ -25,7 +25,7 @@ pub(super) fn canonical(document: &Document, annotations: &[(&str, &str)]) -> (V
     (out, layout)
 }
 
-/// Metadata's first fields, in order.
+/// First fields of metadata, in order.
 pub(super) const FIRST: [&str; 4] = ["name", "generateName", "namespace", "uid"];
 
 fn metadata(out: &mut Vec<u8>, fields: Option<&Map>, mut added: &[(&str, &str)]) -> Layout {
@@ -33,8 +33,7 @@ fn metadata(out: &mut Vec<u8>, fields: Option<&Map>, mut added: &[(&str, &str)])
     out.extend_from_slice(b"\"metadata\":");
     layout.metadata = position(out);
     out.push(b'{');
-    // What identifies the object comes first, as everybody expects who looks at the bytes; its uid
-    // before those that it refers to.
+    // Identity first, for readers of the bytes; the uid precedes those of owners.
     for (name, value) in FIRST.iter().filter_map(|name| fields?.get_key_value(name)) {
         comma(out);
         field(out, name, value);
@@ -67,8 +66,7 @@ fn metadata(out: &mut Vec<u8>, fields: Option<&Map>, mut added: &[(&str, &str)])
 
 const ANNOTATIONS: &str = "annotations";
 
-/// The field with the object's own annotations and those that are added: where a key is in both,
-/// the added one counts.
+/// Annotations of the object merged with added ones; of equal keys the added one wins.
 fn annotations(out: &mut Vec<u8>, own: Option<&Map>, added: &[(&str, &str)]) {
     comma(out);
     out.extend_from_slice(b"\"annotations\":{");
@@ -89,7 +87,7 @@ fn annotations(out: &mut Vec<u8>, own: Option<&Map>, added: &[(&str, &str)]) {
     out.push(b'}');
 }
 
-/// A field that needs no escapes.
+/// A field without escapes.
 pub(super) fn plain(out: &mut Vec<u8>, key: &str, text: &str) {
     comma(out);
     out.push(b'"');
@@ -99,7 +97,7 @@ pub(super) fn plain(out: &mut Vec<u8>, key: &str, text: &str) {
     out.push(b'"');
 }
 
-/// Before every field of an object but the first.
+/// Precedes every field of an object but the first.
 pub(super) fn comma(out: &mut Vec<u8>) {
     if out.last() != Some(&b'{') {
         out.push(b',');
@@ -143,7 +141,7 @@ pub(super) fn compact(out: &mut Vec<u8>, value: &Value) {
     }
 }
 
-/// JSON on many lines, indented by two spaces for each level.
+/// JSON indented by two spaces per level.
 pub(super) fn pretty(out: &mut Vec<u8>, value: &Value, level: usize) {
     match value {
         Value::Array(items) if !items.is_empty() => {

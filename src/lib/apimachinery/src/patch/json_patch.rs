@@ -1,5 +1,4 @@
-//! JSON patch. What a client sends is hostile until proven otherwise: work, copies and depth are
-//! bounded over the whole patch.
+//! JSON patch. Input is hostile: work, copies and depth are bounded per patch.
 
 use super::pointer::{Pointer, index};
 use super::{MAX_COPIED_BYTES, MAX_JSON_PATCH_OPERATIONS, PatchError};
@@ -7,17 +6,17 @@ use crate::document::{Map, Value};
 use crate::json::MAX_DEPTH;
 use crate::work;
 
-/// At most so many array elements shifted and nodes walked by one patch: about 50 ms.
+/// Shifted array elements and visited nodes of a patch: about 50 ms.
 const MAX_WORK: usize = 20_000_000;
 
 /// Applies a JSON patch. Returns warnings for the client.
 ///
-/// Lenient where upstream is: `replace` of an absent key adds it, `copy` from an absent key and
-/// `add` without a value put null, negative positions count from the end, a pointer's text before
-/// its first slash is dropped.
+/// Lenient like kube-apiserver: `replace` of a missing key adds it, `copy` from a missing key and
+/// `add` without a value set null, negative indexes count from the end, text before a pointer's
+/// first slash is dropped.
 ///
 /// # Errors
-/// [`PatchError`]; `target` is then in an unspecified state and must be dropped.
+/// [`PatchError`]; `target` is then unspecified and must be dropped.
 pub fn json_patch(target: &mut Value, patch: &Value) -> Result<Vec<String>, PatchError> {
     let operations = match patch {
         Value::Array(operations) => operations.as_slice(),
@@ -27,8 +26,8 @@ pub fn json_patch(target: &mut Value, patch: &Value) -> Result<Vec<String>, Patc
     let mut parsed = Vec::with_capacity(operations.len().min(MAX_JSON_PATCH_OPERATIONS));
     for operation in operations {
         parsed.push(match operation {
-            Value::Object(fields) => Operation { fields: Some(fields) },
-            Value::Null => Operation { fields: None },
+            Value::Object(fields) => PatchOperation { fields: Some(fields) },
+            Value::Null => PatchOperation { fields: None },
             _ => {
                 return Err(PatchError::Malformed(
                     "an operation of a JSON patch is an object".to_owned(),
@@ -49,11 +48,11 @@ pub fn json_patch(target: &mut Value, patch: &Value) -> Result<Vec<String>, Patc
     Ok(Vec::new())
 }
 
-struct Operation<'a> {
+struct PatchOperation<'a> {
     fields: Option<&'a Map>,
 }
 
-impl<'a> Operation<'a> {
+impl<'a> PatchOperation<'a> {
     fn field(&self, name: &str) -> Option<&'a Value> {
         self.fields?.get(name)
     }
@@ -68,7 +67,7 @@ impl<'a> Operation<'a> {
         })
     }
 
-    /// The value that an operation puts; absent is null.
+    /// Value of an operation; null if missing.
     fn value(&self) -> &'a Value {
         self.field("value").unwrap_or(&Value::Null)
     }
@@ -81,7 +80,7 @@ struct Patcher<'t> {
 }
 
 impl Patcher<'_> {
-    fn apply(&mut self, operation: &Operation<'_>) -> Result<(), PatchError> {
+    fn apply(&mut self, operation: &PatchOperation<'_>) -> Result<(), PatchError> {
         match operation.kind() {
             "add" => self.put(operation.text("path")?, operation.value().clone()),
             "remove" => self.take(operation.text("path")?).map(drop),
@@ -96,7 +95,7 @@ impl Patcher<'_> {
         }
     }
 
-    /// Adds a value to an object or inserts it into an array.
+    /// Sets a field of an object, or inserts into an array.
     fn put(&mut self, path: &str, value: Value) -> Result<(), PatchError> {
         let pointer = pointer(path)?;
         self.check_depth(&pointer, &value)?;
@@ -134,7 +133,7 @@ impl Patcher<'_> {
         }
     }
 
-    fn replace(&mut self, operation: &Operation<'_>) -> Result<(), PatchError> {
+    fn replace(&mut self, operation: &PatchOperation<'_>) -> Result<(), PatchError> {
         let (path, value) = (operation.text("path")?, operation.value());
         if path.is_empty() {
             if !value.is_object() && !value.is_array() {
@@ -158,13 +157,13 @@ impl Patcher<'_> {
         Ok(())
     }
 
-    fn copy(&mut self, operation: &Operation<'_>) -> Result<(), PatchError> {
+    fn copy(&mut self, operation: &PatchOperation<'_>) -> Result<(), PatchError> {
         let from = operation.text("from")?;
         let source = get(self.top, from)?;
         if let Some(source) = source {
             self.copied += json_length(source, MAX_COPIED_BYTES);
             if self.copied > MAX_COPIED_BYTES {
-                // 422 like every patch that does not apply, as upstream answers (parity case
+                // 422 like every patch that does not apply, as in kube-apiserver (parity case
                 // `json-patch-bomb`).
                 return Err(refuse(format!("it copies more than {MAX_COPIED_BYTES} bytes")));
             }
@@ -173,7 +172,7 @@ impl Patcher<'_> {
         self.put(operation.text("path")?, value)
     }
 
-    fn test(&mut self, operation: &Operation<'_>) -> Result<(), PatchError> {
+    fn test(&mut self, operation: &PatchOperation<'_>) -> Result<(), PatchError> {
         let path = operation.text("path")?;
         let wanted = operation.field("value").filter(|value| !value.is_null());
         let found = if path.is_empty() { Some(&*self.top) } else { get(self.top, path)? };
@@ -184,7 +183,7 @@ impl Patcher<'_> {
         }
     }
 
-    /// Refuses to make a value deeper than any reader would. Walking it counts as work.
+    /// Rejects values deeper than any reader accepts. The walk counts as work.
     fn check_depth(&mut self, pointer: &Pointer<'_>, value: &Value) -> Result<(), PatchError> {
         if !value.is_object() && !value.is_array() {
             return Ok(());
@@ -210,8 +209,7 @@ impl Patcher<'_> {
     }
 }
 
-/// The value at a path: `None` for an absent key and for null, an error where the path leads
-/// nowhere.
+/// The value at a path: `None` for a missing key and null, an error if a parent is missing.
 fn get<'v>(top: &'v mut Value, path: &str) -> Result<Option<&'v Value>, PatchError> {
     let pointer = pointer(path)?;
     let found = match container(top, &pointer)? {
@@ -244,7 +242,7 @@ fn depth(value: &Value, nodes: &mut usize) -> usize {
     }
 }
 
-/// About the length of the value's JSON; stops counting soon after `enough`.
+/// Approximate length of the value's JSON; stops soon after `enough`.
 fn json_length(value: &Value, enough: usize) -> usize {
     let mut length = 0;
     add_json_length(value, &mut length, enough);
@@ -285,7 +283,7 @@ fn no_position(path: &str) -> PatchError {
     refuse(format!("\"{}\" ends with no position of its list", shorten(path)))
 }
 
-/// Paths of clients go into messages only in part.
+/// Truncates a path of the client for messages.
 fn shorten(path: &str) -> String {
     if path.chars().count() <= 100 {
         path.to_owned()

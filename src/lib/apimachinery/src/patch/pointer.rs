@@ -1,18 +1,18 @@
-//! JSON pointers as upstream reads them: whatever stands before the first slash is dropped, so that
+//! JSON pointers as kube-apiserver reads them: text before the first slash is dropped, so that
 //! `data/k` names the top-level `k`.
 
 use crate::document::Value;
 use crate::json::MAX_DEPTH;
 use std::borrow::Cow;
 
-/// A parsed pointer to something below the top.
+/// A parsed pointer below the top.
 pub(super) struct Pointer<'a> {
     parents: &'a str,
     key: &'a str,
 }
 
 impl<'a> Pointer<'a> {
-    /// `None` without any slash: the top itself.
+    /// `None` without a slash: the top itself.
     pub(super) fn parse(text: &'a str) -> Option<Self> {
         let (_, below) = text.split_once('/')?;
         let (parents, key) = below.rsplit_once('/').unwrap_or(("", below));
@@ -26,12 +26,12 @@ impl<'a> Pointer<'a> {
         unescape(self.key)
     }
 
-    /// How many containers are around the last segment, the top included.
+    /// Number of containers around the last segment, including the top.
     pub(super) fn depth(&self) -> usize {
         1 + self.parents.bytes().filter(|byte| *byte == b'/').count()
     }
 
-    /// The object or array that holds the last segment.
+    /// The object or array of the last segment.
     pub(super) fn container<'v>(&self, top: &'v mut Value) -> Option<&'v mut Value> {
         let mut value = top;
         // Each parent ends with a slash.
@@ -56,7 +56,7 @@ fn child<'v>(value: &'v mut Value, key: &str) -> Option<&'v mut Value> {
     }
 }
 
-/// An array position: negative ones count from `length` down, -1 being the last before it.
+/// An array index: negative ones count from `length` down, -1 being the last.
 pub(super) fn index(key: &str, length: usize) -> Option<usize> {
     let number: i64 = key.parse().ok()?;
     if number < 0 {

@@ -34,7 +34,7 @@ fn operations_apply_in_order() {
 }
 
 #[test]
-fn lenient_where_upstream_is() {
+fn json_patches_are_lenient_like_kube_apiserver() {
     let object = json!({"data": {"k": "v"}, "list": [1, 2]});
     for (operation, path, expected) in [
         (json!({"op": "replace", "path": "/data/none", "value": "x"}), "/data/none", json!("x")),
@@ -60,7 +60,7 @@ fn lenient_where_upstream_is() {
 }
 
 #[test]
-fn refuses_what_does_not_apply() {
+fn patches_that_do_not_apply_are_refused() {
     let object = json!({"data": {"k": "v"}, "list": [1, 2], "null": null});
     for operation in [
         json!({"op": "remove", "path": "/data/none"}),
@@ -197,8 +197,8 @@ proptest! {
         merge_patch(&mut target, &patch);
         let once = target.clone();
         merge_patch(&mut target, &patch);
-        // A list with nulls in objects may lose them the second time, when a list stands where an
-        // object stood.
+        // A list with nulls in objects may lose them in the second application, if a list replaced
+        // an object.
         if !crate::json::to_vec(&patch).windows(4).any(|window| window == b"null") {
             prop_assert_eq!(target, once);
         }

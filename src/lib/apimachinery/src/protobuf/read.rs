@@ -1,8 +1,8 @@
-//! Messages to values.
+//! Decodes messages into values.
 
 use super::special::{self, Special};
-use super::table::{Field, Kind, Message, Messages, Shape};
-use super::wire::{self, Wire};
+use super::table::{Cardinality, FieldType, MessageDescriptor, MessageField, Messages};
+use super::wire::{self, WireValue};
 use super::{MAGIC, ProtobufError};
 use crate::document::{Array, Map, Number, Value};
 use crate::heap::{GROWN_FIELD, LARGEST};
@@ -12,36 +12,36 @@ use crate::time;
 use base64::Engine as _;
 use std::cell::Cell;
 
-/// How deep messages may nest; JSON inside them may go on to [`MAX_DEPTH`].
+/// Nesting limit of messages; JSON in them may be nested up to [`MAX_DEPTH`].
 const MAX_NESTING: usize = 150;
 
-/// Reads a bare message.
+/// Decodes a bare message.
 pub(super) fn message(
     messages: &Messages,
     index: usize,
     bytes: &[u8],
 ) -> Result<Value, ProtobufError> {
-    // Strings take no more than they do in the body.
+    // Strings take no more than in the body.
     let room = Cell::new(LARGEST.saturating_sub(2 * bytes.len()));
-    Ok(Reader { messages, room: &room }
+    Ok(MessageReader { messages, room: &room }
         .message(index, bytes, 0)?
         .unwrap_or_else(|| Value::Object(Map::new())))
 }
 
 #[derive(Clone, Copy)]
-struct Reader<'a> {
+struct MessageReader<'a> {
     messages: &'a Messages,
-    /// Bytes that further values may take.
+    /// Bytes left for values.
     room: &'a Cell<usize>,
 }
 
-impl Reader<'_> {
+impl MessageReader<'_> {
     fn take(self, bytes: usize) -> Result<(), ProtobufError> {
         self.room.set(self.room.get().checked_sub(bytes).ok_or(ProtobufError::TooLarge)?);
         Ok(())
     }
 
-    /// `None` for a special form that is not there, such as a zero time.
+    /// `None` for a missing special form, such as a zero time.
     fn message(
         self,
         index: usize,
@@ -63,7 +63,7 @@ impl Reader<'_> {
 
     fn fields(
         self,
-        message: &Message,
+        message: &MessageDescriptor,
         bytes: &[u8],
         depth: usize,
         map: &mut Map,
@@ -79,21 +79,21 @@ impl Reader<'_> {
 
     fn field(
         self,
-        field: &Field,
-        wire: Wire<'_>,
+        field: &MessageField,
+        wire: WireValue<'_>,
         depth: usize,
         map: &mut Map,
     ) -> Result<(), ProtobufError> {
         match field.shape {
-            Shape::One => {
+            Cardinality::One => {
                 if let Some(value) = self.value(field.kind, wire, depth + 1)? {
                     map.insert(&*field.name, value);
                 }
             }
-            Shape::List => self.list_element(field, wire, depth, map)?,
-            Shape::Map => self.map_entry(field, wire, depth, map)?,
-            Shape::Inline => match (field.kind, wire) {
-                (Kind::Message(index), Wire::Bytes(bytes)) if depth < MAX_NESTING => {
+            Cardinality::List => self.list_element(field, wire, depth, map)?,
+            Cardinality::Map => self.map_entry(field, wire, depth, map)?,
+            Cardinality::Inline => match (field.kind, wire) {
+                (FieldType::Message(index), WireValue::Bytes(bytes)) if depth < MAX_NESTING => {
                     self.fields(self.messages.message(index), bytes, depth + 1, map)?
                 }
                 _ => return Err(mismatch(field)),
@@ -104,8 +104,8 @@ impl Reader<'_> {
 
     fn list_element(
         self,
-        field: &Field,
-        wire: Wire<'_>,
+        field: &MessageField,
+        wire: WireValue<'_>,
         depth: usize,
         map: &mut Map,
     ) -> Result<(), ProtobufError> {
@@ -113,11 +113,14 @@ impl Reader<'_> {
         let Value::Array(items) = slot else { return Err(mismatch(field)) };
         match (field.kind, wire) {
             // A packed list of numbers.
-            (Kind::Bool | Kind::Int32 | Kind::Int64, Wire::Bytes(mut packed)) => {
+            (
+                FieldType::Bool | FieldType::Int32 | FieldType::Int64,
+                WireValue::Bytes(mut packed),
+            ) => {
                 while !packed.is_empty() {
                     items.extend(self.value(
                         field.kind,
-                        Wire::Varint(wire::varint(&mut packed)?),
+                        WireValue::Varint(wire::varint(&mut packed)?),
                         depth,
                     )?);
                 }
@@ -129,23 +132,23 @@ impl Reader<'_> {
 
     fn map_entry(
         self,
-        field: &Field,
-        wire: Wire<'_>,
+        field: &MessageField,
+        wire: WireValue<'_>,
         depth: usize,
         map: &mut Map,
     ) -> Result<(), ProtobufError> {
-        let Wire::Bytes(entry) = wire else { return Err(mismatch(field)) };
+        let WireValue::Bytes(entry) = wire else { return Err(mismatch(field)) };
         let (mut key, mut payload) = (String::new(), None);
         for part in wire::fields(entry) {
             match part? {
-                (1, Wire::Bytes(bytes)) => key = wire::text(bytes),
+                (1, WireValue::Bytes(bytes)) => key = wire::text(bytes),
                 (2, wire) => payload = Some(wire),
                 _ => {}
             }
         }
         let value = match payload {
             Some(wire) => self.value(field.kind, wire, depth + 2)?,
-            None => self.value(field.kind, Wire::Bytes(&[]), depth + 2)?,
+            None => self.value(field.kind, WireValue::Bytes(&[]), depth + 2)?,
         };
         let slot = map.entry(&*field.name).or_insert_with(|| Value::Object(Map::new()));
         if let (Value::Object(entries), Some(value)) = (slot, value) {
@@ -156,29 +159,31 @@ impl Reader<'_> {
 
     fn value(
         self,
-        kind: Kind,
-        wire: Wire<'_>,
+        kind: FieldType,
+        wire: WireValue<'_>,
         depth: usize,
     ) -> Result<Option<Value>, ProtobufError> {
         self.take(GROWN_FIELD)?;
         Ok(Some(match (kind, wire) {
-            (Kind::Bool, Wire::Varint(value)) => Value::Bool(value != 0),
-            (Kind::Int32, Wire::Varint(value)) => Value::from(value as i32),
-            (Kind::Int64, Wire::Varint(value)) => Value::from(value as i64),
-            (Kind::Double, Wire::Fixed64(bits)) => double(f64::from_bits(bits))?,
-            (Kind::String, Wire::Bytes(bytes)) => Value::from(wire::text(bytes)),
-            (Kind::Bytes, Wire::Bytes(bytes)) => {
+            (FieldType::Bool, WireValue::Varint(value)) => Value::Bool(value != 0),
+            (FieldType::Int32, WireValue::Varint(value)) => Value::from(value as i32),
+            (FieldType::Int64, WireValue::Varint(value)) => Value::from(value as i64),
+            (FieldType::Double, WireValue::Fixed64(bits)) => double(f64::from_bits(bits))?,
+            (FieldType::String, WireValue::Bytes(bytes)) => Value::from(wire::text(bytes)),
+            (FieldType::Bytes, WireValue::Bytes(bytes)) => {
                 Value::from(base64::engine::general_purpose::STANDARD.encode(bytes))
             }
-            (Kind::Message(index), Wire::Bytes(bytes)) => return self.message(index, bytes, depth),
-            (Kind::Absent, _) => return Ok(None),
+            (FieldType::Message(index), WireValue::Bytes(bytes)) => {
+                return self.message(index, bytes, depth);
+            }
+            (FieldType::Absent, _) => return Ok(None),
             _ => return Err(ProtobufError::malformed("a field of another wire type")),
         }))
     }
 
     fn special(
         self,
-        message: &Message,
+        message: &MessageDescriptor,
         bytes: &[u8],
         depth: usize,
     ) -> Result<Option<Value>, ProtobufError> {
@@ -207,20 +212,20 @@ impl Reader<'_> {
         })
     }
 
-    /// A schema (field 1, or 2 beside a boolean), or something else.
+    /// A schema (field 1, or 2 next to a boolean), or another type.
     fn schema_or(
         self,
-        message: &Message,
+        message: &MessageDescriptor,
         bytes: &[u8],
         depth: usize,
     ) -> Result<Value, ProtobufError> {
         let mut map = Map::new();
-        let mut plain = Message { special: Special::None, fields: Vec::new() };
+        let mut plain = MessageDescriptor { special: Special::None, fields: Vec::new() };
         plain.fields.extend(
             message
                 .fields
                 .iter()
-                .map(|field| Field { name: field.number.to_string().into(), ..*field }),
+                .map(|field| MessageField { name: field.number.to_string().into(), ..*field }),
         );
         self.fields(&plain, bytes, depth, &mut map)?;
         let order = if message.special == Special::SchemaOrBool { ["2", "1"] } else { ["1", "2"] };
@@ -233,13 +238,13 @@ impl Reader<'_> {
     }
 }
 
-fn mismatch(field: &Field) -> ProtobufError {
+fn mismatch(field: &MessageField) -> ProtobufError {
     ProtobufError::Malformed(format!("the field {} has another wire type", field.name))
 }
 
 fn double(value: f64) -> Result<Value, ProtobufError> {
     if value.fract() == 0.0 && value.abs() < 1e15 {
-        // As JSON would have it: 5, not 5.0.
+        // 5, not 5.0, as in JSON.
         return Ok(Value::from(value as i64));
     }
     Number::from_f64(value)
@@ -247,11 +252,11 @@ fn double(value: f64) -> Result<Value, ProtobufError> {
         .ok_or_else(|| ProtobufError::malformed("a number that JSON does not have"))
 }
 
-/// The last varint of a field, zero when absent.
+/// Last varint of a field; zero if missing.
 fn number_of(bytes: &[u8], wanted: u32) -> Result<u64, ProtobufError> {
     let mut value = 0;
     for field in wire::fields(bytes) {
-        if let (number, Wire::Varint(found)) = field?
+        if let (number, WireValue::Varint(found)) = field?
             && number == wanted
         {
             value = found;
@@ -260,11 +265,11 @@ fn number_of(bytes: &[u8], wanted: u32) -> Result<u64, ProtobufError> {
     Ok(value)
 }
 
-/// The last bytes of a field, empty when absent.
+/// Last bytes of a field; empty if missing.
 fn bytes_of(bytes: &[u8], wanted: u32) -> Result<&[u8], ProtobufError> {
     let mut value: &[u8] = &[];
     for field in wire::fields(bytes) {
-        if let (number, Wire::Bytes(found)) = field?
+        if let (number, WireValue::Bytes(found)) = field?
             && number == wanted
         {
             value = found;
@@ -273,7 +278,7 @@ fn bytes_of(bytes: &[u8], wanted: u32) -> Result<&[u8], ProtobufError> {
     Ok(value)
 }
 
-/// `None` for the zero time, which is an empty message.
+/// `None` for the zero time, an empty message.
 fn time_of(bytes: &[u8]) -> Result<Option<std::time::SystemTime>, ProtobufError> {
     if bytes.is_empty() {
         return Ok(None);
@@ -319,7 +324,7 @@ fn raw(bytes: &[u8], depth: usize) -> Result<Option<Value>, ProtobufError> {
 fn strings(bytes: &[u8], wanted: u32) -> Result<Value, ProtobufError> {
     let mut items = Vec::new();
     for field in wire::fields(bytes) {
-        if let (number, Wire::Bytes(text)) = field?
+        if let (number, WireValue::Bytes(text)) = field?
             && number == wanted
         {
             items.push(Value::from(wire::text(text)));

@@ -1,6 +1,6 @@
-//! Messages whose JSON form is not the object of their fields.
+//! Messages whose JSON is not an object of their fields.
 
-/// Which special form a message has.
+/// JSON form of a message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Special {
     /// An object of its fields.
@@ -13,11 +13,11 @@ pub(super) enum Special {
     Duration,
     /// An integer or a string.
     IntOrString,
-    /// A quantity's text.
+    /// As a string.
     Quantity,
-    /// Any JSON, as bytes: `RawExtension`, `FieldsV1`, `JSON`.
+    /// Any JSON: `RawExtension`, `FieldsV1`, `JSON`.
     Raw,
-    /// A list of strings, wrapped because maps cannot hold lists.
+    /// A list of strings, which is a message because maps cannot contain lists.
     Strings,
     /// A schema or a list of schemas.
     SchemaOrArray,
@@ -52,7 +52,7 @@ impl Special {
     }
 }
 
-/// A Go duration's text: hours, minutes and seconds, or the largest unit below a second.
+/// A Go duration: hours, minutes and seconds, or the largest unit below a second.
 pub(super) fn duration_text(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let magnitude = nanos.unsigned_abs();
@@ -81,7 +81,7 @@ pub(super) fn duration_text(nanos: i64) -> String {
     }
 }
 
-/// The nanoseconds of a Go duration's text.
+/// Nanoseconds of a Go duration.
 pub(super) fn parse_duration(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),

@@ -1,4 +1,4 @@
-//! The tables: an index over the text, and descriptors that are made when a message is first used.
+//! The message tables: an index over the text; descriptors are made on first use.
 
 use super::ProtobufError;
 use super::special::Special;
@@ -6,89 +6,88 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::OnceLock;
 
-/// The metadata of lists.
+/// List metadata.
 pub(super) const LIST_META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.ListMeta";
 
-/// Message tables: which fields a message has, by number and by JSON name.
+/// Message tables: fields of each message, by number and by JSON name.
 #[derive(Default)]
 pub struct Messages {
     text: Cow<'static, str>,
     /// Sorted by package and name.
-    entries: Vec<Entry>,
+    entries: Vec<MessageRows>,
 }
 
-/// A message's rows in the text.
-struct Entry {
+/// Rows of a message in the text.
+struct MessageRows {
     start: usize,
     end: usize,
-    message: OnceLock<Message>,
+    message: OnceLock<MessageDescriptor>,
 }
 
-/// A descriptor.
+/// Descriptor of a message.
 #[derive(Debug)]
-pub(super) struct Message {
+pub(super) struct MessageDescriptor {
     pub(super) special: Special,
     /// Sorted by number.
-    pub(super) fields: Vec<Field>,
+    pub(super) fields: Vec<MessageField>,
 }
 
 #[derive(Debug)]
-pub(super) struct Field {
-    /// The JSON name.
+pub(super) struct MessageField {
+    /// JSON name.
     pub(super) name: Box<str>,
     pub(super) number: u32,
-    pub(super) shape: Shape,
-    pub(super) kind: Kind,
+    pub(super) shape: Cardinality,
+    pub(super) kind: FieldType,
 }
 
-/// How often a field's value occurs, and where in JSON.
+/// Cardinality of a field, and its place in JSON.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Shape {
+pub(super) enum Cardinality {
     One,
     List,
     /// With string keys.
     Map,
-    /// A message whose fields are the outer object's in JSON.
+    /// A message whose fields are inlined into the outer JSON object.
     Inline,
 }
 
-/// The type of one value.
+/// Type of a single value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum FieldType {
     Bool,
     Int32,
     Int64,
     Double,
     String,
     Bytes,
-    /// The index of a message.
+    /// Index of a message.
     Message(usize),
-    /// A message that the tables do not have: neither read nor written.
+    /// A message missing from the tables: neither decoded nor encoded.
     Absent,
 }
 
 impl Messages {
-    /// Parses the table format of `resources/data/protobuf.tsv`: package, message, field, number,
-    /// label, type, and optionally the JSON name where it is another than the field's (`.` for a
-    /// message whose fields are inlined in JSON). The first line holds titles. A message's rows
-    /// stand together.
+    /// Parses the format of `resources/data/protobuf.tsv`: package, message, field, number, label,
+    /// type and, if it differs from the field name, the JSON name (`.` for a message that is
+    /// inlined in JSON). The first line is a header. The rows of a message are contiguous.
     ///
     /// # Errors
-    /// The first line that is malformed, with its number.
+    /// The first malformed line, with its number.
     pub fn parse(tables: impl Into<Cow<'static, str>>) -> Result<Self, String> {
         let text = tables.into();
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<MessageRows> = Vec::new();
         let mut last = None;
         let mut start = 0;
         for (index, line) in text.split_inclusive('\n').enumerate() {
             let end = start + line.len();
             if index > 0 && !line.trim_end().is_empty() {
-                let row =
-                    Row::parse(line).ok_or_else(|| format!("line {}: malformed", index + 1))?;
+                let row = TableLine::parse(line)
+                    .ok_or_else(|| format!("line {}: malformed", index + 1))?;
                 let name = (row.package, row.message);
                 match entries.last_mut() {
                     Some(entry) if last == Some(name) => entry.end = end,
-                    _ => entries.push(Entry { start, end, message: OnceLock::new() }),
+                    _ => entries.push(MessageRows { start, end, message: OnceLock::new() }),
                 }
                 last = Some(name);
             }
@@ -105,12 +104,12 @@ impl Messages {
         Ok(Self { text, entries })
     }
 
-    /// Whether the tables have a message (`package.Message`).
+    /// Whether the tables contain a message (`package.MessageDescriptor`).
     pub fn contains(&self, message: &str) -> bool {
         self.find(message).is_some()
     }
 
-    /// The names of all messages (`package.Message`).
+    /// Names of all messages (`package.MessageDescriptor`).
     pub fn names(&self) -> impl Iterator<Item = String> {
         self.entries.iter().map(|entry| {
             let (package, message) = name_at(&self.text, entry.start);
@@ -122,7 +121,7 @@ impl Messages {
         self.find(message).ok_or_else(|| ProtobufError::UnknownMessage(message.to_owned()))
     }
 
-    pub(super) fn message(&self, index: usize) -> &Message {
+    pub(super) fn message(&self, index: usize) -> &MessageDescriptor {
         let entry = &self.entries[index];
         entry.message.get_or_init(|| self.describe(entry))
     }
@@ -132,36 +131,36 @@ impl Messages {
         self.entries.binary_search_by(|entry| name_at(&self.text, entry.start).cmp(&name)).ok()
     }
 
-    fn describe(&self, entry: &Entry) -> Message {
-        let rows = self.text[entry.start..entry.end].lines().filter_map(Row::parse);
-        let mut fields: Vec<Field> = rows.map(|row| self.field(&row)).collect();
+    fn describe(&self, entry: &MessageRows) -> MessageDescriptor {
+        let rows = self.text[entry.start..entry.end].lines().filter_map(TableLine::parse);
+        let mut fields: Vec<MessageField> = rows.map(|row| self.field(&row)).collect();
         fields.sort_by_key(|field| field.number);
         let (package, name) = name_at(&self.text, entry.start);
-        Message { special: Special::of(package, name), fields }
+        MessageDescriptor { special: Special::of(package, name), fields }
     }
 
-    fn field(&self, row: &Row<'_>) -> Field {
+    fn field(&self, row: &TableLine<'_>) -> MessageField {
         let map_value =
             row.kind.strip_prefix("map<string, ").and_then(|rest| rest.strip_suffix('>'));
         let shape = match row.label {
-            _ if map_value.is_some() => Shape::Map,
-            "repeated" => Shape::List,
-            _ if row.json == "." => Shape::Inline,
-            _ => Shape::One,
+            _ if map_value.is_some() => Cardinality::Map,
+            "repeated" => Cardinality::List,
+            _ if row.json == "." => Cardinality::Inline,
+            _ => Cardinality::One,
         };
         let kind = match map_value.unwrap_or(row.kind) {
-            "bool" => Kind::Bool,
-            "int32" => Kind::Int32,
-            "int64" => Kind::Int64,
-            "double" => Kind::Double,
-            "string" => Kind::String,
-            "bytes" => Kind::Bytes,
-            message => {
-                self.find(message.trim_start_matches('.')).map_or(Kind::Absent, Kind::Message)
-            }
+            "bool" => FieldType::Bool,
+            "int32" => FieldType::Int32,
+            "int64" => FieldType::Int64,
+            "double" => FieldType::Double,
+            "string" => FieldType::String,
+            "bytes" => FieldType::Bytes,
+            message => self
+                .find(message.trim_start_matches('.'))
+                .map_or(FieldType::Absent, FieldType::Message),
         };
         let name = if row.json.is_empty() || row.json == "." { row.field } else { row.json };
-        Field { name: name.into(), number: row.number, shape, kind }
+        MessageField { name: name.into(), number: row.number, shape, kind }
     }
 }
 
@@ -171,20 +170,20 @@ impl fmt::Debug for Messages {
     }
 }
 
-impl Message {
-    /// The field with a number.
-    pub(super) fn field(&self, number: u32) -> Option<&Field> {
+impl MessageDescriptor {
+    /// Field by number.
+    pub(super) fn field(&self, number: u32) -> Option<&MessageField> {
         let at = self.fields.binary_search_by_key(&number, |field| field.number).ok()?;
         self.fields.get(at)
     }
 
-    /// The number of the field with a JSON name.
+    /// Number of the field with a JSON name.
     pub(super) fn number_of(&self, name: &str) -> Option<u32> {
         self.fields.iter().find(|field| &*field.name == name).map(|field| field.number)
     }
 }
 
-struct Row<'a> {
+struct TableLine<'a> {
     package: &'a str,
     message: &'a str,
     field: &'a str,
@@ -194,7 +193,7 @@ struct Row<'a> {
     json: &'a str,
 }
 
-impl<'a> Row<'a> {
+impl<'a> TableLine<'a> {
     fn parse(line: &'a str) -> Option<Self> {
         let mut cells = line.trim_end_matches(['\n', '\r']).split('\t');
         let (package, message, field) = (cells.next()?, cells.next()?, cells.next()?);
@@ -214,7 +213,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Package and message of the row that begins at `start`.
+/// Package and message of the row at `start`.
 fn name_at(text: &str, start: usize) -> (&str, &str) {
     let mut cells = text[start..].splitn(3, '\t');
     (cells.next().unwrap_or_default(), cells.next().unwrap_or_default())

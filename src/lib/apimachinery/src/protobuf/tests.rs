@@ -1,7 +1,7 @@
-//! Tests of the protobuf codec, over the tables of the served kinds.
+//! Tests of the protobuf codec, with the tables of the served kinds.
 
 use super::special::{Special, duration_text, parse_duration};
-use super::table::{Kind, Shape};
+use super::table::{Cardinality, FieldType};
 use super::*;
 use crate::document::{Map, json};
 use crate::json::tests::any_value;
@@ -25,7 +25,7 @@ fn document(value: Value) -> Document {
     Document::from_value(value).expect("an object")
 }
 
-/// Writes and reads an object back.
+/// Encodes and decodes an object.
 fn there_and_back(message: &str, value: &Value) -> Value {
     let body = MESSAGES.write(message, &document(value.clone())).expect("writes");
     MESSAGES.read(message, &body).expect("reads").into_value()
@@ -33,7 +33,7 @@ fn there_and_back(message: &str, value: &Value) -> Value {
 
 #[test]
 fn reads_what_go_wrote() {
-    // From the parity corpus (crud/protobuf), with its placeholder for the namespace.
+    // From the parity corpus (crud/protobuf), with its namespace placeholder.
     let body = base64::engine::general_purpose::STANDARD
         .decode("azhzAAoPCgJ2MRIJQ29uZmlnTWFwEhsKEQoCcGIaC25zLXt7dW5pcX19EgYKAWsSAXYaACIA")
         .expect("base64");
@@ -48,7 +48,7 @@ fn reads_what_go_wrote() {
 
 #[test]
 fn zero_values_on_the_wire_are_kept() {
-    // ObjectMeta as Go writes it: empty strings, generation 0, an empty creation time.
+    // ObjectMeta as Go encodes it: empty strings, generation 0, an empty creation time.
     let metadata =
         [b"\x0a\x01a\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x00\x38\x00".as_slice(), b"\x42\x00"]
             .concat();
@@ -136,11 +136,11 @@ fn watch_events_are_framed() {
     let (length, event) = frame.split_at(4);
     assert_eq!(u32::from_be_bytes(length.try_into().expect("four bytes")) as usize, event.len());
     let fields: Vec<_> = wire::fields(event).map(|field| field.expect("well-formed")).collect();
-    assert_eq!(fields[0], (1, wire::Wire::Bytes(b"ADDED")));
-    let (2, wire::Wire::Bytes(extension)) = fields[1] else { panic!("{fields:?}") };
+    assert_eq!(fields[0], (1, wire::WireValue::Bytes(b"ADDED")));
+    let (2, wire::WireValue::Bytes(extension)) = fields[1] else { panic!("{fields:?}") };
     assert_eq!(
         wire::fields(extension).next().expect("one field").expect("well-formed"),
-        (1, wire::Wire::Bytes(&object))
+        (1, wire::WireValue::Bytes(&object))
     );
 }
 
@@ -191,7 +191,7 @@ fn malformed_bodies_are_refused() {
 
 #[test]
 fn fault_35_depth_is_bounded() {
-    // `not` within `not`: field 28 of a schema.
+    // Nested `not`: field 28 of a schema.
     let nested = |levels: usize| {
         (0..levels).fold(Vec::new(), |inner, _| {
             let mut out = Vec::new();
@@ -230,7 +230,7 @@ fn tables_are_checked() {
 }
 
 #[test]
-fn durations_are_gos() {
+fn durations_are_formatted_like_go() {
     for (nanos, text) in [
         (0, "0s"),
         (1, "1ns"),
@@ -251,7 +251,7 @@ fn durations_are_gos() {
     }
 }
 
-/// Makes objects that fit a message from a seed.
+/// Generates objects of a message from a seed.
 struct Maker(u64);
 
 impl Maker {
@@ -265,20 +265,20 @@ impl Maker {
     fn object(&mut self, index: usize, depth: usize) -> Map {
         let mut map = Map::new();
         for field in &MESSAGES.message(index).fields {
-            if let (Shape::Inline, Kind::Message(inner)) = (field.shape, field.kind) {
+            if let (Cardinality::Inline, FieldType::Message(inner)) = (field.shape, field.kind) {
                 map.extend(self.object(inner, depth));
                 continue;
             }
-            let is_message = matches!(field.kind, Kind::Message(inner) if MESSAGES.message(inner).special == Special::None);
-            if field.kind == Kind::Absent || self.next(2) == 0 || (is_message && depth > 3) {
+            let is_message = matches!(field.kind, FieldType::Message(inner) if MESSAGES.message(inner).special == Special::None);
+            if field.kind == FieldType::Absent || self.next(2) == 0 || (is_message && depth > 3) {
                 continue;
             }
             let count = 1 + self.next(3);
             let value = match field.shape {
-                Shape::List => {
+                Cardinality::List => {
                     Value::Array((0..count).map(|_| self.value(field.kind, depth + 1)).collect())
                 }
-                Shape::Map => Value::Object(
+                Cardinality::Map => Value::Object(
                     (0..count)
                         .map(|i| (format!("k{i}"), self.value(field.kind, depth + 1)))
                         .collect(),
@@ -290,18 +290,18 @@ impl Maker {
         map
     }
 
-    fn value(&mut self, kind: Kind, depth: usize) -> Value {
+    fn value(&mut self, kind: FieldType, depth: usize) -> Value {
         match kind {
-            Kind::Bool => Value::Bool(self.next(2) == 0),
-            Kind::Int32 => Value::from(self.next(1 << 32) as u32 as i32),
-            Kind::Int64 => Value::from(self.0 as i64),
-            Kind::Double => Value::from(self.next(1_000) as f64 + 0.5),
-            Kind::String => Value::from("\u{e9}x".repeat(self.next(90) as usize)),
-            Kind::Bytes => {
+            FieldType::Bool => Value::Bool(self.next(2) == 0),
+            FieldType::Int32 => Value::from(self.next(1 << 32) as u32 as i32),
+            FieldType::Int64 => Value::from(self.0 as i64),
+            FieldType::Double => Value::from(self.next(1_000) as f64 + 0.5),
+            FieldType::String => Value::from("\u{e9}x".repeat(self.next(90) as usize)),
+            FieldType::Bytes => {
                 Value::from(base64::engine::general_purpose::STANDARD.encode(self.0.to_be_bytes()))
             }
-            Kind::Message(index) => self.message(index, depth),
-            Kind::Absent => Value::Null,
+            FieldType::Message(index) => self.message(index, depth),
+            FieldType::Absent => Value::Null,
         }
     }
 

@@ -1,27 +1,27 @@
-//! Tags, varints and lengths.
+//! Wire format: tags, varints, lengths.
 
 use super::ProtobufError;
 
-/// A field's payload.
+/// Payload of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Wire<'a> {
+pub(super) enum WireValue<'a> {
     Varint(u64),
     Fixed64(u64),
     Fixed32,
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message, in the order that they are written. Ends after the first error.
-pub(super) fn fields(bytes: &[u8]) -> Fields<'_> {
-    Fields { rest: bytes }
+/// Fields of a message, in order. Ends after the first error.
+pub(super) fn fields(bytes: &[u8]) -> WireFields<'_> {
+    WireFields { rest: bytes }
 }
 
-pub(super) struct Fields<'a> {
+pub(super) struct WireFields<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Iterator for Fields<'a> {
-    type Item = Result<(u32, Wire<'a>), ProtobufError>;
+impl<'a> Iterator for WireFields<'a> {
+    type Item = Result<(u32, WireValue<'a>), ProtobufError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
@@ -35,23 +35,23 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-impl<'a> Fields<'a> {
-    fn field(&mut self) -> Result<(u32, Wire<'a>), ProtobufError> {
+impl<'a> WireFields<'a> {
+    fn field(&mut self) -> Result<(u32, WireValue<'a>), ProtobufError> {
         let tag = varint(&mut self.rest)?;
         let number = u32::try_from(tag >> 3)
             .ok()
             .filter(|number| *number > 0)
             .ok_or_else(|| ProtobufError::malformed("an impossible field number"))?;
         let wire = match tag & 7 {
-            0 => Wire::Varint(varint(&mut self.rest)?),
-            1 => Wire::Fixed64(u64::from_le_bytes(
+            0 => WireValue::Varint(varint(&mut self.rest)?),
+            1 => WireValue::Fixed64(u64::from_le_bytes(
                 self.take(8)?.try_into().expect("eight bytes were taken"),
             )),
             2 => {
                 let length = usize::try_from(varint(&mut self.rest)?).unwrap_or(usize::MAX);
-                Wire::Bytes(self.take(length)?)
+                WireValue::Bytes(self.take(length)?)
             }
-            5 => self.take(4).map(|_| Wire::Fixed32)?,
+            5 => self.take(4).map(|_| WireValue::Fixed32)?,
             _ => return Err(ProtobufError::malformed("an unknown wire type")),
         };
         Ok((number, wire))
@@ -67,7 +67,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Takes one varint.
+/// Decodes a varint.
 pub(super) fn varint(bytes: &mut &[u8]) -> Result<u64, ProtobufError> {
     let mut value = 0_u64;
     for (index, byte) in bytes.iter().enumerate().take(10) {
@@ -85,13 +85,13 @@ pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The length of a varint.
+/// Length of a varint.
 fn varint_length(value: u64) -> usize {
     let bits = 64 - (value | 1).leading_zeros() as usize;
     bits.div_ceil(7)
 }
 
-/// The length of a length-delimited field with its tag and length.
+/// Length of a length-delimited field, including tag and length.
 pub(super) fn delimited_length(number: u32, length: usize) -> usize {
     varint_length(u64::from(number) << 3) + varint_length(length as u64) + length
 }
@@ -116,7 +116,7 @@ pub(super) fn put_double(out: &mut Vec<u8>, number: u32, value: f64) {
     out.extend_from_slice(&value.to_bits().to_le_bytes());
 }
 
-/// The tag and length of a field whose payload follows.
+/// Tag and length of a field whose payload follows.
 pub(super) fn put_length(out: &mut Vec<u8>, number: u32, length: usize) {
     put_varint(out, u64::from(number) << 3 | 2);
     put_varint(out, length as u64);
@@ -128,8 +128,8 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, number: u32, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// A length-delimited field whose payload `write` appends. The length is put before it afterwards:
-/// the payload moves if it takes more than a byte.
+/// A length-delimited field whose payload `write` appends. The length is inserted afterwards: a
+/// length of several bytes moves the payload.
 pub(super) fn put_nested<E>(
     out: &mut Vec<u8>,
     number: u32,

@@ -1,8 +1,8 @@
-//! Values to messages. They recurse: a value is never deeper than [`crate::json::MAX_DEPTH`].
+//! Encodes values. Recursive: values are at most [`crate::json::MAX_DEPTH`] deep.
 
 use super::ProtobufError;
 use super::special::{self, Special};
-use super::table::{Field, Kind, Message, Messages, Shape};
+use super::table::{Cardinality, FieldType, MessageDescriptor, MessageField, Messages};
 use super::wire;
 use crate::document::{Map, Value};
 use crate::json;
@@ -11,8 +11,7 @@ use base64::Engine as _;
 
 type Result<T> = std::result::Result<T, ProtobufError>;
 
-/// Appends a message from an object's fields, in the order of field numbers; fields that the
-/// message does not have are left out.
+/// Appends a message, in the order of field numbers. Unknown fields are dropped.
 pub(super) fn object(
     messages: &Messages,
     index: usize,
@@ -20,8 +19,8 @@ pub(super) fn object(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     for field in &messages.message(index).fields {
-        if field.shape == Shape::Inline {
-            if let Kind::Message(inner) = field.kind {
+        if field.shape == Cardinality::Inline {
+            if let FieldType::Message(inner) = field.kind {
                 wire::put_nested(out, field.number, |out| object(messages, inner, fields, out))?;
             }
         } else if let Some(value) = fields.get(&field.name)
@@ -33,15 +32,20 @@ pub(super) fn object(
     Ok(())
 }
 
-fn field(messages: &Messages, field: &Field, value: &Value, out: &mut Vec<u8>) -> Result<()> {
+fn field(
+    messages: &Messages,
+    field: &MessageField,
+    value: &Value,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     let misfit = || ProtobufError::DoesNotFit(field.name.to_string());
     match field.shape {
-        Shape::One | Shape::Inline => one(messages, field, field.number, value, out),
-        Shape::List => {
+        Cardinality::One | Cardinality::Inline => one(messages, field, field.number, value, out),
+        Cardinality::List => {
             let items = value.as_array().ok_or_else(misfit)?;
             items.iter().try_for_each(|item| one(messages, field, field.number, item, out))
         }
-        Shape::Map => {
+        Cardinality::Map => {
             let entries = value.as_object().ok_or_else(misfit)?;
             entries.iter().try_for_each(|(key, value)| {
                 wire::put_nested(out, field.number, |out| {
@@ -53,31 +57,31 @@ fn field(messages: &Messages, field: &Field, value: &Value, out: &mut Vec<u8>) -
     }
 }
 
-/// One value of a field, under a number.
+/// One value of a field.
 fn one(
     messages: &Messages,
-    field: &Field,
+    field: &MessageField,
     number: u32,
     value: &Value,
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let misfit = || ProtobufError::DoesNotFit(field.name.to_string());
     match (field.kind, value) {
-        (Kind::Absent, _) => {}
-        (Kind::Bool, Value::Bool(value)) => wire::put_number(out, number, u64::from(*value)),
-        (Kind::Int32 | Kind::Int64, Value::Number(_)) => {
+        (FieldType::Absent, _) => {}
+        (FieldType::Bool, Value::Bool(value)) => wire::put_number(out, number, u64::from(*value)),
+        (FieldType::Int32 | FieldType::Int64, Value::Number(_)) => {
             wire::put_number(out, number, integer(value).ok_or_else(misfit)? as u64)
         }
-        (Kind::Double, Value::Number(value)) => {
+        (FieldType::Double, Value::Number(value)) => {
             wire::put_double(out, number, value.as_f64().ok_or_else(misfit)?)
         }
-        (Kind::String, Value::String(text)) => wire::put_bytes(out, number, text.as_bytes()),
-        // Null in a map or list is the zero value, as for Go.
-        (Kind::String | Kind::Bytes, Value::Null) => wire::put_bytes(out, number, b""),
-        (Kind::Bytes, Value::String(text)) => {
+        (FieldType::String, Value::String(text)) => wire::put_bytes(out, number, text.as_bytes()),
+        // Null in a map or list is the zero value, as in Go.
+        (FieldType::String | FieldType::Bytes, Value::Null) => wire::put_bytes(out, number, b""),
+        (FieldType::Bytes, Value::String(text)) => {
             wire::put_bytes(out, number, &bytes(text).ok_or_else(misfit)?)
         }
-        (Kind::Message(index), value) => {
+        (FieldType::Message(index), value) => {
             let message = messages.message(index);
             if message.special != Special::None {
                 return special(messages, message, number, value, out)
@@ -93,7 +97,7 @@ fn one(
     Ok(())
 }
 
-/// An integer; floats without a fraction count.
+/// An integer or integral float.
 fn integer(value: &Value) -> Option<i64> {
     let float = || {
         value
@@ -113,10 +117,10 @@ fn bytes(text: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// A message with a special form; `None` when the value does not fit.
+/// A message with a special form; `None` if the value does not match it.
 fn special(
     messages: &Messages,
-    message: &Message,
+    message: &MessageDescriptor,
     number: u32,
     value: &Value,
     out: &mut Vec<u8>,
@@ -181,10 +185,10 @@ fn special(
     }
 }
 
-/// A schema or something else: the field is chosen by the value's type.
+/// A schema or another type, which determines the field.
 fn schema_or(
     messages: &Messages,
-    message: &Message,
+    message: &MessageDescriptor,
     value: &Value,
     out: &mut Vec<u8>,
 ) -> Result<()> {
@@ -196,7 +200,7 @@ fn schema_or(
     match value {
         Value::Object(_) => {
             if message.special == Special::SchemaOrBool {
-                // Go sets both: a schema allows.
+                // Go sets both: a schema implies true.
                 put(other, &Value::Bool(true), out)?;
             }
             put(schema, value, out)

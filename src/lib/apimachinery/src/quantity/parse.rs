@@ -1,17 +1,17 @@
-//! Parsing, as forgiving as upstream's scanner: the number may be missing (`Ki` is zero), and
-//! leading zeros and a sign are allowed.
+//! Parses leniently, like kube-apiserver: the number may be missing (`Ki` is zero); leading zeros
+//! and a sign are allowed.
 
 use super::{Format, NANOS, Quantity, decimal_suffix};
 
-/// Numbers of more digits before the point are refused.
+/// Limit of digits before the point.
 const MOST_DIGITS: i64 = 10_000;
-/// Longer fractions lose their tail: the rest is rounded up.
+/// Longer fractions are truncated and rounded up.
 const LONGEST_FRACTION: usize = 18;
 
-/// The parts of a quantity's text.
-struct Parts<'a> {
+/// Split text of a quantity.
+struct QuantityText<'a> {
     negative: bool,
-    /// Digits before the point without leading zeros; `0` when there are none.
+    /// Digits before the point without leading zeros; `0` if there are none.
     whole: &'a str,
     fraction: &'a str,
     suffix: &'a str,
@@ -45,7 +45,7 @@ pub(super) fn quantity(text: &str) -> Result<Quantity, &'static str> {
     Ok(Quantity { nanos, format, text })
 }
 
-fn split(text: &str) -> Result<Parts<'_>, &'static str> {
+fn split(text: &str) -> Result<QuantityText<'_>, &'static str> {
     let (negative, unsigned) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),
         Some(b'+') => (false, &text[1..]),
@@ -60,7 +60,12 @@ fn split(text: &str) -> Result<Parts<'_>, &'static str> {
     if !exponent.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err("it is no number with a suffix");
     }
-    Ok(Parts { negative, whole: if whole.is_empty() { "0" } else { whole }, fraction, suffix })
+    Ok(QuantityText {
+        negative,
+        whole: if whole.is_empty() { "0" } else { whole },
+        fraction,
+        suffix,
+    })
 }
 
 fn split_digits(text: &str) -> (&str, &str) {
@@ -68,7 +73,7 @@ fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// The format and the power of ten (of two for binary suffixes).
+/// Format and power of ten (of two for binary suffixes).
 fn suffix(suffix: &str) -> Option<(Format, i32)> {
     let decimal = |power| Some((Format::DecimalSi, power));
     let binary = |power| Some((Format::BinarySi, power));
@@ -97,8 +102,8 @@ fn suffix(suffix: &str) -> Option<(Format, i32)> {
     }
 }
 
-/// Digits times a power of ten, in nanos, rounded up; `None`: more than can be counted.
-fn decimal(parts: &Parts<'_>, power: i32) -> Option<i128> {
+/// Digits times a power of ten, in nanos, rounded up; `None` if out of range.
+fn decimal(parts: &QuantityText<'_>, power: i32) -> Option<i128> {
     let digits = [parts.whole, parts.fraction].concat();
     let digits = digits.trim_start_matches('0');
     if digits.is_empty() {
@@ -114,15 +119,15 @@ fn decimal(parts: &Parts<'_>, power: i32) -> Option<i128> {
     kept.checked_add(i128::from(up))
 }
 
-/// Digits without so many at the end, and whether these round up.
+/// Drops the last `shift` digits; true if they round up.
 fn cut(digits: &str, shift: i64) -> (&str, bool) {
     let cut = usize::try_from(-shift).unwrap_or(usize::MAX).min(digits.len());
     let (kept, rest) = digits.split_at(digits.len() - cut);
     (kept, rest.bytes().any(|byte| byte != b'0'))
 }
 
-/// The canonical form of a number above those that can be counted.
-fn large(parts: &Parts<'_>, power: i32, format: Format) -> Result<String, &'static str> {
+/// Canonical form of a number out of range.
+fn large(parts: &QuantityText<'_>, power: i32, format: Format) -> Result<String, &'static str> {
     let digits = [parts.whole, parts.fraction].concat();
     let mut digits = digits.trim_start_matches('0');
     let mut exponent = i64::from(power) - parts.fraction.len() as i64;
@@ -159,7 +164,7 @@ fn increment(digits: &mut String) {
 }
 
 /// Digits times a power of two, in nanos, rounded up, and at most 2^63-1 units.
-fn binary(parts: &Parts<'_>, power: i32) -> Result<i128, &'static str> {
+fn binary(parts: &QuantityText<'_>, power: i32) -> Result<i128, &'static str> {
     let cap = i128::from(i64::MAX) * NANOS;
     let factor = 1_i128 << power;
     let whole = parts.whole.parse::<i128>().ok().filter(|whole| *whole <= i128::from(i64::MAX));
@@ -184,8 +189,8 @@ fn mul_div_up(a: i128, b: i128, c: i128) -> i128 {
     quotient * b + (remainder * b + c - 1) / c
 }
 
-/// Whether upstream keeps the text as it was given: short numbers that look canonical.
-fn is_kept(parts: &Parts<'_>, format: Format, power: i32) -> bool {
+/// Whether kube-apiserver keeps the text as given: short numbers that look canonical.
+fn is_kept(parts: &QuantityText<'_>, format: Format, power: i32) -> bool {
     let digits = [parts.whole, parts.fraction].concat();
     match format {
         Format::BinarySi => {

@@ -75,7 +75,7 @@ fn canonical_forms() {
 }
 
 #[test]
-fn amounts_that_cannot_be_counted_are_written_as_they_are() {
+fn amounts_out_of_range_keep_their_text() {
     for (text, canonical) in [
         ("1e30", "1e30"),
         ("1E30", "1E30"),

@@ -1,51 +1,51 @@
-//! A label selector made ready to be matched against many objects.
+//! A label selector compiled for matching many objects.
 //!
-//! What matching costs depends on the labels of the object, hardly on the terms: requirements are
-//! put together by key, and each label is looked up among the keys. A requirement on a label that
-//! is not there holds or not whatever the object is, so only those that need one are counted.
+//! The cost of a match depends on the object's labels, hardly on the terms: requirements are merged
+//! by key, and each label is looked up among the keys. Only requirements that need their label are
+//! counted; whether others hold without it is constant.
 
 use super::label::is_among;
 use super::{LabelOperator, LabelSelector};
 use crate::json::scan;
 use std::ops::Range;
 
-/// A compiled [`LabelSelector`]. Holds its texts in one allocation, since a watch keeps it.
+/// A compiled [`LabelSelector`]. A watch keeps it, so its strings share an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CompiledLabels {
     /// All keys and values.
     text: Box<str>,
     /// Sorted by key.
     rules: Box<[Rule]>,
-    /// The values of all rules; those of each are together, and sorted.
-    values: Box<[Span]>,
-    /// How many rules need their label.
+    /// Values of all rules; contiguous and sorted for each rule.
+    values: Box<[TextRange]>,
+    /// Number of rules that need their label.
     needed: usize,
-    /// No object has such labels.
+    /// Whether the requirements contradict each other.
     is_never: bool,
 }
 
-/// A text among the texts.
+/// A range of the shared string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Span {
+struct TextRange {
     at: u32,
     length: u32,
 }
 
-/// Everything that is required of one label.
+/// All requirements on a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
-    key: Span,
-    /// Whether the label must be there; else a label that is there must satisfy the rest.
+    key: TextRange,
+    /// Whether the label must exist; otherwise the rest applies if it does.
     is_needed: bool,
-    /// Whether the label must not be there.
+    /// Whether the label must not exist.
     is_forbidden: bool,
-    /// It has one of these, if any is said.
+    /// Allowed values, if limited.
     allowed: Option<Range<u32>>,
-    /// It has none of these.
+    /// Excluded values.
     denied: Range<u32>,
-    /// It is an integer above this.
+    /// An integer above this one.
     above: Option<i64>,
-    /// It is an integer below this.
+    /// An integer below this one.
     below: Option<i64>,
 }
 
@@ -54,7 +54,7 @@ impl CompiledLabels {
     pub fn new(selector: &LabelSelector) -> Self {
         let mut requirements: Vec<_> = selector.requirements.iter().collect();
         requirements.sort_by(|one, other| one.key.cmp(&other.key));
-        let mut parts = Parts::default();
+        let mut parts = CompilerState::default();
         let mut rules = Vec::new();
         for same in requirements.chunk_by(|one, other| one.key == other.key) {
             rules.push(
@@ -80,8 +80,8 @@ impl CompiledLabels {
         self.rules.is_empty()
     }
 
-    /// Whether an object is selected, by the canonical bytes that begin with its labels object
-    /// ([`crate::json::forms::labels`]). Also gives how many labels were looked at.
+    /// Whether an object matches, by canonical bytes that start with its labels object
+    /// ([`crate::json::forms::labels`]); with the number of labels inspected.
     pub fn matches(&self, labels: Option<&[u8]>) -> (bool, usize) {
         if self.is_never || self.rules.is_empty() {
             return (!self.is_never, 0);
@@ -105,7 +105,7 @@ impl CompiledLabels {
         (met == self.needed, seen)
     }
 
-    fn text(&self, span: Span) -> &str {
+    fn text(&self, span: TextRange) -> &str {
         &self.text[span.at as usize..(span.at + span.length) as usize]
     }
 
@@ -129,14 +129,14 @@ impl Rule {
     }
 }
 
-/// What has been put together of a compiled selector.
+/// Parts of a selector being compiled.
 #[derive(Default)]
-struct Parts {
+struct CompilerState {
     text: String,
-    values: Vec<Span>,
+    values: Vec<TextRange>,
 }
 
-impl Parts {
+impl CompilerState {
     fn rule<'a>(&mut self, key: &str, operators: impl Iterator<Item = &'a LabelOperator>) -> Rule {
         let key = self.put(key);
         let (mut is_needed, mut is_forbidden) = (false, false);
@@ -180,14 +180,14 @@ impl Parts {
         start..position(self.values.len())
     }
 
-    fn put(&mut self, text: &str) -> Span {
-        let span = Span { at: position(self.text.len()), length: position(text.len()) };
+    fn put(&mut self, text: &str) -> TextRange {
+        let span = TextRange { at: position(self.text.len()), length: position(text.len()) };
         self.text.push_str(text);
         span
     }
 }
 
-/// Selectors are bounded far below this.
+/// Selectors are bounded far below u32.
 fn position(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn many_terms_cost_what_the_labels_cost() {
+    fn the_cost_of_a_match_depends_on_the_labels() {
         let terms: Vec<String> = (0..1000).map(|number| format!("k{number}!=v")).collect();
         let selector = compiled(&terms.join(","));
         assert_eq!(selector.matches(None), (true, 0));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_costs_nothing() {
+    fn impossible_selectors_cost_nothing() {
         for text in ["a,!a", "a=b,a=c", "a in (b,c),a in (d)"] {
             assert_eq!(compiled(text).matches(Some(br#"{"a":"b"}"#)), (false, 0), "{text}");
         }

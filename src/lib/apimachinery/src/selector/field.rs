@@ -4,10 +4,10 @@ use super::{MAX_TERMS, SelectorError};
 use crate::field::cut;
 use std::fmt;
 
-/// Bytes of a message that quotes a selector.
+/// Bytes of a selector quoted in a message.
 const MAX_MESSAGE: usize = 4096;
 
-/// A parsed field selector: exact matches only, as the API defines.
+/// A parsed field selector. The API defines exact matches only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {
     /// All must hold.
@@ -19,7 +19,7 @@ pub struct FieldSelector {
 pub struct FieldTerm {
     /// Such as `metadata.name`.
     pub field: String,
-    /// The value.
+    /// Required or excluded value.
     pub value: String,
     /// `!=` instead of `=`.
     pub negated: bool,
@@ -31,20 +31,20 @@ impl FieldSelector {
     /// # Errors
     /// A malformed selector or more than 1,000 terms.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
-        let mut parts: Vec<&str> = Parts { rest: Some(text) }
+        let mut parts: Vec<&str> = TermSplit { rest: Some(text) }
             .filter(|part| !part.is_empty())
             .take(MAX_TERMS + 1)
             .collect();
         if parts.len() > MAX_TERMS {
             return Err(SelectorError(format!("more than {MAX_TERMS} terms")));
         }
-        // As upstream: the order decides which name is authorized when a selector asks for several.
+        // As in kube-apiserver: the order determines which name is authorized if several are given.
         parts.sort_unstable();
         let mut terms = parts
             .into_iter()
             .map(|part| FieldTerm::parse(part, text))
             .collect::<Result<Vec<_>, _>>()?;
-        // Upstream takes `=` alone for a selector of everything.
+        // kube-apiserver treats a lone `=` as everything.
         if terms.iter().all(|term| term.field.is_empty() && term.value.is_empty() && !term.negated)
         {
             terms.clear();
@@ -57,13 +57,12 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// Whether an object is selected; `get` gives a declared field's value (`""` when the object
-    /// has none).
+    /// Whether an object matches; `get` returns a declared field's value (`""` if missing).
     pub fn matches<'a>(&self, get: impl Fn(&str) -> &'a str) -> bool {
         self.terms.iter().all(|term| (get(&term.field) == term.value) != term.negated)
     }
 
-    /// The value that `field` must have, if an `=` term asks for one.
+    /// The value required by an `=` term.
     pub fn exact(&self, field: &str) -> Option<&str> {
         self.terms
             .iter()
@@ -83,7 +82,7 @@ impl FieldTerm {
         let negated = part[..at].ends_with('!');
         let field = &part[..at - usize::from(negated)];
         let after = &part[at + 1..];
-        // `==` is `=`; `!=` takes no second sign.
+        // `==` means `=`; `!=` takes no second sign.
         let value = if negated { after } else { after.strip_prefix('=').unwrap_or(after) };
         Ok(Self { field: field.to_owned(), value: unescape(value)?, negated })
     }
@@ -100,12 +99,12 @@ impl fmt::Display for FieldSelector {
     }
 }
 
-/// The terms between commas that no backslash escapes.
-struct Parts<'a> {
+/// Terms separated by unescaped commas.
+struct TermSplit<'a> {
     rest: Option<&'a str>,
 }
 
-impl<'a> Iterator for Parts<'a> {
+impl<'a> Iterator for TermSplit<'a> {
     type Item = &'a str;
 
     fn next(&mut self) -> Option<&'a str> {

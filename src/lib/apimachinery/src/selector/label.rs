@@ -1,7 +1,7 @@
 //! Label selectors: the query form, the object form (`matchLabels`, `matchExpressions`) and
 //! matching.
 
-use super::lexer::{Lexer, Token};
+use super::lexer::{Lexer, SelectorToken};
 use super::{MAX_TERMS, MAX_VALUES, SelectorError};
 use crate::document::Value;
 use crate::field::quote;
@@ -15,16 +15,16 @@ pub struct LabelSelector {
     pub requirements: Vec<LabelRequirement>,
 }
 
-/// One requirement on one label.
+/// A requirement on a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelRequirement {
-    /// The label's key.
+    /// Label key.
     pub key: String,
-    /// What must hold for it.
+    /// Condition on its value.
     pub operator: LabelOperator,
 }
 
-/// What a requirement asks.
+/// Condition of a requirement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LabelOperator {
     /// `k`
@@ -47,11 +47,10 @@ impl LabelSelector {
     /// # Errors
     /// A malformed selector, key or value, or more than 1,000 terms.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
-        Parser { lexer: Lexer::new(text), values: 0 }.selector()
+        SelectorParser { lexer: Lexer::new(text), values: 0 }.selector()
     }
 
-    /// The object form, a `metav1.LabelSelector`. A null selects nothing, an empty object
-    /// everything.
+    /// Object form, a `metav1.LabelSelector`. Null matches nothing, an empty object everything.
     ///
     /// # Errors
     /// Another type, an unknown operator, a malformed key or value, or more than 1,000 terms.
@@ -103,20 +102,20 @@ impl LabelSelector {
         self.requirements.is_empty()
     }
 
-    /// Whether an object with these labels is selected; `get` looks one label up.
+    /// Whether an object with these labels matches; `get` looks one up.
     pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements
             .iter()
             .all(|requirement| requirement.operator.holds(get(&requirement.key)))
     }
 
-    /// Whether an object with these labels is selected: a `metadata.labels` value, absent or null
+    /// Whether an object with these labels matches: the value of `metadata.labels`, missing or null
     /// for none.
     pub fn matches_value(&self, labels: Option<&Value>) -> bool {
         self.matches(|key| labels?.get(key)?.as_str())
     }
 
-    /// Sorts by key and checks the bounds.
+    /// Sorts by key, and enforces the limits.
     fn bounded(mut self) -> Result<Self, SelectorError> {
         let values: usize =
             self.requirements.iter().map(|requirement| requirement.operator.values().len()).sum();
@@ -129,10 +128,10 @@ impl LabelSelector {
 }
 
 impl LabelRequirement {
-    /// A requirement with a valid key and valid values, which are sorted.
+    /// Validates key and values, and sorts the values.
     ///
     /// # Errors
-    /// A malformed key or value, or no value where one is needed.
+    /// An invalid key or value, or no value where one is required.
     pub fn new(key: &str, operator: LabelOperator) -> Result<Self, SelectorError> {
         check_key(key)?;
         let operator = match operator {
@@ -165,7 +164,7 @@ impl LabelOperator {
     }
 }
 
-/// Whether a value is one of these, which are sorted.
+/// Binary search among sorted values.
 pub(super) fn is_among(values: &[String], value: &str) -> bool {
     values.binary_search_by(|one| one.as_str().cmp(value)).is_ok()
 }
@@ -218,11 +217,11 @@ fn too_many() -> SelectorError {
     refuse(format!("more than {MAX_TERMS} requirements or {MAX_VALUES} values"))
 }
 
-fn unexpected(found: Token<'_>, wanted: &str) -> SelectorError {
+fn unexpected(found: SelectorToken<'_>, wanted: &str) -> SelectorError {
     refuse(format!("found '{}', expected: {wanted}", shorten(found.text())))
 }
 
-/// Client texts go into messages only in part.
+/// Truncates a client's text for messages.
 fn shorten(text: &str) -> String {
     const SHOWN: usize = 1024;
     if text.chars().count() <= SHOWN {
@@ -245,7 +244,7 @@ fn check_key(key: &str) -> Result<(), SelectorError> {
     }
 }
 
-/// The values sorted, without repetitions.
+/// Sorts and deduplicates the values.
 fn checked_values(key: &str, mut values: Vec<String>) -> Result<Vec<String>, SelectorError> {
     if values.is_empty() {
         return Err(refuse(format!("the requirement on \"{}\" needs a value", shorten(key))));
@@ -296,17 +295,17 @@ fn from_expression(expression: &Value) -> Result<LabelRequirement, SelectorError
     LabelRequirement::new(text("key"), operator)
 }
 
-struct Parser<'a> {
+struct SelectorParser<'a> {
     lexer: Lexer<'a>,
     values: usize,
 }
 
-impl Parser<'_> {
+impl SelectorParser<'_> {
     fn selector(mut self) -> Result<LabelSelector, SelectorError> {
         let mut requirements = Vec::new();
         match self.lexer.peek() {
-            Token::End => return Ok(LabelSelector::default()),
-            Token::Word(_) | Token::Not => {}
+            SelectorToken::End => return Ok(LabelSelector::default()),
+            SelectorToken::Word(_) | SelectorToken::Not => {}
             other => return Err(unexpected(other, "!, identifier, or 'end of string'")),
         }
         loop {
@@ -318,30 +317,30 @@ impl Parser<'_> {
                 return Err(too_many());
             }
             match self.lexer.next() {
-                Token::End => return LabelSelector { requirements }.bounded(),
-                Token::Comma => {}
+                SelectorToken::End => return LabelSelector { requirements }.bounded(),
+                SelectorToken::Comma => {}
                 other => return Err(unexpected(other, "',' or 'end of string'")),
             }
             match self.lexer.peek() {
-                Token::Word(_) | Token::Not => {}
+                SelectorToken::Word(_) | SelectorToken::Not => {}
                 other => return Err(unexpected(other, "identifier after ','")),
             }
         }
     }
 
     fn requirement(&mut self) -> Result<LabelRequirement, SelectorError> {
-        let negated = self.lexer.peek() == Token::Not;
+        let negated = self.lexer.peek() == SelectorToken::Not;
         if negated {
             self.lexer.next();
         }
         let key = match self.lexer.next() {
-            Token::Word(word) => word,
+            SelectorToken::Word(word) => word,
             other => return Err(unexpected(other, "identifier")),
         };
         check_key(key)?;
         let operator = match self.lexer.peek() {
             _ if negated => LabelOperator::DoesNotExist,
-            Token::End | Token::Comma => LabelOperator::Exists,
+            SelectorToken::End | SelectorToken::Comma => LabelOperator::Exists,
             _ => self.operator(key)?,
         };
         LabelRequirement::new(key, operator)
@@ -349,29 +348,31 @@ impl Parser<'_> {
 
     fn operator(&mut self, key: &str) -> Result<LabelOperator, SelectorError> {
         Ok(match self.lexer.next() {
-            Token::Equals | Token::DoubleEquals => LabelOperator::In(vec![self.exact_value()?]),
-            Token::NotEquals => LabelOperator::NotIn(vec![self.exact_value()?]),
-            Token::Greater => LabelOperator::GreaterThan(self.integer(key)?),
-            Token::Less => LabelOperator::LessThan(self.integer(key)?),
-            Token::Word("in") => LabelOperator::In(self.value_set()?),
-            Token::Word("notin") => LabelOperator::NotIn(self.value_set()?),
+            SelectorToken::Equals | SelectorToken::DoubleEquals => {
+                LabelOperator::In(vec![self.exact_value()?])
+            }
+            SelectorToken::NotEquals => LabelOperator::NotIn(vec![self.exact_value()?]),
+            SelectorToken::Greater => LabelOperator::GreaterThan(self.integer(key)?),
+            SelectorToken::Less => LabelOperator::LessThan(self.integer(key)?),
+            SelectorToken::Word("in") => LabelOperator::In(self.value_set()?),
+            SelectorToken::Word("notin") => LabelOperator::NotIn(self.value_set()?),
             other => return Err(unexpected(other, "in, notin, =, ==, !=, gt, lt")),
         })
     }
 
     fn exact_value(&mut self) -> Result<String, SelectorError> {
-        if matches!(self.lexer.peek(), Token::End | Token::Comma) {
+        if matches!(self.lexer.peek(), SelectorToken::End | SelectorToken::Comma) {
             return Ok(String::new());
         }
         match self.lexer.next() {
-            Token::Word(word) => Ok(word.to_owned()),
+            SelectorToken::Word(word) => Ok(word.to_owned()),
             other => Err(unexpected(other, "identifier")),
         }
     }
 
     fn integer(&mut self, key: &str) -> Result<i64, SelectorError> {
         let text = self.exact_value()?;
-        // A sign is no part of a label value.
+        // A label value has no sign.
         let digits = text.starts_with(|first: char| first.is_ascii_digit());
         text.parse().ok().filter(|_| digits).ok_or_else(|| {
             let no_integer = format!("values[0]: Invalid value: {}: for 'Gt', 'Lt' operators, the value must be an integer", quote(&shorten(&text)));
@@ -382,21 +383,24 @@ impl Parser<'_> {
         })
     }
 
-    /// `(a, b)`: between commas there may be nothing, which is the empty value.
+    /// `(a, b)`: nothing between commas is the empty value.
     fn value_set(&mut self) -> Result<Vec<String>, SelectorError> {
         match self.lexer.next() {
-            Token::Open => {}
+            SelectorToken::Open => {}
             other => {
                 return Err(refuse(format!("found '{}' expected: '('", shorten(other.text()))));
             }
         }
-        if !matches!(self.lexer.peek(), Token::Word(_) | Token::Comma | Token::Close) {
+        if !matches!(
+            self.lexer.peek(),
+            SelectorToken::Word(_) | SelectorToken::Comma | SelectorToken::Close
+        ) {
             return Err(unexpected(self.lexer.peek(), "',', ')' or identifier"));
         }
         let mut values = Vec::new();
         loop {
             let word = match self.lexer.peek() {
-                Token::Word(word) => {
+                SelectorToken::Word(word) => {
                     self.lexer.next();
                     word
                 }
@@ -408,8 +412,8 @@ impl Parser<'_> {
             }
             values.push(word.to_owned());
             match self.lexer.next() {
-                Token::Comma => {}
-                Token::Close => return Ok(values),
+                SelectorToken::Comma => {}
+                SelectorToken::Close => return Ok(values),
                 other => {
                     return Err(unexpected(
                         other,

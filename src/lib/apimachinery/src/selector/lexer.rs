@@ -1,9 +1,9 @@
-//! Tokens of a label selector. A NUL ends what is being read, as it does in upstream's lexer
-//! (parity case `nul-bytes`).
+//! Tokens of a label selector. A NUL ends the current token, as in kube-apiserver's lexer (parity
+//! case `nul-bytes`).
 
-/// One token.
+/// A token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Token<'a> {
+pub(super) enum SelectorToken<'a> {
     End,
     Open,
     Close,
@@ -14,12 +14,12 @@ pub(super) enum Token<'a> {
     NotEquals,
     Greater,
     Less,
-    /// A name or value; also the words `in` and `notin`, which are operators only behind a key.
+    /// A name or value; also the operators `in` and `notin`, which are words except after a key.
     Word(&'a str),
 }
 
-impl Token<'_> {
-    /// As it was written, for messages.
+impl SelectorToken<'_> {
+    /// As written, for messages.
     pub(super) fn text(&self) -> &str {
         match self {
             Self::End => "",
@@ -37,11 +37,11 @@ impl Token<'_> {
     }
 }
 
-/// Gives the tokens of a text one by one, with one of lookahead.
+/// Lexer with one token of lookahead.
 pub(super) struct Lexer<'a> {
     text: &'a str,
     at: usize,
-    ahead: Option<Token<'a>>,
+    ahead: Option<SelectorToken<'a>>,
 }
 
 impl<'a> Lexer<'a> {
@@ -49,15 +49,15 @@ impl<'a> Lexer<'a> {
         Self { text, at: 0, ahead: None }
     }
 
-    /// The next token, which stays the next one.
-    pub(super) fn peek(&mut self) -> Token<'a> {
+    /// The next token, without consuming it.
+    pub(super) fn peek(&mut self) -> SelectorToken<'a> {
         let token = self.next();
         self.ahead = Some(token);
         token
     }
 
-    /// Takes the next token.
-    pub(super) fn next(&mut self) -> Token<'a> {
+    /// Consumes the next token.
+    pub(super) fn next(&mut self) -> SelectorToken<'a> {
         match self.ahead.take() {
             Some(token) => token,
             None => self.read(),
@@ -68,36 +68,36 @@ impl<'a> Lexer<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// Goes over the next byte if it is this one.
+    /// Consumes the next byte if it equals this one.
     fn eat(&mut self, byte: u8) -> bool {
         let found = self.byte() == Some(byte);
         self.at += usize::from(found);
         found
     }
 
-    fn read(&mut self) -> Token<'a> {
+    fn read(&mut self) -> SelectorToken<'a> {
         while self.byte().is_some_and(is_space) {
             self.at += 1;
         }
-        let Some(byte) = self.byte() else { return Token::End };
+        let Some(byte) = self.byte() else { return SelectorToken::End };
         if !is_symbol(byte) && byte != 0 {
-            return Token::Word(self.word());
+            return SelectorToken::Word(self.word());
         }
         self.at += 1;
         match byte {
-            b'(' => Token::Open,
-            b')' => Token::Close,
-            b',' => Token::Comma,
-            b'>' => Token::Greater,
-            b'<' => Token::Less,
-            b'!' if self.eat(b'=') => Token::NotEquals,
-            b'!' => Token::Not,
-            b'=' if self.eat(b'=') => Token::DoubleEquals,
-            b'=' => Token::Equals,
+            b'(' => SelectorToken::Open,
+            b')' => SelectorToken::Close,
+            b',' => SelectorToken::Comma,
+            b'>' => SelectorToken::Greater,
+            b'<' => SelectorToken::Less,
+            b'!' if self.eat(b'=') => SelectorToken::NotEquals,
+            b'!' => SelectorToken::Not,
+            b'=' if self.eat(b'=') => SelectorToken::DoubleEquals,
+            b'=' => SelectorToken::Equals,
             _ => {
-                // A NUL where a token should begin: nothing behind it counts.
+                // A NUL at the start of a token ends the input.
                 self.at = self.text.len();
-                Token::End
+                SelectorToken::End
             }
         }
     }

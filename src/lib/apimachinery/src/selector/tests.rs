@@ -9,7 +9,7 @@ fn labels(text: &str) -> LabelSelector {
 }
 
 #[test]
-fn accepts_upstreams_forms() {
+fn accepts_kube_apiservers_forms() {
     for (text, canonical) in [
         ("", ""),
         ("  ", ""),
@@ -48,7 +48,7 @@ fn accepts_upstreams_forms() {
 }
 
 #[test]
-fn refuses_what_upstream_refuses() {
+fn refuses_what_kube_apiserver_refuses() {
     for text in [
         "x=a||y=b",
         "x==a==b",
@@ -208,10 +208,10 @@ fn field_selectors_parse_and_match() {
     assert_eq!(
         parse("n=b,n==z,n=a,m=c").expect("sorted by their text").exact("n"),
         Some("z"),
-        "as upstream"
+        "as in kube-apiserver"
     );
     assert!(parse("").expect("empty").is_empty() && parse(",").expect("empty").is_empty());
-    assert_eq!(parse("=a").expect("as upstream").terms[0].field, "");
+    assert_eq!(parse("=a").expect("as in kube-apiserver").terms[0].field, "");
     for bad in ["a", "a=b=c", r"a=\x", r"a=\", "a!b", "a=b,c"] {
         assert!(parse(bad).is_err(), "{bad}");
     }

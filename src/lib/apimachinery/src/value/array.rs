@@ -1,4 +1,4 @@
-//! Lists: exactly as large as what was read, until something is added.
+//! Lists, without spare capacity until they change.
 
 use super::Value;
 use std::fmt;
@@ -6,23 +6,23 @@ use std::ops::{Deref, DerefMut};
 
 /// A list of values: a slice, with the methods of a vector that change its length.
 #[derive(PartialEq)]
-pub struct Array(Form);
+pub struct Array(ArrayForm);
 
-/// Two words, so that a value has three.
-enum Form {
+/// Two words, so that a value takes three.
+enum ArrayForm {
     Exact(Box<[Value]>),
-    /// Its length was changed.
+    /// Changed in length.
     #[expect(clippy::box_collection, reason = "a vector is three words")]
     Growing(Box<Vec<Value>>),
 }
 
-impl PartialEq for Form {
+impl PartialEq for ArrayForm {
     fn eq(&self, other: &Self) -> bool {
         self.slice() == other.slice()
     }
 }
 
-impl Form {
+impl ArrayForm {
     fn slice(&self) -> &[Value] {
         match self {
             Self::Exact(items) => items,
@@ -42,22 +42,22 @@ impl Array {
         self.0.slice()
     }
 
-    /// As a vector, to change its length.
+    /// As a vector, to change the length.
     pub fn as_vec(&mut self) -> &mut Vec<Value> {
-        if let Form::Exact(items) = &mut self.0 {
-            self.0 = Form::Growing(Box::new(std::mem::take(items).into_vec()));
+        if let ArrayForm::Exact(items) = &mut self.0 {
+            self.0 = ArrayForm::Growing(Box::new(std::mem::take(items).into_vec()));
         }
         match &mut self.0 {
-            Form::Growing(items) => items,
-            Form::Exact(_) => unreachable!("made growing just above"),
+            ArrayForm::Growing(items) => items,
+            ArrayForm::Exact(_) => unreachable!("made growing just above"),
         }
     }
 
     /// As a vector.
     pub fn into_vec(self) -> Vec<Value> {
         match self.0 {
-            Form::Exact(items) => items.into_vec(),
-            Form::Growing(items) => *items,
+            ArrayForm::Exact(items) => items.into_vec(),
+            ArrayForm::Growing(items) => *items,
         }
     }
 
@@ -81,12 +81,12 @@ impl Array {
         self.as_vec().remove(at)
     }
 
-    /// Keeps the elements that the test says.
+    /// Keeps the elements that match.
     pub fn retain(&mut self, keep: impl FnMut(&Value) -> bool) {
         self.as_vec().retain(keep);
     }
 
-    /// Keeps the first so many elements.
+    /// Keeps the first `length` elements.
     pub fn truncate(&mut self, length: usize) {
         self.as_vec().truncate(length);
     }
@@ -96,24 +96,26 @@ impl Array {
         *self = Self::default();
     }
 
-    /// What it has allocated, without its elements' own.
+    /// Allocated bytes, without those of the elements.
     pub(crate) fn heap_bytes(&self) -> usize {
         match &self.0 {
-            Form::Exact(items) => size_of_val::<[Value]>(items),
-            Form::Growing(items) => size_of::<Vec<Value>>() + items.capacity() * size_of::<Value>(),
+            ArrayForm::Exact(items) => size_of_val::<[Value]>(items),
+            ArrayForm::Growing(items) => {
+                size_of::<Vec<Value>>() + items.capacity() * size_of::<Value>()
+            }
         }
     }
 }
 
 impl Default for Array {
     fn default() -> Self {
-        Self(Form::Exact(Box::default()))
+        Self(ArrayForm::Exact(Box::default()))
     }
 }
 
 impl Clone for Array {
     fn clone(&self) -> Self {
-        Self(Form::Exact(self.as_slice().into()))
+        Self(ArrayForm::Exact(self.as_slice().into()))
     }
 }
 
@@ -134,15 +136,15 @@ impl Deref for Array {
 impl DerefMut for Array {
     fn deref_mut(&mut self) -> &mut [Value] {
         match &mut self.0 {
-            Form::Exact(items) => items,
-            Form::Growing(items) => items,
+            ArrayForm::Exact(items) => items,
+            ArrayForm::Growing(items) => items,
         }
     }
 }
 
 impl From<Vec<Value>> for Array {
     fn from(items: Vec<Value>) -> Self {
-        Self(Form::Exact(items.into()))
+        Self(ArrayForm::Exact(items.into()))
     }
 }
 
@@ -154,7 +156,7 @@ impl From<Array> for Vec<Value> {
 
 impl FromIterator<Value> for Array {
     fn from_iter<I: IntoIterator<Item = Value>>(items: I) -> Self {
-        Self(Form::Exact(items.into_iter().collect()))
+        Self(ArrayForm::Exact(items.into_iter().collect()))
     }
 }
 

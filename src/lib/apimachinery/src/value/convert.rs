@@ -1,4 +1,4 @@
-//! What becomes a value, what equals one, and places in one.
+//! Conversions and comparisons of values, and indexing.
 
 use super::{Array, Map, Number, Text, Value};
 use std::borrow::Cow;
@@ -7,20 +7,20 @@ use std::fmt;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
-/// The name of a field or the position of an element.
-pub trait Place {
-    /// The value there.
+/// Name of a field or index of an element.
+pub trait ValueIndex {
+    /// The value at the index.
     fn of(self, value: &Value) -> Option<&Value>;
-    /// The value there, to change.
+    /// The value at the index, mutably.
     fn of_mut(self, value: &mut Value) -> Option<&mut Value>;
-    /// The value there: a field that is absent is made, null becomes a map.
+    /// The value at the index; a missing field is added, null becomes a map.
     ///
     /// # Panics
-    /// When the value is of another type, or has no such element.
+    /// If the value is of another type, or has no such element.
     fn made(self, value: &mut Value) -> &mut Value;
 }
 
-impl Place for &str {
+impl ValueIndex for &str {
     fn of(self, value: &Value) -> Option<&Value> {
         value.as_object()?.get(self)
     }
@@ -40,7 +40,7 @@ impl Place for &str {
     }
 }
 
-impl Place for &&str {
+impl ValueIndex for &&str {
     fn of(self, value: &Value) -> Option<&Value> {
         (*self).of(value)
     }
@@ -56,7 +56,7 @@ impl Place for &&str {
 
 macro_rules! names {
     ($($name:ty),*) => {$(
-        impl Place for $name {
+        impl ValueIndex for $name {
             fn of(self, value: &Value) -> Option<&Value> {
                 self.as_str().of(value)
             }
@@ -74,7 +74,7 @@ macro_rules! names {
 
 names!(&String, String, &Text);
 
-impl Place for usize {
+impl ValueIndex for usize {
     fn of(self, value: &Value) -> Option<&Value> {
         value.as_array()?.get(self)
     }
@@ -91,17 +91,17 @@ impl Place for usize {
     }
 }
 
-impl<P: Place> Index<P> for Value {
+impl<P: ValueIndex> Index<P> for Value {
     type Output = Self;
 
-    /// What is not there is null.
+    /// A missing value is null.
     fn index(&self, place: P) -> &Self {
         const NULL: &Value = &Value::Null;
         place.of(self).unwrap_or(NULL)
     }
 }
 
-impl<P: Place> IndexMut<P> for Value {
+impl<P: ValueIndex> IndexMut<P> for Value {
     fn index_mut(&mut self, place: P) -> &mut Self {
         place.made(self)
     }
@@ -133,9 +133,9 @@ impl fmt::Debug for Value {
     }
 }
 
-/// What `json!` takes for a value, by reference.
+/// Accepted by `json!`, by reference.
 pub trait ToValue {
-    /// The value, copied.
+    /// A copy as a value.
     fn to_value(&self) -> Value;
 }
 
@@ -176,7 +176,7 @@ macro_rules! cloned {
 cloned!(Bool(bool), String(Text), Array(Array), Object(Map));
 
 impl From<f64> for Value {
-    /// Infinities and NaN are null.
+    /// Infinities and NaN become null.
     fn from(value: f64) -> Self {
         Number::from_f64(value).map_or(Self::Null, Self::Number)
     }

@@ -1,15 +1,15 @@
-//! `json!`: a value as it is written in JSON, with expressions in it.
+//! `json!`: values in JSON syntax, with embedded expressions.
 
 use super::{Text, Value};
 
-/// What `json!` collects the fields of a map in.
+/// Collects the fields of a map in `json!`.
 #[doc(hidden)]
 pub fn no_fields() -> Vec<(Text, Value)> {
     Vec::new()
 }
 
-/// Makes a [`Value`](crate::document::Value) of JSON, in which keys and values may be expressions:
-/// see [`ToValue`](crate::document::ToValue).
+/// Makes a [`Value`](crate::document::Value) from JSON syntax, in which keys and values may be
+/// expressions: see [`ToValue`](crate::document::ToValue).
 #[macro_export]
 macro_rules! json_value {
     (null) => { $crate::document::Value::Null };
@@ -25,7 +25,7 @@ macro_rules! json_value {
     ($value:expr) => { $crate::document::ToValue::to_value(&$value) };
 }
 
-/// The elements of a list: those that are done, then the rest.
+/// Elements of a list: done, then the rest.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! json_items {
@@ -41,8 +41,7 @@ macro_rules! json_items {
     ([ $($done:expr,)* ] $last:expr) => { $crate::json_items!([ $($done,)* $crate::json_value!($last) ]) };
 }
 
-/// The fields of a map: the vector that they are pushed to, the key as far as it is read, then the
-/// rest.
+/// Fields of a map: the target vector, the key so far, then the rest.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! json_fields {

@@ -1,8 +1,8 @@
-//! Maps in the order of their keys: a sorted slice, exactly as large as what was read; a B-tree
-//! from the first change of a large one on.
+//! Maps with sorted keys: a sorted slice without spare capacity; a B-tree after the first change of
+//! a large one.
 //!
-//! A change moves at most [`FEW`] fields, or goes down a tree: n changes of a map of m fields take
-//! n log m steps and one walk over the map.
+//! A change moves at most [`FEW`] fields, or is a tree operation: n changes of a map of m fields
+//! take n log m steps and one walk.
 
 mod entry;
 mod iter;
@@ -11,24 +11,24 @@ use super::{Text, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use entry::Entry;
+pub use entry::MapEntry;
 pub use iter::{IntoIter, Iter};
 
-/// So many fields stay a slice when one is added or removed.
+/// Up to this many fields remain a slice when changed.
 pub(crate) const FEW: usize = 64;
 
-/// So many fields are looked through rather than halved.
+/// Searched linearly up to this many fields, by bisection above.
 const LINEAR: usize = 8;
 
 type Field = (Text, Value);
 
-/// A JSON object. Iterates in the order of the keys' bytes.
+/// A JSON object. Iterates in byte order of the keys.
 #[derive(Default)]
-pub struct Map(Form);
+pub struct Map(MapForm);
 
-/// Two words, so that a value has three.
-enum Form {
-    /// Sorted, without repeats, of any length.
+/// Two words, so that a value takes three.
+enum MapForm {
+    /// Sorted, without duplicates, of any length.
     Exact(Box<[Field]>),
     /// Fields were added or removed.
     Growing(Box<Growing>),
@@ -36,19 +36,19 @@ enum Form {
 
 #[derive(Clone)]
 enum Growing {
-    /// Sorted, without repeats, at most [`FEW`].
+    /// Sorted, without duplicates, at most [`FEW`].
     Few(Vec<Field>),
     Many(BTreeMap<Text, Value>),
 }
 
-impl Default for Form {
+impl Default for MapForm {
     fn default() -> Self {
         Self::Exact(Box::default())
     }
 }
 
-/// Where the fields lie.
-pub(super) enum Fields<'a> {
+/// Representation of the fields.
+pub(super) enum MapFields<'a> {
     Slice(&'a [Field]),
     Tree(&'a BTreeMap<Text, Value>),
 }
@@ -60,8 +60,7 @@ enum FieldsMut<'a> {
 
 fn find(fields: &[Field], key: &str) -> Result<usize, usize> {
     if fields.len() <= LINEAR {
-        // Most keys that are looked for are there or greater than none: comparing for equality is
-        // cheap.
+        // Most lookups hit, or are greater than all keys: testing for equality first is cheap.
         if let Some(at) = fields.iter().position(|(name, _)| name == key) {
             return Ok(at);
         }
@@ -76,22 +75,22 @@ impl Map {
         Self::default()
     }
 
-    /// From fields in order, without repeats.
+    /// From sorted fields without duplicates.
     pub(crate) fn from_sorted(fields: Vec<Field>) -> Self {
         debug_assert!(fields.is_sorted_by(|one, next| one.0 < next.0));
-        Self(Form::Exact(fields.into()))
+        Self(MapForm::Exact(fields.into()))
     }
 
-    /// From a tree, which it stays.
+    /// Keeps the tree.
     pub(crate) fn from_tree(tree: BTreeMap<Text, Value>) -> Self {
-        Self(Form::Growing(Box::new(Growing::Many(tree))))
+        Self(MapForm::Growing(Box::new(Growing::Many(tree))))
     }
 
-    /// How many fields it has.
+    /// Number of fields.
     pub fn len(&self) -> usize {
         match self.fields() {
-            Fields::Slice(fields) => fields.len(),
-            Fields::Tree(tree) => tree.len(),
+            MapFields::Slice(fields) => fields.len(),
+            MapFields::Tree(tree) => tree.len(),
         }
     }
 
@@ -100,18 +99,18 @@ impl Map {
         self.len() == 0
     }
 
-    /// A field's value.
+    /// Value of a field.
     pub fn get(&self, key: &str) -> Option<&Value> {
         match self.fields() {
-            Fields::Slice(fields) if fields.len() <= LINEAR => {
+            MapFields::Slice(fields) if fields.len() <= LINEAR => {
                 fields.iter().find(|(name, _)| name == key).map(|(_, value)| value)
             }
-            Fields::Slice(fields) => Some(&fields[find(fields, key).ok()?].1),
-            Fields::Tree(tree) => tree.get(key),
+            MapFields::Slice(fields) => Some(&fields[find(fields, key).ok()?].1),
+            MapFields::Tree(tree) => tree.get(key),
         }
     }
 
-    /// A field's value, to change.
+    /// Value of a field, mutably.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
         match self.fields_mut() {
             FieldsMut::Slice(fields) => find(fields, key).ok().map(|at| &mut fields[at].1),
@@ -119,22 +118,22 @@ impl Map {
         }
     }
 
-    /// A field: its key as the map holds it, and its value.
+    /// A field with the map's key.
     pub fn get_key_value(&self, key: &str) -> Option<(&Text, &Value)> {
         match self.fields() {
-            Fields::Slice(fields) => {
+            MapFields::Slice(fields) => {
                 find(fields, key).ok().map(|at| (&fields[at].0, &fields[at].1))
             }
-            Fields::Tree(tree) => tree.get_key_value(key),
+            MapFields::Tree(tree) => tree.get_key_value(key),
         }
     }
 
-    /// Whether it has a field.
+    /// Whether the field exists.
     pub fn contains_key(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
 
-    /// Sets a field; gives the value that it had.
+    /// Sets a field; returns its previous value.
     pub fn insert(&mut self, key: impl Into<Text>, value: Value) -> Option<Value> {
         let key = key.into();
         match self.fields_mut() {
@@ -149,16 +148,16 @@ impl Map {
         }
     }
 
-    /// Adds a field that is not there.
+    /// Adds a missing field.
     fn add(&mut self, key: Text, value: Value) -> &mut Value {
         let at = match self.fields() {
-            Fields::Slice(fields) => find(fields, &key).unwrap_or_else(|at| at),
-            Fields::Tree(_) => 0,
+            MapFields::Slice(fields) => find(fields, &key).unwrap_or_else(|at| at),
+            MapFields::Tree(_) => 0,
         };
         self.add_at(at, key, value)
     }
 
-    /// Adds a field that is not there, at its place in a slice; a tree knows the place.
+    /// Adds a missing field, at its index in a slice; a tree ignores the index.
     fn add_at(&mut self, at: usize, key: Text, value: Value) -> &mut Value {
         match self.growing(1) {
             Growing::Few(fields) => {
@@ -169,7 +168,7 @@ impl Map {
         }
     }
 
-    /// Removes a field; gives its value.
+    /// Removes a field; returns its value.
     pub fn remove(&mut self, key: &str) -> Option<Value> {
         if !self.contains_key(key) {
             return None;
@@ -180,21 +179,21 @@ impl Map {
         }
     }
 
-    /// A field, which may be absent, to fill or change.
-    pub fn entry(&mut self, key: impl Into<Text>) -> Entry<'_> {
-        Entry::new(self, key.into())
+    /// Entry of a field, which may be missing.
+    pub fn entry(&mut self, key: impl Into<Text>) -> MapEntry<'_> {
+        MapEntry::new(self, key.into())
     }
 
-    /// Keeps the fields that the test says.
+    /// Keeps the fields that match.
     pub fn retain(&mut self, mut keep: impl FnMut(&Text, &mut Value) -> bool) {
-        if let Form::Growing(growing) = &mut self.0
+        if let MapForm::Growing(growing) = &mut self.0
             && let Growing::Many(tree) = &mut **growing
         {
             return tree.retain(keep);
         }
         let mut fields = std::mem::take(self).into_sorted();
         fields.retain_mut(|(key, value)| keep(key, value));
-        *self = Self(Form::Exact(fields.into()));
+        *self = Self(MapForm::Exact(fields.into()));
     }
 
     /// Removes all fields.
@@ -202,7 +201,7 @@ impl Map {
         *self = Self::default();
     }
 
-    /// Moves all fields of another map here, over what is here.
+    /// Moves all fields of another map into this one, overwriting.
     pub fn append(&mut self, other: &mut Self) {
         self.extend(std::mem::take(other));
     }
@@ -212,7 +211,7 @@ impl Map {
         Iter::new(self.fields())
     }
 
-    /// The fields in order, their values to change.
+    /// The fields in order, with mutable values.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&Text, &mut Value)> {
         iter::IterMut::new(self.fields_mut())
     }
@@ -227,7 +226,7 @@ impl Map {
         self.iter().map(|(_, value)| value)
     }
 
-    /// The values in the order of their keys, to change.
+    /// The values in the order of their keys, mutably.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Value> {
         self.iter_mut().map(|(_, value)| value)
     }
@@ -237,18 +236,18 @@ impl Map {
         self.into_iter().map(|(_, value)| value)
     }
 
-    /// Gives back the room that changes left.
+    /// Frees spare capacity.
     pub fn shrink_to_fit(&mut self) {
-        if matches!(self.0, Form::Growing(_)) {
-            *self = Self(Form::Exact(std::mem::take(self).into_sorted().into()));
+        if matches!(self.0, MapForm::Growing(_)) {
+            *self = Self(MapForm::Exact(std::mem::take(self).into_sorted().into()));
         }
     }
 
-    /// What it has allocated, without its fields' own: of a tree, at the worst fill.
+    /// Allocated bytes, without those of the fields; of a tree, at the lowest fill.
     pub(crate) fn heap_bytes(&self) -> usize {
         match &self.0 {
-            Form::Exact(fields) => size_of_val::<[Field]>(fields),
-            Form::Growing(growing) => {
+            MapForm::Exact(fields) => size_of_val::<[Field]>(fields),
+            MapForm::Growing(growing) => {
                 size_of::<Growing>()
                     + match &**growing {
                         Growing::Few(fields) => fields.capacity() * size_of::<Field>(),
@@ -258,32 +257,34 @@ impl Map {
         }
     }
 
-    pub(super) fn fields(&self) -> Fields<'_> {
+    pub(super) fn fields(&self) -> MapFields<'_> {
         match &self.0 {
-            Form::Exact(fields) => Fields::Slice(fields),
-            Form::Growing(growing) => match &**growing {
-                Growing::Few(fields) => Fields::Slice(fields),
-                Growing::Many(tree) => Fields::Tree(tree),
+            MapForm::Exact(fields) => MapFields::Slice(fields),
+            MapForm::Growing(growing) => match &**growing {
+                Growing::Few(fields) => MapFields::Slice(fields),
+                Growing::Many(tree) => MapFields::Tree(tree),
             },
         }
     }
 
     fn fields_mut(&mut self) -> FieldsMut<'_> {
         match &mut self.0 {
-            Form::Exact(fields) => FieldsMut::Slice(fields),
-            Form::Growing(growing) => match &mut **growing {
+            MapForm::Exact(fields) => FieldsMut::Slice(fields),
+            MapForm::Growing(growing) => match &mut **growing {
                 Growing::Few(fields) => FieldsMut::Slice(fields),
                 Growing::Many(tree) => FieldsMut::Tree(tree),
             },
         }
     }
 
-    /// In the form that can be changed, with room for more fields.
+    /// The changeable representation, with capacity for more fields.
     fn growing(&mut self, more: usize) -> &mut Growing {
-        if let Form::Exact(fields) = &mut self.0 {
-            self.0 = Form::Growing(Box::new(Growing::Few(std::mem::take(fields).into_vec())));
+        if let MapForm::Exact(fields) = &mut self.0 {
+            self.0 = MapForm::Growing(Box::new(Growing::Few(std::mem::take(fields).into_vec())));
         }
-        let Form::Growing(growing) = &mut self.0 else { unreachable!("made growing just above") };
+        let MapForm::Growing(growing) = &mut self.0 else {
+            unreachable!("made growing just above")
+        };
         if let Growing::Few(fields) = &mut **growing
             && fields.len() + more > FEW
         {
@@ -294,8 +295,8 @@ impl Map {
 
     fn into_sorted(self) -> Vec<Field> {
         match self.0 {
-            Form::Exact(fields) => fields.into_vec(),
-            Form::Growing(growing) => match *growing {
+            MapForm::Exact(fields) => fields.into_vec(),
+            MapForm::Growing(growing) => match *growing {
                 Growing::Few(fields) => fields,
                 Growing::Many(tree) => tree.into_iter().collect(),
             },
@@ -306,9 +307,9 @@ impl Map {
 impl Clone for Map {
     fn clone(&self) -> Self {
         Self(match self.fields() {
-            Fields::Slice(fields) => Form::Exact(fields.into()),
-            // What was changed is likely to be changed again.
-            Fields::Tree(tree) => Form::Growing(Box::new(Growing::Many(tree.clone()))),
+            MapFields::Slice(fields) => MapForm::Exact(fields.into()),
+            // A changed map is likely to change again.
+            MapFields::Tree(tree) => MapForm::Growing(Box::new(Growing::Many(tree.clone()))),
         })
     }
 }
@@ -326,7 +327,7 @@ impl fmt::Debug for Map {
 }
 
 impl<K: Into<Text>> FromIterator<(K, Value)> for Map {
-    /// Of several equal keys the last one counts.
+    /// Of equal keys the last one wins.
     fn from_iter<I: IntoIterator<Item = (K, Value)>>(fields: I) -> Self {
         let mut fields: Vec<Field> =
             fields.into_iter().map(|(key, value)| (key.into(), value)).collect();
@@ -336,7 +337,7 @@ impl<K: Into<Text>> FromIterator<(K, Value)> for Map {
             fields.dedup_by(|one, next| one.0 == next.0);
             fields.reverse();
         }
-        Self(Form::Exact(fields.into()))
+        Self(MapForm::Exact(fields.into()))
     }
 }
 
@@ -370,7 +371,7 @@ impl std::ops::Index<&str> for Map {
     type Output = Value;
 
     /// # Panics
-    /// Without such a field.
+    /// If the field is missing.
     fn index(&self, key: &str) -> &Value {
         self.get(key).expect("the field is there")
     }

@@ -1,21 +1,21 @@
-//! Numbers of JSON: integers are exact within 64 bits, everything else is a finite float.
+//! JSON numbers: integers are exact within 64 bits, others are finite floats.
 
 use std::fmt;
 
-/// A number of JSON. `1` and `1.0` are different numbers.
+/// A JSON number. `1` and `1.0` differ.
 #[derive(Clone, Copy)]
-pub struct Number(Form);
+pub struct Number(NumberForm);
 
 #[derive(Clone, Copy)]
-enum Form {
+enum NumberForm {
     Positive(u64),
     /// Below zero.
     Negative(i64),
-    /// Finite; how it was written, if with an exponent.
+    /// Finite; with its notation if it had an exponent.
     Float(f64, Option<Exponent>),
 }
 
-/// How a float was written: quantities keep that.
+/// Notation of a float, which quantities preserve.
 #[derive(Clone, Copy)]
 struct Exponent {
     power: i16,
@@ -26,7 +26,7 @@ struct Exponent {
 }
 
 impl Exponent {
-    /// Most digits that a float gives back as they were.
+    /// Digits that a float round-trips.
     const MAX_DIGITS: usize = 15;
 
     fn read(text: &str) -> Option<Self> {
@@ -72,30 +72,29 @@ impl Exponent {
 impl PartialEq for Number {
     fn eq(&self, other: &Self) -> bool {
         match (self.0, other.0) {
-            (Form::Positive(one), Form::Positive(other)) => one == other,
-            (Form::Negative(one), Form::Negative(other)) => one == other,
-            (Form::Float(one, _), Form::Float(other, _)) => one == other,
+            (NumberForm::Positive(one), NumberForm::Positive(other)) => one == other,
+            (NumberForm::Negative(one), NumberForm::Negative(other)) => one == other,
+            (NumberForm::Float(one, _), NumberForm::Float(other, _)) => one == other,
             _ => false,
         }
     }
 }
 
 impl Number {
-    /// A float; `None` for infinities and NaN, which JSON cannot say.
+    /// `None` for infinities and NaN, which JSON lacks.
     pub fn from_f64(float: f64) -> Option<Self> {
-        float.is_finite().then_some(Self(Form::Float(float, None)))
+        float.is_finite().then_some(Self(NumberForm::Float(float, None)))
     }
 
-    /// A float with the text that it was read from.
+    /// A float with its source text.
     pub(crate) fn of_text(float: f64, text: &str) -> Option<Self> {
-        float.is_finite().then(|| Self(Form::Float(float, Exponent::read(text))))
+        float.is_finite().then(|| Self(NumberForm::Float(float, Exponent::read(text))))
     }
 
-    /// As it was written if that was short and with an exponent; otherwise as Go's encoder writes
-    /// it.
+    /// The source text if short and with an exponent; otherwise as Go's encoder writes it.
     pub fn as_written(&self) -> String {
         match self.0 {
-            Form::Float(float, exponent) => exponent
+            NumberForm::Float(float, exponent) => exponent
                 .and_then(|exponent| exponent.write(float))
                 .unwrap_or_else(|| match float.abs() {
                     1e21.. => format!("{float:e}").replace('e', "e+"),
@@ -106,9 +105,9 @@ impl Number {
         }
     }
 
-    /// Forgets how it was written.
+    /// Drops the source text.
     pub fn forget_text(&mut self) {
-        if let Form::Float(_, exponent) = &mut self.0 {
+        if let NumberForm::Float(_, exponent) = &mut self.0 {
             *exponent = None;
         }
     }
@@ -125,43 +124,43 @@ impl Number {
 
     /// Whether it is a float.
     pub fn is_f64(&self) -> bool {
-        matches!(self.0, Form::Float(..))
+        matches!(self.0, NumberForm::Float(..))
     }
 
     /// The integer, if it fits.
     pub fn as_i64(&self) -> Option<i64> {
         match self.0 {
-            Form::Positive(integer) => i64::try_from(integer).ok(),
-            Form::Negative(integer) => Some(integer),
-            Form::Float(..) => None,
+            NumberForm::Positive(integer) => i64::try_from(integer).ok(),
+            NumberForm::Negative(integer) => Some(integer),
+            NumberForm::Float(..) => None,
         }
     }
 
     /// The integer, if it fits.
     pub fn as_u64(&self) -> Option<u64> {
-        if let Form::Positive(integer) = self.0 { Some(integer) } else { None }
+        if let NumberForm::Positive(integer) = self.0 { Some(integer) } else { None }
     }
 
-    /// As a float, the nearest one to a large integer; never `None`.
+    /// The nearest float; never `None`.
     pub fn as_f64(&self) -> Option<f64> {
         Some(match self.0 {
-            Form::Positive(integer) => integer as f64,
-            Form::Negative(integer) => integer as f64,
-            Form::Float(float, _) => float,
+            NumberForm::Positive(integer) => integer as f64,
+            NumberForm::Negative(integer) => integer as f64,
+            NumberForm::Float(float, _) => float,
         })
     }
 
-    /// Appends it as JSON: floats in the shortest form that reads back the same, always with a
-    /// point or an exponent.
+    /// Appends JSON: floats in the shortest form that round-trips, always with a point or an
+    /// exponent.
     pub(crate) fn write(self, out: &mut Vec<u8>) {
         match self.0 {
-            Form::Positive(integer) => {
+            NumberForm::Positive(integer) => {
                 out.extend_from_slice(itoa::Buffer::new().format(integer).as_bytes())
             }
-            Form::Negative(integer) => {
+            NumberForm::Negative(integer) => {
                 out.extend_from_slice(itoa::Buffer::new().format(integer).as_bytes())
             }
-            Form::Float(float, _) => {
+            NumberForm::Float(float, _) => {
                 out.extend_from_slice(zmij::Buffer::new().format_finite(float).as_bytes())
             }
         }
@@ -171,9 +170,11 @@ impl Number {
 impl fmt::Display for Number {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Form::Positive(integer) => integer.fmt(formatter),
-            Form::Negative(integer) => integer.fmt(formatter),
-            Form::Float(float, _) => formatter.write_str(zmij::Buffer::new().format_finite(float)),
+            NumberForm::Positive(integer) => integer.fmt(formatter),
+            NumberForm::Negative(integer) => integer.fmt(formatter),
+            NumberForm::Float(float, _) => {
+                formatter.write_str(zmij::Buffer::new().format_finite(float))
+            }
         }
     }
 }
@@ -188,7 +189,7 @@ macro_rules! unsigned {
     ($($integer:ty),*) => {$(
         impl From<$integer> for Number {
             fn from(integer: $integer) -> Self {
-                Self(Form::Positive(integer as u64))
+                Self(NumberForm::Positive(integer as u64))
             }
         }
     )*};
@@ -198,7 +199,7 @@ macro_rules! signed {
     ($($integer:ty),*) => {$(
         impl From<$integer> for Number {
             fn from(integer: $integer) -> Self {
-                Self(if integer < 0 { Form::Negative(integer as i64) } else { Form::Positive(integer as u64) })
+                Self(if integer < 0 { NumberForm::Negative(integer as i64) } else { NumberForm::Positive(integer as u64) })
             }
         }
     )*};

@@ -1,4 +1,4 @@
-//! The tree against a model: building, inserting, removing, writing.
+//! The value tree against a model.
 
 use super::{Array, Map, Number, Text, Value};
 use crate::document::json;
@@ -18,7 +18,7 @@ fn next(state: &mut u64) -> u64 {
     *state >> 33
 }
 
-/// Maps do what a B-tree does, whatever their size and form.
+/// Maps behave like a B-tree, whatever their size and representation.
 #[test]
 fn maps_agree_with_the_standard_librarys() {
     let mut state = 1;
@@ -61,20 +61,20 @@ fn maps_agree_with_the_standard_librarys() {
 }
 
 #[test]
-fn of_equal_keys_the_last_one_counts() {
+fn the_last_of_equal_keys_wins() {
     let fields = [("b", 1), ("a", 2), ("b", 3), ("a", 4), ("c", 5)];
     let map: Map = fields.into_iter().map(|(key, value)| (key, Value::from(value))).collect();
     assert_eq!(Value::Object(map), json!({"a": 4, "b": 3, "c": 5}));
 }
 
-/// One by one, ascending and in no order: a map of 100,000 fields takes as many tree steps, not
-/// shifts of a slice.
+/// Ascending or in random order: inserting 100,000 fields takes as many tree operations, not shifts
+/// of a slice.
 #[test]
 fn a_large_map_is_a_tree_from_the_first_change_on() {
     let mut map: Map = (0..100_000).map(|number| (format!("{number:06}"), Value::Null)).collect();
     assert_eq!(map.heap_bytes(), 100_000 * 48, "what was not changed is a slice");
     map.insert("050000x", Value::Null);
-    assert!(matches!(map.fields(), super::map::Fields::Tree(_)));
+    assert!(matches!(map.fields(), super::map::MapFields::Tree(_)));
     for number in 0..100_000 {
         map.insert(format!("{:06}y", (number * 7_919) % 100_000), Value::Null);
     }
@@ -107,7 +107,7 @@ fn lists_grow_and_stay_equal() {
 }
 
 #[test]
-fn floats_with_exponents_know_how_they_were_written() {
+fn floats_with_exponents_keep_their_notation() {
     for (text, written) in [
         ("1e3", "1e3"),
         ("1E3", "1E3"),

@@ -1,21 +1,21 @@
-//! The scanner's input, which ends when the scanner has looked too far ahead.
+//! Input of the YAML scanner, which ends when the scanner looks too far ahead.
 //!
-//! In `[]` and `{}` everything may be a key until its end is seen, and the scanner queues all
-//! tokens up to there: a list of 3 MB took 1 GB.
+//! In `[]` and `{}` anything may be a key until its end is known, and the scanner queues all tokens
+//! up to there: a list of 3 MB took 1 GB.
 
 use saphyr_parser::StrInput;
 use saphyr_parser::input::{Input, SkipTabs};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// The scanner looks for this once at each token, and nowhere else. The tests of `heap` fail when
-/// it no longer does.
+/// The scanner looks for this character once per token, and nowhere else. The tests of `heap` fail
+/// if that changes.
 const OF_A_TOKEN: char = '\u{feff}';
 
-/// A text that is read in bounded steps.
+/// A text with a limit of steps.
 pub(super) struct Limited<'a> {
     text: StrInput<'a>,
-    /// Steps that are left; `None`: it wanted more, and got the end of the text.
+    /// Steps left; `None` if it ran out of them, and got the end of input.
     steps: Rc<Cell<Option<usize>>>,
 }
 
@@ -25,7 +25,7 @@ impl<'a> Limited<'a> {
     }
 }
 
-/// Passes everything on: the text's own methods are faster than the trait's.
+/// Forwards methods: the text's own are faster than the trait's defaults.
 macro_rules! pass {
     ($($name:ident(&self $(, $arg:ident: $kind:ty)?) -> $result:ty;)* ---  $($name_mut:ident(&mut self $(, $arg_mut:ident: $kind_mut:ty)?) $(-> $result_mut:ty)?;)*) => {
         $(#[inline] fn $name(&self $(, $arg: $kind)?) -> $result { self.text.$name($($arg)?) })*

@@ -1,7 +1,7 @@
-//! The reader: events to values, with its own stack.
+//! The reader: converts events to values, with an explicit stack.
 
 use super::input::Limited;
-use super::resolve::{self, Scalar};
+use super::resolve::{self, YamlScalar};
 use crate::document::{Map, Value};
 use crate::heap::{FIELD, GROWN, YamlRoom};
 use crate::json::{DecodeError, DecodedValue, MAX_DEPTH, MAX_DUPLICATES};
@@ -12,25 +12,25 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// What aliases may add at least and at most, in nodes (a string counts one for each 32 bytes); in
-/// between, ten times what was read.
+/// Nodes added by aliases (a string counts one per 32 bytes): at least and at most; in between, ten
+/// times what was read.
 const MIN_ALIAS_NODES: usize = 10_000;
 const MAX_ALIAS_NODES: usize = 100_000;
 
-/// So many repeats are looked at until [`MAX_DUPLICATES`] different ones are found: each writes its
-/// whole path.
+/// Duplicates inspected until [`MAX_DUPLICATES`] different ones are found; each formats its whole
+/// path.
 const MAX_REPEATS: usize = 64;
 
-/// The scanner looks at every open collection at each of its tokens. Events times open collections,
-/// at least and for each byte of a body: real objects stay below 3 for each byte, and 3 MiB at the
-/// bound take about 200 ms.
+/// The scanner visits every open collection at each token. Limits of events times open collections,
+/// in total and per byte of the body: real objects stay below 3 per byte, and 3 MiB at the limit
+/// take about 200 ms.
 const MIN_SCANNED: usize = 1_000_000;
 const SCANNED_PER_BYTE: usize = 30;
 
-/// Reads the first document; what follows it is not looked at.
+/// Decodes the first document; ignores what follows.
 pub(super) fn parse(text: &str, room: YamlRoom) -> Result<DecodedValue, DecodeError> {
     let steps = Rc::new(Cell::new(Some(room.steps)));
-    let reader = Reader {
+    let reader = YamlReader {
         events: Parser::new(Limited::new(text, Rc::clone(&steps))),
         steps,
         max_steps: room.steps,
@@ -48,28 +48,28 @@ pub(super) fn parse(text: &str, room: YamlRoom) -> Result<DecodedValue, DecodeEr
     reader.document()
 }
 
-/// A collection that is being read, with its anchor (0 for none).
-enum Frame {
-    Mapping { map: Map, key: Option<Key>, anchor: usize },
+/// An open collection, with its anchor (0 for none).
+enum OpenCollection {
+    Mapping { map: Map, key: Option<MappingKey>, anchor: usize },
     Sequence { items: Vec<Value>, anchor: usize },
 }
 
-enum Key {
+enum MappingKey {
     Field(String),
-    /// `<<`: the value's fields are put into this mapping.
+    /// `<<`: merges the value's fields into this mapping.
     Merge,
 }
 
-struct Reader<'a> {
+struct YamlReader<'a> {
     events: Parser<'a, Limited<'a>>,
-    /// The scanner's steps to the next event: it may look ahead, without bounds of its own, for the
-    /// end of a list that might be a key.
+    /// Scanner steps up to the next event. The scanner has no limit of its own when it looks for
+    /// the end of a potential key.
     steps: Rc<Cell<Option<usize>>>,
     max_steps: usize,
-    /// Bytes that further values may take.
+    /// Bytes left for values.
     values: usize,
     has_aliases: bool,
-    stack: Vec<Frame>,
+    stack: Vec<OpenCollection>,
     anchors: HashMap<usize, Value>,
     duplicates: Vec<String>,
     repeats: usize,
@@ -79,7 +79,7 @@ struct Reader<'a> {
     expanded: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> YamlReader<'a> {
     fn document(mut self) -> Result<DecodedValue, DecodeError> {
         let value = loop {
             match self.next()? {
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
                 Event::DocumentEnd => break Value::Null,
                 event => {
                     if let Some(value) = self.handle(event)? {
-                        // The event after it says whether the document ends well.
+                        // The next event tells whether the document ends well.
                         self.next()?;
                         break value;
                     }
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes one event; gives the document's value when it is complete.
+    /// Handles an event; returns the value of a complete document.
     fn handle(&mut self, event: Event<'a>) -> Result<Option<Value>, DecodeError> {
         self.nodes += 1;
         self.scanned += 1 + self.stack.len();
@@ -129,34 +129,36 @@ impl<'a> Reader<'a> {
                 self.finish(value, 0)
             }
             Event::MappingStart(anchor, _) => {
-                self.open(Frame::Mapping { map: Map::new(), key: None, anchor })
+                self.open(OpenCollection::Mapping { map: Map::new(), key: None, anchor })
             }
             Event::SequenceStart(anchor, _) => {
-                self.open(Frame::Sequence { items: Vec::new(), anchor })
+                self.open(OpenCollection::Sequence { items: Vec::new(), anchor })
             }
             Event::MappingEnd | Event::SequenceEnd => match self.stack.pop() {
-                Some(Frame::Mapping { mut map, anchor, .. }) => {
+                Some(OpenCollection::Mapping { mut map, anchor, .. }) => {
                     map.shrink_to_fit();
                     self.finish(Value::Object(map), anchor)
                 }
-                Some(Frame::Sequence { items, anchor }) => self.finish(Value::from(items), anchor),
+                Some(OpenCollection::Sequence { items, anchor }) => {
+                    self.finish(Value::from(items), anchor)
+                }
                 None => Err(syntax("a collection ends that did not begin")),
             },
             _ => Err(syntax("the document ends inside a collection")),
         }
     }
 
-    /// Counts what values take.
+    /// Counts the bytes of a value.
     fn take(&mut self, bytes: usize) -> Result<(), DecodeError> {
         self.values = self.values.checked_sub(bytes).ok_or(DecodeError::TooLarge)?;
         Ok(())
     }
 
-    fn open(&mut self, frame: Frame) -> Result<Option<Value>, DecodeError> {
+    fn open(&mut self, frame: OpenCollection) -> Result<Option<Value>, DecodeError> {
         if self.stack.len() >= MAX_DEPTH {
             return Err(DecodeError::TooDeep);
         }
-        if matches!(self.stack.last(), Some(Frame::Mapping { key: None, .. })) {
+        if matches!(self.stack.last(), Some(OpenCollection::Mapping { key: None, .. })) {
             return Err(syntax("a collection cannot be a key"));
         }
         self.stack.push(frame);
@@ -171,11 +173,11 @@ impl<'a> Reader<'a> {
         tag: Option<&Tag>,
     ) -> Result<Option<Value>, DecodeError> {
         let is_plain = style == ScalarStyle::Plain;
-        if let Some(Frame::Mapping { key: key @ None, .. }) = self.stack.last_mut() {
+        if let Some(OpenCollection::Mapping { key: key @ None, .. }) = self.stack.last_mut() {
             let is_merge =
                 tag.map_or(is_plain, |tag| tag.is_yaml_core_schema() && tag.suffix == "merge");
             if text == "<<" && is_merge {
-                *key = Some(Key::Merge);
+                *key = Some(MappingKey::Merge);
                 return Ok(None);
             }
         }
@@ -185,19 +187,19 @@ impl<'a> Reader<'a> {
                 .ok_or_else(|| {
                     syntax(&format!("a scalar does not fit its tag !!{}", tag.suffix))
                 })?,
-            _ => Scalar::String(text.into_owned()),
+            _ => YamlScalar::String(text.into_owned()),
         };
         self.finish_scalar(scalar, anchor)
     }
 
     fn finish_scalar(
         &mut self,
-        scalar: Scalar,
+        scalar: YamlScalar,
         anchor: usize,
     ) -> Result<Option<Value>, DecodeError> {
-        if let Some(Frame::Mapping { key: key @ None, .. }) = self.stack.last_mut() {
+        if let Some(OpenCollection::Mapping { key: key @ None, .. }) = self.stack.last_mut() {
             let name = scalar.into_key().ok_or_else(|| syntax("a key must not be null"))?;
-            *key = Some(Key::Field(name.clone()));
+            *key = Some(MappingKey::Field(name.clone()));
             return self.remember(&Value::from(name), anchor).map(|()| None);
         }
         let value =
@@ -205,21 +207,21 @@ impl<'a> Reader<'a> {
         self.finish(value, anchor)
     }
 
-    /// Puts a complete value where it belongs; gives it back when it is the whole document.
+    /// Adds a complete value to its parent; returns it if it is the whole document.
     fn finish(&mut self, value: Value, anchor: usize) -> Result<Option<Value>, DecodeError> {
         self.remember(&value, anchor)?;
         match self.stack.last_mut() {
             None => return Ok(Some(value)),
-            Some(Frame::Sequence { items, .. }) => items.push(value),
-            Some(Frame::Mapping { map, key, .. }) => match key.take() {
-                Some(Key::Merge) => merge(map, value)?,
-                Some(Key::Field(name)) => {
+            Some(OpenCollection::Sequence { items, .. }) => items.push(value),
+            Some(OpenCollection::Mapping { map, key, .. }) => match key.take() {
+                Some(MappingKey::Merge) => merge(map, value)?,
+                Some(MappingKey::Field(name)) => {
                     let repeated = map.insert(name.clone(), value).is_some();
                     if repeated {
                         self.note_duplicate(&name);
                     }
                 }
-                None => *key = Some(Key::Field(alias_key(value)?)),
+                None => *key = Some(MappingKey::Field(alias_key(value)?)),
             },
         }
         Ok(None)
@@ -278,9 +280,9 @@ impl<'a> Reader<'a> {
         };
         for frame in &self.stack {
             match frame {
-                Frame::Mapping { key: Some(Key::Field(key)), .. } => push(key),
-                Frame::Mapping { .. } => {}
-                Frame::Sequence { items, .. } => push(&format!("[{}]", items.len())),
+                OpenCollection::Mapping { key: Some(MappingKey::Field(key)), .. } => push(key),
+                OpenCollection::Mapping { .. } => {}
+                OpenCollection::Sequence { items, .. } => push(&format!("[{}]", items.len())),
             }
         }
         push(name);
@@ -290,8 +292,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Puts a mapping's fields, or those of a list of mappings (the first one wins), into `map`, as
-/// Go's reader does: over what is there already.
+/// Merges the fields of a mapping, or of a list of mappings (the first wins), into `map`; like Go's
+/// reader, overwriting.
 fn merge(map: &mut Map, value: Value) -> Result<(), DecodeError> {
     match value {
         Value::Object(fields) => map.extend(fields),
@@ -317,7 +319,7 @@ fn alias_key(value: Value) -> Result<String, DecodeError> {
     }
 }
 
-/// A value's weight in nodes, and its depth.
+/// Weight in nodes, and depth.
 fn measure(value: &Value) -> (usize, usize) {
     let all = |children: &mut dyn Iterator<Item = &Value>| {
         children
@@ -340,7 +342,7 @@ fn syntax(why: &str) -> DecodeError {
 }
 
 fn scan_error(error: &ScanError) -> DecodeError {
-    // libyaml counts lines from zero, its scanner from one, and a first line is not said.
+    // libyaml counts lines from zero, its scanner from one, and does not name the first line.
     let (of_parser, why) =
         match error.info().strip_prefix("while parsing ").and_then(|rest| rest.split_once(", ")) {
             Some((_, why)) => (true, why),

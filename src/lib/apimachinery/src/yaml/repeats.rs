@@ -1,5 +1,5 @@
-//! Repeated keys with their lines, as Go's strict reader tells them. Bodies were read before: this
-//! one is only looked at again because keys repeat.
+//! Duplicate keys with their lines, in the words of Go's strict reader. Scans a body again whose
+//! duplicates are known.
 
 use crate::field::quote;
 use crate::json::MAX_DUPLICATES;
@@ -7,15 +7,15 @@ use saphyr_parser::{Event, Parser};
 use std::collections::HashSet;
 
 /// An open collection.
-enum Frame {
-    /// Its keys, and whether the next node is one.
+enum KeyFrame {
+    /// Its keys, and whether the next node is a key.
     Mapping(HashSet<String>, bool),
     Sequence,
 }
 
-/// `line 7: key "a" already set in map`, for the first few.
+/// `line 7: key "a" already set in map`, for the first duplicates.
 pub(super) fn sentences(text: &str) -> Vec<String> {
-    let (mut found, mut stack) = (Vec::new(), Vec::<Frame>::new());
+    let (mut found, mut stack) = (Vec::new(), Vec::<KeyFrame>::new());
     for event in Parser::new_from_str(text) {
         let Ok((event, span)) = event else { break };
         match event {
@@ -30,7 +30,7 @@ pub(super) fn sentences(text: &str) -> Vec<String> {
             | Event::SequenceStart(..) => {}
             _ => continue,
         }
-        if let Some(Frame::Mapping(keys, is_key)) = stack.last_mut() {
+        if let Some(KeyFrame::Mapping(keys, is_key)) = stack.last_mut() {
             if let (true, Event::Scalar(key, ..)) = (*is_key, &event)
                 && key != "<<"
                 && !keys.insert(key.to_string())
@@ -45,8 +45,8 @@ pub(super) fn sentences(text: &str) -> Vec<String> {
             *is_key = !*is_key;
         }
         match event {
-            Event::MappingStart(..) => stack.push(Frame::Mapping(HashSet::new(), true)),
-            Event::SequenceStart(..) => stack.push(Frame::Sequence),
+            Event::MappingStart(..) => stack.push(KeyFrame::Mapping(HashSet::new(), true)),
+            Event::SequenceStart(..) => stack.push(KeyFrame::Sequence),
             _ => {}
         }
     }

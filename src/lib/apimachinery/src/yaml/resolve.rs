@@ -1,10 +1,10 @@
-//! What a plain scalar means, by the rules of Go's YAML reader (YAML 1.1 with its exceptions).
+//! Types of plain scalars by the rules of Go's YAML reader (YAML 1.1 with exceptions).
 
 use crate::document::{Number, Value};
 
 /// A resolved scalar.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Scalar {
+pub(super) enum YamlScalar {
     Null,
     Bool(bool),
     Integer(Number),
@@ -12,7 +12,7 @@ pub(super) enum Scalar {
     String(String),
 }
 
-impl Scalar {
+impl YamlScalar {
     /// As a JSON value; infinities and NaN have no JSON form.
     pub(super) fn into_value(self) -> Option<Value> {
         Some(match self {
@@ -24,7 +24,7 @@ impl Scalar {
         })
     }
 
-    /// As the key of a JSON object; null is none.
+    /// As the key of a JSON object; `None` for null.
     pub(super) fn into_key(self) -> Option<String> {
         Some(match self {
             Self::Null => return None,
@@ -34,7 +34,7 @@ impl Scalar {
             Self::Float(float) if float.is_infinite() => {
                 if float > 0.0 { ".inf" } else { "-.inf" }.to_owned()
             }
-            // Go's converter writes keys with 32-bit precision.
+            // Go's converter formats float keys with 32-bit precision.
             Self::Float(float) => (float as f32).to_string(),
             Self::String(text) => text,
         })
@@ -42,36 +42,36 @@ impl Scalar {
 }
 
 /// Resolves a plain scalar without a tag.
-pub(super) fn plain(text: &str) -> Scalar {
+pub(super) fn plain(text: &str) -> YamlScalar {
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => Scalar::Null,
+        "" | "~" | "null" | "Null" | "NULL" => YamlScalar::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
-            Scalar::Bool(true)
+            YamlScalar::Bool(true)
         }
         "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
-            Scalar::Bool(false)
+            YamlScalar::Bool(false)
         }
-        ".nan" | ".NaN" | ".NAN" => Scalar::Float(f64::NAN),
-        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => Scalar::Float(f64::INFINITY),
-        "-.inf" | "-.Inf" | "-.INF" => Scalar::Float(f64::NEG_INFINITY),
-        _ => number(text).unwrap_or_else(|| Scalar::String(text.to_owned())),
+        ".nan" | ".NaN" | ".NAN" => YamlScalar::Float(f64::NAN),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => YamlScalar::Float(f64::INFINITY),
+        "-.inf" | "-.Inf" | "-.INF" => YamlScalar::Float(f64::NEG_INFINITY),
+        _ => number(text).unwrap_or_else(|| YamlScalar::String(text.to_owned())),
     }
 }
 
-/// Resolves a scalar with a tag of YAML's core schema (`int`, `str`, ...); `None` when it cannot be
-/// that.
-pub(super) fn tagged(text: &str, tag: &str) -> Option<Scalar> {
+/// Resolves a scalar with a core schema tag (`int`, `str`, ...); `None` if it is invalid for the
+/// tag.
+pub(super) fn tagged(text: &str, tag: &str) -> Option<YamlScalar> {
     let resolved = plain(text);
     match (tag, resolved) {
-        ("str" | "timestamp", _) => Some(Scalar::String(text.to_owned())),
-        ("binary", _) => binary(text).map(Scalar::String),
-        ("null", Scalar::Null) => Some(Scalar::Null),
-        ("bool", found @ Scalar::Bool(_))
-        | ("int", found @ Scalar::Integer(_))
-        | ("float", found @ Scalar::Float(_)) => Some(found),
-        ("float", Scalar::Integer(number)) => number.as_f64().map(Scalar::Float),
+        ("str" | "timestamp", _) => Some(YamlScalar::String(text.to_owned())),
+        ("binary", _) => binary(text).map(YamlScalar::String),
+        ("null", YamlScalar::Null) => Some(YamlScalar::Null),
+        ("bool", found @ YamlScalar::Bool(_))
+        | ("int", found @ YamlScalar::Integer(_))
+        | ("float", found @ YamlScalar::Float(_)) => Some(found),
+        ("float", YamlScalar::Integer(number)) => number.as_f64().map(YamlScalar::Float),
         ("null" | "bool" | "int" | "float", _) => None,
-        _ => Some(Scalar::String(text.to_owned())),
+        _ => Some(YamlScalar::String(text.to_owned())),
     }
 }
 
@@ -82,7 +82,7 @@ fn binary(text: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn number(text: &str) -> Option<Scalar> {
+fn number(text: &str) -> Option<YamlScalar> {
     let first = text.bytes().next()?;
     if first == b'.' {
         return is_float(text).then(|| float(text)).flatten();
@@ -92,12 +92,12 @@ fn number(text: &str) -> Option<Scalar> {
     }
     let digits = if text.contains('_') { text.replace('_', "") } else { text.to_owned() };
     integer(&digits)
-        .map(Scalar::Integer)
+        .map(YamlScalar::Integer)
         .or_else(|| is_float(&digits).then(|| float(&digits)).flatten())
 }
 
-fn float(text: &str) -> Option<Scalar> {
-    text.parse::<f64>().ok().filter(|float| float.is_finite()).map(Scalar::Float)
+fn float(text: &str) -> Option<YamlScalar> {
+    text.parse::<f64>().ok().filter(|float| float.is_finite()).map(YamlScalar::Float)
 }
 
 /// Decimal, `0x`, `0b`, `0o` and `0` for octal, with a sign.
@@ -143,10 +143,10 @@ fn is_float(text: &str) -> bool {
     mantissa_ok && exponent.is_none_or(|exponent| !exponent.is_empty() && digits(exponent))
 }
 
-/// Whether some YAML reader takes the plain text for something else than a string: what [`plain`]
+/// Whether any YAML reader takes the text for something other than a string: what [`plain`]
 /// resolves, dates, times and base-60 numbers.
 pub(super) fn needs_quotes(text: &str) -> bool {
-    if !matches!(plain(text), Scalar::String(_)) || matches!(text, "<<" | "=") {
+    if !matches!(plain(text), YamlScalar::String(_)) || matches!(text, "<<" | "=") {
         return true;
     }
     let numeric =
@@ -159,7 +159,7 @@ pub(super) fn needs_quotes(text: &str) -> bool {
             }))
 }
 
-/// Begins like `2024-01-01`.
+/// Starts like `2024-01-01`.
 fn is_date(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.len() >= 8

@@ -183,7 +183,7 @@ fn fault_34_alias_bombs_are_refused_quickly() {
     assert!(started.elapsed() < Duration::from_secs(10));
 }
 
-/// The steps of reading a text, for each of its bytes.
+/// Steps of reading a text, per byte.
 fn steps_per_byte(text: &str) -> f64 {
     let (_, steps) = work::counted(|| read_any(text.as_bytes()).is_ok());
     steps as f64 / text.len() as f64
@@ -207,7 +207,7 @@ fn fault_34_work_is_bounded_by_the_bytes() {
         let steps = steps_per_byte(&text);
         assert!(steps <= 60.0, "{name}: {steps} steps for a byte");
     }
-    // 64 paths of 512 keys, however many repeats there are.
+    // 64 paths of 512 keys, for any number of duplicates.
     let (read, steps) = work::counted(|| {
         read_any(format!("{levels}{}", format!("{below}k:\n").repeat(1_000)).as_bytes())
             .map(|read| read.duplicates)
@@ -330,7 +330,7 @@ proptest! {
 }
 
 #[test]
-fn repeated_keys_are_told_with_their_lines() {
+fn duplicate_keys_are_reported_with_their_lines() {
     let body = b"a: 1\nb:\n  c: {d: 1, d: 2}\n  c: x\n\n- x\na: [a, {b: 1, b: 1}]\n";
     assert_eq!(
         repeated_keys(body),
@@ -359,7 +359,7 @@ fn fault_41_indentation_is_bounded_however_deep_a_value_is() {
         (String::from_utf8_lossy(&crate::json::to_vec(&leaves)).into_owned(), "a\\n".repeat(6_000));
     let text = String::from_utf8(text).expect("utf-8");
     assert!(text.contains(&format!("l: {list}\n")) && text.ends_with(&format!("m: \"{lines}\"\n")));
-    // What is not deep is in block style, however long.
+    // Shallow values are in block style, however long.
     let flat = to_vec(&json!({ "a": leaves }));
     assert_eq!(flat.len(), "a:\n".len() + 6_000 * "- 0\n".len());
 }

@@ -1,25 +1,24 @@
-//! The writer: block style, two spaces for each level, lists not indented below their key.
+//! The writer: block style, two spaces per level, lists not indented below their key.
 
 use super::resolve;
 use crate::document::{Map, Value};
 use crate::json;
 
-/// From this length on a key is written as `? key`, since readers look ahead only so far.
+/// Longer keys are written as `? key`, since readers limit their lookahead.
 const LONGEST_SIMPLE_KEY: usize = 120;
 
-/// Indentation that any document may have; see [`Out::affords`].
+/// Indentation allowed in any document; see [`Out::affords`].
 const INDENTATION: usize = 1 << 20;
 
-/// What is written, and how much of it is indentation.
+/// Output, with its amount of indentation.
 struct Out {
     bytes: Vec<u8>,
     indented: usize,
 }
 
 impl Out {
-    /// Whether `lines` may be written at a level: indentation stays within a MiB and four times the
-    /// rest, however deep a value is. What would exceed that is written in flow style, which reads
-    /// the same.
+    /// Whether `lines` fit at a level: indentation stays within a MiB and four times the rest, at
+    /// any depth. Otherwise flow style is used, which reads the same.
     fn affords(&self, lines: usize, level: usize) -> bool {
         lines.saturating_mul(2 * level).saturating_add(self.indented)
             <= INDENTATION + 4 * (self.bytes.len() - self.indented)
@@ -53,8 +52,7 @@ pub(super) fn document(value: &Value) -> Vec<u8> {
     out.bytes
 }
 
-/// Writes the fields, each with its indentation except a first one that follows something on its
-/// line.
+/// Writes fields with indentation, except a first one that continues a line.
 fn mapping(out: &mut Out, map: &Map, level: usize, inline: bool) {
     for (index, (name, value)) in map.iter().enumerate() {
         if index > 0 || !inline {
@@ -126,7 +124,7 @@ fn scalar(out: &mut Out, value: &Value, level: usize) {
     }
 }
 
-/// Writes a string; with a level, one of several lines is written as a block at that level.
+/// Writes a string; with a level, several lines become a block at that level.
 fn string(out: &mut Out, text: &str, level: Option<usize>) {
     match level {
         Some(level)
@@ -142,8 +140,7 @@ fn string(out: &mut Out, text: &str, level: Option<usize>) {
     }
 }
 
-/// Characters that only double quotes can hold (also line breaks of YAML 1.1, and what is not
-/// printable).
+/// Characters that need double quotes (including line breaks of YAML 1.1 and unprintable ones).
 fn is_special(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
@@ -158,7 +155,7 @@ fn can_be_plain(text: &str) -> bool {
     first_ok && inside_ok && !text.starts_with("...")
 }
 
-/// Several lines of printable text whose first one has something on it and no space before it.
+/// Several lines of printable text, the first of which is not blank and has no leading space.
 fn can_be_block(text: &str) -> bool {
     let printable = || text.chars().all(|char| char == '\n' || !is_special(char));
     text.contains('\n') && !text.starts_with([' ', '\n']) && printable()

@@ -6,7 +6,7 @@ use crate::cost::{MAX_RULE, MAX_SCHEMA};
 use crate::program::{CompileError, Program};
 use crate::types::{Type, occurrences};
 use ferrokube_apimachinery::document::Value;
-use ferrokube_apimachinery::field::{FieldError, FieldReason, Word, Written};
+use ferrokube_apimachinery::field::{FieldError, FieldReason, FormattedValue, Word};
 use ferrokube_apimachinery::work;
 use ferrokube_schema::custom::field_path;
 use ferrokube_schema::validate::Checks;
@@ -486,20 +486,20 @@ struct RuleSource<'a> {
 
 impl RuleSource<'_> {
     /// The whole rule, as kube-apiserver's errors print it.
-    fn shown(&self) -> Written {
+    fn shown(&self) -> FormattedValue {
         let field = |name: &str| self.rule.get(name).filter(|value| !value.is_null());
         let text = |name: &str| {
-            Written::new(Word(field(name).and_then(Value::as_str).unwrap_or_default()))
+            FormattedValue::new(Word(field(name).and_then(Value::as_str).unwrap_or_default()))
         };
         let fields = [
             ("Rule", text("rule")),
             ("Message", text("message")),
             ("MessageExpression", text("messageExpression")),
-            ("Reason", Written::new(field("reason"))),
+            ("Reason", FormattedValue::new(field("reason"))),
             ("FieldPath", text("fieldPath")),
-            ("OptionalOldSelf", Written::new(field("optionalOldSelf"))),
+            ("OptionalOldSelf", FormattedValue::new(field("optionalOldSelf"))),
         ];
-        Written::object(fields)
+        FormattedValue::object(fields)
     }
 }
 

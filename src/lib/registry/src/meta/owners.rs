@@ -3,7 +3,7 @@
 use super::metadata_mut;
 use crate::context::RequestContext;
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, Word, Written};
+use ferrokube_apimachinery::field::{FieldError, FormattedValue, MAX_ERRORS, Word};
 use ferrokube_apimachinery::gvk::GroupVersion;
 use ferrokube_apimachinery::json;
 use std::collections::HashSet;
@@ -84,7 +84,9 @@ pub(super) fn check(object: &Document) -> Vec<FieldError> {
             None => controller = Some(reference),
             Some(first) => {
                 let all = &*all.get_or_insert_with(|| {
-                    Written::list(object.list(&["metadata", "ownerReferences"]).iter().map(shown))
+                    FormattedValue::list(
+                        object.list(&["metadata", "ownerReferences"]).iter().map(shown),
+                    )
                 });
                 let [first, second] = [first, reference].map(|reference| {
                     format!("{}/{}", text(reference, "kind"), text(reference, "name"))
@@ -137,13 +139,13 @@ fn text<'a>(reference: &'a Value, field: &str) -> &'a str {
 }
 
 /// With kube-apiserver's order of fields.
-fn shown(reference: &Value) -> Written {
+fn shown(reference: &Value) -> FormattedValue {
     let always = ["apiVersion", "kind", "name", "uid"]
-        .map(|field| (field, Written::new(Word(text(reference, field)))));
+        .map(|field| (field, FormattedValue::new(Word(text(reference, field)))));
     let set = ["controller", "blockOwnerDeletion"]
         .into_iter()
-        .filter_map(|field| Some((field, Written::new(reference.get(field)?))));
-    Written::object(always.into_iter().chain(set))
+        .filter_map(|field| Some((field, FormattedValue::new(reference.get(field)?))));
+    FormattedValue::object(always.into_iter().chain(set))
 }
 
 #[cfg(test)]

@@ -125,7 +125,7 @@ fn version(name: &str, field: &str) -> DefinitionVersion {
 }
 
 /// Serves Things, stored in v1.
-fn serve(server: &Server, plural: &str, hooks: Arc<dyn Hooks>) {
+fn serve(server: &TestRegistry, plural: &str, hooks: Arc<dyn Hooks>) {
     server.registry.catalog().put(Arc::new(Definition {
         group: GROUP.to_owned(),
         plural: plural.to_owned(),
@@ -149,7 +149,7 @@ fn serve(server: &Server, plural: &str, hooks: Arc<dyn Hooks>) {
 
 /// A server with Things and their converter.
 fn start() -> (Things, Arc<Scales>) {
-    let (server, scales) = (Server::new(), Scales::new());
+    let (server, scales) = (TestRegistry::new(), Scales::new());
     serve(&server, "things", Arc::new(Converting(scales.clone())));
     (Things { server, plural: "things" }, scales)
 }
@@ -157,7 +157,7 @@ fn start() -> (Things, Arc<Scales>) {
 /// Helpers of these tests.
 #[derive(Clone)]
 struct Things {
-    server: Server,
+    server: TestRegistry,
     plural: &'static str,
 }
 

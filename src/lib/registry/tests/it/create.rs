@@ -6,7 +6,7 @@ use ferrokube_registry::{Body, FieldValidation, WriteOptions};
 
 #[tokio::test]
 async fn the_server_sets_system_metadata_whatever_clients_send() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let object = server
         .post(
             CONFIGMAPS,
@@ -30,7 +30,7 @@ async fn the_server_sets_system_metadata_whatever_clients_send() {
 
 #[tokio::test]
 async fn a_name_is_required_validated_and_unique() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     refused(&server.post(CONFIGMAPS, json!({})).await, "Invalid", &["Required metadata.name"]);
     for name in [
         "Upper",
@@ -67,7 +67,7 @@ async fn a_name_is_required_validated_and_unique() {
 
 #[tokio::test]
 async fn names_are_generated_and_collisions_retried() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let mut names = std::collections::BTreeSet::new();
     for _ in 0..50 {
         let object =
@@ -94,7 +94,7 @@ async fn names_are_generated_and_collisions_retried() {
 
 #[tokio::test]
 async fn metadata_is_validated() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let uid = "11111111-2222-3333-4444-555555555555";
     let owner = |change: ferrokube_apimachinery::document::Value| {
         let mut owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid});
@@ -140,7 +140,7 @@ async fn metadata_is_validated() {
 
 #[tokio::test]
 async fn duplicate_owners_are_dropped_with_a_warning() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "11111111-2222-3333-4444-555555555555"});
     let context = context();
     let object = json!({"metadata": {"name": "d", "ownerReferences": [owner, owner]}});
@@ -153,7 +153,7 @@ async fn duplicate_owners_are_dropped_with_a_warning() {
 
 #[tokio::test]
 async fn fault_40_the_namespace_is_that_of_the_path() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let mut object = configmap("a", "v");
     object["metadata"]["namespace"] = json!("other");
     refused(&server.post(CONFIGMAPS, object).await, "BadRequest", &[]);
@@ -191,7 +191,7 @@ async fn fault_40_the_namespace_is_that_of_the_path() {
 
 #[tokio::test]
 async fn the_body_must_be_of_the_endpoints_kind() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     for (version, kind) in [
         ("v1", "Secret"),
         ("v2", "ConfigMap"),
@@ -213,7 +213,7 @@ async fn the_body_must_be_of_the_endpoints_kind() {
 
 #[tokio::test]
 async fn unknown_and_duplicate_fields_follow_field_validation() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let object = |name: &str| json!({"metadata": {"name": name, "bogus": 1}, "data": {"a": "b"}, "spec": {"x": 1}});
     let with =
         |validation| WriteOptions { field_validation: validation, ..WriteOptions::default() };
@@ -264,7 +264,7 @@ async fn unknown_and_duplicate_fields_follow_field_validation() {
 
 #[tokio::test]
 async fn a_new_object_has_no_version() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     for (version, reason) in
         [("5", "500"), ("abc", "ok"), ("0", "AlreadyExists"), ("", "AlreadyExists")]
     {
@@ -276,7 +276,7 @@ async fn a_new_object_has_no_version() {
 
 #[tokio::test]
 async fn a_dry_run_stores_nothing() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
     let object = server.post_with(CONFIGMAPS, configmap("a", "v"), &dry).await.unwrap();
     assert!(!object.uid().is_empty() && object.meta("resourceVersion").is_empty());
@@ -287,7 +287,7 @@ async fn a_dry_run_stores_nothing() {
 
 #[tokio::test]
 async fn field_managers_are_checked() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let manager =
         |name: &str| WriteOptions { field_manager: name.to_owned(), ..WriteOptions::default() };
     refused(
@@ -307,7 +307,7 @@ async fn field_managers_are_checked() {
 
 #[tokio::test]
 async fn objects_are_bounded() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let big = json!({"metadata": {"name": "a", "annotations": {"k": "x".repeat(200_000)}}, "data": {"k": "x".repeat(1_048_576)}});
     server.post(CONFIGMAPS, big).await.unwrap();
     let prefix = vec!["x".repeat(60); 3].join(".");
@@ -318,7 +318,7 @@ async fn objects_are_bounded() {
 
 #[tokio::test]
 async fn admission_sees_the_generated_name_and_can_refuse() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let object =
         server.post(CONFIGMAPS, json!({"metadata": {"generateName": "g-"}})).await.unwrap();
     assert_eq!(server.admission.seen.lock().unwrap().last().unwrap().1, object.name());
@@ -334,7 +334,7 @@ async fn admission_sees_the_generated_name_and_can_refuse() {
 
 #[tokio::test]
 async fn managers_have_names_of_a_bounded_length() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let entry = |manager: &str, subresource: &str| json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "subresource": subresource, "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {"f:other": {}}}});
     let managed =
         |entry| json!({"metadata": {"name": "a", "managedFields": [entry]}, "data": {"k": "v"}});
@@ -358,7 +358,7 @@ async fn managers_have_names_of_a_bounded_length() {
 
 #[tokio::test]
 async fn finalizers_need_a_domain_where_core_validation_requires_it() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let finalized = |finalizer: &str| json!({"metadata": {"name": "a", "finalizers": [finalizer]}});
     refused(
         &server.post(SECRETS, finalized("plain")).await,

@@ -16,7 +16,7 @@ fn held(name: &str) -> ferrokube_apimachinery::document::Value {
     json!({"metadata": {"name": name, "finalizers": ["example.com/hold"]}, "data": {"k": "v"}})
 }
 
-fn shown(server: &Server, kind: (&str, &str), deleted: Deleted) -> (&'static str, Document) {
+fn shown(server: &TestRegistry, kind: (&str, &str), deleted: Deleted) -> (&'static str, Document) {
     let target = server.target(kind, "x");
     match deleted {
         Deleted::Gone(object) => ("gone", document(object, &target)),
@@ -35,7 +35,7 @@ fn finalizers(object: &Document) -> Vec<&str> {
 
 #[tokio::test]
 async fn an_object_without_finalizers_is_removed_at_once() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     for grace in [None, Some(30), Some(-5), Some(0)] {
         let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
         let options = DeleteOptions { grace_seconds: grace, ..DeleteOptions::default() };
@@ -53,7 +53,7 @@ async fn an_object_without_finalizers_is_removed_at_once() {
 
 #[tokio::test]
 async fn finalizers_hold_an_object_until_the_last_is_removed() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     server.post(CONFIGMAPS, held("a")).await.unwrap();
     let (how, marked) = shown(&server, CONFIGMAPS, server.delete(CONFIGMAPS, "a").await.unwrap());
     assert_eq!(how, "pending");
@@ -79,7 +79,7 @@ async fn finalizers_hold_an_object_until_the_last_is_removed() {
 
 #[tokio::test]
 async fn policies_set_finalizers() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     for (options, expected) in [
         (policy("Foreground"), vec!["foregroundDeletion"]),
         (policy("Orphan"), vec!["orphan"]),
@@ -124,7 +124,7 @@ async fn policies_set_finalizers() {
 
 #[tokio::test]
 async fn finalizers_of_a_policy_come_last_and_others_stay_as_they_are() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     for (given, name, expected) in [
         (["z/z", "a/a", "z/z"], "Orphan", vec!["z/z", "a/a", "z/z", "orphan"]),
         (["z/z", "orphan", "a/a"], "Foreground", vec!["z/z", "a/a", "foregroundDeletion"]),
@@ -141,7 +141,7 @@ async fn finalizers_of_a_policy_come_last_and_others_stay_as_they_are() {
 
 #[tokio::test]
 async fn deletes_honor_preconditions_and_dry_runs() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     for wrong in [
         DeleteOptions { uid: Some("u".to_owned()), ..DeleteOptions::default() },
@@ -175,7 +175,7 @@ async fn deletes_honor_preconditions_and_dry_runs() {
 
 #[tokio::test]
 async fn a_namespace_waits_for_its_own_finalizers() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     server.post(NAMESPACES, json!({"metadata": {"name": "n"}})).await.unwrap();
     let dry = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
     let (_, marked) =
@@ -208,7 +208,7 @@ async fn a_namespace_waits_for_its_own_finalizers() {
 /// Even if its metadata has no finalizers left.
 #[tokio::test]
 async fn an_update_does_not_end_a_namespace_that_waits() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     server
         .post(NAMESPACES, json!({"metadata": {"name": "n", "finalizers": ["example.com/hold"]}}))
         .await
@@ -228,7 +228,7 @@ async fn an_update_does_not_end_a_namespace_that_waits() {
 
 #[tokio::test]
 async fn a_dry_run_that_removes_the_last_finalizer_deletes_nothing() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     server.post(CONFIGMAPS, held("a")).await.unwrap();
     server.delete(CONFIGMAPS, "a").await.unwrap();
     let marked = server.get(CONFIGMAPS, "a").await.unwrap();
@@ -253,7 +253,7 @@ impl ferrokube_resource::Hooks for Graceful {
 /// Once the period is over, the kubelet deletes with 0.
 #[tokio::test]
 async fn the_last_finalizer_does_not_end_a_grace_period() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let definition =
         ferrokube_resource::Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
     server
@@ -277,7 +277,7 @@ async fn the_last_finalizer_does_not_end_a_grace_period() {
 
 #[tokio::test]
 async fn a_collection_delete_reports_an_object_that_cannot_be_deleted() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let target = server.target(CONFIGMAPS, "");
     let options = DeleteOptions { uid: Some("u".to_owned()), ..DeleteOptions::default() };
@@ -293,7 +293,7 @@ async fn a_collection_delete_reports_an_object_that_cannot_be_deleted() {
 
 #[tokio::test]
 async fn a_collection_is_deleted_object_by_object() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     for (name, label) in [("a", "1"), ("b", "1"), ("c", "2")] {
         server.post(CONFIGMAPS, labeled(name, label)).await.unwrap();
     }
@@ -325,7 +325,7 @@ async fn fault_31_a_collection_of_an_older_revision_is_deleted_as_it_was() {
 }
 
 async fn an_older_collection_is_deleted(version_match: VersionMatch) {
-    let server = Server::new();
+    let server = TestRegistry::new();
     for name in ["kept", "again"] {
         server.post(CONFIGMAPS, configmap(name, "old")).await.unwrap();
     }
@@ -349,7 +349,7 @@ async fn an_older_collection_is_deleted(version_match: VersionMatch) {
 
 #[tokio::test]
 async fn watchers_see_the_last_state_at_the_deletions_revision() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let list = ListOptions {
         resource_version: object.meta("resourceVersion").to_owned(),

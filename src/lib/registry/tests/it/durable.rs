@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-fn on_disk(disk: &SimDisk, limits: StoreLimits) -> Server {
+fn on_disk(disk: &SimDisk, limits: StoreLimits) -> TestRegistry {
     let journal = JournalLimits {
         watermark_bytes: 0,
         ballast_bytes: 16 << 10,
@@ -21,22 +21,22 @@ fn on_disk(disk: &SimDisk, limits: StoreLimits) -> Server {
     };
     let parts =
         Environment { io: Arc::new(disk.clone()), journal, limits, ..Environment::default() };
-    Server::over(Store::open_with(Config::embedded("/sim/storage"), parts).unwrap())
+    TestRegistry::over(Store::open_with(Config::embedded("/sim/storage"), parts).unwrap())
 }
 
 type Attempt<'a> = LocalBoxFuture<'a, Result<Document, Failure>>;
 
-fn label(server: &Server) -> Attempt<'_> {
+fn label(server: &TestRegistry) -> Attempt<'_> {
     server.patch(CONFIGMAPS, "a", merge(json!({"metadata": {"labels": {"x": "1"}}}))).boxed_local()
 }
 
-fn replace(server: &Server) -> Attempt<'_> {
+fn replace(server: &TestRegistry) -> Attempt<'_> {
     let mut object = configmap("a", "0");
     object["metadata"]["labels"] = json!({"x": "1"});
     server.put(CONFIGMAPS, "a", object).boxed_local()
 }
 
-fn create(server: &Server) -> Attempt<'_> {
+fn create(server: &TestRegistry) -> Attempt<'_> {
     server.post(CONFIGMAPS, configmap("new", "1")).boxed_local()
 }
 
@@ -46,7 +46,7 @@ async fn fault_07_a_noop_on_a_refused_head_is_computed_again() {
     let disk = SimDisk::default();
     let server = on_disk(&disk, StoreLimits::default());
     server.post(CONFIGMAPS, configmap("a", "0")).await.unwrap();
-    type Case = (&'static str, bool, for<'a> fn(&'a Server) -> Attempt<'a>);
+    type Case = (&'static str, bool, for<'a> fn(&'a TestRegistry) -> Attempt<'a>);
     let cases: [Case; 4] =
         [("a", false, label), ("a", false, replace), ("new", false, create), ("a", true, label)];
     for (round, (name, remote, attempt)) in cases.into_iter().enumerate() {
@@ -178,7 +178,7 @@ async fn refusals_by_the_store_are_immediate() {
 /// Without a write in progress, a no-op does not involve the committer.
 #[tokio::test]
 async fn a_noop_on_a_published_head_does_not_wait() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     server.post(CONFIGMAPS, configmap("a", "0")).await.unwrap();
     soon(label(&server)).await.unwrap();
     hold(server.registry.store());

@@ -13,7 +13,7 @@ const SERVICE_ACCOUNTS: (&str, &str) = ("", "serviceaccounts");
 const QUOTAS: (&str, &str) = ("", "resourcequotas");
 
 async fn apply(
-    server: &Server,
+    server: &TestRegistry,
     kind: (&str, &str),
     name: &str,
     object: Value,
@@ -35,7 +35,7 @@ fn says<T>(result: Result<T, Failure>, message: &str) {
 
 #[tokio::test]
 async fn only_a_post_drops_deletion_fields() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let lease = |name: &str| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "deletionTimestamp": "2024-01-02T03:04:05Z", "deletionGracePeriodSeconds": 5}});
     let posted = server.post(LEASES, lease("a")).await.unwrap();
     assert_eq!(
@@ -55,7 +55,7 @@ async fn only_a_post_drops_deletion_fields() {
 
 #[tokio::test]
 async fn duplicate_owners_of_a_patch_are_dropped_after_admission() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u"});
     let object = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": [owner, owner]}});
     let warned = |context: &RequestContext| {
@@ -103,7 +103,7 @@ async fn duplicate_owners_of_a_patch_are_dropped_after_admission() {
 
 #[tokio::test]
 async fn a_native_object_without_its_version_has_no_name() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let emptied = || merge(json!({"apiVersion": null, "data": {"k": 1}}));
     let nameless =
@@ -138,7 +138,7 @@ async fn a_native_object_without_its_version_has_no_name() {
 
 #[tokio::test]
 async fn a_strategic_patch_is_decoded_leniently() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     server.post(LEASES, json!({"metadata": {"name": "a"}})).await.unwrap();
     for (patch, why) in [
         (json!({"kind": -1}), "Invalid value: \"map[kind:-1]\": cannot convert int64 to string"),
@@ -183,7 +183,7 @@ async fn a_strategic_patch_is_decoded_leniently() {
 
 #[tokio::test]
 async fn conflicts_of_an_apply_come_before_values_that_cannot_be_read() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let lease = |spec: Value| json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}, "spec": spec});
     apply(&server, LEASES, "a", lease(json!({"holderIdentity": "a"}))).await.unwrap();
     for (spec, code, why) in [
@@ -210,7 +210,7 @@ async fn conflicts_of_an_apply_come_before_values_that_cannot_be_read() {
 
 #[tokio::test]
 async fn lists_whose_items_have_no_key_end_tracking() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}, "secrets": [{"fieldPath": "x"}]});
     let posted = server.post(SERVICE_ACCOUNTS, account).await.unwrap();
     assert_eq!(posted.get(&["metadata", "managedFields"]), None);
@@ -227,7 +227,7 @@ async fn lists_whose_items_have_no_key_end_tracking() {
 
 #[tokio::test]
 async fn labels_derived_from_a_generated_name_have_no_manager() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let owned = |object: &Document| {
         object
             .get(&["metadata", "managedFields"])
@@ -244,7 +244,7 @@ async fn labels_derived_from_a_generated_name_have_no_manager() {
 
 #[tokio::test]
 async fn metadata_of_core_events_is_checked_last() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     refused(
         &server.post(EVENTS, json!({"metadata": {}})).await,
         "Invalid",
@@ -270,7 +270,7 @@ async fn metadata_of_core_events_is_checked_last() {
 
 #[tokio::test]
 async fn metadata_causes_are_repeated_as_in_kube_apiserver() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let count = |result: Result<_, Failure>| {
         result.map(|_: Document| ()).unwrap_err().details.unwrap().causes.len()
     };
@@ -295,7 +295,7 @@ async fn metadata_causes_are_repeated_as_in_kube_apiserver() {
 
 #[tokio::test]
 async fn conflicts_name_what_kube_apiserver_names() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let applied = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"uid": "x"}});
     says(
         apply(&server, CONFIGMAPS, "a", applied).await,
@@ -328,7 +328,7 @@ async fn conflicts_name_what_kube_apiserver_names() {
 
 #[tokio::test]
 async fn duplicate_yaml_keys_are_reported_with_lines() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let noted = vec![
         "line 7: key \"a\" already set in map".to_owned(),
         "line 9: key \"b\" already set in map".to_owned(),
@@ -374,7 +374,7 @@ async fn duplicate_yaml_keys_are_reported_with_lines() {
 
 #[tokio::test]
 async fn managed_fields_of_unknown_versions_are_dropped() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let entry = |version: &str| json!({"manager": version, "operation": "Update", "apiVersion": version, "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {}}});
     let managers = |object: &Document| {
         object
@@ -413,7 +413,7 @@ async fn managed_fields_of_unknown_versions_are_dropped() {
 
 #[tokio::test]
 async fn versions_of_missing_objects() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
     let lease = || json!({"metadata": {"name": "a", "resourceVersion": "7"}});
     assert_eq!(server.post_with(LEASES, lease(), &dry).await.unwrap().meta("resourceVersion"), "7");
@@ -435,7 +435,7 @@ fn event() -> Value {
 
 #[tokio::test]
 async fn the_first_delete_of_a_namespace_only_marks() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     assert_eq!(server.target(NAMESPACES, "").served.definition.scope, Scope::Cluster);
     server.post(NAMESPACES, json!({"metadata": {"name": "a"}})).await.unwrap();
     server

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 #[tokio::test]
 async fn the_local_client_uses_the_pipeline() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let namespaces = Local::new(&server.registry, "", "v1", "namespaces").unwrap();
     assert!(Local::new(&server.registry, "", "v9", "namespaces").is_none());
     assert_eq!(namespaces.get("", "n").await.unwrap(), None);
@@ -97,7 +97,7 @@ impl ComputedResource for CountSubresource {
 
 #[tokio::test]
 async fn computed_resources_are_not_stored() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let reviews = ("authentication.k8s.io", "selfsubjectreviews");
     server.registry.catalog().put_computed(reviews.0, reviews.1, "", Arc::new(Echo));
     let answer = server.post(reviews, json!({})).await.unwrap();
@@ -115,7 +115,7 @@ async fn computed_resources_are_not_stored() {
 
 #[tokio::test]
 async fn a_subresource_may_project_another_kind() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let mut definition =
         ferrokube_resource::Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
     definition.versions[0].subresources.push(ferrokube_resource::Subresource {
@@ -149,7 +149,7 @@ async fn a_subresource_may_project_another_kind() {
 
 #[tokio::test]
 async fn fault_28_long_lists_of_finalizers_and_owners_take_linear_time() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let finalizers: Vec<String> = (0..20_000).map(|n| format!("example.com/f{n}")).collect();
     let owners: Vec<_> = (0..1_000).map(|n| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": format!("u-{n}")})).collect();
     let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
@@ -178,7 +178,7 @@ async fn fault_28_long_lists_of_finalizers_and_owners_take_linear_time() {
 async fn fault_21_clients_keep_their_position_across_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let config = || ferrokube_storage::Config::embedded(directory.path().join("store"));
-    let server = Server::on(config());
+    let server = TestRegistry::on(config());
     for name in ["a", "b", "c"] {
         server.post(CONFIGMAPS, configmap(name, "v")).await.unwrap();
     }
@@ -190,7 +190,7 @@ async fn fault_21_clients_keep_their_position_across_a_restart() {
     server.registry.store().close().await;
     drop(server);
 
-    let server = Server::on(config());
+    let server = TestRegistry::on(config());
     let after = server.list(CONFIGMAPS, &ListOptions::default()).await.unwrap();
     assert_eq!((names(&after), after.revision), (names(&before), before.revision));
     assert_eq!(server.get(CONFIGMAPS, "d").await.unwrap(), watched);

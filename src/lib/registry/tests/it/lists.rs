@@ -7,7 +7,7 @@ use ferrokube_registry::{ListOptions, ListPage, VersionMatch};
 use ferrokube_storage::{Config, Prefix, Revision};
 use proptest::prelude::*;
 
-async fn letters(server: &Server, names: &str) {
+async fn letters(server: &TestRegistry, names: &str) {
     for (index, name) in names.chars().enumerate() {
         let odd = if index % 2 == 0 { "yes" } else { "no" };
         server.post(CONFIGMAPS, labeled(&name.to_string(), odd)).await.unwrap();
@@ -28,7 +28,7 @@ fn page(limit: u64, token: &str) -> ListOptions {
 
 #[tokio::test]
 async fn pages_share_a_snapshot() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     letters(&server, "abcde").await;
     let first = server.list(CONFIGMAPS, &page(2, "")).await.unwrap();
     assert_eq!((names(&first), first.remaining), (vec!["a", "b"], Some(3)));
@@ -57,7 +57,7 @@ async fn pages_share_a_snapshot() {
 
 #[tokio::test]
 async fn fault_23_pages_outlive_the_history_in_memory() {
-    let server = Server::on(Config { history_bytes: 4096, ..Config::memory() });
+    let server = TestRegistry::on(Config { history_bytes: 4096, ..Config::memory() });
     letters(&server, "abcde").await;
     let whole = server.list(CONFIGMAPS, &page(2, "")).await.unwrap();
     let abandoned = server.list(CONFIGMAPS, &page(1, "")).await.unwrap();
@@ -81,7 +81,7 @@ async fn fault_23_pages_outlive_the_history_in_memory() {
 
 #[tokio::test]
 async fn pages_of_a_selection() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     letters(&server, "abcde").await;
     let select = |token: &str| ListOptions {
         limit: 2,
@@ -101,7 +101,7 @@ async fn pages_of_a_selection() {
 
 #[tokio::test]
 async fn every_resource_version_and_match() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     letters(&server, "ab").await;
     let rv = server.list(CONFIGMAPS, &ListOptions::default()).await.unwrap().revision;
     server.post(CONFIGMAPS, labeled("z", "yes")).await.unwrap();
@@ -138,7 +138,7 @@ async fn every_resource_version_and_match() {
 
 #[tokio::test]
 async fn options_that_cannot_be_combined() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     letters(&server, "ab").await;
     let token = server.list(CONFIGMAPS, &page(1, "")).await.unwrap().continue_token;
     let matching = |version_match| ListOptions { version_match, ..ListOptions::default() };
@@ -177,7 +177,7 @@ async fn options_that_cannot_be_combined() {
 
 #[tokio::test]
 async fn fault_23_tokens_are_authentic_and_bound_to_their_list() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     letters(&server, "abc").await;
     server.post(SECRETS, json!({"metadata": {"name": "s"}})).await.unwrap();
     let token = server.list(CONFIGMAPS, &page(1, "")).await.unwrap().continue_token;
@@ -205,7 +205,7 @@ async fn fault_23_tokens_are_authentic_and_bound_to_their_list() {
 
 #[tokio::test]
 async fn fault_23_a_compacted_page_offers_an_inconsistent_token() {
-    let before = Server::on(Config { history_bytes: 4096, ..Config::memory() });
+    let before = TestRegistry::on(Config { history_bytes: 4096, ..Config::memory() });
     letters(&before, "abc").await;
     let first = before.list(CONFIGMAPS, &page(1, "")).await.unwrap();
     before.post(CONFIGMAPS, labeled("bb", "yes")).await.unwrap();
@@ -225,7 +225,7 @@ async fn fault_23_a_compacted_page_offers_an_inconsistent_token() {
 
 #[tokio::test(start_paused = true)]
 async fn fault_19_a_future_version_is_waited_for_and_then_refused() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     letters(&server, "a").await;
     let now = server.registry.store().revision().0;
     let future = server.list(CONFIGMAPS, &at(now + 100)).await;
@@ -242,7 +242,7 @@ async fn fault_19_a_future_version_is_waited_for_and_then_refused() {
 
 #[tokio::test]
 async fn a_future_version_is_waited_for() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     letters(&server, "a").await;
     let now = server.registry.store().revision().0;
     let waiting = server.clone();
@@ -255,7 +255,7 @@ async fn a_future_version_is_waited_for() {
 
 #[tokio::test]
 async fn field_and_label_selectors_filter_lists() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     letters(&server, "abcd").await;
     server.post(CONFIGMAPS, json!({"metadata": {"name": "e"}})).await.unwrap();
     for (labels, fields, expected) in [
@@ -300,7 +300,7 @@ async fn field_and_label_selectors_filter_lists() {
 
 #[tokio::test]
 async fn two_groups_serve_one_store_of_events() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let event = |name: &str, object: &str| json!({"metadata": {"name": name}, "involvedObject": {"kind": "ConfigMap", "namespace": "ns", "name": object}});
     server.post(("", "events"), event("a", "x")).await.unwrap();
     let new = json!({"metadata": {"name": "b"}, "eventTime": "2024-01-02T03:04:05.000000Z", "reportingController": "example.com/x",
@@ -347,7 +347,7 @@ fn steps() -> impl Strategy<Value = Vec<PagingStep>> {
     proptest::collection::vec(step, 1..60)
 }
 
-async fn change(server: &Server, step: &PagingStep) {
+async fn change(server: &TestRegistry, step: &PagingStep) {
     match step {
         PagingStep::Put(name) => {
             let object = labeled(&format!("n{name}"), if name % 3 == 0 { "yes" } else { "no" });
@@ -378,7 +378,7 @@ proptest! {
     fn fault_23_pages_together_are_one_list(before in steps(), between in steps(), limit in 1..5u64, selected: bool) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let server = Server::new();
+            let server = TestRegistry::new();
             server.post(CONFIGMAPS, labeled("first", "yes")).await.unwrap();
             for step in &before {
                 change(&server, step).await;
@@ -404,7 +404,7 @@ proptest! {
 
 #[tokio::test]
 async fn a_long_selection_yields() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     for number in 0..20 {
         let labels: ferrokube_apimachinery::document::Map =
             (0..500).map(|label| (format!("l{label}"), json!("v"))).collect();

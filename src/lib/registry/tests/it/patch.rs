@@ -4,8 +4,8 @@ use crate::support::*;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_registry::{Body, FieldValidation, Patch, WriteOptions};
 
-async fn server() -> Server {
-    let server = Server::new();
+async fn server() -> TestRegistry {
+    let server = TestRegistry::new();
     server
         .post(
             CONFIGMAPS,
@@ -185,7 +185,7 @@ fn by(manager: &str) -> WriteOptions {
 
 #[tokio::test]
 async fn apply_creates_owns_and_conflicts() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let apply = |value: ferrokube_apimachinery::document::Value| Patch::Apply(body(value));
     let object = |value: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": value}});
     refused(
@@ -251,7 +251,7 @@ async fn apply_creates_owns_and_conflicts() {
 
 #[tokio::test]
 async fn managers_are_tracked_by_every_write() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let first = server.post_with(CONFIGMAPS, configmap("a", "v"), &by("one")).await.unwrap();
     assert_eq!(first.list(&["metadata", "managedFields"])[0]["manager"], "one");
     let target = server.target(CONFIGMAPS, "a");
@@ -330,7 +330,7 @@ fn annotating(shown: &Document) -> [(&'static str, Patch); 6] {
 #[tokio::test]
 async fn every_patch_sees_the_annotations_of_a_get() {
     for at in 0..6 {
-        let server = Server::new();
+        let server = TestRegistry::new();
         server.admission.stamps.store(true, std::sync::atomic::Ordering::SeqCst);
         let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
         assert_eq!(object.annotation(TRACE_ID), Some(format!("{:032x}", 1).as_str()));
@@ -367,7 +367,7 @@ async fn every_patch_sees_the_annotations_of_a_get() {
 /// Trace ids that a GET does not show do not exist for any type of patch.
 #[tokio::test]
 async fn patches_of_trace_ids_change_nothing() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     server.admission.stamps.store(true, std::sync::atomic::Ordering::SeqCst);
     let object = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let none = json!({"metadata": {"annotations": null}});

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn patches_of_one_object_all_succeed() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     server.post(CONFIGMAPS, json!({"metadata": {"name": "a"}})).await.unwrap();
     let writers: Vec<_> = (0..64)
         .map(|n| {
@@ -41,7 +41,7 @@ async fn patches_of_one_object_all_succeed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_34_writers_waiting_for_a_key_hold_no_worker() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     for name in ["hot", "cold"] {
         server.post(CONFIGMAPS, configmap(name, "0")).await.unwrap();
     }
@@ -75,7 +75,7 @@ async fn fault_34_writers_waiting_for_a_key_hold_no_worker() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn fault_34_a_large_object_is_computed_off_the_workers() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     for (name, length) in [("large", 100_000), ("small", 1)] {
         server.post(CONFIGMAPS, configmap(name, &"x".repeat(length))).await.unwrap();
     }
@@ -106,7 +106,7 @@ async fn fault_34_a_large_object_is_computed_off_the_workers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn fault_34_a_collection_is_deleted_off_the_workers() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     for n in 0..20 {
         server.post(CONFIGMAPS, configmap(&format!("c{n}"), "v")).await.unwrap();
     }
@@ -148,7 +148,7 @@ async fn fault_34_a_collection_is_deleted_off_the_workers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_of_many_writers_with_the_same_version_wins() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let first = server.post(CONFIGMAPS, configmap("a", "0")).await.unwrap();
     let writers: Vec<_> = (1..33)
         .map(|n| {
@@ -170,7 +170,7 @@ async fn one_of_many_writers_with_the_same_version_wins() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_of_many_creates_and_deletes_wins() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     for _ in 0..8 {
         let creators: Vec<_> = (0..16)
             .map(|n| {
@@ -213,7 +213,7 @@ async fn one_of_many_creates_and_deletes_wins() {
 /// What admission read (a namespace's phase, a quota's usage) still holds at commit.
 #[tokio::test]
 async fn writes_are_guarded_by_what_admission_has_read() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let read = server.post(SECRETS, json!({"metadata": {"name": "read"}})).await.unwrap();
     let key = Prefix::new("secrets").and_then(|prefix| prefix.key(Some("ns"), "read")).unwrap();
@@ -241,7 +241,8 @@ async fn writes_are_guarded_by_what_admission_has_read() {
 async fn a_response_reveals_only_durable_state() {
     let disk = SimDisk::default();
     let parts = Environment { io: Arc::new(disk.clone()), ..Environment::default() };
-    let server = Server::over(Store::open_with(Config::embedded("/sim/storage"), parts).unwrap());
+    let server =
+        TestRegistry::over(Store::open_with(Config::embedded("/sim/storage"), parts).unwrap());
     disk.hold_syncs();
     let first = tokio::spawn({
         let server = server.clone();

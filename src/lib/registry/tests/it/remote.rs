@@ -5,19 +5,19 @@ use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_registry::{DeleteOptions, Deleted};
 use std::sync::atomic::Ordering;
 
-async fn server() -> Server {
-    let server = Server::new();
+async fn server() -> TestRegistry {
+    let server = TestRegistry::new();
     server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     server.admission.remote.store(true, Ordering::SeqCst);
     server
 }
 
 /// The next webhook call changes the object before it returns.
-fn interfere(server: &Server) {
+fn interfere(server: &TestRegistry) {
     interfere_by(server, json!({"data": {"other": "1"}}));
 }
 
-fn interfere_by(server: &Server, change: Value) {
+fn interfere_by(server: &TestRegistry, change: Value) {
     let other = server.clone();
     let change = move || -> ferrokube_registry::admission::RemoteFuture<'static, ()> {
         Box::pin(async move {

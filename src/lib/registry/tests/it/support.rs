@@ -123,7 +123,7 @@ impl Admission for Recorder {
 
 /// A server without HTTP.
 #[derive(Clone)]
-pub(crate) struct Server {
+pub(crate) struct TestRegistry {
     pub(crate) registry: Registry,
     pub(crate) admission: Arc<Recorder>,
 }
@@ -133,7 +133,7 @@ pub(crate) const NAMESPACES: (&str, &str) = ("", "namespaces");
 pub(crate) const SECRETS: (&str, &str) = ("", "secrets");
 pub(crate) const LEASES: (&str, &str) = ("coordination.k8s.io", "leases");
 
-impl Server {
+impl TestRegistry {
     pub(crate) fn new() -> Self {
         Self::on(Config::memory())
     }

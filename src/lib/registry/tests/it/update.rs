@@ -18,7 +18,7 @@ fn with_meta(name: &str, field: &str, value: impl Into<Value>) -> Value {
 
 #[tokio::test]
 async fn a_resource_version_is_a_precondition() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let first = server.post(CONFIGMAPS, configmap("a", "1")).await.unwrap();
     let mut second = configmap("a", "2");
     second["metadata"]["resourceVersion"] = json!(first.meta("resourceVersion"));
@@ -54,7 +54,7 @@ async fn a_resource_version_is_a_precondition() {
 
 #[tokio::test]
 async fn some_kinds_need_a_version_and_some_are_created() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let lease =
         json!({"metadata": {"name": "l", "resourceVersion": "5"}, "spec": {"holderIdentity": "a"}});
     let target = server.target(LEASES, "l");
@@ -92,7 +92,7 @@ async fn some_kinds_need_a_version_and_some_are_created() {
 
 #[tokio::test]
 async fn metadata_that_never_changes() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let first = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let same = server
         .put(CONFIGMAPS, "a", with_meta("a", "creationTimestamp", "2001-01-01T00:00:00Z"))
@@ -127,7 +127,7 @@ async fn metadata_that_never_changes() {
 
 #[tokio::test]
 async fn a_write_without_changes_is_a_noop() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let first = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let revision = server.registry.store().revision();
     for _ in 0..3 {
@@ -152,7 +152,7 @@ async fn a_write_without_changes_is_a_noop() {
 
 #[tokio::test]
 async fn status_and_spec_have_separate_endpoints() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let namespace = server
         .post(NAMESPACES, json!({"metadata": {"name": "n"}, "status": {"phase": "Terminating"}}))
         .await
@@ -193,7 +193,7 @@ async fn status_and_spec_have_separate_endpoints() {
 
 #[tokio::test]
 async fn a_dry_run_returns_the_current_version() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let first = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let target = server.target(CONFIGMAPS, "a");
     let dry = WriteOptions { dry_run: true, ..WriteOptions::default() };
@@ -206,7 +206,7 @@ async fn a_dry_run_returns_the_current_version() {
 
 #[tokio::test]
 async fn a_changed_definition_alone_makes_no_write() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let first = server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     let mut definition =
         ferrokube_resource::Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
@@ -227,7 +227,7 @@ async fn a_changed_definition_alone_makes_no_write() {
 /// in the list of reset fields.
 #[tokio::test]
 async fn a_write_to_a_custom_status_changes_nothing_else() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let mut definition = Definition::clone(&server.target(CONFIGMAPS, "").served.definition);
     let group = "status.example.com";
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});

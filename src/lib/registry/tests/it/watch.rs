@@ -27,7 +27,7 @@ fn selected(labels: &str, version: impl ToString) -> WatchOptions {
     options
 }
 
-async fn watch(server: &Server, options: WatchOptions) -> Watch {
+async fn watch(server: &TestRegistry, options: WatchOptions) -> Watch {
     server.registry.watch(&server.target(CONFIGMAPS, ""), options).await.unwrap()
 }
 
@@ -69,7 +69,7 @@ fn revision(item: &WatchItem) -> Revision {
 
 #[tokio::test]
 async fn a_watch_starts_at_the_requested_version() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     server.post(CONFIGMAPS, labeled("a", "1")).await.unwrap();
     let after_a = server.registry.store().revision();
     server.post(CONFIGMAPS, labeled("b", "1")).await.unwrap();
@@ -91,7 +91,7 @@ async fn a_watch_starts_at_the_requested_version() {
 
 #[tokio::test]
 async fn the_end_bookmark_follows_a_long_initial_state() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     for n in 0..300 {
         server.post(CONFIGMAPS, labeled(&format!("n{n:03}"), "1")).await.unwrap();
     }
@@ -106,7 +106,7 @@ async fn the_end_bookmark_follows_a_long_initial_state() {
 
 #[tokio::test(start_paused = true)]
 async fn the_timeout_of_a_watch_includes_its_initial_state() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     for at in 0..100 {
         server
             .post(
@@ -129,7 +129,7 @@ type Change = fn(&mut WatchOptions);
 /// kube-apiserver validates options of the deprecated watch paths like those of a list.
 #[tokio::test]
 async fn a_watch_by_path_has_the_options_of_a_list() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let by_path = |change: Change| {
         let mut options = WatchOptions { by_path: true, ..from(0) };
         change(&mut options);
@@ -163,7 +163,7 @@ async fn a_watch_by_path_has_the_options_of_a_list() {
 
 #[tokio::test]
 async fn options_that_cannot_be_combined() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let target = server.target(CONFIGMAPS, "");
     let with = |initial: Option<bool>, version_match, version: &str| {
         let mut options = from(version);
@@ -190,7 +190,7 @@ async fn options_that_cannot_be_combined() {
 
 #[tokio::test]
 async fn fault_22_objects_enter_and_leave_a_selection() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     server.post(CONFIGMAPS, labeled("a", "no")).await.unwrap();
     let mut watch = watch(&server, selected("s=yes", server.registry.store().revision())).await;
     let label = |label: &str, value: &str| merge(json!({"metadata": {"labels": {label: value}}}));
@@ -219,7 +219,7 @@ async fn fault_22_objects_enter_and_leave_a_selection() {
 
 #[tokio::test]
 async fn a_watch_of_one_object_or_namespace_sees_no_other() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let mut one =
         server.registry.watch(&server.target(CONFIGMAPS, "later"), from("")).await.unwrap();
     let mut elsewhere = server.target(CONFIGMAPS, "");
@@ -244,7 +244,7 @@ async fn a_watch_of_one_object_or_namespace_sees_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn bookmarks_come_every_minute_and_before_the_end() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     server.post(CONFIGMAPS, labeled("a", "1")).await.unwrap();
     let started = tokio::time::Instant::now();
     let mut watch = watch(
@@ -274,7 +274,7 @@ async fn bookmarks_come_every_minute_and_before_the_end() {
 /// Waits for a revision that follows soon, and shows nothing from before it.
 #[tokio::test]
 async fn fault_19_a_watch_waits_for_a_version_that_comes_soon() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let now = server.registry.store().revision().0;
     let waiting = server.clone();
     let future = tokio::spawn(async move {
@@ -290,7 +290,7 @@ async fn fault_19_a_watch_waits_for_a_version_that_comes_soon() {
 /// A revision that does not follow is from another store: the client must list again.
 #[tokio::test(start_paused = true)]
 async fn fault_19_a_watch_of_a_future_version_expires() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let now = server.registry.store().revision();
     let mut too_far = watch(&server, from(now.0 + 100)).await;
     let Some(WatchItem::Error(failure)) = too_far.next().await.and_then(|mut items| items.pop())
@@ -308,12 +308,12 @@ async fn fault_19_a_watch_of_a_future_version_expires() {
 /// Without a journal, revisions of an earlier process are lower than any of this one.
 #[tokio::test]
 async fn fault_09_a_memory_store_begins_above_the_one_before() {
-    let before = Server::new();
+    let before = TestRegistry::new();
     for name in ["a", "b", "c"] {
         before.post(CONFIGMAPS, labeled(name, "1")).await.unwrap();
     }
     let last = before.registry.store().revision();
-    let after = Server::new();
+    let after = TestRegistry::new();
     assert!(
         after.registry.store().revision() > last,
         "{} after {last}",
@@ -329,7 +329,7 @@ async fn fault_09_a_memory_store_begins_above_the_one_before() {
 
 #[tokio::test(start_paused = true)]
 async fn fault_19_a_streaming_list_of_a_future_version_is_refused() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let mut too_far = server
         .registry
         .watch(
@@ -348,7 +348,7 @@ async fn fault_19_a_streaming_list_of_a_future_version_is_refused() {
 
 #[tokio::test]
 async fn a_watch_marks_the_end_of_its_initial_state() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     server.post(CONFIGMAPS, configmap("a", "v")).await.unwrap();
     for version in ["", "0"] {
         let mut options = from(version);
@@ -373,7 +373,7 @@ async fn a_watch_marks_the_end_of_its_initial_state() {
 
 #[tokio::test]
 async fn a_compacted_version_gets_an_error_event() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     for name in ["a", "b", "c"] {
         server.post(CONFIGMAPS, labeled(name, "1")).await.unwrap();
     }
@@ -391,7 +391,7 @@ async fn a_compacted_version_gets_an_error_event() {
 
 #[tokio::test]
 async fn a_watch_ends_with_its_definition_the_server_or_the_store() {
-    let server = Server::new();
+    let server = TestRegistry::new();
     let mut watches = [
         watch(&server, from("")).await,
         watch(&server, from("")).await,
@@ -427,7 +427,7 @@ async fn a_watch_ends_with_its_definition_the_server_or_the_store() {
     server.registry.end_watches();
     assert!(soon(ended.next()).await.is_none());
     assert!(soon(watch(&server, from("")).await.next()).await.is_none(), "also those to come");
-    let other = Server::new();
+    let other = TestRegistry::new();
     let mut closed = watch(&other, from("")).await;
     other.registry.store().close().await;
     assert!(soon(closed.next()).await.is_none());
@@ -435,7 +435,7 @@ async fn a_watch_ends_with_its_definition_the_server_or_the_store() {
 
 #[tokio::test]
 async fn an_informer_follows_and_lists_again() {
-    let server = Server::on(ferrokube_storage::Config {
+    let server = TestRegistry::on(ferrokube_storage::Config {
         history_bytes: 4096,
         ..ferrokube_storage::Config::memory()
     });
@@ -509,7 +509,7 @@ fn steps() -> impl Strategy<Value = Vec<WriteStep>> {
     )
 }
 
-async fn change(server: &Server, step: &WriteStep) {
+async fn change(server: &TestRegistry, step: &WriteStep) {
     let name = format!("n{}", step.name);
     let Some(label) = step.label else {
         _ = server.delete(CONFIGMAPS, &name).await;
@@ -529,7 +529,7 @@ proptest! {
     fn fault_22_a_cache_built_from_a_watch_is_the_list(before in steps(), after in steps(), selected: bool, resumed: bool) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let server = Server::new();
+            let server = TestRegistry::new();
             for step in &before {
                 change(&server, step).await;
             }

@@ -3,7 +3,7 @@
 use crate::cells;
 use crate::checks::{all_invalid, items, keep_stored, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
-use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, Word, Written};
+use ferrokube_apimachinery::field::{FieldError, FormattedValue, MAX_ERRORS, Word};
 use ferrokube_apimachinery::name;
 use ferrokube_apimachinery::quantity::Quantity;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
@@ -184,7 +184,7 @@ fn sorted_scopes(object: &Document) -> Vec<&str> {
 fn scopes(object: &Document) -> Vec<FieldError> {
     let scopes: Vec<&str> =
         object.list(&["spec", "scopes"]).iter().filter_map(Value::as_str).collect();
-    let shown = Written::new(object.get(&["spec", "scopes"]));
+    let shown = FormattedValue::new(object.get(&["spec", "scopes"]));
     let mut misfits = Misfits::of(object);
     let mut errors = Vec::new();
     for scope in &scopes {
@@ -291,17 +291,22 @@ fn scope_selector(object: &Document) -> Vec<FieldError> {
 }
 
 /// As kube-apiserver formats the internal type.
-fn selector_shown(requirements: &[Value]) -> Written {
-    let word = |requirement: &Value, field: &str| Written::new(Word(text(requirement, field)));
+fn selector_shown(requirements: &[Value]) -> FormattedValue {
+    let word =
+        |requirement: &Value, field: &str| FormattedValue::new(Word(text(requirement, field)));
     let shown = |requirement: &Value| {
-        let values = Written::new(requirement.get("values").filter(|values| !values.is_null()));
-        Written::object([
+        let values =
+            FormattedValue::new(requirement.get("values").filter(|values| !values.is_null()));
+        FormattedValue::object([
             ("ScopeName", word(requirement, "scopeName")),
             ("Operator", word(requirement, "operator")),
             ("Values", values),
         ])
     };
-    Written::object([("MatchExpressions", Written::list(requirements.iter().map(shown)))])
+    FormattedValue::object([(
+        "MatchExpressions",
+        FormattedValue::list(requirements.iter().map(shown)),
+    )])
 }
 
 fn operator_errors(requirement: &Value, scope: &str, field: &str) -> Vec<FieldError> {

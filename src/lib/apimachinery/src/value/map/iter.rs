@@ -1,14 +1,14 @@
-//! Going over fields, wherever they lie.
+//! Iterators over fields of either representation.
 
-use super::{Field, Fields, FieldsMut, Form, Growing};
+use super::{Field, FieldsMut, Growing, MapFields, MapForm};
 use crate::value::{Text, Value};
 use std::collections::btree_map;
 
-/// The fields of a map in order.
+/// Iterator over the fields, in order.
 #[derive(Clone)]
 pub struct Iter<'a>(Either<std::slice::Iter<'a, Field>, btree_map::Iter<'a, Text, Value>>);
 
-/// The fields of a map that is taken apart, in order.
+/// Owning iterator over the fields, in order.
 pub struct IntoIter(Either<std::vec::IntoIter<Field>, btree_map::IntoIter<Text, Value>>);
 
 pub(super) struct IterMut<'a>(
@@ -22,10 +22,10 @@ enum Either<S, T> {
 }
 
 impl<'a> Iter<'a> {
-    pub(super) fn new(fields: Fields<'a>) -> Self {
+    pub(super) fn new(fields: MapFields<'a>) -> Self {
         Self(match fields {
-            Fields::Slice(fields) => Either::Slice(fields.iter()),
-            Fields::Tree(tree) => Either::Tree(tree.iter()),
+            MapFields::Slice(fields) => Either::Slice(fields.iter()),
+            MapFields::Tree(tree) => Either::Tree(tree.iter()),
         })
     }
 }
@@ -40,10 +40,10 @@ impl<'a> IterMut<'a> {
 }
 
 impl IntoIter {
-    pub(super) fn new(form: Form) -> Self {
+    pub(super) fn new(form: MapForm) -> Self {
         Self(match form {
-            Form::Exact(fields) => Either::Slice(fields.into_vec().into_iter()),
-            Form::Growing(growing) => match *growing {
+            MapForm::Exact(fields) => Either::Slice(fields.into_vec().into_iter()),
+            MapForm::Growing(growing) => match *growing {
                 Growing::Few(fields) => Either::Slice(fields.into_iter()),
                 Growing::Many(tree) => Either::Tree(tree.into_iter()),
             },

@@ -4,7 +4,7 @@
 use super::{EVENTS, EventForm};
 use crate::checks::all_invalid;
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::field::{FieldError, Word, Written};
+use ferrokube_apimachinery::field::{FieldError, FormattedValue, Word};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::Change;
 
@@ -166,7 +166,7 @@ fn changed(form: &EventForm, old: &Document, object: &Document) -> Vec<FieldErro
 }
 
 /// A field as kube-apiserver's internal type formats it.
-fn shown(name: &str, value: Option<&Value>) -> Written {
+fn shown(name: &str, value: Option<&Value>) -> FormattedValue {
     let fields: &[(&str, &str)] = match name {
         "involvedObject" | "related" => &[
             ("Kind", "kind"),
@@ -178,13 +178,15 @@ fn shown(name: &str, value: Option<&Value>) -> Written {
             ("FieldPath", "fieldPath"),
         ],
         "source" => &[("Component", "component"), ("Host", "host")],
-        "count" => return value.map_or_else(|| Written::new(0), Written::new),
-        "firstTimestamp" | "lastTimestamp" | "eventTime" => return Written::new(value),
-        _ => return value.map_or_else(|| Written::new(""), Written::new),
+        "count" => return value.map_or_else(|| FormattedValue::new(0), FormattedValue::new),
+        "firstTimestamp" | "lastTimestamp" | "eventTime" => return FormattedValue::new(value),
+        _ => return value.map_or_else(|| FormattedValue::new(""), FormattedValue::new),
     };
     if value.is_none() && name == "related" {
-        return Written::new(None::<&Value>);
+        return FormattedValue::new(None::<&Value>);
     }
     let text = |field: &str| value.and_then(|value| value.get(field)?.as_str()).unwrap_or_default();
-    Written::object(fields.iter().map(|(shown, field)| (*shown, Written::new(Word(text(field))))))
+    FormattedValue::object(
+        fields.iter().map(|(shown, field)| (*shown, FormattedValue::new(Word(text(field))))),
+    )
 }
