@@ -164,9 +164,9 @@ struct Callers {
 
 impl Callers {
     fn may_call(&self, peer: Option<&Arc<Peer>>) -> bool {
-        let certificates = peer.map_or(&[][..], |peer| &peer.certificates);
+        let certificate = peer.and_then(|peer| peer.certificate.as_deref());
         let known =
-            self.certificates.authenticate(&Credentials { certificates, ..Credentials::default() });
+            self.certificates.authenticate(&Credentials { certificate, ..Credentials::default() });
         known.is_ok_and(|known| {
             known.is_some_and(|known| {
                 self.allowed.is_empty() || self.allowed.contains(&known.user.name)

@@ -468,8 +468,8 @@ mod tests {
         let flow = Flow::new(&Limits::default());
         let peer = |address: &str| Peer {
             address: (address.parse::<IpAddr>().unwrap(), 1).into(),
-            certificates: Vec::new(),
-            proxy_certificates: Vec::new(),
+            certificate: None,
+            proxy_certificate: None,
             unverified_certificate: false,
         };
         let nobody = user("system:anonymous", "");

@@ -60,8 +60,8 @@ pub(crate) async fn serve(shared: Arc<Shared>, socket: TcpStream, address: Socke
     // already fails at its first read.
     let _ = socket.set_nodelay(true);
     // Apart, so that its buffers are gone when it is done.
-    let accepted = Box::pin(handshake(&shared, socket));
-    let stream = match tokio::time::timeout(shared.limits.handshake, accepted).await {
+    let accepted = Box::pin(handshake(&shared, socket, address));
+    let (stream, shown) = match tokio::time::timeout(shared.limits.handshake, accepted).await {
         Ok(Ok(Some(stream))) => stream,
         Ok(Ok(None)) => {
             shared.stats.handshakes_failed.fetch_add(1, Ordering::Relaxed);
@@ -80,7 +80,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, socket: TcpStream, address: Socke
         }
     };
     acknowledge(&stream.get_ref().0.0);
-    let result = requests(&shared, stream, address).await;
+    let result = requests(&shared, stream, shown).await;
     if let Err(error) = result {
         tracing::debug!(%address, %error, "connection ended");
     }
@@ -90,7 +90,8 @@ pub(crate) async fn serve(shared: Arc<Shared>, socket: TcpStream, address: Socke
 async fn handshake(
     shared: &Shared,
     mut socket: TcpStream,
-) -> io::Result<Option<TlsStream<Socket>>> {
+    address: SocketAddr,
+) -> io::Result<Option<(TlsStream<Socket>, Arc<Shown>)>> {
     if plain::refused(&mut socket).await {
         return Ok(None);
     }
@@ -101,7 +102,12 @@ async fn handshake(
             session.set_buffer_limit(Some(WRITE_BYTES))
         })
     };
-    accepted.await.map(Some)
+    let stream = accepted.await?;
+    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    // Verified in a turn, too: it may take as long as all the rest.
+    let _turn = if chain.is_empty() { None } else { shared.turns.acquire().await.ok() };
+    let shown = Arc::new(Shown::new(address, chain, &shared.tls));
+    Ok(Some((stream, shown)))
 }
 
 /// Acknowledges the end of the handshake now. Nothing is sent in answer to it unless the client
@@ -120,19 +126,15 @@ fn acknowledge(socket: &TcpStream) {
 fn requests(
     shared: &Arc<Shared>,
     stream: TlsStream<Socket>,
-    address: SocketAddr,
+    shown: Arc<Shown>,
 ) -> Pin<Box<dyn Future<Output = hyper::Result<()>> + Send + '_>> {
     let session = stream.get_ref().1;
     let is_http2 = session.alpn_protocol() == Some(b"h2");
-    let chain = session
-        .peer_certificates()
-        .map(|chain| chain.iter().map(|certificate| certificate.clone().into_owned()).collect())
-        .unwrap_or_default();
     let activity = Activity::new(shared.stats.held.clone());
     let close = Arc::new(Notify::new());
     let service = Requests {
         shared: Arc::clone(shared),
-        shown: Arc::new(Shown::new(address, chain, &shared.tls)),
+        shown,
         activity: Arc::clone(&activity),
         close: Arc::clone(&close),
     };

@@ -5,16 +5,18 @@ use rustls_pki_types::CertificateDer;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::time::ASN1Time;
 
 /// The other end of a connection, as of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its address.
     pub address: SocketAddr,
-    /// Its certificate chain (DER, leaf first) if the client CA verifies it now; else empty.
-    pub certificates: Vec<Vec<u8>>,
-    /// Its certificate chain if the front proxy's CA verifies it now; else empty.
-    pub proxy_certificates: Vec<Vec<u8>>,
+    /// Its certificate (DER) if the client CA verifies it now.
+    pub certificate: Option<Arc<[u8]>>,
+    /// Its certificate if the front proxy's CA verifies it now.
+    pub proxy_certificate: Option<Arc<[u8]>>,
     /// It showed a certificate that no CA verifies: without other credentials such a request is
     /// unauthenticated, not anonymous.
     pub unverified_certificate: bool,
@@ -24,7 +26,7 @@ pub struct Peer {
 /// expires: connections live long.
 pub(crate) struct Shown {
     address: SocketAddr,
-    chain: Vec<CertificateDer<'static>>,
+    chain: Chain,
     /// Within which all of the chain is valid.
     validity: Window,
     judged: Mutex<Judged>,
@@ -45,6 +47,19 @@ struct Window {
 }
 
 impl Window {
+    /// To when this certificate is valid, too.
+    fn narrow(&mut self, certificate: &X509Certificate<'_>) {
+        let time = |time: ASN1Time| {
+            let seconds = u64::try_from(time.timestamp()).ok()?;
+            SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+        };
+        let validity = certificate.validity();
+        self.from = self.from.max(time(validity.not_before));
+        // The last second belongs to it whole.
+        let until = time(validity.not_after).map(|last| last + Duration::from_nanos(999_999_999));
+        self.until = [self.until, until].into_iter().flatten().min();
+    }
+
     fn has(self, now: SystemTime) -> bool {
         self.from.is_none_or(|from| from <= now) && self.until.is_none_or(|until| now <= until)
     }
@@ -61,12 +76,48 @@ impl Window {
     }
 }
 
-impl Shown {
-    pub(crate) fn new(address: SocketAddr, chain: Vec<CertificateDer<'static>>, tls: &Tls) -> Self {
-        let validity = Window {
-            from: chain.iter().filter_map(|each| validity(each)?.0).max(),
-            until: chain.iter().filter_map(|each| validity(each)?.1).min(),
+/// Intermediate certificates of one subject that are tried. Paths through more of them multiply.
+const MAX_SAME_SUBJECT: usize = 2;
+
+/// A chain as it was shown.
+#[derive(Default)]
+struct Chain {
+    /// `None`: no certificate was shown. Shared with [`Peer`].
+    leaf: Option<Arc<[u8]>>,
+    /// Those that may lead from the leaf to a CA.
+    rest: Box<[CertificateDer<'static>]>,
+}
+
+impl Chain {
+    /// Copies what may be needed, with the span within which all of it is valid.
+    fn new(shown: &[CertificateDer<'_>]) -> (Self, Window) {
+        let Some((leaf, others)) = shown.split_first() else {
+            return (Self::default(), Window::default());
         };
+        let mut window = Window::default();
+        if let Ok((_, parsed)) = x509_parser::parse_x509_certificate(leaf) {
+            window.narrow(&parsed);
+        }
+        let mut subjects: Vec<Vec<u8>> = Vec::new();
+        let mut rest = Vec::new();
+        for certificate in others {
+            let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else {
+                continue;
+            };
+            let subject = parsed.subject().as_raw();
+            if subjects.iter().filter(|known| *known == subject).count() < MAX_SAME_SUBJECT {
+                window.narrow(&parsed);
+                rest.push(certificate.clone().into_owned());
+            }
+            subjects.push(subject.to_owned());
+        }
+        (Self { leaf: Some(Arc::from(&leaf[..])), rest: rest.into() }, window)
+    }
+}
+
+impl Shown {
+    pub(crate) fn new(address: SocketAddr, chain: &[CertificateDer<'_>], tls: &Tls) -> Self {
+        let (chain, validity) = Chain::new(chain);
         let judged = judge(address, &chain, validity, tls);
         Self { address, chain, validity, judged: Mutex::new(judged) }
     }
@@ -74,7 +125,7 @@ impl Shown {
     /// The peer as of now; verifies again only when something changed. The clock may go either way.
     pub(crate) fn peer(&self, tls: &Tls) -> Arc<Peer> {
         let mut judged = self.judged.lock().expect("no panic while held");
-        if self.chain.is_empty() {
+        if self.chain.leaf.is_none() {
             return Arc::clone(&judged.peer);
         }
         if !judged.holds.has(SystemTime::now()) || judged.generation != tls.generation() {
@@ -84,52 +135,21 @@ impl Shown {
     }
 }
 
-fn judge(
-    address: SocketAddr,
-    chain: &[CertificateDer<'static>],
-    validity: Window,
-    tls: &Tls,
-) -> Judged {
+fn judge(address: SocketAddr, chain: &Chain, validity: Window, tls: &Tls) -> Judged {
     // Read before the roots: a replacement in between leads to one more verification, not to a
     // stale one. So is the clock.
     let (generation, holds) = (tls.generation(), validity.around(SystemTime::now()));
-    let Some((leaf, rest)) = chain.split_first() else {
-        let peer = Peer {
-            address,
-            certificates: Vec::new(),
-            proxy_certificates: Vec::new(),
-            unverified_certificate: false,
-        };
-        return Judged { peer: Arc::new(peer), generation, holds };
+    let verified = |by: fn(&Tls, &CertificateDer<'_>, &[CertificateDer<'_>]) -> bool| {
+        chain.leaf.clone().filter(|leaf| by(tls, &CertificateDer::from(&**leaf), &chain.rest))
     };
-    let give = |verified: bool| {
-        if verified {
-            chain.iter().map(|certificate| certificate.to_vec()).collect()
-        } else {
-            Vec::new()
-        }
-    };
-    let certificates: Vec<_> = give(tls.is_client(leaf, rest));
-    let proxy_certificates: Vec<_> = give(tls.is_proxy(leaf, rest));
-    let unverified_certificate = certificates.is_empty() && proxy_certificates.is_empty();
+    let (certificate, proxy_certificate) = (verified(Tls::is_client), verified(Tls::is_proxy));
+    let unverified_certificate =
+        chain.leaf.is_some() && certificate.is_none() && proxy_certificate.is_none();
     Judged {
-        peer: Arc::new(Peer { address, certificates, proxy_certificates, unverified_certificate }),
+        peer: Arc::new(Peer { address, certificate, proxy_certificate, unverified_certificate }),
         generation,
         holds,
     }
-}
-
-/// From when and until when a certificate is valid.
-fn validity(certificate: &CertificateDer<'_>) -> Option<(Option<SystemTime>, Option<SystemTime>)> {
-    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    let time = |time: x509_parser::time::ASN1Time| {
-        let seconds = u64::try_from(time.timestamp()).ok()?;
-        SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
-    };
-    // The last second belongs to it whole.
-    let until =
-        time(parsed.validity().not_after).map(|last| last + Duration::from_nanos(999_999_999));
-    Some((time(parsed.validity().not_before), until))
 }
 
 #[cfg(test)]
@@ -148,5 +168,19 @@ mod tests {
             assert!(!other.iter().any(|now| holds.has(at(*now))), "{now}: {holds:?}");
         }
         assert!(Window::default().around(at(1)).has(at(9)));
+    }
+
+    #[test]
+    fn few_certificates_of_one_subject_are_tried() {
+        let ca = |name: &str| {
+            let mut params = rcgen::CertificateParams::default();
+            params.distinguished_name.push(rcgen::DnType::CommonName, name);
+            params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().der().clone()
+        };
+        let names = ["leaf", "ca", "ca", "other", "ca", "ca"];
+        let shown: Vec<_> = names.map(ca).into();
+        let (chain, _) = Chain::new(&shown);
+        assert_eq!(chain.leaf.as_deref(), Some(&*shown[0]));
+        assert_eq!(*chain.rest, shown[1..4]);
     }
 }

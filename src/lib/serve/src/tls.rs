@@ -310,7 +310,12 @@ impl ResolvesServerCert for Serving {
     }
 }
 
-/// Accepts any certificate whose key the client has.
+/// Certificates that a client may show.
+const MAX_CHAIN: usize = 8;
+/// Bytes of all of them: a connection keeps them twice.
+const MAX_CHAIN_BYTES: usize = 16 << 10;
+
+/// Accepts any certificate whose key the client has, within bounds: it is judged later.
 #[derive(Debug)]
 struct AnyWithKey {
     provider: Arc<CryptoProvider>,
@@ -330,10 +335,14 @@ impl ClientCertVerifier for AnyWithKey {
 
     fn verify_client_cert(
         &self,
-        _leaf: &CertificateDer<'_>,
-        _rest: &[CertificateDer<'_>],
+        leaf: &CertificateDer<'_>,
+        rest: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
+        let bytes = leaf.len() + rest.iter().map(|certificate| certificate.len()).sum::<usize>();
+        if rest.len() >= MAX_CHAIN || bytes > MAX_CHAIN_BYTES {
+            return Err(rustls::Error::General("the client's certificate chain is too long".into()));
+        }
         Ok(ClientCertVerified::assertion())
     }
 

@@ -83,6 +83,40 @@ async fn sessions_are_resumed_and_what_the_client_showed_is_judged_again() {
     );
 }
 
+/// A certificate of a CA of this name that signs nothing else.
+fn ca(name: &str, bytes: usize) -> String {
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let padding = rcgen::CustomExtension::from_oid_content(&[1, 3, 6, 1, 4, 1, 1], vec![0; bytes]);
+    params.custom_extensions.push(padding);
+    params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem()
+}
+
+#[tokio::test]
+async fn a_clients_chain_is_short() {
+    let setup = setup(Limits::default());
+    let pair = setup
+        .pki
+        .client(&Subject { common_name: "someone", organizations: &[] }, LEAF_LIFETIME)
+        .unwrap();
+    let peer = async |others: Vec<String>| {
+        let mut pair = pair.clone();
+        pair.chain_pem.push_str(&others.concat());
+        let stream = setup.try_connect("http/1.1", Some(&pair)).await.ok()?;
+        let (mut sender, connection) =
+            http1::handshake::<_, Full<bytes::Bytes>>(TokioIo::new(stream)).await.ok()?;
+        tokio::spawn(connection);
+        Some(text(sender.send_request(get("/peer")).await.ok()?).await)
+    };
+    let verified = Some("1 0 false".to_owned());
+    assert_eq!(peer(vec![ca("ca", 0); 7]).await, verified);
+    assert_eq!(peer(vec![ca("ca", 0); 8]).await, None);
+    assert_eq!(peer(vec![ca("ca", 14 << 10)]).await, verified);
+    assert_eq!(peer(vec![ca("ca", 16 << 10)]).await, None);
+    assert_eq!(setup.stats.handshakes_failed.load(Ordering::Relaxed), 2);
+}
+
 /// Shows no certificate, and keeps the names of the CAs that it could be of.
 #[derive(Debug, Default)]
 struct Asked(Mutex<Vec<Vec<u8>>>);

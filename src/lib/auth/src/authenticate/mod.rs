@@ -30,22 +30,21 @@ pub fn system_clock() -> Clock {
 /// A client's credentials. `Debug` hides the token.
 #[derive(Clone, Copy, Default)]
 pub struct Credentials<'a> {
-    /// The client certificate chain (DER, leaf first), verified by the TLS layer against the client
-    /// CA; may be empty.
-    pub certificates: &'a [Vec<u8>],
-    /// The chain verified against the front proxy's CA; may be empty.
-    pub proxy_certificates: &'a [Vec<u8>],
+    /// The client certificate (DER), if the TLS layer verified it against the client CA.
+    pub certificate: Option<&'a [u8]>,
+    /// The same, against the front proxy's CA.
+    pub proxy_certificate: Option<&'a [u8]>,
     /// The bearer token.
     pub bearer: Option<&'a str>,
-    /// Request headers with lower-case names; only read with `proxy_certificates`.
+    /// Request headers with lower-case names; only read with `proxy_certificate`.
     pub remote: &'a [(String, String)],
 }
 
 impl std::fmt::Debug for Credentials<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Credentials")
-            .field("certificates", &self.certificates.len())
-            .field("proxy_certificates", &self.proxy_certificates.len())
+            .field("certificate", &self.certificate.map(<[u8]>::len))
+            .field("proxy_certificate", &self.proxy_certificate.map(<[u8]>::len))
             .field("bearer", &self.bearer.map(|_| "(hidden)"))
             .finish_non_exhaustive()
     }

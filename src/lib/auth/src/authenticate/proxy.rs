@@ -69,7 +69,7 @@ impl Authenticator for FrontProxy {
         let Some(name) = first(remote, &self.headers.user).filter(|name| !name.is_empty()) else {
             return Ok(None);
         };
-        let Some(leaf) = credentials.proxy_certificates.first() else {
+        let Some(leaf) = credentials.proxy_certificate else {
             // Anyone can send the headers; only the proxy's certificate makes them count.
             return Ok(None);
         };
@@ -147,9 +147,9 @@ mod tests {
     #[test]
     fn fault_52_headers_count_only_with_the_proxy_certificate() {
         let remote = remote();
-        let chain = [certificate("front-proxy", &KeyPair::generate().expect("key")).der().to_vec()];
+        let leaf = certificate("front-proxy", &KeyPair::generate().expect("key")).der().to_vec();
         let trusted =
-            Credentials { proxy_certificates: &chain, remote: &remote, ..Credentials::default() };
+            Credentials { proxy_certificate: Some(&leaf), remote: &remote, ..Credentials::default() };
         let identity = authenticate(&["front-proxy"], &trusted).expect("valid").expect("known");
         assert_eq!((identity.user.name.as_str(), identity.user.uid.as_str()), ("alice", "u"));
         assert_eq!(identity.user.groups, ["a", "b"]);
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(authenticate(&["other"], &trusted), Err(Unauthenticated));
 
         let ordinary =
-            Credentials { certificates: &chain, remote: &remote, ..Credentials::default() };
+            Credentials { certificate: Some(&leaf), remote: &remote, ..Credentials::default() };
         assert_eq!(
             authenticate(&[], &ordinary),
             Ok(None),
@@ -171,13 +171,13 @@ mod tests {
         let (remote, mut params) = (remote(), CertificateParams::default());
         (params.not_before, params.not_after) =
             (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(2040, 1, 1));
-        let chain = [params
+        let leaf = params
             .self_signed(&KeyPair::generate().expect("key"))
             .expect("certificate")
             .der()
-            .to_vec()];
+            .to_vec();
         let credentials =
-            Credentials { proxy_certificates: &chain, remote: &remote, ..Credentials::default() };
+            Credentials { proxy_certificate: Some(&leaf), remote: &remote, ..Credentials::default() };
         for (seconds, is_valid) in
             [(1_000_000_000, false), (1_700_000_000, true), (4_000_000_000, false)]
         {

@@ -57,7 +57,7 @@ impl Authenticator for X509 {
         &self,
         credentials: &Credentials<'_>,
     ) -> Result<Option<Identity>, Unauthenticated> {
-        let Some(leaf) = credentials.certificates.first() else {
+        let Some(leaf) = credentials.certificate else {
             return Ok(None);
         };
         let subject = self.cached_subject(leaf)?;
@@ -153,15 +153,15 @@ mod tests {
 
     fn authenticate(
         clock: Clock,
-        certificates: &[Vec<u8>],
+        certificate: Option<&[u8]>,
     ) -> Result<Option<Identity>, Unauthenticated> {
-        X509::new(clock).authenticate(&Credentials { certificates, ..Credentials::default() })
+        X509::new(clock).authenticate(&Credentials { certificate, ..Credentials::default() })
     }
 
     #[test]
     fn common_name_and_organization() {
         let leaf = certificate(Some("alice"), &["devs"]);
-        let identity = authenticate(at(1_700_000_000), std::slice::from_ref(&leaf))
+        let identity = authenticate(at(1_700_000_000), Some(&leaf))
             .expect("valid")
             .expect("known");
         assert_eq!(identity.user.name, "alice");
@@ -185,7 +185,7 @@ mod tests {
         for _ in 0..2 {
             for (leaf, name) in leaves.iter().zip(["alice", "bobby", "alice"]) {
                 let credentials = Credentials {
-                    certificates: std::slice::from_ref(leaf),
+                    certificate: Some(leaf),
                     ..Credentials::default()
                 };
                 let identity = x509.authenticate(&credentials).expect("valid").expect("known");
@@ -200,23 +200,23 @@ mod tests {
 
     #[test]
     fn no_certificate_or_common_name_is_anonymous() {
-        assert_eq!(authenticate(at(1_700_000_000), &[certificate(None, &["devs"])]), Ok(None));
-        assert_eq!(authenticate(at(1_700_000_000), &[]), Ok(None));
+        assert_eq!(authenticate(at(1_700_000_000), Some(&certificate(None, &["devs"]))), Ok(None));
+        assert_eq!(authenticate(at(1_700_000_000), None), Ok(None));
     }
 
     #[test]
     fn fault_53_expired_future_and_garbage() {
         let leaf = certificate(Some("alice"), &[]);
         assert_eq!(
-            authenticate(at(1_000_000_000), std::slice::from_ref(&leaf)),
+            authenticate(at(1_000_000_000), Some(&leaf)),
             Err(Unauthenticated)
         );
         assert_eq!(
-            authenticate(at(4_000_000_000), std::slice::from_ref(&leaf)),
+            authenticate(at(4_000_000_000), Some(&leaf)),
             Err(Unauthenticated)
         );
-        assert_eq!(authenticate(at(1_700_000_000), &[b"garbage".to_vec()]), Err(Unauthenticated));
+        assert_eq!(authenticate(at(1_700_000_000), Some(b"garbage")), Err(Unauthenticated));
         let trailing = [leaf, vec![0]].concat();
-        assert_eq!(authenticate(at(1_700_000_000), &[trailing]), Err(Unauthenticated));
+        assert_eq!(authenticate(at(1_700_000_000), Some(&trailing)), Err(Unauthenticated));
     }
 }

@@ -21,11 +21,11 @@ pub(crate) fn authenticate(
     let peer = incoming.peer().cloned();
     let remote = peer
         .as_ref()
-        .filter(|peer| !peer.proxy_certificates.is_empty())
+        .filter(|peer| peer.proxy_certificate.is_some())
         .map_or_else(Vec::new, |_| texts_of(&incoming.head.headers));
     let credentials = Credentials {
-        certificates: peer.as_ref().map_or(&[], |peer| &peer.certificates),
-        proxy_certificates: peer.as_ref().map_or(&[], |peer| &peer.proxy_certificates),
+        certificate: peer.as_ref().and_then(|peer| peer.certificate.as_deref()),
+        proxy_certificate: peer.as_ref().and_then(|peer| peer.proxy_certificate.as_deref()),
         bearer: bearer(&incoming.head.headers),
         remote: &remote,
     };

@@ -79,8 +79,8 @@ fn anonymous(method: &str, path: &str, address: &str, body: Body) -> http::Reque
     let address = SocketAddr::new(address.parse().unwrap(), 1);
     let peer = Peer {
         address,
-        certificates: Vec::new(),
-        proxy_certificates: Vec::new(),
+        certificate: None,
+        proxy_certificate: None,
         unverified_certificate: false,
     };
     request.extensions_mut().insert(Arc::new(peer));

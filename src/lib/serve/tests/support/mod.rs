@@ -67,8 +67,8 @@ impl Paths {
             }
             "/peer" => Response::new(full(format!(
                 "{} {} {}",
-                peer.certificates.len(),
-                peer.proxy_certificates.len(),
+                usize::from(peer.certificate.is_some()),
+                usize::from(peer.proxy_certificate.is_some()),
                 peer.unverified_certificate
             ))),
             "/body" => match read_body(request.into_body(), 1000, Duration::from_millis(300)).await
