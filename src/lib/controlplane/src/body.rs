@@ -95,7 +95,7 @@ impl Intake<'_> {
     /// Reads a body, with what it holds.
     ///
     /// # Errors
-    /// 413 beyond the limit, 429 when there is no room or others need it more, 500 when the
+    /// 413 beyond the limit, 429 when there is no room or others need it more, 400 when the
     /// connection breaks or its framing is wrong.
     pub(crate) async fn read(&self, body: Body) -> Result<(Bytes, Option<Grant>), Failure> {
         let mut reading = pin!(self.collect(body));
@@ -167,9 +167,8 @@ async fn arriving(body: &mut Body, held: &mut Option<Loan>) -> Result<Option<Byt
 /// The next bytes that are any.
 async fn next(body: &mut Body) -> Result<Option<Bytes>, Failure> {
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| {
-            Failure::bare(500, format!("the body of the request cannot be read: {error}"))
-        })?;
+        // A client's fault, whatever it is: upstream's words, not those of a library.
+        let frame = frame.map_err(|_| Failure::bad_request("malformed chunked encoding"))?;
         match frame.into_data() {
             Ok(data) if data.has_remaining() => return Ok(Some(data.into_bytes())),
             _ => {}
@@ -203,6 +202,7 @@ async fn drain(mut body: Body, mut most: usize) {
 mod tests {
     use super::*;
     use ferrokube_flow::Limits;
+    use http_body_util::StreamBody;
 
     fn run<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
@@ -232,5 +232,16 @@ mod tests {
         assert_eq!(read(pieces(), 3).unwrap_err().code, 413);
         assert_eq!(read(full("abc"), 3).unwrap(), "abc");
         assert_eq!(read(empty(), 0).unwrap(), "");
+    }
+
+    #[test]
+    fn a_malformed_body_is_its_clients_fault() {
+        let flow = Flow::new(&Limits::default());
+        let error = || io::Error::new(io::ErrorKind::InvalidInput, "words of a library");
+        let body = StreamBody::new(futures::stream::iter([Err(error())])).boxed_unsync();
+        let intake = Intake { flow: &flow, class: Class::default(), limit: 9 };
+        let failure = run(intake.read(body)).unwrap_err();
+        assert_eq!(failure.code, 400);
+        assert_eq!(failure.message, "malformed chunked encoding");
     }
 }

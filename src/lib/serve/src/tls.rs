@@ -341,7 +341,9 @@ impl ClientCertVerifier for AnyWithKey {
     ) -> Result<ClientCertVerified, rustls::Error> {
         let bytes = leaf.len() + rest.iter().map(|certificate| certificate.len()).sum::<usize>();
         if rest.len() >= MAX_CHAIN || bytes > MAX_CHAIN_BYTES {
-            return Err(rustls::Error::General("the client's certificate chain is too long".into()));
+            return Err(rustls::Error::General(
+                "the client's certificate chain is too long".into(),
+            ));
         }
         Ok(ClientCertVerified::assertion())
     }

@@ -148,8 +148,11 @@ mod tests {
     fn fault_52_headers_count_only_with_the_proxy_certificate() {
         let remote = remote();
         let leaf = certificate("front-proxy", &KeyPair::generate().expect("key")).der().to_vec();
-        let trusted =
-            Credentials { proxy_certificate: Some(&leaf), remote: &remote, ..Credentials::default() };
+        let trusted = Credentials {
+            proxy_certificate: Some(&leaf),
+            remote: &remote,
+            ..Credentials::default()
+        };
         let identity = authenticate(&["front-proxy"], &trusted).expect("valid").expect("known");
         assert_eq!((identity.user.name.as_str(), identity.user.uid.as_str()), ("alice", "u"));
         assert_eq!(identity.user.groups, ["a", "b"]);
@@ -176,8 +179,11 @@ mod tests {
             .expect("certificate")
             .der()
             .to_vec();
-        let credentials =
-            Credentials { proxy_certificate: Some(&leaf), remote: &remote, ..Credentials::default() };
+        let credentials = Credentials {
+            proxy_certificate: Some(&leaf),
+            remote: &remote,
+            ..Credentials::default()
+        };
         for (seconds, is_valid) in
             [(1_000_000_000, false), (1_700_000_000, true), (4_000_000_000, false)]
         {

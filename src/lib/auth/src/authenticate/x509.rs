@@ -161,9 +161,7 @@ mod tests {
     #[test]
     fn common_name_and_organization() {
         let leaf = certificate(Some("alice"), &["devs"]);
-        let identity = authenticate(at(1_700_000_000), Some(&leaf))
-            .expect("valid")
-            .expect("known");
+        let identity = authenticate(at(1_700_000_000), Some(&leaf)).expect("valid").expect("known");
         assert_eq!(identity.user.name, "alice");
         assert_eq!(identity.user.groups, ["devs"]);
         assert_eq!(identity.method, "x509");
@@ -184,10 +182,7 @@ mod tests {
         // The second pass reads the cache.
         for _ in 0..2 {
             for (leaf, name) in leaves.iter().zip(["alice", "bobby", "alice"]) {
-                let credentials = Credentials {
-                    certificate: Some(leaf),
-                    ..Credentials::default()
-                };
+                let credentials = Credentials { certificate: Some(leaf), ..Credentials::default() };
                 let identity = x509.authenticate(&credentials).expect("valid").expect("known");
                 assert_eq!(identity.user.name, name);
                 assert_eq!(
@@ -207,14 +202,8 @@ mod tests {
     #[test]
     fn fault_53_expired_future_and_garbage() {
         let leaf = certificate(Some("alice"), &[]);
-        assert_eq!(
-            authenticate(at(1_000_000_000), Some(&leaf)),
-            Err(Unauthenticated)
-        );
-        assert_eq!(
-            authenticate(at(4_000_000_000), Some(&leaf)),
-            Err(Unauthenticated)
-        );
+        assert_eq!(authenticate(at(1_000_000_000), Some(&leaf)), Err(Unauthenticated));
+        assert_eq!(authenticate(at(4_000_000_000), Some(&leaf)), Err(Unauthenticated));
         assert_eq!(authenticate(at(1_700_000_000), Some(b"garbage")), Err(Unauthenticated));
         let trailing = [leaf, vec![0]].concat();
         assert_eq!(authenticate(at(1_700_000_000), Some(&trailing)), Err(Unauthenticated));

@@ -77,12 +77,8 @@ fn request(method: &str, path: &str, user: &str, body: Body) -> http::Request<Bo
 fn anonymous(method: &str, path: &str, address: &str, body: Body) -> http::Request<Body> {
     let mut request = request(method, path, "", body);
     let address = SocketAddr::new(address.parse().unwrap(), 1);
-    let peer = Peer {
-        address,
-        certificate: None,
-        proxy_certificate: None,
-        unverified_certificate: false,
-    };
+    let peer =
+        Peer { address, certificate: None, proxy_certificate: None, unverified_certificate: false };
     request.extensions_mut().insert(Arc::new(peer));
     request
 }
