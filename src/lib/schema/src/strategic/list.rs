@@ -85,9 +85,11 @@ pub(super) fn merge(
         return Err(bad("cannot merge lists without merge key for struct"));
     }
     let (original, patch) = special(original, patch, key)?;
-    let server = identities(&original, key)?;
+    // A patch without keys is refused before a list without them.
+    let server = identities(&original, key);
     let merged =
         merge_maps(node.and_then(|node| node.items.as_deref()), original, &patch, key, at)?;
+    let server = server?;
     let order = patch
         .iter()
         .map(|value| identity(value, key).map(Cow::into_owned))
@@ -208,8 +210,8 @@ pub(super) fn order_field(
             (items.into(), server)
         }
         (Some(Value::Array(items)), Some(patch)) => {
-            let server = identities(&items, key)?;
-            (merge(node, items.into(), patch, slot.at.below())?, server)
+            let server = identities(&items, key);
+            (merge(node, items.into(), patch, slot.at.below())?, server?)
         }
         (None, Some(patch)) => match fresh(&Value::Array(patch.clone()), slot.at.depth)? {
             Some(Value::Array(items)) => (items.into(), Vec::new()),

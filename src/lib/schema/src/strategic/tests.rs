@@ -178,6 +178,21 @@ fn malformed_directives_are_worded_as_kube_apiservers() {
 }
 
 #[test]
+fn a_patch_without_keys_is_refused_before_a_list_without_them() {
+    for patch in [
+        json!({"secrets": [{"uid": "x"}]}),
+        json!({"$setElementOrder/secrets": [], "secrets": [{"uid": "x"}]}),
+    ] {
+        match merged("ServiceAccount", json!({"secrets": [{}]}), patch) {
+            Err(PatchError::Directive(why)) => {
+                assert_eq!(why, "map: map[uid:x] does not contain declared merge key: name");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_map_with_a_directive_is_dropped_where_there_is_none() {
     for directive in ["replace", "delete", "merge", "x"] {
         let map = json!({"$patch": directive, "k": "v"});
