@@ -48,7 +48,20 @@ pub(crate) enum ObjectError {
 const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
 const EXTENSIONS_SCHEME: &str = "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55";
 
+/// The version behind all versions of a native kind; no client names it.
+const INTERNAL: &str = "__internal";
+
 impl ObjectError {
+    /// For a patched object without a version: it is decoded as one of the internal version.
+    pub(crate) fn without_version(self) -> Self {
+        match self {
+            Self::Foreign(given) => {
+                Self::Foreign(GroupVersionKind { version: INTERNAL.to_owned(), ..given })
+            }
+            other => other,
+        }
+    }
+
     /// Message of the error; `object` is quoted JSON.
     pub(crate) fn sentence(
         self,
@@ -139,24 +152,32 @@ impl ObjectDecoder {
     /// Message about an object of another kind: not convertible to this kind, or not known.
     fn foreign(&self, given: &GroupVersionKind, catalog: &Catalog) -> String {
         let own_scheme = self.gvk.group == "apiextensions.k8s.io";
+        let is_internal = given.version == INTERNAL;
         let is_known = |definition: &Arc<Definition>| {
+            let is_given = |gvk: GroupVersionKind| match is_internal {
+                true => gvk.group == given.group && gvk.kind == given.kind,
+                false => gvk == *given,
+            };
             definition.dialect.is_bundled()
                 && own_scheme == (definition.group == "apiextensions.k8s.io")
-                && (0..definition.versions.len()).any(|version| definition.gvk(version) == *given)
+                && (0..definition.versions.len()).any(|version| is_given(definition.gvk(version)))
         };
         if catalog.all().1.iter().any(is_known) {
             let [from, to] = [given, &self.gvk].map(|gvk| &gvk.kind);
+            let package = if is_internal { internal_package(&given.group) } else { &given.version };
             return format!(
-                "converting ({}.{from}) to ({}.{to}): unknown conversion",
-                given.version,
+                "converting ({package}.{from}) to ({}.{to}): unknown conversion",
                 internal_package(&self.gvk.group)
             );
         }
         let scheme = if own_scheme { EXTENSIONS_SCHEME } else { SCHEME };
+        let version = match is_internal {
+            true => format!("the internal version of group {}", quote(&given.group)),
+            false => format!("version {}", quote(&given.api_version())),
+        };
         format!(
-            "no kind {} is registered for version {} in scheme {}",
+            "no kind {} is registered for {version} in scheme {}",
             quote(&given.kind),
-            quote(&given.api_version()),
             quote(scheme)
         )
     }

@@ -107,6 +107,9 @@ impl WriteOp<'_> {
                     .and_then(|()| Err(ObjectError::Refused(meta::nameless(self.target))))
             }
             Patch::Strategic(_) => self.body_decoder.decode_merged(object, &strictness),
+            _ if self.body_decoder.dialect.is_typed() && object.api_version().is_empty() => {
+                self.body_decoder.decode(object, &strictness).map_err(ObjectError::without_version)
+            }
             _ => self.body_decoder.decode(object, &strictness),
         };
         decoded.map_err(|error| match error {

@@ -127,7 +127,11 @@ async fn a_native_object_without_its_version_has_no_name() {
     );
     says(
         server.patch(CONFIGMAPS, "a", merge(json!({"apiVersion": null, "kind": "Foo"}))).await,
-        "no kind \"Foo\" is registered",
+        "no kind \"Foo\" is registered for the internal version of group \"\" in scheme",
+    );
+    says(
+        server.patch(CONFIGMAPS, "a", merge(json!({"apiVersion": "", "kind": "Secret"}))).await,
+        "converting (core.Secret) to (core.ConfigMap): unknown conversion",
     );
     server.patch(CONFIGMAPS, "a", merge(json!({"kind": null}))).await.unwrap();
     server
