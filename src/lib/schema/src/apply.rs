@@ -238,7 +238,11 @@ pub fn apply(
     for other in &mut entries {
         disown(&mut other.fields, &difference);
     }
-    let changed = !equal_but_managers(before.fields(), object.fields());
+    // A creation time of null counts as a change, though the server restores the time.
+    let forgets = |document: &Document| {
+        document.get(&["metadata", "creationTimestamp"]) == Some(&Value::Null)
+    };
+    let changed = !equal_but_managers(before.fields(), object.fields()) || forgets(applied);
     entry.time =
         if changed { manager.time.clone() } else { last.map(|last| last.time).unwrap_or_default() };
     entries.push(entry);

@@ -147,6 +147,21 @@ fn create_by_update_and_by_apply() {
 }
 
 #[test]
+fn a_creation_time_of_null_is_a_change() {
+    for (metadata, owner) in [
+        (json!({"name": "a"}), "m Apply!"),
+        (json!({"name": "a", "creationTimestamp": null}), "m Apply"),
+    ] {
+        let mut fixture = ApplyFixture::new("ConfigMap");
+        let mut applied = config(json!({"k": "v"}));
+        fixture.update("one", applied.clone());
+        applied["metadata"] = metadata;
+        let owners = fixture.apply("m", applied).owners();
+        assert!(owners.get(owner).is_some(), "{owners}");
+    }
+}
+
+#[test]
 fn conflicts_force_and_shared_ownership() {
     let mut fixture = ApplyFixture::new("ConfigMap");
     fixture.update("parity", config(json!({"k": "v"})));

@@ -230,8 +230,12 @@ pub(super) fn order_field(
 }
 
 fn not_a_list(value: &Value) -> PatchError {
+    unexpected("[]interface {}", value)
+}
+
+fn unexpected(expected: &str, value: &Value) -> PatchError {
     let found = if value.is_null() { "%!s(<nil>)" } else { type_of(value) };
-    bad(format!("expected a []interface {{}}, but received a {found}"))
+    bad(format!("expected a {expected}, but received a {found}"))
 }
 
 /// The patch's elements must be in the order of the order list.
@@ -239,6 +243,13 @@ fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), PatchE
     if patch.is_empty() || order.is_empty() {
         return Ok(());
     }
+    let keyed = |value: &Value| match value {
+        other if !key.is_empty() && !other.is_object() => {
+            Err(unexpected("map[string]interface {}", other))
+        }
+        _ => Ok(()),
+    };
+    patch.iter().try_for_each(keyed)?;
     let mut rest = order.iter();
     for item in patch.iter().filter(|item| item.get(PATCH).is_none()) {
         loop {
@@ -250,6 +261,7 @@ fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), PatchE
                     "The order in patch list:\n{items}\n doesn't match {prefix} list:\n{order}\n"
                 )));
             };
+            keyed(candidate)?;
             if identity(candidate, key)? == wanted {
                 break;
             }

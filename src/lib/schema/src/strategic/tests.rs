@@ -162,6 +162,10 @@ fn malformed_directives_are_worded_as_kube_apiservers() {
             "map: map[] does not contain declared merge key: name",
         ),
         (
+            json!({"$setElementOrder/secrets": [{}], "secrets": [{"uid": "z"}, "x"]}),
+            "expected a map[string]interface {}, but received a string",
+        ),
+        (
             json!({"$setElementOrder/secrets": "x"}),
             "expected a []interface {}, but received a string",
         ),
