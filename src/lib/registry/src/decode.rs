@@ -305,18 +305,20 @@ impl ObjectDecoder {
         strictness: &Strictness<'_>,
     ) -> Result<Document, ObjectError> {
         let expected = self.gvk.api_version();
-        // kube-apiserver matches these two fields case-insensitively.
+        // kube-apiserver matches these two fields case-insensitively; the last one counts, which is
+        // the exact name where fields are sorted: in YAML and in what a patch leaves.
+        let in_order = strictness.source.is_empty();
         let named = |field: &str| {
-            let other = |name: &str| {
+            let is_other = |name: &str| {
                 name.len() == field.len() && name != field && name.eq_ignore_ascii_case(field)
             };
-            match object
-                .fields()
-                .iter()
-                .find(|(name, _)| other(name))
-                .map(|(_, value)| value)
-                .or_else(|| object.get(&[field]))
-            {
+            let other = || {
+                let mut fields = object.fields().iter();
+                fields.find(|(name, _)| is_other(name)).map(|(_, value)| value)
+            };
+            let exact = || object.get(&[field]);
+            let found = if in_order { exact().or_else(other) } else { other().or_else(exact) };
+            match found {
                 None | Some(Value::Null) => Ok(""),
                 Some(value) => value.as_str().ok_or_else(|| {
                     let why = format!(

@@ -134,6 +134,7 @@ async fn a_native_object_without_its_version_has_no_name() {
         "converting (core.Secret) to (core.ConfigMap): unknown conversion",
     );
     server.patch(CONFIGMAPS, "a", merge(json!({"kind": null}))).await.unwrap();
+    server.patch(CONFIGMAPS, "a", merge(json!({"Kind": "Foo"}))).await.unwrap();
     server
         .patch(CONFIGMAPS, "a", strategic(json!({"apiVersion": "x", "kind": "Foo"})))
         .await
