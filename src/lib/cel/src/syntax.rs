@@ -410,8 +410,7 @@ impl Parser<'_> {
             if !is_index && !FIELD.with(Token::Question).has(self.ahead(1)) {
                 let thrown = self.no_alternative(1);
                 self.caught(thrown, follow.recovery);
-                // Macros in the operand are still checked.
-                return Ast { kind: ExprKind::And(vec![operand]), at, depth: 0 };
+                return operand;
             }
             match self.suffix(operand, follow) {
                 Ok(longer) => operand = longer,

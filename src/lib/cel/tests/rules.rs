@@ -287,6 +287,7 @@ quantity('1').sign() == 1 | compilation failed: ERROR: <input>:1:19: found no ma
 quantity('1').foo == 1 | compilation failed: ERROR: <input>:1:14: unexpected failed resolution of 'kubernetes.Quantity'
 .none == 1 | compilation failed: ERROR: <input>:1:2: undeclared reference to '.none' (in container '')
 duration(int('')) | cel expression must evaluate to a bool
+self.l.flatten().size() == 1 | compilation failed: ERROR: <input>:1:15: found no matching overload for 'flatten' applied to 'list(string).()'
 has(self.! | compilation failed: ERROR: <input>:1:5: invalid argument to has() macro
 has(self.o.é) | token recognition error at: 'é'
 has(self:s) | compilation failed: ERROR: <input>:1:5: invalid argument to has() macro

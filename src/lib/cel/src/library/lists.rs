@@ -86,10 +86,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
         |sizes| 1u64.saturating_add(sizes[0].saturating_mul(10)),
         sort,
     ),
-    method("flatten", &[L], flat, each, flatten),
+    method("flatten", &[Arg::ListOf(&L)], flat, each, flatten),
     method(
         "flatten",
-        &[L, Arg::Int],
+        &[Arg::ListOf(&L), Arg::Int],
         |_| Type::List(Arc::new(Type::Dyn), crate::types::MAX_REQUEST),
         each,
         flatten,
