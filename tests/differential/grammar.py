@@ -703,7 +703,7 @@ class Sequence:
             self.add(f"put-{name}", "PUT", f"{self.path(alias)}/{name}", alias, self.object(alias), query=self.options())
 
     def impersonated(self, alias):
-        """A request of somebody with few rights, or of nobody there can be."""
+        """A request by a user with few rights, or by an unknown one."""
         random = self.random
         more = random.choice([
             {"Impersonate-User": "u"}, {"Impersonate-User": "system:serviceaccount:a:b"}, {"Impersonate-User": "u", "Impersonate-Group": "g"}, {"Impersonate-Group": "g"}, {"Impersonate-User": ""},

@@ -52,7 +52,7 @@ class Paths:
 
 
 def person(random, people, share):
-    """Headers of somebody else than the administrator; people are tokens that both servers know."""
+    """Headers of users other than the administrator: static tokens that both servers know."""
     if random.random() >= share:
         return {}
     kinds = [lambda: {"Authorization": None}, lambda: {"Authorization": "Bearer wrong"}, lambda: impersonation(random)]

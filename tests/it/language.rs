@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 /// Checked files and directories.
 const CLEAN: &[&str] = &[
     "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "README.md",
     "benches",
-    "docs/features",
+    "docs",
     "src/cmd",
     "src/lib/admission",
     "src/lib/apimachinery",

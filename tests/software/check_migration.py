@@ -45,7 +45,7 @@ def main():
         wait_until("served", lambda: cluster.request("GET", v1)[0] == 200)
         for number in range(30):
             assert cluster.request("POST", v1, thing(f"n{number}", "v1", {"size": number + 1}))[0] == 201
-        # v2 is stored from now on; what is there stays as it is until somebody writes it.
+        # v2 is the storage version from now on; existing objects stay as they are until they are written.
         stored = {"spec": {"versions": [dict(version, storage=version["name"] == "v2") for version in crd["spec"]["versions"]]}}
         code, answer = cluster.request("PATCH", CRDS + "/things.software.example", stored, "application/merge-patch+json")
         assert code == 200 and answer["status"]["storedVersions"] == ["v1", "v2"], answer

@@ -289,7 +289,6 @@ quantity('1').foo == 1 | compilation failed: ERROR: <input>:1:14: unexpected fai
 duration(int('')) | cel expression must evaluate to a bool
 self.l.flatten().size() == 1 | compilation failed: ERROR: <input>:1:15: found no matching overload for 'flatten' applied to 'list(string).()'
 has(self.! | compilation failed: ERROR: <input>:1:5: invalid argument to has() macro
-has(self.o.é) | token recognition error at: 'é'
 has(self:s) | compilation failed: ERROR: <input>:1:5: invalid argument to has() macro
 self.&a | no viable alternative at input '.'
 self.l.map(!x, 1).size() == 1 | compilation failed: ERROR: <input>:1:12: argument is not an identifier
@@ -298,7 +297,10 @@ has(self + ) | compilation failed: ERROR: <input>:1:10: invalid argument to has(
 
 #[test]
 fn compile_errors_are_those_of_upstream() {
-    for (rule, why) in CONSTANTS.lines().filter_map(|line| line.split_once(" | ")) {
+    // Escaped, since sources are ASCII.
+    let accented = ("has(self.o.\u{e9})", "token recognition error at: '\u{e9}'");
+    let rules = CONSTANTS.lines().filter_map(|line| line.split_once(" | ")).chain([accented]);
+    for (rule, why) in rules {
         let errors = compile(&with_rule(rule)).expect_err(rule);
         assert!(errors[0].message.contains(why), "{rule}: {}", errors[0].message);
     }

@@ -7,7 +7,7 @@
 //! The event was handed to the operating system before the response, so a crash of the process
 //! loses nothing. Power loss may lose what the system had not yet flushed (some 30 seconds at
 //! most), although the journal has the writes. Syncing each group of events as the journal does
-//! would double the disk's work per write; [`Config::sync`](AuditConfig::sync) (`--audit-log-sync`)
+//! would double the disk's work per write; [`AuditConfig::sync`] (`--audit-log-sync`)
 //! turns that on.
 
 mod event;

@@ -94,7 +94,7 @@ impl Drop for Finish {
 /// Starts exporting the process's spans, until the returned guard is dropped.
 ///
 /// `OTEL_EXPORTER_OTLP_*`, `OTEL_BSP_*`, `OTEL_TRACES_SAMPLER` and `OTEL_RESOURCE_ATTRIBUTES` apply
-/// to what [`ExportConfig`](ExportConfig) leaves open.
+/// to what [`ExportConfig`] leaves open.
 ///
 /// # Errors
 /// [`ExportError`].

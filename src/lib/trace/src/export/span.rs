@@ -122,7 +122,7 @@ impl Span {
         self.0.is_some()
     }
 
-    /// Adds a string attribute, cut at [`MAX_TEXT_BYTES`].
+    /// Adds a string attribute, cut at 1,024 bytes.
     pub fn text(&mut self, key: &'static str, value: &str) {
         self.attribute(key, || Value::from(cut(value).to_owned()));
     }
