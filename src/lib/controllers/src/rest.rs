@@ -5,7 +5,11 @@ use kube::Client;
 use kube::core::response::StatusDetails;
 use kube::discovery::ApiResource;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use serde::{Deserialize, de};
 use serde_json::Value;
+
+/// Levels of a response; the API server accepts 512 of an object, which a list puts two lower.
+const MAX_DEPTH: usize = 520;
 
 /// Characters to escape in a path segment. RBAC names may contain almost anything, and names in
 /// owner references are arbitrary client input.
@@ -97,7 +101,40 @@ pub(crate) async fn send(
         }
         None => Vec::new(),
     };
-    client.request(request.body(body).map_err(kube::Error::HttpError)?).await
+    let text = client.request_text(request.body(body).map_err(kube::Error::HttpError)?).await?;
+    parse(&text).map_err(kube::Error::SerdeError)
+}
+
+/// Parses JSON as deep as the API server accepts and shows it; serde_json's own limit is 128, below
+/// which managedFields or a custom object can be nested by anyone who may write one.
+fn parse(text: &str) -> Result<Value, serde_json::Error> {
+    if depth(text) > MAX_DEPTH {
+        return Err(de::Error::custom(format!("nested deeper than {MAX_DEPTH} levels")));
+    }
+    let mut reader = serde_json::Deserializer::from_str(text);
+    reader.disable_recursion_limit();
+    let value = Value::deserialize(&mut reader)?;
+    reader.end()?;
+    Ok(value)
+}
+
+fn depth(text: &str) -> usize {
+    let (mut depth, mut deepest, mut in_string, mut is_escaped) = (0_usize, 0, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = in_string,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'{' | b'[' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 /// Reads an object; `None` only if the server denies that this object exists ([`is_absent`]).
@@ -148,6 +185,19 @@ mod tests {
 
     fn refusal(status: &Value) -> kube::Error {
         kube::Error::Api(Box::new(serde_json::from_value::<Status>(status.clone()).unwrap()))
+    }
+
+    #[test]
+    fn fault_50_responses_are_read_as_deep_as_objects_are_accepted() {
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        // The stack of a worker.
+        let run = move || {
+            assert!(parse(&nested(MAX_DEPTH)).is_ok());
+            assert!(parse(&nested(MAX_DEPTH + 1)).is_err());
+            assert!(parse(&format!(r#"{{"a":"\"{}"}}"#, "[".repeat(1000))).is_ok(), "in a string");
+            assert!(parse("{} {}").is_err());
+        };
+        std::thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap().join().unwrap();
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::schema::Schema;
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::go::{dump, type_of};
 use ferrokube_apimachinery::patch::PatchError;
+use ferrokube_apimachinery::work::Key;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
@@ -110,7 +111,7 @@ fn special<'a>(
             None => plain.push(item),
             Some(directive) => match directive.as_str() {
                 Some("delete") => {
-                    deleted.insert(identity(item, key)?);
+                    deleted.insert(Key(identity(item, key)?));
                 }
                 Some("replace") => replace = true,
                 Some("merge") => {
@@ -128,7 +129,7 @@ fn special<'a>(
     }
     if !deleted.is_empty() {
         original.retain(|item| {
-            identity(item, key).map_or(true, |identity| !deleted.contains(&identity))
+            identity(item, key).map_or(true, |identity| !deleted.contains(&Key(identity)))
         });
     }
     Ok((original, plain))
@@ -141,18 +142,19 @@ fn merge_maps(
     key: &str,
     at: MergePosition<'_>,
 ) -> Result<Vec<Value>, PatchError> {
-    let mut places: HashMap<String, usize> = HashMap::with_capacity(original.len() + patch.len());
+    let mut places: HashMap<Key<Cow<'_, str>>, usize> =
+        HashMap::with_capacity(original.len() + patch.len());
     for (place, item) in original.iter().enumerate() {
         if let Ok(identity) = identity(item, key) {
-            places.entry(identity.into_owned()).or_insert(place);
+            places.entry(Key(identity.into_owned().into())).or_insert(place);
         }
     }
     for item in patch {
-        let identity = identity(item, key)?;
-        match (places.get(&*identity).and_then(|place| original.get_mut(*place)), item) {
+        let identity = Key(identity(item, key)?);
+        match (places.get(&identity).and_then(|place| original.get_mut(*place)), item) {
             (Some(Value::Object(map)), Value::Object(patch)) => merge_map(node, map, patch, at)?,
             _ => {
-                places.insert(identity.into_owned(), original.len());
+                places.insert(identity, original.len());
                 original.push(Value::clone(item));
             }
         }
@@ -168,9 +170,11 @@ pub(super) fn delete(items: &mut Vec<Value>, members: &[Value]) -> Result<(), Pa
     if elements(items, members)? == Elements::Maps {
         return Err(bad("a list of maps is no list of scalars"));
     }
-    let gone =
-        members.iter().map(|value| identity(value, "")).collect::<Result<HashSet<_>, _>>()?;
-    items.retain(|item| identity(item, "").map_or(true, |identity| !gone.contains(&identity)));
+    let gone = members
+        .iter()
+        .map(|value| identity(value, "").map(Key))
+        .collect::<Result<HashSet<_>, _>>()?;
+    items.retain(|item| identity(item, "").map_or(true, |identity| !gone.contains(&Key(identity))));
     Ok(())
 }
 
@@ -270,6 +274,15 @@ fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), PatchE
     Ok(())
 }
 
+/// The first place of each identity.
+fn places(list: &[String]) -> HashMap<Key<&str>, usize> {
+    let mut places = HashMap::with_capacity(list.len());
+    for (place, identity) in list.iter().enumerate() {
+        places.entry(Key(identity.as_str())).or_insert(place);
+    }
+    places
+}
+
 /// Orders elements: those in `order` by it, the others by `server`, then interleaves both by
 /// `server`, with an element that only one side knows as early as the known ones allow.
 fn ordered(
@@ -278,17 +291,11 @@ fn ordered(
     server: &[String],
     key: &str,
 ) -> Result<Vec<Value>, PatchError> {
-    let places = |list: &[String]| -> HashMap<String, usize> {
-        let mut places = HashMap::with_capacity(list.len());
-        for (place, identity) in list.iter().enumerate() {
-            places.entry(identity.clone()).or_insert(place);
-        }
-        places
-    };
     let (order, server) = (places(order), places(server));
     let (mut named, mut others) = (Vec::new(), Vec::new());
     for value in merged {
-        let identity = identity(&value, key)?.into_owned();
+        let identity = identity(&value, key)?;
+        let identity = Key(&*identity);
         let at = server.get(&identity).copied();
         match order.get(&identity) {
             Some(place) => named.push((*place, at, value)),
