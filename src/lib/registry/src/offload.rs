@@ -12,6 +12,7 @@
 //! for the cost of a request.
 
 mod slots;
+mod usage;
 
 use slots::{SlotRequest, Slots};
 use std::cell::Cell;
@@ -19,10 +20,11 @@ use std::future::poll_fn;
 use std::num::NonZero;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
+use usage::{Start, WorkerUsage};
 
 /// Encoding or converting more bytes leaves the worker.
 pub const INLINE_BYTES: usize = 8 * 1024;
@@ -52,6 +54,13 @@ enum PollSite {
     /// On a worker, after [`leave_worker`].
     Leaving,
     Slot,
+}
+
+static USAGE: WorkerUsage = WorkerUsage::new();
+
+fn uptime_ms() -> u64 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u64::try_from(START.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 thread_local! {
@@ -187,7 +196,10 @@ impl Offload {
         caller: u64,
         request: Pin<Box<dyn Future<Output = T> + Send + 'a>>,
     ) -> Offloaded<'a, T> {
-        Offloaded { request, caller, waiting: None, off_worker: false, result: None }
+        let start = USAGE.begin(caller, uptime_ms());
+        let off_worker = start == Start::Slot;
+        let counted = start == Start::Counted;
+        Offloaded { request, caller, waiting: None, off_worker, counted, result: None }
     }
 
     fn duration(&self, resource: &str) -> &AtomicU32 {
@@ -234,6 +246,8 @@ pub struct Offloaded<'a, T> {
     caller: u64,
     waiting: Option<SlotRequest>,
     off_worker: bool,
+    /// Its polls on workers are counted.
+    counted: bool,
     /// Set when done, until the task is back on a worker (see [`back_to_worker`]).
     result: Option<T>,
 }
@@ -272,7 +286,11 @@ impl<T> Future for Offloaded<'_, T> {
         }
         if !self.off_worker {
             let scope = PollScope::at(PollSite::Worker, self.caller);
+            let since = self.counted.then(Instant::now);
             let polled = self.request.as_mut().poll(context);
+            if let Some(since) = since {
+                USAGE.polled(self.caller, since.elapsed());
+            }
             self.off_worker = SITE.get() == PollSite::Leaving;
             drop(scope);
             if polled.is_ready() || !self.off_worker {

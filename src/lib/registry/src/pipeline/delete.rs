@@ -109,7 +109,7 @@ impl Registry {
         if self.admission().is_remote(&deletion.attributes(None)) {
             return deletion.run_remote().await;
         }
-        self.in_turn(deletion.target, None, |key, head| {
+        self.in_turn(deletion.target, 0, |key, head| {
             let (head, object) = deletion.before_remote(head)?;
             deletion.after_remote(key, head, object)
         })

@@ -1,8 +1,7 @@
 //! Turns: read the pending head, compute and enqueue while no other writer computes on the key,
 //! then wait until the transaction is durable.
 //!
-//! Within a turn only two things are awaited: a slot for a long computation, and the sync of the
-//! caller's earlier large writes, which does not need the turn.
+//! Within a turn only a slot for a long computation is awaited.
 
 use super::{Registry, key};
 use crate::context::Target;
@@ -46,22 +45,22 @@ enum TurnEnd<T> {
 
 impl Registry {
     /// Computes on the pending head of the target's key in its turn, commits and waits. Retries if
-    /// the guard of another key fails. `added`: bytes by which the write may exceed the head;
-    /// `None` for a delete, which writes little.
+    /// the guard of another key fails. `added`: bytes by which the write may exceed the head.
     pub(super) async fn in_turn<T: Send>(
         &self,
         target: &Target,
-        added: Option<usize>,
+        added: usize,
         mut compute: impl FnMut(&Key, Option<&Arc<Entry>>) -> Result<Proposal<T>, Failure> + Send,
     ) -> Result<T, Failure> {
         let key = key(target, target.name.as_deref().unwrap_or_default())?;
         let mut last = None;
         for _ in 0..ATTEMPTS {
+            // Before the turn, which others wait for. A head that grows meanwhile is written by
+            // somebody whose share counts it.
+            let replaced = self.store().pending(&key).map_or(0, |head| head.bytes.len());
+            let _share = self.state.backlog.reserve(offload::caller(), replaced + added).await;
             let turn = self.store().turn(&key).await.map_err(|error| rejected(&error))?;
             let head = turn.pending(&key);
-            let replaced = head.as_ref().map_or(0, |head| head.bytes.len());
-            let bytes = added.map_or(0, |added| replaced + added);
-            let _share = self.state.backlog.reserve(offload::caller(), bytes).await;
             self.leave_if_long(target, head.as_ref()).await;
             match one_turn(turn, (&key, head), |head| self.timed(target, || compute(&key, head))) {
                 TurnEnd::Accepted(ticket, reply) => {

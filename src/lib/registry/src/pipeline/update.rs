@@ -112,7 +112,7 @@ impl WriteOp<'_> {
             self.registry.written_in_version(&self.target.served, written).await?
         } else {
             let attempt = |key: &Key, head: Option<&Arc<Entry>>| self.attempt(key, head, &input);
-            self.registry.in_turn(self.target, Some(bytes), attempt).await?
+            self.registry.in_turn(self.target, bytes, attempt).await?
         };
         self.show(written)
     }
