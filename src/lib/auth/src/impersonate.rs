@@ -8,12 +8,13 @@ use crate::access::{
     ANONYMOUS, Access, Authorizer, Decision, ResourceAccess, UNAUTHENTICATED, add_authenticated,
     forbidden,
 };
+use crate::clock_cache::ClockCache;
 use ferrokube_apimachinery::name;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::UserInfo;
 use percent_encoding::percent_decode_str;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Mutex;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 /// Lower-case prefix of extra headers.
 const EXTRA_PREFIX: &str = "impersonate-extra-";
@@ -69,8 +70,13 @@ impl Mode {
 }
 
 /// The mode that last worked for each user: it is tried first, and its refusal is the one returned.
-#[derive(Debug, Default)]
-pub struct ImpersonationModes(Mutex<HashMap<String, Mode>>);
+pub struct ImpersonationModes(Mutex<ClockCache<Arc<str>, Mode>>);
+
+impl Default for ImpersonationModes {
+    fn default() -> Self {
+        Self(Mutex::new(ClockCache::new(MAX_REMEMBERED)))
+    }
+}
 
 impl ImpersonationModes {
     fn of(&self, user: &str) -> Option<Mode> {
@@ -78,11 +84,7 @@ impl ImpersonationModes {
     }
 
     fn remember(&self, user: &str, mode: Mode) {
-        let mut modes = self.0.lock().expect("no panic while held");
-        if modes.len() >= MAX_REMEMBERED && !modes.contains_key(user) {
-            modes.clear();
-        }
-        modes.insert(user.to_owned(), mode);
+        self.0.lock().expect("no panic while held").insert(user.into(), mode);
     }
 }
 

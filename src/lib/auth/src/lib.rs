@@ -7,6 +7,7 @@ pub mod access;
 pub mod audit;
 pub mod authenticate;
 pub mod bootstrap;
+mod clock_cache;
 pub mod impersonate;
 pub mod rbac;
 pub mod review;

@@ -40,7 +40,7 @@ pub(crate) fn store() -> Store {
     Store::open(Config::memory()).expect("a memory store")
 }
 
-fn key(resource: &str, namespace: &str, name: &str) -> Key {
+pub(crate) fn key(resource: &str, namespace: &str, name: &str) -> Key {
     Prefix::new(resource)
         .expect("prefix")
         .key((!namespace.is_empty()).then_some(namespace), name)

@@ -2,8 +2,8 @@
 //! the log.
 
 use super::line::truncate_utf8;
-use std::collections::HashMap;
-use std::sync::Mutex;
+use crate::clock_cache::ClockCache;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Annotation: the number of refusals of this caller left out since the last recorded one.
@@ -18,7 +18,8 @@ const ALL_CALLERS: Allowance = Allowance { burst: 600, each: Duration::from_mill
 const QUIET_CALLERS: Allowance = Allowance { burst: 60, each: Duration::from_secs(10) };
 /// See [`QUIET_CALLERS`].
 const QUIET_TIME: Duration = Duration::from_secs(10 * 60);
-/// Max remembered callers. Beyond it all per-caller counts are reset; the total budget still holds.
+/// Max remembered callers. Beyond it the counts of one of them are reset; the total budget still
+/// holds.
 const MAX_CALLERS: usize = 4_096;
 /// Callers are distinguished by this many bytes of their names.
 const MAX_NAME: usize = 256;
@@ -61,26 +62,28 @@ struct Caller {
     left_out: u64,
 }
 
-#[derive(Default)]
 struct RefusalCounts {
     all: Option<Bucket>,
     first: Option<Bucket>,
-    callers: HashMap<Box<str>, Caller>,
+    callers: ClockCache<Arc<str>, Caller>,
 }
 
 /// The buckets.
-#[derive(Default)]
 pub(super) struct Refusals(Mutex<RefusalCounts>);
+
+impl Default for Refusals {
+    fn default() -> Self {
+        let callers = ClockCache::new(MAX_CALLERS);
+        Self(Mutex::new(RefusalCounts { all: None, first: None, callers }))
+    }
+}
 
 impl Refusals {
     /// Whether to record one more refusal of this caller; if so, how many were left out before.
     pub(super) fn admit(&self, caller: &str, now: Instant) -> Option<u64> {
         let state = &mut *self.0.lock().expect("no panic while held");
         let name = truncate_utf8(caller, MAX_NAME);
-        if state.callers.len() >= MAX_CALLERS && !state.callers.contains_key(name) {
-            state.callers.clear();
-        }
-        if !state.callers.contains_key(name) {
+        if state.callers.get(name).is_none() {
             state.callers.insert(
                 name.into(),
                 Caller { bucket: Bucket::new(now), recorded: None, left_out: 0 },

@@ -4,9 +4,10 @@
 //! connections outlive certificates.
 
 use super::{Authenticator, Clock, Credentials, Identity, Unauthenticated};
+use crate::clock_cache::ClockCache;
 use ferrokube_registry::UserInfo;
 use ring::digest;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::UNIX_EPOCH;
 use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
@@ -21,7 +22,7 @@ const UID_OID: &str = "1.3.6.1.4.1.57683.2";
 /// Authenticates by client certificate.
 pub struct X509 {
     clock: Clock,
-    cache: Mutex<HashMap<Box<[u8]>, Arc<CertificateSubject>>>,
+    cache: Mutex<ClockCache<Arc<[u8]>, Arc<CertificateSubject>>>,
 }
 
 /// The parsed part of a certificate.
@@ -35,7 +36,7 @@ pub(super) struct CertificateSubject {
 impl X509 {
     /// `clock`: for the validity check.
     pub fn new(clock: Clock) -> Self {
-        Self { clock, cache: Mutex::default() }
+        Self { clock, cache: Mutex::new(ClockCache::new(MAX_CACHED)) }
     }
 
     fn cached_subject(&self, leaf: &[u8]) -> Result<Arc<CertificateSubject>, Unauthenticated> {
@@ -44,9 +45,6 @@ impl X509 {
             return Ok(Arc::clone(known));
         }
         let subject = Arc::new(CertificateSubject::parse(leaf, "x509").ok_or(Unauthenticated)?);
-        if cache.len() >= MAX_CACHED {
-            cache.clear();
-        }
         cache.insert(leaf.into(), Arc::clone(&subject));
         Ok(subject)
     }

@@ -1,6 +1,7 @@
 //! Checks at every use of a token that the objects it is bound to still exist.
 
 use super::claims::{Claims, Reference};
+use crate::clock_cache::ClockCache;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::{Document, Value, json};
@@ -8,7 +9,6 @@ use ferrokube_apimachinery::json::{Layout, forms};
 use ferrokube_apimachinery::{json, time, work};
 use ferrokube_storage::{Entry, Key, Prefix, Revision, Store};
 use ring::digest;
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,7 +19,7 @@ const DELETION_LEEWAY: Duration = Duration::from_secs(60);
 /// Label of secrets whose token was disabled for lack of use.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 
-/// Max cached objects; the cache is cleared beyond it.
+/// Max cached objects.
 const MAX_FACTS: usize = 10_000;
 
 /// The store's accounts, pods, secrets and nodes. Cheap to clone.
@@ -32,7 +32,7 @@ pub(super) struct Objects {
     secrets: Prefix,
     /// Shared by all tokens of an object, valid or not: each revision is parsed once, not at every
     /// use.
-    facts: Arc<RwLock<HashMap<Key, Arc<Facts>>>>,
+    facts: Arc<RwLock<ClockCache<Key, Arc<Facts>>>>,
 }
 
 /// What an object's tokens depend on, at one revision.
@@ -65,7 +65,7 @@ pub(super) struct CheckedRevisions([AtomicU64; 4]);
 impl Objects {
     pub(super) fn new(store: Store) -> Self {
         let prefix = |resource| Prefix::new(resource).expect("a constant without bad segments");
-        let facts = Arc::default();
+        let facts = Arc::new(RwLock::new(ClockCache::new(MAX_FACTS)));
         Self {
             store,
             accounts: prefix("serviceaccounts"),
@@ -105,9 +105,6 @@ impl Objects {
         }
         let read = Arc::new(Facts::read(kind, entry));
         let mut facts = self.facts.write().expect("no panic while held");
-        if facts.len() >= MAX_FACTS && !facts.contains_key(&entry.key) {
-            facts.clear();
-        }
         facts.insert(entry.key.clone(), Arc::clone(&read));
         read
     }
@@ -225,4 +222,29 @@ fn read(bytes: &[u8]) -> Option<Value> {
 
 fn sha256(bytes: &[u8]) -> Hash {
     digest::digest(&digest::SHA256, bytes).as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{key, put, store};
+
+    /// Somebody uses tokens of as many objects as they like: nobody else's object is read again.
+    #[tokio::test]
+    async fn fault_51_facts_outlive_a_flood_of_others() {
+        let store = store();
+        let account = json!({"metadata": {"name": "robot", "namespace": "n", "uid": "u"}});
+        put(&store, "serviceaccounts", account).await;
+        let objects = Objects::new(store);
+        let is_known = || objects.facts(BoundKind::ServiceAccount, "n", "robot").is_some();
+        assert!(is_known());
+        let ((), read) = work::counted(|| {
+            for number in 0..2 * MAX_FACTS {
+                let facts = objects.facts(BoundKind::ServiceAccount, "n", "robot").expect("there");
+                let other = key("serviceaccounts", "m", &number.to_string());
+                objects.facts.write().expect("lock").insert(other, facts);
+            }
+        });
+        assert_eq!(read, 0, "bytes read again");
+    }
 }

@@ -6,12 +6,12 @@ use super::jwt::{self, Unverified};
 use super::keys::TokenKeys;
 use super::legacy;
 use crate::authenticate::{Clock, Identity, TokenAuthenticator, TokenIdentity, Unauthenticated};
+use crate::clock_cache::ClockCache;
 use arc_swap::ArcSwap;
 use ferrokube_apimachinery::document::json;
 use ferrokube_apimachinery::json;
 use ferrokube_storage::Store;
 use ring::digest;
-use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(super) struct Inner {
     keys: ArcSwap<TokenKeys>,
     clock: Clock,
     /// Tokens verified with the current keys, by the hash of the whole token, signature included.
-    verified: RwLock<HashMap<[u8; 32], Arc<Verified>>>,
+    verified: RwLock<ClockCache<[u8; 32], Arc<Verified>>>,
 }
 
 struct Verified {
@@ -71,7 +71,7 @@ impl ServiceAccountTokens {
             objects: Objects::new(store),
             keys: ArcSwap::from_pointee(keys),
             clock,
-            verified: RwLock::default(),
+            verified: RwLock::new(ClockCache::new(MAX_CACHED)),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -145,9 +145,6 @@ impl Inner {
             Arc::new(Verified { claims, identity, in_secret, seen: CheckedRevisions::default() });
         let mut verified = self.verified.write().expect("no panic while held");
         if Arc::ptr_eq(&keys, &self.keys.load_full()) {
-            if verified.len() >= MAX_CACHED {
-                verified.clear();
-            }
             verified.insert(hash, Arc::clone(&known));
         }
         Ok(Some(known))
