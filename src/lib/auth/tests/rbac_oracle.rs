@@ -85,12 +85,12 @@ impl PolicyTables {
             .remove(&(kind_number(kind), namespace.to_owned(), name.to_owned()))
             .is_some()
         {
-            self.pending.push(RbacChange::Remove(kind, namespace.to_owned(), name.to_owned()));
+            self.pending.push(RbacChange::Remove(kind, namespace.to_owned(), name.to_owned(), 0));
         }
     }
 
     fn replace_all(&mut self, kind: RbacKind) {
-        self.pending.push(RbacChange::Clear(kind));
+        self.pending.push(RbacChange::Clear(kind, 0));
         let of_kind = self.objects.iter().filter(|((number, ..), _)| *number == kind_number(kind));
         let puts: Vec<RbacChange> = of_kind
             .map(|(_, document)| RbacChange::Put(kind, Arc::new(document.clone())))

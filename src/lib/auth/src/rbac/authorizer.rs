@@ -86,8 +86,7 @@ impl Rbac {
         assert!(!behind.broken, "the index of roles and bindings is broken");
         // Read before draining: a later change is found by the next request.
         behind.take((self.head)());
-        let is_short =
-            behind.changes.iter().map(RbacChange::unread_bytes).sum::<usize>() <= INLINE_BYTES;
+        let is_short = behind.changes.iter().map(RbacChange::bytes).sum::<usize>() <= INLINE_BYTES;
         if is_short {
             self.apply(behind);
         }
@@ -193,17 +192,18 @@ fn apply(index: &mut RbacIndex, change: RbacChange) {
         RbacChange::Put(RbacKind::RoleBinding | RbacKind::ClusterRoleBinding, document) => {
             index.put_binding(&document)
         }
-        RbacChange::Remove(RbacKind::Role | RbacKind::ClusterRole, namespace, name) => {
+        RbacChange::Remove(RbacKind::Role | RbacKind::ClusterRole, namespace, name, _) => {
             index.remove_role(&namespace, &name)
         }
         RbacChange::Remove(
             RbacKind::RoleBinding | RbacKind::ClusterRoleBinding,
             namespace,
             name,
+            _,
         ) => index.remove_binding(&namespace, &name),
-        RbacChange::Clear(RbacKind::Role) => index.clear_roles(false),
-        RbacChange::Clear(RbacKind::ClusterRole) => index.clear_roles(true),
-        RbacChange::Clear(RbacKind::RoleBinding) => index.clear_bindings(false),
-        RbacChange::Clear(RbacKind::ClusterRoleBinding) => index.clear_bindings(true),
+        RbacChange::Clear(RbacKind::Role, _) => index.clear_roles(false),
+        RbacChange::Clear(RbacKind::ClusterRole, _) => index.clear_roles(true),
+        RbacChange::Clear(RbacKind::RoleBinding, _) => index.clear_bindings(false),
+        RbacChange::Clear(RbacKind::ClusterRoleBinding, _) => index.clear_bindings(true),
     }
 }

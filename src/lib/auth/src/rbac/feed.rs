@@ -42,34 +42,41 @@ impl RbacKind {
 
 /// A change to roles or bindings.
 pub enum RbacChange {
-    /// Removes all of this kind.
-    Clear(RbacKind),
+    /// Removes all of this kind; with their size in bytes.
+    Clear(RbacKind, usize),
     /// Created or updated.
     Put(RbacKind, Arc<Document>),
-    /// Created or updated, not parsed yet; with its size in bytes.
+    /// Created or updated, not parsed yet; with its size in bytes, before and after.
     Unread(RbacKind, usize, Box<dyn FnOnce() -> Document + Send>),
-    /// Deleted: namespace (empty for cluster scope) and name.
-    Remove(RbacKind, String, String),
+    /// Deleted: namespace (empty for cluster scope) and name; with its size in bytes.
+    Remove(RbacKind, String, String, usize),
 }
 
 impl RbacChange {
-    /// Bytes that are still to be parsed.
-    pub(super) fn unread_bytes(&self) -> usize {
-        if let Self::Unread(_, bytes, _) = self { *bytes } else { 0 }
+    /// Bytes that are still to be parsed, or to be taken out of the index.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Unread(_, bytes, _) | Self::Clear(_, bytes) | Self::Remove(.., bytes) => *bytes,
+            Self::Put(..) => 0,
+        }
     }
 }
 
 impl fmt::Debug for RbacChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Clear(kind) => f.debug_tuple("Clear").field(kind).finish(),
+            Self::Clear(kind, bytes) => f.debug_tuple("Clear").field(kind).field(bytes).finish(),
             Self::Put(kind, document) => f.debug_tuple("Put").field(kind).field(document).finish(),
             Self::Unread(kind, bytes, _) => {
                 f.debug_tuple("Unread").field(kind).field(bytes).finish()
             }
-            Self::Remove(kind, namespace, name) => {
-                f.debug_tuple("Remove").field(kind).field(namespace).field(name).finish()
-            }
+            Self::Remove(kind, namespace, name, bytes) => f
+                .debug_tuple("Remove")
+                .field(kind)
+                .field(namespace)
+                .field(name)
+                .field(bytes)
+                .finish(),
         }
     }
 }
@@ -148,7 +155,8 @@ impl KindSource {
         let snapshot = store.snapshot(&self.prefix);
         // If the history has moved past the snapshot, the next call lists again.
         self.cursor = store.watch(&self.prefix, snapshot.revision).ok();
-        apply(RbacChange::Clear(self.kind));
+        let bytes = self.known.values().map(|entry| entry.bytes.len()).sum();
+        apply(RbacChange::Clear(self.kind, bytes));
         self.known.clear();
         for entry in snapshot.range(None, None) {
             self.put(entry, apply);
@@ -158,11 +166,12 @@ impl KindSource {
     fn change(&mut self, event: &Event, apply: &mut dyn FnMut(RbacChange)) {
         let key = &event.entry.key;
         if event.deleted {
-            self.known.remove(key);
+            let known = self.known.remove(key);
             apply(RbacChange::Remove(
                 self.kind,
                 key.namespace().unwrap_or_default().to_owned(),
                 key.name().to_owned(),
+                known.map_or(0, |known| known.bytes.len()),
             ));
         } else {
             self.put(&event.entry, apply);
@@ -173,15 +182,12 @@ impl KindSource {
     /// nothing.
     fn put(&mut self, entry: &Arc<Entry>, apply: &mut dyn FnMut(RbacChange)) {
         let before = self.known.insert(entry.key.clone(), Arc::clone(entry));
-        if before.is_some_and(|before| but_metadata(&before) == but_metadata(entry)) {
+        if before.as_ref().is_some_and(|before| but_metadata(before) == but_metadata(entry)) {
             return;
         }
+        let bytes = before.map_or(0, |before| before.bytes.len()) + entry.bytes.len();
         let (entry, served) = (Arc::clone(entry), self.served.clone());
-        apply(RbacChange::Unread(
-            self.kind,
-            entry.bytes.len(),
-            Box::new(move || view(&entry, &served)),
-        ));
+        apply(RbacChange::Unread(self.kind, bytes, Box::new(move || view(&entry, &served))));
     }
 }
 

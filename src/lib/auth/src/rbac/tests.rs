@@ -119,7 +119,7 @@ fn an_acknowledged_write_affects_the_next_request() {
     for _ in 0..100 {
         world.bind("n", "b", ("Role", "r"), json!({"kind": "User", "name": "alice"}));
         assert!(ask(&rbac, &alice, "get", "n", "pods").is_allowed());
-        world.change(RbacChange::Remove(RbacKind::RoleBinding, "n".into(), "b".into()));
+        world.change(RbacChange::Remove(RbacKind::RoleBinding, "n".into(), "b".into(), 0));
         assert!(!ask(&rbac, &alice, "get", "n", "pods").is_allowed());
     }
 }
