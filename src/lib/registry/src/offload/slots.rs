@@ -15,8 +15,12 @@ use tokio::sync::oneshot;
 /// Microseconds charged for a computation until its duration is known.
 const ASSUMED_MICROS: u64 = 200;
 
-/// Scheduler of the slots. A caller without running or waiting computations is dropped; it starts
-/// level with the others.
+/// Number of callers from which on idle ones are looked through, see [`SlotState::forget`].
+const REMEMBERED: usize = 64;
+
+/// Scheduler of the slots. An idle caller (without running or waiting computations) keeps its debt
+/// while others are busy: it would have none if it always sent one request after the other. Other
+/// idle callers are dropped, and start level with the rest.
 pub(super) struct Slots(Mutex<SlotState>);
 
 struct SlotState {
@@ -26,7 +30,11 @@ struct SlotState {
     now: u64,
     tickets: u64,
     callers: HashMap<u64, CallerSlots>,
-    /// SlotRequest callers, ordered by granted microseconds, then by the ticket of their first request;
+    /// Callers with running or waiting computations.
+    busy: usize,
+    /// Number of callers at which idle ones without a debt are dropped.
+    sweep_at: usize,
+    /// Waiting callers, ordered by granted microseconds, then by the ticket of their first request;
     /// with their number.
     queue: BTreeSet<(u64, u64, u64)>,
 }
@@ -64,6 +72,8 @@ impl Slots {
             now: 0,
             tickets: 0,
             callers: HashMap::new(),
+            busy: 0,
+            sweep_at: REMEMBERED,
             queue: BTreeSet::new(),
         })))
     }
@@ -90,7 +100,7 @@ impl Slots {
         SlotRequest { slots: Arc::clone(self), caller, ticket, granted, is_taken: false }
     }
 
-    /// SlotRequest computations of a caller.
+    /// Waiting computations of a caller.
     pub(super) fn waiting(&self, caller: u64) -> usize {
         self.lock().callers.get(&caller).map_or(0, |caller| caller.waiting.len())
     }
@@ -111,6 +121,12 @@ impl Slots {
     }
 }
 
+impl CallerSlots {
+    fn is_busy(&self) -> bool {
+        self.running > 0 || !self.waiting.is_empty()
+    }
+}
+
 impl SlotState {
     /// Changes a caller's entry, and its place in the queue with it.
     fn change<T>(&mut self, number: u64, change: impl FnOnce(&mut CallerSlots) -> T) -> T {
@@ -118,17 +134,31 @@ impl SlotState {
         let place = |caller: &CallerSlots| {
             caller.waiting.front().map(|(ticket, _)| (caller.granted_micros, *ticket, number))
         };
-        let before = place(caller);
+        let (before, was_busy) = (place(caller), caller.is_busy());
         let result = change(caller);
-        let (after, is_idle) = (place(caller), caller.running == 0 && caller.waiting.is_empty());
+        let (after, is_busy) = (place(caller), caller.is_busy());
         if before != after {
             before.map(|before| self.queue.remove(&before));
             after.map(|after| self.queue.insert(after));
         }
-        if is_idle {
-            self.callers.remove(&number);
+        self.busy = self.busy + usize::from(is_busy) - usize::from(was_busy);
+        if !is_busy {
+            self.forget(number);
         }
         result
+    }
+
+    /// Drops an idle caller unless it has a debt, and all callers once none is busy.
+    fn forget(&mut self, number: u64) {
+        let now = self.now;
+        if self.busy == 0 {
+            self.callers.clear();
+        } else if self.callers.get(&number).is_some_and(|caller| caller.granted_micros <= now) {
+            self.callers.remove(&number);
+        } else if self.callers.len() >= self.sweep_at {
+            self.callers.retain(|_, caller| caller.is_busy() || caller.granted_micros > now);
+            self.sweep_at = REMEMBERED.max(2 * self.callers.len());
+        }
     }
 
     fn grant(&mut self) {
@@ -149,7 +179,7 @@ impl SlotState {
         }
     }
 
-    /// CallerSlots that gets the next slot, its granted microseconds, and whether the slot is spare.
+    /// The caller that gets the next slot, its granted microseconds, and whether the slot is spare.
     fn next(&self) -> Option<(u64, u64, bool)> {
         if self.free > 0 {
             return self
@@ -190,8 +220,8 @@ impl Drop for SlotRequest {
         }
         let ticket = self.ticket;
         let was_waiting = self.slots.lock().change(self.caller, |caller| {
-            let at = caller.waiting.iter().position(|(other, _)| *other == ticket);
-            at.and_then(|at| caller.waiting.remove(at)).is_some()
+            let at = caller.waiting.binary_search_by_key(&ticket, |(other, _)| *other);
+            at.is_ok_and(|at| caller.waiting.remove(at).is_some())
         });
         if !was_waiting {
             self.slots.release(self.caller, 0);
@@ -254,6 +284,36 @@ mod tests {
         }
         assert_eq!(order, [1, 2, 2, 2, 1, 1]);
         assert!(slots.lock().callers.is_empty(), "nobody is remembered");
+    }
+
+    /// One request after the other: in between the caller is idle.
+    #[test]
+    fn fault_34_a_caller_that_never_waits_in_line_pays_for_its_time_too() {
+        let slots = Slots::new(1, 0);
+        let first = take(&mut slots.wait(1)).expect("it is free");
+        let mut others: Vec<SlotRequest> = (0..9).map(|_| slots.wait(2)).collect();
+        std::mem::forget(first);
+        slots.release(1, 10_000);
+        let mut next = slots.wait(1);
+        for (at, other) in others.iter_mut().enumerate() {
+            assert!(take(&mut next).is_none(), "it had ten times as much as {at}");
+            std::mem::forget(take(other).expect("the one that had less"));
+            slots.release(2, 1000);
+        }
+        drop((take(&mut next).expect("nobody else waits"), next));
+        assert!(slots.lock().callers.is_empty(), "nobody computes, and nobody owes anything");
+    }
+
+    #[test]
+    fn callers_without_a_debt_are_dropped() {
+        let slots = Slots::new(1, 0);
+        let mut busy = slots.wait(0);
+        let _held = take(&mut busy).expect("it is free");
+        for caller in 1..10_000 {
+            drop(slots.wait(caller));
+        }
+        let state = slots.lock();
+        assert_eq!((state.callers.len(), state.busy), (1, 1));
     }
 
     #[test]
