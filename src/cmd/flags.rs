@@ -131,6 +131,10 @@ pub(crate) struct ServerFlags {
     /// Port to listen on; 0 for any free one
     #[arg(long, value_name = "PORT", default_value_t = 6443)]
     pub(crate) secure_port: u16,
+    /// Connections at a time, 27 KiB of memory each at most while idle; at most three quarters of
+    /// the file descriptors. One address may have as many as it leaves free
+    #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(16..=1_000_000))]
+    pub(crate) max_connections: u32,
     /// Additional names and addresses in the serving certificate
     #[arg(long = "tls-san", value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) tls_sans: Vec<String>,

@@ -54,6 +54,10 @@ pub(super) fn check(
     Ok(())
 }
 
+fn limits(flags: &ServerFlags) -> Limits {
+    Limits { connections: flags.max_connections as usize, ..Limits::default() }
+}
+
 fn tls_files(kube_apiserver: &KubeApiserverFlags) -> TlsFiles {
     TlsFiles {
         serving: kube_apiserver
@@ -88,7 +92,7 @@ impl Listener {
         let server = Server::bind(
             SocketAddr::new(flags.bind_address, flags.secure_port),
             tls.clone(),
-            Limits::default().of_process(),
+            limits(flags).of_process(),
         )
         .map_err(advise)?;
         Ok(Self {
@@ -205,5 +209,28 @@ fn advise(error: ServerError) -> anyhow::Error {
             )
         }
         error => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct ServerCli {
+        #[command(flatten)]
+        flags: ServerFlags,
+    }
+
+    #[test]
+    fn connections_are_bounded_by_a_flag() {
+        let connections = |flags: &[&str]| {
+            let parsed = ServerCli::try_parse_from([&["x"], flags].concat());
+            parsed.ok().map(|cli| limits(&cli.flags).connections)
+        };
+        assert_eq!(connections(&[]), Some(Limits::default().connections));
+        assert_eq!(connections(&["--max-connections=20000"]), Some(20_000));
+        assert_eq!(connections(&["--max-connections=0"]), None);
     }
 }
