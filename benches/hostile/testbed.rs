@@ -174,8 +174,15 @@ impl Testbed {
             let answer = self.admin.delete(path).await?;
             ensure!(answer.status == 200, "DELETE {path}: {} {}", answer.status, answer.text);
         }
-        // Served only after its attack.
-        self.admin.delete("/apis/hung.example.com/v1/namespaces/tenant/things").await?;
+        for path in [
+            "/apis/rbac.authorization.k8s.io/v1/namespaces/tenant/rolebindings?labelSelector=attack",
+            "/api/v1/namespaces/tenant/serviceaccounts?labelSelector=attack",
+            // Served only after their attacks.
+            "/apis/hung.example.com/v1/namespaces/tenant/things",
+            "/apis/tables.example.com/v1/namespaces/tenant/wides",
+        ] {
+            self.admin.delete(path).await?;
+        }
         Ok(())
     }
 

@@ -21,7 +21,7 @@ const PACE: Duration = Duration::from_millis(20);
 const MANIFEST_PACE: Duration = Duration::from_millis(50);
 const MANIFEST_CONNECTIONS: usize = 2;
 /// Lengths of manifests, in turn.
-const MANIFEST_BYTES: [usize; 3] = [20_000, 40_000, 64_000];
+const MANIFEST_BYTES: [usize; 4] = [20_000, 40_000, 64_000, 100_000];
 const PATH: &str = "/api/v1/namespaces/victim/configmaps";
 /// Creates that take longer count as errors.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -138,7 +138,7 @@ impl Victim {
         let number = self.number.get() + 1;
         self.number.set(number);
         let lines = "a line of a file: 40 bytes, more or less\\n"
-            .repeat(MANIFEST_BYTES[number as usize % 3] / 42);
+            .repeat(MANIFEST_BYTES[number as usize % MANIFEST_BYTES.len()] / 42);
         let body = format!(
             r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"m{number}"}},"data":{{"file":"{lines}"}}}}"#
         );

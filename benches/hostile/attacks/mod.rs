@@ -5,6 +5,7 @@ mod connections;
 mod definitions;
 mod frames;
 mod readers;
+mod tenants;
 
 use crate::testbed::Testbed;
 use std::collections::BTreeMap;
@@ -179,6 +180,41 @@ pub(crate) const ALL: &[Attack] = &[
                 .await;
             })
         },
+    },
+    Attack {
+        name: "short-yaml",
+        what: "80 connections of 64,000 bytes of YAML, of 8 callers",
+        run: |s, t| Box::pin(tenants::short_yaml(s, t)),
+    },
+    Attack {
+        name: "short-patches",
+        what: "80 connections of JSON patches of 61 KB, of 8 callers",
+        run: |s, t| Box::pin(tenants::short_patches(s, t)),
+    },
+    Attack {
+        name: "dead-token",
+        what: "60 connections with a token whose account is another one now, of 1.1 MB",
+        run: |s, t| Box::pin(tenants::dead_token(s, t)),
+    },
+    Attack {
+        name: "bindings",
+        what: "bindings of 15,000 users, and 16 connections that change a label of each",
+        run: |s, t| Box::pin(tenants::bindings(s, t)),
+    },
+    Attack {
+        name: "table",
+        what: "an object of 1.2 MB in a table of 500 columns that show all of it",
+        run: |s, t| Box::pin(tenants::table(s, t)),
+    },
+    Attack {
+        name: "pretty",
+        what: "100 readers of a deep value, indented and as YAML, who stop reading",
+        run: |s, t| Box::pin(tenants::pretty(s, t)),
+    },
+    Attack {
+        name: "many-keys",
+        what: "90 connections that change a label of objects of 45,000 keys",
+        run: |s, t| Box::pin(tenants::many_keys(s, t)),
     },
     Attack {
         name: "hot-object",

@@ -53,7 +53,7 @@ pub(super) async fn read_as(
 }
 
 /// Sends a request with a small receive buffer and never reads.
-async fn stall(stage: &Testbed, tally: &AttackTally, path: &str, accept: &str) {
+pub(super) async fn stall(stage: &Testbed, tally: &AttackTally, path: &str, accept: &str) {
     let connected = async {
         let tcp = Wire::tcp(stage, Ipv4Addr::LOCALHOST, Some(4096)).await?;
         Wire::over(stage, WireProtocol::Http1, tcp).await
