@@ -1,6 +1,6 @@
 //! POST.
 
-use super::{offer, read_body, respond_written};
+use super::{check_response, offer, read_body, respond_written};
 use crate::action::WriteKind;
 use crate::decode;
 use crate::exchange::{Rejection, Request};
@@ -23,13 +23,13 @@ pub(crate) async fn create(
 ) -> Result<Response, Rejection> {
     // Kinds that can be created but not listed (reviews) have no columns.
     let is_read = target.served.definition.verbs.has(Verbs::LIST) && target.subresource.is_empty();
-    let accepted = accepted(
-        request,
-        offer(&target.served, if is_read { Views::Single } else { Views::Untabled }),
-    )?;
+    let views = if is_read { Views::Single } else { Views::Untabled };
+    let accepted = accepted(request, offer(&target.served, views))?;
+    let shown = check_response(request, target, accepted, views);
     let form = decode::body_form(request, &target.served)?;
     let bytes = read_body(state, request, form).await?;
-    let options = request.action.options().write(WriteKind::Create)?;
+    let mut options = request.action.options().write(WriteKind::Create)?;
+    options.dry_run |= shown.is_err();
     let body = decode::object(state, target, form, &bytes)?;
     flow::has_read(|| body.document.heap_bytes());
     if target.name.is_none() && request.audit.wants(AuditLevel::Metadata) {
@@ -44,7 +44,7 @@ pub(crate) async fn create(
         }
         _ => state.registry.create(request.context(), target, body, &options).await?,
     };
-    respond_written(state, request, target, &written, accepted).await
+    respond_written(state, request, target, &written, (accepted, shown)).await
 }
 
 /// A POST to an object's path creates that object, since its name was authorized. (kube-apiserver

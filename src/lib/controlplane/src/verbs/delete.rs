@@ -1,6 +1,6 @@
 //! DELETE of an object.
 
-use super::{check_view, offer, read_body, respond, wait_until_served};
+use super::{check_response, offer, read_body, respond, wait_until_served};
 use crate::encode::slices;
 use crate::exchange::{Rejection, Request};
 use crate::filters::audit_payload;
@@ -9,7 +9,7 @@ use crate::negotiate::{Accepted, Form, View, Views, body_form};
 use crate::state::ServerState;
 use crate::{decode, status};
 use ferrokube_apimachinery::status::{Details, Failure};
-use ferrokube_registry::{Deleted, Object, Target};
+use ferrokube_registry::{DeleteOptions, Deleted, Object, Target};
 use ferrokube_serve::Response;
 use http::header::CONTENT_TYPE;
 
@@ -20,6 +20,16 @@ pub(crate) async fn delete(
 ) -> Result<Response, Rejection> {
     let accepted = accepted(request, offer(&target.served, Views::Single))?;
     let options = delete_options(state, request).await?;
+    let shown = check_response(request, target, accepted, Views::Single);
+    if shown.is_err() {
+        // If the object is gone, the response is a Status, which every view can encode.
+        let trial = DeleteOptions { dry_run: true, ..options.clone() };
+        match state.registry.delete(request.context(), target, &trial).await? {
+            Deleted::Gone(_) | Deleted::AlreadyPending(_)
+                if !target.served.definition.policy.returns_deleted => {}
+            _ => shown?,
+        }
+    }
     let (object, gone) = match state.registry.delete(request.context(), target, &options).await? {
         Deleted::Gone(object) | Deleted::AlreadyPending(object) => (object, true),
         Deleted::Pending(object) => (object, false),
@@ -28,7 +38,6 @@ pub(crate) async fn delete(
     if gone && !target.served.definition.policy.returns_deleted {
         return Ok(deleted(state, request, target, (&object, accepted)));
     }
-    check_view(target, accepted)?;
     let code = if !gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
     respond(state, request, target, &object, (code, accepted)).await
 }
@@ -36,7 +45,7 @@ pub(crate) async fn delete(
 pub(super) async fn delete_options(
     state: &ServerState,
     request: &mut Request<'_>,
-) -> Result<ferrokube_registry::DeleteOptions, Failure> {
+) -> Result<DeleteOptions, Failure> {
     // DeleteOptions have a protobuf form whatever the deleted kind has.
     let form = body_form(request.header(CONTENT_TYPE), true);
     let bytes = read_body(state, request, form.as_ref().copied().unwrap_or(Form::Json)).await?;

@@ -2,7 +2,7 @@
 
 use super::delete::delete_options;
 use super::list::{convert, respond_list};
-use super::{go_type, include, offer};
+use super::{check_response, include, offer};
 use crate::encode::list::ListFormat;
 use crate::exchange::{Rejection, Request};
 use crate::handler::accepted;
@@ -20,11 +20,13 @@ pub(crate) async fn delete_collection(
     let select =
         ListOptions { caller: request.caller_number(), ..request.action.options().list()? };
     state.registry.check_selection(target, &select)?;
-    let options = delete_options(state, request).await?;
+    let mut options = delete_options(state, request).await?;
+    let shown = check_response(request, target, accepted, Views::List);
+    options.dry_run |= shown.is_err();
     let mut page =
         state.registry.delete_collection(request.context(), target, &options, &select).await?;
+    shown?;
     let include = include(request, accepted)?;
-    accepted.fit(Views::List, || go_type(target, Views::List))?;
     convert(state, target, &mut page, accepted).await?;
     let format = ListFormat { accepted, include, now: request.now };
     Ok(respond_list(state, request, target, page, None, format))

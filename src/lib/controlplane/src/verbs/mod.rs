@@ -144,15 +144,31 @@ async fn respond_written(
     request: &mut Request<'_>,
     target: &Target,
     written: &Written,
-    accepted: Accepted,
+    (accepted, shown): (Accepted, Result<(), Failure>),
 ) -> Result<Response, Rejection> {
+    shown?;
     wait_until_served(state, target, &written.object).await;
     if let Object::Stored(entry) = &written.object {
         request.audit.written = Some(Arc::clone(entry));
     }
-    check_view(target, accepted)?;
     let code = if written.created { 201 } else { 200 };
     respond(state, request, target, &written.object, (code, accepted)).await
+}
+
+/// Checks that the response to a write can be encoded in the accepted view. If not, the write must
+/// be a dry run: kube-apiserver only notices after the write, so other errors come first; but here
+/// an error means that nothing was written.
+fn check_response(
+    request: &Request<'_>,
+    target: &Target,
+    accepted: Accepted,
+    views: Views,
+) -> Result<(), Failure> {
+    include(request, accepted)?;
+    match views {
+        Views::List => accepted.fit(Views::List, || go_type(target, Views::List)),
+        _ => check_view(target, accepted),
+    }
 }
 
 /// For custom objects, kube-apiserver only notices while encoding that one object is no list of

@@ -1,7 +1,7 @@
 //! PATCH.
 
 use super::update::forbid_create;
-use super::{offer, read_body, respond_written};
+use super::{check_response, offer, read_body, respond_written};
 use crate::action::WriteKind;
 use crate::decode;
 use crate::exchange::{Rejection, Request};
@@ -20,6 +20,7 @@ pub(crate) async fn patch(
 ) -> Result<Response, Rejection> {
     let kind = decode::patch_kind(request, &target.served)?;
     let accepted = accepted(request, offer(&target.served, Views::Single))?;
+    let shown = check_response(request, target, accepted, Views::Single);
     let (write_kind, form) = if kind == decode::PatchKind::Apply {
         (WriteKind::Apply, Form::Yaml)
     } else {
@@ -27,6 +28,7 @@ pub(crate) async fn patch(
     };
     let bytes = read_body(state, request, form).await?;
     let mut options: WriteOptions = request.action.options().write(write_kind)?;
+    options.dry_run |= shown.is_err();
     if write_kind == WriteKind::Apply {
         options.forbid_create = forbid_create(state, request);
     }
@@ -37,5 +39,5 @@ pub(crate) async fn patch(
         _ => request.audit.request = Some(bytes),
     }
     let written = state.registry.patch(request.context(), target, patch, &options).await?;
-    respond_written(state, request, target, &written, accepted).await
+    respond_written(state, request, target, &written, (accepted, shown)).await
 }

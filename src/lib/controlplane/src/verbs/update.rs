@@ -1,6 +1,6 @@
 //! PUT.
 
-use super::{offer, read_body, respond_written};
+use super::{check_response, offer, read_body, respond_written};
 use crate::action::{Verb, WriteKind};
 use crate::decode;
 use crate::exchange::{Rejection, Request};
@@ -20,8 +20,10 @@ pub(crate) async fn update(
     target: &Target,
 ) -> Result<Response, Rejection> {
     let accepted = accepted(request, offer(&target.served, Views::Single))?;
+    let shown = check_response(request, target, accepted, Views::Single);
     // kube-apiserver's order: unlike here, a create decodes its body first.
     let mut options = request.action.options().write(WriteKind::Update)?;
+    options.dry_run |= shown.is_err();
     let form = decode::body_form(request, &target.served)?;
     let bytes = read_body(state, request, form).await?;
     if target.subresource.is_empty() && target.served.definition.policy.create_on_update {
@@ -31,7 +33,7 @@ pub(crate) async fn update(
     flow::has_read(|| body.document.heap_bytes());
     audit_payload::request(request, form, bytes, &body.document);
     let written = state.registry.update(request.context(), target, body, &options).await?;
-    respond_written(state, request, target, &written, accepted).await
+    respond_written(state, request, target, &written, (accepted, shown)).await
 }
 
 /// The error for an update or apply that would create the object, if the caller may not create it.

@@ -597,7 +597,7 @@ async fn misnamed_objects_are_refused_as_by_upstream() {
 }
 
 #[tokio::test]
-async fn a_custom_object_that_was_written_passes_for_a_list() {
+async fn a_custom_object_passes_for_a_list_and_is_not_written_as_one() {
     let server = things(json!({"schema": of_spec(&json!({"a": {"type": "integer"}}))})).await;
     let list = [("accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io")];
     let created = server.send("POST", THINGS, &list, thing("a", "{}")).await;
@@ -605,7 +605,7 @@ async fn a_custom_object_that_was_written_passes_for_a_list() {
         (created.code, created.json()["message"].as_str()),
         (500, Some("content is not a list"))
     );
-    assert_eq!(server.get(&format!("{THINGS}/a")).await.code, 200);
+    assert_eq!(server.get(&format!("{THINGS}/a")).await.code, 404);
     let table = server
         .get_as(
             &format!("{THINGS}?includeObject=x"),

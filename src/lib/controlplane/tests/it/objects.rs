@@ -213,3 +213,54 @@ async fn null_is_an_object_without_fields_and_nothing_is_none() {
         assert_eq!(server.send("POST", CONFIGMAPS, &[], body).await.code, code, "{body}");
     }
 }
+
+/// What cannot be shown as its client accepts it is refused like other writes: nothing was written.
+#[tokio::test]
+async fn a_write_that_is_refused_for_its_view_was_not_carried_out() {
+    const LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    const ONE: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let server = Server::new().await;
+    let held = json!({"metadata": {"name": "a", "finalizers": ["example.com/held"]}});
+    assert_eq!(server.post(CONFIGMAPS, &held).await.code, 201);
+    server.configmap("gone").await;
+    let version =
+        async || server.get(CONFIGMAPS).await.json()["metadata"]["resourceVersion"].clone();
+    let before = version().await;
+    let (a, b) = (format!("{CONFIGMAPS}/a"), format!("{CONFIGMAPS}/b"));
+    let odd = |path: &str| format!("{path}?includeObject=Odd");
+    let object = |name: &str| format!(r#"{{"metadata":{{"name":"{name}"}},"data":{{"k":"v"}}}}"#);
+    let send = async |(method, path): (&str, &str), (kind, accept), body: &str| {
+        server
+            .send(method, path, &[("content-type", kind), ("accept", accept)], body.to_owned())
+            .await
+    };
+    let (json_type, merge) = ("application/json", "application/merge-patch+json");
+    let apply = ("application/apply-patch+yaml", LIST);
+    let applied = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"b"}}"#;
+    let cases = [
+        (("POST", CONFIGMAPS), (json_type, LIST), object("b"), 406),
+        (("POST", &odd(CONFIGMAPS)), (json_type, TABLE), object("b"), 400),
+        (("PUT", &a), (json_type, LIST), object("a"), 406),
+        (("PUT", &odd(&a)), (json_type, TABLE), object("a"), 400),
+        (("PATCH", &a), (merge, LIST), r#"{"data":{"k":"v"}}"#.to_owned(), 406),
+        (("PATCH", &format!("{b}?fieldManager=m")), apply, applied.to_owned(), 406),
+        (("DELETE", &a), (json_type, LIST), String::new(), 406),
+        (("DELETE", &odd(&a)), (json_type, TABLE), String::new(), 400),
+        (("DELETE", CONFIGMAPS), (json_type, ONE), String::new(), 406),
+        (("DELETE", &odd(CONFIGMAPS)), (json_type, TABLE), String::new(), 400),
+        // Other errors come first, as upstream's.
+        (("POST", CONFIGMAPS), (json_type, LIST), object("_"), 422),
+        (("POST", CONFIGMAPS), (json_type, LIST), object("a"), 409),
+        (("DELETE", &b), (json_type, LIST), String::new(), 404),
+    ];
+    for ((method, path), types, body, code) in cases {
+        let answer = send((method, path), types, &body).await;
+        assert_eq!(answer.code, code, "{method} {path} {types:?}: {}", answer.text());
+        assert_eq!(version().await, before, "{method} {path} {types:?} wrote");
+    }
+    // A Status is shown in every view.
+    let gone = send(("DELETE", &format!("{CONFIGMAPS}/gone")), (json_type, LIST), "").await;
+    assert_eq!((gone.code, &gone.json()["kind"]), (200, &json!("Status")));
+    assert_eq!(server.get(&format!("{CONFIGMAPS}/gone")).await.code, 404);
+}
