@@ -29,8 +29,8 @@ mod watchers;
 use cache::CACHED_EVENTS;
 pub(crate) use cache::EventCache;
 use frames::{Frames, LENT_BYTES};
+use watchers::Keeps;
 pub(crate) use watchers::Watchers;
-use watchers::{Counted, Keeps};
 
 /// Small events are sent together up to this.
 const FRAME_BYTES: usize = 8 * 1024;
@@ -65,9 +65,11 @@ pub(crate) async fn respond(
     check_name(target, &options)?;
     let keeps = Keeps {
         uri: &request.head.uri,
+        version: request.head.version,
         users: [Some(&request.authenticated.user), request.authenticated.impersonated.as_ref()],
     };
-    let counted = state.watchers.begin(&request.authenticated.user, &keeps)?;
+    let caller = request.class().caller;
+    let held = state.watchers.begin(caller, &request.authenticated.user, &keeps)?;
     let watch = state.registry.watch(target, options).await?;
     // Boxed: the stream would have a place of its own beside its future, which has one for it, too.
     let stream = Box::new(Stream {
@@ -77,7 +79,7 @@ pub(crate) async fn respond(
         waiting: VecDeque::new(),
         ended: false,
         caller: request.caller_number(),
-        _counted: counted,
+        _held: held,
         _gauge: state.metrics.watching(),
         _ending: StreamAudit::of(state, request),
     });
@@ -119,7 +121,7 @@ struct Stream {
     waiting: VecDeque<WatchItem>,
     ended: bool,
     caller: u64,
-    _counted: Counted,
+    _held: Option<flow::Grant>,
     _gauge: WatchGauge,
     _ending: Option<StreamAudit>,
 }

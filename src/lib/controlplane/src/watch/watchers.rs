@@ -1,41 +1,37 @@
-//! How many watches each user has: no user takes what all share.
+//! Memory that watches hold, shared among users: no user takes what all need.
 //!
-//! A watch holds little, but ten thousand times little is much. The bound is far above what any
-//! controller needs; components of the cluster have more, and `system:masters` are not counted.
+//! A watch holds little, but ten thousand times little is much, and one over HTTP/1.1 holds a
+//! connection. As with other bytes, a user has as much as it leaves free for others. Components of
+//! the cluster share more among themselves, and `system:masters` are not counted.
 
-use ferrokube_apimachinery::status::{Details, Failure, Reason};
-use ferrokube_flow::caller;
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_flow::{Caller, Grant, Share, too_many};
 use ferrokube_registry::UserInfo;
-use http::Uri;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use http::{Uri, Version};
 
-/// Watches of one user at a time.
-const USER_WATCHES: usize = 10_000;
-/// What a watch keeps of its request counts as one more watch for so many bytes.
+/// Of all users together; of one no more than are left free for others.
+const USER_BYTES: usize = 96 << 20;
+/// Of all components of the cluster: nodes, the scheduler, controllers.
+const COMPONENT_BYTES: usize = 256 << 20;
+/// What a watch over HTTP/2 holds, measured with 8,000.
 const WATCH_BYTES: usize = 4 * 1024;
+/// What it holds more over HTTP/1.1, where it has a connection to itself; measured with 2,000.
+const CONNECTION_BYTES: usize = 20 * 1024;
 /// A compiled selector takes so many times its text.
 const SELECTOR_FACTOR: usize = 3;
-/// Watches of a component of the cluster at a time: nodes, the scheduler, controllers.
-const COMPONENT_WATCHES: usize = 50_000;
 
-/// The watches of all users. Cheap to clone; all clones are one.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Watchers(Arc<Mutex<HashMap<Arc<str>, usize>>>);
-
-/// A counted watch; dropping it makes room.
+/// The watches of all users.
 #[derive(Debug)]
-pub(super) struct Counted {
-    of: Watchers,
-    /// `None`: not counted.
-    user: Option<Arc<str>>,
-    weight: usize,
+pub(crate) struct Watchers {
+    users: Share,
+    components: Share,
 }
 
 /// What a watch keeps of its request as long as it runs.
 pub(super) struct Keeps<'a> {
     /// Path and query, of which the selectors are a part.
     pub(super) uri: &'a Uri,
+    pub(super) version: Version,
     /// Who authenticated, and who they act as.
     pub(super) users: [Option<&'a UserInfo>; 2],
 }
@@ -48,12 +44,11 @@ impl Keeps<'_> {
             user.name.len() + user.uid.len() + texts(&user.groups) + extra
         };
         let uri = self.uri.path_and_query().map_or(0, |uri| uri.as_str().len());
-        uri * SELECTOR_FACTOR + self.users.iter().flatten().map(|user| of_user(user)).sum::<usize>()
-    }
-
-    /// As how many watches it counts.
-    fn weight(&self) -> usize {
-        1 + self.bytes() / WATCH_BYTES
+        let connection = if self.version < Version::HTTP_2 { CONNECTION_BYTES } else { 0 };
+        WATCH_BYTES
+            + connection
+            + uri * SELECTOR_FACTOR
+            + self.users.iter().flatten().map(|user| of_user(user)).sum::<usize>()
     }
 }
 
@@ -61,107 +56,122 @@ fn texts(texts: &[String]) -> usize {
     texts.iter().map(|text| size_of::<String>() + text.len()).sum()
 }
 
-impl Watchers {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl Default for Watchers {
+    fn default() -> Self {
+        // Nobody waits for room: watches end when their clients please.
+        let share = |bytes| Share::new(bytes, (0, 0));
+        Self { users: share(USER_BYTES), components: share(COMPONENT_BYTES) }
     }
+}
 
-    /// Counts a watch of who authenticated: nobody can have more by impersonating others, or by
-    /// making accounts.
+impl Watchers {
+    /// Counts a watch of who authenticated until what is returned is dropped: nobody can have more
+    /// by impersonating others, or by making accounts. `None`: it is not counted.
     ///
     /// # Errors
     /// 429 when the user has as many as may be.
-    pub(super) fn begin(&self, user: &UserInfo, keeps: &Keeps<'_>) -> Result<Counted, Failure> {
-        let Some(most) = bound(user) else {
-            return Ok(Counted { of: self.clone(), user: None, weight: 0 });
-        };
-        let weight = keeps.weight();
-        let mut watches = self.lock();
-        let name = caller(user);
-        let name =
-            watches.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
-        let count = watches.entry(Arc::clone(&name)).or_default();
-        if *count + weight > most {
-            if *count == 0 {
-                watches.remove(&name);
-            }
-            let details = Details { retry_after_seconds: 1, ..Details::default() };
-            return Err(Failure::new(
-                Reason::TooManyRequests,
-                "too many watches, please try again later",
-            )
-            .with_details(details));
-        }
-        *count += weight;
-        Ok(Counted { of: self.clone(), user: Some(name), weight })
+    pub(super) fn begin(
+        &self,
+        caller: Caller,
+        user: &UserInfo,
+        keeps: &Keeps<'_>,
+    ) -> Result<Option<Grant>, Failure> {
+        let Some(share) = self.share(user) else { return Ok(None) };
+        share.try_take(caller, keeps.bytes()).map(Some).ok_or_else(too_many)
     }
-}
 
-impl Drop for Counted {
-    fn drop(&mut self) {
-        let Some(user) = &self.user else { return };
-        let mut watches = self.of.lock();
-        if let Some(count) = watches.get_mut(user) {
-            *count -= self.weight;
-            if *count == 0 {
-                watches.remove(user);
-            }
+    /// What a user's watches are counted in; `None`: in nothing.
+    fn share(&self, user: &UserInfo) -> Option<&Share> {
+        let is_in = |group: &str| user.groups.iter().any(|member| member == group);
+        if is_in("system:masters") {
+            return None;
         }
+        let is_component = is_in("system:nodes")
+            || is_in("system:serviceaccounts:kube-system")
+            || user.name.starts_with("system:kube-");
+        Some(if is_component { &self.components } else { &self.users })
     }
-}
-
-/// How many watches a user may have; `None`: any number.
-fn bound(user: &UserInfo) -> Option<usize> {
-    let is_in = |group: &str| user.groups.iter().any(|member| member == group);
-    if is_in("system:masters") {
-        return None;
-    }
-    let is_component = is_in("system:nodes")
-        || is_in("system:serviceaccounts:kube-system")
-        || user.name.starts_with("system:kube-");
-    Some(if is_component { COMPONENT_WATCHES } else { USER_WATCHES })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ferrokube_flow::{Flow, Limits, Seats, Subject};
 
     fn user(name: &str, group: &str) -> UserInfo {
         UserInfo { name: name.into(), groups: vec![group.into()], ..UserInfo::default() }
     }
 
+    struct Fixture {
+        flow: Flow,
+        watchers: Watchers,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            Self { flow: Flow::new(&Limits::default()), watchers: Watchers::default() }
+        }
+
+        fn begin(&self, user: &UserInfo, keeps: &Keeps<'_>) -> Result<Option<Grant>, Failure> {
+            let (peer, path) = (None, None);
+            let subject =
+                Subject { user, peer, is_anonymous: false, path, seats: Seats::default() };
+            self.watchers.begin(self.flow.classify(&subject).caller, user, keeps)
+        }
+
+        fn watch(&self, user: &UserInfo, version: Version) -> Result<Option<Grant>, Failure> {
+            let uri = Uri::from_static("/api/v1/pods?watch=1");
+            self.begin(user, &Keeps { uri: &uri, version, users: [Some(user), None] })
+        }
+
+        /// As many watches as a user may have.
+        fn all(&self, user: &UserInfo, version: Version) -> Vec<Option<Grant>> {
+            std::iter::from_fn(|| self.watch(user, version).ok()).collect()
+        }
+
+        fn is_empty(&self) -> bool {
+            [&self.watchers.users, &self.watchers.components]
+                .iter()
+                .all(|share| share.usage() == (0, 0))
+        }
+    }
+
     #[test]
-    fn each_user_has_a_bound_and_masters_have_none() {
-        let watchers = Watchers::default();
-        let (jane, joe, node, admin) = (
-            user("jane", "system:authenticated"),
-            user("joe", ""),
-            user("system:node:a", "system:nodes"),
-            user("admin", "system:masters"),
+    fn each_user_leaves_as_much_as_it_has_and_masters_are_not_counted() {
+        let fixture = Fixture::new();
+        let (jane, joe) = (user("jane", "system:authenticated"), user("joe", ""));
+        let [held, others] = [&jane, &joe].map(|user| fixture.all(user, Version::HTTP_2));
+        assert!((10_000..15_000).contains(&held.len()), "half of all: {}", held.len());
+        assert!(others.len() > held.len() / 3, "{} of {}", others.len(), held.len());
+        let refused = fixture.watch(&jane, Version::HTTP_2).unwrap_err();
+        assert_eq!(
+            (refused.code, refused.message.as_str()),
+            (429, "too many requests, please try again later")
         );
-        let begin = |user| {
-            watchers.begin(
-                user,
-                &Keeps {
-                    uri: &Uri::from_static("/api/v1/pods?watch=1"),
-                    users: [Some(user), None],
-                },
-            )
-        };
-        let mut held: Vec<Counted> = (0..USER_WATCHES).map(|_| begin(&jane).unwrap()).collect();
-        assert_eq!(begin(&jane).unwrap_err().code, 429);
-        held.extend([&joe, &node, &admin].map(|user| begin(user).unwrap()));
-        held.remove(0);
-        held.push(begin(&jane).unwrap());
-        held.extend((0..=USER_WATCHES).map(|_| begin(&node).unwrap()));
-        assert_eq!((bound(&node), bound(&admin)), (Some(COMPONENT_WATCHES), None));
+        let node = user("system:node:a", "system:nodes");
+        let nodes = fixture.all(&node, Version::HTTP_2);
+        assert!(nodes.len() > 2 * held.len());
+        assert!(
+            fixture.watch(&user("admin", "system:masters"), Version::HTTP_2).unwrap().is_none()
+        );
+        drop((held, others, nodes));
+        assert!(fixture.is_empty());
+    }
+
+    #[test]
+    fn fault_18_watches_of_one_user_with_connections_of_their_own_are_bounded_by_bytes() {
+        let fixture = Fixture::new();
+        let jane = user("jane", "system:authenticated");
+        let held = fixture.all(&jane, Version::HTTP_11);
+        assert!((1_500..2_500).contains(&held.len()), "{}", held.len());
+        assert!(held.len() * (WATCH_BYTES + CONNECTION_BYTES) <= USER_BYTES / 2);
         drop(held);
-        assert!(watchers.lock().is_empty());
+        assert!(fixture.is_empty());
     }
 
     #[test]
     fn what_a_watch_keeps_counts() {
-        let watchers = Watchers::default();
+        let fixture = Fixture::new();
         let values: Vec<String> = (0..9_000).map(|at| format!("v{at:04}")).collect();
         let uri: Uri = format!("/api/v1/pods?watch=1&labelSelector=k+in+({})", values.join(","))
             .parse()
@@ -170,16 +180,16 @@ mod tests {
         let extra = [("key".to_owned(), vec!["x".repeat(1 << 20)])].into();
         let large = UserInfo { extra, ..user("large", "") };
         for users in [[Some(&jane), None], [Some(&jane), Some(&large)]] {
-            let held: Vec<Counted> =
-                std::iter::from_fn(|| watchers.begin(&jane, &Keeps { uri: &uri, users }).ok())
-                    .collect();
+            let keeps = Keeps { uri: &uri, version: Version::HTTP_2, users };
+            let held: Vec<Option<Grant>> =
+                std::iter::from_fn(|| fixture.begin(&jane, &keeps).ok()).collect();
             let each = uri.to_string().len() * SELECTOR_FACTOR + users[1].map_or(0, |_| 1 << 20);
             assert!(
-                held.len() * each <= USER_WATCHES * WATCH_BYTES && held.len() > 30,
+                held.len() * each <= USER_BYTES / 2 && held.len() > 30,
                 "{} watches of {each} bytes",
                 held.len()
             );
         }
-        assert!(watchers.lock().is_empty());
+        assert!(fixture.is_empty());
     }
 }
