@@ -16,7 +16,21 @@ use crate::json::{self, DecodeError, Decoded, DecodedValue};
 /// # Errors
 /// [`DecodeError`]: syntax (including tabs), depth, alias expansion, not an object.
 pub fn read(body: &[u8]) -> Result<Decoded, DecodeError> {
-    json::into_object(read_any(body)?)
+    read_json(body).unwrap_or_else(|| read_events(body))
+}
+
+/// The same of a body that is JSON, or too large to tell; `None` of others. JSON is YAML, most
+/// apply patches are JSON, and its reader is far faster.
+pub fn read_json(body: &[u8]) -> Option<Result<Decoded, DecodeError>> {
+    json_of(body).map(|read| read.and_then(json::into_object))
+}
+
+/// The same of any other body, which takes long.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_events(body: &[u8]) -> Result<Decoded, DecodeError> {
+    json::into_object(events_of(body)?)
 }
 
 /// Decodes the first document of a YAML stream as any value.
@@ -24,16 +38,23 @@ pub fn read(body: &[u8]) -> Result<Decoded, DecodeError> {
 /// # Errors
 /// As [`read`], without `NotObject`.
 pub fn read_any(body: &[u8]) -> Result<DecodedValue, DecodeError> {
-    // JSON is YAML, most apply patches are JSON, and the JSON reader is far faster.
-    if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
-        if heap::json_bound(body) > heap::LARGEST {
-            return Err(DecodeError::TooLarge);
-        }
-        match json::read_as_yaml(body) {
-            Err(DecodeError::Syntax(_)) => {}
-            read => return read,
-        }
+    json_of(body).unwrap_or_else(|| events_of(body))
+}
+
+fn json_of(body: &[u8]) -> Option<Result<DecodedValue, DecodeError>> {
+    if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return None;
     }
+    if heap::json_bound(body) > heap::LARGEST {
+        return Some(Err(DecodeError::TooLarge));
+    }
+    match json::read_as_yaml(body) {
+        Err(DecodeError::Syntax(_)) => None,
+        read => Some(read),
+    }
+}
+
+fn events_of(body: &[u8]) -> Result<DecodedValue, DecodeError> {
     reader::parse(text(body)?, heap::yaml_room(body))
 }
 

@@ -3,6 +3,7 @@
 use crate::exchange::Request;
 use crate::negotiate::{Form, body_form as form_of};
 use crate::state::ServerState;
+use crate::verbs::{YAML_BYTES, leave_worker_or_reject};
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::quote;
@@ -11,6 +12,7 @@ use ferrokube_apimachinery::protobuf::{Messages, ProtobufError};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_apimachinery::{go, heap, json, yaml};
 use ferrokube_flow::too_large;
+use ferrokube_registry::offload::caller;
 use ferrokube_registry::{Body, FieldValidation, Patch, Served, Target, unrecognized};
 use http::header::CONTENT_TYPE;
 
@@ -29,7 +31,7 @@ pub(crate) fn body_form(request: &Request<'_>, served: &Served) -> Result<Form, 
 ///
 /// # Errors
 /// 400 for a body that cannot be read.
-pub(crate) fn object(
+pub(crate) async fn object(
     state: &ServerState,
     target: &Target,
     form: Form,
@@ -40,7 +42,7 @@ pub(crate) fn object(
     let decoded = match form {
         Form::Json => nullable(json::read(bytes))
             .map_err(|error| unreadable(&error, |error| refused(untyped(error))))?,
-        Form::Yaml => nullable(yaml::read(bytes)).map_err(|error| {
+        Form::Yaml => nullable(read_yaml(bytes).await?).map_err(|error| {
             unreadable(&error, |error| refused(yaml_fault(error, &untyped(error))))
         })?,
         Form::Protobuf => {
@@ -49,6 +51,20 @@ pub(crate) fn object(
         }
     };
     Ok(body(decoded, form == Form::Yaml, bytes))
+}
+
+/// Reads a YAML body. JSON is read on the worker; what needs the YAML parser, also to name repeated
+/// keys, is read off the workers.
+async fn read_yaml(bytes: &[u8]) -> Result<Result<Decoded, DecodeError>, Failure> {
+    let json = yaml::read_json(bytes);
+    let is_read = json.as_ref().is_some_and(|read| match read {
+        Ok(decoded) => decoded.duplicates.is_empty(),
+        Err(_) => true,
+    });
+    if !is_read && bytes.len() > YAML_BYTES {
+        leave_worker_or_reject(caller()).await?;
+    }
+    Ok(json.unwrap_or_else(|| yaml::read_events(bytes)))
 }
 
 /// A body in JSON or YAML.
@@ -136,7 +152,7 @@ fn protobuf(state: &ServerState, target: &Target, bytes: &Bytes) -> Result<Body,
 ///
 /// # Errors
 /// 400.
-pub(crate) fn delete_options(
+pub(crate) async fn delete_options(
     state: &ServerState,
     form: Form,
     bytes: &[u8],
@@ -152,7 +168,7 @@ pub(crate) fn delete_options(
             let refused = |error: DecodeError| {
                 unreadable(&error, |error| Failure::bad_request(yaml_fault(error, &untyped(error))))
             };
-            nullable(yaml::read(bytes)).map(|decoded| decoded.document).map_err(refused)
+            nullable(read_yaml(bytes).await?).map(|decoded| decoded.document).map_err(refused)
         }
         Form::Protobuf => {
             let bad = |error: ProtobufError| unreadable_protobuf(&error, Failure::bad_request);
@@ -222,7 +238,7 @@ pub(crate) fn patch_bytes(patch: &Patch) -> usize {
 ///
 /// # Errors
 /// 400 for a body that cannot be read.
-pub(crate) fn patch(
+pub(crate) async fn patch(
     kind: PatchKind,
     bytes: &Bytes,
     validation: FieldValidation,
@@ -260,7 +276,7 @@ pub(crate) fn patch(
                     ),
                 })
             };
-            return nullable(yaml::read(bytes))
+            return nullable(read_yaml(bytes).await?)
                 .map(|decoded| Patch::Apply(body(decoded)))
                 .map_err(|error| unreadable(&error, refused));
         }

@@ -30,7 +30,7 @@ pub(crate) async fn create(
     let bytes = read_body(state, request, form).await?;
     let mut options = request.action.options().write(WriteKind::Create)?;
     options.dry_run |= shown.is_err();
-    let body = decode::object(state, target, form, &bytes)?;
+    let body = decode::object(state, target, form, &bytes).await?;
     flow::has_read(|| body.document.heap_bytes());
     if target.name.is_none() && request.audit.wants(AuditLevel::Metadata) {
         request.audit.name = body.document.name().into();

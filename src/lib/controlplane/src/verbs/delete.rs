@@ -53,7 +53,7 @@ pub(super) async fn delete_options(
         return request.action.options().delete(None);
     }
     let form = form?;
-    let body = decode::delete_options(state, form, &bytes)?;
+    let body = decode::delete_options(state, form, &bytes).await?;
     audit_payload::request(request, form, bytes, &body);
     request.action.options().delete(Some(&body))
 }

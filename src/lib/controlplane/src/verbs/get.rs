@@ -29,7 +29,7 @@ pub(crate) async fn get(
     }
     let rendered = rendered_bytes(&object, accepted);
     if rendered > ENCODED_BYTES {
-        leave_worker_or_reject(request).await?;
+        leave_worker_or_reject(request.caller_number()).await?;
     }
     let room = state.flow.rendered(request.class(), rendered, state.metrics.held()).await?;
     let mut response = respond(state, request, target, &object, (200, accepted)).await?;

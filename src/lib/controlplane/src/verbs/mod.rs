@@ -36,7 +36,7 @@ use std::sync::Arc;
 const UNCOPIED_BYTES: usize = 16 * 1024;
 
 /// Longer YAML bodies are parsed off the workers: 1 KiB takes about 0.1 ms.
-const YAML_BYTES: usize = 1024;
+pub(crate) const YAML_BYTES: usize = 1024;
 /// Longer protobuf bodies are decoded, and longer objects encoded to anything but JSON, off the
 /// workers.
 const ENCODED_BYTES: usize = INLINE_BYTES / 2;
@@ -202,20 +202,20 @@ async fn read_body(
     let bytes = crate::body::take(state, request, form).await?;
     let is_long = match form {
         Form::Json => is_costly(&bytes),
-        // Most applies are JSON.
+        // Most applies are JSON; others leave the worker when they are read.
         Form::Yaml if bytes.first() == Some(&b'{') => is_costly(&bytes),
         Form::Yaml => bytes.len() > YAML_BYTES,
         Form::Protobuf => bytes.len() > ENCODED_BYTES,
     };
     if is_long {
-        leave_worker_or_reject(request).await?;
+        leave_worker_or_reject(request.caller_number()).await?;
     }
     Ok(bytes)
 }
 
 /// Moves the task off the workers; 429 if the caller has too many tasks waiting there.
-async fn leave_worker_or_reject(request: &Request<'_>) -> Result<(), Failure> {
-    if queue_is_full(request.caller_number()) {
+pub(crate) async fn leave_worker_or_reject(caller: u64) -> Result<(), Failure> {
+    if queue_is_full(caller) {
         return Err(flow::too_many());
     }
     leave_worker().await;

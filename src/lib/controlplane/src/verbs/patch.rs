@@ -32,7 +32,7 @@ pub(crate) async fn patch(
     if write_kind == WriteKind::Apply {
         options.forbid_create = forbid_create(state, request);
     }
-    let patch = decode::patch(kind, &bytes, options.field_validation.unwrap_or_default())?;
+    let patch = decode::patch(kind, &bytes, options.field_validation.unwrap_or_default()).await?;
     flow::has_read(|| decode::patch_bytes(&patch));
     match &patch {
         Patch::Apply(body) => audit_payload::request(request, form, bytes, &body.document),

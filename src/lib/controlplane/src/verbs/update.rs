@@ -29,7 +29,7 @@ pub(crate) async fn update(
     if target.subresource.is_empty() && target.served.definition.policy.create_on_update {
         options.forbid_create = forbid_create(state, request);
     }
-    let body = decode::object(state, target, form, &bytes)?;
+    let body = decode::object(state, target, form, &bytes).await?;
     flow::has_read(|| body.document.heap_bytes());
     audit_payload::request(request, form, bytes, &body.document);
     let written = state.registry.update(request.context(), target, body, &options).await?;
