@@ -62,7 +62,7 @@ fn definition(group: &str, plural: &str, scope: Scope) -> Arc<Definition> {
         schema: Arc::new(Schema::default()),
         subresources: Vec::new(),
         reset: Default::default(),
-        columns: Arc::default(),
+        columns: ferrokube_resource::Columns::default(),
         selectable: Vec::new(),
         message: None,
     };

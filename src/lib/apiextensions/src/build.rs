@@ -12,8 +12,8 @@ use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_registry::Catalog;
 use ferrokube_resource::native::{CREATION_DESCRIPTION, NAME_DESCRIPTION};
 use ferrokube_resource::{
-    Column, Definition, DefinitionVersion, Dialect, FinalizerDomain, Policy, Scope, Subresource,
-    Verbs,
+    Column, Columns, Definition, DefinitionVersion, Dialect, FinalizerDomain, Policy, Scope,
+    Subresource, Verbs,
 };
 use ferrokube_schema::apply::ResetFields;
 use ferrokube_schema::custom::{SchemaContext, from_json_schema};
@@ -242,7 +242,7 @@ impl Making<'_> {
     }
 }
 
-fn columns(version: &Value) -> Arc<[Column]> {
+fn columns(version: &Value) -> Columns {
     let name = Column {
         name: "Name".into(),
         kind: "string".into(),

@@ -7,8 +7,8 @@ use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::context::RequestContext;
 use ferrokube_registry::{ComputedResource, Target};
-use ferrokube_resource::Column;
 use ferrokube_resource::native::{CREATION_DESCRIPTION, NAME_DESCRIPTION};
+use ferrokube_resource::{Column, Columns};
 use ferrokube_schema::apply::Replicas;
 use ferrokube_schema::custom::{SchemaContext, from_json_schema};
 use ferrokube_schema::{Kind, Property, Schema};
@@ -60,7 +60,7 @@ impl Paths {
 }
 
 /// The printer columns of a scale.
-pub(super) fn columns() -> Arc<[Column]> {
+pub(super) fn columns() -> Columns {
     let column = |name: &str, kind: &str, description: &str, path: &str| Column {
         name: name.into(),
         kind: kind.into(),
@@ -75,7 +75,8 @@ pub(super) fn columns() -> Arc<[Column]> {
         column("Available", "integer", "Number of actual replicas", ".status.replicas"),
         column("Age", "date", CREATION_DESCRIPTION, ".metadata.creationTimestamp"),
     ]
-    .into()
+    .into_iter()
+    .collect()
 }
 
 /// A path as it is written in a definition.

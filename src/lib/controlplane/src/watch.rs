@@ -151,6 +151,9 @@ impl Stream {
         let item = self.waiting.pop_front()?;
         let frame = match self.lent(&item) {
             Some(lent) => lent,
+            None if self.frames.columns_cost() > 0 && !self.frames.columns_sent => {
+                Box::pin(compute(self.caller, || self.first_table(item))).await
+            }
             None => {
                 let first = if self.takes_long(&item) {
                     Box::pin(compute(self.caller, || self.encode(item))).await
@@ -189,7 +192,8 @@ impl Stream {
             WatchItem::Deleted(entry) => (DELETED, entry),
             WatchItem::Bookmark { .. } | WatchItem::Error(_) => return false,
         };
-        entry.bytes.len() > INLINE_BYTES && !self.state.events.has(&self.frames, kind, entry)
+        entry.bytes.len() + self.frames.columns_cost() > INLINE_BYTES
+            && !self.state.events.has(&self.frames, kind, entry)
     }
 
     /// Whether the next item goes into a frame that has so many bytes.
@@ -224,6 +228,21 @@ impl Stream {
             WatchItem::Bookmark { .. } | WatchItem::Error(_) => return None,
         };
         self.frames.lent(kind, entry)
+    }
+
+    /// The first event of a Table of many columns.
+    fn first_table(&mut self, item: WatchItem) -> Chunk {
+        let (kind, object) = match item {
+            WatchItem::Added(entry) => (ADDED, Object::Stored(entry)),
+            WatchItem::Modified(entry) => (MODIFIED, Object::Stored(entry)),
+            WatchItem::Deleted(entry) => (DELETED, Object::Stored(entry)),
+            WatchItem::Bookmark { revision, initial_events_end } => {
+                let document = self.frames.bookmark_document(revision, initial_events_end);
+                ("BOOKMARK", Object::Computed(document))
+            }
+            WatchItem::Error(_) => return self.encode(item).into(),
+        };
+        self.frames.lent_table(kind, &object)
     }
 
     fn encode(&mut self, item: WatchItem) -> Bytes {

@@ -1,6 +1,7 @@
 //! Definition of a resource as data: from a table row for native kinds, from a
 //! CustomResourceDefinition at run time.
 
+use crate::columns::Columns;
 use crate::dialect::Dialect;
 use crate::encoding;
 use crate::hooks::{Change, Hooks};
@@ -88,24 +89,7 @@ pub struct Subresource {
     /// Fields that a write to it neither changes nor owns.
     pub reset: ResetFields,
     /// Its printer columns, if not the resource's.
-    pub columns: Option<Arc<[Column]>>,
-}
-
-/// A printer column.
-#[derive(Clone, Debug)]
-pub struct Column {
-    /// Column heading.
-    pub name: Arc<str>,
-    /// OpenAPI type: `string`, `integer`, `date`, ...
-    pub kind: Arc<str>,
-    /// OpenAPI format: `name` for the name column, usually empty otherwise.
-    pub format: Arc<str>,
-    /// Description for users.
-    pub description: Arc<str>,
-    /// 0: always shown; higher: wide output only.
-    pub priority: i32,
-    /// JSONPath of the cell for custom resources; empty: computed by the hooks.
-    pub json_path: Arc<str>,
+    pub columns: Option<Columns>,
 }
 
 /// A version of a resource.
@@ -124,7 +108,7 @@ pub struct DefinitionVersion {
     /// Fields that a write to the main resource neither changes nor owns (`status`).
     pub reset: ResetFields,
     /// Printer columns.
-    pub columns: Arc<[Column]>,
+    pub columns: Columns,
     /// Selectable fields beyond `metadata.name` and `metadata.namespace`: dotted paths in sidecar
     /// order. Definitions that share a storage prefix list them in parallel, with an empty path
     /// where a field is not selectable.

@@ -4,6 +4,7 @@
 //! if needed, [`Hooks`].
 //! Start at [`definition`]; native kinds come from rows of [`native`].
 
+pub mod columns;
 pub mod conversion;
 pub mod definition;
 pub mod dialect;
@@ -13,7 +14,8 @@ pub mod native;
 pub mod policy;
 pub mod print;
 
-pub use definition::{Column, Definition, DefinitionVersion, Scope, Subresource, Verbs};
+pub use columns::{CellSource, Column, Columns};
+pub use definition::{Definition, DefinitionVersion, Scope, Subresource, Verbs};
 pub use dialect::Dialect;
 pub use hooks::{Change, DefaultHooks, Hooks};
 pub use policy::{FinalizerDomain, Policy};

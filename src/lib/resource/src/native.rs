@@ -1,7 +1,8 @@
 //! Native kinds: a discovery row, a body from the kind's own file, and the schema tables make up a
 //! [`Definition`].
 
-use crate::definition::{Column, Definition, DefinitionVersion, Scope, Subresource, Verbs};
+use crate::columns::{Column, Columns};
+use crate::definition::{Definition, DefinitionVersion, Scope, Subresource, Verbs};
 use crate::dialect::Dialect;
 use crate::hooks::{DefaultHooks, Hooks};
 use crate::policy::Policy;
@@ -194,7 +195,7 @@ impl NativeKind {
             schema: tables.get(definition).ok_or_else(|| definition.to_owned())?,
             subresources: Vec::new(),
             reset: ResetFields::default(),
-            columns: Arc::default(),
+            columns: Columns::default(),
             selectable: Vec::new(),
             message: definition
                 .strip_prefix("io.k8s.")

@@ -125,9 +125,17 @@ impl ListEncoder<'_> {
         let table = Table::new(self.served, version, self.format.include, self.format.now);
         let meta = list_meta(&page);
         if entries.is_empty() {
-            whole(media_type, rendered::empty(&table.empty(&meta), style))
+            match style {
+                Style::Plain => {
+                    status::with_type(200, media_type, body::frames(table.empty(&meta)))
+                }
+                _ => whole(media_type, rendered::empty(&table.empty(&meta).concat(), style)),
+            }
         } else if style != Style::Plain {
             stream::respond(table.rendered(&meta, entries, style), media_type, gzip)
+        } else if table.is_wide() && !gzip {
+            let stream = table.stream(&meta, self.chunks, entries);
+            status::with_type(200, media_type, Offloaded::new(stream).boxed_unsync())
         } else if gzip || table::is_short(&entries) {
             stream::respond(table.stream(&meta, self.chunks, entries), media_type, gzip)
         } else {

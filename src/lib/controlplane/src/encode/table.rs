@@ -9,13 +9,14 @@ use super::stream::{Fill, WARMED, warm};
 use super::vectored::Lent;
 use super::{canonical, entry_document, json_document, partial_document, slices};
 use crate::negotiate::{Accepted, Form};
-use ferrokube_apimachinery::document::{Document, Value, json};
+use bytes::Bytes;
+use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
-use ferrokube_apimachinery::jsonpath::{JsonPath, MAX_NODES};
+use ferrokube_apimachinery::jsonpath::MAX_NODES;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::{json as json_codec, time, yaml};
 use ferrokube_registry::{Object, Served};
-use ferrokube_resource::{Cell, Column, Printable, TableRow};
+use ferrokube_resource::{Cell, CellSource, Columns, Printable, TableRow};
 use ferrokube_serve::{Chunk, WRITE_BYTES};
 use ferrokube_storage::Entry;
 use std::sync::Arc;
@@ -79,29 +80,11 @@ impl Include {
     }
 }
 
-/// Where a column's cells come from.
-enum Cells {
-    /// The hooks compute them.
-    Computed,
-    /// Fields all the way down: found without parsing.
-    Fields(Vec<String>),
-    /// Another JSONPath.
-    Path(JsonPath),
-    /// No JSONPath that we know.
-    Nothing,
-}
-
-impl Cells {
-    fn of(column: &Column) -> Self {
-        if column.json_path.is_empty() {
-            return Self::Computed;
-        }
-        let Some(path) = JsonPath::parse(&column.json_path) else { return Self::Nothing };
-        match path.names() {
-            Some(names) => Self::Fields(names.into_iter().map(str::to_owned).collect()),
-            None => Self::Path(path),
-        }
-    }
+/// The columns of what a subresource shows, or of the objects.
+pub(crate) fn columns_of<'a>(served: &'a Served, subresource: &str) -> &'a Columns {
+    let version = served.version();
+    let own = version.subresources.iter().find(|own| own.name == subresource);
+    own.and_then(|own| own.columns.as_ref()).unwrap_or(&version.columns)
 }
 
 /// Whether a Table of these objects is made without the cache, and sent whole.
@@ -110,15 +93,30 @@ pub(super) fn is_short(entries: &[Arc<Entry>]) -> bool {
         && entries.iter().map(|entry| entry.bytes.len()).sum::<usize>() <= SHORT_BYTES
 }
 
+/// A Table up to its rows, in three parts.
+struct Head {
+    opening: Vec<u8>,
+    /// Shared by all Tables of the version.
+    definitions: Bytes,
+    rest: Vec<u8>,
+}
+
+impl Head {
+    fn into_vec(self) -> Vec<u8> {
+        if self.opening.is_empty() {
+            return self.rest;
+        }
+        [&self.opening[..], &self.definitions, &self.rest].concat()
+    }
+}
+
 /// How a resource's objects become rows of one Table.
 pub(crate) struct Table {
     served: Served,
     version: &'static str,
     include: Include,
     now: SystemTime,
-    columns: Arc<[Column]>,
-    /// One for each column.
-    cells: Vec<Cells>,
+    columns: Columns,
     /// What the hooks wrote for the present row.
     row: TableRow,
     /// The present rows.
@@ -143,43 +141,37 @@ impl Table {
         include: Include,
         now: SystemTime,
     ) -> Self {
-        let own = served
-            .version()
-            .subresources
-            .iter()
-            .find(|subresource| subresource.name == name)
-            .and_then(|subresource| subresource.columns.as_ref());
-        Self::with(served, own.unwrap_or(&served.version().columns), (version, include), now)
+        let columns = columns_of(served, name);
+        Self::with(served, columns, (version, include), now)
     }
 
     fn with(
         served: &Served,
-        columns: &Arc<[Column]>,
+        columns: &Columns,
         (version, include): (&'static str, Include),
         now: SystemTime,
     ) -> Self {
-        let cells = columns.iter().map(Cells::of).collect();
         Self {
             served: served.clone(),
             version,
             include,
             now,
-            columns: Arc::clone(columns),
-            cells,
+            columns: columns.clone(),
             row: TableRow::at(now),
             draft: Draft::default(),
         }
     }
 
-    /// The whole Table as JSON, with a newline. `list_meta` is JSON; without columns their
-    /// definitions are null (later events of a watch).
-    pub(crate) fn write(
+    /// The whole Table as JSON, with a newline; in frames, as long definitions of columns are
+    /// shared. `list_meta` is JSON; without columns their definitions are null (later events of a
+    /// watch).
+    pub(crate) fn frames(
         &mut self,
         list_meta: &str,
         with_columns: bool,
         object: &Object,
-    ) -> Vec<u8> {
-        let mut out = self.head(list_meta, with_columns);
+    ) -> [Bytes; 3] {
+        let Head { opening, definitions, rest: mut out } = self.head(list_meta, with_columns);
         self.draft.clear();
         match object {
             Object::Stored(entry) => self.write_entry(entry, self.served.is_direct(entry)),
@@ -187,19 +179,24 @@ impl Table {
         }
         Filling::new(self.draft.take()).fill(&mut Ages::new(self.now), &mut out, usize::MAX);
         out.extend_from_slice(TAIL);
-        out
+        [opening.into(), definitions, out.into()]
     }
 
     /// A Table without rows, as JSON.
-    pub(super) fn empty(&self, list_meta: &str) -> Vec<u8> {
-        let mut json = self.head(list_meta, true);
+    pub(super) fn empty(&self, list_meta: &str) -> [Bytes; 3] {
+        let Head { opening, definitions, rest: mut out } = self.head(list_meta, true);
         if self.is_default() {
-            json.pop();
-            json.extend_from_slice(b"null}\n");
+            out.pop();
+            out.extend_from_slice(b"null}\n");
         } else {
-            json.extend_from_slice(TAIL);
+            out.extend_from_slice(TAIL);
         }
-        json
+        [opening.into(), definitions, out.into()]
+    }
+
+    /// Whether its columns make each row long.
+    pub(super) fn is_wide(&self) -> bool {
+        self.columns.cost() > 0
     }
 
     /// A list's whole Table, indented or as YAML.
@@ -209,7 +206,7 @@ impl Table {
         entries: Vec<Arc<Entry>>,
         style: Style,
     ) -> Rendered<impl rendered::Source + use<>> {
-        let (head, ages) = (self.head(list_meta, true), Ages::new(self.now));
+        let (head, ages) = (self.head(list_meta, true).into_vec(), Ages::new(self.now));
         let source = Written { table: self, ages, entries: entries.into_iter() };
         Rendered::new(head, source, (TAIL, "rows"), style)
     }
@@ -263,32 +260,23 @@ impl Table {
             && self.columns.iter().map(|column| &*column.name).eq(["Name", "Created At"])
     }
 
-    fn head(&self, list_meta: &str, with_columns: bool) -> Vec<u8> {
-        let head = format!(
+    /// What is before the rows. Short definitions of columns are copied into the last part.
+    fn head(&self, list_meta: &str, with_columns: bool) -> Head {
+        let opening = format!(
             "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{}\",\"metadata\":{list_meta},\"columnDefinitions\":",
             self.version
-        );
-        let mut out = head.into_bytes();
-        if with_columns {
-            out.extend_from_slice(&json_codec::to_vec(&self.columns()));
-        } else {
-            out.extend_from_slice(b"null");
-        }
-        out.extend_from_slice(b",\"rows\":[");
-        out
-    }
-
-    fn columns(&self) -> Value {
-        let column = |column: &Column| {
-            json!({
-                "name": &*column.name,
-                "type": &*column.kind,
-                "format": &*column.format,
-                "description": &*column.description,
-                "priority": column.priority,
-            })
+        )
+        .into_bytes();
+        let rows = b",\"rows\":[";
+        let definitions = match self.columns.definitions() {
+            _ if !with_columns => b"null",
+            definitions if definitions.len() >= LENT_BYTES => {
+                return Head { opening, definitions: definitions.clone(), rest: rows.to_vec() };
+            }
+            definitions => &definitions[..],
         };
-        Value::Array(self.columns.iter().map(column).collect())
+        let rest = [&opening, definitions, rows].concat();
+        Head { opening: Vec::new(), definitions: Bytes::new(), rest }
     }
 
     fn write_entry(&mut self, entry: &Entry, is_direct: bool) {
@@ -326,8 +314,9 @@ impl Table {
 
     /// The object, if its cells need it parsed.
     fn parse(&self, object: &Printable<'_>) -> Option<Value> {
-        let fields = self.cells.iter().filter(|cells| matches!(cells, Cells::Fields(_))).count();
-        let is_needed = self.cells.iter().any(|cells| matches!(cells, Cells::Path(_)));
+        let sources = self.columns.sources();
+        let fields = sources.iter().filter(|cells| matches!(cells, CellSource::Fields(_))).count();
+        let is_needed = sources.iter().any(|cells| matches!(cells, CellSource::Path(_)));
         (is_needed || (fields > 1 && fields.saturating_mul(object.len()) > MAX_SCANNED_BYTES))
             .then(|| object.document().into_value())
     }
@@ -341,16 +330,16 @@ impl Table {
         let (parsed, mut budget) = (self.parse(object), RowBudget::default());
         self.draft.bytes.extend_from_slice(b"{\"cells\":");
         let mut before = b'[';
-        for (column, cells) in self.columns.iter().zip(&self.cells) {
+        for (column, cells) in self.columns.iter().zip(self.columns.sources()) {
             self.draft.bytes.push(std::mem::replace(&mut before, b','));
             match (cells, &parsed) {
-                (Cells::Computed, _) => push_computed(computed.next(), &mut self.draft),
-                (Cells::Fields(names), None) => {
+                (CellSource::Computed, _) => push_computed(computed.next(), &mut self.draft),
+                (CellSource::Fields(names), None) => {
                     let value =
                         object.find(names).and_then(|bytes| json_codec::read_value(bytes).ok());
                     push_cell(&column.kind, value.as_ref(), &mut budget, &mut self.draft);
                 }
-                (Cells::Fields(names), Some(root)) => {
+                (CellSource::Fields(names), Some(root)) => {
                     push_cell(
                         &column.kind,
                         names.iter().try_fold(root, |value, name| value.get(name)),
@@ -358,11 +347,11 @@ impl Table {
                         &mut self.draft,
                     );
                 }
-                (Cells::Path(path), root) => {
+                (CellSource::Path(path), root) => {
                     let value = root.as_ref().and_then(|root| path.first(root, &mut budget.nodes));
                     push_cell(&column.kind, value, &mut budget, &mut self.draft);
                 }
-                (Cells::Nothing, _) => self.draft.bytes.extend_from_slice(b"null"),
+                (CellSource::Nothing, _) => self.draft.bytes.extend_from_slice(b"null"),
             }
         }
         if before == b'[' {
@@ -374,7 +363,7 @@ impl Table {
 
 /// A list's Table on its way out.
 pub(crate) struct Stream {
-    head: Vec<u8>,
+    head: Head,
     table: Table,
     ages: Ages,
     /// Where rows are kept, if they are.
@@ -473,9 +462,16 @@ impl Fill for Stream {
         if self.done {
             return None;
         }
+        let Head { opening, definitions, rest } = &mut self.head;
+        if !opening.is_empty() {
+            return Some(std::mem::take(opening).into());
+        }
+        if !definitions.is_empty() {
+            return Some(std::mem::take(definitions).into());
+        }
         let room = if self.entries.len() > FEW { WRITE_BYTES } else { FEW_BYTES };
         let mut out = Vec::with_capacity(room);
-        out.append(&mut self.head);
+        out.append(rest);
         while out.len() < FRAME_BYTES {
             if let Some(filling) = &mut self.filling
                 && !filling.fill(&mut self.ages, &mut out, FRAME_BYTES)
@@ -503,6 +499,10 @@ impl Fill for Stream {
 
     fn is_done(&self) -> bool {
         self.done
+    }
+
+    fn is_cheap(&mut self) -> bool {
+        !self.table.is_wide()
     }
 }
 
@@ -613,14 +613,16 @@ fn cell(kind: &str, value: &Value) -> Value {
     }
 }
 
-/// A Table in the accepted form (never protobuf: negotiation refuses that).
-pub(crate) fn finish(table: Vec<u8>, accepted: Accepted) -> (Vec<u8>, Form) {
+/// A Table's frames in the accepted form (never protobuf: negotiation refuses that).
+pub(crate) fn finish(frames: [Bytes; 3], accepted: Accepted) -> ([Bytes; 3], Form) {
+    let whole = |bytes: Vec<u8>| [bytes.into(), Bytes::new(), Bytes::new()];
     match accepted.form {
         Form::Yaml => {
-            (yaml::to_vec(&json_codec::read_value(&table).unwrap_or_default()), Form::Yaml)
+            let table = json_codec::read_value(&frames.concat()).unwrap_or_default();
+            (whole(yaml::to_vec(&table)), Form::Yaml)
         }
-        _ if accepted.pretty => (super::pretty::indent(&table), Form::Json),
-        _ => (table, Form::Json),
+        _ if accepted.pretty => (whole(super::pretty::indent(&frames.concat())), Form::Json),
+        _ => (frames, Form::Json),
     }
 }
 
@@ -628,6 +630,8 @@ pub(crate) fn finish(table: Vec<u8>, accepted: Accepted) -> (Vec<u8>, Form) {
 mod tests {
     use super::*;
     use crate::encode::slices::tests::entry;
+    use ferrokube_apimachinery::document::json;
+    use ferrokube_resource::Column;
     use std::time::Duration;
 
     const CREATED: &str = "2024-01-02T02:59:05Z";
@@ -694,7 +698,7 @@ mod tests {
             priority: 0,
             json_path: (*path).into(),
         };
-        let columns: Arc<[Column]> = paths.iter().map(column).collect();
+        let columns: Columns = paths.iter().map(column).collect();
         let spec = String::from_utf8(json_codec::to_vec(spec)).unwrap();
         let entry = entry(
             1,
@@ -702,7 +706,7 @@ mod tests {
             &format!("}},\"spec\":{spec}}}"),
         );
         let mut table = Table::with(&served(), &columns, ("v1", Include::None), SystemTime::now());
-        let bytes = table.write("{}", false, &Object::Stored(Arc::new(entry)));
+        let bytes = table.frames("{}", false, &Object::Stored(Arc::new(entry))).concat();
         let value: Value = json_codec::read_value(&bytes).unwrap();
         value["rows"][0]["cells"].as_array().unwrap().iter().cloned().collect()
     }
@@ -746,6 +750,42 @@ mod tests {
         let want: Vec<_> = paths.iter().flat_map(|path| row(&[path], &spec)).collect();
         assert_eq!(row(&paths, &spec), want);
         assert_eq!(want[0], json!("x"));
+    }
+
+    #[test]
+    fn tables_share_long_definitions_of_columns() {
+        let column = |at: usize| Column {
+            name: format!("c{at}").into(),
+            kind: "string".into(),
+            format: "".into(),
+            description: "d".repeat(1200).into(),
+            priority: 0,
+            json_path: ".spec.l[?(@.z==2)]".into(),
+        };
+        let (served, chunks) = (served(), ChunkCache::default());
+        let table = |columns: &Columns| {
+            Table::with(&served, columns, ("v1", Include::None), SystemTime::now())
+        };
+        let columns: Columns = (0..900).map(column).collect();
+        assert!(columns.cost() >= columns.definitions().len() / 2);
+        let shared = columns.definitions().as_ptr();
+        let object = Object::Stored(entries(1).remove(0));
+        for frames in [table(&columns).empty("{}"), table(&columns).frames("{}", true, &object)] {
+            assert_eq!(frames[1].as_ptr(), shared);
+            let value: Value = json_codec::read_value(&frames.concat()).unwrap();
+            assert_eq!(value["columnDefinitions"].as_array().unwrap().len(), 900);
+        }
+        let mut stream = table(&columns).stream("{}", &chunks, entries(2));
+        assert!(!stream.is_cheap());
+        stream.fill().unwrap();
+        assert_eq!(stream.fill().unwrap().into_bytes().as_ptr(), shared);
+        let again = table(&columns).columns.sources().as_ptr();
+        assert_eq!(again, columns.sources().as_ptr(), "parsed once");
+
+        let few: Columns = (0..3).map(column).collect();
+        assert_eq!(few.cost(), 0);
+        let [opening, definitions, _] = table(&few).empty("{}");
+        assert!(opening.is_empty() && definitions.is_empty(), "one frame");
     }
 
     #[test]

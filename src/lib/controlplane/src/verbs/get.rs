@@ -27,7 +27,7 @@ pub(crate) async fn get(
             state.registry.entry_in_version(&target.served, entry).await?
         });
     }
-    let rendered = rendered_bytes(&object, accepted);
+    let rendered = rendered_bytes(target, &object, accepted);
     if rendered > ENCODED_BYTES {
         leave_worker_or_reject(request.caller_number()).await?;
     }

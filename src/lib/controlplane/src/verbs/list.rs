@@ -1,6 +1,6 @@
 //! GET of a collection.
 
-use super::{collection_router, go_type, include, is_partial, offer};
+use super::{collection_router, columns_cost, go_type, include, is_partial, offer};
 use crate::compress;
 use crate::encode::list::{ListEncoder, ListFormat};
 use crate::exchange::{Rejection, Request};
@@ -30,15 +30,16 @@ pub(crate) async fn list(
         ListOptions { caller: request.caller_number(), ..request.action.options().list()? };
     let listing = state.registry.listing(target, &options).await?;
     let include = include(request, accepted)?;
-    state.flow.list(request.class(), listing.bytes(), state.metrics.held()).await?;
+    let columns = columns_cost(target, accepted);
+    state.flow.list(request.class(), listing.bytes() + columns, state.metrics.held()).await?;
     let mut page = listing.page().await;
-    let bytes = size_of_val(&*page.items);
+    let bytes = size_of_val(&*page.items) + columns;
     flow::has_listed(bytes);
     accepted.fit(Views::List, || go_type(target, Views::List))?;
     convert(state, target, &mut page, accepted).await?;
     let room = state.flow.listed(request.class(), bytes, state.metrics.held()).await?;
     if (accepted.form != Form::Json || matches!(accepted.view, View::Table(_)))
-        && exceeds_inline_bytes(&page)
+        && exceeds_inline_bytes(&page, columns)
     {
         // The items' lengths and the first frame are computed before the response starts.
         leave_worker().await;
@@ -47,12 +48,14 @@ pub(crate) async fn list(
     Ok(respond_list(state, request, target, page, room, format))
 }
 
-fn exceeds_inline_bytes(page: &ListPage) -> bool {
-    let mut bytes = 0;
-    page.items.iter().any(|entry| {
-        bytes += entry.bytes.len();
-        bytes > INLINE_BYTES
-    })
+/// Whether items and definitions of columns are long together.
+fn exceeds_inline_bytes(page: &ListPage, columns: usize) -> bool {
+    let mut bytes = columns;
+    bytes > INLINE_BYTES
+        || page.items.iter().any(|entry| {
+            bytes += entry.bytes.len();
+            bytes > INLINE_BYTES
+        })
 }
 
 /// Converts the items of a page to the requested version, unless only metadata is returned.

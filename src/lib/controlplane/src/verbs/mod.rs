@@ -93,7 +93,7 @@ async fn respond(
     object: &Object,
     (code, accepted): (u16, Accepted),
 ) -> Result<Response, Rejection> {
-    if rendered_bytes(object, accepted) > ENCODED_BYTES {
+    if rendered_bytes(target, object, accepted) > ENCODED_BYTES {
         leave_worker().await;
     }
     if let View::Table(version) = accepted.view {
@@ -107,18 +107,18 @@ async fn respond(
         } else {
             format!("{{\"resourceVersion\":\"{revision}\"}}")
         };
-        let bytes = Table::of_subresource(
+        let frames = Table::of_subresource(
             (&target.served, &target.subresource),
             version,
             include,
             request.now,
         )
-        .write(&meta, true, object);
+        .frames(&meta, true, object);
         if request.audit.wants(AuditLevel::RequestResponse) {
-            request.audit.response = Some(Bytes::copy_from_slice(&bytes));
+            request.audit.response = Some(frames.concat().into());
         }
-        let (bytes, form) = table::finish(bytes, accepted);
-        return Ok(status::with_form(code, bytes, form));
+        let (frames, form) = table::finish(frames, accepted);
+        return Ok(status::with_type(code, form.media_type(), crate::body::frames(frames)));
     }
     if let Object::Stored(entry) = object
         && accepted == Accepted::JSON
@@ -222,10 +222,19 @@ pub(crate) async fn leave_worker_or_reject(caller: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Bytes of an object that is encoded for this response; 0 for stored bytes and computed objects.
-fn rendered_bytes(object: &Object, accepted: Accepted) -> usize {
-    match object {
+/// Bytes of an object that is encoded for this response, with those of long definitions of columns;
+/// 0 for stored bytes and computed objects.
+fn rendered_bytes(target: &Target, object: &Object, accepted: Accepted) -> usize {
+    let object = match object {
         Object::Stored(entry) if accepted != Accepted::JSON => entry.bytes.len(),
+        _ => 0,
+    };
+    object + columns_cost(target, accepted)
+}
+
+fn columns_cost(target: &Target, accepted: Accepted) -> usize {
+    match accepted.view {
+        View::Table(_) => table::columns_of(&target.served, &target.subresource).cost(),
         _ => 0,
     }
 }

@@ -7,7 +7,7 @@ use crate::encode::vectored::Lent;
 use crate::encode::{Encoder, document_of, partial_document};
 use crate::negotiate::{Accepted, Form, View};
 use crate::status;
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::{Object, Served};
@@ -109,18 +109,39 @@ impl Frames {
         }
     }
 
-    pub(super) fn table(&mut self, kind: &str, object: &Object) -> Bytes {
-        let View::Table(version) = self.accepted.view else { return Bytes::new() };
+    fn table_frames(&mut self, object: &Object) -> [Bytes; 3] {
+        let View::Table(version) = self.accepted.view else { return Default::default() };
         let revision = match object {
             Object::Stored(entry) => entry.revision.to_string(),
             Object::Computed(document) => document.meta("resourceVersion").to_owned(),
         };
         let meta = format!("{{\"resourceVersion\":\"{revision}\"}}");
         let mut table = Table::new(&self.served, version, self.include, SystemTime::now());
-        let mut bytes =
-            table.write(&meta, !std::mem::replace(&mut self.columns_sent, true), object);
-        bytes.pop();
-        wrap(kind, &bytes).into()
+        let with_columns = !std::mem::replace(&mut self.columns_sent, true);
+        let mut frames = table.frames(&meta, with_columns, object);
+        let [_, _, rest] = &mut frames;
+        rest.truncate(rest.len().saturating_sub(1));
+        frames
+    }
+
+    pub(super) fn table(&mut self, kind: &str, object: &Object) -> Bytes {
+        wrap(kind, &self.table_frames(object).concat()).into()
+    }
+
+    /// The first event of a Table with long definitions of columns, which stay where they are.
+    pub(super) fn lent_table(&mut self, kind: &str, object: &Object) -> Chunk {
+        let [opening, definitions, rest] = self.table_frames(object);
+        let head = Bytes::from([before(kind).as_bytes(), &opening].concat());
+        let tail = Bytes::from([&rest, AFTER].concat());
+        Chunk::lent(head.chain(definitions).chain(tail))
+    }
+
+    /// What columns add to the next event.
+    pub(super) fn columns_cost(&self) -> usize {
+        match self.accepted.view {
+            View::Table(_) => self.served.version().columns.cost(),
+            _ => 0,
+        }
     }
 
     /// A bookmark: an object with nothing but its type and version, and of a native kind the fields
@@ -131,15 +152,7 @@ impl Frames {
         revision: Revision,
         initial_events_end: bool,
     ) -> Bytes {
-        let mut document = Document::new();
-        let gvk = self.served.definition.gvk(self.served.version);
-        document.set(&["kind"], gvk.kind.as_str());
-        document.set(&["apiVersion"], gvk.api_version());
-        document.set(&["metadata", "resourceVersion"], revision.to_string());
-        if initial_events_end {
-            document
-                .set(&["metadata", "annotations"], json!({"k8s.io/initial-events-end": "true"}));
-        }
+        let mut document = self.bookmark_document(revision, initial_events_end);
         match self.accepted.view {
             View::Table(_) => self.table("BOOKMARK", &Object::Computed(document)),
             View::Metadata(version) => self.document(
@@ -153,6 +166,23 @@ impl Frames {
                 self.document(encoder, "BOOKMARK", &document, self.message())
             }
         }
+    }
+
+    pub(super) fn bookmark_document(
+        &self,
+        revision: Revision,
+        initial_events_end: bool,
+    ) -> Document {
+        let mut document = Document::new();
+        let gvk = self.served.definition.gvk(self.served.version);
+        document.set(&["kind"], gvk.kind.as_str());
+        document.set(&["apiVersion"], gvk.api_version());
+        document.set(&["metadata", "resourceVersion"], revision.to_string());
+        if initial_events_end {
+            document
+                .set(&["metadata", "annotations"], json!({"k8s.io/initial-events-end": "true"}));
+        }
+        document
     }
 
     pub(super) fn error(&self, encoder: &Encoder, failure: &Failure) -> Bytes {

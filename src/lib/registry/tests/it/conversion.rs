@@ -118,7 +118,7 @@ fn version(name: &str, field: &str) -> DefinitionVersion {
         schema: Arc::new(from_json_schema(&schema, &SchemaContext::default()).unwrap()),
         subresources: Vec::new(),
         reset: ResetFields::default(),
-        columns: Arc::new([]),
+        columns: ferrokube_resource::Columns::default(),
         selectable: Vec::new(),
         message: None,
     }
