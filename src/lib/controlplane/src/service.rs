@@ -10,7 +10,7 @@ use ferrokube_flow as flow;
 use ferrokube_serve::{Body, CloseConnection, Handler, Request, Response};
 use ferrokube_trace::{request_span, scoped};
 use futures::FutureExt;
-use http::{Method, StatusCode, Version};
+use http::{Method, Version};
 use http_body_util::BodyExt;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -50,9 +50,7 @@ impl ServerState {
         (exchange.incoming.head.headers, exchange.incoming.head.uri) = Default::default();
         let body = exchange.incoming.take_body();
         crate::body::discard(body, &self.flow, exchange.class().caller).await;
-        let unknown = exchange.view().user().name == ANONYMOUS
-            || response.status() == StatusCode::UNAUTHORIZED;
-        if unknown && exchange.incoming.head.version == Version::HTTP_2 {
+        if exchange.incoming.head.version == Version::HTTP_2 && is_unauthenticated(exchange) {
             // Fault 37: clients without credentials do not keep an HTTP/2 connection.
             response.extensions_mut().insert(CloseConnection);
         }
@@ -130,6 +128,13 @@ impl ServerState {
         response.headers_mut().insert(AUDIT_ID, exchange.incoming.audit_id.clone());
         response
     }
+}
+
+/// Whether the client has shown no valid credentials: none, wrong ones (401), or it was refused
+/// before they were looked at.
+fn is_unauthenticated(exchange: &Exchange) -> bool {
+    let name = &exchange.view().user().name;
+    name.is_empty() || name == ANONYMOUS
 }
 
 /// Drops the body of an HTTP/2 read at once instead of keeping it while the request waits. HTTP/1.1

@@ -414,6 +414,28 @@ mod tests {
     }
 
     #[test]
+    fn fault_41_a_watch_lives_a_day_at_most() {
+        let day = Duration::from_secs(24 * 3600);
+        let timeout = |seconds: i64| {
+            let query = format!("timeoutSeconds={seconds}");
+            Options::parse(Some(&query)).watch(0).unwrap().timeout
+        };
+        for (seconds, want) in [
+            (i64::MAX, day),
+            (86_401, day),
+            (86_400, day),
+            (86_399, Duration::from_secs(86_399)),
+            (-1, Duration::ZERO),
+            (i64::MIN, Duration::ZERO),
+        ] {
+            assert_eq!(timeout(seconds), want, "{seconds}");
+        }
+        for jitter in [0, 1, u64::MAX] {
+            assert!(Options::parse(None).watch(jitter).unwrap().timeout < day, "{jitter}");
+        }
+    }
+
+    #[test]
     fn preconditions_of_a_delete_stand_in_the_query_or_the_body() {
         let read = |query: &str, body: Option<Value>| {
             delete(

@@ -3,7 +3,7 @@
 use crate::action::Refusal;
 use crate::exchange::Exchange;
 use crate::state::ServerState;
-use ferrokube_serve::{CloseConnection, Response};
+use ferrokube_serve::Response;
 use http::header::{CACHE_CONTROL, HeaderName, WARNING, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, StatusCode};
 
@@ -12,10 +12,6 @@ pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 const MAX_WARNING_BYTES: usize = 16 * 1024;
 
 pub(crate) fn leave(_shared: &ServerState, exchange: &mut Exchange, response: &mut Response) {
-    if exchange.incoming.head.version == http::Version::HTTP_2 && is_unauthenticated(exchange) {
-        // Fault 37: no connection reuse without credentials.
-        response.extensions_mut().insert(CloseConnection);
-    }
     // kube-apiserver sends it with rejections of impersonation and authorization, and with texts;
     // hostile paths it rejects only later.
     let is_refused =
@@ -40,12 +36,6 @@ pub(crate) fn leave(_shared: &ServerState, exchange: &mut Exchange, response: &m
             headers.append(WARNING, value);
         }
     }
-}
-
-/// Whether the client has shown no valid credentials.
-fn is_unauthenticated(exchange: &Exchange) -> bool {
-    let user = exchange.view().user();
-    user.name.is_empty() || user.name == super::admit::ANONYMOUS
 }
 
 /// A warning as in RFC 7234, section 5.5: code 299, no agent, quoted text without control

@@ -2,6 +2,8 @@
 
 use crate::support::{CONFIGMAPS, Server};
 use ferrokube_auth::{Access, Authorizer, Decision};
+use ferrokube_serve::CloseConnection;
+use http::{Request, Version};
 use std::sync::Arc;
 
 /// Everybody is bound to everything.
@@ -56,6 +58,39 @@ async fn wrong_tokens_are_401_everywhere_and_no_token_is_anonymous() {
         let answer = server.send("GET", CONFIGMAPS, &[("authorization", none)], "").await;
         assert_eq!((answer.code, answer.reason().as_str()), (403, "Forbidden"), "{none}");
         assert!(answer.text().contains("system:anonymous"));
+    }
+}
+
+#[tokio::test]
+async fn fault_37_an_unauthenticated_answer_closes_its_http2_connection() {
+    let server = Server::new().await;
+    let long = format!("/version?{}", "a".repeat(300_000));
+    let cases: [(&str, Option<&str>, u16, bool); 7] = [
+        ("/version", None, 200, true),
+        (CONFIGMAPS, None, 403, true),
+        (CONFIGMAPS, Some("Bearer bad"), 401, true),
+        // Refused before anybody looked at the credentials.
+        (&long, Some("Bearer admin"), 414, true),
+        (CONFIGMAPS, Some("Bearer admin"), 200, false),
+        (CONFIGMAPS, Some("Bearer alice"), 403, false),
+        ("/nope", Some("Bearer admin"), 404, false),
+    ];
+    for version in [Version::HTTP_2, Version::HTTP_11] {
+        for (path, credentials, code, is_unknown) in cases {
+            let mut request = Request::builder().uri(path).version(version);
+            if let Some(credentials) = credentials {
+                request = request.header("authorization", credentials);
+            }
+            let request = request.body(ferrokube_serve::empty()).unwrap();
+            let response = server.plane.call(request).await;
+            let closes = response.extensions().get::<CloseConnection>().is_some();
+            assert_eq!(
+                (response.status().as_u16(), closes),
+                (code, is_unknown && version == Version::HTTP_2),
+                "{version:?} {credentials:?} {}",
+                path.chars().take(60).collect::<String>()
+            );
+        }
     }
 }
 
