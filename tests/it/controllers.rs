@@ -550,7 +550,7 @@ async fn churn(admin: Client, stop: Arc<AtomicBool>) -> ExpectedState {
     expected
 }
 
-/// xorshift; the seed is printed.
+/// xorshift; the seed is printed and can be set.
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -564,8 +564,11 @@ async fn fault_29_two_managers_killed_at_random_converge() {
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(KILLS);
-    let mut state = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64 | 1;
-    println!("seed {state}");
+    let chosen = std::env::var("FERROKUBE_MANAGER_SEED").ok().and_then(|seed| seed.parse().ok());
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
+    // Zero would stay zero.
+    let mut state = chosen.unwrap_or_else(clock).max(1);
+    println!("FERROKUBE_MANAGER_SEED={state}");
     let cluster = Launch::new(FERROKUBE).role("apiserver").start().unwrap();
     let admin = cluster.admin().unwrap();
     let mut pair = ManagerPair::start(cluster.kubeconfig());

@@ -1,7 +1,7 @@
 //! `docs/faults.md` and `docs/log-tracking-tests.md`: every fault and requirement has a row, and
 //! every test in them exists.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -44,16 +44,20 @@ fn functions() -> BTreeSet<String> {
     names
 }
 
-/// Checks a table of four columns (row, what, tests, rest); returns the row names.
-fn checked_rows(table: &str) -> BTreeSet<String> {
+/// A test of a fault and its row: of `fault_07_no_space`, 7.
+fn row_of(name: &str) -> Option<usize> {
+    name.strip_prefix("fault_")?.split('_').next()?.parse().ok()
+}
+
+/// Checks a table of four columns (row, what, tests, rest): the tests of each row.
+fn checked_rows(table: &str) -> BTreeMap<String, BTreeSet<String>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(root.join(table)).unwrap();
     let functions = functions();
-    let mut seen = BTreeSet::new();
+    let mut seen = BTreeMap::new();
     for line in text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| #")) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let [row, what, tests, rest] = cells[..] else { panic!("not four cells: {line}") };
-        assert!(seen.insert(row.to_owned()), "row {row} is there twice");
         assert!(
             !(what.is_empty() || tests.is_empty() && rest.is_empty()),
             "row {row} names neither a test nor a reason"
@@ -66,22 +70,29 @@ fn checked_rows(table: &str) -> BTreeSet<String> {
             };
             assert!(exists, "row {row} names {name}, which does not exist");
         }
+        let tests = tests.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        assert!(seen.insert(row.to_owned(), tests).is_none(), "row {row} is there twice");
     }
     seen
 }
 
 #[test]
 fn every_fault_has_a_row_and_its_tests_exist() {
-    assert_eq!(
-        checked_rows("docs/faults.md"),
-        (1..=ROWS).map(|row| row.to_string()).collect(),
-        "every row once"
-    );
+    let rows = checked_rows("docs/faults.md");
+    let wanted: BTreeSet<String> = (1..=ROWS).map(|row| row.to_string()).collect();
+    assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), wanted, "every row once");
+    let unnamed: Vec<String> = functions()
+        .into_iter()
+        .filter_map(|name| Some((row_of(&name)?.to_string(), name)))
+        .filter(|(row, name)| !rows.get(row).is_some_and(|tests| tests.contains(name)))
+        .map(|(_, name)| name)
+        .collect();
+    assert!(unnamed.is_empty(), "docs/faults.md does not name in their rows: {unnamed:?}");
 }
 
 #[test]
 fn every_log_tracking_requirement_has_a_row_and_its_tests_exist() {
-    let seen = checked_rows("docs/log-tracking-tests.md");
+    let seen: BTreeSet<String> = checked_rows("docs/log-tracking-tests.md").into_keys().collect();
     let numbered = |letter: char, count: u32| (1..=count).map(move |row| format!("{letter}{row}"));
     let requirements = (1..=38).map(|row| format!("L{row:02}"));
     // The testable answers of the questionnaire.

@@ -5,7 +5,7 @@ use ferrokube_testkit::{BOUND, Cluster, Launch, raw, wait_until};
 use rustix::process::Signal;
 use serde_json::json;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::process::Command;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,6 +24,40 @@ async fn a_restart_keeps_everything() {
     let got =
         cluster.admin().unwrap().get("/api/v1/namespaces/default/configmaps/kept").await.unwrap();
     assert_eq!(got.body, created.body);
+}
+
+#[test]
+fn fault_09_a_data_directory_without_its_state_is_refused() {
+    let mut cluster = Launch::new(FERROKUBE).role("apiserver").start().unwrap();
+    let data = cluster.data_dir();
+    assert!(cluster.terminate().unwrap().success(), "{}", cluster.log());
+    let store = data.join("store");
+    let refused = |how: &str| {
+        let output = Launch::new(FERROKUBE).role("apiserver").command(&data).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{how}: {said}");
+        assert!(output.stdout.is_empty(), "{how}: it is ready");
+        for words in [
+            format!("{} contains no journal, but did before: restore it", store.display()),
+            format!("remove {} to start", data.join("store.made").display()),
+        ] {
+            assert!(said.contains(&words), "{how}: {said}");
+        }
+    };
+    let kept = data.join("elsewhere");
+    fs::rename(&store, &kept).unwrap();
+    refused("missing");
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&store).unwrap();
+    refused("emptied");
+    // Nothing of what is wanted back is lost.
+    fs::remove_dir_all(&store).unwrap();
+    fs::rename(&kept, &store).unwrap();
+    cluster.restart().unwrap();
+    cluster.kill().unwrap();
+    // An empty state only for who says so.
+    fs::remove_dir_all(&store).unwrap();
+    fs::remove_file(data.join("store.made")).unwrap();
+    cluster.restart().unwrap();
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use crate::FERROKUBE;
 use ferrokube_testkit::{BOUND, Client, Cluster, Launch, wait_until};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::json;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -47,27 +48,34 @@ async fn fault_13_an_unread_log_blocks_nothing() {
 
 #[tokio::test]
 async fn fault_38_without_file_handles_the_listener_waits_and_recovers() {
-    let directory = tempdir().unwrap();
-    let data = directory.path().join("data");
-    let own = Launch::new(FERROKUBE).role("apiserver").command(&data);
-    let mut command = Command::new("sh");
-    command
-        .args(["-c", "ulimit -n 80; exec \"$@\"", "sh"])
-        .arg(own.get_program())
-        .args(own.get_args())
-        .stderr(Stdio::null());
-    let (_running, admin) = start(&mut command, &data);
-    let address = admin.url().trim_start_matches("https://").to_owned();
-    let crowd: Vec<_> = (0..200).map(|_| TcpStream::connect(&address).unwrap()).collect();
-    drop(crowd);
-    wait_until("the server answers again", BOUND, || async {
-        match Client::from_kubeconfig(&data.join("admin.kubeconfig")).unwrap().get("/readyz").await
-        {
+    let cluster = Launch::new(FERROKUBE).role("apiserver").start().unwrap();
+    let process = Pid::from_raw(cluster.pid().cast_signed()).unwrap();
+    let connected = cluster.admin().unwrap();
+    assert_eq!(connected.get("/readyz").await.unwrap().status, 200);
+    // The process may have no descriptor more than it has.
+    let before = getrlimit(Resource::Nofile);
+    let none = Rlimit { current: Some(3), ..before };
+    prlimit(Some(process), Resource::Nofile, none).unwrap();
+    let address = cluster.url().trim_start_matches("https://").to_owned();
+    let waiting = TcpStream::connect(&address).unwrap();
+    let said = || cluster.log().matches("cannot accept connections").count();
+    wait_until("the listener meets the error", BOUND, || async {
+        if said() > 0 { Ok(()) } else { Err(cluster.log()) }
+    })
+    .await;
+    assert!(cluster.log().contains("os error 24"), "{}", cluster.log());
+    // Connections go on meanwhile.
+    assert_eq!(connected.get("/version").await.unwrap().status, 200);
+    prlimit(Some(process), Resource::Nofile, before).unwrap();
+    wait_until("a new client is answered", BOUND, || async {
+        match cluster.admin().unwrap().get("/readyz").await {
             Ok(answer) if answer.status == 200 => Ok(()),
             other => Err(format!("{other:?}")),
         }
     })
     .await;
+    assert_eq!(said(), 1, "one line, however many attempts: {}", cluster.log());
+    drop(waiting);
 }
 
 #[tokio::test(flavor = "multi_thread")]

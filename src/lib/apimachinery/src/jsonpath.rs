@@ -326,7 +326,8 @@ mod tests {
             (&wide, format!(".l[{}]", vec!["?(@.a)"; 100].join("]["))),
         ];
         for (object, path) in cases {
-            let Some(parsed) = JsonPath::parse(&path) else { continue };
+            let parsed = JsonPath::parse(&path)
+                .unwrap_or_else(|| panic!("{} is a path", &path[..path.len().min(40)]));
             let (_, steps) = work::counted(|| parsed.first(object, &mut { MAX_NODES }).is_some());
             // A rejected element counts once per value found.
             assert!(

@@ -115,6 +115,10 @@ impl Limits {
         let descriptors = getrlimit(Resource::Nofile)
             .current
             .map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        self.within(descriptors)
+    }
+
+    fn within(self, descriptors: usize) -> Self {
         let reserve = (descriptors / 4).max(256).min(descriptors / 2);
         Self { connections: self.connections.min(descriptors - reserve), ..self }
     }
@@ -313,5 +317,31 @@ fn is_about_the_connection(error: &io::Error) -> bool {
 fn report(ended: Result<(), tokio::task::JoinError>) {
     if ended.is_err_and(|error| error.is_panic()) {
         tracing::error!("a connection's task panicked");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fault_38_connections_leave_descriptors_for_files() {
+        let cases = [
+            (0, 0),
+            (1, 1),
+            (80, 40),
+            (512, 256),
+            (1024, 768),
+            (4096, 3072),
+            (6000, 4500),
+            (1 << 20, 5000),
+            (usize::MAX, 5000),
+        ];
+        for (descriptors, connections) in cases {
+            let limits = Limits::default().within(descriptors);
+            assert_eq!(limits.connections, connections, "{descriptors}");
+        }
+        let few = Limits { connections: 10, ..Limits::default() };
+        assert_eq!(few.within(1024).connections, 10);
     }
 }

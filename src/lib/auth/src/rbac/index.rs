@@ -362,6 +362,7 @@ impl ScopeGrants {
             .filter_map(|group| Some((group.as_str(), self.groups.get(group.as_str())?, true)));
         for (name, grants, is_group) in own.into_iter().chain(groups) {
             for grant in grants.iter() {
+                work::count(1);
                 visit(Grant { by: &grant.by, is_group, is_account: grant.is_account, name })?;
             }
         }

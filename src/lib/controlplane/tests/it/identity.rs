@@ -64,13 +64,10 @@ async fn wrong_tokens_are_401_everywhere_and_no_token_is_anonymous() {
 #[tokio::test]
 async fn fault_37_an_unauthenticated_answer_closes_its_http2_connection() {
     let server = Server::new().await;
-    let long = format!("/version?{}", "a".repeat(300_000));
-    let cases: [(&str, Option<&str>, u16, bool); 7] = [
+    let cases = [
         ("/version", None, 200, true),
         (CONFIGMAPS, None, 403, true),
         (CONFIGMAPS, Some("Bearer bad"), 401, true),
-        // Refused before anybody looked at the credentials.
-        (&long, Some("Bearer admin"), 414, true),
         (CONFIGMAPS, Some("Bearer admin"), 200, false),
         (CONFIGMAPS, Some("Bearer alice"), 403, false),
         ("/nope", Some("Bearer admin"), 404, false),
@@ -87,8 +84,7 @@ async fn fault_37_an_unauthenticated_answer_closes_its_http2_connection() {
             assert_eq!(
                 (response.status().as_u16(), closes),
                 (code, is_unknown && version == Version::HTTP_2),
-                "{version:?} {credentials:?} {}",
-                path.chars().take(60).collect::<String>()
+                "{version:?} {credentials:?} {path}"
             );
         }
     }
