@@ -141,7 +141,7 @@ fn line(text: &mut String, form: u64, [time, trace, span, family]: &[&str; 4]) {
     let _ = match form {
         0 => writeln!(
             text,
-            "{time} DEBUG ferrokube_controlplane::links::info: request verb=get k8s.resource=configmaps k8s.namespace=default k8s.name=page path=/api/v1/namespaces/default/configmaps/page user=alice http.response.status_code=200 took_us=31 trace_id={trace} span_id={span} initial_trace_id={family}"
+            "{time} DEBUG ferrokube_controlplane::filters::info: request verb=get k8s.resource=configmaps k8s.namespace=default k8s.name=page path=/api/v1/namespaces/default/configmaps/page user=alice http.response.status_code=200 took_us=31 trace_id={trace} span_id={span} initial_trace_id={family}"
         ),
         1 => writeln!(
             text,

@@ -59,7 +59,7 @@ pub trait Tap: fmt::Debug + Send + Sync {
 
 /// The filter of a tap. Excludes access lines: requests reach it another way.
 const TAPPED: &str =
-    "off,ferrokube=debug,ferrokube::seam=off,ferrokube_controlplane::links::info=off";
+    "off,ferrokube=debug,ferrokube::seam=off,ferrokube_controlplane::filters::info=off";
 
 impl Default for LogConfig {
     fn default() -> Self {

@@ -429,7 +429,7 @@ struct Log;
 
 impl Subscriber for Log {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        let is_ours = metadata.target() == "ferrokube_controlplane::custom"
+        let is_ours = metadata.target() == "ferrokube_apiextensions"
             && *metadata.level() == tracing::Level::DEBUG;
         if is_ours { Interest::sometimes() } else { Interest::never() }
     }
