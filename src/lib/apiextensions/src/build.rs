@@ -1,9 +1,9 @@
-//! From a CustomResourceDefinition to the data of a resource.
+//! Builds a resource's [`Definition`] from a CustomResourceDefinition.
 
 use super::hooks::CustomHooks;
-use super::names::Names;
+use super::names::ResourceNames;
 use super::rules::VersionRules;
-use super::scale::{self, Paths, Scale};
+use super::scale::{self, CustomScale, ScalePaths};
 use super::webhook::Webhook;
 use super::{group, plural, text};
 use ferrokube_apimachinery::document::{Array, Document, Value, json};
@@ -20,14 +20,14 @@ use ferrokube_schema::custom::{SchemaContext, from_json_schema};
 use ferrokube_schema::{Kind, Schema};
 use std::sync::Arc;
 
-/// A definition with its computed part.
-pub(super) struct Built {
+/// A definition and its computed subresource.
+pub(super) struct BuiltDefinition {
     definition: Arc<Definition>,
-    scale: Option<Scale>,
+    scale: Option<CustomScale>,
 }
 
-impl Built {
-    /// Serves it.
+impl BuiltDefinition {
+    /// Adds both to the catalog.
     pub(super) fn put(self, catalog: &Catalog) {
         let (group, plural) = (self.definition.group.clone(), self.definition.plural.clone());
         if let Some(scale) = self.scale {
@@ -37,24 +37,24 @@ impl Built {
     }
 }
 
-/// What the versions are made of.
-struct Making<'a> {
+/// Context of a build.
+struct DefinitionBuilder<'a> {
     object: &'a Document,
-    names: &'a Names,
+    names: &'a ResourceNames,
     metadata: Option<Arc<Schema>>,
 }
 
-/// The data of a definition with these names.
+/// Builds the definition with these accepted names.
 ///
 /// # Errors
-/// A schema is not structural, or there is no storage version.
+/// A schema is not structural, or no version is stored.
 pub(super) fn definition(
     object: &Document,
-    names: &Names,
+    names: &ResourceNames,
     metadata: Option<Arc<Schema>>,
     since: u64,
-) -> Result<Built, Vec<FieldError>> {
-    let making = Making { object, names, metadata: metadata.clone() };
+) -> Result<BuiltDefinition, Vec<FieldError>> {
+    let making = DefinitionBuilder { object, names, metadata: metadata.clone() };
     let listed = object.list(&["spec", "versions"]);
     let versions = listed
         .iter()
@@ -62,21 +62,22 @@ pub(super) fn definition(
         .map(|(index, version)| making.version(index, version))
         .collect::<Result<Vec<_>, _>>()?;
     let paths = |version: &Value| {
-        (format!("{}/{}", group(object), text(version, "name")), Paths::of(version))
+        (format!("{}/{}", group(object), text(version, "name")), ScalePaths::of(version))
     };
-    let paths: Vec<(String, Option<Paths>)> = listed.iter().map(paths).collect();
-    let scale = paths.iter().any(|(_, paths)| paths.is_some()).then(|| Scale::new(paths, metadata));
-    Ok(Built { definition: Arc::new(making.definition(versions, since)?), scale })
+    let paths: Vec<(String, Option<ScalePaths>)> = listed.iter().map(paths).collect();
+    let scale =
+        paths.iter().any(|(_, paths)| paths.is_some()).then(|| CustomScale::new(paths, metadata));
+    Ok(BuiltDefinition { definition: Arc::new(making.definition(versions, since)?), scale })
 }
 
-/// A definition under which objects can be removed, whatever its schemas are. It is never served.
+/// A definition for removing objects, whatever the schemas are. Never served.
 pub(super) fn for_removal(
     object: &Document,
     metadata: Option<Arc<Schema>>,
     since: u64,
 ) -> Option<Arc<Definition>> {
-    let names = Names::requested(object);
-    let making = Making { object, names: &names, metadata };
+    let names = ResourceNames::requested(object);
+    let making = DefinitionBuilder { object, names: &names, metadata };
     let open = Arc::new(Schema { kind: Kind::Object, preserve_unknown: true, ..Schema::default() });
     let versions = object
         .list(&["spec", "versions"])
@@ -86,7 +87,7 @@ pub(super) fn for_removal(
     making.definition(versions, since).ok().map(Arc::new)
 }
 
-impl Making<'_> {
+impl DefinitionBuilder<'_> {
     fn definition(
         &self,
         versions: Vec<DefinitionVersion>,
@@ -137,10 +138,12 @@ impl Making<'_> {
         })
     }
 
-    fn scales(&self) -> Vec<(String, Paths)> {
+    fn scales(&self) -> Vec<(String, ScalePaths)> {
         let listed = self.object.list(&["spec", "versions"]).iter();
         listed
-            .filter_map(|version| Some((text(version, "name").to_owned(), Paths::of(version)?)))
+            .filter_map(|version| {
+                Some((text(version, "name").to_owned(), ScalePaths::of(version)?))
+            })
             .collect()
     }
 
@@ -155,12 +158,12 @@ impl Making<'_> {
             schema,
             &SchemaContext { path: &path, name: Some(name), metadata: self.metadata.clone() },
         )?;
-        let mut made = self.bare(version, Arc::new(schema));
-        self.add_subresources(version, &mut made);
-        Ok(made)
+        let mut built = self.bare(version, Arc::new(schema));
+        self.add_subresources(version, &mut built);
+        Ok(built)
     }
 
-    /// A version without subresources.
+    /// Without subresources.
     fn bare(&self, version: &Value, schema: Arc<Schema>) -> DefinitionVersion {
         let selectable =
             version.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
@@ -179,7 +182,7 @@ impl Making<'_> {
         }
     }
 
-    /// `com.example.v1.Thing` for a Thing of v1 of example.com.
+    /// `com.example.v1.Thing` for Thing, version v1, in example.com.
     fn openapi_name(&self, version: &str) -> String {
         let mut parts: Vec<&str> = group(self.object).rsplit('.').collect();
         parts.extend([version, &self.names.kind]);
@@ -201,7 +204,7 @@ impl Making<'_> {
         }))
     }
 
-    fn add_subresources(&self, version: &Value, made: &mut DefinitionVersion) {
+    fn add_subresources(&self, version: &Value, built: &mut DefinitionVersion) {
         let has = |name: &str| {
             version
                 .get("subresources")
@@ -211,27 +214,27 @@ impl Making<'_> {
         if has("status") {
             let kind = GroupVersionKind::new(
                 group(self.object),
-                made.name.as_str(),
+                built.name.as_str(),
                 self.names.kind.as_str(),
             );
-            let others = made
+            let others = built
                 .schema
                 .properties
                 .keys()
                 .filter(|field| !matches!(&***field, "status" | "kind" | "apiVersion"));
             let reset = ResetFields { paths: others.map(|field| field.to_string()).collect() };
-            made.subresources.push(Subresource {
+            built.subresources.push(Subresource {
                 name: "status",
                 kind,
                 verbs: Verbs::GET_PATCH_UPDATE,
                 reset,
                 columns: None,
             });
-            made.reset = ResetFields { paths: vec!["status".to_owned()] };
+            built.reset = ResetFields { paths: vec!["status".to_owned()] };
         }
         if has("scale") {
-            let kind = GroupVersionKind::new("autoscaling", "v1", "Scale");
-            made.subresources.push(Subresource {
+            let kind = GroupVersionKind::new("autoscaling", "v1", "CustomScale");
+            built.subresources.push(Subresource {
                 name: "scale",
                 kind,
                 verbs: Verbs::GET_PATCH_UPDATE,

@@ -1,4 +1,4 @@
-//! Removes the objects of a definition that is being deleted, then lets it go.
+//! Removes the objects of a definition that is being deleted, then its finalizer.
 
 use super::{RETRY, status, text};
 use ferrokube_apimachinery::document::{Document, Value};
@@ -10,18 +10,18 @@ use ferrokube_storage::Prefix;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// Holds a definition until its objects are gone.
+/// Keeps a definition until its objects are gone.
 const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
-/// Objects that their own finalizers hold are looked at again so often, whatever happens.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// Interval of looking at objects that their own finalizers hold.
+const RECHECK_EVERY: Duration = Duration::from_secs(5);
 
-/// Whether objects must go before the definition.
+/// Whether the definition's objects have to be removed.
 pub(super) fn is_due(object: &Document) -> bool {
     object.is_terminating()
         && object.list(&["metadata", "finalizers"]).iter().any(|name| name == FINALIZER)
 }
 
-/// Removes everything, however long its finalizers take. Gives the definition's name back.
+/// Removes the objects, however long their finalizers take. Returns the definition's name.
 pub(super) async fn remove(
     registry: Registry,
     client: Local,
@@ -29,7 +29,7 @@ pub(super) async fn remove(
     name: String,
 ) -> String {
     if let Err(failure) = try_remove(&registry, &client, definition, &name).await {
-        tracing::warn!(k8s.name = name, error = %failure, "the objects of a custom resource definition could not be removed yet");
+        tracing::warn!(k8s.name = name, error = %failure, "cannot remove the objects of a custom resource definition yet");
         tokio::time::sleep(RETRY).await;
     }
     name
@@ -72,12 +72,12 @@ async fn try_remove(
             registry.store().watch(&prefix, registry.store().snapshot(&prefix).revision)
             && registry.store().snapshot(&prefix).count(None, None) > 0
         {
-            let _ = tokio::time::timeout(LOOK_AGAIN, cursor.next(256)).await;
+            let _ = tokio::time::timeout(RECHECK_EVERY, cursor.next(256)).await;
         }
     }
 }
 
-/// Says in the status how far it is.
+/// Reports progress in the status.
 async fn progress(client: &Local, name: &str, running: bool) -> Result<(), Failure> {
     let Some(mut object) = client.get("", name).await? else { return Ok(()) };
     let words = if running {
@@ -86,11 +86,11 @@ async fn progress(client: &Local, name: &str, running: bool) -> Result<(), Failu
         ("InstanceDeletionCompleted", "all objects of the definition are gone")
     };
     status::put(&mut object, ("Terminating", running), words, SystemTime::now());
-    forgive(client.update(object, "status").await)
+    ignore_conflict(client.update(object, "status").await)
 }
 
-/// A conflict is nothing: the status is for people, and is written again.
-fn forgive(result: Result<Document, Failure>) -> Result<(), Failure> {
+/// Ignores conflicts: the condition is informational, and is written again.
+fn ignore_conflict(result: Result<Document, Failure>) -> Result<(), Failure> {
     match result {
         Err(failure) if !matches!(failure.reason, Some(Reason::Conflict | Reason::NotFound)) => {
             Err(failure)
@@ -115,8 +115,8 @@ async fn finish(client: &Local, name: &str) -> Result<(), Failure> {
         "it was not finished before"
     );
     match client.update(object, "").await {
-        // Somebody wrote to it meanwhile: once more.
+        // A concurrent write: retry once.
         Err(failure) if failure.reason == Some(Reason::Conflict) => Err(failure),
-        other => forgive(other),
+        other => ignore_conflict(other),
     }
 }

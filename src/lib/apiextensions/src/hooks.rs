@@ -1,22 +1,22 @@
-//! What custom resources have in common beyond their data.
+//! Hooks shared by all custom resources.
 
 use super::rules::VersionRules;
-use super::scale::Paths;
+use super::scale::ScalePaths;
 use super::webhook::Webhook;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::conversion::Converter;
 use ferrokube_resource::{Change, Hooks, Printable, TableRow};
 
-/// Behaviour of a custom resource.
+/// Hooks of one custom resource.
 #[derive(Debug)]
 pub(super) struct CustomHooks {
     /// Its definition is being deleted.
     pub(super) terminating: bool,
     pub(super) rules: VersionRules,
-    /// Where the versions that can be scaled have their replicas.
-    pub(super) scales: Vec<(String, Paths)>,
-    /// Who converts between the versions, if they differ in more than their name.
+    /// Scale paths by version.
+    pub(super) scales: Vec<(String, ScalePaths)>,
+    /// The conversion webhook, if the definition has one.
     pub(super) webhook: Option<Webhook>,
 }
 

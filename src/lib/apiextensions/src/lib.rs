@@ -1,8 +1,8 @@
-//! Custom resources: a loop that follows the CustomResourceDefinitions, says which names they have,
-//! serves them, and removes the objects of those that are deleted.
+//! Custom resources: a loop that follows the CustomResourceDefinitions, decides their names, serves
+//! them, and removes the objects of deleted ones.
 //!
-//! A definition is served as soon as its write is acknowledged: the handler waits for the loop
-//! ([`Custom::settled`]), which puts definitions into the catalog before it writes any status.
+//! A definition is served when its write is acknowledged: the handler waits for the loop
+//! ([`Custom::settled`]), which updates the catalog before it writes any status.
 
 mod build;
 mod cleanup;
@@ -20,22 +20,22 @@ use ferrokube_registry::offload::{INTERNAL, block_in_place, leave_worker};
 use ferrokube_registry::{Informer, Local, Notice, Registry};
 use ferrokube_schema::Schema;
 use ferrokube_storage::Key;
-use names::{Decided, Names};
+use names::{NameDecision, ResourceNames};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// The group of definitions.
+/// API group of definitions.
 pub const GROUP: &str = "apiextensions.k8s.io";
 const PLURAL: &str = "customresourcedefinitions";
-/// A write waits so long for its definition to be served.
+/// Max wait of a write for its definition to be served.
 const SETTLE: Duration = Duration::from_millis(500);
-/// Between two tries of a status or a removal that failed.
+/// Delay before a failed status write or removal is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What requests need of the loop.
+/// What requests need from the loop.
 pub struct Custom {
     observed: watch::Sender<u64>,
 }
@@ -47,44 +47,42 @@ impl Default for Custom {
 }
 
 impl Custom {
-    /// Waits until the loop has followed a write of a definition; not for ever, since that write is
-    /// done in any case.
+    /// Waits until the loop has processed this revision, at most [`SETTLE`]: the write is done in
+    /// any case.
     pub async fn settled(&self, revision: u64) {
         let mut observed = self.observed.subscribe();
         let _ = tokio::time::timeout(SETTLE, observed.wait_for(|seen| *seen >= revision)).await;
     }
 }
 
-/// One definition, as it is now. What is needed of it again and again is beside it: the object
-/// itself is let go when there is nothing to do about it, since a thousand parsed definitions are a
-/// hundred times as large as their bytes.
-struct Known {
+/// A followed definition. The object itself is dropped when there is nothing to do: a thousand
+/// parsed definitions are a hundred times as large as their bytes.
+struct FollowedDefinition {
     object: Option<Arc<Document>>,
     key: Key,
     group: String,
     plural: String,
-    requested: Names,
-    shape: Shape,
+    requested: ResourceNames,
+    stamp: DefinitionStamp,
     /// The revision that created it.
     since: u64,
-    /// The names that it has.
-    accepted: Names,
-    decided: Decided,
-    /// What was put into the catalog last.
-    served: Option<Served>,
+    accepted: ResourceNames,
+    decided: NameDecision,
+    /// What the catalog has.
+    served: Option<ServedDefinition>,
     /// Why its objects cannot be served.
     broken: Option<String>,
 }
 
-/// What tells whether anything but the status of a definition changed.
+/// Equal unless more than the status changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Shape {
+struct DefinitionStamp {
     uid: String,
     generation: i64,
     terminating: bool,
 }
 
-impl Shape {
+impl DefinitionStamp {
     fn of(object: &Document) -> Self {
         let generation =
             object.get(&["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(1);
@@ -92,46 +90,45 @@ impl Shape {
     }
 }
 
-/// What is to be decided again.
+/// Definitions whose names must be decided again.
 #[derive(Default)]
-struct Undecided {
+struct PendingNames {
     /// Groups in which names may have become free: all their definitions.
     groups: BTreeSet<String>,
-    /// Definitions that are new, or changed but for their names.
+    /// New definitions, and definitions whose names did not change.
     names: BTreeSet<String>,
 }
 
-/// What tells one state of a served definition from another.
+/// Equal unless the served definition changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Served {
-    shape: Shape,
-    names: Names,
+struct ServedDefinition {
+    stamp: DefinitionStamp,
+    names: ResourceNames,
 }
 
-/// The loop's state.
+/// State of the loop.
 pub struct Follower {
     registry: Registry,
     client: Local,
     metadata: Option<Arc<Schema>>,
-    known: BTreeMap<String, Known>,
-    /// The definitions of each group.
+    known: BTreeMap<String, FollowedDefinition>,
+    /// Definitions by group.
     members: HashMap<String, BTreeSet<String>>,
-    /// The names of bundled kinds, by group.
-    natives: HashMap<String, Vec<Names>>,
-    /// The names that are taken, by group: what is decided for a new definition does not need a
-    /// look at all others.
-    taken: HashMap<String, names::Taken>,
-    /// Definitions that are being deleted.
+    /// ResourceNames of bundled kinds, by group.
+    natives: HashMap<String, Vec<ResourceNames>>,
+    /// TakenNames names, by group: deciding about a new definition does not visit all others.
+    taken: HashMap<String, names::TakenNames>,
+    /// Definitions being deleted.
     terminating: BTreeSet<String>,
-    /// Definitions whose status is to be looked at.
+    /// Definitions whose status may be outdated.
     dirty: BTreeSet<String>,
     removing: HashSet<String>,
     removals: JoinSet<String>,
 }
 
 impl Follower {
-    /// Serves every definition that there is; [`Self::run`] goes on from there. `None` when
-    /// definitions are not served.
+    /// Serves all existing definitions; [`Self::run`] continues from there. `None` if definitions
+    /// are not served.
     pub fn start(registry: &Registry, custom: &Custom) -> Option<(Self, Informer)> {
         let client = Local::new(registry, GROUP, "v1", PLURAL)?;
         let mut informer = Informer::new(registry, GROUP, "v1", PLURAL)?;
@@ -159,7 +156,7 @@ impl Follower {
         Some((follower, informer))
     }
 
-    /// Follows until the store closes.
+    /// Runs until the store closes.
     pub async fn run(mut self, mut informer: Informer, custom: impl AsRef<Custom>) {
         loop {
             self.settle_statuses().await;
@@ -167,7 +164,7 @@ impl Follower {
             let retry = if self.dirty.is_empty() { Duration::from_secs(3600) } else { RETRY };
             tokio::select! {
                 found = informer.next() => match found {
-                    // A definition may be large, and its patterns and rules are read again.
+                    // Compiling a large definition's patterns takes long.
                     Some(found) => block_in_place(|| self.observe(found.read(), custom.as_ref())),
                     None => return,
                 },
@@ -180,15 +177,15 @@ impl Follower {
     fn removal_ended(&mut self, name: Option<String>) {
         match name {
             Some(name) => _ = self.removing.remove(&name),
-            // It panicked: which one is not known. All are looked at again.
+            // A removal panicked: retry all, as it is unknown which.
             None => self.removing.clear(),
         }
     }
 
-    /// Takes notices in, and brings the catalog up to date.
+    /// Processes notices and updates the catalog.
     fn observe(&mut self, notices: Vec<Notice>, custom: &Custom) {
         let mut last = 0;
-        let mut undecided = Undecided::default();
+        let mut pending = PendingNames::default();
         for notice in notices {
             match notice {
                 Notice::Replaced(all) => {
@@ -199,23 +196,23 @@ impl Follower {
                         .filter(|name| !names.contains(name.as_str()))
                         .cloned()
                         .collect();
-                    gone.iter().for_each(|name| self.remove(name, &mut undecided));
+                    gone.iter().for_each(|name| self.remove(name, &mut pending));
                     last = self.registry.store().revision().0;
                     all.into_iter()
-                        .for_each(|(key, object)| self.insert(&key, object, &mut undecided));
+                        .for_each(|(key, object)| self.insert(&key, object, &mut pending));
                 }
                 Notice::Changed(key, object) => {
                     last = object.meta("resourceVersion").parse().unwrap_or(last);
-                    self.insert(&key, object, &mut undecided);
+                    self.insert(&key, object, &mut pending);
                 }
                 Notice::Removed(key) => {
-                    self.remove(key.name(), &mut undecided);
+                    self.remove(key.name(), &mut pending);
                     last = self.registry.store().revision().0;
                 }
             }
         }
-        undecided.groups.iter().for_each(|group| self.accept_names(group));
-        undecided.names.iter().for_each(|name| self.accept_names_of(name, &undecided.groups));
+        pending.groups.iter().for_each(|group| self.accept_names(group));
+        pending.names.iter().for_each(|name| self.accept_names_of(name, &pending.groups));
         custom.observed.send_if_modified(|seen| {
             let newer = last > *seen;
             *seen = last.max(*seen);
@@ -223,44 +220,44 @@ impl Follower {
         });
     }
 
-    fn insert(&mut self, key: &Key, object: Arc<Document>, undecided: &mut Undecided) {
+    fn insert(&mut self, key: &Key, object: Arc<Document>, pending: &mut PendingNames) {
         let name = key.name().to_owned();
-        let (shape, requested) = (Shape::of(&object), Names::requested(&object));
+        let (stamp, requested) = (DefinitionStamp::of(&object), ResourceNames::requested(&object));
         match self.known.get(&name) {
             // Most changes are of the status, which decides nothing.
-            Some(known) if known.shape == shape => {}
-            Some(known) if known.requested != requested || known.shape.uid != shape.uid => {
-                undecided.groups.insert(group(&object).to_owned());
+            Some(known) if known.stamp == stamp => {}
+            Some(known) if known.requested != requested || known.stamp.uid != stamp.uid => {
+                pending.groups.insert(group(&object).to_owned());
             }
-            _ => _ = undecided.names.insert(name.clone()),
+            _ => _ = pending.names.insert(name.clone()),
         }
-        if shape.terminating {
+        if stamp.terminating {
             self.terminating.insert(name.clone());
         } else {
             self.terminating.remove(&name);
         }
         self.dirty.insert(name.clone());
         match self.known.get_mut(&name) {
-            Some(known) if known.shape.uid == shape.uid => {
+            Some(known) if known.stamp.uid == stamp.uid => {
                 known.object = Some(object);
-                known.shape = shape;
+                known.stamp = stamp;
                 known.requested = requested;
             }
             _ => {
                 self.members.entry(group(&object).to_owned()).or_default().insert(name.clone());
-                let known = Known {
+                let known = FollowedDefinition {
                     key: key.clone(),
                     group: group(&object).to_owned(),
                     plural: plural(&object).to_owned(),
                     requested,
-                    shape,
+                    stamp,
                     since: self
                         .registry
                         .store()
                         .get(key)
                         .map_or(0, |entry| entry.create_revision.0),
-                    accepted: Names::accepted(&object),
-                    decided: Decided::default(),
+                    accepted: ResourceNames::accepted(&object),
+                    decided: NameDecision::default(),
                     served: None,
                     broken: None,
                     object: Some(object),
@@ -270,7 +267,7 @@ impl Follower {
         }
     }
 
-    fn remove(&mut self, name: &str, undecided: &mut Undecided) {
+    fn remove(&mut self, name: &str, pending: &mut PendingNames) {
         let Some(known) = self.known.remove(name) else { return };
         self.terminating.remove(name);
         if let Some(members) = self.members.get_mut(&known.group) {
@@ -279,17 +276,17 @@ impl Follower {
         if known.served.is_some() {
             self.registry.catalog().remove(&known.group, &known.plural);
         }
-        undecided.groups.insert(known.group);
+        pending.groups.insert(known.group);
         self.dirty.remove(name);
     }
 
-    /// The object of a definition; read again if it was let go.
-    fn object(&self, known: &Known) -> Option<Arc<Document>> {
+    /// A definition's object, read again if it was dropped.
+    fn object(&self, known: &FollowedDefinition) -> Option<Arc<Document>> {
         known.object.clone().or_else(|| self.client.stored(&known.key).map(Arc::new))
     }
 
-    /// Decides the names of a group's definitions, in the order of their creation, and serves those
-    /// that have theirs.
+    /// Decides the names of all definitions in a group, in order of creation, and serves those
+    /// whose names are accepted.
     fn accept_names(&mut self, group_name: &str) {
         let Some(members) = self.members.get(group_name).filter(|members| !members.is_empty())
         else {
@@ -300,15 +297,15 @@ impl Follower {
         let mut members: Vec<(u64, String)> =
             members.iter().map(|name| (self.known[name].since, name.clone())).collect();
         members.sort_unstable();
-        let mut taken = names::Taken::default();
+        let mut taken = names::TakenNames::default();
         self.natives.get(group_name).into_iter().flatten().for_each(|names| taken.take("", names));
         members.iter().for_each(|(_, name)| taken.take(name, &self.known[name].accepted));
         members.iter().for_each(|(_, name)| self.decide(name, &mut taken));
         self.taken.insert(group_name.to_owned(), taken);
     }
 
-    /// The same for one definition when nothing became free; `done` are the groups that were
-    /// decided as a whole.
+    /// Decides about one definition, if no name became free. Groups in `done` were decided as a
+    /// whole.
     fn accept_names_of(&mut self, name: &str, done: &BTreeSet<String>) {
         let Some(known) = self.known.get(name) else { return };
         let group_name = known.group.clone();
@@ -323,8 +320,8 @@ impl Follower {
         }
     }
 
-    fn decide(&mut self, name: &str, taken: &mut names::Taken) {
-        let known = self.known.get_mut(name).expect("the caller has it");
+    fn decide(&mut self, name: &str, taken: &mut names::TakenNames) {
+        let known = self.known.get_mut(name).expect("the caller looked it up");
         let decided = names::decide(name, &known.requested, &known.accepted, taken);
         if known.decided != decided {
             self.dirty.insert(name.to_owned());
@@ -334,26 +331,25 @@ impl Follower {
         known.decided = decided;
         let (conflicts, served) = (
             known.decided.conflict.is_some(),
-            Served { shape: known.shape.clone(), names: known.accepted.clone() },
+            ServedDefinition { stamp: known.stamp.clone(), names: known.accepted.clone() },
         );
         if known.served.as_ref() == Some(&served) {
             return;
         }
         let known = &self.known[name];
         let Some(object) = self.object(known) else { return };
-        // Who may write statuses can say that it is established: that counts among definitions, and
-        // never against what the server itself relies on.
+        // Callers that may write statuses can claim that it is established. That counts between
+        // definitions, but never against bundled kinds.
         let keeps = status::is_established(&object) && !known.decided.wants_bundled;
         if !conflicts || keeps {
             self.serve(name, &object, served);
         }
     }
 
-    /// Puts a definition into the catalog that is another one than before. A broken one leaves what
-    /// was served as it was.
-    fn serve(&mut self, name: &str, object: &Document, served: Served) {
-        tracing::debug!(k8s.name = name, "a custom resource definition is made ready");
-        let known = self.known.get_mut(name).expect("the caller has it");
+    /// Puts a changed definition into the catalog. An invalid one leaves the served one in place.
+    fn serve(&mut self, name: &str, object: &Document, served: ServedDefinition) {
+        tracing::debug!(k8s.name = name, "serving a custom resource definition");
+        let known = self.known.get_mut(name).expect("the caller looked it up");
         match build::definition(object, &known.accepted, self.metadata.clone(), known.since) {
             Ok(built) => {
                 known.broken = None;
@@ -376,10 +372,10 @@ impl Follower {
         }
     }
 
-    /// Writes the statuses that are not as they should be. What fails stays dirty.
+    /// Writes outdated statuses. Failures stay dirty.
     async fn settle_statuses(&mut self) {
         for name in std::mem::take(&mut self.dirty) {
-            let Some(wanted) = block_in_place(|| self.wanted_status(&name)) else { continue };
+            let Some(wanted) = block_in_place(|| self.updated_status(&name)) else { continue };
             let registry = self.registry.clone();
             let client = &self.client;
             let update = async move {
@@ -388,35 +384,35 @@ impl Follower {
             };
             match registry.offload().run(INTERNAL, Box::pin(update)).await {
                 Ok(_) => {}
-                // Somebody else wrote: that comes as a notice.
+                // A concurrent write arrives as a notice.
                 Err(failure)
                     if matches!(failure.reason, Some(Reason::Conflict | Reason::NotFound)) => {}
                 Err(failure) => {
-                    tracing::warn!(k8s.name = name, error = %failure, "the status of a custom resource definition could not be written");
+                    tracing::warn!(k8s.name = name, error = %failure, "cannot write the status of a custom resource definition");
                     self.dirty.insert(name);
                 }
             }
         }
     }
 
-    /// The definition with the status that it should have; `None` when it has it. What needs
-    /// nothing is let go.
-    fn wanted_status(&mut self, name: &str) -> Option<Document> {
+    /// The definition with its new status; `None` if it is up to date, and then the object is
+    /// dropped.
+    fn updated_status(&mut self, name: &str) -> Option<Document> {
         let known = self.known.get(name)?;
         let object = self.object(known)?;
-        let view = status::View {
+        let view = status::StatusInput {
             object: &object,
             decided: &known.decided,
             broken: known.broken.as_deref(),
         };
-        let wanted = view.wanted(std::time::SystemTime::now());
+        let wanted = view.updated(std::time::SystemTime::now());
         if let Some(known) = self.known.get_mut(name) {
             known.object = None;
         }
         wanted
     }
 
-    /// Begins to remove the objects of definitions that are being deleted.
+    /// Starts removing the objects of definitions being deleted.
     fn begin_removals(&mut self) {
         let waiting: Vec<String> = self
             .terminating
@@ -455,7 +451,7 @@ fn plural(object: &Document) -> &str {
     object.str(&["spec", "names", "plural"]).unwrap_or_default()
 }
 
-/// A text field, empty when absent.
+/// A text field; empty if absent.
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }

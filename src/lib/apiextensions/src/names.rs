@@ -1,13 +1,13 @@
-//! Who has which names in a group: first come, first served.
+//! Allocates the names in a group: first come, first served.
 
 use super::text;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_registry::Catalog;
 use std::collections::HashMap;
 
-/// The names of a definition.
+/// The names of one definition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Names {
+pub(super) struct ResourceNames {
     pub(super) plural: String,
     pub(super) singular: String,
     pub(super) short_names: Vec<String>,
@@ -16,13 +16,13 @@ pub(super) struct Names {
     pub(super) categories: Vec<String>,
 }
 
-impl Names {
-    /// What a definition asks for.
+impl ResourceNames {
+    /// From `spec.names`.
     pub(super) fn requested(object: &Document) -> Self {
         object.get(&["spec", "names"]).map(Self::of).unwrap_or_default()
     }
 
-    /// What its status says that it has.
+    /// From `status.acceptedNames`.
     pub(super) fn accepted(object: &Document) -> Self {
         object.get(&["status", "acceptedNames"]).map(Self::of).unwrap_or_default()
     }
@@ -48,7 +48,7 @@ impl Names {
         }
     }
 
-    /// As the status has them.
+    /// As `status.acceptedNames`.
     pub(super) fn to_value(&self) -> Value {
         let mut value = json!({"plural": self.plural, "kind": self.kind});
         let map = value.as_object_mut().expect("an object literal");
@@ -67,13 +67,13 @@ impl Names {
     }
 }
 
-/// The names of the bundled kinds, by group.
-pub(super) fn natives(catalog: &Catalog) -> HashMap<String, Vec<Names>> {
-    let mut all: HashMap<String, Vec<Names>> = HashMap::new();
+/// ResourceNames of the bundled kinds, by group.
+pub(super) fn natives(catalog: &Catalog) -> HashMap<String, Vec<ResourceNames>> {
+    let mut all: HashMap<String, Vec<ResourceNames>> = HashMap::new();
     for definition in
         catalog.all().1.into_iter().filter(|definition| definition.dialect.is_bundled())
     {
-        all.entry(definition.group.clone()).or_default().push(Names {
+        all.entry(definition.group.clone()).or_default().push(ResourceNames {
             plural: definition.plural.clone(),
             singular: definition.singular.clone(),
             short_names: definition.short_names.clone(),
@@ -85,16 +85,17 @@ pub(super) fn natives(catalog: &Catalog) -> HashMap<String, Vec<Names>> {
     all
 }
 
-/// The names that a group's definitions have, and whose they are.
+/// ResourceNames taken in a group, with their owners.
 #[derive(Default)]
-pub(super) struct Taken {
+pub(super) struct TakenNames {
     resources: HashMap<String, String>,
     kinds: HashMap<String, String>,
 }
 
-impl Taken {
-    /// Notes the names of a definition; an empty owner is a bundled kind. Who has a name keeps it.
-    pub(super) fn take(&mut self, owner: &str, names: &Names) {
+impl TakenNames {
+    /// Adds a definition's names. The empty owner is a bundled kind; existing owners keep their
+    /// names.
+    pub(super) fn take(&mut self, owner: &str, names: &ResourceNames) {
         let resources = [&names.plural, &names.singular].into_iter().chain(&names.short_names);
         for name in resources.filter(|name| !name.is_empty()) {
             self.resources.entry(name.clone()).or_insert_with(|| owner.to_owned());
@@ -105,21 +106,25 @@ impl Taken {
     }
 }
 
-/// The outcome.
+/// Which names a definition gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Decided {
-    /// What the definition has from now on.
-    pub(super) accepted: Names,
-    /// Reason and message, if it does not get all that it asked for; the last one counts.
+pub(super) struct NameDecision {
+    pub(super) accepted: ResourceNames,
+    /// Reason and message of the last conflict.
     pub(super) conflict: Option<(&'static str, String)>,
-    /// Whether it asked for a name of a bundled kind.
+    /// Whether it requested a name of a bundled kind.
     pub(super) wants_bundled: bool,
 }
 
-/// Which of the requested names a definition gets.
-pub(super) fn decide(owner: &str, requested: &Names, before: &Names, taken: &Taken) -> Decided {
-    let mut decided = Decided {
-        accepted: Names { categories: requested.categories.clone(), ..before.clone() },
+/// Decides which of the requested names a definition gets.
+pub(super) fn decide(
+    owner: &str,
+    requested: &ResourceNames,
+    before: &ResourceNames,
+    taken: &TakenNames,
+) -> NameDecision {
+    let mut decided = NameDecision {
+        accepted: ResourceNames { categories: requested.categories.clone(), ..before.clone() },
         conflict: None,
         wants_bundled: false,
     };
@@ -161,8 +166,8 @@ pub(super) fn decide(owner: &str, requested: &Names, before: &Names, taken: &Tak
 mod tests {
     use super::*;
 
-    fn names(plural: &str, kind: &str) -> Names {
-        Names {
+    fn names(plural: &str, kind: &str) -> ResourceNames {
+        ResourceNames {
             plural: plural.to_owned(),
             singular: kind.to_lowercase(),
             short_names: vec!["th".to_owned()],
@@ -175,13 +180,16 @@ mod tests {
     #[test]
     fn the_first_keeps_its_names() {
         let first = names("things", "Thing");
-        let mut taken = Taken::default();
-        let decided = decide("a", &first, &Names::default(), &taken);
+        let mut taken = TakenNames::default();
+        let decided = decide("a", &first, &ResourceNames::default(), &taken);
         assert!(decided.conflict.is_none() && decided.accepted == first);
         taken.take("a", &first);
-        let second = decide("b", &names("others", "Thing"), &Names::default(), &taken);
+        let second = decide("b", &names("others", "Thing"), &ResourceNames::default(), &taken);
         assert_eq!(second.conflict.map(|(reason, _)| reason), Some("ListKindConflict"));
-        assert_eq!(second.accepted, Names { plural: "others".to_owned(), ..Names::default() });
+        assert_eq!(
+            second.accepted,
+            ResourceNames { plural: "others".to_owned(), ..ResourceNames::default() }
+        );
         assert!(decide("a", &first, &first, &taken).conflict.is_none(), "what it has it keeps");
     }
 }

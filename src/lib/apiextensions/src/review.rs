@@ -1,22 +1,21 @@
-//! `ConversionReview`: what a conversion webhook is asked, and whether its answer is a conversion
-//! of what it was given.
+//! `ConversionReview`: the request to a conversion webhook, and validation of its response.
 
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Map, Text, Value};
 use ferrokube_apimachinery::{json, name};
 
-/// One call.
-pub(super) struct Request<'a> {
+/// One conversion request.
+pub(super) struct ReviewRequest<'a> {
     pub(super) uid: String,
     pub(super) api_version: &'a str,
-    /// JSON.
+    /// As JSON.
     pub(super) objects: &'a [Bytes],
-    /// `v1` or `v1beta1`, which differ in nothing else.
+    /// `v1` or `v1beta1`, which only differ in name.
     pub(super) review_version: &'a str,
 }
 
-impl Request<'_> {
-    /// As it is sent: the objects as they are, without a tree.
+impl ReviewRequest<'_> {
+    /// The JSON that is sent. Objects are copied as they are, without decoding.
     pub(super) fn review(&self) -> Vec<u8> {
         let text = |text: &str| json::to_vec(&Value::from(text));
         let head = [
@@ -43,11 +42,14 @@ impl Request<'_> {
     }
 }
 
-/// The objects of an answer.
+/// The converted objects of a response.
 ///
 /// # Errors
-/// Why it is none to this request, for people; with nothing of what the objects hold.
-pub(super) fn read(request: &Request<'_>, mut answer: Document) -> Result<Vec<Document>, String> {
+/// Why it is not a valid response to this request, without any content of the objects.
+pub(super) fn read(
+    request: &ReviewRequest<'_>,
+    mut answer: Document,
+) -> Result<Vec<Document>, String> {
     if answer.kind() != "ConversionReview"
         || answer.api_version() != format!("{}/{}", super::GROUP, request.review_version)
     {
@@ -89,7 +91,7 @@ pub(super) fn read(request: &Request<'_>, mut answer: Document) -> Result<Vec<Do
     pairs.map(convert).collect()
 }
 
-/// One object: it may differ in everything but who it is.
+/// Validates one object: all but its identity may differ.
 fn one(api_version: &str, given: &Document, object: Value) -> Result<Document, String> {
     let mut object = Document::from_value(object).map_err(|_| "it is no object".to_owned())?;
     if object.api_version() != api_version {
@@ -110,7 +112,7 @@ fn one(api_version: &str, given: &Document, object: Value) -> Result<Document, S
     Ok(object)
 }
 
-/// The metadata that was given, with the labels and annotations of the answer.
+/// The given metadata with the response's labels and annotations.
 fn metadata(given: &Document, mut theirs: Map) -> Result<Value, String> {
     let mut ours = given.get(&["metadata"]).and_then(Value::as_object).cloned().unwrap_or_default();
     for field in ["labels", "annotations"] {
@@ -152,7 +154,7 @@ mod tests {
             json!({"kind": "T", "apiVersion": "e/v1", "metadata": {"name": "n", "namespace": "s", "uid": "u", "labels": {"a": "b"}, "finalizers": ["e/x"], "resourceVersion": "5"}, "spec": {"secret": "x"}}),
         );
         let given = Bytes::from(super::json::to_vec(&given.into_value()));
-        let request = Request {
+        let request = ReviewRequest {
             uid: "1".to_owned(),
             api_version: "e/v2",
             objects: std::slice::from_ref(&given),
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_and_annotations_are_all_that_changes_in_metadata() {
+    fn only_labels_and_annotations_of_metadata_may_change() {
         let converted = answer_to(|answer| {
             let metadata = &mut answer["response"]["convertedObjects"][0]["metadata"];
             metadata["labels"] = json!({"c": "d"});
@@ -188,7 +190,7 @@ mod tests {
     type Lie = Box<dyn Fn(&mut Value)>;
 
     #[test]
-    fn a_webhook_that_lies_is_not_believed() {
+    fn invalid_conversions_are_rejected() {
         let object = |answer: &mut Value, path: &str, value: Value| {
             *answer.pointer_mut(&format!("/response/convertedObjects/0{path}")).expect("a path") =
                 value

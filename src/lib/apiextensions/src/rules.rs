@@ -1,5 +1,5 @@
-//! The validation rules of a custom resource's versions, compiled at their first use: most of many
-//! definitions are cold.
+//! Validation rules of a custom resource's versions, compiled at first use: most definitions are
+//! rarely written to.
 
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::field::FieldError;
@@ -8,12 +8,12 @@ use ferrokube_resource::DefinitionVersion;
 use ferrokube_schema::Schema;
 use std::sync::{Arc, OnceLock};
 
-/// The rules of the versions that have some.
+/// Versions that have rules.
 #[derive(Debug, Default)]
-pub(super) struct VersionRules(Vec<OfVersion>);
+pub(super) struct VersionRules(Vec<CompiledRules>);
 
 #[derive(Debug)]
-struct OfVersion {
+struct CompiledRules {
     version: String,
     schema: Arc<Schema>,
     compiled: OnceLock<Result<Option<Rules>, String>>,
@@ -22,7 +22,7 @@ struct OfVersion {
 impl VersionRules {
     pub(super) fn of(versions: &[DefinitionVersion]) -> Self {
         let with_rules = versions.iter().filter(|version| Rules::are_in(&version.schema));
-        let each = with_rules.map(|version| OfVersion {
+        let each = with_rules.map(|version| CompiledRules {
             version: version.name.clone(),
             schema: Arc::clone(&version.schema),
             compiled: OnceLock::new(),
@@ -30,16 +30,15 @@ impl VersionRules {
         Self(each.collect())
     }
 
-    fn find(&self, version: &str) -> Option<&OfVersion> {
+    fn find(&self, version: &str) -> Option<&CompiledRules> {
         self.0.iter().find(|rules| rules.version == version)
     }
 
-    /// Whether a version has any.
     pub(super) fn has(&self, version: &str) -> bool {
         self.find(version).is_some()
     }
 
-    /// What the rules have to say against an object.
+    /// Violations of the rules by an object.
     pub(super) fn check(
         &self,
         version: &str,
@@ -55,8 +54,7 @@ impl VersionRules {
         match found.compiled.get_or_init(compile) {
             Ok(None) => RuleFindings::default(),
             Ok(Some(rules)) => rules.check(old, object),
-            // They were stored by a server that understood them: what cannot be checked does not
-            // pass.
+            // Such rules were stored by a newer server. Fail closed.
             Err(why) => {
                 let error = FieldError::internal(
                     "<nil>",

@@ -1,4 +1,4 @@
-//! The `scale` subresource of custom resources: replicas by the paths that the definition names.
+//! The `scale` subresource of custom resources, at the paths that the definition names.
 
 use super::text;
 use ferrokube_apimachinery::document::{Document, Value, json};
@@ -14,16 +14,16 @@ use ferrokube_schema::custom::{SchemaContext, from_json_schema};
 use ferrokube_schema::{Kind, Property, Schema};
 use std::sync::Arc;
 
-/// Where one version has its replicas.
+/// CustomScale paths of one version.
 #[derive(Clone, Debug)]
-pub(super) struct Paths {
+pub(super) struct ScalePaths {
     wanted: Vec<String>,
     actual: Vec<String>,
     selector: Vec<String>,
 }
 
-impl Paths {
-    /// Of a version; `None` when it has no scale.
+impl ScalePaths {
+    /// `None` without a scale subresource.
     pub(super) fn of(version: &Value) -> Option<Self> {
         let scale = version.get("subresources")?.get("scale").filter(|scale| !scale.is_null())?;
         let path = |field: &str| {
@@ -40,14 +40,13 @@ impl Paths {
         })
     }
 
-    /// What is wrong with the replicas of an object; through its status nothing but that is looked
-    /// at.
+    /// Validates an object's replicas. A write to `status` only checks status replicas.
     pub(super) fn validate(&self, subresource: &str, object: &Document) -> Vec<FieldError> {
         let wanted =
             if subresource == "status" { None } else { replicas_fault(object, &self.wanted) };
         let is_text = |(value, _): &(&Value, usize)| value.is_string();
-        let selector = found(object, &self.selector)
-            .filter(|found| !is_text(found) || found.1 < self.selector.len());
+        let selector = value_at(object, &self.selector)
+            .filter(|value_at| !is_text(value_at) || value_at.1 < self.selector.len());
         let selector = selector.map(|(value, steps)| {
             FieldError::invalid(
                 dotted(&self.selector),
@@ -79,12 +78,12 @@ pub(super) fn columns() -> Columns {
     .collect()
 }
 
-/// A path as it is written in a definition.
+/// A path as written in a definition.
 fn dotted(path: &[String]) -> String {
     format!(".{}", path.join("."))
 }
 
-/// That a value, after so many steps of a path, is not what it should be there.
+/// The message for a value that has the wrong type, after `steps` steps of a path.
 fn misplaced(path: &[String], (value, steps): (&Value, usize), wanted: &str) -> String {
     let wanted = if steps < path.len() { "map[string]interface{}" } else { wanted };
     let place = dotted(&path[..(steps + 1).min(path.len())]);
@@ -96,7 +95,7 @@ fn misplaced(path: &[String], (value, steps): (&Value, usize), wanted: &str) -> 
 }
 
 fn replicas_fault(object: &Document, path: &[String]) -> Option<FieldError> {
-    let (value, steps) = found(object, path)?;
+    let (value, steps) = value_at(object, path)?;
     let field = dotted(path);
     match value.as_i64().filter(|_| steps == path.len()) {
         None => Some(FieldError::invalid(field, 0_i64, misplaced(path, (value, steps), "int64"))),
@@ -112,9 +111,9 @@ fn replicas_fault(object: &Document, path: &[String]) -> Option<FieldError> {
     }
 }
 
-/// The value at a path, also null, and how many steps lead to it: of what is no object on the way
-/// the value itself.
-fn found<'a>(object: &'a Document, path: &[String]) -> Option<(&'a Value, usize)> {
+/// The value at a path, null included, and the number of steps to it; stops at a value that is no
+/// object.
+fn value_at<'a>(object: &'a Document, path: &[String]) -> Option<(&'a Value, usize)> {
     let (first, rest) = path.split_first()?;
     let mut value = object.get(&[first.as_str()])?;
     for (steps, name) in rest.iter().enumerate() {
@@ -127,7 +126,7 @@ fn found<'a>(object: &'a Document, path: &[String]) -> Option<(&'a Value, usize)
     Some((value, path.len()))
 }
 
-fn find<'a>(object: &'a Document, path: &[String]) -> Option<&'a Value> {
+fn lookup<'a>(object: &'a Document, path: &[String]) -> Option<&'a Value> {
     if path.is_empty() {
         return None;
     }
@@ -135,18 +134,18 @@ fn find<'a>(object: &'a Document, path: &[String]) -> Option<&'a Value> {
     object.get(&path).filter(|value| !value.is_null())
 }
 
-/// The subresource of all versions.
-pub(super) struct Scale {
+/// The scale subresource of all versions.
+pub(super) struct CustomScale {
     /// By index of the version.
-    paths: Vec<Option<Paths>>,
+    paths: Vec<Option<ScalePaths>>,
     replicas: Replicas,
     schema: Arc<Schema>,
 }
 
-impl Scale {
-    /// Of versions, each with its `apiVersion`.
+impl CustomScale {
+    /// With each version's `apiVersion`.
     pub(super) fn new(
-        versions: Vec<(String, Option<Paths>)>,
+        versions: Vec<(String, Option<ScalePaths>)>,
         metadata: Option<Arc<Schema>>,
     ) -> Self {
         let load = |name: &str, properties: Value, metadata| {
@@ -163,7 +162,7 @@ impl Scale {
             ("spec", "ScaleSpec", json!({"replicas": count})),
             ("status", "ScaleStatus", json!({"replicas": count, "selector": {"type": "string"}})),
         ];
-        let mut schema = load("Scale", json!({}), metadata);
+        let mut schema = load("CustomScale", json!({}), metadata);
         for (field, name, properties) in parts {
             let part = Schema {
                 properties: load(name, properties, None).properties,
@@ -183,9 +182,9 @@ impl Scale {
         }
     }
 
-    fn paths(&self, target: &Target) -> Result<&Paths, Failure> {
-        let found = self.paths.get(target.served.version).and_then(Option::as_ref);
-        found.ok_or_else(|| {
+    fn paths(&self, target: &Target) -> Result<&ScalePaths, Failure> {
+        let value_at = self.paths.get(target.served.version).and_then(Option::as_ref);
+        value_at.ok_or_else(|| {
             Failure::not_found(
                 &target.served.definition.group_resource(),
                 target.name.as_deref().unwrap_or_default(),
@@ -194,14 +193,14 @@ impl Scale {
     }
 }
 
-impl ComputedResource for Scale {
+impl ComputedResource for CustomScale {
     fn create<'a>(
         &'a self,
         _context: &'a RequestContext,
         _target: &'a Target,
         _object: Document,
-    ) -> ferrokube_registry::catalog::ComputedFuture<'a> {
-        Box::pin(async { Err(Failure::new(Reason::MethodNotAllowed, "a scale is not created")) })
+    ) -> ferrokube_registry::catalog::VirtualFuture<'a> {
+        Box::pin(async { Err(Failure::new(Reason::MethodNotAllowed, "a scale cannot be created")) })
     }
 
     fn schema(&self) -> Option<Arc<Schema>> {
@@ -218,26 +217,30 @@ impl ComputedResource for Scale {
 
     fn project(&self, target: &Target, object: &Document) -> Result<Document, Failure> {
         let paths = self.paths(target)?;
-        let Some(wanted) = find(object, &paths.wanted).and_then(Value::as_i64) else {
+        let Some(wanted) = lookup(object, &paths.wanted).and_then(Value::as_i64) else {
             return Err(Failure::internal(format!(
                 "the spec replicas field {:?} does not exist",
                 dotted(&paths.wanted)
             )));
         };
-        Ok(shown(paths, object, wanted))
+        Ok(scale_of(paths, object, wanted))
     }
 
     fn project_written(&self, target: &Target, object: &Document) -> Result<Document, Failure> {
         let paths = self.paths(target)?;
-        Ok(shown(paths, object, find(object, &paths.wanted).and_then(Value::as_i64).unwrap_or(0)))
+        Ok(scale_of(
+            paths,
+            object,
+            lookup(object, &paths.wanted).and_then(Value::as_i64).unwrap_or(0),
+        ))
     }
 
     fn project_for_update(&self, target: &Target, object: &Document) -> Result<Document, Failure> {
         let paths = self.paths(target)?;
-        Ok(shown(
+        Ok(scale_of(
             paths,
             object,
-            find(object, &paths.wanted).and_then(Value::as_i64).unwrap_or(UNSET),
+            lookup(object, &paths.wanted).and_then(Value::as_i64).unwrap_or(UNSET),
         ))
     }
 
@@ -261,28 +264,28 @@ impl ComputedResource for Scale {
     }
 }
 
-/// Stands for replicas that are not there, while a write may still put them there.
+/// Stands for missing replicas while a write may still set them.
 const UNSET: i64 = i32::MIN as i64;
 
-/// The scale of an object with so many replicas.
-fn shown(paths: &Paths, object: &Document, wanted: i64) -> Document {
-    let actual = find(object, &paths.actual).and_then(Value::as_i64).unwrap_or(0);
-    let mut shown = Document::from_value(
-        json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {}}),
+/// The scale of an object with this many desired replicas.
+fn scale_of(paths: &ScalePaths, object: &Document, wanted: i64) -> Document {
+    let actual = lookup(object, &paths.actual).and_then(Value::as_i64).unwrap_or(0);
+    let mut scale_of = Document::from_value(
+        json!({"kind": "CustomScale", "apiVersion": "autoscaling/v1", "metadata": {}}),
     )
     .expect("an object literal");
     for field in ["name", "namespace", "uid", "creationTimestamp"] {
         if !object.meta(field).is_empty() {
-            shown.set(&["metadata", field], object.meta(field));
+            scale_of.set(&["metadata", field], object.meta(field));
         }
     }
-    shown.set(&["spec"], if wanted == 0 { json!({}) } else { json!({"replicas": wanted}) });
-    shown.set(&["status", "replicas"], actual);
-    if let Some(selector) = find(object, &paths.selector)
+    scale_of.set(&["spec"], if wanted == 0 { json!({}) } else { json!({"replicas": wanted}) });
+    scale_of.set(&["status", "replicas"], actual);
+    if let Some(selector) = lookup(object, &paths.selector)
         .and_then(Value::as_str)
         .filter(|selector| !selector.is_empty())
     {
-        shown.set(&["status", "selector"], selector);
+        scale_of.set(&["status", "selector"], selector);
     }
-    shown
+    scale_of
 }

@@ -1,18 +1,18 @@
-//! The status of a definition: its accepted names and its conditions.
+//! The status of a definition: accepted names and conditions.
 
-use super::names::Decided;
+use super::names::NameDecision;
 use super::text;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::time::rfc3339_seconds;
 use std::time::SystemTime;
 
-/// Says that a definition in a group of the project's own was looked at by somebody who may.
+/// Annotation that approves a definition in a protected group (`*.k8s.io`, `*.kubernetes.io`).
 const APPROVED: &str = "api-approved.kubernetes.io";
 
-/// What the status follows from.
-pub(super) struct View<'a> {
+/// Inputs of the status.
+pub(super) struct StatusInput<'a> {
     pub(super) object: &'a Document,
-    pub(super) decided: &'a Decided,
+    pub(super) decided: &'a NameDecision,
     pub(super) broken: Option<&'a str>,
 }
 
@@ -32,16 +32,16 @@ fn is_status(object: &Document, kind: &str, status: &str) -> bool {
     condition(object, kind).is_some_and(|condition| text(condition, "status") == status)
 }
 
-/// Whether it was established; it stays so.
+/// Whether it was ever established; it stays so.
 pub(super) fn is_established(object: &Document) -> bool {
     is_status(object, "Established", "True")
 }
 
-impl View<'_> {
-    /// The object with the status that it should have; `None` when it has it.
-    pub(super) fn wanted(&self, now: SystemTime) -> Option<Document> {
-        let mut wanted = self.object.clone();
-        wanted.set(&["status", "acceptedNames"], self.decided.accepted.to_value());
+impl StatusInput<'_> {
+    /// The object with its new status; `None` if it is up to date.
+    pub(super) fn updated(&self, now: SystemTime) -> Option<Document> {
+        let mut updated = self.object.clone();
+        updated.set(&["status", "acceptedNames"], self.decided.accepted.to_value());
         let conflict = self.decided.conflict.as_ref();
         let names = match conflict {
             Some((reason, message)) => {
@@ -54,7 +54,7 @@ impl View<'_> {
                 message: "no conflicts found".to_owned(),
             },
         };
-        set(&mut wanted, &names, now);
+        set(&mut updated, &names, now);
         if !is_established(self.object) {
             let established = match conflict {
                 Some(_) => Condition {
@@ -70,11 +70,11 @@ impl View<'_> {
                     message: "the initial names have been accepted".to_owned(),
                 },
             };
-            set(&mut wanted, &established, now);
+            set(&mut updated, &established, now);
         }
         match self.broken {
             Some(why) => set(
-                &mut wanted,
+                &mut updated,
                 &Condition {
                     kind: "NonStructuralSchema",
                     status: true,
@@ -83,12 +83,12 @@ impl View<'_> {
                 },
                 now,
             ),
-            None => remove(&mut wanted, "NonStructuralSchema"),
+            None => remove(&mut updated, "NonStructuralSchema"),
         }
         if let Some(approval) = approval(self.object) {
-            set(&mut wanted, &approval, now);
+            set(&mut updated, &approval, now);
         }
-        (wanted != *self.object).then_some(wanted)
+        (updated != *self.object).then_some(updated)
     }
 }
 
@@ -132,7 +132,7 @@ fn approval(object: &Document) -> Option<Condition<'_>> {
     })
 }
 
-/// Sets a condition; its time changes with its status.
+/// Sets a condition; its time changes only with its status.
 pub(super) fn put(
     object: &mut Document,
     (kind, status): (&'static str, bool),
@@ -142,16 +142,16 @@ pub(super) fn put(
     set(object, &Condition { kind, status, reason, message: message.to_owned() }, now);
 }
 
-fn set(object: &mut Document, wanted: &Condition<'_>, now: SystemTime) {
-    let status = if wanted.status { "True" } else { "False" };
-    let before = condition(object, wanted.kind).filter(|before| text(before, "status") == status);
+fn set(object: &mut Document, updated: &Condition<'_>, now: SystemTime) {
+    let status = if updated.status { "True" } else { "False" };
+    let before = condition(object, updated.kind).filter(|before| text(before, "status") == status);
     let time = before
         .map(|before| text(before, "lastTransitionTime"))
         .filter(|time| !time.is_empty())
         .map_or_else(|| rfc3339_seconds(now), str::to_owned);
-    let value = json!({"type": wanted.kind, "status": status, "lastTransitionTime": time, "reason": wanted.reason, "message": wanted.message});
+    let value = json!({"type": updated.kind, "status": status, "lastTransitionTime": time, "reason": updated.reason, "message": updated.message});
     let mut conditions = object.list(&["status", "conditions"]).to_vec();
-    match conditions.iter_mut().find(|condition| text(condition, "type") == wanted.kind) {
+    match conditions.iter_mut().find(|condition| text(condition, "type") == updated.kind) {
         Some(slot) => *slot = value,
         None => conditions.push(value),
     }

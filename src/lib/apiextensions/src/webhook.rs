@@ -1,11 +1,10 @@
-//! Conversion webhooks: an HTTPS server of somebody else that turns objects of one version into
-//! another.
+//! Conversion webhooks: an external HTTPS server that converts objects between versions.
 //!
-//! It is asked in batches, for a bounded time, answers a bounded number of bytes, and is believed
-//! about nothing that is not its business. A broken one hurts the objects of its own definition,
-//! and only where they are shown or written in another version than the stored one.
+//! Requests are batched; time, response bytes and concurrent calls are bounded, and responses are
+//! validated. A faulty webhook only affects its own definition's objects, where they are read or
+//! written in another version than the stored one.
 
-use super::review::{self, Request};
+use super::review::{self, ReviewRequest};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -25,40 +24,40 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// A call takes at most so long.
+/// Of one call.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Connecting takes at most so long.
-const CONNECT: Duration = Duration::from_secs(10);
-/// So many calls of one definition are under way at once; others wait.
-const CALLS: usize = 8;
-/// So many wait; others are refused.
-const WAITING: usize = 256;
-/// What a call takes beside its objects, and a wait for the call of another request.
+/// Of connecting.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Max concurrent calls of one definition.
+const MAX_CALLS: usize = 8;
+/// Max waiting calls; others are rejected.
+const MAX_WAITING: usize = 256;
+/// Overhead of a call, and of a request that waits for another one's call.
 const CALL_BYTES: usize = 16 * 1024;
 const WAIT_BYTES: usize = 1024;
-/// An answer has at most so many bytes beside four times those of the request.
-const ANSWER_BYTES: usize = 4 << 20;
+/// Max bytes of a response, on top of four times those of the request.
+const RESPONSE_BYTES: usize = 4 << 20;
 
-/// The webhook of one definition.
+/// The conversion webhook of one definition.
 #[derive(Debug)]
 pub(super) struct Webhook {
-    /// Stands for its definition, as whatever that becomes.
+    /// Stands for the definition, across its changes.
     number: u64,
-    /// Where it is; or why it cannot be called.
+    /// The URL, or why there is none.
     url: Result<String, String>,
-    /// PEM, in base64; empty: the system's roots.
+    /// PEM in base64; empty for the system's roots.
     ca_bundle: String,
     kind: String,
-    /// The reviews that it is sent: the first of its versions that this server knows.
+    /// The first review version that this server supports.
     review_version: &'static str,
     client: OnceLock<Result<Client, String>>,
     calls: Semaphore,
-    /// Calls that are under way or wait.
+    /// Calls that are running or waiting.
     places: Semaphore,
 }
 
 impl Webhook {
-    /// Of a definition with several versions whose strategy is `Webhook`.
+    /// `None` unless there are several versions and the strategy is `Webhook`.
     pub(super) fn of(definition: &Document) -> Option<Self> {
         let conversion = definition.get(&["spec", "conversion"])?;
         let several = definition.list(&["spec", "versions"]).len() > 1;
@@ -78,8 +77,8 @@ impl Webhook {
             kind: definition.str(&["spec", "names", "kind"]).unwrap_or_default().to_owned(),
             review_version: review_version(definition),
             client: OnceLock::new(),
-            calls: Semaphore::new(CALLS),
-            places: Semaphore::new(CALLS + WAITING),
+            calls: Semaphore::new(MAX_CALLS),
+            places: Semaphore::new(MAX_CALLS + MAX_WAITING),
         })
     }
 
@@ -93,12 +92,11 @@ impl Webhook {
         objects: &[Bytes],
     ) -> Result<Conversion, Failure> {
         let Ok(_place) = self.places.try_acquire() else { return Err(self.too_many(api_version)) };
-        // The objects, and their copy in the request. A request that waits for somebody else's
-        // server holds up nobody here.
+        // The objects, and their copy in the request.
         let bytes = CALL_BYTES + 2 * objects.iter().map(Bytes::len).sum::<usize>();
         let mut away =
             Away::begin(self.number, bytes).await.map_err(|why| self.no_room(api_version, why))?;
-        let request = Request {
+        let request = ReviewRequest {
             uid: uuid::Uuid::new_v4().to_string(),
             api_version,
             objects,
@@ -121,7 +119,7 @@ impl Webhook {
             room => room.map_err(|why| self.no_room(api_version, why))?,
         };
         if answer.len() > INLINE_BYTES {
-            // For the rest of the request: what is made of the answer is as long.
+            // For the rest of the request: the converted objects are about as long as the response.
             leave_worker().await;
         }
         let read = json::read(&answer)
@@ -158,8 +156,12 @@ impl Webhook {
         Failure::new(Reason::TooManyRequests, message).with_details(details)
     }
 
-    /// The call is an action of its own in the same trace.
-    async fn call(&self, request: &Request<'_>, away: &mut Away) -> Result<Vec<u8>, CallError> {
+    /// A call has a span of its own in the request's trace.
+    async fn call(
+        &self,
+        request: &ReviewRequest<'_>,
+        away: &mut Away,
+    ) -> Result<Vec<u8>, CallError> {
         let (context, mut span) = Span::part(
             SpanSide::Client,
             &SpanInfo { name: "convert", resource: &self.kind, namespace: "", object: "" },
@@ -173,7 +175,7 @@ impl Webhook {
 
     async fn exchange(
         &self,
-        request: &Request<'_>,
+        request: &ReviewRequest<'_>,
         context: Option<TraceContext>,
         away: &mut Away,
     ) -> Result<Vec<u8>, CallError> {
@@ -182,7 +184,7 @@ impl Webhook {
             .map_err(|_| "the server is going down".to_owned())?;
         let url = self.url.as_deref().map_err(Clone::clone)?;
         let body = request.review();
-        let limit = ANSWER_BYTES + 4 * body.len();
+        let limit = RESPONSE_BYTES + 4 * body.len();
         let mut call = self.client()?.post(url).header(CONTENT_TYPE, "application/json").body(body);
         if let Some(context) = context {
             let mut headers = http::HeaderMap::new();
@@ -193,7 +195,7 @@ impl Webhook {
             unless_called_back(away, call.send()).await?.map_err(|error| describe(&error))?;
         let status = response.status();
         if status != http::StatusCode::OK {
-            // What a stranger writes is neither shown nor logged.
+            // The response body is neither returned nor logged.
             return Err(format!("it answered with status {}", status.as_u16()).into());
         }
         let mut bytes = Vec::new();
@@ -214,11 +216,11 @@ impl Webhook {
     }
 }
 
-/// Why a call has no answer.
+/// Why a call failed.
 enum CallError {
-    /// For people.
+    /// Shown to the client.
     Failed(String),
-    /// Others need its room more.
+    /// Its budget was called back.
     NoRoom,
 }
 
@@ -263,7 +265,7 @@ fn review_version(definition: &Document) -> &'static str {
         .unwrap_or("v1")
 }
 
-/// Where a client configuration leads.
+/// The URL of a client config.
 fn url(config: &Value) -> Result<String, String> {
     if let Some(service) = config.get("service").filter(|service| !service.is_null()) {
         let [namespace, name] = ["namespace", "name"].map(|field| super::text(service, field));
@@ -277,7 +279,7 @@ fn url(config: &Value) -> Result<String, String> {
 fn client(ca_bundle: &str) -> Result<Client, String> {
     let mut builder = Client::builder()
         .timeout(TIMEOUT)
-        .connect_timeout(CONNECT)
+        .connect_timeout(CONNECT_TIMEOUT)
         .redirect(reqwest::redirect::Policy::none())
         .https_only(true)
         .no_proxy();
@@ -291,9 +293,8 @@ fn client(ca_bundle: &str) -> Result<Client, String> {
     builder.build().map_err(|error| format!("no client could be made: {}", describe(&error)))
 }
 
-/// The class of what went wrong. Its causes (addresses, system errors, what was wrong with a
-/// certificate) tell of the server's network, which who may write definitions need not know: they
-/// are logged, without the URL.
+/// The class of an error. Its causes (addresses, system errors, certificates) reveal the server's
+/// network, which writers of definitions need not know: they are only logged, without the URL.
 fn describe(error: &reqwest::Error) -> String {
     let class = match (error.is_timeout(), error.is_connect()) {
         (true, _) => "it did not answer in time",
@@ -305,7 +306,7 @@ fn describe(error: &reqwest::Error) -> String {
         causes.push(inner.to_string());
         cause = inner.source();
     }
-    tracing::warn!(class, causes = causes.join(": "), "a conversion webhook could not be called");
+    tracing::warn!(class, causes = causes.join(": "), "calling a conversion webhook failed");
     class.to_owned()
 }
 
@@ -317,13 +318,13 @@ mod tests {
     use futures::FutureExt;
     use std::sync::Arc;
 
-    /// A webhook all of whose calls are under way and never end.
+    /// A webhook whose calls are all running and never end.
     fn hung() -> Webhook {
         let definition = json!({"spec": {"names": {"kind": "T"}, "versions": [{}, {}],
             "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://localhost:1/"}}}}});
         let webhook =
             Webhook::of(&Document::from_value(definition).expect("an object")).expect("a webhook");
-        webhook.calls.forget_permits(CALLS);
+        webhook.calls.forget_permits(MAX_CALLS);
         webhook
     }
 
@@ -332,32 +333,32 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_waits_for_a_webhook_has_no_seat() {
+    async fn a_request_waiting_for_a_webhook_has_no_seat() {
         let flow = Arc::new(Flow::new(&Limits { readonly_inflight: 2, ..Limits::default() }));
         let class = Class { seats: Seats::Reads, ..Class::default() };
         let webhook = hung();
         let mut requests: Vec<_> = (0..20)
             .map(|_| {
                 let request = async {
-                    flow.sit(class).await.expect("a seat is free");
+                    flow.take_seat(class).await.expect("a seat is free");
                     webhook.convert("e/v2".to_owned(), object()).await
                 };
-                Box::pin(flow::seated(&flow, request))
+                Box::pin(flow::with_budgets(&flow, request))
             })
             .collect();
         assert!(requests.iter_mut().all(|request| request.as_mut().now_or_never().is_none()));
         assert_eq!(flow.inflight()[0], (0, 0));
-        let follower = flow::seated(&flow, async {
-            flow.sit(class).await.expect("a seat is free");
+        let follower = flow::with_budgets(&flow, async {
+            flow.take_seat(class).await.expect("a seat is free");
             assert!(webhook.wait(Box::pin(std::future::pending())).now_or_never().is_none());
             flow.inflight()[0]
         });
-        assert_eq!(follower.await, (0, 0), "nor does one that waits for another's call");
+        assert_eq!(follower.await, (0, 0), "nor has one that waits for another's call");
     }
 
     fn class(id: &str, flow: &Flow) -> Class {
         let user = ferrokube_registry::UserInfo { name: id.to_owned(), ..Default::default() };
-        flow.classify(&ferrokube_flow::Subject {
+        flow.classify(&ferrokube_flow::Classified {
             user: &user,
             peer: None,
             is_anonymous: false,
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_waits_for_a_webhook_takes_nothing_of_those_who_work() {
+    async fn requests_waiting_for_a_webhook_do_not_starve_others() {
         let flow = Arc::new(Flow::new(&Limits::default()));
         let webhook = hung();
         let writer = |number: usize| {
@@ -376,34 +377,34 @@ mod tests {
                 flow.tree(class(&format!("writer-{number}"), flow), 20 << 20)
                     .await
                     .expect("room for its tree");
-                flow::has_read(|| 9 << 20);
+                flow::shrink_tree(|| 9 << 20);
                 webhook.convert("e/v2".to_owned(), vec![vec![b' '; 1 << 20].into()]).await.map(drop)
             }
         };
         let mut writers: Vec<_> =
-            (0..2).map(|number| Box::pin(flow::seated(&flow, writer(number)))).collect();
+            (0..2).map(|number| Box::pin(flow::with_budgets(&flow, writer(number)))).collect();
         assert!(writers.iter_mut().all(|writer| writer.as_mut().now_or_never().is_none()));
         let [_, trees, away, ..] = flow.bytes();
         assert!(trees <= 9 << 20 && away >= 11 << 20, "{trees} {away}");
-        flow::seated(&flow, async {
+        flow::with_budgets(&flow, async {
             flow.tree(class("other", &flow), 20 << 20)
                 .now_or_never()
                 .expect("room at once")
                 .unwrap()
         })
         .await;
-        // One finds no room to wait in, and is told so in time; then all is given back.
+        // One finds no room to wait, and gets 429 in time; then everything is given back.
         assert_eq!(writers.pop().expect("two").await.expect_err("there is no room").code, 429);
         drop(writers);
         assert_eq!(flow.bytes(), [0; 5]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_that_waits_for_a_webhook_leaves_its_room_to_others() {
+    async fn a_list_waiting_for_a_webhook_leaves_its_room_to_others() {
         const ROOM: usize = 4 << 20;
         let flow = Arc::new(Flow::new(&Limits::default()));
         let webhook = hung();
-        let list = flow::seated(&flow, async {
+        let list = flow::with_budgets(&flow, async {
             flow.list(class("reader", &flow), ROOM, None).await.expect("room");
             assert_eq!(flow.bytes()[3], ROOM);
             let ends = webhook.wait(Box::pin(tokio::time::sleep(Duration::from_secs(1))));
@@ -412,15 +413,16 @@ mod tests {
             let [_, _, away, lists, _] = flow.bytes();
             assert!(lists == 0 && away >= ROOM, "{lists} {away}");
             ends.await.expect("it was not called back");
-            let room = flow.listed(class("reader", &flow), ROOM, None).await.expect("room");
-            assert_eq!(room.expect("it is taken anew").amount(), ROOM);
+            let room =
+                flow.take_list_grant(class("reader", &flow), ROOM, None).await.expect("room");
+            assert_eq!(room.expect("it is taken again").amount(), ROOM);
         });
         list.await;
         assert_eq!(flow.bytes(), [0; 5]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_waits_for_one_webhook_is_bounded_and_called_back_for_another() {
+    async fn room_of_one_webhook_is_called_back_for_another() {
         let flow = Arc::new(Flow::new(&Limits::default()));
         let (webhook, other) = (hung(), Webhook { number: 7, ..hung() });
         let object = |_| vec![vec![b' '; 1_400_000].into()];
@@ -428,7 +430,7 @@ mod tests {
             let webhook: &Webhook = webhook;
             (0..count)
                 .map(|number| {
-                    Box::pin(flow::seated(
+                    Box::pin(flow::with_budgets(
                         &flow,
                         webhook.convert("e/v2".to_owned(), object(number)),
                     ))
@@ -439,7 +441,7 @@ mod tests {
         let refused = many.iter_mut().filter_map(|one| one.as_mut().now_or_never()).count();
         let [_, _, away, ..] = flow.bytes();
         assert!(away <= 12 << 20, "{away}");
-        assert!(refused >= 25, "few wait for room: {refused}");
+        assert!(refused >= 25, "few were rejected: {refused}");
         let mut more: Vec<_> = (0..6)
             .flat_map(|number| begin(&other, 1).into_iter().map(move |one| (number, one)))
             .collect();
@@ -458,21 +460,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn so_many_wait_for_one_webhook() {
+    async fn the_queue_of_one_webhook_is_bounded() {
         let webhook = hung();
-        let mut calls: Vec<_> =
-            (0..CALLS + WAITING).map(|_| webhook.convert("e/v2".to_owned(), object())).collect();
+        let mut calls: Vec<_> = (0..MAX_CALLS + MAX_WAITING)
+            .map(|_| webhook.convert("e/v2".to_owned(), object()))
+            .collect();
         assert!(calls.iter_mut().all(|call| call.now_or_never().is_none()));
         let refused =
-            webhook.convert("e/v2".to_owned(), object()).await.expect_err("there is no place");
+            webhook.convert("e/v2".to_owned(), object()).await.expect_err("the queue is full");
         assert_eq!((refused.code, refused.reason), (429, Some(Reason::TooManyRequests)));
         drop(calls.pop());
         assert!(webhook.convert("e/v2".to_owned(), object()).now_or_never().is_none());
     }
 
     #[test]
-    fn fault_47_what_is_told_of_a_call_is_its_class() {
-        // The only error of this kind that is made without a connection.
+    fn fault_47_only_the_class_of_a_call_error_is_returned() {
+        // The only error of this kind that needs no connection.
         let error = reqwest::Proxy::all("http://[").expect_err("no address");
         assert!(std::error::Error::source(&error).is_some(), "it has a cause");
         assert_eq!(describe(&error), "the call failed");

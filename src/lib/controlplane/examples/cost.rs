@@ -1,5 +1,5 @@
-//! What a request costs in process, without sockets and TLS, in CPU time:
-//! `cargo run --release -p ferrokube-controlplane --example cost`.
+//! CPU time per request in process, without sockets and TLS: `cargo run --release -p
+//! ferrokube-controlplane --example cost`.
 //!
 //! Budgets of the whole server (with TLS): a get 40 us, a create 100 us, a list of 10,000 objects
 //! of 1.4 KiB 9 ms.
@@ -34,7 +34,7 @@ impl Authenticator for Master {
     }
 }
 
-/// User and system time of all threads so far.
+/// User and system time of all threads.
 fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("there is a /proc");
     let after_name = stat.rsplit(')').next().unwrap_or_default();

@@ -1,18 +1,17 @@
-//! What a request does. Parsed once from method, path and query; authorization, impersonation, flow
+//! What a request does, parsed once from method, path and query. Authorization, impersonation, flow
 //! control, audit, metrics, spans, dispatch and the registry's target read this value and nothing
 //! else, so that what runs is what was authorized.
 //!
-//! 1. Only [`Action::parse`] makes one, and nothing changes it afterwards.
-//! 2. The path is decoded once and then split, so that an escaped slash is a slash for everybody
-//!    (fault 40). Every part is a piece of the decoded path, except for a name that a field
+//! 1. Only [`Action::parse`] makes one; it is immutable.
+//! 2. The path is decoded once and then split, so that an escaped slash is a slash everywhere
+//!    (fault 40). Every segment is a range of the decoded path, except for a name that a field
 //!    selector asks for.
-//! 3. The verb comes from here. Dispatch matches on it; the method may refuse a request after that,
-//!    never choose another verb.
-//! 4. The query is its [`Options`]: no other module can read one, so that a list is made of the
-//!    very selectors that were authorized.
+//! 3. The verb comes from here. Dispatch matches on it; later checks of the method may only reject.
+//! 4. The query is its [`Options`], which no other module can parse: a list uses the very selectors
+//!    that were authorized.
 //!
-//! The rules are those of kube-apiserver's `RequestInfoFactory`; `oracle.rs` is a second reading of
-//! them.
+//! The rules are those of kube-apiserver's `RequestInfoFactory`; `oracle.rs` implements them a
+//! second time.
 
 mod options;
 #[cfg(test)]
@@ -34,87 +33,86 @@ pub(crate) use query::parse_duration;
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
-/// `/apis/<group>/<version>/watch/namespaces/<namespace>/<resource>/<name>/<subresource>/<one more>`:
-/// parts after these are only counted as empty or not.
-const MAX_PARTS: usize = 10;
+/// `/apis/<group>/<version>/watch/namespaces/<namespace>/<resource>/<name>/<subresource>/<more>`:
+/// of further segments only their presence counts.
+const MAX_PATH_PARTS: usize = 10;
 
-/// What a request does.
 #[derive(Debug)]
 pub(crate) struct Action {
     /// Decoded.
     path: String,
-    subject: Subject,
+    subject: ActionTarget,
     options: Options,
     refusal: Option<Box<Refusal>>,
 }
 
 #[derive(Clone, Debug)]
-enum Subject {
-    /// Any path but those of resources; the verb is the method in lower case.
+enum ActionTarget {
+    /// A non-resource path; the verb is the method in lower case.
     Path(Cow<'static, str>),
-    Resource(Parts),
+    Resource(PathParts),
 }
 
-/// What is done to a resource: `/api/<version>/...` and `/apis/<group>/<version>/...`.
+/// An action on a resource: `/api/<version>/...` or `/apis/<group>/<version>/...`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResourceAction<'a> {
     path: &'a str,
-    parts: &'a Parts,
+    parts: &'a PathParts,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Parts {
+struct PathParts {
     verb: Verb,
-    group: Part,
-    version: Part,
-    namespace: Part,
-    resource: Part,
-    subresource: Part,
-    name: Part,
-    /// A name that a field selector asks for, in place of one in the path.
+    group: PathPart,
+    version: PathPart,
+    namespace: PathPart,
+    resource: PathPart,
+    subresource: PathPart,
+    name: PathPart,
+    /// A name from a field selector, in place of one in the path.
     selected: Option<String>,
     depth: Depth,
     in_namespace: bool,
     verb_in_path: bool,
-    /// And not HEAD.
+    /// False for HEAD.
     is_get: bool,
 }
 
-/// A piece of the decoded path; empty when the path has none.
+/// A range of the decoded path; empty if absent.
 #[derive(Clone, Copy, Debug, Default)]
-struct Part {
+struct PathPart {
     start: usize,
     end: usize,
 }
 
-impl Part {
+impl PathPart {
     fn of(self, path: &str) -> &str {
         &path[self.start..self.end]
     }
 }
 
-/// What is done to a resource, in authorization's words.
+/// A verb on a resource, as authorization names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Verb {
-    /// Of one object or subresource.
+    /// Of an object or subresource.
     Get,
-    /// Of a collection, perhaps one name of it.
+    /// Of a collection, possibly of one name in it.
     List,
-    /// Of a collection, or by the legacy prefix also of one object.
+    /// Of a collection; of one object by `/watch/`.
     Watch,
-    /// Of an object, or of a subresource such as `token`.
+    /// In a collection, or of a subresource such as `token`.
     Create,
     /// PUT.
     Update,
-    /// PATCH of every type, apply included.
+    /// PATCH of any type, apply included.
     Patch,
-    /// Of one object.
+    /// Of an object.
     Delete,
     /// Of a collection.
     DeleteCollection,
     /// The removed `/proxy/` prefix: authorized, never served.
     Proxy,
-    /// A method that stands for no verb: authorized as an empty verb, never served.
+    /// Any other method: authorized as the empty verb, never served.
     #[default]
     Unknown,
 }
@@ -131,7 +129,7 @@ impl Verb {
         }
     }
 
-    /// The word that authorizers and audit see.
+    /// As authorizers and audit see it.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -147,7 +145,7 @@ impl Verb {
         }
     }
 
-    /// What a definition must serve for it; `None`: nothing serves it.
+    /// The verb that a definition must serve; `None` if none can.
     pub(crate) const fn needs(self) -> Option<Verbs> {
         Some(match self {
             Self::Get => Verbs::GET,
@@ -163,7 +161,7 @@ impl Verb {
     }
 }
 
-/// How far a path goes below its resource.
+/// How deep a path goes below its resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Depth {
     /// `/pods`
@@ -177,26 +175,26 @@ pub(crate) enum Depth {
     Beyond,
 }
 
-/// Why a path gets no further than the parser.
+/// Why the parser rejects a path.
 #[derive(Clone, Debug)]
 pub(crate) enum Refusal {
-    /// One of the words that may stand before a resource stands alone. Upstream answers before
+    /// A prefix word (`watch`, `proxy`) without a resource. kube-apiserver responds before
     /// authentication.
     NoResource,
-    /// It could not be part of a storage key: answered once the caller is known, and no authorizer
-    /// is asked.
+    /// A segment that cannot be part of a storage key: rejected after authentication, without
+    /// asking the authorizer.
     Hostile(Failure),
-    /// Two slashes follow each other in it: authorized as it reads, and 404 for those who may.
+    /// Contains `//`: authorized as it is, then 404.
     Nowhere,
 }
 
 impl Action {
-    /// What a request is before it was parsed.
+    /// Stands for the action until the request is parsed.
     pub(crate) fn unparsed() -> Arc<Self> {
         static UNPARSED: LazyLock<Arc<Action>> = LazyLock::new(|| {
             Arc::new(Action {
                 path: String::new(),
-                subject: Subject::Path(Cow::Borrowed("")),
+                subject: ActionTarget::Path(Cow::Borrowed("")),
                 options: Options::default(),
                 refusal: None,
             })
@@ -204,7 +202,7 @@ impl Action {
         Arc::clone(&UNPARSED)
     }
 
-    /// Reads what a request does.
+    /// Parses a request.
     pub(crate) fn parse(method: &Method, raw_path: &str, raw_query: Option<&str>) -> Self {
         let (path, malformed) = decode(raw_path);
         let mut options = Options::parse(raw_query);
@@ -212,9 +210,9 @@ impl Action {
             .then(|| Refusal::Hostile(Failure::bad_request("the path has a malformed escape")));
         let segments = Segments::of(&path);
         let subject = match segments.below_version(&path) {
-            None => Subject::Path(lower_case(method)),
+            None => ActionTarget::Path(lower_case(method)),
             Some((group, version, rest)) => {
-                let parts = Parts { group, version, ..Parts::default() };
+                let parts = PathParts { group, version, ..PathParts::default() };
                 match parts.parse(&path, method, rest, &mut options) {
                     Ok(parts) => {
                         refusal = refusal.or_else(|| {
@@ -222,11 +220,11 @@ impl Action {
                                 .map(Refusal::Hostile)
                         });
                         refusal = refusal.or(segments.has_empty.then_some(Refusal::Nowhere));
-                        Subject::Resource(parts)
+                        ActionTarget::Resource(parts)
                     }
                     Err(parts) => {
                         refusal = Some(Refusal::NoResource);
-                        Subject::Resource(parts)
+                        ActionTarget::Resource(parts)
                     }
                 }
             }
@@ -234,7 +232,7 @@ impl Action {
         Self { path: path.into_owned(), subject, options, refusal: refusal.map(Box::new) }
     }
 
-    /// The same without its options, for what outlives the request.
+    /// Without options, for what outlives the request.
     pub(crate) fn without_options(&self) -> Self {
         Self {
             path: self.path.clone(),
@@ -244,30 +242,28 @@ impl Action {
         }
     }
 
-    /// The path, decoded.
+    /// Decoded.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
-    /// What else it asks for.
     pub(crate) fn options(&self) -> &Options {
         &self.options
     }
 
-    /// The verb as authorizers and audit see it; for other paths than those of resources the method
-    /// in lower case.
+    /// As authorizers and audit see it; the lower-case method for non-resource paths.
     pub(crate) fn verb(&self) -> &str {
         match &self.subject {
-            Subject::Path(verb) => verb,
-            Subject::Resource(parts) => parts.verb.as_str(),
+            ActionTarget::Path(verb) => verb,
+            ActionTarget::Resource(parts) => parts.verb.as_str(),
         }
     }
 
-    /// What is done to which resource; `None` for other paths.
+    /// `None` for non-resource paths.
     pub(crate) fn resource(&self) -> Option<ResourceAction<'_>> {
         match &self.subject {
-            Subject::Path(_) => None,
-            Subject::Resource(parts) => Some(ResourceAction { path: &self.path, parts }),
+            ActionTarget::Path(_) => None,
+            ActionTarget::Resource(parts) => Some(ResourceAction { path: &self.path, parts }),
         }
     }
 
@@ -281,28 +277,27 @@ impl Action {
         }
     }
 
-    /// Why nothing comes of it.
     pub(crate) fn refusal(&self) -> Option<&Refusal> {
         self.refusal.as_deref()
     }
 
-    /// Whether the request may run for minutes: it has no deadline, and flow control does not count
-    /// it. (Proxied connections are not served.)
+    /// Long-running requests have no timeout and need no seat. (Proxied connections are not
+    /// served.)
     pub(crate) fn is_long_running(&self) -> bool {
-        matches!(&self.subject, Subject::Resource(parts) if parts.verb == Verb::Watch)
+        matches!(&self.subject, ActionTarget::Resource(parts) if parts.verb == Verb::Watch)
     }
 
-    /// Whether it changes nothing.
     pub(crate) fn is_read_only(&self) -> bool {
         match &self.subject {
-            Subject::Path(verb) => matches!(&**verb, "get" | "head" | "options"),
-            Subject::Resource(parts) => matches!(parts.verb, Verb::Get | Verb::List | Verb::Watch),
+            ActionTarget::Path(verb) => matches!(&**verb, "get" | "head" | "options"),
+            ActionTarget::Resource(parts) => {
+                matches!(parts.verb, Verb::Get | Verb::List | Verb::Watch)
+            }
         }
     }
 }
 
 impl<'a> ResourceAction<'a> {
-    /// What is done.
     pub(crate) fn verb(self) -> Verb {
         self.parts.verb
     }
@@ -317,13 +312,12 @@ impl<'a> ResourceAction<'a> {
         self.parts.version.of(self.path)
     }
 
-    /// Empty across namespaces and for cluster scope; for `/namespaces/x` itself it is `x`, as
+    /// Empty across namespaces and for cluster scope; of `/namespaces/x` itself `x`, as
     /// authorization expects.
     pub(crate) fn namespace(self) -> &'a str {
         self.parts.namespace.of(self.path)
     }
 
-    /// The plural.
     pub(crate) fn plural(self) -> &'a str {
         self.parts.resource.of(self.path)
     }
@@ -333,34 +327,32 @@ impl<'a> ResourceAction<'a> {
         self.parts.subresource.of(self.path)
     }
 
-    /// Empty for collections; a list or watch of one `metadata.name` has that.
+    /// Empty for collections, unless a list or watch selects one `metadata.name`.
     pub(crate) fn name(self) -> &'a str {
         self.parts.selected.as_deref().unwrap_or_else(|| self.parts.name.of(self.path))
     }
 
-    /// How far the path goes.
     pub(crate) fn depth(self) -> Depth {
         self.parts.depth
     }
 
-    /// Whether the path is the core group's `/namespaces/x`, or below it without being inside the
+    /// Whether the path is `/namespaces/x` of the core group, or below it without being in the
     /// namespace.
     pub(crate) fn is_namespace_itself(self) -> bool {
         !self.parts.in_namespace && self.group().is_empty() && self.plural() == "namespaces"
     }
 
-    /// Whether the verb stands in the path (`/watch/`, `/proxy/`) instead of coming from the
-    /// method.
+    /// Whether the path, not the method, has the verb (`/watch/`, `/proxy/`).
     pub(crate) fn is_verb_in_path(self) -> bool {
         self.parts.verb_in_path
     }
 
-    /// Whether the method is GET, which most reads are; HEAD has the same verb and no routes.
+    /// Not HEAD, which has the same verbs but no routes.
     pub(crate) fn is_get(self) -> bool {
         self.parts.is_get
     }
 
-    /// The resource as authorization sees it.
+    /// As authorization sees it.
     pub(crate) fn access(self) -> ResourceAccess<'a> {
         ResourceAccess {
             group: self.group(),
@@ -372,20 +364,19 @@ impl<'a> ResourceAction<'a> {
         }
     }
 
-    /// How errors name the resource.
+    /// As errors name it.
     pub(crate) fn group_resource(self) -> GroupResource {
         GroupResource::new(self.group(), self.plural())
     }
 }
 
-impl Parts {
-    /// What follows the version; the error is a word that may stand before a resource and stands
-    /// alone.
+impl PathParts {
+    /// Parses the segments after the version; fails for a prefix word without a resource.
     fn parse(
         mut self,
         path: &str,
         method: &Method,
-        mut rest: &[Part],
+        mut rest: &[PathPart],
         options: &mut Options,
     ) -> Result<Self, Self> {
         self.verb = Verb::of(method);
@@ -411,7 +402,7 @@ impl Parts {
         }
         self.resource = rest[0];
         self.name = rest.get(1).copied().unwrap_or_default();
-        // A proxied path is nobody's subresource.
+        // `/proxy/` paths have no subresource.
         self.subresource =
             rest.get(2).copied().filter(|_| self.verb != Verb::Proxy).unwrap_or_default();
         self.depth = match rest.len() {
@@ -424,7 +415,7 @@ impl Parts {
         Ok(self)
     }
 
-    /// `get` without a name is `list` or `watch`, `delete` without one is `deletecollection`.
+    /// `get` without a name is `list` or `watch`; `delete` without one is `deletecollection`.
     fn settle_verb(&mut self, path: &str, options: &mut Options) {
         if !self.name.of(path).is_empty() {
             return;
@@ -440,24 +431,25 @@ impl Parts {
     }
 }
 
-/// The pieces of a path between its slashes, those at its ends left out.
+/// The segments of a path.
 struct Segments {
-    parts: [Part; MAX_PARTS],
-    /// At most [`MAX_PARTS`].
+    parts: [PathPart; MAX_PATH_PARTS],
+    /// At most [`MAX_PATH_PARTS`].
     count: usize,
-    /// Whether two slashes follow each other between them.
+    /// Whether `//` occurs between segments.
     has_empty: bool,
 }
 
 impl Segments {
     fn of(path: &str) -> Self {
-        let mut segments = Self { parts: [Part::default(); MAX_PARTS], count: 0, has_empty: false };
+        let mut segments =
+            Self { parts: [PathPart::default(); MAX_PATH_PARTS], count: 0, has_empty: false };
         let trimmed = path.trim_matches('/');
         let mut start = path.len() - path.trim_start_matches('/').len();
         for segment in trimmed.split('/') {
             let end = start + segment.len();
             if let Some(part) = segments.parts.get_mut(segments.count) {
-                *part = Part { start, end };
+                *part = PathPart { start, end };
                 segments.count += 1;
             }
             segments.has_empty |= segment.is_empty();
@@ -466,12 +458,12 @@ impl Segments {
         segments
     }
 
-    /// Group, version, and what follows them; `None` when nothing does.
-    fn below_version(&self, path: &str) -> Option<(Part, Part, &[Part])> {
+    /// Group, version and the rest; `None` without a rest.
+    fn below_version(&self, path: &str) -> Option<(PathPart, PathPart, &[PathPart])> {
         let parts = &self.parts[..self.count];
         match (parts[0].of(path), parts) {
             ("api", [_, version, rest @ ..]) if !rest.is_empty() => {
-                Some((Part::default(), *version, rest))
+                Some((PathPart::default(), *version, rest))
             }
             ("apis", [_, group, version, rest @ ..]) if !rest.is_empty() => {
                 Some((*group, *version, rest))
@@ -489,14 +481,14 @@ fn lower_case(method: &Method) -> Cow<'static, str> {
     }
 }
 
-/// A 404 about no object in particular, as routers answer.
+/// 404 without details, as kube-apiserver's router responds.
 pub(crate) fn no_such_resource() -> Failure {
     Failure::new(Reason::NotFound, "the server could not find the requested resource")
         .with_details(Details::default())
 }
 
-/// Segments that cannot be part of a storage key never get to authorization (fault 40). The codes
-/// are the recorded ones.
+/// Rejects segments that cannot be part of a storage key before authorization (fault 40), with
+/// kube-apiserver's codes.
 fn refuse(action: ResourceAction<'_>) -> Option<Failure> {
     let namespace = action.namespace();
     if action.parts.in_namespace && matches!(namespace, "." | "..") {
@@ -518,7 +510,7 @@ fn refuse(action: ResourceAction<'_>) -> Option<Failure> {
     }
 }
 
-/// Decodes the escapes of a path; the flag tells whether one was malformed.
+/// Decodes escapes; the flag is set if one is malformed.
 fn decode(raw: &str) -> (Cow<'_, str>, bool) {
     if !raw.contains('%') {
         return (Cow::Borrowed(raw), false);
@@ -540,7 +532,7 @@ fn decode(raw: &str) -> (Cow<'_, str>, bool) {
     (Cow::Owned(text), malformed)
 }
 
-/// One U+FFFD for each bad byte, as upstream's JSON writer shows such names.
+/// U+FFFD for each invalid byte, as kube-apiserver encodes such names.
 fn lossy(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

@@ -1,4 +1,4 @@
-//! Bodies: request bodies read within bounds, response bodies made of frames.
+//! Request bodies, read within bounds, and response bodies made of frames.
 
 use crate::exchange::Request;
 use crate::negotiate::Form;
@@ -6,7 +6,7 @@ use crate::state::ServerState;
 use bytes::{Buf, Bytes, BytesMut};
 use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_flow::{self as flow, Caller, Class, Flow, Grant, Loan, SMALL};
+use ferrokube_flow::{self as flow, Caller, Class, Flow, Grant, Loan, UNCOUNTED_BODY};
 use ferrokube_serve::{Body, Chunk};
 pub(crate) use ferrokube_serve::{empty, full};
 use http_body::{Body as _, Frame, SizeHint};
@@ -17,14 +17,14 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Several frames that exist already.
+/// A body of existing frames.
 pub(crate) fn frames(frames: impl IntoIterator<Item = Bytes>) -> Body {
-    Frames(frames.into_iter().filter(|frame| !frame.is_empty()).collect()).boxed_unsync()
+    ExistingFrames(frames.into_iter().filter(|frame| !frame.is_empty()).collect()).boxed_unsync()
 }
 
-struct Frames(VecDeque<Bytes>);
+struct ExistingFrames(VecDeque<Bytes>);
 
-impl http_body::Body for Frames {
+impl http_body::Body for ExistingFrames {
     type Data = Chunk;
     type Error = io::Error;
 
@@ -44,16 +44,16 @@ impl http_body::Body for Frames {
     }
 }
 
-/// A body that is too large is read and dropped up to this, so that its sender gets to see the
-/// answer before the connection closes.
+/// Up to this much of an oversized body is read and dropped, so that the client sees the response
+/// before the connection closes.
 const DRAINED_BYTES: usize = 4 * 1024 * 1024;
 
-/// Reads the body of a request, makes room for what will be made of it, and takes the request's
-/// seat: in this order, so that nobody holds a seat who waits for a client or for memory.
+/// Reads the body of a request, then reserves memory for decoding it, then takes the request's
+/// seat: in this order, so that no request holds a seat while it waits for its client or for
+/// memory.
 ///
 /// # Errors
-/// As [`Intake::read`]; 413 when it would become too large a tree, 429 while others have all the
-/// room that there is.
+/// As [`BodyReader::read`]; 413 if decoding would take too much, 429 while others hold too much.
 pub(crate) async fn take(
     state: &ServerState,
     request: &mut Request<'_>,
@@ -61,20 +61,23 @@ pub(crate) async fn take(
 ) -> Result<Bytes, Failure> {
     let mut bytes = Bytes::new();
     if let Some(body) = request.take_body() {
-        let intake =
-            Intake { flow: &state.flow, class: request.class(), limit: state.limits.body_bytes };
+        let intake = BodyReader {
+            flow: &state.flow,
+            class: request.class(),
+            limit: state.limits.body_bytes,
+        };
         let (read, held) = intake.read(body).await?;
-        flow::has_body(held);
+        flow::hold_body(held);
         bytes = read;
-        if bytes.len() > SMALL {
+        if bytes.len() > UNCOUNTED_BODY {
             state.flow.tree(request.class(), bound(form, &bytes)).await?;
         }
     }
-    state.flow.sit(request.class()).await?;
+    state.flow.take_seat(request.class()).await?;
     Ok(bytes)
 }
 
-/// The most that reading a body takes, in the form in which it will be read.
+/// Upper bound of the decoded size.
 fn bound(form: Form, body: &[u8]) -> usize {
     match form {
         Form::Json => heap::json_bound(body),
@@ -83,23 +86,23 @@ fn bound(form: Form, body: &[u8]) -> usize {
     }
 }
 
-/// What bounds the bodies of one caller.
-pub(crate) struct Intake<'a> {
+/// Limits of one body.
+pub(crate) struct BodyReader<'a> {
     pub(crate) flow: &'a Flow,
     pub(crate) class: Class,
-    /// Bytes of one body.
+    /// Bytes.
     pub(crate) limit: usize,
 }
 
-impl Intake<'_> {
-    /// Reads a body, with what it holds.
+impl BodyReader<'_> {
+    /// Reads a body; returns it with the bytes reserved for it.
     ///
     /// # Errors
     /// 413 beyond the limit, 429 when there is no room or others need it more, 400 when the
     /// connection breaks or its framing is wrong.
     pub(crate) async fn read(&self, body: Body) -> Result<(Bytes, Option<Grant>), Failure> {
         let mut reading = pin!(self.collect(body));
-        // Most bodies are there already.
+        // Most bodies have arrived already.
         if let Poll::Ready(read) = futures::poll!(reading.as_mut()) {
             return read;
         }
@@ -120,7 +123,7 @@ impl Intake<'_> {
         }
         let mut first = Bytes::new();
         let mut rest = BytesMut::new();
-        while let Some(data) = arriving(&mut body, &mut held).await? {
+        while let Some(data) = next_or_called_back(&mut body, &mut held).await? {
             let arrived = first.len().max(rest.len()) + data.len();
             if arrived > self.limit {
                 drop(held);
@@ -154,8 +157,11 @@ impl Intake<'_> {
     }
 }
 
-/// The next bytes of a body, unless others need more what it holds.
-async fn arriving(body: &mut Body, held: &mut Option<Loan>) -> Result<Option<Bytes>, Failure> {
+/// The next bytes of a body; 429 if what it holds is called back.
+async fn next_or_called_back(
+    body: &mut Body,
+    held: &mut Option<Loan>,
+) -> Result<Option<Bytes>, Failure> {
     let Some(loan) = held else { return next(body).await };
     tokio::select! {
         biased;
@@ -164,7 +170,7 @@ async fn arriving(body: &mut Body, held: &mut Option<Loan>) -> Result<Option<Byt
     }
 }
 
-/// The next bytes that are any.
+/// The next non-empty frame.
 async fn next(body: &mut Body) -> Result<Option<Bytes>, Failure> {
     while let Some(frame) = body.frame().await {
         // A client's fault, whatever it is: upstream's words, not those of a library.
@@ -177,15 +183,15 @@ async fn next(body: &mut Body) -> Result<Option<Bytes>, Failure> {
     Ok(None)
 }
 
-/// Reads and drops the body of a request that was answered without it, within bounds: a connection
-/// that closes on unread bytes can lose the answer. Without room it is left unread.
+/// Reads and drops a body that was not needed, within bounds: closing a connection with unread
+/// bytes can lose the response. Without room it stays unread.
 pub(crate) async fn discard(body: Option<Body>, flow: &Flow, caller: Caller) {
     const BYTES: usize = 256 * 1024;
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const MAX_WAIT: Duration = Duration::from_secs(1);
     if let Some(body) = body.filter(|body| !body.is_end_stream())
         && let Some(_room) = flow.drain(caller)
     {
-        let _ = tokio::time::timeout(PATIENCE, drain(body, BYTES)).await;
+        let _ = tokio::time::timeout(MAX_WAIT, drain(body, BYTES)).await;
     }
 }
 
@@ -213,7 +219,7 @@ mod tests {
         let flow = Flow::new(&Limits::default());
         let read = |body: Body, limit| {
             run(async {
-                Intake { flow: &flow, class: Class::default(), limit }
+                BodyReader { flow: &flow, class: Class::default(), limit }
                     .read(body)
                     .await
                     .map(|(bytes, _)| bytes)

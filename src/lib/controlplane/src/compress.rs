@@ -1,6 +1,6 @@
-//! gzip for large answers: one member, made off the workers.
+//! gzip for large responses: one member, compressed off the workers.
 
-use crate::encode::chunk_cache::{HEADER, Sum};
+use crate::encode::chunk_cache::{GzipSum, HEADER};
 use crate::encode::stream::{Fill, Offloaded};
 use bytes::{BufMut, Bytes};
 use ferrokube_serve::{Chunk, Held, Holdings, Response};
@@ -11,10 +11,10 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use std::collections::VecDeque;
 
-/// Smaller answers are sent as they are.
+/// Smaller responses are sent as they are.
 pub(crate) const MIN_BYTES: usize = 128 * 1024;
 
-/// Whether an `Accept-Encoding` takes gzip.
+/// Whether an `Accept-Encoding` header admits gzip.
 pub(crate) fn accepts(header: &str) -> bool {
     header.split(',').any(|part| {
         let (name, parameters) = part.split_once(';').unwrap_or((part, ""));
@@ -27,8 +27,8 @@ pub(crate) fn accepts(header: &str) -> bool {
     })
 }
 
-/// Compresses an answer that is large and has a known length (a watch has none), while it is sent.
-/// Until then it is counted as what its client holds.
+/// Compresses a large response of known length (a watch has none) while it is sent. Meanwhile it
+/// counts as held by its client.
 pub(crate) async fn maybe(
     response: Response,
     holdings: Option<&Holdings>,
@@ -47,7 +47,7 @@ pub(crate) async fn maybe(
         match frame {
             Ok(frame) => frames.extend(frame.into_data().map(Chunk::into_bytes)),
             Err(error) => {
-                tracing::error!(error = %error, "an answer could not be compressed");
+                tracing::error!(error = %error, "cannot read a response to compress it");
                 return crate::status::text(500, "internal error\n");
             }
         }
@@ -56,22 +56,22 @@ pub(crate) async fn maybe(
     let held = holdings.map(|holdings| holdings.hold(frames.iter().map(Bytes::len).sum()));
     Response::from_parts(
         head,
-        Offloaded::of(caller, Zipping::new(Vec::new(), Frames { frames, _held: held }))
+        Offloaded::of(caller, Gzipped::new(Vec::new(), ReadyFrames { frames, _held: held }))
             .boxed_unsync(),
     )
 }
 
-/// What is there already.
-struct Frames {
+/// ReadyFrames that exist already.
+struct ReadyFrames {
     frames: VecDeque<Bytes>,
     _held: Option<Held>,
 }
 
-impl Fill for Frames {
+impl Fill for ReadyFrames {
     fn fill(&mut self) -> Option<Chunk> {
         let mut first = self.frames.pop_front()?;
-        if first.len() > PIECE_BYTES {
-            let rest = first.split_off(PIECE_BYTES);
+        if first.len() > CHUNK_BYTES {
+            let rest = first.split_off(CHUNK_BYTES);
             self.frames.push_front(rest);
         }
         Some(first.into())
@@ -82,34 +82,34 @@ impl Fill for Frames {
     }
 }
 
-/// Compressed in one piece.
-const PIECE_BYTES: usize = 128 * 1024;
+/// Max uncompressed bytes per chunk.
+const CHUNK_BYTES: usize = 128 * 1024;
 
-/// A body that is compressed while it is sent: one member of deflate pieces, as
-/// [`pieces`](crate::encode::chunk_cache) has it. Between two pieces it holds no compressor, whose
-/// state is larger than the pieces.
-pub(crate) struct Zipping<F> {
+/// A body compressed while it is sent: one gzip member of deflate chunks, as in
+/// [`chunk_cache`](crate::encode::chunk_cache). It holds no compressor between chunks, whose state
+/// is larger than they are.
+pub(crate) struct Gzipped<F> {
     raw: Vec<u8>,
     fill: F,
-    sum: Sum,
+    sum: GzipSum,
     begun: bool,
     done: bool,
 }
 
-impl<F: Fill> Zipping<F> {
-    /// `begun` comes first.
+impl<F: Fill> Gzipped<F> {
+    /// `begun` is the start of the body.
     pub(crate) fn new(begun: Vec<u8>, fill: F) -> Self {
-        Self { raw: begun, fill, sum: Sum::default(), begun: false, done: false }
+        Self { raw: begun, fill, sum: GzipSum::default(), begun: false, done: false }
     }
 }
 
-impl<F: Fill> Fill for Zipping<F> {
+impl<F: Fill> Fill for Gzipped<F> {
     fn fill(&mut self) -> Option<Chunk> {
         if self.done {
             return None;
         }
         let mut raw = std::mem::take(&mut self.raw);
-        while raw.len() < PIECE_BYTES && !self.done {
+        while raw.len() < CHUNK_BYTES && !self.done {
             match self.fill.fill() {
                 Some(frame) => raw.put(frame),
                 None => self.done = true,
@@ -137,7 +137,7 @@ impl<F: Fill> Fill for Zipping<F> {
     }
 }
 
-/// Says that a body is compressed.
+/// Sets the headers of a compressed body.
 pub(crate) fn mark(headers: &mut HeaderMap) {
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accept_encoding_reads() {
+    fn accept_encoding_is_parsed() {
         for (header, want) in [
             ("", false),
             ("gzip", true),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_large_answers_are_compressed() {
+    async fn only_large_responses_are_compressed() {
         let answer = |length: usize| Response::new(crate::body::full(vec![b'x'; length]));
         let holdings = Holdings::default();
         let small = maybe(answer(1000), Some(&holdings), 1).await;
@@ -172,11 +172,7 @@ mod tests {
         assert_eq!(holdings.bytes(), 200_000);
         assert_eq!(large.headers()[CONTENT_ENCODING], "gzip");
         assert_eq!(large.headers()[VARY], "Accept-Encoding");
-        assert_eq!(
-            large.body().size_hint().exact(),
-            None,
-            "it is compressed while it is sent, and not at all when nobody reads it"
-        );
+        assert_eq!(large.body().size_hint().exact(), None, "compressed only while it is read");
         let bytes = large.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(holdings.bytes(), 0);
         let mut plain = Vec::new();

@@ -1,4 +1,4 @@
-//! Request bodies into objects, patches and options.
+//! Decodes request bodies to objects, patches and options.
 
 use crate::exchange::Request;
 use crate::negotiate::{Form, body_form as form_of};
@@ -16,18 +16,17 @@ use ferrokube_registry::offload::caller;
 use ferrokube_registry::{Body, FieldValidation, Patch, Served, Target, unrecognized};
 use http::header::CONTENT_TYPE;
 
-/// The protobuf message of `DeleteOptions`.
 const DELETE_OPTIONS: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
-/// The form of the request's body.
+/// The form of a request body.
 ///
 /// # Errors
-/// 415.
+/// 415 if unsupported.
 pub(crate) fn body_form(request: &Request<'_>, served: &Served) -> Result<Form, Failure> {
     form_of(request.header(CONTENT_TYPE), served.version().message.is_some())
 }
 
-/// The object of a create or update.
+/// Decodes the object of a create or update.
 ///
 /// # Errors
 /// 400 for a body that cannot be read.
@@ -78,7 +77,7 @@ fn body(decoded: Decoded, yaml: bool, bytes: &Bytes) -> Body {
     Body { document, duplicates, noted, lenient: false, yaml, source: bytes.clone() }
 }
 
-/// The kind that an endpoint takes.
+/// The kind that an endpoint accepts.
 fn kind_of_body(target: &Target) -> &str {
     let definition = &target.served.definition;
     definition
@@ -86,7 +85,7 @@ fn kind_of_body(target: &Target) -> &str {
         .map_or(definition.kind.as_str(), |subresource| subresource.kind.kind.as_str())
 }
 
-/// A body that is `null` is an object without fields.
+/// Reads `null` as an object without fields.
 fn nullable(read: Result<Decoded, DecodeError>) -> Result<Decoded, DecodeError> {
     match read {
         Err(DecodeError::NotObject("null")) => {
@@ -96,7 +95,7 @@ fn nullable(read: Result<Decoded, DecodeError>) -> Result<Decoded, DecodeError> 
     }
 }
 
-/// 413 for a body that would take too much memory, else as `why` says.
+/// 413 if decoding would take too much memory, else the failure that `why` makes.
 fn unreadable(error: &DecodeError, why: impl FnOnce(&DecodeError) -> Failure) -> Failure {
     if matches!(error, DecodeError::TooLarge) { too_large() } else { why(error) }
 }
@@ -105,8 +104,8 @@ fn unreadable_protobuf(error: &ProtobufError, why: impl FnOnce(String) -> Failur
     if matches!(error, ProtobufError::TooLarge) { too_large() } else { why(error.to_string()) }
 }
 
-/// Why a body does not say what it is.
-fn untyped(error: &DecodeError) -> String {
+/// The message for a body without kind or apiVersion.
+fn missing_type_message(error: &DecodeError) -> String {
     let why = match error {
         DecodeError::NotObject(given) => {
             format!("json: cannot unmarshal {given} into Go value of type {}", go::TYPE_META)
@@ -116,8 +115,8 @@ fn untyped(error: &DecodeError) -> String {
     format!("couldn't get version/kind; json parse error: {why}")
 }
 
-/// The same of YAML, whose parser speaks first.
-fn yaml_fault(error: &DecodeError, otherwise: &str) -> String {
+/// The same for YAML, where the parser's error comes first.
+fn yaml_message(error: &DecodeError, otherwise: &str) -> String {
     match error {
         DecodeError::Syntax(why) => format!("yaml: {why}"),
         _ => otherwise.to_owned(),
@@ -148,7 +147,7 @@ fn protobuf(state: &ServerState, target: &Target, bytes: &Bytes) -> Result<Body,
     })
 }
 
-/// `DeleteOptions`.
+/// Decodes `DeleteOptions`.
 ///
 /// # Errors
 /// 400.
@@ -160,13 +159,15 @@ pub(crate) async fn delete_options(
     match form {
         Form::Json => {
             let refused = |error: DecodeError| {
-                unreadable(&error, |error| Failure::bad_request(untyped(error)))
+                unreadable(&error, |error| Failure::bad_request(missing_type_message(error)))
             };
             nullable(json::read(bytes)).map(|decoded| decoded.document).map_err(refused)
         }
         Form::Yaml => {
             let refused = |error: DecodeError| {
-                unreadable(&error, |error| Failure::bad_request(yaml_fault(error, &untyped(error))))
+                unreadable(&error, |error| {
+                    Failure::bad_request(yaml_message(error, &missing_type_message(error)))
+                })
             };
             nullable(read_yaml(bytes).await?).map(|decoded| decoded.document).map_err(refused)
         }
@@ -183,7 +184,6 @@ pub(crate) async fn delete_options(
     }
 }
 
-/// The four kinds of patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatchKind {
     /// `application/json-patch+json`
@@ -196,12 +196,12 @@ pub(crate) enum PatchKind {
     Apply,
 }
 
-/// The patch's kind, from the content type.
+/// The kind of a patch, from its content type.
 ///
 /// # Errors
-/// 415; custom resources have no strategic merge.
+/// 415 if unknown, or a strategic merge of a custom resource.
 pub(crate) fn patch_kind(request: &Request<'_>, served: &Served) -> Result<PatchKind, Failure> {
-    // To the letter, as upstream: patches come from programs.
+    // Compared exactly, like kube-apiserver.
     match request.header(CONTENT_TYPE).split(';').next().unwrap_or_default() {
         "application/json-patch+json" => Ok(PatchKind::Json),
         "application/merge-patch+json" => Ok(PatchKind::Merge),
@@ -210,7 +210,7 @@ pub(crate) fn patch_kind(request: &Request<'_>, served: &Served) -> Result<Patch
         }
         "application/apply-patch+yaml" => Ok(PatchKind::Apply),
         _ => {
-            // Of a native kind the router refuses it, of a custom one the handler.
+            // The router rejects it for a native kind, the handler for a custom one.
             Err(match served.definition.dialect.routes_itself() {
                 true => Failure::new(
                     Reason::UnsupportedMediaType,
@@ -223,7 +223,7 @@ pub(crate) fn patch_kind(request: &Request<'_>, served: &Served) -> Result<Patch
     }
 }
 
-/// What a patch takes.
+/// Approximate memory of a patch.
 pub(crate) fn patch_bytes(patch: &Patch) -> usize {
     match patch {
         Patch::Json(operations, _) => heap::bytes(operations),
@@ -234,7 +234,8 @@ pub(crate) fn patch_bytes(patch: &Patch) -> usize {
     }
 }
 
-/// The patch. One that cannot be read is refused only once there is an object, but for an apply.
+/// Decodes a patch. Other than an apply, a malformed one is only rejected once the object was
+/// found.
 ///
 /// # Errors
 /// 400 for a body that cannot be read.
@@ -272,7 +273,7 @@ pub(crate) async fn patch(
                     ),
                     error => format!(
                         "error decoding YAML: error converting YAML to JSON: {}",
-                        yaml_fault(error, &error.to_string())
+                        yaml_message(error, &error.to_string())
                     ),
                 })
             };
@@ -284,7 +285,7 @@ pub(crate) async fn patch(
     Ok(read.unwrap_or_else(Patch::Unreadable))
 }
 
-/// The operations of a JSON patch, with what strict validation finds in them.
+/// The operations of a JSON patch, with the findings of strict validation.
 fn operations(bytes: &[u8], strict: bool) -> Result<Patch, Failure> {
     let (prefix, list) = if strict {
         ("error decoding patch: ", "[]handlers.jsonPatchOp")
@@ -326,7 +327,7 @@ fn operations(bytes: &[u8], strict: bool) -> Result<Patch, Failure> {
                     );
                 }
                 "op" | "path" | "from" | "value" => {}
-                unknown if noted.len() < MAX_NOTED => noted.push(format!(
+                unknown if noted.len() < MAX_FINDINGS => noted.push(format!(
                     "json patch unknown field {}",
                     quote(&format!("[{index}].{unknown}"))
                 )),
@@ -337,5 +338,5 @@ fn operations(bytes: &[u8], strict: bool) -> Result<Patch, Failure> {
     Ok(Patch::Json(read.value, noted))
 }
 
-/// So much is found in the operations of a JSON patch at most.
-const MAX_NOTED: usize = 20;
+/// Max findings reported about a JSON patch.
+const MAX_FINDINGS: usize = 20;

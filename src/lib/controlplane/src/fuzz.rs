@@ -1,8 +1,8 @@
-//! Fuzz targets: everything that a request says beside its body.
+//! Fuzz targets for every part of a request but its body.
 
 use crate::action::{Action, Refusal, WriteKind, parse_duration};
 use crate::compress;
-use crate::negotiate::{Form, Offer, Router, Views, negotiate};
+use crate::negotiate::{Form, Offer, RouterTypes, Views, negotiate};
 use ferrokube_apimachinery::document::json;
 use ferrokube_apimachinery::json::read;
 use ferrokube_apimachinery::jsonpath::{JsonPath, MAX_NODES};
@@ -116,7 +116,8 @@ fn accept_headers_get_what_is_offered() {
         let _ = compress::accepts(text);
         let mut accepted = false;
         for views in [Views::None, Views::Single, Views::List, Views::Discovery] {
-            let outcome = negotiate(text, Offer { protobuf: false, views, router: Router::None });
+            let outcome =
+                negotiate(text, Offer { protobuf: false, views, router: RouterTypes::None });
             accepted |= outcome.is_ok();
             if views == Views::None {
                 assert!(
@@ -129,9 +130,9 @@ fn accept_headers_get_what_is_offered() {
     });
 }
 
-/// Whether whole objects without protobuf are refused, as a 406.
+/// Whether negotiation without protobuf is rejected with 406.
 fn outcome_is_refusal(text: &str) -> bool {
-    negotiate(text, Offer { protobuf: false, views: Views::None, router: Router::Objects })
+    negotiate(text, Offer { protobuf: false, views: Views::None, router: RouterTypes::Objects })
         .is_err_and(|failure| failure.code == 406)
 }
 

@@ -3,7 +3,7 @@
 use crate::action::{Action, no_such_resource};
 use crate::exchange::{Rejection, Request};
 use crate::filters::audit;
-use crate::negotiate::{self, Accepted, Form, Offer, Router, Views, negotiate, wants_pretty};
+use crate::negotiate::{self, Accepted, Form, Offer, RouterTypes, Views, negotiate, wants_pretty};
 use crate::route::RouteRequest;
 use crate::state::ServerState;
 use crate::{body, compress, health, openapi, router, status, version};
@@ -29,7 +29,7 @@ pub(crate) async fn handle(
     }
     if action.resource().is_none() || action.is_read_only() {
         // Writes of objects take their seat after their body was read.
-        state.flow.sit(request.class()).await?;
+        state.flow.take_seat(request.class()).await?;
     }
     let response = if action.resource().is_some() {
         router::handle(state, request, &authorized).await?
@@ -67,7 +67,7 @@ pub(crate) fn document(
     state: &ServerState,
     request: &Request<'_>,
     document: &Document,
-    (message, router): (&str, Router),
+    (message, router): (&str, RouterTypes),
 ) -> Result<Response, Rejection> {
     let protobuf = state.encoder.messages().contains(message);
     let accepted = accepted(request, Offer { protobuf, views: Views::None, router })?;

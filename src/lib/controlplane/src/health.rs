@@ -1,5 +1,5 @@
-//! `/livez`, `/readyz`, `/healthz`: checks by name. Liveness reads from the store and looks at the
-//! committer's progress.
+//! `/livez`, `/readyz`, `/healthz`: named checks. Liveness reads from the store and checks that the
+//! committer makes progress.
 
 use crate::action::Options;
 use crate::state::ServerState;
@@ -13,15 +13,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A committer that has not moved for this long is stuck.
-const STALLED: Duration = Duration::from_secs(20);
+/// A committer without progress for this long is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(20);
 
-/// What upstream's probes check once their work at the start is done, by its names and in its
-/// order: clients exclude checks by name, and conformance tests want these. What no bootstrap step
-/// here is called is done when all are: served definitions are followed before the first step, and
-/// for what is not served (addresses of services, priority classes, aggregated servers) there is
-/// nothing to wait for.
-const STARTS: [&str; 19] = [
+/// Post-start hooks of kube-apiserver, by name and in order: clients exclude checks by name, and
+/// conformance tests expect these. A hook that is no bootstrap step here passes once all steps are
+/// done: definitions are followed before the first step, and for features that are not served
+/// (service addresses, priority classes, aggregated servers) there is nothing to wait for.
+const POST_START_HOOKS: [&str; 19] = [
     "poststarthook/start-apiserver-admission-initializer",
     "poststarthook/generic-apiserver-start-informers",
     "poststarthook/start-apiextensions-informers",
@@ -43,7 +42,7 @@ const STARTS: [&str; 19] = [
     "poststarthook/apiservice-openapi-controller",
 ];
 
-/// Readiness, and the bootstrap steps that it waits for.
+/// Readiness, and the bootstrap steps it depends on.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     started: AtomicBool,
@@ -52,7 +51,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// With the names of the bootstrap steps.
+    /// `steps`: names of the bootstrap steps.
     pub(crate) fn new(steps: impl IntoIterator<Item = String>) -> Self {
         Self {
             steps: Mutex::new(steps.into_iter().map(|name| (name, false)).collect()),
@@ -60,7 +59,7 @@ impl Health {
         }
     }
 
-    /// A bootstrap step is done.
+    /// Marks a bootstrap step as done.
     pub(crate) fn step_done(&self, name: &str) {
         if let Some(step) = self
             .steps
@@ -78,23 +77,22 @@ impl Health {
         self.started.store(true, Ordering::Release);
     }
 
-    /// The server is going down.
+    /// Shutdown has begun.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
     }
 
-    /// Whether the server takes requests.
     pub(crate) fn is_ready(&self) -> bool {
         self.started.load(Ordering::Acquire) && !self.stopping.load(Ordering::Acquire)
     }
 
-    /// The names of a probe's checks.
+    /// Names of a probe's checks, in order.
     pub(crate) fn names(&self, probe: &str) -> impl Iterator<Item = String> {
         let steps = self.steps.lock().expect("no panic while held");
         let hooks = steps
             .iter()
             .map(|(name, _)| format!("poststarthook/{name}"))
-            .filter(|name| !STARTS.contains(&name.as_str()));
+            .filter(|name| !POST_START_HOOKS.contains(&name.as_str()));
         let hooks: Vec<String> = hooks.collect();
         let (before, after) = if probe == "readyz" {
             (
@@ -106,16 +104,16 @@ impl Health {
         };
         before
             .iter()
-            .chain(&STARTS)
+            .chain(&POST_START_HOOKS)
             .map(|name| (*name).to_owned())
             .chain(hooks)
             .chain(after.iter().map(|name| (*name).to_owned()))
     }
 
-    /// Runs one check; what is wrong is for people.
+    /// Runs one check. The error is shown to people.
     fn check(&self, state: &ServerState, name: &str) -> Result<(), String> {
         match name {
-            // Clients know the store by this name.
+            // The name that clients know the store by.
             "etcd" | "etcd-readiness" => storage(state),
             "informer-sync" => self.is_done(""),
             "disk-space" if !state.registry.store().has_space() => {
@@ -127,14 +125,14 @@ impl Health {
             "shutdown" if self.stopping.load(Ordering::Acquire) => {
                 Err("the server is shutting down".to_owned())
             }
-            _ if STARTS.contains(&name) || name.starts_with("poststarthook/") => {
+            _ if POST_START_HOOKS.contains(&name) || name.starts_with("poststarthook/") => {
                 self.is_done(name.trim_start_matches("poststarthook/"))
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether a bootstrap step is done, all of them where none has the name.
+    /// Whether a bootstrap step is done; for any other name, whether all are.
     fn is_done(&self, step: &str) -> Result<(), String> {
         let steps = self.steps.lock().expect("no panic while held");
         let done = steps
@@ -145,13 +143,13 @@ impl Health {
     }
 }
 
-/// A real read, and that the committer moves and the journal works.
+/// Reads from the store, and checks committer and journal.
 fn storage(state: &ServerState) -> Result<(), String> {
     let store = state.registry.store();
     if let Some(why) = store.failure() {
         return Err(format!("the journal failed: {why}"));
     }
-    if store.stalled_for() > STALLED {
+    if store.stalled_for() > STUCK_AFTER {
         return Err("the committer is stuck".to_owned());
     }
     let prefix = Prefix::new("namespaces").map_err(|error| error.to_string())?;
@@ -160,7 +158,7 @@ fn storage(state: &ServerState) -> Result<(), String> {
     if readable { Ok(()) } else { Err("the published state is ahead of its revision".to_owned()) }
 }
 
-/// Answers a probe, or one check of it.
+/// Responds to a probe, or to one of its checks.
 pub(crate) fn respond(
     state: &ServerState,
     probe: &str,

@@ -1,4 +1,4 @@
-//! `/metrics`: a small set, with upstream's names where the meaning is the same.
+//! `/metrics`: a small set, with kube-apiserver's names where the meaning is the same.
 
 mod text;
 
@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// At most so many label sets of requests; what is beyond counts as `other`, so that clients cannot
-/// fill the memory.
+/// Max label sets of requests; further ones count as `other`, so that clients cannot fill the
+/// memory.
 const MAX_SERIES: usize = 4096;
 
 #[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
@@ -55,14 +55,13 @@ struct ResourceLabel {
     resource: String,
 }
 
-/// Where a request's trace context comes from; in the order of the counters.
+/// Where a request's trace context comes from, in the order of the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The sender's trace goes on.
+    /// Continues the client's trace.
     Adopted,
-    /// A new trace.
     Started,
-    /// A new trace, with a link to the one of a sender who is not believed.
+    /// A new trace, linked to that of a client that may not propagate.
     Linked,
 }
 
@@ -76,11 +75,11 @@ struct OutcomeLabel {
     outcome: &'static str,
 }
 
-/// What log tracking and the export of spans have done.
+/// Counters of log tracking and span export.
 #[derive(Default)]
 struct TraceMetrics {
     contexts: Family<OriginLabel, Counter>,
-    /// Looked up once: a request only adds.
+    /// Resolved once, as every request increments one.
     origins: OnceLock<[Counter; 3]>,
     stamps: Family<OutcomeLabel, Counter<u64, AtomicU64>>,
     baggage: Counter,
@@ -90,7 +89,6 @@ struct TraceMetrics {
 
 type FloatGauge = Gauge<f64, AtomicU64>;
 
-/// The server's metrics.
 pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
@@ -104,11 +102,11 @@ pub(crate) struct Metrics {
     store: StoreMetrics,
     trace: TraceMetrics,
     listener: ListenerMetrics,
-    /// Requests whose handling panicked.
+    /// Requests whose handler panicked.
     pub(crate) panics: Counter,
 }
 
-/// What the listener has done, as it says itself.
+/// Counters of the listener.
 #[derive(Default)]
 struct ListenerMetrics {
     stats: OnceLock<Arc<Stats>>,
@@ -138,7 +136,7 @@ struct StoreMetrics {
     audit_errors: Gauge,
 }
 
-/// A running watch, counted until it is dropped.
+/// A running watch; uncounted when dropped.
 pub(crate) struct WatchGauge(Gauge);
 
 impl Drop for WatchGauge {
@@ -318,7 +316,7 @@ impl Metrics {
         );
     }
 
-    /// Counts an answered request; `is_served` tells whether its resource exists.
+    /// Counts a request that has a response. `is_served`: its resource exists.
     pub(crate) fn request(&self, action: &Action, is_served: bool, (code, took): (u16, Duration)) {
         let (group, version, resource, subresource) = self.subject(action, is_served);
         let verb = verb(action);
@@ -340,8 +338,7 @@ impl Metrics {
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// What a request was about; `other` for what does not exist, and when too many different
-    /// things were asked about.
+    /// Labels of a request: `other` if the resource does not exist or there are too many series.
     fn subject(&self, action: &Action, is_served: bool) -> (String, String, String, String) {
         let other = || ("other".into(), String::new(), "other".into(), String::new());
         let Some(resource) = action.resource() else { return Default::default() };
@@ -366,7 +363,7 @@ impl Metrics {
         subject
     }
 
-    /// The counter of requests whose context has this origin.
+    /// Counter of requests by origin of their context.
     pub(crate) fn contexts(&self, origin: Origin) -> &Counter {
         let of = |origin| self.trace.contexts.get_or_create(&OriginLabel { origin }).clone();
         let counters = self.trace.origins.get_or_init(|| ["adopted", "started", "linked"].map(of));
@@ -378,13 +375,13 @@ impl Metrics {
         self.trace.baggage.inc();
     }
 
-    /// Counts a watch until the result is dropped.
+    /// Counts a watch until the guard is dropped.
     pub(crate) fn watching(&self) -> WatchGauge {
         self.watches.inc();
         WatchGauge(self.watches.clone())
     }
 
-    /// The metrics in Prometheus' text format, or as OpenMetrics for clients that name it.
+    /// The metrics in the Prometheus text format, or as OpenMetrics if the client names it.
     pub(crate) fn respond(&self, state: &ServerState, accept: &str) -> Response {
         self.refresh(state);
         let mut out = String::with_capacity(64 * 1024);
@@ -402,17 +399,17 @@ impl Metrics {
         }
     }
 
-    /// Shows what a listener counts; only the first one is.
+    /// Exports the counters of a listener; only of the first one.
     pub(crate) fn show_listener(&self, stats: Arc<Stats>) {
         let _ = self.listener.stats.set(stats);
     }
 
-    /// What answers hold, if there is a listener.
+    /// Bytes held by responses, if there is a listener.
     pub(crate) fn held(&self) -> Option<&Holdings> {
         self.listener.stats.get().map(|stats| &stats.held)
     }
 
-    /// Shows the listener what lists and watches under way keep from being freed.
+    /// Tells the listener how many bytes lists and watches keep alive.
     pub(crate) fn show_pinned(&self, bytes: u64) {
         if let Some(held) = self.held() {
             held.set_pinned(usize::try_from(bytes).unwrap_or(usize::MAX));

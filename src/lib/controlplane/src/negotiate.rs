@@ -1,9 +1,8 @@
-//! Content negotiation: which form and which view of an answer a client accepts, and which form its
-//! body has.
+//! Content negotiation: form and view of the response, and the form of the body.
 
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 
-/// How a body is encoded.
+/// Encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Form {
     /// `application/json`
@@ -15,7 +14,6 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// Its media type.
     pub(crate) fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -25,53 +23,52 @@ impl Form {
     }
 }
 
-/// Which view of objects is wanted.
+/// View of the returned objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum View {
     /// The whole object.
     Whole,
-    /// `PartialObjectMetadata` (of one object, or each of a watch); the version is `v1` or
+    /// `PartialObjectMetadata` of one object or each object of a watch. The version is `v1` or
     /// `v1beta1`.
     Metadata(&'static str),
-    /// `PartialObjectMetadataList`.
+    /// `PartialObjectMetadataList`
     MetadataList(&'static str),
-    /// `Table`.
+    /// `Table`
     Table(&'static str),
     /// `APIGroupDiscoveryList`, for discovery only.
     Discovery,
 }
 
-/// What an endpoint can give.
+/// What an endpoint can return.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer {
-    /// Whether protobuf can be written.
+    /// Whether there is a protobuf form.
     pub(crate) protobuf: bool,
-    /// Which views are there, beyond the whole object.
+    /// Views next to the whole object.
     pub(crate) views: Views,
-    /// Who looks at the header before.
-    pub(crate) router: Router,
+    /// Checks before the handler's.
+    pub(crate) router: RouterTypes,
 }
 
-/// Who looks at the Accept header of a request before its handler, as upstream's router does for
-/// native kinds.
+/// Media types that kube-apiserver's router admits before the handler of a native kind negotiates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Router {
-    /// Nobody.
+pub(crate) enum RouterTypes {
+    /// No router.
     None,
-    /// It knows the media types of objects.
+    /// Media types of objects.
     Objects,
-    /// And those of watches.
+    /// Also those of watches.
     Streams,
 }
 
-/// Groups of views that an endpoint offers.
+/// Views of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Views {
-    /// Only whole objects (discovery documents, errors).
+    /// Whole objects only (discovery documents, errors).
     None,
     /// Metadata and Table of one object or a watch.
     Single,
-    /// Metadata of one object that has no columns.
+    /// Metadata of one object of a kind without columns.
     Untabled,
     /// Metadata list and Table.
     List,
@@ -85,12 +82,10 @@ impl Views {
     }
 }
 
-/// The outcome.
+/// A negotiated encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accepted {
-    /// The form.
     pub(crate) form: Form,
-    /// The view.
     pub(crate) view: View,
     /// Whether JSON is indented.
     pub(crate) pretty: bool,
@@ -100,12 +95,12 @@ impl Accepted {
     /// Compact JSON of the whole object.
     pub(crate) const JSON: Self = Self { form: Form::Json, view: View::Whole, pretty: false };
 
-    /// Whether the view is one of what is answered, whose type upstream names. It chooses the view
-    /// before it knows that: further clauses of an Accept header do not help, and what is written
-    /// stays written.
+    /// Checks that the view fits what is returned, whose Go type is `kind`. kube-apiserver chooses
+    /// the view before it knows that: other clauses of the Accept header do not help, and writes
+    /// stay written.
     ///
     /// # Errors
-    /// 406.
+    /// 406 if it does not.
     pub(crate) fn fit(self, views: Views, kind: impl FnOnce() -> String) -> Result<(), Failure> {
         let refuse =
             |why: &str| Err(Failure::new(Reason::NotAcceptable, format!("{why} ({})", kind())));
@@ -125,7 +120,7 @@ impl Accepted {
     }
 }
 
-/// The most clauses of an Accept header that are looked at.
+/// Max clauses of an Accept header.
 const MAX_CLAUSES: usize = 256;
 
 struct Clause<'a> {
@@ -135,10 +130,10 @@ struct Clause<'a> {
     quality: f32,
 }
 
-/// Chooses what a client gets, in its order of preference.
+/// Chooses the first clause, in order of preference, that the endpoint offers.
 ///
 /// # Errors
-/// 406 when it accepts nothing of what is offered.
+/// 406 if there is none.
 pub(crate) fn negotiate(accept: &str, offer: Offer) -> Result<Accepted, Failure> {
     match accept {
         "" | "application/json" | "*/*" => return Ok(Accepted::JSON),
@@ -148,7 +143,7 @@ pub(crate) fn negotiate(accept: &str, offer: Offer) -> Result<Accepted, Failure>
         _ => {}
     }
     let clauses = clauses(accept);
-    // Whoever takes the aggregated form somewhere gets it, whatever stands before it.
+    // The aggregated form wins wherever it occurs.
     let aggregated = clauses
         .iter()
         .filter(|_| offer.views == Views::Discovery)
@@ -157,8 +152,8 @@ pub(crate) fn negotiate(accept: &str, offer: Offer) -> Result<Accepted, Failure>
     aggregated.or_else(first).ok_or_else(|| not_acceptable(offer, &clauses))
 }
 
-/// Whether a router lets a request to a handler that writes only these media types. It compares
-/// whole media types, whatever their parameters.
+/// Checks an Accept header as kube-apiserver's router does for a handler of these media types:
+/// whole media types, ignoring parameters.
 ///
 /// # Errors
 /// 406.
@@ -179,7 +174,7 @@ fn not_routed(known: &str) -> Failure {
     Failure::new(Reason::NotAcceptable, message).with_details(Details::default())
 }
 
-/// The clauses of an Accept header in the client's order of preference.
+/// Clauses of an Accept header in order of preference.
 fn clauses(accept: &str) -> Vec<Clause<'_>> {
     let mut clauses: Vec<Clause<'_>> =
         accept.split(',').take(MAX_CLAUSES).filter_map(parse_clause).collect();
@@ -192,7 +187,7 @@ fn clauses(accept: &str) -> Vec<Clause<'_>> {
     clauses
 }
 
-/// The media types of an Accept header in the client's order of preference, without parameters.
+/// Media types of an Accept header in order of preference, with their parameters.
 pub(crate) fn media_types(accept: &str) -> impl Iterator<Item = (&str, &str)> {
     clauses(accept).into_iter().map(|clause| (clause.kind, clause.subtype))
 }
@@ -206,12 +201,12 @@ fn not_acceptable(offer: Offer, clauses: &[Clause<'_>]) -> Failure {
             ("*", "*") | ("application", "json" | "yaml" | "vnd.kubernetes.protobuf")
         )
     };
-    if offer.router != Router::None && !clauses.iter().any(routed) {
-        let streams = if offer.router == Router::Streams { STREAMS } else { "" };
+    if offer.router != RouterTypes::None && !clauses.iter().any(routed) {
+        let streams = if offer.router == RouterTypes::Streams { STREAMS } else { "" };
         let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
         return not_routed(&format!("{known}{streams}"));
     }
-    // Custom objects have no protobuf form, and it is named all the same.
+    // kube-apiserver names protobuf for custom objects, too.
     let protobuf = if offer.protobuf || offer.views != Views::None {
         ", application/vnd.kubernetes.protobuf"
     } else {
@@ -245,8 +240,8 @@ fn parameters_of(text: &str) -> impl Iterator<Item = (&str, &str)> {
 fn accept_clause(clause: &Clause<'_>, offer: Offer) -> Option<Accepted> {
     let form = match (clause.kind, clause.subtype) {
         ("application", "json") | ("*", "*") => Form::Json,
-        // Upstream's routers know no such wildcard; the handlers that none stands before do.
-        ("application", "*") if offer.router == Router::None => Form::Json,
+        // kube-apiserver's routers do not know this wildcard; handlers without a router do.
+        ("application", "*") if offer.router == RouterTypes::None => Form::Json,
         ("application", "yaml") => Form::Yaml,
         ("application", "vnd.kubernetes.protobuf")
             if offer.protobuf || offer.views != Views::None =>
@@ -281,7 +276,7 @@ fn accept_clause(clause: &Clause<'_>, offer: Offer) -> Option<Accepted> {
     Some(Accepted { form, view, pretty })
 }
 
-/// The view that `as`, `g` and `v` name, if it is offered.
+/// The view that `as`, `g` and `v` name, if offered.
 fn view(kind: &str, group: &str, version: &str, offered: Views) -> Option<View> {
     let version = match version {
         "v1" => "v1",
@@ -304,8 +299,7 @@ fn view(kind: &str, group: &str, version: &str, offered: Views) -> Option<View> 
     }
 }
 
-/// Whether a browser or command line asks, who read better indented: `pretty` decides when it is
-/// given.
+/// Whether to indent JSON: as `?pretty` says, else for browsers and command line clients.
 pub(crate) fn wants_pretty(given: Option<bool>, user_agent: &str) -> bool {
     given.unwrap_or_else(|| {
         ["curl", "Wget", "Mozilla/5.0"].iter().any(|agent| user_agent.starts_with(agent))
@@ -333,8 +327,8 @@ pub(crate) fn body_form(content_type: &str, protobuf: bool) -> Result<Form, Fail
     }
 }
 
-/// Whether what follows the media type are `name=value` pairs, each name once; nothing may follow
-/// the last semicolon.
+/// Whether the parameters are `name=value` pairs with distinct names; nothing may follow the last
+/// semicolon.
 fn has_parameters(content_type: &str) -> bool {
     let mut names: Vec<String> = Vec::new();
     let mut parameters = content_type.split(';').skip(1).map(str::trim).peekable();
@@ -364,7 +358,7 @@ mod tests {
     fn single(accept: &str) -> Option<(Form, View)> {
         let accepted = negotiate(
             accept,
-            Offer { protobuf: true, views: Views::Single, router: Router::Objects },
+            Offer { protobuf: true, views: Views::Single, router: RouterTypes::Objects },
         )
         .ok()
         .filter(|accepted| accepted.fit(Views::Single, String::new).is_ok());
@@ -372,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn accept_reads_as_recorded() {
+    fn accept_is_parsed_as_in_kube_apiserver() {
         let json = Some((Form::Json, View::Whole));
         let cases = [
             ("text/html", None),
@@ -396,7 +390,7 @@ mod tests {
                 "application/vnd.kubernetes.protobuf,application/json",
                 Some((Form::Protobuf, View::Whole)),
             ),
-            // A view that is chosen and then does not fit is not given up for another clause.
+            // A chosen view that does not fit is not replaced by another clause.
             (
                 "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json",
                 None,
@@ -418,11 +412,11 @@ mod tests {
     }
 
     #[test]
-    fn the_aggregated_form_comes_before_others() {
+    fn the_aggregated_form_wins() {
         let discovery = |accept: &str| {
             negotiate(
                 accept,
-                Offer { protobuf: true, views: Views::Discovery, router: Router::None },
+                Offer { protobuf: true, views: Views::Discovery, router: RouterTypes::None },
             )
             .ok()
             .map(|accepted| (accepted.form, accepted.view))
@@ -443,7 +437,7 @@ mod tests {
 
     #[test]
     fn metadata_of_a_kind_without_protobuf_may_be_protobuf() {
-        let offer = Offer { protobuf: false, views: Views::List, router: Router::None };
+        let offer = Offer { protobuf: false, views: Views::List, router: RouterTypes::None };
         let accept =
             "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
         assert_eq!(negotiate(accept, offer).map(|accepted| accepted.form), Ok(Form::Protobuf));
@@ -452,22 +446,24 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_the_router_s_or_the_handler_s() {
+    fn rejections_are_the_routers_or_the_handlers() {
         let refused = |accept: &str, views, router| {
             negotiate(accept, Offer { protobuf: true, views, router }).unwrap_err()
         };
         let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-        let router = refused("text/html", Views::Single, Router::Objects);
+        let router = refused("text/html", Views::Single, RouterTypes::Objects);
         assert_eq!((router.code, router.details.is_some()), (406, true));
         assert_eq!(
             router.message,
             format!("406: Not Acceptable\n\nAvailable representations: {known}")
         );
         assert!(
-            refused("text/html", Views::List, Router::Streams).message.ends_with(";stream=watch")
+            refused("text/html", Views::List, RouterTypes::Streams)
+                .message
+                .ends_with(";stream=watch")
         );
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
-        let handler = refused(table, Views::Untabled, Router::Objects);
+        let handler = refused(table, Views::Untabled, RouterTypes::Objects);
         assert_eq!(
             (handler.message.as_str(), handler.details),
             (format!("only the following media types are accepted: {known}").as_str(), None)
@@ -481,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn content_types_read_as_recorded() {
+    fn content_types_are_parsed_as_in_kube_apiserver() {
         let json = Some(Form::Json);
         for (text, want) in [
             ("", json),

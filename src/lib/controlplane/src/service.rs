@@ -24,20 +24,24 @@ impl ServerState {
         head: http::request::Parts,
         body: Body,
     ) -> Response {
-        flow::seated(&self.flow, self.answer_seated(head, body)).await
+        flow::with_budgets(&self.flow, self.answer_with_budgets(head, body)).await
     }
 
-    async fn answer_seated(self: &Arc<Self>, head: http::request::Parts, body: Body) -> Response {
+    async fn answer_with_budgets(
+        self: &Arc<Self>,
+        head: http::request::Parts,
+        body: Body,
+    ) -> Response {
         let body = without_unread_body(&head, body);
-        let mut in_flight =
-            InFlight { state: self, exchange: Exchange::new(head, body), left: false };
+        let mut guard =
+            ExchangeGuard { state: self, exchange: Exchange::new(head, body), left: false };
         let mut response =
-            match AssertUnwindSafe(self.process(&mut in_flight.exchange)).catch_unwind().await {
+            match AssertUnwindSafe(self.process(&mut guard.exchange)).catch_unwind().await {
                 Ok(response) => response,
-                Err(panic) => self.panicked(&mut in_flight.exchange, panic.as_ref()),
+                Err(panic) => self.panicked(&mut guard.exchange, panic.as_ref()),
             };
-        in_flight.leave(&mut response);
-        let exchange = &mut in_flight.exchange;
+        guard.leave(&mut response);
+        let exchange = &mut guard.exchange;
         let recorded = exchange.incoming.audit.recorded.get_mut().ok().and_then(Option::take);
         if let Some(recorded) = recorded
             && let Err(error) = recorded.await
@@ -46,7 +50,7 @@ impl ServerState {
             response = self.unaudited_write(exchange);
         }
         // Dropping the body may wait; nothing that others need is held meanwhile.
-        flow::let_go();
+        flow::release_all();
         (exchange.incoming.head.headers, exchange.incoming.head.uri) = Default::default();
         let body = exchange.incoming.take_body();
         crate::body::discard(body, &self.flow, exchange.class().caller).await;
@@ -148,20 +152,20 @@ fn without_unread_body(head: &http::request::Parts, body: Body) -> Body {
 /// A request between its filters. If it is dropped before its response (the client or the
 /// connection went away), it is audited all the same: its write may be on its way to the disk
 /// (fault 55).
-struct InFlight<'a> {
+struct ExchangeGuard<'a> {
     state: &'a ServerState,
     exchange: Exchange,
     left: bool,
 }
 
-impl InFlight<'_> {
+impl ExchangeGuard<'_> {
     fn leave(&mut self, response: &mut Response) {
         self.left = true;
         filters::leave(self.state, &mut self.exchange, response);
     }
 }
 
-impl Drop for InFlight<'_> {
+impl Drop for ExchangeGuard<'_> {
     fn drop(&mut self) {
         if self.left {
             return;

@@ -2,7 +2,7 @@
 
 use crate::body;
 use crate::encode::Encoder;
-use crate::negotiate::{Accepted, Form, Offer, Router, Views, negotiate};
+use crate::negotiate::{Accepted, Form, Offer, RouterTypes, Views, negotiate};
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::{Details, Failure};
 use ferrokube_serve::Response;
@@ -18,7 +18,7 @@ pub(crate) fn respond(failure: &Failure, encoder: &Encoder, headers: &HeaderMap)
     let offer = Offer {
         protobuf: encoder.messages().contains(MESSAGE),
         views: Views::None,
-        router: Router::None,
+        router: RouterTypes::None,
     };
     let accepted = negotiate(accept, offer).unwrap_or(Accepted::JSON);
     let (bytes, form) = encoder.document(&failure.to_document(), accepted, Some(MESSAGE));

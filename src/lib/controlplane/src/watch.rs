@@ -32,17 +32,16 @@ use frames::{Frames, LENT_BYTES};
 use watchers::Keeps;
 pub(crate) use watchers::Watchers;
 
-/// Small events are sent together up to this.
+/// Small events are sent together up to this size.
 const FRAME_BYTES: usize = 8 * 1024;
 
-/// What an event takes around its object, about.
+/// Approximate overhead per event.
 const EVENT_BYTES: usize = 64;
 
 const ADDED: &str = "ADDED";
 const MODIFIED: &str = "MODIFIED";
 const DELETED: &str = "DELETED";
 
-/// Answers a watch.
 pub(crate) async fn respond(
     state: &Arc<ServerState>,
     request: &mut Request<'_>,
@@ -63,7 +62,7 @@ pub(crate) async fn respond(
         Include::Metadata
     };
     check_name(target, &options)?;
-    let keeps = Keeps {
+    let kept = WatchRequest {
         uri: &request.head.uri,
         version: request.head.version,
         users: [Some(&request.authenticated.user), request.authenticated.impersonated.as_ref()],
@@ -71,11 +70,16 @@ pub(crate) async fn respond(
     let caller = request.class().caller;
     let held = state.watchers.begin(caller, &request.authenticated.user, &keeps)?;
     let watch = state.registry.watch(target, options).await?;
-    // Boxed: the stream would have a place of its own beside its future, which has one for it, too.
-    let stream = Box::new(Stream {
+    // Boxed: `unfold` stores both the stream and its future, which contains the stream.
+    let stream = Box::new(WatchStream {
         watch,
         state: Arc::clone(state),
-        frames: Frames { served: target.served.clone(), accepted, include, columns_sent: false },
+        frames: EventEncoder {
+            served: target.served.clone(),
+            accepted,
+            include,
+            columns_sent: false,
+        },
         waiting: VecDeque::new(),
         ended: false,
         caller: request.caller_number(),
@@ -96,7 +100,7 @@ pub(crate) async fn respond(
     Ok(response)
 }
 
-/// A path that names an object goes with no other field selector than one of that name.
+/// A path that names an object admits no field selector for another name.
 fn check_name(target: &Target, options: &WatchOptions) -> Result<(), Failure> {
     let fields = &options.list.fields;
     match &target.name {
@@ -107,17 +111,16 @@ fn check_name(target: &Target, options: &WatchOptions) -> Result<(), Failure> {
     }
 }
 
-/// A random number, so that watches that began together do not end together.
+/// Random, so that watches that began together do not end together.
 fn jitter() -> u64 {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_or(0, |()| u64::from_le_bytes(bytes))
 }
 
-/// A running watch.
-struct Stream {
+struct WatchStream {
     watch: Watch,
     state: Arc<ServerState>,
-    frames: Frames,
+    frames: EventEncoder,
     waiting: VecDeque<WatchItem>,
     ended: bool,
     caller: u64,
@@ -126,36 +129,36 @@ struct Stream {
     _ending: Option<StreamAudit>,
 }
 
-impl Stream {
-    /// The next frame: one event, or several small ones that are there already.
+impl WatchStream {
+    /// The next frame: one event, or several small ones that are available already.
     async fn next(&mut self) -> Option<io::Result<Chunk>> {
         if self.waiting.is_empty() {
             if self.ended {
                 return None;
             }
             let mut items = self.watch.next().await?;
-            if self.frames.are_converted() {
-                // Boxed: few watches need it, and each would have a place for it.
+            if self.frames.needs_webhook() {
+                // Boxed, as few watches need it and the future is large.
                 items = self
                     .state
                     .registry
                     .offload()
                     .run(
                         self.caller,
-                        Box::pin(flow::seated(&self.state.flow, self.in_version(items))),
+                        Box::pin(flow::with_budgets(&self.state.flow, self.in_version(items))),
                     )
                     .await;
             }
             self.waiting = items.into();
         }
         let item = self.waiting.pop_front()?;
-        let frame = match self.lent(&item) {
+        let frame = match self.referenced(&item) {
             Some(lent) => lent,
             None if self.frames.columns_cost() > 0 && !self.frames.columns_sent => {
                 Box::pin(compute(self.caller, || self.first_table(item))).await
             }
             None => {
-                let first = if self.takes_long(&item) {
+                let first = if self.is_expensive(&item) {
                     Box::pin(compute(self.caller, || self.encode(item))).await
                 } else {
                     self.encode(item)
@@ -164,28 +167,27 @@ impl Stream {
             }
         };
         if self.waiting.is_empty() {
-            // A watch that waits holds no room.
+            // An idle watch keeps no capacity.
             self.waiting = VecDeque::new();
         }
         Some(Ok(frame))
     }
 
-    /// The objects of events in the version of the watch. When that fails the watch ends: an event
-    /// must not be lost.
+    /// Converts the objects of events. A failure ends the watch: no event may be lost.
     async fn in_version(&self, mut items: Vec<WatchItem>) -> Vec<WatchItem> {
         let entries: Vec<Arc<Entry>> = items.iter().filter_map(entry_of).cloned().collect();
         match self.state.registry.in_version(&self.frames.served, entries).await {
             Err(failure) => vec![WatchItem::Error(Box::new(failure))],
             Ok(converted) => {
-                let places = items.iter_mut().filter_map(entry_of_mut);
-                places.zip(converted).for_each(|(place, entry)| *place = entry);
+                let old_entries = items.iter_mut().filter_map(entry_of_mut);
+                old_entries.zip(converted).for_each(|(old, new)| *old = new);
                 items
             }
         }
     }
 
-    /// Whether an event is written anew, and of a large object.
-    fn takes_long(&self, item: &WatchItem) -> bool {
+    /// Whether an event of a large object has to be encoded.
+    fn is_expensive(&self, item: &WatchItem) -> bool {
         let (kind, entry) = match item {
             WatchItem::Added(entry) => (ADDED, entry),
             WatchItem::Modified(entry) => (MODIFIED, entry),
@@ -196,11 +198,11 @@ impl Stream {
             && !self.state.events.has(&self.frames, kind, entry)
     }
 
-    /// Whether the next item goes into a frame that has so many bytes.
+    /// Whether the next item fits into a frame of this length.
     fn next_fits(&self, bytes: usize) -> bool {
         let length =
             self.waiting.front().map(|item| entry_of(item).map_or(0, |entry| entry.bytes.len()));
-        length.is_some_and(|length| length < LENT_BYTES && bytes < FRAME_BYTES)
+        length.is_some_and(|length| length < REFERENCED_BYTES && bytes < FRAME_BYTES)
     }
 
     fn gather(&mut self, first: &[u8]) -> Bytes {
@@ -219,15 +221,15 @@ impl Stream {
         frame.freeze()
     }
 
-    /// An event whose object is long: it stays where it is stored.
-    fn lent(&self, item: &WatchItem) -> Option<Chunk> {
+    /// An event that references a long object.
+    fn referenced(&self, item: &WatchItem) -> Option<Chunk> {
         let (kind, entry) = match item {
             WatchItem::Added(entry) => (ADDED, entry),
             WatchItem::Modified(entry) => (MODIFIED, entry),
             WatchItem::Deleted(entry) => (DELETED, entry),
             WatchItem::Bookmark { .. } | WatchItem::Error(_) => return None,
         };
-        self.frames.lent(kind, entry)
+        self.frames.referenced(kind, entry)
     }
 
     /// The first event of a Table of many columns.
@@ -264,8 +266,8 @@ impl Stream {
         }
         let frames = &self.frames;
         if entry.revision.0 + (CACHED_EVENTS as u64) < self.state.registry.store().revision().0 {
-            // The state or a backlog: other watchers are elsewhere, and would lose the recent
-            // events to it.
+            // Initial state or backlog: caching it would evict recent events that other watchers
+            // share.
             return frames.object(encoder, kind, &entry);
         }
         self.state.events.get(frames, kind, &entry, || frames.object(encoder, kind, &entry))

@@ -1,71 +1,71 @@
-//! Waiting for a webhook: what a request holds meanwhile is counted for the webhook, and for nobody
-//! who works.
+//! A request waiting for a webhook: what it holds meanwhile counts for the webhook, not for its
+//! caller.
 
 use super::share::{Caller, Grant, Loan};
-use super::{Flow, PATIENCE, REQUEST, holds, stand_up};
+use super::{Flow, MAX_WAIT, REQUEST, leave_seat, with_grants};
 use ferrokube_apimachinery::heap;
 use std::sync::Arc;
 
-/// A request that waits for a webhook.
 #[derive(Debug)]
 pub struct Away {
     webhook: Caller,
     /// `None` outside of requests.
     held: Option<(Arc<Flow>, Loan)>,
-    /// What of it is the request's own.
+    /// How much of the loan came with the request.
     carried: usize,
 }
 
-/// Why a wait ends without an answer.
+/// Why a wait ends without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AwayError {
-    /// There is no room, or others need it more.
+    /// No room, or others need it more.
     Full,
-    /// There is never so much room.
+    /// More than the whole budget.
     TooLarge,
 }
 
 impl Away {
-    /// Leaves for a webhook (a number that stands for it) with so many bytes, and with what the
-    /// request of this task holds: its seat is free from now on, and its body, tree and list count
-    /// for the webhook.
+    /// Begins a wait for a webhook (`webhook` is a hash that stands for it) with `bytes` on top of
+    /// what the request of this task holds: from now on its seat is free, and its body, tree and
+    /// list count for the webhook.
     ///
     /// # Errors
-    /// Both.
+    /// [`AwayError`].
     pub async fn begin(webhook: u64, bytes: usize) -> Result<Self, AwayError> {
-        stand_up();
+        leave_seat();
         let webhook = Caller { id: webhook, is_anonymous: false };
         let Ok(flow) = REQUEST.try_with(|request| Arc::clone(&request.flow)) else {
             return Ok(Self { webhook, held: None, carried: 0 });
         };
         let amount = |grant: &Option<Grant>| grant.as_ref().map_or(0, Grant::amount);
-        let carried =
-            holds(|holds| amount(&holds.body) + amount(&holds.tree) + amount(&holds.list))
-                .unwrap_or(0);
+        let carried = with_grants(|grants| {
+            amount(&grants.body) + amount(&grants.tree) + amount(&grants.list)
+        })
+        .unwrap_or(0);
         if bytes + carried > flow.away.limit() {
             return Err(AwayError::TooLarge);
         }
         let loan = flow
             .away
-            .lend(webhook, (bytes + carried).max(1), PATIENCE)
+            .lend(webhook, (bytes + carried).max(1), MAX_WAIT)
             .await
             .ok_or(AwayError::Full)?;
-        holds(|holds| (holds.body, holds.tree, holds.list) = (None, None, None));
+        with_grants(|grants| (grants.body, grants.tree, grants.list) = (None, None, None));
         Ok(Self { webhook, held: Some((flow, loan)), carried })
     }
 
-    /// Takes more: the answer arrives.
+    /// Grows while the response arrives.
     ///
     /// # Errors
     /// [`AwayError::Full`].
     pub async fn grow(&mut self, bytes: usize) -> Result<(), AwayError> {
         match &mut self.held {
-            Some((_, loan)) => loan.grow(bytes, PATIENCE).await.map_err(|_| AwayError::Full),
+            Some((_, loan)) => loan.grow(bytes, MAX_WAIT).await.map_err(|_| AwayError::Full),
             None => Ok(()),
         }
     }
 
-    /// Waits until others need its room more. Cancel safe.
+    /// Waits until callers that hold less need the room. Cancel safe.
     pub async fn called_back(&mut self) {
         match &mut self.held {
             Some((_, loan)) => loan.called_back().await,
@@ -73,11 +73,11 @@ impl Away {
         }
     }
 
-    /// Nobody is waited for any more: the request goes on with what was its own, and with room for
-    /// a tree of so many bytes.
+    /// Ends the wait: the request continues with what it brought, and with `tree` bytes for the
+    /// decoded response.
     ///
     /// # Errors
-    /// Both.
+    /// [`AwayError`].
     pub async fn end(self, tree: usize) -> Result<Option<Grant>, AwayError> {
         if tree > heap::LARGEST {
             return Err(AwayError::TooLarge);
@@ -87,11 +87,11 @@ impl Away {
         let tree = match tree {
             0 => None,
             bytes => Some(
-                flow.trees[0].take(self.webhook, bytes, PATIENCE).await.ok_or(AwayError::Full)?,
+                flow.trees[0].take(self.webhook, bytes, MAX_WAIT).await.ok_or(AwayError::Full)?,
             ),
         };
         own.shrink(self.carried);
-        holds(|holds| holds.away.push(own));
+        with_grants(|grants| grants.away.push(own));
         Ok(tree)
     }
 }

@@ -1,19 +1,18 @@
-//! Flow control: who may have a part of what requests share, and how much of it.
+//! Flow control: which requests get a share of the server's budgets.
 //!
-//! - A *seat* is held while a request is worked on: from when its body is there until its answer
-//!   is. Reads and writes have pools of their own.
-//! - *Bytes* are held for what has arrived of bodies, for the trees that are made of them, and for
-//!   what waits for webhooks.
-//! - *Slow bodies* and bodies that are read to be dropped are counted, and the bytes of large
-//!   heads.
+//! - *Seats* are held while a request is worked on, from the end of its body to its response. Reads
+//!   and writes have separate pools.
+//! - *Bytes* are held for request bodies, for the trees decoded from them, for what waits for
+//!   webhooks, for lists until they are read, and for large heads.
+//! - *Slow bodies*, and bodies that are read only to be dropped, are counted.
 //!
-//! A request that waits for somebody else holds nothing that those need who work: of a body its
-//! place and what has arrived, and for a webhook a part of [`Flow::away`], where each webhook is
-//! one caller. All are lent, and called back when others have less; masters have a reserve of bytes
-//! besides.
+//! A request that waits for its client or for a webhook must not starve those that work. While its
+//! body arrives it only holds loans; for a webhook it leaves its seat and moves its bytes to
+//! [`Flow::away`], where each webhook is one caller. Loans are called back when callers that hold
+//! less need them. Masters have a reserve of bytes of their own.
 //!
-//! [`Flow::classify`] is the seam for priority and fairness: it alone says who is exempt, and who
-//! counts as one caller.
+//! [`Flow::classify`] is the seam for priority and fairness: it alone decides who is exempt, and
+//! which requests count as one caller.
 
 mod away;
 mod limits;
@@ -33,31 +32,31 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So long a request waits for a seat or for bytes.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// At most so many bodies are read only to be dropped.
+/// How long a request waits for a seat or for bytes.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+/// Max bodies that are read only to be dropped.
 const DRAINS: usize = 256;
-/// Bodies and trees up to this are not counted: seats bound how many there are.
-pub const SMALL: usize = 8 * 1024;
-/// Heads up to this are not counted either: nearly all are shorter.
-const SHORT_HEAD: usize = 4 * 1024;
-/// What a field of a head takes beside its name and its value, about.
-const FIELD: usize = 128;
-/// Lists up to this are not counted: what a connection holds for each of its answers is.
-const SHORT_LIST: usize = 512;
-/// Objects up to this are not counted when they are written for one answer.
-const SHORT_OBJECT: usize = 16 * 1024;
-/// Size of an object in YAML, indented or as a Table, as a multiple of its stored bytes
-/// (approximate).
-const RENDERED: usize = 3;
-/// So much is had past those who wait for more.
-const CRUMB: usize = 1 << 20;
-/// Bodies are lent room in such steps, as they arrive.
-const STEP: usize = 64 * 1024;
-/// Bytes of masters' bodies and trees, beyond what all share.
-const RESERVE: (usize, usize) = (3 << 20, heap::LARGEST);
+/// Bodies and trees up to this size are not counted: the seats bound their number.
+pub const UNCOUNTED_BODY: usize = 8 * 1024;
+/// Heads up to this size, nearly all, are not counted.
+const UNCOUNTED_HEAD: usize = 4 * 1024;
+/// Approximate overhead per header field.
+const FIELD_OVERHEAD: usize = 128;
+/// Lists up to this size are not counted: a connection's share of each response covers them.
+const UNCOUNTED_LIST: usize = 512;
+/// Objects up to this size are not counted when they are encoded for one response.
+const UNCOUNTED_OBJECT: usize = 16 * 1024;
+/// Approximate size of an object as YAML, indented JSON or Table, as a multiple of its stored
+/// bytes.
+const RENDERED_FACTOR: usize = 3;
+/// Amounts up to this bypass the queue: waiters of a byte budget wait for more.
+const BYPASS_BYTES: usize = 1 << 20;
+/// Granularity of a body's loan while it arrives.
+const BODY_STEP: usize = 64 * 1024;
+/// Bytes of bodies and trees reserved for masters.
+const MASTERS_RESERVE: (usize, usize) = (3 << 20, heap::LARGEST);
 
-/// Everything that requests share.
+/// The shared budgets.
 #[derive(Debug)]
 pub struct Flow {
     reads: Share,
@@ -66,69 +65,64 @@ pub struct Flow {
     drains: Share,
     bodies: [Share; 2],
     trees: [Share; 2],
-    /// What waits for webhooks: a caller is a webhook.
+    /// Held by requests that wait for a webhook; each webhook is a caller.
     away: Share,
     lists: Share,
     heads: Share,
     hash: RandomState,
 }
 
-/// What flow control makes of a request.
+/// A classified request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Class {
-    /// For whom bytes are counted, of everybody.
+    /// Whose budget counts.
     pub caller: Caller,
-    /// Whether it may have of the reserve.
+    /// Whether it may use the reserve.
     pub is_master: bool,
-    /// Which seats it needs.
     pub seats: Seats,
 }
 
-/// Where a request has its seat.
+/// The pool of a request's seat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Seats {
-    /// It needs none: probes, masters, and what runs for minutes.
+    /// Needs none: probes, masters, long-running requests.
     #[default]
     None,
-    /// Among those that change nothing.
+    /// Of requests that change nothing.
     Reads,
-    /// Among those that write.
+    /// Of requests that write.
     Writes,
 }
 
-/// What is known of a request when it is classified.
-pub struct Subject<'a> {
-    /// Who authenticated; nobody can have more by impersonating others.
+/// Input of [`Flow::classify`].
+pub struct Classified<'a> {
+    /// The authenticated user: impersonation does not gain more.
     pub user: &'a UserInfo,
-    /// The connection's other end.
     pub peer: Option<&'a Peer>,
-    /// Nobody authenticated.
     pub is_anonymous: bool,
-    /// The path of a request that is about no resource.
+    /// Of a non-resource request.
     pub path: Option<&'a str>,
-    /// The pool of its seat.
     pub seats: Seats,
 }
 
 tokio::task_local! {
-    /// What the request that this task works on holds.
-    static REQUEST: Request;
+    /// Budgets held by the request of this task.
+    static REQUEST: RequestBudgets;
 }
 
-struct Request {
+struct RequestBudgets {
     flow: Arc<Flow>,
-    holds: RefCell<Holds>,
+    grants: RefCell<RequestGrants>,
 }
 
-/// What a request holds of what all share.
 #[derive(Debug, Default)]
-struct Holds {
+struct RequestGrants {
     head: Option<Grant>,
     seat: Option<Grant>,
     body: Option<Grant>,
     tree: Option<Grant>,
     list: Option<Grant>,
-    /// The same once it has waited for a webhook.
+    /// What became of body, tree and list after a wait for a webhook.
     away: Vec<Grant>,
 }
 
@@ -136,23 +130,23 @@ impl Flow {
     /// With nothing taken.
     pub fn new(limits: &Limits) -> Self {
         let seats = |count: usize| Share::new(count, (count, 4 * count));
-        let bytes = |count: usize| Share::with_crumbs(count, (256, 1024), CRUMB);
+        let bytes = |count: usize| Share::with_bypass(count, (256, 1024), BYPASS_BYTES);
         Self {
             reads: seats(limits.readonly_inflight),
             writes: seats(limits.mutating_inflight),
             slow_bodies: Share::new(limits.slow_bodies, (64, 1024)),
             drains: Share::new(DRAINS, (0, 0)),
-            bodies: [bytes(limits.bodies_bytes.max(STEP)), bytes(RESERVE.0)],
-            trees: [bytes(limits.trees_bytes), bytes(RESERVE.1)],
-            away: Share::with_crumbs(limits.away_bytes, (16, 4096), CRUMB),
+            bodies: [bytes(limits.bodies_bytes.max(BODY_STEP)), bytes(MASTERS_RESERVE.0)],
+            trees: [bytes(limits.trees_bytes), bytes(MASTERS_RESERVE.1)],
+            away: Share::with_bypass(limits.away_bytes, (16, 4096), BYPASS_BYTES),
             lists: bytes(limits.lists_bytes),
             heads: Share::new(limits.heads_bytes, (0, 0)),
             hash: RandomState::new(),
         }
     }
 
-    /// Says who counts as one caller, and who needs no seat.
-    pub fn classify(&self, subject: &Subject<'_>) -> Class {
+    /// Decides which requests count as one caller, and which need no seat.
+    pub fn classify(&self, subject: &Classified<'_>) -> Class {
         let id = match subject.peer {
             Some(peer) if subject.is_anonymous => self.hash.hash_one(network(peer.address.ip())),
             _ => self.hash.hash_one(caller(subject.user)),
@@ -171,104 +165,104 @@ impl Flow {
         }
     }
 
-    /// Refuses at once who would not even find a place to wait.
+    /// Rejects the request early if even the queue for its seat is full.
     ///
     /// # Errors
-    /// 429, also below.
-    pub fn look(&self, class: Class) -> Result<(), Failure> {
+    /// 429, like all below.
+    pub fn reject_if_hopeless(&self, class: Class) -> Result<(), Failure> {
         let is_hopeless =
             self.seats(class.seats).is_some_and(|share| share.is_hopeless(class.caller));
         if is_hopeless { Err(too_many()) } else { Ok(()) }
     }
 
-    /// Makes room for the head of the request of this task, until it is answered.
+    /// Takes bytes for a long head, held by the request of this task.
     pub fn head(&self, class: Class, head: &http::request::Parts) -> Result<(), Failure> {
         let bytes = head_bytes(head);
-        if bytes <= SHORT_HEAD {
+        if bytes <= UNCOUNTED_HEAD {
             return Ok(());
         }
         match self.heads.try_take(class.caller, bytes) {
             None if !class.is_master => return Err(too_many()),
-            grant => holds(|holds| holds.head = grant),
+            grant => with_grants(|grants| grants.head = grant),
         };
         Ok(())
     }
 
     /// Takes a seat for the request of this task, unless it has one or needs none.
-    pub async fn sit(&self, class: Class) -> Result<(), Failure> {
+    pub async fn take_seat(&self, class: Class) -> Result<(), Failure> {
         let Some(share) = self.seats(class.seats) else { return Ok(()) };
-        if holds(|holds| holds.seat.is_some()).unwrap_or(true) {
+        if with_grants(|grants| grants.seat.is_some()).unwrap_or(true) {
             return Ok(());
         }
-        let grant = share.take(class.caller, 1, PATIENCE).await.ok_or_else(too_many)?;
-        holds(|holds| holds.seat = Some(grant));
+        let grant = share.take(class.caller, 1, MAX_WAIT).await.ok_or_else(too_many)?;
+        with_grants(|grants| grants.seat = Some(grant));
         Ok(())
     }
 
-    /// Room for a body whose rest has not arrived yet. `None`: a master's, which needs none.
+    /// Room for a body that is still arriving; `None` for masters, which need none.
     pub async fn slow_body(&self, class: Class) -> Result<Option<Loan>, Failure> {
         match self.slow_bodies.try_take(class.caller, 1) {
             Some(grant) => Ok(Some(grant.into_loan())),
             None if class.is_master => Ok(None),
             None => Ok(Some(
-                self.slow_bodies.lend(class.caller, 1, PATIENCE).await.ok_or_else(too_many)?,
+                self.slow_bodies.lend(class.caller, 1, MAX_WAIT).await.ok_or_else(too_many)?,
             )),
         }
     }
 
-    /// Room to read a body that nobody wants.
+    /// Room to read a body that will be dropped.
     pub fn drain(&self, caller: Caller) -> Option<Grant> {
         self.drains.try_take(caller, 1)
     }
 
-    /// Makes room for what has arrived of a body, step by step: one that wants much at once would
-    /// hold up all who wait for little.
+    /// Grows `held` to what has arrived of a body, in steps: one large demand would block all
+    /// callers that wait for little.
     pub async fn body(
         &self,
         class: Class,
         held: &mut Option<Loan>,
         arrived: usize,
     ) -> Result<(), Failure> {
-        if arrived <= SMALL {
+        if arrived <= UNCOUNTED_BODY {
             return Ok(());
         }
         let [all, reserve] = &self.bodies;
         while held.as_ref().map_or(0, Loan::amount) < arrived {
             if let Some(loan) = held {
-                loan.grow(STEP, PATIENCE).await.map_err(|Full| too_many())?;
+                loan.grow(BODY_STEP, MAX_WAIT).await.map_err(|Full| too_many())?;
                 continue;
             }
-            let first = match all.try_take(class.caller, STEP) {
+            let first = match all.try_take(class.caller, BODY_STEP) {
                 Some(grant) => Some(grant.into_loan()),
-                None if class.is_master => reserve.lend(class.caller, STEP, PATIENCE).await,
-                None => all.lend(class.caller, STEP, PATIENCE).await,
+                None if class.is_master => reserve.lend(class.caller, BODY_STEP, MAX_WAIT).await,
+                None => all.lend(class.caller, BODY_STEP, MAX_WAIT).await,
             };
             *held = Some(first.ok_or_else(too_many)?);
         }
         Ok(())
     }
 
-    /// Makes room for the tree of a body, which the request of this task then holds.
+    /// Takes bytes for a decoded body, held by the request of this task.
     ///
     /// # Errors
-    /// 413: it can never be had. 429 while others have it.
+    /// 413 above what any request can have; 429 while others hold too much.
     pub async fn tree(&self, class: Class, bytes: usize) -> Result<(), Failure> {
         let [all, reserve] = &self.trees;
         if bytes > heap::LARGEST.min(all.limit()) {
             return Err(too_large());
         }
         let grant = match all.try_take(class.caller, bytes) {
-            None if class.is_master => reserve.take(class.caller, bytes, PATIENCE).await,
-            None => all.take(class.caller, bytes, PATIENCE).await,
+            None if class.is_master => reserve.take(class.caller, bytes, MAX_WAIT).await,
+            None => all.take(class.caller, bytes, MAX_WAIT).await,
             granted => granted,
         };
         let grant = grant.ok_or_else(too_many)?;
-        holds(|holds| holds.tree = Some(grant));
+        with_grants(|grants| grants.tree = Some(grant));
         Ok(())
     }
 
-    /// Makes room for what a list is made of at most, which the request of this task then holds:
-    /// see [`has_listed`], [`Flow::listed`].
+    /// Takes the most that a list may need, held by the request of this task. [`shrink_list`]
+    /// corrects it, [`Flow::take_list_grant`] hands it to the response.
     pub async fn list(
         &self,
         class: Class,
@@ -276,50 +270,49 @@ impl Flow {
         held: Option<&Holdings>,
     ) -> Result<(), Failure> {
         let grant = self.list_room(class, bytes, held).await?;
-        holds(|holds| holds.list = grant);
+        with_grants(|grants| grants.list = grant);
         Ok(())
     }
 
-    /// The room of a list, to be held until its client has taken it. Taken again if the request has
-    /// waited for a webhook since.
-    pub async fn listed(
+    /// The list's bytes, to be held until its client has read it. Taken again if they were moved to
+    /// a webhook's budget since.
+    pub async fn take_list_grant(
         &self,
         class: Class,
         bytes: usize,
         held: Option<&Holdings>,
     ) -> Result<Option<Grant>, Failure> {
-        match holds(|holds| holds.list.take()).flatten() {
+        match with_grants(|grants| grants.list.take()).flatten() {
             None => self.list_room(class, bytes, held).await,
             grant => Ok(grant),
         }
     }
 
-    /// The room of an object that is written for one answer, to be held until its client has taken
-    /// it.
+    /// Bytes of an object encoded for one response, to be held until its client has read it.
     pub async fn rendered(
         &self,
         class: Class,
         bytes: usize,
         held: Option<&Holdings>,
     ) -> Result<Option<Grant>, Failure> {
-        if bytes <= SHORT_OBJECT {
+        if bytes <= UNCOUNTED_OBJECT {
             Ok(None)
         } else {
-            self.list_room(class, bytes.saturating_mul(RENDERED), held).await
+            self.list_room(class, bytes.saturating_mul(RENDERED_FACTOR), held).await
         }
     }
 
-    /// While it waits for room, those who take nothing of their lists are cut.
+    /// While it waits, connections whose clients do not read their lists are cut.
     async fn list_room(
         &self,
         class: Class,
         bytes: usize,
         held: Option<&Holdings>,
     ) -> Result<Option<Grant>, Failure> {
-        if bytes <= SHORT_LIST {
+        if bytes <= UNCOUNTED_LIST {
             return Ok(None);
         }
-        // A longer one has to do with as much as a caller can have.
+        // Longer lists make do with the most that one caller can have.
         let bytes = bytes.min(self.lists.limit() / 2);
         if let Some(grant) = self.lists.try_take(class.caller, bytes) {
             return Ok(Some(grant));
@@ -328,15 +321,15 @@ impl Flow {
             return Ok(None);
         }
         let _wanting = held.map(Holdings::want);
-        Ok(Some(self.lists.take(class.caller, bytes, PATIENCE).await.ok_or_else(too_many)?))
+        Ok(Some(self.lists.take(class.caller, bytes, MAX_WAIT).await.ok_or_else(too_many)?))
     }
 
-    /// Seats that are taken, and requests that wait for one: reads, writes.
+    /// Seats in use and requests waiting for one: reads, writes.
     pub fn inflight(&self) -> [(usize, usize); 2] {
         [self.reads.usage(), self.writes.usage()]
     }
 
-    /// Bytes that are taken: of bodies, of trees, of what waits for webhooks, of lists, of heads.
+    /// Bytes in use: bodies, trees, waiting for webhooks, lists, heads.
     pub fn bytes(&self) -> [usize; 5] {
         let of = |shares: &[Share]| shares.iter().map(|share| share.usage().0).sum();
         [
@@ -349,63 +342,66 @@ impl Flow {
     }
 }
 
-/// What a head takes while it is there.
+/// Approximate memory of a head.
 fn head_bytes(head: &http::request::Parts) -> usize {
-    let fields = head.headers.iter().map(|(name, value)| FIELD + name.as_str().len() + value.len());
+    let fields =
+        head.headers.iter().map(|(name, value)| FIELD_OVERHEAD + name.as_str().len() + value.len());
     head.uri.path_and_query().map_or(0, |path| path.as_str().len()) + fields.sum::<usize>()
 }
 
-/// Runs a request with room for what it holds. Not an `async fn`, whose future would have space for
-/// the request twice: as an argument, and where it is polled.
-pub fn seated<F: Future>(flow: &Arc<Flow>, request: F) -> impl Future<Output = F::Output> + use<F> {
-    REQUEST.scope(Request { flow: Arc::clone(flow), holds: RefCell::default() }, request)
+/// Runs a request that can hold budgets. Not an `async fn`, whose future would store the request
+/// twice: as an argument, and where it is polled.
+pub fn with_budgets<F: Future>(
+    flow: &Arc<Flow>,
+    request: F,
+) -> impl Future<Output = F::Output> + use<F> {
+    REQUEST.scope(RequestBudgets { flow: Arc::clone(flow), grants: RefCell::default() }, request)
 }
 
-/// Of the request of this task; `None` outside of requests.
-fn holds<T>(run: impl FnOnce(&mut Holds) -> T) -> Option<T> {
-    REQUEST.try_with(|request| run(&mut request.holds.borrow_mut())).ok()
+/// `None` outside of requests.
+fn with_grants<T>(run: impl FnOnce(&mut RequestGrants) -> T) -> Option<T> {
+    REQUEST.try_with(|request| run(&mut request.grants.borrow_mut())).ok()
 }
 
-/// The request of this task has its body.
-pub fn has_body(body: Option<Grant>) {
-    holds(|holds| holds.body = body);
+/// Hands the body's bytes to the request of this task.
+pub fn hold_body(body: Option<Grant>) {
+    with_grants(|grants| grants.body = body);
 }
 
-/// The body was read, into a tree of so many bytes.
-pub fn has_read(bytes: impl FnOnce() -> usize) {
-    holds(|holds| {
-        if let Some(tree) = &mut holds.tree {
+/// Gives back what the decoded body does not need of its estimate.
+pub fn shrink_tree(bytes: impl FnOnce() -> usize) {
+    with_grants(|grants| {
+        if let Some(tree) = &mut grants.tree {
             tree.shrink(bytes());
         }
     });
 }
 
-/// The page of the list is known, and is of so many bytes.
-pub fn has_listed(bytes: usize) {
-    holds(|holds| match &mut holds.list {
-        Some(_) if bytes <= SHORT_LIST => holds.list = None,
+/// Gives back what the list does not need of its estimate.
+pub fn shrink_list(bytes: usize) {
+    with_grants(|grants| match &mut grants.list {
+        Some(_) if bytes <= UNCOUNTED_LIST => grants.list = None,
         Some(list) => list.shrink(bytes),
         None => {}
     });
 }
 
-/// Leaves the seat: the request waits for somebody else.
-pub fn stand_up() {
-    let seat = holds(|holds| holds.seat.take());
+/// Leaves the seat: the request waits for something else.
+pub fn leave_seat() {
+    let seat = with_grants(|grants| grants.seat.take());
     drop(seat);
 }
 
-/// Gives everything back: the request is answered.
-pub fn let_go() {
-    let held = holds(std::mem::take);
+/// Gives back everything at the end of the request.
+pub fn release_all() {
+    let held = with_grants(std::mem::take);
     drop(held);
 }
 
-/// The group that may do everything.
 const MASTERS: &str = "system:masters";
 
-/// Who counts as one caller. Who writes in a namespace makes as many service accounts there as they
-/// like; those of the system are made by nobody else.
+/// The name that counts as one caller. A writer of a namespace can create service accounts there at
+/// will, so these count as one; kube-system's do not.
 pub fn caller(user: &UserInfo) -> &str {
     const ACCOUNTS: &str = "system:serviceaccount:";
     let namespace = user.name.strip_prefix(ACCOUNTS).and_then(|rest| rest.split_once(':'));
@@ -423,7 +419,7 @@ fn is_probe(path: &str) -> bool {
     })
 }
 
-/// What one customer of a network has: an IPv6 host has 2^64 addresses to choose from.
+/// An IPv4 address, or an IPv6 /64: a host can pick any of its 2^64 addresses.
 fn network(address: IpAddr) -> u128 {
     match address.to_canonical() {
         IpAddr::V4(address) => u128::from(address.to_bits()),
@@ -431,7 +427,7 @@ fn network(address: IpAddr) -> u128 {
     }
 }
 
-/// Of a body that is no longer than others, and holds more.
+/// The body is short enough, but decodes to too many values.
 pub fn too_large() -> Failure {
     Failure::new(
         Reason::RequestEntityTooLarge,
@@ -455,8 +451,8 @@ mod tests {
         user: &'a UserInfo,
         peer: Option<&'a Peer>,
         path: Option<&'a str>,
-    ) -> Subject<'a> {
-        Subject { user, peer, is_anonymous: peer.is_some(), path, seats: Seats::Reads }
+    ) -> Classified<'a> {
+        Classified { user, peer, is_anonymous: peer.is_some(), path, seats: Seats::Reads }
     }
 
     fn user(name: &str, group: &str) -> UserInfo {
@@ -486,7 +482,7 @@ mod tests {
         assert_eq!(
             account("one:a"),
             account("one:b"),
-            "who writes in a namespace makes accounts there at will"
+            "a writer of a namespace creates accounts there at will"
         );
         assert_ne!(account("one:a"), account("two:a"));
         assert_ne!(account("kube-system:a"), account("kube-system:b"));
@@ -509,21 +505,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_seat_is_taken_once_and_left_once() {
+    async fn a_seat_is_taken_once_and_released_with_the_request() {
         let flow = Arc::new(Flow::new(&Limits::default()));
         let class = Class { seats: Seats::Writes, ..Class::default() };
-        flow.sit(class).await.unwrap();
+        flow.take_seat(class).await.unwrap();
         assert_eq!(flow.inflight()[1].0, 0, "outside of requests there are no seats");
-        seated(&flow, async {
-            flow.sit(class).await.unwrap();
-            flow.sit(class).await.unwrap();
+        with_budgets(&flow, async {
+            flow.take_seat(class).await.unwrap();
+            flow.take_seat(class).await.unwrap();
             assert_eq!(flow.inflight()[1].0, 1);
-            stand_up();
+            leave_seat();
             assert_eq!(flow.inflight()[1].0, 0);
-            stand_up();
-            flow.sit(class).await.unwrap();
+            leave_seat();
+            flow.take_seat(class).await.unwrap();
         })
         .await;
-        assert_eq!(flow.inflight()[1].0, 0, "it ends with its request");
+        assert_eq!(flow.inflight()[1].0, 0, "it is released with its request");
     }
 }

@@ -1,15 +1,14 @@
-//! Something that is limited, shared among callers: seats of requests, bytes of bodies.
+//! A budget shared fairly among callers: seats, or bytes.
 //!
-//! Nobody can take all of it: a caller has as much as it asks for only while at least as much is
-//! left free for others as it then holds (a dynamic threshold). One greedy caller ends at a half,
-//! two at a third each, and whoever comes next finds room at once. Who finds none waits for a
-//! bounded time in a bounded queue; what becomes free goes to the caller that holds least, and
-//! within a caller to the first who came.
+//! No caller can take all of it: a caller gets more only while at least as much as it would then
+//! hold stays free (a dynamic threshold). One greedy caller ends at a half, two at a third each,
+//! and a newcomer finds room at once. A caller that finds none waits for a bounded time in a
+//! bounded queue; freed room goes to the caller that holds least, and within a caller in order of
+//! arrival.
 //!
-//! What is held while somebody else is waited for (a client that sends its body, a webhook) is a
-//! [`Loan`]: it is called back, the oldest first, from the caller that holds most when one that
-//! would hold less finds no room. So nobody is locked out by requests that do nothing, however many
-//! callers send them.
+//! What is held while waiting for something else (a client's body, a webhook) is a [`Loan`]. When a
+//! caller that would hold less finds no room, loans of the caller that holds most are called back,
+//! oldest first. So idle requests lock nobody out, however many callers send them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -17,65 +16,65 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// For whom something is taken.
+/// Identifies who holds a part of a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
-    /// A keyed hash of its name: two callers of one hash share one share.
+    /// Keyed hash of the name; callers with equal hashes share a part.
     pub(super) id: u64,
-    /// Anonymous callers are told apart by address, and are one caller to all others.
+    /// Anonymous callers are told apart by address, but are one caller to all others.
     pub(super) is_anonymous: bool,
 }
 
 impl Caller {
-    /// Tells callers apart elsewhere.
+    /// For budgets outside of this module.
     pub fn number(self) -> u64 {
         self.id
     }
 }
 
-/// What is shared. Cheap to clone.
+/// Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Share(Arc<Core>);
+pub struct Share(Arc<ShareCore>);
 
 #[derive(Debug)]
-struct Core {
+struct ShareCore {
     limit: usize,
-    /// How many may wait: of one caller, of all.
+    /// Max waiters: of one caller, of all.
     queue: (usize, usize),
-    /// So little is had at once where it is free, whoever waits for more.
-    crumb: usize,
-    state: Mutex<State>,
+    /// Amounts up to this bypass the queue if they are free.
+    bypass: usize,
+    state: Mutex<ShareState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ShareState {
     used: usize,
     anonymous: usize,
-    /// Those who hold something or wait.
-    callers: HashMap<u64, Holder, BuildHasherDefault<IsHash>>,
-    /// The callers that wait: what each holds, the ticket of its first in line, its id. Anonymous
-    /// ones wait in the second line.
+    /// Callers that hold something or wait.
+    callers: HashMap<u64, CallerEntry, BuildHasherDefault<IdentityHasher>>,
+    /// QueuedWaiter callers, by what they hold and the ticket of their first waiter; named ones,
+    /// anonymous ones.
     lines: [BTreeSet<(usize, u64, u64)>; 2],
     waiters: usize,
-    /// What was called back and is not here yet.
+    /// Loans called back but not returned yet.
     called_back: usize,
     tickets: u64,
 }
 
 #[derive(Debug, Default)]
-struct Holder {
+struct CallerEntry {
     held: usize,
     queue: VecDeque<Waiter>,
-    /// By ticket: the oldest first.
-    loans: BTreeMap<u64, Lent>,
-    /// What was called back of them.
+    /// By ticket, oldest first.
+    loans: BTreeMap<u64, LoanRecord>,
+    /// Called back but not returned yet.
     called_back: usize,
 }
 
 #[derive(Debug)]
-struct Lent {
+struct LoanRecord {
     amount: usize,
-    /// `None`: it was called back.
+    /// `None` once called back.
     call_back: Option<oneshot::Sender<()>>,
 }
 
@@ -84,21 +83,21 @@ struct Waiter {
     ticket: u64,
     amount: usize,
     caller: Caller,
-    /// Loans are called back for it, its caller's own only when they are younger than this ticket.
+    /// Calls back loans; its own caller's only if they are younger than this ticket.
     calls_back: Option<u64>,
     granted: oneshot::Sender<()>,
 }
 
-/// An amount that is held; dropping it gives it back.
+/// A held amount, returned when dropped.
 #[derive(Debug)]
 pub struct Grant {
-    core: Arc<Core>,
+    core: Arc<ShareCore>,
     caller: Caller,
     amount: usize,
 }
 
-/// An amount that may be called back: whoever has it waits for somebody else. Dropping it gives it
-/// back.
+/// An amount that may be called back, as its holder waits for something else. Returned when
+/// dropped.
 #[derive(Debug)]
 pub struct Loan {
     grant: Grant,
@@ -107,10 +106,10 @@ pub struct Loan {
     is_called_back: bool,
 }
 
-/// A place in the queue; dropping it leaves the queue, or gives back what was granted meanwhile.
+/// A place in the queue. Dropping it leaves the queue, or returns what was granted meanwhile.
 #[derive(Debug)]
-struct Waiting {
-    core: Arc<Core>,
+struct QueuedWaiter {
+    core: Arc<ShareCore>,
     caller: Caller,
     amount: usize,
     ticket: u64,
@@ -118,27 +117,26 @@ struct Waiting {
 }
 
 impl Share {
-    /// Of an amount; `queue`: how many of one caller may wait, and how many in all.
+    /// `queue`: max waiters of one caller, and of all.
     pub fn new(limit: usize, queue: (usize, usize)) -> Self {
-        Self::with_crumbs(limit, queue, 0)
+        Self::with_bypass(limit, queue, 0)
     }
 
-    /// The same where so little may be taken past those who wait: they wait for much, and would
-    /// hold up everybody.
-    pub fn with_crumbs(limit: usize, queue: (usize, usize), crumb: usize) -> Self {
-        Self(Arc::new(Core { limit, queue, crumb, state: Mutex::default() }))
+    /// Amounts up to `bypass` do not queue behind waiters for more.
+    pub fn with_bypass(limit: usize, queue: (usize, usize), bypass: usize) -> Self {
+        Self(Arc::new(ShareCore { limit, queue, bypass, state: Mutex::default() }))
     }
 
-    /// How much there is.
+    /// The whole budget.
     pub fn limit(&self) -> usize {
         self.0.limit
     }
 
-    /// Takes an amount if it may be had now. An amount beyond the limit counts as the limit.
+    /// Takes an amount if it is free. An amount above the limit counts as the limit.
     pub fn try_take(&self, caller: Caller, amount: usize) -> Option<Grant> {
         let amount = amount.min(self.0.limit);
         let mut state = self.0.lock();
-        ((amount <= self.0.crumb || !state.must_wait(self.0.limit, caller))
+        ((amount <= self.0.bypass || !state.is_behind_others(self.0.limit, caller))
             && state.fits(self.0.limit, caller, amount))
         .then(|| {
             state.add(caller, amount);
@@ -146,10 +144,14 @@ impl Share {
         })
     }
 
-    /// Takes an amount that may be called back; as [`Self::take`], and what others were lent is
-    /// called back for it.
-    pub async fn lend(&self, caller: Caller, amount: usize, patience: Duration) -> Option<Loan> {
-        self.take_back(caller, amount, u64::MAX, patience).await.map(Grant::into_loan)
+    /// Like [`Self::take`], but calls back loans if there is no room, and returns one.
+    pub async fn lend(
+        &self,
+        caller: Caller,
+        amount: usize,
+        max_wait: Duration,
+    ) -> Option<Loan> {
+        self.take_back(caller, amount, u64::MAX, max_wait).await.map(Grant::into_loan)
     }
 
     async fn take_back(
@@ -157,19 +159,24 @@ impl Share {
         caller: Caller,
         amount: usize,
         ticket: u64,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Option<Grant> {
         match self.try_take(caller, amount) {
-            None => self.wait(caller, amount, Some(ticket), patience).await,
+            None => self.wait(caller, amount, Some(ticket), max_wait).await,
             granted => granted,
         }
     }
 
-    /// Takes an amount, waiting for it if need be. `None`: too many wait already, or it took too
-    /// long. Cancel safe.
-    pub async fn take(&self, caller: Caller, amount: usize, patience: Duration) -> Option<Grant> {
+    /// Takes an amount, waiting if necessary. `None` if the queue is full or `max_wait` is over.
+    /// Cancel safe.
+    pub async fn take(
+        &self,
+        caller: Caller,
+        amount: usize,
+        max_wait: Duration,
+    ) -> Option<Grant> {
         match self.try_take(caller, amount) {
-            None => self.wait(caller, amount, None, patience).await,
+            None => self.wait(caller, amount, None, max_wait).await,
             granted => granted,
         }
     }
@@ -179,16 +186,16 @@ impl Share {
         caller: Caller,
         amount: usize,
         calls_back: Option<u64>,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Option<Grant> {
         let mut waiting = self.queue_up(caller, amount.min(self.0.limit), calls_back)?;
         let granted = waiting.granted.take()?;
-        // What was granted in the last moment is lost with `waiting`, which gives it back.
-        tokio::time::timeout(patience, granted).await.ok()?.ok()?;
+        // A grant that races with the timeout is returned by dropping `waiting`.
+        tokio::time::timeout(max_wait, granted).await.ok()?.ok()?;
         Some(waiting.into_grant())
     }
 
-    /// Whether a caller would find no place, not even to wait.
+    /// Whether even the queue is full for this caller.
     pub fn is_hopeless(&self, caller: Caller) -> bool {
         let core = &self.0;
         let state = core.lock();
@@ -197,21 +204,26 @@ impl Share {
                 || state
                     .callers
                     .get(&caller.id)
-                    .is_some_and(|holder| holder.queue.len() >= core.queue.0))
+                    .is_some_and(|entry| entry.queue.len() >= core.queue.0))
     }
 
-    /// How much is taken, and how many wait.
+    /// Amount in use, and number of waiters.
     pub fn usage(&self) -> (usize, usize) {
         let state = self.0.lock();
         (state.used, state.waiters)
     }
 
-    fn queue_up(&self, caller: Caller, amount: usize, calls_back: Option<u64>) -> Option<Waiting> {
+    fn queue_up(
+        &self,
+        caller: Caller,
+        amount: usize,
+        calls_back: Option<u64>,
+    ) -> Option<QueuedWaiter> {
         let core = &self.0;
         let mut state = core.lock();
         let held = state.callers.get(&caller.id);
         if state.waiters >= core.queue.1
-            || held.map_or(0, |holder| holder.queue.len()) >= core.queue.0
+            || held.map_or(0, |entry| entry.queue.len()) >= core.queue.0
         {
             return None;
         }
@@ -219,17 +231,23 @@ impl Share {
         state.tickets += 1;
         state.waiters += 1;
         let ticket = state.tickets;
-        state.change(caller.id, |holder| {
-            holder.queue.push_back(Waiter { ticket, amount, caller, calls_back, granted })
+        state.change(caller.id, |entry| {
+            entry.queue.push_back(Waiter { ticket, amount, caller, calls_back, granted })
         });
-        // Room may have come between the attempt and this.
+        // Room may have become free since `try_take`.
         state.serve(core.limit);
-        Some(Waiting { core: Arc::clone(core), caller, amount, ticket, granted: Some(receiver) })
+        Some(QueuedWaiter {
+            core: Arc::clone(core),
+            caller,
+            amount,
+            ticket,
+            granted: Some(receiver),
+        })
     }
 }
 
-impl Core {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl ShareCore {
+    fn lock(&self) -> MutexGuard<'_, ShareState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -240,30 +258,30 @@ impl Core {
     }
 }
 
-impl State {
-    /// Whether others, or earlier requests of the same caller, are before it.
-    fn must_wait(&self, limit: usize, caller: Caller) -> bool {
+impl ShareState {
+    /// Whether other callers, or earlier requests of the same one, come first.
+    fn is_behind_others(&self, limit: usize, caller: Caller) -> bool {
         if self.waiters == 0 {
             return false;
         }
-        let holder = self.callers.get(&caller.id);
+        let entry = self.callers.get(&caller.id);
         let first = if caller.is_anonymous {
             self.lines.iter().filter_map(BTreeSet::first).min().copied()
         } else {
             self.first(limit)
         };
-        first.is_some_and(|(least, ..)| least <= holder.map_or(0, |holder| holder.held))
-            || holder.is_some_and(|holder| !holder.queue.is_empty())
+        first.is_some_and(|(least, ..)| least <= entry.map_or(0, |entry| entry.held))
+            || entry.is_some_and(|entry| !entry.queue.is_empty())
     }
 
-    /// Whose turn is next. Anonymous callers that have their part already hold up nobody else.
+    /// The next waiter. Anonymous callers that have their part already do not block named ones.
     fn first(&self, limit: usize) -> Option<(usize, u64, u64)> {
         let [named, anonymous] = self.lines.each_ref().map(|line| line.first().copied());
         let may_have = |(held, _, id): &(usize, u64, u64)| {
             let amount = self
                 .callers
                 .get(id)
-                .and_then(|holder| holder.queue.front())
+                .and_then(|entry| entry.queue.front())
                 .map_or(0, |first| first.amount);
             let free = limit.saturating_sub(self.used);
             leaves(*held, amount, free.saturating_sub(self.anonymous))
@@ -273,10 +291,9 @@ impl State {
         [named, anonymous.filter(may_have)].into_iter().flatten().min()
     }
 
-    /// Whether a caller may have this much more: all that is free when it holds nothing, else so
-    /// much that it leaves what it holds.
+    /// Whether a caller may have `amount` more.
     fn fits(&self, limit: usize, caller: Caller, amount: usize) -> bool {
-        let held = self.callers.get(&caller.id).map_or(0, |holder| holder.held);
+        let held = self.callers.get(&caller.id).map_or(0, |entry| entry.held);
         let free = limit.saturating_sub(self.used);
         if caller.is_anonymous {
             return leaves(self.anonymous, amount, free)
@@ -285,34 +302,34 @@ impl State {
         leaves(held, amount, free)
     }
 
-    /// Calls back loans until there is room for so much more: those of the caller that holds most,
-    /// as long as that is more than this one would hold; else its own that are younger than the
-    /// ticket's, so that one of them comes to its end.
+    /// Calls back loans until `amount` fits: those of the caller that holds most, as long as that
+    /// is more than this caller would hold; else its own loans younger than `ticket`, so that its
+    /// oldest one can finish.
     fn call_back(&mut self, limit: usize, caller: Caller, amount: usize, ticket: u64) {
-        let held = self.callers.get(&caller.id).map_or(0, |holder| holder.held);
+        let held = self.callers.get(&caller.id).map_or(0, |entry| entry.held);
         let wanted = if held == 0 { amount } else { held + 2 * amount };
         while limit.saturating_sub(self.used) + self.called_back < wanted {
-            let fattest = self
+            let largest = self
                 .callers
                 .iter()
-                .filter(|(id, holder)| **id != caller.id && holder.oldest_loan().is_some());
-            let fattest = fattest
-                .map(|(id, holder)| (holder.held - holder.called_back, *id))
+                .filter(|(id, entry)| **id != caller.id && entry.oldest_loan().is_some());
+            let largest = largest
+                .map(|(id, entry)| (entry.held - entry.called_back, *id))
                 .max()
                 .filter(|(others, _)| *others > held + amount);
-            let (id, ticket) = match fattest {
-                Some((_, id)) => (id, self.callers.get(&id).and_then(Holder::oldest_loan)),
+            let (id, ticket) = match largest {
+                Some((_, id)) => (id, self.callers.get(&id).and_then(CallerEntry::oldest_loan)),
                 None => (
                     caller.id,
-                    self.callers.get(&caller.id).and_then(|holder| holder.youngest_loan(ticket)),
+                    self.callers.get(&caller.id).and_then(|entry| entry.youngest_loan(ticket)),
                 ),
             };
-            let Some((holder, ticket)) = self.callers.get_mut(&id).zip(ticket) else { return };
-            let Some(lent) = holder.loans.get_mut(&ticket) else { return };
-            let (amount, sender) = (lent.amount, lent.call_back.take());
-            holder.called_back += amount;
+            let Some((entry, ticket)) = self.callers.get_mut(&id).zip(ticket) else { return };
+            let Some(loan) = entry.loans.get_mut(&ticket) else { return };
+            let (amount, sender) = (loan.amount, loan.call_back.take());
+            entry.called_back += amount;
             self.called_back += amount;
-            // Whoever is gone gives it back as well.
+            // A dropped receiver returns its loan as well.
             sender.map(|sender| sender.send(()));
         }
     }
@@ -322,7 +339,7 @@ impl State {
         if caller.is_anonymous {
             self.anonymous += amount;
         }
-        self.change(caller.id, |holder| holder.held += amount);
+        self.change(caller.id, |entry| entry.held += amount);
     }
 
     fn remove(&mut self, caller: Caller, amount: usize) {
@@ -330,20 +347,20 @@ impl State {
         if caller.is_anonymous {
             self.anonymous -= amount;
         }
-        self.change(caller.id, |holder| holder.held -= amount);
+        self.change(caller.id, |entry| entry.held -= amount);
     }
 
-    /// Changes what is known of a caller, and its place in the line with it.
-    fn change<T>(&mut self, id: u64, change: impl FnOnce(&mut Holder) -> T) -> T {
-        let holder = self.callers.entry(id).or_default();
-        let place = |holder: &Holder| {
-            holder.queue.front().map(|first| {
-                (usize::from(first.caller.is_anonymous), (holder.held, first.ticket, id))
+    /// Changes a caller's entry and keeps its place in the line consistent.
+    fn change<T>(&mut self, id: u64, change: impl FnOnce(&mut CallerEntry) -> T) -> T {
+        let entry = self.callers.entry(id).or_default();
+        let place = |entry: &CallerEntry| {
+            entry.queue.front().map(|first| {
+                (usize::from(first.caller.is_anonymous), (entry.held, first.ticket, id))
             })
         };
-        let before = place(holder);
-        let result = change(holder);
-        let (after, is_gone) = (place(holder), holder.held == 0 && holder.queue.is_empty());
+        let before = place(entry);
+        let result = change(entry);
+        let (after, is_gone) = (place(entry), entry.held == 0 && entry.queue.is_empty());
         if before != after {
             before.map(|(line, before)| self.lines[line].remove(&before));
             after.map(|(line, after)| self.lines[line].insert(after));
@@ -354,10 +371,10 @@ impl State {
         result
     }
 
-    /// Gives what is free to those who wait, in their order.
+    /// Grants free room to waiters, in order.
     fn serve(&mut self, limit: usize) {
         while let Some((_, _, id)) = self.first(limit) {
-            let Some(first) = self.callers.get(&id).and_then(|holder| holder.queue.front()) else {
+            let Some(first) = self.callers.get(&id).and_then(|entry| entry.queue.front()) else {
                 return;
             };
             let (caller, amount, calls_back) = (first.caller, first.amount, first.calls_back);
@@ -367,33 +384,33 @@ impl State {
                 }
                 return;
             }
-            let Some(waiter) = self.change(id, |holder| holder.queue.pop_front()) else { return };
+            let Some(waiter) = self.change(id, |entry| entry.queue.pop_front()) else { return };
             self.waiters -= 1;
             self.add(caller, amount);
-            // Whoever went away meanwhile gives it back: see `Waiting`.
+            // A waiter that is gone returns it, see `QueuedWaiter`.
             let _ = waiter.granted.send(());
         }
     }
 }
 
-/// Whether a caller may have this much more of some room: all of it when it holds nothing, else so
-/// much that it leaves what it holds.
+/// Whether `held` may grow by `amount` out of `room` free: by all of it from zero, else only if the
+/// new total stays free.
 fn leaves(held: usize, amount: usize, room: usize) -> bool {
     amount <= room && (held == 0 || held + amount <= room - amount)
 }
 
-impl Holder {
+impl CallerEntry {
     fn oldest_loan(&self) -> Option<u64> {
-        self.loans.iter().find(|(_, lent)| lent.call_back.is_some()).map(|(ticket, _)| *ticket)
+        self.loans.iter().find(|(_, loan)| loan.call_back.is_some()).map(|(ticket, _)| *ticket)
     }
 
     fn youngest_loan(&self, than: u64) -> Option<u64> {
-        let (ticket, lent) = self.loans.last_key_value()?;
-        (lent.call_back.is_some() && *ticket > than).then_some(*ticket)
+        let (ticket, loan) = self.loans.last_key_value()?;
+        (loan.call_back.is_some() && *ticket > than).then_some(*ticket)
     }
 }
 
-impl Waiting {
+impl QueuedWaiter {
     fn into_grant(mut self) -> Grant {
         let grant =
             Grant { core: Arc::clone(&self.core), caller: self.caller, amount: self.amount };
@@ -402,16 +419,16 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for QueuedWaiter {
     fn drop(&mut self) {
         if self.amount == 0 {
             return;
         }
         let mut state = self.core.lock();
         let (ticket, mut is_queued) = (self.ticket, false);
-        state.change(self.caller.id, |holder| {
-            if let Some(at) = holder.queue.iter().position(|waiter| waiter.ticket == ticket) {
-                holder.queue.remove(at);
+        state.change(self.caller.id, |entry| {
+            if let Some(at) = entry.queue.iter().position(|waiter| waiter.ticket == ticket) {
+                entry.queue.remove(at);
                 is_queued = true;
             }
         });
@@ -425,7 +442,7 @@ impl Drop for Waiting {
 }
 
 impl Grant {
-    /// The same, which may be called back from now on.
+    /// Makes it subject to being called back.
     pub fn into_loan(self) -> Loan {
         Loan::new(self)
     }
@@ -437,13 +454,12 @@ impl Loan {
         let mut state = grant.core.lock();
         state.tickets += 1;
         let ticket = state.tickets;
-        let lent = Lent { amount: grant.amount, call_back: Some(sender) };
-        state.change(grant.caller.id, |holder| holder.loans.insert(ticket, lent));
+        let loan = LoanRecord { amount: grant.amount, call_back: Some(sender) };
+        state.change(grant.caller.id, |entry| entry.loans.insert(ticket, loan));
         drop(state);
         Self { grant, ticket, call, is_called_back: false }
     }
 
-    /// How much it is.
     pub fn amount(&self) -> usize {
         self.grant.amount
     }
@@ -451,31 +467,31 @@ impl Loan {
     /// Waits until it is called back. Cancel safe.
     pub async fn called_back(&mut self) {
         if !self.is_called_back {
-            // The sender is dropped only once it has sent.
+            // The sender is only dropped after sending.
             let _ = (&mut self.call).await;
             self.is_called_back = true;
         }
     }
 
-    /// Takes more of the same, which is called back with it.
+    /// Grows the loan; the whole is called back together.
     ///
     /// # Errors
-    /// As [`Share::lend`] gives `None`, or it was called back; what was held stays.
-    pub async fn grow(&mut self, more: usize, patience: Duration) -> Result<(), Full> {
+    /// No room as in [`Share::lend`], or it was called back; the loan keeps its amount.
+    pub async fn grow(&mut self, more: usize, max_wait: Duration) -> Result<(), Full> {
         let (share, caller, ticket) =
             (Share(Arc::clone(&self.grant.core)), self.grant.caller, self.ticket);
         let taken = tokio::select! {
             biased;
             () = self.called_back() => None,
-            taken = share.take_back(caller, more, ticket, patience) => taken,
+            taken = share.take_back(caller, more, ticket, max_wait) => taken,
         };
         let mut taken = taken.ok_or(Full)?;
         self.grant.amount += std::mem::take(&mut taken.amount);
-        self.note(self.grant.amount);
+        self.record(self.grant.amount);
         Ok(())
     }
 
-    /// Keeps it: nobody else is waited for any more.
+    /// Keeps the amount for good.
     pub fn keep(mut self) -> Grant {
         self.end();
         Grant {
@@ -485,24 +501,24 @@ impl Loan {
         }
     }
 
-    fn note(&self, amount: usize) {
+    fn record(&self, amount: usize) {
         let mut state = self.grant.core.lock();
         let state = &mut *state;
-        if let Some(holder) = state.callers.get_mut(&self.grant.caller.id)
-            && let Some(lent) = holder.loans.get_mut(&self.ticket)
+        if let Some(entry) = state.callers.get_mut(&self.grant.caller.id)
+            && let Some(loan) = entry.loans.get_mut(&self.ticket)
         {
-            if lent.call_back.is_none() {
-                holder.called_back = holder.called_back + amount - lent.amount;
-                state.called_back = state.called_back + amount - lent.amount;
+            if loan.call_back.is_none() {
+                entry.called_back = entry.called_back + amount - loan.amount;
+                state.called_back = state.called_back + amount - loan.amount;
             }
-            lent.amount = amount;
+            loan.amount = amount;
         }
     }
 
     fn end(&mut self) {
-        self.note(0);
+        self.record(0);
         let mut state = self.grant.core.lock();
-        state.change(self.grant.caller.id, |holder| holder.loans.remove(&self.ticket));
+        state.change(self.grant.caller.id, |entry| entry.loans.remove(&self.ticket));
     }
 }
 
@@ -515,12 +531,11 @@ impl Drop for Loan {
 }
 
 impl Grant {
-    /// How much it is.
     pub fn amount(&self) -> usize {
         self.amount
     }
 
-    /// Gives back all but so much.
+    /// Returns all but `to`.
     pub fn shrink(&mut self, to: usize) {
         let rest = self.amount.saturating_sub(to);
         if rest > 0 {
@@ -530,7 +545,7 @@ impl Grant {
     }
 }
 
-/// Nothing is left that the caller may have, or others need it more.
+/// No room for this caller, or others need it more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -542,11 +557,11 @@ impl Drop for Grant {
     }
 }
 
-/// Ids are hashes already.
+/// For keys that are hashes.
 #[derive(Default)]
-struct IsHash(u64);
+struct IdentityHasher(u64);
 
-impl Hasher for IsHash {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -582,18 +597,18 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_next_finds_room() {
+    fn a_newcomer_finds_room() {
         let share = Share::new(120, (0, 0));
         let held: Vec<Vec<Grant>> = (1..=5).map(|id| greedy(&share, named(id))).collect();
         let counts: Vec<usize> = held.iter().map(Vec::len).collect();
         assert_eq!(counts, [60, 30, 15, 7, 4]);
         drop(held);
         assert_eq!(share.usage(), (0, 0));
-        assert!(share.0.lock().callers.is_empty(), "nobody is remembered");
+        assert!(share.0.lock().callers.is_empty(), "idle callers are forgotten");
     }
 
     #[test]
-    fn greedy_callers_come_to_have_the_same() {
+    fn greedy_callers_end_with_equal_parts() {
         let share = Share::new(120, (0, 0));
         let mut held: Vec<Vec<Grant>> = (0..5).map(|_| Vec::new()).collect();
         for round in 0..1000_usize {
@@ -612,17 +627,17 @@ mod tests {
     }
 
     #[test]
-    fn a_single_place_can_be_had() {
+    fn a_budget_of_one_can_be_taken() {
         let share = Share::new(1, (0, 0));
         let grant = share.try_take(named(1), 1).unwrap();
         assert!(share.try_take(named(2), 1).is_none());
         drop(grant);
-        let _whole = share.try_take(named(2), 100).expect("what is beyond the limit is the limit");
+        let _whole = share.try_take(named(2), 100).expect("an amount above the limit is the limit");
         assert_eq!(share.usage().0, 1);
     }
 
     #[test]
-    fn anonymous_callers_are_one_to_others() {
+    fn anonymous_callers_count_as_one_for_others() {
         let share = Share::new(120, (0, 0));
         let crowd: Vec<Grant> = (0..1000).flat_map(|id| greedy(&share, anonymous(id))).collect();
         assert_eq!(crowd.len(), 60);
@@ -634,7 +649,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_caller_that_holds_least_is_first_then_who_came_first() {
+    async fn waiters_are_served_by_least_held_then_by_arrival() {
         let share = Share::new(4, (10, 20));
         let mut held = greedy(&share, named(1));
         let other = share.try_take(named(2), 2).unwrap();
@@ -659,7 +674,7 @@ mod tests {
         assert_eq!(
             *order.lock().unwrap(),
             [("new 1", true), ("newer", true)],
-            "who holds nothing is before who holds one"
+            "a caller that holds nothing comes first"
         );
         tasks.shutdown().await;
         drop(tasks);
@@ -686,7 +701,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_granted_to_somebody_who_left_is_given_back() {
+    async fn a_grant_to_a_dropped_waiter_is_returned() {
         let share = Share::new(1, (2, 3));
         let grant = share.try_take(named(1), 1).unwrap();
         let mut waiting = Box::pin(share.take(named(2), 1, PATIENCE));
@@ -699,7 +714,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn grants_grow_within_the_share() {
+    async fn loans_grow_within_the_limit() {
         let share = Share::new(100, (2, 3));
         let mut grant = share.lend(named(1), 10, PATIENCE).await.unwrap();
         assert_eq!(grant.grow(30, PATIENCE).await, Ok(()));
@@ -707,24 +722,24 @@ mod tests {
         assert_eq!(share.usage(), (40, 0));
         assert!(
             share.try_take(named(2), 60).is_some(),
-            "who has nothing may have all that is free"
+            "a caller that holds nothing may take all that is free"
         );
         drop(grant);
         assert_eq!(share.usage(), (0, 0));
     }
 
     #[tokio::test]
-    async fn little_does_not_wait_for_those_who_want_much() {
-        let share = Share::with_crumbs(100, (2, 3), 5);
+    async fn small_amounts_bypass_waiters_for_more() {
+        let share = Share::with_bypass(100, (2, 3), 5);
         let _held = share.try_take(named(1), 30).unwrap();
         let mut much = Box::pin(share.take(named(2), 80, PATIENCE));
         assert!(much.as_mut().now_or_never().is_none());
-        assert!(share.try_take(named(3), 10).is_none(), "it would never come to its turn");
+        assert!(share.try_take(named(3), 10).is_none(), "it would starve the waiter");
         assert!(share.try_take(named(3), 5).is_some());
     }
 
     #[tokio::test]
-    async fn anonymous_callers_that_have_their_part_hold_up_nobody() {
+    async fn anonymous_callers_at_their_limit_block_nobody() {
         let share = Share::new(120, (10, 100));
         let _crowd: Vec<Grant> = (0..1000).flat_map(|id| greedy(&share, anonymous(id))).collect();
         let mut waits = Box::pin(share.take(anonymous(2000), 1, PATIENCE));
@@ -735,14 +750,14 @@ mod tests {
         let mut named_waits = Box::pin(share.take(named(100), 2, PATIENCE));
         assert!(named_waits.as_mut().now_or_never().is_none(), "one is left");
         others.pop();
-        assert!(named_waits.as_mut().now_or_never().expect("it has its turn").is_some());
+        assert!(named_waits.as_mut().now_or_never().expect("it was granted").is_some());
         assert!(waits.as_mut().now_or_never().is_none());
         drop(first);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_waits_for_others_is_called_back_from_who_holds_most() {
-        let share = Share::with_crumbs(100, (10, 20), 10);
+    async fn loans_are_called_back_from_the_caller_that_holds_most() {
+        let share = Share::with_bypass(100, (10, 20), 10);
         let mut fat = [
             share.lend(named(1), 20, PATIENCE).await.unwrap(),
             share.lend(named(1), 12, PATIENCE).await.unwrap(),
@@ -763,7 +778,7 @@ mod tests {
         assert!(thin.iter_mut().all(|thin| thin.called_back().now_or_never().is_none()));
         let [first, _second] = fat;
         drop(first);
-        let newcomer = newcomer.await.expect("it has what was given back");
+        let newcomer = newcomer.await.expect("it was granted what was returned");
         // Nobody holds more than this one would.
         assert!(share.lend(named(7), 31, PATIENCE).await.is_none());
         assert!(thin[0].called_back().now_or_never().is_none());
@@ -773,8 +788,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_of_a_callers_loans_comes_to_its_end() {
-        let share = Share::with_crumbs(100, (10, 20), 10);
+    async fn the_oldest_loan_of_a_caller_is_not_called_back_for_its_own() {
+        let share = Share::with_bypass(100, (10, 20), 10);
         let mut loans = [
             share.lend(named(1), 25, PATIENCE).await.unwrap(),
             share.lend(named(1), 25, PATIENCE).await.unwrap(),
@@ -796,7 +811,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sums_hold_whatever_comes(steps in proptest::collection::vec((0_u64..6, 1_usize..8, 0_u8..7), 1..200)) {
+        fn sums_hold_for_any_operations(steps in proptest::collection::vec((0_u64..6, 1_usize..8, 0_u8..7), 1..200)) {
             let share = Share::new(20, (4, 10));
             let mut grants: Vec<Grant> = Vec::new();
             let mut loans: Vec<Loan> = Vec::new();
@@ -830,12 +845,12 @@ mod tests {
                 }
                 let state = share.0.lock();
                 prop_assert!(state.used <= 20);
-                prop_assert_eq!(state.used, state.callers.values().map(|holder| holder.held).sum::<usize>());
-                prop_assert_eq!(state.waiters, state.callers.values().map(|holder| holder.queue.len()).sum::<usize>());
-                prop_assert_eq!(state.lines[0].len() + state.lines[1].len(), state.callers.values().filter(|holder| !holder.queue.is_empty()).count());
-                prop_assert!(state.callers.values().all(|holder| holder.held > 0 || !holder.queue.is_empty()));
-                let called_back = |holder: &Holder| holder.loans.values().filter(|lent| lent.call_back.is_none()).map(|lent| lent.amount).sum::<usize>();
-                prop_assert!(state.callers.values().all(|holder| holder.called_back == called_back(holder) && called_back(holder) <= holder.held));
+                prop_assert_eq!(state.used, state.callers.values().map(|entry| entry.held).sum::<usize>());
+                prop_assert_eq!(state.waiters, state.callers.values().map(|entry| entry.queue.len()).sum::<usize>());
+                prop_assert_eq!(state.lines[0].len() + state.lines[1].len(), state.callers.values().filter(|entry| !entry.queue.is_empty()).count());
+                prop_assert!(state.callers.values().all(|entry| entry.held > 0 || !entry.queue.is_empty()));
+                let called_back = |entry: &CallerEntry| entry.loans.values().filter(|loan| loan.call_back.is_none()).map(|loan| loan.amount).sum::<usize>();
+                prop_assert!(state.callers.values().all(|entry| entry.called_back == called_back(entry) && called_back(entry) <= entry.held));
                 prop_assert_eq!(state.called_back, state.callers.values().map(called_back).sum::<usize>());
             }
             drop((grants, waiting, loans));

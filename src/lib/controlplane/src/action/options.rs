@@ -1,5 +1,5 @@
-//! Options of each verb, from the query (and for deletes the body), checked as upstream checks
-//! them.
+//! Options of each verb, from the query (for deletes also the body), validated as kube-apiserver
+//! does.
 
 use super::query::{Query, parse_duration};
 use crate::encode::table::Include;
@@ -14,29 +14,28 @@ use ferrokube_registry::{
 };
 use std::time::Duration;
 
-/// Longer selectors are not searched for a name: such a request needs the right to the whole
+/// Longer selectors are not searched for a name: such a request needs rights to the whole
 /// collection.
 const MAX_SELECTOR_BYTES: usize = 4096;
-/// A watch without a timeout ends after this much or up to twice as much.
+/// A watch without a timeout ends after this long, or up to twice as long.
 const MIN_WATCH: Duration = Duration::from_secs(30 * 60);
-/// No watch lasts longer.
+/// Max duration of a watch.
 const MAX_WATCH: Duration = Duration::from_secs(24 * 3600);
 
 fn invalid(kind: &str, errors: &[FieldError]) -> Failure {
     Failure::invalid("meta.k8s.io", kind, "", errors)
 }
 
-/// The options of a request: its query, which nobody else reads. Each verb decodes those that it
-/// knows.
+/// The query of a request, private to this module. Each verb decodes the options that it knows.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
     query: Query,
-    /// Those of a list, where authorization has looked for a name in them.
+    /// List options, decoded once authorization has looked for a name in them.
     list: Option<Box<ListOptions>>,
 }
 
 impl Options {
-    /// Reads the raw query of a URI.
+    /// From the raw query of a URI.
     pub(super) fn parse(raw: Option<&str>) -> Self {
         Self { query: Query::parse(raw), list: None }
     }
@@ -46,8 +45,8 @@ impl Options {
         self.query.flag("watch") == Some(true)
     }
 
-    /// The one name that a list or watch asks for: it is authorized as one of that name. Options
-    /// that cannot be read ask for none.
+    /// The name that a list or watch selects by `metadata.name`: it is authorized as that name.
+    /// None if the options are malformed.
     pub(super) fn select_name(&mut self) -> Option<String> {
         let (fields, labels) = (self.query.text("fieldSelector"), self.query.text("labelSelector"));
         if !fields.contains("metadata.name") || fields.len().max(labels.len()) > MAX_SELECTOR_BYTES
@@ -62,10 +61,10 @@ impl Options {
         Some(name.to_owned())
     }
 
-    /// The asked timeout, at most the server's; nothing, zero and less ask for the server's.
+    /// The requested timeout, capped at `most`; absent, zero and negative mean `most`.
     ///
     /// # Errors
-    /// 400 for what is no duration.
+    /// 400 if malformed.
     pub(crate) fn timeout(&self, most: Duration) -> Result<Duration, Failure> {
         let text = self.query.text("timeout");
         if text.is_empty() {
@@ -80,10 +79,10 @@ impl Options {
         Ok(if asked.is_zero() { most } else { asked.min(most) })
     }
 
-    /// The resource version that a get asks for, as given.
+    /// The requested resource version.
     ///
     /// # Errors
-    /// 400 for an option that is no more.
+    /// 400 for the removed `export` option.
     pub(crate) fn get(&self) -> Result<&str, Failure> {
         if self.query.flag("export") == Some(true) {
             return Err(Failure::bad_request(
@@ -93,16 +92,14 @@ impl Options {
         Ok(self.query.text("resourceVersion"))
     }
 
-    /// Options of a list (also of a deletecollection). Their combinations are checked by the
-    /// registry.
+    /// Options of a list or deletecollection. The registry checks their combination.
     ///
     /// # Errors
-    /// 400 for malformed values.
+    /// 400 if malformed.
     pub(crate) fn list(&self) -> Result<ListOptions, Failure> {
         self.list.as_deref().map_or_else(|| list(&self.query), |list| Ok(list.clone()))
     }
 
-    /// Options of a watch.
     ///
     /// # Errors
     /// As [`Self::list`].
@@ -112,8 +109,7 @@ impl Options {
             Some(seconds) if seconds > 0 => {
                 Duration::from_secs(seconds.unsigned_abs()).min(MAX_WATCH)
             }
-            // Over before it begins, as upstream's deadline in the past makes it: a watch that
-            // answers and ends.
+            // Over at once, like kube-apiserver's deadline in the past: it responds and ends.
             Some(seconds) if seconds < 0 => Duration::ZERO,
             _ => MIN_WATCH + Duration::from_secs(jitter % MIN_WATCH.as_secs()),
         };
@@ -128,50 +124,49 @@ impl Options {
     /// Options of a create, update or patch.
     ///
     /// # Errors
-    /// 422.
+    /// 422 if invalid.
     pub(crate) fn write(&self, kind: WriteKind) -> Result<WriteOptions, Failure> {
         write(&self.query, kind)
     }
 
-    /// Options of a delete: from the body when there is one, else from the query.
+    /// Options of a delete: from the body if there is one, else from the query.
     ///
     /// # Errors
-    /// 400 for malformed values, 422 for values that are not allowed.
+    /// 400 if malformed, 422 if invalid.
     pub(crate) fn delete(&self, body: Option<&Document>) -> Result<DeleteOptions, Failure> {
         delete(&self.query, body)
     }
 
-    /// What the rows of a Table have of their objects.
+    /// What rows of a Table carry.
     ///
     /// # Errors
-    /// 400 for another word.
+    /// 400 if unknown.
     pub(crate) fn include(&self) -> Result<Include, Failure> {
         Include::parse(self.query.text("includeObject"))
     }
 
-    /// Whether JSON is to be indented; `None`: that was not said.
+    /// `?pretty`; `None` if absent.
     pub(crate) fn pretty(&self) -> Option<bool> {
         self.query
             .get("pretty")
             .map(|value| matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
     }
 
-    /// Whether the query says that nothing is to be stored.
     pub(crate) fn is_dry_run(&self) -> bool {
         self.query.get("dryRun").is_some()
     }
 
-    /// Whether a probe is to name its checks.
+    /// Whether a probe lists its checks.
     pub(crate) fn is_verbose(&self) -> bool {
         self.query.get("verbose").is_some()
     }
 
-    /// Checks that a probe leaves out.
+    /// Checks that a probe skips.
     pub(crate) fn excluded(&self) -> impl Iterator<Item = &str> {
         self.query.all("exclude")
     }
 
-    /// The hash of the document that is asked for.
+    /// The expected hash of an OpenAPI document.
     pub(crate) fn hash(&self) -> Option<&str> {
         self.query.get("hash")
     }
@@ -197,16 +192,16 @@ fn list(query: &Query) -> Result<ListOptions, Failure> {
     })
 }
 
-/// Which write asks for its options.
+/// The write whose options are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteKind {
-    /// POST
+    /// POST.
     Create,
-    /// PUT
+    /// PUT.
     Update,
-    /// PATCH, but not apply
+    /// PATCH other than apply.
     Patch,
-    /// PATCH apply
+    /// Apply.
     Apply,
 }
 
@@ -264,7 +259,7 @@ fn write(query: &Query, kind: WriteKind) -> Result<WriteOptions, Failure> {
     })
 }
 
-/// Whether a dry run is asked for; `All` is the only value.
+/// Whether `dryRun` is set; `All` is the only valid value.
 fn dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut Vec<FieldError>) -> bool {
     let values: Vec<&str> = values.collect();
     if values.iter().any(|value| *value != "All") {
@@ -308,7 +303,7 @@ fn delete(query: &Query, body: Option<&Document>) -> Result<DeleteOptions, Failu
     if errors.is_empty() { Ok(options) } else { Err(invalid("DeleteOptions", &errors)) }
 }
 
-/// Where kube-apiserver makes the scheme of options that its messages name.
+/// Position of the scheme of options, as in kube-apiserver's messages.
 const OPTIONS_SCHEME: &str =
     "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27";
 
@@ -385,7 +380,7 @@ fn mistyped(value: &Value, field: &str, kind: &str) -> Failure {
     Failure::bad_request(wrong_type(value, field, kind))
 }
 
-/// As Go's decoder says it.
+/// The words of Go's decoder.
 fn wrong_type(value: &Value, field: &str, kind: &str) -> String {
     let given = match value {
         Value::Number(number) if kind == "int64" => format!("number {number}"),
@@ -400,7 +395,7 @@ mod tests {
     use ferrokube_apimachinery::document::json;
 
     #[test]
-    fn absurd_timeouts_are_capped() {
+    fn excessive_timeouts_are_capped() {
         let most = Duration::from_secs(60);
         let timeout = |text: &str| Options::parse(Some(&format!("timeout={text}"))).timeout(most);
         for (text, want) in [("", 60), ("0", 60), ("-5s", 60), ("999h", 60), ("1s", 1)] {
@@ -453,12 +448,12 @@ mod tests {
         assert_eq!(
             both(read("uid=u&resourceVersion=7", Some(body)).unwrap()),
             (Some("v".to_owned()), None),
-            "a body takes the query's place"
+            "a body replaces the query"
         );
     }
 
     #[test]
-    fn malformed_delete_options_are_refused_in_go_s_words() {
+    fn malformed_delete_options_are_rejected_in_go_s_words() {
         let refused = |body: Value| {
             let failure =
                 delete(&Query::default(), Some(&Document::from_value(body).unwrap())).unwrap_err();

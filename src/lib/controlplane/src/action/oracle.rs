@@ -1,16 +1,15 @@
-//! A second reading of upstream's rules (`RequestInfoFactory` of k8s.io/apiserver), as naive as it
-//! can be: owned strings, one rule after the other. [`Action::parse`] must agree with it on every
-//! generated request.
+//! A second implementation of kube-apiserver's `RequestInfoFactory`, as naive as possible: owned
+//! strings, one rule at a time. [`Action::parse`] must agree with it on every generated request.
 
 use super::{Action, Depth, Refusal};
 use http::Method;
 
-/// Requests that are compared.
+/// Number of requests compared.
 const REQUESTS: u32 = 150_000;
 
-/// What upstream's factory says about a request.
+/// `RequestInfo` of a request.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Info {
+struct ExpectedInfo {
     failed: bool,
     is_resource: bool,
     path: String,
@@ -24,7 +23,7 @@ struct Info {
     parts: usize,
 }
 
-impl Info {
+impl ExpectedInfo {
     fn expected(method: &str, path: &str, query: &[(String, String)]) -> Self {
         let mut info =
             Self { path: path.to_owned(), verb: method.to_lowercase(), ..Self::default() };
@@ -134,7 +133,7 @@ fn is_path_segment(name: &str) -> bool {
     name != "." && name != ".." && !name.contains('/') && !name.contains('%')
 }
 
-/// Whether all of `ListOptions` can be decoded.
+/// Whether `ListOptions` decode.
 fn options_are_readable(query: &[(String, String)]) -> bool {
     let numbers = ["limit", "timeoutSeconds"]
         .iter()
@@ -146,8 +145,7 @@ fn options_are_readable(query: &[(String, String)]) -> bool {
         && first(query, "fieldSelector").is_none_or(|text| field_terms(text).is_some())
 }
 
-/// `=` terms (`true`) and `!=` terms of a field selector, in the order in which upstream keeps
-/// them.
+/// `=` terms (`true`) and `!=` terms of a field selector, in kube-apiserver's order.
 fn field_terms(text: &str) -> Option<Vec<(String, bool, String)>> {
     let mut pieces = vec![String::new()];
     let mut escaped = false;
@@ -198,7 +196,7 @@ fn required_name(selector: &str) -> Option<String> {
         .map(|(_, _, value)| value)
 }
 
-/// Label selectors, and whether upstream reads them.
+/// Label selectors, and whether kube-apiserver parses them.
 const LABELS: [(&str, bool); 8] = [
     ("", true),
     ("a=b", true),
@@ -263,9 +261,9 @@ const METHODS: [&str; 11] =
     ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "BREW", "get"];
 
 /// splitmix64.
-struct Random(u64);
+struct SplitMix(u64);
 
-impl Random {
+impl SplitMix {
     fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -283,8 +281,8 @@ impl Random {
     }
 }
 
-/// A path that is mostly one of a resource, as its segments.
-fn segments(random: &mut Random) -> Vec<&'static str> {
+/// Segments of a path, mostly of a resource.
+fn segments(random: &mut SplitMix) -> Vec<&'static str> {
     let mut all = Vec::new();
     if random.chance(6) {
         all.extend((0..random.below(8)).map(|_| random.one_of(&WORDS)));
@@ -301,8 +299,8 @@ fn segments(random: &mut Random) -> Vec<&'static str> {
     all
 }
 
-/// The path as it was sent, with escapes, and as it is meant.
-fn path(random: &mut Random) -> (String, String) {
+/// The path as sent, with escapes, and decoded.
+fn path(random: &mut SplitMix) -> (String, String) {
     let mut bytes = vec![b'/'; 1 + usize::from(random.chance(20))];
     bytes.extend(segments(random).join("/").bytes());
     bytes.extend(vec![b'/'; usize::from(random.chance(5)) + usize::from(random.chance(30))]);
@@ -325,7 +323,7 @@ fn path(random: &mut Random) -> (String, String) {
     (sent, runes(&bytes))
 }
 
-/// As Go ranges over a string: each byte that begins no rune is one U+FFFD.
+/// Like Go's `range` over a string: U+FFFD for each byte that starts no rune.
 fn runes(bytes: &[u8]) -> String {
     let mut text = String::new();
     let mut rest = bytes;
@@ -338,8 +336,8 @@ fn runes(bytes: &[u8]) -> String {
     text
 }
 
-/// The pairs of a query, and the query as it was sent.
-fn query(random: &mut Random) -> (Vec<(String, String)>, String) {
+/// The pairs of a query, and the query as sent.
+fn query(random: &mut SplitMix) -> (Vec<(String, String)>, String) {
     let mut pairs = Vec::new();
     let mut sent = Vec::new();
     for _ in 0..random.below(4) {
@@ -377,23 +375,23 @@ fn query(random: &mut Random) -> (Vec<(String, String)>, String) {
 }
 
 #[test]
-fn fault_50_the_parser_agrees_with_a_second_reading_of_upstreams_rules() {
-    let mut random = Random(14);
+fn fault_50_the_parser_agrees_with_a_second_implementation() {
+    let mut random = SplitMix(14);
     let mut seen = std::collections::BTreeMap::<String, u32>::new();
     for _ in 0..REQUESTS {
         let method = random.one_of(&METHODS);
         let ((sent, meant), (pairs, raw)) = (path(&mut random), query(&mut random));
-        let expected = Info::expected(method, &meant, &pairs);
+        let expected = ExpectedInfo::expected(method, &meant, &pairs);
         let action =
             Action::parse(&Method::from_bytes(method.as_bytes()).unwrap(), &sent, Some(&raw));
-        let expected = Info { parts: expected.parts.min(4), ..expected };
-        let actual = Info::actual(&action);
+        let expected = ExpectedInfo { parts: expected.parts.min(4), ..expected };
+        let actual = ExpectedInfo::actual(&action);
         assert_eq!(actual, expected, "{method} {sent}?{raw}");
         *seen
             .entry(if expected.is_resource { expected.verb } else { "none".to_owned() })
             .or_default() += 1;
     }
-    // Every verb was generated often enough to mean something.
+    // Every verb was generated often enough.
     for verb in [
         "",
         "get",

@@ -1,23 +1,23 @@
-//! The query of a request, with upstream's readings of odd booleans, numbers and durations. Private
-//! to the action: everybody else reads its options.
+//! The query of a request, with kube-apiserver's parsing of booleans, numbers and durations.
+//! Private to the action: other modules read its options.
 
 use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::status::Failure;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// At most so many pairs are looked at; the rest is ignored.
+/// Max pairs; further ones are ignored.
 const MAX_PAIRS: usize = 1000;
 
-/// The pairs of a query, in order. Malformed pairs (bad escapes, a `;`) are left out, unknown keys
-/// are nobody's business.
+/// The pairs of a query, in order. Malformed pairs (bad escapes, `;`) are dropped, unknown keys
+/// ignored.
 #[derive(Debug, Default)]
 pub(super) struct Query {
     pairs: Vec<(String, String)>,
 }
 
 impl Query {
-    /// Parses the raw query of a URI.
+    /// From the raw query of a URI.
     pub(super) fn parse(raw: Option<&str>) -> Self {
         let Some(raw) = raw else { return Self::default() };
         let pairs = raw
@@ -29,27 +29,26 @@ impl Query {
         Self { pairs }
     }
 
-    /// The first value of a key.
+    /// First value of a key.
     pub(super) fn get(&self, key: &str) -> Option<&str> {
         self.pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// The first value of a key, or the empty string.
+    /// First value of a key, or the empty string.
     pub(super) fn text(&self, key: &str) -> &str {
         self.get(key).unwrap_or_default()
     }
 
-    /// Every value of a key.
+    /// All values of a key.
     pub(super) fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.pairs.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// Whether there are no pairs.
     pub(super) fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// A boolean as upstream's options decode it: absent is `None`, `false` (any case) and `0` are
+    /// A boolean as kube-apiserver decodes it: absent is `None`; `false` (any case) and `0` are
     /// false, everything else is true.
     pub(super) fn flag(&self, key: &str) -> Option<bool> {
         self.get(key).map(|value| !(value == "0" || value.eq_ignore_ascii_case("false")))
@@ -58,7 +57,7 @@ impl Query {
     /// A 64-bit integer.
     ///
     /// # Errors
-    /// 400 when the value is there and is none, also when it is empty.
+    /// 400 if present but malformed or empty.
     pub(super) fn integer(&self, key: &str) -> Result<Option<i64>, Failure> {
         self.get(key)
             .map(|value| {
@@ -76,7 +75,7 @@ fn parse_pair(pair: &str) -> Option<(String, String)> {
     Some((unescape(key)?.into_owned(), unescape(value)?.into_owned()))
 }
 
-/// Decodes `+` and `%xx`; `None` for a malformed escape. Bytes that are not UTF-8 become U+FFFD.
+/// Decodes `+` and `%xx`; `None` for a malformed escape. Invalid UTF-8 becomes U+FFFD.
 fn unescape(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains(['%', '+']) {
         return Some(Cow::Borrowed(text));
@@ -96,13 +95,12 @@ fn unescape(text: &str) -> Option<Cow<'_, str>> {
     ))
 }
 
-/// The value of a hexadecimal digit.
 pub(super) fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
-/// A duration as Go writes it: `1h30m`, `1.5s`, `100ms`, `-5s` (read as zero), `0`. `None` when
-/// malformed, or beyond 64 bits of nanoseconds; saturates at a year.
+/// A Go duration: `1h30m`, `1.5s`, `100ms`, `-5s` (clamped to zero), `0`. `None` if malformed or
+/// beyond 64 bits of nanoseconds; saturates at a year.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     const YEAR: f64 = 366.0 * 86400.0;
     // 64 bits of nanoseconds.
@@ -152,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn odd_queries_read_as_upstream() {
+    fn unusual_queries_parse_as_in_kube_apiserver() {
         let query = Query::parse(Some(
             "limit=1;continue=x&%zz&a=b&&&==&labelSelector=a%3Db+c&labelSelector=z&watch&n=",
         ));
@@ -181,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_read_as_go_writes_them() {
+    fn go_durations_are_parsed() {
         let cases = [
             ("1s", 1_000_000_000),
             ("1ns", 1),

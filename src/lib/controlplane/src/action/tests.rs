@@ -1,4 +1,4 @@
-//! Paths, methods and queries, and what they do.
+//! Methods, paths and queries, and the actions parsed from them.
 
 use super::*;
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn brief(method: &str, path: &str) -> String {
 }
 
 #[test]
-fn paths_read_as_upstream() {
+fn paths_parse_as_in_kube_apiserver() {
     let cases = [
         ("GET", "/api/v1/namespaces", "list [/v1] /namespaces//"),
         ("GET", "/api/v1/namespaces/x", "get [/v1] x/namespaces/x/"),
@@ -104,12 +104,12 @@ fn fault_40_hostile_paths_are_refused_before_authorization() {
         parse("GET", &format!("{ns}/%ff%fe")).resource().unwrap().name(),
         "\u{fffd}\u{fffd}"
     );
-    // An escaped slash is a slash for everybody.
+    // An escaped slash is decoded before splitting.
     assert_eq!(brief("GET", &format!("{ns}/a%2fb")), brief("GET", &format!("{ns}/a/b")));
 }
 
 #[test]
-fn fault_50_the_query_is_read_by_the_action_alone() {
+fn fault_50_only_the_action_parses_the_query() {
     fn visit(directory: &Path, found: &mut Vec<String>) {
         for entry in std::fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
@@ -128,7 +128,7 @@ fn fault_50_the_query_is_read_by_the_action_alone() {
     let mut found = Vec::new();
     visit(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
     found.sort_unstable();
-    // Its length is looked at first.
+    // Longer selectors are not searched.
     assert_eq!(found, ["info", "limits"]);
 }
 
@@ -149,7 +149,7 @@ fn what_was_authorized_is_what_is_listed() {
         (kept.path(), kept.verb(), kept.resource().unwrap().name()),
         (action.path(), action.verb(), "p")
     );
-    assert_eq!(kept.options().list().unwrap().limit, 0, "what outlives a request keeps no query");
+    assert_eq!(kept.options().list().unwrap().limit, 0, "without_options keeps no query");
 }
 
 proptest! {
@@ -157,8 +157,7 @@ proptest! {
     fn any_path_parses_without_panic_and_names_are_path_segments(path in "(/(api|apis|v1|namespaces|watch|apps|pods|%2[eEfF]|%00|%|\\.|\\.\\.|[a-z]{0,3}|\u{e9}))*/?", method in "(GET|PUT|POST|DELETE|HEAD|X)") {
         let action = parse(&method, &path);
         if let Some(resource) = action.resource() {
-            // What authorization is asked about is exactly what was between slashes, so that the
-            // storage key cannot differ.
+            // Authorization sees exactly the segments, so the storage key cannot differ.
             let access = resource.access();
             for part in [access.group, access.version, access.namespace, access.resource, access.name, access.subresource] {
                 prop_assert!(!part.contains('/'));

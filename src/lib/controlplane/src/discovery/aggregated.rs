@@ -5,7 +5,6 @@ use crate::negotiate::Form;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::gvk::GroupVersionKind;
 
-/// The protobuf message.
 pub(super) const MESSAGE: &str = "k8s.io.api.apidiscovery.v2.APIGroupDiscoveryList";
 
 /// The document of `/api` (`core`) or `/apis`.
@@ -21,7 +20,6 @@ pub(super) fn document(groups: &[Group], core: bool) -> Document {
     Document::from_value(list).expect("an object literal")
 }
 
-/// Its media type.
 pub(super) fn media_type(form: Form) -> &'static str {
     match form {
         Form::Json => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
@@ -41,7 +39,7 @@ fn version(version: &GroupVersion) -> Value {
     json!({"version": version.name, "resources": version.resources.iter().map(resource).collect::<Vec<_>>(), "freshness": "Current"})
 }
 
-/// Upstream leaves the group and version of a native kind empty where they are the resource's own.
+/// kube-apiserver omits a native kind's group and version if they are the resource's own.
 fn kind(gvk: &GroupVersionKind, resource: &Resource) -> Value {
     let own = resource.definition.gvk(resource.version);
     if !resource.definition.dialect.is_discovered_by_controller()
@@ -70,7 +68,7 @@ fn resource(resource: &Resource) -> Value {
     }
     let mut subresources: Vec<_> =
         definition.versions[resource.version].subresources.iter().collect();
-    // Those of a custom resource stand in upstream's order: status, then scale.
+    // For custom resources kube-apiserver lists status before scale.
     if !definition.dialect.is_discovered_by_controller() {
         subresources.sort_by_key(|subresource| subresource.name);
     }

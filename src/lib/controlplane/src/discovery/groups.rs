@@ -1,4 +1,4 @@
-//! The catalog's definitions, sorted into groups and versions.
+//! The catalog's definitions by group and version.
 
 use base64::Engine;
 use ferrokube_resource::{Definition, Scope, Verbs};
@@ -7,11 +7,10 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Verbs of custom resources.
+/// Verbs of custom resources, in kube-apiserver's order.
 const CUSTOM_ORDER: [&str; 8] =
     ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
-/// A group.
 pub(crate) struct Group {
     /// Empty for the core group.
     pub(crate) name: String,
@@ -21,31 +20,28 @@ pub(crate) struct Group {
     pub(crate) versions: Vec<GroupVersion>,
 }
 
-/// One version of a group.
 pub(crate) struct GroupVersion {
-    /// `v1`, ...
+    /// Such as `v1`.
     pub(crate) name: String,
-    /// Its resources.
+    /// Sorted by name.
     pub(crate) resources: Vec<Resource>,
 }
 
 /// A resource in one version.
 pub(crate) struct Resource {
-    /// The definition.
     pub(crate) definition: Arc<Definition>,
-    /// Index into its versions.
+    /// Index into the definition's versions.
     pub(crate) version: usize,
-    /// Empty when nothing is stored.
+    /// Empty if nothing is stored.
     pub(crate) storage_hash: String,
 }
 
 impl Resource {
-    /// Whether it is namespaced.
     pub(crate) fn namespaced(&self) -> bool {
         self.definition.scope == Scope::Namespaced
     }
 
-    /// Verbs as words; those of custom resources in the order in which upstream lists them.
+    /// In the order in which kube-apiserver lists them.
     pub(crate) fn verbs(definition: &Definition) -> Vec<&'static str> {
         let mut words: Vec<&'static str> = definition.verbs.words().collect();
         if definition.dialect.is_discovered_by_controller() {
@@ -54,14 +50,13 @@ impl Resource {
         words
     }
 
-    /// Verbs of a subresource as words.
+    /// Names of a subresource's verbs.
     pub(crate) fn words(verbs: Verbs) -> Vec<&'static str> {
         verbs.words().collect()
     }
 }
 
-/// Sorts definitions: groups in the order of their first definition, versions by preference,
-/// resources by name.
+/// Groups in the order of their first definition, versions by preference, resources by name.
 pub(crate) fn collect(definitions: &[Arc<Definition>]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut stored: HashMap<&str, String> = HashMap::new();
@@ -115,19 +110,18 @@ fn find_or_push<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, make: impl FnOnce
     &mut list[at]
 }
 
-/// Which of two objects was written is told by their kind's storage version: this many bytes of its
-/// hash.
+/// Identifies the storage version of a kind: a prefix of its hash.
 fn storage_hash(definition: &Definition) -> String {
     let gvk = definition.gvk(definition.storage_version);
-    // Upstream names definitions by the version in which it once stored them, and clients compare.
+    // kube-apiserver hashes the version in which the definitions were first stored; clients compare
+    // the hashes.
     let version =
         if gvk.group == ferrokube_apiextensions::GROUP { "v1beta1" } else { &gvk.version };
     let digest = Sha256::digest(format!("{}/{version}/{}", gvk.group, gvk.kind));
     base64::engine::general_purpose::STANDARD.encode(&digest[..8])
 }
 
-/// Stable before beta before alpha, higher numbers first, words that are no versions last and by
-/// name backwards.
+/// GA before beta before alpha, higher numbers first; other words last, in reverse order.
 fn preference(version: &str) -> (u8, u64, u64, Reverse<String>) {
     let parsed = version.strip_prefix('v').and_then(|rest| {
         let end = rest.find(|symbol: char| !symbol.is_ascii_digit()).unwrap_or(rest.len());
@@ -152,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_preferred_as_upstream() {
+    fn versions_are_ordered_as_in_kube_apiserver() {
         let mut versions = [
             "foo1",
             "v1alpha1",

@@ -1,4 +1,4 @@
-//! The old discovery documents: `APIVersions`, `APIGroupList`, `APIGroup`, `APIResourceList`.
+//! Unaggregated discovery: `APIVersions`, `APIGroupList`, `APIGroup`, `APIResourceList`.
 
 use super::groups::{Group, GroupVersion, Resource};
 use ferrokube_apimachinery::document::{Document, Value, json};
@@ -51,7 +51,7 @@ pub(super) fn resources(group: &str, version: &GroupVersion) -> Document {
         list.push(main(resource));
         let mut subresources: Vec<&Subresource> =
             resource.definition.versions[resource.version].subresources.iter().collect();
-        // Those of a custom resource stand in upstream's order: status, then scale.
+        // For custom resources kube-apiserver lists status before scale.
         if !resource.definition.dialect.is_discovered_by_controller() {
             subresources.sort_by_key(|subresource| subresource.name);
         }
@@ -63,7 +63,7 @@ pub(super) fn resources(group: &str, version: &GroupVersion) -> Document {
         json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": list}),
     );
     if !group.is_empty() {
-        // The core group's list has none: upstream's oldest clients expect it so.
+        // No apiVersion in the core group's list, for the oldest clients.
         document.set(&["apiVersion"], "v1");
     }
     document

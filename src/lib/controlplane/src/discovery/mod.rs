@@ -1,5 +1,5 @@
-//! Discovery: which groups, versions and resources there are, in the old form and in the aggregated
-//! one. Made again only when the catalog changes.
+//! Discovery of groups, versions and resources, aggregated or not. Recomputed when the catalog
+//! changes.
 
 mod aggregated;
 mod groups;
@@ -10,7 +10,7 @@ pub(crate) use groups::Group;
 use crate::action::no_such_resource;
 use crate::exchange::{Rejection, Request};
 use crate::handler::{accepted, document, method_not_allowed};
-use crate::negotiate::{Accepted, Form, Offer, Router, View, Views};
+use crate::negotiate::{Accepted, Form, Offer, RouterTypes, View, Views};
 use crate::state::ServerState;
 use crate::status;
 use bytes::Bytes;
@@ -24,23 +24,23 @@ use std::sync::{Arc, Mutex};
 
 const META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1";
 
-/// What is served, remembered until the catalog changes.
+/// CachedDiscovery until the catalog changes.
 #[derive(Default)]
 pub(crate) struct Discovery {
-    cache: Mutex<Option<Arc<Cached>>>,
+    cache: Mutex<Option<Arc<CachedDiscovery>>>,
 }
 
-struct Cached {
+struct CachedDiscovery {
     change: u64,
     groups: Vec<Group>,
     aggregated: Mutex<Aggregated>,
 }
 
-/// Aggregated documents as compact JSON, with their ETags, by core or not.
+/// Aggregated documents as compact JSON with their ETags, by whether they are the core group's.
 type Aggregated = HashMap<bool, (Bytes, HeaderValue)>;
 
 impl Discovery {
-    fn cached(&self, state: &ServerState) -> Arc<Cached> {
+    fn cached(&self, state: &ServerState) -> Arc<CachedDiscovery> {
         let mut cache = self.cache.lock().expect("no panic while held");
         if let Some(cached) = &*cache
             && cached.change == state.registry.catalog().change_number()
@@ -48,7 +48,7 @@ impl Discovery {
             return Arc::clone(cached);
         }
         let (change, definitions) = state.registry.catalog().all();
-        let made = Arc::new(Cached {
+        let made = Arc::new(CachedDiscovery {
             change,
             groups: groups::collect(&definitions),
             aggregated: Mutex::default(),
@@ -57,14 +57,14 @@ impl Discovery {
         made
     }
 
-    /// Whether a group's unknown resources are answered by a router (with a `Status`) and not by
-    /// the plain 404 of unknown paths.
+    /// Whether unknown resources of the group get a `Status` (from kube-apiserver's router), not
+    /// plain 404.
     pub(crate) fn is_native(&self, state: &ServerState, group: &str) -> bool {
         group.is_empty()
             || self.cached(state).groups.iter().any(|known| known.name == group && known.native)
     }
 
-    /// Groups and their versions, preferred first; the core group has the empty name.
+    /// Groups with their versions, preferred first. The core group's name is empty.
     pub(crate) fn group_versions(&self, state: &ServerState) -> Vec<(String, Vec<String>)> {
         let cached = self.cached(state);
         cached
@@ -85,7 +85,7 @@ impl Discovery {
         state: &ServerState,
         request: &Request<'_>,
     ) -> Result<Response, Rejection> {
-        let views = (Views::Discovery, Router::Objects);
+        let views = (Views::Discovery, RouterTypes::Objects);
         self.list(state, request, true, views, |groups| {
             legacy::core(groups, request.header(http::header::HOST))
         })
@@ -97,10 +97,10 @@ impl Discovery {
         state: &ServerState,
         request: &Request<'_>,
     ) -> Result<Response, Rejection> {
-        // Upstream's handler of the aggregated form is mounted at the exact path.
+        // kube-apiserver mounts the aggregated handler at the exact path.
         let views =
             if request.action.path().ends_with('/') { Views::None } else { Views::Discovery };
-        self.list(state, request, false, (views, Router::None), legacy::groups)
+        self.list(state, request, false, (views, RouterTypes::None), legacy::groups)
     }
 
     fn list(
@@ -108,7 +108,7 @@ impl Discovery {
         state: &ServerState,
         request: &Request<'_>,
         core: bool,
-        (views, router): (Views, Router),
+        (views, router): (Views, RouterTypes),
         make: impl FnOnce(&[Group]) -> Document,
     ) -> Result<Response, Rejection> {
         let message = format!("{META}.{}", if core { "APIVersions" } else { "APIGroupList" });
@@ -144,7 +144,12 @@ impl Discovery {
         else {
             return Ok(status::not_found());
         };
-        document(state, request, &legacy::group(group), (&format!("{META}.APIGroup"), Router::None))
+        document(
+            state,
+            request,
+            &legacy::group(group),
+            (&format!("{META}.APIGroup"), RouterTypes::None),
+        )
     }
 
     /// `/api/<version>` and `/apis/<group>/<version>`
@@ -167,11 +172,14 @@ impl Discovery {
             };
         };
         if found.is_some_and(|known| known.native) && request.action.verb() != "get" {
-            // Those of custom resources are answered whatever the method.
+            // Groups with only custom resources are served for any method.
             return Err(method_not_allowed().into());
         }
-        let router =
-            if found.is_some_and(|known| known.native) { Router::Objects } else { Router::None };
+        let router = if found.is_some_and(|known| known.native) {
+            RouterTypes::Objects
+        } else {
+            RouterTypes::None
+        };
         document(
             state,
             request,
@@ -183,7 +191,7 @@ impl Discovery {
 
 fn aggregate(
     state: &ServerState,
-    cached: &Cached,
+    cached: &CachedDiscovery,
     request: &Request<'_>,
     core: bool,
     accepted: Accepted,
@@ -228,12 +236,12 @@ fn into_bytes((bytes, form): (Vec<u8>, Form)) -> (Bytes, Form) {
     (bytes.into(), form)
 }
 
-/// A quoted hash of a document.
+/// The quoted [`hash`].
 pub(crate) fn etag(bytes: &[u8]) -> HeaderValue {
     HeaderValue::from_str(&format!("\"{}\"", hash(bytes))).expect("hexadecimal digits and quotes")
 }
 
-/// SHA-256 in upper-case hexadecimal digits.
+/// SHA-256 in upper-case hexadecimal.
 pub(crate) fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut text, byte| {
         let _ = write!(text, "{byte:02X}");

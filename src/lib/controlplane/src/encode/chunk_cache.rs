@@ -1,15 +1,15 @@
-//! Large lists in forms that cost much to make: written in pieces of some 64 objects each, which
-//! are kept and used again while their objects stay and somebody lists them.
+//! Chunks of large lists in encodings that are expensive to make: about 64 objects each, reused
+//! while their objects do not change and the list is requested again.
 //!
-//! Protobuf items are simply joined. gzip is one member made of deflate pieces: they end at a byte
-//! boundary and refer to nothing outside, so that they can be joined in any order; the checksums
-//! are combined. Never several gzip members: many clients stop after the first. The rivals,
-//! compressing or transcoding every answer anew, cost ten times the rest of a large list.
+//! Protobuf items are concatenated. A gzip response is one member of deflate chunks, each ending at
+//! a byte boundary and referring to nothing before it, so that they can be joined in any order;
+//! their checksums are combined. Never several members: many clients stop after the first. Encoding
+//! or compressing every response from scratch costs ten times the rest of a large list.
 
-use super::rows::{Draft, Rows};
-use super::stream::{Fill, WARMED};
+use super::rows::{RowDraft, Rows};
+use super::stream::{Fill, PREFETCHED_ITEMS};
 use super::table::Include;
-use super::vectored::Lent;
+use super::vectored::SliceFrame;
 use bytes::{Buf, Bytes};
 use ferrokube_resource::Definition;
 use ferrokube_serve::{Chunk, WRITE_BYTES};
@@ -23,97 +23,92 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-/// A piece ends after an object with a probability of one in so many, so that a change moves no
-/// boundary but its own.
-const OBJECTS: u64 = 64;
-/// No piece has more objects or bytes.
-const MAX_OBJECTS: usize = 4 * OBJECTS as usize;
+/// A chunk ends after an object with a probability of 1 in 64, by its revision alone: a change
+/// moves no other chunk's boundary.
+const MEAN_OBJECTS: u64 = 64;
+/// Bounds of a chunk.
+const MAX_OBJECTS: usize = 4 * MEAN_OBJECTS as usize;
 const MAX_BYTES: usize = 64 * 1024;
-/// Bytes that are kept; beyond it what the present list does not use is dropped.
-const KEPT_BYTES: usize = 32 * 1024 * 1024;
-/// A piece that no list used for so long is dropped.
-const COLD: Duration = Duration::from_secs(6);
-/// How often is looked for them.
+/// Bytes of cached chunks; beyond it, those that the current list does not use are dropped.
+const MAX_CACHED_BYTES: usize = 32 * 1024 * 1024;
+/// Unused chunks are dropped after this.
+const UNUSED_AFTER: Duration = Duration::from_secs(6);
+/// Interval of the sweep for unused chunks.
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
 
-/// How many of the last lists are remembered, to know what is listed again and again.
-const RECENT: usize = 32;
+/// Number of recent lists remembered, to detect repeated ones.
+const MAX_RECENT: usize = 32;
 
 /// A gzip header: magic, deflate, no flags, no time, fastest, unknown system.
 pub(crate) const HEADER: &[u8] = &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
 
-/// How items are written.
+/// Encoding of the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Form {
-    /// JSON of the objects.
+pub(crate) enum ChunkEncoding {
     Json,
-    /// JSON of their metadata, as `PartialObjectMetadata` of a version.
+    /// `PartialObjectMetadata` of this version.
     JsonMetadata(&'static str),
-    /// Protobuf of the objects.
     Protobuf,
-    /// Protobuf of their metadata.
     ProtobufMetadata,
-    /// Rows of a Table of a version.
+    /// Rows of a Table of this version.
     Rows(&'static str, Include),
 }
 
-/// What tells the pieces of one form of one resource from others: objects have other bytes under
-/// one revision when they are converted.
+/// Cache key part: chunks are never shared between definitions, versions or encodings. (One
+/// revision has other bytes in another version.)
 #[derive(Clone)]
-pub(crate) struct Scope {
-    /// The resource.
+pub(crate) struct ChunkScope {
     pub(crate) definition: Arc<Definition>,
-    /// In which of its versions.
+    /// Index of the served version.
     pub(crate) version: usize,
-    /// The form of its items.
-    pub(crate) form: Form,
+    pub(crate) encoding: ChunkEncoding,
 }
 
-impl Scope {
+impl ChunkScope {
     fn key(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (self.form, self.version, Arc::as_ptr(&self.definition).addr()).hash(&mut hasher);
+        (self.encoding, self.version, Arc::as_ptr(&self.definition).addr()).hash(&mut hasher);
         hasher.finish()
     }
 
     fn is(&self, other: &Self) -> bool {
-        self.form == other.form
+        self.encoding == other.encoding
             && self.version == other.version
             && Arc::ptr_eq(&self.definition, &other.definition)
     }
 }
 
-/// A run of items, written.
+/// Encoded items.
 #[derive(Clone)]
-pub(crate) struct Piece {
-    /// What is sent, with gaps if it is rows of a Table.
+pub(crate) struct EncodedChunk {
+    /// What is sent; Table rows have gaps for ages.
     rows: Rows,
-    /// Of the bytes before they were compressed.
+    /// Of the uncompressed bytes.
     checksum: crc32fast::Hasher,
     raw_bytes: u64,
 }
 
-impl Piece {
+impl EncodedChunk {
     fn plain(rows: Rows) -> Self {
         Self { raw_bytes: rows.bytes.len() as u64, rows, checksum: crc32fast::Hasher::new() }
     }
 }
 
-/// A list whose pieces are looked for.
+/// A list that looks for its chunks.
 pub(crate) struct Listing {
-    scope: Scope,
+    scope: ChunkScope,
     number: u64,
-    /// The same was listed a moment ago.
-    again: bool,
+    /// The same list was requested a moment ago.
+    is_repeated: bool,
 }
 
 impl Listing {
-    /// No more rows of it are written at once.
-    pub(crate) fn most_rows(&self) -> usize {
-        if self.again { MAX_OBJECTS } else { WARMED }
+    /// Max rows that are encoded at once.
+    pub(crate) fn max_rows(&self) -> usize {
+        if self.is_repeated { MAX_OBJECTS } else { PREFETCHED_ITEMS }
     }
 
-    /// What the next piece is made of.
+    /// The entries of the next chunk.
     fn run<'a>(&'a self, entries: &'a [Arc<Entry>], first: bool) -> Run<'a> {
         let entries = &entries[..run_length(entries)];
         Run {
@@ -126,80 +121,78 @@ impl Listing {
     }
 }
 
-/// A piece and what it was made of.
-struct Kept {
-    scope: Scope,
+/// A chunk and its key.
+struct CachedChunk {
+    scope: ChunkScope,
     first: bool,
     revisions: Arc<[u64]>,
-    piece: Piece,
+    chunk: EncodedChunk,
     /// The last list that used it, and when.
     used: u64,
     used_at: Instant,
 }
 
-impl Kept {
+impl CachedChunk {
     fn is(&self, run: &Run<'_>) -> bool {
         self.scope.is(run.scope) && self.first == run.first && *self.revisions == *run.revisions
     }
 }
 
-/// A run of entries in a list.
+/// The entries of one chunk of a list.
 struct Run<'a> {
-    scope: &'a Scope,
+    scope: &'a ChunkScope,
     entries: &'a [Arc<Entry>],
     revisions: Arc<[u64]>,
-    /// No comma comes before it.
+    /// No comma precedes it.
     first: bool,
     list: u64,
 }
 
-/// The pieces that are kept. Cheap to clone.
+/// Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct ChunkCache(Arc<Mutex<State>>);
+pub(crate) struct ChunkCache(Arc<Mutex<CacheState>>);
 
 #[derive(Default)]
-struct State {
-    chunks: HashMap<u64, Kept>,
+struct CacheState {
+    chunks: HashMap<u64, CachedChunk>,
     bytes: usize,
     lists: u64,
-    /// A task looks for cold ones.
-    swept: bool,
-    /// What was listed last, and when.
+    /// A sweep task is running.
+    is_swept: bool,
+    /// The last lists, and when they were requested.
     recent: VecDeque<(u64, Instant)>,
 }
 
-/// A list to write in pieces: `write` writes one item.
-pub(crate) struct Source<W> {
-    /// Whose items.
-    pub(crate) scope: Scope,
+/// A list to encode in chunks.
+pub(crate) struct ChunkedList<W> {
+    pub(crate) scope: ChunkScope,
     /// Before the first item.
     pub(crate) head: Vec<u8>,
-    /// The items' entries.
     pub(crate) entries: Vec<Arc<Entry>>,
     /// After the last item.
     pub(crate) tail: &'static [u8],
-    /// Writes an item.
+    /// Appends one item.
     pub(crate) write: W,
 }
 
-/// A list on its way through its pieces. It holds none but the next one.
-struct Walk<M> {
+/// Iterates over the chunks of a list; holds only the next one.
+struct ChunkIter<M> {
     chunks: ChunkCache,
     listing: Listing,
     entries: Vec<Arc<Entry>>,
     at: usize,
     commas: bool,
     make: M,
-    /// The next piece and how many entries it is made of, if it was found to be kept.
-    found: Option<(usize, Piece)>,
+    /// The next chunk with its number of entries, if it was looked up and is cached.
+    peeked: Option<(usize, EncodedChunk)>,
 }
 
-impl<M: FnMut(&[Arc<Entry>], bool) -> Piece> Walk<M> {
-    /// With `commas` the first piece is another than it would be elsewhere in a list; `make` is
-    /// told whether it makes that one.
+impl<M: FnMut(&[Arc<Entry>], bool) -> EncodedChunk> ChunkIter<M> {
+    /// With `commas` the first chunk of a list differs, as no comma precedes it; `make` gets
+    /// whether it makes that one.
     fn new(
         chunks: &ChunkCache,
-        scope: Scope,
+        scope: ChunkScope,
         entries: Vec<Arc<Entry>>,
         (commas, make): (bool, M),
     ) -> Self {
@@ -210,50 +203,50 @@ impl<M: FnMut(&[Arc<Entry>], bool) -> Piece> Walk<M> {
             at: 0,
             commas,
             make,
-            found: None,
+            peeked: None,
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn is_at_end(&self) -> bool {
         self.at == self.entries.len()
     }
 
-    /// The next piece, if it is kept.
-    fn found(&mut self) -> Option<&Piece> {
-        if self.found.is_none() && !self.is_over() {
+    /// The next chunk, if it is cached.
+    fn peeked(&mut self) -> Option<&EncodedChunk> {
+        if self.peeked.is_none() && !self.is_at_end() {
             let run = self.listing.run(&self.entries[self.at..], !self.commas || self.at == 0);
-            self.found =
-                self.chunks.kept(key_of(&run), &run).map(|piece| (run.entries.len(), piece));
+            self.peeked =
+                self.chunks.kept(key_of(&run), &run).map(|chunk| (run.entries.len(), chunk));
         }
-        self.found.as_ref().map(|(_, piece)| piece)
+        self.peeked.as_ref().map(|(_, chunk)| chunk)
     }
 
-    fn next(&mut self) -> Option<Piece> {
-        if self.is_over() {
+    fn next(&mut self) -> Option<EncodedChunk> {
+        if self.is_at_end() {
             return None;
         }
-        if self.found().is_none() {
+        if self.peeked().is_none() {
             let run = self.listing.run(&self.entries[self.at..], !self.commas || self.at == 0);
-            let piece = (self.make)(run.entries, run.first);
-            self.chunks.keep(key_of(&run), &run, piece.clone());
-            self.found = Some((run.entries.len(), piece));
+            let chunk = (self.make)(run.entries, run.first);
+            self.chunks.keep(key_of(&run), &run, chunk.clone());
+            self.peeked = Some((run.entries.len(), chunk));
         }
-        let (count, piece) = self.found.take()?;
+        let (count, chunk) = self.peeked.take()?;
         self.at += count;
-        Some(piece)
+        Some(chunk)
     }
 
-    /// The next pieces that need not be made, or else one that is, as a frame; `None` at the end.
-    fn frame(&mut self, mut each: impl FnMut(&Piece)) -> Option<Lent<Bytes>> {
-        let mut frame = Lent::new(0, WRITE_BYTES);
+    /// A frame of the next cached chunks, or of one that is made; `None` at the end.
+    fn frame(&mut self, mut each: impl FnMut(&EncodedChunk)) -> Option<SliceFrame<Bytes>> {
+        let mut frame = SliceFrame::new(0, WRITE_BYTES);
         while frame.is_empty()
-            || self.found().is_some_and(|piece| frame.fits(piece.rows.bytes.len()))
+            || self.peeked().is_some_and(|chunk| frame.fits(chunk.rows.bytes.len()))
         {
-            let Some(piece) = self.next() else { break };
-            each(&piece);
-            let bytes = piece.rows.bytes;
+            let Some(chunk) = self.next() else { break };
+            each(&chunk);
+            let bytes = chunk.rows.bytes;
             let all = 0..bytes.len();
-            frame.lend(bytes, b"", all, b"");
+            frame.reference(bytes, b"", all, b"");
         }
         (!frame.is_empty()).then_some(frame)
     }
@@ -261,14 +254,14 @@ impl<M: FnMut(&[Arc<Entry>], bool) -> Piece> Walk<M> {
 
 /// A gzip body.
 pub(crate) struct Zipped<M> {
-    walk: Walk<M>,
+    walk: ChunkIter<M>,
     head: Vec<u8>,
     tail: &'static [u8],
-    sum: Sum,
+    sum: GzipSum,
     done: bool,
 }
 
-impl<M: FnMut(&[Arc<Entry>], bool) -> Piece + Unpin + Send + 'static> Fill for Zipped<M> {
+impl<M: FnMut(&[Arc<Entry>], bool) -> EncodedChunk + Unpin + Send + 'static> Fill for Zipped<M> {
     fn fill(&mut self) -> Option<Chunk> {
         if self.done {
             return None;
@@ -278,7 +271,7 @@ impl<M: FnMut(&[Arc<Entry>], bool) -> Piece + Unpin + Send + 'static> Fill for Z
             return Some([HEADER, &self.sum.deflate(&head, FlushCompress::Sync)].concat().into());
         }
         let sum = &mut self.sum;
-        if let Some(frame) = self.walk.frame(|piece| sum.combine(piece)) {
+        if let Some(frame) = self.walk.frame(|chunk| sum.combine(chunk)) {
             return Some(Chunk::lent(frame));
         }
         self.done = true;
@@ -291,19 +284,19 @@ impl<M: FnMut(&[Arc<Entry>], bool) -> Piece + Unpin + Send + 'static> Fill for Z
     }
 
     fn is_cheap(&mut self) -> bool {
-        self.walk.is_over() || self.walk.found().is_some()
+        self.walk.is_at_end() || self.walk.peeked().is_some()
     }
 }
 
-/// Items that need nothing between them, between a head and a tail.
+/// Concatenated items between a head and a tail.
 pub(crate) struct Joined<M> {
-    walk: Walk<M>,
+    walk: ChunkIter<M>,
     head: Vec<u8>,
     tail: &'static [u8],
     left: u64,
 }
 
-impl<M: FnMut(&[Arc<Entry>], bool) -> Piece + Unpin + Send + 'static> Fill for Joined<M> {
+impl<M: FnMut(&[Arc<Entry>], bool) -> EncodedChunk + Unpin + Send + 'static> Fill for Joined<M> {
     fn fill(&mut self) -> Option<Chunk> {
         let chunk: Chunk = if !self.head.is_empty() {
             std::mem::take(&mut self.head).into()
@@ -319,7 +312,7 @@ impl<M: FnMut(&[Arc<Entry>], bool) -> Piece + Unpin + Send + 'static> Fill for J
     }
 
     fn is_done(&self) -> bool {
-        self.head.is_empty() && self.walk.is_over() && self.tail.is_empty()
+        self.head.is_empty() && self.walk.is_at_end() && self.tail.is_empty()
     }
 
     fn left(&self) -> Option<u64> {
@@ -327,33 +320,32 @@ impl<M: FnMut(&[Arc<Entry>], bool) -> Piece + Unpin + Send + 'static> Fill for J
     }
 
     fn is_cheap(&mut self) -> bool {
-        self.walk.is_over() || self.walk.found().is_some()
+        self.walk.is_at_end() || self.walk.peeked().is_some()
     }
 }
 
-/// Checksum and length of what a gzip member holds.
+/// Checksum and length of a gzip member so far.
 #[derive(Default)]
-pub(crate) struct Sum {
+pub(crate) struct GzipSum {
     checksum: crc32fast::Hasher,
     raw_bytes: u64,
 }
 
-impl Sum {
-    /// Compresses what comes next, independent of what came before.
+impl GzipSum {
+    /// Compresses the next part, independent of the parts before.
     pub(crate) fn deflate(&mut self, raw: &[u8], flush: FlushCompress) -> Bytes {
         self.checksum.update(raw);
         self.raw_bytes += raw.len() as u64;
         deflate(raw, flush)
     }
 
-    fn combine(&mut self, piece: &Piece) {
-        self.checksum.combine(&piece.checksum);
-        self.raw_bytes += piece.raw_bytes;
+    fn combine(&mut self, chunk: &EncodedChunk) {
+        self.checksum.combine(&chunk.checksum);
+        self.raw_bytes += chunk.raw_bytes;
     }
 
-    /// The end of the member.
     pub(crate) fn trailer(&self) -> [u8; 8] {
-        // The trailer holds the length modulo 2^32.
+        // The length modulo 2^32.
         let length =
             u32::try_from(self.raw_bytes & u64::from(u32::MAX)).expect("masked to 32 bits");
         let mut trailer = [0; 8];
@@ -364,12 +356,12 @@ impl Sum {
 }
 
 impl ChunkCache {
-    /// A gzip body of items that are separated by commas.
-    pub(crate) fn zip<W: Fn(&Entry, &mut Vec<u8>) + Unpin + Send + 'static>(
+    /// A gzip body of items separated by commas.
+    pub(crate) fn gzip_chunks<W: Fn(&Entry, &mut Vec<u8>) + Unpin + Send + 'static>(
         &self,
-        source: Source<W>,
-    ) -> Zipped<impl FnMut(&[Arc<Entry>], bool) -> Piece + use<W>> {
-        let Source { scope, head, entries, tail, write } = source;
+        source: ChunkedList<W>,
+    ) -> Zipped<impl FnMut(&[Arc<Entry>], bool) -> EncodedChunk + use<W>> {
+        let ChunkedList { scope, head, entries, tail, write } = source;
         let make = move |entries: &[Arc<Entry>], first: bool| {
             let mut raw =
                 Vec::with_capacity(entries.iter().map(|entry| entry.bytes.len() + 1).sum());
@@ -379,162 +371,164 @@ impl ChunkCache {
                 }
                 write(entry, &mut raw);
             }
-            let mut sum = Sum::default();
+            let mut sum = GzipSum::default();
             let rows = Rows { bytes: sum.deflate(&raw, FlushCompress::Sync), ..Rows::default() };
-            Piece { rows, checksum: sum.checksum, raw_bytes: sum.raw_bytes }
+            EncodedChunk { rows, checksum: sum.checksum, raw_bytes: sum.raw_bytes }
         };
         Zipped {
-            walk: Walk::new(self, scope, entries, (true, make)),
+            walk: ChunkIter::new(self, scope, entries, (true, make)),
             head,
             tail,
-            sum: Sum::default(),
+            sum: GzipSum::default(),
             done: false,
         }
     }
 
-    /// Items that need nothing between them, as they are written. `head` gets the length of all
-    /// items; to know that, all are made once: off the workers if there are many. What is kept
-    /// meanwhile is not made again when it is sent.
+    /// Concatenated items. `head` gets their total length, for which all items are encoded once
+    /// (off the workers if there are many); chunks cached meanwhile are not made again.
     pub(crate) fn join<W: Fn(&Entry, &mut Vec<u8>) + Clone + Unpin + Send + 'static>(
         &self,
-        (scope, tail): (Scope, &'static [u8]),
+        (scope, tail): (ChunkScope, &'static [u8]),
         entries: Vec<Arc<Entry>>,
         write: W,
         head: &dyn Fn(usize) -> Vec<u8>,
-    ) -> Joined<impl FnMut(&[Arc<Entry>], bool) -> Piece + use<W>> {
+    ) -> Joined<impl FnMut(&[Arc<Entry>], bool) -> EncodedChunk + use<W>> {
         let make = move |entries: &[Arc<Entry>], _: bool| {
             let mut bytes = Vec::with_capacity(entries.iter().map(|entry| entry.bytes.len()).sum());
             entries.iter().for_each(|entry| write(entry, &mut bytes));
-            // What is kept is counted by its length.
+            // The budget counts lengths, not capacities.
             bytes.shrink_to_fit();
-            Piece::plain(Rows { bytes: bytes.into(), ..Rows::default() })
+            EncodedChunk::plain(Rows { bytes: bytes.into(), ..Rows::default() })
         };
-        let mut measured = Walk::new(self, scope.clone(), entries, (false, make.clone()));
+        let mut measured = ChunkIter::new(self, scope.clone(), entries, (false, make.clone()));
         let mut items = 0;
-        while let Some(piece) = measured.next() {
-            items += piece.rows.bytes.len();
+        while let Some(chunk) = measured.next() {
+            items += chunk.rows.bytes.len();
         }
         let head = head(items);
         let left = (head.len() + items + tail.len()) as u64;
-        Joined { walk: Walk::new(self, scope, measured.entries, (false, make)), head, tail, left }
+        Joined {
+            walk: ChunkIter::new(self, scope, measured.entries, (false, make)),
+            head,
+            tail,
+            left,
+        }
     }
 
-    /// Rows of a Table for the first of some entries, and for how many of them: kept ones, or what
-    /// `write` writes. They are kept when the same is listed again and again, and not dated: it
-    /// costs a list half as much again to keep its rows.
+    /// Rows for a prefix of `entries`, and its length. They are only cached for repeated lists, as
+    /// caching costs half as much as encoding, and never if they depend on the time.
     pub(crate) fn rows<'d>(
         &self,
         listing: &Listing,
         entries: &[Arc<Entry>],
-        write: impl FnOnce(&[Arc<Entry>]) -> &'d mut Draft,
+        write: impl FnOnce(&[Arc<Entry>]) -> &'d mut RowDraft,
     ) -> (usize, Rows) {
-        if !listing.again {
-            return rows_once(entries, write);
+        if !listing.is_repeated {
+            return uncached_rows(entries, write);
         }
         let run = listing.run(entries, true);
         let key = key_of(&run);
-        if let Some(piece) = self.kept(key, &run) {
-            return (run.entries.len(), piece.rows);
+        if let Some(chunk) = self.kept(key, &run) {
+            return (run.entries.len(), chunk.rows);
         }
         let draft = write(run.entries);
         if draft.is_dated {
             return (run.entries.len(), draft.take());
         }
         let rows = draft.rows();
-        self.keep(key, &run, Piece::plain(rows.clone()));
+        self.keep(key, &run, EncodedChunk::plain(rows.clone()));
         (run.entries.len(), rows)
     }
 
-    /// Whether none is kept.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().chunks.is_empty()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
         self.0.lock().expect("no panic while held")
     }
 
-    /// A list begins.
-    pub(crate) fn begin(&self, scope: Scope) -> Listing {
+    /// Registers a list.
+    pub(crate) fn begin(&self, scope: ChunkScope) -> Listing {
         let what = scope.key();
         let mut state = self.lock();
         state.lists += 1;
-        state.recent.retain(|(_, at)| at.elapsed() < COLD);
-        let again = state.recent.iter().any(|(recent, _)| *recent == what);
+        state.recent.retain(|(_, at)| at.elapsed() < UNUSED_AFTER);
+        let is_repeated = state.recent.iter().any(|(recent, _)| *recent == what);
         state.recent.retain(|(recent, _)| *recent != what);
-        state.recent.truncate(RECENT - 1);
+        state.recent.truncate(MAX_RECENT - 1);
         state.recent.push_front((what, Instant::now()));
-        Listing { scope, number: state.lists, again }
+        Listing { scope, number: state.lists, is_repeated }
     }
 
-    fn kept(&self, key: u64, run: &Run<'_>) -> Option<Piece> {
+    fn kept(&self, key: u64, run: &Run<'_>) -> Option<EncodedChunk> {
         let mut state = self.lock();
         let kept = state.chunks.get_mut(&key).filter(|kept| kept.is(run))?;
         (kept.used, kept.used_at) = (run.list, Instant::now());
-        Some(kept.piece.clone())
+        Some(kept.chunk.clone())
     }
 
-    fn keep(&self, key: u64, run: &Run<'_>, piece: Piece) {
+    fn keep(&self, key: u64, run: &Run<'_>, chunk: EncodedChunk) {
         let mut state = self.lock();
-        let length = piece.rows.cost();
-        if state.bytes + length > KEPT_BYTES {
+        let length = chunk.rows.cost();
+        if state.bytes + length > MAX_CACHED_BYTES {
             state.retain(|kept| kept.used >= run.list);
         }
-        if state.bytes + length > KEPT_BYTES {
+        if state.bytes + length > MAX_CACHED_BYTES {
             return;
         }
         let (scope, revisions) = (run.scope.clone(), Arc::clone(&run.revisions));
-        let kept = Kept {
+        let kept = CachedChunk {
             scope,
             first: run.first,
             revisions,
-            piece,
+            chunk,
             used: run.list,
             used_at: Instant::now(),
         };
         state.bytes += length;
         if let Some(old) = state.chunks.insert(key, kept) {
-            state.bytes -= old.piece.rows.cost();
+            state.bytes -= old.chunk.rows.cost();
         }
-        if !state.swept
+        if !state.is_swept
             && let Ok(runtime) = Handle::try_current()
         {
-            state.swept = true;
+            state.is_swept = true;
             runtime.spawn(sweep(Arc::downgrade(&self.0)));
         }
     }
 }
 
-impl State {
-    fn retain(&mut self, stays: impl Fn(&Kept) -> bool) {
+impl CacheState {
+    fn retain(&mut self, stays: impl Fn(&CachedChunk) -> bool) {
         self.chunks.retain(|_, kept| stays(kept));
-        self.bytes = self.chunks.values().map(|kept| kept.piece.rows.cost()).sum();
+        self.bytes = self.chunks.values().map(|kept| kept.chunk.rows.cost()).sum();
     }
 }
 
-/// Drops cold pieces until there are none, or nobody has them any more.
-async fn sweep(state: Weak<Mutex<State>>) {
+/// Drops unused chunks until none are left or the cache is dropped.
+async fn sweep(state: Weak<Mutex<CacheState>>) {
     loop {
         tokio::time::sleep(SWEEP_EVERY).await;
         let Some(state) = state.upgrade() else { return };
         let mut state = state.lock().expect("no panic while held");
-        state.retain(|kept| kept.used_at.elapsed() < COLD);
+        state.retain(|kept| kept.used_at.elapsed() < UNUSED_AFTER);
         if state.chunks.is_empty() {
             state.chunks = HashMap::new();
-            state.swept = false;
+            state.is_swept = false;
             return;
         }
     }
 }
 
-/// The same, never kept.
-pub(crate) fn rows_once<'d>(
+/// Rows that are not cached.
+pub(crate) fn uncached_rows<'d>(
     entries: &[Arc<Entry>],
-    write: impl FnOnce(&[Arc<Entry>]) -> &'d mut Draft,
+    write: impl FnOnce(&[Arc<Entry>]) -> &'d mut RowDraft,
 ) -> (usize, Rows) {
-    // As many as are touched together: they are in the nearest cache when they are sent.
-    let run = &entries[..run_length(entries).min(WARMED)];
+    // As many as are prefetched together: still in the nearest cache when sent.
+    let run = &entries[..run_length(entries).min(PREFETCHED_ITEMS)];
     (run.len(), write(run).take())
 }
 
@@ -544,13 +538,14 @@ fn key_of(run: &Run<'_>) -> u64 {
     hasher.finish()
 }
 
-/// How many entries the next piece has: its end depends on the last one's revision alone.
+/// Number of entries in the next chunk. Its end depends on the last entry's revision alone, or the
+/// bounds.
 fn run_length(entries: &[Arc<Entry>]) -> usize {
     let mut bytes = 0;
     for (at, entry) in entries.iter().enumerate() {
         bytes += entry.bytes.len();
         let ends = entry.revision.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        if ends.is_multiple_of(OBJECTS) || at + 1 >= MAX_OBJECTS || bytes >= MAX_BYTES {
+        if ends.is_multiple_of(MEAN_OBJECTS) || at + 1 >= MAX_OBJECTS || bytes >= MAX_BYTES {
             return at + 1;
         }
     }
@@ -558,11 +553,11 @@ fn run_length(entries: &[Arc<Entry>]) -> usize {
 }
 
 thread_local! {
-    /// A compressor for one piece after the other: its state is large.
+    /// Reused per thread: its state is large.
     static COMPRESS: RefCell<Compress> = RefCell::new(Compress::new(Compression::fast(), false));
 }
 
-/// Raw deflate of all of the input, independent of what came before.
+/// Raw deflate of the whole input, independent of earlier input.
 fn deflate(input: &[u8], flush: FlushCompress) -> Bytes {
     COMPRESS.with_borrow_mut(|compress| {
         compress.reset();
@@ -610,14 +605,18 @@ mod tests {
             .collect()
     }
 
-    fn zip(
+    fn gzip_chunks(
         chunks: &ChunkCache,
         definition: &Arc<Definition>,
         entries: &[Arc<Entry>],
     ) -> Vec<Bytes> {
-        let scope = Scope { definition: Arc::clone(definition), version: 0, form: Form::Json };
+        let scope = ChunkScope {
+            definition: Arc::clone(definition),
+            version: 0,
+            encoding: ChunkEncoding::Json,
+        };
         let write = |entry: &Entry, out: &mut Vec<u8>| out.extend_from_slice(&entry.bytes);
-        frames(chunks.zip(Source {
+        frames(chunks.gzip_chunks(ChunkedList {
             scope,
             head: b"{\"items\":[".to_vec(),
             entries: entries.to_vec(),
@@ -630,14 +629,14 @@ mod tests {
         std::iter::from_fn(|| fill.fill().map(Chunk::into_bytes)).collect()
     }
 
-    /// Addresses of what is kept.
+    /// Addresses of the cached bytes.
     fn kept(chunks: &ChunkCache) -> Vec<*const u8> {
-        chunks.lock().chunks.values().map(|kept| kept.piece.rows.bytes.as_ptr()).collect()
+        chunks.lock().chunks.values().map(|kept| kept.chunk.rows.bytes.as_ptr()).collect()
     }
 
     fn join(
         chunks: &ChunkCache,
-        scope: &Scope,
+        scope: &ChunkScope,
         entries: &[Arc<Entry>],
         write: impl Fn(&Entry, &mut Vec<u8>) + Clone + Unpin + Send + 'static,
     ) -> Vec<Bytes> {
@@ -656,11 +655,11 @@ mod tests {
     }
 
     #[test]
-    fn joined_pieces_are_one_gzip_member() {
+    fn joined_chunks_are_one_gzip_member() {
         let (chunks, definition) = (ChunkCache::default(), definition());
         for count in [0, 1, 2, 100, 1000] {
             let entries = entries(count);
-            let frames = zip(&chunks, &definition, &entries);
+            let frames = gzip_chunks(&chunks, &definition, &entries);
             let items: Vec<String> = entries
                 .iter()
                 .map(|entry| String::from_utf8(entry.bytes.to_vec()).unwrap())
@@ -670,18 +669,18 @@ mod tests {
                 format!("{{\"items\":[{}]}}\n", items.join(","))
             );
             assert_eq!(
-                unzip(&zip(&chunks, &definition, &entries)),
+                unzip(&gzip_chunks(&chunks, &definition, &entries)),
                 unzip(&frames),
-                "made of kept chunks"
+                "made of cached chunks"
             );
         }
     }
 
     #[test]
-    fn items_that_need_nothing_between_them_are_joined() {
+    fn items_without_separators_are_concatenated() {
         let (chunks, scope) = (
             ChunkCache::default(),
-            Scope { definition: definition(), version: 0, form: Form::Protobuf },
+            ChunkScope { definition: definition(), version: 0, encoding: ChunkEncoding::Protobuf },
         );
         let entries = entries(1000);
         let items: Vec<u8> = entries.iter().flat_map(|entry| entry.bytes.to_vec()).collect();
@@ -693,7 +692,7 @@ mod tests {
         let mut second = chunks.join(
             (scope, b"tail"),
             entries,
-            |_, _| panic!("all chunks are kept"),
+            |_, _| panic!("all chunks are cached"),
             &|length| format!("{length};").into_bytes(),
         );
         assert_eq!(second.left(), Some(want.len() as u64));
@@ -702,19 +701,20 @@ mod tests {
     }
 
     #[test]
-    fn a_list_in_pieces_holds_one_frame_whatever_is_kept() {
+    fn a_list_holds_one_frame_however_much_is_cached() {
         let (chunks, definition, entries) = (ChunkCache::default(), definition(), entries(4000));
-        let scope = |form| Scope { definition: Arc::clone(&definition), version: 0, form };
+        let scope =
+            |encoding| ChunkScope { definition: Arc::clone(&definition), version: 0, encoding };
         let write = |entry: &Entry, out: &mut Vec<u8>| out.extend_from_slice(&entry.bytes);
         for _ in 0..2 {
-            let zipped = chunks.zip(Source {
-                scope: scope(Form::Json),
+            let zipped = chunks.gzip_chunks(ChunkedList {
+                scope: scope(ChunkEncoding::Json),
                 head: b"[".to_vec(),
                 entries: entries.clone(),
                 tail: b"]",
                 write,
             });
-            let joined = join(&chunks, &scope(Form::Protobuf), &entries, write);
+            let joined = join(&chunks, &scope(ChunkEncoding::Protobuf), &entries, write);
             for frame in frames(zipped).iter().chain(&joined) {
                 assert!(frame.len() <= MAX_BYTES + entries[0].bytes.len(), "{} bytes", frame.len());
             }
@@ -722,32 +722,35 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pieces_that_nobody_lists_are_dropped() {
+    async fn chunks_that_no_list_uses_are_dropped() {
         let (chunks, definition) = (ChunkCache::default(), definition());
-        zip(&chunks, &definition, &entries(1000));
+        gzip_chunks(&chunks, &definition, &entries(1000));
         assert!(chunks.lock().bytes > 0);
-        tokio::time::sleep(COLD - SWEEP_EVERY).await;
+        tokio::time::sleep(UNUSED_AFTER - SWEEP_EVERY).await;
         assert!(chunks.lock().bytes > 0);
-        tokio::time::sleep(COLD).await;
+        tokio::time::sleep(UNUSED_AFTER).await;
         assert_eq!(chunks.lock().bytes, 0);
-        assert!(!chunks.lock().swept);
-        zip(&chunks, &definition, &entries(1000));
-        assert!(chunks.lock().swept, "and watched over again");
+        assert!(!chunks.lock().is_swept);
+        gzip_chunks(&chunks, &definition, &entries(1000));
+        assert!(chunks.lock().is_swept, "a sweep runs again");
     }
 
     #[test]
-    fn versions_and_forms_share_no_pieces() {
+    fn versions_and_encodings_share_no_chunks() {
         let (chunks, definition) = (ChunkCache::default(), definition());
         let entries = entries(300);
         for version in 0..3_u8 {
             for form in [
-                Form::Protobuf,
-                Form::ProtobufMetadata,
-                Form::JsonMetadata("v1"),
-                Form::JsonMetadata("v1beta1"),
+                ChunkEncoding::Protobuf,
+                ChunkEncoding::ProtobufMetadata,
+                ChunkEncoding::JsonMetadata("v1"),
+                ChunkEncoding::JsonMetadata("v1beta1"),
             ] {
-                let scope =
-                    Scope { definition: Arc::clone(&definition), version: version.into(), form };
+                let scope = ChunkScope {
+                    definition: Arc::clone(&definition),
+                    version: version.into(),
+                    encoding: form,
+                };
                 let letter = format!("{form:?}");
                 let joined = chunks.join(
                     (scope, b""),
@@ -762,10 +765,10 @@ mod tests {
     }
 
     #[test]
-    fn a_change_makes_only_its_own_piece_anew() {
+    fn a_change_encodes_only_its_own_chunk_again() {
         let (chunks, definition) = (ChunkCache::default(), definition());
         let mut entries = entries(2000);
-        let before = zip(&chunks, &definition, &entries);
+        let before = gzip_chunks(&chunks, &definition, &entries);
         let before_kept = kept(&chunks);
         assert!(before_kept.len() > 12 && !before.is_empty(), "{} chunks", before_kept.len());
         let changed = entry(
@@ -774,7 +777,7 @@ mod tests {
             "}}",
         );
         entries[1000] = Arc::new(changed);
-        let after = zip(&chunks, &definition, &entries);
+        let after = gzip_chunks(&chunks, &definition, &entries);
         let added = kept(&chunks).len() - before_kept.len();
         assert!((1..=3).contains(&added), "{added} chunks were made for one change");
         assert!(String::from_utf8(unzip(&after)).unwrap().contains("\"name\":\"b\""));

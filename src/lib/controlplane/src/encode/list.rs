@@ -1,10 +1,10 @@
-//! Lists: which encoding a client gets, and lists as JSON. Items are slices of stored bytes, streamed in frames of some size with the length known
-//! beforehand; in other forms they are written while they are sent.
+//! Lists: the choice of an encoding, and lists as JSON. SlicedItems are slices of stored bytes, streamed
+//! in frames with a known total length; other styles are encoded while they are sent.
 
-use super::chunk_cache::{self, ChunkCache, Scope, Source};
+use super::chunk_cache::{ChunkCache, ChunkEncoding, ChunkScope, ChunkedList};
 use super::rendered::{self, BATCH_BYTES, Rendered, Style};
 use super::slices::ItemSlice;
-use super::stream::{self, Fill, Items, Offloaded, Streamed};
+use super::stream::{self, Fill, Offloaded, SlicedItems, Streamed};
 use super::table::{self, Include, Table};
 use super::vectored::ByteOwner;
 use super::{Encoder, entry_document, protobuf};
@@ -22,16 +22,16 @@ use std::vec::IntoIter;
 
 /// How an item is cut out of its entry.
 #[derive(Clone, Copy, Debug)]
-enum Shape {
+enum ItemCut {
     /// Without kind and apiVersion.
     Untyped,
-    /// Everything.
+    /// The whole object.
     Whole,
-    /// `PartialObjectMetadata` of a version.
+    /// `PartialObjectMetadata` of this version.
     Metadata(&'static str),
 }
 
-impl Shape {
+impl ItemCut {
     fn of(self, entry: &Entry) -> ItemSlice {
         match self {
             Self::Untyped => ItemSlice::untyped(entry),
@@ -111,7 +111,7 @@ impl ListEncoder<'_> {
         }
         match list.stored_bytes {
             Some(bytes) if style == Style::Plain && gzip && bytes >= compress::MIN_BYTES => {
-                list.zipped(self.chunks)
+                list.gzipped(self.chunks)
             }
             Some(_) if style == Style::Plain => streamed(media_type, list.stored()),
             _ => stream::respond(list.rendered(style), media_type, gzip),
@@ -153,11 +153,11 @@ fn streamed(media_type: &'static str, fill: impl Fill) -> Response {
     status::with_type(200, media_type, Streamed::new(fill).boxed_unsync())
 }
 
-fn shape_of(served: &Served, view: View) -> Shape {
+fn cut_of(served: &Served, view: View) -> ItemCut {
     match view {
-        View::MetadataList(version) => Shape::Metadata(version),
-        _ if !served.definition.dialect.is_typed() => Shape::Whole,
-        _ => Shape::Untyped,
+        View::MetadataList(version) => ItemCut::Metadata(version),
+        _ if !served.definition.dialect.is_typed() => ItemCut::Whole,
+        _ => ItemCut::Untyped,
     }
 }
 
@@ -168,10 +168,10 @@ fn json_head(served: &Served, page: &ListPage, view: View) -> String {
         && page.continue_token.is_empty()
         && !matches!(view, View::MetadataList(_))
     {
-        // Upstream's untyped lists have it in any case.
+        // kube-apiserver's unstructured lists always have it.
         meta.insert_str(1, "\"continue\":\"\",");
     }
-    // Upstream's metadata list has null for no items, and no other list does.
+    // kube-apiserver encodes an empty metadata list as null, and no other list.
     let items =
         if page.items.is_empty() && matches!(view, View::MetadataList(_)) { "null" } else { "[" };
     format!(
@@ -179,7 +179,7 @@ fn json_head(served: &Served, page: &ListPage, view: View) -> String {
     )
 }
 
-/// What follows the items that a head announces.
+/// The part after the items.
 fn tail(head: &str) -> &'static [u8] {
     if head.ends_with('[') { TAIL } else { &TAIL[1..] }
 }
@@ -199,63 +199,63 @@ pub(super) fn list_type(served: &Served, view: View) -> (String, String) {
 
 const TAIL: &[u8] = b"]}\n";
 
-/// A list as JSON, of some style.
+/// A list as JSON, of any style.
 struct JsonList {
     head: String,
     entries: Vec<Arc<Entry>>,
-    shape: Shape,
+    cut: ItemCut,
     served: Served,
-    /// How long the items are, if all are cut from stored bytes.
+    /// Total length of the items, if all are slices of stored bytes.
     stored_bytes: Option<usize>,
 }
 
 impl JsonList {
     fn new(served: &Served, mut page: ListPage, view: View) -> Self {
         let head = json_head(served, &page, view);
-        let shape = shape_of(served, view);
+        let cut = cut_of(served, view);
         let entries = std::mem::take(&mut page.items);
         let is_direct = served.direct();
-        let is_stored = |entry: &Entry| matches!(shape, Shape::Metadata(_)) || is_direct(entry);
+        let is_stored = |entry: &Entry| matches!(cut, ItemCut::Metadata(_)) || is_direct(entry);
         let stored_bytes = entries
             .iter()
-            .try_fold(0, |bytes, entry| is_stored(entry).then(|| bytes + shape.of(entry).len()));
-        Self { head, entries, shape, served: served.clone(), stored_bytes }
+            .try_fold(0, |bytes, entry| is_stored(entry).then(|| bytes + cut.of(entry).len()));
+        Self { head, entries, cut, served: served.clone(), stored_bytes }
     }
 
-    /// All items are lent.
-    fn stored(self) -> Items<Arc<Entry>, impl Fn(&Arc<Entry>) -> ItemSlice> {
-        let (tail, shape) = (tail(&self.head), self.shape);
-        Items::new(
+    /// All items are sliced.
+    fn stored(self) -> SlicedItems<Arc<Entry>, impl Fn(&Arc<Entry>) -> ItemSlice> {
+        let (tail, cut) = (tail(&self.head), self.cut);
+        SlicedItems::new(
             self.head.into_bytes(),
             self.entries,
             tail,
             self.stored_bytes.unwrap_or(0),
-            move |entry: &Arc<Entry>| shape.of(entry),
+            move |entry: &Arc<Entry>| cut.of(entry),
         )
     }
 
-    /// Items are written.
-    fn rendered(self, style: Style) -> Rendered<Written> {
+    /// SlicedItems are encoded.
+    fn rendered(self, style: Style) -> Rendered<EncodedItems> {
         let tail = tail(&self.head);
         let source =
-            Written { entries: self.entries.into_iter(), shape: self.shape, served: self.served };
+            EncodedItems { entries: self.entries.into_iter(), cut: self.cut, served: self.served };
         Rendered::new(self.head.into_bytes(), source, (tail, "items"), style)
     }
 
-    /// Compressed, from pieces that are kept.
-    fn zipped(self, chunks: &ChunkCache) -> Response {
-        let shape = self.shape;
-        let form = match shape {
-            Shape::Untyped | Shape::Whole => chunk_cache::Form::Json,
-            Shape::Metadata(version) => chunk_cache::Form::JsonMetadata(version),
+    /// Compressed, from cached chunks.
+    fn gzipped(self, chunks: &ChunkCache) -> Response {
+        let cut = self.cut;
+        let encoding = match cut {
+            ItemCut::Untyped | ItemCut::Whole => ChunkEncoding::Json,
+            ItemCut::Metadata(version) => ChunkEncoding::JsonMetadata(version),
         };
-        let write = move |entry: &Entry, out: &mut Vec<u8>| shape.of(entry).write(entry, out);
-        let scope = Scope {
+        let write = move |entry: &Entry, out: &mut Vec<u8>| cut.of(entry).write(entry, out);
+        let scope = ChunkScope {
             definition: Arc::clone(&self.served.definition),
             version: self.served.version,
-            form,
+            encoding,
         };
-        let source = Source {
+        let source = ChunkedList {
             scope,
             head: self.head.into_bytes(),
             entries: self.entries,
@@ -265,7 +265,7 @@ impl JsonList {
         let mut response = status::with_type(
             200,
             Form::Json.media_type(),
-            Offloaded::new(chunks.zip(source)).boxed_unsync(),
+            Offloaded::new(chunks.gzip_chunks(source)).boxed_unsync(),
         );
         compress::mark(response.headers_mut());
         response
@@ -280,24 +280,24 @@ impl JsonList {
     }
 }
 
-/// Items that are written for this list: of another version, an old schema, or in another style.
-struct Written {
+/// Encodes items in another version, with an outdated schema, or in another style.
+struct EncodedItems {
     entries: IntoIter<Arc<Entry>>,
-    shape: Shape,
+    cut: ItemCut,
     served: Served,
 }
 
-impl rendered::Source for Written {
+impl rendered::ItemSource for EncodedItems {
     fn next(&mut self, out: &mut Vec<u8>) -> bool {
         let (begin, is_direct) = (out.len(), self.served.direct());
         for entry in self.entries.by_ref() {
             if out.len() > begin {
                 out.push(b',');
             }
-            if matches!(self.shape, Shape::Metadata(_)) || is_direct(&entry) {
-                self.shape.of(&entry).write(&entry, out);
+            if matches!(self.cut, ItemCut::Metadata(_)) || is_direct(&entry) {
+                self.cut.of(&entry).write(&entry, out);
             } else {
-                out.extend_from_slice(&made_item(&self.served, &entry, self.shape));
+                out.extend_from_slice(&encode_item(&self.served, &entry, self.cut));
             }
             if out.len() - begin >= BATCH_BYTES {
                 break;
@@ -307,9 +307,9 @@ impl rendered::Source for Written {
     }
 }
 
-fn made_item(served: &Served, entry: &Entry, shape: Shape) -> Vec<u8> {
+fn encode_item(served: &Served, entry: &Entry, cut: ItemCut) -> Vec<u8> {
     let mut document = entry_document(served, entry);
-    if matches!(shape, Shape::Untyped) {
+    if matches!(cut, ItemCut::Untyped) {
         document.remove(&["kind"]);
         document.remove(&["apiVersion"]);
     }
@@ -329,8 +329,8 @@ mod tests {
     use ferrokube_storage::Revision;
 
     #[test]
-    fn a_list_is_as_long_as_it_said_and_well_formed() {
-        for shape in [Shape::Untyped, Shape::Whole, Shape::Metadata("v1")] {
+    fn a_list_has_the_announced_length_and_is_valid_json() {
+        for cut in [ItemCut::Untyped, ItemCut::Whole, ItemCut::Metadata("v1")] {
             let before =
                 "{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"c\"";
             let entries: Vec<_> = (0..100)
@@ -343,10 +343,11 @@ mod tests {
                 remaining: Some(4),
                 reading: None,
             };
-            let bytes = entries.iter().map(|entry| shape.of(entry).len()).sum();
+            let bytes = entries.iter().map(|entry| cut.of(entry).len()).sum();
             let head = format!("{{\"metadata\":{},\"items\":[", list_meta(&page)).into_bytes();
-            let list =
-                Items::new(head, entries, TAIL, bytes, move |entry: &Arc<Entry>| shape.of(entry));
+            let list = SlicedItems::new(head, entries, TAIL, bytes, move |entry: &Arc<Entry>| {
+                cut.of(entry)
+            });
             let said = list.left();
             let bytes = list.collect();
             assert_eq!(said, Some(bytes.len() as u64));

@@ -1,5 +1,4 @@
-//! Objects into bytes: slices of stored bytes where that is the answer, documents written on demand
-//! where it is not.
+//! Objects to bytes: slices of stored bytes where possible, documents encoded on demand where not.
 
 pub(crate) mod chunk_cache;
 pub(crate) mod list;
@@ -23,28 +22,25 @@ use ferrokube_registry::{Object, Served};
 use ferrokube_storage::Entry;
 use std::sync::Arc;
 
-/// Where metadata views live in the protobuf tables.
+/// Package of the metadata messages in the protobuf tables.
 const META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1";
 
-/// Writes objects in every form. Cheap to clone.
+/// Encodes objects. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Encoder {
     messages: Arc<Messages>,
 }
 
 impl Encoder {
-    /// Over protobuf tables.
     pub(crate) fn new(messages: Arc<Messages>) -> Self {
         Self { messages }
     }
 
-    /// The protobuf tables.
     pub(crate) fn messages(&self) -> &Messages {
         &self.messages
     }
 
-    /// Any document in a form. Without a protobuf message it is JSON instead; the form that was
-    /// used is returned.
+    /// Encodes a document; as JSON if it has no protobuf message. Returns the form used.
     pub(crate) fn document(
         &self,
         document: &Document,
@@ -65,10 +61,10 @@ impl Encoder {
         }
     }
 
-    /// One object in a form and a view that is not a list.
+    /// Encodes one object, in a view that is not a list.
     ///
     /// # Errors
-    /// 500 when the stored bytes cannot be read.
+    /// 500 if the stored bytes cannot be decoded.
     pub(crate) fn object(
         &self,
         served: &Served,
@@ -107,7 +103,7 @@ impl Encoder {
     }
 
     /// The protobuf message of an object: its version's, or for a subresource of another kind the
-    /// one that its type names.
+    /// one that its apiVersion and kind name.
     fn message_of(&self, served: &Served, document: &Document) -> Option<String> {
         if document.kind() == served.definition.kind {
             return served.version().message.clone();
@@ -123,7 +119,7 @@ impl Encoder {
     }
 }
 
-/// Canonical JSON with the resource version and a newline at the end.
+/// Canonical JSON with the resource version and a trailing newline.
 fn json_document(document: &Document, indented: bool) -> Vec<u8> {
     if document.get(&["metadata"]).is_none() {
         return finish_plain(json::to_vec(&Value::Object(document.fields().clone())), indented);
@@ -131,7 +127,7 @@ fn json_document(document: &Document, indented: bool) -> Vec<u8> {
     finish_plain(canonical(document).0, indented)
 }
 
-/// Canonical JSON with the resource version, its layout, and how many bytes the version took.
+/// Canonical JSON with the resource version, its layout, and the length of the spliced version.
 fn canonical(document: &Document) -> (Vec<u8>, Layout, usize) {
     let (mut bytes, layout) = json::write(document);
     let revision = document.meta("resourceVersion");
@@ -154,7 +150,7 @@ fn finish_plain(mut bytes: Vec<u8>, indented: bool) -> Vec<u8> {
     bytes
 }
 
-/// An object as a document in the version of the request.
+/// Decodes an object in the requested version.
 pub(crate) fn document_of(served: &Served, object: &Object) -> Document {
     match object {
         Object::Stored(entry) => entry_document(served, entry),
@@ -162,12 +158,12 @@ pub(crate) fn document_of(served: &Served, object: &Object) -> Document {
     }
 }
 
-/// A stored object as a document in the version of the request.
+/// Decodes a stored object in the requested version.
 pub(crate) fn entry_document(served: &Served, entry: &Entry) -> Document {
     ferrokube_registry::view(entry, served)
 }
 
-/// Kind, version and metadata only.
+/// Kind, apiVersion and metadata only.
 pub(crate) fn partial_document(document: &Document, version: &str) -> Document {
     let mut partial = Document::new();
     partial.set(&["kind"], "PartialObjectMetadata");

@@ -1,6 +1,6 @@
-//! Indents JSON without parsing it: for people with a browser or curl.
+//! Indents JSON without parsing it.
 
-/// The same JSON, indented by two spaces, with a newline at the end. The input must be well-formed.
+/// Indents well-formed JSON by two spaces and appends a newline.
 pub(crate) fn indent(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len() * 2);
     Indenter::default().write(json, &mut out);
@@ -12,17 +12,17 @@ pub(crate) fn indent(json: &[u8]) -> Vec<u8> {
 #[derive(Debug, Default)]
 pub(crate) struct Indenter {
     depth: usize,
-    /// A bracket was opened, and it is not known yet whether anything is in it.
+    /// The opening bracket just read, until it is known whether anything is inside.
     opened: Option<u8>,
     in_string: bool,
     escaped: bool,
-    /// Bytes read so far, and bytes of indentation written.
+    /// Bytes read, and bytes of indentation written.
     read: usize,
     indented: usize,
 }
 
-/// Indentation that any JSON may have. Beyond this and four times what was read, lines are not
-/// broken any more: deep values would grow several hundred times.
+/// Free allowance of indentation. Beyond this and four times the input, lines are not broken any
+/// more: deeply nested values would grow several hundred times.
 const INDENTATION: usize = 1 << 20;
 
 impl Indenter {
@@ -83,7 +83,7 @@ impl Indenter {
         }
     }
 
-    /// Copies what is left of a string, or of the part; returns where it ends.
+    /// Copies the rest of a string or of the part; returns the end.
     fn string(&mut self, json: &[u8], begin: usize, out: &mut Vec<u8>) -> usize {
         let mut position = begin + usize::from(std::mem::take(&mut self.escaped));
         while let Some(found) =
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn indents_like_everybody() {
+    fn indents_like_serde_json() {
         let compact = br#"{"a":{"b":[1,2,{}],"c":"x\"{,:\\"},"d":[],"e":null}"#;
         let value: serde_json::Value = serde_json::from_slice(compact).unwrap();
         let want = serde_json::to_string_pretty(&value).unwrap() + "\n";

@@ -1,6 +1,6 @@
-//! Protobuf around messages: envelopes, lengths, lists.
+//! Protobuf framing: envelopes, lengths, lists.
 
-use super::chunk_cache::{ChunkCache, Form, Scope};
+use super::chunk_cache::{ChunkCache, ChunkEncoding, ChunkScope};
 use super::stream::Fill;
 use super::{Encoder, META, entry_document, list};
 use crate::negotiate::View;
@@ -10,12 +10,12 @@ use ferrokube_registry::{ListPage, Served};
 use ferrokube_storage::Entry;
 use std::sync::Arc;
 
-/// What follows the message in an envelope: no content encoding, no content type.
+/// After the message in an envelope: empty content encoding and content type.
 const ENVELOPE_TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
 
-/// A list message: `ListMeta` in field 1, each item in field 2; in the pieces that are kept. The
-/// envelope begins with its length: all items are written once to know it, so that a large list
-/// should begin off the workers.
+/// A list message (`ListMeta` in field 1, items in field 2) from cached chunks. The envelope starts
+/// with the list's length, so all items are encoded before the first frame: call it off the workers
+/// for large lists.
 pub(super) fn list(
     encoder: &Encoder,
     chunks: &ChunkCache,
@@ -31,9 +31,11 @@ pub(super) fn list(
         1,
         &encoder.messages().write_bare(&format!("{META}.ListMeta"), &meta).unwrap_or_default(),
     );
-    let (message, form) = match view {
-        View::MetadataList(_) => (format!("{META}.PartialObjectMetadata"), Form::ProtobufMetadata),
-        _ => (served.version().message.clone().unwrap_or_default(), Form::Protobuf),
+    let (message, encoding) = match view {
+        View::MetadataList(_) => {
+            (format!("{META}.PartialObjectMetadata"), ChunkEncoding::ProtobufMetadata)
+        }
+        _ => (served.version().message.clone().unwrap_or_default(), ChunkEncoding::Protobuf),
     };
     let (encoder, of) = (encoder.clone(), served.clone());
     let write = move |entry: &Entry, out: &mut Vec<u8>| match encoder
@@ -45,7 +47,11 @@ pub(super) fn list(
             tracing::warn!(message, error = %error, "an object does not fit its protobuf message")
         }
     };
-    let scope = Scope { definition: Arc::clone(&served.definition), version: served.version, form };
+    let scope = ChunkScope {
+        definition: Arc::clone(&served.definition),
+        version: served.version,
+        encoding,
+    };
     chunks.join((scope, ENVELOPE_TAIL), std::mem::take(&mut page.items), write, &|items| {
         let mut head = envelope_head(&kind, &api_version, raw.len() + items);
         head.extend_from_slice(&raw);
@@ -53,7 +59,8 @@ pub(super) fn list(
     })
 }
 
-/// `k8s\0` and a `runtime.Unknown`, up to a message of some length; [`ENVELOPE_TAIL`] follows it.
+/// `k8s\0` and a `runtime.Unknown` up to its message of `length` bytes; [`ENVELOPE_TAIL`] follows
+/// it.
 fn envelope_head(kind: &str, api_version: &str, length: usize) -> Vec<u8> {
     let mut type_meta = Vec::new();
     put_message(&mut type_meta, 1, api_version.as_bytes());
@@ -65,13 +72,13 @@ fn envelope_head(kind: &str, api_version: &str, length: usize) -> Vec<u8> {
     head
 }
 
-/// A length-delimited field.
+/// Writes a length-delimited field.
 pub(crate) fn put_message(out: &mut impl BufMut, field: u8, bytes: &[u8]) {
     put_length(out, field, bytes.len());
     out.put_slice(bytes);
 }
 
-/// The field's number and a length.
+/// Writes the tag and length of one.
 fn put_length(out: &mut impl BufMut, field: u8, mut length: usize) {
     out.put_u8(field << 3 | 2);
     while length >= 0x80 {

@@ -1,5 +1,5 @@
-//! Lists whose items are written for this answer, a few at a time while they are sent: in another
-//! version, indented, or as YAML.
+//! Lists whose items are encoded for one response, a batch at a time while they are sent: in
+//! another version, indented, or as YAML.
 
 use super::pretty::Indenter;
 use super::stream::Fill;
@@ -8,31 +8,29 @@ use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::{json, yaml};
 use ferrokube_serve::Chunk;
 
-/// Items are written until there are so many bytes of them.
+/// Approximate bytes of a batch of items.
 pub(super) const BATCH_BYTES: usize = 8 * 1024;
-/// And a frame ends with the batch that fills it up to this.
+/// A frame ends with the batch that reaches this.
 const FRAME_BYTES: usize = 48 * 1024;
 
-/// What has items.
-pub(super) trait Source: Unpin + Send + 'static {
-    /// Appends the next items as JSON, separated by commas: some [`BATCH_BYTES`]. False when there
-    /// are none.
+/// The items of a list.
+pub(super) trait ItemSource: Unpin + Send + 'static {
+    /// Appends the next batch of items as JSON, separated by commas. False if there are none left.
     fn next(&mut self, out: &mut Vec<u8>) -> bool;
 }
 
-/// How they are shown.
+/// Text style of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
-    /// As they are.
+    /// Compact JSON.
     Plain,
-    /// Indented for people.
+    /// Indented JSON.
     Indented,
-    /// As YAML.
     Yaml,
 }
 
 impl Style {
-    /// What a client of JSON or YAML accepts.
+    /// For a client that accepts JSON or YAML.
     pub(super) fn of(accepted: Accepted) -> Self {
         match accepted.form {
             Form::Yaml => Self::Yaml,
@@ -42,25 +40,25 @@ impl Style {
     }
 }
 
-enum Writer {
+enum StyleWriter {
     Plain,
     Indented(Indenter),
     Yaml,
 }
 
-/// A list on its way out.
+/// A list being encoded.
 pub(super) struct Rendered<S> {
     head: Vec<u8>,
     source: S,
     tail: Vec<u8>,
-    writer: Writer,
+    writer: StyleWriter,
     first: bool,
     done: bool,
 }
 
-impl<S: Source> Rendered<S> {
+impl<S: ItemSource> Rendered<S> {
     /// `head` is the list as JSON up to its first item, `tail` what follows the last one; `field`
-    /// has the items.
+    /// is the name of the array.
     pub(super) fn new(
         head: Vec<u8>,
         source: S,
@@ -68,11 +66,11 @@ impl<S: Source> Rendered<S> {
         style: Style,
     ) -> Self {
         let (head, tail, writer) = match style {
-            Style::Plain => (head, tail.to_vec(), Writer::Plain),
-            Style::Indented => (head, tail.to_vec(), Writer::Indented(Indenter::default())),
+            Style::Plain => (head, tail.to_vec(), StyleWriter::Plain),
+            Style::Indented => (head, tail.to_vec(), StyleWriter::Indented(Indenter::default())),
             Style::Yaml => {
                 let (head, tail) = yaml_around(&head, tail, field);
-                (head, tail, Writer::Yaml)
+                (head, tail, StyleWriter::Yaml)
             }
         };
         Self { head, source, tail, writer, first: true, done: false }
@@ -80,9 +78,9 @@ impl<S: Source> Rendered<S> {
 
     fn write(&mut self, json: &[u8], out: &mut Vec<u8>) {
         match &mut self.writer {
-            Writer::Plain => out.extend_from_slice(json),
-            Writer::Indented(indenter) => indenter.write(json, out),
-            Writer::Yaml => {
+            StyleWriter::Plain => out.extend_from_slice(json),
+            StyleWriter::Indented(indenter) => indenter.write(json, out),
+            StyleWriter::Yaml => {
                 let items = [b"[", json, b"]"].concat();
                 out.extend_from_slice(&yaml::to_vec(&json::read_value(&items).unwrap_or_default()));
             }
@@ -92,7 +90,7 @@ impl<S: Source> Rendered<S> {
     fn begin(&mut self, out: &mut Vec<u8>) {
         let head = std::mem::take(&mut self.head);
         match &mut self.writer {
-            Writer::Indented(indenter) => indenter.write(&head, out),
+            StyleWriter::Indented(indenter) => indenter.write(&head, out),
             _ => out.extend_from_slice(&head),
         }
     }
@@ -101,7 +99,7 @@ impl<S: Source> Rendered<S> {
         self.done = true;
         let tail = std::mem::take(&mut self.tail);
         match &mut self.writer {
-            Writer::Indented(indenter) => {
+            StyleWriter::Indented(indenter) => {
                 indenter.write(&tail, out);
                 out.push(b'\n');
             }
@@ -110,7 +108,7 @@ impl<S: Source> Rendered<S> {
     }
 }
 
-impl<S: Source> Fill for Rendered<S> {
+impl<S: ItemSource> Fill for Rendered<S> {
     fn fill(&mut self) -> Option<Chunk> {
         if self.done {
             return None;
@@ -119,7 +117,7 @@ impl<S: Source> Fill for Rendered<S> {
         self.begin(&mut out);
         while out.len() < FRAME_BYTES {
             items.clear();
-            if !std::mem::take(&mut self.first) && !matches!(self.writer, Writer::Yaml) {
+            if !std::mem::take(&mut self.first) && !matches!(self.writer, StyleWriter::Yaml) {
                 items.push(b',');
             }
             let comma = items.len();
@@ -137,25 +135,25 @@ impl<S: Source> Fill for Rendered<S> {
         self.done
     }
 
-    /// Items are parsed, converted or written anew.
+    /// Items are parsed, converted or encoded.
     fn is_cheap(&mut self) -> bool {
         false
     }
 }
 
-/// The YAML before and after the items of a list that has some.
+/// The YAML before and after the items of a list.
 fn yaml_around(head: &[u8], tail: &[u8], field: &str) -> (Vec<u8>, Vec<u8>) {
     let list = json::read_value(&[head, b"0", tail].concat()).unwrap_or_default();
     let text = yaml::to_vec(&list);
     let key = format!("\n{field}:\n");
     let item = format!("{key}- 0\n");
-    // No other line begins so: what is nested is indented, or an item of another list.
+    // No other line starts like this: nested fields are indented, or part of another item.
     let at = memchr::memmem::find(&text, item.as_bytes())
         .expect("a list has its items, and a field before them");
     (text[..at + key.len()].to_vec(), text[at + item.len()..].to_vec())
 }
 
-/// A list without items in a style.
+/// A list without items, in a style.
 pub(super) fn empty(json: &[u8], style: Style) -> Vec<u8> {
     match style {
         Style::Plain => json.to_vec(),
@@ -173,7 +171,7 @@ mod tests {
         count: usize,
     }
 
-    impl Source for Numbers {
+    impl ItemSource for Numbers {
         fn next(&mut self, out: &mut Vec<u8>) -> bool {
             let begin = out.len();
             let first = self.next;
@@ -188,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn every_style_is_what_the_whole_list_would_be() {
+    fn every_style_equals_the_list_encoded_at_once() {
         let (head, tail) = (
             br#"{"kind":"L","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":["#
                 .to_vec(),

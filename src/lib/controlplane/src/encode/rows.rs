@@ -1,4 +1,4 @@
-//! Rows of Tables, written with gaps where ages go: all but the ages is the same whenever it is
+//! Rows of Tables, encoded with gaps for the ages, the only part that depends on when they are
 //! sent.
 
 use bytes::Bytes;
@@ -6,75 +6,74 @@ use ferrokube_apimachinery::time::human_age;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// What a custom column shows for a time that has not come yet.
+/// Shown by a custom column for a time in the future.
 const INVALID: &str = "<invalid>";
 
-/// Where an age goes.
+/// The place of an age.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Gap {
+pub(crate) struct AgeGap {
     at: u32,
     since: SystemTime,
-    future: Future,
+    future: FutureAge,
 }
 
-/// What the age of a time in the future is.
+/// How an age of a time in the future is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Future {
-    /// As now.
+pub(crate) enum FutureAge {
+    /// As zero.
     Now,
     /// [`INVALID`]
     Invalid,
 }
 
-/// Rows, separated by commas, and the gaps in them.
+/// Rows separated by commas, with gaps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rows {
-    /// All but the ages.
+    /// Everything but the ages.
     pub(crate) bytes: Bytes,
-    /// In order.
-    pub(crate) gaps: Arc<[Gap]>,
+    /// In ascending order.
+    pub(crate) gaps: Arc<[AgeGap]>,
 }
 
 impl Rows {
-    /// What keeping them costs.
+    /// Bytes in memory.
     pub(crate) fn cost(&self) -> usize {
         self.bytes.len() + size_of_val(&*self.gaps)
     }
 }
 
-/// Rows that are being written.
+/// Rows being encoded.
 #[derive(Debug, Default)]
-pub(crate) struct Draft {
-    /// All but the ages.
+pub(crate) struct RowDraft {
+    /// Everything but the ages.
     pub(crate) bytes: Vec<u8>,
-    gaps: Vec<Gap>,
-    /// They depend on the time in other ways, too.
+    gaps: Vec<AgeGap>,
+    /// Other parts than the ages depend on the time.
     pub(crate) is_dated: bool,
 }
 
-impl Draft {
-    /// No rows.
+impl RowDraft {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.gaps.clear();
         self.is_dated = false;
     }
 
-    /// The age of something, as a JSON string.
-    pub(crate) fn age(&mut self, since: SystemTime, future: Future) {
+    /// Appends the age of `since`, as a JSON string.
+    pub(crate) fn age(&mut self, since: SystemTime, future: FutureAge) {
         self.bytes.push(b'"');
-        // Rows of one piece are bounded, and so is every object.
+        // Rows of a chunk are bounded, and so is every object.
         let at = u32::try_from(self.bytes.len()).expect("rows are shorter than 4 GiB");
-        self.gaps.push(Gap { at, since, future });
+        self.gaps.push(AgeGap { at, since, future });
         self.bytes.push(b'"');
     }
 
-    /// A copy to keep: it has no more room than it needs.
+    /// A copy without spare capacity, for the cache.
     pub(crate) fn rows(&self) -> Rows {
         Rows { bytes: Bytes::copy_from_slice(&self.bytes), gaps: self.gaps.as_slice().into() }
     }
 
-    /// The rows themselves, for once.
+    /// Moves the rows out.
     pub(crate) fn take(&mut self) -> Rows {
         let room = self.bytes.len();
         Rows {
@@ -84,12 +83,12 @@ impl Draft {
     }
 }
 
-/// The ages at a time.
+/// Formats ages relative to one time.
 #[derive(Debug)]
 pub(crate) struct Ages {
     now: SystemTime,
-    /// The last one that was written: what was made together has the same.
-    last: Option<(SystemTime, Future)>,
+    /// The last one formatted: objects created together share it.
+    last: Option<(SystemTime, FutureAge)>,
     text: String,
 }
 
@@ -98,12 +97,12 @@ impl Ages {
         Self { now, last: None, text: String::new() }
     }
 
-    fn of(&mut self, gap: &Gap) -> &str {
+    fn of(&mut self, gap: &AgeGap) -> &str {
         if self.last != Some((gap.since, gap.future)) {
             self.last = Some((gap.since, gap.future));
             self.text = match self.now.duration_since(gap.since) {
                 Ok(age) => human_age(age.as_secs()),
-                Err(_) if gap.future == Future::Invalid => INVALID.to_owned(),
+                Err(_) if gap.future == FutureAge::Invalid => INVALID.to_owned(),
                 Err(_) => human_age(0),
             };
         }
@@ -111,20 +110,20 @@ impl Ages {
     }
 }
 
-/// Rows on their way out.
+/// Fills the gaps while rows are sent.
 #[derive(Debug)]
-pub(crate) struct Filling {
+pub(crate) struct RowFiller {
     rows: Rows,
     at: usize,
     gap: usize,
 }
 
-impl Filling {
+impl RowFiller {
     pub(crate) fn new(rows: Rows) -> Self {
         Self { rows, at: 0, gap: 0 }
     }
 
-    /// Appends what comes next until there are `most` bytes, or an age more; true at the end.
+    /// Appends up to about `most` bytes; true at the end.
     pub(crate) fn fill(&mut self, ages: &mut Ages, out: &mut Vec<u8>, most: usize) -> bool {
         loop {
             let gap = self.rows.gaps.get(self.gap);
@@ -149,7 +148,7 @@ mod tests {
 
     fn filled(rows: &Rows, now: SystemTime, step: usize) -> String {
         let (mut filling, mut ages, mut out) =
-            (Filling::new(rows.clone()), Ages::new(now), Vec::new());
+            (RowFiller::new(rows.clone()), Ages::new(now), Vec::new());
         while !{
             let most = out.len() + step;
             filling.fill(&mut ages, &mut out, most)
@@ -158,13 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn ages_are_filled_in_when_rows_are_sent() {
+    fn ages_are_filled_when_rows_are_sent() {
         let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
-        let mut draft = Draft::default();
+        let mut draft = RowDraft::default();
         draft.bytes.extend_from_slice(b"a");
-        draft.age(then, Future::Now);
+        draft.age(then, FutureAge::Now);
         draft.bytes.extend_from_slice(b"bc");
-        draft.age(then, Future::Invalid);
+        draft.age(then, FutureAge::Invalid);
         let rows = draft.rows();
         for step in [1, 2, 3, 100] {
             assert_eq!(filled(&rows, then + Duration::from_secs(5), step), "a\"5s\"bc\"5s\"");

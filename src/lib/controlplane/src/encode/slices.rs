@@ -1,5 +1,4 @@
-//! Views of a stored entry that are slices of its bytes: the layout of the canonical encoding says
-//! where they are.
+//! Views of a stored entry as slices of its bytes, found by the layout of the canonical encoding.
 
 use ferrokube_apimachinery::json::{Layout, forms};
 use ferrokube_resource::Printable;
@@ -10,42 +9,36 @@ fn layout(entry: &Entry) -> Layout {
     Layout::from_marks(entry.sidecar.marks, entry.sidecar.revision_at)
 }
 
-/// A view as JSON: a part of the stored bytes between others.
+/// A view as JSON: a slice of the stored bytes between constants.
 pub(crate) struct ItemSlice {
-    /// Before the part.
     pub(crate) head: &'static [u8],
     /// Of the entry's bytes.
     pub(crate) part: Range<usize>,
-    /// After the part.
     pub(crate) tail: &'static [u8],
 }
 
 impl ItemSlice {
-    /// The object without kind and apiVersion, which a list of a native kind has for all of its
-    /// items.
+    /// Without kind and apiVersion, as items of native lists are.
     pub(crate) fn untyped(entry: &Entry) -> Self {
         let length = forms::item(&entry.bytes, &layout(entry)).len();
         Self { head: b"{", part: entry.bytes.len() - length..entry.bytes.len(), tail: b"" }
     }
 
-    /// The object.
     pub(crate) fn whole(entry: &Entry) -> Self {
         Self { head: b"", part: 0..entry.bytes.len(), tail: b"" }
     }
 
-    /// Its `PartialObjectMetadata` of a version, without a newline.
+    /// `PartialObjectMetadata` of a version, without a newline.
     pub(crate) fn partial(entry: &Entry, version: &str) -> Self {
         let start = layout(entry).metadata as usize;
         let head = if version == "v1beta1" { PARTIAL_V1BETA1 } else { PARTIAL_V1 };
         Self { head, part: start..start + metadata(entry).len(), tail: b"}" }
     }
 
-    /// How long it is.
     pub(crate) fn len(&self) -> usize {
         self.head.len() + self.part.len() + self.tail.len()
     }
 
-    /// Appends it.
     pub(crate) fn write(&self, entry: &Entry, out: &mut Vec<u8>) {
         out.extend_from_slice(self.head);
         out.extend_from_slice(&entry.bytes[self.part.clone()]);
@@ -58,13 +51,12 @@ const PARTIAL_V1: &[u8] =
 const PARTIAL_V1BETA1: &[u8] =
     br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1","metadata":"#;
 
-/// The metadata object.
 pub(crate) fn metadata(entry: &Entry) -> &[u8] {
     let splice = forms::revision_length(entry.sidecar.comma, entry.revision.0);
     forms::metadata(&entry.bytes, &layout(entry), splice)
 }
 
-/// The object for a table's row.
+/// For Table rows.
 pub(crate) fn printable(entry: &Entry) -> Printable<'_> {
     Printable::new(
         &entry.bytes,
@@ -73,8 +65,7 @@ pub(crate) fn printable(entry: &Entry) -> Printable<'_> {
     )
 }
 
-/// The uid, which the canonical writer puts behind nothing but names; in those no bare quote can
-/// stand.
+/// The canonical encoding puts the uid after nothing but names, which cannot contain a quote.
 pub(crate) fn uid(entry: &Entry) -> &str {
     const KEY: &[u8] = b"\"uid\":\"";
     let metadata = metadata(entry);
@@ -84,7 +75,7 @@ pub(crate) fn uid(entry: &Entry) -> &str {
     std::str::from_utf8(&rest[..end]).unwrap_or_default()
 }
 
-/// The object as `PartialObjectMetadata`, without a newline.
+/// `PartialObjectMetadata`, without a newline.
 pub(crate) fn partial(entry: &Entry, version: &str) -> Vec<u8> {
     let cut = ItemSlice::partial(entry, version);
     let mut out = Vec::with_capacity(cut.len() + 1);
@@ -92,7 +83,6 @@ pub(crate) fn partial(entry: &Entry, version: &str) -> Vec<u8> {
     out
 }
 
-/// A copy with a newline at the end.
 pub(crate) fn with_newline(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() + 1);
     out.extend_from_slice(bytes);

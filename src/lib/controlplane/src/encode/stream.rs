@@ -1,8 +1,8 @@
-//! Bodies that are written while they are sent, in frames of some size; and items between a head
-//! and a tail as such a body.
+//! Bodies that are encoded while they are sent, and such a body of sliced items between a head and
+//! a tail.
 
 use super::slices::ItemSlice;
-use super::vectored::{ByteOwner, Lent};
+use super::vectored::{ByteOwner, SliceFrame};
 use crate::{body, compress, status};
 use bytes::{Buf, BufMut};
 use ferrokube_registry::offload::{caller, compute};
@@ -17,35 +17,35 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::vec::IntoIter;
 
-/// So many items ahead are touched together.
-pub(crate) const WARMED: usize = 16;
-/// And so much of each.
-const WARMED_BYTES: usize = 2 * 1024;
+/// Number of items that are prefetched together.
+pub(crate) const PREFETCHED_ITEMS: usize = 16;
+/// And max bytes of each.
+const PREFETCHED_BYTES: usize = 2 * 1024;
 
-/// What is written while it is sent.
+/// A body that is encoded frame by frame.
 pub(crate) trait Fill: Unpin + Send + 'static {
-    /// After so many bytes another task gets its turn: some 0.6 ms where stored bytes are lent.
-    /// What is woken for it may be another worker, which then waits for this one's cache.
+    /// Bytes after which the body yields: about 0.6 ms of sliced items. More often would be slower,
+    /// as another worker may continue it with cold caches.
     const TURN_BYTES: usize = 1024 * 1024;
 
     /// The next frame; `None` at the end.
     fn fill(&mut self) -> Option<Chunk>;
 
-    /// Whether nothing follows.
+    /// Whether the next `fill` returns `None`.
     fn is_done(&self) -> bool;
 
-    /// Whether the next frame costs little: bytes that are there already, or nearly. Others are
-    /// made off the workers, if the body is [`Offloaded`].
+    /// Whether the next frame costs little, because its bytes exist or nearly so. Other frames are
+    /// made off the workers if the body is [`Offloaded`].
     fn is_cheap(&mut self) -> bool {
         true
     }
 
-    /// Bytes that are still to come, when that is known.
+    /// Remaining bytes, if known.
     fn left(&self) -> Option<u64> {
         None
     }
 
-    /// All of it.
+    /// Encodes everything.
     fn collect(mut self) -> Vec<u8>
     where
         Self: Sized,
@@ -59,7 +59,7 @@ pub(crate) trait Fill: Unpin + Send + 'static {
     }
 }
 
-/// The body of what is written while it is sent.
+/// Sends a [`Fill`].
 pub(crate) struct Streamed<F> {
     fill: F,
     since_yield: usize,
@@ -99,36 +99,36 @@ impl<F: Fill> http_body::Body for Streamed<F> {
     }
 }
 
-/// The body of what costs much to write: each frame that is not cheap is made off the workers.
+/// Sends a [`Fill`] whose expensive frames are made off the workers.
 pub(crate) struct Offloaded<F> {
-    place: Place<F>,
+    state: OffloadState<F>,
     caller: u64,
 }
 
-enum Place<F> {
+enum OffloadState<F> {
     Here(Streamed<F>),
-    Away(Pin<Box<dyn Future<Output = Option<Made<F>>> + Send>>),
+    Away(Pin<Box<dyn Future<Output = Option<NextFrame<F>>> + Send>>),
     Over,
 }
 
 impl<F: Fill> Offloaded<F> {
-    /// For whose request it is made.
+    /// For the caller of this task's request.
     pub(crate) fn new(fill: F) -> Self {
         Self::of(caller(), fill)
     }
 
     pub(crate) fn of(caller: u64, fill: F) -> Self {
-        Self { place: Place::Here(Streamed::new(fill)), caller }
+        Self { state: OffloadState::Here(Streamed::new(fill)), caller }
     }
 }
 
-/// A list and the next frame of it.
-type Made<F> = (Streamed<F>, Option<Chunk>);
+/// A body and its next frame.
+type NextFrame<F> = (Streamed<F>, Option<Chunk>);
 
-/// Makes the next frame off the workers; `None` when that failed.
-async fn away<F: Fill>(caller: u64, mut streamed: Streamed<F>) -> Option<Made<F>> {
+/// Makes the next frame off the workers; `None` if that panicked.
+async fn away<F: Fill>(caller: u64, mut streamed: Streamed<F>) -> Option<NextFrame<F>> {
     let made = compute(caller, || {
-        // What is half written is dropped.
+        // The panic drops the half-made body.
         catch_unwind(AssertUnwindSafe(move || {
             let frame = streamed.fill.fill();
             (streamed, frame)
@@ -145,37 +145,37 @@ impl<F: Fill> http_body::Body for Offloaded<F> {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Chunk>, io::Error>>> {
-        let Self { place, caller } = self.get_mut();
-        if let Place::Here(streamed) = place {
+        let Self { state, caller } = self.get_mut();
+        if let OffloadState::Here(streamed) = state {
             if streamed.fill.is_done() || streamed.fill.is_cheap() {
                 return Pin::new(streamed).poll_frame(context);
             }
-            if let Place::Here(streamed) = std::mem::replace(place, Place::Over) {
-                *place = Place::Away(Box::pin(away(*caller, streamed)));
+            if let OffloadState::Here(streamed) = std::mem::replace(state, OffloadState::Over) {
+                *state = OffloadState::Away(Box::pin(away(*caller, streamed)));
             }
         }
-        let Place::Away(away) = place else { return Poll::Ready(None) };
+        let OffloadState::Away(away) = state else { return Poll::Ready(None) };
         let made = std::task::ready!(away.as_mut().poll(context));
         let Some((streamed, frame)) = made else {
-            *place = Place::Over;
+            *state = OffloadState::Over;
             return Poll::Ready(Some(Err(io::Error::other(
-                "a part of the answer could not be written",
+                "a part of the response could not be encoded",
             ))));
         };
-        *place = Place::Here(streamed);
+        *state = OffloadState::Here(streamed);
         Poll::Ready(frame.map(|chunk| Ok(Frame::data(chunk))))
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.place {
-            Place::Here(streamed) => streamed.is_end_stream(),
-            Place::Away(_) => false,
-            Place::Over => true,
+        match &self.state {
+            OffloadState::Here(streamed) => streamed.is_end_stream(),
+            OffloadState::Away(_) => false,
+            OffloadState::Over => true,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        if let Place::Here(streamed) = &self.place {
+        if let OffloadState::Here(streamed) = &self.state {
             streamed.size_hint()
         } else {
             SizeHint::default()
@@ -183,81 +183,81 @@ impl<F: Fill> http_body::Body for Offloaded<F> {
     }
 }
 
-/// Shorter answers are written whole, so that their length is known.
+/// Shorter bodies are sent whole, with their length.
 const WHOLE_BYTES: usize = 32 * 1024;
 
-/// An answer that is written while it is sent, compressed if the client takes that and it is large.
-/// A short one is sent whole.
+/// Streams a body, compressed if the client accepts gzip and it is large; a short one is sent
+/// whole.
 pub(crate) fn respond(mut fill: impl Fill, media_type: &'static str, gzip: bool) -> Response {
     let most = if gzip { compress::MIN_BYTES } else { WHOLE_BYTES };
     if fill.left().is_some() && !gzip {
         return status::with_type(200, media_type, Offloaded::new(fill).boxed_unsync());
     }
-    let mut begun = Vec::new();
-    while begun.len() < most {
+    let mut encoded = Vec::new();
+    while encoded.len() < most {
         match fill.fill() {
-            Some(frame) => begun.put(frame),
-            None => return status::with_type(200, media_type, body::full(begun)),
+            Some(frame) => encoded.put(frame),
+            None => return status::with_type(200, media_type, body::full(encoded)),
         }
     }
     if !gzip {
         return status::with_type(
             200,
             media_type,
-            Offloaded::new(Begun { begun, fill }).boxed_unsync(),
+            Offloaded::new(PartlyEncoded { encoded, fill }).boxed_unsync(),
         );
     }
     let mut response = status::with_type(
         200,
         media_type,
-        Offloaded::new(compress::Zipping::new(begun, fill)).boxed_unsync(),
+        Offloaded::new(compress::Gzipped::new(encoded, fill)).boxed_unsync(),
     );
     compress::mark(response.headers_mut());
     response
 }
 
-/// What was begun before its answer.
-struct Begun<F> {
-    begun: Vec<u8>,
+/// A body whose first bytes are made already.
+struct PartlyEncoded<F> {
+    encoded: Vec<u8>,
     fill: F,
 }
 
-impl<F: Fill> Fill for Begun<F> {
+impl<F: Fill> Fill for PartlyEncoded<F> {
     const TURN_BYTES: usize = F::TURN_BYTES;
 
     fn fill(&mut self) -> Option<Chunk> {
-        if self.begun.is_empty() {
+        if self.encoded.is_empty() {
             self.fill.fill()
         } else {
-            Some(std::mem::take(&mut self.begun).into())
+            Some(std::mem::take(&mut self.encoded).into())
         }
     }
 
     fn is_done(&self) -> bool {
-        self.begun.is_empty() && self.fill.is_done()
+        self.encoded.is_empty() && self.fill.is_done()
     }
 
     fn is_cheap(&mut self) -> bool {
-        !self.begun.is_empty() || self.fill.is_cheap()
+        !self.encoded.is_empty() || self.fill.is_cheap()
     }
 }
 
-/// Items, separated by commas.
-pub(crate) struct Items<I, C> {
+/// Sliced items separated by commas.
+pub(crate) struct SlicedItems<I, C> {
     head: Vec<u8>,
     items: IntoIter<I>,
     cut: C,
-    /// The next items, touched, and what is cut out of them.
+    /// The next items and their slices, prefetched.
     ahead: VecDeque<(I, ItemSlice)>,
     tail: &'static [u8],
     first: bool,
-    /// Bytes that are still to be sent.
+    /// Bytes still to be sent.
     left: usize,
     done: bool,
 }
 
-impl<I: ByteOwner, C: Fn(&I) -> ItemSlice + Unpin + Send + 'static> Items<I, C> {
-    /// `items_bytes` is how long the items are together without their commas.
+impl<I: ByteOwner, C: Fn(&I) -> ItemSlice + Unpin + Send + 'static> SlicedItems<I, C> {
+    /// `items_bytes` is the items' total length without commas.
     pub(crate) fn new(
         head: Vec<u8>,
         items: Vec<I>,
@@ -278,27 +278,27 @@ impl<I: ByteOwner, C: Fn(&I) -> ItemSlice + Unpin + Send + 'static> Items<I, C> 
         }
     }
 
-    /// How long the next item is with its comma.
+    /// Length of the next item with its comma.
     fn peek(&mut self) -> Option<usize> {
         if self.ahead.is_empty() {
             let cut = &self.cut;
-            self.ahead.extend(self.items.by_ref().take(WARMED).map(|item| {
+            self.ahead.extend(self.items.by_ref().take(PREFETCHED_ITEMS).map(|item| {
                 let cut = cut(&item);
                 (item, cut)
             }));
-            warm(self.ahead.iter().map(|(item, cut)| &item.bytes()[cut.part.clone()]));
+            prefetch(self.ahead.iter().map(|(item, cut)| &item.bytes()[cut.part.clone()]));
         }
         self.ahead.front().map(|(_, cut)| cut.len() + 1)
     }
 }
 
-impl<I: ByteOwner, C: Fn(&I) -> ItemSlice + Unpin + Send + 'static> Fill for Items<I, C> {
+impl<I: ByteOwner, C: Fn(&I) -> ItemSlice + Unpin + Send + 'static> Fill for SlicedItems<I, C> {
     fn fill(&mut self) -> Option<Chunk> {
         if self.done {
             return None;
         }
         let next = self.peek().unwrap_or(0);
-        let mut frame = Lent::new(self.left, next);
+        let mut frame = SliceFrame::new(self.left, next);
         frame.copy(&std::mem::take(&mut self.head));
         while let Some(length) = self.peek()
             && frame.fits(length)
@@ -307,7 +307,7 @@ impl<I: ByteOwner, C: Fn(&I) -> ItemSlice + Unpin + Send + 'static> Fill for Ite
             if !std::mem::take(&mut self.first) {
                 frame.copy(b",");
             }
-            frame.lend(item, head, part, tail);
+            frame.reference(item, head, part, tail);
         }
         self.done = self.ahead.is_empty() && self.items.len() == 0;
         if self.done {
@@ -326,10 +326,10 @@ impl<I: ByteOwner, C: Fn(&I) -> ItemSlice + Unpin + Send + 'static> Fill for Ite
     }
 }
 
-/// Touches every cache line of what comes next. These loads do not depend on each other and wait
-/// for the memory together; writing would wait for one object after the other.
-pub(crate) fn warm<'a>(parts: impl Iterator<Item = &'a [u8]>) {
-    let lines = parts.flat_map(|part| part[..part.len().min(WARMED_BYTES)].iter().step_by(64));
+/// Touches every cache line of the next items. These independent loads overlap; copying alone would
+/// wait for one object after the other.
+pub(crate) fn prefetch<'a>(parts: impl Iterator<Item = &'a [u8]>) {
+    let lines = parts.flat_map(|part| part[..part.len().min(PREFETCHED_BYTES)].iter().step_by(64));
     black_box(lines.fold(0, |seen, byte| seen ^ byte));
 }
 
@@ -360,13 +360,13 @@ mod tests {
     fn list(
         items: Vec<Arc<Entry>>,
         cut: fn(&Entry) -> ItemSlice,
-    ) -> Items<Arc<Entry>, impl Fn(&Arc<Entry>) -> ItemSlice + Unpin + Send + 'static> {
+    ) -> SlicedItems<Arc<Entry>, impl Fn(&Arc<Entry>) -> ItemSlice + Unpin + Send + 'static> {
         let bytes = items.iter().map(|entry| cut(entry).len()).sum();
-        Items::new(b"[".to_vec(), items, b"]", bytes, move |entry: &Arc<Entry>| cut(entry))
+        SlicedItems::new(b"[".to_vec(), items, b"]", bytes, move |entry: &Arc<Entry>| cut(entry))
     }
 
     #[test]
-    fn a_body_is_its_items_and_as_long_as_it_said() {
+    fn a_body_is_its_items_and_has_the_announced_length() {
         let partial = |entry: &Entry| ItemSlice::partial(entry, "v1");
         for (count, length) in
             [(0, 700), (1, 700), (3, 1500), (500, 700), (500, 1500), (500, 5000), (5, 300_000)]
@@ -393,9 +393,9 @@ mod tests {
     }
 
     #[test]
-    fn frames_fill_a_write_and_others_get_their_turn() {
+    fn frames_fill_a_write_and_the_body_yields() {
         const TURN_BYTES: usize =
-            <Items<Arc<Entry>, fn(&Arc<Entry>) -> ItemSlice> as Fill>::TURN_BYTES;
+            <SlicedItems<Arc<Entry>, fn(&Arc<Entry>) -> ItemSlice> as Fill>::TURN_BYTES;
         for (count, length) in [(10_000, 100), (3000, 700), (2000, 1500), (30, 100_000)] {
             let longest = WRITE_BYTES.max(length + 200);
             let mut list = Streamed::new(list(items(count, length), ItemSlice::whole));
@@ -406,7 +406,7 @@ mod tests {
                     Poll::Ready(Some(frame)) => {
                         sizes.push(frame.unwrap().into_data().unwrap().remaining());
                         turn += sizes[sizes.len() - 1];
-                        assert!(turn < TURN_BYTES + longest, "no turn for {turn} bytes");
+                        assert!(turn < TURN_BYTES + longest, "did not yield for {turn} bytes");
                     }
                     Poll::Pending => assert!(std::mem::take(&mut turn) >= TURN_BYTES),
                     Poll::Ready(None) => break,

@@ -1,12 +1,12 @@
-//! Tables: what kubectl prints. Rows carry cells and, as asked, nothing, the metadata or the whole
+//! Tables, what kubectl prints. A row carries its cells and either null, the metadata or the whole
 //! object.
 
-use super::chunk_cache::{self, ChunkCache, Listing, Scope};
+use super::chunk_cache::{self, ChunkCache, ChunkEncoding, ChunkScope, Listing};
 use super::rendered::{self, BATCH_BYTES, Rendered, Style};
-use super::rows::{Ages, Draft, Filling, Future, Rows};
+use super::rows::{Ages, FutureAge, RowDraft, RowFiller, Rows};
 use super::slices::ItemSlice;
-use super::stream::{Fill, WARMED, warm};
-use super::vectored::Lent;
+use super::stream::{Fill, PREFETCHED_ITEMS, prefetch};
+use super::vectored::SliceFrame;
 use super::{canonical, entry_document, json_document, partial_document, slices};
 use crate::negotiate::{Accepted, Form};
 use bytes::Bytes;
@@ -25,41 +25,40 @@ use std::vec::IntoIter;
 
 const TAIL: &[u8] = b"]}\n";
 
-/// A frame: a write, but for an age more and what HTTP puts around it.
+/// A frame fills one write, with room for an age and HTTP framing.
 const FRAME_BYTES: usize = WRITE_BYTES - 64;
 
-/// Tables of no more rows are made anew each time, and sent whole.
-pub(crate) const FEW: usize = 32;
-/// If their objects are no longer than this.
+/// Tables with no more rows are encoded without the cache and sent whole,
+pub(crate) const FEW_ROWS: usize = 32;
+/// if their objects together are no longer than this.
 const SHORT_BYTES: usize = 32 * 1024;
-/// An object, or the metadata of one, that is longer is lent from where it is stored.
-const LENT_BYTES: usize = 16 * 1024;
-/// Bytes of all cells of a row whose columns have a JSONPath; a longer cell is truncated.
+/// Longer objects or metadata are referenced instead of copied.
+const REFERENCED_BYTES: usize = 16 * 1024;
+/// Max bytes of a row's JSONPath cells; longer cells are truncated.
 const ROW_BYTES: usize = 64 * 1024;
-/// Replaces a list or a map that exceeds the row's budget.
+/// Shown instead of a list or map that exceeds the row's budget.
 const TOO_LONG: &str = "<too long>";
-/// Bytes that finding the fields of a row may scan; if it would scan more, the object is parsed
-/// instead.
+/// If looking up a row's fields would scan more bytes, the object is parsed instead.
 const MAX_SCANNED_BYTES: usize = 256 * 1024;
-/// Room for such a Table, to begin with.
-const FEW_BYTES: usize = 8 * 1024;
+/// Initial capacity for a short Table.
+const FEW_ROWS_BYTES: usize = 8 * 1024;
 
-/// What a row carries besides its cells.
+/// What a row carries next to its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Include {
     /// `null`
     None,
     /// `PartialObjectMetadata`
     Metadata,
-    /// The object.
+    /// The whole object.
     Object,
 }
 
 impl Include {
-    /// Reads `includeObject`.
+    /// Parses `includeObject`.
     ///
     /// # Errors
-    /// 400 for another word.
+    /// 400 for any other word.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         match text {
             "" | "Metadata" => Ok(Self::Metadata),
@@ -87,9 +86,9 @@ pub(crate) fn columns_of<'a>(served: &'a Served, subresource: &str) -> &'a Colum
     own.and_then(|own| own.columns.as_ref()).unwrap_or(&version.columns)
 }
 
-/// Whether a Table of these objects is made without the cache, and sent whole.
+/// Whether such a Table is sent whole and not cached.
 pub(super) fn is_short(entries: &[Arc<Entry>]) -> bool {
-    entries.len() <= FEW
+    entries.len() <= FEW_ROWS
         && entries.iter().map(|entry| entry.bytes.len()).sum::<usize>() <= SHORT_BYTES
 }
 
@@ -119,12 +118,12 @@ pub(crate) struct Table {
     columns: Columns,
     /// What the hooks wrote for the present row.
     row: TableRow,
-    /// The present rows.
-    draft: Draft,
+    /// The current rows.
+    draft: RowDraft,
 }
 
 impl Table {
-    /// For objects of a resource; `version` is the Table's own (`v1`).
+    /// `version` is the Table's own (`v1`).
     pub(crate) fn new(
         served: &Served,
         version: &'static str,
@@ -134,7 +133,7 @@ impl Table {
         Self::with(served, &served.version().columns, (version, include), now)
     }
 
-    /// For what a subresource shows of an object.
+    /// For what a subresource returns of an object.
     pub(crate) fn of_subresource(
         (served, name): (&Served, &str),
         version: &'static str,
@@ -158,7 +157,7 @@ impl Table {
             now,
             columns: columns.clone(),
             row: TableRow::at(now),
-            draft: Draft::default(),
+            draft: RowDraft::default(),
         }
     }
 
@@ -177,7 +176,7 @@ impl Table {
             Object::Stored(entry) => self.write_entry(entry, self.served.is_direct(entry)),
             Object::Computed(document) => self.write_document(document),
         }
-        Filling::new(self.draft.take()).fill(&mut Ages::new(self.now), &mut out, usize::MAX);
+        RowFiller::new(self.draft.take()).fill(&mut Ages::new(self.now), &mut out, usize::MAX);
         out.extend_from_slice(TAIL);
         [opening.into(), definitions, out.into()]
     }
@@ -199,7 +198,7 @@ impl Table {
         self.columns.cost() > 0
     }
 
-    /// A list's whole Table, indented or as YAML.
+    /// A list's Table, indented or as YAML.
     pub(super) fn rendered(
         self,
         list_meta: &str,
@@ -211,24 +210,23 @@ impl Table {
         Rendered::new(head, source, (TAIL, "rows"), style)
     }
 
-    /// A list's whole Table, to be written while it is sent, of rows that are kept if there are
-    /// many.
+    /// A list's Table, encoded while it is sent; rows come from the cache if there are many.
     pub(crate) fn stream(
         self,
         list_meta: &str,
         chunks: &ChunkCache,
         entries: Vec<Arc<Entry>>,
-    ) -> Stream {
+    ) -> TableStream {
         let (definition, version) = (Arc::clone(&self.served.definition), self.served.version);
-        let form = chunk_cache::Form::Rows(self.version, self.include);
-        let kept = (entries.len() > FEW)
-            .then(|| (chunks.clone(), chunks.begin(Scope { definition, version, form })));
+        let encoding = ChunkEncoding::Rows(self.version, self.include);
+        let cached = (entries.len() > FEW_ROWS)
+            .then(|| (chunks.clone(), chunks.begin(ChunkScope { definition, version, encoding })));
         let direct = Box::new(self.served.direct());
-        Stream {
+        TableStream {
             head: self.head(list_meta, true),
             ages: Ages::new(self.now),
             table: self,
-            kept,
+            cached,
             direct,
             entries,
             written: 0,
@@ -238,12 +236,12 @@ impl Table {
     }
 
     /// Rows of entries, separated by commas.
-    fn rows(&mut self, entries: &[Arc<Entry>]) -> &mut Draft {
+    fn rows(&mut self, entries: &[Arc<Entry>]) -> &mut RowDraft {
         self.draft.clear();
         let is_direct = self.served.direct();
         for (at, entry) in entries.iter().enumerate() {
-            if at % WARMED == 0 {
-                warm(entries[at..].iter().take(WARMED).map(|entry| &entry.bytes[..]));
+            if at % PREFETCHED_ITEMS == 0 {
+                prefetch(entries[at..].iter().take(PREFETCHED_ITEMS).map(|entry| &entry.bytes[..]));
             }
             if at > 0 {
                 self.draft.bytes.push(b',');
@@ -253,8 +251,8 @@ impl Table {
         &mut self.draft
     }
 
-    /// Whether the kind has no columns of its own: upstream's Table for all such kinds has no rows
-    /// rather than none in it.
+    /// Whether the kind has only the default columns: kube-apiserver encodes the rows of such an
+    /// empty Table as null.
     fn is_default(&self) -> bool {
         self.served.definition.dialect.is_typed()
             && self.columns.iter().map(|column| &*column.name).eq(["Name", "Created At"])
@@ -305,14 +303,14 @@ impl Table {
         out.push(b'}');
     }
 
-    /// The row of an entry up to its object.
+    /// An entry's row up to its object.
     fn cells(&mut self, entry: &Entry) -> Rows {
         self.draft.clear();
         self.write_cells(&slices::printable(entry));
         self.draft.take()
     }
 
-    /// The object, if its cells need it parsed.
+    /// The parsed object, if its cells need that.
     fn parse(&self, object: &Printable<'_>) -> Option<Value> {
         let sources = self.columns.sources();
         let fields = sources.iter().filter(|cells| matches!(cells, CellSource::Fields(_))).count();
@@ -321,7 +319,7 @@ impl Table {
             .then(|| object.document().into_value())
     }
 
-    /// The row up to its object.
+    /// A row up to its object.
     fn write_cells(&mut self, object: &Printable<'_>) {
         self.row.clear();
         self.served.definition.hooks.print(object, &mut self.row);
@@ -366,80 +364,80 @@ pub(crate) struct Stream {
     head: Head,
     table: Table,
     ages: Ages,
-    /// Where rows are kept, if they are.
-    kept: Option<(ChunkCache, Listing)>,
+    /// The row cache, for long lists.
+    cached: Option<(ChunkCache, Listing)>,
     entries: Vec<Arc<Entry>>,
-    /// So many entries are rows by now.
+    /// Number of entries encoded.
     written: usize,
-    filling: Option<Filling>,
+    filling: Option<RowFiller>,
     done: bool,
-    /// Whether an entry is shown as it is stored.
+    /// Whether an entry's stored bytes are in the requested version.
     direct: Box<dyn Fn(&Entry) -> bool + Send>,
 }
 
-impl Stream {
-    /// How much of an entry is lent, because it is long.
-    fn lent(&self, entry: &Entry) -> Option<ItemSlice> {
-        let cut = match self.table.include {
+impl TableStream {
+    /// The slice of an entry to reference, if it is long.
+    fn long_slice(&self, entry: &Entry) -> Option<ItemSlice> {
+        let slice = match self.table.include {
             Include::None => return None,
             Include::Metadata => ItemSlice::partial(entry, self.table.version),
             Include::Object => ItemSlice::whole(entry),
         };
-        (cut.part.len() >= LENT_BYTES && (self.direct)(entry)).then_some(cut)
+        (slice.part.len() >= REFERENCED_BYTES && (self.direct)(entry)).then_some(slice)
     }
 
-    /// The next row, if its object is lent: a frame of its own.
-    fn lend(&mut self, out: Vec<u8>) -> Result<Chunk, Vec<u8>> {
+    /// The next row as a frame of its own, if its object is referenced.
+    fn next_referenced(&mut self, out: Vec<u8>) -> Result<Chunk, Vec<u8>> {
         let Some(entry) = self.entries.get(self.written) else { return Err(out) };
-        let Some(cut) = (entry.bytes.len() >= LENT_BYTES).then(|| self.lent(entry)).flatten()
+        let Some(slice) =
+            (entry.bytes.len() >= REFERENCED_BYTES).then(|| self.long_slice(entry)).flatten()
         else {
             return Err(out);
         };
         let entry = Arc::clone(entry);
         let mut cells = Vec::new();
-        Filling::new(self.table.cells(&entry)).fill(&mut self.ages, &mut cells, usize::MAX);
-        let mut frame = Lent::new(out.len() + cells.len() + 64, WRITE_BYTES);
+        RowFiller::new(self.table.cells(&entry)).fill(&mut self.ages, &mut cells, usize::MAX);
+        let mut frame = SliceFrame::new(out.len() + cells.len() + 64, WRITE_BYTES);
         frame.copy(&out);
         if self.written > 0 {
             frame.copy(b",");
         }
         frame.copy(&cells);
-        frame.lend(entry, cut.head, cut.part, cut.tail);
+        frame.reference(entry, slice.head, slice.part, slice.tail);
         frame.copy(b"}");
         self.written += 1;
         Ok(Chunk::lent(frame))
     }
 
-    /// The next rows, up to one that is lent.
-    fn next(&mut self) -> Option<Filling> {
+    /// The next rows, up to one whose object is referenced.
+    fn next(&mut self) -> Option<RowFiller> {
         let rest = &self.entries[self.written..];
-        let most = self.kept.as_ref().map_or(WARMED, |(_, listing)| listing.most_rows());
-        let long = rest
-            .iter()
-            .take(most)
-            .position(|entry| entry.bytes.len() >= LENT_BYTES && self.lent(entry).is_some());
+        let most = self.cached.as_ref().map_or(PREFETCHED_ITEMS, |(_, listing)| listing.max_rows());
+        let long = rest.iter().take(most).position(|entry| {
+            entry.bytes.len() >= REFERENCED_BYTES && self.long_slice(entry).is_some()
+        });
         let rest = &rest[..long.unwrap_or(rest.len())];
         if rest.is_empty() {
             return None;
         }
         let table = &mut self.table;
-        let (count, rows) = match &self.kept {
+        let (count, rows) = match &self.cached {
             Some((chunks, listing)) => chunks.rows(listing, rest, |entries| table.rows(entries)),
-            None => chunk_cache::rows_once(rest, |entries| table.rows(entries)),
+            None => chunk_cache::uncached_rows(rest, |entries| table.rows(entries)),
         };
         self.written += count;
-        Some(Filling::new(rows))
+        Some(RowFiller::new(rows))
     }
 }
 
-/// Rows that are written for this list, in another style.
-struct Written {
+/// Encodes rows for one list, in another style.
+struct EncodedRows {
     table: Table,
     ages: Ages,
     entries: IntoIter<Arc<Entry>>,
 }
 
-impl rendered::Source for Written {
+impl rendered::ItemSource for EncodedRows {
     fn next(&mut self, out: &mut Vec<u8>) -> bool {
         let (mut run, mut bytes) = (Vec::new(), 0);
         while bytes < BATCH_BYTES
@@ -449,13 +447,13 @@ impl rendered::Source for Written {
             run.push(entry);
         }
         let rows = self.table.rows(&run).take();
-        Filling::new(rows).fill(&mut self.ages, out, usize::MAX);
+        RowFiller::new(rows).fill(&mut self.ages, out, usize::MAX);
         !run.is_empty()
     }
 }
 
-impl Fill for Stream {
-    /// Rows cost several times what as many bytes of a list do.
+impl Fill for TableStream {
+    /// A row costs several times as much per byte as a sliced item.
     const TURN_BYTES: usize = 256 * 1024;
 
     fn fill(&mut self) -> Option<Chunk> {
@@ -479,7 +477,7 @@ impl Fill for Stream {
                 break;
             }
             self.filling = None;
-            out = match self.lend(out) {
+            out = match self.next_referenced(out) {
                 Ok(frame) => return Some(frame),
                 Err(out) => out,
             };
@@ -506,15 +504,15 @@ impl Fill for Stream {
     }
 }
 
-fn push_computed(cell: Option<Cell<'_>>, draft: &mut Draft) {
+fn push_computed(cell: Option<Cell<'_>>, draft: &mut RowDraft) {
     match cell {
-        Some(Cell::Since(since)) => draft.age(since, Future::Now),
+        Some(Cell::Since(since)) => draft.age(since, FutureAge::Now),
         Some(Cell::Json(text)) => draft.bytes.extend_from_slice(text),
         None => draft.bytes.extend_from_slice(b"null"),
     }
 }
 
-/// What is left for the cells of a row, shared by its columns.
+/// What the remaining cells of a row may use.
 struct RowBudget {
     nodes: usize,
     bytes: usize,
@@ -527,7 +525,7 @@ impl Default for RowBudget {
 }
 
 impl RowBudget {
-    /// Whether a value fits as JSON; reads no more of it than would fit.
+    /// Whether a value fits as JSON. Stops reading where it does not.
     fn fits(&self, value: &Value) -> bool {
         fn take(value: &Value, left: &mut usize) -> bool {
             let own = match value {
@@ -548,15 +546,15 @@ impl RowBudget {
     }
 }
 
-/// A custom column's value.
-fn push_cell(kind: &str, value: Option<&Value>, budget: &mut RowBudget, draft: &mut Draft) {
+/// A cell of a custom column.
+fn push_cell(kind: &str, value: Option<&Value>, budget: &mut RowBudget, draft: &mut RowDraft) {
     let before = draft.bytes.len();
     match value {
         Some(Value::String(text)) if kind == "date" && text.is_empty() => {
             draft.bytes.extend_from_slice(b"\"<unknown>\"")
         }
         Some(Value::String(text)) if kind == "date" => match time::parse_rfc3339(text) {
-            Some(then) => draft.age(then, Future::Invalid),
+            Some(then) => draft.age(then, FutureAge::Invalid),
             None => draft.bytes.extend_from_slice(b"\"<invalid>\""),
         },
         Some(Value::String(text)) if text.len() > budget.bytes => {
@@ -577,10 +575,10 @@ fn push_document(document: &Document, out: &mut Vec<u8>) {
     out.extend_from_slice(&bytes);
 }
 
-/// From here on a whole number may not be a float.
-const EXACT: f64 = 9_007_199_254_740_992.0;
+/// 2^53: above it, a float may skip whole numbers.
+const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// A custom column's value as its type, which is no date, shows it; another type of value is null.
+/// A cell of a custom column of any type but date; null if the value has another type.
 fn cell(kind: &str, value: &Value) -> Value {
     match (kind, value) {
         (_, Value::Null) => Value::Null,
@@ -588,16 +586,16 @@ fn cell(kind: &str, value: &Value) -> Value {
             let whole = number.as_i64().or_else(|| number.as_f64().map(|number| number as i64));
             whole.map(Value::from).unwrap_or_default()
         }
-        // Beyond 2^53 not every whole number is one.
+        // kube-apiserver parses these as floats.
         ("number", Value::Number(number)) => {
-            let float = number.as_f64().filter(|float| float.abs() >= EXACT);
+            let float = number.as_f64().filter(|float| float.abs() >= MAX_EXACT);
             float.map_or_else(
                 || value.clone(),
                 |float| json_codec::float(float).map_or(Value::Null, Value::Number),
             )
         }
         ("boolean", Value::Bool(_)) | ("string", Value::String(_)) => value.clone(),
-        // As upstream prints numbers: a whole one without a fraction.
+        // kube-apiserver prints whole numbers without a fraction.
         ("string", Value::Number(number)) if number.as_i64().is_none() => {
             let float = number.as_f64().unwrap_or_default();
             Value::from(if float.fract() == 0.0 && float.abs() < 1e21 {
@@ -665,7 +663,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_kept_show_the_ages_of_the_time() {
+    fn cached_rows_show_current_ages() {
         let served = served();
         for count in [0, 1, 40, 1000] {
             let (chunks, entries) = (ChunkCache::default(), entries(count));
@@ -681,10 +679,10 @@ mod tests {
                 assert_eq!(
                     bytes,
                     table(&served, &ChunkCache::default(), &entries, (Include::Metadata, seconds)),
-                    "as made anew"
+                    "like a fresh encoding"
                 );
             }
-            assert_eq!(chunks.is_empty(), count < FEW as u64, "{count}");
+            assert_eq!(chunks.is_empty(), count < FEW_ROWS as u64, "{count}");
         }
     }
 
@@ -743,7 +741,7 @@ mod tests {
     }
 
     #[test]
-    fn many_columns_of_a_large_object_are_those_of_few() {
+    fn many_columns_of_a_large_object_equal_those_of_few() {
         let spec = json!({"a": {"b": "x"}, "text": "y".repeat(200_000), "n": 5, "t": true});
         let paths =
             [".spec.a.b", ".metadata.name", ".spec.n", ".spec.t", ".kind", ".spec.none.below"];
@@ -809,7 +807,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_kept_by_what_they_include() {
+    fn cached_rows_differ_by_what_they_include() {
         let (served, chunks, entries) = (served(), ChunkCache::default(), entries(100));
         for _ in 0..2 {
             for (include, kind) in [

@@ -1,23 +1,23 @@
-//! Parts of stored objects on their way out: long ones are lent from where they are stored, so that
-//! on HTTP/1.1 the first copy is the one that is encrypted; short ones are copied together.
+//! Frames of slices of stored objects. Long slices are referenced, so that on HTTP/1.1 the first
+//! copy is the encrypted one; short ones are copied together.
 
 use bytes::{Buf, Bytes};
 use ferrokube_serve::WRITE_BYTES;
 use std::io::IoSlice;
 use std::ops::Range;
 
-/// After so many slices a frame is full: hyper hands over 64 in one write, with what it puts around
-/// them. (Parts of more than 2 KiB go in several; then a write may be less than full.)
-const SLICES: usize = 60;
-/// A shorter part is copied, and so is one that would let the slices be shorter than this on
-/// average: else they would be used up before a write is full.
-const SHORTEST_BYTES: usize = WRITE_BYTES / SLICES + 1;
-/// Room for what is copied beside what is lent, to begin with.
+/// Max slices per frame: hyper passes 64 to one write, including its own. (Slices of more than 2
+/// KiB are split; such a write may be less than full.)
+const MAX_SLICES: usize = 60;
+/// Shorter slices are copied, and so are slices that would bring the mean below this: else the
+/// number of slices, not their bytes, would limit a write.
+const MIN_REFERENCED_BYTES: usize = WRITE_BYTES / MAX_SLICES + 1;
+/// Initial capacity for copied bytes in a frame of referenced slices.
 const COPIED_BYTES: usize = 16 * 1024;
 
-/// What has bytes to lend.
+/// Owns bytes that a frame may reference.
 pub(crate) trait ByteOwner: Unpin + Send + 'static {
-    /// The bytes. They do not change.
+    /// Must return the same bytes every time.
     fn bytes(&self) -> &[u8];
 }
 
@@ -28,38 +28,37 @@ impl ByteOwner for Bytes {
 }
 
 enum Slice {
-    /// Of what was copied.
+    /// Of the copied bytes.
     Copied(Range<usize>),
-    /// Of the bytes of a lender.
-    Lent(usize, Range<usize>),
+    /// Of an owner's bytes.
+    Referenced(usize, Range<usize>),
 }
 
-/// A frame of parts.
-pub(crate) struct Lent<L> {
+/// A frame of copied and referenced slices.
+pub(crate) struct SliceFrame<L> {
     copied: Vec<u8>,
-    lenders: Vec<L>,
+    owners: Vec<L>,
     slices: Vec<Slice>,
-    /// The first slice that was not taken whole, and how much of it was.
+    /// The first slice that is not consumed yet, and how much of it is.
     at: usize,
     taken: usize,
     left: usize,
 }
 
-impl<L: ByteOwner> Lent<L> {
-    /// An empty frame, when `rest` bytes are still to be sent and the next part is so long: where
-    /// that is copied, most will be.
+impl<L: ByteOwner> SliceFrame<L> {
+    /// An empty frame. `rest` bytes are still to be sent; `next` is the length of the next slice, a
+    /// hint how much will be copied.
     pub(crate) fn new(rest: usize, next: usize) -> Self {
-        let room = if next < SHORTEST_BYTES { WRITE_BYTES } else { COPIED_BYTES };
+        let room = if next < MIN_REFERENCED_BYTES { WRITE_BYTES } else { COPIED_BYTES };
         let copied = Vec::with_capacity(rest.min(room));
-        Self { copied, lenders: Vec::new(), slices: Vec::new(), at: 0, taken: 0, left: 0 }
+        Self { copied, owners: Vec::new(), slices: Vec::new(), at: 0, taken: 0, left: 0 }
     }
 
-    /// Whether so many bytes more fit into it. Into an empty one, anything does.
+    /// Whether a slice of `bytes` fits. Anything fits into an empty frame.
     pub(crate) fn fits(&self, bytes: usize) -> bool {
-        self.left == 0 || (self.left + bytes <= WRITE_BYTES && self.slices.len() + 2 <= SLICES)
+        self.left == 0 || (self.left + bytes <= WRITE_BYTES && self.slices.len() + 2 <= MAX_SLICES)
     }
 
-    /// Whether nothing is in it.
     pub(crate) fn is_empty(&self) -> bool {
         self.left == 0
     }
@@ -81,17 +80,17 @@ impl<L: ByteOwner> Lent<L> {
         }
     }
 
-    /// Appends a part of a lender's bytes between others.
-    pub(crate) fn lend(&mut self, lender: L, head: &[u8], part: Range<usize>, tail: &[u8]) {
+    /// Appends `part` of the owner's bytes between `head` and `tail`.
+    pub(crate) fn reference(&mut self, owner: L, head: &[u8], part: Range<usize>, tail: &[u8]) {
         self.copy(head);
-        if part.len() < SHORTEST_BYTES
-            || self.left + part.len() < SHORTEST_BYTES * (self.slices.len() + 1)
+        if part.len() < MIN_REFERENCED_BYTES
+            || self.left + part.len() < MIN_REFERENCED_BYTES * (self.slices.len() + 1)
         {
-            self.copy(&lender.bytes()[part]);
+            self.copy(&owner.bytes()[part]);
         } else {
             self.left += part.len();
-            self.slices.push(Slice::Lent(self.lenders.len(), part));
-            self.lenders.push(lender);
+            self.slices.push(Slice::Referenced(self.owners.len(), part));
+            self.owners.push(owner);
         }
         self.copy(tail);
     }
@@ -99,12 +98,12 @@ impl<L: ByteOwner> Lent<L> {
     fn bytes_of(&self, slice: &Slice) -> &[u8] {
         match slice {
             Slice::Copied(range) => &self.copied[range.clone()],
-            Slice::Lent(lender, range) => &self.lenders[*lender].bytes()[range.clone()],
+            Slice::Referenced(owner, range) => &self.owners[*owner].bytes()[range.clone()],
         }
     }
 }
 
-impl<L: ByteOwner> Buf for Lent<L> {
+impl<L: ByteOwner> Buf for SliceFrame<L> {
     fn remaining(&self) -> usize {
         self.left
     }
@@ -124,12 +123,12 @@ impl<L: ByteOwner> Buf for Lent<L> {
     }
 
     fn advance(&mut self, count: usize) {
-        assert!(count <= self.left, "no more than is there is taken");
+        assert!(count <= self.left, "not more than remaining");
         self.left -= count;
         self.taken += count;
         while let Some(slice) = self.slices.get(self.at) {
             let length = match slice {
-                Slice::Copied(range) | Slice::Lent(_, range) => range.len(),
+                Slice::Copied(range) | Slice::Referenced(_, range) => range.len(),
             };
             if self.taken < length {
                 break;
@@ -150,41 +149,43 @@ mod tests {
         }
     }
 
-    /// Parts of many lengths, and all of their bytes.
-    fn frame() -> (Lent<Vec<u8>>, Vec<u8>) {
-        let (mut lent, mut all) = (Lent::new(usize::MAX, SHORTEST_BYTES), Vec::new());
+    /// Slices of many lengths, and their concatenation.
+    fn frame() -> (SliceFrame<Vec<u8>>, Vec<u8>) {
+        let (mut sliced, mut all) = (SliceFrame::new(usize::MAX, MIN_REFERENCED_BYTES), Vec::new());
         for (length, byte) in
-            [0, 1, SHORTEST_BYTES - 1, SHORTEST_BYTES, 5000, 3, 20_000].into_iter().zip(b'a'..)
+            [0, 1, MIN_REFERENCED_BYTES - 1, MIN_REFERENCED_BYTES, 5000, 3, 20_000]
+                .into_iter()
+                .zip(b'a'..)
         {
-            let lender = vec![byte; length + 2];
-            lent.lend(lender, b"<", 1..length + 1, b">");
+            let owner = vec![byte; length + 2];
+            sliced.reference(owner, b"<", 1..length + 1, b">");
             all.extend([b"<".as_slice(), &vec![byte; length], b">"].concat());
         }
-        (lent, all)
+        (sliced, all)
     }
 
     #[test]
-    fn however_it_is_taken_it_is_the_same() {
-        let (lent, all) = frame();
-        assert_eq!(lent.remaining(), all.len());
+    fn any_way_of_consuming_gives_the_same_bytes() {
+        let (sliced, all) = frame();
+        assert_eq!(sliced.remaining(), all.len());
         assert!(
-            lent.lenders.len() >= 2 && lent.slices.len() <= 2 * lent.lenders.len() + 1,
-            "what is short is joined"
+            sliced.owners.len() >= 2 && sliced.slices.len() <= 2 * sliced.owners.len() + 1,
+            "short slices are joined"
         );
         for step in [1, 7, 1000, 4096, 100_000] {
-            let (mut lent, _) = frame();
+            let (mut sliced, _) = frame();
             let mut taken = Vec::new();
-            while lent.has_remaining() {
+            while sliced.has_remaining() {
                 let mut slices = [IoSlice::new(&[]); 3];
-                let count = lent.chunks_vectored(&mut slices);
-                assert!(count > 0 && lent.chunk().starts_with(&slices[0]));
+                let count = sliced.chunks_vectored(&mut slices);
+                assert!(count > 0 && sliced.chunk().starts_with(&slices[0]));
                 let next: Vec<u8> =
                     slices[..count].iter().flat_map(|slice| slice.to_vec()).take(step).collect();
                 taken.extend_from_slice(&next);
-                lent.advance(next.len());
+                sliced.advance(next.len());
             }
             assert_eq!(taken, all);
-            assert!(lent.chunk().is_empty());
+            assert!(sliced.chunk().is_empty());
         }
         assert_eq!(frame().0.copy_to_bytes(all.len()), all);
     }
@@ -192,22 +193,23 @@ mod tests {
     #[test]
     fn a_frame_fills_a_write_with_few_slices() {
         for length in [10, 900, 1100, 1400, 1600, 3000, 30_000, 60_000, 200_000] {
-            let mut lent = Lent::new(usize::MAX, length);
-            while lent.fits(length + 2) {
-                lent.lend(vec![b'x'; length], b"{", 0..length, b"}");
+            let mut sliced = SliceFrame::new(usize::MAX, length);
+            while sliced.fits(length + 2) {
+                sliced.reference(vec![b'x'; length], b"{", 0..length, b"}");
             }
             let whole = (WRITE_BYTES / (length + 2)).max(1) * (length + 2);
             assert!(
-                (whole.saturating_sub(length + 2)..=whole).contains(&lent.remaining()),
+                (whole.saturating_sub(length + 2)..=whole).contains(&sliced.remaining()),
                 "{length}: {} bytes",
-                lent.remaining()
+                sliced.remaining()
             );
             assert!(
-                lent.slices.len() <= SLICES && lent.lenders.is_empty() == (length < SHORTEST_BYTES),
+                sliced.slices.len() <= MAX_SLICES
+                    && sliced.owners.is_empty() == (length < MIN_REFERENCED_BYTES),
                 "{length}: {} slices",
-                lent.slices.len()
+                sliced.slices.len()
             );
-            assert!(lent.copied.capacity() <= WRITE_BYTES);
+            assert!(sliced.copied.capacity() <= WRITE_BYTES);
         }
     }
 }

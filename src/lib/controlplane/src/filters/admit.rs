@@ -5,7 +5,7 @@ use crate::exchange::{Rejection, Request};
 use crate::state::ServerState;
 use ferrokube_auth::Decision;
 pub(crate) use ferrokube_auth::access::ANONYMOUS;
-use ferrokube_flow::{Seats, Subject};
+use ferrokube_flow::{Classified, Seats};
 use std::sync::Arc;
 
 /// Classifies the request and rejects it if even the queue is full. Its seat is taken once its body
@@ -17,7 +17,7 @@ pub(crate) fn flow(state: &ServerState, request: &mut Request<'_>) -> Result<(),
         (false, true) => Seats::Reads,
         (false, false) => Seats::Writes,
     };
-    let subject = Subject {
+    let subject = Classified {
         user: &request.authenticated.user,
         peer: request.peer().map(|peer| &**peer),
         is_anonymous: request.authenticated.user.name == ANONYMOUS,
@@ -25,7 +25,7 @@ pub(crate) fn flow(state: &ServerState, request: &mut Request<'_>) -> Result<(),
         seats,
     };
     request.authenticated.class = state.flow.classify(&subject);
-    state.flow.look(request.authenticated.class)?;
+    state.flow.reject_if_hopeless(request.authenticated.class)?;
     Ok(state.flow.head(request.authenticated.class, &request.head)?)
 }
 

@@ -1,13 +1,12 @@
-//! The metrics as Prometheus' text format (version 0.0.4), made of the OpenMetrics text that the
-//! encoder writes.
+//! Converts the encoder's OpenMetrics text to the Prometheus text format (version 0.0.4).
 
-/// Content type of the Prometheus text format, as upstream sends it.
+/// Content type of the Prometheus text format, as kube-apiserver sends it.
 pub(super) const PROMETHEUS: &str =
     "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 /// Content type of OpenMetrics.
 pub(super) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Whether a client names OpenMetrics among what it accepts.
+/// Whether the Accept header names OpenMetrics.
 pub(super) fn accepts_open_metrics(accept: &str) -> bool {
     accept.split(',').any(|clause| {
         clause
@@ -17,11 +16,11 @@ pub(super) fn accepts_open_metrics(accept: &str) -> bool {
     })
 }
 
-/// The same samples in the older format: its families have the names of their samples, so those of
-/// counters end with `_total`, and it has no units and no end.
+/// In the older format, families are named like their samples (`_total` for counters), and there
+/// are no units and no end marker.
 pub(super) fn prometheus(open_metrics: &str) -> String {
     let mut out = String::with_capacity(open_metrics.len());
-    // The description of a family waits for its type.
+    // The description is written along with the type.
     let mut description = None;
     for line in open_metrics.lines() {
         if let Some(described) = line.strip_prefix("# HELP ") {
@@ -53,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn families_have_the_names_of_their_samples() {
+    fn families_are_named_like_their_samples() {
         let open = "# HELP a_requests Requests answered.\n# TYPE a_requests counter\na_requests_total{code=\"200\"} 3\n# HELP a_seconds Time.\n# TYPE a_seconds histogram\n\
                     # UNIT a_seconds seconds\na_seconds_sum 0.5\na_seconds_count 1\n# HELP a_open Open.\n# TYPE a_open gauge\na_open 1\n# EOF\n";
         let want = "# HELP a_requests_total Requests answered.\n# TYPE a_requests_total counter\na_requests_total{code=\"200\"} 3\n# HELP a_seconds Time.\n\
@@ -62,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn open_metrics_are_for_clients_that_name_them() {
+    fn only_clients_that_name_open_metrics_get_it() {
         let scraper = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
         let cases = [
             ("", false),

@@ -1,13 +1,13 @@
 //! Whole documents: OpenAPI v3 of one group version, OpenAPI v2 of everything.
 
-use super::paths::{self, Dialect};
+use super::paths::{self, SpecVersion};
 use crate::version::MINOR;
 use ferrokube_apimachinery::document::{Map, Value, json};
 use ferrokube_resource::Definition;
 use ferrokube_schema::{Schema, openapi};
 use std::sync::Arc;
 
-/// The definition of list metadata.
+/// Name of the definition of list metadata.
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 
 /// `api/v1` or `apis/<group>/<version>`.
@@ -19,7 +19,7 @@ fn info() -> Value {
     json!({"title": "Kubernetes", "version": format!("v1.{MINOR}.0")})
 }
 
-/// The document of a group version; `path` is its [`key`].
+/// OpenAPI v3 of one group version; `path` is its [`key`].
 pub(super) fn v3(path: &str, definitions: &[Arc<Definition>]) -> Value {
     let mut schemas = Map::new();
     let mut all = Map::new();
@@ -31,8 +31,8 @@ pub(super) fn v3(path: &str, definitions: &[Arc<Definition>]) -> Value {
         else {
             continue;
         };
-        add_schemas(definition, index, Dialect::V3, &mut schemas);
-        paths::add(definition, index, Dialect::V3, &mut all);
+        add_schemas(definition, index, SpecVersion::V3, &mut schemas);
+        paths::add(definition, index, SpecVersion::V3, &mut all);
     }
     json!({
         "openapi": "3.0.0",
@@ -45,7 +45,7 @@ pub(super) fn v3(path: &str, definitions: &[Arc<Definition>]) -> Value {
     })
 }
 
-/// The document of everything.
+/// OpenAPI v2 of everything.
 pub(super) fn v2(definitions: &[Arc<Definition>]) -> Value {
     let mut schemas = Map::new();
     let mut all = Map::new();
@@ -53,8 +53,8 @@ pub(super) fn v2(definitions: &[Arc<Definition>]) -> Value {
         for (index, _) in
             definition.versions.iter().enumerate().filter(|(_, version)| version.served)
         {
-            add_schemas(definition, index, Dialect::V2, &mut schemas);
-            paths::add(definition, index, Dialect::V2, &mut all);
+            add_schemas(definition, index, SpecVersion::V2, &mut schemas);
+            paths::add(definition, index, SpecVersion::V2, &mut all);
         }
     }
     json!({
@@ -67,7 +67,7 @@ pub(super) fn v2(definitions: &[Arc<Definition>]) -> Value {
     })
 }
 
-/// The name that a kind's definition has.
+/// Name of a kind's definition.
 pub(super) fn name_of(definition: &Definition, index: usize) -> String {
     let schema: &Schema = &definition.versions[index].schema;
     schema.name.as_deref().map_or_else(
@@ -76,11 +76,11 @@ pub(super) fn name_of(definition: &Definition, index: usize) -> String {
     )
 }
 
-fn add_schemas(definition: &Definition, index: usize, dialect: Dialect, into: &mut Map) {
+fn add_schemas(definition: &Definition, index: usize, spec_version: SpecVersion, into: &mut Map) {
     let version = &definition.versions[index];
-    match dialect {
-        Dialect::V3 => openapi::components_v3(&version.schema, into),
-        Dialect::V2 => openapi::definitions_v2(&version.schema, into),
+    match spec_version {
+        SpecVersion::V3 => openapi::components_v3(&version.schema, into),
+        SpecVersion::V2 => openapi::definitions_v2(&version.schema, into),
     }
     let name = name_of(definition, index);
     let gvk =
@@ -99,8 +99,8 @@ fn add_schemas(definition: &Definition, index: usize, dialect: Dialect, into: &m
         "properties": {
             "apiVersion": {"type": "string", "description": "The version of this representation of the object."},
             "kind": {"type": "string", "description": "What this object is."},
-            "metadata": reference(dialect, LIST_META),
-            "items": {"type": "array", "items": reference(dialect, &name)},
+            "metadata": reference(spec_version, LIST_META),
+            "items": {"type": "array", "items": reference(spec_version, &name)},
         },
         "x-kubernetes-group-version-kind": gvk(&definition.list_kind),
     });
@@ -120,10 +120,10 @@ fn list_meta() -> Value {
     })
 }
 
-/// A reference to a definition.
-pub(super) fn reference(dialect: Dialect, name: &str) -> Value {
-    match dialect {
-        Dialect::V3 => json!({"$ref": format!("#/components/schemas/{name}")}),
-        Dialect::V2 => json!({"$ref": format!("#/definitions/{name}")}),
+/// A `$ref` to a definition.
+pub(super) fn reference(spec_version: SpecVersion, name: &str) -> Value {
+    match spec_version {
+        SpecVersion::V3 => json!({"$ref": format!("#/components/schemas/{name}")}),
+        SpecVersion::V2 => json!({"$ref": format!("#/definitions/{name}")}),
     }
 }

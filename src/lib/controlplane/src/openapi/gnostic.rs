@@ -1,19 +1,18 @@
-//! The protobuf forms of OpenAPI documents (the messages of gnostic's `openapi.v2` and
-//! `openapi.v3`), which older kubectl asks for.
+//! Protobuf encodings of OpenAPI documents (gnostic's `openapi.v2` and `openapi.v3` messages),
+//! requested by older kubectl versions.
 //!
-//! Field numbers are the published ones. What our documents do not hold is not written.
+//! Field numbers are gnostic's. Fields that our documents do not use are not implemented.
 
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::json;
 
-/// Schemas nest no deeper.
+/// Deeper schemas are cut off.
 const MAX_DEPTH: u8 = 64;
 
-/// A message being written.
 #[derive(Default)]
-struct Message(Vec<u8>);
+struct MessageWriter(Vec<u8>);
 
-impl Message {
+impl MessageWriter {
     fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.0.push((value & 0x7f) as u8 | 0x80);
@@ -67,7 +66,7 @@ impl Message {
         self.bytes(field, &inner.0);
     }
 
-    /// An `Any`: its YAML text, for which JSON will do.
+    /// An `Any` with YAML text; JSON is valid YAML.
     fn any(&mut self, field: u64, value: &Value) {
         let text = json::to_vec(value);
         self.message(field, |any| any.bytes(2, &text));
@@ -85,7 +84,7 @@ impl Message {
         }
     }
 
-    /// The members of an object as name and value.
+    /// The members of an object as pairs of name and value.
     fn named(&mut self, field: u64, value: Option<&Value>, write: impl Fn(&mut Self, &Value)) {
         for (name, value) in value.and_then(Value::as_object).into_iter().flatten() {
             self.message(field, |named| {
@@ -95,7 +94,7 @@ impl Message {
         }
     }
 
-    /// `x-` members.
+    /// Members that start with `x-`.
     fn extensions(&mut self, field: u64, value: &Value) {
         for (name, value) in
             value.as_object().into_iter().flatten().filter(|(name, _)| name.starts_with("x-"))
@@ -108,9 +107,9 @@ impl Message {
     }
 }
 
-/// OpenAPI v2.
+/// `openapi.v2.Document`
 pub(super) fn v2(document: &Value) -> Vec<u8> {
-    let mut out = Message::default();
+    let mut out = MessageWriter::default();
     out.text(1, document.get("swagger"));
     out.message(2, |info| {
         info.text(1, document["info"].get("title"));
@@ -123,7 +122,7 @@ pub(super) fn v2(document: &Value) -> Vec<u8> {
     out.0
 }
 
-fn v2_path(out: &mut Message, path: &Value) {
+fn v2_path(out: &mut MessageWriter, path: &Value) {
     for (field, method) in [(2, "get"), (3, "put"), (4, "post"), (5, "delete"), (8, "patch")] {
         if let Some(operation) = path.get(method) {
             out.message(field, |out| v2_operation(out, operation));
@@ -132,7 +131,7 @@ fn v2_path(out: &mut Message, path: &Value) {
     v2_parameters(out, 9, path.get("parameters"));
 }
 
-fn v2_operation(out: &mut Message, operation: &Value) {
+fn v2_operation(out: &mut MessageWriter, operation: &Value) {
     out.texts(1, operation.get("tags"));
     out.text(3, operation.get("description"));
     out.text(5, operation.get("operationId"));
@@ -148,20 +147,20 @@ fn v2_operation(out: &mut Message, operation: &Value) {
     out.extensions(13, operation);
 }
 
-fn v2_response(out: &mut Message, response: &Value) {
+fn v2_response(out: &mut MessageWriter, response: &Value) {
     out.text(1, response.get("description"));
     if let Some(schema) = response.get("schema") {
         out.message(2, |item| item.message(1, |out| v2_schema(out, schema, 0)));
     }
 }
 
-fn v2_parameters(out: &mut Message, field: u64, parameters: Option<&Value>) {
+fn v2_parameters(out: &mut MessageWriter, field: u64, parameters: Option<&Value>) {
     for parameter in parameters.and_then(Value::as_array).into_iter().flatten() {
         out.message(field, |item| item.message(1, |out| v2_parameter(out, parameter)));
     }
 }
 
-fn v2_parameter(out: &mut Message, parameter: &Value) {
+fn v2_parameter(out: &mut MessageWriter, parameter: &Value) {
     let place = parameter.get("in").and_then(Value::as_str).unwrap_or_default();
     if place == "body" {
         return out.message(1, |body| {
@@ -171,7 +170,7 @@ fn v2_parameter(out: &mut Message, parameter: &Value) {
             body.message(5, |out| v2_schema(out, &parameter["schema"], 0));
         });
     }
-    // Path parameters lack `allow_empty_value`, so that what follows it has other numbers.
+    // Path parameters lack `allow_empty_value`, which shifts the numbers after it.
     let (field, type_field, unique_field) = if place == "path" { (4, 5, 19) } else { (3, 6, 20) };
     out.message(2, |other| {
         other.message(field, |out| {
@@ -185,7 +184,7 @@ fn v2_parameter(out: &mut Message, parameter: &Value) {
     });
 }
 
-fn v2_schema(out: &mut Message, schema: &Value, depth: u8) {
+fn v2_schema(out: &mut MessageWriter, schema: &Value, depth: u8) {
     if depth > MAX_DEPTH {
         return;
     }
@@ -226,9 +225,9 @@ fn v2_schema(out: &mut Message, schema: &Value, depth: u8) {
     out.extensions(31, schema);
 }
 
-/// OpenAPI v3.
+/// `openapi.v3.Document`
 pub(super) fn v3(document: &Value) -> Vec<u8> {
-    let mut out = Message::default();
+    let mut out = MessageWriter::default();
     out.text(1, document.get("openapi"));
     out.message(2, |info| {
         info.text(1, document["info"].get("title"));
@@ -245,7 +244,7 @@ pub(super) fn v3(document: &Value) -> Vec<u8> {
     out.0
 }
 
-fn v3_path(out: &mut Message, path: &Value) {
+fn v3_path(out: &mut MessageWriter, path: &Value) {
     for (field, method) in [(4, "get"), (5, "put"), (6, "post"), (7, "delete"), (10, "patch")] {
         if let Some(operation) = path.get(method) {
             out.message(field, |out| v3_operation(out, operation));
@@ -254,7 +253,7 @@ fn v3_path(out: &mut Message, path: &Value) {
     v3_parameters(out, 13, path.get("parameters"));
 }
 
-fn v3_operation(out: &mut Message, operation: &Value) {
+fn v3_operation(out: &mut MessageWriter, operation: &Value) {
     out.texts(1, operation.get("tags"));
     out.text(3, operation.get("description"));
     out.text(5, operation.get("operationId"));
@@ -275,18 +274,18 @@ fn v3_operation(out: &mut Message, operation: &Value) {
     out.extensions(13, operation);
 }
 
-fn v3_response(out: &mut Message, response: &Value) {
+fn v3_response(out: &mut MessageWriter, response: &Value) {
     out.text(1, response.get("description"));
     if let Some(content) = response.get("content") {
         out.message(3, |types| types.named(1, Some(content), v3_media_type));
     }
 }
 
-fn v3_media_type(out: &mut Message, media_type: &Value) {
+fn v3_media_type(out: &mut MessageWriter, media_type: &Value) {
     out.message(1, |out| v3_schema(out, &media_type["schema"], 0));
 }
 
-fn v3_parameters(out: &mut Message, field: u64, parameters: Option<&Value>) {
+fn v3_parameters(out: &mut MessageWriter, field: u64, parameters: Option<&Value>) {
     for parameter in parameters.and_then(Value::as_array).into_iter().flatten() {
         out.message(field, |item| {
             item.message(1, |out| {
@@ -301,7 +300,7 @@ fn v3_parameters(out: &mut Message, field: u64, parameters: Option<&Value>) {
 }
 
 /// A `SchemaOrReference`.
-fn v3_schema(out: &mut Message, schema: &Value, depth: u8) {
+fn v3_schema(out: &mut MessageWriter, schema: &Value, depth: u8) {
     if depth > MAX_DEPTH {
         return;
     }
@@ -311,7 +310,7 @@ fn v3_schema(out: &mut Message, schema: &Value, depth: u8) {
     out.message(1, |out| v3_plain_schema(out, schema, depth));
 }
 
-fn v3_plain_schema(out: &mut Message, schema: &Value, depth: u8) {
+fn v3_plain_schema(out: &mut MessageWriter, schema: &Value, depth: u8) {
     out.flag(1, schema.get("nullable"));
     out.double(11, schema.get("maximum"));
     out.double(13, schema.get("minimum"));
@@ -361,9 +360,9 @@ mod tests {
     use ferrokube_apimachinery::document::json;
 
     #[test]
-    fn a_small_document_has_the_published_numbers() {
+    fn a_small_document_has_gnostics_field_numbers() {
         let schema = json!({"type": "object", "properties": {"a": {"$ref": "#/d"}}, "x-kubernetes-group-version-kind": [{"kind": "K"}]});
-        let mut out = Message::default();
+        let mut out = MessageWriter::default();
         v2_schema(&mut out, &schema, 0);
         let want = [
             b"\xb2\x01\x08\x0a\x06object".as_slice(),
@@ -371,7 +370,7 @@ mod tests {
             b"\xfa\x01\x33\x0a\x1fx-kubernetes-group-version-kind\x12\x10\x12\x0e[{\"kind\":\"K\"}]",
         ];
         assert_eq!(out.0, want.concat());
-        let mut out = Message::default();
+        let mut out = MessageWriter::default();
         v3_schema(&mut out, &json!({"$ref": "#/c"}), 0);
         assert_eq!(out.0, b"\x12\x05\x0a\x03#/c");
     }

@@ -1,5 +1,4 @@
-//! OpenAPI documents, made when somebody asks and kept until their definitions change or nobody
-//! asks any more.
+//! OpenAPI documents, made on request and cached until the definitions change or requests cease.
 
 mod documents;
 mod gnostic;
@@ -25,38 +24,38 @@ use std::time::Duration;
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
 
-/// A document that nobody asked for between two looks so far apart is dropped.
-const COLD: Duration = Duration::from_secs(120);
+/// Documents that are not requested for one to two intervals are dropped.
+const SWEEP_EVERY: Duration = Duration::from_secs(120);
 
-/// What was made so far.
+/// Cached documents.
 #[derive(Default)]
 pub(crate) struct OpenApi {
-    cache: Mutex<Cache>,
+    cache: Mutex<DocumentCache>,
     /// Held while a document is made.
     flight: tokio::sync::Mutex<()>,
-    /// How many documents were made.
+    /// Number of documents made.
     made: AtomicU64,
 }
 
 #[derive(Default)]
-struct Cache {
-    /// By `api/v1`, `apis/<group>/<version>`.
-    v3: BTreeMap<String, Arc<Made>>,
-    v2: Option<Arc<Made>>,
+struct DocumentCache {
+    /// By `api/v1` or `apis/<group>/<version>`.
+    v3: BTreeMap<String, Arc<CachedDocument>>,
+    v2: Option<Arc<CachedDocument>>,
 }
 
-/// A document.
-struct Made {
-    /// What it was made from: it is made again when these are others.
+/// A cached document.
+struct CachedDocument {
+    /// Compared by address: other definitions outdate the document.
     definitions: Vec<Arc<Definition>>,
     json: Bytes,
     protobuf: Bytes,
     hash: String,
-    /// Whether somebody asked for it since the last look.
+    /// Requested since the last sweep.
     asked: AtomicBool,
 }
 
-impl Made {
+impl CachedDocument {
     fn new(definitions: Vec<Arc<Definition>>, value: &Value, protobuf: Vec<u8>) -> Self {
         let json: Bytes = codec::to_vec(value).into();
         Self {
@@ -75,8 +74,8 @@ impl Made {
     }
 }
 
-/// Which definitions are in which group version, by the path of its document.
-fn sorted(state: &ServerState) -> BTreeMap<String, Vec<Arc<Definition>>> {
+/// Definitions by the path of their group version's document.
+fn by_document(state: &ServerState) -> BTreeMap<String, Vec<Arc<Definition>>> {
     let mut all: BTreeMap<String, Vec<Arc<Definition>>> = BTreeMap::new();
     for definition in state.registry.catalog().all().1 {
         for version in definition.versions.iter().filter(|version| version.served) {
@@ -88,36 +87,45 @@ fn sorted(state: &ServerState) -> BTreeMap<String, Vec<Arc<Definition>>> {
 }
 
 impl OpenApi {
-    /// Drops what is cold, again and again; until dropped.
+    /// Drops unused documents periodically, until cancelled.
     pub(crate) async fn cool_down(&self) {
         loop {
-            tokio::time::sleep(COLD).await;
-            self.drop_cold();
+            tokio::time::sleep(SWEEP_EVERY).await;
+            self.drop_unused();
         }
     }
 
-    fn drop_cold(&self) {
-        let was_asked = |made: &Arc<Made>| made.asked.swap(false, Ordering::Relaxed);
+    fn drop_unused(&self) {
+        let was_asked = |made: &Arc<CachedDocument>| made.asked.swap(false, Ordering::Relaxed);
         let mut cache = self.cache.lock().expect("no panic while held");
         cache.v3.retain(|_, made| was_asked(made));
         cache.v2 = cache.v2.take().filter(was_asked);
     }
 
-    fn known_v3(&self, path: &str, definitions: &[Arc<Definition>]) -> Option<Arc<Made>> {
+    fn cached_v3(
+        &self,
+        path: &str,
+        definitions: &[Arc<Definition>],
+    ) -> Option<Arc<CachedDocument>> {
         let cache = self.cache.lock().expect("no panic while held");
         cache.v3.get(path).filter(|made| made.is_from(definitions)).cloned()
     }
 
-    fn known_v2(&self, definitions: &[Arc<Definition>]) -> Option<Arc<Made>> {
+    fn cached_v2(&self, definitions: &[Arc<Definition>]) -> Option<Arc<CachedDocument>> {
         let cache = self.cache.lock().expect("no panic while held");
         cache.v2.as_ref().filter(|made| made.is_from(definitions)).cloned()
     }
 
-    async fn v3_document(&self, path: &str, definitions: Vec<Arc<Definition>>) -> Arc<Made> {
+    async fn v3_document(
+        &self,
+        path: &str,
+        definitions: Vec<Arc<Definition>>,
+    ) -> Arc<CachedDocument> {
         let made = || {
             self.made.fetch_add(1, Ordering::Relaxed);
             let value = documents::v3(path, &definitions);
-            let made = Arc::new(Made::new(definitions.clone(), &value, gnostic::v3(&value)));
+            let made =
+                Arc::new(CachedDocument::new(definitions.clone(), &value, gnostic::v3(&value)));
             self.cache
                 .lock()
                 .expect("no panic while held")
@@ -125,27 +133,28 @@ impl OpenApi {
                 .insert(path.to_owned(), Arc::clone(&made));
             made
         };
-        self.once(|| self.known_v3(path, &definitions), made).await
+        self.get_or_make(|| self.cached_v3(path, &definitions), made).await
     }
 
-    async fn v2_document(&self, definitions: Vec<Arc<Definition>>) -> Arc<Made> {
+    async fn v2_document(&self, definitions: Vec<Arc<Definition>>) -> Arc<CachedDocument> {
         let made = || {
             self.made.fetch_add(1, Ordering::Relaxed);
             let value = documents::v2(&definitions);
-            let made = Arc::new(Made::new(definitions.clone(), &value, gnostic::v2(&value)));
+            let made =
+                Arc::new(CachedDocument::new(definitions.clone(), &value, gnostic::v2(&value)));
             self.cache.lock().expect("no panic while held").v2 = Some(Arc::clone(&made));
             made
         };
-        self.once(|| self.known_v2(&definitions), made).await
+        self.get_or_make(|| self.cached_v2(&definitions), made).await
     }
 
-    /// A document that is known, or made off the workers: one at a time, so that those who wait for
-    /// the same find it known.
-    async fn once(
+    /// A cached document, or one made off the workers. They are made one at a time, so that
+    /// concurrent requests share one.
+    async fn get_or_make(
         &self,
-        known: impl Fn() -> Option<Arc<Made>>,
-        make: impl FnOnce() -> Arc<Made>,
-    ) -> Arc<Made> {
+        known: impl Fn() -> Option<Arc<CachedDocument>>,
+        make: impl FnOnce() -> Arc<CachedDocument>,
+    ) -> Arc<CachedDocument> {
         if let Some(made) = known() {
             return made;
         }
@@ -167,13 +176,13 @@ impl OpenApi {
             None => return Ok(varying_by_both(bare(406))),
         };
         let made = self.v2_document(state.registry.catalog().all().1).await;
-        Ok(varying_by_both(answer(request, &made, protobuf, V2_PROTOBUF)))
+        Ok(varying_by_both(respond(request, &made, protobuf, V2_PROTOBUF)))
     }
 
-    /// `/openapi/v3`: where the documents are, with their hashes.
+    /// `/openapi/v3`: paths and hashes of the documents.
     pub(crate) async fn index(&self, state: &Arc<ServerState>) -> Result<Response, Rejection> {
         let mut paths = Map::new();
-        for (path, definitions) in sorted(state) {
+        for (path, definitions) in by_document(state) {
             let made = self.v3_document(&path, definitions).await;
             let url = format!("/openapi/v3/{path}?hash={}", made.hash);
             paths.insert(path, json!({"serverRelativeURL": url}));
@@ -189,7 +198,7 @@ impl OpenApi {
         request: &Request<'_>,
         path: &str,
     ) -> Result<Response, Rejection> {
-        let Some(definitions) = sorted(state).remove(path) else { return Ok(not_found()) };
+        let Some(definitions) = by_document(state).remove(path) else { return Ok(not_found()) };
         let Some(protobuf) = wanted(request.header(http::header::ACCEPT), V3_PROTOBUF) else {
             return Ok(varying(bare(406), "Accept"));
         };
@@ -207,7 +216,7 @@ impl OpenApi {
             );
             return Ok(varying(response, "Accept"));
         }
-        let mut response = varying(answer(request, &made, protobuf, V3_PROTOBUF), "Accept");
+        let mut response = varying(respond(request, &made, protobuf, V3_PROTOBUF), "Accept");
         if asked.is_some() {
             response
                 .headers_mut()
@@ -217,7 +226,7 @@ impl OpenApi {
     }
 }
 
-/// The answer where there is no document.
+/// The response where there is no document.
 pub(crate) fn not_found() -> Response {
     bare(404)
 }
@@ -227,7 +236,7 @@ fn varying(mut response: Response, by: &'static str) -> Response {
     response
 }
 
-/// In two headers, as kube-apiserver sends them.
+/// As two headers, like kube-apiserver.
 fn varying_by_both(response: Response) -> Response {
     let mut response = varying(response, "Accept-Encoding");
     response.headers_mut().append(VARY, HeaderValue::from_static("Accept"));
@@ -240,14 +249,14 @@ fn bare(code: u16) -> Response {
     response
 }
 
-/// Whether protobuf is wanted (`Some(true)`), or JSON; `None` when neither is accepted.
+/// `Some(true)` for protobuf, `Some(false)` for JSON, `None` if neither is accepted.
 fn wanted(accept: &str, protobuf: &str) -> Option<bool> {
     if accept.is_empty() {
         return Some(false);
     }
     media_types(accept).find_map(|media| match media {
         ("application", "json" | "*") | ("*", "*") => Some(false),
-        // Older clients write an @ for the dot before the version.
+        // Older clients write an @ instead of the dot before the version.
         ("application", subtype)
             if protobuf.strip_prefix("application/") == Some(&*subtype.replacen('@', ".", 1)) =>
         {
@@ -257,16 +266,16 @@ fn wanted(accept: &str, protobuf: &str) -> Option<bool> {
     })
 }
 
-/// Whether a client has the document already: `If-None-Match` with `*` or a list of entity tags,
-/// weak ones too (RFC 9110, section 13.1.2).
+/// Whether `If-None-Match` (RFC 9110, section 13.1.2) matches: `*`, or a list of entity tags, weak
+/// ones included.
 fn is_known(given: &str, hash: &str) -> bool {
     let tag = |text: &str| text.trim().trim_start_matches("W/").trim_matches('"') == hash;
     given.trim() == "*" || given.split(',').any(tag)
 }
 
-fn answer(
+fn respond(
     request: &Request<'_>,
-    made: &Made,
+    made: &CachedDocument,
     protobuf: bool,
     media_type: &'static str,
 ) -> Response {
@@ -290,7 +299,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn fault_34_a_document_is_made_once_for_all_who_wait() {
+    async fn fault_34_a_document_is_made_once_for_concurrent_requests() {
         let openapi = Arc::new(OpenApi::default());
         let readers: Vec<_> = (0..20)
             .map(|_| {
@@ -310,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn documents_are_made_lazily_and_dropped_when_cold() {
+    async fn documents_are_made_on_request_and_dropped_when_unused() {
         let openapi = OpenApi::default();
         let kept = || {
             let cache = openapi.cache.lock().unwrap();
@@ -320,13 +329,13 @@ mod tests {
         let first = openapi.v3_document("apis/e/v1", Vec::new()).await;
         openapi.v3_document("apis/f/v1", Vec::new()).await;
         openapi.v2_document(Vec::new()).await;
-        openapi.drop_cold();
-        assert_eq!(kept(), 3, "they were asked for");
+        openapi.drop_unused();
+        assert_eq!(kept(), 3, "they were requested");
         let again = openapi.v3_document("apis/e/v1", Vec::new()).await;
         assert!(Arc::ptr_eq(&first, &again));
-        openapi.drop_cold();
+        openapi.drop_unused();
         assert_eq!(kept(), 1);
-        openapi.drop_cold();
+        openapi.drop_unused();
         assert_eq!(kept(), 0);
         assert_eq!(openapi.v3_document("apis/e/v1", Vec::new()).await.hash, first.hash);
     }

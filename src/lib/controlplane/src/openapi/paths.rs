@@ -1,25 +1,24 @@
-//! Path items of a resource: what clients look up there are the action, the kind and the parameters
-//! that a write takes.
+//! ResourcePath items of resources, reduced to what clients look up: action, kind and the parameters of
+//! writes.
 
 use super::documents::{key, name_of, reference};
 use ferrokube_apimachinery::document::{Map, Value, json};
 use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_resource::{Definition, Scope, Verbs};
 
-/// Which version of the specification is written.
+/// Version of the specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dialect {
-    /// Swagger 2.0
+pub(super) enum SpecVersion {
+    /// Swagger 2.0.
     V2,
-    /// OpenAPI 3.0
+    /// OpenAPI 3.0.
     V3,
 }
 
-/// One operation.
 struct Operation {
     method: &'static str,
     action: &'static str,
-    /// `read`, `list`, `create`, ...: the first word of the operation's id.
+    /// `read`, `list`, `create`, ...: the first word of the operation id.
     word: &'static str,
     verb: Verbs,
     parameters: &'static [&'static str],
@@ -90,21 +89,25 @@ const ITEM: [Operation; 5] = [
     },
 ];
 
-/// One path of a resource.
-struct Path<'a> {
+struct ResourcePath<'a> {
     text: String,
-    dialect: Dialect,
+    spec_version: SpecVersion,
     kind: GroupVersionKind,
-    /// The definition that is given and taken.
+    /// Name of the definition in bodies.
     schema: &'a str,
-    /// The definition that a list gives.
+    /// Name of the definition of a list.
     list_schema: &'a str,
-    /// What ids end with.
+    /// Suffix of operation ids.
     id: String,
 }
 
-/// Adds a resource's paths.
-pub(super) fn add(definition: &Definition, index: usize, dialect: Dialect, into: &mut Map) {
+/// Adds the paths of a resource.
+pub(super) fn add(
+    definition: &Definition,
+    index: usize,
+    spec_version: SpecVersion,
+    into: &mut Map,
+) {
     let version = &definition.versions[index];
     let base = format!("/{}", key(&definition.group, &version.name));
     let namespaced = definition.scope == Scope::Namespaced;
@@ -122,9 +125,9 @@ pub(super) fn add(definition: &Definition, index: usize, dialect: Dialect, into:
         if namespaced { "Namespaced" } else { "" },
         definition.kind
     );
-    let path = |text: String, kind: GroupVersionKind, suffix: &str| Path {
+    let path = |text: String, kind: GroupVersionKind, suffix: &str| ResourcePath {
         text,
-        dialect,
+        spec_version,
         kind,
         schema: &schema,
         list_schema: &list_schema,
@@ -150,7 +153,7 @@ pub(super) fn add(definition: &Definition, index: usize, dialect: Dialect, into:
     }
 }
 
-impl Path<'_> {
+impl ResourcePath<'_> {
     fn add(&self, operations: &[Operation], verbs: Verbs, into: &mut Map) {
         let mut item: Map = operations
             .iter()
@@ -184,12 +187,12 @@ impl Path<'_> {
             "x-kubernetes-group-version-kind": {"group": kind.group, "kind": kind.kind, "version": kind.version},
         });
         if takes_body {
-            match self.dialect {
-                Dialect::V2 => parameters.insert(0, json!({"name": "body", "in": "body", "required": true, "schema": reference(self.dialect, self.schema)})),
-                Dialect::V3 => out["requestBody"] = json!({"required": true, "content": {"*/*": {"schema": reference(self.dialect, self.schema)}}}),
+            match self.spec_version {
+                SpecVersion::V2 => parameters.insert(0, json!({"name": "body", "in": "body", "required": true, "schema": reference(self.spec_version, self.schema)})),
+                SpecVersion::V3 => out["requestBody"] = json!({"required": true, "content": {"*/*": {"schema": reference(self.spec_version, self.schema)}}}),
             }
         }
-        if self.dialect == Dialect::V2 {
+        if self.spec_version == SpecVersion::V2 {
             out["produces"] = json!([
                 "application/json",
                 "application/yaml",
@@ -205,10 +208,10 @@ impl Path<'_> {
     }
 
     fn response(&self, schema: &str) -> Value {
-        let schema = reference(self.dialect, schema);
-        match self.dialect {
-            Dialect::V2 => json!({"description": "OK", "schema": schema}),
-            Dialect::V3 => {
+        let schema = reference(self.spec_version, schema);
+        match self.spec_version {
+            SpecVersion::V2 => json!({"description": "OK", "schema": schema}),
+            SpecVersion::V3 => {
                 json!({"description": "OK", "content": {"application/json": {"schema": schema}}})
             }
         }
@@ -224,9 +227,11 @@ impl Path<'_> {
             "gracePeriodSeconds" | "limit" | "timeoutSeconds" => "integer",
             _ => "string",
         };
-        let mut parameter = match self.dialect {
-            Dialect::V2 => json!({"name": name, "in": place, "type": kind, "uniqueItems": true}),
-            Dialect::V3 => {
+        let mut parameter = match self.spec_version {
+            SpecVersion::V2 => {
+                json!({"name": name, "in": place, "type": kind, "uniqueItems": true})
+            }
+            SpecVersion::V3 => {
                 json!({"name": name, "in": place, "schema": {"type": kind, "uniqueItems": true}})
             }
         };
@@ -237,7 +242,7 @@ impl Path<'_> {
     }
 }
 
-/// `apiextensions.k8s.io` as `ApiextensionsK8sIo`, for ids.
+/// `apiextensions.k8s.io` becomes `ApiextensionsK8sIo`, for operation ids.
 fn camel(text: &str) -> String {
     text.split(['.', '-', '/'])
         .filter(|word| !word.is_empty())

@@ -37,7 +37,7 @@ pub(crate) async fn list(
     flow::has_listed(bytes);
     accepted.fit(Views::List, || go_type(target, Views::List))?;
     convert(state, target, &mut page, accepted).await?;
-    let room = state.flow.listed(request.class(), bytes, state.metrics.held()).await?;
+    let room = state.flow.take_list_grant(request.class(), bytes, state.metrics.held()).await?;
     if (accepted.form != Form::Json || matches!(accepted.view, View::Table(_)))
         && exceeds_inline_bytes(&page, columns)
     {

@@ -19,7 +19,7 @@ pub(crate) use update::update;
 
 use crate::encode::table::{self, Include, Table};
 use crate::exchange::{Rejection, Request};
-use crate::negotiate::{Accepted, Form, Offer, Router, View, Views};
+use crate::negotiate::{Accepted, Form, Offer, RouterTypes, View, Views};
 use crate::state::ServerState;
 use crate::status;
 use bytes::Bytes;
@@ -43,14 +43,17 @@ const ENCODED_BYTES: usize = INLINE_BYTES / 2;
 
 /// What a resource can be encoded to.
 pub(crate) fn offer(served: &Served, views: Views) -> Offer {
-    let router =
-        if served.definition.dialect.routes_itself() { Router::None } else { Router::Objects };
+    let router = if served.definition.dialect.routes_itself() {
+        RouterTypes::None
+    } else {
+        RouterTypes::Objects
+    };
     Offer { protobuf: served.version().message.is_some(), views, router }
 }
 
 /// Media types that the router knows for reads of collections, which may be watches.
-pub(crate) fn collection_router(served: &Served) -> Router {
-    if served.definition.dialect.routes_itself() { Router::None } else { Router::Streams }
+pub(crate) fn collection_router(served: &Served) -> RouterTypes {
+    if served.definition.dialect.routes_itself() { RouterTypes::None } else { RouterTypes::Streams }
 }
 
 /// The Go type that kube-apiserver names in 406 messages.

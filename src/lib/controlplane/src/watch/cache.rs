@@ -1,41 +1,41 @@
-//! Frames of recent events, so that a thousand watchers of one form share one encoding.
+//! Encoded recent events, shared by all watchers of one form.
 
-use super::frames::Frames;
+use super::frames::EventEncoder;
 use crate::negotiate::Accepted;
 use bytes::Bytes;
 use ferrokube_resource::Definition;
 use ferrokube_storage::Entry;
 use std::sync::{Arc, Mutex, Weak};
 
-/// How many events are remembered.
+/// Number of cached events.
 pub(super) const CACHED_EVENTS: usize = 256;
-/// A frame that is longer is remembered only as long as some connection still sends it.
+/// Longer frames are only cached while some connection is sending them.
 const CACHED_BYTES: usize = 32 * 1024;
 
-/// Frames of recent events.
-pub(crate) struct EventCache(Box<[Mutex<Option<Cached>>]>);
+/// Indexed by revision, modulo [`CACHED_EVENTS`].
+pub(crate) struct EventCache(Box<[Mutex<Option<CachedEvent>>]>);
 
-struct Cached {
+struct CachedEvent {
     entry: Weak<Entry>,
     definition: Arc<Definition>,
     version: usize,
     accepted: Accepted,
     kind: &'static str,
-    frame: Frame,
+    frame: CachedFrame,
 }
 
-enum Frame {
+enum CachedFrame {
     Kept(Bytes),
-    Sent(Weak<Sent>),
+    SharedFrame(Weak<SharedFrame>),
 }
 
-/// A long frame, shared by the connections that send it.
-struct Sent(Bytes);
+/// A long frame, owned by the connections that are sending it.
+struct SharedFrame(Bytes);
 
-/// A frame's part in [`Sent`].
-struct Share(Arc<Sent>);
+/// A connection's reference to [`SharedFrame`].
+struct FrameRef(Arc<SharedFrame>);
 
-impl AsRef<[u8]> for Share {
+impl AsRef<[u8]> for FrameRef {
     fn as_ref(&self) -> &[u8] {
         &self.0.0
     }
@@ -48,35 +48,38 @@ impl Default for EventCache {
 }
 
 impl EventCache {
-    /// Whether the frame of an event is there.
-    pub(super) fn has(&self, frames: &Frames, kind: &str, entry: &Arc<Entry>) -> bool {
-        self.known(place(entry), frames, kind, entry).is_some()
+    /// Whether an event matches cached.
+    pub(super) fn has(&self, encoder: &EventEncoder, kind: &str, entry: &Arc<Entry>) -> bool {
+        self.lookup(index_of(entry), encoder, kind, entry).is_some()
     }
 
-    /// The frame of an event, made if it is not there.
+    /// Returns a cached event, or encodes and caches it.
     pub(super) fn get(
         &self,
-        frames: &Frames,
+        encoder: &EventEncoder,
         kind: &'static str,
         entry: &Arc<Entry>,
         make: impl FnOnce() -> Bytes,
     ) -> Bytes {
-        let at = place(entry);
-        if let Some(frame) = self.known(at, frames, kind, entry) {
+        let at = index_of(entry);
+        if let Some(frame) = self.lookup(at, encoder, kind, entry) {
             return frame;
         }
         let made = make();
         let (bytes, frame) = if made.len() <= CACHED_BYTES {
-            (made.clone(), Frame::Kept(made))
+            (made.clone(), CachedFrame::Kept(made))
         } else {
-            let sent = Arc::new(Sent(made));
-            (Bytes::from_owner(Share(Arc::clone(&sent))), Frame::Sent(Arc::downgrade(&sent)))
+            let sent = Arc::new(SharedFrame(made));
+            (
+                Bytes::from_owner(FrameRef(Arc::clone(&sent))),
+                CachedFrame::SharedFrame(Arc::downgrade(&sent)),
+            )
         };
-        let cached = Cached {
+        let cached = CachedEvent {
             entry: Arc::downgrade(entry),
-            definition: Arc::clone(&frames.served.definition),
-            version: frames.served.version,
-            accepted: frames.accepted,
+            definition: Arc::clone(&encoder.served.definition),
+            version: encoder.served.version,
+            accepted: encoder.accepted,
             kind,
             frame,
         };
@@ -85,26 +88,34 @@ impl EventCache {
         bytes
     }
 
-    fn known(&self, at: usize, frames: &Frames, kind: &str, entry: &Arc<Entry>) -> Option<Bytes> {
+    fn lookup(
+        &self,
+        at: usize,
+        encoder: &EventEncoder,
+        kind: &str,
+        entry: &Arc<Entry>,
+    ) -> Option<Bytes> {
         let cached = self.0[at].lock().expect("no panic while held");
-        match &cached.as_ref().filter(|cached| cached.is(frames, kind, entry))?.frame {
-            Frame::Kept(bytes) => Some(bytes.clone()),
-            Frame::Sent(sent) => sent.upgrade().map(|sent| Bytes::from_owner(Share(sent))),
+        match &cached.as_ref().filter(|cached| cached.matches(encoder, kind, entry))?.frame {
+            CachedFrame::Kept(bytes) => Some(bytes.clone()),
+            CachedFrame::SharedFrame(sent) => {
+                sent.upgrade().map(|sent| Bytes::from_owner(FrameRef(sent)))
+            }
         }
     }
 }
 
-fn place(entry: &Entry) -> usize {
+fn index_of(entry: &Entry) -> usize {
     usize::try_from(entry.revision.0 % CACHED_EVENTS as u64).unwrap_or(0)
 }
 
-impl Cached {
-    fn is(&self, frames: &Frames, kind: &str, entry: &Arc<Entry>) -> bool {
-        // Nothing else has the address of an entry while it is remembered, weakly too.
+impl CachedEvent {
+    fn matches(&self, encoder: &EventEncoder, kind: &str, entry: &Arc<Entry>) -> bool {
+        // The cache keeps the entry's address from being reused, even by a weak reference.
         std::ptr::eq(self.entry.as_ptr(), Arc::as_ptr(entry))
             && self.kind == kind
-            && self.accepted == frames.accepted
-            && self.version == frames.served.version
-            && Arc::ptr_eq(&self.definition, &frames.served.definition)
+            && self.accepted == encoder.accepted
+            && self.version == encoder.served.version
+            && Arc::ptr_eq(&self.definition, &encoder.served.definition)
     }
 }

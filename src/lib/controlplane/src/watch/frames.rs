@@ -1,9 +1,9 @@
-//! How events of one watch are written.
+//! Encodes the events of one watch.
 
 use crate::encode::protobuf::put_message;
 use crate::encode::slices::ItemSlice;
 use crate::encode::table::{Include, Table};
-use crate::encode::vectored::Lent;
+use crate::encode::vectored::SliceFrame;
 use crate::encode::{Encoder, document_of, partial_document};
 use crate::negotiate::{Accepted, Form, View};
 use crate::status;
@@ -17,21 +17,20 @@ use ferrokube_storage::{Entry, Revision};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Longer objects are lent to the connection from where they are stored: every watcher whose client
-/// is slow would hold a copy.
-pub(super) const LENT_BYTES: usize = 8 * 1024;
+/// Longer objects are referenced instead of copied: every slow client would hold a copy.
+pub(super) const REFERENCED_BYTES: usize = 8 * 1024;
 
-/// How events of one watch are written.
-pub(super) struct Frames {
+/// Encodes the events of one watch.
+pub(super) struct EventEncoder {
     pub(super) served: Served,
     pub(super) accepted: Accepted,
     pub(super) include: Include,
     pub(super) columns_sent: bool,
 }
 
-impl Frames {
-    /// Whether somebody else has to convert the objects.
-    pub(super) fn are_converted(&self) -> bool {
+impl EventEncoder {
+    /// Whether a conversion webhook converts the objects.
+    pub(super) fn needs_webhook(&self) -> bool {
         !matches!(self.accepted.view, View::Metadata(_))
             && self.served.definition.hooks.converter().is_some()
     }
@@ -55,8 +54,8 @@ impl Frames {
         self.document(encoder, kind, &document, self.message())
     }
 
-    /// The part of stored bytes that shows the object, if one does.
-    fn cut(&self, entry: &Entry) -> Option<ItemSlice> {
+    /// The slice of the stored bytes that is the object, if they need no change.
+    fn slice_of(&self, entry: &Entry) -> Option<ItemSlice> {
         match (self.accepted.form, self.accepted.view) {
             (Form::Json, View::Metadata(version)) => Some(ItemSlice::partial(entry, version)),
             (Form::Json, View::Whole) if self.served.is_direct(entry) => {
@@ -66,27 +65,26 @@ impl Frames {
         }
     }
 
-    /// An event around stored bytes that stay where they are; `None` when they are short, or have
-    /// to be changed.
-    pub(super) fn lent(&self, kind: &str, entry: &Arc<Entry>) -> Option<Chunk> {
-        if entry.bytes.len() < LENT_BYTES {
+    /// An event that references the stored bytes; `None` if they are short or need a change.
+    pub(super) fn referenced(&self, kind: &str, entry: &Arc<Entry>) -> Option<Chunk> {
+        if entry.bytes.len() < REFERENCED_BYTES {
             return None;
         }
-        let ItemSlice { head, part, tail } = self.cut(entry)?;
-        let head = [before(kind).as_bytes(), head].concat();
-        let mut lent = Lent::new(head.len() + tail.len() + AFTER.len(), LENT_BYTES);
-        lent.lend(Arc::clone(entry), &head, part, tail);
-        lent.copy(AFTER);
+        let ItemSlice { head, part, tail } = self.slice_of(entry)?;
+        let head = [head_of(kind).as_bytes(), head].concat();
+        let mut lent = SliceFrame::new(head.len() + tail.len() + TAIL.len(), REFERENCED_BYTES);
+        lent.reference(Arc::clone(entry), &head, part, tail);
+        lent.copy(TAIL);
         Some(Chunk::lent(lent))
     }
 
-    /// An event around a copy of stored bytes.
+    /// An event with a copy of the stored bytes.
     fn sliced(&self, kind: &str, entry: &Entry) -> Option<Bytes> {
-        let cut = self.cut(entry)?;
-        let mut out = Vec::with_capacity(cut.len() + kind.len() + 24);
-        out.extend_from_slice(before(kind).as_bytes());
-        cut.write(entry, &mut out);
-        out.extend_from_slice(AFTER);
+        let slice_of = self.slice_of(entry)?;
+        let mut out = Vec::with_capacity(slice_of.len() + kind.len() + 24);
+        out.extend_from_slice(head_of(kind).as_bytes());
+        slice_of.write(entry, &mut out);
+        out.extend_from_slice(TAIL);
         Some(out.into())
     }
 
@@ -144,8 +142,8 @@ impl Frames {
         }
     }
 
-    /// A bookmark: an object with nothing but its type and version, and of a native kind the fields
-    /// that are always written.
+    /// A bookmark: only kind, apiVersion and resourceVersion, and for native kinds the fields that
+    /// are always encoded.
     pub(super) fn bookmark(
         &mut self,
         encoder: &Encoder,
@@ -190,20 +188,20 @@ impl Frames {
     }
 }
 
-/// What stands before the object of an event.
-fn before(kind: &str) -> String {
+/// The part head_of an event's object.
+fn head_of(kind: &str) -> String {
     ["{\"type\":\"", kind, "\",\"object\":"].concat()
 }
 
-/// And what after it.
-const AFTER: &[u8] = b"}\n";
+/// The part after it.
+const TAIL: &[u8] = b"}\n";
 
 /// `{"type":"ADDED","object":...}` and a newline.
 fn wrap(kind: &str, object: &[u8]) -> Vec<u8> {
-    [before(kind).as_bytes(), object, AFTER].concat()
+    [head_of(kind).as_bytes(), object, TAIL].concat()
 }
 
-/// A `WatchEvent` message behind its length.
+/// A length-delimited `WatchEvent` message.
 fn protobuf_event(kind: &str, object: &[u8]) -> Bytes {
     let mut raw = BytesMut::with_capacity(object.len() + 8);
     put_message(&mut raw, 1, object);
@@ -221,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_lines_or_length_delimited() {
+    fn events_are_lines_or_length_delimited() {
         assert_eq!(wrap("ADDED", b"{}"), b"{\"type\":\"ADDED\",\"object\":{}}\n");
         let frame = protobuf_event("ADDED", b"k8s\0");
         assert_eq!(

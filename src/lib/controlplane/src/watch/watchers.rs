@@ -27,16 +27,16 @@ pub(crate) struct Watchers {
     components: Share,
 }
 
-/// What a watch keeps of its request as long as it runs.
-pub(super) struct Keeps<'a> {
-    /// Path and query, of which the selectors are a part.
+/// What a watch keeps of its request while it runs.
+pub(super) struct WatchRequest<'a> {
+    /// Path and query, selectors included.
     pub(super) uri: &'a Uri,
     pub(super) version: Version,
     /// Who authenticated, and who they act as.
     pub(super) users: [Option<&'a UserInfo>; 2],
 }
 
-impl Keeps<'_> {
+impl WatchRequest<'_> {
     fn bytes(&self) -> usize {
         let of_user = |user: &UserInfo| {
             let extra: usize =
