@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 use ferrokube_pki::kubeconfig::Kubeconfig;
 use ferrokube_pki::{self as pki, ADMIN, Pair, Pki, PkiError, Renewal};
 use ferrokube_serve::reload::{Loaded, TlsFiles};
-use ferrokube_serve::{Handler, Limits, Server, ServerError, Shutdown, Stats, Tls};
+use ferrokube_serve::{Handler, Limits, ListenerStats, Server, ServerError, Shutdown, Tls};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -106,7 +106,7 @@ impl Listener {
         })
     }
 
-    pub(super) fn stats(&self) -> Arc<Stats> {
+    pub(super) fn stats(&self) -> Arc<ListenerStats> {
         self.server.stats()
     }
 

@@ -11,7 +11,7 @@ use crate::openapi::OpenApi;
 use crate::route::Route;
 use crate::routes::Routes;
 use crate::service::ApiHandler;
-use crate::state::{Server, ServerState};
+use crate::state::{ServerHandle, ServerState};
 use crate::watch::{EventCache, Watchers};
 use ferrokube_apiextensions::{Custom, Follower};
 use ferrokube_apimachinery::protobuf::Messages;
@@ -235,12 +235,12 @@ impl ControlPlane {
         if let Some((follower, informer)) =
             Follower::start(&self.state.registry, &self.state.custom)
         {
-            loops.spawn(follower.run(informer, Server(Arc::clone(&self.state))));
+            loops.spawn(follower.run(informer, ServerHandle(Arc::clone(&self.state))));
         }
     }
 
     /// Exports a listener's counters as metrics.
-    pub fn show_listener(&self, stats: Arc<ferrokube_serve::Stats>) {
+    pub fn show_listener(&self, stats: Arc<ferrokube_serve::ListenerStats>) {
         self.state.metrics.show_listener(stats);
     }
 

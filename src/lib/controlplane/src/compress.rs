@@ -3,7 +3,7 @@
 use crate::encode::chunk_cache::{GzipSum, HEADER};
 use crate::encode::stream::{Fill, Offloaded};
 use bytes::{BufMut, Bytes};
-use ferrokube_serve::{Chunk, Held, Holdings, Response};
+use ferrokube_serve::{Chunk, HeldBytes, Holdings, Response};
 use flate2::FlushCompress;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, VARY};
 use http::{HeaderMap, HeaderValue};
@@ -64,7 +64,7 @@ pub(crate) async fn maybe(
 /// ReadyFrames that exist already.
 struct ReadyFrames {
     frames: VecDeque<Bytes>,
-    _held: Option<Held>,
+    _held: Option<HeldBytes>,
 }
 
 impl Fill for ReadyFrames {

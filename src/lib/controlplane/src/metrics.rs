@@ -5,7 +5,7 @@ mod text;
 use crate::action::{Action, Verb};
 use crate::state::ServerState;
 use crate::status;
-use ferrokube_serve::{Holdings, Response, Stats};
+use ferrokube_serve::{Holdings, ListenerStats, Response};
 use prometheus_client::encoding::{self, EncodeLabelSet};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -109,7 +109,7 @@ pub(crate) struct Metrics {
 /// Counters of the listener.
 #[derive(Default)]
 struct ListenerMetrics {
-    stats: OnceLock<Arc<Stats>>,
+    stats: OnceLock<Arc<ListenerStats>>,
     open: Gauge,
     accepted: Gauge,
     refused: Gauge,
@@ -400,7 +400,7 @@ impl Metrics {
     }
 
     /// Exports the counters of a listener; only of the first one.
-    pub(crate) fn show_listener(&self, stats: Arc<Stats>) {
+    pub(crate) fn show_listener(&self, stats: Arc<ListenerStats>) {
         let _ = self.listener.stats.set(stats);
     }
 

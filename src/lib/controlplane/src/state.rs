@@ -41,11 +41,11 @@ pub(crate) struct ServerState {
     pub(crate) custom: Custom,
 }
 
-impl AsRef<Custom> for Server {
+impl AsRef<Custom> for ServerHandle {
     fn as_ref(&self) -> &Custom {
         &self.0.custom
     }
 }
 
 /// Handed to background loops.
-pub(crate) struct Server(pub(crate) Arc<ServerState>);
+pub(crate) struct ServerHandle(pub(crate) Arc<ServerState>);

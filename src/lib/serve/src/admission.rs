@@ -1,26 +1,25 @@
-//! Which connections are let in: a bound on all, and of what is free a share for each address, so
-//! that a few addresses cannot take everything.
+//! Admission of connections: a limit on all, and a share of the free ones per source, so that a few
+//! addresses cannot take everything.
 
-use crate::server::Stats;
+use crate::server::ListenerStats;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-/// The share of this machine, on which the controllers and whatever is next to the server run, in
-/// shares of others.
+/// The share of this machine, where controllers and local clients run, in shares of other sources.
 const LOOPBACK_SHARES: usize = 4;
 
 /// Counts connections, in total and by source.
 ///
-/// A source may have as many connections as there are free ones: n greedy sources end at an equal
-/// share each, 1/(n+1) of all, and leave as much to the next one; a single one gets half. Nobody is
-/// thrown out for it.
+/// A source may have as many connections as are free: n greedy sources end at 1/(n+1) of all each,
+/// and leave as much to the next one; a single one gets half. Established connections are never
+/// closed for this.
 #[derive(Debug)]
 pub(crate) struct Admission {
     capacity: usize,
     by_source: Mutex<BySource>,
-    stats: Arc<Stats>,
+    stats: Arc<ListenerStats>,
 }
 
 #[derive(Debug, Default)]
@@ -30,11 +29,11 @@ struct BySource {
 }
 
 impl Admission {
-    pub(crate) fn new(capacity: usize, stats: Arc<Stats>) -> Arc<Self> {
+    pub(crate) fn new(capacity: usize, stats: Arc<ListenerStats>) -> Arc<Self> {
         Arc::new(Self { capacity, by_source: Mutex::default(), stats })
     }
 
-    /// Lets a connection in, or not.
+    /// `None` if the connection has to be refused.
     pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Slot> {
         self.stats.accepted.fetch_add(1, Ordering::Relaxed);
         let source = source(address);
@@ -53,8 +52,8 @@ impl Admission {
     }
 }
 
-/// What counts as one source: an IPv4 address, or the /64 network of an IPv6 address, within which
-/// a host takes addresses as it likes.
+/// An IPv4 address, or the /64 network of an IPv6 address, within which a host picks addresses at
+/// will.
 fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(ip) if !ip.is_loopback() => {
@@ -65,7 +64,7 @@ fn source(address: IpAddr) -> IpAddr {
     }
 }
 
-/// An admitted connection; dropping it gives its place back.
+/// An admitted connection; uncounted when dropped.
 #[derive(Debug)]
 pub(crate) struct Slot {
     admission: Arc<Admission>,
@@ -100,8 +99,7 @@ mod tests {
         let admission = Admission::new(6000, Arc::default());
         let mut greedy: Vec<Vec<Slot>> = Vec::new();
         for _ in 0..20 {
-            // Whoever comes first does not keep more: connections end, and the next round finds
-            // less room.
+            // Early connections keep no advantage: some end, and the next round finds less room.
             for at in 0..5 {
                 if let Some(slots) = greedy.get_mut(at) {
                     slots.drain(..slots.len() / 2);
@@ -128,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv6_is_one_source_and_places_come_back() {
+    fn an_ipv6_network_is_one_source_and_slots_are_returned() {
         let admission = Admission::new(100, Arc::default());
         let slots = fill(&admission, "2001:db8::1");
         assert_eq!(slots.len(), 50);
@@ -142,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_let_in_beyond_the_capacity() {
+    fn no_connection_is_admitted_beyond_the_capacity() {
         let admission = Admission::new(3, Arc::default());
         let slots: Vec<Slot> = (0..9)
             .filter_map(|at| admission.admit(format!("192.0.2.{at}").parse().unwrap()))

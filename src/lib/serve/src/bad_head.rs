@@ -1,38 +1,37 @@
-//! The answers to requests whose head is broken, before any handler sees them: what clients of a Go
-//! server are used to.
+//! Responses to malformed request heads, before a handler sees them, as clients of a Go server
+//! expect.
 //!
-//! hyper answers such heads by itself, with an empty 400, and closes. Tools that show "the answer's
-//! text" then show nothing, and an unknown transfer coding looks like any other mistake; so the
-//! empty answer is replaced on its way out by one with a reason and a text (RFC 9112 has the
-//! codes). What hyper lets pass and a Go server does not (no Host, several of them, a list of
-//! transfer codings) is refused here, too: two parties that read one head differently are how
-//! requests are smuggled (fault 39).
+//! hyper responds with an empty 400 and closes. Tools that print the response body then print
+//! nothing, and an unknown transfer coding looks like any other mistake; so that response is
+//! replaced by one with the right code (RFC 9112) and a text. Heads that hyper accepts and a Go
+//! server rejects (no or several Host fields, a list of transfer codings) are rejected here, too:
+//! request smuggling needs two parties that parse one head differently (fault 39).
 
 use crate::body::full;
 use crate::server::{CloseConnection, Response};
 use http::header::{CONTENT_TYPE, HOST, HeaderMap, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, StatusCode, Version};
 
-/// How hyper's own answers to broken heads begin; ours never have these codes without a body.
-const OWN: [&[u8]; 3] = [b"HTTP/1.1 400 ", b"HTTP/1.1 414 ", b"HTTP/1.1 431 "];
-/// As much of a head is looked at to say what is wrong with it.
-pub(crate) const KEPT_BYTES: usize = 16 << 10;
+/// Prefixes of hyper's own responses to malformed heads. Handlers never send these codes without a
+/// body.
+const HYPER_PREFIXES: [&[u8]; 3] = [b"HTTP/1.1 400 ", b"HTTP/1.1 414 ", b"HTTP/1.1 431 "];
+/// Bytes of a head that are kept to find its mistake.
+pub(crate) const MAX_HEAD_PREFIX: usize = 16 << 10;
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Whether bytes on their way out are an answer that hyper made by itself: a whole head that says
-/// that nothing follows.
-pub(crate) fn is_own_answer(bytes: &[u8]) -> bool {
-    OWN.iter().any(|own| bytes.starts_with(own))
+/// Whether outgoing bytes are a response that hyper made: a whole head without a body.
+pub(crate) fn is_hypers_response(bytes: &[u8]) -> bool {
+    HYPER_PREFIXES.iter().any(|own| bytes.starts_with(own))
         && bytes.ends_with(b"\r\n\r\n")
         && find(bytes, b"\r\ncontent-length: 0\r\n").is_some()
 }
 
-/// What goes out instead of hyper's answer; `head` is the beginning of what came in.
+/// The response to send instead of hyper's; `head` is the start of the request.
 pub(crate) fn replacement(answer: &[u8], head: &[u8]) -> Vec<u8> {
     let (status, text) = match answer.get(9..12) {
         Some(b"431") => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, ""),
         Some(b"414") => (StatusCode::URI_TOO_LONG, ""),
-        _ => wrong(head),
+        _ => mistake(head),
     };
     let line = line(status, text);
     let body = if status == StatusCode::NOT_IMPLEMENTED { text } else { &line };
@@ -46,10 +45,10 @@ fn line(status: StatusCode, text: &str) -> String {
     format!("{} {}{colon}{told}", status.as_u16(), status.canonical_reason().unwrap_or_default())
 }
 
-/// What is wrong with a head that could not be read.
-fn wrong(head: &[u8]) -> (StatusCode, &'static str) {
+/// The mistake in a head that hyper could not parse.
+fn mistake(head: &[u8]) -> (StatusCode, &'static str) {
     const UNREADABLE: (StatusCode, &str) = (StatusCode::BAD_REQUEST, "");
-    // Empty lines in front are allowed (RFC 9112, 2.2).
+    // Leading empty lines are allowed (RFC 9112, section 2.2).
     let mut lines = head
         .split(|byte| *byte == b'\n')
         .map(<[u8]>::trim_ascii_end)
@@ -86,7 +85,7 @@ fn wrong(head: &[u8]) -> (StatusCode, &'static str) {
 const UNSUPPORTED_CODING: (StatusCode, &str) =
     (StatusCode::NOT_IMPLEMENTED, "Unsupported transfer encoding");
 
-/// `HTTP/<digit>.<digit>`, and neither 1.0 nor 1.1.
+/// `HTTP/<digit>.<digit>` other than 1.0 and 1.1.
 fn is_other_version(version: &[u8]) -> bool {
     match version {
         b"HTTP/1.0" | b"HTTP/1.1" => false,
@@ -97,8 +96,8 @@ fn is_other_version(version: &[u8]) -> bool {
     }
 }
 
-/// The refusal of a head that hyper could read; `None` for a good one. HTTP/2 has no such fields.
-pub(crate) fn refused<B>(head: &Request<B>) -> Option<Response> {
+/// Rejects a head that hyper accepted; `None` if it is fine. HTTP/2 has no such fields.
+pub(crate) fn rejection<B>(head: &Request<B>) -> Option<Response> {
     if head.version() > Version::HTTP_11 {
         return None;
     }
@@ -142,7 +141,7 @@ fn has_known_coding(headers: &HeaderMap) -> bool {
     }
 }
 
-/// RFC 3986: what a host, an IP literal or a port is made of.
+/// Characters of a host, an IP literal or a port (RFC 3986).
 fn may_be_in_host(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(&byte)
 }
@@ -158,21 +157,21 @@ mod tests {
     const EMPTY: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\ndate: x\r\n\r\n";
 
     #[test]
-    fn only_hypers_own_answers_are_replaced() {
-        assert!(is_own_answer(EMPTY));
-        assert!(is_own_answer(b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"));
+    fn only_hypers_own_responses_are_replaced() {
+        assert!(is_hypers_response(EMPTY));
+        assert!(is_hypers_response(b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"));
         for other in [
             &b""[..],
             b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
             b"HTTP/1.1 400 Bad Request\r\ncontent-length: 5\r\n\r\nhello",
             b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\nmore",
         ] {
-            assert!(!is_own_answer(other));
+            assert!(!is_hypers_response(other));
         }
     }
 
     #[test]
-    fn fault_39_what_is_wrong_with_a_head_is_said() {
+    fn fault_39_the_mistake_in_a_head_is_named() {
         let of = |head: &str| {
             let text = String::from_utf8(replacement(EMPTY, head.as_bytes())).unwrap();
             let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -217,13 +216,13 @@ mod tests {
     }
 
     #[test]
-    fn fault_39_heads_that_two_parties_could_read_differently_are_refused() {
+    fn fault_39_ambiguous_heads_are_rejected() {
         let status = |fields: &[(&str, &str)], version: Version| {
             let mut request = http::Request::get("/").version(version);
             for (name, value) in fields {
                 request = request.header(*name, *value);
             }
-            refused(&request.body(()).unwrap()).map(|response| response.status().as_u16())
+            rejection(&request.body(()).unwrap()).map(|response| response.status().as_u16())
         };
         for (fields, want) in [
             (&[("host", "a.example:6443")][..], None),

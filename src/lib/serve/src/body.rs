@@ -1,4 +1,4 @@
-//! Bodies: made for answers, read with bounds from requests.
+//! Response bodies, and bounded reading of request bodies.
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures::{Stream, StreamExt};
@@ -12,47 +12,47 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// A response body: whole, or streamed chunk by chunk.
+/// A response body, whole or streamed.
 pub type Body = UnsyncBoxBody<Chunk, io::Error>;
 
-/// So many bytes of answers go to the socket in one write. With what TLS adds they fit into one
-/// segment of 64 KiB, the largest that Linux sends to a process on the same machine or leaves to a
-/// network card to divide. A few bytes more would go as a second one, which costs nearly as much.
+/// Bytes of a response per write to the socket. With TLS framing they fit into one segment of 64
+/// KiB, the largest that Linux sends over loopback or hands to a network card. A few bytes more
+/// would be a second segment, which costs nearly as much.
 pub const WRITE_BYTES: usize = 65_000;
 
-/// Bytes of a body: their own, or lent from where they are kept, perhaps in many places. On
-/// HTTP/1.1 what is lent is not copied before it is encrypted.
-pub struct Chunk(Kept);
+/// Bytes of a body: owned, or referenced in one or many places. On HTTP/1.1 referenced bytes are
+/// not copied before they are encrypted.
+pub struct Chunk(ChunkData);
 
-enum Kept {
+enum ChunkData {
     Bytes(Bytes),
     Lent(Box<dyn Buf + Send>),
 }
 
 impl Chunk {
-    /// What lends its bytes. [`Buf::chunks_vectored`] should give as many of its places at a time
-    /// as it has.
+    /// References the bytes of `bytes`. Its [`Buf::chunks_vectored`] should return as many slices
+    /// at a time as it has.
     pub fn lent(bytes: impl Buf + Send + 'static) -> Self {
-        Self(Kept::Lent(Box::new(bytes)))
+        Self(ChunkData::Lent(Box::new(bytes)))
     }
 
-    /// All of it. Bytes of its own are not copied.
+    /// Owned bytes are not copied.
     pub fn into_bytes(self) -> Bytes {
         match self.0 {
-            Kept::Bytes(bytes) => bytes,
-            Kept::Lent(mut lent) => lent.copy_to_bytes(lent.remaining()),
+            ChunkData::Bytes(bytes) => bytes,
+            ChunkData::Lent(mut lent) => lent.copy_to_bytes(lent.remaining()),
         }
     }
 }
 
-/// How long a slice of [`short_slices`] is at most.
+/// Max length of a slice of [`short_slices`].
 pub(crate) const SLICE_BYTES: usize = 2048;
 
-/// Puts bytes into slices of at most 2 KiB, as far as `slices` have room; gives how many.
+/// Splits bytes into slices of at most 2 KiB, as far as `slices` have room; returns their number.
 ///
 /// The TLS library copies each slice into a record. glibc copies more than 2,112 bytes with one
-/// string instruction where the processor calls that fast, and it takes up to twice as long as the
-/// loop that glibc has for less (`docs/speed-log.md`).
+/// string instruction where the processor calls that fast, and that takes up to twice as long as
+/// its loop for shorter copies (`docs/speed-log.md`).
 pub fn short_slices<'a>(bytes: &'a [u8], slices: &mut [IoSlice<'a>]) -> usize {
     let pieces = bytes.chunks(SLICE_BYTES);
     let count = pieces.len().min(slices.len());
@@ -70,7 +70,7 @@ impl fmt::Debug for Chunk {
 
 impl From<Bytes> for Chunk {
     fn from(bytes: Bytes) -> Self {
-        Self(Kept::Bytes(bytes))
+        Self(ChunkData::Bytes(bytes))
     }
 }
 
@@ -83,92 +83,92 @@ impl From<Vec<u8>> for Chunk {
 impl Buf for Chunk {
     fn remaining(&self) -> usize {
         match &self.0 {
-            Kept::Bytes(bytes) => bytes.len(),
-            Kept::Lent(lent) => lent.remaining(),
+            ChunkData::Bytes(bytes) => bytes.len(),
+            ChunkData::Lent(lent) => lent.remaining(),
         }
     }
 
     fn chunk(&self) -> &[u8] {
         match &self.0 {
-            Kept::Bytes(bytes) => bytes,
-            Kept::Lent(lent) => lent.chunk(),
+            ChunkData::Bytes(bytes) => bytes,
+            ChunkData::Lent(lent) => lent.chunk(),
         }
     }
 
     fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         match &self.0 {
-            Kept::Bytes(bytes) => short_slices(bytes, slices),
-            Kept::Lent(lent) => lent.chunks_vectored(slices),
+            ChunkData::Bytes(bytes) => short_slices(bytes, slices),
+            ChunkData::Lent(lent) => lent.chunks_vectored(slices),
         }
     }
 
     fn advance(&mut self, count: usize) {
         match &mut self.0 {
-            Kept::Bytes(bytes) => bytes.advance(count),
-            Kept::Lent(lent) => lent.advance(count),
+            ChunkData::Bytes(bytes) => bytes.advance(count),
+            ChunkData::Lent(lent) => lent.advance(count),
         }
     }
 
     fn copy_to_bytes(&mut self, count: usize) -> Bytes {
         match &mut self.0 {
-            Kept::Bytes(bytes) => bytes.copy_to_bytes(count),
-            Kept::Lent(lent) => lent.copy_to_bytes(count),
+            ChunkData::Bytes(bytes) => bytes.copy_to_bytes(count),
+            ChunkData::Lent(lent) => lent.copy_to_bytes(count),
         }
     }
 }
 
-/// Why a request's body cannot be had.
+/// Why a request body could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// More bytes than allowed: 413.
+    /// 413.
     #[error("the request body is larger than {limit_bytes} bytes")]
     TooLarge {
         /// The limit.
         limit_bytes: usize,
     },
-    /// There is no room for it among the others: 429.
+    /// 429: no room for it.
     #[error("too many requests, please try again later")]
     NoRoom,
-    /// It did not arrive in time: 408.
+    /// 408.
     #[error("the request body did not arrive in time")]
     Slow,
-    /// The connection or its framing broke: 400, if anybody still listens.
+    /// 400: the connection or its framing broke.
     #[error("the request body broke off")]
     Broken(#[source] hyper::Error),
 }
 
-/// A body of one piece.
+/// A body of known length.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(Chunk::from(bytes.into())).map_err(never).boxed_unsync()
 }
 
-/// No body.
+/// An empty body.
 pub fn empty() -> Body {
     Empty::new().map_err(never).boxed_unsync()
 }
 
-/// A body of many pieces; an error cuts the connection, so that the client does not take what it
-/// got for whole.
+/// A streamed body. An error cuts the connection, so that the client does not take a part for the
+/// whole.
 pub fn stream(pieces: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Body {
     chunks(pieces.map(|piece| piece.map(Chunk::from)))
 }
 
-/// The same of pieces that may be lent.
+/// A streamed body of [`Chunk`]s.
 pub fn chunks(pieces: impl Stream<Item = io::Result<Chunk>> + Send + 'static) -> Body {
     StreamBody::new(pieces.map(|piece| piece.map(Frame::data))).boxed_unsync()
 }
 
-/// Any body.
+/// Boxes any body.
 pub fn boxed<D: Into<Chunk> + Buf>(
     body: impl http_body::Body<Data = D, Error = io::Error> + Send + Unpin + 'static,
 ) -> Body {
-    Converted(body).boxed_unsync()
+    IntoChunks(body).boxed_unsync()
 }
 
-/// A body whose data become chunks; its length stays known.
-struct Converted<B>(B);
+/// Converts the data to chunks and keeps the size hint.
+struct IntoChunks<B>(B);
 
-impl<D: Into<Chunk> + Buf, B: http_body::Body<Data = D> + Unpin> http_body::Body for Converted<B> {
+impl<D: Into<Chunk> + Buf, B: http_body::Body<Data = D> + Unpin> http_body::Body for IntoChunks<B> {
     type Data = Chunk;
     type Error = B::Error;
 
@@ -188,11 +188,11 @@ impl<D: Into<Chunk> + Buf, B: http_body::Body<Data = D> + Unpin> http_body::Body
     }
 }
 
-/// Reads a request's body whole; its memory is bounded by `limit_bytes` whatever the client
-/// announces. Trailers are ignored.
+/// Reads a whole request body, with at most `limit_bytes` of memory whatever its announced length.
+/// Trailers are ignored.
 ///
-/// Dropping the future leaves the rest unread; the connection then closes (HTTP/1.1) or resets the
-/// stream (HTTP/2).
+/// Dropping the future leaves the rest unread; the connection then closes (HTTP/1.1) or the stream
+/// is reset (HTTP/2).
 ///
 /// # Errors
 /// [`BodyError`].
@@ -207,8 +207,7 @@ where
     read_body_within(body, limit_bytes, deadline, |_| true).await
 }
 
-/// The same where `has_room` is given the length of each piece that has arrived, and says whether
-/// there is room for it.
+/// As [`read_body`]; `has_room` gets the length of each frame and may refuse it.
 ///
 /// # Errors
 /// [`BodyError`].
@@ -241,7 +240,7 @@ async fn collect<B>(
 where
     B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
 {
-    // Most bodies are one frame: then its buffer is the result.
+    // Most bodies are one frame, whose buffer becomes the result.
     let Some(first) = next(&mut body).await? else { return Ok(Bytes::new()) };
     if first.len() > limit_bytes {
         return Err(BodyError::TooLarge { limit_bytes });
@@ -275,7 +274,7 @@ where
     B: http_body::Body<Data = Bytes, Error = hyper::Error> + Unpin,
 {
     while let Some(frame) = body.frame().await {
-        // Empty frames cost nothing but time, which the deadline bounds.
+        // Empty frames only cost time, which the deadline bounds.
         match frame.map_err(BodyError::Broken)?.into_data() {
             Ok(data) if !data.is_empty() => return Ok(Some(data)),
             _ => {}
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_give_their_bytes_in_slices_that_are_short() {
+    fn chunks_are_split_into_short_slices() {
         let bytes = Bytes::from((0..=255_u8).cycle().take(10_000).collect::<Vec<u8>>());
         for (mut chunk, longest) in
             [(Chunk::from(bytes.clone()), SLICE_BYTES), (Chunk::lent(bytes.clone()), usize::MAX)]
@@ -327,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_boxed_knows_its_length() {
+    fn a_boxed_body_keeps_its_length() {
         let whole = Full::new(Bytes::from_static(b"abc")).map_err(never);
         let body = boxed(whole);
         assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(3), false));
@@ -335,7 +334,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reads_up_to_the_limit_and_not_a_byte_more() {
+    async fn reads_exactly_up_to_the_limit() {
         assert_eq!(read(vec![], 4).await.unwrap(), "");
         assert_eq!(read(vec!["abcd"], 4).await.unwrap(), "abcd");
         assert_eq!(read(vec!["", "ab", "", "c", "d"], 4).await.unwrap(), "abcd");
@@ -345,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_for_which_there_is_no_room_is_not_kept() {
+    async fn a_body_without_room_is_dropped() {
         for (room, is_read) in [(3, true), (2, false), (0, false)] {
             let mut left = room;
             let has_room = |bytes: usize| {
@@ -367,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn fault_38_a_body_that_does_not_come_ends_at_the_deadline() {
+    async fn fault_38_a_stalled_body_ends_at_the_deadline() {
         let silent = StreamBody::new(futures::stream::poll_fn(|_| {
             std::task::Poll::<Option<Result<Frame<Bytes>, hyper::Error>>>::Pending
         }));
@@ -378,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn streams_give_their_pieces_in_order() {
+    async fn streams_keep_the_order_of_their_frames() {
         let pieces =
             futures::stream::iter(["a", "b"].map(|piece| Ok(Bytes::from_static(piece.as_bytes()))));
         let mut body = Box::pin(stream(pieces));

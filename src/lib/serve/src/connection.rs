@@ -1,15 +1,17 @@
-//! One connection: handshake, protocol by ALPN, requests, drain.
+//! One connection: handshake, ALPN, requests, drain.
 
 use crate::bad_head;
 use crate::body::{WRITE_BYTES, empty, full};
 use crate::cork::{Cork, Turns};
-use crate::drained::Drained;
+use crate::drained::DrainedStream;
 use crate::gate::gated;
 use crate::head_timeout::{Activity, CountedBody, HeadGuard, InFlight};
 use crate::heads::Heads;
-use crate::peer::Shown;
+use crate::peer::PeerChain;
 use crate::plain;
-use crate::server::{CloseConnection, Handler, Kept, Limits, Request, Response, Stats};
+use crate::server::{
+    BodyGuard, CloseConnection, Handler, Limits, ListenerStats, Request, Response,
+};
 use crate::shutdown::Shutdown;
 use crate::slow_client::TICKS;
 use crate::socket::Socket;
@@ -36,28 +38,27 @@ use tokio::time::MissedTickBehavior;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// What all connections of a listener share.
-pub(crate) struct Shared {
+/// State shared by a listener's connections.
+pub(crate) struct ListenerState {
     pub(crate) tls: Tls,
     pub(crate) limits: Limits,
     pub(crate) handler: Arc<dyn Handler>,
     pub(crate) shutdown: Shutdown,
-    pub(crate) stats: Arc<Stats>,
-    /// Key exchanges and signatures at a time, see [`HANDSHAKES`].
+    pub(crate) stats: Arc<ListenerStats>,
+    /// Concurrent handshake computations, see [`HANDSHAKES`].
     pub(crate) turns: Semaphore,
-    /// What unfinished heads hold.
+    /// Bytes of unfinished heads.
     pub(crate) heads: Arc<Heads>,
 }
 
-/// So many handshakes compute at a time (0.2 ms each). The others wait in a queue of their own
-/// instead of the runtime's, where a thousand that arrive together would hold up every request by
-/// as much as all of them take.
+/// Max handshakes that compute at a time (0.2 ms each). Others wait in a queue of their own instead
+/// of the runtime's, where a burst of a thousand would delay every request by their sum.
 pub(crate) const HANDSHAKES: usize = 2;
 
-/// Serves a connection to its end. Returns early only when it is dropped.
-pub(crate) async fn serve(shared: Arc<Shared>, socket: TcpStream, address: SocketAddr) {
-    // Small answers must not wait for acknowledgements of earlier ones; a socket that is gone
-    // already fails at its first read.
+/// Serves a connection until it ends or the future is dropped.
+pub(crate) async fn serve(shared: Arc<ListenerState>, socket: TcpStream, address: SocketAddr) {
+    // Without it, small responses wait for ACKs of earlier ones. A dead socket fails at its first
+    // read.
     let _ = socket.set_nodelay(true);
     // Apart, so that its buffers are gone when it is done.
     let accepted = Box::pin(handshake(&shared, socket, address));
@@ -86,9 +87,9 @@ pub(crate) async fn serve(shared: Arc<Shared>, socket: TcpStream, address: Socke
     }
 }
 
-/// `None`: the client does not speak TLS.
+/// `None` if the client does not speak TLS.
 async fn handshake(
-    shared: &Shared,
+    shared: &ListenerState,
     mut socket: TcpStream,
     address: SocketAddr,
 ) -> io::Result<Option<(TlsStream<Socket>, Arc<Shown>)>> {
@@ -110,21 +111,21 @@ async fn handshake(
     Ok(Some((stream, shown)))
 }
 
-/// Acknowledges the end of the handshake now. Nothing is sent in answer to it unless the client
-/// takes session tickets, and a client that gathers small writes (Nagle's algorithm, which most but
-/// Go's leave on) holds back its first request until it is acknowledged: 40 ms of each connection.
+/// Sends the ACK of the handshake's last flight at once. Nothing else is sent in response unless
+/// the client takes session tickets, and a client with Nagle's algorithm (most but Go's) delays its
+/// first request until the ACK: 40 ms per connection.
 fn acknowledge(socket: &TcpStream) {
-    // It is a favor: a socket that is gone already fails at its first read.
+    // Best effort: a dead socket fails at its first read.
     #[cfg(target_os = "linux")]
     let _ = socket.set_quickack(true);
     #[cfg(not(target_os = "linux"))]
     let _ = socket;
 }
 
-/// The requests of a connection, to its end. No future of ours holds the stream or what is made of
-/// it: it would hold each in a place of its own, 4 KiB of every connection.
+/// Serves a connection's requests. None of our futures holds the stream by value: each would add
+/// its size, 4 KiB per connection.
 fn requests(
-    shared: &Arc<Shared>,
+    shared: &Arc<ListenerState>,
     stream: TlsStream<Socket>,
     shown: Arc<Shown>,
 ) -> Pin<Box<dyn Future<Output = hyper::Result<()>> + Send + '_>> {
@@ -138,8 +139,8 @@ fn requests(
         activity: Arc::clone(&activity),
         close: Arc::clone(&close),
     };
-    let stream = Drained(stream);
-    let ending = Ending { shared, activity: Arc::clone(&activity), close };
+    let stream = DrainedStream(stream);
+    let ending = Closing { shared, activity: Arc::clone(&activity), close };
     if is_http2 {
         let cork = Cork::new(stream);
         let io = TokioIo::new(HeadGuard::http2(cork.clone(), Arc::clone(&activity), shared));
@@ -158,7 +159,7 @@ fn requests(
 fn http1_builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
-        // The head's time is kept by `HeadGuard`, idle time by `Ending`.
+        // `HeadGuard` times heads, `Closing` idle connections.
         .header_read_timeout(None)
         .max_headers(limits.headers)
         .max_header_size(limits.header_bytes)
@@ -166,10 +167,9 @@ fn http1_builder(limits: &Limits) -> http1::Builder {
     builder
 }
 
-/// What a client may send of a body that nobody reads yet: it is kept in memory, and counted
-/// nowhere.
+/// Window of a stream: bytes of an unread body, kept in memory and not counted anywhere.
 const STREAM_WINDOW_BYTES: u32 = 64 << 10;
-/// The same of all bodies of one connection.
+/// Window of a connection: the same for all its bodies.
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 
 fn http2_builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
@@ -178,8 +178,8 @@ fn http2_builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.streams)
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
-        // CVE-2023-44487: `Frames` cuts a client off that resets what it just asked for, and lets
-        // more pass than this only to one that was served.
+        // CVE-2023-44487: `FrameMeter` cuts clients that reset what they just requested; it lets
+        // more resets pass than this only if responses were sent.
         .max_pending_accept_reset_streams(1000)
         .max_local_error_reset_streams(1000)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
@@ -190,34 +190,34 @@ fn http2_builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
     builder
 }
 
-/// How long a client may take nothing while answers hold more memory than they may.
+/// Stall limit while responses hold more memory than they may.
 const PRESSED_STALL: Duration = Duration::from_secs(1);
 
-/// So long requests are taken that a client sent before it could know that the connection ends.
-const GRACE: Duration = Duration::from_secs(1);
-/// After this long without a request in flight a connection that ends is cut, whatever its client
+/// How long requests are accepted that a client sent before it knew that the connection closes.
+const CLOSE_GRACE: Duration = Duration::from_secs(1);
+/// A closing connection without requests in flight is cut after this, whatever its client
 /// acknowledges.
 const LINGER: Duration = Duration::from_secs(3);
 
-/// Ends a connection: in good order, or at once.
-struct Ending<'a> {
-    shared: &'a Shared,
+/// Closes a connection, gracefully or not.
+struct Closing<'a> {
+    shared: &'a ListenerState,
     activity: Arc<Activity>,
     close: Arc<Notify>,
 }
 
-/// Why a connection ends.
+/// Why a connection closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reason {
-    /// Its client takes nothing. Good order would wait for just that client: it is cut.
+enum CloseReason {
+    /// The client does not read. Cut, as a graceful close would wait for it.
     Stalled,
-    /// A handler wants it closed, and no further request of it.
+    /// A handler asked for it; no further request is accepted.
     Closed,
-    /// The server drains, or nothing was asked for long.
+    /// The server drains, or the connection was idle.
     Over,
 }
 
-impl Ending<'_> {
+impl Closing<'_> {
     async fn drive<C: Future<Output = hyper::Result<()>>>(
         self,
         mut connection: Pin<Box<C>>,
@@ -227,7 +227,7 @@ impl Ending<'_> {
         let reason = async {
             tokio::select! {
                 biased;
-                () = stalled.as_mut() => Reason::Stalled,
+                () = stalled.as_mut() => CloseReason::Stalled,
                 reason = self.reason() => reason,
             }
         };
@@ -236,26 +236,25 @@ impl Ending<'_> {
             result = connection.as_mut() => return result,
             reason = gated(reason) => reason,
         };
-        if reason == Reason::Stalled {
+        if reason == CloseReason::Stalled {
             return Ok(());
         }
         end(connection.as_mut());
-        // Boxed: few connections are at their end at a time.
-        let left = Box::pin(self.left(reason));
+        // Boxed, as few connections close at a time.
+        let in_flight_done = Box::pin(self.in_flight_done(reason));
         tokio::select! {
             biased;
             result = connection => result,
             () = gated(stalled) => Ok(()),
-            () = gated(left) => Ok(()),
+            () = gated(in_flight_done) => Ok(()),
         }
     }
 
-    /// Resolves when nothing is in flight any more of what was asked before the end. HTTP/2's own
-    /// good order goes on as long as the client pleases: it takes requests until a PING is
-    /// acknowledged.
-    async fn left(&self, reason: Reason) {
-        if reason == Reason::Over {
-            tokio::time::sleep(GRACE).await;
+    /// Resolves when the requests from before the close are done. HTTP/2's graceful shutdown
+    /// accepts requests until the client acknowledges a PING.
+    async fn in_flight_done(&self, reason: CloseReason) {
+        if reason == CloseReason::Over {
+            tokio::time::sleep(CLOSE_GRACE).await;
         }
         self.activity.close();
         let mut done = 0;
@@ -265,7 +264,7 @@ impl Ending<'_> {
         }
     }
 
-    /// Resolves when the client takes nothing of what it asked for.
+    /// Resolves when the client stops reading.
     async fn stalled(&self) {
         let mut pressure = self.shared.stats.held.pressure();
         loop {
@@ -275,10 +274,10 @@ impl Ending<'_> {
                 self.shared.limits.stall
             };
             tokio::select! {
-                // A process that was stopped does not blame its clients for it: each tick begins
-                // when the one before was seen.
+                // A suspended process does not blame its clients: each tick starts when the one
+                // before was seen.
                 () = tokio::time::sleep(stall / TICKS) => {}
-                // Never an error: the sender is shared.
+                // The sender is shared, so this is never an error.
                 _ = pressure.changed() => continue,
             }
             if self.activity.tick() {
@@ -288,9 +287,8 @@ impl Ending<'_> {
         }
     }
 
-    /// Resolves when the server drains, a handler wants the connection closed, or nothing was asked
-    /// for long.
-    async fn reason(&self) -> Reason {
+    /// Resolves when the connection should close.
+    async fn reason(&self) -> CloseReason {
         let idle = async {
             let mut tick = tokio::time::interval(self.shared.limits.idle);
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -306,17 +304,17 @@ impl Ending<'_> {
             }
         };
         tokio::select! {
-            () = self.shared.shutdown.begun() => Reason::Over,
-            () = self.close.notified() => Reason::Closed,
-            () = idle => Reason::Over,
+            () = self.shared.shutdown.begun() => CloseReason::Over,
+            () = self.close.notified() => CloseReason::Closed,
+            () = idle => CloseReason::Over,
         }
     }
 }
 
-/// The requests of one connection.
+/// The service of one connection.
 struct Requests {
-    shared: Arc<Shared>,
-    shown: Arc<Shown>,
+    shared: Arc<ListenerState>,
+    shown: Arc<PeerChain>,
     activity: Arc<Activity>,
     close: Arc<Notify>,
 }
@@ -326,9 +324,9 @@ type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
 impl Service<Request> for Requests {
     type Response = http::Response<CountedBody>;
     type Error = Refused;
-    type Future = Answering;
+    type Future = HandlerFuture;
 
-    fn call(&self, mut request: Request) -> Answering {
+    fn call(&self, mut request: Request) -> HandlerFuture {
         if request.version() == Version::HTTP_2 && !self.admits() {
             self.shared.stats.shed.fetch_add(1, Ordering::Relaxed);
             return self.answering(None, None);
@@ -344,7 +342,7 @@ impl Service<Request> for Requests {
                 catch_unwind(AssertUnwindSafe(|| Arc::clone(handler).call(request))).ok()
             }
         };
-        Answering { is_bodiless, ..self.answering(answer, Some(in_flight)) }
+        HandlerFuture { is_bodiless, ..self.answering(answer, Some(in_flight)) }
     }
 }
 
@@ -354,8 +352,8 @@ impl Requests {
         self.activity.admits(stats.held.share(|| stats.open.load(Ordering::Relaxed)))
     }
 
-    fn answering(&self, answer: Option<Answer>, in_flight: Option<InFlight>) -> Answering {
-        Answering {
+    fn answering(&self, answer: Option<Answer>, in_flight: Option<InFlight>) -> HandlerFuture {
+        HandlerFuture {
             answer,
             is_bodiless: false,
             in_flight,
@@ -365,30 +363,29 @@ impl Requests {
     }
 }
 
-/// A request that was not begun: HTTP/2 clients may send it again.
+/// Rejects a request unseen: HTTP/2 clients may retry it.
 type Refused = h2::Error;
 
-/// A handler at work; its panic becomes an answer.
-struct Answering {
+/// Runs a handler; turns its panic into a response.
+struct HandlerFuture {
     answer: Option<Answer>,
     is_bodiless: bool,
-    /// `None`: the request is refused.
+    /// `None` if the request is rejected.
     in_flight: Option<InFlight>,
-    shared: Arc<Shared>,
+    shared: Arc<ListenerState>,
     close: Arc<Notify>,
 }
 
-impl Future for Answering {
+impl Future for HandlerFuture {
     type Output = Result<http::Response<CountedBody>, Refused>;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let Some(in_flight) = &mut this.in_flight else {
-            return Poll::Ready(Err(h2::Reason::REFUSED_STREAM.into()));
+            return Poll::Ready(Err(h2::CloseReason::REFUSED_STREAM.into()));
         };
         let polled = match &mut this.answer {
-            // The future is dropped after a panic, never polled again; what it shares with others
-            // is guarded by locks that poison.
+            // Not polled again after a panic. ListenerState state is behind locks that poison.
             Some(answer) => catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(task))).ok(),
             None => None,
         };
@@ -404,13 +401,13 @@ impl Future for Answering {
             this.close.notify_one();
         }
         in_flight.answered(response.status());
-        let kept = response.extensions_mut().remove::<Kept>();
+        let kept = response.extensions_mut().remove::<BodyGuard>();
         let in_flight = this.in_flight.take().expect("looked at above");
         Poll::Ready(Ok(response.map(|body| CountedBody::new(body, in_flight, kept))))
     }
 }
 
-fn after_panic(shared: &Shared) -> Response {
+fn after_panic(shared: &ListenerState) -> Response {
     shared.stats.panics.fetch_add(1, Ordering::Relaxed);
     tracing::error!("a request handler panicked");
     catch_unwind(AssertUnwindSafe(|| shared.handler.panicked())).unwrap_or_else(|_| {
@@ -420,8 +417,8 @@ fn after_panic(shared: &Shared) -> Response {
     })
 }
 
-/// The answer to HEAD: the length stays, the body goes. hyper does this for HTTP/1.1 only, and
-/// clients take a body as a broken stream.
+/// Strips the body of a response to HEAD, keeping its length. hyper only does this for HTTP/1.1,
+/// and clients take a body for a broken stream.
 fn without_body(response: Response) -> Response {
     let (mut head, body) = response.into_parts();
     if let Some(length) = body.size_hint().exact() {
@@ -430,8 +427,7 @@ fn without_body(response: Response) -> Response {
     Response::from_parts(head, empty())
 }
 
-/// The pause after the system refused to give us a connection: file handles do not come back
-/// faster.
+/// Delay after accept failed: file descriptors are not freed faster.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
@@ -443,8 +439,8 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_holds_its_stream_once() {
-        type Arguments = (Arc<Shared>, TcpStream, SocketAddr);
+    fn a_connection_stores_its_stream_once() {
+        type Arguments = (Arc<ListenerState>, TcpStream, SocketAddr);
         let handshake = size_of::<tokio_rustls::Accept<Socket>>();
         let whole =
             size_of_future(|(shared, socket, address): Arguments| serve(shared, socket, address));

@@ -1,10 +1,10 @@
-//! Gathers what one HTTP/2 connection writes in a turn into few TLS records and system calls.
+//! Gathers the writes of one HTTP/2 connection into few TLS records and system calls.
 //!
-//! hyper's HTTP/2 writes and flushes every DATA frame by itself: a hundred watches on one
-//! connection cost a hundred records and a hundred system calls for one event. Here writes go into
-//! a buffer, flushing does nothing, and whoever drives the connection drains the buffer at the end
-//! of its turn. So that a turn is worth it, a connection with several requests in flight lets the
-//! tasks of its streams, which are woken by the same event, go first.
+//! hyper writes and flushes every DATA frame by itself: a hundred watches on one connection cost a
+//! hundred records and system calls per event. Here writes go into a buffer, flushing does nothing,
+//! and [`Turns`] drains the buffer after each poll of the connection. To gather more, a connection
+//! with several requests in flight first lets the tasks of its streams run, which the same event
+//! woke.
 
 use crate::body::{SLICE_BYTES, WRITE_BYTES, short_slices};
 use crate::head_timeout::Activity;
@@ -16,27 +16,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// When more is gathered, there is room for all that can be.
+/// Above this, the buffer grows to its full size at once.
 const FEW_BYTES: usize = 8 * 1024;
 
-/// The byte stream that hyper gets. All clones are one.
-pub(crate) struct Cork<T>(Arc<Mutex<Gathering<T>>>);
+/// The stream that hyper gets. Clones share it.
+pub(crate) struct Cork<T>(Arc<Mutex<CorkState<T>>>);
 
-struct Gathering<T> {
+struct CorkState<T> {
     inner: T,
-    /// At most [`WRITE_BYTES`]; then the connection has to wait for its client.
+    /// At most [`WRITE_BYTES`]; then the connection waits for its client.
     buffer: Vec<u8>,
-    /// So much of the buffer is written.
+    /// Bytes of the buffer that are written.
     sent: usize,
-    /// Writes that the socket took, wrapping.
+    /// Number of socket writes, wrapping.
     moved: usize,
-    /// Draining failed; whoever uses the stream next is told.
+    /// A failed drain, returned by the next use.
     failed: Option<io::Error>,
 }
 
 impl<T> Cork<T> {
     pub(crate) fn new(inner: T) -> Self {
-        Self(Arc::new(Mutex::new(Gathering {
+        Self(Arc::new(Mutex::new(CorkState {
             inner,
             buffer: Vec::new(),
             sent: 0,
@@ -46,7 +46,7 @@ impl<T> Cork<T> {
     }
 
     /// Never contended: hyper and the driver are one task.
-    fn lock(&self) -> MutexGuard<'_, Gathering<T>> {
+    fn lock(&self) -> MutexGuard<'_, CorkState<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -57,8 +57,8 @@ impl<T> Clone for Cork<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> Gathering<T> {
-    /// Writes what was gathered.
+impl<T: AsyncWrite + Unpin> CorkState<T> {
+    /// Writes the buffer.
     fn poll_drain(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(error) = self.failed.take() {
             return Poll::Ready(Err(error));
@@ -77,7 +77,7 @@ impl<T: AsyncWrite + Unpin> Gathering<T> {
             self.sent += sent;
             self.moved = self.moved.wrapping_add(1);
         }
-        // An idle connection holds no buffer.
+        // An idle connection keeps no buffer.
         (self.buffer, self.sent) = (Vec::new(), 0);
         Pin::new(&mut self.inner).poll_flush(task)
     }
@@ -94,12 +94,12 @@ impl<T: AsyncWrite + Unpin> Gathering<T> {
         let after =
             (before + slices.iter().map(|slice| slice.len()).sum::<usize>()).min(WRITE_BYTES);
         if after > self.buffer.capacity() && after > FEW_BYTES {
-            // At once: to double it time after time would copy what it has as often.
+            // At once: growing step by step would copy the buffer each time.
             self.buffer.reserve_exact(WRITE_BYTES - before);
         }
         for slice in slices {
             let room = WRITE_BYTES - self.buffer.len();
-            // In short pieces, for the same reason as in `short_slices`.
+            // Short copies, for the reason given at `short_slices`.
             slice[..slice.len().min(room)]
                 .chunks(SLICE_BYTES)
                 .for_each(|piece| self.buffer.extend_from_slice(piece));
@@ -139,7 +139,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Cork<T> {
         true
     }
 
-    /// The driver flushes, at the end of its turn.
+    /// The driver drains after each turn.
     fn poll_flush(self: Pin<&mut Self>, _task: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -151,27 +151,26 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Cork<T> {
     }
 }
 
-/// Drives a connection and drains its cork after each turn.
+/// Polls a connection and drains its cork after each poll.
 pub(crate) struct Turns<C, T> {
     connection: Pin<Box<C>>,
     cork: Cork<T>,
     activity: Arc<Activity>,
-    /// The streams' tasks had their turn.
+    /// The streams' tasks have run.
     waited: bool,
-    /// What was gathered waits for the client.
+    /// The buffer waits for the client.
     blocked: Wait,
-    /// How far it had moved when the wait began.
+    /// Write count when the wait began.
     moved: usize,
 }
 
 impl<C, T> Turns<C, T> {
     pub(crate) fn new(connection: C, cork: Cork<T>, activity: Arc<Activity>) -> Self {
-        // What was gathered, and as much of it encrypted.
+        // The buffer, and as much of it encrypted.
         let blocked = activity.idle_wait(2 * WRITE_BYTES);
         Self { connection: Box::pin(connection), cork, activity, waited: false, blocked, moved: 0 }
     }
 
-    /// The connection.
     pub(crate) fn connection(&mut self) -> Pin<&mut C> {
         self.connection.as_mut()
     }
@@ -213,7 +212,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]
-    async fn what_is_written_in_a_turn_goes_out_at_its_end() {
+    async fn the_writes_of_a_turn_are_sent_at_its_end() {
         let (ours, mut theirs) = tokio::io::duplex(1024);
         let mut cork = Cork::new(ours);
         let driven = cork.clone();
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_client_bounds_what_is_gathered_and_gets_all_of_it() {
+    async fn the_buffer_is_bounded_and_nothing_is_lost_for_a_slow_client() {
         let (ours, mut theirs) = tokio::io::duplex(1000);
         let cork = Cork::new(ours);
         let mut writer = cork.clone();
@@ -251,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_is_gone_is_an_error_of_the_next_write() {
+    async fn a_dead_client_fails_the_next_write() {
         let (ours, theirs) = tokio::io::duplex(1000);
         drop(theirs);
         let mut cork = Cork::new(ours);

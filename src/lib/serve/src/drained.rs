@@ -1,8 +1,7 @@
-//! The TLS stream of a connection: it takes nothing while something that it has encrypted could not
-//! be sent.
+//! A TLS stream that accepts no write while encrypted bytes wait for the socket.
 //!
-//! The TLS library alone goes on until [`WRITE_BYTES`](crate::WRITE_BYTES) are encrypted: for each
-//! of thousands of clients that read nothing.
+//! The TLS library alone would encrypt up to [`WRITE_BYTES`](crate::WRITE_BYTES) for each of
+//! thousands of clients that read nothing.
 
 use crate::socket::Socket;
 use std::io::{self, IoSlice};
@@ -11,10 +10,10 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
-/// A TLS stream with at most one write under way.
-pub(crate) struct Drained(pub(crate) TlsStream<Socket>);
+/// A TLS stream with at most one write pending.
+pub(crate) struct DrainedStream(pub(crate) TlsStream<Socket>);
 
-impl Drained {
+impl DrainedStream {
     fn poll_drained(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.0.get_ref().1.wants_write() {
             Pin::new(&mut self.0).poll_flush(task)
@@ -24,7 +23,7 @@ impl Drained {
     }
 }
 
-impl AsyncRead for Drained {
+impl AsyncRead for DrainedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         task: &mut Context<'_>,
@@ -34,7 +33,7 @@ impl AsyncRead for Drained {
     }
 }
 
-impl AsyncWrite for Drained {
+impl AsyncWrite for DrainedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         task: &mut Context<'_>,

@@ -1,31 +1,30 @@
-//! The frames that an HTTP/2 client sends, counted before hyper sees them: a client pays for those
-//! that cost it less than the server.
+//! Prices HTTP/2 frames before hyper sees them: clients pay for frames that cost them less than the
+//! server.
 //!
-//! The library answers every PING and SETTINGS and forgets most other frames, so a flood of them
-//! runs as fast as a core goes (47 million in 9 s); and it cuts a connection at a fixed number of
-//! resets that arrive together, also when they are the cancelled requests of an honest client. Here
-//! every such frame has a price. Credit comes with time and with bytes that are sent: who is served
-//! may acknowledge, adjust windows and cancel as much as that takes.
+//! The library responds to every PING and SETTINGS and discards most other frames, so a flood of
+//! them runs as fast as a core allows (47 million in 9 s); and it cuts a connection at a fixed
+//! number of resets that arrive together, even if an honest client cancelled requests. Here every
+//! such frame has a price. Credit accrues with time and with bytes sent: a client that is served
+//! may acknowledge, adjust windows and cancel in proportion.
 
 use tokio::time::Instant;
 
-/// Of the client's first bytes (RFC 9113, 3.4).
+/// Length of the client preface (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
 const HEADER_BYTES: usize = 9;
-/// DATA frames below this are mostly their own header.
+/// Smaller DATA frames are mostly their own header.
 const SMALL_DATA_BYTES: usize = 64;
 
-/// Credit of a new connection, and what time alone fills up to: 500 resets, or 2,000 pings.
+/// Credit of a new connection, and the most that time accrues: 500 resets, or 2,000 pings.
 const CREDIT: u32 = 2_000;
-/// By time.
 const CREDIT_PER_SECOND: u32 = 200;
-/// One for so many bytes that are sent.
+/// Bytes sent per unit of credit.
 const BYTES_PER_CREDIT: usize = 32;
-/// With what is sent: window updates of a large answer come late and together.
+/// Credit that bytes sent can accrue: window updates for a large response come late and together.
 const MAX_CREDIT: u32 = 20_000;
 
-/// Of a request that is refused before a handler sees it.
-const REFUSED_PRICE: u32 = 4;
+/// Price of a request rejected before a handler saw it.
+const REJECTED_PRICE: u32 = 4;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -35,53 +34,53 @@ const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// GOAWAY with ENHANCE_YOUR_CALM; no stream is named as the last, since none is taken back.
+/// GOAWAY with ENHANCE_YOUR_CALM.
 pub(crate) const GO_AWAY: [u8; 17] =
     [0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0xb];
 
-/// Where the byte stream is.
+/// FramePosition in the byte stream.
 #[derive(Debug)]
-enum Position {
-    /// Before the first frame: so many bytes are left of the preface.
+enum FramePosition {
+    /// In the preface, with this many bytes left.
     Preface(usize),
-    /// In a frame's header, of which so much is there.
+    /// In a frame header, with this many bytes read.
     Header([u8; HEADER_BYTES], usize),
-    /// In a frame's payload.
+    /// In a payload.
     Payload(usize),
 }
 
-/// The incoming frames of one connection.
+/// Meters the incoming frames of one connection.
 #[derive(Debug)]
-pub(crate) struct Frames {
-    position: Position,
+pub(crate) struct FrameMeter {
+    position: FramePosition,
     credit: u32,
-    /// Since when time has not been credited. The clock is read only when the credit is used up.
+    /// When time was last credited. The clock is only read when the credit is used up.
     since: Instant,
-    /// Bytes sent that have not been credited.
+    /// Bytes sent that are not credited yet.
     sent: usize,
-    /// Bytes of what is under way and has no end yet: a header block, or a frame other than DATA;
-    /// 0: nothing is.
+    /// Bytes of an unfinished header block, or of an unfinished frame other than DATA; 0 if there
+    /// is none.
     unfinished_bytes: usize,
-    /// It ends with the frame.
+    /// Whether it ends with the current frame.
     is_last: bool,
-    /// How many of such were begun.
-    begun: u64,
+    /// Number of header blocks and frames begun.
+    started: u64,
 }
 
-impl Frames {
+impl FrameMeter {
     pub(crate) fn new() -> Self {
         Self {
-            position: Position::Preface(PREFACE_BYTES),
+            position: FramePosition::Preface(PREFACE_BYTES),
             credit: CREDIT,
             since: Instant::now(),
             sent: 0,
             unfinished_bytes: 0,
             is_last: true,
-            begun: 0,
+            started: 0,
         }
     }
 
-    /// So many bytes were sent to the client.
+    /// Credits bytes sent to the client.
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.sent += bytes;
         if self.sent >= BYTES_PER_CREDIT {
@@ -91,38 +90,38 @@ impl Frames {
         }
     }
 
-    /// Bytes of the header block or frame that is not whole yet, frames' headers included: as much
-    /// as it has announced, since the library makes room for that. 0 between them, and in DATA.
+    /// Bytes of the unfinished header block or frame: frame headers, and the announced payload, as
+    /// the library allocates that. 0 between them, and in DATA.
     pub(crate) fn unfinished_bytes(&self) -> usize {
         self.unfinished_bytes
     }
 
-    /// How many header blocks and frames were begun: another number is another one.
-    pub(crate) fn begun(&self) -> u64 {
-        self.begun
+    /// Number of header blocks and frames begun; tells one from the next.
+    pub(crate) fn started(&self) -> u64 {
+        self.started
     }
 
-    /// Takes the price of a request that was refused unseen.
+    /// Charges for requests rejected unseen.
     #[must_use]
-    pub(crate) fn charge(&mut self, refused: u32) -> bool {
-        self.pay(refused.saturating_mul(REFUSED_PRICE))
+    pub(crate) fn charge(&mut self, rejected: u32) -> bool {
+        self.pay(rejected.saturating_mul(REJECTED_PRICE))
     }
 
-    /// Bytes came in. False: the client has sent more than it may, and should be cut off.
+    /// Processes received bytes. False if the client has exceeded its credit and should be cut off.
     #[must_use]
-    pub(crate) fn take(&mut self, mut bytes: &[u8]) -> bool {
+    pub(crate) fn receive(&mut self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             match &mut self.position {
-                Position::Preface(left) | Position::Payload(left) => {
+                FramePosition::Preface(left) | FramePosition::Payload(left) => {
                     let count = bytes.len().min(*left);
                     *left -= count;
                     bytes = &bytes[count..];
                     if *left == 0 {
-                        self.position = Position::Header([0; HEADER_BYTES], 0);
+                        self.position = FramePosition::Header([0; HEADER_BYTES], 0);
                         self.end_frame();
                     }
                 }
-                Position::Header(header, have) => {
+                FramePosition::Header(header, have) => {
                     let count = bytes.len().min(HEADER_BYTES - *have);
                     header[*have..*have + count].copy_from_slice(&bytes[..count]);
                     *have += count;
@@ -132,9 +131,9 @@ impl Frames {
                         let payload =
                             usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
                         self.position = if payload == 0 {
-                            Position::Header([0; HEADER_BYTES], 0)
+                            FramePosition::Header([0; HEADER_BYTES], 0)
                         } else {
-                            Position::Payload(payload)
+                            FramePosition::Payload(payload)
                         };
                         if !self.frame(kind, flags, payload) {
                             return false;
@@ -151,15 +150,15 @@ impl Frames {
 
     fn frame(&mut self, kind: u8, flags: u8, payload: usize) -> bool {
         if kind != DATA {
-            self.begun += u64::from(self.unfinished_bytes == 0);
+            self.started += u64::from(self.unfinished_bytes == 0);
             self.unfinished_bytes += HEADER_BYTES + payload;
             self.is_last = !matches!(kind, HEADERS | CONTINUATION) || flags & END_HEADERS != 0;
         }
         let price = match kind {
-            // What a request costs is counted where it is handled.
+            // Requests are accounted for where they are handled.
             HEADERS => 0,
             DATA if payload >= SMALL_DATA_BYTES || flags & END_STREAM != 0 => 0,
-            // All streams may get another window.
+            // May change the windows of all streams.
             RST_STREAM | SETTINGS => 4,
             _ => 1,
         };
@@ -202,21 +201,21 @@ mod tests {
         [&length[1..], &[kind, flags, 0, 0, 0, 1], &vec![0xff; payload]].concat()
     }
 
-    /// How many of these frames are let through, 100,000 at most, cut into pieces of so many bytes.
-    fn passed(frames: &mut Frames, frame: &[u8], piece: usize) -> usize {
+    /// How many of these frames pass, up to 100,000, when fed in chunks of `piece` bytes.
+    fn passed(frames: &mut FrameMeter, frame: &[u8], piece: usize) -> usize {
         (0..100_000)
-            .find(|_| !frame.chunks(piece).all(|piece| frames.take(piece)))
+            .find(|_| !frame.chunks(piece).all(|piece| frames.receive(piece)))
             .unwrap_or(100_000)
     }
 
-    fn begun() -> Frames {
-        let mut frames = Frames::new();
-        assert!(frames.take(&[b'x'; PREFACE_BYTES - 1]) && frames.take(b"x"));
+    fn started() -> FrameMeter {
+        let mut frames = FrameMeter::new();
+        assert!(frames.receive(&[b'x'; PREFACE_BYTES - 1]) && frames.receive(b"x"));
         frames
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_kind_has_its_price_however_the_bytes_are_cut() {
+    async fn each_kind_has_its_price_in_chunks_of_any_size() {
         for piece in [1, 3, 9, 1000] {
             for (kind, flags, payload, wanted) in [
                 (6, 0, 8, 2000),
@@ -234,7 +233,7 @@ mod tests {
                 (HEADERS, 5, 3, 100_000),
             ] {
                 assert_eq!(
-                    passed(&mut begun(), &frame(kind, flags, payload), piece),
+                    passed(&mut started(), &frame(kind, flags, payload), piece),
                     wanted,
                     "{kind} {flags} {payload}"
                 );
@@ -243,8 +242,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_and_what_is_sent_earn_credit_up_to_a_bound() {
-        let (mut frames, ping) = (begun(), frame(0x77, 0, 0));
+    async fn time_and_bytes_sent_earn_bounded_credit() {
+        let (mut frames, ping) = (started(), frame(0x77, 0, 0));
         assert_eq!(passed(&mut frames, &ping, 17), 2000);
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(passed(&mut frames, &ping, 17), 200);
@@ -259,28 +258,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_header_block_or_a_frame_is_under_way_until_it_is_whole() {
-        let mut frames = begun();
-        assert!(frames.take(&frame(HEADERS, 0, 100)));
-        assert_eq!((frames.unfinished_bytes(), frames.begun()), (109, 1));
-        assert!(frames.take(&frame(CONTINUATION, 0, 50)));
-        assert_eq!((frames.unfinished_bytes(), frames.begun()), (168, 1));
-        assert!(frames.take(&frame(CONTINUATION, END_HEADERS, 50)));
+    async fn a_header_block_or_frame_is_unfinished_until_its_end() {
+        let mut frames = started();
+        assert!(frames.receive(&frame(HEADERS, 0, 100)));
+        assert_eq!((frames.unfinished_bytes(), frames.started()), (109, 1));
+        assert!(frames.receive(&frame(CONTINUATION, 0, 50)));
+        assert_eq!((frames.unfinished_bytes(), frames.started()), (168, 1));
+        assert!(frames.receive(&frame(CONTINUATION, END_HEADERS, 50)));
         assert_eq!(frames.unfinished_bytes(), 0);
         for kind in [HEADERS, SETTINGS, 0x77] {
-            let (whole, before) = (frame(kind, END_HEADERS, 1000), frames.begun());
-            assert!(frames.take(&whole[..10]));
-            assert_eq!((frames.unfinished_bytes(), frames.begun()), (1009, before + 1));
-            assert!(frames.take(&whole[10..]) && frames.take(&frame(kind, END_HEADERS, 0)));
-            assert_eq!((frames.unfinished_bytes(), frames.begun()), (0, before + 2));
+            let (whole, before) = (frame(kind, END_HEADERS, 1000), frames.started());
+            assert!(frames.receive(&whole[..10]));
+            assert_eq!((frames.unfinished_bytes(), frames.started()), (1009, before + 1));
+            assert!(frames.receive(&whole[10..]) && frames.receive(&frame(kind, END_HEADERS, 0)));
+            assert_eq!((frames.unfinished_bytes(), frames.started()), (0, before + 2));
         }
-        assert!(frames.take(&frame(DATA, 0, 1000)[..10]));
+        assert!(frames.receive(&frame(DATA, 0, 1000)[..10]));
         assert_eq!(frames.unfinished_bytes(), 0, "DATA has a window");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn requests_that_are_refused_cost_credit() {
-        let mut frames = begun();
-        assert!(frames.charge(CREDIT / REFUSED_PRICE) && !frames.charge(1));
+    async fn rejected_requests_cost_credit() {
+        let mut frames = started();
+        assert!(frames.charge(CREDIT / REJECTED_PRICE) && !frames.charge(1));
     }
 }

@@ -1,9 +1,8 @@
-//! Polls what waits only after it was woken.
+//! Polls a future only after its waker fires.
 //!
-//! A task polls all that it waits for, whatever woke it: an event of a watch would touch the
-//! timers, channels and the reading side of its connection each time, which have left the
-//! processor's caches since the last event (a seventh of what an event cost at 1,000 watchers).
-//! Behind a gate they are asked when they have something to say.
+//! A task polls everything it waits for, whatever woke it: each event of a watch would touch the
+//! timers, channels and reading side of its connection, which have left the processor's caches
+//! since the last event (a seventh of an event's cost at 1,000 watchers).
 
 use futures::task::AtomicWaker;
 use std::future::poll_fn;
@@ -12,13 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Whether there is something to ask, and who asks.
-struct Signal {
+/// Whether the gate is open, and the task to wake.
+struct GateSignal {
     woken: AtomicBool,
     task: AtomicWaker,
 }
 
-impl Wake for Signal {
+impl Wake for GateSignal {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -29,26 +28,27 @@ impl Wake for Signal {
     }
 }
 
-/// Stands before one thing that is polled. The task may change from poll to poll.
-pub(crate) struct Gate {
-    signal: Arc<Signal>,
+/// Gates the polls of one future. The task may change between polls.
+pub(crate) struct WakeGate {
+    signal: Arc<GateSignal>,
     waker: Waker,
 }
 
-impl Gate {
-    /// An open one: the first poll goes through.
+impl WakeGate {
+    /// Open: the first poll goes through.
     pub(crate) fn new() -> Self {
-        let signal = Arc::new(Signal { woken: AtomicBool::new(true), task: AtomicWaker::new() });
+        let signal =
+            Arc::new(GateSignal { woken: AtomicBool::new(true), task: AtomicWaker::new() });
         Self { waker: Waker::from(Arc::clone(&signal)), signal }
     }
 
-    /// Polls, unless the last poll was pending and nothing has woken it since.
+    /// Polls, unless the last poll was pending and no wake came since.
     pub(crate) fn poll<R>(
         &self,
         task: &mut Context<'_>,
         poll: impl FnOnce(&mut Context<'_>) -> Poll<R>,
     ) -> Poll<R> {
-        // Before the look: what comes after it wakes this task.
+        // Registered before the check, so that no wake is lost.
         self.signal.task.register(task.waker());
         if !self.signal.woken.load(Ordering::Acquire) {
             return Poll::Pending;
@@ -62,9 +62,9 @@ impl Gate {
     }
 }
 
-/// A future behind a gate of its own.
+/// Wraps a future in a gate.
 pub(crate) async fn gated<F: Future>(future: F) -> F::Output {
-    let (gate, mut future) = (Gate::new(), pin!(future));
+    let (gate, mut future) = (WakeGate::new(), pin!(future));
     poll_fn(|task| gate.poll(task, |task| future.as_mut().poll(task))).await
 }
 
@@ -75,20 +75,20 @@ mod tests {
     use tokio::sync::Notify;
 
     #[derive(Default)]
-    struct Count(AtomicUsize);
+    struct WakeCount(AtomicUsize);
 
-    impl Wake for Count {
+    impl Wake for WakeCount {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     #[test]
-    fn nothing_is_polled_until_it_is_woken_and_the_last_task_is_told() {
-        let (gate, polls, notify) = (Gate::new(), AtomicUsize::new(0), Notify::new());
-        let (first, second) = (Arc::new(Count::default()), Arc::new(Count::default()));
+    fn nothing_is_polled_before_a_wake_which_reaches_the_last_task() {
+        let (gate, polls, notify) = (WakeGate::new(), AtomicUsize::new(0), Notify::new());
+        let (first, second) = (Arc::new(WakeCount::default()), Arc::new(WakeCount::default()));
         let mut waiting = pin!(notify.notified());
-        let mut poll = |count: &Arc<Count>| {
+        let mut poll = |count: &Arc<WakeCount>| {
             let waker = Waker::from(Arc::clone(count));
             gate.poll(&mut Context::from_waker(&waker), |task| {
                 polls.fetch_add(1, Ordering::Relaxed);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_ready_at_once_or_later_comes_through() {
+    async fn ready_futures_pass_at_once_or_later() {
         assert_eq!(gated(async { 1 }).await, 1);
         let later = async {
             tokio::task::yield_now().await;

@@ -1,19 +1,19 @@
-//! What one connection is doing, and the byte stream that watches over the heads of its requests:
-//! it ends when one takes too long, and words the answer to one that is broken.
+//! Times the heads of requests on one connection, and replaces hyper's responses to malformed ones;
+//! and the connection's activity.
 //!
-//! hyper's own header timeout also runs while a connection is idle between requests, so it cannot
-//! be short without closing connections that clients are about to use again. Here the time starts
-//! with a head's first byte.
+//! hyper's header timeout also runs while a connection is idle between requests, so a short one
+//! would close connections that clients are about to reuse. Here the time starts with the first
+//! byte of a head.
 
-use crate::bad_head::{self, KEPT_BYTES};
+use crate::bad_head::{self, MAX_HEAD_PREFIX};
 use crate::body::{Body, Chunk, WRITE_BYTES};
-use crate::connection::Shared;
-use crate::frames::{Frames, GO_AWAY};
-use crate::gate::Gate;
+use crate::connection::ListenerState;
+use crate::frames::{FrameMeter, GO_AWAY};
+use crate::gate::WakeGate;
 use crate::heads::HeadBytes;
 use crate::held::Holdings;
-use crate::server::{Kept, Stats};
-use crate::slow_client::{Piece, STREAM_BYTES, UnderWay, Wait, Waits};
+use crate::server::{BodyGuard, ListenerStats};
+use crate::slow_client::{CountedChunk, STREAM_BYTES, UnsentBytes, Wait, Waits};
 use http::StatusCode;
 use http_body::{Body as _, Frame, SizeHint};
 use std::io;
@@ -25,19 +25,19 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// How many requests a connection has begun, answered and ended.
+/// Counts a connection's requests.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     begun: AtomicU64,
     answered: AtomicU64,
     ended: AtomicU64,
-    /// Requests refused unseen.
+    /// Requests rejected unseen.
     refused: AtomicU32,
-    /// No further request is begun.
+    /// No further request is accepted.
     is_closing: AtomicBool,
-    /// What goes over the connection is no longer HTTP.
+    /// The connection was upgraded: no longer HTTP.
     upgraded: AtomicBool,
-    /// What waits for the client to take it.
+    /// What waits for the client.
     waits: Arc<Waits>,
 }
 
@@ -51,29 +51,28 @@ impl Activity {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Whether no request is between its head and the end of its answer.
+    /// Whether no request is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.begun.load(Ordering::Relaxed) == self.ended.load(Ordering::Relaxed)
     }
 
-    /// Called at each tick of the connection: true when its client takes nothing of what it asked
-    /// for.
+    /// Called at each tick of the connection; true if its client has stopped reading.
     pub(crate) fn tick(&self) -> bool {
         self.waits.tick()
     }
 
-    /// Requests between their heads and the ends of their answers.
+    /// Requests between head and end of response.
     pub(crate) fn in_flight(&self) -> u64 {
         self.begun.load(Ordering::Relaxed).saturating_sub(self.ended.load(Ordering::Relaxed))
     }
 
-    /// From now on no request is begun.
+    /// Accepts no request from now on.
     pub(crate) fn close(&self) {
         self.is_closing.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a request that has arrived is begun; `share`: what the connection may hold. HTTP/2
-    /// only, where the client learns that it may try again.
+    /// Whether an arrived request may begin; `share` is what the connection may hold. HTTP/2 only,
+    /// where the client learns that it may retry.
     pub(crate) fn admits(&self, share: Option<usize>) -> bool {
         let is_refused = self.is_closing.load(Ordering::Relaxed)
             || share.is_some_and(|share| self.waits.bytes() > share);
@@ -83,7 +82,7 @@ impl Activity {
         !is_refused
     }
 
-    /// Requests refused since the last call.
+    /// Number of requests rejected since the last call.
     fn take_refused(&self) -> u32 {
         if self.refused.load(Ordering::Relaxed) > 0 {
             self.refused.swap(0, Ordering::Relaxed)
@@ -92,17 +91,17 @@ impl Activity {
         }
     }
 
-    /// Whether the client has taken all that there is for it.
+    /// Whether the client has read everything.
     pub(crate) fn is_done(&self) -> bool {
         self.is_idle() && self.waits.bytes() == 0
     }
 
-    /// What holds so many bytes when it waits for the client.
+    /// A wait that holds `bytes` while it waits for the client.
     pub(crate) fn idle_wait(&self, bytes: usize) -> Wait {
         Wait::idle(&self.waits, bytes)
     }
 
-    /// Counts a request until what is returned is dropped.
+    /// Counts a request until the guard is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> InFlight {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.waits.hold(REQUEST_BYTES);
@@ -110,11 +109,11 @@ impl Activity {
     }
 }
 
-/// What a request holds until it is answered, about: its head, its task and a small answer. A burst
-/// of requests is counted before the first of them is answered.
+/// Approximate bytes held by a request until its response: head, task, a small response. Counts a
+/// burst before its first response.
 const REQUEST_BYTES: usize = 16 * 1024;
 
-/// One request between its head and the end of its answer.
+/// A request between its head and the end of its response.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     activity: Arc<Activity>,
@@ -122,7 +121,7 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// Its handler gave a response.
+    /// The handler has responded.
     pub(crate) fn answered(&mut self, status: StatusCode) {
         if status == StatusCode::SWITCHING_PROTOCOLS {
             self.activity.upgraded.store(true, Ordering::Relaxed);
@@ -132,7 +131,7 @@ impl InFlight {
         self.activity.waits.release(REQUEST_BYTES);
     }
 
-    /// No request is begun on its connection after it.
+    /// Accepts no further request on the connection.
     pub(crate) fn close(&self) {
         self.activity.close();
     }
@@ -147,42 +146,42 @@ impl Drop for InFlight {
     }
 }
 
-/// A response body that knows when it is sent, and whether it waits for its client.
+/// A response body that tracks whether it is sent or waits for its client.
 pub(crate) struct CountedBody {
     body: Body,
     in_flight: InFlight,
     wait: Wait,
-    _kept: Option<Kept>,
-    /// From the first piece on that others follow.
-    under_way: Option<Arc<UnderWay>>,
+    _kept: Option<BodyGuard>,
+    /// Set once the first of several chunks was made.
+    under_way: Option<Arc<UnsentBytes>>,
 }
 
 impl CountedBody {
-    pub(crate) fn new(body: Body, in_flight: InFlight, kept: Option<Kept>) -> Self {
-        // A client that takes nothing at all never lets it be polled.
+    pub(crate) fn new(body: Body, in_flight: InFlight, kept: Option<BodyGuard>) -> Self {
+        // hyper never polls the body of a client that reads nothing.
         let wait = Wait::begin(&in_flight.activity.waits, STREAM_BYTES);
         Self { body, in_flight, wait, _kept: kept, under_way: None }
     }
 
-    fn piece(&mut self, chunk: Chunk) -> Piece {
+    fn piece(&mut self, chunk: Chunk) -> CountedChunk {
         if self.under_way.is_none() && !self.body.is_end_stream() {
             self.under_way = Some(Arc::default());
         }
-        Piece::new(chunk, &self.in_flight.activity.waits, self.under_way.as_ref())
+        CountedChunk::new(chunk, &self.in_flight.activity.waits, self.under_way.as_ref())
     }
 }
 
 impl http_body::Body for CountedBody {
-    type Data = Piece;
+    type Data = CountedChunk;
     type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         task: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Piece>>>> {
+    ) -> Poll<Option<io::Result<Frame<CountedChunk>>>> {
         let this = &mut *self;
         if this.under_way.as_ref().is_some_and(|under_way| under_way.is_full(task)) {
-            // What is under way is what waits for the client.
+            // The chunks given to hyper are what waits now.
             this.wait.end();
             return Poll::Pending;
         }
@@ -203,79 +202,78 @@ impl http_body::Body for CountedBody {
     }
 }
 
-/// How long a connection that ends on a broken head is read on, so that its client gets to see why:
+/// How long a connection is read on after a malformed head, so that its client sees the response:
 /// unread bytes would reset it.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// A byte stream whose reads fail when a head that has begun does not end in time, and whose own
-/// answers to broken heads have a text.
+/// A byte stream that fails reads when a head takes too long, and replaces hyper's responses to
+/// malformed heads.
 pub(crate) struct HeadGuard<T> {
     inner: T,
-    /// Before reads: an answer that goes on polls them with every frame.
-    reads: Gate,
+    /// Guards reads: a response being sent polls them with every frame.
+    reads: WakeGate,
     activity: Arc<Activity>,
-    stats: Arc<Stats>,
+    stats: Arc<ListenerStats>,
     limit: Duration,
-    /// HTTP/2: time counts until the first request and in header blocks (an idle connection still
-    /// reads pings and window updates), and heads are not looked at.
-    frames: Option<Box<Frames>>,
-    /// Of the unfinished head.
+    /// Set for HTTP/2: only the first request and header blocks are timed (an idle connection still
+    /// reads pings and window updates), and heads are not inspected.
+    frames: Option<Box<FrameMeter>>,
+    /// Bytes of the unfinished head.
     held: HeadBytes,
-    /// HTTP/2: which header block or frame `since` is of.
+    /// HTTP/2: the header block or frame that `since` refers to.
     block: u64,
-    /// HTTP/1.1: what is encrypted waits for the client. (HTTP/2: see
-    /// [`Turns`](crate::cork::Turns).)
+    /// HTTP/1.1: encrypted bytes wait for the client. (HTTP/2: see [`Turns`](crate::cork::Turns).)
     blocked: Wait,
-    /// Since when bytes of an unfinished head are there; at the start of a connection since its
-    /// handshake, so that silence counts too.
+    /// Since when there is an unfinished head; initially since the handshake, so that silence is
+    /// timed, too.
     since: Option<Instant>,
-    /// Requests begun when `since` was set: more of them mean that the head is complete.
+    /// Requests begun at `since`; if there are more now, the head is complete.
     heads: u64,
     timer: Option<Pin<Box<Sleep>>>,
-    /// The beginning of the unfinished head.
+    /// Prefix of the unfinished head.
     head: Vec<u8>,
-    /// How long it is so far.
+    /// Its length so far.
     head_bytes: usize,
-    /// Responses of handlers of which something was written.
+    /// Number of handler responses partly written.
     written: u64,
-    replaced: Option<Replaced>,
-    /// Since when the connection only lingers.
+    replaced: Option<Replacement>,
+    /// When lingering began.
     lingers: Option<Instant>,
 }
 
-/// Why a client's bytes are not taken.
+/// Why reading ends.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-enum Refused {
+enum ReadRefused {
     #[error("the client sends more cheap frames than it may")]
     Flood,
     #[error("unfinished heads hold too much memory")]
     Heads,
 }
 
-/// An answer that goes out instead of hyper's.
-struct Replaced {
+/// A response sent instead of hyper's.
+struct Replacement {
     bytes: Vec<u8>,
     sent: usize,
 }
 
 impl<T> HeadGuard<T> {
-    pub(crate) fn http1(inner: T, activity: Arc<Activity>, shared: &Shared) -> Self {
+    pub(crate) fn http1(inner: T, activity: Arc<Activity>, shared: &ListenerState) -> Self {
         Self::new(inner, activity, shared, None)
     }
 
-    pub(crate) fn http2(inner: T, activity: Arc<Activity>, shared: &Shared) -> Self {
-        Self::new(inner, activity, shared, Some(Box::new(Frames::new())))
+    pub(crate) fn http2(inner: T, activity: Arc<Activity>, shared: &ListenerState) -> Self {
+        Self::new(inner, activity, shared, Some(Box::new(FrameMeter::new())))
     }
 
     fn new(
         inner: T,
         activity: Arc<Activity>,
-        shared: &Shared,
-        frames: Option<Box<Frames>>,
+        shared: &ListenerState,
+        frames: Option<Box<FrameMeter>>,
     ) -> Self {
         Self {
             inner,
-            reads: Gate::new(),
+            reads: WakeGate::new(),
             stats: Arc::clone(&shared.stats),
             limit: shared.limits.header,
             frames,
@@ -308,15 +306,15 @@ impl<T> HeadGuard<T> {
         timer.as_mut().poll(task)
     }
 
-    /// Bytes came in.
-    fn keep(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+    /// Accounts for received bytes.
+    fn keep(&mut self, bytes: &[u8]) -> Result<(), ReadRefused> {
         if let Some(frames) = &mut self.frames {
             let refused = self.activity.take_refused();
             if refused > 0 && !frames.charge(refused) || !frames.take(bytes) {
-                return Err(Refused::Flood);
+                return Err(ReadRefused::Flood);
             }
             let unfinished_bytes = frames.unfinished_bytes();
-            // Until the first request all of it has to come in the time of one head.
+            // Until the first request, the time of one head counts.
             if self.heads > 0 {
                 if unfinished_bytes == 0 {
                     self.since = None;
@@ -331,28 +329,28 @@ impl<T> HeadGuard<T> {
             return Ok(());
         }
         self.since.get_or_insert_with(Instant::now);
-        let room = KEPT_BYTES - self.head.len();
+        let room = MAX_HEAD_PREFIX - self.head.len();
         self.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
         self.head_bytes += bytes.len();
         self.held.set(self.head_bytes);
         Ok(())
     }
 
-    /// Whether these bytes are hyper's own answer to a broken head. Nothing is looked at closely
-    /// unless no handler's response is being written.
+    /// Whether these bytes are hyper's own response to a malformed head. Only checked while no
+    /// handler's response is being written.
     fn is_hypers(&self, bytes: &[u8]) -> bool {
         self.frames.is_none()
             && self.activity.answered.load(Ordering::Relaxed) == self.written
-            && bad_head::is_own_answer(bytes)
+            && bad_head::is_hypers_response(bytes)
             && !self.activity.upgraded.load(Ordering::Relaxed)
     }
 }
 
 impl<T: AsyncWrite + Unpin> HeadGuard<T> {
-    /// Writes the other answer whole; then says that hyper's was.
+    /// Writes the replacement, then claims that hyper's response was written.
     fn poll_replaced(&mut self, task: &mut Context<'_>, answer: &[u8]) -> Poll<io::Result<usize>> {
         let head = &self.head;
-        let replaced = self.replaced.get_or_insert_with(|| Replaced {
+        let replaced = self.replaced.get_or_insert_with(|| Replacement {
             bytes: bad_head::replacement(answer, head),
             sent: 0,
         });
@@ -385,11 +383,11 @@ impl<T: AsyncWrite + Unpin> HeadGuard<T> {
         }
     }
 
-    /// Ends the connection; of a flood the client learns that it was one, if it still reads.
-    fn refuse(&mut self, refused: Refused, task: &mut Context<'_>) -> io::Error {
-        if matches!(refused, Refused::Flood) {
+    /// Fails the connection. A flooding client gets a GOAWAY, if it still reads.
+    fn refuse(&mut self, refused: ReadRefused, task: &mut Context<'_>) -> io::Error {
+        if matches!(refused, ReadRefused::Flood) {
             self.stats.flooded.fetch_add(1, Ordering::Relaxed);
-            // Gathered, and sent when the connection has ended; what does not fit is not missed.
+            // Sent when the connection closes; if it does not fit, that does not matter.
             let _ = Pin::new(&mut self.inner).poll_write(task, &GO_AWAY);
         }
         io::Error::new(io::ErrorKind::InvalidData, refused)
@@ -415,7 +413,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for HeadGuard<T> {
             }
         }
         if this.held.is_cut(task.waker()) {
-            return Poll::Ready(Err(this.refuse(Refused::Heads, task)));
+            return Poll::Ready(Err(this.refuse(ReadRefused::Heads, task)));
         }
         if let Poll::Ready(result) =
             this.reads.poll(task, |task| Pin::new(&mut this.inner).poll_read(task, buffer))

@@ -1,6 +1,6 @@
-//! What the unfinished heads of all connections hold together: before a head is whole nobody knows
-//! whose it is, so they are bounded by one sum. When it is full the oldest go: an honest head takes
-//! as long as its client needs to send it, one that is held back gets old.
+//! A common limit on the unfinished heads of all connections, as nobody knows whose they are yet.
+//! Above it the oldest are cut: an honest head is as old as its transfer takes, one that is held
+//! back gets old.
 
 use futures::task::AtomicWaker;
 use std::collections::BTreeMap;
@@ -8,65 +8,65 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-/// So much of a head does not count, and takes no lock: a connection alone costs more, nearly every
+/// Bytes of a head that do not count, and need no lock: a connection costs more, and nearly every
 /// head is smaller.
 const FREE_BYTES: usize = 4 << 10;
 
-/// The unfinished heads of a listener's connections.
+/// The unfinished heads of a listener.
 #[derive(Debug)]
 pub(crate) struct Heads {
     bound: usize,
-    state: Mutex<State>,
+    state: Mutex<HeadsState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct HeadsState {
     bytes: usize,
     tickets: u64,
     /// By the order in which they began to count.
-    unfinished: BTreeMap<u64, Unfinished>,
+    unfinished: BTreeMap<u64, UnfinishedHead>,
 }
 
 #[derive(Debug)]
-struct Unfinished {
+struct UnfinishedHead {
     bytes: usize,
-    cut: Arc<Cut>,
+    cut: Arc<CutHead>,
 }
 
 #[derive(Debug, Default)]
-struct Cut {
+struct CutHead {
     is_cut: AtomicBool,
     task: AtomicWaker,
 }
 
-/// One connection's unfinished head; forgotten when it is dropped.
+/// One connection's unfinished head; forgotten when dropped.
 #[derive(Debug)]
 pub(crate) struct HeadBytes {
     heads: Arc<Heads>,
     counted: usize,
     ticket: u64,
-    cut: Arc<Cut>,
+    cut: Arc<CutHead>,
 }
 
 impl Heads {
-    /// With a bound, in bytes.
+    /// `bound` in bytes.
     pub(crate) fn new(bound: usize) -> Arc<Self> {
         Arc::new(Self { bound, state: Mutex::default() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, HeadsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl HeadsState {
     fn remove(&mut self, ticket: u64) {
         if let Some(gone) = self.unfinished.remove(&ticket) {
             self.bytes -= gone.bytes;
         }
     }
 
-    /// Makes room; the bytes of a connection that is cut are as good as free.
+    /// Makes room. Bytes of a cut connection count as free.
     fn cut_oldest(&mut self, bound: usize) {
         while self.bytes > bound
             && let Some((_, oldest)) = self.unfinished.pop_first()
@@ -83,7 +83,7 @@ impl HeadBytes {
         Self { heads: Arc::clone(heads), counted: 0, ticket: 0, cut: Arc::default() }
     }
 
-    /// The connection's unfinished head holds so many bytes now; 0: there is none.
+    /// Sets the bytes of the connection's unfinished head; 0 for none.
     pub(crate) fn set(&mut self, bytes: usize) {
         let counted = bytes.saturating_sub(FREE_BYTES);
         let before = std::mem::replace(&mut self.counted, counted);
@@ -103,7 +103,7 @@ impl HeadBytes {
             self.ticket = state.tickets;
             state
                 .unfinished
-                .insert(self.ticket, Unfinished { bytes: 0, cut: Arc::clone(&self.cut) });
+                .insert(self.ticket, UnfinishedHead { bytes: 0, cut: Arc::clone(&self.cut) });
         }
         if let Some(unfinished) = state.unfinished.get_mut(&self.ticket) {
             let more = counted - std::mem::replace(&mut unfinished.bytes, counted);
@@ -112,8 +112,7 @@ impl HeadBytes {
         state.cut_oldest(self.heads.bound);
     }
 
-    /// Whether the connection has to go, for the sake of younger heads. The task is woken when it
-    /// has to later.
+    /// Whether the connection was cut; else `waker` is woken when it is.
     pub(crate) fn is_cut(&self, waker: &Waker) -> bool {
         if self.counted == 0 {
             return false;
@@ -134,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_share_a_bound_and_the_oldest_are_cut() {
+    fn heads_share_a_limit_and_the_oldest_are_cut() {
         const BOUND: usize = 1 << 20;
         let heads = Heads::new(BOUND);
         let begin = |bytes| {
@@ -151,7 +150,7 @@ mod tests {
             (0..40).map(|at| at < 40 - left).collect::<Vec<_>>()
         );
         assert!(heads.lock().bytes <= BOUND);
-        // One that grows is as old as it was; one that begins anew is young.
+        // A growing head keeps its age; a new one is young.
         all[40 - left].set(65 << 10);
         all[40 - left + 1].set(0);
         all[40 - left + 1].set(64 << 10);

@@ -1,23 +1,23 @@
-//! Memory that answers hold while their clients take them, over all connections, and its pressure:
-//! above the bound a client that takes nothing is cut within two seconds instead of
-//! [`Limits::stall`](crate::Limits::stall), and a connection that waits for its client with more
-//! than its share begins no further request.
+//! Memory that responses hold while their clients read them, over all connections. Above the limit
+//! there is pressure: a client that reads nothing is cut within two seconds instead of
+//! [`Limits::stall`](crate::Limits::stall), and a connection that holds more than its share accepts
+//! no further request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::watch;
 
-/// The bytes that answers hold. Cheap to clone; all clones are one.
+/// Bytes held by responses. Clones share the count.
 #[derive(Clone, Debug)]
-pub struct Holdings(Arc<Inner>);
+pub struct Holdings(Arc<HoldingsInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct HoldingsInner {
     bytes: AtomicUsize,
-    /// What others hold for answers: see [`Holdings::set_pinned`].
+    /// See [`Holdings::set_pinned`].
     pinned: AtomicUsize,
     bound: usize,
-    /// Others that wait until something is given back: see [`Holdings::want`].
+    /// Number of waiters: see [`Holdings::want`].
     wanting: AtomicUsize,
     is_pressed: AtomicBool,
     pressed: watch::Sender<bool>,
@@ -30,10 +30,10 @@ impl Default for Holdings {
 }
 
 impl Holdings {
-    /// With a bound, in bytes.
+    /// `bound` in bytes.
     pub fn new(bound: usize) -> Self {
         let (bytes, pinned, wanting) = Default::default();
-        Self(Arc::new(Inner {
+        Self(Arc::new(HoldingsInner {
             bytes,
             pinned,
             bound,
@@ -43,35 +43,35 @@ impl Holdings {
         }))
     }
 
-    /// Bytes that answers hold now: pieces that wait to be sent, and what was counted by
-    /// [`Self::hold`]. Less than 4 KiB of each connection are missing.
+    /// Bytes held now: chunks waiting to be sent, and [`Self::hold`]. Up to 4 KiB per connection
+    /// are missing.
     pub fn bytes(&self) -> usize {
         self.0.bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts what an answer holds, until it is dropped.
-    pub fn hold(&self, bytes: usize) -> Held {
+    /// Counts bytes until the guard is dropped.
+    pub fn hold(&self, bytes: usize) -> HeldBytes {
         self.change(0, bytes);
-        Held { of: self.clone(), bytes }
+        HeldBytes { of: self.clone(), bytes }
     }
 
-    /// Sets how much more memory answers keep from being freed, such as versions of objects that
-    /// are stored no more. Called by who can tell, now and then.
+    /// Sets the bytes that responses keep alive elsewhere, such as old versions of stored objects.
+    /// Updated periodically.
     pub fn set_pinned(&self, bytes: usize) {
         self.0.pinned.store(bytes, Ordering::Relaxed);
         self.press();
     }
 
-    /// There is pressure until the result is dropped: an answer waits for memory that others hold.
+    /// Causes pressure until the guard is dropped: a response waits for memory that others hold.
     pub fn want(&self) -> Wanting {
         self.0.wanting.fetch_add(1, Ordering::Relaxed);
         self.press();
         Wanting(self.clone())
     }
 
-    /// One who held so much holds so much now.
+    /// Replaces an earlier amount.
     pub(crate) fn change(&self, before: usize, after: usize) {
-        // Wraps around when it is less.
+        // Wraps around if it is less.
         self.0.bytes.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
         self.press();
     }
@@ -87,12 +87,12 @@ impl Holdings {
         }
     }
 
-    /// Shows whether more is held than may be.
+    /// Whether there is pressure.
     pub(crate) fn pressure(&self) -> watch::Receiver<bool> {
         self.0.pressed.subscribe()
     }
 
-    /// What each of all connections may hold while there is pressure; `None` while there is none.
+    /// The bytes that each connection may hold under pressure; `None` without.
     pub(crate) fn share(&self, connections: impl FnOnce() -> u64) -> Option<usize> {
         self.0
             .is_pressed
@@ -101,20 +101,20 @@ impl Holdings {
     }
 }
 
-/// Bytes that an answer holds; counted until it is dropped.
+/// Bytes held by a response; uncounted when dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldBytes {
     of: Holdings,
     bytes: usize,
 }
 
-impl Drop for Held {
+impl Drop for HeldBytes {
     fn drop(&mut self) {
         self.of.change(self.bytes, 0);
     }
 }
 
-/// Pressure that one who waits makes.
+/// Pressure from a waiter; see [`Holdings::want`].
 #[derive(Debug)]
 pub struct Wanting(Holdings);
 
@@ -125,19 +125,19 @@ impl Drop for Wanting {
     }
 }
 
-/// A connection that holds less than this more or less than it has reported does not report it: no
-/// event of a watch should touch what all connections share.
+/// Smaller changes of a connection are not reported: events of a watch should not touch shared
+/// counters.
 pub(crate) const UNREPORTED_BYTES: usize = 4 * 1024;
 
-/// What one connection holds. Given back when it is dropped.
+/// Bytes held by one connection; returned when dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Holding {
+pub(crate) struct ConnectionBytes {
     bytes: AtomicUsize,
     reported: AtomicUsize,
     of: Holdings,
 }
 
-impl Holding {
+impl ConnectionBytes {
     pub(crate) fn new(of: Holdings) -> Self {
         let (bytes, reported) = Default::default();
         Self { bytes, reported, of }
@@ -157,8 +157,8 @@ impl Holding {
         self.report();
     }
 
-    /// Whoever changes the bytes looks at what is reported after it, and whoever reports looks at
-    /// the bytes again: the last of them leaves both near each other.
+    /// Writers change the bytes before they check what is reported, and the reporter checks the
+    /// bytes again, so that the last of them leaves both close.
     fn report(&self) {
         loop {
             let (bytes, reported) =
@@ -179,7 +179,7 @@ impl Holding {
     }
 }
 
-impl Drop for Holding {
+impl Drop for ConnectionBytes {
     fn drop(&mut self) {
         let reported = *self.reported.get_mut();
         if reported > 0 {
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_pressure_while_more_is_held_than_may_be() {
+    fn there_is_pressure_above_the_limit() {
         let holdings = Holdings::new(100);
         let pressure = holdings.pressure();
         let first = holdings.hold(60);
@@ -212,9 +212,9 @@ mod tests {
         assert!(!*pressure.borrow());
     }
     #[test]
-    fn a_connection_reports_what_is_worth_it_and_gives_all_of_it_back() {
+    fn a_connection_reports_large_changes_and_returns_everything() {
         let holdings = Holdings::new(100 << 10);
-        let holding = Holding::new(holdings.clone());
+        let holding = ConnectionBytes::new(holdings.clone());
         holding.add(UNREPORTED_BYTES - 1);
         assert_eq!(holdings.bytes(), 0);
         holding.add(1);
@@ -231,9 +231,9 @@ mod tests {
     }
 
     #[test]
-    fn streams_that_count_at_a_time_leave_the_sum_right() {
+    fn concurrent_streams_keep_the_sum_right() {
         let holdings = Holdings::new(usize::MAX);
-        let holding = Holding::new(holdings.clone());
+        let holding = ConnectionBytes::new(holdings.clone());
         std::thread::scope(|scope| {
             for step in 1..=4 {
                 let holding = &holding;

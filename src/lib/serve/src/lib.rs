@@ -26,10 +26,11 @@ pub use body::{
     Body, BodyError, Chunk, WRITE_BYTES, boxed, chunks, empty, full, read_body, read_body_within,
     short_slices, stream,
 };
-pub use held::{Held, Holdings, Wanting};
+pub use held::{HeldBytes, Holdings, Wanting};
 pub use peer::Peer;
 pub use server::{
-    CloseConnection, Handler, Kept, Limits, Request, Response, Server, ServerError, Stats,
+    BodyGuard, CloseConnection, Handler, Limits, ListenerStats, Request, Response, Server,
+    ServerError,
 };
 pub use shutdown::{Shutdown, ShutdownTrigger};
 pub use tls::{Tls, TlsError, TlsPolicy};

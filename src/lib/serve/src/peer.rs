@@ -1,4 +1,4 @@
-//! The other end of a connection, and which of its certificates are worth anything now.
+//! The client's end of a connection, with its certificates as they verify now.
 
 use crate::tls::Tls;
 use rustls_pki_types::CertificateDer;
@@ -8,10 +8,9 @@ use std::time::{Duration, SystemTime};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::time::ASN1Time;
 
-/// The other end of a connection, as of one request.
+/// The client's end of a connection, as of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its address.
     pub address: SocketAddr,
     /// Its certificate (DER) if the client CA verifies it now.
     pub certificate: Option<Arc<[u8]>>,
@@ -22,9 +21,9 @@ pub struct Peer {
     pub unverified_certificate: bool,
 }
 
-/// What a connection showed in its handshake, judged again when a CA is replaced or a certificate
-/// expires: connections live long.
-pub(crate) struct Shown {
+/// The handshake's certificate chain, verified again when a CA is replaced or a certificate
+/// expires, as connections live long.
+pub(crate) struct PeerChain {
     address: SocketAddr,
     chain: Chain,
     /// Within which all of the chain is valid.
@@ -32,16 +31,16 @@ pub(crate) struct Shown {
     judged: Mutex<Judged>,
 }
 
-struct Judged {
+struct Verification {
     peer: Arc<Peer>,
     generation: u64,
-    /// While it is neither earlier nor later than this, another verification would say the same.
-    holds: Window,
+    /// Within this, another verification would have the same result.
+    holds: ValidityWindow,
 }
 
-/// A span of the wall clock; `None` is open.
+/// A span of the wall clock; open where `None`.
 #[derive(Clone, Copy, Debug, Default)]
-struct Window {
+struct ValidityWindow {
     from: Option<SystemTime>,
     until: Option<SystemTime>,
 }
@@ -64,7 +63,7 @@ impl Window {
         self.from.is_none_or(|from| from <= now) && self.until.is_none_or(|until| now <= until)
     }
 
-    /// Of the spans before, in and after this one, that which `now` is in.
+    /// The span before, in or after this one that contains `now`.
     fn around(self, now: SystemTime) -> Self {
         match self {
             Self { from: Some(from), .. } if now < from => Self { from: None, until: Some(from) },
@@ -122,16 +121,16 @@ impl Shown {
         Self { address, chain, validity, judged: Mutex::new(judged) }
     }
 
-    /// The peer as of now; verifies again only when something changed. The clock may go either way.
+    /// The peer as of now; only verifies again if something changed. The clock may go backwards.
     pub(crate) fn peer(&self, tls: &Tls) -> Arc<Peer> {
         let mut judged = self.judged.lock().expect("no panic while held");
         if self.chain.leaf.is_none() {
             return Arc::clone(&judged.peer);
         }
-        if !judged.holds.has(SystemTime::now()) || judged.generation != tls.generation() {
-            *judged = judge(self.address, &self.chain, self.validity, tls);
+        if !verdict.holds.has(SystemTime::now()) || verdict.generation != tls.generation() {
+            *verdict = verify(self.address, &self.chain, self.validity, tls);
         }
-        Arc::clone(&judged.peer)
+        Arc::clone(&verdict.peer)
     }
 }
 
@@ -159,7 +158,7 @@ mod tests {
     #[test]
     fn a_verdict_holds_until_the_clock_passes_an_end_of_the_validity_either_way() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        let validity = Window { from: Some(at(100)), until: Some(at(200)) };
+        let validity = ValidityWindow { from: Some(at(100)), until: Some(at(200)) };
         for (now, holding, other) in
             [(50, [0, 99], [101, 300]), (150, [100, 200], [99, 201]), (250, [201, 9000], [150, 0])]
         {
@@ -167,7 +166,7 @@ mod tests {
             assert!(holding.iter().all(|now| holds.has(at(*now))), "{now}: {holds:?}");
             assert!(!other.iter().any(|now| holds.has(at(*now))), "{now}: {holds:?}");
         }
-        assert!(Window::default().around(at(1)).has(at(9)));
+        assert!(ValidityWindow::default().around(at(1)).has(at(9)));
     }
 
     #[test]

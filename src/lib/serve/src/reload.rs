@@ -1,4 +1,4 @@
-//! Certificate files of the user, read again when they change.
+//! Reloads certificate files when they change.
 
 use crate::shutdown::Shutdown;
 use crate::tls::{Tls, TlsError};
@@ -6,44 +6,44 @@ use ferrokube_pki::files::{self, FileError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The files behind a listener's TLS. What is `None` is not from a file.
+/// The files of a listener's TLS configuration; `None` where it is not from a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The serving certificate chain and its key.
+    /// Serving chain and key.
     pub serving: Option<(PathBuf, PathBuf)>,
     /// CAs that verify clients.
     pub client_ca: Option<PathBuf>,
-    /// CAs that verify clients too, not from a file.
+    /// Further CAs that verify clients, not from a file.
     pub client_ca_pem: Vec<u8>,
     /// CAs that verify front proxies.
     pub proxy_ca: Option<PathBuf>,
 }
 
-/// Certificate chain and key, as read.
+/// Chain and key.
 pub type PemPair = (Vec<u8>, Vec<u8>);
 
 /// Why files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// Reading one.
+    /// Reading a file failed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// One is not there.
+    /// A file does not exist.
     #[error("{0} does not exist")]
     Missing(PathBuf),
-    /// What they hold.
+    /// The content is invalid.
     #[error("cannot use {files}")]
     Tls {
-        /// Their names.
+        /// Names of the files.
         files: String,
-        /// Why.
+        /// The TLS error.
         source: TlsError,
     },
 }
 
-/// What the files held when they were last put to use.
+/// Contents of the files when they were last applied.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Loaded {
+pub struct LoadedFiles {
     serving: Option<PemPair>,
     client_ca: Option<Vec<u8>>,
     proxy_ca: Option<Vec<u8>>,
@@ -61,12 +61,12 @@ impl TlsFiles {
         Ok(Some((read(chain)?, key_bytes)))
     }
 
-    /// Puts what has changed since `before` to use.
+    /// Applies what has changed since `before`.
     ///
     /// # Errors
-    /// [`ReloadError`]; what could not be used stays as it was.
-    pub fn apply(&self, tls: &Tls, before: &Loaded) -> Result<Loaded, ReloadError> {
-        let loaded = Loaded {
+    /// [`ReloadError`]; what could not be applied stays unchanged.
+    pub fn apply(&self, tls: &Tls, before: &LoadedFiles) -> Result<LoadedFiles, ReloadError> {
+        let loaded = LoadedFiles {
             serving: self.read_serving()?,
             client_ca: self.client_ca.as_deref().map(read).transpose()?,
             proxy_ca: self.proxy_ca.as_deref().map(read).transpose()?,
@@ -84,9 +84,14 @@ impl TlsFiles {
         Ok(loaded)
     }
 
-    /// Both in one step: whether they fit together is a question about what they will be.
-    fn apply_cas(&self, tls: &Tls, before: &Loaded, loaded: &Loaded) -> Result<(), ReloadError> {
-        let is_first = *before == Loaded::default();
+    /// In one step, as they must not share keys.
+    fn apply_cas(
+        &self,
+        tls: &Tls,
+        before: &LoadedFiles,
+        loaded: &LoadedFiles,
+    ) -> Result<(), ReloadError> {
+        let is_first = *before == LoadedFiles::default();
         let mut clients = loaded.client_ca.clone().unwrap_or_default();
         clients.push(b'\n');
         clients.extend_from_slice(&self.client_ca_pem);
@@ -111,9 +116,14 @@ impl TlsFiles {
         })
     }
 
-    /// Looks at the files every `period` until the shutdown; files that cannot be used are logged
-    /// and leave what was.
-    pub async fn watch(self, tls: Tls, mut loaded: Loaded, period: Duration, shutdown: Shutdown) {
+    /// Checks the files every `period` until shutdown. Failures are logged and change nothing.
+    pub async fn watch(
+        self,
+        tls: Tls,
+        mut loaded: LoadedFiles,
+        period: Duration,
+        shutdown: Shutdown,
+    ) {
         loop {
             tokio::select! {
                 () = shutdown.begun() => return,

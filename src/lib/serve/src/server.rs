@@ -2,7 +2,7 @@
 
 use crate::admission::Admission;
 use crate::body::{Body, full};
-use crate::connection::{ACCEPT_PAUSE, HANDSHAKES, Shared, serve};
+use crate::connection::{ACCEPT_PAUSE, HANDSHAKES, ListenerState, serve};
 use crate::heads::Heads;
 use crate::held::Holdings;
 use crate::shutdown::Shutdown;
@@ -22,19 +22,19 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// A request as it arrives; its body is bounded by who reads it. [`Peer`](crate::Peer) is in its
-/// extensions as `Arc<Peer>`.
+/// An incoming request. Its body is not bounded yet; its extensions have an
+/// `Arc<`[`Peer`](crate::Peer)`>`.
 pub type Request = http::Request<hyper::body::Incoming>;
 /// A response.
 pub type Response = http::Response<Body>;
 
-/// Answers requests. A panic is caught per request (500), the connection lives on.
+/// Handles requests. A panic is caught per request (500); the connection continues.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers one request. Dropped when the client goes away: after any await, state must be
-    /// consistent.
+    /// Handles one request. Dropped if the client goes away: state must be consistent at every
+    /// await.
     fn call(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>>;
 
-    /// The answer to a request whose handler panicked; must not tell why.
+    /// The response after a panic. Must not reveal why.
     fn panicked(&self) -> Response {
         let mut response = Response::new(full("internal error\n"));
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
@@ -42,46 +42,45 @@ pub trait Handler: Send + Sync + 'static {
     }
 }
 
-/// In a response's extensions: close the connection after it (HTTP/2: GOAWAY, other streams
-/// finish). For clients that did not say who they are, so that they cannot cheaply reuse a
-/// connection.
+/// In a response's extensions: closes the connection after it (HTTP/2: GOAWAY, other streams
+/// finish). For unauthenticated clients, which should not reuse connections cheaply.
 #[derive(Clone, Copy, Debug)]
 pub struct CloseConnection;
 
-/// In a response's extensions: what is dropped when its body is, sent or not.
+/// In a response's extensions: dropped with its body, sent or not.
 #[derive(Clone)]
-pub struct Kept(pub Arc<dyn Any + Send + Sync>);
+pub struct BodyGuard(pub Arc<dyn Any + Send + Sync>);
 
-/// Bounds of a listener.
+/// Limits of a listener.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Of the TLS handshake.
     pub handshake: Duration,
-    /// Of a request's head: after the handshake, and from its first byte on.
+    /// Of a request's head: from the handshake for the first, from its first byte for others.
     pub header: Duration,
     /// Bytes of a request's head.
     pub header_bytes: usize,
-    /// Bytes of heads that are not whole yet, over all connections, beyond 4 KiB of each; above,
-    /// the oldest are cut.
+    /// Bytes of unfinished heads over all connections, beyond 4 KiB each; above, the oldest are
+    /// cut.
     pub unfinished_bytes: usize,
     /// Header fields of a request (HTTP/1.1; HTTP/2 counts bytes).
     pub headers: usize,
-    /// After this long without a request a connection is closed; at the latest after twice as long.
+    /// An idle connection is closed after this long, at most twice as long.
     pub idle: Duration,
-    /// After this long without taking anything of an answer (HTTP/2: of one of its answers) a
-    /// client's connection is cut; at the latest after half as long again.
+    /// A client that reads nothing of a response (HTTP/2: of one of them) is cut after this long,
+    /// at most half as long again.
     pub stall: Duration,
-    /// Bytes that answers may hold while their clients take them, over all connections; above,
-    /// clients that take nothing are cut within two seconds, and connections that hold more than
-    /// their share begin no request.
+    /// Bytes that responses may hold while their clients read them, over all connections. Above,
+    /// clients that read nothing are cut within two seconds, and connections with more than their
+    /// share accept no request.
     pub held_bytes: usize,
-    /// Connections at a time; an address may have as many of them as are free.
+    /// Concurrent connections. A source may have as many as are free.
     pub connections: usize,
-    /// Requests at a time on one HTTP/2 connection.
+    /// Concurrent requests on one HTTP/2 connection.
     pub streams: u32,
-    /// How often a silent HTTP/2 client is asked whether it lives.
+    /// Interval of PINGs to a silent HTTP/2 client.
     pub ping: Duration,
-    /// How long it may take to answer.
+    /// Time to acknowledge them.
     pub pong: Duration,
     /// How long a drain waits for requests in flight.
     pub drain: Duration,
@@ -108,8 +107,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Leaves descriptors for files and outgoing connections: a quarter of those that the process
-    /// may have, 256 at least unless that is more than half.
+    /// Leaves descriptors for files and outgoing connections: a quarter of the process's limit, and
+    /// at least 256 unless that is more than half.
     #[must_use]
     pub fn of_process(self) -> Self {
         let descriptors = getrlimit(Resource::Nofile)
@@ -124,10 +123,10 @@ impl Limits {
     }
 }
 
-/// What a listener has done; counters only grow, `open` is a gauge.
+/// Counters of a listener; `open` is a gauge.
 #[derive(Debug, Default)]
-pub struct Stats {
-    /// Connections that are open now.
+pub struct ListenerStats {
+    /// Open connections.
     pub open: AtomicU64,
     /// Connections accepted.
     pub accepted: AtomicU64,
@@ -135,29 +134,29 @@ pub struct Stats {
     pub refused: AtomicU64,
     /// Failed or late TLS handshakes.
     pub handshakes_failed: AtomicU64,
-    /// Connections cut because their client took nothing of an answer.
+    /// Connections cut because their client read nothing.
     pub stalled: AtomicU64,
-    /// HTTP/2 connections cut because their client sent more cheap frames than it paid for.
+    /// HTTP/2 connections cut because their client exceeded its credit.
     pub flooded: AtomicU64,
-    /// HTTP/2 requests refused unseen: their connection was closing, or held more than its share.
+    /// HTTP/2 requests rejected unseen: their connection was closing, or held more than its share.
     pub shed: AtomicU64,
     /// Requests begun.
     pub requests: AtomicU64,
     /// Handlers that panicked.
     pub panics: AtomicU64,
-    /// What answers hold.
+    /// Bytes held by responses.
     pub held: Holdings,
 }
 
 /// Why a listener cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address is taken or not ours.
+    /// The address is in use or not local.
     #[error("cannot listen on {address}")]
     Bind {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// The certificate or key cannot be used.
@@ -165,13 +164,13 @@ pub enum ServerError {
     Tls(#[from] TlsError),
 }
 
-/// A bound listener; connections wait in the system's queue until [`Self::serve`].
+/// A bound listener. Connections wait in the backlog until [`Self::serve`].
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     tls: Tls,
     limits: Limits,
-    stats: Arc<Stats>,
+    stats: Arc<ListenerStats>,
 }
 
 impl Server {
@@ -183,31 +182,32 @@ impl Server {
         let refused = |source| ServerError::Bind { address, source };
         let listener = listen(address).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
-        let stats = Stats { held: Holdings::new(limits.held_bytes), ..Stats::default() };
+        let stats =
+            ListenerStats { held: Holdings::new(limits.held_bytes), ..ListenerStats::default() };
         Ok(Self { listener, address, tls, limits, stats: Arc::new(stats) })
     }
 
-    /// The address with its real port.
+    /// With the actual port.
     pub fn local_address(&self) -> SocketAddr {
         self.address
     }
 
     /// Counters, for metrics.
-    pub fn stats(&self) -> Arc<Stats> {
+    pub fn stats(&self) -> Arc<ListenerStats> {
         Arc::clone(&self.stats)
     }
 
-    /// Serves until the shutdown begins, then drains: accepts no more, tells clients to go (HTTP/2
-    /// GOAWAY, HTTP/1.1 close), waits for requests in flight as long as [`Limits::drain`] says, and
-    /// cuts what is left. Long answers (watches) must end by themselves when they see the shutdown.
+    /// Serves until shutdown, then drains: accepts no more, tells clients to go (HTTP/2 GOAWAY,
+    /// HTTP/1.1 close), waits [`Limits::drain`] for requests in flight, and cuts the rest. Long
+    /// responses (watches) must end themselves on shutdown.
     ///
-    /// Returns how many connections were cut.
+    /// Returns the number of connections cut.
     pub async fn serve(self, handler: Arc<dyn Handler>, shutdown: Shutdown) -> usize {
         let Self { listener, tls, limits, stats, .. } = self;
         let drain = limits.drain;
         let admission = Admission::new(limits.connections, Arc::clone(&stats));
         let (turns, heads) = (Semaphore::new(HANDSHAKES), Heads::new(limits.unfinished_bytes));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ListenerState {
             tls,
             limits,
             handler,
@@ -216,7 +216,7 @@ impl Server {
             turns,
             heads,
         });
-        let mut accepting = Accepting { listener, failing: false };
+        let mut accepting = Acceptor { listener, failing: false };
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
@@ -248,19 +248,18 @@ impl Server {
     }
 }
 
-/// Bytes that wait in a socket before they are sent: enough for the network card to have work until
-/// the next write, also at 10 Gbit/s.
+/// Unsent bytes in a socket buffer: enough to keep the network card busy until the next write, even
+/// at 10 Gbit/s.
 const UNSENT_BYTES: u32 = 128 * 1024;
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A restart must not wait for connections of the former process; two listeners at once are
-    // still refused.
+    // A restart must not wait for connections of the previous process; two listeners at once still
+    // fail.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     let listener = socket.listen(1024)?;
-    // Accepted sockets inherit these: clients that vanished, and clients that stopped reading, go
-    // away.
+    // Inherited by accepted sockets: detects clients that vanished or stopped reading.
     let options = SockRef::from(&listener);
     options.set_tcp_keepalive(
         &TcpKeepalive::new()
@@ -268,23 +267,22 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
             .with_interval(Duration::from_secs(15))
             .with_retries(4),
     )?;
-    // Of what a client does not take, the system holds no more than this for it, and what it has
-    // received.
+    // Bounds the kernel memory of a client that does not read.
     options.set_tcp_notsent_lowat(UNSENT_BYTES)?;
     options.set_tcp_user_timeout(Some(Duration::from_secs(120)))?;
     Ok(listener)
 }
 
-/// The source of connections.
-struct Accepting {
+/// Accepts connections.
+struct Acceptor {
     listener: TcpListener,
-    /// The last attempt failed; said once until one works.
+    /// The last attempt failed. Logged once until one succeeds.
     failing: bool,
 }
 
-impl Accepting {
-    /// The next connection, whatever it takes: a listener must outlive every error of accept (no
-    /// descriptors, aborted connections). Cancel safe.
+impl Acceptor {
+    /// The next connection. A listener must survive every error of accept (no descriptors, aborted
+    /// connections). Cancel safe.
     async fn next(&mut self) -> (TcpStream, SocketAddr) {
         loop {
             match self.listener.accept().await {

@@ -1,29 +1,28 @@
-//! The signal that work should come to its end; seen by listeners, handlers and background tasks
-//! alike.
+//! The shutdown signal, for listeners, handlers and background tasks.
 
 use tokio::sync::watch;
 
-/// Starts a shutdown. Dropping it starts it too.
+/// Starts a shutdown, also when dropped.
 #[derive(Debug)]
 pub struct ShutdownTrigger(watch::Sender<bool>);
 
-/// Tells whether a shutdown has begun. Cheap to clone.
+/// Observes a shutdown. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Shutdown(watch::Receiver<bool>);
 
 impl ShutdownTrigger {
-    /// A trigger and what it triggers.
+    /// A trigger and its observer.
     pub fn new() -> (Self, Shutdown) {
         let (sender, receiver) = watch::channel(false);
         (Self(sender), Shutdown(receiver))
     }
 
-    /// Begins the shutdown; again does nothing.
+    /// Begins the shutdown. Idempotent.
     pub fn begin(&self) {
         self.0.send_replace(true);
     }
 
-    /// Another end for the same shutdown.
+    /// Another observer.
     pub fn shutdown(&self) -> Shutdown {
         Shutdown(self.0.subscribe())
     }
@@ -38,7 +37,7 @@ impl Shutdown {
     /// Resolves once it has begun. Cancel safe.
     pub async fn begun(&self) {
         let mut receiver = self.0.clone();
-        // An error means that the trigger is gone, which is a shutdown too.
+        // The trigger was dropped: a shutdown, too.
         let _ = receiver.wait_for(|begun| *begun).await;
     }
 }

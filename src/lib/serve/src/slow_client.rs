@@ -1,13 +1,12 @@
-//! Readers that stall: what waits on a connection's client, and since when.
+//! Detects clients that stop reading.
 //!
-//! Neither protocol asks a body for more while its client takes nothing (HTTP/2: gives no window),
-//! so a body cannot see that itself, and a client that answers pings looks alive. Here every answer
-//! that waits to be asked, and every piece of one that waits to be sent, is counted in the slot of
-//! the time at which its wait began. Time is a coarse tick of the connection: no clock is read for
-//! a frame.
+//! Neither protocol polls a body while its client reads nothing (HTTP/2: grants no window), so a
+//! body cannot notice, and a client that acknowledges pings looks alive. Here every response
+//! waiting to be polled, and every chunk waiting to be sent, is counted in the slot of the tick in
+//! which its wait began. Time is a coarse tick of the connection: no clock is read per frame.
 
 use crate::body::Chunk;
-use crate::held::{Holding, Holdings};
+use crate::held::{ConnectionBytes, Holdings};
 use bytes::{Buf, Bytes};
 use futures::task::AtomicWaker;
 use std::io::IoSlice;
@@ -15,45 +14,44 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Context;
 
-/// Ticks to a limit.
+/// Ticks until a wait is too long.
 pub(crate) const TICKS: u32 = 4;
-/// More than the ticks after which a wait is found, so that none is taken for a younger one.
+/// Exceeds the ticks until a wait is found, so that no slot is reused too early.
 const SLOTS: usize = 8;
-/// A piece that is sent counts as moving when this much of it went: less in a whole limit is as
-/// good as nothing.
+/// A chunk makes progress whenever this many bytes of it were sent.
 const PROGRESS_BYTES: usize = 4096;
 
-/// What waits on one connection's client.
+/// What waits for one connection's client.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     now: AtomicUsize,
-    /// How many waits began at each of the last ticks.
+    /// Number of waits by the tick in which they began.
     begun: [AtomicUsize; SLOTS],
-    /// What they hold.
-    holding: Holding,
+    /// Bytes they hold.
+    holding: ConnectionBytes,
 }
 
 impl Waits {
     pub(crate) fn new(holdings: Holdings) -> Self {
-        Self { holding: Holding::new(holdings), ..Self::default() }
+        Self { holding: ConnectionBytes::new(holdings), ..Self::default() }
     }
 
-    /// Counts bytes that are held whether or not the client takes any, until [`Self::release`].
+    /// Counts bytes until [`Self::release`], whether or not the client reads.
     pub(crate) fn hold(&self, bytes: usize) {
         self.holding.add(bytes);
     }
 
-    /// The end of [`Self::hold`].
+    /// Ends [`Self::hold`].
     pub(crate) fn release(&self, bytes: usize) {
         self.holding.remove(bytes);
     }
 
-    /// What is held for the client, in bytes.
+    /// Bytes held for the client.
     pub(crate) fn bytes(&self) -> usize {
         self.holding.bytes()
     }
 
-    /// Time goes on. True when something has waited for at least [`TICKS`] whole ticks.
+    /// Advances the time. True if something has waited for at least [`TICKS`] whole ticks.
     pub(crate) fn tick(&self) -> bool {
         let now = self.now.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let late = now.wrapping_sub(TICKS as usize + 1) % SLOTS;
@@ -61,30 +59,30 @@ impl Waits {
     }
 }
 
-/// One thing that may wait for the client. Ends its wait when it is dropped.
+/// Something that may wait for the client; ends its wait when dropped.
 #[derive(Debug)]
 pub(crate) struct Wait {
     waits: Arc<Waits>,
-    /// The slot in which it is counted, while it waits.
+    /// The slot that counts it while it waits.
     since: Option<usize>,
-    /// What it holds while it waits.
+    /// Bytes it holds while it waits.
     bytes: usize,
 }
 
 impl Wait {
-    /// What may wait, and then holds so many bytes, but does not yet.
+    /// Not waiting yet; will hold `bytes`.
     pub(crate) fn idle(waits: &Arc<Waits>, bytes: usize) -> Self {
         Self { waits: Arc::clone(waits), since: None, bytes }
     }
 
-    /// A wait that begins now.
+    /// Waiting from now on.
     pub(crate) fn begin(waits: &Arc<Waits>, bytes: usize) -> Self {
         let mut wait = Self::idle(waits, bytes);
         wait.restart();
         wait
     }
 
-    /// Waits from now on.
+    /// Starts the wait again.
     pub(crate) fn restart(&mut self) {
         let now = self.waits.now.load(Ordering::Relaxed) % SLOTS;
         if self.since == Some(now) {
@@ -97,7 +95,7 @@ impl Wait {
         }
     }
 
-    /// Waits, since when it began to, or waits not.
+    /// Continues or starts the wait, or ends it.
     pub(crate) fn set(&mut self, is_waiting: bool) {
         match (is_waiting, self.since) {
             (true, None) => self.restart(),
@@ -106,7 +104,7 @@ impl Wait {
         }
     }
 
-    /// Waits no more: it is the server's turn.
+    /// Ends the wait: it is the server's turn.
     pub(crate) fn end(&mut self) {
         if let Some(since) = self.since.take() {
             self.waits.begun[since].fetch_sub(1, Ordering::Relaxed);
@@ -121,27 +119,26 @@ impl Drop for Wait {
     }
 }
 
-/// What a stream holds besides its pieces: the library's state of it, its task and its body.
+/// Approximate bytes per stream besides its chunks: hyper's state, the task, the body.
 pub(crate) const STREAM_BYTES: usize = 2 * 1024;
-/// What a piece holds besides its bytes.
-const PIECE_BYTES: usize = 128;
+/// Overhead per chunk.
+const CHUNK_OVERHEAD: usize = 128;
 
-/// No further piece of a body is made while so many bytes of it wait to be sent: one is under way,
-/// and a stalled reader holds no more. hyper alone would take pieces until it has 16 of them, or as
-/// many bytes as the longest head may have.
-const UNDER_WAY_BYTES: usize = 8 * 1024;
+/// No further chunk of a body is made while this many bytes wait to be sent, so that a stalled
+/// client holds no more. hyper alone would take 16 chunks, or as many bytes as the longest head.
+const MAX_UNSENT_BYTES: usize = 8 * 1024;
 
-/// Bytes of one body that were given to hyper and not sent yet.
+/// Bytes of one body that hyper has and has not sent yet.
 #[derive(Debug, Default)]
-pub(crate) struct UnderWay {
+pub(crate) struct UnsentBytes {
     bytes: AtomicUsize,
     body: AtomicWaker,
 }
 
-impl UnderWay {
-    /// Whether the next piece has to wait. The task is woken when it need not any more.
+impl UnsentBytes {
+    /// Whether the next chunk has to wait; then the task is woken later.
     pub(crate) fn is_full(&self, task: &Context<'_>) -> bool {
-        let full = || self.bytes.load(Ordering::Acquire) >= UNDER_WAY_BYTES;
+        let full = || self.bytes.load(Ordering::Acquire) >= MAX_UNSENT_BYTES;
         if !full() {
             return false;
         }
@@ -151,34 +148,34 @@ impl UnderWay {
 
     fn sent(&self, count: usize) {
         let before = self.bytes.fetch_sub(count, Ordering::AcqRel);
-        if before >= UNDER_WAY_BYTES && before - count < UNDER_WAY_BYTES {
+        if before >= MAX_UNSENT_BYTES && before - count < MAX_UNSENT_BYTES {
             self.body.wake();
         }
     }
 }
 
-/// A piece of a body until its last byte is on its way.
-pub(crate) struct Piece {
+/// A chunk of a body until its last byte is sent.
+pub(crate) struct CountedChunk {
     chunk: Chunk,
     /// Bytes sent since the wait began.
     moved: usize,
     wait: Wait,
-    /// None for a body of one piece.
-    under_way: Option<Arc<UnderWay>>,
+    /// `None` for a body of one chunk.
+    unsent: Option<Arc<UnsentBytes>>,
 }
 
-impl Piece {
-    pub(crate) fn new(chunk: Chunk, waits: &Arc<Waits>, under_way: Option<&Arc<UnderWay>>) -> Self {
-        if let Some(under_way) = under_way {
-            under_way.bytes.fetch_add(chunk.remaining(), Ordering::AcqRel);
+impl CountedChunk {
+    pub(crate) fn new(chunk: Chunk, waits: &Arc<Waits>, unsent: Option<&Arc<UnsentBytes>>) -> Self {
+        if let Some(unsent) = unsent {
+            unsent.bytes.fetch_add(chunk.remaining(), Ordering::AcqRel);
         }
-        let wait = Wait::begin(waits, PIECE_BYTES + chunk.remaining());
-        Self { chunk, moved: 0, wait, under_way: under_way.cloned() }
+        let wait = Wait::begin(waits, CHUNK_OVERHEAD + chunk.remaining());
+        Self { chunk, moved: 0, wait, unsent: unsent.cloned() }
     }
 
     fn moved(&mut self, count: usize) {
-        if let Some(under_way) = &self.under_way {
-            under_way.sent(count);
+        if let Some(unsent) = &self.unsent {
+            unsent.sent(count);
         }
         self.moved += count;
         if self.moved >= PROGRESS_BYTES {
@@ -188,15 +185,15 @@ impl Piece {
     }
 }
 
-impl Drop for Piece {
+impl Drop for CountedChunk {
     fn drop(&mut self) {
-        if let Some(under_way) = &self.under_way {
-            under_way.sent(self.chunk.remaining());
+        if let Some(unsent) = &self.unsent {
+            unsent.sent(self.chunk.remaining());
         }
     }
 }
 
-impl Buf for Piece {
+impl Buf for CountedChunk {
     fn remaining(&self) -> usize {
         self.chunk.remaining()
     }
@@ -225,13 +222,13 @@ impl Buf for Piece {
 mod tests {
     use super::*;
 
-    /// Ticks until something is found late; at most 20.
+    /// Ticks until the wait is found; at most 20.
     fn ticks(waits: &Waits) -> u32 {
         (1..=20).find(|_| waits.tick()).unwrap_or(0)
     }
 
     #[test]
-    fn a_wait_is_found_after_the_limit_and_not_before() {
+    fn a_wait_is_found_at_the_limit_and_not_before() {
         let waits = Arc::default();
         let mut wait = Wait::begin(&waits, 100);
         assert_eq!(ticks(&waits), TICKS + 1);
@@ -245,68 +242,65 @@ mod tests {
     }
 
     #[test]
-    fn the_next_piece_waits_until_the_one_before_is_sent() {
-        let (waits, under_way) = (Arc::default(), Arc::<UnderWay>::default());
+    fn the_next_chunk_waits_until_the_previous_is_sent() {
+        let (waits, unsent) = (Arc::default(), Arc::<UnsentBytes>::default());
         let (waker, wakes) = counting_waker();
         let task = Context::from_waker(&waker);
-        let small = Piece::new(vec![0; UNDER_WAY_BYTES / 2].into(), &waits, Some(&under_way));
-        assert!(!under_way.is_full(&task), "small ones go together");
-        let mut large = Piece::new(vec![0; 10 * UNDER_WAY_BYTES].into(), &waits, Some(&under_way));
-        assert!(under_way.is_full(&task));
-        large.advance(9 * UNDER_WAY_BYTES);
-        assert_eq!((under_way.is_full(&task), wakes.load(Ordering::Relaxed)), (true, 0));
-        large.advance(UNDER_WAY_BYTES);
-        assert_eq!((under_way.is_full(&task), wakes.load(Ordering::Relaxed)), (false, 1));
+        let small = CountedChunk::new(vec![0; MAX_UNSENT_BYTES / 2].into(), &waits, Some(&unsent));
+        assert!(!unsent.is_full(&task), "small chunks go together");
+        let mut large =
+            CountedChunk::new(vec![0; 10 * MAX_UNSENT_BYTES].into(), &waits, Some(&unsent));
+        assert!(unsent.is_full(&task));
+        large.advance(9 * MAX_UNSENT_BYTES);
+        assert_eq!((unsent.is_full(&task), wakes.load(Ordering::Relaxed)), (true, 0));
+        large.advance(MAX_UNSENT_BYTES);
+        assert_eq!((unsent.is_full(&task), wakes.load(Ordering::Relaxed)), (false, 1));
         drop((small, large));
-        assert_eq!(under_way.bytes.load(Ordering::Relaxed), 0);
-        drop(Piece::new(vec![0; 100].into(), &waits, Some(&under_way)));
-        assert_eq!(
-            under_way.bytes.load(Ordering::Relaxed),
-            0,
-            "what is dropped unsent waits no more"
-        );
+        assert_eq!(unsent.bytes.load(Ordering::Relaxed), 0);
+        drop(CountedChunk::new(vec![0; 100].into(), &waits, Some(&unsent)));
+        assert_eq!(unsent.bytes.load(Ordering::Relaxed), 0, "a chunk dropped unsent waits no more");
     }
 
     #[test]
-    fn what_waits_holds_its_bytes_until_it_ends() {
+    fn a_wait_holds_its_bytes_until_it_ends() {
         let waits = Arc::new(Waits::default());
         let mut wait = Wait::begin(&waits, 100);
         assert!(!waits.tick());
         wait.restart();
         assert_eq!(waits.bytes(), 100);
-        let piece = Piece::new(vec![0; 1000].into(), &waits, None);
-        assert_eq!(waits.bytes(), 1100 + PIECE_BYTES);
+        let piece = CountedChunk::new(vec![0; 1000].into(), &waits, None);
+        assert_eq!(waits.bytes(), 1100 + CHUNK_OVERHEAD);
         wait.end();
         wait.end();
-        assert_eq!(waits.bytes(), 1000 + PIECE_BYTES);
+        assert_eq!(waits.bytes(), 1000 + CHUNK_OVERHEAD);
         drop((wait, piece, Wait::idle(&waits, 5)));
         assert_eq!(waits.bytes(), 0);
     }
 
     fn counting_waker() -> (std::task::Waker, Arc<AtomicUsize>) {
         #[derive(Default)]
-        struct Count(Arc<AtomicUsize>);
-        impl std::task::Wake for Count {
+        struct WakeCounter(Arc<AtomicUsize>);
+        impl std::task::Wake for WakeCounter {
             fn wake(self: Arc<Self>) {
                 self.0.fetch_add(1, Ordering::Relaxed);
             }
         }
-        let count = Count::default();
+        let count = WakeCounter::default();
         let wakes = Arc::clone(&count.0);
         (Arc::new(count).into(), wakes)
     }
 
     #[test]
-    fn a_piece_waits_until_it_is_gone_and_crumbs_are_no_progress() {
+    fn a_chunk_waits_until_it_is_sent_and_few_bytes_are_no_progress() {
         let waits = Arc::default();
-        let mut piece = Piece::new(vec![0; 3 * PROGRESS_BYTES].into(), &waits, None);
+        let mut piece = CountedChunk::new(vec![0; 3 * PROGRESS_BYTES].into(), &waits, None);
         for _ in 0..TICKS {
             assert!(!waits.tick());
             piece.advance(1);
         }
         assert!(waits.tick());
         drop(piece);
-        let mut piece = Piece::new(vec![0; 3 * PROGRESS_BYTES].into(), &waits, None);
+        let mut piece = CountedChunk::new(vec![0; 3 * PROGRESS_BYTES].into(), &waits, None);
         for _ in 0..TICKS {
             assert!(!waits.tick());
         }

@@ -1,6 +1,5 @@
-//! The TCP stream beneath TLS: what is one piece goes by `send`, which knows that it has a socket.
-//! `writev`, which the TLS library asks for also when it has a single record, first finds out what
-//! kind of file it is.
+//! The TCP stream below TLS. A single slice is sent by `send`, as `writev` (which the TLS library
+//! uses even then) first looks up the file type.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -1,8 +1,8 @@
-//! TLS: the serving certificate and the client CAs, all replaceable while connections live.
+//! TLS: the serving certificate and the client CAs, replaceable while connections are open.
 //!
-//! Every client certificate is let through the handshake once its holder proved to have the key;
-//! which CA verifies it is recorded in [`Peer`](crate::Peer). A certificate that none verifies is a
-//! matter for authentication (401), as with kube-apiserver, not a broken handshake.
+//! The handshake accepts every client certificate whose private key the client has;
+//! [`Peer`](crate::Peer) records which CA verifies it. An unverified certificate is a matter of
+//! authentication (401), as in kube-apiserver, not of the handshake.
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use rustls::client::danger::HandshakeSignatureValid;
@@ -26,18 +26,18 @@ use std::sync::{Arc, Mutex};
 /// Certificates or keys that cannot be used. Nothing was replaced.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// Not PEM, or without what is needed in it.
+    /// Not PEM, or without the needed block.
     #[error("no usable {what} in the PEM text")]
     Pem {
         /// `certificate` or `private key`.
         what: &'static str,
     },
-    /// The key is of a kind that is not supported, or belongs to another certificate.
+    /// The key type is not supported, or it belongs to another certificate.
     #[error("the certificate and its key do not work together")]
     Pair(#[source] rustls::Error),
     /// A CA certificate that cannot verify anything.
     #[error("the CA certificates cannot be used: {0}")]
-    Authority(String),
+    CaSet(String),
     /// One key signs for clients and for front proxies (fault 52).
     #[error(
         "the client CA and the front proxy's CA share a key: every client could pass itself off as anybody"
@@ -45,16 +45,16 @@ pub enum TlsError {
     Shared,
 }
 
-/// The TLS state of a listener. Cheap to clone; all clones are one.
+/// The TLS state of a listener. Clones share it.
 #[derive(Clone)]
 pub struct Tls {
     provider: Arc<CryptoProvider>,
-    serving: Arc<Serving>,
-    authorities: Arc<Authorities>,
+    serving: Arc<ServingCertificate>,
+    authorities: Arc<CaSets>,
     versions: &'static [&'static SupportedProtocolVersion],
-    /// Encrypts what clients keep of their sessions; the keys change by themselves.
+    /// Encrypts session tickets; rotates its keys itself.
     tickets: Arc<dyn ProducesTickets>,
-    /// Of new connections; made again when a CA is replaced, whose names are in it.
+    /// For new connections; rebuilt when a CA is replaced, as it contains their names.
     config: Arc<ArcSwapOption<ServerConfig>>,
 }
 
@@ -63,20 +63,20 @@ static ONLY_TLS13: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
 /// What a listener negotiates.
 #[derive(Clone, Debug, Default)]
 pub struct TlsPolicy {
-    /// TLS 1.3 only, instead of 1.2 too.
+    /// TLS 1.3 only, without 1.2.
     pub only_tls13: bool,
-    /// The cipher suites of TLS 1.2 and 1.3; all that are safe if empty. As with Go, those of TLS
-    /// 1.3 cannot be chosen.
+    /// Cipher suites of TLS 1.2; all safe ones if empty. As in Go, those of TLS 1.3 cannot be
+    /// chosen.
     pub suites: Vec<CipherSuite>,
 }
 
 impl TlsPolicy {
-    /// A cipher suite by the name that Go has for it; `None` for one that is not supported.
+    /// A cipher suite by its Go name; `None` if not supported.
     pub fn suite(name: &str) -> Option<CipherSuite> {
         Self::named().into_iter().find(|(known, _)| known == name).map(|(_, suite)| suite)
     }
 
-    /// The names of all cipher suites.
+    /// Go names of all cipher suites.
     pub fn suite_names() -> Vec<String> {
         Self::named().into_iter().map(|(name, _)| name).collect()
     }
@@ -98,8 +98,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// From a certificate chain (leaf first) and its private key (PKCS#8, SEC1 or PKCS#1), both
-    /// PEM.
+    /// `chain_pem` is leaf first; the key is PKCS#8, SEC1 or PKCS#1. Both are PEM.
     ///
     /// # Errors
     /// [`TlsError::Pem`], [`TlsError::Pair`].
@@ -107,7 +106,7 @@ impl Tls {
         Self::with_policy(chain_pem, key_pem, &TlsPolicy::default())
     }
 
-    /// The same with a policy.
+    /// [`Self::new`] with a policy.
     ///
     /// # Errors
     /// [`TlsError`].
@@ -127,8 +126,9 @@ impl Tls {
             && provider.cipher_suites.iter().any(|suite| suite.tls13().is_none());
         let versions = if has_tls12 { rustls::ALL_VERSIONS } else { ONLY_TLS13 };
         let provider = Arc::new(provider);
-        let serving =
-            Arc::new(Serving(ArcSwap::from_pointee(certified(&provider, chain_pem, key_pem)?)));
+        let serving = Arc::new(ServingCertificate(ArcSwap::from_pointee(certified_key(
+            &provider, chain_pem, key_pem,
+        )?)));
         let tickets = rustls::crypto::ring::Ticketer::new().map_err(TlsError::Pair)?;
         let tls = Self {
             provider,
@@ -142,16 +142,16 @@ impl Tls {
         Ok(tls)
     }
 
-    /// Serves new connections with another certificate; present ones go on.
+    /// Replaces the serving certificate of new connections.
     ///
     /// # Errors
     /// As [`Self::new`].
     pub fn replace_serving(&self, chain_pem: &[u8], key_pem: &[u8]) -> Result<(), TlsError> {
-        self.serving.0.store(Arc::new(certified(&self.provider, chain_pem, key_pem)?));
+        self.serving.0.store(Arc::new(certified_key(&self.provider, chain_pem, key_pem)?));
         Ok(())
     }
 
-    /// [`Self::replace_cas`] of the clients' alone.
+    /// [`Self::replace_cas`] for clients only.
     ///
     /// # Errors
     /// As [`Self::replace_cas`].
@@ -159,7 +159,7 @@ impl Tls {
         self.replace_cas(Some(pem), None)
     }
 
-    /// [`Self::replace_cas`] of the front proxies' alone.
+    /// [`Self::replace_cas`] for front proxies only.
     ///
     /// # Errors
     /// As [`Self::replace_cas`].
@@ -167,21 +167,22 @@ impl Tls {
         self.replace_cas(None, Some(pem))
     }
 
-    /// Replaces the CAs that verify clients, those that verify front proxies, or both in one step
-    /// (PEM, one or more each); also for present connections, from their next request on.
-    /// Invariant: no key is in both, however and whenever they came; so there is no other way to
-    /// set them.
+    /// Replaces the CAs (PEM, one or more each) that verify clients, those that verify front
+    /// proxies, or both in one step; existing connections are verified again at their next request.
+    ///
+    /// Invariant: no key is in both sets, in whatever order they were set. So there is no other way
+    /// to set them.
     ///
     /// # Errors
     /// [`TlsError::Pem`], [`TlsError::Authority`], [`TlsError::Shared`].
     pub fn replace_cas(&self, client: Option<&[u8]>, proxy: Option<&[u8]>) -> Result<(), TlsError> {
         let _one_at_a_time = self.authorities.writing.lock().expect("no panic while held");
         let present = self.authorities.trusted.load();
-        let replaced = |pem: Option<&[u8]>, present: &Option<Arc<Authority>>| match pem {
+        let replaced = |pem: Option<&[u8]>, present: &Option<Arc<CaSet>>| match pem {
             Some(pem) => self.authority(pem).map(|authority| Some(Arc::new(authority))),
             None => Ok(present.clone()),
         };
-        let next = Trusted {
+        let next = TrustedRoots {
             client: replaced(client, &present.client)?,
             proxy: replaced(proxy, &present.proxy)?,
         };
@@ -200,23 +201,23 @@ impl Tls {
         self.authorities.generation.load(Ordering::Acquire)
     }
 
-    /// Whether a client CA verifies the chain for client authentication, now.
+    /// Whether a client CA verifies the chain for client authentication now.
     pub(crate) fn is_client(&self, leaf: &CertificateDer<'_>, rest: &[CertificateDer<'_>]) -> bool {
         verifies(self.authorities.trusted.load().client.as_deref(), leaf, rest)
     }
 
-    /// Whether a front proxy's CA verifies the chain for client authentication, now.
+    /// Whether a front proxy CA verifies the chain for client authentication now.
     pub(crate) fn is_proxy(&self, leaf: &CertificateDer<'_>, rest: &[CertificateDer<'_>]) -> bool {
         verifies(self.authorities.trusted.load().proxy.as_deref(), leaf, rest)
     }
 
-    /// The configuration of new connections.
+    /// For new connections.
     pub(crate) fn server_config(&self) -> Arc<ServerConfig> {
         self.config.load_full().expect("made before a value is given out")
     }
 
     fn configure(&self) -> Result<(), TlsError> {
-        let verifier = AnyWithKey {
+        let verifier = AnyProvenKey {
             provider: Arc::clone(&self.provider),
             hints: self.authorities.trusted.load().subjects(),
         };
@@ -226,8 +227,8 @@ impl Tls {
             .with_client_cert_verifier(Arc::new(verifier))
             .with_cert_resolver(Arc::clone(&self.serving) as Arc<dyn ResolvesServerCert>);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        // One, as Go's server: sessions are resumed without another signature. Nothing is kept
-        // here; what a client showed is judged again at each request.
+        // One ticket, like Go's server: resumption saves a signature. Nothing is stored here, and a
+        // resumed client's certificates are verified at each request.
         config.send_tls13_tickets = 1;
         config.ticketer = Arc::clone(&self.tickets);
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -235,7 +236,7 @@ impl Tls {
         Ok(())
     }
 
-    fn authority(&self, pem: &[u8]) -> Result<Authority, TlsError> {
+    fn authority(&self, pem: &[u8]) -> Result<CaSet, TlsError> {
         let mut roots = RootCertStore::empty();
         for certificate in certificates(pem)? {
             roots.add(certificate).map_err(|error| TlsError::Authority(error.to_string()))?;
@@ -248,34 +249,34 @@ impl Tls {
         )
         .build();
         verifier
-            .map(|verifier| Authority { verifier, keys, subjects })
+            .map(|verifier| CaSet { verifier, keys, subjects })
             .map_err(|error| TlsError::Authority(error.to_string()))
     }
 }
 
 #[derive(Default)]
-struct Authorities {
-    trusted: ArcSwap<Trusted>,
+struct CaSets {
+    trusted: ArcSwap<TrustedRoots>,
     writing: Mutex<()>,
     generation: AtomicU64,
 }
 
-/// Whom certificates are verified by.
+/// One set of CAs.
 #[derive(Default)]
-struct Trusted {
-    client: Option<Arc<Authority>>,
-    proxy: Option<Arc<Authority>>,
+struct TrustedRoots {
+    client: Option<Arc<CaSet>>,
+    proxy: Option<Arc<CaSet>>,
 }
 
-struct Authority {
+struct CaSet {
     verifier: Arc<dyn ClientCertVerifier>,
-    /// The public keys of its CAs.
+    /// Public keys of the CAs.
     keys: BTreeSet<Vec<u8>>,
     subjects: Vec<DistinguishedName>,
 }
 
-impl Trusted {
-    /// The names of all CAs, each once.
+impl TrustedRoots {
+    /// Distinct names of all CAs.
     fn subjects(&self) -> Vec<DistinguishedName> {
         let mut subjects: Vec<DistinguishedName> = Vec::new();
         for subject in [&self.client, &self.proxy]
@@ -292,7 +293,7 @@ impl Trusted {
 }
 
 fn verifies(
-    authority: Option<&Authority>,
+    authority: Option<&CaSet>,
     leaf: &CertificateDer<'_>,
     rest: &[CertificateDer<'_>],
 ) -> bool {
@@ -302,9 +303,9 @@ fn verifies(
 }
 
 #[derive(Debug)]
-struct Serving(ArcSwap<CertifiedKey>);
+struct ServingCertificate(ArcSwap<CertifiedKey>);
 
-impl ResolvesServerCert for Serving {
+impl ResolvesServerCert for ServingCertificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.load_full())
     }
@@ -317,18 +318,18 @@ const MAX_CHAIN_BYTES: usize = 16 << 10;
 
 /// Accepts any certificate whose key the client has, within bounds: it is judged later.
 #[derive(Debug)]
-struct AnyWithKey {
+struct AnyProvenKey {
     provider: Arc<CryptoProvider>,
     hints: Vec<DistinguishedName>,
 }
 
-impl ClientCertVerifier for AnyWithKey {
+impl ClientCertVerifier for AnyProvenKey {
     fn client_auth_mandatory(&self) -> bool {
         false
     }
 
-    /// As kube-apiserver: browsers, and clients with several certificates, choose by them. A client
-    /// may then keep a foreign certificate to itself and be anonymous.
+    /// Sent like kube-apiserver does: browsers, and clients with several certificates, choose by
+    /// them. A client may then withhold a foreign certificate and be anonymous.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &self.hints
     }
@@ -381,7 +382,7 @@ impl ClientCertVerifier for AnyWithKey {
     }
 }
 
-fn certified(
+fn certified_key(
     provider: &CryptoProvider,
     chain_pem: &[u8],
     key_pem: &[u8],
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn fault_52_one_key_never_signs_for_clients_and_proxies() {
+    fn fault_52_no_key_signs_for_clients_and_proxies() {
         let (one, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
         let own = ferrokube_pki::self_signed(&["localhost".to_owned()]).unwrap();
         let tls = Tls::new(own.chain_pem.as_bytes(), own.key_pem.as_bytes()).unwrap();

@@ -8,7 +8,7 @@ use crate::handler::accepted;
 use crate::negotiate::Views;
 use crate::state::ServerState;
 use ferrokube_registry::{Object, Target};
-use ferrokube_serve::{Kept, Response};
+use ferrokube_serve::{BodyGuard, Response};
 use std::sync::Arc;
 
 pub(crate) async fn get(
@@ -34,7 +34,7 @@ pub(crate) async fn get(
     let room = state.flow.rendered(request.class(), rendered, state.metrics.held()).await?;
     let mut response = respond(state, request, target, &object, (200, accepted)).await?;
     if let Some(room) = room {
-        response.extensions_mut().insert(Kept(Arc::new(room)));
+        response.extensions_mut().insert(BodyGuard(Arc::new(room)));
     }
     Ok(response)
 }

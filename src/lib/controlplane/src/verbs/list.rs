@@ -13,7 +13,7 @@ use ferrokube_flow as flow;
 use ferrokube_flow::Grant;
 use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
 use ferrokube_registry::{ListOptions, ListPage, Reading, Target};
-use ferrokube_serve::{Held, Kept, Response};
+use ferrokube_serve::{BodyGuard, HeldBytes, Response};
 use http::header::ACCEPT_ENCODING;
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ pub(super) fn respond_list(
     let gzip = compress::accepts(request.header(ACCEPT_ENCODING));
     let mut response = encoder.respond(page, gzip);
     if reading.is_some() || room.is_some() {
-        response.extensions_mut().insert(Kept(Arc::new((reading, room))));
+        response.extensions_mut().insert(BodyGuard(Arc::new((reading, room))));
     }
     response
 }
@@ -104,7 +104,7 @@ fn pin_page(
     target: &Target,
     page: &ListPage,
     accepted: Accepted,
-) -> Option<(Arc<Reading>, Option<Held>)> {
+) -> Option<(Arc<Reading>, Option<HeldBytes>)> {
     let reading = page.reading.clone()?;
     let item_bytes = size_of_val(&*page.items);
     // Items from a conversion webhook are copies.

@@ -167,7 +167,7 @@ async fn what_does_not_exist_makes_no_series() {
 async fn metrics_show_what_the_listener_counts() {
     use std::sync::atomic::Ordering;
     let server = Server::new().await;
-    let stats = std::sync::Arc::new(ferrokube_serve::Stats::default());
+    let stats = std::sync::Arc::new(ferrokube_serve::ListenerStats::default());
     for (number, counter) in [
         &stats.open,
         &stats.accepted,

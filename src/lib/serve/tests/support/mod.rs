@@ -179,7 +179,7 @@ pub struct Setup {
     pub address: SocketAddr,
     pub trigger: ShutdownTrigger,
     pub handler: Arc<Paths>,
-    pub stats: Arc<ferrokube_serve::Stats>,
+    pub stats: Arc<ferrokube_serve::ListenerStats>,
     pub serving: JoinHandle<usize>,
     /// What a client's socket takes without being read; 0: as the system likes.
     pub receive_bytes: u32,
