@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 pub struct Caller {
     /// Keyed hash of the name; callers with equal hashes share a part.
     pub(super) id: u64,
-    /// Anonymous callers are told apart by address, but are one caller to all others.
+    /// Anonymous callers differ by address, but are one caller to all others.
     pub(super) is_anonymous: bool,
 }
 

@@ -207,7 +207,7 @@ mod tests {
         assert_eq!((holdings.bytes(), *pressure.borrow()), (0, false));
         let (one, other) = (holdings.want(), holdings.want());
         drop(one);
-        assert!(*pressure.borrow(), "somebody waits");
+        assert!(*pressure.borrow(), "a response waits");
         drop(other);
         assert!(!*pressure.borrow());
     }

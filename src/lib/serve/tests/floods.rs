@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// GET of a path, from the static table and a literal path.
+/// A GET with END_STREAM, from the static table and a literal path.
 fn request(stream: u32, flags: u8, path: &str) -> Vec<u8> {
     let fields = [
         b"\x82\x87\x41\x09localhost\x04",
@@ -26,7 +26,7 @@ fn reset(stream: u32) -> Vec<u8> {
     frame(3, 0, stream, &8_u32.to_be_bytes())
 }
 
-/// Writes a flood while it reads all that comes; whether the server ended the connection.
+/// Writes a flood while reading; returns whether the server closed the connection.
 async fn is_cut(setup: &Setup, hello: &[u8], flood: &[u8], times: usize) -> bool {
     let mut stream = setup.connect("h2", None).await;
     stream.write_all(&[PREFACE, &frame(4, 0, 0, b""), hello].concat()).await.unwrap();
@@ -42,7 +42,7 @@ async fn is_cut(setup: &Setup, hello: &[u8], flood: &[u8], times: usize) -> bool
             }
         }
         let _ = writer.flush().await;
-        // Still open: then this is answered, and the connection stays.
+        // Still open: then a request is served, and the connection stays.
         tokio::time::timeout(std::time::Duration::from_secs(3), reads).await.is_ok()
     };
     bounded(writes).await
@@ -70,7 +70,7 @@ async fn fault_37_floods_of_cheap_frames_are_cut() {
     for (what, hello, flood) in &floods {
         assert!(is_cut(&setup, hello, &flood.repeat(1000), 100).await, "{what}");
     }
-    // The library cuts two of them by itself.
+    // The library itself cuts two of them.
     assert!(setup.stats.flooded.load(Ordering::Relaxed) >= floods.len() as u64 - 2);
     assert!(
         is_cut(&setup, &request(1, 0, "/"), &frame(9, 0, 1, b"\x40\x01a\x01b").repeat(1000), 100)
@@ -84,7 +84,7 @@ async fn fault_37_floods_of_cheap_frames_are_cut() {
 #[tokio::test]
 async fn fault_37_rapid_reset_ends_the_connection() {
     let setup = setup(Limits::default());
-    // By hand, so that each request and its reset arrive together.
+    // Raw frames, so that each request and its reset arrive together.
     let flood: Vec<u8> =
         (1..4000_u32).step_by(2).flat_map(|id| [request(id, 5, "/"), reset(id)].concat()).collect();
     assert!(is_cut(&setup, b"", &flood, 1).await);
@@ -104,7 +104,7 @@ async fn cancelled_requests_end_neither_the_connection_nor_its_watches() {
         .write_all(&[PREFACE, &frame(4, 0, 0, b""), &request(1, 5, "/watch")].concat())
         .await
         .unwrap();
-    // A client that cancels all that it may have open, several times.
+    // A client that cancels all the streams it may have open, several times.
     let mut id = 3;
     for _ in 0..2 {
         let burst: Vec<u8> = (0..200_u32)
@@ -121,7 +121,7 @@ async fn cancelled_requests_end_neither_the_connection_nor_its_watches() {
     until(&mut stream, &mut seen, b"end").await;
 }
 
-/// Reads until these bytes came.
+/// Reads until these bytes arrived.
 async fn until(stream: &mut TlsStream<TcpStream>, seen: &mut Vec<u8>, wanted: &[u8]) {
     let reads = async {
         while !seen.windows(wanted.len()).any(|bytes| bytes == wanted) {
@@ -131,10 +131,10 @@ async fn until(stream: &mut TlsStream<TcpStream>, seen: &mut Vec<u8>, wanted: &[
     bounded(reads).await;
 }
 
-/// GET of a path of any length, in as many frames as it takes.
+/// A GET with a path of any length, in CONTINUATION frames if needed.
 fn long_request(stream: u32, path: &[u8]) -> Vec<u8> {
     let mut block = b"\x82\x87\x41\x09localhost\x04".to_vec();
-    // An integer with a prefix of 7 bits (RFC 7541, 5.1).
+    // An integer with a prefix of 7 bits (RFC 7541, section 5.1).
     let mut rest = path.len() - 127;
     block.push(127);
     while rest >= 128 {
@@ -177,8 +177,7 @@ async fn large_heads_are_taken_and_what_is_too_large_ends_only_its_request() {
         .unwrap();
     let mut seen = Vec::new();
     until(&mut stream, &mut seen, b"begin").await;
-    // A selector of 60 KB, one of 200 KB, which is more than a URL may have, and more than all of a
-    // head may have.
+    // Selectors of 60 KB; of 200 KB, more than a URL may have; and larger than the limit on a head.
     for (id, length) in [(3, 60 << 10), (5, 200 << 10), (7, 1200 << 10)] {
         stream
             .write_all(&long_request(

@@ -27,7 +27,7 @@ async fn speaks_both_protocols_as_agreed_in_the_handshake() {
 }
 
 #[tokio::test]
-async fn lent_bytes_arrive_on_both_protocols_however_slowly_they_are_read() {
+async fn referenced_bytes_arrive_on_both_protocols_even_if_read_slowly() {
     let setup = setup(Limits::default());
     let want: Vec<u8> = (0..LENT_FRAMES)
         .flat_map(|at| [lent(at, 10), lent(at, 3000), lent(at, 20_000)].concat())
@@ -40,7 +40,7 @@ async fn lent_bytes_arrive_on_both_protocols_however_slowly_they_are_read() {
         let (mut body, mut all) = (response.into_body(), Vec::new());
         while let Some(frame) = bounded(body.frame()).await {
             all.extend_from_slice(&frame.unwrap().into_data().unwrap());
-            // Others run first, so that the server meets a full socket and a closed window.
+            // Yields, so that the server meets a full socket and a closed window.
             tokio::task::yield_now().await;
         }
         assert!(all == want, "{} of {} bytes", all.len(), want.len());
@@ -55,8 +55,7 @@ async fn the_first_request_of_a_client_that_gathers_writes_waits_for_nothing() {
         .client(&Subject { common_name: "someone", organizations: &[] }, LEAF_LIFETIME)
         .unwrap();
     let mut fastest = BOUND;
-    // The delayed acknowledgement that it would wait for takes at least 40 ms each time; a busy
-    // machine is that slow now and then.
+    // A delayed ACK takes at least 40 ms each time; a busy machine is that slow now and then.
     for _ in 0..20 {
         let mut sender = setup.http1(Some(&client)).await;
         let begun = std::time::Instant::now();
@@ -97,12 +96,12 @@ async fn fault_53_a_client_certificate_counts_only_if_a_ca_verifies_it() {
     assert_eq!(peer(Some(setup.pki.client(&subject, LEAF_LIFETIME).unwrap())).await, "1 0 false");
     // For servers only.
     assert_eq!(peer(Some(setup.pki.serving(&["localhost".into()]).unwrap())).await, "0 0 true");
-    // Of another CA.
+    // From another CA.
     let directory = tempfile::tempdir().unwrap();
     let other = Pki::open(&directory.path().join("pki")).unwrap();
     let foreign = other.client(&subject, LEAF_LIFETIME).unwrap();
     assert_eq!(peer(Some(foreign.clone())).await, "0 0 true");
-    // Replaced CAs hold for connections that are open already.
+    // Replacing CAs affects connections that are open already.
     let mut open = setup.http1(Some(&foreign)).await;
     assert_eq!(text(open.send_request(get("/peer")).await.unwrap()).await, "0 0 true");
     setup.tls.replace_client_ca(other.client_ca_pem().as_bytes()).unwrap();
@@ -118,7 +117,7 @@ async fn fault_53_a_client_certificate_counts_only_if_a_ca_verifies_it() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_expires_on_an_open_connection_counts_no_more() {
+async fn a_certificate_that_expires_on_an_open_connection_is_ignored() {
     let mut setup = setup(Limits::default());
     setup.pki = setup.pki.with_lifetime(Duration::from_secs(2));
     let pair = setup
@@ -181,11 +180,11 @@ async fn fault_38_slow_and_silent_clients_are_cut() {
     // No ClientHello.
     let mut socket = TcpStream::connect(setup.address).await.unwrap();
     assert_eq!(bounded(socket.read(&mut [0; 64])).await.unwrap_or(0), 0);
-    // A handshake, then silence; on HTTP/2 too.
+    // A handshake, then silence; also on HTTP/2.
     for alpn in ["http/1.1", "h2"] {
         bounded(read_to_end(&mut setup.connect(alpn, None).await)).await;
     }
-    // A head byte by byte: each byte in time, the whole not. And the same for a second request.
+    // A head byte by byte: every byte in time, the whole not. The same for a second request.
     let mut stream = setup.connect("http/1.1", None).await;
     stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     let mut answer = vec![0; 4096];
@@ -289,7 +288,7 @@ async fn fault_39_a_broken_head_after_good_ones_is_answered_and_a_length_beside_
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_are_closed_and_places_come_back() {
+async fn connections_beyond_the_limit_are_closed_and_slots_are_returned() {
     let setup = setup(Limits { connections: 2, ..Limits::default() });
     let first = setup.connect("http/1.1", None).await;
     let _second = setup.connect("http/1.1", None).await;
@@ -320,8 +319,8 @@ async fn fault_18_a_reader_that_stalls_is_cut_off() {
         ("h2", ask_without_window(&setup, 6 + 1, &["/watch"]).await),
         ("still connecting", setup.connect("h2", None).await),
     ];
-    // Streams that nobody polls any more: no window from the start, too little for a piece, exactly
-    // one piece, whole answers in one piece or many frames.
+    // Streams that are not polled any more: no window from the start, less than a chunk, exactly
+    // one chunk, whole responses in one or many frames.
     for (window, path) in
         [(0, "/watch"), (3, "/watch"), (6, "/watch"), (3, "/"), (0, "/large"), (1 << 16, "/large")]
     {
@@ -345,7 +344,7 @@ async fn fault_18_a_reader_that_stalls_is_cut_off() {
         }
     })
     .await;
-    // A watch in which nothing happens waits for the server, not for its client.
+    // An idle watch waits for the server, not for its client.
     bounded(async {
         while setup.stats.open.load(Ordering::Relaxed) > quiet.len() as u64 {
             tokio::task::yield_now().await;
@@ -355,7 +354,7 @@ async fn fault_18_a_reader_that_stalls_is_cut_off() {
     assert_eq!(setup.stats.open.load(Ordering::Relaxed), quiet.len() as u64);
 }
 
-/// A client's connection whose socket takes little, with these requests on it, which reads nothing.
+/// A connection with a small receive buffer and these requests, which reads nothing.
 async fn ask_and_stall(setup: &Setup, alpn: &str, paths: &[&str]) -> TlsStream<TcpStream> {
     if alpn == "h2" {
         return ask_without_window(setup, 1 << 20, paths).await;
@@ -368,8 +367,8 @@ async fn ask_and_stall(setup: &Setup, alpn: &str, paths: &[&str]) -> TlsStream<T
     stream
 }
 
-/// Waits until nothing more is made for clients that take nothing.
-async fn settled() -> usize {
+/// Waits until no more chunks are made for stalled clients.
+async fn wait_until_settled() -> usize {
     bounded(async {
         let mut seen = 0;
         loop {
@@ -392,18 +391,18 @@ async fn fault_18_a_reader_that_stalls_holds_one_piece_and_under_pressure_it_is_
     for _ in 0..STREAMS {
         stalled.push(ask_and_stall(&setup, "http/1.1", &["/events"]).await);
     }
-    let held = settled().await;
+    let held = wait_until_settled().await;
     assert!(
         (1..=STREAMS * (16 << 10)).contains(&held),
         "{} bytes for each of {STREAMS} connections",
         held / STREAMS
     );
     stalled.push(ask_and_stall(&setup, "h2", &["/events"; STREAMS]).await);
-    let more = settled().await - held;
+    let more = wait_until_settled().await - held;
     assert!(more <= STREAMS * (16 << 10), "{} bytes for each of {STREAMS} streams", more / STREAMS);
     drop(stalled);
 
-    // Long before the limit of a stalled reader: there is no room for all of them.
+    // Long before the stall limit: there is no room for all of them.
     let mut setup = self::setup(Limits { held_bytes: 1 << 20, ..Limits::default() });
     let mut moving =
         setup.http1(None).await.send_request(get("/slow-frames")).await.unwrap().into_body();

@@ -1,5 +1,5 @@
-//! What clients make the listener hold: answers that they do not take, heads that they do not
-//! finish, connections that they do not let go.
+//! What clients can make the listener hold: unread responses, unfinished heads, connections that do
+//! not close.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
 mod support;
@@ -15,7 +15,7 @@ use tokio_rustls::client::TlsStream;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// GET of a path whose stream the client has ended.
+/// A GET with END_STREAM.
 fn request(stream: u32, path: &str) -> Vec<u8> {
     let fields = [
         b"\x82\x87\x41\x09localhost\x04",
@@ -26,7 +26,7 @@ fn request(stream: u32, path: &str) -> Vec<u8> {
     frame(1, 5, stream, &fields)
 }
 
-/// The next frame: kind, flags, stream, payload. None at the end of the connection.
+/// The next frame: kind, flags, stream, payload; `None` at the end of the connection.
 async fn next_frame(stream: &mut TlsStream<TcpStream>) -> Option<(u8, u8, u32, Vec<u8>)> {
     let mut header = [0; 9];
     stream.read_exact(&mut header).await.ok()?;
@@ -47,7 +47,7 @@ async fn fault_18_small_answers_that_nobody_takes_count_and_are_bounded() {
     let setup = setup(Limits { held_bytes: BOUND_BYTES, ..Limits::default() });
     let mut moving =
         setup.http1(None).await.send_request(get("/slow-frames")).await.unwrap().into_body();
-    // 64 MB of answers, none of which is more than a piece.
+    // 64 MB of responses, each within one chunk.
     let mut stalled = Vec::new();
     for _ in 0..CONNECTIONS {
         stalled.push(ask_without_window(&setup, 0, &["/small"; 200]).await);
@@ -189,7 +189,7 @@ async fn fault_37_a_connection_that_is_closed_takes_no_request_whatever_its_clie
                 }
                 _ => continue,
             }
-            // Requests go on, no PING is acknowledged.
+            // Requests continue, no PING is acknowledged.
             if refused < 20 {
                 let _ = stream.write_all(&request(5 + 2 * refused, "/close")).await;
             } else if refused == 20 {

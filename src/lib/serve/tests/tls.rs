@@ -1,5 +1,4 @@
-//! What is agreed in the handshake: versions, cipher suites, names of CAs, resumed sessions; and
-//! clients that speak no TLS.
+//! Handshakes: versions, cipher suites, CA names, resumption; and clients that do not speak TLS.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
 mod support;
@@ -23,7 +22,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 #[tokio::test]
-async fn plain_http_is_answered_in_words() {
+async fn plain_http_gets_an_http_response() {
     let setup = setup(Limits::default());
     for request in [
         "GET / HTTP/1.1\r\nhost: x\r\n\r\n",
@@ -32,7 +31,7 @@ async fn plain_http_is_answered_in_words() {
         "DELETE /x HTTP/1.1\r\n\r\n",
     ] {
         let mut socket = TcpStream::connect(setup.address).await.unwrap();
-        // In two pieces: the first does not tell yet.
+        // In two segments: the first one does not decide it.
         socket.write_all(&request.as_bytes()[..2]).await.unwrap();
         tokio::task::yield_now().await;
         socket.write_all(&request.as_bytes()[2..]).await.unwrap();
@@ -119,9 +118,9 @@ async fn a_clients_chain_is_short() {
 
 /// Shows no certificate, and keeps the names of the CAs that it could be of.
 #[derive(Debug, Default)]
-struct Asked(Mutex<Vec<Vec<u8>>>);
+struct OfferedCas(Mutex<Vec<Vec<u8>>>);
 
-impl ResolvesClientCert for Asked {
+impl ResolvesClientCert for OfferedCas {
     fn resolve(&self, hints: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         *self.0.lock().unwrap() = hints.iter().map(|hint| hint.to_vec()).collect();
         None
@@ -135,7 +134,7 @@ impl ResolvesClientCert for Asked {
 #[tokio::test]
 async fn the_handshake_names_the_cas_that_clients_may_have_certificates_of() {
     let setup = setup(Limits::default());
-    let asked = Arc::new(Asked::default());
+    let asked = Arc::new(OfferedCas::default());
     let names = async || {
         let mut config = setup.client_config("http/1.1", None);
         config.client_auth_cert_resolver = Arc::clone(&asked) as Arc<dyn ResolvesClientCert>;

@@ -1,4 +1,4 @@
-//! What runs is what was authorized.
+//! What runs is exactly what was authorized.
 
 use crate::support::{CONFIGMAPS, Server};
 use ferrokube_apimachinery::document::Document;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const EVERYTHING: &[u8] = b"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]";
 
-/// `serviceaccounts/token`, counted.
+/// A `serviceaccounts/token` that counts its creates.
 #[derive(Default)]
 struct Tokens(AtomicUsize);
 
@@ -27,7 +27,7 @@ impl ComputedResource for Tokens {
     }
 }
 
-/// A definition with every subresource there is.
+/// A definition with every subresource.
 fn widgets() -> ferrokube_apimachinery::document::Value {
     let open = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let scale =

@@ -1,4 +1,4 @@
-//! What every request goes through.
+//! The request filters.
 
 use crate::support::{CONFIGMAPS, Server};
 use bytes::Bytes;
@@ -32,7 +32,7 @@ async fn every_answer_has_its_headers() {
 }
 
 #[tokio::test]
-async fn fault_30_a_panic_is_one_requests_problem() {
+async fn fault_30_a_panic_affects_one_request_only() {
     let server = Server::new().await;
     let answer = server.configmap("panic").await;
     assert_eq!((answer.code, answer.reason().as_str()), (500, "InternalError"));
@@ -79,7 +79,7 @@ async fn fault_35_deep_bodies_are_refused_in_every_form() {
 }
 
 #[tokio::test]
-async fn requests_end_in_time() {
+async fn requests_time_out() {
     let server = Server::new().await;
     let answer = server.get(&format!("{CONFIGMAPS}?timeout=1ns")).await;
     assert_eq!((answer.code, answer.header("content-type")), (504, "text/plain; charset=utf-8"));
@@ -105,7 +105,7 @@ async fn requests_end_in_time() {
 }
 
 #[tokio::test]
-async fn fault_38_a_body_that_never_comes_ends_at_the_deadline() {
+async fn fault_38_a_stalled_body_ends_at_the_deadline() {
     let limits = Limits { request: Duration::from_secs(5), ..Limits::default() };
     let server = Server::paused(|builder| builder.limits(limits)).await;
     let silent = ferrokube_serve::stream(futures::stream::pending());
@@ -118,13 +118,13 @@ async fn fault_38_a_body_that_never_comes_ends_at_the_deadline() {
     assert_eq!(server.plane.call(request).await.status(), 504);
 }
 
-/// The ids that the pipeline saw in the last write.
+/// The ids in the registry's last write.
 fn last(server: &Server) -> TraceContext {
     server.admission.contexts.lock().unwrap().last().unwrap().1
 }
 
 #[tokio::test]
-async fn l22_trusted_senders_are_joined_others_are_linked() {
+async fn l22_trusted_contexts_are_joined_others_are_linked() {
     let server = Server::new().await;
     let trace = [("traceparent", PARENT), ("initial-trace-id", INITIAL)];
     let body = |name: &str| json!({"metadata": {"name": name}}).to_string();
@@ -135,8 +135,7 @@ async fn l22_trusted_senders_are_joined_others_are_linked() {
     assert_eq!(joined.initial.unwrap().to_string(), INITIAL);
     assert_eq!(joined.link, None);
 
-    // Somebody who may write and may not propagate: a trace of its own, with a link to the one that
-    // was named.
+    // May write but not propagate: a trace of its own, linked to the claimed one.
     let mut headers = vec![("authorization", "Bearer writer")];
     headers.extend(trace);
     assert_eq!(server.send("POST", CONFIGMAPS, &headers, body("b")).await.code, 201);
@@ -151,7 +150,7 @@ async fn l22_trusted_senders_are_joined_others_are_linked() {
         ("4bf92f3577b34da6a3ce929d0e0e4736".into(), "00f067aa0ba902b7".into())
     );
 
-    // An impersonated user's rights do not count, the real one's do.
+    // The authenticated user's rights count, not the impersonated one's.
     let mut headers = vec![("impersonate-user", "jane"), ("impersonate-group", "system:masters")];
     headers.extend(trace);
     server.send("POST", CONFIGMAPS, &headers, body("c")).await;
@@ -195,7 +194,7 @@ async fn d2_baggage_brings_the_initial_id_where_the_gate_is_on() {
 }
 
 #[tokio::test]
-async fn l22_malformed_ids_are_as_absent() {
+async fn l22_malformed_ids_are_ignored() {
     let server = Server::new().await;
     for (parent, initial) in [
         ("junk", "junk"),

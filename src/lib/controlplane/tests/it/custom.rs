@@ -1,4 +1,4 @@
-//! Custom objects, as a real server answers about them.
+//! Custom objects; expectations were recorded from a real API server.
 
 use crate::support::{Answer, Server};
 use ferrokube_apimachinery::document::{Value, json};
@@ -6,7 +6,7 @@ use ferrokube_apimachinery::document::{Value, json};
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
 
-/// A server of things, whose one version is made of these parts.
+/// A server with the custom resource `things`, whose only version has these fields.
 pub(crate) async fn things(version: Value) -> Server {
     let server = Server::new().await;
     let mut whole = json!({"name": "v1", "served": true, "storage": true});
@@ -18,7 +18,7 @@ pub(crate) async fn things(version: Value) -> Server {
     server
 }
 
-/// The schema of things with these fields in their spec and status.
+/// A schema of things with these spec and status properties.
 fn of_spec(properties: &Value) -> Value {
     let fields = json!({"type": "object", "properties": properties});
     json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": fields, "status": fields}}})
@@ -114,8 +114,8 @@ async fn nulls_are_dropped_from_bodies_and_refused_from_applies() {
     );
 }
 
-/// Manager, operation, subresource, whether there is a time, and the fields below `spec`, of each
-/// entry.
+/// Of each entry: manager, operation, subresource, whether it has a time, and the fields below
+/// `spec`.
 fn managers(object: &Value) -> Vec<String> {
     let text = |entry: &Value, field: &str| entry[field].as_str().unwrap_or("-").to_owned();
     let line = |entry: &Value| {
@@ -175,7 +175,7 @@ async fn a_scale_is_printed_and_managed_as_one() {
         managers(&object),
         [r#"autoscaler Update scale false {"f:r":{}}"#, r#"test Update - true {".":{},"f:x":{}}"#]
     );
-    let same = by("somebody", 4).await;
+    let same = by("anybody", 4).await;
     assert_eq!(
         same.json()["metadata"]["resourceVersion"],
         object["metadata"]["resourceVersion"],
@@ -353,7 +353,7 @@ async fn what_is_applied_below_open_objects_is_owned_even_if_it_is_not_kept() {
 }
 
 #[tokio::test]
-async fn repeated_fields_of_a_json_patch_are_told() {
+async fn repeated_fields_of_a_json_patch_are_reported() {
     let server = things(json!({"schema": of_spec(&json!({"a": {"type": "integer"}}))})).await;
     server.send("POST", THINGS, &[], thing("a", r#"{"a":1}"#)).await;
     let patch = r#"[{"op":"add","path":"/spec","value":{"a":2,"a":3}}]"#;
@@ -435,7 +435,7 @@ async fn paths_of_custom_objects_are_routed_by_their_handler() {
 }
 
 #[tokio::test]
-async fn who_owned_parts_of_what_becomes_atomic_owns_it() {
+async fn owners_of_parts_own_a_value_that_becomes_atomic() {
     let count = json!({"type": "integer"});
     let schema = |atomic: bool| {
         let mut pair = json!({"type": "object", "properties": {"a": count, "b": count}});
@@ -474,7 +474,7 @@ async fn who_owned_parts_of_what_becomes_atomic_owns_it() {
 }
 
 #[tokio::test]
-async fn the_order_of_a_keyed_list_is_no_change() {
+async fn reordering_a_keyed_list_is_no_change() {
     let count = json!({"type": "integer"});
     let schema = |tight: bool| {
         let item = json!({"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}, "v": count}});
@@ -514,9 +514,9 @@ async fn the_order_of_a_keyed_list_is_no_change() {
     );
 }
 
-/// Sends bodies that are not of things, and compares what is said of each.
+/// Creates with mismatched types, and the messages they get.
 #[tokio::test]
-async fn misnamed_objects_are_refused_as_by_upstream() {
+async fn mismatched_types_are_rejected_as_in_kube_apiserver() {
     let raw = json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
     let properties = json!({"a": {"type": "integer"}, "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}, "raw": raw});
     let server = things(json!({"schema": of_spec(&properties)})).await;
@@ -617,7 +617,7 @@ async fn a_custom_object_passes_for_a_list_and_is_not_written_as_one() {
 }
 
 #[tokio::test]
-async fn what_an_apply_takes_out_leaves_what_held_it() {
+async fn an_apply_removes_fields_but_not_their_parents() {
     let free = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let server =
         things(json!({"schema": of_spec(&json!({"free": free, "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}}))}))
@@ -628,7 +628,7 @@ async fn what_an_apply_takes_out_leaves_what_held_it() {
 }
 
 #[tokio::test]
-async fn applies_are_typed_as_by_upstream() {
+async fn applies_are_typed_as_in_kube_apiserver() {
     let properties = json!({"closed": {"type": "object", "additionalProperties": false}, "mail": {"type": "string", "format": "email"},
         "port": {"x-kubernetes-int-or-string": true}, "text": {"type": "string"}});
     let server = things(json!({"schema": of_spec(&properties)})).await;

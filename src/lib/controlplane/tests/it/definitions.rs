@@ -1,5 +1,4 @@
-//! CustomResourceDefinitions over their life: names, status, deletion. What others' definitions say
-//! and do never harms one.
+//! The life of CustomResourceDefinitions: names, status, deletion.
 
 use crate::support::{Answer, Server};
 use ferrokube_apimachinery::document::{Value, json};
@@ -26,7 +25,7 @@ fn definition(group: &str, plural: &str, kind: &str) -> Value {
     })
 }
 
-/// The words of these tests.
+/// A server, with shorthands for definitions.
 struct Definitions(Server);
 
 impl Definitions {
@@ -55,7 +54,7 @@ impl Definitions {
         self.0.send("DELETE", path, &[], options.to_string()).await
     }
 
-    /// Waits until a definition's condition has a status and a reason.
+    /// Waits for a condition with this status and reason.
     async fn condition(&self, name: &str, kind: &str, status: &str, reason: &str) -> Value {
         self.until(&format!("{DEFINITIONS}/{name}"), |found| {
             let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -141,7 +140,7 @@ async fn two_definitions_with_the_same_names_take_turns() {
         json!({"plural": "others", "singular": "other", "kind": ""})
     );
     assert_eq!(server.0.get(&objects(group, "others")).await.code, 404, "it is not established");
-    // The loser changes nothing for the winner, not even when it goes on asking.
+    // The losing definition never affects the winning one, however often it retries.
     let patched = server
         .patch(
             &format!("{DEFINITIONS}/others.b.example.com"),
@@ -183,7 +182,7 @@ async fn a_definition_never_takes_the_place_of_a_bundled_kind() {
                     .is_some_and(|all| all.iter().any(|one| one["type"] == "NamesAccepted"))
             })
             .await;
-        // Who may write the status says that all is well.
+        // A caller that may write statuses claims that the names are accepted.
         let yes = |kind: &str| json!({"type": kind, "status": "True", "reason": "Mine", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let status = json!({"acceptedNames": thief["spec"]["names"], "conditions": [yes("Established"), yes("NamesAccepted")]});
         let patched = server.patch(&format!("{path}/status"), &json!({ "status": status })).await;
@@ -221,7 +220,7 @@ async fn a_delete_marks_and_then_removes() {
     let before = server
         .condition("things.c.example.com", "Established", "True", "InitialNamesAccepted")
         .await;
-    // Only the definition's own finalizer is set, whatever propagation is asked for, and there is
+    // Only the definition's own finalizer is set, whatever propagation is requested, and there is
     // no grace period.
     let dry = server
         .delete(&path, &json!({"propagationPolicy": "Foreground", "dryRun": ["All"]}))
@@ -275,7 +274,7 @@ async fn a_delete_marks_and_then_removes() {
         .await;
     assert_eq!(released.code, 200, "{}", released.text());
     server.gone(&path).await;
-    // The loop that takes it out of the catalog follows the store.
+    // The loop that removes it from the catalog follows the store.
     let served = async || server.0.get(&objects(group, "things")).await.code != 404;
     let ends = async {
         while served().await {
@@ -346,10 +345,10 @@ async fn the_last_stored_version_may_go_when_the_status_says_so() {
     assert_eq!(server.0.get("/apis/e.example.com/v2/namespaces/default/things").await.code, 200);
 }
 
-/// Fault 42, as clients meet it: what is too much is refused, what is much is served, and others do
-/// not notice.
+/// Fault 42, end to end: oversized definitions are rejected, large ones served, and other requests
+/// are not delayed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fault_42_large_definitions_are_bounded_and_bother_nobody() {
+async fn fault_42_large_definitions_are_bounded_and_delay_no_request() {
     let server = Definitions::new().await;
     let group = "f.example.com";
     server.create(&definition(group, "others", "Other")).await;
@@ -415,16 +414,16 @@ async fn fault_42_large_definitions_are_bounded_and_bother_nobody() {
     );
 }
 
-/// Stops whatever makes a definition ready until it is told to go on.
-struct Holding {
+/// Blocks the thread that compiles a definition, until released.
+struct ThreadHold {
     begun: mpsc::Sender<()>,
     go_on: Mutex<mpsc::Receiver<()>>,
 }
 
-thread_local!(static HOLDING: RefCell<Option<Arc<Holding>>> = const { RefCell::new(None) });
+thread_local!(static HOLDING: RefCell<Option<Arc<ThreadHold>>> = const { RefCell::new(None) });
 
-/// Of the whole process, for the threads that have a [`Holding`]: one of a thread alone would not
-/// be asked about what another thread logs first.
+/// Process-wide, for threads that have a [`ThreadHold`]: a thread-local subscriber would not be
+/// asked about callsites that another thread reached first.
 struct Log;
 
 impl Subscriber for Log {
@@ -440,7 +439,7 @@ impl Subscriber for Log {
 
     fn event(&self, _event: &Event<'_>) {
         let holding = HOLDING.with_borrow(Clone::clone);
-        // Only the first is waited for.
+        // Only waits for the first event.
         if let Some(holding) = holding.filter(|holding| holding.begun.send(()).is_ok()) {
             holding
                 .go_on
@@ -462,12 +461,12 @@ impl Subscriber for Log {
 }
 
 #[test]
-fn fault_34_definitions_are_made_ready_off_the_workers() {
+fn fault_34_definitions_are_compiled_off_the_workers() {
     tracing::subscriber::set_global_default(Log).expect("no other test has one");
     let ((begun, begins), (go_on, waits)) = (mpsc::channel(), mpsc::channel());
-    let holding = Arc::new(Holding { begun, go_on: Mutex::new(waits) });
+    let holding = Arc::new(ThreadHold { begun, go_on: Mutex::new(waits) });
     let start = move || HOLDING.set(Some(Arc::clone(&holding)));
-    // With one worker: nothing else could run while a definition is made ready there.
+    // With one worker, nothing else could run while a definition compiles on it.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .on_thread_start(start)
@@ -480,7 +479,7 @@ fn fault_34_definitions_are_made_ready_off_the_workers() {
             let server = Arc::clone(&server);
             async move { server.create(&definition("held.example.com", "things", "Thing")).await.code }
         });
-        // The receiver is gone after that.
+        // The receiver is gone afterwards.
         let has_begun = tokio::task::spawn_blocking(move || begins.recv_timeout(Duration::from_secs(60)));
         has_begun.await.unwrap().expect("a definition is made ready");
         assert_eq!(tokio::spawn(async { 1 }).await.unwrap(), 1);

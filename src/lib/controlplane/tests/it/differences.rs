@@ -1,5 +1,6 @@
-//! What comparing generated requests with a real server showed: a test for each class, with that
-//! server's codes and texts. Classes about one kind's rules have theirs in the crate of the rule.
+//! Differences that generated requests showed between this server and kube-apiserver, one test per
+//! class, with kube-apiserver's codes and messages. Classes about one kind's rules are tested in
+//! the crate of the rule.
 
 use crate::support::{Answer, CONFIGMAPS, Server};
 use ferrokube_apimachinery::document::{Value, json};
@@ -13,8 +14,8 @@ const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8
 const ALICE: (&str, &str) = ("authorization", "Bearer alice");
 const REJECTED: &str = "the server rejected our request due to an error in our request";
 
-/// A request on a server that holds the config map `a`, and the code and a part of the message that
-/// it gets; of a success the part is of the whole answer.
+/// A request to a server with the config map `a`: expected code, and a part of the message (for a
+/// success, of the whole response).
 type Case<'a> = ((&'a str, &'a str), (&'a str, &'a str), Value, u16, &'a str);
 
 async fn server() -> Server {
@@ -286,7 +287,7 @@ async fn the_first_of_several_faults() {
 }
 
 #[tokio::test]
-async fn refusals_name_what_was_asked_for() {
+async fn rejections_name_the_requested_type() {
     let server = server().await;
     let cases = [
         (
@@ -357,7 +358,7 @@ async fn tables_without_rows_and_views_that_there_are_not() {
 }
 
 #[tokio::test]
-async fn what_strict_decoding_finds_in_a_body_that_is_refused() {
+async fn strict_decoding_errors_of_a_rejected_body() {
     let server = server().await;
     let json = ("content-type", "application/json");
     let cases: [Case<'_>; 2] = [
@@ -380,7 +381,7 @@ async fn what_strict_decoding_finds_in_a_body_that_is_refused() {
 }
 
 #[tokio::test]
-async fn methods_that_there_are_not_are_refused_without_an_allow_header() {
+async fn unknown_methods_are_rejected_without_an_allow_header() {
     let server = server().await;
     for (method, path) in
         [("PUT", CONFIGMAPS), ("BREW", CONFIGMAPS), ("POST", "/api/v1"), ("PATCH", "/version")]

@@ -1,6 +1,6 @@
-//! Every path shape x method x query: the attributes that were authorized, against what ran. The
-//! first are seen by an authorizer, the second by admission, by computed resources and mounted
-//! routes, and by the answers of reads; no value is read twice.
+//! Every path shape x method x query: the authorized attributes against what ran. The first are
+//! recorded by an authorizer, the second by admission, computed resources, mounted routes and the
+//! responses of reads.
 
 use crate::support::{Answer, Server, subject};
 use ferrokube_apimachinery::document::Document;
@@ -17,42 +17,42 @@ use std::time::{Duration, Instant};
 const METHODS: [&str; 9] =
     ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"];
 
-/// What may be asked of the authorizer.
+/// What the authorizer allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
+enum AllowedVerbs {
     Everything,
     Reads,
     Nothing,
 }
 
-/// One question: the verb, and a subject or a path.
+/// A recorded question: verb, and attributes or a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Asked {
+struct AuthorizationQuestion {
     verb: String,
     subject: Option<String>,
     path: String,
 }
 
-/// Remembers what was asked and what ran.
+/// Records questions, and what ran.
 struct Recorder {
-    mode: Mutex<Mode>,
-    asked: Mutex<Vec<Asked>>,
+    mode: Mutex<AllowedVerbs>,
+    asked: Mutex<Vec<AuthorizationQuestion>>,
     computed: Mutex<Vec<String>>,
     routed: Mutex<Vec<String>>,
 }
 
 impl Authorizer for Recorder {
     fn authorize(&self, access: &Access<'_>) -> Decision {
-        let asked = Asked {
+        let asked = AuthorizationQuestion {
             verb: access.verb.to_owned(),
             subject: access.resource.as_ref().map(subject),
             path: access.path.to_owned(),
         };
         self.asked.lock().unwrap().push(asked);
         let is_allowed = match *self.mode.lock().unwrap() {
-            Mode::Everything => true,
-            Mode::Reads => matches!(access.verb, "get" | "list" | "watch"),
-            Mode::Nothing => false,
+            AllowedVerbs::Everything => true,
+            AllowedVerbs::Reads => matches!(access.verb, "get" | "list" | "watch"),
+            AllowedVerbs::Nothing => false,
         };
         if is_allowed { Decision::Allow("test".into()) } else { Decision::NoOpinion(String::new()) }
     }
@@ -76,46 +76,71 @@ impl ComputedResource for Computed {
     }
 }
 
-struct Mounted(Arc<Recorder>);
+struct RecordingRoute(Arc<Recorder>);
 
-impl Route for Mounted {
+impl Route for RecordingRoute {
     fn answer<'a>(&'a self, request: RouteRequest) -> RouteFuture<'a> {
         self.0.routed.lock().unwrap().push(request.path);
         Box::pin(std::future::ready(Ok(http::Response::new(ferrokube_serve::empty()))))
     }
 }
 
-/// A resource that the paths are made of, and bodies that its writes take.
-struct Root {
+/// A resource to build paths from, and bodies for its writes.
+struct ResourceRoot {
     base: &'static str,
     plural: &'static str,
     kind: &'static str,
     namespaced: bool,
 }
 
-const ROOTS: [Root; 9] = [
-    Root { base: "/api/v1", plural: "configmaps", kind: "ConfigMap", namespaced: true },
-    Root { base: "/api/v1", plural: "serviceaccounts", kind: "ServiceAccount", namespaced: true },
-    Root { base: "/api/v1", plural: "resourcequotas", kind: "ResourceQuota", namespaced: true },
-    Root { base: "/api/v1", plural: "namespaces", kind: "Namespace", namespaced: false },
-    Root {
+const ROOTS: [ResourceRoot; 9] = [
+    ResourceRoot { base: "/api/v1", plural: "configmaps", kind: "ConfigMap", namespaced: true },
+    ResourceRoot {
+        base: "/api/v1",
+        plural: "serviceaccounts",
+        kind: "ServiceAccount",
+        namespaced: true,
+    },
+    ResourceRoot {
+        base: "/api/v1",
+        plural: "resourcequotas",
+        kind: "ResourceQuota",
+        namespaced: true,
+    },
+    ResourceRoot { base: "/api/v1", plural: "namespaces", kind: "Namespace", namespaced: false },
+    ResourceRoot {
         base: "/apis/rbac.authorization.k8s.io/v1",
         plural: "clusterroles",
         kind: "ClusterRole",
         namespaced: false,
     },
-    Root {
+    ResourceRoot {
         base: "/apis/authorization.k8s.io/v1",
         plural: "selfsubjectaccessreviews",
         kind: "SelfSubjectAccessReview",
         namespaced: false,
     },
-    Root { base: "/apis/example.com/v1", plural: "widgets", kind: "Widget", namespaced: true },
-    Root { base: "/apis/example.com/v1", plural: "namespaces", kind: "Gadget", namespaced: false },
-    Root { base: "/apis/none.example.com/v1", plural: "things", kind: "Thing", namespaced: true },
+    ResourceRoot {
+        base: "/apis/example.com/v1",
+        plural: "widgets",
+        kind: "Widget",
+        namespaced: true,
+    },
+    ResourceRoot {
+        base: "/apis/example.com/v1",
+        plural: "namespaces",
+        kind: "Gadget",
+        namespaced: false,
+    },
+    ResourceRoot {
+        base: "/apis/none.example.com/v1",
+        plural: "things",
+        kind: "Thing",
+        namespaced: true,
+    },
 ];
 
-impl Root {
+impl ResourceRoot {
     fn api_version(&self) -> String {
         self.base.trim_start_matches("/apis/").trim_start_matches("/api/").to_owned()
     }
@@ -134,7 +159,7 @@ impl Root {
     }
 }
 
-fn definition(root: &Root) -> Value {
+fn definition(root: &ResourceRoot) -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let subresources = json!({"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}});
     let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema, "subresources": subresources});
@@ -149,26 +174,25 @@ fn definition(root: &Root) -> Value {
     })
 }
 
-/// A request of the enumeration.
-struct Request<'a> {
+struct EnumeratedRequest<'a> {
     method: &'static str,
     path: String,
     query: &'static str,
     body: &'a Value,
 }
 
-/// The server, what it holds, and what happened on it.
+/// The server, its objects, and what happened.
 struct World {
     server: Server,
     recorder: Arc<Recorder>,
-    /// Answers of `verb depth`, so that the enumeration is seen to reach them.
+    /// Responses seen by `verb depth`: proves that the enumeration reaches them.
     reached: BTreeMap<String, u32>,
 }
 
 impl World {
     async fn new() -> Self {
         let recorder = Arc::new(Recorder {
-            mode: Mutex::new(Mode::Everything),
+            mode: Mutex::new(AllowedVerbs::Everything),
             asked: Mutex::default(),
             computed: Mutex::default(),
             routed: Mutex::default(),
@@ -177,7 +201,7 @@ impl World {
             builder.authorizer(recorder.clone()).route(
                 "/mounted/",
                 false,
-                Arc::new(Mounted(recorder.clone())),
+                Arc::new(RecordingRoute(recorder.clone())),
             )
         })
         .await;
@@ -193,7 +217,8 @@ impl World {
         for root in ROOTS.iter().filter(|root| root.base.contains("/example.com")) {
             assert_eq!(server.post(definitions, &definition(root)).await.code, 201);
         }
-        let stored = |root: &&Root| !matches!(root.plural, "things" | "selfsubjectaccessreviews");
+        let stored =
+            |root: &&ResourceRoot| !matches!(root.plural, "things" | "selfsubjectaccessreviews");
         for root in ROOTS.iter().filter(stored) {
             for name in ["alpha", "beta"] {
                 let made = server.post(&root.collection("default"), &root.object(name)).await;
@@ -210,8 +235,8 @@ impl World {
         self.server.admission.writes.lock().unwrap().clear();
     }
 
-    /// Sends a request; of a watch that answers only the first event is read.
-    async fn send(&self, request: &Request<'_>) -> Answer {
+    /// Sends a request. Of a watch only the first event is read.
+    async fn send(&self, request: &EnumeratedRequest<'_>) -> Answer {
         self.clear();
         let kind = if request.method == "PATCH" {
             "application/merge-patch+json"
@@ -224,10 +249,10 @@ impl World {
             String::new()
         };
         let question = if request.query.is_empty() { "" } else { "?" };
-        let sent = http::Request::builder()
+        let sent = http::EnumeratedRequest::builder()
             .method(request.method)
             .uri(format!("{}{question}{}", request.path, request.query))
-            .header("authorization", "Bearer somebody")
+            .header("authorization", "Bearer anybody")
             .header("content-type", kind)
             .body(ferrokube_serve::full(body))
             .unwrap();
@@ -235,7 +260,7 @@ impl World {
         let is_watch =
             self.recorder.asked.lock().unwrap().first().is_some_and(|asked| asked.verb == "watch");
         let bytes = if is_watch && head.status.is_success() {
-            // The clock stands still: this ends when nothing is on its way.
+            // Time is paused: this returns when nothing is in flight.
             match tokio::time::timeout(Duration::from_secs(1), body.frame()).await {
                 Ok(Some(frame)) => frame.unwrap().into_data().unwrap().into_bytes(),
                 _ => bytes::Bytes::new(),
@@ -246,8 +271,8 @@ impl World {
         Answer { code: head.status.as_u16(), headers: head.headers, bytes }
     }
 
-    /// Checks that what ran is what was asked about.
-    fn check(&mut self, request: &Request<'_>, answer: &Answer, mode: Mode) {
+    /// Checks that what ran is what was authorized.
+    fn check(&mut self, request: &EnumeratedRequest<'_>, answer: &Answer, mode: AllowedVerbs) {
         let what = format!(
             "{} {}?{} ({mode:?}): {} {}",
             request.method,
@@ -270,13 +295,16 @@ impl World {
             assert!(writes.is_empty() && computed.is_empty() && routed.is_empty(), "{what}");
             return;
         };
-        assert!(mode != Mode::Nothing || !is_success, "{what}");
+        assert!(mode != AllowedVerbs::Nothing || !is_success, "{what}");
         assert!(
-            mode != Mode::Nothing
+            mode != AllowedVerbs::Nothing
                 || (writes.is_empty() && computed.is_empty() && routed.is_empty()),
             "{what}"
         );
-        assert!(mode != Mode::Reads || (writes.is_empty() && computed.is_empty()), "{what}");
+        assert!(
+            mode != AllowedVerbs::Reads || (writes.is_empty() && computed.is_empty()),
+            "{what}"
+        );
         for (operation, subject) in &writes {
             assert!(
                 asked.iter().any(|asked| allows(asked, *operation, subject)),
@@ -299,8 +327,8 @@ impl World {
         }
     }
 
-    /// Checks that an answer is about what was asked.
-    fn check_answer(&mut self, asked: &Asked, answer: &Answer, what: &str) {
+    /// Checks that a response is about the authorized object.
+    fn check_answer(&mut self, asked: &AuthorizationQuestion, answer: &Answer, what: &str) {
         let Some(subject) = &asked.subject else { return };
         let (group_version, rest) = subject.split_once(' ').unwrap();
         let [namespace, plural, name, subresource] = rest.split('/').collect::<Vec<_>>()[..] else {
@@ -364,8 +392,8 @@ impl World {
     }
 }
 
-/// Whether an answer to this question covers a write that admission saw.
-fn allows(asked: &Asked, operation: Operation, wrote: &str) -> bool {
+/// Whether the question covers a write that admission saw.
+fn allows(asked: &AuthorizationQuestion, operation: Operation, wrote: &str) -> bool {
     let Some(subject) = &asked.subject else { return false };
     let parts = |text: &str| text.split([' ', '/']).map(str::to_owned).collect::<Vec<_>>();
     let (asked_parts, wrote_parts) = (parts(subject), parts(wrote));
@@ -403,7 +431,7 @@ const TAILS: [&str; 9] = [
     "/fresh",
 ];
 
-/// Odd ways to write a path.
+/// Unusual spellings of a path.
 fn variants(base: &str, middle: &str, tail: &str) -> [String; 7] {
     [
         format!("{base}{middle}{tail}/"),
@@ -416,11 +444,11 @@ fn variants(base: &str, middle: &str, tail: &str) -> [String; 7] {
     ]
 }
 
-/// A path, and which of [`TAILS`] it has.
+/// A path, and its index into [`TAILS`].
 type Tailed = (String, usize);
 
-/// Paths of a root as they should be written, and otherwise.
-fn paths(root: &Root) -> (Vec<Tailed>, Vec<Tailed>) {
+/// Regular and unusual paths of a root.
+fn paths(root: &ResourceRoot) -> (Vec<Tailed>, Vec<Tailed>) {
     let (mut plain, mut odd) = (Vec::new(), Vec::new());
     for prefix in ["", "/watch", "/proxy"] {
         for namespace in ["", "/namespaces/default"] {
@@ -444,8 +472,8 @@ const QUERIES: [&str; 7] = [
     "dryRun=All&fieldManager=m&labelSelector=a%20in",
 ];
 
-/// The body for a path's tail: objects for objects, what subresources take for them.
-async fn bodies(world: &World, root: &Root) -> Vec<Value> {
+/// Bodies for a path's tail.
+async fn bodies(world: &World, root: &ResourceRoot) -> Vec<Value> {
     let stored = world.server.get(&format!("{}/alpha", root.collection("default"))).await;
     let object = if stored.code == 200 { stored.json() } else { root.object("alpha") };
     let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "alpha"}, "spec": {"replicas": 2}});
@@ -466,7 +494,7 @@ async fn fault_50_what_runs_is_what_was_authorized() {
     tokio::time::pause();
     let (mut sent, started) = (0, Instant::now());
     for root in &ROOTS {
-        *world.recorder.mode.lock().unwrap() = Mode::Everything;
+        *world.recorder.mode.lock().unwrap() = AllowedVerbs::Everything;
         let bodies = bodies(&world, root).await;
         let (plain, odd) = paths(root);
         let all = plain
@@ -480,17 +508,17 @@ async fn fault_50_what_runs_is_what_was_authorized() {
                 if queries.len() == 1 && matches!(method, "HEAD" | "TRACE" | "OPTIONS") {
                     continue;
                 }
-                let request = Request { method, path: path.clone(), query, body: &bodies[*tail] };
-                // Reads are told from writes by a caller who may only read, and who writes in
-                // earnest.
-                for mode in [Mode::Everything, Mode::Reads, Mode::Nothing] {
-                    let repeats = mode == Mode::Everything || query == QUERIES[0];
+                let request =
+                    EnumeratedRequest { method, path: path.clone(), query, body: &bodies[*tail] };
+                // A caller with only read rights separates reads from writes.
+                for mode in [AllowedVerbs::Everything, AllowedVerbs::Reads, AllowedVerbs::Nothing] {
+                    let repeats = mode == AllowedVerbs::Everything || query == QUERIES[0];
                     if !repeats {
                         continue;
                     }
                     *world.recorder.mode.lock().unwrap() = mode;
-                    let request = Request {
-                        query: if mode == Mode::Everything { query } else { "" },
+                    let request = EnumeratedRequest {
+                        query: if mode == AllowedVerbs::Everything { query } else { "" },
                         path: request.path.clone(),
                         ..request
                     };
@@ -571,13 +599,14 @@ async fn fault_50_paths_that_are_no_resources_run_as_authorized() {
         "/index.html",
         "/nope",
     ];
-    for mode in [Mode::Everything, Mode::Reads, Mode::Nothing] {
+    for mode in [AllowedVerbs::Everything, AllowedVerbs::Reads, AllowedVerbs::Nothing] {
         *world.recorder.mode.lock().unwrap() = mode;
         for path in paths {
             for (method, query) in
                 METHODS.iter().flat_map(|method| ["", "watch=1"].map(|query| (*method, query)))
             {
-                let request = Request { method, path: path.to_owned(), query, body: &json!({}) };
+                let request =
+                    EnumeratedRequest { method, path: path.to_owned(), query, body: &json!({}) };
                 let answer = world.send(&request).await;
                 world.check(&request, &answer, mode);
                 let decoded = path.replace("%2f", "/").replace("%2e", ".");
@@ -585,7 +614,11 @@ async fn fault_50_paths_that_are_no_resources_run_as_authorized() {
                 for asked in asked {
                     assert_eq!(
                         asked,
-                        Asked { verb: method.to_lowercase(), subject: None, path: decoded.clone() },
+                        AuthorizationQuestion {
+                            verb: method.to_lowercase(),
+                            subject: None,
+                            path: decoded.clone()
+                        },
                         "{method} {path}"
                     );
                 }

@@ -1,4 +1,4 @@
-//! Who gets a place when there are few: nobody takes all of them, and nobody holds one for nothing.
+//! Flow control: no caller takes every seat or byte, and idle requests hold none.
 
 use crate::support::{Answer, CONFIGMAPS, Server};
 use bytes::Bytes;
@@ -28,17 +28,17 @@ async fn limited(change: impl FnOnce(&mut Limits)) -> Server {
     Server::with(|builder| builder.limits(limits)).await
 }
 
-/// The same where time stands still.
+/// The same, with paused time.
 async fn paused(change: impl FnOnce(&mut Limits)) -> Server {
     let mut limits = Limits::default();
     change(&mut limits);
     Server::paused(|builder| builder.limits(limits)).await
 }
 
-/// Requests that do not end by themselves, begun.
-struct Begun(JoinSet<u16>);
+/// Pending requests.
+struct PendingRequests(JoinSet<u16>);
 
-impl Begun {
+impl PendingRequests {
     async fn of(
         server: &Server,
         count: usize,
@@ -49,14 +49,14 @@ impl Begun {
             let (plane, request) = (server.plane.clone(), request(number));
             set.spawn(async move { plane.call(request).await.status().as_u16() });
         }
-        // Each has been polled, and has got as far as it can.
+        // Each was polled and has got as far as it can.
         for _ in 0..4 * count {
             tokio::task::yield_now().await;
         }
         Self(set)
     }
 
-    /// The codes of those that have ended.
+    /// Codes of the requests that have ended.
     fn ended(&mut self) -> Vec<u16> {
         std::iter::from_fn(|| self.0.try_join_next()).map(Result::unwrap).collect()
     }
@@ -73,7 +73,7 @@ fn request(method: &str, path: &str, user: &str, body: Body) -> http::Request<Bo
     request.body(body).unwrap()
 }
 
-/// The same without credentials from an address.
+/// A request without credentials from an address.
 fn anonymous(method: &str, path: &str, address: &str, body: Body) -> http::Request<Body> {
     let mut request = request(method, path, "", body);
     let address = SocketAddr::new(address.parse().unwrap(), 1);
@@ -99,10 +99,10 @@ async fn read(server: &Server, user: &str, path: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn bodies_that_do_not_come_hold_no_place() {
+async fn stalled_bodies_hold_no_seat() {
     let server = limited(|limits| limits.mutating_inflight = 4).await;
     let mut begun =
-        Begun::of(&server, 20, |_| request("POST", CONFIGMAPS, "writer", silent())).await;
+        PendingRequests::of(&server, 20, |_| request("POST", CONFIGMAPS, "writer", silent())).await;
     assert_eq!(begun.ended(), [0_u16; 0], "none was refused, and none is answered");
     for user in ["writer", "writer-two"] {
         assert_eq!(create(&server, user, user).await.code, 201, "{user}");
@@ -111,24 +111,26 @@ async fn bodies_that_do_not_come_hold_no_place() {
 }
 
 #[tokio::test]
-async fn what_is_refused_holds_no_place_while_its_body_is_dropped() {
+async fn rejected_requests_hold_no_seat_while_their_body_is_dropped() {
     let server = limited(|limits| limits.mutating_inflight = 2).await;
-    let _unknown = Begun::of(&server, 20, |number| {
+    let _unknown = PendingRequests::of(&server, 20, |number| {
         anonymous("POST", CONFIGMAPS, &format!("10.0.0.{number}"), silent())
     })
     .await;
     let _forbidden =
-        Begun::of(&server, 20, |_| request("POST", CONFIGMAPS, "reader", silent())).await;
-    let _wrong = Begun::of(&server, 20, |_| request("POST", CONFIGMAPS, "bad", silent())).await;
+        PendingRequests::of(&server, 20, |_| request("POST", CONFIGMAPS, "reader", silent())).await;
+    let _wrong =
+        PendingRequests::of(&server, 20, |_| request("POST", CONFIGMAPS, "bad", silent())).await;
     assert_eq!(create(&server, "writer", "a").await.code, 201);
 }
 
 #[tokio::test]
 async fn no_caller_takes_more_than_it_leaves() {
     let server = paused(|limits| limits.readonly_inflight = 8).await;
-    let _greedy =
-        Begun::of(&server, 100, |_| request("GET", FUTURE, "reader", ferrokube_serve::empty()))
-            .await;
+    let _greedy = PendingRequests::of(&server, 100, |_| {
+        request("GET", FUTURE, "reader", ferrokube_serve::empty())
+    })
+    .await;
     let started = tokio::time::Instant::now();
     for user in ["reader-two", "reader-three"] {
         assert_eq!(read(&server, user, CONFIGMAPS).await.code, 200, "{user}");
@@ -142,18 +144,21 @@ async fn no_caller_takes_more_than_it_leaves() {
 }
 
 #[tokio::test]
-async fn those_who_wait_have_their_turn_or_are_told_when_to_come_back() {
+async fn waiters_get_a_seat_or_a_retry_after() {
     let server = paused(|limits| limits.readonly_inflight = 1).await;
-    let mut first =
-        Begun::of(&server, 1, |_| request("GET", FUTURE, "reader", ferrokube_serve::empty())).await;
-    // The place is free again after three seconds.
+    let mut first = PendingRequests::of(&server, 1, |_| {
+        request("GET", FUTURE, "reader", ferrokube_serve::empty())
+    })
+    .await;
+    // The seat is free again after three seconds.
     assert_eq!(read(&server, "reader-two", CONFIGMAPS).await.code, 200, "it waited");
     tokio::task::yield_now().await;
     assert_eq!(first.ended(), [504]);
 
-    let mut many =
-        Begun::of(&server, 60, |_| request("GET", FUTURE, "reader", ferrokube_serve::empty()))
-            .await;
+    let mut many = PendingRequests::of(&server, 60, |_| {
+        request("GET", FUTURE, "reader", ferrokube_serve::empty())
+    })
+    .await;
     let answer = read(&server, "reader", CONFIGMAPS).await;
     assert_eq!(
         (answer.code, answer.reason().as_str(), answer.header("retry-after")),
@@ -164,10 +169,12 @@ async fn those_who_wait_have_their_turn_or_are_told_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn probes_and_masters_need_no_place() {
+async fn probes_and_masters_need_no_seat() {
     let server = paused(|limits| limits.readonly_inflight = 1).await;
-    let _taken =
-        Begun::of(&server, 1, |_| request("GET", FUTURE, "reader", ferrokube_serve::empty())).await;
+    let _taken = PendingRequests::of(&server, 1, |_| {
+        request("GET", FUTURE, "reader", ferrokube_serve::empty())
+    })
+    .await;
     let started = tokio::time::Instant::now();
     assert_eq!(read(&server, "admin", CONFIGMAPS).await.code, 200);
     for path in ["/healthz", "/livez", "/readyz", "/livez/ping"] {
@@ -196,32 +203,33 @@ async fn probes_and_masters_need_no_place() {
 }
 
 #[tokio::test]
-async fn a_caller_has_so_many_slow_bodies_and_others_have_theirs() {
+async fn slow_bodies_are_shared_among_callers() {
     let server = paused(|limits| limits.slow_bodies = 8).await;
     let mut begun =
-        Begun::of(&server, 20, |_| request("POST", CONFIGMAPS, "writer", silent())).await;
+        PendingRequests::of(&server, 20, |_| request("POST", CONFIGMAPS, "writer", silent())).await;
     let mut other =
-        Begun::of(&server, 1, |_| request("POST", CONFIGMAPS, "writer-two", silent())).await;
+        PendingRequests::of(&server, 1, |_| request("POST", CONFIGMAPS, "writer-two", silent()))
+            .await;
     assert_eq!(read_large(&server, "writer").await, 400, "a body that is there is not slow");
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(begun.ended(), [429; 16], "who has no room is told so in time");
+    assert_eq!(begun.ended(), [429; 16], "requests without room are rejected in time");
     assert_eq!(other.ended(), [0_u16; 0]);
 }
 
 #[tokio::test]
-async fn bodies_that_do_not_come_give_way_to_those_of_others() {
+async fn stalled_bodies_yield_to_those_of_others() {
     let server = paused(|limits| limits.slow_bodies = 16).await;
-    let mut begun = Begun::of(&server, 64, |number| {
+    let mut begun = PendingRequests::of(&server, 64, |number| {
         request("POST", CONFIGMAPS, &format!("writer-{}", number % 8), silent())
     })
     .await;
     let started = tokio::time::Instant::now();
-    let mut newcomers = Begun::of(&server, 4, |number| {
+    let mut newcomers = PendingRequests::of(&server, 4, |number| {
         request("POST", CONFIGMAPS, &format!("writer-new-{number}"), silent())
     })
     .await;
     let mut master =
-        Begun::of(&server, 1, |_| request("POST", CONFIGMAPS, "admin", silent())).await;
+        PendingRequests::of(&server, 1, |_| request("POST", CONFIGMAPS, "admin", silent())).await;
     assert_eq!((newcomers.ended(), master.ended()), (Vec::new(), Vec::new()));
     assert!(begun.ended().len() >= 2, "of those that hold most");
     let (sender, body) = futures::channel::mpsc::unbounded();
@@ -248,15 +256,16 @@ async fn large_heads_of_requests_are_shared() {
         request.headers_mut().insert("cookie", "x".repeat(bytes).parse().unwrap());
         request
     };
-    let mut greedy = Begun::of(&server, 10, |_| with_head("reader", 20_000)).await;
+    let mut greedy = PendingRequests::of(&server, 10, |_| with_head("reader", 20_000)).await;
     assert_eq!(greedy.ended(), [429; 9], "one caller takes as much as it leaves");
     let [.., heads] = held_by_all(&server).await;
     assert!((20_000..22_000).contains(&heads), "{heads}");
     let mut others =
-        Begun::of(&server, 2, |number| with_head(&format!("reader-{number}"), 20_000)).await;
-    let mut short = Begun::of(&server, 10, |_| with_head("reader", 2_000)).await;
+        PendingRequests::of(&server, 2, |number| with_head(&format!("reader-{number}"), 20_000))
+            .await;
+    let mut short = PendingRequests::of(&server, 10, |_| with_head("reader", 2_000)).await;
     assert_eq!((others.ended(), short.ended()), (Vec::new(), Vec::new()));
-    // Many short fields take more than their texts.
+    // Many short fields take more memory than their text.
     let mut many = request("GET", FUTURE, "reader-three", ferrokube_serve::empty());
     for number in 0..500 {
         many.headers_mut().insert(
@@ -271,22 +280,23 @@ async fn large_heads_of_requests_are_shared() {
     assert_eq!(held_by_all(&server).await, [0; 5]);
 }
 
-/// Bytes whose copies are counted.
-struct Kept(Arc<[u8]>);
+/// Bytes whose clones are counted.
+struct CountedBytes(Arc<[u8]>);
 
-impl AsRef<[u8]> for Kept {
+impl AsRef<[u8]> for CountedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
 }
 
 #[tokio::test]
-async fn the_head_of_what_is_refused_is_not_kept_while_its_body_is_dropped() {
+async fn the_head_of_a_rejected_request_is_freed_before_its_body() {
     let server = limited(|_| {}).await;
     let kept: Arc<[u8]> = Arc::from(*b"kept");
     let mut refused = request("POST", CONFIGMAPS, "bad", silent());
     let value =
-        http::HeaderValue::from_maybe_shared(Bytes::from_owner(Kept(Arc::clone(&kept)))).unwrap();
+        http::HeaderValue::from_maybe_shared(Bytes::from_owner(CountedBytes(Arc::clone(&kept))))
+            .unwrap();
     refused.headers_mut().insert("cookie", value);
     let plane = server.plane.clone();
     let mut refusing = Box::pin(async move { plane.call(refused).await.status() });
@@ -294,7 +304,7 @@ async fn the_head_of_what_is_refused_is_not_kept_while_its_body_is_dropped() {
     assert_eq!(Arc::strong_count(&kept), 1);
 }
 
-/// A body that becomes far more than it is.
+/// A body that decodes to far more than its length.
 fn inflating(bytes: usize) -> Bytes {
     let mut body = b"[".to_vec();
     while body.len() < bytes {
@@ -304,13 +314,13 @@ fn inflating(bytes: usize) -> Bytes {
     body.into()
 }
 
-/// The bytes that requests hold: of bodies, of trees, of what waits for webhooks.
+/// Bytes held by requests: bodies, trees, waiting for webhooks.
 async fn held(server: &Server) -> [usize; 3] {
     let [held @ .., _, _] = held_by_all(server).await;
     held
 }
 
-/// The same, then of lists and of heads.
+/// The same, then lists and heads.
 async fn held_by_all(server: &Server) -> [usize; 5] {
     let metrics = server.get("/metrics").await.text();
     ["bodies", "trees", "webhooks", "lists", "heads"].map(|of| {
@@ -320,7 +330,7 @@ async fn held_by_all(server: &Server) -> [usize; 5] {
     })
 }
 
-/// A body that says how long it is, and stops before.
+/// A body that is shorter than announced.
 struct Stopping {
     sent: Option<Bytes>,
     announced: u64,
@@ -348,8 +358,8 @@ fn stopping(sent: usize, announced: u64) -> Body {
     Stopping { sent: Some(vec![b' '; sent].into()), announced }.boxed_unsync()
 }
 
-/// A body of 20 KB that is read and then refused: where time is paused, what waits for the disk or
-/// for another thread runs into its deadline.
+/// A body of 20 KB that is read and then rejected: with paused time, a request that waits for the
+/// disk or another thread would time out.
 async fn read_large(server: &Server, user: &str) -> u16 {
     server
         .plane
@@ -364,14 +374,14 @@ const MIB: usize = 1 << 20;
 #[tokio::test]
 async fn bytes_of_bodies_are_shared() {
     let server = paused(|limits| limits.bodies_bytes = 12 * MIB).await;
-    let mut greedy = Begun::of(&server, 20, |_| {
+    let mut greedy = PendingRequests::of(&server, 20, |_| {
         request("POST", CONFIGMAPS, "writer", stopping(1_000_000, 3_000_000))
     })
     .await;
     assert_eq!(held(&server).await, [6 * MIB, 0, 0], "one caller takes as much as it leaves");
     assert_eq!(read_large(&server, "writer-two").await, 400, "another has room at once");
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(greedy.ended(), [429; 14], "who has no room is told so in time");
+    assert_eq!(greedy.ended(), [429; 14], "requests without room are rejected in time");
     greedy.0.shutdown().await;
     assert_eq!(held(&server).await, [0, 0, 0]);
 }
@@ -379,7 +389,7 @@ async fn bytes_of_bodies_are_shared() {
 #[tokio::test]
 async fn a_body_takes_what_has_arrived_of_it() {
     let server = paused(|limits| limits.bodies_bytes = 12 * MIB).await;
-    let _begun = Begun::of(&server, 32, |number| {
+    let _begun = PendingRequests::of(&server, 32, |number| {
         request("POST", CONFIGMAPS, &format!("writer-{}", number % 4), stopping(9_000, 3_000_000))
     })
     .await;
@@ -392,9 +402,9 @@ async fn a_body_takes_what_has_arrived_of_it() {
 }
 
 #[tokio::test]
-async fn bodies_that_stop_are_dropped_for_those_of_others() {
+async fn stopped_bodies_are_dropped_for_those_of_others() {
     let server = paused(|limits| limits.bodies_bytes = 4 * MIB).await;
-    let mut begun = Begun::of(&server, 64, |number| {
+    let mut begun = PendingRequests::of(&server, 64, |number| {
         request("POST", CONFIGMAPS, &format!("writer-{}", number % 8), stopping(500_000, 3_000_000))
     })
     .await;
@@ -415,7 +425,7 @@ async fn masters_have_a_reserve_of_bytes() {
     let without_trees = limited(|limits| limits.trees_bytes = 1).await;
     let server = paused(|limits| limits.bodies_bytes = 1 << 16).await;
     assert_eq!(read_large(&without_trees, "writer").await, 413, "for others there is nothing here");
-    let mut all = Begun::of(&server, 1, |_| {
+    let mut all = PendingRequests::of(&server, 1, |_| {
         request("POST", CONFIGMAPS, "writer", stopping(60_000, 3_000_000))
     })
     .await;
@@ -425,10 +435,10 @@ async fn masters_have_a_reserve_of_bytes() {
 }
 
 #[tokio::test]
-async fn trees_are_made_as_far_as_there_is_room() {
+async fn bodies_are_decoded_as_far_as_there_is_room() {
     let server = limited(|limits| limits.trees_bytes = 64 << 20).await;
     let body = inflating(300_000);
-    let mut begun = Begun::of(&server, 10, |_| {
+    let mut begun = PendingRequests::of(&server, 10, |_| {
         request("POST", CONFIGMAPS, "writer", ferrokube_serve::full(body.clone()))
     })
     .await;
@@ -465,7 +475,7 @@ async fn fault_38_a_read_that_waits_holds_nothing_of_a_body() {
 }
 
 #[tokio::test]
-async fn a_tree_that_can_never_be_had_is_not_waited_for() {
+async fn a_tree_above_the_budget_is_rejected_at_once() {
     let server = paused(|_| ()).await;
     let started = tokio::time::Instant::now();
     let send = |content_type: &str, body: Vec<u8>| {
@@ -490,7 +500,7 @@ async fn a_body_is_charged_in_the_form_in_which_it_is_read() {
         request.headers_mut().insert("content-type", content_type.parse().unwrap());
         assert_eq!(server.plane.call(request).await.status(), code, "{content_type}");
     }
-    // 14 MB, where JSON of this length and without brackets takes next to nothing.
+    // 14 MB, where plain JSON of this length takes next to nothing.
     let text = "- a\n".repeat(90_000);
     for content_type in ["application/yaml", "application/YAML", "Application/Yaml;x=y"] {
         let mut request =
@@ -500,8 +510,7 @@ async fn a_body_is_charged_in_the_form_in_which_it_is_read() {
     }
 }
 
-/// With 200 objects, and room for lists of about a thousand. Nothing waits for the thread that
-/// commits any more.
+/// 200 objects, and room for lists of about a thousand. Nothing waits for the committer any more.
 async fn with_short_lists() -> Server {
     let server = limited(|limits| limits.lists_bytes = 8 << 10).await;
     for number in 0..200 {
@@ -538,7 +547,7 @@ async fn a_list_holds_room_for_its_page_and_not_for_its_kind() {
         assert_eq!(held_by_all(&server).await[3], held, "{query}");
         let taken = read(&server, "admin", &format!("{CONFIGMAPS}?{query}")).await.json();
         assert_eq!(taken["items"].as_array().unwrap().len(), items, "{query}");
-        // Not taken further than to its first piece.
+        // Not read beyond the first chunk.
         assert!(
             http_body::Body::is_end_stream(&body) || futures::poll!(body.frame()).is_ready(),
             "{query}"
@@ -578,9 +587,10 @@ async fn an_object_written_for_one_answer_holds_room_until_it_is_taken() {
 async fn a_list_that_waits_for_a_version_holds_no_room() {
     let server = with_short_lists().await;
     let future = format!("{CONFIGMAPS}?resourceVersion=9000000000000000000");
-    let mut waiting =
-        Begun::of(&server, 20, |_| request("GET", &future, "reader", ferrokube_serve::empty()))
-            .await;
+    let mut waiting = PendingRequests::of(&server, 20, |_| {
+        request("GET", &future, "reader", ferrokube_serve::empty())
+    })
+    .await;
     assert_eq!((waiting.ended(), held_by_all(&server).await[3]), (Vec::new(), 0));
     let started = tokio::time::Instant::now();
     assert_eq!(read(&server, "reader", CONFIGMAPS).await.code, 200);
@@ -588,7 +598,7 @@ async fn a_list_that_waits_for_a_version_holds_no_room() {
 }
 
 #[tokio::test]
-async fn lists_that_nobody_takes_are_shared() {
+async fn unread_lists_are_shared_among_callers() {
     let server = with_short_lists().await;
     let list = async |user: &str| {
         server.plane.call(request("GET", CONFIGMAPS, user, ferrokube_serve::empty())).await

@@ -85,9 +85,9 @@ async fn checks_by_name() {
     }
 }
 
-/// Upstream's end-to-end test of its probes wants these lines, in any order.
+/// Lines that kube-apiserver's end-to-end test of its probes expects, in any order.
 #[tokio::test]
-async fn upstreams_checks_have_their_names() {
+async fn checks_have_kube_apiservers_names() {
     let server = Server::with(|builder| {
         builder.post_start("rbac/bootstrap-roles", Box::new(|_| Box::pin(async { Ok(()) })))
     })
@@ -136,7 +136,7 @@ async fn the_liveness_probe_sees_a_store_that_is_closed() {
 }
 
 #[tokio::test]
-async fn what_does_not_exist_makes_no_series() {
+async fn unknown_resources_make_no_series() {
     let server = Server::new().await;
     for at in 0..1500 {
         for path in [
@@ -240,7 +240,7 @@ async fn metrics_are_prometheus_text_unless_open_metrics_are_asked_for() {
 }
 
 #[tokio::test]
-async fn clients_cannot_make_new_series_at_will() {
+async fn clients_cannot_create_series_at_will() {
     let server = Server::new().await;
     for at in 0..1500 {
         server.get(&format!("/apis/g{at}.example.com/v1/things")).await;
@@ -250,7 +250,7 @@ async fn clients_cannot_make_new_series_at_will() {
 }
 
 #[tokio::test]
-async fn mounted_routes_answer_their_paths() {
+async fn mounted_routes_serve_their_paths() {
     let keys = DocumentRoute {
         media_type: "application/jwk-set+json",
         produce: Box::new(|| br#"{"keys":[]}"#.to_vec()),

@@ -1,4 +1,4 @@
-//! Who asks and what they may.
+//! Authentication, impersonation and authorization.
 
 use crate::support::{CONFIGMAPS, Server};
 use ferrokube_auth::{Access, Authorizer, Decision};
@@ -6,7 +6,7 @@ use ferrokube_serve::CloseConnection;
 use http::{Request, Version};
 use std::sync::Arc;
 
-/// Everybody is bound to everything.
+/// Allows everything.
 struct Anything;
 
 impl Authorizer for Anything {
@@ -18,14 +18,14 @@ impl Authorizer for Anything {
 #[tokio::test]
 async fn fault_52_no_way_to_be_anonymous_gets_past_the_open_paths() {
     let server = Server::with(|builder| builder.authorizer(Arc::new(Anything))).await;
-    let (nobody, somebody) = (("authorization", ""), ("authorization", "Bearer alice"));
+    let (nobody, alice) = (("authorization", ""), ("authorization", "Bearer alice"));
     let as_user = |name: &'static str| ("impersonate-user", name);
     let callers: [&[(&str, &str)]; 6] = [
         &[nobody],
         &[nobody, as_user("admin"), ("impersonate-group", "system:masters")],
-        &[somebody, as_user("system:anonymous")],
-        &[somebody, as_user("system:anonymous"), ("impersonate-group", "system:masters")],
-        &[somebody, as_user("jane"), ("impersonate-group", "system:unauthenticated")],
+        &[alice, as_user("system:anonymous")],
+        &[alice, as_user("system:anonymous"), ("impersonate-group", "system:masters")],
+        &[alice, as_user("jane"), ("impersonate-group", "system:unauthenticated")],
         &[("authorization", "Bearer system:anonymous")],
     ];
     for caller in callers {
@@ -44,7 +44,7 @@ async fn fault_52_no_way_to_be_anonymous_gets_past_the_open_paths() {
             "{caller:?}"
         );
     }
-    assert_eq!(server.send("GET", CONFIGMAPS, &[somebody, as_user("jane")], "").await.code, 200);
+    assert_eq!(server.send("GET", CONFIGMAPS, &[alice, as_user("jane")], "").await.code, 200);
 }
 
 #[tokio::test]
@@ -158,7 +158,7 @@ async fn fault_40_hostile_paths_never_reach_the_authorizer() {
 }
 
 #[tokio::test]
-async fn empty_segments_are_authorized_and_lead_nowhere() {
+async fn empty_segments_are_authorized_and_not_found() {
     let server = Server::new().await;
     for path in [
         "/api/v1/namespaces/n//configmaps",

@@ -59,7 +59,7 @@ async fn fault_24_all_forms_of_a_list_agree() {
     let yaml = server.get_as(CONFIGMAPS, "application/yaml").await;
     let read = ferrokube_apimachinery::yaml::read(&yaml.bytes).unwrap().document.into_value();
     assert_eq!(read, json);
-    // Of the forms that leave something out: the same objects in the same versions.
+    // Forms that leave something out: the same objects in the same versions.
     let whole: Vec<&Value> =
         json["items"].as_array().unwrap().iter().map(|item| &item["metadata"]).collect();
     let partial = server
@@ -93,7 +93,7 @@ async fn fault_24_all_forms_of_a_list_agree() {
 }
 
 #[tokio::test]
-async fn pages_carry_on() {
+async fn pages_continue() {
     let server = Server::new().await;
     for name in ["a", "b", "c"] {
         server.configmap(name).await;
@@ -139,7 +139,7 @@ async fn tables_have_columns_and_rows() {
     let refused = server.get_as(&format!("{CONFIGMAPS}?includeObject=x"), TABLE).await;
     let why = "Unable to convert to Table as requested: includeObject: Invalid value: \"x\": must be 'Metadata', 'Object', 'None', or empty";
     assert_eq!((refused.code, refused.json()["message"].as_str()), (400, Some(why)));
-    // Of kinds without columns of their own upstream's Table has no rows rather than none.
+    // kube-apiserver's Table of a kind without columns has null rows.
     let rows = async |path: &str| server.get_as(path, TABLE).await.json()["rows"].clone();
     assert_eq!(rows(&format!("{CONFIGMAPS}?labelSelector=no%3Dsuch")).await, json!([]));
     assert_eq!(
@@ -151,7 +151,7 @@ async fn tables_have_columns_and_rows() {
 }
 
 #[tokio::test]
-async fn large_lists_are_streamed_and_compressed_for_those_who_ask() {
+async fn large_lists_are_streamed_and_compressed_on_request() {
     let server = Server::new().await;
     for at in 0..40 {
         server.post(CONFIGMAPS, &json!({"metadata": {"name": format!("c{at:03}")}, "data": {"k": "v".repeat(8000)}})).await;
@@ -183,7 +183,7 @@ async fn a_collection_is_deleted_as_listed() {
     for name in ["a", "b"] {
         server.configmap(name).await;
     }
-    // What is selected is looked at before how it is deleted.
+    // The selection is validated before the delete options.
     let refused = server
         .send("DELETE", &format!("{CONFIGMAPS}?fieldSelector=x%3Dy&dryRun=x"), &[], "")
         .await
@@ -211,7 +211,7 @@ async fn events_are_seen_through_both_groups() {
     assert_eq!(list["items"][0].get("kind"), None);
 }
 
-/// The frames of an answer, as they would be sent.
+/// The frames of a response, as sent.
 async fn frames(
     server: &Server,
     path: &str,
@@ -227,7 +227,7 @@ async fn frames(
     (gzip, frames)
 }
 
-/// What a client that takes nothing holds of a list is one frame: no answer is made whole.
+/// A client that reads nothing holds one frame: no response is encoded whole.
 #[tokio::test]
 async fn fault_43_a_list_in_any_form_is_sent_in_bounded_frames() {
     const ACCEPTS: [&str; 8] = [
@@ -243,7 +243,7 @@ async fn fault_43_a_list_in_any_form_is_sent_in_bounded_frames() {
     for (count, length) in [(400, 3000), (30, 100_000)] {
         let server = Server::new().await;
         for at in 0..count {
-            // What does not compress.
+            // Incompressible.
             let text: String = (0..length)
                 .map(|n: u64| char::from(b'a' + ((n * n + at * 7919 + n * at) % 26) as u8))
                 .collect();
@@ -259,7 +259,7 @@ async fn fault_43_a_list_in_any_form_is_sent_in_bounded_frames() {
                     frames(&server, &path, &[("accept", accept), ("accept-encoding", "gzip")])
                         .await;
                 let whole = plain.concat();
-                // An object that is written for this answer is the unit of what is written.
+                // An object encoded for this response is the smallest unit.
                 let most = 128 * 1024 + 2 * usize::try_from(length).unwrap();
                 for frame in plain.iter().chain(&zipped) {
                     assert!(
@@ -276,7 +276,7 @@ async fn fault_43_a_list_in_any_form_is_sent_in_bounded_frames() {
                     &mut unzipped,
                 )
                 .unwrap_or_default();
-                // Ages go on from one request to the next.
+                // Ages differ between requests.
                 let parts = |bytes: &[u8]| {
                     let mut value =
                         ferrokube_apimachinery::yaml::read(bytes).unwrap().document.into_value();

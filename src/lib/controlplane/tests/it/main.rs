@@ -1,4 +1,4 @@
-//! The API server in process, without sockets: requests in, responses out.
+//! The API server in process, without sockets.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

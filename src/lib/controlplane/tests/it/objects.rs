@@ -1,4 +1,4 @@
-//! One object: forms, views, methods, options.
+//! Single objects: forms, views, methods, options.
 
 use crate::support::{CONFIGMAPS, Server};
 use ferrokube_apimachinery::document::json;
@@ -111,7 +111,7 @@ async fn methods_that_a_path_lacks_are_405_and_paths_without_methods_404() {
 }
 
 #[tokio::test]
-async fn content_types_and_accepts_that_are_not_ours() {
+async fn unsupported_content_types_and_accepts() {
     let server = Server::new().await;
     server.configmap("a").await;
     let item = format!("{CONFIGMAPS}/a");
@@ -121,7 +121,7 @@ async fn content_types_and_accepts_that_are_not_ours() {
     assert_eq!((answer.code, answer.json()["details"].clone()), (415, json!({})));
     let answer = server.get_as(&item, "text/html").await;
     assert_eq!((answer.code, answer.header("content-type")), (406, "application/json"));
-    // An unacceptable answer to a write must not have written.
+    // A write with an unacceptable response form must not be carried out.
     let answer = server
         .send("POST", CONFIGMAPS, &[("accept", "image/png")], r#"{"metadata":{"name":"z"}}"#)
         .await;
@@ -207,7 +207,7 @@ async fn warnings_are_sent_quoted() {
 }
 
 #[tokio::test]
-async fn null_is_an_object_without_fields_and_nothing_is_none() {
+async fn null_is_an_object_without_fields_and_an_empty_body_is_none() {
     let server = Server::new().await;
     for (body, code) in [("", 400), ("null", 422), ("[]", 400), ("\"x\"", 400), ("{", 400)] {
         assert_eq!(server.send("POST", CONFIGMAPS, &[], body).await.code, code, "{body}");

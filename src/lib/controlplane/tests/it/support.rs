@@ -1,4 +1,4 @@
-//! A server in memory, and the short words that the tests use.
+//! An in-memory server, and shorthands for the tests.
 
 use bytes::Bytes;
 use ferrokube_apimachinery::document::Document;
@@ -16,11 +16,11 @@ use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 use std::sync::{Arc, Mutex};
 
-/// Lets everything through, and remembers the ids of each write.
+/// Admits everything, and records the ids of each write.
 #[derive(Default)]
 pub(crate) struct Open {
     pub(crate) contexts: Mutex<Vec<(UserInfo, ferrokube_trace::TraceContext)>>,
-    /// What was written, by operation; `Create v1 default/configmaps/a/`.
+    /// Writes by operation, such as `Create v1 default/configmaps/a/`.
     pub(crate) writes: Mutex<Vec<(Operation, String)>>,
 }
 
@@ -68,10 +68,10 @@ pub(crate) fn subject(resource: &ResourceAccess<'_>) -> String {
     format!("{group}/{version} {namespace}/{resource}/{name}/{subresource}")
 }
 
-/// Every token is a user's name; `admin` is a master, `bad` is nobody's.
-struct Names;
+/// A token is its user's name; `admin` is a master, `bad` is invalid.
+struct TokenNames;
 
-impl Authenticator for Names {
+impl Authenticator for TokenNames {
     fn authenticate(
         &self,
         credentials: &Credentials<'_>,
@@ -88,8 +88,8 @@ impl Authenticator for Names {
     }
 }
 
-/// Masters may do everything, names with `reader` may read, with `writer` create, `impersonator`
-/// may become `jane`; remembers what it was asked.
+/// Allows masters everything, names with `reader` reads, names with `writer` writes, and
+/// `impersonator` to become `jane`; records the questions.
 #[derive(Default)]
 pub(crate) struct Rules {
     pub(crate) asked: Mutex<Vec<String>>,
@@ -135,15 +135,15 @@ impl Server {
         server
     }
 
-    /// The same where time stands still from then on. Whoever waits for another thread, such as the
-    /// one that commits, must do so before: time would leap to the next deadline meanwhile.
+    /// The same with paused time. Anything that waits for another thread, such as the committer,
+    /// must be done before: time would jump to the next deadline.
     pub(crate) async fn paused(change: impl FnOnce(Builder) -> Builder) -> Self {
         let server = Self::with(change).await;
         tokio::time::pause();
         server
     }
 
-    /// One that was not started.
+    /// Not started.
     pub(crate) fn stopped(change: impl FnOnce(Builder) -> Builder) -> Self {
         let store = Store::open(Config::memory()).unwrap();
         let catalog = Arc::new(Catalog::default());
@@ -154,13 +154,13 @@ impl Server {
         let rules = Arc::new(Rules::default());
         let registry = Registry::new(store, catalog, admission.clone());
         let builder = ControlPlane::builder(registry.clone())
-            .authenticator(Arc::new(Names))
+            .authenticator(Arc::new(TokenNames))
             .authorizer(rules.clone())
             .messages(ferrokube_resources::messages());
         Self { plane: change(builder).build(), registry, admission, rules }
     }
 
-    /// A request as admin; `headers` are `name: value`, an empty value leaves the header out.
+    /// A request as admin. `headers` are `name: value`; an empty value removes the header.
     pub(crate) async fn send(
         &self,
         method: &str,
@@ -186,7 +186,7 @@ impl Server {
         Answer::read(self.plane.call(request).await).await
     }
 
-    /// A request without an answer that ends.
+    /// Sends a request whose response does not end.
     pub(crate) async fn open(&self, path: &str, headers: &[(&str, &str)]) -> Response {
         let mut request = Request::builder().uri(path).header("authorization", "Bearer admin");
         for (name, value) in headers {
@@ -207,7 +207,7 @@ impl Server {
         self.send("POST", path, &[], body.to_string()).await
     }
 
-    /// A configmap in namespace `default`.
+    /// A config map in the namespace `default`.
     pub(crate) async fn configmap(&self, name: &str) -> Answer {
         self.post(CONFIGMAPS, &ferrokube_apimachinery::document::json!({"metadata": {"name": name, "labels": {"n": name}}, "data": {"k": "v"}})).await
     }
@@ -215,7 +215,7 @@ impl Server {
 
 pub(crate) const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A whole response.
+/// A response, read to its end.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -249,7 +249,7 @@ impl Answer {
 }
 
 #[test]
-fn time_stands_still_only_once_a_server_has_started() {
+fn time_is_paused_only_after_the_server_has_started() {
     let early = concat!("start", "_paused");
     for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it")).unwrap() {
         let path = file.unwrap().path();

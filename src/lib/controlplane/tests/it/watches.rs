@@ -6,7 +6,7 @@ use ferrokube_serve::Body;
 use http_body_util::BodyExt;
 use std::time::Duration;
 
-/// The lines of a watch as they come.
+/// Reads the lines of a watch.
 struct Lines {
     body: Body,
     buffer: Vec<u8>,
@@ -116,7 +116,7 @@ async fn streaming_lists_end_with_their_bookmark() {
         (bookmark["object"]["kind"].as_str(), &metadata["annotations"]),
         (Some("ConfigMap"), &json!({"k8s.io/initial-events-end": "true"}))
     );
-    // Other kinds show their zero fields, as a Go struct has them.
+    // Other kinds have their zero fields, like a Go struct.
     for (path, part, fields) in [
         ("/api/v1/namespaces?labelSelector=none&", "spec", json!({})),
         ("/apis/rbac.authorization.k8s.io/v1/roles?", "rules", Value::Null),
@@ -185,7 +185,7 @@ async fn protobuf_watches_are_length_delimited() {
 }
 
 #[tokio::test]
-async fn watches_that_cannot_be_served() {
+async fn watches_that_are_rejected() {
     let server = Server::new().await;
     let watch = format!("{CONFIGMAPS}?watch=1");
     assert_eq!(server.get_as(&watch, "application/yaml").await.code, 406);
@@ -273,7 +273,7 @@ async fn watches_end_when_the_server_does() {
 }
 
 #[tokio::test]
-async fn the_old_watch_path_works() {
+async fn the_legacy_watch_path_works() {
     let server = Server::new().await;
     server.configmap("a").await;
     server.configmap("b").await;
@@ -283,8 +283,7 @@ async fn the_old_watch_path_works() {
     assert_eq!(one.brief().await, "ADDED b");
 }
 
-/// A watch whose client takes nothing has one frame of a backlog: the rest is in the history, once
-/// for all.
+/// A watch whose client reads nothing holds one frame of a backlog; the rest stays in the history.
 #[tokio::test]
 async fn fault_18_a_backlog_comes_in_frames_of_bounded_size_and_long_objects_are_not_copied() {
     let server = Server::new().await;
@@ -308,7 +307,7 @@ async fn fault_18_a_backlog_comes_in_frames_of_bounded_size_and_long_objects_are
         }
         assert!((12..30).contains(&frames), "several events go together: {frames} frames");
     }
-    // Of a long one every watcher sends the stored bytes.
+    // Watchers share the stored bytes of a long object.
     let large = server
         .post(
             CONFIGMAPS,

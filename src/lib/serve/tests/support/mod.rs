@@ -1,4 +1,4 @@
-//! A listener over a real socket, and clients of it.
+//! A listener over a real socket, and clients for it.
 #![allow(
     clippy::unwrap_used,
     dead_code,
@@ -37,14 +37,14 @@ use tokio_rustls::client::TlsStream;
 
 pub const BOUND: Duration = Duration::from_secs(20);
 
-/// Answers by path; `/hang` waits for a permit, `/watch` for the shutdown.
-pub struct Paths {
+/// Responses by path; `/hang` waits for a permit, `/watch` for the shutdown.
+pub struct TestHandler {
     pub shutdown: Shutdown,
     pub hung: Semaphore,
     pub release: Semaphore,
 }
 
-impl Handler for Paths {
+impl Handler for TestHandler {
     fn call(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = Response> + Send>> {
         assert_ne!(request.uri().path(), "/panic-at-once", "expected");
         Box::pin(async move { self.answer(request).await })
@@ -57,7 +57,7 @@ impl Handler for Paths {
     }
 }
 
-impl Paths {
+impl TestHandler {
     async fn answer(&self, request: Request) -> Response {
         let peer = Arc::clone(request.extensions().get::<Arc<Peer>>().unwrap());
         match request.uri().path() {
@@ -96,23 +96,22 @@ impl Paths {
                 Response::new(boxed(StreamBody::new(futures::stream::iter(frames))))
             }
             "/small" => Response::new(chunks(futures::stream::once(std::future::ready(Ok(
-                Counted::chunk(15_900),
+                CountedBytesChunk::chunk(15_900),
             ))))),
             "/large" => Response::new(full(vec![0; 64 << 20])),
-            // Without end; all that was made and is not sent yet is counted.
-            "/events" => {
-                Response::new(chunks(futures::stream::repeat_with(|| Ok(Counted::chunk(8 << 10)))))
-            }
-            "/frames" => {
-                Response::new(chunks(futures::stream::repeat_with(|| Ok(Counted::chunk(60 << 10)))))
-            }
+            // Endless; chunks made and not sent yet are counted.
+            "/events" => Response::new(chunks(futures::stream::repeat_with(|| {
+                Ok(CountedBytesChunk::chunk(8 << 10))
+            }))),
+            "/frames" => Response::new(chunks(futures::stream::repeat_with(|| {
+                Ok(CountedBytesChunk::chunk(60 << 10))
+            }))),
             "/slow-frames" => {
-                let frames = futures::stream::repeat_with(|| Counted::chunk(60 << 10)).then(
-                    |chunk| async move {
+                let frames = futures::stream::repeat_with(|| CountedBytesChunk::chunk(60 << 10))
+                    .then(|chunk| async move {
                         tokio::time::sleep(Duration::from_millis(20)).await;
                         Ok(chunk)
-                    },
-                );
+                    });
                 Response::new(chunks(frames))
             }
             "/watch" => {
@@ -130,14 +129,13 @@ impl Paths {
     }
 }
 
-/// Bytes of chunks that are not sent yet, and of how many chunks, on every connection of this
-/// process.
+/// Bytes and number of unsent chunks over all connections of this process.
 pub static UNSENT: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
 
-/// A chunk that knows whether it is still there.
-struct Counted(Bytes, usize);
+/// A chunk that counts itself while it exists.
+struct CountedBytesChunk(Bytes, usize);
 
-impl Counted {
+impl CountedBytesChunk {
     fn chunk(length: usize) -> Chunk {
         UNSENT.0.fetch_add(length, Ordering::Relaxed);
         UNSENT.1.fetch_add(1, Ordering::Relaxed);
@@ -145,13 +143,13 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedBytesChunk {
     fn drop(&mut self) {
         UNSENT.0.fetch_sub(self.1, Ordering::Relaxed);
     }
 }
 
-impl Buf for Counted {
+impl Buf for CountedBytesChunk {
     fn remaining(&self) -> usize {
         self.0.remaining()
     }
@@ -167,7 +165,7 @@ impl Buf for Counted {
 
 pub const LENT_FRAMES: usize = 300;
 
-/// Bytes that tell their place.
+/// Bytes that encode their position.
 pub fn lent(at: usize, length: usize) -> Bytes {
     (at..at + length).map(|place| (place % 251) as u8).collect::<Vec<u8>>().into()
 }
@@ -178,10 +176,10 @@ pub struct Setup {
     pub tls: Tls,
     pub address: SocketAddr,
     pub trigger: ShutdownTrigger,
-    pub handler: Arc<Paths>,
+    pub handler: Arc<TestHandler>,
     pub stats: Arc<ferrokube_serve::ListenerStats>,
     pub serving: JoinHandle<usize>,
-    /// What a client's socket takes without being read; 0: as the system likes.
+    /// Receive buffer of a client's socket; 0 for the system's default.
     pub receive_bytes: u32,
 }
 
@@ -198,7 +196,7 @@ pub fn setup_with(limits: Limits, policy: &TlsPolicy) -> Setup {
     let server = Server::bind("127.0.0.1:0".parse().unwrap(), tls.clone(), limits).unwrap();
     let (address, stats) = (server.local_address(), server.stats());
     let (trigger, shutdown) = ShutdownTrigger::new();
-    let handler = Arc::new(Paths {
+    let handler = Arc::new(TestHandler {
         shutdown: shutdown.clone(),
         hung: Semaphore::new(0),
         release: Semaphore::new(0),
@@ -310,14 +308,13 @@ pub async fn read_to_end(stream: &mut TlsStream<TcpStream>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// One frame of HTTP/2, by hand.
+/// A raw HTTP/2 frame.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Opens HTTP/2 streams by hand, one for each path, and gives none of them more window than
-/// `window` bytes.
+/// Opens an HTTP/2 stream per path with raw frames, each with a window of `window` bytes.
 pub async fn ask_without_window(
     setup: &Setup,
     window: u32,
