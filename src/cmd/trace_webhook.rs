@@ -9,7 +9,7 @@ use ferrokube_admission::review::{self, ReviewResponse};
 use ferrokube_auth::authenticate::X509;
 use ferrokube_auth::{Authenticator, Credentials, system_clock};
 use ferrokube_features::LOG_TRACKING;
-use ferrokube_serve::reload::{Loaded, TlsFiles};
+use ferrokube_serve::reload::{LoadedFiles, TlsFiles};
 use ferrokube_serve::{
     BodyError, Handler, Limits, Peer, Request, Response, Server, ShutdownTrigger, Tls, full,
     read_body_within,
@@ -75,7 +75,7 @@ pub(crate) fn run(flags: &TraceWebhookFlags) -> anyhow::Result<ExitCode> {
     let (chain, key) = files.read_serving()?.ok_or_else(|| anyhow!("no certificate"))?;
     let tls =
         Tls::new(&chain, &key).context("cannot use --tls-cert-file and --tls-private-key-file")?;
-    let loaded = files.apply(&tls, &Loaded::default())?;
+    let loaded = files.apply(&tls, &LoadedFiles::default())?;
     let _telemetry = process::set_up(&log, &gates, &warnings, None)?;
     let callers = flags.client_ca_file.is_some().then(|| Callers {
         certificates: X509::new(system_clock()),
@@ -104,7 +104,7 @@ impl TraceWebhookFlags {
 async fn serve(
     flags: &TraceWebhookFlags,
     webhook: Arc<TraceWebhook>,
-    (files, tls, loaded): (TlsFiles, Tls, Loaded),
+    (files, tls, loaded): (TlsFiles, Tls, LoadedFiles),
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let address = SocketAddr::new(flags.bind_address, flags.secure_port);

@@ -5,7 +5,7 @@ use crate::cmd::flags::{KubeApiserverFlags, ServerFlags};
 use anyhow::{Context, anyhow};
 use ferrokube_pki::kubeconfig::Kubeconfig;
 use ferrokube_pki::{self as pki, ADMIN, Pair, Pki, PkiError, Renewal};
-use ferrokube_serve::reload::{Loaded, TlsFiles};
+use ferrokube_serve::reload::{LoadedFiles, TlsFiles};
 use ferrokube_serve::{Handler, Limits, ListenerStats, Server, ServerError, Shutdown, Tls};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -25,7 +25,7 @@ pub(super) struct Listener {
     server: Server,
     tls: Tls,
     files: TlsFiles,
-    loaded: Loaded,
+    loaded: LoadedFiles,
     /// Our serving certificate, unless files are given.
     serving: Option<Pair>,
     names: Vec<String>,
@@ -50,7 +50,7 @@ pub(super) fn check(
         Some((chain, key)) => Tls::with_policy(&chain, &key, &policy).context(PAIR)?,
         None => Tls::with_policy(own.chain_pem.as_bytes(), own.key_pem.as_bytes(), &policy)?,
     };
-    files.apply(&tls, &Loaded::default())?;
+    files.apply(&tls, &LoadedFiles::default())?;
     Ok(())
 }
 
@@ -88,7 +88,7 @@ impl Listener {
                 ))
             })?,
         };
-        let loaded = files.apply(&tls, &Loaded::default())?;
+        let loaded = files.apply(&tls, &LoadedFiles::default())?;
         let server = Server::bind(
             SocketAddr::new(flags.bind_address, flags.secure_port),
             tls.clone(),

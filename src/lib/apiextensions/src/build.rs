@@ -233,7 +233,7 @@ impl DefinitionBuilder<'_> {
             built.reset = ResetFields { paths: vec!["status".to_owned()] };
         }
         if has("scale") {
-            let kind = GroupVersionKind::new("autoscaling", "v1", "CustomScale");
+            let kind = GroupVersionKind::new("autoscaling", "v1", "Scale");
             built.subresources.push(Subresource {
                 name: "scale",
                 kind,

@@ -114,9 +114,9 @@ pub struct Follower {
     known: BTreeMap<String, FollowedDefinition>,
     /// Definitions by group.
     members: HashMap<String, BTreeSet<String>>,
-    /// ResourceNames of bundled kinds, by group.
+    /// Names of bundled kinds, by group.
     natives: HashMap<String, Vec<ResourceNames>>,
-    /// TakenNames names, by group: deciding about a new definition does not visit all others.
+    /// Taken names, by group: deciding about a new definition does not visit all others.
     taken: HashMap<String, names::TakenNames>,
     /// Definitions being deleted.
     terminating: BTreeSet<String>,

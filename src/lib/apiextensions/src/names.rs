@@ -67,7 +67,7 @@ impl ResourceNames {
     }
 }
 
-/// ResourceNames of the bundled kinds, by group.
+/// Names of the bundled kinds, by group.
 pub(super) fn natives(catalog: &Catalog) -> HashMap<String, Vec<ResourceNames>> {
     let mut all: HashMap<String, Vec<ResourceNames>> = HashMap::new();
     for definition in
@@ -85,7 +85,7 @@ pub(super) fn natives(catalog: &Catalog) -> HashMap<String, Vec<ResourceNames>> 
     all
 }
 
-/// ResourceNames taken in a group, with their owners.
+/// Names taken in a group, with their owners.
 #[derive(Default)]
 pub(super) struct TakenNames {
     resources: HashMap<String, String>,

@@ -14,7 +14,7 @@ use ferrokube_schema::custom::{SchemaContext, from_json_schema};
 use ferrokube_schema::{Kind, Property, Schema};
 use std::sync::Arc;
 
-/// CustomScale paths of one version.
+/// Scale paths of one version.
 #[derive(Clone, Debug)]
 pub(super) struct ScalePaths {
     wanted: Vec<String>,
@@ -162,7 +162,7 @@ impl CustomScale {
             ("spec", "ScaleSpec", json!({"replicas": count})),
             ("status", "ScaleStatus", json!({"replicas": count, "selector": {"type": "string"}})),
         ];
-        let mut schema = load("CustomScale", json!({}), metadata);
+        let mut schema = load("Scale", json!({}), metadata);
         for (field, name, properties) in parts {
             let part = Schema {
                 properties: load(name, properties, None).properties,
@@ -200,7 +200,7 @@ impl ComputedResource for CustomScale {
         _target: &'a Target,
         _object: Document,
     ) -> ferrokube_registry::catalog::VirtualFuture<'a> {
-        Box::pin(async { Err(Failure::new(Reason::MethodNotAllowed, "a scale cannot be created")) })
+        Box::pin(async { Err(Failure::new(Reason::MethodNotAllowed, "a scale is not created")) })
     }
 
     fn schema(&self) -> Option<Arc<Schema>> {
@@ -271,7 +271,7 @@ const UNSET: i64 = i32::MIN as i64;
 fn scale_of(paths: &ScalePaths, object: &Document, wanted: i64) -> Document {
     let actual = lookup(object, &paths.actual).and_then(Value::as_i64).unwrap_or(0);
     let mut scale_of = Document::from_value(
-        json!({"kind": "CustomScale", "apiVersion": "autoscaling/v1", "metadata": {}}),
+        json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {}}),
     )
     .expect("an object literal");
     for field in ["name", "namespace", "uid", "creationTimestamp"] {

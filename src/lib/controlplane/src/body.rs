@@ -6,7 +6,7 @@ use crate::state::ServerState;
 use bytes::{Buf, Bytes, BytesMut};
 use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_flow::{self as flow, Caller, Class, Flow, Grant, Loan, UNCOUNTED_BODY};
+use ferrokube_flow::{self as flow, BudgetCaller, BudgetGrant, Class, Flow, Loan, UNCOUNTED_BODY};
 use ferrokube_serve::{Body, Chunk};
 pub(crate) use ferrokube_serve::{empty, full};
 use http_body::{Body as _, Frame, SizeHint};
@@ -114,7 +114,7 @@ impl BodyReader<'_> {
         }
     }
 
-    async fn collect(&self, mut body: Body) -> Result<(Bytes, Option<Grant>), Failure> {
+    async fn collect(&self, mut body: Body) -> Result<(Bytes, Option<BudgetGrant>), Failure> {
         let mut held = None;
         let hint = body.size_hint();
         let announced = hint.exact().and_then(|bytes| usize::try_from(bytes).ok());
@@ -185,7 +185,7 @@ async fn next(body: &mut Body) -> Result<Option<Bytes>, Failure> {
 
 /// Reads and drops a body that was not needed, within bounds: closing a connection with unread
 /// bytes can lose the response. Without room it stays unread.
-pub(crate) async fn discard(body: Option<Body>, flow: &Flow, caller: Caller) {
+pub(crate) async fn discard(body: Option<Body>, flow: &Flow, caller: BudgetCaller) {
     const BYTES: usize = 256 * 1024;
     const MAX_WAIT: Duration = Duration::from_secs(1);
     if let Some(body) = body.filter(|body| !body.is_end_stream())

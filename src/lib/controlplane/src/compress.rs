@@ -61,7 +61,7 @@ pub(crate) async fn maybe(
     )
 }
 
-/// ReadyFrames that exist already.
+/// Frames that exist already.
 struct ReadyFrames {
     frames: VecDeque<Bytes>,
     _held: Option<HeldBytes>,

@@ -1,4 +1,4 @@
-//! MountedRoute non-resource paths, and paths that are readable without authorization.
+//! Mounted non-resource paths, and paths that are readable without authorization.
 
 use crate::route::Route;
 use ferrokube_auth::access::OPEN_PATHS;

@@ -1,14 +1,15 @@
 //! A request waiting for a webhook: what it holds meanwhile counts for the webhook, not for its
 //! caller.
 
-use super::share::{Caller, Grant, Loan};
+use super::share::{BudgetCaller, BudgetGrant, Loan};
 use super::{Flow, MAX_WAIT, REQUEST, leave_seat, with_grants};
 use ferrokube_apimachinery::heap;
 use std::sync::Arc;
 
+/// A pending call of a webhook, and what its request holds meanwhile.
 #[derive(Debug)]
 pub struct Away {
-    webhook: Caller,
+    webhook: BudgetCaller,
     /// `None` outside of requests.
     held: Option<(Arc<Flow>, Loan)>,
     /// How much of the loan came with the request.
@@ -33,11 +34,11 @@ impl Away {
     /// [`AwayError`].
     pub async fn begin(webhook: u64, bytes: usize) -> Result<Self, AwayError> {
         leave_seat();
-        let webhook = Caller { id: webhook, is_anonymous: false };
+        let webhook = BudgetCaller { id: webhook, is_anonymous: false };
         let Ok(flow) = REQUEST.try_with(|request| Arc::clone(&request.flow)) else {
             return Ok(Self { webhook, held: None, carried: 0 });
         };
-        let amount = |grant: &Option<Grant>| grant.as_ref().map_or(0, Grant::amount);
+        let amount = |grant: &Option<BudgetGrant>| grant.as_ref().map_or(0, BudgetGrant::amount);
         let carried = with_grants(|grants| {
             amount(&grants.body) + amount(&grants.tree) + amount(&grants.list)
         })
@@ -78,7 +79,7 @@ impl Away {
     ///
     /// # Errors
     /// [`AwayError`].
-    pub async fn end(self, tree: usize) -> Result<Option<Grant>, AwayError> {
+    pub async fn end(self, tree: usize) -> Result<Option<BudgetGrant>, AwayError> {
         if tree > heap::LARGEST {
             return Err(AwayError::TooLarge);
         }

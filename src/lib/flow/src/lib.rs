@@ -25,7 +25,7 @@ use ferrokube_registry::UserInfo;
 use ferrokube_serve::{Holdings, Peer};
 pub use limits::Limits;
 use share::Full;
-pub use share::{Caller, Grant, Loan, Share};
+pub use share::{BudgetCaller, BudgetGrant, Loan, Share};
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -76,9 +76,10 @@ pub struct Flow {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Class {
     /// Whose budget counts.
-    pub caller: Caller,
+    pub caller: BudgetCaller,
     /// Whether it may use the reserve.
     pub is_master: bool,
+    /// The pool of its seat.
     pub seats: Seats,
 }
 
@@ -98,10 +99,13 @@ pub enum Seats {
 pub struct Classified<'a> {
     /// The authenticated user: impersonation does not gain more.
     pub user: &'a UserInfo,
+    /// The client's end of the connection.
     pub peer: Option<&'a Peer>,
+    /// Whether the user is the anonymous one.
     pub is_anonymous: bool,
     /// Of a non-resource request.
     pub path: Option<&'a str>,
+    /// The pool of the request's seat, unless it is exempt.
     pub seats: Seats,
 }
 
@@ -117,13 +121,13 @@ struct RequestBudgets {
 
 #[derive(Debug, Default)]
 struct RequestGrants {
-    head: Option<Grant>,
-    seat: Option<Grant>,
-    body: Option<Grant>,
-    tree: Option<Grant>,
-    list: Option<Grant>,
+    head: Option<BudgetGrant>,
+    seat: Option<BudgetGrant>,
+    body: Option<BudgetGrant>,
+    tree: Option<BudgetGrant>,
+    list: Option<BudgetGrant>,
     /// What became of body, tree and list after a wait for a webhook.
-    away: Vec<Grant>,
+    away: Vec<BudgetGrant>,
 }
 
 impl Flow {
@@ -153,7 +157,7 @@ impl Flow {
         };
         let is_master = subject.user.groups.iter().any(|group| group == MASTERS);
         let is_exempt = is_master || subject.path.is_some_and(is_probe);
-        let caller = Caller { id, is_anonymous: subject.is_anonymous };
+        let caller = BudgetCaller { id, is_anonymous: subject.is_anonymous };
         Class { caller, is_master, seats: if is_exempt { Seats::None } else { subject.seats } }
     }
 
@@ -211,7 +215,7 @@ impl Flow {
     }
 
     /// Room to read a body that will be dropped.
-    pub fn drain(&self, caller: Caller) -> Option<Grant> {
+    pub fn drain(&self, caller: BudgetCaller) -> Option<BudgetGrant> {
         self.drains.try_take(caller, 1)
     }
 
@@ -281,7 +285,7 @@ impl Flow {
         class: Class,
         bytes: usize,
         held: Option<&Holdings>,
-    ) -> Result<Option<Grant>, Failure> {
+    ) -> Result<Option<BudgetGrant>, Failure> {
         match with_grants(|grants| grants.list.take()).flatten() {
             None => self.list_room(class, bytes, held).await,
             grant => Ok(grant),
@@ -294,7 +298,7 @@ impl Flow {
         class: Class,
         bytes: usize,
         held: Option<&Holdings>,
-    ) -> Result<Option<Grant>, Failure> {
+    ) -> Result<Option<BudgetGrant>, Failure> {
         if bytes <= UNCOUNTED_OBJECT {
             Ok(None)
         } else {
@@ -308,7 +312,7 @@ impl Flow {
         class: Class,
         bytes: usize,
         held: Option<&Holdings>,
-    ) -> Result<Option<Grant>, Failure> {
+    ) -> Result<Option<BudgetGrant>, Failure> {
         if bytes <= UNCOUNTED_LIST {
             return Ok(None);
         }
@@ -364,7 +368,7 @@ fn with_grants<T>(run: impl FnOnce(&mut RequestGrants) -> T) -> Option<T> {
 }
 
 /// Hands the body's bytes to the request of this task.
-pub fn hold_body(body: Option<Grant>) {
+pub fn hold_body(body: Option<BudgetGrant>) {
     with_grants(|grants| grants.body = body);
 }
 

@@ -18,14 +18,14 @@ use tokio::sync::oneshot;
 
 /// Identifies who holds a part of a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Caller {
+pub struct BudgetCaller {
     /// Keyed hash of the name; callers with equal hashes share a part.
     pub(super) id: u64,
     /// Anonymous callers differ by address, but are one caller to all others.
     pub(super) is_anonymous: bool,
 }
 
-impl Caller {
+impl BudgetCaller {
     /// For budgets outside of this module.
     pub fn number(self) -> u64 {
         self.id
@@ -82,7 +82,7 @@ struct LoanRecord {
 struct Waiter {
     ticket: u64,
     amount: usize,
-    caller: Caller,
+    caller: BudgetCaller,
     /// Calls back loans; its own caller's only if they are younger than this ticket.
     calls_back: Option<u64>,
     granted: oneshot::Sender<()>,
@@ -90,9 +90,9 @@ struct Waiter {
 
 /// A held amount, returned when dropped.
 #[derive(Debug)]
-pub struct Grant {
+pub struct BudgetGrant {
     core: Arc<ShareCore>,
-    caller: Caller,
+    caller: BudgetCaller,
     amount: usize,
 }
 
@@ -100,7 +100,7 @@ pub struct Grant {
 /// dropped.
 #[derive(Debug)]
 pub struct Loan {
-    grant: Grant,
+    grant: BudgetGrant,
     ticket: u64,
     call: oneshot::Receiver<()>,
     is_called_back: bool,
@@ -110,7 +110,7 @@ pub struct Loan {
 #[derive(Debug)]
 struct QueuedWaiter {
     core: Arc<ShareCore>,
-    caller: Caller,
+    caller: BudgetCaller,
     amount: usize,
     ticket: u64,
     granted: Option<oneshot::Receiver<()>>,
@@ -133,34 +133,34 @@ impl Share {
     }
 
     /// Takes an amount if it is free. An amount above the limit counts as the limit.
-    pub fn try_take(&self, caller: Caller, amount: usize) -> Option<Grant> {
+    pub fn try_take(&self, caller: BudgetCaller, amount: usize) -> Option<BudgetGrant> {
         let amount = amount.min(self.0.limit);
         let mut state = self.0.lock();
         ((amount <= self.0.bypass || !state.is_behind_others(self.0.limit, caller))
             && state.fits(self.0.limit, caller, amount))
         .then(|| {
             state.add(caller, amount);
-            Grant { core: Arc::clone(&self.0), caller, amount }
+            BudgetGrant { core: Arc::clone(&self.0), caller, amount }
         })
     }
 
     /// Like [`Self::take`], but calls back loans if there is no room, and returns one.
     pub async fn lend(
         &self,
-        caller: Caller,
+        caller: BudgetCaller,
         amount: usize,
         max_wait: Duration,
     ) -> Option<Loan> {
-        self.take_back(caller, amount, u64::MAX, max_wait).await.map(Grant::into_loan)
+        self.take_back(caller, amount, u64::MAX, max_wait).await.map(BudgetGrant::into_loan)
     }
 
     async fn take_back(
         &self,
-        caller: Caller,
+        caller: BudgetCaller,
         amount: usize,
         ticket: u64,
         max_wait: Duration,
-    ) -> Option<Grant> {
+    ) -> Option<BudgetGrant> {
         match self.try_take(caller, amount) {
             None => self.wait(caller, amount, Some(ticket), max_wait).await,
             granted => granted,
@@ -171,10 +171,10 @@ impl Share {
     /// Cancel safe.
     pub async fn take(
         &self,
-        caller: Caller,
+        caller: BudgetCaller,
         amount: usize,
         max_wait: Duration,
-    ) -> Option<Grant> {
+    ) -> Option<BudgetGrant> {
         match self.try_take(caller, amount) {
             None => self.wait(caller, amount, None, max_wait).await,
             granted => granted,
@@ -183,11 +183,11 @@ impl Share {
 
     async fn wait(
         &self,
-        caller: Caller,
+        caller: BudgetCaller,
         amount: usize,
         calls_back: Option<u64>,
         max_wait: Duration,
-    ) -> Option<Grant> {
+    ) -> Option<BudgetGrant> {
         let mut waiting = self.queue_up(caller, amount.min(self.0.limit), calls_back)?;
         let granted = waiting.granted.take()?;
         // A grant that races with the timeout is returned by dropping `waiting`.
@@ -196,7 +196,7 @@ impl Share {
     }
 
     /// Whether even the queue is full for this caller.
-    pub fn is_hopeless(&self, caller: Caller) -> bool {
+    pub fn is_hopeless(&self, caller: BudgetCaller) -> bool {
         let core = &self.0;
         let state = core.lock();
         state.waiters > 0
@@ -215,7 +215,7 @@ impl Share {
 
     fn queue_up(
         &self,
-        caller: Caller,
+        caller: BudgetCaller,
         amount: usize,
         calls_back: Option<u64>,
     ) -> Option<QueuedWaiter> {
@@ -251,7 +251,7 @@ impl ShareCore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn give_back(&self, caller: Caller, amount: usize) {
+    fn give_back(&self, caller: BudgetCaller, amount: usize) {
         let mut state = self.lock();
         state.remove(caller, amount);
         state.serve(self.limit);
@@ -260,7 +260,7 @@ impl ShareCore {
 
 impl ShareState {
     /// Whether other callers, or earlier requests of the same one, come first.
-    fn is_behind_others(&self, limit: usize, caller: Caller) -> bool {
+    fn is_behind_others(&self, limit: usize, caller: BudgetCaller) -> bool {
         if self.waiters == 0 {
             return false;
         }
@@ -292,7 +292,7 @@ impl ShareState {
     }
 
     /// Whether a caller may have `amount` more.
-    fn fits(&self, limit: usize, caller: Caller, amount: usize) -> bool {
+    fn fits(&self, limit: usize, caller: BudgetCaller, amount: usize) -> bool {
         let held = self.callers.get(&caller.id).map_or(0, |entry| entry.held);
         let free = limit.saturating_sub(self.used);
         if caller.is_anonymous {
@@ -305,7 +305,7 @@ impl ShareState {
     /// Calls back loans until `amount` fits: those of the caller that holds most, as long as that
     /// is more than this caller would hold; else its own loans younger than `ticket`, so that its
     /// oldest one can finish.
-    fn call_back(&mut self, limit: usize, caller: Caller, amount: usize, ticket: u64) {
+    fn call_back(&mut self, limit: usize, caller: BudgetCaller, amount: usize, ticket: u64) {
         let held = self.callers.get(&caller.id).map_or(0, |entry| entry.held);
         let wanted = if held == 0 { amount } else { held + 2 * amount };
         while limit.saturating_sub(self.used) + self.called_back < wanted {
@@ -334,7 +334,7 @@ impl ShareState {
         }
     }
 
-    fn add(&mut self, caller: Caller, amount: usize) {
+    fn add(&mut self, caller: BudgetCaller, amount: usize) {
         self.used += amount;
         if caller.is_anonymous {
             self.anonymous += amount;
@@ -342,7 +342,7 @@ impl ShareState {
         self.change(caller.id, |entry| entry.held += amount);
     }
 
-    fn remove(&mut self, caller: Caller, amount: usize) {
+    fn remove(&mut self, caller: BudgetCaller, amount: usize) {
         self.used -= amount;
         if caller.is_anonymous {
             self.anonymous -= amount;
@@ -411,9 +411,9 @@ impl CallerEntry {
 }
 
 impl QueuedWaiter {
-    fn into_grant(mut self) -> Grant {
+    fn into_grant(mut self) -> BudgetGrant {
         let grant =
-            Grant { core: Arc::clone(&self.core), caller: self.caller, amount: self.amount };
+            BudgetGrant { core: Arc::clone(&self.core), caller: self.caller, amount: self.amount };
         self.amount = 0;
         grant
     }
@@ -441,7 +441,7 @@ impl Drop for QueuedWaiter {
     }
 }
 
-impl Grant {
+impl BudgetGrant {
     /// Makes it subject to being called back.
     pub fn into_loan(self) -> Loan {
         Loan::new(self)
@@ -449,7 +449,7 @@ impl Grant {
 }
 
 impl Loan {
-    fn new(grant: Grant) -> Self {
+    fn new(grant: BudgetGrant) -> Self {
         let (sender, call) = oneshot::channel();
         let mut state = grant.core.lock();
         state.tickets += 1;
@@ -460,6 +460,7 @@ impl Loan {
         Self { grant, ticket, call, is_called_back: false }
     }
 
+    /// The amount held.
     pub fn amount(&self) -> usize {
         self.grant.amount
     }
@@ -492,9 +493,9 @@ impl Loan {
     }
 
     /// Keeps the amount for good.
-    pub fn keep(mut self) -> Grant {
+    pub fn keep(mut self) -> BudgetGrant {
         self.end();
-        Grant {
+        BudgetGrant {
             core: Arc::clone(&self.grant.core),
             caller: self.grant.caller,
             amount: std::mem::take(&mut self.grant.amount),
@@ -530,7 +531,8 @@ impl Drop for Loan {
     }
 }
 
-impl Grant {
+impl BudgetGrant {
+    /// The amount held.
     pub fn amount(&self) -> usize {
         self.amount
     }
@@ -549,7 +551,7 @@ impl Grant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-impl Drop for Grant {
+impl Drop for BudgetGrant {
     fn drop(&mut self) {
         if self.amount > 0 {
             self.core.give_back(self.caller, self.amount);
@@ -583,23 +585,23 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(1);
 
-    fn named(id: u64) -> Caller {
-        Caller { id, is_anonymous: false }
+    fn named(id: u64) -> BudgetCaller {
+        BudgetCaller { id, is_anonymous: false }
     }
 
-    fn anonymous(id: u64) -> Caller {
-        Caller { id, is_anonymous: true }
+    fn anonymous(id: u64) -> BudgetCaller {
+        BudgetCaller { id, is_anonymous: true }
     }
 
     /// As many as it can have.
-    fn greedy(share: &Share, caller: Caller) -> Vec<Grant> {
+    fn greedy(share: &Share, caller: BudgetCaller) -> Vec<BudgetGrant> {
         std::iter::from_fn(|| share.try_take(caller, 1)).collect()
     }
 
     #[test]
     fn a_newcomer_finds_room() {
         let share = Share::new(120, (0, 0));
-        let held: Vec<Vec<Grant>> = (1..=5).map(|id| greedy(&share, named(id))).collect();
+        let held: Vec<Vec<BudgetGrant>> = (1..=5).map(|id| greedy(&share, named(id))).collect();
         let counts: Vec<usize> = held.iter().map(Vec::len).collect();
         assert_eq!(counts, [60, 30, 15, 7, 4]);
         drop(held);
@@ -610,7 +612,7 @@ mod tests {
     #[test]
     fn greedy_callers_end_with_equal_parts() {
         let share = Share::new(120, (0, 0));
-        let mut held: Vec<Vec<Grant>> = (0..5).map(|_| Vec::new()).collect();
+        let mut held: Vec<Vec<BudgetGrant>> = (0..5).map(|_| Vec::new()).collect();
         for round in 0..1000_usize {
             for (id, grants) in held.iter_mut().enumerate() {
                 if round % 3 == 0 {
@@ -639,7 +641,8 @@ mod tests {
     #[test]
     fn anonymous_callers_count_as_one_for_others() {
         let share = Share::new(120, (0, 0));
-        let crowd: Vec<Grant> = (0..1000).flat_map(|id| greedy(&share, anonymous(id))).collect();
+        let crowd: Vec<BudgetGrant> =
+            (0..1000).flat_map(|id| greedy(&share, anonymous(id))).collect();
         assert_eq!(crowd.len(), 60);
         assert_eq!(greedy(&share, named(5000)).len(), 30);
         drop(crowd);
@@ -741,11 +744,13 @@ mod tests {
     #[tokio::test]
     async fn anonymous_callers_at_their_limit_block_nobody() {
         let share = Share::new(120, (10, 100));
-        let _crowd: Vec<Grant> = (0..1000).flat_map(|id| greedy(&share, anonymous(id))).collect();
+        let _crowd: Vec<BudgetGrant> =
+            (0..1000).flat_map(|id| greedy(&share, anonymous(id))).collect();
         let mut waits = Box::pin(share.take(anonymous(2000), 1, PATIENCE));
         assert!(waits.as_mut().now_or_never().is_none());
         let first = share.try_take(named(1), 1).expect("half of all is free");
-        let mut others: Vec<Grant> = (2..60).map_while(|id| share.try_take(named(id), 1)).collect();
+        let mut others: Vec<BudgetGrant> =
+            (2..60).map_while(|id| share.try_take(named(id), 1)).collect();
         assert_eq!(others.len(), 58);
         let mut named_waits = Box::pin(share.take(named(100), 2, PATIENCE));
         assert!(named_waits.as_mut().now_or_never().is_none(), "one is left");
@@ -813,11 +818,11 @@ mod tests {
         #[test]
         fn sums_hold_for_any_operations(steps in proptest::collection::vec((0_u64..6, 1_usize..8, 0_u8..7), 1..200)) {
             let share = Share::new(20, (4, 10));
-            let mut grants: Vec<Grant> = Vec::new();
+            let mut grants: Vec<BudgetGrant> = Vec::new();
             let mut loans: Vec<Loan> = Vec::new();
             let mut waiting = Vec::new();
             for (id, amount, what) in steps {
-                let caller = Caller { id, is_anonymous: id >= 4 };
+                let caller = BudgetCaller { id, is_anonymous: id >= 4 };
                 match what {
                     0 => grants.extend(share.try_take(caller, amount)),
                     1 => {

@@ -334,7 +334,7 @@ impl Service<Request> for Requests {
         let in_flight = self.activity.begin();
         self.shared.stats.requests.fetch_add(1, Ordering::Relaxed);
         let is_bodiless = request.method() == Method::HEAD && request.version() == Version::HTTP_2;
-        let answer = match bad_head::refused(&request) {
+        let answer = match bad_head::rejection(&request) {
             Some(response) => Some(Box::pin(std::future::ready(response)) as Answer),
             None => {
                 request.extensions_mut().insert(self.shown.peer(&self.shared.tls));
@@ -382,10 +382,10 @@ impl Future for HandlerFuture {
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let Some(in_flight) = &mut this.in_flight else {
-            return Poll::Ready(Err(h2::CloseReason::REFUSED_STREAM.into()));
+            return Poll::Ready(Err(h2::Reason::REFUSED_STREAM.into()));
         };
         let polled = match &mut this.answer {
-            // Not polled again after a panic. ListenerState state is behind locks that poison.
+            // Not polled again after a panic. Shared state is behind locks that poison.
             Some(answer) => catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(task))).ok(),
             None => None,
         };

@@ -310,7 +310,7 @@ impl<T> HeadGuard<T> {
     fn keep(&mut self, bytes: &[u8]) -> Result<(), ReadRefused> {
         if let Some(frames) = &mut self.frames {
             let refused = self.activity.take_refused();
-            if refused > 0 && !frames.charge(refused) || !frames.take(bytes) {
+            if refused > 0 && !frames.charge(refused) || !frames.receive(bytes) {
                 return Err(ReadRefused::Flood);
             }
             let unfinished_bytes = frames.unfinished_bytes();
@@ -318,8 +318,8 @@ impl<T> HeadGuard<T> {
             if self.heads > 0 {
                 if unfinished_bytes == 0 {
                     self.since = None;
-                } else if self.since.is_none() || self.block != frames.begun() {
-                    (self.since, self.block) = (Some(Instant::now()), frames.begun());
+                } else if self.since.is_none() || self.block != frames.started() {
+                    (self.since, self.block) = (Some(Instant::now()), frames.started());
                 }
             }
             self.held.set(unfinished_bytes);

@@ -11,6 +11,7 @@ use x509_parser::time::ASN1Time;
 /// The client's end of a connection, as of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
+    /// Source address of the connection.
     pub address: SocketAddr,
     /// Its certificate (DER) if the client CA verifies it now.
     pub certificate: Option<Arc<[u8]>>,

@@ -37,7 +37,7 @@ pub enum TlsError {
     Pair(#[source] rustls::Error),
     /// A CA certificate that cannot verify anything.
     #[error("the CA certificates cannot be used: {0}")]
-    CaSet(String),
+    Authority(String),
     /// One key signs for clients and for front proxies (fault 52).
     #[error(
         "the client CA and the front proxy's CA share a key: every client could pass itself off as anybody"

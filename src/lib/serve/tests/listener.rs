@@ -4,7 +4,7 @@
 mod support;
 
 use ferrokube_pki::{LEAF_LIFETIME, Pair, Pki, Subject};
-use ferrokube_serve::reload::{Loaded, TlsFiles};
+use ferrokube_serve::reload::{LoadedFiles, TlsFiles};
 use ferrokube_serve::{Limits, Server};
 use http_body_util::{BodyExt, Full};
 use rustls_pki_types::CertificateDer;
@@ -519,7 +519,7 @@ async fn certificate_files_are_reloaded() {
         client_ca_pem: setup.pki.client_ca_pem().into(),
         ..TlsFiles::default()
     };
-    let loaded = files.apply(&setup.tls, &Loaded::default()).unwrap();
+    let loaded = files.apply(&setup.tls, &LoadedFiles::default()).unwrap();
     let second = setup.pki.serving(&["localhost".into()]).unwrap();
     write(&second);
     tokio::spawn(files.watch(
@@ -553,7 +553,7 @@ async fn fault_52_equal_cas_are_refused_after_a_reload_as_at_start() {
         proxy_ca: Some(path("proxies.crt")),
         ..TlsFiles::default()
     };
-    let loaded = files.apply(&setup.tls, &Loaded::default()).unwrap();
+    let loaded = files.apply(&setup.tls, &LoadedFiles::default()).unwrap();
     let subject = Subject { common_name: "someone", organizations: &[] };
     let mut open = setup.http1(Some(&clients.client(&subject, LEAF_LIFETIME).unwrap())).await;
     assert_eq!(text(open.send_request(get("/peer")).await.unwrap()).await, "1 0 false");
@@ -566,7 +566,7 @@ async fn fault_52_equal_cas_are_refused_after_a_reload_as_at_start() {
         "1 0 false",
         "a client did not become a front proxy"
     );
-    assert!(files.apply(&setup.tls, &Loaded::default()).is_err(), "as at start");
+    assert!(files.apply(&setup.tls, &LoadedFiles::default()).is_err(), "as at start");
 }
 
 #[tokio::test]

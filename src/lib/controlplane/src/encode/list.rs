@@ -1,4 +1,4 @@
-//! Lists: the choice of an encoding, and lists as JSON. SlicedItems are slices of stored bytes, streamed
+//! Lists: the choice of an encoding, and lists as JSON. Items are slices of stored bytes, streamed
 //! in frames with a known total length; other styles are encoded while they are sent.
 
 use super::chunk_cache::{ChunkCache, ChunkEncoding, ChunkScope, ChunkedList};
@@ -234,7 +234,7 @@ impl JsonList {
         )
     }
 
-    /// SlicedItems are encoded.
+    /// Items are encoded.
     fn rendered(self, style: Style) -> Rendered<EncodedItems> {
         let tail = tail(&self.head);
         let source =

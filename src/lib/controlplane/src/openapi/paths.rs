@@ -1,4 +1,4 @@
-//! ResourcePath items of resources, reduced to what clients look up: action, kind and the parameters of
+//! Path items of resources, reduced to what clients look up: action, kind and the parameters of
 //! writes.
 
 use super::documents::{key, name_of, reference};
@@ -15,7 +15,7 @@ pub(super) enum SpecVersion {
     V3,
 }
 
-struct Operation {
+struct OperationSpec {
     method: &'static str,
     action: &'static str,
     /// `read`, `list`, `create`, ...: the first word of the operation id.
@@ -40,16 +40,22 @@ const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation"];
 const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force"];
 const DELETE: &[&str] = &["dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy"];
 
-const COLLECTION: [Operation; 3] = [
-    Operation { method: "get", action: "list", word: "list", verb: Verbs::LIST, parameters: LIST },
-    Operation {
+const COLLECTION: [OperationSpec; 3] = [
+    OperationSpec {
+        method: "get",
+        action: "list",
+        word: "list",
+        verb: Verbs::LIST,
+        parameters: LIST,
+    },
+    OperationSpec {
         method: "post",
         action: "post",
         word: "create",
         verb: Verbs::CREATE,
         parameters: WRITE,
     },
-    Operation {
+    OperationSpec {
         method: "delete",
         action: "deletecollection",
         word: "deleteCollection",
@@ -57,30 +63,30 @@ const COLLECTION: [Operation; 3] = [
         parameters: LIST,
     },
 ];
-const ITEM: [Operation; 5] = [
-    Operation { method: "get", action: "get", word: "read", verb: Verbs::GET, parameters: &[] },
-    Operation {
+const ITEM: [OperationSpec; 5] = [
+    OperationSpec { method: "get", action: "get", word: "read", verb: Verbs::GET, parameters: &[] },
+    OperationSpec {
         method: "put",
         action: "put",
         word: "replace",
         verb: Verbs::UPDATE,
         parameters: WRITE,
     },
-    Operation {
+    OperationSpec {
         method: "patch",
         action: "patch",
         word: "patch",
         verb: Verbs::PATCH,
         parameters: PATCH,
     },
-    Operation {
+    OperationSpec {
         method: "delete",
         action: "delete",
         word: "delete",
         verb: Verbs::DELETE,
         parameters: DELETE,
     },
-    Operation {
+    OperationSpec {
         method: "post",
         action: "post",
         word: "create",
@@ -154,7 +160,7 @@ pub(super) fn add(
 }
 
 impl ResourcePath<'_> {
-    fn add(&self, operations: &[Operation], verbs: Verbs, into: &mut Map) {
+    fn add(&self, operations: &[OperationSpec], verbs: Verbs, into: &mut Map) {
         let mut item: Map = operations
             .iter()
             .filter(|operation| verbs.has(operation.verb))
@@ -172,7 +178,7 @@ impl ResourcePath<'_> {
         into.insert(self.text.clone(), Value::Object(item));
     }
 
-    fn operation(&self, operation: &Operation) -> Value {
+    fn operation(&self, operation: &OperationSpec) -> Value {
         let kind = &self.kind;
         let result = if operation.action == "list" { self.list_schema } else { self.schema };
         let mut parameters: Vec<Value> =

@@ -10,7 +10,7 @@ use crate::negotiate::{Accepted, Form, Offer, View, Views};
 use crate::state::ServerState;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_flow as flow;
-use ferrokube_flow::Grant;
+use ferrokube_flow::BudgetGrant;
 use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
 use ferrokube_registry::{ListOptions, ListPage, Reading, Target};
 use ferrokube_serve::{BodyGuard, HeldBytes, Response};
@@ -78,7 +78,7 @@ pub(super) fn respond_list(
     request: &mut Request<'_>,
     target: &Target,
     page: ListPage,
-    room: Option<Grant>,
+    room: Option<BudgetGrant>,
     format: ListFormat,
 ) -> Response {
     let encoder = ListEncoder {

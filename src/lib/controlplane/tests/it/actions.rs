@@ -1,6 +1,6 @@
 //! What runs is exactly what was authorized.
 
-use crate::support::{CONFIGMAPS, Server};
+use crate::support::{CONFIGMAPS, TestServer};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::document::json;
 use ferrokube_auth::audit::{AuditConfig, AuditLog, AuditPolicy};

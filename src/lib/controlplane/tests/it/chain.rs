@@ -1,6 +1,6 @@
 //! The request filters.
 
-use crate::support::{CONFIGMAPS, Server};
+use crate::support::{CONFIGMAPS, TestServer};
 use bytes::Bytes;
 use ferrokube_apimachinery::document::json;
 use ferrokube_controlplane::Limits;
@@ -13,7 +13,7 @@ const INITIAL: &str = "0af7651916cd43dd8448eb211c80319c";
 
 #[tokio::test]
 async fn every_answer_has_its_headers() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     for path in ["/api/v1/namespaces/default", "/api/v1/namespaces/none", "/nope", "/version"] {
         let answer = server.get(path).await;
         assert_eq!(answer.header("cache-control"), "no-cache, private", "{path}");
@@ -33,7 +33,7 @@ async fn every_answer_has_its_headers() {
 
 #[tokio::test]
 async fn fault_30_a_panic_affects_one_request_only() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let answer = server.configmap("panic").await;
     assert_eq!((answer.code, answer.reason().as_str()), (500, "InternalError"));
     assert!(!answer.text().contains("a write that panics"), "the panic's words stay in the log");
@@ -43,9 +43,10 @@ async fn fault_30_a_panic_affects_one_request_only() {
 
 #[tokio::test]
 async fn bodies_are_bounded() {
-    let server =
-        Server::with(|builder| builder.limits(Limits { body_bytes: 1000, ..Limits::default() }))
-            .await;
+    let server = TestServer::with(|builder| {
+        builder.limits(Limits { body_bytes: 1000, ..Limits::default() })
+    })
+    .await;
     let answer = server.send("POST", CONFIGMAPS, &[], vec![b'x'; 1001]).await;
     assert_eq!((answer.code, answer.reason().as_str()), (413, "RequestEntityTooLarge"));
     assert_eq!(server.send("POST", CONFIGMAPS, &[], vec![b'x'; 1000]).await.code, 400);
@@ -54,7 +55,7 @@ async fn bodies_are_bounded() {
 
 #[tokio::test]
 async fn fault_35_deep_bodies_are_refused_in_every_form() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     server.configmap("a").await;
     let deep = |open: &str, close: &str| {
         Bytes::from(format!("{{\"x\":{}1{}}}", open.repeat(100_000), close.repeat(100_000)))
@@ -80,7 +81,7 @@ async fn fault_35_deep_bodies_are_refused_in_every_form() {
 
 #[tokio::test]
 async fn requests_time_out() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let answer = server.get(&format!("{CONFIGMAPS}?timeout=1ns")).await;
     assert_eq!((answer.code, answer.header("content-type")), (504, "text/plain; charset=utf-8"));
     assert_eq!(answer.json()["reason"], "Timeout");
@@ -107,7 +108,7 @@ async fn requests_time_out() {
 #[tokio::test]
 async fn fault_38_a_stalled_body_ends_at_the_deadline() {
     let limits = Limits { request: Duration::from_secs(5), ..Limits::default() };
-    let server = Server::paused(|builder| builder.limits(limits)).await;
+    let server = TestServer::paused(|builder| builder.limits(limits)).await;
     let silent = ferrokube_serve::stream(futures::stream::pending());
     let request = http::Request::builder()
         .method("POST")
@@ -119,13 +120,13 @@ async fn fault_38_a_stalled_body_ends_at_the_deadline() {
 }
 
 /// The ids in the registry's last write.
-fn last(server: &Server) -> TraceContext {
+fn last(server: &TestServer) -> TraceContext {
     server.admission.contexts.lock().unwrap().last().unwrap().1
 }
 
 #[tokio::test]
 async fn l22_trusted_contexts_are_joined_others_are_linked() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let trace = [("traceparent", PARENT), ("initial-trace-id", INITIAL)];
     let body = |name: &str| json!({"metadata": {"name": name}}).to_string();
     server.send("POST", CONFIGMAPS, &trace, body("a")).await;
@@ -172,7 +173,7 @@ async fn d2_baggage_brings_the_initial_id_where_the_gate_is_on() {
         ("", None, None),
     ] {
         let gates = Gates::new(KubernetesVersion::CURRENT, &setting.parse().unwrap()).unwrap().0;
-        let server = Server::with(|builder| builder.gates(gates)).await;
+        let server = TestServer::with(|builder| builder.gates(gates)).await;
         let mut headers = vec![("baggage", baggage.as_str())];
         headers.extend(header.map(|id| ("initial-trace-id", id)));
         assert_eq!(
@@ -195,7 +196,7 @@ async fn d2_baggage_brings_the_initial_id_where_the_gate_is_on() {
 
 #[tokio::test]
 async fn l22_malformed_ids_are_ignored() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     for (parent, initial) in [
         ("junk", "junk"),
         ("00-00000000000000000000000000000000-00f067aa0ba902b7-01", "0"),

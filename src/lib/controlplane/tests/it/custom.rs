@@ -1,14 +1,14 @@
 //! Custom objects; expectations were recorded from a real API server.
 
-use crate::support::{Answer, Server};
+use crate::support::{TestResponse, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
 
 /// A server with the custom resource `things`, whose only version has these fields.
-pub(crate) async fn things(version: Value) -> Server {
-    let server = Server::new().await;
+pub(crate) async fn things(version: Value) -> TestServer {
+    let server = TestServer::new().await;
     let mut whole = json!({"name": "v1", "served": true, "storage": true});
     whole.as_object_mut().unwrap().extend(version.as_object().unwrap().clone());
     let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "things.example.com"},
@@ -30,16 +30,16 @@ fn thing(name: &str, spec: &str) -> String {
     )
 }
 
-impl Server {
-    async fn patch(&self, path: &str, kind: &str, body: impl Into<String>) -> Answer {
+impl TestServer {
+    async fn patch(&self, path: &str, kind: &str, body: impl Into<String>) -> TestResponse {
         self.send("PATCH", path, &[("content-type", kind)], body.into()).await
     }
 
-    async fn merge(&self, name: &str, body: &str) -> Answer {
+    async fn merge(&self, name: &str, body: &str) -> TestResponse {
         self.patch(&format!("{THINGS}/{name}"), "application/merge-patch+json", body).await
     }
 
-    async fn apply(&self, name: &str, manager: &str, spec: &str) -> Answer {
+    async fn apply(&self, name: &str, manager: &str, spec: &str) -> TestResponse {
         self.patch(
             &format!("{THINGS}/{name}?fieldManager={manager}"),
             "application/apply-patch+yaml",
@@ -50,7 +50,7 @@ impl Server {
 }
 
 /// Reason and field of each cause.
-fn causes(answer: &Answer) -> Vec<(String, String)> {
+fn causes(answer: &TestResponse) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let all = answer.json()["details"]["causes"].as_array().cloned().unwrap_or_default();
     all.iter().map(|cause| (text(&cause["reason"]), text(&cause["field"]))).collect()
@@ -368,7 +368,7 @@ async fn repeated_fields_of_a_json_patch_are_reported() {
 
 #[tokio::test]
 async fn an_object_has_the_defaults_of_the_version_in_which_it_was_decoded() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let version = |name: &str, stored: bool, field: &str| {
         let fields =
             json!({field: {"type": "string", "default": name}, "both": {"type": "string"}});

@@ -1,6 +1,6 @@
 //! The life of CustomResourceDefinitions: names, status, deletion.
 
-use crate::support::{Answer, Server};
+use crate::support::{TestResponse, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, mpsc};
@@ -26,20 +26,20 @@ fn definition(group: &str, plural: &str, kind: &str) -> Value {
 }
 
 /// A server, with shorthands for definitions.
-struct Definitions(Server);
+struct Definitions(TestServer);
 
 impl Definitions {
     async fn new() -> Self {
-        Self(Server::new().await)
+        Self(TestServer::new().await)
     }
 
-    async fn create(&self, definition: &Value) -> Answer {
+    async fn create(&self, definition: &Value) -> TestResponse {
         let made = self.0.post(DEFINITIONS, definition).await;
         assert_eq!(made.code, 201, "{}", made.text());
         made
     }
 
-    async fn patch(&self, path: &str, body: &Value) -> Answer {
+    async fn patch(&self, path: &str, body: &Value) -> TestResponse {
         self.0
             .send(
                 "PATCH",
@@ -50,7 +50,7 @@ impl Definitions {
             .await
     }
 
-    async fn delete(&self, path: &str, options: &Value) -> Answer {
+    async fn delete(&self, path: &str, options: &Value) -> TestResponse {
         self.0.send("DELETE", path, &[], options.to_string()).await
     }
 

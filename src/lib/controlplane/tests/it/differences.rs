@@ -2,7 +2,7 @@
 //! class, with kube-apiserver's codes and messages. Classes about one kind's rules are tested in
 //! the crate of the rule.
 
-use crate::support::{Answer, CONFIGMAPS, Server};
+use crate::support::{CONFIGMAPS, TestResponse, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
 
 const JSON: (&str, &str) = ("content-type", "application/json-patch+json");
@@ -18,16 +18,16 @@ const REJECTED: &str = "the server rejected our request due to an error in our r
 /// success, of the whole response).
 type Case<'a> = ((&'a str, &'a str), (&'a str, &'a str), Value, u16, &'a str);
 
-async fn server() -> Server {
-    let server = Server::new().await;
+async fn server() -> TestServer {
+    let server = TestServer::new().await;
     assert_eq!(server.configmap("a").await.code, 201);
     server
 }
 
 async fn ask(
-    server: &Server,
+    server: &TestServer,
     ((method, path), header, body): ((&str, &str), (&str, &str), &Value),
-) -> Answer {
+) -> TestResponse {
     let body = match body {
         Value::Null => String::new(),
         text if text.is_string() => text.as_str().unwrap().to_owned(),
@@ -37,7 +37,7 @@ async fn ask(
     server.send(method, &path, &[header], body).await
 }
 
-async fn check(server: &Server, cases: &[Case<'_>]) {
+async fn check(server: &TestServer, cases: &[Case<'_>]) {
     for (request, header, body, code, part) in cases {
         let answer = ask(server, (*request, *header, body)).await;
         let text = answer.text();

@@ -1,6 +1,6 @@
 //! Discovery, OpenAPI, version.
 
-use crate::support::Server;
+use crate::support::TestServer;
 use ferrokube_apimachinery::document::{Value, json};
 
 const AGGREGATED: &str =
@@ -12,7 +12,7 @@ fn named<'a>(list: &'a Value, key: &str, name: &str) -> &'a Value {
 
 #[tokio::test]
 async fn the_old_documents() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let core = server.get("/api").await.json();
     assert_eq!((core["kind"].as_str(), &core["versions"]), (Some("APIVersions"), &json!(["v1"])));
     let groups = server.get("/apis").await.json();
@@ -50,7 +50,7 @@ async fn the_old_documents() {
 
 #[tokio::test]
 async fn the_aggregated_document_has_an_etag() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let answer = server.get_as("/apis", AGGREGATED).await;
     assert_eq!(
         answer.header("content-type"),
@@ -99,7 +99,7 @@ async fn the_aggregated_document_has_an_etag() {
 
 #[tokio::test]
 async fn a_new_definition_shows_at_once() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let before = server.get_as("/apis", AGGREGATED).await.header("etag").to_owned();
     let catalog = server.plane.registry().catalog();
     let mut definition =
@@ -123,7 +123,7 @@ async fn a_new_definition_shows_at_once() {
 
 #[tokio::test]
 async fn openapi_v3_is_found_by_its_hash() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let index = server.get("/openapi/v3").await;
     assert_eq!(index.header("content-type"), "text/plain; charset=utf-8");
     let url = index.json()["paths"]["apis/coordination.k8s.io/v1"]["serverRelativeURL"]
@@ -161,7 +161,7 @@ async fn openapi_v3_is_found_by_its_hash() {
 
 #[tokio::test]
 async fn openapi_v2_has_two_forms() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let json = server.get("/openapi/v2").await;
     assert_eq!(
         json.json()["paths"]["/api/v1/namespaces/{namespace}/configmaps"]["get"]["x-kubernetes-action"],
@@ -184,7 +184,7 @@ async fn openapi_v2_has_two_forms() {
 
 #[tokio::test]
 async fn every_reference_leads_somewhere() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let index = server.get("/openapi/v3").await.json();
     for entry in index["paths"].as_object().unwrap().values() {
         let document = server.get(entry["serverRelativeURL"].as_str().unwrap()).await.json();
@@ -212,7 +212,7 @@ fn check_references(value: &Value, schemas: &Value, prefix: &str) {
 
 #[tokio::test]
 async fn version_and_methods() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let version = server.get("/version").await.json();
     assert_eq!((version["major"].as_str(), version["minor"].as_str()), (Some("1"), Some("36")));
     assert!(version["gitVersion"].as_str().unwrap().starts_with("v1.36."));

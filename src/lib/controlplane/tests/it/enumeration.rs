@@ -2,7 +2,7 @@
 //! recorded by an authorizer, the second by admission, computed resources, mounted routes and the
 //! responses of reads.
 
-use crate::support::{Answer, Server, subject};
+use crate::support::{TestResponse, TestServer, subject};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_auth::{Access, Authorizer, Decision};
@@ -183,7 +183,7 @@ struct EnumeratedRequest<'a> {
 
 /// The server, its objects, and what happened.
 struct World {
-    server: Server,
+    server: TestServer,
     recorder: Arc<Recorder>,
     /// Responses seen by `verb depth`: proves that the enumeration reaches them.
     reached: BTreeMap<String, u32>,
@@ -197,7 +197,7 @@ impl World {
             computed: Mutex::default(),
             routed: Mutex::default(),
         });
-        let server = Server::with(|builder| {
+        let server = TestServer::with(|builder| {
             builder.authorizer(recorder.clone()).route(
                 "/mounted/",
                 false,
@@ -236,7 +236,7 @@ impl World {
     }
 
     /// Sends a request. Of a watch only the first event is read.
-    async fn send(&self, request: &EnumeratedRequest<'_>) -> Answer {
+    async fn send(&self, request: &EnumeratedRequest<'_>) -> TestResponse {
         self.clear();
         let kind = if request.method == "PATCH" {
             "application/merge-patch+json"
@@ -249,7 +249,7 @@ impl World {
             String::new()
         };
         let question = if request.query.is_empty() { "" } else { "?" };
-        let sent = http::EnumeratedRequest::builder()
+        let sent = http::Request::builder()
             .method(request.method)
             .uri(format!("{}{question}{}", request.path, request.query))
             .header("authorization", "Bearer anybody")
@@ -268,11 +268,16 @@ impl World {
         } else {
             body.collect().await.unwrap().to_bytes()
         };
-        Answer { code: head.status.as_u16(), headers: head.headers, bytes }
+        TestResponse { code: head.status.as_u16(), headers: head.headers, bytes }
     }
 
     /// Checks that what ran is what was authorized.
-    fn check(&mut self, request: &EnumeratedRequest<'_>, answer: &Answer, mode: AllowedVerbs) {
+    fn check(
+        &mut self,
+        request: &EnumeratedRequest<'_>,
+        answer: &TestResponse,
+        mode: AllowedVerbs,
+    ) {
         let what = format!(
             "{} {}?{} ({mode:?}): {} {}",
             request.method,
@@ -328,7 +333,7 @@ impl World {
     }
 
     /// Checks that a response is about the authorized object.
-    fn check_answer(&mut self, asked: &AuthorizationQuestion, answer: &Answer, what: &str) {
+    fn check_answer(&mut self, asked: &AuthorizationQuestion, answer: &TestResponse, what: &str) {
         let Some(subject) = &asked.subject else { return };
         let (group_version, rest) = subject.split_once(' ').unwrap();
         let [namespace, plural, name, subresource] = rest.split('/').collect::<Vec<_>>()[..] else {

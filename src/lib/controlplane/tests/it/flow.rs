@@ -1,6 +1,6 @@
 //! Flow control: no caller takes every seat or byte, and idle requests hold none.
 
-use crate::support::{Answer, CONFIGMAPS, Server};
+use crate::support::{CONFIGMAPS, TestResponse, TestServer};
 use bytes::Bytes;
 use ferrokube_apimachinery::document::json;
 use ferrokube_controlplane::Limits;
@@ -22,17 +22,17 @@ fn silent() -> Body {
     ferrokube_serve::stream(futures::stream::pending())
 }
 
-async fn limited(change: impl FnOnce(&mut Limits)) -> Server {
+async fn limited(change: impl FnOnce(&mut Limits)) -> TestServer {
     let mut limits = Limits::default();
     change(&mut limits);
-    Server::with(|builder| builder.limits(limits)).await
+    TestServer::with(|builder| builder.limits(limits)).await
 }
 
 /// The same, with paused time.
-async fn paused(change: impl FnOnce(&mut Limits)) -> Server {
+async fn paused(change: impl FnOnce(&mut Limits)) -> TestServer {
     let mut limits = Limits::default();
     change(&mut limits);
-    Server::paused(|builder| builder.limits(limits)).await
+    TestServer::paused(|builder| builder.limits(limits)).await
 }
 
 /// Pending requests.
@@ -40,7 +40,7 @@ struct PendingRequests(JoinSet<u16>);
 
 impl PendingRequests {
     async fn of(
-        server: &Server,
+        server: &TestServer,
         count: usize,
         request: impl Fn(usize) -> http::Request<Body>,
     ) -> Self {
@@ -83,7 +83,7 @@ fn anonymous(method: &str, path: &str, address: &str, body: Body) -> http::Reque
     request
 }
 
-async fn create(server: &Server, user: &str, name: &str) -> Answer {
+async fn create(server: &TestServer, user: &str, name: &str) -> TestResponse {
     server
         .send(
             "POST",
@@ -94,7 +94,7 @@ async fn create(server: &Server, user: &str, name: &str) -> Answer {
         .await
 }
 
-async fn read(server: &Server, user: &str, path: &str) -> Answer {
+async fn read(server: &TestServer, user: &str, path: &str) -> TestResponse {
     server.send("GET", path, &[("authorization", &format!("Bearer {user}"))], "").await
 }
 
@@ -315,13 +315,13 @@ fn inflating(bytes: usize) -> Bytes {
 }
 
 /// Bytes held by requests: bodies, trees, waiting for webhooks.
-async fn held(server: &Server) -> [usize; 3] {
+async fn held(server: &TestServer) -> [usize; 3] {
     let [held @ .., _, _] = held_by_all(server).await;
     held
 }
 
 /// The same, then lists and heads.
-async fn held_by_all(server: &Server) -> [usize; 5] {
+async fn held_by_all(server: &TestServer) -> [usize; 5] {
     let metrics = server.get("/metrics").await.text();
     ["bodies", "trees", "webhooks", "lists", "heads"].map(|of| {
         let name = format!("ferrokube_request_bytes{{of=\"{of}\"}} ");
@@ -360,7 +360,7 @@ fn stopping(sent: usize, announced: u64) -> Body {
 
 /// A body of 20 KB that is read and then rejected: with paused time, a request that waits for the
 /// disk or another thread would time out.
-async fn read_large(server: &Server, user: &str) -> u16 {
+async fn read_large(server: &TestServer, user: &str) -> u16 {
     server
         .plane
         .call(request("POST", CONFIGMAPS, user, ferrokube_serve::full(inflating(20_000))))
@@ -511,7 +511,7 @@ async fn a_body_is_charged_in_the_form_in_which_it_is_read() {
 }
 
 /// 200 objects, and room for lists of about a thousand. Nothing waits for the committer any more.
-async fn with_short_lists() -> Server {
+async fn with_short_lists() -> TestServer {
     let server = limited(|limits| limits.lists_bytes = 8 << 10).await;
     for number in 0..200 {
         assert_eq!(create(&server, "writer", &format!("c{number:03}")).await.code, 201);

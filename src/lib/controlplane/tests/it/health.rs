@@ -1,13 +1,13 @@
 //! Probes, bootstrap, metrics, mounted routes.
 
-use crate::support::Server;
+use crate::support::TestServer;
 use ferrokube_controlplane::{DocumentRoute, StartError};
 use std::sync::Arc;
 
 #[tokio::test]
 async fn readiness_waits_for_every_step() {
     let (done, wait) = tokio::sync::oneshot::channel::<()>();
-    let server = Server::stopped(|builder| {
+    let server = TestServer::stopped(|builder| {
         builder.post_start(
             "mine",
             Box::new(|_| Box::pin(async move { wait.await.map_err(|error| error.to_string()) })),
@@ -40,7 +40,7 @@ async fn readiness_waits_for_every_step() {
 
 #[tokio::test]
 async fn a_failed_step_keeps_the_server_from_becoming_ready() {
-    let server = Server::stopped(|builder| {
+    let server = TestServer::stopped(|builder| {
         builder.post_start("mine", Box::new(|_| Box::pin(async { Err("no".to_owned()) })))
     });
     let error = server.plane.start().await.unwrap_err();
@@ -58,7 +58,7 @@ async fn a_failed_step_keeps_the_server_from_becoming_ready() {
 
 #[tokio::test]
 async fn checks_by_name() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     for probe in ["healthz", "livez", "readyz"] {
         assert_eq!(server.get(&format!("/{probe}")).await.text(), "ok");
         assert_eq!(server.get(&format!("/{probe}/ping")).await.text(), "ok");
@@ -88,7 +88,7 @@ async fn checks_by_name() {
 /// Lines that kube-apiserver's end-to-end test of its probes expects, in any order.
 #[tokio::test]
 async fn checks_have_kube_apiservers_names() {
-    let server = Server::with(|builder| {
+    let server = TestServer::with(|builder| {
         builder.post_start("rbac/bootstrap-roles", Box::new(|_| Box::pin(async { Ok(()) })))
     })
     .await;
@@ -130,14 +130,14 @@ async fn checks_have_kube_apiservers_names() {
 
 #[tokio::test]
 async fn the_liveness_probe_sees_a_store_that_is_closed() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     server.plane.registry().store().close().await;
     assert_eq!(server.get("/livez/ping").await.code, 200);
 }
 
 #[tokio::test]
 async fn unknown_resources_make_no_series() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     for at in 0..1500 {
         for path in [
             format!("/apis/g{at}/v1/things"),
@@ -166,7 +166,7 @@ async fn unknown_resources_make_no_series() {
 #[tokio::test]
 async fn metrics_show_what_the_listener_counts() {
     use std::sync::atomic::Ordering;
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let stats = std::sync::Arc::new(ferrokube_serve::ListenerStats::default());
     for (number, counter) in [
         &stats.open,
@@ -198,7 +198,7 @@ async fn metrics_show_what_the_listener_counts() {
 
 #[tokio::test]
 async fn metrics_count_requests_and_watches() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     server.configmap("a").await;
     let watch = server.open("/api/v1/configmaps?watch=1", &[]).await;
     let text = server.get("/metrics").await.text();
@@ -216,7 +216,7 @@ async fn metrics_count_requests_and_watches() {
 
 #[tokio::test]
 async fn metrics_are_prometheus_text_unless_open_metrics_are_asked_for() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     server.configmap("a").await;
     for accept in ["*/*", "text/html", "application/json"] {
         let answer = server.get_as("/metrics", accept).await;
@@ -241,7 +241,7 @@ async fn metrics_are_prometheus_text_unless_open_metrics_are_asked_for() {
 
 #[tokio::test]
 async fn clients_cannot_create_series_at_will() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     for at in 0..1500 {
         server.get(&format!("/apis/g{at}.example.com/v1/things")).await;
     }
@@ -256,7 +256,7 @@ async fn mounted_routes_serve_their_paths() {
         produce: Box::new(|| br#"{"keys":[]}"#.to_vec()),
     };
     let server =
-        Server::with(|builder| builder.route("/openid/v1/jwks", true, Arc::new(keys))).await;
+        TestServer::with(|builder| builder.route("/openid/v1/jwks", true, Arc::new(keys))).await;
     let path = "/openid/v1/jwks";
     let refused = server.get_as(path, "application/json").await;
     let why = "406: Not Acceptable\n\nAvailable representations: application/jwk-set+json";

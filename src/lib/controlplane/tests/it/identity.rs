@@ -1,6 +1,6 @@
 //! Authentication, impersonation and authorization.
 
-use crate::support::{CONFIGMAPS, Server};
+use crate::support::{CONFIGMAPS, TestServer};
 use ferrokube_auth::{Access, Authorizer, Decision};
 use ferrokube_serve::CloseConnection;
 use http::{Request, Version};
@@ -17,7 +17,7 @@ impl Authorizer for Anything {
 
 #[tokio::test]
 async fn fault_52_no_way_to_be_anonymous_gets_past_the_open_paths() {
-    let server = Server::with(|builder| builder.authorizer(Arc::new(Anything))).await;
+    let server = TestServer::with(|builder| builder.authorizer(Arc::new(Anything))).await;
     let (nobody, alice) = (("authorization", ""), ("authorization", "Bearer alice"));
     let as_user = |name: &'static str| ("impersonate-user", name);
     let callers: [&[(&str, &str)]; 6] = [
@@ -49,7 +49,7 @@ async fn fault_52_no_way_to_be_anonymous_gets_past_the_open_paths() {
 
 #[tokio::test]
 async fn wrong_tokens_are_401_everywhere_and_no_token_is_anonymous() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     for path in [CONFIGMAPS, "/version", "/healthz", "/nope"] {
         let answer = server.send("GET", path, &[("authorization", "Bearer bad")], "").await;
         assert_eq!((answer.code, answer.reason().as_str()), (401, "Unauthorized"), "{path}");
@@ -92,7 +92,7 @@ async fn fault_37_an_unauthenticated_answer_closes_its_http2_connection() {
 
 #[tokio::test]
 async fn anonymous_reads_the_open_paths_only() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let cases = [
         ("/version", 200),
         ("/healthz", 200),
@@ -116,7 +116,7 @@ async fn anonymous_reads_the_open_paths_only() {
 
 #[tokio::test]
 async fn fault_50_what_is_authorized_is_what_is_done() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     server.configmap("a").await;
     server.rules.asked.lock().unwrap().clear();
     let cases = [
@@ -143,7 +143,7 @@ async fn fault_50_what_is_authorized_is_what_is_done() {
 
 #[tokio::test]
 async fn fault_40_hostile_paths_never_reach_the_authorizer() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     for path in [
         "/api/v1/namespaces/%2e%2e/configmaps",
         "/api/v1/namespaces/n/configmaps/%2e%2e",
@@ -159,7 +159,7 @@ async fn fault_40_hostile_paths_never_reach_the_authorizer() {
 
 #[tokio::test]
 async fn empty_segments_are_authorized_and_not_found() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     for path in [
         "/api/v1/namespaces/n//configmaps",
         "/apis/apps//deployments",
@@ -181,7 +181,7 @@ async fn empty_segments_are_authorized_and_not_found() {
 
 #[tokio::test]
 async fn paths_that_are_open_are_open_for_reads() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     for path in ["/healthz", "/livez", "/readyz", "/version"] {
         assert_eq!(
             server.send("GET", path, &[("authorization", "")], "").await.code,
@@ -201,7 +201,7 @@ async fn paths_that_are_open_are_open_for_reads() {
 
 #[tokio::test]
 async fn fault_50_a_namespaced_path_has_no_cluster_object() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     assert_eq!(
         server.get("/apis/rbac.authorization.k8s.io/v1/namespaces/default/clusterroles").await.code,
         404
@@ -218,7 +218,7 @@ async fn fault_50_a_namespaced_path_has_no_cluster_object() {
 
 #[tokio::test]
 async fn authorization_comes_before_everything_about_the_object() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let as_reader = [("authorization", "Bearer reader")];
     assert_eq!(server.send("GET", CONFIGMAPS, &as_reader, "").await.code, 200);
     assert_eq!(server.send("POST", CONFIGMAPS, &as_reader, "{").await.code, 403);
@@ -238,7 +238,7 @@ async fn authorization_comes_before_everything_about_the_object() {
 
 #[tokio::test]
 async fn fault_52_impersonation_needs_a_right_for_every_part() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let with = |more: &'static [(&'static str, &'static str)]| {
         [&[("authorization", "Bearer impersonator")], more].concat()
     };

@@ -1,6 +1,6 @@
 //! Lists, Tables, compression.
 
-use crate::support::{CONFIGMAPS, Server};
+use crate::support::{CONFIGMAPS, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
 use http_body_util::BodyExt;
 
@@ -17,7 +17,7 @@ fn names(list: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn items_are_the_objects_without_their_type() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     server.configmap("b").await;
     let mut object = server.configmap("a").await.json();
     let answer = server.get(CONFIGMAPS).await;
@@ -42,7 +42,7 @@ async fn items_are_the_objects_without_their_type() {
 
 #[tokio::test]
 async fn fault_24_all_forms_of_a_list_agree() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     for name in ["a", "b", "c"] {
         server.configmap(name).await;
     }
@@ -94,7 +94,7 @@ async fn fault_24_all_forms_of_a_list_agree() {
 
 #[tokio::test]
 async fn pages_continue() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     for name in ["a", "b", "c"] {
         server.configmap(name).await;
     }
@@ -122,7 +122,7 @@ async fn pages_continue() {
 
 #[tokio::test]
 async fn tables_have_columns_and_rows() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let object = server.configmap("a").await.json();
     let table = server.get_as(CONFIGMAPS, TABLE).await.json();
     assert_eq!(
@@ -152,7 +152,7 @@ async fn tables_have_columns_and_rows() {
 
 #[tokio::test]
 async fn large_lists_are_streamed_and_compressed_on_request() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     for at in 0..40 {
         server.post(CONFIGMAPS, &json!({"metadata": {"name": format!("c{at:03}")}, "data": {"k": "v".repeat(8000)}})).await;
     }
@@ -179,7 +179,7 @@ async fn large_lists_are_streamed_and_compressed_on_request() {
 
 #[tokio::test]
 async fn a_collection_is_deleted_as_listed() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     for name in ["a", "b"] {
         server.configmap(name).await;
     }
@@ -200,7 +200,7 @@ async fn a_collection_is_deleted_as_listed() {
 
 #[tokio::test]
 async fn events_are_seen_through_both_groups() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let event = json!({"metadata": {"name": "e"}, "involvedObject": {"kind": "ConfigMap", "namespace": "default", "name": "a"}, "reason": "R", "type": "Normal"});
     assert_eq!(server.post("/api/v1/namespaces/default/events", &event).await.code, 201);
     let list = server.get("/apis/events.k8s.io/v1/namespaces/default/events").await.json();
@@ -213,7 +213,7 @@ async fn events_are_seen_through_both_groups() {
 
 /// The frames of a response, as sent.
 async fn frames(
-    server: &Server,
+    server: &TestServer,
     path: &str,
     headers: &[(&str, &str)],
 ) -> (bool, Vec<bytes::Bytes>) {
@@ -241,7 +241,7 @@ async fn fault_43_a_list_in_any_form_is_sent_in_bounded_frames() {
         "application/yaml;as=Table;v=v1;g=meta.k8s.io",
     ];
     for (count, length) in [(400, 3000), (30, 100_000)] {
-        let server = Server::new().await;
+        let server = TestServer::new().await;
         for at in 0..count {
             // Incompressible.
             let text: String = (0..length)

@@ -1,11 +1,11 @@
 //! Single objects: forms, views, methods, options.
 
-use crate::support::{CONFIGMAPS, Server};
+use crate::support::{CONFIGMAPS, TestServer};
 use ferrokube_apimachinery::document::json;
 
 #[tokio::test]
 async fn an_object_in_every_form_is_the_same() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let created = server.configmap("a").await;
     assert_eq!((created.code, created.header("content-type")), (201, "application/json"));
     let path = format!("{CONFIGMAPS}/a");
@@ -47,7 +47,7 @@ async fn an_object_in_every_form_is_the_same() {
 
 #[tokio::test]
 async fn a_large_object_is_whole() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let value = "x".repeat(100_000);
     let created =
         server.post(CONFIGMAPS, &json!({"metadata": {"name": "a"}, "data": {"k": value}})).await;
@@ -58,7 +58,7 @@ async fn a_large_object_is_whole() {
 
 #[tokio::test]
 async fn protobuf_goes_both_ways() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pb", "labels": {"a": "b"}}, "data": {"k": "v"}});
     let document = ferrokube_apimachinery::document::Document::from_value(object).unwrap();
     let bytes =
@@ -81,7 +81,7 @@ async fn protobuf_goes_both_ways() {
 
 #[tokio::test]
 async fn methods_that_a_path_lacks_are_405_and_paths_without_methods_404() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     server.configmap("a").await;
     let item = format!("{CONFIGMAPS}/a");
     let cases = [
@@ -112,7 +112,7 @@ async fn methods_that_a_path_lacks_are_405_and_paths_without_methods_404() {
 
 #[tokio::test]
 async fn unsupported_content_types_and_accepts() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     server.configmap("a").await;
     let item = format!("{CONFIGMAPS}/a");
     let answer = server.send("POST", CONFIGMAPS, &[("content-type", "text/plain")], "x").await;
@@ -131,11 +131,11 @@ async fn unsupported_content_types_and_accepts() {
 
 #[tokio::test]
 async fn options_are_checked() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     server.configmap("a").await;
     let item = format!("{CONFIGMAPS}/a");
     let body = r#"{"metadata":{"name":"b"}}"#;
-    let invalid = |answer: &crate::support::Answer| {
+    let invalid = |answer: &crate::support::TestResponse| {
         (answer.code, answer.json()["details"]["kind"].as_str().unwrap_or_default().to_owned())
     };
     assert_eq!(
@@ -179,7 +179,7 @@ async fn options_are_checked() {
 
 #[tokio::test]
 async fn a_delete_answers_with_a_status() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let uid = server.configmap("a").await.json()["metadata"]["uid"].clone();
     let answer = server.send("DELETE", &format!("{CONFIGMAPS}/a"), &[], "").await;
     assert_eq!(answer.code, 200);
@@ -196,7 +196,7 @@ async fn a_delete_answers_with_a_status() {
 
 #[tokio::test]
 async fn warnings_are_sent_quoted() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let answer = server.post(CONFIGMAPS, &json!({"metadata": {"name": "a"}, "bogus\"x": 1})).await;
     assert_eq!(answer.code, 201, "{}", answer.text());
     assert!(
@@ -208,7 +208,7 @@ async fn warnings_are_sent_quoted() {
 
 #[tokio::test]
 async fn null_is_an_object_without_fields_and_an_empty_body_is_none() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     for (body, code) in [("", 400), ("null", 422), ("[]", 400), ("\"x\"", 400), ("{", 400)] {
         assert_eq!(server.send("POST", CONFIGMAPS, &[], body).await.code, code, "{body}");
     }

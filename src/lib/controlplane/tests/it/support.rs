@@ -91,11 +91,11 @@ impl Authenticator for TokenNames {
 /// Allows masters everything, names with `reader` reads, names with `writer` writes, and
 /// `impersonator` to become `jane`; records the questions.
 #[derive(Default)]
-pub(crate) struct Rules {
+pub(crate) struct TestRules {
     pub(crate) asked: Mutex<Vec<String>>,
 }
 
-impl Authorizer for Rules {
+impl Authorizer for TestRules {
     fn authorize(&self, access: &Access<'_>) -> Decision {
         let what = access.resource.map_or_else(
             || access.path.to_owned(),
@@ -117,14 +117,14 @@ impl Authorizer for Rules {
 
 /// A server without a listener.
 #[derive(Clone)]
-pub(crate) struct Server {
+pub(crate) struct TestServer {
     pub(crate) plane: ControlPlane,
     pub(crate) registry: Registry,
     pub(crate) admission: Arc<Open>,
-    pub(crate) rules: Arc<Rules>,
+    pub(crate) rules: Arc<TestRules>,
 }
 
-impl Server {
+impl TestServer {
     pub(crate) async fn new() -> Self {
         Self::with(|builder| builder).await
     }
@@ -151,7 +151,7 @@ impl Server {
             catalog.put(definition);
         }
         let admission = Arc::new(Open::default());
-        let rules = Arc::new(Rules::default());
+        let rules = Arc::new(TestRules::default());
         let registry = Registry::new(store, catalog, admission.clone());
         let builder = ControlPlane::builder(registry.clone())
             .authenticator(Arc::new(TokenNames))
@@ -167,7 +167,7 @@ impl Server {
         path: &str,
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
-    ) -> Answer {
+    ) -> TestResponse {
         let mut request = Request::builder().method(method).uri(path);
         let given = |name: &str| headers.iter().any(|(other, _)| *other == name);
         for (name, value) in [
@@ -183,7 +183,7 @@ impl Server {
             request = request.header(*name, *value);
         }
         let request = request.body(ferrokube_serve::full(body)).unwrap();
-        Answer::read(self.plane.call(request).await).await
+        TestResponse::read(self.plane.call(request).await).await
     }
 
     /// Sends a request whose response does not end.
@@ -195,20 +195,20 @@ impl Server {
         self.plane.call(request.body(ferrokube_serve::empty()).unwrap()).await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> TestResponse {
         self.send("GET", path, &[], "").await
     }
 
-    pub(crate) async fn get_as(&self, path: &str, accept: &str) -> Answer {
+    pub(crate) async fn get_as(&self, path: &str, accept: &str) -> TestResponse {
         self.send("GET", path, &[("accept", accept)], "").await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> TestResponse {
         self.send("POST", path, &[], body.to_string()).await
     }
 
     /// A config map in the namespace `default`.
-    pub(crate) async fn configmap(&self, name: &str) -> Answer {
+    pub(crate) async fn configmap(&self, name: &str) -> TestResponse {
         self.post(CONFIGMAPS, &ferrokube_apimachinery::document::json!({"metadata": {"name": name, "labels": {"n": name}}, "data": {"k": "v"}})).await
     }
 }
@@ -217,13 +217,13 @@ pub(crate) const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A response, read to its end.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct TestResponse {
     pub(crate) code: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) bytes: Bytes,
 }
 
-impl Answer {
+impl TestResponse {
     async fn read(response: Response) -> Self {
         let (head, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();

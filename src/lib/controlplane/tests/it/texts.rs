@@ -1,13 +1,13 @@
 //! Messages that clients, tests and people match on: those of a real server, word for word.
 
-use crate::support::{CONFIGMAPS, Server};
+use crate::support::{CONFIGMAPS, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
 
 const TEXTS: &str = include_str!("texts.tsv");
 
 #[tokio::test]
 async fn messages_are_those_of_a_real_server() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let object = json!({"metadata": {"name": "i"}, "immutable": true, "data": {"a": "b"}});
     assert_eq!(server.send("POST", CONFIGMAPS, &[], object.to_string()).await.code, 201);
     let mut wrong = Vec::new();

@@ -1,6 +1,6 @@
 //! Watches, frame by frame.
 
-use crate::support::{CONFIGMAPS, Server};
+use crate::support::{CONFIGMAPS, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_serve::Body;
 use http_body_util::BodyExt;
@@ -13,7 +13,7 @@ struct Lines {
 }
 
 impl Lines {
-    async fn open(server: &Server, path: &str, headers: &[(&str, &str)]) -> Self {
+    async fn open(server: &TestServer, path: &str, headers: &[(&str, &str)]) -> Self {
         let response = server.open(path, headers).await;
         assert_eq!(response.status(), 200);
         Self { body: response.into_body(), buffer: Vec::new() }
@@ -49,13 +49,13 @@ impl Lines {
     }
 }
 
-async fn version(server: &Server) -> String {
+async fn version(server: &TestServer) -> String {
     server.get(CONFIGMAPS).await.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
 async fn a_watch_is_the_history_of_what_is_written() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let from = version(&server).await;
     let mut lines =
         Lines::open(&server, &format!("{CONFIGMAPS}?watch=1&resourceVersion={from}"), &[]).await;
@@ -81,7 +81,7 @@ async fn a_watch_is_the_history_of_what_is_written() {
 
 #[tokio::test]
 async fn watchers_of_one_form_get_the_same_bytes() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={}", version(&server).await);
     let mut one = Lines::open(&server, &path, &[]).await;
     let mut two = Lines::open(&server, &path, &[]).await;
@@ -103,7 +103,7 @@ async fn watchers_of_one_form_get_the_same_bytes() {
 
 #[tokio::test]
 async fn streaming_lists_end_with_their_bookmark() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     server.configmap("a").await;
     let query =
         "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
@@ -166,7 +166,7 @@ async fn streaming_lists_end_with_their_bookmark() {
 
 #[tokio::test]
 async fn protobuf_watches_are_length_delimited() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={}", version(&server).await);
     let response = server.open(&path, &[("accept", "application/vnd.kubernetes.protobuf")]).await;
     assert_eq!(
@@ -186,7 +186,7 @@ async fn protobuf_watches_are_length_delimited() {
 
 #[tokio::test]
 async fn watches_that_are_rejected() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let watch = format!("{CONFIGMAPS}?watch=1");
     assert_eq!(server.get_as(&watch, "application/yaml").await.code, 406);
     for (query, code) in [
@@ -225,7 +225,7 @@ async fn watches_that_are_rejected() {
 
 #[tokio::test]
 async fn a_watch_ends_at_its_timeout() {
-    let server = Server::paused(|builder| builder).await;
+    let server = TestServer::paused(|builder| builder).await;
     let mut lines =
         Lines::open(&server, &format!("{CONFIGMAPS}?watch=1&timeoutSeconds=3"), &[]).await;
     let began = tokio::time::Instant::now();
@@ -236,7 +236,7 @@ async fn a_watch_ends_at_its_timeout() {
 
 #[tokio::test]
 async fn fault_41_a_watch_whose_timeout_is_in_the_past_ends_at_once_and_absurd_ones_are_bounded() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     server.configmap("a").await;
     tokio::time::pause();
     let began = tokio::time::Instant::now();
@@ -258,7 +258,7 @@ async fn fault_41_a_watch_whose_timeout_is_in_the_past_ends_at_once_and_absurd_o
 
 #[tokio::test]
 async fn watches_end_when_the_server_does() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let mut lines = Lines::open(
         &server,
         &format!("{CONFIGMAPS}?watch=1&resourceVersion={}", version(&server).await),
@@ -274,7 +274,7 @@ async fn watches_end_when_the_server_does() {
 
 #[tokio::test]
 async fn the_legacy_watch_path_works() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     server.configmap("a").await;
     server.configmap("b").await;
     let mut all = Lines::open(&server, "/api/v1/watch/namespaces/default/configmaps", &[]).await;
@@ -286,7 +286,7 @@ async fn the_legacy_watch_path_works() {
 /// A watch whose client reads nothing holds one frame of a backlog; the rest stays in the history.
 #[tokio::test]
 async fn fault_18_a_backlog_comes_in_frames_of_bounded_size_and_long_objects_are_not_copied() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let from = version(&server).await;
     for at in 0..100 {
         server
