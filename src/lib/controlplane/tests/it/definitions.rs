@@ -481,7 +481,7 @@ fn fault_34_definitions_are_compiled_off_the_workers() {
         });
         // The receiver is gone afterwards.
         let has_begun = tokio::task::spawn_blocking(move || begins.recv_timeout(Duration::from_secs(60)));
-        has_begun.await.unwrap().expect("a definition is made ready");
+        has_begun.await.unwrap().expect("a definition is compiled");
         assert_eq!(tokio::spawn(async { 1 }).await.unwrap(), 1);
         go_on.send(()).unwrap();
         assert_eq!(creates.await.unwrap(), 201);
