@@ -199,7 +199,7 @@ impl ComputedResource for CustomScale {
         _context: &'a RequestContext,
         _target: &'a Target,
         _object: Document,
-    ) -> ferrokube_registry::catalog::VirtualFuture<'a> {
+    ) -> ferrokube_registry::catalog::ComputedFuture<'a> {
         Box::pin(async { Err(Failure::new(Reason::MethodNotAllowed, "a scale is not created")) })
     }
 
