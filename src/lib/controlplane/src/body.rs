@@ -100,7 +100,7 @@ impl BodyReader<'_> {
     /// # Errors
     /// 413 beyond the limit, 429 when there is no room or others need it more, 400 when the
     /// connection breaks or its framing is wrong.
-    pub(crate) async fn read(&self, body: Body) -> Result<(Bytes, Option<Grant>), Failure> {
+    pub(crate) async fn read(&self, body: Body) -> Result<(Bytes, Option<BudgetGrant>), Failure> {
         let mut reading = pin!(self.collect(body));
         // Most bodies have arrived already.
         if let Poll::Ready(read) = futures::poll!(reading.as_mut()) {
@@ -245,7 +245,7 @@ mod tests {
         let flow = Flow::new(&Limits::default());
         let error = || io::Error::new(io::ErrorKind::InvalidInput, "words of a library");
         let body = StreamBody::new(futures::stream::iter([Err(error())])).boxed_unsync();
-        let intake = Intake { flow: &flow, class: Class::default(), limit: 9 };
+        let intake = BodyReader { flow: &flow, class: Class::default(), limit: 9 };
         let failure = run(intake.read(body)).unwrap_err();
         assert_eq!(failure.code, 400);
         assert_eq!(failure.message, "malformed chunked encoding");

@@ -92,8 +92,8 @@ async fn handshake(
     shared: &ListenerState,
     mut socket: TcpStream,
     address: SocketAddr,
-) -> io::Result<Option<(TlsStream<Socket>, Arc<Shown>)>> {
-    if plain::refused(&mut socket).await {
+) -> io::Result<Option<(TlsStream<Socket>, Arc<PeerChain>)>> {
+    if plain::reject_plain(&mut socket).await {
         return Ok(None);
     }
     let hello = LazyConfigAcceptor::new(Acceptor::default(), Socket(socket)).await?;
@@ -107,7 +107,7 @@ async fn handshake(
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     // Verified in a turn, too: it may take as long as all the rest.
     let _turn = if chain.is_empty() { None } else { shared.turns.acquire().await.ok() };
-    let shown = Arc::new(Shown::new(address, chain, &shared.tls));
+    let shown = Arc::new(PeerChain::new(address, chain, &shared.tls));
     Ok(Some((stream, shown)))
 }
 
@@ -127,7 +127,7 @@ fn acknowledge(socket: &TcpStream) {
 fn requests(
     shared: &Arc<ListenerState>,
     stream: TlsStream<Socket>,
-    shown: Arc<Shown>,
+    shown: Arc<PeerChain>,
 ) -> Pin<Box<dyn Future<Output = hyper::Result<()>> + Send + '_>> {
     let session = stream.get_ref().1;
     let is_http2 = session.alpn_protocol() == Some(b"h2");
@@ -167,9 +167,9 @@ fn http1_builder(limits: &Limits) -> http1::Builder {
     builder
 }
 
-/// Window of a stream: bytes of an unread body, kept in memory and not counted anywhere.
+/// ValidityWindow of a stream: bytes of an unread body, kept in memory and not counted anywhere.
 const STREAM_WINDOW_BYTES: u32 = 64 << 10;
-/// Window of a connection: the same for all its bodies.
+/// ValidityWindow of a connection: the same for all its bodies.
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 
 fn http2_builder(limits: &Limits) -> http2::Builder<TokioExecutor> {

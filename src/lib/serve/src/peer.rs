@@ -28,8 +28,8 @@ pub(crate) struct PeerChain {
     address: SocketAddr,
     chain: Chain,
     /// Within which all of the chain is valid.
-    validity: Window,
-    judged: Mutex<Judged>,
+    validity: ValidityWindow,
+    judged: Mutex<Verification>,
 }
 
 struct Verification {
@@ -46,7 +46,7 @@ struct ValidityWindow {
     until: Option<SystemTime>,
 }
 
-impl Window {
+impl ValidityWindow {
     /// To when this certificate is valid, too.
     fn narrow(&mut self, certificate: &X509Certificate<'_>) {
         let time = |time: ASN1Time| {
@@ -90,11 +90,11 @@ struct Chain {
 
 impl Chain {
     /// Copies what may be needed, with the span within which all of it is valid.
-    fn new(shown: &[CertificateDer<'_>]) -> (Self, Window) {
+    fn new(shown: &[CertificateDer<'_>]) -> (Self, ValidityWindow) {
         let Some((leaf, others)) = shown.split_first() else {
-            return (Self::default(), Window::default());
+            return (Self::default(), ValidityWindow::default());
         };
-        let mut window = Window::default();
+        let mut window = ValidityWindow::default();
         if let Ok((_, parsed)) = x509_parser::parse_x509_certificate(leaf) {
             window.narrow(&parsed);
         }
@@ -115,7 +115,7 @@ impl Chain {
     }
 }
 
-impl Shown {
+impl PeerChain {
     pub(crate) fn new(address: SocketAddr, chain: &[CertificateDer<'_>], tls: &Tls) -> Self {
         let (chain, validity) = Chain::new(chain);
         let judged = judge(address, &chain, validity, tls);
@@ -128,14 +128,14 @@ impl Shown {
         if self.chain.leaf.is_none() {
             return Arc::clone(&judged.peer);
         }
-        if !verdict.holds.has(SystemTime::now()) || verdict.generation != tls.generation() {
-            *verdict = verify(self.address, &self.chain, self.validity, tls);
+        if !judged.holds.has(SystemTime::now()) || judged.generation != tls.generation() {
+            *judged = judge(self.address, &self.chain, self.validity, tls);
         }
-        Arc::clone(&verdict.peer)
+        Arc::clone(&judged.peer)
     }
 }
 
-fn judge(address: SocketAddr, chain: &Chain, validity: Window, tls: &Tls) -> Judged {
+fn judge(address: SocketAddr, chain: &Chain, validity: ValidityWindow, tls: &Tls) -> Verification {
     // Read before the roots: a replacement in between leads to one more verification, not to a
     // stale one. So is the clock.
     let (generation, holds) = (tls.generation(), validity.around(SystemTime::now()));
@@ -145,7 +145,7 @@ fn judge(address: SocketAddr, chain: &Chain, validity: Window, tls: &Tls) -> Jud
     let (certificate, proxy_certificate) = (verified(Tls::is_client), verified(Tls::is_proxy));
     let unverified_certificate =
         chain.leaf.is_some() && certificate.is_none() && proxy_certificate.is_none();
-    Judged {
+    Verification {
         peer: Arc::new(Peer { address, certificate, proxy_certificate, unverified_certificate }),
         generation,
         holds,

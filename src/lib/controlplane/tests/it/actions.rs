@@ -47,7 +47,7 @@ async fn fault_50_a_reader_cannot_write_through_the_legacy_watch_prefix() {
     let path = folder.path().join("audit.log");
     let policy = AuditPolicy::parse(EVERYTHING).unwrap();
     let audit = AuditLog::open(AuditConfig { policy, ..AuditConfig::new(&path) }).unwrap();
-    let server = Server::with(|builder| builder.audit(audit.clone())).await;
+    let server = TestServer::with(|builder| builder.audit(audit.clone())).await;
     let tokens = Arc::new(Tokens::default());
     server.registry.catalog().put_computed("", "serviceaccounts", "token", tokens.clone());
     let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
