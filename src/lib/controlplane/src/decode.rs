@@ -40,9 +40,9 @@ pub(crate) async fn object(
         |why: String| Failure::bad_request(unrecognized(kind_of_body(target), &why, bytes));
     let decoded = match form {
         Form::Json => nullable(json::read(bytes))
-            .map_err(|error| unreadable(&error, |error| refused(untyped(error))))?,
+            .map_err(|error| unreadable(&error, |error| refused(missing_type_message(error))))?,
         Form::Yaml => nullable(read_yaml(bytes).await?).map_err(|error| {
-            unreadable(&error, |error| refused(yaml_fault(error, &untyped(error))))
+            unreadable(&error, |error| refused(yaml_message(error, &missing_type_message(error))))
         })?,
         Form::Protobuf => {
             return protobuf(state, target, bytes)

@@ -28,8 +28,8 @@ mod watchers;
 
 use cache::CACHED_EVENTS;
 pub(crate) use cache::EventCache;
-use frames::{Frames, LENT_BYTES};
-use watchers::Keeps;
+use frames::{EventEncoder, REFERENCED_BYTES};
+use watchers::WatchRequest;
 pub(crate) use watchers::Watchers;
 
 /// Small events are sent together up to this size.
@@ -68,7 +68,7 @@ pub(crate) async fn respond(
         users: [Some(&request.authenticated.user), request.authenticated.impersonated.as_ref()],
     };
     let caller = request.class().caller;
-    let held = state.watchers.begin(caller, &request.authenticated.user, &keeps)?;
+    let held = state.watchers.begin(caller, &request.authenticated.user, &kept)?;
     let watch = state.registry.watch(target, options).await?;
     // Boxed: `unfold` stores both the stream and its future, which contains the stream.
     let stream = Box::new(WatchStream {
@@ -124,7 +124,7 @@ struct WatchStream {
     waiting: VecDeque<WatchItem>,
     ended: bool,
     caller: u64,
-    _held: Option<flow::Grant>,
+    _held: Option<flow::BudgetGrant>,
     _gauge: WatchGauge,
     _ending: Option<StreamAudit>,
 }

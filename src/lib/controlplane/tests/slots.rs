@@ -10,7 +10,7 @@ mod support;
 use ferrokube_registry::offload::compute;
 use std::num::NonZero;
 use std::sync::{Arc, Condvar, Mutex};
-use support::{CONFIGMAPS, Server};
+use support::{CONFIGMAPS, TestServer};
 use tokio::task::JoinSet;
 
 /// All slots for computations, taken until this is dropped.
@@ -53,7 +53,7 @@ impl Drop for Slots {
 /// repeated keys have to be found by the YAML reader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_34_only_an_apply_that_is_json_is_read_on_a_worker() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let text = "x".repeat(2000);
     let body = |name: &str, data: &str| {
         format!(

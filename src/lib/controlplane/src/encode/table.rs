@@ -204,9 +204,9 @@ impl Table {
         list_meta: &str,
         entries: Vec<Arc<Entry>>,
         style: Style,
-    ) -> Rendered<impl rendered::Source + use<>> {
+    ) -> Rendered<impl rendered::ItemSource + use<>> {
         let (head, ages) = (self.head(list_meta, true).into_vec(), Ages::new(self.now));
-        let source = Written { table: self, ages, entries: entries.into_iter() };
+        let source = EncodedRows { table: self, ages, entries: entries.into_iter() };
         Rendered::new(head, source, (TAIL, "rows"), style)
     }
 
@@ -268,7 +268,7 @@ impl Table {
         let rows = b",\"rows\":[";
         let definitions = match self.columns.definitions() {
             _ if !with_columns => b"null",
-            definitions if definitions.len() >= LENT_BYTES => {
+            definitions if definitions.len() >= REFERENCED_BYTES => {
                 return Head { opening, definitions: definitions.clone(), rest: rows.to_vec() };
             }
             definitions => &definitions[..],
@@ -360,7 +360,7 @@ impl Table {
 }
 
 /// A list's Table on its way out.
-pub(crate) struct Stream {
+pub(crate) struct TableStream {
     head: Head,
     table: Table,
     ages: Ages,
@@ -467,7 +467,7 @@ impl Fill for TableStream {
         if !definitions.is_empty() {
             return Some(std::mem::take(definitions).into());
         }
-        let room = if self.entries.len() > FEW { WRITE_BYTES } else { FEW_BYTES };
+        let room = if self.entries.len() > FEW_ROWS { WRITE_BYTES } else { FEW_ROWS_BYTES };
         let mut out = Vec::with_capacity(room);
         out.append(rest);
         while out.len() < FRAME_BYTES {

@@ -31,7 +31,7 @@ pub(crate) async fn create(
     let mut options = request.action.options().write(WriteKind::Create)?;
     options.dry_run |= shown.is_err();
     let body = decode::object(state, target, form, &bytes).await?;
-    flow::has_read(|| body.document.heap_bytes());
+    flow::shrink_tree(|| body.document.heap_bytes());
     if target.name.is_none() && request.audit.wants(AuditLevel::Metadata) {
         request.audit.name = body.document.name().into();
     }

@@ -34,7 +34,7 @@ pub(crate) async fn list(
     state.flow.list(request.class(), listing.bytes() + columns, state.metrics.held()).await?;
     let mut page = listing.page().await;
     let bytes = size_of_val(&*page.items) + columns;
-    flow::has_listed(bytes);
+    flow::shrink_list(bytes);
     accepted.fit(Views::List, || go_type(target, Views::List))?;
     convert(state, target, &mut page, accepted).await?;
     let room = state.flow.take_list_grant(request.class(), bytes, state.metrics.held()).await?;

@@ -33,7 +33,7 @@ pub(crate) async fn patch(
         options.forbid_create = forbid_create(state, request);
     }
     let patch = decode::patch(kind, &bytes, options.field_validation.unwrap_or_default()).await?;
-    flow::has_read(|| decode::patch_bytes(&patch));
+    flow::shrink_tree(|| decode::patch_bytes(&patch));
     match &patch {
         Patch::Apply(body) => audit_payload::request(request, form, bytes, &body.document),
         _ => request.audit.request = Some(bytes),

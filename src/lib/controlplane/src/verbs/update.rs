@@ -30,7 +30,7 @@ pub(crate) async fn update(
         options.forbid_create = forbid_create(state, request);
     }
     let body = decode::object(state, target, form, &bytes).await?;
-    flow::has_read(|| body.document.heap_bytes());
+    flow::shrink_tree(|| body.document.heap_bytes());
     audit_payload::request(request, form, bytes, &body.document);
     let written = state.registry.update(request.context(), target, body, &options).await?;
     respond_written(state, request, target, &written, (accepted, shown)).await

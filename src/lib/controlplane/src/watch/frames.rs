@@ -129,8 +129,8 @@ impl EventEncoder {
     /// The first event of a Table with long definitions of columns, which stay where they are.
     pub(super) fn lent_table(&mut self, kind: &str, object: &Object) -> Chunk {
         let [opening, definitions, rest] = self.table_frames(object);
-        let head = Bytes::from([before(kind).as_bytes(), &opening].concat());
-        let tail = Bytes::from([&rest, AFTER].concat());
+        let head = Bytes::from([head_of(kind).as_bytes(), &opening].concat());
+        let tail = Bytes::from([&rest, TAIL].concat());
         Chunk::lent(head.chain(definitions).chain(tail))
     }
 

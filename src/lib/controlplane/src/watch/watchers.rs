@@ -5,7 +5,7 @@
 //! the cluster share more among themselves, and `system:masters` are not counted.
 
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_flow::{Caller, Grant, Share, too_many};
+use ferrokube_flow::{BudgetCaller, BudgetGrant, Share, too_many};
 use ferrokube_registry::UserInfo;
 use http::{Uri, Version};
 
@@ -72,10 +72,10 @@ impl Watchers {
     /// 429 when the user has as many as may be.
     pub(super) fn begin(
         &self,
-        caller: Caller,
+        caller: BudgetCaller,
         user: &UserInfo,
-        keeps: &Keeps<'_>,
-    ) -> Result<Option<Grant>, Failure> {
+        keeps: &WatchRequest<'_>,
+    ) -> Result<Option<BudgetGrant>, Failure> {
         let Some(share) = self.share(user) else { return Ok(None) };
         share.try_take(caller, keeps.bytes()).map(Some).ok_or_else(too_many)
     }
@@ -96,7 +96,7 @@ impl Watchers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferrokube_flow::{Flow, Limits, Seats, Subject};
+    use ferrokube_flow::{Classified, Flow, Limits, Seats};
 
     fn user(name: &str, group: &str) -> UserInfo {
         UserInfo { name: name.into(), groups: vec![group.into()], ..UserInfo::default() }
@@ -112,20 +112,24 @@ mod tests {
             Self { flow: Flow::new(&Limits::default()), watchers: Watchers::default() }
         }
 
-        fn begin(&self, user: &UserInfo, keeps: &Keeps<'_>) -> Result<Option<Grant>, Failure> {
+        fn begin(
+            &self,
+            user: &UserInfo,
+            keeps: &WatchRequest<'_>,
+        ) -> Result<Option<BudgetGrant>, Failure> {
             let (peer, path) = (None, None);
             let subject =
-                Subject { user, peer, is_anonymous: false, path, seats: Seats::default() };
+                Classified { user, peer, is_anonymous: false, path, seats: Seats::default() };
             self.watchers.begin(self.flow.classify(&subject).caller, user, keeps)
         }
 
-        fn watch(&self, user: &UserInfo, version: Version) -> Result<Option<Grant>, Failure> {
+        fn watch(&self, user: &UserInfo, version: Version) -> Result<Option<BudgetGrant>, Failure> {
             let uri = Uri::from_static("/api/v1/pods?watch=1");
-            self.begin(user, &Keeps { uri: &uri, version, users: [Some(user), None] })
+            self.begin(user, &WatchRequest { uri: &uri, version, users: [Some(user), None] })
         }
 
         /// As many watches as a user may have.
-        fn all(&self, user: &UserInfo, version: Version) -> Vec<Option<Grant>> {
+        fn all(&self, user: &UserInfo, version: Version) -> Vec<Option<BudgetGrant>> {
             std::iter::from_fn(|| self.watch(user, version).ok()).collect()
         }
 
@@ -180,8 +184,8 @@ mod tests {
         let extra = [("key".to_owned(), vec!["x".repeat(1 << 20)])].into();
         let large = UserInfo { extra, ..user("large", "") };
         for users in [[Some(&jane), None], [Some(&jane), Some(&large)]] {
-            let keeps = Keeps { uri: &uri, version: Version::HTTP_2, users };
-            let held: Vec<Option<Grant>> =
+            let keeps = WatchRequest { uri: &uri, version: Version::HTTP_2, users };
+            let held: Vec<Option<BudgetGrant>> =
                 std::iter::from_fn(|| fixture.begin(&jane, &keeps).ok()).collect();
             let each = uri.to_string().len() * SELECTOR_FACTOR + users[1].map_or(0, |_| 1 << 20);
             assert!(

@@ -63,7 +63,7 @@ async fn wrong_tokens_are_401_everywhere_and_no_token_is_anonymous() {
 
 #[tokio::test]
 async fn fault_37_an_unauthenticated_answer_closes_its_http2_connection() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let cases = [
         ("/version", None, 200, true),
         (CONFIGMAPS, None, 403, true),

@@ -220,7 +220,7 @@ async fn a_write_that_is_refused_for_its_view_was_not_carried_out() {
     const LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
     const ONE: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
     const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let held = json!({"metadata": {"name": "a", "finalizers": ["example.com/held"]}});
     assert_eq!(server.post(CONFIGMAPS, &held).await.code, 201);
     server.configmap("gone").await;

@@ -340,7 +340,7 @@ async fn fault_18_a_backlog_comes_in_frames_of_bounded_size_and_long_objects_are
 
 #[tokio::test]
 async fn watches_of_a_user_are_bounded() {
-    let server = Server::new().await;
+    let server = TestServer::new().await;
     let open = async || {
         let request = http::Request::builder()
             .uri(format!("{CONFIGMAPS}?watch=1&resourceVersion=1"))
