@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct ClockCache<K, V> {
     capacity: usize,
     places: HashMap<K, usize>,
-    slots: Vec<Slot<K, V>>,
+    slots: Vec<CacheSlot<K, V>>,
     hand: usize,
 }
 
-struct Slot<K, V> {
+struct CacheSlot<K, V> {
     key: K,
     value: V,
     is_used: AtomicBool,
@@ -56,7 +56,7 @@ impl<K: Clone + Eq + Hash, V> ClockCache<K, V> {
             *known = value;
             return;
         }
-        let slot = Slot { key: key.clone(), value, is_used: AtomicBool::new(false) };
+        let slot = CacheSlot { key: key.clone(), value, is_used: AtomicBool::new(false) };
         let place = if self.slots.len() < self.capacity {
             self.slots.push(slot);
             self.slots.len() - 1

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
     use crate::testing::{key, put, store};
 
-    /// Somebody uses tokens of as many objects as they like: nobody else's object is read again.
+    /// A caller that uses tokens of many objects makes no other object be read again.
     #[tokio::test]
     async fn fault_51_facts_outlive_a_flood_of_others() {
         let store = store();
