@@ -36,9 +36,9 @@ pub fn counted<T>(run: impl FnOnce() -> T) -> (T, u64) {
 /// A key whose comparisons count: a set or map of these counts about one step for a lookup, a list
 /// that is searched counts each element.
 #[derive(Clone, Copy, Debug)]
-pub struct Key<T>(pub T);
+pub struct CountedKey<T>(pub T);
 
-impl<T: PartialEq> PartialEq for Key<T> {
+impl<T: PartialEq> PartialEq for CountedKey<T> {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         count(1);
@@ -46,9 +46,9 @@ impl<T: PartialEq> PartialEq for Key<T> {
     }
 }
 
-impl<T: Eq> Eq for Key<T> {}
+impl<T: Eq> Eq for CountedKey<T> {}
 
-impl<T: std::hash::Hash> std::hash::Hash for Key<T> {
+impl<T: std::hash::Hash> std::hash::Hash for CountedKey<T> {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.0.hash(state);
     }

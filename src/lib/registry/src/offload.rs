@@ -24,7 +24,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
-use usage::{Start, WorkerUsage};
+use usage::{PollPlan, WorkerUsage};
 
 /// Encoding or converting more bytes leaves the worker.
 pub const INLINE_BYTES: usize = 8 * 1024;
@@ -67,7 +67,7 @@ thread_local! {
     static SITE: Cell<PollSite> = const { Cell::new(PollSite::Outside) };
     /// Caller of the polled request.
     static CALLER: Cell<u64> = const { Cell::new(INTERNAL) };
-    /// Start of the current slot.
+    /// PollPlan of the current slot.
     static SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
@@ -197,8 +197,8 @@ impl Offload {
         request: Pin<Box<dyn Future<Output = T> + Send + 'a>>,
     ) -> Offloaded<'a, T> {
         let start = USAGE.begin(caller, uptime_ms());
-        let off_worker = start == Start::Slot;
-        let counted = start == Start::Counted;
+        let off_worker = start == PollPlan::Slot;
+        let counted = start == PollPlan::Counted;
         Offloaded { request, caller, waiting: None, off_worker, counted, result: None }
     }
 

@@ -9,7 +9,7 @@ use crate::schema::{MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Document, Map, Text, Value};
 use ferrokube_apimachinery::go::{dump, dump_text};
 use ferrokube_apimachinery::patch::PatchError;
-use ferrokube_apimachinery::work::{self, Key};
+use ferrokube_apimachinery::work::{self, CountedKey};
 use std::cell::Cell;
 use std::collections::HashSet;
 
@@ -138,8 +138,9 @@ fn unknown_directive(directive: &Value, map: &Map) -> PatchError {
 fn retain_keys(original: &mut Map, patch: &Map, keys: &Value) -> Result<(), PatchError> {
     let malformed = || PatchError::Malformed("invalid patch format of retainKeys".to_owned());
     let keys = keys.as_array().ok_or_else(malformed)?;
-    let keys: HashSet<Key<&str>> = keys.iter().filter_map(Value::as_str).map(Key).collect();
-    let names = |field: &str| keys.contains(&Key(field));
+    let keys: HashSet<CountedKey<&str>> =
+        keys.iter().filter_map(Value::as_str).map(CountedKey).collect();
+    let names = |field: &str| keys.contains(&CountedKey(field));
     let sets = |(key, value): &(&Text, &Value)| {
         !value.is_null()
             && *key != RETAIN_KEYS

@@ -29,7 +29,7 @@ pub(super) struct WorkerUsage {
 
 /// Where a request is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Start {
+pub(super) enum PollPlan {
     /// On a worker; there is nobody whom it could delay.
     Alone,
     /// On a worker, its polls counted.
@@ -60,17 +60,17 @@ impl WorkerUsage {
     }
 
     /// Notes a request of a caller and decides where it is polled.
-    pub(super) fn begin(&self, caller: u64, now_ms: u64) -> Start {
+    pub(super) fn begin(&self, caller: u64, now_ms: u64) -> PollPlan {
         if self.last.load(Ordering::Relaxed) != caller {
             self.last.store(caller, Ordering::Relaxed);
             self.switched_ms.store(now_ms, Ordering::Relaxed);
         }
         let since = now_ms.saturating_sub(self.switched_ms.load(Ordering::Relaxed));
         if u128::from(since) >= ALONE.as_millis() {
-            return Start::Alone;
+            return PollPlan::Alone;
         }
         let owes = self.count.load(Ordering::Relaxed) > 0 && self.owes(caller, Instant::now());
-        if owes { Start::Slot } else { Start::Counted }
+        if owes { PollPlan::Slot } else { PollPlan::Counted }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Debt>> {
@@ -114,14 +114,14 @@ mod tests {
     #[test]
     fn fault_34_a_caller_that_took_long_on_workers_continues_in_slots() {
         let usage = WorkerUsage::new();
-        assert_eq!([1, 2].map(|caller| usage.begin(caller, 1000)), [Start::Counted; 2]);
+        assert_eq!([1, 2].map(|caller| usage.begin(caller, 1000)), [PollPlan::Counted; 2]);
         usage.polled(1, COUNTED - Duration::from_micros(1));
-        assert_eq!(usage.begin(1, 1000), Start::Counted, "nothing was counted");
+        assert_eq!(usage.begin(1, 1000), PollPlan::Counted, "nothing was counted");
         (0..11).for_each(|_| usage.polled(1, COUNTED));
-        assert_eq!(usage.begin(1, 1001), Start::Slot, "it took more than 5 ms");
-        assert_eq!(usage.begin(2, 1001), Start::Counted, "the other did not");
-        assert_eq!(usage.begin(1, 1002), Start::Slot);
-        assert_eq!(usage.begin(1, 1052), Start::Alone, "there is nobody else");
+        assert_eq!(usage.begin(1, 1001), PollPlan::Slot, "it took more than 5 ms");
+        assert_eq!(usage.begin(2, 1001), PollPlan::Counted, "the other did not");
+        assert_eq!(usage.begin(1, 1002), PollPlan::Slot);
+        assert_eq!(usage.begin(1, 1052), PollPlan::Alone, "there is nobody else");
     }
 
     #[test]

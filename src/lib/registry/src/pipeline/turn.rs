@@ -55,8 +55,8 @@ impl Registry {
         let key = key(target, target.name.as_deref().unwrap_or_default())?;
         let mut last = None;
         for _ in 0..ATTEMPTS {
-            // Before the turn, which others wait for. A head that grows meanwhile is written by
-            // somebody whose share counts it.
+            // Before the turn, which others wait for. A head that grows meanwhile is counted in its
+            // writer's share.
             let replaced = self.store().pending(&key).map_or(0, |head| head.bytes.len());
             let _share = self.state.backlog.reserve(offload::caller(), replaced + added).await;
             let turn = self.store().turn(&key).await.map_err(|error| rejected(&error))?;

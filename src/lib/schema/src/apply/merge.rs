@@ -4,7 +4,7 @@ use super::element;
 use super::skip::Skip;
 use crate::schema::{Kind, ListType, MAX_WALK, MapType, Schema};
 use ferrokube_apimachinery::document::{Map, Value};
-use ferrokube_apimachinery::work::{self, Key};
+use ferrokube_apimachinery::work::{self, CountedKey};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Merges the applied fields into the live ones. Unowned fields are merged, too, unless they are
@@ -74,15 +74,15 @@ fn lists(schema: &Schema, live: Vec<Value>, applied: &[Value], depth: usize) -> 
     work::count(live.len() + applied.len());
     let name = |value: &Value| element::item(schema, value).unwrap_or_default();
     let theirs: Vec<(String, &Value)> = applied.iter().map(|value| (name(value), value)).collect();
-    let named: HashMap<Key<&str>, &str> =
-        theirs.iter().map(|(name, _)| (Key(name.as_str()), name.as_str())).collect();
+    let named: HashMap<CountedKey<&str>, &str> =
+        theirs.iter().map(|(name, _)| (CountedKey(name.as_str()), name.as_str())).collect();
     let mut ours: VecDeque<(String, Value)> =
         live.into_iter().map(|value| (name(&value), value)).collect();
     let mut counts: HashMap<&str, usize> = HashMap::new();
     // Live values that an applied item merges with; duplicates merge with nothing.
     let mut base: HashMap<&str, Value> = HashMap::new();
     for (name, value) in &mut ours {
-        if let Some(name) = named.get(&Key(name.as_str())).copied() {
+        if let Some(name) = named.get(&CountedKey(name.as_str())).copied() {
             let count = counts.entry(name).or_default();
             *count += 1;
             if *count == 1 {
@@ -100,7 +100,7 @@ fn lists(schema: &Schema, live: Vec<Value>, applied: &[Value], depth: usize) -> 
         .collect();
     let mut next = shared.pop_front();
     let mut out = Vec::with_capacity(ours.len() + theirs.len());
-    let mut taken: HashSet<Key<&str>> = HashSet::new();
+    let mut taken: HashSet<CountedKey<&str>> = HashSet::new();
     let mut take = |name: &str, value: &Value| match base.remove(name) {
         Some(mut own) => {
             values(schema.items.as_deref(), &mut own, value, &Skip::default(), depth + 1);
@@ -113,29 +113,30 @@ fn lists(schema: &Schema, live: Vec<Value>, applied: &[Value], depth: usize) -> 
         if let (Some((own, _)), Some((name, value))) = (ours.front(), theirs.get(place)) {
             if own == name {
                 out.push(take(name, value));
-                taken.insert(Key(name));
+                taken.insert(CountedKey(name));
                 ours.pop_front();
                 place += 1;
                 next = shared.pop_front();
                 continue;
             }
-            if named.contains_key(&Key(own.as_str())) && next.is_some_and(|next| next != own) {
+            if named.contains_key(&CountedKey(own.as_str())) && next.is_some_and(|next| next != own)
+            {
                 ours.pop_front();
                 continue;
             }
         }
         if let Some((own, _)) = ours.front() {
-            if !named.contains_key(&Key(own.as_str())) {
+            if !named.contains_key(&CountedKey(own.as_str())) {
                 out.extend(ours.pop_front().map(|(_, value)| value));
                 continue;
             }
-            if taken.contains(&Key(own.as_str())) {
+            if taken.contains(&CountedKey(own.as_str())) {
                 ours.pop_front();
             }
         }
         if let Some((name, value)) = theirs.get(place) {
             out.push(take(name, value));
-            taken.insert(Key(name));
+            taken.insert(CountedKey(name));
             place += 1;
             if next == Some(name) {
                 next = shared.pop_front();

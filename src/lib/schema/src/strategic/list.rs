@@ -8,7 +8,7 @@ use crate::schema::Schema;
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::go::{dump, type_of};
 use ferrokube_apimachinery::patch::PatchError;
-use ferrokube_apimachinery::work::Key;
+use ferrokube_apimachinery::work::CountedKey;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
@@ -111,7 +111,7 @@ fn special<'a>(
             None => plain.push(item),
             Some(directive) => match directive.as_str() {
                 Some("delete") => {
-                    deleted.insert(Key(identity(item, key)?));
+                    deleted.insert(CountedKey(identity(item, key)?));
                 }
                 Some("replace") => replace = true,
                 Some("merge") => {
@@ -129,7 +129,7 @@ fn special<'a>(
     }
     if !deleted.is_empty() {
         original.retain(|item| {
-            identity(item, key).map_or(true, |identity| !deleted.contains(&Key(identity)))
+            identity(item, key).map_or(true, |identity| !deleted.contains(&CountedKey(identity)))
         });
     }
     Ok((original, plain))
@@ -142,15 +142,15 @@ fn merge_maps(
     key: &str,
     at: MergePosition<'_>,
 ) -> Result<Vec<Value>, PatchError> {
-    let mut places: HashMap<Key<Cow<'_, str>>, usize> =
+    let mut places: HashMap<CountedKey<Cow<'_, str>>, usize> =
         HashMap::with_capacity(original.len() + patch.len());
     for (place, item) in original.iter().enumerate() {
         if let Ok(identity) = identity(item, key) {
-            places.entry(Key(identity.into_owned().into())).or_insert(place);
+            places.entry(CountedKey(identity.into_owned().into())).or_insert(place);
         }
     }
     for item in patch {
-        let identity = Key(identity(item, key)?);
+        let identity = CountedKey(identity(item, key)?);
         match (places.get(&identity).and_then(|place| original.get_mut(*place)), item) {
             (Some(Value::Object(map)), Value::Object(patch)) => merge_map(node, map, patch, at)?,
             _ => {
@@ -172,9 +172,11 @@ pub(super) fn delete(items: &mut Vec<Value>, members: &[Value]) -> Result<(), Pa
     }
     let gone = members
         .iter()
-        .map(|value| identity(value, "").map(Key))
+        .map(|value| identity(value, "").map(CountedKey))
         .collect::<Result<HashSet<_>, _>>()?;
-    items.retain(|item| identity(item, "").map_or(true, |identity| !gone.contains(&Key(identity))));
+    items.retain(|item| {
+        identity(item, "").map_or(true, |identity| !gone.contains(&CountedKey(identity)))
+    });
     Ok(())
 }
 
@@ -275,10 +277,10 @@ fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), PatchE
 }
 
 /// The first place of each identity.
-fn places(list: &[String]) -> HashMap<Key<&str>, usize> {
+fn places(list: &[String]) -> HashMap<CountedKey<&str>, usize> {
     let mut places = HashMap::with_capacity(list.len());
     for (place, identity) in list.iter().enumerate() {
-        places.entry(Key(identity.as_str())).or_insert(place);
+        places.entry(CountedKey(identity.as_str())).or_insert(place);
     }
     places
 }
@@ -295,7 +297,7 @@ fn ordered(
     let (mut named, mut others) = (Vec::new(), Vec::new());
     for value in merged {
         let identity = identity(&value, key)?;
-        let identity = Key(&*identity);
+        let identity = CountedKey(&*identity);
         let at = server.get(&identity).copied();
         match order.get(&identity) {
             Some(place) => named.push((*place, at, value)),
