@@ -310,7 +310,7 @@ async fn says_so(cluster: &Cluster) {
     let probe = || async {
         cluster
             .log()
-            .contains("the audit log cannot be written")
+            .contains("cannot write the audit log")
             .then_some(())
             .ok_or_else(|| cluster.log())
     };

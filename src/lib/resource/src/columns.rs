@@ -44,10 +44,10 @@ pub enum CellSource {
 
 /// Printer columns of a version or subresource. Clones share what is made of them.
 #[derive(Clone, Debug, Default)]
-pub struct Columns(Arc<Inner>);
+pub struct Columns(Arc<SharedColumns>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct SharedColumns {
     columns: Box<[Column]>,
     cost: usize,
     definitions: OnceLock<Bytes>,
@@ -97,7 +97,11 @@ impl FromIterator<Column> for Columns {
             COLUMN_BYTES + column.name.len() + column.description.len() + column.json_path.len()
         };
         let cost = Some(columns.iter().map(cost).sum()).filter(|cost| *cost > FEW_BYTES);
-        Self(Arc::new(Inner { columns, cost: cost.unwrap_or(0), ..Inner::default() }))
+        Self(Arc::new(SharedColumns {
+            columns,
+            cost: cost.unwrap_or(0),
+            ..SharedColumns::default()
+        }))
     }
 }
 

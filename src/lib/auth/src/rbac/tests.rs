@@ -231,7 +231,9 @@ fn fault_34_a_role_bound_many_times_is_compared_once() {
         .1
     };
     let once = steps(1, &|_| "r".into());
-    assert_eq!(steps(40, &|_| "r".into()), once);
+    // A few steps for each binding, none for its rules.
+    let again = steps(40, &|_| "r".into());
+    assert!(again < once + 40 * 10, "{again} steps, {once} for one binding");
     assert!(
         steps(40, &|number| format!("r{number}")) > 40 * 10_000,
         "building the sets is charged"
