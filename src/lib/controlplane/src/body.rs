@@ -98,7 +98,7 @@ impl BodyReader<'_> {
     /// Reads a body; returns it with the bytes reserved for it.
     ///
     /// # Errors
-    /// 413 beyond the limit, 429 when there is no room or others need it more, 400 when the
+    /// 413 beyond the limit, 429 when there is no room or others need it more, 500 when the
     /// connection breaks or its framing is wrong.
     pub(crate) async fn read(&self, body: Body) -> Result<(Bytes, Option<BudgetGrant>), Failure> {
         let mut reading = pin!(self.collect(body));
@@ -173,8 +173,8 @@ async fn next_or_called_back(
 /// The next non-empty frame.
 async fn next(body: &mut Body) -> Result<Option<Bytes>, Failure> {
     while let Some(frame) = body.frame().await {
-        // A client's fault, whatever it is: upstream's words, not those of a library.
-        let frame = frame.map_err(|_| Failure::bad_request("malformed chunked encoding"))?;
+        // The code of kube-apiserver, and none of the words of a library.
+        let frame = frame.map_err(|_| Failure::bare(500, "malformed chunked encoding"))?;
         match frame.into_data() {
             Ok(data) if data.has_remaining() => return Ok(Some(data.into_bytes())),
             _ => {}
@@ -241,13 +241,13 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_body_is_its_clients_fault() {
+    fn a_malformed_body_is_answered_as_by_kube_apiserver() {
         let flow = Flow::new(&Limits::default());
         let error = || io::Error::new(io::ErrorKind::InvalidInput, "words of a library");
         let body = StreamBody::new(futures::stream::iter([Err(error())])).boxed_unsync();
         let intake = BodyReader { flow: &flow, class: Class::default(), limit: 9 };
         let failure = run(intake.read(body)).unwrap_err();
-        assert_eq!(failure.code, 400);
+        assert_eq!((failure.code, failure.reason), (500, None));
         assert_eq!(failure.message, "malformed chunked encoding");
     }
 }
