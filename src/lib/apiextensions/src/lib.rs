@@ -47,7 +47,7 @@ impl Default for Custom {
 }
 
 impl Custom {
-    /// Waits until the loop has processed this revision, at most [`SETTLE`]: the write is done in
+    /// Waits until the loop has processed this revision, at most `SETTLE`: the write is done in
     /// any case.
     pub async fn settled(&self, revision: u64) {
         let mut observed = self.observed.subscribe();

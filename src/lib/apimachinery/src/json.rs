@@ -212,7 +212,7 @@ pub fn write(document: &Document) -> (Vec<u8>, Layout) {
     writer::canonical(document, &[])
 }
 
-/// [`write`] with annotations merged into the object's own, without inserting them into the
+/// [`write()`] with annotations merged into the object's own, without inserting them into the
 /// document. The keys are sorted, and neither keys nor values need escapes (see [`is_plain`]).
 pub fn write_with(document: &Document, annotations: &[(&str, &str)]) -> (Vec<u8>, Layout) {
     debug_assert!(

@@ -8,7 +8,7 @@
 //!
 //! A request that waits for its client or for a webhook must not starve those that work. While its
 //! body arrives it only holds loans; for a webhook it leaves its seat and moves its bytes to
-//! [`Flow::away`], where each webhook is one caller. Loans are called back when callers that hold
+//! `Flow::away`, where each webhook is one caller. Loans are called back when callers that hold
 //! less need them. Masters have a reserve of bytes of their own.
 //!
 //! [`Flow::classify`] is the seam for priority and fairness: it alone decides who is exempt, and

@@ -105,7 +105,7 @@ pub fn queue_is_full(caller: u64) -> bool {
     all_slots().waiting(caller) >= MAX_WAITING
 }
 
-/// Yields a slot that was held for longer than [`SLOT_TIME`]. Call it between the parts of a long
+/// Yields a slot that was held for longer than `SLOT_TIME`. Call it between the parts of a long
 /// computation.
 pub async fn pause() {
     poll_fn(|context| {
