@@ -4,7 +4,6 @@
 use crate::FERROKUBE;
 use ferrokube_testkit::{ApiResponse, BOUND, Client, Launch, wait_until};
 use reqwest::Method;
-use rustix::process::geteuid;
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -214,8 +213,10 @@ async fn fault_07_a_small_file_system_that_is_full_can_be_emptied() {
     let disk = match FileSystem::mount(128 << 20) {
         Ok(disk) => disk,
         Err(why) => {
-            assert!(!geteuid().is_root(), "root can make a small file system: {why}");
-            eprintln!("skipped: it takes root to make a small file system: {why}");
+            // Root in a container without loop devices cannot, either.
+            let must = std::env::var_os("FERROKUBE_MUST_MOUNT").is_some();
+            assert!(!must, "a small file system cannot be made: {why}");
+            eprintln!("skipped: a small file system cannot be made: {why}");
             return;
         }
     };
