@@ -328,6 +328,16 @@ fn by_items(name: &str, types: &[Type]) -> u64 {
     }
 }
 
+/// A method of constant cost.
+const fn method(
+    name: &'static str,
+    args: &'static [Arg],
+    answer: fn(&[Type]) -> Type,
+    run: Run,
+) -> Function {
+    Function { name, method: true, args, answer, cost: one, run }
+}
+
 /// Constant cost.
 fn one(_: &[u64]) -> u64 {
     1

@@ -1,6 +1,6 @@
 //! IP addresses and CIDRs.
 
-use super::{Arg, CIDR, Function, IP, Library, function, one, walk};
+use super::{Arg, CIDR, Function, IP, Library, function, method, one, walk};
 use crate::evaluator::Failure;
 use crate::types::Type;
 use crate::value::Value;
@@ -78,15 +78,6 @@ const fn of_ip(name: &'static str, run: super::Run) -> Function {
     }
 }
 
-const fn of_cidr(
-    name: &'static str,
-    args: &'static [Arg],
-    answer: fn(&[Type]) -> Type,
-    run: super::Run,
-) -> Function {
-    Function { name, method: true, args, answer, cost: one, run }
-}
-
 pub(super) const FUNCTIONS: &[Function] = &[
     Function {
         name: "ip",
@@ -141,18 +132,18 @@ pub(super) const FUNCTIONS: &[Function] = &[
         cost: walk,
         run: is_cidr,
     },
-    of_cidr("containsIP", &[Arg::Library(CIDR), Arg::String], |_| Type::Bool, contains_ip),
-    of_cidr("containsIP", &[Arg::Library(CIDR), Arg::Library(IP)], |_| Type::Bool, contains_ip),
-    of_cidr("containsCIDR", &[Arg::Library(CIDR), Arg::String], |_| Type::Bool, contains_cidr),
-    of_cidr(
+    method("containsIP", &[Arg::Library(CIDR), Arg::String], |_| Type::Bool, contains_ip),
+    method("containsIP", &[Arg::Library(CIDR), Arg::Library(IP)], |_| Type::Bool, contains_ip),
+    method("containsCIDR", &[Arg::Library(CIDR), Arg::String], |_| Type::Bool, contains_cidr),
+    method(
         "containsCIDR",
         &[Arg::Library(CIDR), Arg::Library(CIDR)],
         |_| Type::Bool,
         contains_cidr,
     ),
-    of_cidr("ip", &[Arg::Library(CIDR)], |_| Type::Library(IP), network),
-    of_cidr("masked", &[Arg::Library(CIDR)], |_| Type::Library(CIDR), masked),
-    of_cidr("prefixLength", &[Arg::Library(CIDR)], |_| Type::Int, prefix_length),
+    method("ip", &[Arg::Library(CIDR)], |_| Type::Library(IP), network),
+    method("masked", &[Arg::Library(CIDR)], |_| Type::Library(CIDR), masked),
+    method("prefixLength", &[Arg::Library(CIDR)], |_| Type::Int, prefix_length),
 ];
 
 fn no_address(text: &str) -> Failure {

@@ -1,6 +1,6 @@
 //! Quantities.
 
-use super::{Arg, Function, Library, QUANTITY, function, one, walk};
+use super::{Arg, Function, Library, QUANTITY, function, method, one, walk};
 use crate::evaluator::{Failure, no_overload};
 use crate::types::Type;
 use crate::value::Value;
@@ -11,15 +11,6 @@ const MALFORMED: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
 const Q: Arg = Arg::Library(QUANTITY);
-
-const fn method(
-    name: &'static str,
-    args: &'static [Arg],
-    answer: fn(&[Type]) -> Type,
-    run: super::Run,
-) -> Function {
-    Function { name, method: true, args, answer, cost: one, run }
-}
 
 pub(super) const FUNCTIONS: &[Function] = &[
     Function {

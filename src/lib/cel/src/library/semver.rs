@@ -1,6 +1,6 @@
 //! Semantic versions (semver.org, 2.0.0).
 
-use super::{Arg, Function, Library, SEMVER, function, one, walk};
+use super::{Arg, Function, Library, SEMVER, function, method, walk};
 use crate::evaluator::{Answer, Failure, no_overload};
 use crate::types::Type;
 use crate::value::Value;
@@ -135,15 +135,6 @@ fn repaired(text: &str) -> Result<String, String> {
 }
 
 const V: Arg = Arg::Library(SEMVER);
-
-const fn method(
-    name: &'static str,
-    args: &'static [Arg],
-    answer: fn(&[Type]) -> Type,
-    run: super::Run,
-) -> Function {
-    Function { name, method: true, args, answer, cost: one, run }
-}
 
 pub(super) const FUNCTIONS: &[Function] = &[
     Function {
