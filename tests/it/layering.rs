@@ -19,7 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("registry", &["apimachinery", "schema", "trace", "storage", "resource"]),
     ("auth", &["apimachinery", "trace", "storage", "registry"]),
     ("admission", &["apimachinery", "trace", "features", "storage", "registry"]),
-    ("flow", &["apimachinery", "serve", "registry"]),
+    ("flow", &["apimachinery", "serve"]),
     (
         "apiextensions",
         &["apimachinery", "schema", "trace", "storage", "cel", "resource", "registry", "flow"],

@@ -3,8 +3,9 @@
 use ferrokube_admission::step::FnStep;
 use ferrokube_admission::{AdmissionStep, PermitQuery, Permits};
 use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_auth::{Access, Authorizer, EscalationCheck, Rbac, ResourceAccess};
-use ferrokube_registry::{Attributes, UserInfo};
+use ferrokube_registry::Attributes;
 use std::sync::Arc;
 
 /// What admission asks the authorizer.

@@ -2,9 +2,9 @@
 //! the ring.
 
 use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_auth::{Access, Authorizer, ResourceAccess};
 use ferrokube_controlplane::{Observer, RequestRecord, Route, RouteFuture, RouteRequest};
-use ferrokube_registry::UserInfo;
 use ferrokube_serve::{Response, full};
 use ferrokube_timeline::line::LoggedRequest;
 use ferrokube_timeline::{CONTENT_SECURITY_POLICY, ObjectRef, Page, Ring, TracePages};

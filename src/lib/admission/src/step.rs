@@ -2,7 +2,8 @@
 
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_registry::{Attributes, Effects, UserInfo};
+use ferrokube_apimachinery::user::UserInfo;
+use ferrokube_registry::{Attributes, Effects};
 
 /// A local admission step. Synchronous; called within the key's turn, possibly several times for
 /// one write.

@@ -4,9 +4,10 @@
 
 use ferrokube_admission::{Chain, PermitQuery, Permits};
 use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_features::{GateSettings, Gates, KubernetesVersion};
 use ferrokube_registry::{
-    Catalog, DeleteOptions, Local, Registry, RequestContext, Target, UserInfo, WriteOptions,
+    Catalog, DeleteOptions, Local, Registry, RequestContext, Target, WriteOptions,
 };
 use ferrokube_storage::{Config, Prefix, Store};
 use ferrokube_trace::TraceContext;

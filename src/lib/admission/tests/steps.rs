@@ -5,10 +5,11 @@
 use ferrokube_admission::{Chain, PermitQuery, Permits};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_features::{GateSettings, Gates, KubernetesVersion};
 use ferrokube_registry::{
     Admission, AdmissionOptions, Attributes, Effects, Operation, RequestContext, Served, Target,
-    UserInfo, WriteOptions,
+    WriteOptions,
 };
 use ferrokube_resource::{
     DefaultHooks, Definition, DefinitionVersion, Dialect, Policy, Scope, Verbs,

@@ -357,7 +357,8 @@ mod tests {
     }
 
     fn class(id: &str, flow: &Flow) -> Class {
-        let user = ferrokube_registry::UserInfo { name: id.to_owned(), ..Default::default() };
+        let user =
+            ferrokube_apimachinery::user::UserInfo { name: id.to_owned(), ..Default::default() };
         flow.classify(&ferrokube_flow::Classified {
             user: &user,
             peer: None,

@@ -19,6 +19,7 @@ pub mod quantity;
 pub mod selector;
 pub mod status;
 pub mod time;
+pub mod user;
 mod value;
 pub mod work;
 pub mod yaml;

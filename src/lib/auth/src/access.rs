@@ -3,7 +3,7 @@
 use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
-use ferrokube_registry::UserInfo;
+use ferrokube_apimachinery::user::UserInfo;
 use std::pin::Pin;
 
 /// A request to authorize.

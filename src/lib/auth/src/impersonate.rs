@@ -11,7 +11,7 @@ use crate::access::{
 use crate::clock_cache::ClockCache;
 use ferrokube_apimachinery::name;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_registry::UserInfo;
+use ferrokube_apimachinery::user::UserInfo;
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

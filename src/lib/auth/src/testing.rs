@@ -3,7 +3,8 @@
 use crate::authenticate::Clock;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;
-use ferrokube_registry::{RequestContext, UserInfo};
+use ferrokube_apimachinery::user::UserInfo;
+use ferrokube_registry::RequestContext;
 use ferrokube_storage::{Config, Put, Sidecar, Store, Txn, Write};
 use ferrokube_storage::{Key, Prefix};
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 //! --nocapture --test-threads=1` prints the figures.
 
 use ferrokube_apimachinery::document::{Document, json};
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_auth::audit::{
     AuditConfig, AuditEvent, AuditLevel, AuditLog, AuditObject, AuditPlan, AuditRequest,
     AuditStage, Outcome, StageSet, TraceIds,
@@ -12,7 +13,6 @@ use ferrokube_auth::rbac::{Feed, RbacChange, RbacKind};
 use ferrokube_auth::{
     Access, Authenticator, Authorizer, Credentials, Rbac, ResourceAccess, bootstrap, system_clock,
 };
-use ferrokube_registry::UserInfo;
 use ferrokube_trace::{SpanId, TraceId};
 use std::collections::BTreeMap;
 use std::sync::Arc;

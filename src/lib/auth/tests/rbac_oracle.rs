@@ -3,9 +3,9 @@
 //! random questions while roles and bindings come and go.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_auth::rbac::{Feed, RbacChange, RbacKind};
 use ferrokube_auth::{Access, Authorizer, Rbac, ResourceAccess};
-use ferrokube_registry::UserInfo;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

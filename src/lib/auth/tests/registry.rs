@@ -3,6 +3,7 @@
 
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_apimachinery::work;
 use ferrokube_auth::authenticate::{Bearer, TokenFile};
 use ferrokube_auth::rbac::{Feed, RbacChange, StoreFeed};
@@ -11,8 +12,7 @@ use ferrokube_auth::{
     Access, Authorizer, EscalationCheck, Rbac, ResourceAccess, bootstrap, review, system_clock,
 };
 use ferrokube_registry::{
-    Admission, Attributes, Catalog, DeleteOptions, Effects, Local, Registry, RequestContext,
-    Target, UserInfo,
+    Admission, Attributes, Catalog, DeleteOptions, Effects, Local, Registry, RequestContext, Target,
 };
 use ferrokube_storage::{Config, Store};
 use ferrokube_trace::TraceContext;

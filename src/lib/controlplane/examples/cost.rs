@@ -5,10 +5,11 @@
 //! of 1.4 KiB 9 ms.
 
 use bytes::Buf;
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_auth::{Authenticator, Credentials, Identity, Unauthenticated};
 use ferrokube_controlplane::ControlPlane;
 use ferrokube_registry::admission::AllowAll;
-use ferrokube_registry::{Catalog, Registry, UserInfo};
+use ferrokube_registry::{Catalog, Registry};
 use ferrokube_serve::Chunk;
 use ferrokube_storage::{Config, Store};
 use http::Request;

@@ -22,8 +22,8 @@ mod tests;
 
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_auth::{Access, ResourceAccess};
-use ferrokube_registry::UserInfo;
 use ferrokube_resource::Verbs;
 use http::Method;
 pub(crate) use options::{Options, WriteKind};

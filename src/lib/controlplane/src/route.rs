@@ -2,7 +2,7 @@
 
 use crate::{negotiate, status};
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_registry::UserInfo;
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_serve::{Body, Response};
 use std::future::Future;
 use std::pin::Pin;

@@ -21,7 +21,7 @@ mod share;
 pub use away::{Away, AwayError};
 use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
-use ferrokube_registry::UserInfo;
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_serve::{Holdings, Peer};
 pub use limits::Limits;
 use share::Full;

@@ -5,10 +5,11 @@
 //! commit of the memory engine.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_registry::admission::AllowAll;
 use ferrokube_registry::{
-    Body, Catalog, ListOptions, Patch, Registry, RequestContext, Target, UserInfo, WatchItem,
-    WatchOptions, WriteOptions,
+    Body, Catalog, ListOptions, Patch, Registry, RequestContext, Target, WatchItem, WatchOptions,
+    WriteOptions,
 };
 use ferrokube_storage::{Config, Store};
 use ferrokube_trace::TraceContext;

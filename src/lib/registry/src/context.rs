@@ -2,23 +2,11 @@
 //! storage keys derive from the same values.
 
 use crate::catalog::Served;
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_trace::{InitialTraceId, TraceContext};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
 use std::time::SystemTime;
-
-/// An authenticated identity.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UserInfo {
-    /// Such as `system:serviceaccount:NAMESPACE:NAME`.
-    pub name: String,
-    /// Stable id; may be empty.
-    pub uid: String,
-    /// With `system:authenticated`.
-    pub groups: Vec<String>,
-    /// Attributes set by the authenticator.
-    pub extra: BTreeMap<String, Vec<String>>,
-}
 
 /// Treatment of unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

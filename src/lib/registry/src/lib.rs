@@ -28,7 +28,7 @@ pub mod read;
 
 pub use admission::{Admission, AdmissionOptions, Attributes, Effects, Operation, Stamps};
 pub use catalog::{Catalog, ComputedResource, Served};
-pub use context::{FieldValidation, RequestContext, Target, UserInfo};
+pub use context::{FieldValidation, RequestContext, Target};
 pub use decode::{internal_package, unrecognized};
 pub use ids::{keep_ids, show_ids};
 pub use informer::{Informer, InformerBatch, Notice};

@@ -2,11 +2,12 @@
 //! usual path from admission on.
 
 use crate::catalog::Served;
-use crate::context::{RequestContext, Target, UserInfo};
+use crate::context::{RequestContext, Target};
 use crate::pipeline::{DeleteOptions, Patch, Registry, WriteOptions, view};
 use crate::read::ListOptions;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_storage::Key;
 use ferrokube_trace::TraceContext;
 use std::time::SystemTime;

@@ -3,7 +3,8 @@
 use crate::{GrantedRights, StepRequest, chain, definition, document, gates, store, target};
 use ferrokube_admission::Chain;
 use ferrokube_apimachinery::document::{Document, Value, json};
-use ferrokube_registry::{Admission, Operation, RequestContext, UserInfo, show_ids};
+use ferrokube_apimachinery::user::UserInfo;
+use ferrokube_registry::{Admission, Operation, RequestContext, show_ids};
 use ferrokube_resource::Scope;
 use ferrokube_trace::annotation::{ALL, INITIAL_TRACE_ID, SPAN_ID, TRACE_ID};
 use ferrokube_trace::{TraceContext, TraceId};

@@ -1,7 +1,7 @@
 //! Audit events; their fields borrow from the request.
 
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_registry::UserInfo;
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_trace::{InitialTraceId, SpanId, TraceId};
 use std::collections::BTreeMap;
 use std::time::SystemTime;

@@ -3,8 +3,8 @@
 use super::event::{AuditEvent, AuditLevel, AuditObject, Outcome, Payload, TraceIds};
 use super::policy::AuditPlan;
 use ferrokube_apimachinery::document::Value;
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_apimachinery::{json, time};
-use ferrokube_registry::UserInfo;
 use ferrokube_trace::annotation::{INITIAL_TRACE_ID, SPAN_ID, TRACE_ID};
 
 /// Longest recorded `User-Agent`, in bytes.

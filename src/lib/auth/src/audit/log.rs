@@ -470,7 +470,7 @@ impl WriterThread {
 mod tests {
     use super::*;
     use crate::audit::{AuditLevel, AuditStage, StageSet};
-    use ferrokube_registry::UserInfo;
+    use ferrokube_apimachinery::user::UserInfo;
     use std::collections::BTreeMap;
     use std::time::SystemTime;
 

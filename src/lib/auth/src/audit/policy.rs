@@ -3,8 +3,8 @@
 
 use super::event::{AuditLevel, AuditStage, StageSet};
 use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_apimachinery::yaml;
-use ferrokube_registry::UserInfo;
 
 /// Max rules of a policy.
 const MAX_RULES: usize = 1_000;

@@ -6,8 +6,8 @@ use super::{Clock, Identity, Unauthenticated};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_apimachinery::{json, time};
-use ferrokube_registry::UserInfo;
 use ferrokube_storage::{Prefix, Store};
 use ring::digest;
 

@@ -15,7 +15,7 @@ pub use proxy::{FrontProxy, FrontProxyHeaders};
 pub use token_file::{TokenFile, TokenFileError};
 pub use x509::X509;
 
-use ferrokube_registry::UserInfo;
+use ferrokube_apimachinery::user::UserInfo;
 use std::sync::Arc;
 use std::time::SystemTime;
 

@@ -3,7 +3,7 @@
 
 use super::x509::CertificateSubject;
 use super::{Authenticator, Clock, Credentials, Identity, Unauthenticated};
-use ferrokube_registry::UserInfo;
+use ferrokube_apimachinery::user::UserInfo;
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 

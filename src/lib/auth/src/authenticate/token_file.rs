@@ -3,7 +3,7 @@
 use super::bearer::{TokenAuthenticator, TokenIdentity};
 use super::{Identity, Unauthenticated};
 use arc_swap::ArcSwap;
-use ferrokube_registry::UserInfo;
+use ferrokube_apimachinery::user::UserInfo;
 use ring::digest;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 
 use super::{Authenticator, Clock, Credentials, Identity, Unauthenticated};
 use crate::clock_cache::ClockCache;
-use ferrokube_registry::UserInfo;
+use ferrokube_apimachinery::user::UserInfo;
 use ring::digest;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -10,8 +10,9 @@ use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::field::{cut, quote};
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_apimachinery::{name, work};
-use ferrokube_registry::{Attributes, Operation, UserInfo};
+use ferrokube_registry::{Attributes, Operation};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 

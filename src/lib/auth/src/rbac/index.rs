@@ -3,8 +3,8 @@
 
 use super::rule::{PolicyRule, ResourceQuestion};
 use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_apimachinery::work;
-use ferrokube_registry::UserInfo;
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;

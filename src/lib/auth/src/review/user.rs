@@ -1,7 +1,7 @@
 //! `UserInfo` as JSON.
 
 use ferrokube_apimachinery::document::{Map, Value, json};
-use ferrokube_registry::UserInfo;
+use ferrokube_apimachinery::user::UserInfo;
 
 /// Omits empty fields.
 pub(super) fn to_value(user: &UserInfo) -> Value {

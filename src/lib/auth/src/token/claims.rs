@@ -1,7 +1,7 @@
 //! The claims of a service account token.
 
 use ferrokube_apimachinery::document::{Document, Value, json};
-use ferrokube_registry::UserInfo;
+use ferrokube_apimachinery::user::UserInfo;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

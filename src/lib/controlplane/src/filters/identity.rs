@@ -3,9 +3,9 @@
 use crate::exchange::{Authenticated, Incoming, Rejection, Request};
 use crate::state::ServerState;
 use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_auth::access::{ANONYMOUS, UNAUTHENTICATED, add_authenticated};
 use ferrokube_auth::{CatchUp, Credentials, Impersonated, Impersonation};
-use ferrokube_registry::UserInfo;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 

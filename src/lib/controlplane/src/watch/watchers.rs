@@ -5,8 +5,8 @@
 //! the cluster share more among themselves, and `system:masters` are not counted.
 
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_flow::{BudgetCaller, BudgetGrant, Share, too_many};
-use ferrokube_registry::UserInfo;
 use http::{Uri, Version};
 
 /// Of all users together; of one no more than are left free for others.

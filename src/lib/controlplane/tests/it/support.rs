@@ -4,12 +4,13 @@ use bytes::Bytes;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_auth::{
     Access, Authenticator, Authorizer, Credentials, Decision, Identity, ResourceAccess,
     Unauthenticated,
 };
 use ferrokube_controlplane::{Builder, ControlPlane};
-use ferrokube_registry::{Admission, Attributes, Catalog, Effects, Operation, Registry, UserInfo};
+use ferrokube_registry::{Admission, Attributes, Catalog, Effects, Operation, Registry};
 use ferrokube_serve::Response;
 use ferrokube_storage::{Config, Store};
 use http::{HeaderMap, Request};

@@ -3,10 +3,11 @@
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::selector::{FieldSelector, LabelSelector};
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_registry::admission::RemoteFuture;
 use ferrokube_registry::{
     Admission, Attributes, Body, Catalog, DeleteOptions, Deleted, Effects, ListOptions, ListPage,
-    Object, Operation, Patch, Registry, RequestContext, Target, UserInfo, WriteOptions, Written,
+    Object, Operation, Patch, Registry, RequestContext, Target, WriteOptions, Written,
 };
 use ferrokube_storage::{Config, Guard, Store};
 use ferrokube_trace::annotation::Ids;
