@@ -3,6 +3,7 @@
 
 mod macros;
 
+use crate::admission::Composed;
 use crate::code::Code;
 use crate::cost::Meter;
 use crate::evaluator::Failure;
@@ -26,6 +27,8 @@ pub(crate) struct Checked {
 /// The checker's state.
 pub(crate) struct Checker {
     variables: Vec<(String, Type)>,
+    /// The fields of `variables`, in a policy.
+    composed: Option<Arc<Composed>>,
     /// Which of the program's own variables are used.
     pub(crate) used: Vec<bool>,
     /// Whether list and map literals may mix types, as the arguments of `format` do.
@@ -62,8 +65,9 @@ const TYPES: [&str; 12] = [
 ];
 
 impl Checker {
-    pub(crate) fn new(variables: &[(&str, Type)]) -> Self {
+    pub(crate) fn new(variables: &[(&str, Type)], composed: Option<Arc<Composed>>) -> Self {
         Self {
+            composed,
             variables: variables
                 .iter()
                 .map(|(name, given)| ((*name).to_owned(), given.clone()))
@@ -159,6 +163,48 @@ impl Checker {
         self.variables.iter().any(|(known, _)| known == name)
     }
 
+    /// A variable whose name has a dot.
+    fn dotted(&self, operand: &Ast, field: &str, optional: bool) -> Option<Checked> {
+        let ExprKind::Name(name) = &operand.kind else { return None };
+        let is_named = |(known, _): &(String, Type)| {
+            known
+                .strip_prefix(name.as_str())
+                .and_then(|rest| rest.strip_prefix('.'))
+                .is_some_and(|rest| rest == field)
+        };
+        let place = self.variables.iter().position(is_named).filter(|_| !optional)?;
+        Some(Checked {
+            code: Code::Variable(place),
+            answer: self.variables[place].1.clone(),
+            cost: 1,
+        })
+    }
+
+    /// `variables.NAME` of a policy; `None` for anything else.
+    ///
+    /// # Errors
+    /// There is no such variable, which has been noted.
+    fn composed(
+        &mut self,
+        operand: &Ast,
+        (field, at): (&str, usize),
+    ) -> Result<Option<Checked>, ()> {
+        let is_root = matches!(&operand.kind, ExprKind::Name(name) if name == "variables");
+        let Some(composed) = self.composed.as_ref().filter(|_| is_root) else { return Ok(None) };
+        if self.is_variable("variables") {
+            return Ok(None);
+        }
+        match composed.find(field) {
+            Some((place, answer)) => {
+                Ok(Some(Checked { code: Code::Composed(place), answer, cost: 1 }))
+            }
+            None => {
+                self.fault(at, format!("undefined field '{field}'"));
+                Err(())
+            }
+        }
+    }
+
     /// A dotted name that is not a field of a variable.
     fn qualified(&self, ast: &Ast) -> Option<String> {
         match &ast.kind {
@@ -176,7 +222,18 @@ impl Checker {
         {
             return type_constant(name);
         }
-        let operand = self.check(operand);
+        if let Some(found) = self.dotted(operand, field, optional) {
+            return found;
+        }
+        let operand = match self.composed(operand, (field, at)) {
+            Ok(Some(found)) if optional => {
+                let answer = Type::optional(found.answer);
+                return Checked { code: Code::Present(Box::new(found.code)), answer, ..found };
+            }
+            Ok(Some(found)) => return found,
+            Ok(None) => self.check(operand),
+            Err(()) => return unknown(),
+        };
         let wrap = |found: Type| if optional { Type::optional(found).unbounded() } else { found };
         let answer = match operand.answer.field(field) {
             Ok(found) => wrap(found),
@@ -201,6 +258,12 @@ impl Checker {
             self.macros.push(SourceError { at: arg.at, why: NO_FIELD.to_owned() });
             return unknown();
         };
+        match self.composed(operand, (field, at)) {
+            Ok(None) => {}
+            // A policy's variables are always there.
+            Ok(Some(_)) => return constant(Value::Bool(true), Type::Bool),
+            Err(()) => return Checked { answer: Type::Bool, ..unknown() },
+        }
         let operand = self.check(operand);
         if let Err(why) = operand.answer.field(field) {
             return Checked { answer: Type::Bool, ..self.fault(at, why) };

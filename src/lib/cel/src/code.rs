@@ -9,6 +9,10 @@ pub(crate) enum Code {
     Constant(Value<'static>),
     /// Index among the variables.
     Variable(usize),
+    /// Index among the variables of a policy.
+    Composed(usize),
+    /// An optional with this value.
+    Present(Box<Code>),
     Select {
         operand: Box<Code>,
         field: Field,

@@ -35,6 +35,19 @@ impl Meter {
         self.call = MAX_CALL.min(self.object);
     }
 
+    /// A meter with another budget for all evaluations.
+    pub fn with_budget(object: u64) -> Self {
+        Self { object, call: MAX_CALL }
+    }
+
+    /// Evaluates another expression in between: it has a budget of its own.
+    pub(crate) fn nested<T>(&mut self, evaluate: impl FnOnce(&mut Self) -> T) -> T {
+        let call = self.call;
+        let answer = evaluate(self);
+        self.call = call.min(self.object);
+        answer
+    }
+
     /// Whether the object's budget is used up.
     pub fn is_spent(&self) -> bool {
         self.object == 0

@@ -2,6 +2,7 @@
 
 mod loops;
 
+use crate::admission::AdmissionScope;
 use crate::code::Code;
 use crate::cost::{Meter, traversal};
 use crate::library::{Function, double, no_function};
@@ -48,12 +49,18 @@ const NO_OVERLOAD: &str = "no such overload";
 /// A running evaluation.
 pub(crate) struct Evaluator<'a, 'm> {
     variables: Vec<Value<'a>>,
+    /// The variables of a policy.
+    scope: Option<&'m AdmissionScope<'a>>,
     pub(crate) meter: &'m mut Meter,
 }
 
 impl<'a, 'm> Evaluator<'a, 'm> {
     pub(crate) fn new(variables: Vec<Value<'a>>, meter: &'m mut Meter) -> Self {
-        Self { variables, meter }
+        Self { variables, scope: None, meter }
+    }
+
+    pub(crate) fn in_scope(scope: &'m AdmissionScope<'a>, meter: &'m mut Meter) -> Self {
+        Self { variables: scope.roots(), scope: Some(scope), meter }
     }
 
     pub(crate) fn evaluate(&mut self, code: &'a Code) -> Answer<'a> {
@@ -79,6 +86,11 @@ impl<'a, 'm> Evaluator<'a, 'm> {
             Code::Variable(place) => {
                 self.variables.get(*place).cloned().ok_or_else(|| "no such variable".into())
             }
+            Code::Composed(place) => match self.scope {
+                Some(scope) => scope.composed(*place, self.meter),
+                None => Err("no such variable".into()),
+            },
+            Code::Present(value) => Ok(Value::optional(Some(self.evaluate(value)?))),
             Code::Select { operand, field, optional } => self.select(operand, field, *optional),
             Code::Has { operand, field } => self.has(operand, field),
             Code::Index { operand, index, optional } => self.index(operand, index, *optional),

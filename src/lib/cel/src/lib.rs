@@ -8,6 +8,7 @@
 //!
 //! Must never know HTTP, storage or a concrete kind. Start reading at [`Program`] or [`Rules`].
 
+pub mod admission;
 mod check;
 mod code;
 mod cost;
@@ -23,6 +24,7 @@ mod value;
 
 pub use cost::Meter;
 pub use evaluator::Failure;
+pub use library::authorizer::{Authorize, CheckDecision, CheckedResource, Right, Subject};
 pub use program::Program;
 pub use rules::{RuleFindings, Rules};
 pub use types::Type;

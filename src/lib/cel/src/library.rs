@@ -1,6 +1,7 @@
 //! Functions and operators: tables, one file per library. A row has argument types, result type,
 //! cost and implementation.
 
+pub(crate) mod authorizer;
 mod conversion;
 mod format;
 mod lists;
@@ -43,6 +44,8 @@ pub enum Library {
     Semver(semver::Semver),
     /// `kubernetes.NamedFormat`
     Format(&'static named::NamedFormat),
+    /// `kubernetes.authorization.*`
+    Authorizer(authorizer::AuthorizerValue),
 }
 
 const URL: &str = "kubernetes.URL";
@@ -61,6 +64,7 @@ impl Library {
             Self::Quantity(_) => QUANTITY,
             Self::Semver(_) => SEMVER,
             Self::Format(_) => FORMAT,
+            Self::Authorizer(value) => value.type_name(),
         }
     }
 }
@@ -240,7 +244,7 @@ pub(crate) fn no_function(rows: &[&'static Function], values: &[Value<'_>]) -> F
     Failure::Failed(format!("no such overload: {}", operator(row.name, values.len())))
 }
 
-const TABLES: [&[Function]; 15] = [
+const TABLES: [&[Function]; 16] = [
     operators::ORDERS,
     operators::NUMBERS,
     operators::OTHERS,
@@ -256,6 +260,7 @@ const TABLES: [&[Function]; 15] = [
     quantity::FUNCTIONS,
     semver::FUNCTIONS,
     named::FUNCTIONS,
+    authorizer::FUNCTIONS,
 ];
 
 /// A call with arguments of these types, the receiver first.

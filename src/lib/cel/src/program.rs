@@ -1,5 +1,6 @@
 //! A compiled expression.
 
+use crate::admission::{AdmissionScope, Composed};
 use crate::check::Checker;
 use crate::code::Code;
 use crate::cost::Meter;
@@ -34,8 +35,17 @@ impl Program {
     /// # Errors
     /// cel-go's message.
     pub fn compile(source: &str, variables: &[(&str, Type)]) -> Result<Self, CompileError> {
+        Self::compile_with(source, variables, None)
+    }
+
+    /// [`Self::compile`] where `variables.NAME` are those of a policy.
+    pub(crate) fn compile_with(
+        source: &str,
+        variables: &[(&str, Type)],
+        composed: Option<Arc<Composed>>,
+    ) -> Result<Self, CompileError> {
         let ast = parse(source).map_err(|faults| CompileError::Source(faults.written(source)))?;
-        let mut checker = Checker::new(variables);
+        let mut checker = Checker::new(variables, composed);
         let checked = checker.check(&ast);
         if let Some(faults) = checker.faults() {
             return Err(CompileError::Source(faults.written(source)));
@@ -77,5 +87,18 @@ impl Program {
     ) -> Result<Value<'a>, Failure> {
         meter.begin();
         Evaluator::new(variables, meter).evaluate(&self.code)
+    }
+
+    /// Evaluates an expression of admission.
+    ///
+    /// # Errors
+    /// It failed or exceeded its budget.
+    pub fn evaluate_in<'a>(
+        &'a self,
+        scope: &AdmissionScope<'a>,
+        meter: &mut Meter,
+    ) -> Result<Value<'a>, Failure> {
+        meter.begin();
+        Evaluator::in_scope(scope, meter).evaluate(&self.code)
     }
 }

@@ -64,12 +64,36 @@ pub enum ObjectRole {
     Resource,
     /// A resource's metadata.
     Metadata,
+    /// A type of kube-apiserver's own, where a field without a type is `dyn`.
+    BuiltIn,
 }
 
 impl Type {
     /// The type of a resource's root schema.
     pub fn resource(schema: &Arc<Schema>) -> Self {
         Self::Object(Arc::clone(schema), ObjectRole::Resource, SELF.into())
+    }
+
+    /// The type of an object with declared fields that is no resource.
+    pub(crate) fn declared_object(schema: &Arc<Schema>, name: &str) -> Self {
+        Self::Object(Arc::clone(schema), ObjectRole::BuiltIn, name.into())
+    }
+
+    /// The type of a policy's variable: what cannot be declared is `dyn`, lengths are unknown.
+    pub(crate) fn composed(self) -> Self {
+        match self {
+            Self::List(item, _) => Self::List(Arc::new((*item).clone().composed()), u64::MAX),
+            Self::Map(key, value, _) => {
+                let [key, value] = [key, value].map(|part| Arc::new((*part).clone().composed()));
+                Self::Map(key, value, u64::MAX)
+            }
+            Self::Object(..)
+            | Self::Optional(_)
+            | Self::Type(..)
+            | Self::Library(_)
+            | Self::Var => Self::Dyn,
+            other => other.unbounded(),
+        }
     }
 
     /// The type of a schema node; `None` if rules cannot see its values.
@@ -173,7 +197,8 @@ impl Type {
                 .find(|(field, _)| escape(field).as_deref() == Some(name))
                 .map(|(_, property)| property)
         })?;
-        Self::at(property.schema.shared(), &format!("{own}.{name}"), 0)
+        let found = Self::at(property.schema.shared(), &format!("{own}.{name}"), 0);
+        if role == ObjectRole::BuiltIn { Some(found.unwrap_or(Self::Dyn)) } else { found }
     }
 
     /// Wraps in an optional, unless it is one already.

@@ -1,0 +1,140 @@
+use super::*;
+use crate::library::authorizer::{CheckDecision, Right, Subject};
+
+const BOOL: &[Type] = &[Type::Bool];
+const ALL: OptionalVariables = OptionalVariables { params: true, authorizer: true };
+
+/// Grants `create` of deployments, to everybody.
+#[derive(Debug)]
+struct Deployments;
+
+impl Authorize for Deployments {
+    fn decide(&self, subject: &Subject, right: &Right) -> CheckDecision {
+        let allowed = match right {
+            Right::Resource { resource, verb } => {
+                &*resource.resource == "deployments" && &**verb == "create"
+            }
+            Right::Path { path, .. } => &**path == "/healthz" && *subject == Subject::Caller,
+        };
+        CheckDecision { allowed, ..CheckDecision::default() }
+    }
+}
+
+fn document(json: Json) -> Document {
+    Document::from_value(json).expect("an object")
+}
+
+/// Evaluates one expression after defining variables.
+fn evaluate(variables: &[(&str, &str)], source: &str, budget: u64) -> Result<String, String> {
+    let mut compiler = AdmissionCompiler::composing();
+    for (name, source) in variables {
+        let _ = compiler.define(name, source, ALL);
+    }
+    let program = compiler.compile(source, ALL, &[])?;
+    let object = document(json!({"kind": "Widget", "spec": {"replicas": 3, "tags": ["a", "b"]}}));
+    let request =
+        document(json!({"operation": "CREATE", "name": "w", "userInfo": {"groups": ["g"]}}));
+    let namespace = document(json!({"metadata": {"name": "n", "labels": {"a": "b"}}}));
+    let authorizer: Arc<dyn Authorize> = Arc::new(Deployments);
+    let resource = CheckedResource { resource: "deployments".into(), ..CheckedResource::default() };
+    let input = AdmissionInput {
+        object: Some(&object),
+        old: None,
+        namespace: Some(&namespace),
+        request: &request,
+        params: None,
+        authorizer: Some(&authorizer),
+        resource: &resource,
+    };
+    let scope = compiler.scope(&input);
+    let mut meter = Meter::with_budget(budget);
+    let answer = program.evaluate_in(&scope, &mut meter).map_err(|why| why.to_string())?;
+    Ok(match answer {
+        Value::Bool(flag) => flag.to_string(),
+        other => format!("{other:?}"),
+    })
+}
+
+#[test]
+fn expressions_see_the_request_and_its_objects() {
+    let cases = [
+        ("object.spec.replicas <= 3 && oldObject == null", "true"),
+        ("request.operation == 'CREATE' && 'g' in request.userInfo.groups", "true"),
+        ("namespaceObject.metadata.labels['a'] == 'b'", "true"),
+        ("params == null", "true"),
+        ("has(request.namespace)", "false"),
+        ("authorizer.group('apps').resource('deployments').check('create').allowed()", "true"),
+        ("authorizer.requestResource.check('delete').allowed()", "false"),
+        ("authorizer.path('/healthz').check('get').allowed()", "true"),
+        ("authorizer.serviceAccount('a', 'b').path('/healthz').check('get').allowed()", "false"),
+    ];
+    for (source, expected) in cases {
+        assert_eq!(evaluate(&[], source, 10_000_000).as_deref(), Ok(expected), "{source}");
+    }
+}
+
+#[test]
+fn variables_are_evaluated_at_first_use_and_once() {
+    let variables = [
+        ("big", "object.spec.replicas > 2"),
+        ("again", "variables.big ? object.spec.tags.size() : 0"),
+        ("broken", "object.spec.nothing"),
+        ("wrong", "1 +"),
+    ];
+    let cases: [(&str, Result<&str, &str>); 6] = [
+        ("variables.again == 2", Ok("true")),
+        ("variables.big || variables.broken", Ok("true")),
+        ("has(variables.broken)", Ok("true")),
+        (
+            "variables.broken == 1",
+            Err("composited variable \"broken\" fails to evaluate: no such key: nothing"),
+        ),
+        (
+            "variables.none == 1",
+            Err(
+                "compilation failed: ERROR: <input>:1:10: undefined field 'none'\n | variables.none == 1\n | .........^",
+            ),
+        ),
+        (
+            "variables.wrong == 1",
+            Err(
+                "composited variable \"wrong\" fails to compile: compilation failed: ERROR: <input>:1:4: Syntax error: mismatched input '<EOF>'",
+            ),
+        ),
+    ];
+    for (source, expected) in cases {
+        let answer = evaluate(&variables, source, 10_000_000);
+        match expected {
+            Ok(expected) => assert_eq!(answer.as_deref(), Ok(expected), "{source}"),
+            Err(start) => {
+                let why = answer.expect_err(source);
+                assert!(why.starts_with(start), "{source}: {why}");
+            }
+        }
+    }
+}
+
+#[test]
+fn authorization_checks_use_up_the_budget() {
+    let check = "authorizer.requestResource.check('create').allowed()";
+    assert_eq!(evaluate(&[], check, 10_000_000).as_deref(), Ok("true"));
+    let three = [check; 3].join(" && ");
+    let why = evaluate(&[], &three, 10_000_000).expect_err("over the limit of a call");
+    assert_eq!(why, "operation cancelled: actual cost limit exceeded");
+}
+
+#[test]
+fn results_have_the_wanted_type() {
+    let compiler = AdmissionCompiler::default();
+    let none = OptionalVariables::default();
+    let cases = [
+        ("object.spec.flag", BOOL, "must evaluate to bool but got dyn"),
+        ("'a'", BOOL, "must evaluate to bool but got string"),
+        ("1", &[Type::String(0), Type::Null], "must evaluate to one of [string null] but got int"),
+    ];
+    for (source, wanted, expected) in cases {
+        assert_eq!(compiler.compile(source, none, wanted).expect_err(source), expected);
+    }
+    let why = compiler.compile("params.a == 1", none, BOOL).expect_err("not declared");
+    assert!(why.contains("undeclared reference to 'params'"), "{why}");
+}
