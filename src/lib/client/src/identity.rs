@@ -8,8 +8,9 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::client::Body;
+use parking_lot::RwLock;
 use std::pin::Pin;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -41,7 +42,7 @@ struct CachedToken {
 
 impl CachedToken {
     fn header(&self) -> HeaderValue {
-        self.header.read().expect("lock holders do not panic").clone()
+        self.header.read().clone()
     }
 }
 
@@ -89,7 +90,7 @@ impl ServiceAccountIdentity {
             pause = match token_of(&accounts, &self.name).await {
                 Ok(header) => {
                     outage.works();
-                    *self.token.header.write().expect("lock holders do not panic") = header;
+                    *self.token.header.write() = header;
                     RENEW_AFTER
                 }
                 Err(error) => {

@@ -6,10 +6,10 @@
 //! logged at `warn`, later ones at `debug` until the operation works.
 
 use kube::core::Status;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Failures further apart are separate outages. Longer than the longest back-off (30 s).
@@ -123,7 +123,7 @@ impl Drop for Outage {
 }
 
 fn failing() -> MutexGuard<'static, Option<HashMap<u64, ActiveOutage>>> {
-    FAILING.lock().unwrap_or_else(PoisonError::into_inner)
+    FAILING.lock()
 }
 
 /// The innermost error, which kube's own messages leave out.

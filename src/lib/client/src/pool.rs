@@ -14,13 +14,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::Config;
 use kube::client::{Body, ConfigExt};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -117,7 +118,7 @@ impl PooledConnection {
         let is_closed = match &self.sender {
             HttpSender::Http2(sender) => sender.is_closed(),
             HttpSender::Http1(sender) => {
-                lock(sender).as_ref().is_some_and(http1::SendRequest::is_closed)
+                sender.lock().as_ref().is_some_and(http1::SendRequest::is_closed)
             }
         };
         is_closed || self.retired.load(Ordering::Relaxed)
@@ -143,7 +144,7 @@ impl Drop for StreamSlot {
         if let (Some(sender), HttpSender::Http1(idle)) =
             (self.http1.take(), &self.connection.sender)
         {
-            *lock(idle) = Some(sender);
+            *idle.lock() = Some(sender);
         }
         self.connection.in_flight.fetch_sub(1, Ordering::Release);
     }
@@ -159,7 +160,7 @@ impl StreamSlot {
             HttpSender::Http2(sender) => sender.clone().try_send_request(request).await,
             HttpSender::Http1(idle) => {
                 let sender =
-                    self.http1.insert(lock(idle).take().expect("exclusive to one request"));
+                    self.http1.insert(idle.lock().take().expect("exclusive to one request"));
                 // An unread response has closed the connection, which this reports at once.
                 let _ = sender.ready().await;
                 sender.try_send_request(origin_form(request)).await
@@ -190,7 +191,7 @@ impl Pool {
     }
 
     fn free(&self) -> Option<StreamSlot> {
-        let mut connections = lock(&self.0.connections);
+        let mut connections = self.0.connections.lock();
         connections.retain(|connection| !connection.is_closed());
         let connection = connections.iter().find(|connection| {
             connection.in_flight.load(Ordering::Acquire) < connection.capacity()
@@ -223,7 +224,7 @@ impl Pool {
                     in_flight: AtomicUsize::new(1),
                     retired: AtomicBool::new(false),
                 });
-                lock(&self.0.connections).push(Arc::clone(&connection));
+                self.0.connections.lock().push(Arc::clone(&connection));
                 Ok(StreamSlot { connection, http1: None })
             }
             Err(source) => {
@@ -336,8 +337,4 @@ impl http_body::Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -16,8 +16,9 @@ use kube::discovery::ApiResource;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{Config, Error, Event, watcher};
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
@@ -80,13 +81,13 @@ impl Monitor {
     #[cfg(test)]
     pub(crate) fn knowing(client: Client, discovered: Discovered) -> Self {
         let monitor = Self::new(client, Vec::new());
-        *monitor.known.lock().expect("lock holders do not panic") = Arc::new(discovered);
+        *monitor.known.lock() = Arc::new(discovered);
         monitor
     }
 
     /// Result of the last discovery.
     pub(crate) fn known(&self) -> Arc<Discovered> {
-        self.known.lock().expect("lock holders do not panic").clone()
+        self.known.lock().clone()
     }
 
     /// Requests a discovery, as a kind is unknown.
@@ -148,7 +149,7 @@ impl Monitor {
         watched: &mut HashMap<String, (DiscoveredResource, AbortHandle)>,
         tasks: &mut JoinSet<()>,
     ) {
-        *self.known.lock().expect("lock holders do not panic") = discovered.clone();
+        *self.known.lock() = discovered.clone();
         let mut gone: HashMap<String, (DiscoveredResource, AbortHandle)> = std::mem::take(watched);
         for found in discovered.resources.iter().filter(|found| is_watched(found)) {
             let name = qualified(found);

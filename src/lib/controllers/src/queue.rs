@@ -4,11 +4,12 @@
 
 use ferrokube_client::{Outage, ReconcileTrace, add_cause, is_unanswered};
 use ferrokube_trace::{SpanInfo, TraceContext};
+use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::error::Error;
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -111,7 +112,7 @@ impl<K: QueueKey> WorkQueue<K> {
     }
 
     fn add_at(&self, key: K, cause: Option<TraceContext>, when: Instant) {
-        let mut state = self.shared.state.lock().expect("lock holders do not panic");
+        let mut state = self.shared.state.lock();
         if let Some(cause) = cause {
             add_cause(state.causes.entry(key.clone()).or_default(), cause);
         }
@@ -126,7 +127,7 @@ impl<K: QueueKey> WorkQueue<K> {
 
     /// Number of keys waiting or in process.
     pub fn len(&self) -> usize {
-        let state = self.shared.state.lock().expect("lock holders do not panic");
+        let state = self.shared.state.lock();
         state.waiting.len() + state.active.len()
     }
 
@@ -139,7 +140,7 @@ impl<K: QueueKey> WorkQueue<K> {
     async fn take(&self) -> (K, Vec<TraceContext>) {
         loop {
             let wait = {
-                let mut state = self.shared.state.lock().expect("lock holders do not panic");
+                let mut state = self.shared.state.lock();
                 match state.pop(Instant::now(), self.shared.group) {
                     Ok(key) => {
                         let causes = state.causes.remove(&key).unwrap_or_default();
@@ -158,7 +159,7 @@ impl<K: QueueKey> WorkQueue<K> {
     }
 
     fn finish<E>(&self, key: K, causes: Vec<TraceContext>, result: &Result<Next, E>) {
-        let mut state = self.shared.state.lock().expect("lock holders do not panic");
+        let mut state = self.shared.state.lock();
         state.active.remove(&key);
         let again = state.again.remove(&key);
         let delay = match result {
@@ -244,7 +245,7 @@ where
     let _abort = AbortOnDrop(task.abort_handle());
     let error: Box<dyn Error + Send + Sync> = match task.await {
         Ok(Ok(next)) => {
-            outage.lock().expect("lock holders do not panic").works();
+            outage.lock().works();
             tracing::debug!(controller, key, took_us = started.elapsed().as_micros(), "reconciled");
             return Ok(next);
         }
@@ -253,12 +254,8 @@ where
     };
     if is_unanswered(&*error) {
         tracing::debug!(controller, key, error = %error, "reconcile failed, retrying");
-        outage.lock().expect("lock holders do not panic").failed(&*error);
-    } else if !warned
-        .lock()
-        .expect("lock holders do not panic")
-        .is_new(&error.to_string(), Instant::now())
-    {
+        outage.lock().failed(&*error);
+    } else if !warned.lock().is_new(&error.to_string(), Instant::now()) {
         tracing::debug!(controller, key, error = %error, "reconcile failed, retrying");
     } else {
         tracing::warn!(controller, key, error = %error, "reconcile failed, retrying");
@@ -373,16 +370,16 @@ mod tests {
             move |key: u32, _: &ReconcileTrace| {
                 let (active, runs) = (active.clone(), runs.clone());
                 async move {
-                    assert!(active.lock().unwrap().insert(key), "two workers on one key");
+                    assert!(active.lock().insert(key), "two workers on one key");
                     tokio::time::sleep(Duration::from_secs(1)).await;
-                    active.lock().unwrap().remove(&key);
-                    runs.lock().unwrap().push(key);
+                    active.lock().remove(&key);
+                    runs.lock().push(key);
                     Ok::<_, String>(Next::Done)
                 }
             }
         };
         let _ = tokio::time::timeout(Duration::from_secs(60), queue.run("test", 4, work)).await;
-        let mut seen = runs.lock().unwrap().clone();
+        let mut seen = runs.lock().clone();
         seen.sort_unstable();
         assert_eq!(seen, [1, 2]);
         assert!(queue.is_empty());
@@ -444,9 +441,9 @@ mod tests {
                 );
                 let times = times.clone();
                 async move {
-                    times.lock().unwrap().push(Instant::now());
-                    assert!(times.lock().unwrap().len() < 100);
-                    if times.lock().unwrap().len() % 2 == 0 {
+                    times.lock().push(Instant::now());
+                    assert!(times.lock().len() < 100);
+                    if times.lock().len() % 2 == 0 {
                         panic!("on purpose")
                     }
                     Err::<Next, _>("no".to_owned())
@@ -454,7 +451,7 @@ mod tests {
             }
         };
         let _ = tokio::time::timeout(Duration::from_secs(10), queue.run("test", 1, work)).await;
-        let times = times.lock().unwrap();
+        let times = times.lock();
         assert!((8..=12).contains(&times.len()), "{} attempts in 10 s", times.len());
         assert!(times[5] - times[4] > times[1] - times[0]);
     }

@@ -10,9 +10,10 @@ use http::Method;
 use k8s_openapi::api::core::v1::ResourceQuota;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 const WORKERS: usize = 2;
@@ -39,7 +40,7 @@ impl MetadataListener for QuotaTracker {
     /// The resource may be newly counted, or its objects deleted while it was not watched.
     fn list_ends(&self, resource: &DiscoveredResource) {
         if resource.namespaced {
-            let known = self.known.lock().expect("lock holders do not panic");
+            let known = self.known.lock();
             known.iter().for_each(|key| self.queue.add_after(key.clone(), None, SETTLE));
         }
     }
@@ -48,7 +49,7 @@ impl MetadataListener for QuotaTracker {
 
     fn deleted(&self, _resource: &DiscoveredResource, object: &Observed) {
         let Some(namespace) = &object.metadata.namespace else { return };
-        let known = self.known.lock().expect("lock holders do not panic");
+        let known = self.known.lock();
         for key in known.iter().filter(|(within, _)| within == namespace) {
             self.queue.add_after(key.clone(), object.cause, DEBOUNCE);
         }
@@ -67,7 +68,7 @@ pub(crate) async fn run(
         watcher::Config::default(),
         |quota, gone| {
             let key = (quota.namespace().unwrap_or_default(), quota.name_any());
-            let mut known = quotas.known.lock().expect("lock holders do not panic");
+            let mut known = quotas.known.lock();
             if gone {
                 known.remove(&key);
             } else {
@@ -189,7 +190,7 @@ mod tests {
     #[test]
     fn a_newly_served_resource_is_counted() {
         let quotas = QuotaTracker::default();
-        quotas.known.lock().expect("lock").insert(("n".to_owned(), "q".to_owned()));
+        quotas.known.lock().insert(("n".to_owned(), "q".to_owned()));
         let resource = ApiResource::from_gvk_with_plural(
             &GroupVersionKind::gvk("ex.com", "v1", "Gear"),
             "gears",

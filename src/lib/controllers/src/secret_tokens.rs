@@ -11,8 +11,9 @@ use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::discovery::ApiResource;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 const TYPE: &str = "kubernetes.io/service-account-token";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
@@ -74,7 +75,7 @@ pub(crate) async fn run(client: Client, ca: Arc<str>, signer: Signer) {
     let secrets = watching::each(Api::<Secret>::all(client.clone()), only, |secret, gone| {
         let name = (secret.namespace().unwrap_or_default(), secret.name_any());
         let account = (name.0.clone(), annotation(&secret, ACCOUNT).to_owned());
-        let mut known = known.lock().expect("lock holders do not panic");
+        let mut known = known.lock();
         if gone {
             known.remove(&name);
             queue.add(SecretTask::Unlink { account, secret: name.1 }, cause(&secret.metadata));
@@ -90,7 +91,7 @@ pub(crate) async fn run(client: Client, ca: Arc<str>, signer: Signer) {
             if gone {
                 let cause = cause(&account.metadata);
                 let account = (account.namespace().unwrap_or_default(), account.name_any());
-                let known = known.lock().expect("lock holders do not panic");
+                let known = known.lock();
                 known
                     .iter()
                     .filter(|(_, of)| **of == account)

@@ -22,9 +22,10 @@ use ferrokube_flow::Flow;
 use ferrokube_flow::Limits;
 use ferrokube_registry::Registry;
 use ferrokube_serve::{Body, Handler, Response};
+use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use tokio::task::JoinSet;
 
 /// Result of a [`BootstrapStep`]; the error is logged and ends the process.
@@ -208,7 +209,7 @@ impl ControlPlane {
     /// [`StartError`]; the process should exit.
     pub async fn start(&self) -> Result<(), StartError> {
         self.start_loops();
-        let steps = std::mem::take(&mut *self.steps.lock().expect("no panic while held"));
+        let steps = std::mem::take(&mut *self.steps.lock());
         for (name, step) in steps {
             if let Err(why) = step(self.state.registry.clone()).await {
                 return Err(StartError::Step { step: name, why });
@@ -222,7 +223,7 @@ impl ControlPlane {
 
     /// Serves the custom resources that exist already and starts the background loops, once.
     fn start_loops(&self) {
-        let mut loops = self.loops.lock().expect("no panic while held");
+        let mut loops = self.loops.lock();
         if !loops.is_empty() {
             return;
         }
@@ -277,12 +278,12 @@ impl ControlPlane {
         self.state.health.stop();
         self.state.registry.end_watches();
         // Status writes that this loses are made at the next start.
-        self.loops.lock().expect("no panic while held").abort_all();
+        self.loops.lock().abort_all();
     }
 
     /// Waits until the background loops have ended, after [`ControlPlane::begin_shutdown`].
     pub async fn stopped(&self) {
-        let mut loops = std::mem::take(&mut *self.loops.lock().expect("no panic while held"));
+        let mut loops = std::mem::take(&mut *self.loops.lock());
         loops.shutdown().await;
     }
 }

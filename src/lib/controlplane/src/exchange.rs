@@ -11,9 +11,10 @@ use ferrokube_serve::{Body, Peer, Response};
 use ferrokube_trace::{InitialTraceId, Span, SpanInfo, TraceContext};
 use http::HeaderValue;
 use http::request::Parts;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
@@ -85,7 +86,7 @@ impl Incoming {
 
     /// Takes the body; `None` after the first call.
     pub(crate) fn take_body(&mut self) -> Option<Body> {
-        self.body.get_mut().ok()?.take()
+        self.body.get_mut().take()
     }
 
     /// The client's end of the connection.

@@ -7,9 +7,9 @@ use crate::status;
 use ferrokube_apimachinery::field::quote;
 use ferrokube_serve::Response;
 use ferrokube_storage::Prefix;
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -61,13 +61,7 @@ impl Health {
 
     /// Marks a bootstrap step as done.
     pub(crate) fn step_done(&self, name: &str) {
-        if let Some(step) = self
-            .steps
-            .lock()
-            .expect("no panic while held")
-            .iter_mut()
-            .find(|(step, _)| step == name)
-        {
+        if let Some(step) = self.steps.lock().iter_mut().find(|(step, _)| step == name) {
             step.1 = true;
         }
     }
@@ -88,7 +82,7 @@ impl Health {
 
     /// Names of a probe's checks, in order.
     pub(crate) fn names(&self, probe: &str) -> impl Iterator<Item = String> {
-        let steps = self.steps.lock().expect("no panic while held");
+        let steps = self.steps.lock();
         let hooks = steps
             .iter()
             .map(|(name, _)| format!("poststarthook/{name}"))
@@ -134,7 +128,7 @@ impl Health {
 
     /// Whether a bootstrap step is done; for any other name, whether all are.
     fn is_done(&self, step: &str) -> Result<(), String> {
-        let steps = self.steps.lock().expect("no panic while held");
+        let steps = self.steps.lock();
         let done = steps
             .iter()
             .find(|(name, _)| name == step)

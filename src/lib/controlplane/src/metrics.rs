@@ -6,6 +6,7 @@ use crate::action::{Action, Verb};
 use crate::state::ServerState;
 use crate::status;
 use ferrokube_serve::{Holdings, ListenerStats, Response};
+use parking_lot::Mutex;
 use prometheus_client::encoding::{self, EncodeLabelSet};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -14,7 +15,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Max label sets of requests; further ones count as `other`, so that clients cannot fill the
@@ -352,7 +353,7 @@ impl Metrics {
             text(resource.plural()),
             text(resource.subresource()),
         );
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if known.contains(&subject) {
             return subject;
         }

@@ -42,7 +42,7 @@ impl ServerState {
             };
         guard.leave(&mut response);
         let exchange = &mut guard.exchange;
-        let recorded = exchange.incoming.audit.recorded.get_mut().ok().and_then(Option::take);
+        let recorded = exchange.incoming.audit.recorded.get_mut().take();
         if let Some(recorded) = recorded
             && let Err(error) = recorded.await
         {

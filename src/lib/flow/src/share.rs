@@ -10,9 +10,10 @@
 //! caller that would hold less finds no room, loans of the caller that holds most are called back,
 //! oldest first. So idle requests lock nobody out, however many callers send them.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -248,7 +249,7 @@ impl Share {
 
 impl ShareCore {
     fn lock(&self) -> MutexGuard<'_, ShareState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn give_back(&self, caller: BudgetCaller, amount: usize) {

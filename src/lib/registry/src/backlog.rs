@@ -1,8 +1,9 @@
 //! Bounds the bytes of one caller's writes in the journal's queue. Writes of other callers are
 //! synced with them, and wait no longer than the disk takes for that.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Smaller writes are not counted.
@@ -43,7 +44,7 @@ impl Backlog {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<Semaphore>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -9,9 +9,10 @@ use ferrokube_schema::Schema;
 use ferrokube_schema::apply::Replicas;
 use ferrokube_storage::Entry;
 use imbl::{HashMap, OrdMap};
+use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use tokio::sync::watch;
 
 /// A definition in one of its versions.
@@ -290,7 +291,7 @@ impl Catalog {
     /// custom definition never replaces a bundled one.
     pub fn put(&self, definition: Arc<Definition>) {
         self.change(|table| table.put(&definition));
-        let followed = self.followed.lock().expect("no panic while held");
+        let followed = self.followed.lock();
         if let Some(sender) = followed.get(&(definition.group.clone(), definition.plural.clone())) {
             sender.send_replace(());
         }
@@ -317,12 +318,7 @@ impl Catalog {
     /// Removes a definition and its computed subresources.
     pub fn remove(&self, group: &str, plural: &str) {
         self.change(|table| table.remove(group, plural));
-        if let Some(sender) = self
-            .followed
-            .lock()
-            .expect("no panic while held")
-            .remove(&(group.to_owned(), plural.to_owned()))
-        {
+        if let Some(sender) = self.followed.lock().remove(&(group.to_owned(), plural.to_owned())) {
             sender.send_replace(());
         }
     }
@@ -393,7 +389,7 @@ impl Catalog {
     /// Notifies of changes of one definition. Subscribing to all changes would wake every watch for
     /// every definition.
     pub(crate) fn follow(&self, definition: &Definition) -> watch::Receiver<()> {
-        let mut followed = self.followed.lock().expect("no panic while held");
+        let mut followed = self.followed.lock();
         followed
             .entry((definition.group.clone(), definition.plural.clone()))
             .or_insert_with(|| watch::Sender::new(()))

@@ -4,8 +4,9 @@
 use crate::catalog::Served;
 use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_trace::{InitialTraceId, TraceContext};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 use std::time::SystemTime;
 
 /// Treatment of unknown and duplicate fields.
@@ -56,7 +57,7 @@ impl RequestContext {
     /// Adds a warning for the client. Duplicates and warnings beyond 50 are dropped.
     pub fn warn(&self, text: impl Into<String>) {
         let text = text.into();
-        let mut warnings = self.warnings.lock().expect("no panic while held");
+        let mut warnings = self.warnings.lock();
         if warnings.len() < 50 && !warnings.contains(&text) {
             warnings.push(text);
         }
@@ -64,7 +65,7 @@ impl RequestContext {
 
     /// Takes the warnings.
     pub fn take_warnings(&self) -> Vec<String> {
-        std::mem::take(&mut *self.warnings.lock().expect("no panic while held"))
+        std::mem::take(&mut *self.warnings.lock())
     }
 
     /// Records the initial trace id of the written object. In a collection the first object counts.
@@ -80,12 +81,12 @@ impl RequestContext {
 
     /// Adds an annotation to the audit event.
     pub fn annotate_audit(&self, key: impl Into<String>, value: impl Into<String>) {
-        self.audit.lock().expect("no panic while held").insert(key.into(), value.into());
+        self.audit.lock().insert(key.into(), value.into());
     }
 
     /// Takes the annotations of the audit event.
     pub fn take_audit(&self) -> BTreeMap<String, String> {
-        std::mem::take(&mut *self.audit.lock().expect("no panic while held"))
+        std::mem::take(&mut *self.audit.lock())
     }
 }
 

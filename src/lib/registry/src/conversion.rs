@@ -12,10 +12,11 @@ use ferrokube_apimachinery::status::Failure;
 use ferrokube_resource::conversion::{Conversion, Converter};
 use ferrokube_schema::validate;
 use ferrokube_storage::{Entry, Sidecar};
+use parking_lot::{Mutex, MutexGuard};
 use std::any::Any;
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use tokio::sync::watch;
 
 /// Cached bytes, of results and their sources, over all resources. The cache is cleared when full.
@@ -108,7 +109,7 @@ impl Drop for ConversionClaims<'_> {
 
 impl ConvertedEntries {
     fn lock(&self) -> MutexGuard<'_, EntryCache> {
-        self.0.lock().expect("no panic while held")
+        self.0.lock()
     }
 
     /// Looks an entry up; a missing one is claimed for the calling request.

@@ -385,7 +385,7 @@ impl Future for HandlerFuture {
             return Poll::Ready(Err(h2::Reason::REFUSED_STREAM.into()));
         };
         let polled = match &mut this.answer {
-            // Not polled again after a panic. Shared state is behind locks that poison.
+            // Not polled again after a panic. What is behind a lock is consistent at each step.
             Some(answer) => catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(task))).ok(),
             None => None,
         };

@@ -9,10 +9,11 @@
 use crate::body::{SLICE_BYTES, WRITE_BYTES, short_slices};
 use crate::head_timeout::Activity;
 use crate::slow_client::Wait;
+use parking_lot::{Mutex, MutexGuard};
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -47,7 +48,7 @@ impl<T> Cork<T> {
 
     /// Never contended: hyper and the driver are one task.
     fn lock(&self) -> MutexGuard<'_, CorkState<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

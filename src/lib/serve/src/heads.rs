@@ -3,9 +3,10 @@
 //! back gets old.
 
 use futures::task::AtomicWaker;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 /// Bytes of a head that do not count, and need no lock: a connection costs more, and nearly every
@@ -55,7 +56,7 @@ impl Heads {
     }
 
     fn lock(&self) -> MutexGuard<'_, HeadsState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

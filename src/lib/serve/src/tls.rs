@@ -5,6 +5,7 @@
 //! authentication (401), as in kube-apiserver, not of the handshake.
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use parking_lot::Mutex;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -20,8 +21,8 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// Certificates or keys that cannot be used. Nothing was replaced.
 #[derive(Debug, thiserror::Error)]
@@ -176,7 +177,7 @@ impl Tls {
     /// # Errors
     /// [`TlsError::Pem`], [`TlsError::Authority`], [`TlsError::Shared`].
     pub fn replace_cas(&self, client: Option<&[u8]>, proxy: Option<&[u8]>) -> Result<(), TlsError> {
-        let _one_at_a_time = self.authorities.writing.lock().expect("no panic while held");
+        let _one_at_a_time = self.authorities.writing.lock();
         let present = self.authorities.trusted.load();
         let replaced = |pem: Option<&[u8]>, present: &Option<Arc<CaSet>>| match pem {
             Some(pem) => self.authority(pem).map(|authority| Some(Arc::new(authority))),

@@ -118,7 +118,7 @@ impl Committer<'_> {
         loop {
             head.idle = false;
             if head.held && head.closed.is_none() {
-                head = core.work.wait(head).unwrap_or_else(std::sync::PoisonError::into_inner);
+                core.work.wait(&mut head);
                 continue;
             }
             let batch = head.take(core.limits.batch_bytes);
@@ -148,15 +148,12 @@ impl Committer<'_> {
             }
             let wait = due.into_iter().chain(trim).chain(rest).min();
             head.idle = true;
-            head = match wait {
-                None => core.work.wait(head).unwrap_or_else(std::sync::PoisonError::into_inner),
+            match wait {
+                None => core.work.wait(&mut head),
                 Some(wait) => {
-                    core.work
-                        .wait_timeout(head, wait)
-                        .unwrap_or_else(std::sync::PoisonError::into_inner)
-                        .0
+                    core.work.wait_for(&mut head, wait);
                 }
-            };
+            }
         }
     }
 

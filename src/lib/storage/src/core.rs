@@ -6,10 +6,10 @@ use crate::head::{AcceptedTxn, CommitResult, Head, PreparedTxn};
 use crate::key::{Key, Revision};
 use crate::published::Published;
 use crate::stats::{Counters, Stats};
-use crate::sync;
 use crate::txn::{CommitError, Need, Rejected, Txn};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
@@ -57,7 +57,7 @@ impl StoreCore {
     }
 
     pub(crate) fn head(&self) -> MutexGuard<'_, Head> {
-        sync::lock(&self.head)
+        self.head.lock()
     }
 
     pub(crate) fn pending(&self, key: &Key) -> Option<Arc<crate::Entry>> {
@@ -208,7 +208,7 @@ impl StoreCore {
         (stats.replay_cache, stats.replay_bytes) = self.published.replay_cache().stats();
         stats.live_bytes = self.published.live_bytes();
         for resource in self.published.resources().values() {
-            let state = sync::read(&resource.state);
+            let state = resource.state.read();
             stats.history_events += state.log.len();
             stats.entries.push((resource.prefix.clone(), state.map.len()));
         }

@@ -4,7 +4,6 @@
 use crate::key::{Prefix, Revision};
 use crate::log::{LogRead, ReadLimit};
 use crate::published::{Published, PublishedResource};
-use crate::sync;
 use crate::txn::Event;
 use std::sync::Arc;
 
@@ -33,7 +32,7 @@ impl Cursor {
         after: Revision,
     ) -> Result<Self, WatchError> {
         let resource = published.resource(prefix);
-        let floor = sync::read(&resource.state).log.floor();
+        let floor = resource.state.read().log.floor();
         let in_archive =
             || published.replay_cache().archive().is_some_and(|archive| archive.floor() <= after);
         if (after < floor && !in_archive()) || published.is_unknown(after) {
@@ -67,7 +66,7 @@ impl Cursor {
             // Check without the lock: otherwise a thousand watchers that wait again after an event
             // would all take it to find nothing.
             let read = if self.resource.has_after(self.position) || closed {
-                sync::read(&self.resource.state).log.read(self.position, most)
+                self.resource.state.read().log.read(self.position, most)
             } else {
                 LogRead::Events(Vec::new())
             };
@@ -113,7 +112,7 @@ impl Cursor {
     /// published revision first, then requires a drained log.
     pub fn bookmark(&self) -> Option<Revision> {
         let published = self.published.revision();
-        (self.position <= published && sync::read(&self.resource.state).log.drained(self.position))
+        (self.position <= published && self.resource.state.read().log.drained(self.position))
             .then_some(published)
     }
 }

@@ -24,7 +24,6 @@ mod replay_cache;
 pub mod snapshot;
 pub mod stats;
 pub mod store;
-mod sync;
 pub mod testing;
 mod turns;
 pub mod txn;

@@ -3,9 +3,9 @@
 use crate::entry::Entry;
 use crate::key::{Key, Revision};
 use crate::published::{Published, PublishedResource, Retention, growth};
-use crate::sync;
 use crate::txn::Event;
-use std::sync::{Arc, MutexGuard};
+use parking_lot::MutexGuard;
+use std::sync::Arc;
 
 /// Loader with exclusive access to a store that is not shared yet.
 pub(crate) struct StateLoader<'a> {
@@ -40,20 +40,20 @@ impl<'a> StateLoader<'a> {
     pub(crate) fn entry(&mut self, entry: Arc<Entry>) {
         self.live += bytes(Some(&entry));
         let resource = self.resource(&entry.key);
-        let before = sync::write(&resource.state).map.insert(entry.key.clone(), entry);
+        let before = resource.state.write().map.insert(entry.key.clone(), entry);
         self.live -= bytes(before.as_deref());
     }
 
     /// Removes a key from the initial state.
     pub(crate) fn absent(&mut self, key: &Key) {
         let resource = self.resource(key);
-        let before = sync::write(&resource.state).map.remove(key);
+        let before = resource.state.write().map.remove(key);
         self.live -= bytes(before.as_deref());
     }
 
     pub(crate) fn present(&mut self, key: &Key) -> Option<Arc<Entry>> {
         let resource = self.resource(key);
-        let state = sync::read(&resource.state);
+        let state = resource.state.read();
         state.map.get(key.as_str()).cloned()
     }
 
@@ -62,7 +62,7 @@ impl<'a> StateLoader<'a> {
         self.live += growth(event);
         let resource = self.resource(&event.entry.key);
         // Retain no snapshots on the way: they would make every change copy a path of the tree.
-        let before = sync::write(&resource.state).apply(event, usize::MAX);
+        let before = resource.state.write().apply(event, usize::MAX);
         self.published.retain(&mut self.retention, resource, event);
         before.map(|before| before.revision)
             == event.previous.as_ref().map(|previous| previous.revision)

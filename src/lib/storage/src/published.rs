@@ -14,12 +14,12 @@ use crate::log::{EventLog, ReadLimit};
 use crate::map::EntryMap;
 use crate::replay_cache::ReplayCache;
 use crate::snapshot::Snapshot;
-use crate::sync;
 use crate::txn::{Event, TxnEvent};
 use arc_swap::ArcSwap;
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -187,7 +187,7 @@ impl Published {
         if let Some(resource) = self.find(prefix.as_str()) {
             return resource;
         }
-        let _making = sync::lock(&self.making);
+        let _making = self.making.lock();
         if let Some(resource) = self.find(prefix.as_str()) {
             return resource;
         }
@@ -208,7 +208,7 @@ impl Published {
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Entry>> {
         let resources = self.resources.load();
         let resource = resources.get(key.prefix())?;
-        sync::read(&resource.state).map.get(key.as_str()).cloned()
+        resource.state.read().map.get(key.as_str()).cloned()
     }
 
     /// Makes a batch visible. `revision` is its last revision, `now_ms` monotonic. Returns the
@@ -220,9 +220,9 @@ impl Published {
         now_ms: u64,
     ) -> Vec<Arc<PublishedResource>> {
         let touched = self.by_resource(changes);
-        let mut retention = sync::lock(&self.retention);
+        let mut retention = self.retention.lock();
         let mut states: Vec<RwLockWriteGuard<'_, ResourceState>> =
-            touched.iter().map(|touched| sync::write(&touched.resource.state)).collect();
+            touched.iter().map(|touched| touched.resource.state.write()).collect();
         for (state, touched) in states.iter_mut().zip(&touched) {
             for change in &touched.changes {
                 state.apply(&change.event, self.replay_events);
@@ -291,7 +291,7 @@ impl Published {
             }
         }
         for (resource, count) in counts {
-            let gone = sync::write(&resource.state).log.evict(count);
+            let gone = resource.state.write().log.evict(count);
             drop(gone);
         }
         self.retained_bytes.store(retention.bytes, Ordering::Relaxed);
@@ -299,7 +299,7 @@ impl Published {
 
     /// Exclusive access for recovery, before the store is shared.
     pub(crate) fn loader(&self) -> StateLoader<'_> {
-        StateLoader::new(self, sync::lock(&self.retention))
+        StateLoader::new(self, self.retention.lock())
     }
 
     /// Sets where the history starts, before recovery.
@@ -310,12 +310,12 @@ impl Published {
 
     /// Marks the revisions in between as unknown.
     pub(crate) fn add_gap(&self, after: Revision, before: Revision) {
-        sync::lock(&self.gaps).push((after, before));
+        self.gaps.lock().push((after, before));
     }
 
     /// Whether the revision is not part of this history: it was lost, or belongs to another store.
     pub(crate) fn is_unknown(&self, revision: Revision) -> bool {
-        sync::lock(&self.gaps).iter().any(|(after, before)| *after < revision && revision < *before)
+        self.gaps.lock().iter().any(|(after, before)| *after < revision && revision < *before)
     }
 
     /// Retains a recovered event.
@@ -367,7 +367,7 @@ impl Published {
 
     /// Time until [`Self::trim`] has work; `None` if that needs another event first.
     pub(crate) fn trim_in(&self, now_ms: u64) -> Option<Duration> {
-        let retention = sync::lock(&self.retention);
+        let retention = self.retention.lock();
         let front = retention.queue.front().filter(|_| retention.bytes > self.quiet_bytes())?;
         Some(Duration::from_millis(
             front.at_ms.saturating_add(self.bounds.young_ms).saturating_sub(now_ms),
@@ -377,11 +377,11 @@ impl Published {
     /// Evicts events that are neither young nor within the quiet bound, and releases excess
     /// capacity.
     pub(crate) fn trim(&self, now_ms: u64) {
-        let mut retention = sync::lock(&self.retention);
+        let mut retention = self.retention.lock();
         self.evict(&mut retention, now_ms);
         retention.queue.shrink_to(0);
         for resource in self.resources().values() {
-            sync::write(&resource.state).log.shrink();
+            resource.state.write().log.shrink();
         }
     }
 
@@ -421,7 +421,7 @@ impl Published {
     /// event between the two reads.
     pub(crate) fn snapshot(&self, prefix: &Prefix) -> Snapshot {
         let resource = self.resource(prefix);
-        let state = sync::read(&resource.state);
+        let state = resource.state.read();
         Snapshot::new(self.revision(), prefix.clone(), state.map.clone())
     }
 
@@ -433,7 +433,7 @@ impl Published {
     ) -> Result<Snapshot, WatchError> {
         let resource = self.resource(prefix);
         let replay = {
-            let state = sync::read(&resource.state);
+            let state = resource.state.read();
             let published = self.revision();
             // First of all: until the first write, skipped revisions lie above the published one.
             if self.is_unknown(revision) {
@@ -449,7 +449,7 @@ impl Published {
         };
         let (map, worked) = replay.run();
         if worked {
-            sync::write(&resource.state).log.remember(revision, map.clone());
+            resource.state.write().log.remember(revision, map.clone());
         }
         Ok(Snapshot::new(revision, prefix.clone(), map))
     }

@@ -8,11 +8,11 @@ use crate::cursor::WatchError;
 use crate::key::{Prefix, Revision};
 use crate::log::ReadLimit;
 use crate::published::{Archive, ArchivedEvents, event_bytes};
-use crate::sync;
 use crate::txn::Event;
+use parking_lot::Mutex;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -97,7 +97,7 @@ async fn sweep(inner: Weak<ReplayCacheInner>) {
     loop {
         tokio::time::sleep(COLD / 2).await;
         let Some(inner) = inner.upgrade() else { return };
-        let mut kept = sync::lock(&inner.kept);
+        let mut kept = inner.kept.lock();
         let dropped = kept.drop_cold();
         kept.swept = !kept.blocks.is_empty();
         let is_over = !kept.swept;
@@ -134,7 +134,7 @@ impl ReplayCache {
 
     /// Number of archive reads, and bytes cached.
     pub(crate) fn stats(&self) -> (u64, usize) {
-        (self.0.reads.load(Ordering::Relaxed), sync::lock(&self.0.kept).bytes)
+        (self.0.reads.load(Ordering::Relaxed), self.0.kept.lock().bytes)
     }
 
     /// The next events of a resource in `after < revision <= until`. Cancel safe: a decode that was
@@ -162,7 +162,7 @@ impl ReplayCache {
             // Held until the decode ends, even if its watcher is gone.
             let _reader = reader;
             let block = this.decode(&*archive, prefix, (after, until))?;
-            if !std::mem::replace(&mut sync::lock(&this.0.kept).swept, true) {
+            if !std::mem::replace(&mut this.0.kept.lock().swept, true) {
                 tokio::spawn(sweep(Arc::downgrade(&this.0)));
             }
             Ok(block)
@@ -172,7 +172,7 @@ impl ReplayCache {
     }
 
     fn find(&self, prefix: &Prefix, after: Revision) -> Option<Arc<Block>> {
-        sync::lock(&self.0.kept).find(prefix, after)
+        self.0.kept.lock().find(prefix, after)
     }
 
     fn decode(
@@ -187,8 +187,7 @@ impl ReplayCache {
         let bytes = events.iter().map(event_bytes).sum();
         let block = Arc::new(Block { prefix, after, reached, events, bytes });
         // Never cache a block that does not advance.
-        let dropped =
-            if reached > after { sync::lock(&self.0.kept).keep(&block) } else { Vec::new() };
+        let dropped = if reached > after { self.0.kept.lock().keep(&block) } else { Vec::new() };
         drop(dropped);
         Ok(block)
     }
@@ -312,7 +311,7 @@ mod tests {
         tokio::time::sleep(2 * COLD).await;
         assert_eq!(replay_cache.stats().1, 0, "cold blocks are dropped");
         all(&replay_cache, &Prefix::new("configmaps").unwrap(), Revision(0), until).await;
-        assert!(sync::lock(&replay_cache.0.kept).swept, "the sweeper runs again");
+        assert!(replay_cache.0.kept.lock().swept, "the sweeper runs again");
     }
 
     #[tokio::test(start_paused = true)]
@@ -361,6 +360,6 @@ mod tests {
             all(&large, &Prefix::new("a").unwrap(), Revision(0), Revision(20)).await,
             [10, 20]
         );
-        assert_eq!(sync::lock(&large.0.kept).blocks.len(), 1, "the last block stays");
+        assert_eq!(large.0.kept.lock().blocks.len(), 1, "the last block stays");
     }
 }

@@ -14,7 +14,6 @@ use crate::loader::StateLoader;
 use crate::published::{HistoryBounds, Published};
 use crate::snapshot::Snapshot;
 use crate::stats::{Counters, Stats};
-use crate::sync;
 use crate::turns::{Acquired, KeyTurns};
 use crate::txn::{CommitError, Committed, Event, Expires, Need, Rejected, Txn};
 use std::path::Path;
@@ -275,7 +274,7 @@ impl Store {
     /// How far back the history of a resource reaches.
     pub fn history(&self, prefix: &Prefix) -> History {
         let published = &self.0.core.published;
-        let listed = sync::read(&published.resource(prefix).state).log.floor();
+        let listed = published.resource(prefix).state.read().log.floor();
         let watched = published
             .replay_cache()
             .archive()

@@ -3,10 +3,10 @@
 //! Waiters are futures and hold no thread. The mutexes are held for a few instructions, never
 //! during a turn.
 
-use crate::sync;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// Shards of the table of keys in use.
@@ -55,7 +55,7 @@ impl KeyTurns {
 
     pub(crate) fn acquire(&self, key: &str) -> Acquired {
         let key = self.hasher.hash_one(key);
-        let mut list = sync::lock(self.list(key));
+        let mut list = self.list(key).lock();
         match list.iter_mut().find(|line| line.key == key) {
             None => {
                 list.push(KeyQueue { key, waiting: VecDeque::new() });
@@ -87,7 +87,7 @@ impl KeyTurns {
     }
 
     fn next(&self, key: u64) -> Option<oneshot::Sender<TurnHandoff>> {
-        let mut list = sync::lock(self.list(key));
+        let mut list = self.list(key).lock();
         let place = list.iter().position(|line| line.key == key)?;
         let waiter = list[place].waiting.pop_front();
         if waiter.is_none() {
@@ -162,6 +162,6 @@ mod tests {
         drop(waiting);
         turns.release(key);
         taken(turns.acquire("a"));
-        assert_eq!(turns.lists.iter().map(|list| sync::lock(list).len()).sum::<usize>(), 1);
+        assert_eq!(turns.lists.iter().map(|list| list.lock().len()).sum::<usize>(), 1);
     }
 }

@@ -10,9 +10,9 @@ use crate::story::{Story, StoryEntry};
 use ferrokube_trace::log::Tap;
 use ferrokube_trace::{InitialTraceId, TraceContext};
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Events kept per family; older ones are dropped.
 pub const MAX_EVENTS: usize = 256;
@@ -123,7 +123,7 @@ impl Ring {
     }
 
     fn lock(&self) -> MutexGuard<'_, RingState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Everything visible about an id: all traces of a family, or the trace of a trace or span id,

@@ -5,11 +5,11 @@ use crate::finder::Needle;
 use crate::line::{self, LogLine};
 use flate2::read::MultiGzDecoder;
 use memchr::{memchr, memrchr};
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Size of one read.
@@ -75,7 +75,7 @@ fn scan_for(files: &[PathBuf], wanted: &Needle) -> ScanResult {
                     }
                 }
                 let one = search.out;
-                let mut all = all.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let mut all = all.lock();
                 all.dropped += one.dropped;
                 all.found.extend(one.found);
                 all.failed.extend(one.failed);
@@ -83,7 +83,7 @@ fn scan_for(files: &[PathBuf], wanted: &Needle) -> ScanResult {
             });
         }
     });
-    all.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+    all.into_inner()
 }
 
 /// Limits shared by all workers.

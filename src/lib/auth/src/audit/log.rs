@@ -7,10 +7,11 @@ use super::policy::{AuditPlan, AuditPolicy, AuditRequest};
 use super::refusals::Refusals;
 use super::reserve::Reserved;
 use ferrokube_trace::log::{Rotating, Rotation};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -312,7 +313,7 @@ impl AuditLog {
     /// Writes what is queued and stops the thread. Blocks; later events are refused.
     pub fn close(&self) {
         self.shared.close();
-        let handle = self.thread.handle.lock().expect("no panic while held").take();
+        let handle = self.thread.handle.lock().take();
         if let Some(handle) = handle {
             let _ = handle.join();
         }
@@ -337,7 +338,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, EventQueue> {
-        self.queue.lock().expect("no panic while held")
+        self.queue.lock()
     }
 
     fn close(&self) {
@@ -402,9 +403,7 @@ impl WriterThread {
             if queue.closed {
                 return false;
             }
-            let (next, waited) =
-                self.shared.wake.wait_timeout(queue, TIDY_INTERVAL).expect("no panic while held");
-            queue = next;
+            let waited = self.shared.wake.wait_for(&mut queue, TIDY_INTERVAL);
             if waited.timed_out() && queue.lines.is_empty() {
                 drop(queue);
                 self.output.tidy();
@@ -454,14 +453,13 @@ impl WriterThread {
 
     /// Waits [`RETRY_INTERVAL`]; `false` if the log is closing.
     fn pause(&self) -> bool {
-        let queue = self.shared.lock();
+        let mut queue = self.shared.lock();
         if queue.closed {
             drop(queue);
             std::thread::sleep(RETRY_INTERVAL);
             return false;
         }
-        let (queue, _) =
-            self.shared.wake.wait_timeout(queue, RETRY_INTERVAL).expect("no panic while held");
+        self.shared.wake.wait_for(&mut queue, RETRY_INTERVAL);
         !queue.closed
     }
 }
@@ -486,7 +484,7 @@ mod tests {
             if self.full.load(Ordering::SeqCst) {
                 return Err(io::Error::from(io::ErrorKind::StorageFull));
             }
-            self.lines.lock().expect("lock").extend_from_slice(bytes);
+            self.lines.lock().extend_from_slice(bytes);
             Ok(())
         }
     }
@@ -539,7 +537,7 @@ mod tests {
         let log = log(&disk, |_| ());
         for number in 0..100 {
             record(&log, &format!("id-{number}-")).await.expect("written");
-            let text = String::from_utf8(disk.lines.lock().expect("lock").clone()).expect("text");
+            let text = String::from_utf8(disk.lines.lock().clone()).expect("text");
             assert!(text.contains(&format!("id-{number}-")));
         }
         assert_eq!(log.stats().written, 100);
@@ -554,10 +552,7 @@ mod tests {
         for written in waiting {
             written.await.expect("written");
         }
-        assert_eq!(
-            disk.lines.lock().expect("lock").iter().filter(|&&byte| byte == b'\n').count(),
-            1_000
-        );
+        assert_eq!(disk.lines.lock().iter().filter(|&&byte| byte == b'\n').count(), 1_000);
         assert!(matches!(record(&log, "late").await, Err(AuditError::Closed)));
     }
 
@@ -577,7 +572,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         record(&log, "after").await.expect("written");
-        let text = String::from_utf8(disk.lines.lock().expect("lock").clone()).expect("text");
+        let text = String::from_utf8(disk.lines.lock().clone()).expect("text");
         assert!(
             text.find("kept").expect("the refused event is kept")
                 < text.find("after").expect("after")

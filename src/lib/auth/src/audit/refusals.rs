@@ -3,7 +3,8 @@
 
 use super::line::truncate_utf8;
 use crate::clock_cache::ClockCache;
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Annotation: the number of refusals of this caller left out since the last recorded one.
@@ -81,7 +82,7 @@ impl Default for Refusals {
 impl Refusals {
     /// Whether to record one more refusal of this caller; if so, how many were left out before.
     pub(super) fn admit(&self, caller: &str, now: Instant) -> Option<u64> {
-        let state = &mut *self.0.lock().expect("no panic while held");
+        let state = &mut *self.0.lock();
         let name = truncate_utf8(caller, MAX_NAME);
         if state.callers.get(name).is_none() {
             state.callers.insert(
@@ -157,7 +158,7 @@ mod tests {
             .filter(|number| refusals.admit(&number.to_string(), now).is_some())
             .count();
         assert_eq!(recorded, 600 + 60);
-        assert!(refusals.0.lock().expect("lock").callers.len() <= MAX_CALLERS);
+        assert!(refusals.0.lock().callers.len() <= MAX_CALLERS);
         let day = (0..86_400).map(|second| now + Duration::from_secs(second));
         let recorded: usize = day
             .map(|at| {

@@ -6,9 +6,10 @@
 use super::{Authenticator, Clock, Credentials, Identity, Unauthenticated};
 use crate::clock_cache::ClockCache;
 use ferrokube_apimachinery::user::UserInfo;
+use parking_lot::Mutex;
 use ring::digest;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
 
@@ -40,7 +41,7 @@ impl X509 {
     }
 
     fn cached_subject(&self, leaf: &[u8]) -> Result<Arc<CertificateSubject>, Unauthenticated> {
-        let mut cache = self.cache.lock().expect("no panic while held");
+        let mut cache = self.cache.lock();
         if let Some(known) = cache.get(leaf) {
             return Ok(Arc::clone(known));
         }

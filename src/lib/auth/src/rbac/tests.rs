@@ -8,8 +8,9 @@ use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_apimachinery::work;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A feed that tests write roles and bindings to.
@@ -18,7 +19,7 @@ struct RbacFixture(Arc<(Mutex<Vec<RbacChange>>, AtomicU64)>);
 
 impl Feed for RbacFixture {
     fn drain(&mut self, apply: &mut dyn FnMut(RbacChange)) {
-        std::mem::take(&mut *self.0.0.lock().expect("lock")).into_iter().for_each(apply);
+        std::mem::take(&mut *self.0.0.lock()).into_iter().for_each(apply);
     }
 }
 
@@ -32,7 +33,7 @@ impl RbacFixture {
     }
 
     fn change(&self, change: RbacChange) {
-        self.0.0.lock().expect("lock").push(change);
+        self.0.0.lock().push(change);
         self.0.1.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -490,7 +491,7 @@ fn a_change_published_during_a_refresh_affects_the_next_request() {
     impl Feed for Late {
         fn drain(&mut self, apply: &mut dyn FnMut(RbacChange)) {
             self.0.drain(apply);
-            if let Some(late) = self.1.lock().expect("lock").take() {
+            if let Some(late) = self.1.lock().take() {
                 self.0.change(late);
             }
         }
@@ -500,12 +501,11 @@ fn a_change_published_during_a_refresh_affects_the_next_request() {
     let rbac = Rbac::new(Box::new(feed), Box::new(move || head.0.1.load(Ordering::SeqCst)));
     let subject = json!({"kind": "User", "name": "alice"});
     let binding = json!({"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "reader"}, "subjects": [subject]});
-    *late.lock().expect("lock") =
-        Some(RbacChange::Put(RbacKind::ClusterRoleBinding, Arc::new(object(binding))));
+    *late.lock() = Some(RbacChange::Put(RbacKind::ClusterRoleBinding, Arc::new(object(binding))));
     world.role("", "reader", json!([rule("get", "", "pods")]));
     let allowed = || ask(&rbac, &user("alice", &[]), "get", "", "pods").is_allowed();
     let _ = allowed();
-    assert!(late.lock().expect("lock").is_none() && allowed());
+    assert!(late.lock().is_none() && allowed());
 }
 
 #[test]

@@ -11,8 +11,9 @@ use arc_swap::ArcSwap;
 use ferrokube_apimachinery::document::json;
 use ferrokube_apimachinery::json;
 use ferrokube_storage::Store;
+use parking_lot::RwLock;
 use ring::digest;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest accepted token, in bytes.
@@ -79,7 +80,7 @@ impl ServiceAccountTokens {
     /// Rotates keys: new tokens are signed with the new signing key, and only the new verification
     /// keys count.
     pub fn replace_keys(&self, keys: TokenKeys) {
-        let mut verified = self.inner.verified.write().expect("no panic while held");
+        let mut verified = self.inner.verified.write();
         self.inner.keys.store(Arc::new(keys));
         verified.clear();
     }
@@ -119,7 +120,7 @@ impl Inner {
             .as_ref()
             .try_into()
             .expect("SHA-256 has 32 bytes");
-        if let Some(known) = self.verified.read().expect("no panic while held").get(&hash) {
+        if let Some(known) = self.verified.read().get(&hash) {
             return Ok(Some(Arc::clone(known)));
         }
         let Some(unverified) = Unverified::read(token) else {
@@ -143,7 +144,7 @@ impl Inner {
         let identity = Identity { user: claims.user(), method: "service-account" };
         let known =
             Arc::new(Verified { claims, identity, in_secret, seen: CheckedRevisions::default() });
-        let mut verified = self.verified.write().expect("no panic while held");
+        let mut verified = self.verified.write();
         if Arc::ptr_eq(&keys, &self.keys.load_full()) {
             verified.insert(hash, Arc::clone(&known));
         }

@@ -6,9 +6,10 @@ use crate::queue::WorkQueue;
 use ferrokube_client::DiscoveredResource;
 use ferrokube_trace::TraceContext;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Finalizer of foreground deletion.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
@@ -180,8 +181,8 @@ impl OwnerGraph {
         self.queue.add(task, cause);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, GraphState> {
-        self.state.lock().expect("lock holders do not panic")
+    fn lock(&self) -> parking_lot::MutexGuard<'_, GraphState> {
+        self.state.lock()
     }
 }
 

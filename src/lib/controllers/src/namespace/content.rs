@@ -283,7 +283,8 @@ mod tests {
     use http::{Request, Response};
     use kube::client::Body;
     use kube::core::{GroupVersionKind, Status};
-    use std::sync::{Arc, Mutex};
+    use parking_lot::Mutex;
+    use std::sync::Arc;
 
     fn gears(verbs: &[&str]) -> DiscoveredResource {
         let resource = ApiResource::from_gvk_with_plural(
@@ -307,7 +308,7 @@ mod tests {
             async move {
                 let (head, body) = request.into_parts();
                 let body = body.collect_bytes().await.expect("a body in memory");
-                seen.lock().expect("lock").push(format!(
+                seen.lock().push(format!(
                     "{} {} {}",
                     head.method,
                     head.uri,
@@ -326,7 +327,7 @@ mod tests {
         empty(&client, TerminatingNamespace { name: "n", uid: "u-n" }, &gears(verbs))
             .await
             .expect("answered");
-        let mut sent = std::mem::take(&mut *sent.lock().expect("lock"));
+        let mut sent = std::mem::take(&mut *sent.lock());
         sent.retain(|request| request.starts_with("DELETE"));
         sent
     }

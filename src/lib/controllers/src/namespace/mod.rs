@@ -22,9 +22,10 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::discovery::ApiResource;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 const WORKERS: usize = 5;
@@ -111,7 +112,7 @@ pub(crate) async fn run(client: Client, namespaces: Arc<NamespaceTracker>) {
 
 impl NamespaceTracker {
     fn terminating(&self) -> MutexGuard<'_, HashMap<String, PassProgress>> {
-        self.terminating.lock().expect("lock holders do not panic")
+        self.terminating.lock()
     }
 
     async fn reconcile(&self, client: &Client, name: &str) -> Result<Next, kube::Error> {

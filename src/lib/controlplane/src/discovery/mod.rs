@@ -17,10 +17,11 @@ use bytes::Bytes;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_serve::Response;
 use http::header::{ETAG, HeaderValue, IF_NONE_MATCH, VARY};
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 const META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1";
 
@@ -41,7 +42,7 @@ type Aggregated = HashMap<bool, (Bytes, HeaderValue)>;
 
 impl Discovery {
     fn cached(&self, state: &ServerState) -> Arc<CachedDiscovery> {
-        let mut cache = self.cache.lock().expect("no panic while held");
+        let mut cache = self.cache.lock();
         if let Some(cached) = &*cache
             && cached.change == state.registry.catalog().change_number()
         {
@@ -206,7 +207,6 @@ fn aggregate(
     let (json, etag) = cached
         .aggregated
         .lock()
-        .expect("no panic while held")
         .entry(core)
         .or_insert_with(|| {
             let bytes = write(Accepted::JSON).0;

@@ -15,10 +15,11 @@ use ferrokube_resource::Definition;
 use ferrokube_serve::{Chunk, WRITE_BYTES};
 use ferrokube_storage::Entry;
 use flate2::{Compress, Compression, FlushCompress};
+use parking_lot::{Mutex, MutexGuard};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -446,7 +447,7 @@ impl ChunkCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, CacheState> {
-        self.0.lock().expect("no panic while held")
+        self.0.lock()
     }
 
     /// Registers a list.
@@ -512,7 +513,7 @@ async fn sweep(state: Weak<Mutex<CacheState>>) {
     loop {
         tokio::time::sleep(SWEEP_EVERY).await;
         let Some(state) = state.upgrade() else { return };
-        let mut state = state.lock().expect("no panic while held");
+        let mut state = state.lock();
         state.retain(|kept| kept.used_at.elapsed() < UNUSED_AFTER);
         if state.chunks.is_empty() {
             state.chunks = HashMap::new();

@@ -15,10 +15,11 @@ use ferrokube_features::LOG_TRACKING;
 use ferrokube_serve::Response;
 use ferrokube_storage::Entry;
 use http::{HeaderMap, HeaderValue};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 /// Longer audit ids from clients are replaced.

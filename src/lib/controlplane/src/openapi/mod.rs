@@ -16,9 +16,10 @@ use ferrokube_registry::offload::{INTERNAL, compute};
 use ferrokube_resource::Definition;
 use ferrokube_serve::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
@@ -97,7 +98,7 @@ impl OpenApi {
 
     fn drop_unused(&self) {
         let was_asked = |made: &Arc<CachedDocument>| made.asked.swap(false, Ordering::Relaxed);
-        let mut cache = self.cache.lock().expect("no panic while held");
+        let mut cache = self.cache.lock();
         cache.v3.retain(|_, made| was_asked(made));
         cache.v2 = cache.v2.take().filter(was_asked);
     }
@@ -107,12 +108,12 @@ impl OpenApi {
         path: &str,
         definitions: &[Arc<Definition>],
     ) -> Option<Arc<CachedDocument>> {
-        let cache = self.cache.lock().expect("no panic while held");
+        let cache = self.cache.lock();
         cache.v3.get(path).filter(|made| made.is_from(definitions)).cloned()
     }
 
     fn cached_v2(&self, definitions: &[Arc<Definition>]) -> Option<Arc<CachedDocument>> {
-        let cache = self.cache.lock().expect("no panic while held");
+        let cache = self.cache.lock();
         cache.v2.as_ref().filter(|made| made.is_from(definitions)).cloned()
     }
 
@@ -126,11 +127,7 @@ impl OpenApi {
             let value = documents::v3(path, &definitions);
             let made =
                 Arc::new(CachedDocument::new(definitions.clone(), &value, gnostic::v3(&value)));
-            self.cache
-                .lock()
-                .expect("no panic while held")
-                .v3
-                .insert(path.to_owned(), Arc::clone(&made));
+            self.cache.lock().v3.insert(path.to_owned(), Arc::clone(&made));
             made
         };
         self.get_or_make(|| self.cached_v3(path, &definitions), made).await
@@ -142,7 +139,7 @@ impl OpenApi {
             let value = documents::v2(&definitions);
             let made =
                 Arc::new(CachedDocument::new(definitions.clone(), &value, gnostic::v2(&value)));
-            self.cache.lock().expect("no panic while held").v2 = Some(Arc::clone(&made));
+            self.cache.lock().v2 = Some(Arc::clone(&made));
             made
         };
         self.get_or_make(|| self.cached_v2(&definitions), made).await
@@ -322,7 +319,7 @@ mod tests {
     async fn documents_are_made_on_request_and_dropped_when_unused() {
         let openapi = OpenApi::default();
         let kept = || {
-            let cache = openapi.cache.lock().unwrap();
+            let cache = openapi.cache.lock();
             cache.v3.len() + usize::from(cache.v2.is_some())
         };
         assert_eq!(kept(), 0);

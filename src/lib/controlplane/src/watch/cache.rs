@@ -5,7 +5,8 @@ use crate::negotiate::Accepted;
 use bytes::Bytes;
 use ferrokube_resource::Definition;
 use ferrokube_storage::Entry;
-use std::sync::{Arc, Mutex, Weak};
+use parking_lot::Mutex;
+use std::sync::{Arc, Weak};
 
 /// Number of cached events.
 pub(super) const CACHED_EVENTS: usize = 256;
@@ -83,7 +84,7 @@ impl EventCache {
             kind,
             frame,
         };
-        let before = self.0[at].lock().expect("no panic while held").replace(cached);
+        let before = self.0[at].lock().replace(cached);
         drop(before);
         bytes
     }
@@ -95,7 +96,7 @@ impl EventCache {
         kind: &str,
         entry: &Arc<Entry>,
     ) -> Option<Bytes> {
-        let cached = self.0[at].lock().expect("no panic while held");
+        let cached = self.0[at].lock();
         match &cached.as_ref().filter(|cached| cached.matches(encoder, kind, entry))?.frame {
             CachedFrame::Kept(bytes) => Some(bytes.clone()),
             CachedFrame::SharedFrame(sent) => {

@@ -85,7 +85,7 @@ async fn waiters_are_served_by_least_held_then_by_arrival() {
         let (share, order) = (share.clone(), Arc::clone(&order));
         tasks.spawn(async move {
             let grant = share.take(named(caller), 1, PATIENCE).await;
-            order.lock().unwrap().push((name, grant.is_some()));
+            order.lock().push((name, grant.is_some()));
             grant
         });
         tokio::task::yield_now().await;
@@ -95,7 +95,7 @@ async fn waiters_are_served_by_least_held_then_by_arrival() {
     drop(other);
     tokio::task::yield_now().await;
     assert_eq!(
-        *order.lock().unwrap(),
+        *order.lock(),
         [("new 1", true), ("newer", true)],
         "a caller that holds nothing comes first"
     );

@@ -5,9 +5,10 @@
 //! computation gets one. It never waits for another caller's long computation, and the threads
 //! share the cores.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 use tokio::sync::oneshot;
@@ -79,7 +80,7 @@ impl Slots {
     }
 
     fn lock(&self) -> MutexGuard<'_, SlotState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Queues for a slot.

@@ -1,9 +1,9 @@
 //! Time that callers take of the workers. What a request costs is only estimated before it is
 //! computed; a caller whose computations took long continues in slots, while there are others.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Shorter polls are not counted.
@@ -74,7 +74,7 @@ impl WorkerUsage {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Debt>> {
-        self.debts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.debts.lock()
     }
 
     fn owes(&self, caller: u64, now: Instant) -> bool {

@@ -4,7 +4,8 @@
 
 use bytes::Bytes;
 use ferrokube_storage::{Entry, Revision};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use parking_lot::Mutex;
+use std::sync::{Arc, Weak};
 
 /// Cached states, as long as a watcher still holds them.
 const REMEMBERED: usize = 64;
@@ -28,7 +29,7 @@ impl Exits {
     /// The previous state, at the revision of the entry that replaced it.
     pub(crate) fn at(&self, previous: &Arc<Entry>, entry: &Entry) -> Arc<Entry> {
         let at = usize::try_from(entry.revision.0 % REMEMBERED as u64).unwrap_or(0);
-        let mut exit = self.0[at].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut exit = self.0[at].lock();
         // The weak reference keeps the address from being reused.
         if std::ptr::eq(exit.previous.as_ptr(), Arc::as_ptr(previous))
             && let Some(shown) =

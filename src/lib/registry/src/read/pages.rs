@@ -6,9 +6,9 @@
 //! overwritten since, which the store counts.
 
 use ferrokube_storage::{Prefix, Revision, Snapshot, Store};
+use parking_lot::{Mutex, MutexGuard};
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -58,7 +58,7 @@ pub(super) enum PagePosition {
 
 impl Pages {
     fn lock(&self) -> MutexGuard<'_, Vec<HeldSnapshot>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 
     /// Holds the snapshot of a list with further pages.

@@ -2,9 +2,10 @@
 //! watch's initial state that were overwritten meanwhile.
 
 use ferrokube_storage::{Mark, Prefix, Snapshot, Store};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Smaller responses are not counted: the limit of requests in flight bounds them.
 const SMALL_BYTES: u64 = 64 * 1024;
@@ -39,7 +40,7 @@ impl Drop for Reading {
 
 impl Readers {
     fn lock(&self) -> MutexGuard<'_, ActiveResponses> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Counts a response with this many entries of a snapshot; `None` if it is small.

@@ -2,8 +2,9 @@
 
 use crate::config::JournalLimits;
 use crate::journal::frame::{FrameHeader, FrameKey, SEGMENT_HEADER};
+use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Distance of index entries, in bytes of a segment.
 const INDEX_BYTES: u64 = 64 << 10;
@@ -122,7 +123,7 @@ impl JournalLayout {
 
     /// Runs under the lock; must not do IO.
     pub(crate) fn with<T>(&self, run: impl FnOnce(&mut SegmentFiles) -> T) -> T {
-        run(&mut crate::sync::lock(&self.files))
+        run(&mut self.files.lock())
     }
 }
 

@@ -1,8 +1,7 @@
 //! Runs a thread in lockstep with the thread that drives it, for reproducible tests. Unused in
 //! production.
 
-use crate::sync;
-use std::sync::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex};
 
 /// Connects a driver with the one thread that it drives.
 #[derive(Default)]
@@ -26,11 +25,11 @@ struct StepGateState {
 impl StepGate {
     /// Takes a step, once it is granted.
     pub(crate) fn step(&self) {
-        let mut state = sync::lock(&self.state);
+        let mut state = self.state.lock();
         while state.granted == 0 && !state.is_open {
             state.is_waiting = true;
             self.changed.notify_all();
-            state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
         state.is_waiting = false;
         state.granted = state.granted.saturating_sub(1);
@@ -38,30 +37,30 @@ impl StepGate {
 
     /// Marks the thread as ended.
     pub(crate) fn end(&self) {
-        sync::lock(&self.state).is_over = true;
+        self.state.lock().is_over = true;
         self.changed.notify_all();
     }
 
     /// Grants steps, and waits until they are taken or the thread has ended.
     pub(crate) fn advance(&self, steps: usize) {
-        let mut state = sync::lock(&self.state);
+        let mut state = self.state.lock();
         state.granted = steps;
         if steps > 0 {
             state.is_waiting = false;
             self.changed.notify_all();
         }
         while !(state.is_over || (state.is_waiting && state.granted == 0)) {
-            state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
     }
 
     /// Lets the thread run freely.
     pub(crate) fn open(&self) {
-        sync::lock(&self.state).is_open = true;
+        self.state.lock().is_open = true;
         self.changed.notify_all();
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        sync::lock(&self.state).is_over
+        self.state.lock().is_over
     }
 }

@@ -1,7 +1,8 @@
 //! A clock set by hand.
 
 use crate::clock::Clock;
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 type Wake = Arc<dyn Fn() + Send + Sync>;
@@ -23,7 +24,7 @@ impl ManualClock {
     /// Advances both clocks.
     pub fn advance(&self, by: Duration) {
         {
-            let mut state = self.state.lock().unwrap();
+            let mut state = self.state.lock();
             state.0 += by;
             state.1 += by;
         }
@@ -32,12 +33,12 @@ impl ManualClock {
 
     /// Sets the wall clock only.
     pub fn set_wall(&self, wall: SystemTime) {
-        self.state.lock().unwrap().1 = wall;
+        self.state.lock().1 = wall;
         self.tell();
     }
 
     fn tell(&self) {
-        let listeners = self.listeners.lock().unwrap().clone();
+        let listeners = self.listeners.lock().clone();
         for listener in listeners {
             listener();
         }
@@ -46,14 +47,14 @@ impl ManualClock {
 
 impl Clock for ManualClock {
     fn monotonic(&self) -> Duration {
-        self.state.lock().unwrap().0
+        self.state.lock().0
     }
 
     fn wall(&self) -> SystemTime {
-        self.state.lock().unwrap().1
+        self.state.lock().1
     }
 
     fn on_leap(&self, wake: Wake) {
-        self.listeners.lock().unwrap().push(wake);
+        self.listeners.lock().push(wake);
     }
 }

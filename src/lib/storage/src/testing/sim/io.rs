@@ -142,7 +142,7 @@ impl SimFile {
         state.syncs_waiting += 1;
         self.disk.0.changed.notify_all();
         while state.syncs_held && state.syncs_let == 0 {
-            state = self.disk.0.changed.wait(state).unwrap();
+            self.disk.0.changed.wait(&mut state);
         }
         state.syncs_let = state.syncs_let.saturating_sub(1);
         state.syncs_waiting -= 1;

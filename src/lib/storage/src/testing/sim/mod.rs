@@ -11,10 +11,11 @@
 mod io;
 
 use super::Dice;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 
 const SECTOR: usize = 512;
 
@@ -242,7 +243,7 @@ impl SimDisk {
     pub fn wait_for_held_sync(&self) {
         let mut state = self.state();
         while state.syncs_waiting == 0 {
-            state = self.0.changed.wait(state).unwrap();
+            self.0.changed.wait(&mut state);
         }
     }
 
@@ -341,7 +342,7 @@ impl SimDisk {
     }
 
     fn state(&self) -> MutexGuard<'_, SimState> {
-        self.0.state.lock().unwrap()
+        self.0.state.lock()
     }
 
     /// Counts a call and returns what it must do.
