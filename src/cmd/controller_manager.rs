@@ -11,7 +11,9 @@ use clap::Args;
 use ferrokube_client::{Connection, LeaseTiming};
 use ferrokube_controllers::{ManagerConfig, run as run_controllers};
 use ferrokube_pki as pki;
-use ferrokube_serve::{Handler, Limits, Request, Response, Server, ShutdownTrigger, Tls, full};
+use ferrokube_serve::{
+    Handler, ListenerLimits, Request, Response, Server, ShutdownTrigger, Tls, full,
+};
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -151,7 +153,7 @@ fn listen(flags: &ControllerManagerFlags) -> anyhow::Result<Server> {
     let tls =
         Tls::with_policy(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes(), &flags.tls.policy())?;
     let address = SocketAddr::new(flags.bind_address, flags.secure_port);
-    match Server::bind(address, tls, Limits::default().of_process()) {
+    match Server::bind(address, tls, ListenerLimits::default().of_process()) {
         Ok(server) => Ok(server),
         Err(error) => {
             bail!("{error}; choose another port with --secure-port (0 takes any free one)")

@@ -11,8 +11,8 @@ use ferrokube_auth::{Authenticator, Credentials, system_clock};
 use ferrokube_features::LOG_TRACKING;
 use ferrokube_serve::reload::{LoadedFiles, TlsFiles};
 use ferrokube_serve::{
-    BodyError, Handler, Limits, Peer, Request, Response, Server, ShutdownTrigger, Tls, full,
-    read_body_within,
+    BodyError, Handler, ListenerLimits, Peer, Request, Response, Server, ShutdownTrigger, Tls,
+    full, read_body_within,
 };
 use ferrokube_trace::{TraceContext, extract, extract_initial, in_scope};
 use http::{HeaderMap, Method, StatusCode};
@@ -108,7 +108,7 @@ async fn serve(
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let address = SocketAddr::new(flags.bind_address, flags.secure_port);
-    let server = Server::bind(address, tls.clone(), Limits::default().of_process())
+    let server = Server::bind(address, tls.clone(), ListenerLimits::default().of_process())
         .context("choose another port with --secure-port (0 takes any free one)")?;
     let (trigger, shutdown) = ShutdownTrigger::new();
     let local = server.local_address();

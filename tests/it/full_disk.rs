@@ -64,13 +64,13 @@ fn run(command: &mut Command) -> Result<(), String> {
 }
 
 /// A server process; killed on drop.
-struct Server {
+struct SmallDiskServer {
     process: Child,
     _output: BufReader<std::process::ChildStdout>,
     admin: Client,
 }
 
-impl Server {
+impl SmallDiskServer {
     fn start(data: &Path) -> Self {
         let log = data.with_file_name("server.log");
         let log = OpenOptions::new()
@@ -96,7 +96,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for SmallDiskServer {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -221,7 +221,7 @@ async fn fault_07_a_small_file_system_that_is_full_can_be_emptied() {
         }
     };
     let data = disk.path().join("data");
-    let server = Server::start(&data);
+    let server = SmallDiskServer::start(&data);
     let names = fill_in(&server.admin).await;
     assert!(names.len() > 20, "{} large objects", names.len());
     disk.fill();
@@ -229,7 +229,7 @@ async fn fault_07_a_small_file_system_that_is_full_can_be_emptied() {
     // Without any free space it restarts and serves everything.
     drop(server);
     disk.fill();
-    let server = Server::start(&data);
+    let server = SmallDiskServer::start(&data);
     let admin = &server.admin;
     says_so(admin).await;
     assert_eq!(

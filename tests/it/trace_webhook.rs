@@ -27,14 +27,14 @@ const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const INITIAL: &str = "0af7651916cd43dd8448eb211c80319c";
 
 /// The process; killed on drop.
-pub(crate) struct Webhook {
+pub(crate) struct WebhookProcess {
     process: Child,
     url: String,
     directory: TempDir,
     pair: Pair,
 }
 
-impl Drop for Webhook {
+impl Drop for WebhookProcess {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -50,7 +50,7 @@ fn certificate(directory: &Path) -> Pair {
     pair
 }
 
-pub(crate) fn start(flags: &[&str]) -> Webhook {
+pub(crate) fn start(flags: &[&str]) -> WebhookProcess {
     let directory = tempfile::tempdir().unwrap();
     let pair = certificate(directory.path());
     let path = |name: &str| directory.path().join(name).display().to_string();
@@ -79,10 +79,10 @@ pub(crate) fn start(flags: &[&str]) -> Webhook {
         .find_map(|word| word.strip_suffix("/mutate"))
         .unwrap_or_else(|| panic!("{line:?}"))
         .to_owned();
-    Webhook { process, url, directory, pair }
+    WebhookProcess { process, url, directory, pair }
 }
 
-impl Webhook {
+impl WebhookProcess {
     pub(crate) fn client(&self) -> Client {
         Client::new(&self.url, self.pair.chain_pem.as_bytes(), None, None).unwrap()
     }
@@ -318,7 +318,7 @@ async fn with_a_client_ca_callers_need_a_certificate() {
 }
 
 /// Begins a POST whose body never arrives.
-async fn silent(webhook: &Webhook) -> TlsStream<TcpStream> {
+async fn silent(webhook: &WebhookProcess) -> TlsStream<TcpStream> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(webhook.pair.chain_pem.as_bytes()).unwrap()).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))

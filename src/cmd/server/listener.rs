@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 use ferrokube_pki::kubeconfig::Kubeconfig;
 use ferrokube_pki::{self as pki, ADMIN, Pair, Pki, PkiError, Renewal};
 use ferrokube_serve::reload::{LoadedFiles, TlsFiles};
-use ferrokube_serve::{Handler, Limits, ListenerStats, Server, ServerError, Shutdown, Tls};
+use ferrokube_serve::{Handler, ListenerLimits, ListenerStats, Server, ServerError, Shutdown, Tls};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -54,8 +54,8 @@ pub(super) fn check(
     Ok(())
 }
 
-fn limits(flags: &ServerFlags) -> Limits {
-    Limits { connections: flags.max_connections as usize, ..Limits::default() }
+fn limits(flags: &ServerFlags) -> ListenerLimits {
+    ListenerLimits { connections: flags.max_connections as usize, ..ListenerLimits::default() }
 }
 
 fn tls_files(kube_apiserver: &KubeApiserverFlags) -> TlsFiles {
@@ -229,7 +229,7 @@ mod tests {
             let parsed = ServerCli::try_parse_from([&["x"], flags].concat());
             parsed.ok().map(|cli| limits(&cli.flags).connections)
         };
-        assert_eq!(connections(&[]), Some(Limits::default().connections));
+        assert_eq!(connections(&[]), Some(ListenerLimits::default().connections));
         assert_eq!(connections(&["--max-connections=20000"]), Some(20_000));
         assert_eq!(connections(&["--max-connections=0"]), None);
     }

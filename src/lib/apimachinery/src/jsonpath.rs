@@ -22,11 +22,11 @@ enum PathStep {
     Union(Vec<PathStep>),
     Every,
     Descend,
-    Filter(Box<Filter>),
+    Filter(Box<PathFilter>),
 }
 
 #[derive(Debug, PartialEq)]
-struct Filter {
+struct PathFilter {
     path: JsonPath,
     /// `None`: the path must exist.
     test: Option<(Operator, Value)>,
@@ -145,7 +145,7 @@ fn descend<'a>(value: &'a Value, left: &mut usize, out: &mut Vec<&'a Value>) {
     }
 }
 
-impl Filter {
+impl PathFilter {
     fn holds(&self, item: &Value, left: &mut usize) -> bool {
         let Some(found) = self.path.find(item, left).into_iter().next() else { return false };
         let Some((operator, wanted)) = &self.test else { return true };
@@ -259,7 +259,7 @@ fn parse_index(text: &str) -> Option<PathStep> {
     }
 }
 
-fn parse_filter(text: &str, depth: u8) -> Option<Filter> {
+fn parse_filter(text: &str, depth: u8) -> Option<PathFilter> {
     const OPERATORS: [(&str, Operator); 6] = [
         ("==", Operator::Equal),
         ("!=", Operator::NotEqual),
@@ -279,7 +279,7 @@ fn parse_filter(text: &str, depth: u8) -> Option<Filter> {
         }
     };
     let path = path.trim().strip_prefix('@')?;
-    Some(Filter { path: parse_steps(path, depth + 1)?, test })
+    Some(PathFilter { path: parse_steps(path, depth + 1)?, test })
 }
 
 fn parse_literal(text: &str) -> Option<Value> {

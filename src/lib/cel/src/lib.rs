@@ -24,7 +24,7 @@ mod value;
 
 pub use cost::Meter;
 pub use evaluator::Failure;
-pub use library::authorizer::{Authorize, CheckDecision, CheckedResource, Right, Subject};
+pub use library::authorizer::{Authorize, CheckDecision, CheckedResource, CheckedSubject, Right};
 pub use program::Program;
 pub use rules::{RuleFindings, Rules};
 pub use types::Type;

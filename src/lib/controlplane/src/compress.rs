@@ -1,7 +1,7 @@
 //! gzip for large responses: one member, compressed off the workers.
 
 use crate::encode::chunk_cache::{GzipSum, HEADER};
-use crate::encode::stream::{Fill, Offloaded};
+use crate::encode::stream::{Fill, OffloadedBody};
 use bytes::{BufMut, Bytes};
 use ferrokube_serve::{Chunk, HeldBytes, Holdings, Response};
 use flate2::FlushCompress;
@@ -56,7 +56,7 @@ pub(crate) async fn maybe(
     let held = holdings.map(|holdings| holdings.hold(frames.iter().map(Bytes::len).sum()));
     Response::from_parts(
         head,
-        Offloaded::of(caller, Gzipped::new(Vec::new(), ReadyFrames { frames, _held: held }))
+        OffloadedBody::of(caller, Gzipped::new(Vec::new(), ReadyFrames { frames, _held: held }))
             .boxed_unsync(),
     )
 }

@@ -14,12 +14,12 @@ use support::{CONFIGMAPS, TestServer};
 use tokio::task::JoinSet;
 
 /// All slots for computations, taken until this is dropped.
-struct Slots {
+struct TakenSlots {
     release: Arc<(Mutex<bool>, Condvar)>,
     _tasks: JoinSet<()>,
 }
 
-impl Slots {
+impl TakenSlots {
     async fn take() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let release = Arc::new((Mutex::new(false), Condvar::new()));
@@ -42,7 +42,7 @@ impl Slots {
     }
 }
 
-impl Drop for Slots {
+impl Drop for TakenSlots {
     fn drop(&mut self) {
         *self.release.0.lock().unwrap() = true;
         self.release.1.notify_all();
@@ -68,7 +68,7 @@ async fn fault_34_only_an_apply_that_is_json_is_read_on_a_worker() {
             server.send("PATCH", &path, &kind, body).await.code
         }
     };
-    let slots = Slots::take().await;
+    let slots = TakenSlots::take().await;
     let json = body("json", &format!(r#""a":"{text}""#));
     assert_eq!(apply("json", json).await, 201, "it needs no slot");
     let flow = apply("flow", body("flow", &format!(r#"a: "{text}""#)));

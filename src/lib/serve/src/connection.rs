@@ -10,7 +10,7 @@ use crate::heads::Heads;
 use crate::peer::PeerChain;
 use crate::plain;
 use crate::server::{
-    BodyGuard, CloseConnection, Handler, Limits, ListenerStats, Request, Response,
+    BodyGuard, CloseConnection, Handler, ListenerLimits, ListenerStats, Request, Response,
 };
 use crate::shutdown::Shutdown;
 use crate::slow_client::TICKS;
@@ -41,7 +41,7 @@ use tokio_rustls::server::TlsStream;
 /// State shared by a listener's connections.
 pub(crate) struct ListenerState {
     pub(crate) tls: Tls,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ListenerLimits,
     pub(crate) handler: Arc<dyn Handler>,
     pub(crate) shutdown: Shutdown,
     pub(crate) stats: Arc<ListenerStats>,
@@ -156,7 +156,7 @@ fn requests(
     }
 }
 
-fn http1_builder(limits: &Limits) -> http1::Builder {
+fn http1_builder(limits: &ListenerLimits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         // `HeadGuard` times heads, `Closing` idle connections.
@@ -172,7 +172,7 @@ const STREAM_WINDOW_BYTES: u32 = 64 << 10;
 /// ValidityWindow of a connection: the same for all its bodies.
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 
-fn http2_builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
+fn http2_builder(limits: &ListenerLimits) -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())

@@ -1,7 +1,7 @@
 //! Memory that responses hold while their clients read them, over all connections. Above the limit
 //! there is pressure: a client that reads nothing is cut within two seconds instead of
-//! [`Limits::stall`](crate::Limits::stall), and a connection that holds more than its share accepts
-//! no further request.
+//! [`ListenerLimits::stall`](crate::ListenerLimits::stall), and a connection that holds more than
+//! its share accepts no further request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -2,10 +2,10 @@
 //!
 //! Used by every role that listens. Must never know routes or kinds. Start reading at [`server`].
 
-mod admission;
 mod bad_head;
 pub mod body;
 mod connection;
+mod connection_gate;
 mod cork;
 mod drained;
 mod frames;
@@ -29,7 +29,7 @@ pub use body::{
 pub use held::{HeldBytes, Holdings, Wanting};
 pub use peer::Peer;
 pub use server::{
-    BodyGuard, CloseConnection, Handler, Limits, ListenerStats, Request, Response, Server,
+    BodyGuard, CloseConnection, Handler, ListenerLimits, ListenerStats, Request, Response, Server,
     ServerError,
 };
 pub use shutdown::{Shutdown, ShutdownTrigger};

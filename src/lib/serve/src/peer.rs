@@ -27,7 +27,7 @@ pub struct Peer {
 /// expires, as connections live long.
 pub(crate) struct PeerChain {
     address: SocketAddr,
-    chain: Chain,
+    chain: ShownChain,
     /// Within which all of the chain is valid.
     validity: ValidityWindow,
     judged: Mutex<Verification>,
@@ -82,14 +82,14 @@ const MAX_SAME_SUBJECT: usize = 2;
 
 /// A chain as it was shown.
 #[derive(Default)]
-struct Chain {
+struct ShownChain {
     /// `None`: no certificate was shown. Shared with [`Peer`].
     leaf: Option<Arc<[u8]>>,
     /// Those that may lead from the leaf to a CA.
     rest: Box<[CertificateDer<'static>]>,
 }
 
-impl Chain {
+impl ShownChain {
     /// Copies what may be needed, with the span within which all of it is valid.
     fn new(shown: &[CertificateDer<'_>]) -> (Self, ValidityWindow) {
         let Some((leaf, others)) = shown.split_first() else {
@@ -118,7 +118,7 @@ impl Chain {
 
 impl PeerChain {
     pub(crate) fn new(address: SocketAddr, chain: &[CertificateDer<'_>], tls: &Tls) -> Self {
-        let (chain, validity) = Chain::new(chain);
+        let (chain, validity) = ShownChain::new(chain);
         let judged = judge(address, &chain, validity, tls);
         Self { address, chain, validity, judged: Mutex::new(judged) }
     }
@@ -136,7 +136,12 @@ impl PeerChain {
     }
 }
 
-fn judge(address: SocketAddr, chain: &Chain, validity: ValidityWindow, tls: &Tls) -> Verification {
+fn judge(
+    address: SocketAddr,
+    chain: &ShownChain,
+    validity: ValidityWindow,
+    tls: &Tls,
+) -> Verification {
     // Read before the roots: a replacement in between leads to one more verification, not to a
     // stale one. So is the clock.
     let (generation, holds) = (tls.generation(), validity.around(SystemTime::now()));
@@ -180,7 +185,7 @@ mod tests {
         };
         let names = ["leaf", "ca", "ca", "other", "ca", "ca"];
         let shown: Vec<_> = names.map(ca).into();
-        let (chain, _) = Chain::new(&shown);
+        let (chain, _) = ShownChain::new(&shown);
         assert_eq!(chain.leaf.as_deref(), Some(&*shown[0]));
         assert_eq!(*chain.rest, shown[1..4]);
     }

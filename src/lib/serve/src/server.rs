@@ -1,8 +1,8 @@
 //! The listener: bind, accept within limits, drain.
 
-use crate::admission::Admission;
 use crate::body::{Body, full};
 use crate::connection::{ACCEPT_PAUSE, HANDSHAKES, ListenerState, serve};
+use crate::connection_gate::ConnectionGate;
 use crate::heads::Heads;
 use crate::held::Holdings;
 use crate::shutdown::Shutdown;
@@ -53,7 +53,7 @@ pub struct BodyGuard(pub Arc<dyn Any + Send + Sync>);
 
 /// Limits of a listener.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct ListenerLimits {
     /// Of the TLS handshake.
     pub handshake: Duration,
     /// Of a request's head: from the handshake for the first, from its first byte for others.
@@ -86,7 +86,7 @@ pub struct Limits {
     pub drain: Duration,
 }
 
-impl Default for Limits {
+impl Default for ListenerLimits {
     fn default() -> Self {
         Self {
             handshake: Duration::from_secs(10),
@@ -106,7 +106,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl ListenerLimits {
     /// Leaves descriptors for files and outgoing connections: a quarter of the process's limit, and
     /// at least 256 unless that is more than half.
     #[must_use]
@@ -169,7 +169,7 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     tls: Tls,
-    limits: Limits,
+    limits: ListenerLimits,
     stats: Arc<ListenerStats>,
 }
 
@@ -178,7 +178,11 @@ impl Server {
     ///
     /// # Errors
     /// [`ServerError`].
-    pub fn bind(address: SocketAddr, tls: Tls, limits: Limits) -> Result<Self, ServerError> {
+    pub fn bind(
+        address: SocketAddr,
+        tls: Tls,
+        limits: ListenerLimits,
+    ) -> Result<Self, ServerError> {
         let refused = |source| ServerError::Bind { address, source };
         let listener = listen(address).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
@@ -198,14 +202,14 @@ impl Server {
     }
 
     /// Serves until shutdown, then drains: accepts no more, tells clients to go (HTTP/2 GOAWAY,
-    /// HTTP/1.1 close), waits [`Limits::drain`] for requests in flight, and cuts the rest. Long
-    /// responses (watches) must end themselves on shutdown.
+    /// HTTP/1.1 close), waits [`ListenerLimits::drain`] for requests in flight, and cuts the rest.
+    /// Long responses (watches) must end themselves on shutdown.
     ///
     /// Returns the number of connections cut.
     pub async fn serve(self, handler: Arc<dyn Handler>, shutdown: Shutdown) -> usize {
         let Self { listener, tls, limits, stats, .. } = self;
         let drain = limits.drain;
-        let admission = Admission::new(limits.connections, Arc::clone(&stats));
+        let gate = ConnectionGate::new(limits.connections, Arc::clone(&stats));
         let (turns, heads) = (Semaphore::new(HANDSHAKES), Heads::new(limits.unfinished_bytes));
         let shared = Arc::new(ListenerState {
             tls,
@@ -225,7 +229,7 @@ impl Server {
                 Some(ended) = connections.join_next() => report(ended),
                 accepted = accepting.next() => {
                     let (socket, address) = accepted;
-                    if let Some(slot) = admission.admit(address.ip()) {
+                    if let Some(slot) = gate.admit(address.ip()) {
                         let shared = Arc::clone(&shared);
                         connections.spawn(async move {
                             let _slot = slot;
@@ -336,10 +340,10 @@ mod tests {
             (usize::MAX, 5000),
         ];
         for (descriptors, connections) in cases {
-            let limits = Limits::default().within(descriptors);
+            let limits = ListenerLimits::default().within(descriptors);
             assert_eq!(limits.connections, connections, "{descriptors}");
         }
-        let few = Limits { connections: 10, ..Limits::default() };
+        let few = ListenerLimits { connections: 10, ..ListenerLimits::default() };
         assert_eq!(few.within(1024).connections, 10);
     }
 }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use ferrokube_serve::Limits;
+use ferrokube_serve::ListenerLimits;
 use std::sync::atomic::Ordering;
 use support::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -50,7 +50,7 @@ async fn is_cut(setup: &Setup, hello: &[u8], flood: &[u8], times: usize) -> bool
 
 #[tokio::test]
 async fn fault_37_floods_of_cheap_frames_are_cut() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let open = request(1, 4, "/hang");
     let floods: [(&str, &[u8], Vec<u8>); 9] = [
         ("ping", b"", frame(6, 0, 0, &[0; 8])),
@@ -83,7 +83,7 @@ async fn fault_37_floods_of_cheap_frames_are_cut() {
 
 #[tokio::test]
 async fn fault_37_rapid_reset_ends_the_connection() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     // Raw frames, so that each request and its reset arrive together.
     let flood: Vec<u8> =
         (1..4000_u32).step_by(2).flat_map(|id| [request(id, 5, "/"), reset(id)].concat()).collect();
@@ -98,7 +98,7 @@ async fn fault_37_rapid_reset_ends_the_connection() {
 
 #[tokio::test]
 async fn cancelled_requests_end_neither_the_connection_nor_its_watches() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let mut stream = setup.connect("h2", None).await;
     stream
         .write_all(&[PREFACE, &frame(4, 0, 0, b""), &request(1, 5, "/watch")].concat())
@@ -158,7 +158,7 @@ fn long_request(stream: u32, path: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn large_heads_are_taken_and_what_is_too_large_ends_only_its_request() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let large = || {
         http::Request::get("https://localhost/")
             .header("host", "localhost")

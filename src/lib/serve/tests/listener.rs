@@ -5,7 +5,7 @@ mod support;
 
 use ferrokube_pki::{LEAF_LIFETIME, Pair, Pki, Subject};
 use ferrokube_serve::reload::{LoadedFiles, TlsFiles};
-use ferrokube_serve::{Limits, Server};
+use ferrokube_serve::{ListenerLimits, Server};
 use http_body_util::{BodyExt, Full};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -18,7 +18,7 @@ use tokio_rustls::client::TlsStream;
 
 #[tokio::test]
 async fn speaks_both_protocols_as_agreed_in_the_handshake() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     assert_eq!(
         text(setup.http1(None).await.send_request(get("/")).await.unwrap()).await,
         "HTTP/1.1"
@@ -28,7 +28,7 @@ async fn speaks_both_protocols_as_agreed_in_the_handshake() {
 
 #[tokio::test]
 async fn referenced_bytes_arrive_on_both_protocols_even_if_read_slowly() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let want: Vec<u8> = (0..LENT_FRAMES)
         .flat_map(|at| [lent(at, 10), lent(at, 3000), lent(at, 20_000)].concat())
         .collect();
@@ -49,7 +49,7 @@ async fn referenced_bytes_arrive_on_both_protocols_even_if_read_slowly() {
 
 #[tokio::test]
 async fn the_first_request_of_a_client_that_gathers_writes_waits_for_nothing() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let client = setup
         .pki
         .client(&Subject { common_name: "someone", organizations: &[] }, LEAF_LIFETIME)
@@ -67,7 +67,7 @@ async fn the_first_request_of_a_client_that_gathers_writes_waits_for_nothing() {
 
 #[tokio::test]
 async fn head_has_a_length_and_no_body_on_both_protocols() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let head = || {
         http::Request::head("https://localhost/")
             .header("host", "localhost")
@@ -87,7 +87,7 @@ async fn head_has_a_length_and_no_body_on_both_protocols() {
 
 #[tokio::test]
 async fn fault_53_a_client_certificate_counts_only_if_a_ca_verifies_it() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let peer = async |pair: Option<Pair>| {
         text(setup.http1(pair.as_ref()).await.send_request(get("/peer")).await.unwrap()).await
     };
@@ -118,7 +118,7 @@ async fn fault_53_a_client_certificate_counts_only_if_a_ca_verifies_it() {
 
 #[tokio::test]
 async fn a_certificate_that_expires_on_an_open_connection_is_ignored() {
-    let mut setup = setup(Limits::default());
+    let mut setup = setup(ListenerLimits::default());
     setup.pki = setup.pki.with_lifetime(Duration::from_secs(2));
     let pair = setup
         .pki
@@ -136,7 +136,7 @@ async fn a_certificate_that_expires_on_an_open_connection_is_ignored() {
 
 #[tokio::test]
 async fn a_panic_answers_500_and_the_connection_lives_on() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let mut sender = setup.http1(None).await;
     for path in ["/panic", "/panic-at-once"] {
         let response = sender.send_request(get(path)).await.unwrap();
@@ -152,7 +152,7 @@ async fn a_panic_answers_500_and_the_connection_lives_on() {
 
 #[tokio::test]
 async fn bodies_are_bounded_in_size_and_time() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let mut sender = setup.http1(None).await;
     let post = |body: String| {
         http::Request::post("/body").header("host", "localhost").body(Full::from(body)).unwrap()
@@ -172,10 +172,10 @@ async fn bodies_are_bounded_in_size_and_time() {
 
 #[tokio::test]
 async fn fault_38_slow_and_silent_clients_are_cut() {
-    let setup = setup(Limits {
+    let setup = setup(ListenerLimits {
         handshake: Duration::from_millis(200),
         header: Duration::from_millis(200),
-        ..Limits::default()
+        ..ListenerLimits::default()
     });
     // No ClientHello.
     let mut socket = TcpStream::connect(setup.address).await.unwrap();
@@ -209,10 +209,10 @@ async fn fault_38_slow_and_silent_clients_are_cut() {
 
 #[tokio::test]
 async fn an_idle_connection_outlives_the_head_timeout_but_not_the_idle_limit() {
-    let setup = setup(Limits {
+    let setup = setup(ListenerLimits {
         header: Duration::from_millis(100),
         idle: Duration::from_millis(400),
-        ..Limits::default()
+        ..ListenerLimits::default()
     });
     let mut sender = setup.http1(None).await;
     assert_eq!(sender.send_request(get("/")).await.unwrap().status(), 200);
@@ -228,7 +228,7 @@ async fn an_idle_connection_outlives_the_head_timeout_but_not_the_idle_limit() {
 
 #[tokio::test]
 async fn fault_39_heads_that_are_wrong_or_too_large_are_refused() {
-    let setup = setup(Limits { header_bytes: 16 << 10, ..Limits::default() });
+    let setup = setup(ListenerLimits { header_bytes: 16 << 10, ..ListenerLimits::default() });
     let many = format!("GET / HTTP/1.1\r\nhost: x\r\n{}\r\n", "a: b\r\n".repeat(600));
     let large = format!("GET / HTTP/1.1\r\nhost: x\r\na: {}\r\n\r\n", "b".repeat(20 << 10));
     let cases = [
@@ -267,7 +267,7 @@ async fn fault_39_heads_that_are_wrong_or_too_large_are_refused() {
 #[tokio::test]
 async fn fault_39_a_broken_head_after_good_ones_is_answered_and_a_length_beside_chunks_does_not_count()
  {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let mut stream = setup.connect("http/1.1", None).await;
     stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     let mut answer = [0; 15];
@@ -289,7 +289,7 @@ async fn fault_39_a_broken_head_after_good_ones_is_answered_and_a_length_beside_
 
 #[tokio::test]
 async fn connections_beyond_the_limit_are_closed_and_slots_are_returned() {
-    let setup = setup(Limits { connections: 2, ..Limits::default() });
+    let setup = setup(ListenerLimits { connections: 2, ..ListenerLimits::default() });
     let first = setup.connect("http/1.1", None).await;
     let _second = setup.connect("http/1.1", None).await;
     assert!(setup.try_connect("http/1.1", None).await.is_err());
@@ -305,7 +305,7 @@ async fn connections_beyond_the_limit_are_closed_and_slots_are_returned() {
 
 #[tokio::test]
 async fn a_handler_can_close_an_http2_connection() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let (mut sender, connection) = setup.http2().await;
     assert_eq!(text(sender.send_request(get("/close")).await.unwrap()).await, "bye");
     bounded(connection).await.unwrap().unwrap();
@@ -314,7 +314,7 @@ async fn a_handler_can_close_an_http2_connection() {
 #[tokio::test]
 async fn fault_18_a_reader_that_stalls_is_cut_off() {
     let stall = Duration::from_millis(200);
-    let setup = setup(Limits { stall, ..Limits::default() });
+    let setup = setup(ListenerLimits { stall, ..ListenerLimits::default() });
     let quiet = [
         ("h2", ask_without_window(&setup, 6 + 1, &["/watch"]).await),
         ("still connecting", setup.connect("h2", None).await),
@@ -385,7 +385,7 @@ async fn wait_until_settled() -> usize {
 #[tokio::test]
 async fn fault_18_a_reader_that_stalls_holds_one_piece_and_under_pressure_it_is_cut() {
     const STREAMS: usize = 50;
-    let mut setup = setup(Limits::default());
+    let mut setup = setup(ListenerLimits::default());
     setup.receive_bytes = 64 << 10;
     let mut stalled = Vec::new();
     for _ in 0..STREAMS {
@@ -403,7 +403,8 @@ async fn fault_18_a_reader_that_stalls_holds_one_piece_and_under_pressure_it_is_
     drop(stalled);
 
     // Long before the stall limit: there is no room for all of them.
-    let mut setup = self::setup(Limits { held_bytes: 1 << 20, ..Limits::default() });
+    let mut setup =
+        self::setup(ListenerLimits { held_bytes: 1 << 20, ..ListenerLimits::default() });
     let mut moving =
         setup.http1(None).await.send_request(get("/slow-frames")).await.unwrap().into_body();
     setup.receive_bytes = 64 << 10;
@@ -425,7 +426,7 @@ async fn fault_18_a_reader_that_stalls_holds_one_piece_and_under_pressure_it_is_
 
 #[tokio::test]
 async fn fault_45_an_upgrade_that_nobody_grants_changes_nothing() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let mut stream = setup.connect("http/1.1", None).await;
     for upgrade in ["websocket", "SPDY/3.1", "h2c"] {
         let head = format!(
@@ -444,7 +445,7 @@ async fn fault_45_an_upgrade_that_nobody_grants_changes_nothing() {
 
 #[tokio::test]
 async fn a_drain_finishes_requests_ends_watches_and_takes_no_more() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let (mut http2, _connection) = setup.http2().await;
     let watch = http2.send_request(get("/watch")).await.unwrap();
     let mut http1 = setup.http1(None).await;
@@ -466,7 +467,8 @@ async fn a_drain_finishes_requests_ends_watches_and_takes_no_more() {
 
 #[tokio::test]
 async fn a_drain_cuts_what_does_not_end() {
-    let setup = setup(Limits { drain: Duration::from_millis(200), ..Limits::default() });
+    let setup =
+        setup(ListenerLimits { drain: Duration::from_millis(200), ..ListenerLimits::default() });
     let mut http1 = setup.http1(None).await;
     let hang = tokio::spawn(async move { http1.send_request(get("/hang")).await.is_err() });
     setup.handler.hung.acquire().await.unwrap().forget();
@@ -477,7 +479,7 @@ async fn a_drain_cuts_what_does_not_end() {
 
 #[tokio::test]
 async fn fault_53_certificates_are_replaced_under_load_without_a_failed_request() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let mut kept = setup.http1(None).await;
     for _ in 0..20 {
         let pair = setup.pki.serving(&["localhost".into()]).unwrap();
@@ -496,7 +498,7 @@ async fn fault_53_certificates_are_replaced_under_load_without_a_failed_request(
 
 #[tokio::test]
 async fn certificate_files_are_reloaded() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let write = |pair: &Pair| {
@@ -540,7 +542,7 @@ async fn certificate_files_are_reloaded() {
 
 #[tokio::test]
 async fn fault_52_equal_cas_are_refused_after_a_reload_as_at_start() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let pki = |name: &str| Pki::open(&path(name)).unwrap();
@@ -571,7 +573,8 @@ async fn fault_52_equal_cas_are_refused_after_a_reload_as_at_start() {
 
 #[tokio::test]
 async fn a_port_in_use_is_an_error_that_names_it() {
-    let setup = setup(Limits::default());
-    let error = Server::bind(setup.address, setup.tls.clone(), Limits::default()).err().unwrap();
+    let setup = setup(ListenerLimits::default());
+    let error =
+        Server::bind(setup.address, setup.tls.clone(), ListenerLimits::default()).err().unwrap();
     assert_eq!(error.to_string(), format!("cannot listen on {}", setup.address));
 }

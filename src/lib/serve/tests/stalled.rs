@@ -4,7 +4,7 @@
 
 mod support;
 
-use ferrokube_serve::Limits;
+use ferrokube_serve::ListenerLimits;
 use http_body_util::BodyExt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -44,7 +44,7 @@ async fn next_frame(stream: &mut TlsStream<TcpStream>) -> Option<(u8, u8, u32, V
 async fn fault_18_small_answers_that_nobody_takes_count_and_are_bounded() {
     const BOUND_BYTES: usize = 4 << 20;
     const CONNECTIONS: usize = 20;
-    let setup = setup(Limits { held_bytes: BOUND_BYTES, ..Limits::default() });
+    let setup = setup(ListenerLimits { held_bytes: BOUND_BYTES, ..ListenerLimits::default() });
     let mut moving =
         setup.http1(None).await.send_request(get("/slow-frames")).await.unwrap().into_body();
     // 64 MB of responses, each within one chunk.
@@ -76,7 +76,7 @@ async fn fault_18_small_answers_that_nobody_takes_count_and_are_bounded() {
 #[tokio::test]
 async fn fault_18_what_is_encrypted_and_not_taken_counts() {
     for alpn in ["h2", "http/1.1"] {
-        let mut setup = setup(Limits { held_bytes: 64 << 10, ..Limits::default() });
+        let mut setup = setup(ListenerLimits { held_bytes: 64 << 10, ..ListenerLimits::default() });
         setup.receive_bytes = 4 << 10;
         let mut stream = setup.connect(alpn, None).await;
         let ask = if alpn == "h2" {
@@ -115,7 +115,11 @@ async fn fault_38_unfinished_heads_share_a_bound_and_the_oldest_go_first() {
         .collect();
     let http2 = ([PREFACE, &frame(4, 0, 0, b""), &blocks.concat()].concat(), frame(9, 4, 1, b""));
     for (alpn, (begin, end)) in [("http/1.1", http1), ("h2", http2)] {
-        let setup = setup(Limits { header, unfinished_bytes: SHARED_BYTES, ..Limits::default() });
+        let setup = setup(ListenerLimits {
+            header,
+            unfinished_bytes: SHARED_BYTES,
+            ..ListenerLimits::default()
+        });
         let mut all = Vec::new();
         for _ in 0..40 {
             let mut stream = setup.connect(alpn, None).await;
@@ -143,10 +147,10 @@ async fn fault_38_unfinished_heads_share_a_bound_and_the_oldest_go_first() {
 
 #[tokio::test]
 async fn fault_38_a_frame_that_is_not_finished_counts_as_a_head() {
-    let setup = setup(Limits {
+    let setup = setup(ListenerLimits {
         header: Duration::from_secs(600),
         unfinished_bytes: 64 << 10,
-        ..Limits::default()
+        ..ListenerLimits::default()
     });
     let mut all = Vec::new();
     for kind in [1, 4, 0x77].repeat(5) {
@@ -168,7 +172,7 @@ async fn fault_38_a_frame_that_is_not_finished_counts_as_a_head() {
 
 #[tokio::test]
 async fn fault_37_a_connection_that_is_closed_takes_no_request_whatever_its_client_acknowledges() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let mut stream = setup.connect("h2", None).await;
     let hello =
         [PREFACE, &frame(4, 0, 0, b""), &request(1, "/hang"), &request(3, "/close")].concat();
@@ -206,7 +210,8 @@ async fn fault_37_a_connection_that_is_closed_takes_no_request_whatever_its_clie
 
 #[tokio::test]
 async fn fault_37_a_drain_ends_when_a_client_acknowledges_nothing() {
-    let setup = setup(Limits { drain: Duration::from_secs(600), ..Limits::default() });
+    let setup =
+        setup(ListenerLimits { drain: Duration::from_secs(600), ..ListenerLimits::default() });
     let mut stream = setup.connect("h2", None).await;
     stream.write_all(&[PREFACE, &frame(4, 0, 0, b""), &request(1, "/")].concat()).await.unwrap();
     while bounded(next_frame(&mut stream)).await.unwrap().0 != 0 {}
@@ -216,7 +221,7 @@ async fn fault_37_a_drain_ends_when_a_client_acknowledges_nothing() {
 
 #[tokio::test]
 async fn fault_38_a_client_may_send_little_of_a_body_that_nobody_reads() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let mut stream = setup.connect("h2", None).await;
     stream.write_all(&[PREFACE, &frame(4, 0, 0, b""), &request(1, "/")].concat()).await.unwrap();
     let (mut of_stream, mut of_connection) = (0, 65_535);

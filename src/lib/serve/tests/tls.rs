@@ -4,7 +4,7 @@
 mod support;
 
 use ferrokube_pki::{LEAF_LIFETIME, Pki, Subject};
-use ferrokube_serve::{Limits, TlsPolicy};
+use ferrokube_serve::{ListenerLimits, TlsPolicy};
 use http_body_util::Full;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 
 #[tokio::test]
 async fn plain_http_gets_an_http_response() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     for request in [
         "GET / HTTP/1.1\r\nhost: x\r\n\r\n",
         "POST /api HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc",
@@ -52,7 +52,7 @@ async fn plain_http_gets_an_http_response() {
 
 #[tokio::test]
 async fn sessions_are_resumed_and_what_the_client_showed_is_judged_again() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let pair = setup
         .pki
         .client(&Subject { common_name: "someone", organizations: &[] }, LEAF_LIFETIME)
@@ -94,7 +94,7 @@ fn ca(name: &str, bytes: usize) -> String {
 
 #[tokio::test]
 async fn a_clients_chain_is_short() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let pair = setup
         .pki
         .client(&Subject { common_name: "someone", organizations: &[] }, LEAF_LIFETIME)
@@ -133,7 +133,7 @@ impl ResolvesClientCert for OfferedCas {
 
 #[tokio::test]
 async fn the_handshake_names_the_cas_that_clients_may_have_certificates_of() {
-    let setup = setup(Limits::default());
+    let setup = setup(ListenerLimits::default());
     let asked = Arc::new(OfferedCas::default());
     let names = async || {
         let mut config = setup.client_config("http/1.1", None);
@@ -165,7 +165,7 @@ fn only(setup: &Setup, version: &'static rustls::SupportedProtocolVersion) -> Cl
 #[tokio::test]
 async fn versions_and_cipher_suites_follow_the_policy() {
     let agreed = async |policy: &TlsPolicy, version| {
-        let setup = setup_with(Limits::default(), policy);
+        let setup = setup_with(ListenerLimits::default(), policy);
         let stream = setup.connect_with(only(&setup, version)).await.ok()?;
         let session = stream.get_ref().1;
         Some((

@@ -1,5 +1,5 @@
 use super::*;
-use crate::library::authorizer::{CheckDecision, Right, Subject};
+use crate::library::authorizer::{CheckDecision, CheckedSubject, Right};
 
 const BOOL: &[Type] = &[Type::Bool];
 const ALL: OptionalVariables = OptionalVariables { params: true, authorizer: true };
@@ -9,12 +9,12 @@ const ALL: OptionalVariables = OptionalVariables { params: true, authorizer: tru
 struct Deployments;
 
 impl Authorize for Deployments {
-    fn decide(&self, subject: &Subject, right: &Right) -> CheckDecision {
+    fn decide(&self, subject: &CheckedSubject, right: &Right) -> CheckDecision {
         let allowed = match right {
             Right::Resource { resource, verb } => {
                 &*resource.resource == "deployments" && &**verb == "create"
             }
-            Right::Path { path, .. } => &**path == "/healthz" && *subject == Subject::Caller,
+            Right::Path { path, .. } => &**path == "/healthz" && *subject == CheckedSubject::Caller,
         };
         CheckDecision { allowed, ..CheckDecision::default() }
     }

@@ -19,12 +19,12 @@ const CHECK: u64 = 350_000;
 /// Answers the checks of expressions.
 pub trait Authorize: std::fmt::Debug + Send + Sync {
     /// Whether the subject has a right, and why.
-    fn decide(&self, subject: &Subject, right: &Right) -> CheckDecision;
+    fn decide(&self, subject: &CheckedSubject, right: &Right) -> CheckDecision;
 }
 
 /// Whose rights an expression checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum CheckedSubject {
     /// The user of the request.
     Caller,
     /// `system:serviceaccount:NAMESPACE:NAME`
@@ -85,13 +85,13 @@ pub struct CheckDecision {
 #[derive(Clone, Debug)]
 pub enum AuthorizerValue {
     /// `kubernetes.authorization.Authorizer`
-    Authorizer(Arc<dyn Authorize>, Subject),
+    Authorizer(Arc<dyn Authorize>, CheckedSubject),
     /// A path.
-    Path(Arc<dyn Authorize>, Subject, Arc<str>),
+    Path(Arc<dyn Authorize>, CheckedSubject, Arc<str>),
     /// An API group.
-    Group(Arc<dyn Authorize>, Subject, Arc<str>),
+    Group(Arc<dyn Authorize>, CheckedSubject, Arc<str>),
     /// A resource.
-    Resource(Arc<dyn Authorize>, Subject, CheckedResource),
+    Resource(Arc<dyn Authorize>, CheckedSubject, CheckedResource),
     /// The result of a check.
     Decision(CheckDecision),
 }
@@ -118,8 +118,8 @@ pub(crate) fn values<'a>(
     resource: CheckedResource,
 ) -> [Value<'a>; 2] {
     [
-        AuthorizerValue::Authorizer(Arc::clone(authorize), Subject::Caller).value(),
-        AuthorizerValue::Resource(Arc::clone(authorize), Subject::Caller, resource).value(),
+        AuthorizerValue::Authorizer(Arc::clone(authorize), CheckedSubject::Caller).value(),
+        AuthorizerValue::Resource(Arc::clone(authorize), CheckedSubject::Caller, resource).value(),
     ]
 }
 
@@ -168,7 +168,7 @@ function!(service_account, [authorizer, Value::String(namespace), Value::String(
         }
         Some(AuthorizerValue::Authorizer(authorize, _)) => {
             let subject =
-                Subject::ServiceAccount { namespace: owned(namespace), name: owned(account) };
+                CheckedSubject::ServiceAccount { namespace: owned(namespace), name: owned(account) };
             Ok(AuthorizerValue::Authorizer(authorize.clone(), subject).value())
         }
         _ => no_overload(),

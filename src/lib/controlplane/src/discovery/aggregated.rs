@@ -1,6 +1,6 @@
 //! Aggregated discovery (`apidiscovery.k8s.io`): everything in one document.
 
-use super::groups::{Group, GroupVersion, Resource};
+use super::groups::{Group, Resource, ServedVersion};
 use crate::negotiate::Form;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::gvk::GroupVersionKind;
@@ -35,7 +35,7 @@ fn group(group: &Group) -> Value {
     json!({"metadata": metadata, "versions": group.versions.iter().map(version).collect::<Vec<_>>()})
 }
 
-fn version(version: &GroupVersion) -> Value {
+fn version(version: &ServedVersion) -> Value {
     json!({"version": version.name, "resources": version.resources.iter().map(resource).collect::<Vec<_>>(), "freshness": "Current"})
 }
 

@@ -17,10 +17,10 @@ pub(crate) struct Group {
     /// Whether any of its resources is bundled.
     pub(crate) native: bool,
     /// Preferred first.
-    pub(crate) versions: Vec<GroupVersion>,
+    pub(crate) versions: Vec<ServedVersion>,
 }
 
-pub(crate) struct GroupVersion {
+pub(crate) struct ServedVersion {
     /// Such as `v1`.
     pub(crate) name: String,
     /// Sorted by name.
@@ -84,7 +84,7 @@ pub(crate) fn collect(definitions: &[Arc<Definition>]) -> Vec<Group> {
             let version = find_or_push(
                 &mut group.versions,
                 |known| known.name == version.name,
-                || GroupVersion { name: version.name.clone(), resources: Vec::new() },
+                || ServedVersion { name: version.name.clone(), resources: Vec::new() },
             );
             version.resources.push(Resource {
                 definition: Arc::clone(definition),

@@ -1,6 +1,6 @@
 //! Unaggregated discovery: `APIVersions`, `APIGroupList`, `APIGroup`, `APIResourceList`.
 
-use super::groups::{Group, GroupVersion, Resource};
+use super::groups::{Group, Resource, ServedVersion};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_resource::Subresource;
 
@@ -45,7 +45,7 @@ fn group_value(group: &Group) -> Value {
 }
 
 /// `/apis/<group>/<version>`
-pub(super) fn resources(group: &str, version: &GroupVersion) -> Document {
+pub(super) fn resources(group: &str, version: &ServedVersion) -> Document {
     let mut list = Vec::new();
     for resource in &version.resources {
         list.push(main(resource));

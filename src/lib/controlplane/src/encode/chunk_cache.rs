@@ -96,14 +96,14 @@ impl EncodedChunk {
 }
 
 /// A list that looks for its chunks.
-pub(crate) struct Listing {
+pub(crate) struct ChunkedListing {
     scope: ChunkScope,
     number: u64,
     /// The same list was requested a moment ago.
     is_repeated: bool,
 }
 
-impl Listing {
+impl ChunkedListing {
     /// Max rows that are encoded at once.
     pub(crate) fn max_rows(&self) -> usize {
         if self.is_repeated { MAX_OBJECTS } else { PREFETCHED_ITEMS }
@@ -179,7 +179,7 @@ pub(crate) struct ChunkedList<W> {
 /// Iterates over the chunks of a list; holds only the next one.
 struct ChunkIter<M> {
     chunks: ChunkCache,
-    listing: Listing,
+    listing: ChunkedListing,
     entries: Vec<Arc<Entry>>,
     at: usize,
     commas: bool,
@@ -420,7 +420,7 @@ impl ChunkCache {
     /// caching costs half as much as encoding, and never if they depend on the time.
     pub(crate) fn rows<'d>(
         &self,
-        listing: &Listing,
+        listing: &ChunkedListing,
         entries: &[Arc<Entry>],
         write: impl FnOnce(&[Arc<Entry>]) -> &'d mut RowDraft,
     ) -> (usize, Rows) {
@@ -451,7 +451,7 @@ impl ChunkCache {
     }
 
     /// Registers a list.
-    pub(crate) fn begin(&self, scope: ChunkScope) -> Listing {
+    pub(crate) fn begin(&self, scope: ChunkScope) -> ChunkedListing {
         let what = scope.key();
         let mut state = self.lock();
         state.lists += 1;
@@ -460,7 +460,7 @@ impl ChunkCache {
         state.recent.retain(|(recent, _)| *recent != what);
         state.recent.truncate(MAX_RECENT - 1);
         state.recent.push_front((what, Instant::now()));
-        Listing { scope, number: state.lists, is_repeated }
+        ChunkedListing { scope, number: state.lists, is_repeated }
     }
 
     fn kept(&self, key: u64, run: &Run<'_>) -> Option<EncodedChunk> {

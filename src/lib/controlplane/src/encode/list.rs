@@ -4,7 +4,7 @@
 use super::chunk_cache::{ChunkCache, ChunkEncoding, ChunkScope, ChunkedList};
 use super::rendered::{self, BATCH_BYTES, Rendered, Style};
 use super::slices::ItemSlice;
-use super::stream::{self, Fill, Offloaded, SlicedItems, Streamed};
+use super::stream::{self, Fill, OffloadedBody, SlicedItems, Streamed};
 use super::table::{self, Include, Table};
 use super::vectored::ByteOwner;
 use super::{Encoder, entry_document, protobuf};
@@ -135,7 +135,7 @@ impl ListEncoder<'_> {
             stream::respond(table.rendered(&meta, entries, style), media_type, gzip)
         } else if table.is_wide() && !gzip {
             let stream = table.stream(&meta, self.chunks, entries);
-            status::with_type(200, media_type, Offloaded::new(stream).boxed_unsync())
+            status::with_type(200, media_type, OffloadedBody::new(stream).boxed_unsync())
         } else if gzip || table::is_short(&entries) {
             stream::respond(table.stream(&meta, self.chunks, entries), media_type, gzip)
         } else {
@@ -265,7 +265,7 @@ impl JsonList {
         let mut response = status::with_type(
             200,
             Form::Json.media_type(),
-            Offloaded::new(chunks.gzip_chunks(source)).boxed_unsync(),
+            OffloadedBody::new(chunks.gzip_chunks(source)).boxed_unsync(),
         );
         compress::mark(response.headers_mut());
         response

@@ -35,7 +35,7 @@ pub(crate) trait Fill: Unpin + Send + 'static {
     fn is_done(&self) -> bool;
 
     /// Whether the next frame costs little, because its bytes exist or nearly so. Other frames are
-    /// made off the workers if the body is [`Offloaded`].
+    /// made off the workers if the body is [`OffloadedBody`].
     fn is_cheap(&mut self) -> bool {
         true
     }
@@ -100,7 +100,7 @@ impl<F: Fill> http_body::Body for Streamed<F> {
 }
 
 /// Sends a [`Fill`] whose expensive frames are made off the workers.
-pub(crate) struct Offloaded<F> {
+pub(crate) struct OffloadedBody<F> {
     state: OffloadState<F>,
     caller: u64,
 }
@@ -111,7 +111,7 @@ enum OffloadState<F> {
     Over,
 }
 
-impl<F: Fill> Offloaded<F> {
+impl<F: Fill> OffloadedBody<F> {
     /// For the caller of this task's request.
     pub(crate) fn new(fill: F) -> Self {
         Self::of(caller(), fill)
@@ -137,7 +137,7 @@ async fn away<F: Fill>(caller: u64, mut streamed: Streamed<F>) -> Option<NextFra
     made.await.ok()
 }
 
-impl<F: Fill> http_body::Body for Offloaded<F> {
+impl<F: Fill> http_body::Body for OffloadedBody<F> {
     type Data = Chunk;
     type Error = io::Error;
 
@@ -191,7 +191,7 @@ const WHOLE_BYTES: usize = 32 * 1024;
 pub(crate) fn respond(mut fill: impl Fill, media_type: &'static str, gzip: bool) -> Response {
     let most = if gzip { compress::MIN_BYTES } else { WHOLE_BYTES };
     if fill.left().is_some() && !gzip {
-        return status::with_type(200, media_type, Offloaded::new(fill).boxed_unsync());
+        return status::with_type(200, media_type, OffloadedBody::new(fill).boxed_unsync());
     }
     let mut encoded = Vec::new();
     while encoded.len() < most {
@@ -204,13 +204,13 @@ pub(crate) fn respond(mut fill: impl Fill, media_type: &'static str, gzip: bool)
         return status::with_type(
             200,
             media_type,
-            Offloaded::new(PartlyEncoded { encoded, fill }).boxed_unsync(),
+            OffloadedBody::new(PartlyEncoded { encoded, fill }).boxed_unsync(),
         );
     }
     let mut response = status::with_type(
         200,
         media_type,
-        Offloaded::new(compress::Gzipped::new(encoded, fill)).boxed_unsync(),
+        OffloadedBody::new(compress::Gzipped::new(encoded, fill)).boxed_unsync(),
     );
     compress::mark(response.headers_mut());
     response

@@ -1,7 +1,7 @@
 //! Tables, what kubectl prints. A row carries its cells and either null, the metadata or the whole
 //! object.
 
-use super::chunk_cache::{self, ChunkCache, ChunkEncoding, ChunkScope, Listing};
+use super::chunk_cache::{self, ChunkCache, ChunkEncoding, ChunkScope, ChunkedListing};
 use super::rendered::{self, BATCH_BYTES, Rendered, Style};
 use super::rows::{Ages, FutureAge, RowDraft, RowFiller, Rows};
 use super::slices::ItemSlice;
@@ -93,14 +93,14 @@ pub(super) fn is_short(entries: &[Arc<Entry>]) -> bool {
 }
 
 /// A Table up to its rows, in three parts.
-struct Head {
+struct TableHead {
     opening: Vec<u8>,
     /// Shared by all Tables of the version.
     definitions: Bytes,
     rest: Vec<u8>,
 }
 
-impl Head {
+impl TableHead {
     fn into_vec(self) -> Vec<u8> {
         if self.opening.is_empty() {
             return self.rest;
@@ -170,7 +170,7 @@ impl Table {
         with_columns: bool,
         object: &Object,
     ) -> [Bytes; 3] {
-        let Head { opening, definitions, rest: mut out } = self.head(list_meta, with_columns);
+        let TableHead { opening, definitions, rest: mut out } = self.head(list_meta, with_columns);
         self.draft.clear();
         match object {
             Object::Stored(entry) => self.write_entry(entry, self.served.is_direct(entry)),
@@ -183,7 +183,7 @@ impl Table {
 
     /// A Table without rows, as JSON.
     pub(super) fn empty(&self, list_meta: &str) -> [Bytes; 3] {
-        let Head { opening, definitions, rest: mut out } = self.head(list_meta, true);
+        let TableHead { opening, definitions, rest: mut out } = self.head(list_meta, true);
         if self.is_default() {
             out.pop();
             out.extend_from_slice(b"null}\n");
@@ -259,7 +259,7 @@ impl Table {
     }
 
     /// What is before the rows. Short definitions of columns are copied into the last part.
-    fn head(&self, list_meta: &str, with_columns: bool) -> Head {
+    fn head(&self, list_meta: &str, with_columns: bool) -> TableHead {
         let opening = format!(
             "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{}\",\"metadata\":{list_meta},\"columnDefinitions\":",
             self.version
@@ -269,12 +269,16 @@ impl Table {
         let definitions = match self.columns.definitions() {
             _ if !with_columns => b"null",
             definitions if definitions.len() >= REFERENCED_BYTES => {
-                return Head { opening, definitions: definitions.clone(), rest: rows.to_vec() };
+                return TableHead {
+                    opening,
+                    definitions: definitions.clone(),
+                    rest: rows.to_vec(),
+                };
             }
             definitions => &definitions[..],
         };
         let rest = [&opening, definitions, rows].concat();
-        Head { opening: Vec::new(), definitions: Bytes::new(), rest }
+        TableHead { opening: Vec::new(), definitions: Bytes::new(), rest }
     }
 
     fn write_entry(&mut self, entry: &Entry, is_direct: bool) {
@@ -361,11 +365,11 @@ impl Table {
 
 /// A list's Table on its way out.
 pub(crate) struct TableStream {
-    head: Head,
+    head: TableHead,
     table: Table,
     ages: Ages,
     /// The row cache, for long lists.
-    cached: Option<(ChunkCache, Listing)>,
+    cached: Option<(ChunkCache, ChunkedListing)>,
     entries: Vec<Arc<Entry>>,
     /// Number of entries encoded.
     written: usize,
@@ -460,7 +464,7 @@ impl Fill for TableStream {
         if self.done {
             return None;
         }
-        let Head { opening, definitions, rest } = &mut self.head;
+        let TableHead { opening, definitions, rest } = &mut self.head;
         if !opening.is_empty() {
             return Some(std::mem::take(opening).into());
         }

@@ -17,7 +17,7 @@ const COMPONENT_BYTES: usize = 256 << 20;
 const WATCH_BYTES: usize = 4 * 1024;
 /// What it holds more over HTTP/1.1, where it has a connection to itself; measured with 2,000.
 const CONNECTION_BYTES: usize = 20 * 1024;
-/// A compiled selector takes so many times its text.
+/// Size of a compiled selector, in multiples of its text.
 const SELECTOR_FACTOR: usize = 3;
 
 /// The watches of all users.
@@ -102,12 +102,12 @@ mod tests {
         UserInfo { name: name.into(), groups: vec![group.into()], ..UserInfo::default() }
     }
 
-    struct Fixture {
+    struct WatchFixture {
         flow: Flow,
         watchers: Watchers,
     }
 
-    impl Fixture {
+    impl WatchFixture {
         fn new() -> Self {
             Self { flow: Flow::new(&Limits::default()), watchers: Watchers::default() }
         }
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn each_user_leaves_as_much_as_it_has_and_masters_are_not_counted() {
-        let fixture = Fixture::new();
+        let fixture = WatchFixture::new();
         let (jane, joe) = (user("jane", "system:authenticated"), user("joe", ""));
         let [held, others] = [&jane, &joe].map(|user| fixture.all(user, Version::HTTP_2));
         assert!((10_000..15_000).contains(&held.len()), "half of all: {}", held.len());
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn fault_18_watches_of_one_user_with_connections_of_their_own_are_bounded_by_bytes() {
-        let fixture = Fixture::new();
+        let fixture = WatchFixture::new();
         let jane = user("jane", "system:authenticated");
         let held = fixture.all(&jane, Version::HTTP_11);
         assert!((1_500..2_500).contains(&held.len()), "{}", held.len());
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn what_a_watch_keeps_counts() {
-        let fixture = Fixture::new();
+        let fixture = WatchFixture::new();
         let values: Vec<String> = (0..9_000).map(|at| format!("v{at:04}")).collect();
         let uri: Uri = format!("/api/v1/pods?watch=1&labelSelector=k+in+({})", values.join(","))
             .parse()

@@ -34,14 +34,14 @@ struct AuthorizationQuestion {
 }
 
 /// Records questions, and what ran.
-struct Recorder {
+struct AccessRecorder {
     mode: Mutex<AllowedVerbs>,
     asked: Mutex<Vec<AuthorizationQuestion>>,
     computed: Mutex<Vec<String>>,
     routed: Mutex<Vec<String>>,
 }
 
-impl Authorizer for Recorder {
+impl Authorizer for AccessRecorder {
     fn authorize(&self, access: &Access<'_>) -> Decision {
         let asked = AuthorizationQuestion {
             verb: access.verb.to_owned(),
@@ -58,7 +58,7 @@ impl Authorizer for Recorder {
     }
 }
 
-struct Computed(Arc<Recorder>);
+struct Computed(Arc<AccessRecorder>);
 
 impl ComputedResource for Computed {
     fn create<'a>(
@@ -76,7 +76,7 @@ impl ComputedResource for Computed {
     }
 }
 
-struct RecordingRoute(Arc<Recorder>);
+struct RecordingRoute(Arc<AccessRecorder>);
 
 impl Route for RecordingRoute {
     fn answer<'a>(&'a self, request: RouteRequest) -> RouteFuture<'a> {
@@ -184,14 +184,14 @@ struct EnumeratedRequest<'a> {
 /// The server, its objects, and what happened.
 struct World {
     server: TestServer,
-    recorder: Arc<Recorder>,
+    recorder: Arc<AccessRecorder>,
     /// Responses seen by `verb depth`: proves that the enumeration reaches them.
     reached: BTreeMap<String, u32>,
 }
 
 impl World {
     async fn new() -> Self {
-        let recorder = Arc::new(Recorder {
+        let recorder = Arc::new(AccessRecorder {
             mode: Mutex::new(AllowedVerbs::Everything),
             asked: Mutex::default(),
             computed: Mutex::default(),

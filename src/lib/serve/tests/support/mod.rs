@@ -10,8 +10,8 @@
 use bytes::{Buf, Bytes};
 use ferrokube_pki::{Pair, Pki};
 use ferrokube_serve::{
-    BodyError, Chunk, CloseConnection, Handler, Limits, Peer, Request, Response, Server, Shutdown,
-    ShutdownTrigger, Tls, TlsPolicy,
+    BodyError, Chunk, CloseConnection, Handler, ListenerLimits, Peer, Request, Response, Server,
+    Shutdown, ShutdownTrigger, Tls, TlsPolicy,
 };
 use ferrokube_serve::{boxed, chunks, full, read_body, stream};
 use futures::StreamExt as _;
@@ -183,11 +183,11 @@ pub struct Setup {
     pub receive_bytes: u32,
 }
 
-pub fn setup(limits: Limits) -> Setup {
+pub fn setup(limits: ListenerLimits) -> Setup {
     setup_with(limits, &TlsPolicy::default())
 }
 
-pub fn setup_with(limits: Limits, policy: &TlsPolicy) -> Setup {
+pub fn setup_with(limits: ListenerLimits, policy: &TlsPolicy) -> Setup {
     let directory = tempfile::tempdir().unwrap();
     let pki = Pki::open(&directory.path().join("pki")).unwrap();
     let pair = pki.serving(&["localhost".into(), "127.0.0.1".into()]).unwrap();

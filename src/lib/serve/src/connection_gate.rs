@@ -1,4 +1,4 @@
-//! Admission of connections: a limit on all, and a share of the free ones per source, so that a few
+//! Limits connections: all of them, and per source to a share of the free ones, so that a few
 //! addresses cannot take everything.
 
 use crate::server::ListenerStats;
@@ -17,7 +17,7 @@ const LOOPBACK_SHARES: usize = 4;
 /// and leave as much to the next one; a single one gets half. Established connections are never
 /// closed for this.
 #[derive(Debug)]
-pub(crate) struct Admission {
+pub(crate) struct ConnectionGate {
     capacity: usize,
     by_source: Mutex<BySource>,
     stats: Arc<ListenerStats>,
@@ -29,13 +29,13 @@ struct BySource {
     counts: HashMap<IpAddr, usize>,
 }
 
-impl Admission {
+impl ConnectionGate {
     pub(crate) fn new(capacity: usize, stats: Arc<ListenerStats>) -> Arc<Self> {
         Arc::new(Self { capacity, by_source: Mutex::default(), stats })
     }
 
     /// `None` if the connection has to be refused.
-    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Slot> {
+    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
         self.stats.accepted.fetch_add(1, Ordering::Relaxed);
         let source = source(address);
         let shares = if source.is_loopback() { LOOPBACK_SHARES } else { 1 };
@@ -49,7 +49,7 @@ impl Admission {
         *by_source.counts.entry(source).or_default() += 1;
         by_source.open += 1;
         self.stats.open.fetch_add(1, Ordering::Relaxed);
-        Some(Slot { admission: Arc::clone(self), source })
+        Some(ConnectionSlot { gate: Arc::clone(self), source })
     }
 }
 
@@ -67,15 +67,15 @@ fn source(address: IpAddr) -> IpAddr {
 
 /// An admitted connection; uncounted when dropped.
 #[derive(Debug)]
-pub(crate) struct Slot {
-    admission: Arc<Admission>,
+pub(crate) struct ConnectionSlot {
+    gate: Arc<ConnectionGate>,
     source: IpAddr,
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.admission.stats.open.fetch_sub(1, Ordering::Relaxed);
-        let mut by_source = self.admission.by_source.lock();
+        self.gate.stats.open.fetch_sub(1, Ordering::Relaxed);
+        let mut by_source = self.gate.by_source.lock();
         by_source.open -= 1;
         if let Some(count) = by_source.counts.get_mut(&self.source) {
             *count -= 1;
@@ -91,21 +91,21 @@ mod tests {
     use super::*;
 
     /// Opens connections from an address until one is refused.
-    fn fill(admission: &Arc<Admission>, address: &str) -> Vec<Slot> {
-        std::iter::from_fn(|| admission.admit(address.parse().unwrap())).collect()
+    fn fill(gate: &Arc<ConnectionGate>, address: &str) -> Vec<ConnectionSlot> {
+        std::iter::from_fn(|| gate.admit(address.parse().unwrap())).collect()
     }
 
     #[test]
     fn fault_38_five_addresses_leave_a_share_to_the_next_and_this_machine_more() {
-        let admission = Admission::new(6000, Arc::default());
-        let mut greedy: Vec<Vec<Slot>> = Vec::new();
+        let gate = ConnectionGate::new(6000, Arc::default());
+        let mut greedy: Vec<Vec<ConnectionSlot>> = Vec::new();
         for _ in 0..20 {
             // Early connections keep no advantage: some end, and the next round finds less room.
             for at in 0..5 {
                 if let Some(slots) = greedy.get_mut(at) {
                     slots.drain(..slots.len() / 2);
                 }
-                let more = fill(&admission, &format!("192.0.2.{at}"));
+                let more = fill(&gate, &format!("192.0.2.{at}"));
                 match greedy.get_mut(at) {
                     Some(slots) => slots.extend(more),
                     None => greedy.push(more),
@@ -117,35 +117,34 @@ mod tests {
             "{:?}",
             greedy.iter().map(Vec::len).collect::<Vec<_>>()
         );
-        let newcomer = fill(&admission, "198.51.100.1");
+        let newcomer = fill(&gate, "198.51.100.1");
         assert!(newcomer.len() > 400, "{}", newcomer.len());
-        assert!(fill(&admission, "127.0.0.1").len() > 350);
+        assert!(fill(&gate, "127.0.0.1").len() > 350);
         assert!(
-            admission.admit("127.0.0.2".parse().unwrap()).is_some(),
+            gate.admit("127.0.0.2".parse().unwrap()).is_some(),
             "another loopback address is another source"
         );
     }
 
     #[test]
     fn an_ipv6_network_is_one_source_and_slots_are_returned() {
-        let admission = Admission::new(100, Arc::default());
-        let slots = fill(&admission, "2001:db8::1");
+        let gate = ConnectionGate::new(100, Arc::default());
+        let slots = fill(&gate, "2001:db8::1");
         assert_eq!(slots.len(), 50);
-        assert!(admission.admit("2001:db8::2".parse().unwrap()).is_none());
-        assert!(admission.admit("2001:db8:0:1::1".parse().unwrap()).is_some());
-        assert!(admission.admit("::ffff:192.0.2.1".parse().unwrap()).is_some());
+        assert!(gate.admit("2001:db8::2".parse().unwrap()).is_none());
+        assert!(gate.admit("2001:db8:0:1::1".parse().unwrap()).is_some());
+        assert!(gate.admit("::ffff:192.0.2.1".parse().unwrap()).is_some());
         drop(slots);
-        assert_eq!(admission.stats.open.load(Ordering::Relaxed), 0);
-        assert!(admission.by_source.lock().counts.is_empty());
-        assert_eq!(fill(&admission, "::1").len(), 80);
+        assert_eq!(gate.stats.open.load(Ordering::Relaxed), 0);
+        assert!(gate.by_source.lock().counts.is_empty());
+        assert_eq!(fill(&gate, "::1").len(), 80);
     }
 
     #[test]
     fn no_connection_is_admitted_beyond_the_capacity() {
-        let admission = Admission::new(3, Arc::default());
-        let slots: Vec<Slot> = (0..9)
-            .filter_map(|at| admission.admit(format!("192.0.2.{at}").parse().unwrap()))
-            .collect();
+        let gate = ConnectionGate::new(3, Arc::default());
+        let slots: Vec<ConnectionSlot> =
+            (0..9).filter_map(|at| gate.admit(format!("192.0.2.{at}").parse().unwrap())).collect();
         assert_eq!(slots.len(), 3);
     }
 }
