@@ -3,7 +3,7 @@
 
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_apimachinery::user::UserInfo;
-use ferrokube_auth::{Access, Authorizer, ResourceAccess};
+use ferrokube_auth::{Access, Authorizer, ResourceAccess, RightsScope};
 use ferrokube_controlplane::{Observer, RequestRecord, Route, RouteFuture, RouteRequest};
 use ferrokube_serve::{Response, full};
 use ferrokube_timeline::line::LoggedRequest;
@@ -73,7 +73,13 @@ impl TracePage {
 
 impl Route for TracePage {
     fn answer<'a>(&'a self, request: RouteRequest) -> RouteFuture<'a> {
-        Box::pin(std::future::ready(self.respond(&request)))
+        Box::pin(async move {
+            // The events may be of objects in any namespace.
+            if let Some(wait) = self.authorizer.catch_up(&request.user, RightsScope::Everywhere) {
+                wait.await;
+            }
+            self.respond(&request)
+        })
     }
 }
 

@@ -19,6 +19,13 @@ pub struct Access<'a> {
     pub path: &'a str,
 }
 
+impl Access<'_> {
+    /// The namespace whose roles decide; empty for the cluster's.
+    pub fn namespace(&self) -> &str {
+        self.resource.as_ref().map_or("", |resource| resource.namespace)
+    }
+}
+
 /// The resource attributes of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResourceAccess<'a> {
@@ -66,16 +73,8 @@ impl Decision {
 pub struct Union(pub Vec<std::sync::Arc<dyn Authorizer>>);
 
 impl Authorizer for Union {
-    fn catch_up<'a>(&'a self, user: &UserInfo) -> Option<CatchUp<'a>> {
-        let mut waits: Vec<CatchUp<'a>> =
-            self.0.iter().filter_map(|authorizer| authorizer.catch_up(user)).collect();
-        let first = waits.pop()?;
-        Some(Box::pin(async move {
-            first.await;
-            for wait in waits {
-                wait.await;
-            }
-        }))
+    fn catch_up<'a>(&'a self, user: &UserInfo, scope: RightsScope<'_>) -> Option<CatchUp<'a>> {
+        all(self.0.iter().map(|authorizer| authorizer.catch_up(user, scope)))
     }
 
     fn authorize(&self, access: &Access<'_>) -> Decision {
@@ -122,8 +121,8 @@ pub fn add_authenticated(user: &mut UserInfo) {
 pub struct AnonymousLock(pub std::sync::Arc<dyn Authorizer>);
 
 impl Authorizer for AnonymousLock {
-    fn catch_up<'a>(&'a self, user: &UserInfo) -> Option<CatchUp<'a>> {
-        if is_anonymous(user) { None } else { self.0.catch_up(user) }
+    fn catch_up<'a>(&'a self, user: &UserInfo, scope: RightsScope<'_>) -> Option<CatchUp<'a>> {
+        if is_anonymous(user) { None } else { self.0.catch_up(user, scope) }
     }
 
     fn authorize(&self, access: &Access<'_>) -> Decision {
@@ -180,16 +179,37 @@ pub(crate) fn aggregate(errors: &[String]) -> String {
 /// Resolves when an authorizer has caught up.
 pub type CatchUp<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
+/// What a decision is about. It waits for changes of these rights, and of the cluster's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RightsScope<'a> {
+    /// One namespace; if empty, the cluster alone.
+    Namespace(&'a str),
+    /// Any of them.
+    Everywhere,
+}
+
+/// All of them, one after the other.
+pub fn all<'a>(waits: impl Iterator<Item = Option<CatchUp<'a>>>) -> Option<CatchUp<'a>> {
+    let mut waits: Vec<CatchUp<'a>> = waits.flatten().collect();
+    let first = waits.pop()?;
+    Some(Box::pin(async move {
+        first.await;
+        for wait in waits {
+            wait.await;
+        }
+    }))
+}
+
 /// Decides synchronously, on every request.
 pub trait Authorizer: Send + Sync {
     /// Decides without waiting, on the state that the last [`Self::catch_up`] reached or a later
     /// one.
     fn authorize(&self, access: &Access<'_>) -> Decision;
 
-    /// Await this before a decision that must reflect every write acknowledged before this call;
-    /// `None` if it already does. The request chain awaits it for every request; long work runs off
+    /// Await this before a decision in this scope that must reflect every write acknowledged before
+    /// this call; `None` if it already does. The request chain awaits it for every request; long work runs off
     /// the async workers, on behalf of one of the waiting requests.
-    fn catch_up<'a>(&'a self, _user: &UserInfo) -> Option<CatchUp<'a>> {
+    fn catch_up<'a>(&'a self, _user: &UserInfo, _scope: RightsScope<'_>) -> Option<CatchUp<'a>> {
         None
     }
 }

@@ -17,7 +17,7 @@ pub mod token;
 
 pub use access::{
     Access, AlwaysDeny, AnonymousLock, Authorizer, CatchUp, Decision, MastersOnly, ResourceAccess,
-    Union, forbidden,
+    RightsScope, Union, forbidden,
 };
 pub use authenticate::{
     Authenticator, Clock, Credentials, Identity, Unauthenticated, system_clock,

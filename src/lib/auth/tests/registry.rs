@@ -9,7 +9,8 @@ use ferrokube_auth::authenticate::{Bearer, TokenFile};
 use ferrokube_auth::rbac::{Feed, RbacChange, StoreFeed};
 use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig, TokenKeys};
 use ferrokube_auth::{
-    Access, Authorizer, EscalationCheck, Rbac, ResourceAccess, bootstrap, review, system_clock,
+    Access, Authorizer, EscalationCheck, Rbac, ResourceAccess, RightsScope, bootstrap, review,
+    system_clock,
 };
 use ferrokube_registry::{
     Admission, Attributes, Catalog, DeleteOptions, Effects, Local, Registry, RequestContext, Target,
@@ -135,7 +136,7 @@ async fn fault_34_what_a_change_undoes_is_read_off_the_workers_too() {
         binding
     };
     let caught_up = async || {
-        let wait = rbac.catch_up(&alice);
+        let wait = rbac.catch_up(&alice, RightsScope::Namespace("n"));
         let is_long = wait.is_some();
         if let Some(wait) = wait {
             wait.await;
@@ -198,7 +199,7 @@ async fn bootstrap_writes_once_and_repairs() {
         revision,
         "nothing is written when nothing is missing"
     );
-    server.rbac.caught_up().await;
+    server.rbac.caught_up(RightsScope::Everywhere).await;
     assert!(server.may("system:kube-controller-manager", "list", "", "anything"));
     assert!(server.may("system:serviceaccount:kube-system:job-controller", "create", "x", "pods"));
 
@@ -372,12 +373,12 @@ async fn the_cost_of_a_decision_is_independent_of_the_number_of_bindings() {
     };
     let decide = || work::counted(|| server.may("u17", "get", "n", "configmaps"));
     make(17).await.expect("created");
-    server.rbac.caught_up().await;
+    server.rbac.caught_up(RightsScope::Everywhere).await;
     let (allowed, among_few) = decide();
     assert!(allowed && among_few > 0, "{among_few}");
     let many = (18..3_000).map(make);
     futures::future::try_join_all(many).await.expect("created");
-    server.rbac.caught_up().await;
+    server.rbac.caught_up(RightsScope::Everywhere).await;
     assert!(server.may("u2999", "get", "n", "configmaps"));
     assert_eq!(decide(), (true, among_few));
 }

@@ -1,13 +1,13 @@
 //! The RBAC authorizer and how its index catches up with the store.
 
-use super::feed::{Feed, RbacChange, RbacKind};
-use super::index::{Grant, MAX_MISSING, RbacIndex};
+use super::feed::{Feed, RbacChange};
+use super::index::{Grant, MAX_MISSING, RbacView};
+use super::part::RbacPart;
 use super::rule::ResourceQuestion;
-use crate::access::{Access, Authorizer, CatchUp, Decision, aggregate};
+use crate::access::{Access, Authorizer, CatchUp, Decision, RightsScope, aggregate};
 use arc_swap::ArcSwap;
 use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_registry::Catalog;
-use ferrokube_registry::offload::{INLINE_BYTES, block_in_place};
 use ferrokube_storage::Store;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,37 +15,41 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Mutex;
 
 /// The RBAC authorizer. Members of `system:masters` may do everything.
+///
+/// A question reads the roles and bindings of the cluster and those of its own namespace, and waits
+/// for their changes only: who rewrites large bindings in a namespace delays that namespace.
 pub struct Rbac {
-    index: ArcSwap<RbacIndex>,
-    /// The revision that the index reflects.
-    indexed: AtomicU64,
+    cluster: RbacPart,
+    /// By namespace; only such that have roles or bindings. Changed under the feed's lock.
+    namespaces: ArcSwap<NamespaceParts>,
     head: Box<dyn Fn() -> u64 + Send + Sync>,
-    /// Locked by the caller that brings the index up to date.
-    behind: Mutex<PendingChanges>,
+    /// The revision up to which changes are queued in the parts.
+    drained: AtomicU64,
+    /// Locked while changes are queued, never while they are parsed.
+    feed: Mutex<Box<dyn Feed>>,
 }
 
-/// Changes that the index does not reflect yet.
-struct PendingChanges {
-    feed: Box<dyn Feed>,
-    /// Drained from the feed up to `head`.
-    changes: Vec<RbacChange>,
-    head: u64,
-    /// Applying a change panicked: the index is incomplete, so every later request of a non-master
-    /// panics, too.
-    broken: bool,
-}
+type NamespaceParts = imbl::HashMap<Arc<str>, Arc<RbacPart>>;
+
+/// At this number of namespaces, and each power of two after it, those without roles and bindings
+/// are dropped.
+const SWEPT: usize = 64;
 
 impl Rbac {
     /// `head` grows whenever something may have changed; it is read on every request.
     pub fn new(feed: Box<dyn Feed>, head: Box<dyn Fn() -> u64 + Send + Sync>) -> Self {
-        let behind =
-            Mutex::new(PendingChanges { feed, changes: Vec::new(), head: 0, broken: false });
-        let mut rbac = Self { index: ArcSwap::default(), indexed: AtomicU64::new(0), head, behind };
-        let mut index = RbacIndex::default();
-        let behind = rbac.behind.get_mut();
-        behind.take((rbac.head)());
-        behind.changes.drain(..).for_each(|change| apply(&mut index, change));
-        (rbac.index, rbac.indexed) = (ArcSwap::from_pointee(index), AtomicU64::new(behind.head));
+        let rbac = Self {
+            cluster: RbacPart::default(),
+            namespaces: ArcSwap::default(),
+            head,
+            drained: AtomicU64::new(0),
+            feed: Mutex::new(feed),
+        };
+        if let Ok(mut feed) = rbac.feed.try_lock() {
+            rbac.drain(&mut feed);
+        }
+        rbac.cluster.apply_all();
+        rbac.namespaces.load().values().for_each(|part| part.apply_all());
         rbac
     }
 
@@ -56,53 +60,91 @@ impl Rbac {
         Self::new(Box::new(feed), Box::new(move || store.revision().0))
     }
 
-    /// The index, at least as new as the last [`Self::caught_up`]; cheap changes since then are
-    /// applied first.
-    pub fn index(&self) -> Arc<RbacIndex> {
-        self.is_current();
-        self.index.load_full()
+    /// What decides about a namespace (empty: the cluster), at least as new as the last
+    /// [`Self::caught_up`] there; cheap changes since then are applied first.
+    pub fn view(&self, namespace: &str) -> RbacView {
+        self.is_current(RightsScope::Namespace(namespace));
+        let own = self.part(namespace).map(|part| part.index());
+        RbacView { cluster: self.cluster.index(), own }
     }
 
-    /// Waits until the index reflects every write acknowledged before this call. One of the waiting
-    /// callers parses large changes, off the async workers.
-    pub async fn caught_up(&self) {
-        if self.is_current() {
-            return;
-        }
+    /// Waits until the index reflects every write acknowledged before this call.
+    pub async fn caught_up(&self, scope: RightsScope<'_>) {
         let wanted = (self.head)();
-        let mut behind = self.behind.lock().await;
-        if self.indexed.load(Ordering::Acquire) < wanted && !self.catch_up_inline(&mut behind) {
-            block_in_place(|| self.apply(&mut behind));
+        if self.drained.load(Ordering::Acquire) < wanted {
+            let mut feed = self.feed.lock().await;
+            if self.drained.load(Ordering::Acquire) < wanted {
+                self.drain(&mut feed);
+            }
+        }
+        self.cluster.caught_up().await;
+        for part in self.parts(scope) {
+            part.caught_up().await;
         }
     }
 
-    /// Whether the index is current, after applying pending changes if they are small and the lock
-    /// is free. Never blocks or computes for long.
-    fn is_current(&self) -> bool {
-        self.indexed.load(Ordering::Acquire) >= (self.head)()
-            || self.behind.try_lock().is_ok_and(|mut behind| self.catch_up_inline(&mut behind))
+    /// Whether the index is current, after applying pending changes if they are small and the locks
+    /// are free. Never blocks or computes for long.
+    fn is_current(&self, scope: RightsScope<'_>) -> bool {
+        if self.drained.load(Ordering::Acquire) < (self.head)() {
+            let Ok(mut feed) = self.feed.try_lock() else { return false };
+            self.drain(&mut feed);
+        }
+        let own = match scope {
+            RightsScope::Namespace(name) => self.part(name).is_none_or(|part| part.is_current()),
+            RightsScope::Everywhere => self.parts(scope).iter().all(|part| part.is_current()),
+        };
+        self.cluster.is_current() && own
     }
 
-    fn catch_up_inline(&self, behind: &mut PendingChanges) -> bool {
-        assert!(!behind.broken, "the index of roles and bindings is broken");
+    fn part(&self, namespace: &str) -> Option<Arc<RbacPart>> {
+        if namespace.is_empty() { None } else { self.namespaces.load().get(namespace).cloned() }
+    }
+
+    fn parts(&self, scope: RightsScope<'_>) -> Vec<Arc<RbacPart>> {
+        match scope {
+            RightsScope::Namespace(namespace) => self.part(namespace).into_iter().collect(),
+            RightsScope::Everywhere => self.namespaces.load().values().cloned().collect(),
+        }
+    }
+
+    /// Queues what the feed has. Parses nothing.
+    fn drain(&self, feed: &mut Box<dyn Feed>) {
         // Read before draining: a later change is found by the next request.
-        behind.take((self.head)());
-        let is_short = behind.changes.iter().map(RbacChange::bytes).sum::<usize>() <= INLINE_BYTES;
-        if is_short {
-            self.apply(behind);
-        }
-        is_short
+        let head = (self.head)();
+        feed.drain(&mut |change| self.queue(change));
+        self.drained.store(head, Ordering::Release);
     }
 
-    fn apply(&self, behind: &mut PendingChanges) {
-        if !behind.changes.is_empty() {
-            behind.broken = true;
-            let mut index = RbacIndex::clone(&self.index.load());
-            behind.changes.drain(..).for_each(|change| apply(&mut index, change));
-            self.index.store(Arc::new(index));
-            behind.broken = false;
+    fn queue(&self, change: RbacChange) {
+        match change {
+            RbacChange::Clear(kind, bytes) if kind.is_cluster() => self.cluster.clear(kind, bytes),
+            RbacChange::Clear(kind, bytes) => {
+                self.namespaces.load().values().for_each(|part| part.clear(kind, bytes))
+            }
+            change if change.kind().is_cluster() => self.cluster.push("", change),
+            change => {
+                let namespace = change.namespace().to_owned();
+                let part = self.part(&namespace).unwrap_or_else(|| self.add(&namespace));
+                part.push(&namespace, change);
+            }
         }
-        self.indexed.store(behind.head, Ordering::Release);
+    }
+
+    fn add(&self, namespace: &str) -> Arc<RbacPart> {
+        let mut parts = NamespaceParts::clone(&self.namespaces.load());
+        if parts.len() >= SWEPT && parts.len().is_power_of_two() {
+            parts.retain(|_, part| !part.is_unused());
+        }
+        let part = Arc::<RbacPart>::default();
+        parts.insert(namespace.into(), Arc::clone(&part));
+        self.namespaces.store(Arc::new(parts));
+        part
+    }
+
+    #[cfg(test)]
+    pub(super) fn parts_in_memory(&self) -> usize {
+        self.namespaces.load().len()
     }
 
     /// Whether the user is a member of `system:masters`, which bypasses RBAC.
@@ -116,32 +158,31 @@ impl Authorizer for Rbac {
         if Self::is_master(access.user) {
             return Decision::Allow(String::new());
         }
-        let index = self.index();
-        match allowed_by(&index, access) {
+        let view = self.view(access.namespace());
+        match allowed_by(&view, access) {
             Some(grant) => Decision::Allow(grant.reason()),
-            None => Decision::NoOpinion(missing(&index, access)),
+            None => Decision::NoOpinion(missing(&view, access)),
         }
     }
 
-    fn catch_up<'a>(&'a self, user: &UserInfo) -> Option<CatchUp<'a>> {
-        if Self::is_master(user) || self.is_current() {
-            None
-        } else {
-            Some(Box::pin(self.caught_up()))
+    fn catch_up<'a>(&'a self, user: &UserInfo, scope: RightsScope<'_>) -> Option<CatchUp<'a>> {
+        if Self::is_master(user) || self.is_current(scope) {
+            return None;
         }
-    }
-}
-
-impl PendingChanges {
-    fn take(&mut self, head: u64) {
-        let changes = &mut self.changes;
-        self.feed.drain(&mut |change| changes.push(change));
-        self.head = head;
+        match scope {
+            RightsScope::Everywhere => Some(Box::pin(self.caught_up(RightsScope::Everywhere))),
+            RightsScope::Namespace(namespace) => {
+                let namespace = namespace.to_owned();
+                Some(Box::pin(async move {
+                    self.caught_up(RightsScope::Namespace(&namespace)).await;
+                }))
+            }
+        }
     }
 }
 
 /// The first grant that allows the request.
-fn allowed_by<'a>(index: &'a RbacIndex, access: &Access<'a>) -> Option<Grant<'a>> {
+fn allowed_by<'a>(view: &'a RbacView, access: &Access<'a>) -> Option<Grant<'a>> {
     let found = match &access.resource {
         Some(resource) => {
             let joined = (!resource.subresource.is_empty())
@@ -153,11 +194,11 @@ fn allowed_by<'a>(index: &'a RbacIndex, access: &Access<'a>) -> Option<Grant<'a>
                 subresource: resource.subresource,
                 name: resource.name,
             };
-            index.visit(access.user, resource.namespace, |grant, role| {
+            view.visit(access.user, |grant, role| {
                 break_if(role.is_some_and(|role| role.allows_resource(&question)), grant)
             })
         }
-        None => index.visit(access.user, "", |grant, role| {
+        None => view.visit(access.user, |grant, role| {
             break_if(role.is_some_and(|role| role.allows_path(access.verb, access.path)), grant)
         }),
     };
@@ -172,39 +213,13 @@ fn break_if<T>(stop: bool, with: T) -> ControlFlow<T> {
 }
 
 /// kube-apiserver's reason for a denial: empty, or the bound roles that do not exist.
-fn missing(index: &RbacIndex, access: &Access<'_>) -> String {
-    let namespace = access.resource.map_or("", |resource| resource.namespace);
+fn missing(view: &RbacView, access: &Access<'_>) -> String {
     let mut missing = Vec::new();
-    let _: ControlFlow<()> = index.visit(access.user, namespace, |grant, role| {
+    let _: ControlFlow<()> = view.visit(access.user, |grant, role| {
         if role.is_none() && missing.len() < MAX_MISSING {
             missing.push(grant.missing());
         }
         ControlFlow::Continue(())
     });
     if missing.is_empty() { String::new() } else { format!("RBAC: {}", aggregate(&missing)) }
-}
-
-fn apply(index: &mut RbacIndex, change: RbacChange) {
-    match change {
-        RbacChange::Unread(kind, _, read) => apply(index, RbacChange::Put(kind, Arc::new(read()))),
-        RbacChange::Put(RbacKind::Role | RbacKind::ClusterRole, document) => {
-            index.put_role(&document)
-        }
-        RbacChange::Put(RbacKind::RoleBinding | RbacKind::ClusterRoleBinding, document) => {
-            index.put_binding(&document)
-        }
-        RbacChange::Remove(RbacKind::Role | RbacKind::ClusterRole, namespace, name, _) => {
-            index.remove_role(&namespace, &name)
-        }
-        RbacChange::Remove(
-            RbacKind::RoleBinding | RbacKind::ClusterRoleBinding,
-            namespace,
-            name,
-            _,
-        ) => index.remove_binding(&namespace, &name),
-        RbacChange::Clear(RbacKind::Role, _) => index.clear_roles(false),
-        RbacChange::Clear(RbacKind::ClusterRole, _) => index.clear_roles(true),
-        RbacChange::Clear(RbacKind::RoleBinding, _) => index.clear_bindings(false),
-        RbacChange::Clear(RbacKind::ClusterRoleBinding, _) => index.clear_bindings(true),
-    }
 }

@@ -3,10 +3,10 @@
 
 use super::authorizer::Rbac;
 use super::held_rules::HeldRules;
-use super::index::{RbacIndex, role_key};
+use super::index::{RbacView, role_key};
 use super::rule::{GROUP, PolicyRule};
 use crate::access::{Access, Authorizer, ResourceAccess, aggregate};
-use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{cut, quote};
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::Failure;
@@ -106,8 +106,8 @@ impl EscalationCheck {
         if self.may(user, "escalate", write.resource, write.namespace, write.request_name) {
             return Ok(());
         }
-        let index = self.rbac.index();
-        confirm(&index, user, write, &PolicyRule::list(write.object.get(&["rules"])))?;
+        let view = self.rbac.view(write.namespace);
+        confirm(&view, user, write, &PolicyRule::list(write.object.get(&["rules"])))?;
         let aggregates = |document: &Document| {
             document.get(&["aggregationRule"]).is_some_and(|value| !value.is_null())
         };
@@ -115,7 +115,7 @@ impl EscalationCheck {
             && (aggregates(write.object) || write.old.is_some_and(aggregates))
         {
             let why = "must have cluster-admin privileges to use the aggregationRule";
-            confirm(&index, user, write, &all_rights()).map_err(|_| forbidden(write, why))?;
+            confirm(&view, user, write, &all_rights()).map_err(|_| forbidden(write, why))?;
         }
         Ok(())
     }
@@ -145,12 +145,12 @@ impl EscalationCheck {
             return Ok(());
         }
         check_name(name)?;
-        let index = self.rbac.index();
+        let view = self.rbac.view(write.namespace);
         let key = role_key(if is_role { write.namespace } else { "" }, name);
-        let Some(role) = index.role(&key) else {
+        let Some(role) = view.role(&key) else {
             return Err(Failure::not_found(&GroupResource::new(GROUP, write.resource), name));
         };
-        confirm(&index, user, write, &role.rules)
+        confirm(&view, user, write, &role.rules)
     }
 
     fn may(
@@ -188,12 +188,12 @@ fn check_name(name: &str) -> Result<(), Failure> {
 
 /// Fails unless the user's own rules, in the write's namespace, cover all of these.
 fn confirm(
-    index: &RbacIndex,
+    view: &RbacView,
     user: &UserInfo,
     write: &RoleWrite<'_>,
     wanted: &[PolicyRule],
 ) -> Result<(), Failure> {
-    let (roles, missing) = index.roles_of(user, write.namespace);
+    let (roles, missing) = view.roles_of(user);
     let too_many = || {
         forbidden(
             write,
@@ -275,22 +275,29 @@ fn forbidden(write: &RoleWrite<'_>, why: &str) -> Failure {
     Failure::forbidden(&GroupResource::new(GROUP, write.resource), write.object.name(), why)
 }
 
+/// Fields of metadata that the garbage collector writes or the server stamps.
+const COLLECTED: [&str; 4] = ["ownerReferences", "finalizers", "managedFields", "resourceVersion"];
+
 /// Whether an update changes only what the garbage collector writes and what the server stamps.
+/// Metadata first: it is short, and differs in most updates.
 fn only_collected_fields_differ(object: &Document, old: &Document) -> bool {
-    let strip = |document: &Document| {
-        let mut fields = document.fields().clone();
-        if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
-            for field in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {
-                metadata.remove(field);
-            }
-            if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
-                annotations.retain(|key, _| !key.starts_with("trace.kubernetes.io/"));
-            }
-            if metadata.get("annotations").and_then(Value::as_object).is_some_and(Map::is_empty) {
-                metadata.remove("annotations");
-            }
-        }
-        fields
-    };
-    strip(object) == strip(old)
+    fn map<'a>(document: &'a Document, path: &[&str]) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        let map = document.get(path).and_then(Value::as_object);
+        map.into_iter().flatten().map(|(name, value)| (name.as_str(), value))
+    }
+    fn metadata(document: &Document) -> impl Iterator<Item = (&str, &Value)> {
+        map(document, &["metadata"])
+            .filter(|(name, _)| !COLLECTED.contains(name) && *name != "annotations")
+    }
+    fn annotations(document: &Document) -> impl Iterator<Item = (&str, &Value)> {
+        map(document, &["metadata", "annotations"])
+            .filter(|(key, _)| !key.starts_with("trace.kubernetes.io/"))
+    }
+    fn others(document: &Document) -> impl Iterator<Item = (&str, &Value)> {
+        let fields = document.fields().iter().map(|(name, value)| (name.as_str(), value));
+        fields.filter(|(name, _)| *name != "metadata")
+    }
+    metadata(object).eq(metadata(old))
+        && annotations(object).eq(annotations(old))
+        && others(object).eq(others(old))
 }

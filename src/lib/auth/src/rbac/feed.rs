@@ -12,7 +12,7 @@ use std::sync::Arc;
 const BATCH: usize = 256;
 
 /// The RBAC kinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RbacKind {
     /// `roles`
     Role,
@@ -38,6 +38,16 @@ impl RbacKind {
             Self::ClusterRoleBinding => "clusterrolebindings",
         }
     }
+
+    /// Whether its objects are in no namespace.
+    pub(super) fn is_cluster(self) -> bool {
+        matches!(self, Self::ClusterRole | Self::ClusterRoleBinding)
+    }
+
+    /// Whether it is a role, and not a binding.
+    pub(super) fn is_role(self) -> bool {
+        matches!(self, Self::Role | Self::ClusterRole)
+    }
 }
 
 /// A change to roles or bindings.
@@ -46,8 +56,19 @@ pub enum RbacChange {
     Clear(RbacKind, usize),
     /// Created or updated.
     Put(RbacKind, Arc<Document>),
-    /// Created or updated, not parsed yet; with its size in bytes, before and after.
-    Unread(RbacKind, usize, Box<dyn FnOnce() -> Document + Send>),
+    /// Created or updated, not parsed yet.
+    Unread {
+        /// The object's kind.
+        kind: RbacKind,
+        /// Empty for cluster scope.
+        namespace: String,
+        /// The object's name.
+        name: String,
+        /// Its size, before and after.
+        bytes: usize,
+        /// Parses it.
+        read: Box<dyn FnOnce() -> Document + Send>,
+    },
     /// Deleted: namespace (empty for cluster scope) and name; with its size in bytes.
     Remove(RbacKind, String, String, usize),
 }
@@ -56,8 +77,35 @@ impl RbacChange {
     /// Bytes that are still to be parsed, or to be taken out of the index.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Unread(_, bytes, _) | Self::Clear(_, bytes) | Self::Remove(.., bytes) => *bytes,
+            Self::Unread { bytes, .. } | Self::Clear(_, bytes) | Self::Remove(.., bytes) => *bytes,
             Self::Put(..) => 0,
+        }
+    }
+
+    pub(super) fn kind(&self) -> RbacKind {
+        match self {
+            Self::Clear(kind, _)
+            | Self::Put(kind, _)
+            | Self::Unread { kind, .. }
+            | Self::Remove(kind, ..) => *kind,
+        }
+    }
+
+    /// Empty for cluster scope.
+    pub(super) fn namespace(&self) -> &str {
+        match self {
+            Self::Clear(..) => "",
+            Self::Put(_, document) => document.namespace(),
+            Self::Unread { namespace, .. } | Self::Remove(_, namespace, ..) => namespace,
+        }
+    }
+
+    /// Empty for all of a kind.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Clear(..) => "",
+            Self::Put(_, document) => document.name(),
+            Self::Unread { name, .. } | Self::Remove(_, _, name, _) => name,
         }
     }
 }
@@ -67,9 +115,13 @@ impl fmt::Debug for RbacChange {
         match self {
             Self::Clear(kind, bytes) => f.debug_tuple("Clear").field(kind).field(bytes).finish(),
             Self::Put(kind, document) => f.debug_tuple("Put").field(kind).field(document).finish(),
-            Self::Unread(kind, bytes, _) => {
-                f.debug_tuple("Unread").field(kind).field(bytes).finish()
-            }
+            Self::Unread { kind, namespace, name, bytes, .. } => f
+                .debug_tuple("Unread")
+                .field(kind)
+                .field(namespace)
+                .field(name)
+                .field(bytes)
+                .finish(),
             Self::Remove(kind, namespace, name, bytes) => f
                 .debug_tuple("Remove")
                 .field(kind)
@@ -187,7 +239,13 @@ impl KindSource {
         }
         let bytes = before.map_or(0, |before| before.bytes.len()) + entry.bytes.len();
         let (entry, served) = (Arc::clone(entry), self.served.clone());
-        apply(RbacChange::Unread(self.kind, bytes, Box::new(move || view(&entry, &served))));
+        apply(RbacChange::Unread {
+            kind: self.kind,
+            namespace: entry.key.namespace().unwrap_or_default().to_owned(),
+            name: entry.key.name().to_owned(),
+            bytes,
+            read: Box::new(move || view(&entry, &served)),
+        });
     }
 }
 

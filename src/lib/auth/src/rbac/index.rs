@@ -1,5 +1,5 @@
-//! The index: roles by key, and each namespace's grants by subject. Immutable to readers; cloning
-//! it shares everything.
+//! The index of one namespace or of the cluster: roles by key, grants by subject. Immutable to
+//! readers; cloning it shares everything. [`RbacView`] is what decides about a namespace.
 
 use super::rule::{PolicyRule, ResourceQuestion};
 use ferrokube_apimachinery::document::{Document, Value};
@@ -12,29 +12,36 @@ use std::sync::Arc;
 /// Max missing roles that a reason names.
 pub(super) const MAX_MISSING: usize = 10;
 
-/// All roles and grants at one revision.
+/// Roles and grants of one namespace, or of the cluster.
 #[derive(Clone, Default)]
 pub struct RbacIndex {
     /// By `namespace/name`; cluster roles by `/name`.
     roles: imbl::HashMap<Arc<str>, Arc<CompiledRole>>,
     /// Keyed like `roles`.
     bindings: imbl::HashMap<Arc<str>, Arc<Binding>>,
-    /// Grants of cluster role bindings.
-    cluster: ScopeGrants,
-    /// Grants of role bindings, by namespace; only namespaces that have any.
-    namespaces: imbl::HashMap<Arc<str>, Arc<ScopeGrants>>,
+    grants: ScopeGrants,
 }
 
-/// The grants of one namespace, or of the cluster. One map per scope rather than per subject keeps
-/// a subject at a few words.
+/// What decides about a namespace, or about the cluster: nothing of other namespaces.
+#[derive(Clone)]
+pub struct RbacView {
+    pub(super) cluster: Arc<RbacIndex>,
+    pub(super) own: Option<Arc<RbacIndex>>,
+}
+
+/// Grants by subject. One map per scope rather than per subject keeps a subject at a few words.
 #[derive(Clone, Default)]
 struct ScopeGrants {
     users: imbl::HashMap<Arc<str>, StoredGrants>,
     groups: imbl::HashMap<Arc<str>, StoredGrants>,
 }
 
-/// One subject's grants; not empty.
-type StoredGrants = Arc<Vec<StoredGrant>>;
+/// One subject's grants; not empty. Most subjects have one.
+#[derive(Clone)]
+enum StoredGrants {
+    One(StoredGrant),
+    Many(Arc<Vec<StoredGrant>>),
+}
 
 /// A role's rules, indexed by resource.
 #[derive(Debug, Default)]
@@ -68,8 +75,6 @@ struct BoundSubject {
 
 #[derive(Debug, PartialEq, Eq)]
 struct GrantedBy {
-    /// Empty for cluster role bindings.
-    namespace: Arc<str>,
     /// The role's key in the index.
     role: Arc<str>,
     /// The reason for allowing a request, up to the subject. Names the binding.
@@ -175,12 +180,9 @@ impl RbacIndex {
         self.roles.remove(role_key(namespace, name).as_str());
     }
 
-    /// Removes all cluster roles, or all namespaced ones.
-    pub fn clear_roles(&mut self, cluster: bool) {
-        self.roles = std::mem::take(&mut self.roles)
-            .into_iter()
-            .filter(|(key, _)| key.starts_with('/') != cluster)
-            .collect();
+    /// Removes all roles.
+    pub fn clear_roles(&mut self) {
+        self.roles.clear();
     }
 
     /// Adds or replaces a binding. An update only reindexes subjects that differ.
@@ -231,33 +233,38 @@ impl RbacIndex {
         }
     }
 
-    /// Removes all cluster role bindings, or all role bindings.
-    pub fn clear_bindings(&mut self, cluster: bool) {
-        let keys: Vec<Arc<str>> =
-            self.bindings.keys().filter(|key| key.starts_with('/') == cluster).cloned().collect();
-        for key in keys {
-            if let Some((namespace, name)) = key.split_once('/') {
-                self.remove_binding(namespace, name);
-            }
+    /// Removes all bindings.
+    pub fn clear_bindings(&mut self) {
+        self.bindings.clear();
+        self.grants = ScopeGrants::default();
+    }
+
+    /// Whether there are no roles and no bindings.
+    pub fn is_empty(&self) -> bool {
+        self.roles.is_empty() && self.bindings.is_empty()
+    }
+
+    /// Whether there is such a role or binding.
+    pub(super) fn contains(&self, is_role: bool, namespace: &str, name: &str) -> bool {
+        let key = role_key(namespace, name);
+        match is_role {
+            true => self.roles.contains_key(key.as_str()),
+            false => self.bindings.contains_key(key.as_str()),
         }
     }
 
     fn grant<'a>(
         &mut self,
         by: &Arc<GrantedBy>,
-        subjects: impl ExactSizeIterator<Item = &'a BoundSubject>,
+        subjects: impl Iterator<Item = &'a BoundSubject>,
     ) {
-        if subjects.len() == 0 {
-            return;
-        }
-        let scope = self.scope(&by.namespace);
         for subject in subjects {
             work::count(1);
             let grant = StoredGrant { by: Arc::clone(by), is_account: subject.is_account };
-            let side = scope.side(subject.is_group);
+            let side = self.grants.side(subject.is_group);
             match side.get_mut(&subject.name) {
-                Some(grants) => Arc::make_mut(grants).push(grant),
-                None => _ = side.insert(Arc::clone(&subject.name), Arc::new(vec![grant])),
+                Some(grants) => grants.push(grant),
+                None => _ = side.insert(Arc::clone(&subject.name), StoredGrants::One(grant)),
             }
         }
     }
@@ -265,68 +272,45 @@ impl RbacIndex {
     fn revoke<'a>(
         &mut self,
         by: &Arc<GrantedBy>,
-        subjects: impl ExactSizeIterator<Item = &'a BoundSubject>,
+        subjects: impl Iterator<Item = &'a BoundSubject>,
     ) {
-        if subjects.len() == 0 {
-            return;
-        }
-        let scope = self.scope(&by.namespace);
         for subject in subjects {
             work::count(1);
-            let side = scope.side(subject.is_group);
+            let side = self.grants.side(subject.is_group);
             let Some(grants) = side.get_mut(&subject.name) else { continue };
             let is_kept = |grant: &StoredGrant| {
                 !(Arc::ptr_eq(&grant.by, by) && grant.is_account == subject.is_account)
             };
-            if grants.iter().any(is_kept) {
-                Arc::make_mut(grants).retain(is_kept);
-            } else {
+            if !grants.retain(is_kept) {
                 side.remove(&subject.name);
             }
         }
-        if !by.namespace.is_empty() && scope.users.is_empty() && scope.groups.is_empty() {
-            self.namespaces.remove(&by.namespace);
-        }
     }
+}
 
-    fn scope(&mut self, namespace: &Arc<str>) -> &mut ScopeGrants {
-        if namespace.is_empty() {
-            &mut self.cluster
-        } else {
-            Arc::make_mut(self.namespaces.entry(Arc::clone(namespace)).or_default())
-        }
-    }
-
+impl RbacView {
     /// A role's rules, if it exists.
     pub(crate) fn role(&self, key: &str) -> Option<&Arc<CompiledRole>> {
-        self.roles.get(key)
+        let index = if key.starts_with('/') { Some(&self.cluster) } else { self.own.as_ref() };
+        index?.roles.get(key)
     }
 
-    /// Visits a user's grants, cluster-wide and (unless empty) in a namespace, until the visitor
-    /// breaks; the role is `None` if it does not exist.
+    /// Visits a user's grants, cluster-wide and in the namespace, until the visitor breaks; the
+    /// role is `None` if it does not exist.
     pub(crate) fn visit<'a, B>(
         &'a self,
         user: &'a UserInfo,
-        namespace: &str,
         mut visit: impl FnMut(Grant<'a>, Option<&'a Arc<CompiledRole>>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        let mut visit = |scope: &'a ScopeGrants| {
-            scope.visit(user, |grant| visit(grant, self.roles.get(&grant.by.role)))
-        };
-        visit(&self.cluster)?;
-        let own = if namespace.is_empty() { None } else { self.namespaces.get(namespace) };
-        own.map_or(ControlFlow::Continue(()), |scope| visit(scope))
+        [Some(&self.cluster), self.own.as_ref()].into_iter().flatten().try_for_each(|index| {
+            index.grants.visit(user, |grant| visit(grant, self.role(&grant.by.role)))
+        })
     }
 
-    /// The roles that a user holds, cluster-wide and in a namespace, each once, and the errors of
-    /// bindings to missing roles.
-    pub(crate) fn roles_of(
-        &self,
-        user: &UserInfo,
-        namespace: &str,
-    ) -> (Vec<Arc<CompiledRole>>, Vec<String>) {
+    /// The roles that a user holds, each once, and the errors of bindings to missing roles.
+    pub(crate) fn roles_of(&self, user: &UserInfo) -> (Vec<Arc<CompiledRole>>, Vec<String>) {
         let (mut roles, mut missing, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
-        let _: ControlFlow<()> = self.visit(user, namespace, |grant, role| {
+        let _: ControlFlow<()> = self.visit(user, |grant, role| {
             match role {
                 Some(role) if seen.insert(Arc::as_ptr(role)) => roles.push(Arc::clone(role)),
                 Some(_) => {}
@@ -341,6 +325,33 @@ impl RbacIndex {
             ControlFlow::Continue(())
         });
         (roles, missing)
+    }
+}
+
+impl StoredGrants {
+    fn push(&mut self, grant: StoredGrant) {
+        match self {
+            Self::One(first) => *self = Self::Many(Arc::new(vec![first.clone(), grant])),
+            Self::Many(grants) => Arc::make_mut(grants).push(grant),
+        }
+    }
+
+    /// False if nothing is left.
+    fn retain(&mut self, is_kept: impl Fn(&StoredGrant) -> bool) -> bool {
+        let Self::Many(grants) = self else { return self.iter().any(is_kept) };
+        Arc::make_mut(grants).retain(is_kept);
+        let left = grants.len();
+        if let [last] = &grants[..] {
+            *self = Self::One(last.clone());
+        }
+        left > 0
+    }
+
+    fn iter(&self) -> std::slice::Iter<'_, StoredGrant> {
+        match self {
+            Self::One(grant) => std::slice::from_ref(grant).iter(),
+            Self::Many(grants) => grants.iter(),
+        }
     }
 }
 
@@ -399,7 +410,7 @@ impl GrantedBy {
                 "RBAC: allowed by RoleBinding \"{name}/{namespace}\" of {kind} {role_name:?} to "
             )
         };
-        Self { namespace: namespace.into(), reason: reason.into(), role: role.into() }
+        Self { reason: reason.into(), role: role.into() }
     }
 }
 

@@ -1,8 +1,10 @@
 //! Decisions and reasons, read-your-writes, escalation.
 
 use super::held_rules::{HeldRules, MAX_LOOKUPS};
-use super::{EscalationCheck, Feed, PolicyRule, Rbac, RbacChange, RbacIndex, RbacKind, RoleWrite};
-use crate::access::{Access, Authorizer, Decision, ResourceAccess, forbidden};
+use super::{
+    EscalationCheck, Feed, PolicyRule, Rbac, RbacChange, RbacIndex, RbacKind, RbacView, RoleWrite,
+};
+use crate::access::{Access, Authorizer, Decision, ResourceAccess, RightsScope, forbidden};
 use crate::testing::user;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::status::Failure;
@@ -45,6 +47,17 @@ impl RbacFixture {
                 json!({"metadata": {"namespace": namespace, "name": name}, "rules": rules}),
             )),
         ));
+    }
+
+    fn large_role(
+        &self,
+        namespace: &str,
+        name: &str,
+        read: Box<dyn FnOnce() -> Document + Send>,
+    ) {
+        let (kind, bytes) = (RbacKind::Role, 1_400_000);
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        self.change(RbacChange::Unread { kind, namespace, name, bytes, read });
     }
 
     fn bind(&self, namespace: &str, name: &str, role: (&str, &str), subject: Value) {
@@ -144,12 +157,12 @@ async fn fault_34_a_large_role_is_read_off_the_workers() {
             json!({"metadata": {"namespace": "n", "name": "r"}, "rules": [rule("list", "", "pods")]}),
         )
     });
-    world.change(RbacChange::Unread(RbacKind::Role, 1_400_000, read));
+    world.large_role("n", "r", read);
     assert!(ask(&rbac, &alice, "get", "n", "pods").is_allowed(), "a decision parses nothing large");
     let wait = |rbac: &Arc<Rbac>| {
         let (rbac, alice) = (Arc::clone(rbac), alice.clone());
         tokio::spawn(async move {
-            if let Some(wait) = rbac.catch_up(&alice) {
+            if let Some(wait) = rbac.catch_up(&alice, RightsScope::Namespace("n")) {
                 wait.await;
             }
             ["get", "list"].map(|verb| ask(&rbac, &alice, verb, "n", "pods").is_allowed())
@@ -159,7 +172,7 @@ async fn fault_34_a_large_role_is_read_off_the_workers() {
     reads.await.expect("one caller parses it");
     let (master, rest) = (user("root", &["system:masters"]), Arc::clone(&rbac));
     let other = tokio::spawn(async move {
-        rest.catch_up(&master).is_none()
+        rest.catch_up(&master, RightsScope::Namespace("n")).is_none()
             && ask(&rest, &user("alice", &[]), "get", "n", "pods").is_allowed()
     });
     assert!(
@@ -176,6 +189,53 @@ async fn fault_34_a_large_role_is_read_off_the_workers() {
             "a waiting request sees the new role"
         );
     }
+}
+
+/// A change in one namespace is applied by questions about that namespace alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn fault_34_a_large_binding_delays_its_own_namespace_only() {
+    let world = RbacFixture::default();
+    let rbac = world.rbac();
+    let alice = user("alice", &[]);
+    world.role("", "r", json!([rule("get", "", "pods")]));
+    let may = |namespace: &str| ask(&rbac, &alice, "get", namespace, "pods").is_allowed();
+    let reads = Arc::new(AtomicU64::new(0));
+    for _ in 0..100 {
+        let count = Arc::clone(&reads);
+        let read = Box::new(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            object(json!({"metadata": {"namespace": "n", "name": "large"}, "rules": []}))
+        });
+        world.large_role("n", "large", read);
+        for namespace in ["m", ""] {
+            assert!(rbac.catch_up(&alice, RightsScope::Namespace(namespace)).is_none());
+            assert!(!may("m"));
+        }
+    }
+    world.bind("m", "b", ("ClusterRole", "r"), json!({"kind": "User", "name": "alice"}));
+    assert!(rbac.catch_up(&alice, RightsScope::Namespace("m")).is_none());
+    assert!(may("m") && !may("n"), "read your writes");
+    assert_eq!(reads.load(Ordering::SeqCst), 0, "nobody has asked about its namespace");
+    rbac.catch_up(&alice, RightsScope::Namespace("n")).expect("it is large").await;
+    assert_eq!(reads.load(Ordering::SeqCst), 1, "of a hundred states the last one");
+    rbac.caught_up(RightsScope::Everywhere).await;
+    assert!(rbac.catch_up(&alice, RightsScope::Everywhere).is_none());
+}
+
+/// Masters wait for no index, so nobody may ask about what they make.
+#[test]
+fn fault_34_objects_that_nobody_asks_about_leave_nothing_behind() {
+    let world = RbacFixture::default();
+    let rbac = world.rbac();
+    let may = |namespace: &str| ask(&rbac, &user("a", &[]), "get", namespace, "x").is_allowed();
+    for number in 0..1_000 {
+        let (namespace, name) = (format!("n{}", number % 500), format!("b{number}"));
+        world.bind(&namespace, &name, ("Role", "r"), json!({"kind": "User", "name": "a"}));
+        assert!(!may("other"));
+        world.change(RbacChange::Remove(RbacKind::RoleBinding, namespace, name, 0));
+        assert!(!may("other"));
+    }
+    assert!(rbac.parts_in_memory() <= 64, "{}", rbac.parts_in_memory());
 }
 
 fn bound(namespace: &str, label: &str, users: impl Iterator<Item = usize>) -> Document {
@@ -199,13 +259,36 @@ fn fault_34_updating_a_binding_costs_only_the_changed_subjects() {
         "reordered, with duplicates"
     );
     assert_eq!(steps(&bound("n", "2", 1..10_001)), 2, "one subject replaced");
-    assert_eq!(steps(&bound("m", "2", 0..10)), 10, "the same name in another namespace");
-    let missing_roles = |name: &str| index.roles_of(&user(name, &[]), "n").1.len();
+    let view = RbacView { cluster: Arc::default(), own: Some(Arc::new(index)) };
+    let missing_roles = |name: &str| view.roles_of(&user(name, &[])).1.len();
     assert_eq!(
         ["u0", "u1", "u9999", "u10000"].map(missing_roles),
         [0, 1, 1, 1],
         "bound to a missing role"
     );
+}
+
+/// A label of a binding of thousands: its subjects are neither copied nor compared.
+#[test]
+fn fault_34_a_label_of_a_large_binding_is_no_matter_of_its_subjects() {
+    let (world, check) = escalation();
+    world.role("n", "r", json!([rule("get", "", "pods")]));
+    let write = |object: &Document, old: &Document| {
+        let resource = "rolebindings";
+        let (object, old) = (object, Some(old));
+        let write = RoleWrite { resource, namespace: "n", request_name: "b", object, old };
+        check.check(&user("alice", &[]), &write)
+    };
+    let stored = bound("n", "1", 0..10);
+    assert_eq!(write(&stored, &stored), Ok(()), "nothing differs");
+    assert!(write(&bound("n", "2", 0..10), &stored).is_err(), "a label");
+    assert!(write(&bound("n", "1", 0..11), &stored).is_err(), "a subject");
+    let mut collected = stored.clone();
+    collected.set(&["metadata", "finalizers"], json!(["a/b"]));
+    collected.set(&["metadata", "annotations"], json!({"trace.kubernetes.io/x": "y"}));
+    assert_eq!(write(&collected, &stored), Ok(()), "what the garbage collector writes");
+    collected.set(&["metadata", "annotations"], json!({"a": "y"}));
+    assert!(write(&collected, &stored).is_err(), "an annotation");
 }
 
 #[test]
@@ -225,7 +308,7 @@ fn fault_34_a_role_bound_many_times_is_compared_once() {
                 json!({"kind": "User", "name": "alice"}),
             );
         }
-        rbac.index();
+        rbac.view("n");
         work::counted(|| {
             write_role(&check, json!([rule("list", "", "pods")]), None).expect_err("not held")
         })

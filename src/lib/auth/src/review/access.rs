@@ -1,7 +1,7 @@
 //! SubjectAccessReview, LocalSubjectAccessReview and SelfSubjectAccessReview.
 
 use super::selectors;
-use crate::access::{Access, Authorizer, Decision, ResourceAccess};
+use crate::access::{Access, Authorizer, Decision, ResourceAccess, RightsScope};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::status::Failure;
@@ -38,11 +38,11 @@ impl ComputedResource for AccessReview {
     ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
         Box::pin(async move {
             let (caller, anybody) = (&context.user, UserInfo::default());
-            if let Some(wait) = self.authorizer.catch_up(if self.kind == ReviewKind::Own {
-                caller
-            } else {
-                &anybody
-            }) {
+            let subject = if self.kind == ReviewKind::Own { caller } else { &anybody };
+            let asked = object.str(&["spec", "resourceAttributes", "namespace"]);
+            let own = target.namespace.as_deref().unwrap_or_default();
+            let scope = RightsScope::Namespace(asked.filter(|name| !name.is_empty()).unwrap_or(own));
+            if let Some(wait) = self.authorizer.catch_up(subject, scope) {
                 // The filter chain does not wait for masters, but the review may be about another
                 // user.
                 wait.await;

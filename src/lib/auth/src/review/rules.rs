@@ -1,6 +1,6 @@
 //! SelfSubjectRulesReview: the caller's permissions in a namespace (`kubectl auth can-i --list`).
 
-use crate::access::aggregate;
+use crate::access::{RightsScope, aggregate};
 use crate::rbac::{PolicyRule, Rbac};
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::status::Failure;
@@ -27,7 +27,8 @@ impl ComputedResource for RulesReview {
         object: Document,
     ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
         Box::pin(async move {
-            self.rbac.caught_up().await;
+            let namespace = object.str(&["spec", "namespace"]).unwrap_or_default();
+            self.rbac.caught_up(RightsScope::Namespace(namespace)).await;
             // Reads all rules of all roles, however large.
             leave_worker().await;
             self.review(&context.user, &object)
@@ -41,7 +42,7 @@ impl RulesReview {
         if namespace.is_empty() {
             return Err(Failure::bad_request("no namespace on request"));
         }
-        let (roles, mut problems) = self.rbac.index().roles_of(user, namespace);
+        let (roles, mut problems) = self.rbac.view(namespace).roles_of(user);
         let (mut resource, mut other, mut left) = (Vec::new(), Vec::new(), MAX_BYTES);
         let mut incomplete = false;
         for rule in roles.iter().flat_map(|role| &role.rules) {

@@ -4,11 +4,13 @@ use crate::exchange::{Authenticated, Incoming, Rejection, Request};
 use crate::state::ServerState;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_apimachinery::user::UserInfo;
-use ferrokube_auth::access::{ANONYMOUS, UNAUTHENTICATED, add_authenticated};
-use ferrokube_auth::{CatchUp, Credentials, Impersonated, Impersonation};
+use ferrokube_auth::access::{ANONYMOUS, UNAUTHENTICATED, add_authenticated, all};
+use ferrokube_auth::impersonate::service_account;
+use ferrokube_auth::{CatchUp, Credentials, Impersonated, Impersonation, RightsScope};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
+const IMPERSONATE_USER: &str = "impersonate-user";
 /// Max headers handed to a front proxy authenticator.
 const MAX_VALUES: usize = 1000;
 
@@ -95,9 +97,16 @@ pub(crate) fn impersonate(state: &ServerState, request: &mut Request<'_>) -> Res
     Ok(())
 }
 
-/// Waits until the authorizer has applied all writes acknowledged before this request.
+/// Waits until the authorizer has applied all writes acknowledged before this request to what it
+/// will decide about: the request, and the impersonation of a service account.
 pub(crate) fn rights<'a>(state: &'a ServerState, request: &Request<'_>) -> Option<CatchUp<'a>> {
-    state.authorizer.catch_up(&request.authenticated.user)
+    let user = &request.authenticated.user;
+    let access = request.action.access(user);
+    let own = access.namespace();
+    let asked = service_account(request.header(IMPERSONATE_USER));
+    let others = asked.map(|(namespace, _)| namespace).filter(|namespace| *namespace != own);
+    let scopes = std::iter::once(own).chain(others).map(RightsScope::Namespace);
+    all(scopes.map(|scope| state.authorizer.catch_up(user, scope)))
 }
 
 /// The same for the impersonated user: members of system:masters skipped the first wait.
@@ -105,7 +114,9 @@ pub(crate) fn impersonated_rights<'a>(
     state: &'a ServerState,
     request: &Request<'_>,
 ) -> Option<CatchUp<'a>> {
-    state.authorizer.catch_up(request.authenticated.impersonated.as_ref()?)
+    let user = request.authenticated.impersonated.as_ref()?;
+    let access = request.action.access(user);
+    state.authorizer.catch_up(user, RightsScope::Namespace(access.namespace()))
 }
 
 #[cfg(test)]
