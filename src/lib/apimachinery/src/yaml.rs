@@ -4,7 +4,10 @@ mod input;
 mod reader;
 mod repeats;
 mod resolve;
+mod stream;
 mod writer;
+
+pub use stream::YamlStream;
 
 use crate::document::Value;
 use crate::heap;

@@ -11,17 +11,26 @@ const LONGEST_SIMPLE_KEY: usize = 120;
 const INDENTATION: usize = 1 << 20;
 
 /// Output, with its amount of indentation.
-struct Out {
+#[derive(Debug, Default)]
+pub(super) struct Out {
     bytes: Vec<u8>,
+    /// Bytes that are not here any more.
+    sent: usize,
     indented: usize,
 }
 
 impl Out {
+    /// Exchanges the bytes; whoever takes them sends them.
+    pub(super) fn swap(&mut self, bytes: &mut Vec<u8>) {
+        self.sent = (self.sent + self.bytes.len()).saturating_sub(bytes.len());
+        std::mem::swap(&mut self.bytes, bytes);
+    }
+
     /// Whether `lines` fit at a level: indentation stays within a MiB and four times the rest, at
     /// any depth. Otherwise flow style is used, which reads the same.
-    fn affords(&self, lines: usize, level: usize) -> bool {
+    pub(super) fn affords(&self, lines: usize, level: usize) -> bool {
         lines.saturating_mul(2 * level).saturating_add(self.indented)
-            <= INDENTATION + 4 * (self.bytes.len() - self.indented)
+            <= INDENTATION + 4 * (self.sent + self.bytes.len()).saturating_sub(self.indented)
     }
 }
 
@@ -40,7 +49,7 @@ impl std::ops::DerefMut for Out {
 }
 
 pub(super) fn document(value: &Value) -> Vec<u8> {
-    let mut out = Out { bytes: Vec::with_capacity(512), indented: 0 };
+    let mut out = Out { bytes: Vec::with_capacity(512), ..Out::default() };
     match value {
         Value::Object(map) if !map.is_empty() => mapping(&mut out, map, 0, false),
         Value::Array(items) if !items.is_empty() => sequence(&mut out, items, 0, false),
@@ -58,18 +67,23 @@ fn mapping(out: &mut Out, map: &Map, level: usize, inline: bool) {
         if index > 0 || !inline {
             indent(out, level);
         }
-        let simple = name.len() < LONGEST_SIMPLE_KEY;
-        if !simple {
-            out.extend_from_slice(b"? ");
-        }
-        string(out, name, None);
-        if !simple {
-            out.push(b'\n');
-            indent(out, level);
-        }
-        out.push(b':');
+        key(out, name, level);
         field_value(out, value, level);
     }
+}
+
+/// A key and its colon.
+pub(super) fn key(out: &mut Out, name: &str, level: usize) {
+    let simple = name.len() < LONGEST_SIMPLE_KEY;
+    if !simple {
+        out.extend_from_slice(b"? ");
+    }
+    string(out, name, None);
+    if !simple {
+        out.push(b'\n');
+        indent(out, level);
+    }
+    out.push(b':');
 }
 
 fn field_value(out: &mut Out, value: &Value, level: usize) {
@@ -111,13 +125,13 @@ fn sequence(out: &mut Out, items: &[Value], level: usize, inline: bool) {
     }
 }
 
-fn indent(out: &mut Out, level: usize) {
+pub(super) fn indent(out: &mut Out, level: usize) {
     out.indented += 2 * level;
     let end = out.len() + 2 * level;
     out.resize(end, b' ');
 }
 
-fn scalar(out: &mut Out, value: &Value, level: usize) {
+pub(super) fn scalar(out: &mut Out, value: &Value, level: usize) {
     match value {
         Value::String(text) => string(out, text, Some(level)),
         other => json::append(out, other),

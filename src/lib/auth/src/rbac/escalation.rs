@@ -281,7 +281,10 @@ const COLLECTED: [&str; 4] = ["ownerReferences", "finalizers", "managedFields", 
 /// Whether an update changes only what the garbage collector writes and what the server stamps.
 /// Metadata first: it is short, and differs in most updates.
 fn only_collected_fields_differ(object: &Document, old: &Document) -> bool {
-    fn map<'a>(document: &'a Document, path: &[&str]) -> impl Iterator<Item = (&'a str, &'a Value)> {
+    fn map<'a>(
+        document: &'a Document,
+        path: &[&str],
+    ) -> impl Iterator<Item = (&'a str, &'a Value)> {
         let map = document.get(path).and_then(Value::as_object);
         map.into_iter().flatten().map(|(name, value)| (name.as_str(), value))
     }

@@ -253,11 +253,7 @@ impl RbacIndex {
         }
     }
 
-    fn grant<'a>(
-        &mut self,
-        by: &Arc<GrantedBy>,
-        subjects: impl Iterator<Item = &'a BoundSubject>,
-    ) {
+    fn grant<'a>(&mut self, by: &Arc<GrantedBy>, subjects: impl Iterator<Item = &'a BoundSubject>) {
         for subject in subjects {
             work::count(1);
             let grant = StoredGrant { by: Arc::clone(by), is_account: subject.is_account };

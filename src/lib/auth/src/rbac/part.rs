@@ -144,9 +144,7 @@ impl RbacPart {
     /// Whether there is nothing in the index, and nothing to come. Nobody may queue meanwhile.
     pub(super) fn is_unused(&self) -> bool {
         let queue = self.queue();
-        queue.changes.is_empty()
-            && self.applying.try_lock().is_ok()
-            && self.index.load().is_empty()
+        queue.changes.is_empty() && self.applying.try_lock().is_ok() && self.index.load().is_empty()
     }
 }
 

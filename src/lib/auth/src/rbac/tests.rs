@@ -49,12 +49,7 @@ impl RbacFixture {
         ));
     }
 
-    fn large_role(
-        &self,
-        namespace: &str,
-        name: &str,
-        read: Box<dyn FnOnce() -> Document + Send>,
-    ) {
+    fn large_role(&self, namespace: &str, name: &str, read: Box<dyn FnOnce() -> Document + Send>) {
         let (kind, bytes) = (RbacKind::Role, 1_400_000);
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
         self.change(RbacChange::Unread { kind, namespace, name, bytes, read });

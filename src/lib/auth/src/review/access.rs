@@ -41,7 +41,8 @@ impl ComputedResource for AccessReview {
             let subject = if self.kind == ReviewKind::Own { caller } else { &anybody };
             let asked = object.str(&["spec", "resourceAttributes", "namespace"]);
             let own = target.namespace.as_deref().unwrap_or_default();
-            let scope = RightsScope::Namespace(asked.filter(|name| !name.is_empty()).unwrap_or(own));
+            let scope =
+                RightsScope::Namespace(asked.filter(|name| !name.is_empty()).unwrap_or(own));
             if let Some(wait) = self.authorizer.catch_up(subject, scope) {
                 // The filter chain does not wait for masters, but the review may be about another
                 // user.
