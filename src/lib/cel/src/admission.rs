@@ -5,7 +5,7 @@ use crate::evaluator::Failure;
 use crate::library::authorizer::{self, Authorize, CheckedResource};
 use crate::program::{CompileError, Program};
 use crate::types::Type;
-use crate::value::{JsonShape, Value};
+use crate::value::{JsonShape, Value, is_reserved};
 use ferrokube_apimachinery::document::{Document, Value as Json, json};
 use ferrokube_schema::Schema;
 use ferrokube_schema::custom::{SchemaContext, from_json_schema};
@@ -22,6 +22,8 @@ pub struct OptionalVariables {
     pub params: bool,
     /// `authorizer` and `authorizer.requestResource`
     pub authorizer: bool,
+    /// The types `Object` and `JSONPatch`, of mutations.
+    pub patches: bool,
 }
 
 /// Compiles expressions of admission. `variables` of a policy are added in order; each sees those
@@ -29,6 +31,24 @@ pub struct OptionalVariables {
 #[derive(Clone, Debug, Default)]
 pub struct AdmissionCompiler {
     composed: Option<Arc<Composed>>,
+}
+
+/// What expressions of admission have beyond variables.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Environment {
+    /// The fields of `variables`, in a policy.
+    pub(crate) composed: Option<Arc<Composed>>,
+    /// Whether there are the types `Object` and `JSONPatch`.
+    pub(crate) patches: bool,
+}
+
+/// Whether a text is an identifier.
+pub fn is_identifier(text: &str) -> bool {
+    let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    !text.starts_with(|letter: char| letter.is_ascii_digit())
+        && !text.is_empty()
+        && text.chars().all(is_word)
+        && !is_reserved(text)
 }
 
 /// The variables that a policy defines.
@@ -74,7 +94,7 @@ impl AdmissionCompiler {
     ) -> Result<Program, String> {
         let failed = |why: &str| format!("compilation failed: {why}");
         let (answer, program) =
-            match Program::compile_with(source, &declared(optional), self.composed.clone()) {
+            match Program::compile_with(source, &declared(optional), &self.environment(optional)) {
                 Ok(program) => (program.answer().clone(), Ok(program)),
                 Err(CompileError::Source(why)) => return Err(failed(&why)),
                 Err(CompileError::Program(why, answer)) => {
@@ -97,6 +117,10 @@ impl AdmissionCompiler {
             });
         }
         program
+    }
+
+    fn environment(&self, optional: OptionalVariables) -> Environment {
+        Environment { composed: self.composed.clone(), patches: optional.patches }
     }
 
     /// Compiles a variable of a policy and adds it.
@@ -130,7 +154,7 @@ impl AdmissionCompiler {
 }
 
 fn is_exact(given: &Type, wanted: &Type) -> bool {
-    given.name() == wanted.name() && given.is_dyn() == wanted.is_dyn()
+    given.shown() == wanted.shown() && given.is_dyn() == wanted.is_dyn()
 }
 
 /// Names and types by slot; those that are not declared have no name.

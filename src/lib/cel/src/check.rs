@@ -2,8 +2,9 @@
 //! with an error has type [`Type::Error`], which fits everywhere.
 
 mod macros;
+mod messages;
 
-use crate::admission::Composed;
+use crate::admission::{Composed, Environment};
 use crate::code::Code;
 use crate::cost::Meter;
 use crate::evaluator::Failure;
@@ -29,6 +30,8 @@ pub(crate) struct Checker {
     variables: Vec<(String, Type)>,
     /// The fields of `variables`, in a policy.
     composed: Option<Arc<Composed>>,
+    /// Whether there are the types `Object` and `JSONPatch`.
+    patches: bool,
     /// Which of the program's own variables are used.
     pub(crate) used: Vec<bool>,
     /// Whether list and map literals may mix types, as the arguments of `format` do.
@@ -65,9 +68,10 @@ const TYPES: [&str; 12] = [
 ];
 
 impl Checker {
-    pub(crate) fn new(variables: &[(&str, Type)], composed: Option<Arc<Composed>>) -> Self {
+    pub(crate) fn new(variables: &[(&str, Type)], environment: &Environment) -> Self {
         Self {
-            composed,
+            composed: environment.composed.clone(),
+            patches: environment.patches,
             variables: variables
                 .iter()
                 .map(|(name, given)| ((*name).to_owned(), given.clone()))
@@ -133,7 +137,7 @@ impl Checker {
             ExprKind::Conditional(parts) => self.conditional(parts, ast.at),
             ExprKind::List(items) => self.list(items),
             ExprKind::Map(entries) => self.map(entries),
-            ExprKind::Message(name) => self.undeclared(name, ast.at),
+            ExprKind::Message(name, fields) => self.message(name, ast.at, fields),
         }
     }
 
@@ -309,7 +313,7 @@ impl Checker {
         }
         let Some(target) = target else { return self.function(None, (name, at), args) };
         if let ExprKind::Name(prefix) = &target.kind
-            && NAMESPACES.contains(&prefix.as_str())
+            && (NAMESPACES.contains(&prefix.as_str()) || self.patches && prefix == "jsonpatch")
             && !self.is_variable(prefix)
         {
             let whole = format!("{prefix}.{name}");

@@ -2,6 +2,7 @@
 
 use crate::library::Function;
 use crate::value::{Field, Value};
+use std::sync::Arc;
 
 /// An evaluable expression.
 #[derive(Clone, Debug)]
@@ -39,6 +40,8 @@ pub(crate) enum Code {
     /// The first is an optional; if it has no value, evaluates the second. `true`: unwraps the
     /// value.
     OrElse(Box<[Code; 2]>, bool),
+    /// A message literal: type and fields, with whether each is optional.
+    Message(Arc<str>, Vec<(Arc<str>, Code, bool)>),
     /// Evaluates the first and binds it as a variable in the second.
     Bind(Box<[Code; 2]>),
     /// The first is an optional; if it has a value, binds it as a variable in the second.

@@ -6,9 +6,10 @@ use crate::admission::AdmissionScope;
 use crate::code::Code;
 use crate::cost::{Meter, traversal};
 use crate::library::{Function, double, no_function};
-use crate::value::{Field, List, Map, MapKey, Value};
+use crate::value::{Field, List, Map, MapKey, MessageValue, Value};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// Why an evaluation failed. Never contains a value of the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +72,7 @@ impl<'a, 'm> Evaluator<'a, 'm> {
             | Code::Or(_)
             | Code::List(_)
             | Code::Map(_)
+            | Code::Message(..)
             | Code::Loop(_) => {}
             _ => self.meter.spend(1)?,
         }
@@ -104,6 +106,7 @@ impl<'a, 'm> Evaluator<'a, 'm> {
             },
             Code::List(items) => self.list(items),
             Code::Map(entries) => self.map(entries),
+            Code::Message(name, fields) => self.message(name, fields),
             Code::Loop(whole) => self.run(whole),
             Code::Bind(parts) => {
                 let value = self.evaluate(&parts[0])?;
@@ -252,6 +255,22 @@ impl<'a, 'm> Evaluator<'a, 'm> {
             out.insert(key, value);
         }
         Ok(Value::Map(Map::of(out)))
+    }
+
+    fn message(&mut self, name: &Arc<str>, fields: &'a [(Arc<str>, Code, bool)]) -> Answer<'a> {
+        self.meter.spend(40)?;
+        let mut out = BTreeMap::new();
+        for (field, value, optional) in fields {
+            match (self.evaluate(value)?, optional) {
+                (value, false) => _ = out.insert(Arc::clone(field), value),
+                (Value::Optional(Some(value)), true) => {
+                    out.insert(Arc::clone(field), (*value).clone());
+                }
+                (Value::Optional(None), true) => {}
+                _ => return no_overload(),
+            }
+        }
+        Ok(Value::Message(Arc::new(MessageValue { name: Arc::clone(name), fields: out })))
     }
 
     /// Charges for copying `size` bytes or items.

@@ -28,4 +28,4 @@ pub use library::authorizer::{Authorize, CheckDecision, CheckedResource, Checked
 pub use program::Program;
 pub use rules::{RuleFindings, Rules};
 pub use types::Type;
-pub use value::Value;
+pub use value::{MessageValue, Value};

@@ -1,6 +1,6 @@
 //! A compiled expression.
 
-use crate::admission::{AdmissionScope, Composed};
+use crate::admission::{AdmissionScope, Environment};
 use crate::check::Checker;
 use crate::code::Code;
 use crate::cost::Meter;
@@ -35,17 +35,17 @@ impl Program {
     /// # Errors
     /// cel-go's message.
     pub fn compile(source: &str, variables: &[(&str, Type)]) -> Result<Self, CompileError> {
-        Self::compile_with(source, variables, None)
+        Self::compile_with(source, variables, &Environment::default())
     }
 
-    /// [`Self::compile`] where `variables.NAME` are those of a policy.
+    /// [`Self::compile`] in an environment of admission.
     pub(crate) fn compile_with(
         source: &str,
         variables: &[(&str, Type)],
-        composed: Option<Arc<Composed>>,
+        environment: &Environment,
     ) -> Result<Self, CompileError> {
         let ast = parse(source).map_err(|faults| CompileError::Source(faults.written(source)))?;
-        let mut checker = Checker::new(variables, composed);
+        let mut checker = Checker::new(variables, environment);
         let checked = checker.check(&ast);
         if let Some(faults) = checker.faults() {
             return Err(CompileError::Source(faults.written(source)));

@@ -60,8 +60,17 @@ pub(crate) enum ExprKind {
     List(Vec<(Ast, bool)>),
     /// Entries with whether each is optional.
     Map(Vec<(Ast, Ast, bool)>),
-    /// `a.b{...}`: a message literal of that type; no message types exist.
-    Message(String),
+    /// `a.b{...}`: a message literal of that type.
+    Message(String, Vec<MessageField>),
+}
+
+/// A field of a message literal.
+#[derive(Clone, Debug)]
+pub(crate) struct MessageField {
+    pub(crate) name: String,
+    pub(crate) at: usize,
+    pub(crate) value: Ast,
+    pub(crate) optional: bool,
 }
 
 impl Ast {
@@ -623,11 +632,14 @@ impl Parser<'_> {
         let closing = token_set(&[Token::CloseBrace, Token::Comma]);
         self.sync(closing.and(FIELD).with(Token::Question))?;
         let inner = follow.then(closing);
+        let mut fields = Vec::new();
         while FIELD.with(Token::Question).has(self.peek()) {
-            self.eat(Token::Question);
-            self.field(&inner.or(token_set(&[Token::Colon])));
+            let optional = self.eat(Token::Question);
+            let field = self.field(&inner.or(token_set(&[Token::Colon])));
+            let colon = self.place();
             self.expect(Token::Colon, EXPRESSION)?;
-            self.expression(&inner);
+            let value = self.expression(&inner);
+            fields.push(MessageField { name: field, at: colon, value, optional });
             if !(self.peek() == Token::Comma && FIELD.with(Token::Question).has(self.ahead(1))) {
                 break;
             }
@@ -636,7 +648,8 @@ impl Parser<'_> {
         self.sync(closing)?;
         self.eat(Token::Comma);
         self.expect(Token::CloseBrace, follow.exact)?;
-        Ok(Ast::leaf(at, ExprKind::Message(name)))
+        let below = deepest(fields.iter().map(|field| &field.value));
+        Ok(self.above(at, ExprKind::Message(name, fields), below))
     }
 
     fn list(&mut self, at: usize, follow: &FollowSet) -> Parsed {

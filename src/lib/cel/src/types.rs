@@ -53,6 +53,8 @@ pub enum Type {
     Type(Arc<str>, u64),
     /// A library type: IP address, quantity, ...
     Library(&'static str),
+    /// `JSONPatch`, `Object` or `Object.FIELD`: a message literal of a mutating policy.
+    Message(Arc<str>),
 }
 
 /// An object's role: of a resource, only a few metadata fields are visible.
@@ -79,6 +81,16 @@ impl Type {
         Self::Object(Arc::clone(schema), ObjectRole::BuiltIn, name.into())
     }
 
+    /// The result of a mutation with a JSON patch.
+    pub fn json_patches() -> Self {
+        Self::List(Arc::new(Self::Message("JSONPatch".into())), u64::MAX)
+    }
+
+    /// The result of a mutation with an apply configuration.
+    pub fn apply_configuration() -> Self {
+        Self::Message("Object".into())
+    }
+
     /// The type of a policy's variable: what cannot be declared is `dyn`, lengths are unknown.
     pub(crate) fn composed(self) -> Self {
         match self {
@@ -91,6 +103,7 @@ impl Type {
             | Self::Optional(_)
             | Self::Type(..)
             | Self::Library(_)
+            | Self::Message(_)
             | Self::Var => Self::Dyn,
             other => other.unbounded(),
         }
@@ -163,6 +176,7 @@ impl Type {
             Self::Map(_, values, _) => Ok((**values).clone().unbounded()),
             Self::Object(schema, role, own) => Self::declared(schema, (*role, own), name)
                 .ok_or_else(|| format!("undefined field '{name}'")),
+            Self::Message(_) => Ok(Self::Dyn),
             Self::Optional(inner) => Ok(Self::optional(inner.field(name)?)),
             Self::Library(name) if name.starts_with("kubernetes.") => {
                 Err(format!("unexpected failed resolution of '{name}'"))
@@ -225,7 +239,7 @@ impl Type {
             Self::Timestamp => "google.protobuf.Timestamp",
             Self::List(..) => "list",
             Self::Map(..) => "map",
-            Self::Object(..) => "object",
+            Self::Object(..) | Self::Message(_) => "object",
             Self::Optional(_) => "optional_type",
             Self::Type(..) => "type",
             Self::Library(name) => name,
@@ -240,7 +254,7 @@ impl Type {
             Self::List(item, _) => format!("list({})", item.shown()),
             Self::Map(key, value, _) => format!("map({}, {})", key.shown(), value.shown()),
             Self::Optional(inner) => format!("optional_type({})", inner.shown()),
-            Self::Object(_, _, name) => (**name).to_owned(),
+            Self::Object(_, _, name) | Self::Message(name) => (**name).to_owned(),
             Self::Type(of, _) => format!("type({of})"),
             plain => plain.name().to_owned(),
         }
@@ -251,7 +265,7 @@ impl Type {
         match self {
             Self::Error => "dyn".to_owned(),
             Self::Null => "null_type".to_owned(),
-            Self::Object(_, _, name) => (**name).to_owned(),
+            Self::Object(_, _, name) | Self::Message(name) => (**name).to_owned(),
             plain => plain.name().to_owned(),
         }
     }
@@ -293,6 +307,8 @@ impl Type {
             (Self::Object(one, role, _), Self::Object(other, other_place, _)) => {
                 Arc::ptr_eq(one, other) && role == other_place
             }
+            (Self::Message(one), Self::Message(other)) => one == other,
+            (Self::Message(_), _) | (_, Self::Message(_)) => false,
             _ => self.name() == other.name(),
         }
     }

@@ -1,6 +1,7 @@
 //! Runtime values. Parts of the object are lazy views: only what an expression reads is converted.
 
 mod json;
+mod native;
 
 use crate::library::Library;
 use ferrokube_apimachinery::document::{Map as JsonMap, Value as Json};
@@ -42,9 +43,20 @@ pub enum Value<'a> {
     Type(&'static str),
     /// A value of a library type: IP address, quantity, ...
     Library(Arc<Library>),
+    /// A message literal.
+    Message(Arc<MessageValue<'a>>),
     /// A value of another type than its schema has (`1.0` is a double until it is stored); reading
     /// it fails with this error.
     Misfit(Arc<str>),
+}
+
+/// A message literal: the result of a mutating policy.
+#[derive(Clone, Debug)]
+pub struct MessageValue<'a> {
+    /// `JSONPatch`, `Object` or `Object.FIELD`.
+    pub name: Arc<str>,
+    /// Its fields.
+    pub fields: BTreeMap<Arc<str>, Value<'a>>,
 }
 
 /// A string, borrowed from the object or expression, or computed.
@@ -300,6 +312,7 @@ impl<'a> Value<'a> {
             Self::Optional(_) => "optional_type",
             Self::Type(_) => "type",
             Self::Library(value) => value.type_name(),
+            Self::Message(_) => "object",
             Self::Misfit(_) => "error",
         }
     }
@@ -315,6 +328,7 @@ impl<'a> Value<'a> {
             Self::Duration(nanos) => *nanos == 0,
             Self::String(_) | Self::Bytes(_) | Self::List(_) | Self::Map(_) => self.size() == 0,
             Self::Optional(value) => value.is_none(),
+            Self::Message(message) => message.fields.is_empty(),
             Self::Timestamp(_) | Self::Type(_) | Self::Library(_) | Self::Misfit(_) => false,
         }
     }

@@ -2,7 +2,7 @@ use super::*;
 use crate::library::authorizer::{CheckDecision, CheckedSubject, Right};
 
 const BOOL: &[Type] = &[Type::Bool];
-const ALL: OptionalVariables = OptionalVariables { params: true, authorizer: true };
+const ALL: OptionalVariables = OptionalVariables { params: true, authorizer: true, patches: true };
 
 /// Grants `create` of deployments, to everybody.
 #[derive(Debug)]
@@ -137,4 +137,50 @@ fn results_have_the_wanted_type() {
     }
     let why = compiler.compile("params.a == 1", none, BOOL).expect_err("not declared");
     assert!(why.contains("undeclared reference to 'params'"), "{why}");
+}
+
+#[test]
+fn mutations_make_messages() {
+    let compiler = AdmissionCompiler::default();
+    let patches = "[JSONPatch{op: 'add', path: '/metadata/labels/' + jsonpatch.escapeKey('a/b~c'), value: 1}]";
+    compiler.compile(patches, ALL, &[Type::json_patches()]).expect("a list of operations");
+    let apply = "Object{metadata: Object.metadata{labels: {'a': 'b'}}, ?spec: optional.none()}";
+    compiler.compile(apply, ALL, &[Type::apply_configuration()]).expect("an object");
+    let why = compiler.compile(apply, ALL, &[Type::json_patches()]).expect_err("another type");
+    assert_eq!(why, "must evaluate to list(JSONPatch) but got Object");
+    let none = OptionalVariables::default();
+    let why = compiler.compile("Object{}", none, &[]).expect_err("no such type");
+    assert!(why.contains("undeclared reference to 'Object'"), "{why}");
+}
+
+#[test]
+fn messages_become_json_and_their_names_are_checked() {
+    let compiler = AdmissionCompiler::default();
+    let request = document(json!({}));
+    let resource = CheckedResource::default();
+    let input = AdmissionInput {
+        object: None,
+        old: None,
+        namespace: None,
+        request: &request,
+        params: None,
+        authorizer: None,
+        resource: &resource,
+    };
+    let run = |source: &str| {
+        let program = compiler.compile(source, ALL, &[]).expect(source);
+        let scope = compiler.scope(&input);
+        match program.evaluate_in(&scope, &mut Meter::default()).expect(source) {
+            Value::Message(message) => (message.check_names(), Value::Message(message).to_json()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let nested = "Object{spec: Object.spec{n: 2, l: [{'a': b'x'}], ?no: optional.none()}}";
+    let (names, value) = run(nested);
+    assert_eq!(names, Ok(()));
+    assert_eq!(value, Ok(json!({"spec": {"n": 2, "l": [{"a": "eA=="}]}})));
+    let (names, _) = run("Object{spec: Object.status{}}");
+    assert!(
+        names.expect_err("another path").contains("\"Object.status\", expected \"Object.spec\"")
+    );
 }

@@ -313,7 +313,7 @@ fn shown(meter: &mut Meter, value: &Value<'_>, depth: usize) -> Result<String, F
                 entries.into_iter().map(|(key, value)| format!("{key}:{value}")).collect();
             format!("{{{}}}", entries.join(", "))
         }
-        Value::Optional(_) | Value::Library(_) | Value::Misfit(_) => {
+        Value::Optional(_) | Value::Library(_) | Value::Message(_) | Value::Misfit(_) => {
             return Err(misfit('s', value));
         }
         other => text(other)?,
@@ -328,7 +328,7 @@ fn inner(meter: &mut Meter, value: &Value<'_>, depth: usize) -> Result<String, F
         Value::Double(number) => format!("{number:.PRECISION$}"),
         Value::Timestamp(_) => format!("timestamp({})", quote(&shown(meter, value, depth)?)),
         Value::Duration(_) => format!("duration({})", quote(&shown(meter, value, depth)?)),
-        Value::Optional(_) | Value::Library(_) | Value::Misfit(_) => {
+        Value::Optional(_) | Value::Library(_) | Value::Message(_) | Value::Misfit(_) => {
             let why = format!("no formatting function for {}", value.type_name());
             return Err(Failure::Failed(format!("error during formatting: {why}")));
         }

@@ -51,7 +51,15 @@ const fn method(
     Function { name, method: true, args, answer, cost, run }
 }
 
+// A key as a part of a JSON pointer.
+function!(escape_key, [Value::String(key)] =>
+    Ok(Value::text(key.replace('~', "~0").replace('/', "~1"))));
+
 pub(super) const FUNCTIONS: &[Function] = &[
+    Function {
+        method: false,
+        ..method("jsonpatch.escapeKey", &[S], |_| Type::String(u64::MAX), walk, escape_key)
+    },
     method("contains", &[S, S], |_| Type::Bool, product, contains),
     method("startsWith", &[S, S], |_| Type::Bool, walk_second, starts_with),
     method("endsWith", &[S, S], |_| Type::Bool, walk_second, ends_with),

@@ -126,12 +126,12 @@ pub(crate) fn timestamp(text: &str) -> Option<i128> {
     go::instant(text)
 }
 
-pub(super) fn write_timestamp(nanos: i128) -> Result<String, Failure> {
+pub(crate) fn write_timestamp(nanos: i128) -> Result<String, Failure> {
     civil(nanos).map(|time| format!("{time}Z"))
 }
 
 /// Formats in seconds, with the precision of a double: `3600s`, `1.5s`.
-pub(super) fn write_duration(nanos: i64) -> String {
+pub(crate) fn write_duration(nanos: i64) -> String {
     let (seconds, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
     format!("{}s", seconds as f64 + rest as f64 / 1e9)
 }
