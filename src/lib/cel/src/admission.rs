@@ -35,7 +35,7 @@ pub struct AdmissionCompiler {
 
 /// What expressions of admission have beyond variables.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Environment {
+pub(crate) struct ExpressionEnvironment {
     /// The fields of `variables`, in a policy.
     pub(crate) composed: Option<Arc<Composed>>,
     /// Whether there are the types `Object` and `JSONPatch`.
@@ -119,8 +119,8 @@ impl AdmissionCompiler {
         program
     }
 
-    fn environment(&self, optional: OptionalVariables) -> Environment {
-        Environment { composed: self.composed.clone(), patches: optional.patches }
+    fn environment(&self, optional: OptionalVariables) -> ExpressionEnvironment {
+        ExpressionEnvironment { composed: self.composed.clone(), patches: optional.patches }
     }
 
     /// Compiles a variable of a policy and adds it.

@@ -4,7 +4,7 @@
 mod macros;
 mod messages;
 
-use crate::admission::{Composed, Environment};
+use crate::admission::{Composed, ExpressionEnvironment};
 use crate::code::Code;
 use crate::cost::Meter;
 use crate::evaluator::Failure;
@@ -68,7 +68,7 @@ const TYPES: [&str; 12] = [
 ];
 
 impl Checker {
-    pub(crate) fn new(variables: &[(&str, Type)], environment: &Environment) -> Self {
+    pub(crate) fn new(variables: &[(&str, Type)], environment: &ExpressionEnvironment) -> Self {
         Self {
             composed: environment.composed.clone(),
             patches: environment.patches,

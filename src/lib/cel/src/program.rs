@@ -1,6 +1,6 @@
 //! A compiled expression.
 
-use crate::admission::{AdmissionScope, Environment};
+use crate::admission::{AdmissionScope, ExpressionEnvironment};
 use crate::check::Checker;
 use crate::code::Code;
 use crate::cost::Meter;
@@ -35,14 +35,14 @@ impl Program {
     /// # Errors
     /// cel-go's message.
     pub fn compile(source: &str, variables: &[(&str, Type)]) -> Result<Self, CompileError> {
-        Self::compile_with(source, variables, &Environment::default())
+        Self::compile_with(source, variables, &ExpressionEnvironment::default())
     }
 
     /// [`Self::compile`] in an environment of admission.
     pub(crate) fn compile_with(
         source: &str,
         variables: &[(&str, Type)],
-        environment: &Environment,
+        environment: &ExpressionEnvironment,
     ) -> Result<Self, CompileError> {
         let ast = parse(source).map_err(|faults| CompileError::Source(faults.written(source)))?;
         let mut checker = Checker::new(variables, environment);

@@ -61,12 +61,12 @@ pub(crate) enum ExprKind {
     /// Entries with whether each is optional.
     Map(Vec<(Ast, Ast, bool)>),
     /// `a.b{...}`: a message literal of that type.
-    Message(String, Vec<MessageField>),
+    Message(String, Vec<LiteralField>),
 }
 
 /// A field of a message literal.
 #[derive(Clone, Debug)]
-pub(crate) struct MessageField {
+pub(crate) struct LiteralField {
     pub(crate) name: String,
     pub(crate) at: usize,
     pub(crate) value: Ast,
@@ -639,7 +639,7 @@ impl Parser<'_> {
             let colon = self.place();
             self.expect(Token::Colon, EXPRESSION)?;
             let value = self.expression(&inner);
-            fields.push(MessageField { name: field, at: colon, value, optional });
+            fields.push(LiteralField { name: field, at: colon, value, optional });
             if !(self.peek() == Token::Comma && FIELD.with(Token::Question).has(self.ahead(1))) {
                 break;
             }

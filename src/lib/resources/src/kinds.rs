@@ -7,6 +7,8 @@ pub(crate) mod event;
 pub(crate) mod lease;
 pub(crate) mod leasecandidate;
 pub(crate) mod namespace;
+pub(crate) mod policy;
+pub(crate) mod policybinding;
 pub(crate) mod resourcequota;
 pub(crate) mod review;
 pub(crate) mod role;

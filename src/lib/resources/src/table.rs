@@ -1,14 +1,16 @@
 //! The table of generic kinds, in discovery order.
 
 use crate::kinds::{
-    configmap, crd, csr, event, lease, leasecandidate, namespace, resourcequota, review, role,
-    rolebinding, secret, serviceaccount, storageversion, storageversionmigration,
+    configmap, crd, csr, event, lease, leasecandidate, namespace, policy, policybinding,
+    resourcequota, review, role, rolebinding, secret, serviceaccount, storageversion,
+    storageversionmigration,
 };
 use ferrokube_resource::Verbs;
 use ferrokube_resource::definition::Scope::{self, Cluster, Namespaced};
 use ferrokube_resource::native::{KindBody, NativeKind};
 
 const EACH: Verbs = Verbs::ALL.without(Verbs::DELETE_COLLECTION);
+const ADMISSION: &str = "admissionregistration.k8s.io";
 const RBAC: &str = "rbac.authorization.k8s.io";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
@@ -34,6 +36,10 @@ pub(crate) const GENERIC: &[NativeKind] = &[
     row(RBAC, ["clusterroles", "clusterrole", "ClusterRole"], Cluster, &[], Verbs::ALL, role::cluster_role),
     row(RBAC, ["rolebindings", "rolebinding", "RoleBinding"], Namespaced, &[], Verbs::ALL, rolebinding::role_binding),
     row(RBAC, ["roles", "role", "Role"], Namespaced, &[], Verbs::ALL, role::role),
+    row(ADMISSION, ["mutatingadmissionpolicies", "mutatingadmissionpolicy", "MutatingAdmissionPolicy"], Cluster, &[], Verbs::ALL, policy::mutating),
+    row(ADMISSION, ["mutatingadmissionpolicybindings", "mutatingadmissionpolicybinding", "MutatingAdmissionPolicyBinding"], Cluster, &[], Verbs::ALL, policybinding::mutating),
+    row(ADMISSION, ["validatingadmissionpolicies", "validatingadmissionpolicy", "ValidatingAdmissionPolicy"], Cluster, &[], Verbs::ALL, policy::validating),
+    row(ADMISSION, ["validatingadmissionpolicybindings", "validatingadmissionpolicybinding", "ValidatingAdmissionPolicyBinding"], Cluster, &[], Verbs::ALL, policybinding::validating),
     row("apiextensions.k8s.io", ["customresourcedefinitions", "customresourcedefinition", "CustomResourceDefinition"], Cluster, &["crd", "crds"], Verbs::ALL, crd::body),
     row("coordination.k8s.io", ["leases", "lease", "Lease"], Namespaced, &[], Verbs::ALL, lease::body),
 ];

@@ -18,6 +18,8 @@ mod events;
 mod leases;
 #[path = "kinds/migrations.rs"]
 mod migrations;
+#[path = "kinds/policies.rs"]
+mod policies;
 #[path = "kinds/rbac.rs"]
 mod rbac;
 #[path = "kinds/scopes.rs"]

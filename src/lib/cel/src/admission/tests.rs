@@ -1,3 +1,5 @@
+//! Expressions of admission: variables, authorization checks, messages.
+
 use super::*;
 use crate::library::authorizer::{CheckDecision, CheckedSubject, Right};
 

@@ -2,7 +2,7 @@
 
 use super::{Checked, Checker};
 use crate::code::Code;
-use crate::syntax::MessageField;
+use crate::syntax::LiteralField;
 use crate::types::Type;
 
 /// Type of an operation of a JSON patch.
@@ -13,7 +13,7 @@ pub(crate) const OBJECT: &str = "Object";
 const CREATE: u64 = 40;
 
 impl Checker {
-    pub(super) fn message(&mut self, name: &str, at: usize, fields: &[MessageField]) -> Checked {
+    pub(super) fn message(&mut self, name: &str, at: usize, fields: &[LiteralField]) -> Checked {
         let is_object = name == OBJECT || name.starts_with("Object.");
         if !(self.patches && (is_object || name == JSON_PATCH)) {
             return self.undeclared(name, at);
