@@ -33,6 +33,9 @@ SPEC = {
         "lo": {"type": "array", "maxItems": 3, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": {"type": "object", "required": ["k"], "properties": {"k": TEXT, "v": {"type": "integer"}}}},
         "m": {"type": "object", "maxProperties": 4, "additionalProperties": {"type": "integer"}},
         "ms": {"type": "object", "maxProperties": 4, "additionalProperties": TEXT},
+        # Loops over these show what the estimated cost of a rule is.
+        "many": {"type": "array", "maxItems": 30_000, "items": {"type": "integer"}},
+        "most": {"type": "array", "maxItems": 1_000_000, "items": {"type": "integer"}},
         "o": {"type": "object", "properties": {"x": {"type": "boolean"}, "y": {"type": "integer"}, "z": {"type": "object", "properties": {"w": TEXT}}}},
     },
 }
@@ -472,6 +475,8 @@ def expression(random, kind="bool"):
 
 def rule(random):
     made = {"rule": expression(random)}
+    if random.random() < 0.1:
+        made["rule"] = f"self.{random.choice(['many', 'most'])}.all(q, {made['rule']})"
     if random.random() < 0.15:
         made["messageExpression"] = expression(random, "string")
     return made

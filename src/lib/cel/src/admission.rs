@@ -4,6 +4,7 @@ use crate::cost::Meter;
 use crate::evaluator::Failure;
 use crate::library::authorizer::{self, Authorize, CheckedResource};
 use crate::program::{CompileError, Program};
+use crate::sizes::Sizes;
 use crate::types::Type;
 use crate::value::{JsonShape, Value, is_reserved};
 use ferrokube_apimachinery::document::{Document, Value as Json, json};
@@ -93,14 +94,18 @@ impl AdmissionCompiler {
         wanted: &[Type],
     ) -> Result<Program, String> {
         let failed = |why: &str| format!("compilation failed: {why}");
-        let (answer, program) =
-            match Program::compile_with(source, &declared(optional), &self.environment(optional)) {
-                Ok(program) => (program.answer().clone(), Ok(program)),
-                Err(CompileError::Source(why)) => return Err(failed(&why)),
-                Err(CompileError::Program(why, answer)) => {
-                    (answer, Err(format!("program instantiation failed: {why}")))
-                }
-            };
+        let (answer, program) = match Program::compile(
+            source,
+            &declared(optional),
+            &self.environment(optional),
+            &mut Sizes::default(),
+        ) {
+            Ok(program) => (program.answer().clone(), Ok(program)),
+            Err(CompileError::Source(why)) => return Err(failed(&why)),
+            Err(CompileError::Program(why, answer)) => {
+                (answer, Err(format!("program instantiation failed: {why}")))
+            }
+        };
         if !wanted.is_empty() && !wanted.iter().any(|wanted| is_exact(&answer, wanted)) {
             return Err(match wanted {
                 [one] => {

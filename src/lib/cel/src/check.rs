@@ -7,10 +7,12 @@ mod messages;
 use crate::admission::{Composed, ExpressionEnvironment};
 use crate::code::Code;
 use crate::cost::Meter;
+use crate::estimate::{Estimate, Operand, VariableSize, called};
 use crate::evaluator::Failure;
 use crate::library::{
     CallTypes, Function, Overloads, compile_regex, format_fault, no_function, time,
 };
+use crate::sizes::Sizes;
 use crate::source::{SourceError, SourceErrors};
 use crate::syntax::{Ast, ExprKind, NO_FIELD};
 use crate::types::Type;
@@ -22,16 +24,24 @@ use std::sync::Arc;
 pub(crate) struct Checked {
     pub(crate) code: Code,
     pub(crate) answer: Type,
-    pub(crate) cost: u64,
+    pub(crate) estimate: Estimate,
+}
+
+/// A variable in scope.
+struct Variable {
+    name: String,
+    answer: Type,
+    size: VariableSize,
 }
 
 /// The checker's state.
-pub(crate) struct Checker {
-    variables: Vec<(String, Type)>,
+pub(crate) struct Checker<'s> {
+    variables: Vec<Variable>,
     /// The fields of `variables`, in a policy.
     composed: Option<Arc<Composed>>,
     /// Whether there are the types `Object` and `JSONPatch`.
     patches: bool,
+    sizes: &'s mut Sizes,
     /// Which of the program's own variables are used.
     pub(crate) used: Vec<bool>,
     /// Whether list and map literals may mix types, as the arguments of `format` do.
@@ -67,15 +77,25 @@ const TYPES: [&str; 12] = [
     "google.protobuf.Timestamp",
 ];
 
-impl Checker {
-    pub(crate) fn new(variables: &[(&str, Type)], environment: &ExpressionEnvironment) -> Self {
+impl<'s> Checker<'s> {
+    /// All variables are at the root of the declared sizes.
+    pub(crate) fn new(
+        variables: &[(&str, Type)],
+        environment: &ExpressionEnvironment,
+        sizes: &'s mut Sizes,
+    ) -> Self {
         Self {
             composed: environment.composed.clone(),
             patches: environment.patches,
             variables: variables
                 .iter()
-                .map(|(name, given)| ((*name).to_owned(), given.clone()))
+                .map(|(name, given)| Variable {
+                    name: (*name).to_owned(),
+                    answer: given.clone(),
+                    size: VariableSize::at(sizes.root()),
+                })
                 .collect(),
+            sizes,
             used: vec![false; variables.len()],
             mixed: false,
             macros: SourceErrors::default(),
@@ -112,16 +132,20 @@ impl Checker {
         match &ast.kind {
             ExprKind::Null => constant(Value::Null, Type::Null),
             ExprKind::Bool(flag) => constant(Value::Bool(*flag), Type::Bool),
-            ExprKind::Int(number) => constant(Value::Int(*number), Type::Int),
+            ExprKind::Int(number) => Checked {
+                estimate: Estimate::integer(*number),
+                ..constant(Value::Int(*number), Type::Int)
+            },
             ExprKind::Uint(number) => constant(Value::Uint(*number), Type::Uint),
             ExprKind::Double(number) => constant(Value::Double(*number), Type::Double),
-            ExprKind::Text(text) => constant(
-                Value::String(Text::Own(text.as_str().into())),
-                Type::String(text.len() as u64),
-            ),
-            ExprKind::Bytes(bytes) => {
-                constant(Value::Bytes(bytes.as_slice().into()), Type::Bytes(bytes.len() as u64))
-            }
+            ExprKind::Text(text) => Checked {
+                estimate: Estimate::literal(text.chars().count() as u64),
+                ..constant(Value::String(Text::Own(text.as_str().into())), Type::String)
+            },
+            ExprKind::Bytes(bytes) => Checked {
+                estimate: Estimate::literal(bytes.len() as u64),
+                ..constant(Value::Bytes(bytes.as_slice().into()), Type::Bytes)
+            },
             ExprKind::Name(name) => self.variable(name, ast.at),
             ExprKind::Select { operand, field, optional } => {
                 self.select(operand, (field, ast.at), *optional)
@@ -147,40 +171,43 @@ impl Checker {
 
     fn variable(&mut self, whole: &str, at: usize) -> Checked {
         let name = whole.strip_prefix('.').unwrap_or(whole);
-        if let Some(place) = self.variables.iter().rposition(|(known, _)| known == name) {
+        if let Some(place) = self.variables.iter().rposition(|known| known.name == name) {
             if let Some(used) = self.used.get_mut(place) {
                 *used = true;
             }
+            let Variable { answer, size, .. } = &self.variables[place];
             return Checked {
                 code: Code::Variable(place),
-                answer: self.variables[place].1.clone(),
-                cost: 1,
+                answer: answer.clone(),
+                estimate: Estimate::variable(size, answer, self.sizes),
             };
         }
         match TYPES.into_iter().find(|known| *known == name) {
-            Some(name) => type_constant(name),
+            Some(name) => self.type_constant(name),
             None => self.undeclared(whole, at),
         }
     }
 
     fn is_variable(&self, name: &str) -> bool {
-        self.variables.iter().any(|(known, _)| known == name)
+        self.variables.iter().any(|known| known.name == name)
     }
 
     /// A variable whose name has a dot.
-    fn dotted(&self, operand: &Ast, field: &str, optional: bool) -> Option<Checked> {
+    fn dotted(&mut self, operand: &Ast, field: &str, optional: bool) -> Option<Checked> {
         let ExprKind::Name(name) = &operand.kind else { return None };
-        let is_named = |(known, _): &(String, Type)| {
-            known
+        let is_named = |variable: &Variable| {
+            variable
+                .name
                 .strip_prefix(name.as_str())
                 .and_then(|rest| rest.strip_prefix('.'))
                 .is_some_and(|rest| rest == field)
         };
         let place = self.variables.iter().position(is_named).filter(|_| !optional)?;
+        let Variable { answer, size, .. } = &self.variables[place];
         Some(Checked {
             code: Code::Variable(place),
-            answer: self.variables[place].1.clone(),
-            cost: 1,
+            answer: answer.clone(),
+            estimate: Estimate::variable(size, answer, self.sizes),
         })
     }
 
@@ -200,7 +227,8 @@ impl Checker {
         }
         match composed.find(field) {
             Some((place, answer)) => {
-                Ok(Some(Checked { code: Code::Composed(place), answer, cost: 1 }))
+                let estimate = Estimate::literal(1);
+                Ok(Some(Checked { code: Code::Composed(place), answer, estimate }))
             }
             None => {
                 self.fault(at, format!("undefined field '{field}'"));
@@ -224,7 +252,7 @@ impl Checker {
         let whole = self.qualified(operand).map(|prefix| format!("{prefix}.{field}"));
         if let Some(name) = whole.and_then(|whole| TYPES.into_iter().find(|known| *known == whole))
         {
-            return type_constant(name);
+            return self.type_constant(name);
         }
         if let Some(found) = self.dotted(operand, field, optional) {
             return found;
@@ -238,7 +266,7 @@ impl Checker {
             Ok(None) => self.check(operand),
             Err(()) => return unknown(),
         };
-        let wrap = |found: Type| if optional { Type::optional(found).unbounded() } else { found };
+        let wrap = |found: Type| if optional { Type::optional(found) } else { found };
         let answer = match operand.answer.field(field) {
             Ok(found) => wrap(found),
             Err(why) => {
@@ -253,7 +281,12 @@ impl Checker {
         };
         let code =
             Code::Select { operand: Box::new(operand.code), field: Field::new(field), optional };
-        Checked { code, answer, cost: operand.cost.saturating_add(1) }
+        let estimate = if optional {
+            Estimate::select_optional(&operand.estimate, &answer)
+        } else {
+            Estimate::select(&operand.estimate, (&operand.answer, field), &answer, self.sizes)
+        };
+        Checked { code, answer, estimate }
     }
 
     /// `has(a.b)`
@@ -273,7 +306,7 @@ impl Checker {
             return Checked { answer: Type::Bool, ..self.fault(at, why) };
         }
         let code = Code::Has { operand: Box::new(operand.code), field: Field::new(field) };
-        Checked { code, answer: Type::Bool, cost: operand.cost.saturating_add(1) }
+        Checked { code, answer: Type::Bool, estimate: Estimate::has(&operand.estimate) }
     }
 
     fn index(&mut self, operand: &Ast, index: &Ast, (optional, at): (bool, usize)) -> Checked {
@@ -284,18 +317,18 @@ impl Checker {
             plain => (plain.clone(), false),
         };
         let found = match (&inner, &index.answer) {
-            (Type::List(item, _), Type::Int | Type::Dyn | Type::Var | Type::Error) => {
-                (**item).clone()
-            }
-            (Type::Map(key, value, _), given) if key.fits(given) => (**value).clone(),
+            (Type::List(item), Type::Int | Type::Dyn | Type::Var | Type::Error) => (**item).clone(),
+            (Type::Map(key, value), given) if key.fits(given) => (**value).clone(),
             (Type::Dyn | Type::Var | Type::Error, _) => Type::Dyn,
             _ => {
                 let name = if optional { "_[?_]" } else { "_[_]" };
                 return self.fault(at, no_match(name, false, &[operand.answer, index.answer]));
             }
         };
-        let answer = if optional || chained { Type::optional(found).unbounded() } else { found };
-        let cost = operand.cost.saturating_add(index.cost).saturating_add(1);
+        let as_optional = optional || chained;
+        let answer = if as_optional { Type::optional(found) } else { found };
+        let estimate =
+            Estimate::index(&operand.estimate, (&index.estimate, as_optional), &answer, self.sizes);
         Checked {
             code: Code::Index {
                 operand: Box::new(operand.code),
@@ -303,7 +336,7 @@ impl Checker {
                 optional,
             },
             answer,
-            cost,
+            estimate,
         }
     }
 
@@ -332,19 +365,19 @@ impl Checker {
     ) -> Checked {
         let mut codes = Vec::with_capacity(args.len() + 1);
         let mut types = Vec::with_capacity(args.len() + 1);
-        let mut total = 0u64;
+        let mut estimates = Vec::with_capacity(args.len() + 1);
         for ast in target.into_iter().chain(args) {
             let outer = self.mixed;
             self.mixed |= name == "format";
             let checked = self.check(ast);
             self.mixed = outer;
-            total = total.saturating_add(checked.cost);
             codes.push(checked.code);
             types.push(checked.answer);
+            estimates.push(checked.estimate);
         }
         let asts: Vec<&Ast> = target.into_iter().chain(args).collect();
         self.literals(name, at, &codes, &asts);
-        let Some(Overloads { rows, answer, cost }) =
+        let Some(Overloads { rows, answer }) =
             (CallTypes { name, method: target.is_some(), types: &types }).find()
         else {
             return match CallTypes::exists(name) {
@@ -354,8 +387,13 @@ impl Checker {
                 false => self.undeclared(name, at),
             };
         };
-        let code = self.folded(name, rows, codes);
-        Checked { code, answer, cost: total.saturating_add(cost) }
+        let operands: Vec<Operand<'_>> = types
+            .iter()
+            .zip(&estimates)
+            .map(|(answer, estimate)| Operand { answer, estimate })
+            .collect();
+        let estimate = called(&rows, &operands, &answer, self.sizes);
+        Checked { code: self.folded(name, rows, codes), answer, estimate }
     }
 
     /// A call, or a constant if it converts one.
@@ -385,14 +423,15 @@ impl Checker {
 
     fn logical(&mut self, all: &[Ast], code: fn(Vec<Code>) -> Code) -> Checked {
         let mut codes = Vec::with_capacity(all.len());
-        let mut cost = 1u64;
+        let mut estimates = Vec::with_capacity(all.len());
         for ast in all {
             let checked = self.check(ast);
             self.expect(&checked.answer, &Type::Bool, ast.at);
-            cost = cost.saturating_add(checked.cost);
             codes.push(checked.code);
+            estimates.push(checked.estimate);
         }
-        Checked { code: code(codes), answer: Type::Bool, cost }
+        let estimate = Estimate::logical(estimates.iter());
+        Checked { code: code(codes), answer: Type::Bool, estimate }
     }
 
     fn conditional(&mut self, parts: &[Ast; 3], at: usize) -> Checked {
@@ -402,11 +441,11 @@ impl Checker {
                 .fault(at, no_match("_?_:_", false, &[condition.answer, yes.answer, no.answer]));
         }
         let answer = yes.answer.join(&no.answer);
-        let cost = condition.cost.saturating_add(yes.cost.max(no.cost)).saturating_add(1);
+        let estimate = Estimate::conditional(&condition.estimate, &yes.estimate, &no.estimate);
         Checked {
             code: Code::Conditional(Box::new([condition.code, yes.code, no.code])),
             answer,
-            cost,
+            estimate,
         }
     }
 
@@ -452,35 +491,47 @@ impl Checker {
 
     fn list(&mut self, items: &[(Ast, bool)]) -> Checked {
         let mut codes = Vec::with_capacity(items.len());
+        let mut estimates = Vec::with_capacity(items.len());
         let mut item = None;
-        let mut cost = 10u64;
         for (ast, optional) in items {
             let checked = self.part(ast, *optional);
             item = Some(self.together(item, &checked.answer, ast.at));
-            cost = cost.saturating_add(checked.cost);
             codes.push((checked.code, *optional));
+            estimates.push(checked.estimate);
         }
-        let answer = Type::List(Arc::new(ElementType::answer(item)), items.len() as u64);
-        Checked { code: folded_list(codes), answer, cost }
+        let answer = Type::List(Arc::new(ElementType::answer(item)));
+        let estimate = Estimate::list(estimates.iter());
+        Checked { code: folded_list(codes), answer, estimate }
     }
 
     fn map(&mut self, entries: &[(Ast, Ast, bool)]) -> Checked {
         let mut codes = Vec::with_capacity(entries.len());
         let (mut keys, mut values) = (None, None);
-        let mut cost = 30u64;
+        let mut estimates = Vec::with_capacity(entries.len());
         for (key_ast, value_ast, optional) in entries {
             let (key, value) = (self.check(key_ast), self.part(value_ast, *optional));
             keys = Some(self.together(keys, &key.answer, key_ast.at));
             values = Some(self.together(values, &value.answer, value_ast.at));
-            cost = cost.saturating_add(key.cost).saturating_add(value.cost);
             codes.push((key.code, value.code, *optional));
+            estimates.push((key.estimate, value.estimate));
         }
-        let answer = Type::Map(
-            Arc::new(ElementType::answer(keys)),
-            Arc::new(ElementType::answer(values)),
-            entries.len() as u64,
-        );
-        Checked { code: folded_map(codes), answer, cost }
+        let answer =
+            Type::Map(Arc::new(ElementType::answer(keys)), Arc::new(ElementType::answer(values)));
+        Checked { code: folded_map(codes), answer, estimate: Estimate::map(&estimates) }
+    }
+
+    /// A type name as a value.
+    fn type_constant(&mut self, name: &'static str) -> Checked {
+        let shown = match name {
+            "null_type" => "null",
+            "google.protobuf.Duration" => "duration",
+            "google.protobuf.Timestamp" => "timestamp",
+            plain => plain,
+        };
+        Checked {
+            estimate: Estimate::type_name(self.sizes),
+            ..constant(Value::Type(name), Type::Type(shown.into()))
+        }
     }
 
     /// Adds errors for literals that can never be evaluated.
@@ -597,19 +648,8 @@ impl ElementType {
     }
 }
 
-/// A type name as a value.
-fn type_constant(name: &'static str) -> Checked {
-    let shown = match name {
-        "null_type" => "null",
-        "google.protobuf.Duration" => "duration",
-        "google.protobuf.Timestamp" => "timestamp",
-        plain => plain,
-    };
-    constant(Value::Type(name), Type::Type(shown.into(), 1))
-}
-
 fn constant(value: Value<'static>, answer: Type) -> Checked {
-    Checked { code: Code::Constant(value), answer, cost: 0 }
+    Checked { code: Code::Constant(value), answer, estimate: Estimate::literal(1) }
 }
 
 /// Replaces an expression with an error.

@@ -48,12 +48,12 @@ pub enum Library {
     Authorizer(authorizer::AuthorizerValue),
 }
 
-const URL: &str = "kubernetes.URL";
-const IP: &str = "net.IP";
-const CIDR: &str = "net.CIDR";
-const QUANTITY: &str = "kubernetes.Quantity";
-const SEMVER: &str = "kubernetes.Semver";
-const FORMAT: &str = "kubernetes.NamedFormat";
+pub(crate) const URL: &str = "kubernetes.URL";
+pub(crate) const IP: &str = "net.IP";
+pub(crate) const CIDR: &str = "net.CIDR";
+pub(crate) const QUANTITY: &str = "kubernetes.Quantity";
+pub(crate) const SEMVER: &str = "kubernetes.Semver";
+pub(crate) const FORMAT: &str = "kubernetes.NamedFormat";
 
 impl Library {
     pub(crate) fn type_name(&self) -> &'static str {
@@ -112,13 +112,13 @@ impl Arg {
                 true
             }
             (Self::SameList, given) => matches!(given, Type::List(..)) && given.fits(first),
-            (Self::ListOf(item), Type::List(given, _)) => item.takes(given, first),
+            (Self::ListOf(item), Type::List(given)) => item.takes(given, first),
             (Self::Same, given) => given.fits(first),
             (Self::Item, given) => match first {
-                Type::List(item, _) | Type::Optional(item) => given.fits(item),
+                Type::List(item) | Type::Optional(item) => given.fits(item),
                 _ => first.is_dyn(),
             },
-            (Self::Holder, Type::List(item, _)) => item.fits(first),
+            (Self::Holder, Type::List(item)) => item.fits(first),
             (Self::KeyHolder, Type::Map(key, ..)) => key.fits(first),
             (Self::Number, given) => given.is_number(),
             (Self::Ordered, given) => given.is_ordered(),
@@ -128,7 +128,7 @@ impl Arg {
     }
 
     /// The type's name, as in [`Type::name`] and [`Value::type_name`].
-    fn tag(self) -> Option<&'static str> {
+    pub(crate) fn tag(self) -> Option<&'static str> {
         Some(match self {
             Self::Bool => "bool",
             Self::Int => "int",
@@ -154,8 +154,7 @@ impl Arg {
     }
 }
 
-/// Cost by the arguments' sizes: bounds from their types when estimating, actual sizes when
-/// metering.
+/// Metered cost by the arguments' sizes.
 pub(crate) type Cost = fn(&[u64]) -> u64;
 type Run = for<'a> fn(&mut Meter, &[Value<'a>]) -> Answer<'a>;
 
@@ -164,8 +163,8 @@ type Run = for<'a> fn(&mut Meter, &[Value<'a>]) -> Answer<'a>;
 pub(crate) struct Function {
     pub(crate) name: &'static str,
     /// Whether the first argument is the receiver.
-    method: bool,
-    args: &'static [Arg],
+    pub(crate) method: bool,
+    pub(crate) args: &'static [Arg],
     answer: fn(&[Type]) -> Type,
     cost: Cost,
     run: Run,
@@ -270,11 +269,10 @@ pub(crate) struct CallTypes<'t> {
     pub(crate) types: &'t [Type],
 }
 
-/// The matching functions of a call, their result type and max cost.
+/// The matching functions of a call and their result type.
 pub(crate) struct Overloads {
     pub(crate) rows: Vec<&'static Function>,
     pub(crate) answer: Type,
-    pub(crate) cost: u64,
 }
 
 impl CallTypes<'_> {
@@ -286,10 +284,6 @@ impl CallTypes<'_> {
             .filter(|row| row.name == self.name && row.method == self.method);
         let rows: Vec<&'static Function> =
             named.filter(|row| row.takes_types(self.types)).collect();
-        let mut sizes = [1; 4];
-        for (size, given) in sizes.iter_mut().zip(self.types) {
-            *size = given.size();
-        }
         let answers: Vec<Type> = rows.iter().map(|row| (row.answer)(self.types)).collect();
         let first = answers.first()?;
         let answer = if answers.iter().all(|answer| answer.name() == first.name()) {
@@ -297,39 +291,12 @@ impl CallTypes<'_> {
         } else {
             Type::Dyn
         };
-        let cost = rows
-            .iter()
-            .map(|row| (row.cost)(&sizes))
-            .max()
-            .unwrap_or(1)
-            .saturating_add(by_items(self.name, self.types));
-        Some(Overloads { rows, answer, cost })
+        Some(Overloads { rows, answer })
     }
 
     /// Whether a function of this name exists.
     pub(crate) fn exists(name: &str) -> bool {
         TABLES.into_iter().flatten().any(|row| row.name == name)
-    }
-}
-
-/// Extra cost of a list function whose items are strings, which it scans.
-fn by_items(name: &str, types: &[Type]) -> u64 {
-    let (Some(Type::List(item, most)), true) = (
-        types.first(),
-        matches!(name, "isSorted" | "min" | "max" | "indexOf" | "lastIndexOf" | "sort" | "join"),
-    ) else {
-        return 0;
-    };
-    let separators = if name == "join" {
-        types.get(1).map_or(0, Type::size).saturating_mul(most.saturating_sub(1))
-    } else {
-        0
-    };
-    match &**item {
-        Type::String(size) | Type::Bytes(size) => {
-            traversal(most.saturating_mul(*size).saturating_add(separators))
-        }
-        _ => 0,
     }
 }
 
@@ -391,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn costs_of_unknown_lengths_do_not_overflow() {
+    fn costs_do_not_overflow() {
         for function in TABLES.into_iter().flatten() {
             for sizes in [[u64::MAX; 4], [u64::MAX, 0, 1, 0], [0, u64::MAX, 0, 1], [0; 4]] {
                 assert!((function.cost)(&sizes) < u64::MAX || sizes.contains(&u64::MAX));

@@ -5,6 +5,7 @@ use crate::check::Checker;
 use crate::code::Code;
 use crate::cost::Meter;
 use crate::evaluator::{Evaluator, Failure};
+use crate::sizes::Sizes;
 use crate::syntax::parse;
 use crate::types::Type;
 use crate::value::Value;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 
 /// Why an expression does not compile.
 #[derive(Clone, Debug)]
-pub enum CompileError {
+pub(crate) enum CompileError {
     /// Syntax or type errors, each with its position and source line.
     Source(String),
     /// An error found after type checking, and the type of the expression.
@@ -30,22 +31,19 @@ pub struct Program {
 }
 
 impl Program {
-    /// Compiles an expression; `variables` are the names and types that it may use.
+    /// Compiles an expression; `variables` are the names and types that it may use, `sizes` what is
+    /// known of the lengths of their values.
     ///
     /// # Errors
     /// cel-go's message.
-    pub fn compile(source: &str, variables: &[(&str, Type)]) -> Result<Self, CompileError> {
-        Self::compile_with(source, variables, &ExpressionEnvironment::default())
-    }
-
-    /// [`Self::compile`] in an environment of admission.
-    pub(crate) fn compile_with(
+    pub(crate) fn compile(
         source: &str,
         variables: &[(&str, Type)],
         environment: &ExpressionEnvironment,
+        sizes: &mut Sizes,
     ) -> Result<Self, CompileError> {
         let ast = parse(source).map_err(|faults| CompileError::Source(faults.written(source)))?;
-        let mut checker = Checker::new(variables, environment);
+        let mut checker = Checker::new(variables, environment, sizes);
         let checked = checker.check(&ast);
         if let Some(faults) = checker.faults() {
             return Err(CompileError::Source(faults.written(source)));
@@ -56,7 +54,7 @@ impl Program {
         Ok(Self {
             code: Arc::new(checked.code),
             answer: checked.answer,
-            cost: checked.cost,
+            cost: checked.estimate.cost,
             used: checker.used.into(),
         })
     }

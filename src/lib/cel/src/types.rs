@@ -1,20 +1,15 @@
-//! Expression types, derived from schemas. Types with a length carry its bound, for cost
-//! estimation.
+//! Expression types, derived from schemas.
 
 use crate::value::{escape, is_reserved};
 use ferrokube_schema::{Kind, Schema};
 use std::sync::Arc;
 
-/// Max bytes of a request, and so of any value in it.
-pub(crate) const MAX_REQUEST: u64 = 3 * 1024 * 1024;
 /// Max schema depth of a type.
 const MAX_DEPTH: usize = 250;
 /// The type name of `self` in errors; kube-apiserver appends a varying number.
 const SELF: &str = "selfType1";
-/// Max bytes of resource names and versions.
-const MAX_NAME: u64 = 1024;
 
-/// A type. Lengths are upper bounds, in bytes or items.
+/// A type.
 #[derive(Clone, Debug)]
 pub enum Type {
     /// Unknown before evaluation.
@@ -33,24 +28,24 @@ pub enum Type {
     Uint,
     /// `double`
     Double,
-    /// `string`, with its max bytes
-    String(u64),
-    /// `bytes`, with its max length
-    Bytes(u64),
+    /// `string`
+    String,
+    /// `bytes`
+    Bytes,
     /// `google.protobuf.Duration`
     Duration,
     /// `google.protobuf.Timestamp`
     Timestamp,
-    /// Item type and max items.
-    List(Arc<Type>, u64),
-    /// Key and value types and max entries.
-    Map(Arc<Type>, Arc<Type>, u64),
+    /// `list`, with its item type
+    List(Arc<Type>),
+    /// `map`, with its key and value types
+    Map(Arc<Type>, Arc<Type>),
     /// An object with declared fields, and its type name in errors.
     Object(Arc<Schema>, ObjectRole, Arc<str>),
     /// `optional_type`
     Optional(Arc<Type>),
-    /// `type`, with the name of the type in errors and the cost of a comparison.
-    Type(Arc<str>, u64),
+    /// `type`, with the name of the type in errors.
+    Type(Arc<str>),
     /// A library type: IP address, quantity, ...
     Library(&'static str),
     /// `JSONPatch`, `Object` or `Object.FIELD`: a message literal of a mutating policy.
@@ -70,6 +65,42 @@ pub enum ObjectRole {
     BuiltIn,
 }
 
+/// A field that rules can see.
+pub(crate) enum DeclaredField<'s> {
+    /// A resource's own: `kind`, `metadata.name`.
+    Text,
+    /// A resource's metadata.
+    Metadata,
+    /// A property of the schema.
+    Property(&'s Arc<Schema>),
+}
+
+impl<'s> DeclaredField<'s> {
+    /// Looks up a field of an object by its escaped name.
+    pub(crate) fn of(schema: &'s Schema, role: ObjectRole, name: &str) -> Option<Self> {
+        match (role, name) {
+            (ObjectRole::Metadata, "name" | "generateName")
+            | (ObjectRole::Resource, "apiVersion" | "kind") => return Some(Self::Text),
+            (ObjectRole::Metadata, _) => return None,
+            (ObjectRole::Resource, "metadata") => return Some(Self::Metadata),
+            _ => {}
+        }
+        // Reserved words need no escape after a dot.
+        let plain = schema
+            .properties
+            .get(name)
+            .filter(|_| is_reserved(name) || escape(name).as_deref() == Some(name));
+        let property = plain.or_else(|| {
+            schema
+                .properties
+                .iter()
+                .find(|(field, _)| escape(field).as_deref() == Some(name))
+                .map(|(_, property)| property)
+        })?;
+        Some(Self::Property(property.schema.shared()))
+    }
+}
+
 impl Type {
     /// The type of a resource's root schema.
     pub fn resource(schema: &Arc<Schema>) -> Self {
@@ -83,7 +114,7 @@ impl Type {
 
     /// The result of a mutation with a JSON patch.
     pub fn json_patches() -> Self {
-        Self::List(Arc::new(Self::Message("JSONPatch".into())), u64::MAX)
+        Self::List(Arc::new(Self::Message("JSONPatch".into())))
     }
 
     /// The result of a mutation with an apply configuration.
@@ -91,13 +122,13 @@ impl Type {
         Self::Message("Object".into())
     }
 
-    /// The type of a policy's variable: what cannot be declared is `dyn`, lengths are unknown.
+    /// The type of a policy's variable: what cannot be declared is `dyn`.
     pub(crate) fn composed(self) -> Self {
         match self {
-            Self::List(item, _) => Self::List(Arc::new((*item).clone().composed()), u64::MAX),
-            Self::Map(key, value, _) => {
+            Self::List(item) => Self::List(Arc::new((*item).clone().composed())),
+            Self::Map(key, value) => {
                 let [key, value] = [key, value].map(|part| Arc::new((*part).clone().composed()));
-                Self::Map(key, value, u64::MAX)
+                Self::Map(key, value)
             }
             Self::Object(..)
             | Self::Optional(_)
@@ -105,7 +136,7 @@ impl Type {
             | Self::Library(_)
             | Self::Message(_)
             | Self::Var => Self::Dyn,
-            other => other.unbounded(),
+            other => other,
         }
     }
 
@@ -127,17 +158,13 @@ impl Type {
             Kind::String => Self::string(schema),
             Kind::Array => {
                 let items = schema.items.as_ref()?.shared();
-                Self::List(
-                    Arc::new(Self::at(items, &format!("{name}.@idx"), depth + 1)?),
-                    capacity(schema),
-                )
+                Self::List(Arc::new(Self::at(items, &format!("{name}.@idx"), depth + 1)?))
             }
             Kind::Object => match &schema.additional {
                 // `additionalProperties: true` is an object without declared fields.
                 Some(values) if values.kind != Kind::Any || values.preserve_unknown => Self::Map(
-                    Arc::new(Self::String(MAX_REQUEST)),
+                    Arc::new(Self::String),
                     Arc::new(Self::at(values.shared(), &format!("{name}.@prop"), depth + 1)?),
-                    capacity(schema),
                 ),
                 _ => Self::Object(
                     Arc::clone(schema),
@@ -149,20 +176,12 @@ impl Type {
     }
 
     fn string(schema: &Schema) -> Self {
-        let longest = schema.checks.as_deref().and_then(|checks| checks.max_length);
         match schema.format.as_deref() {
-            Some("date-time" | "date") => return Self::Timestamp,
-            Some("duration") => return Self::Duration,
-            Some("byte") => return Self::Bytes(longest.unwrap_or(MAX_REQUEST).min(MAX_REQUEST)),
-            _ => {}
+            Some("date-time" | "date") => Self::Timestamp,
+            Some("duration") => Self::Duration,
+            Some("byte") => Self::Bytes,
+            _ => Self::String,
         }
-        // A character has up to four bytes.
-        if let Some(most) = longest {
-            return Self::String(most.saturating_mul(4).min(MAX_REQUEST));
-        }
-        let listed =
-            schema.enumeration.iter().filter_map(|value| value.as_str()).map(str::len).max();
-        Self::String(listed.map_or(MAX_REQUEST, |most| most as u64))
     }
 
     /// A declared field's type, by its escaped name.
@@ -172,8 +191,7 @@ impl Type {
     pub(crate) fn field(&self, name: &str) -> Result<Self, String> {
         match self {
             Self::Dyn | Self::Var | Self::Error => Ok(Self::Dyn),
-            // cel-go looks up the lengths of map values by index only.
-            Self::Map(_, values, _) => Ok((**values).clone().unbounded()),
+            Self::Map(_, values) => Ok((**values).clone()),
             Self::Object(schema, role, own) => Self::declared(schema, (*role, own), name)
                 .ok_or_else(|| format!("undefined field '{name}'")),
             Self::Message(_) => Ok(Self::Dyn),
@@ -186,33 +204,18 @@ impl Type {
     }
 
     fn declared(schema: &Arc<Schema>, (role, own): (ObjectRole, &str), name: &str) -> Option<Self> {
-        match (role, name) {
-            (ObjectRole::Metadata, "name" | "generateName")
-            | (ObjectRole::Resource, "apiVersion" | "kind") => return Some(Self::String(MAX_NAME)),
-            (ObjectRole::Metadata, _) => return None,
-            (ObjectRole::Resource, "metadata") => {
-                return Some(Self::Object(
-                    Arc::clone(schema),
-                    ObjectRole::Metadata,
-                    format!("{own}.metadata").into(),
-                ));
+        match DeclaredField::of(schema, role, name)? {
+            DeclaredField::Text => Some(Self::String),
+            DeclaredField::Metadata => Some(Self::Object(
+                Arc::clone(schema),
+                ObjectRole::Metadata,
+                format!("{own}.metadata").into(),
+            )),
+            DeclaredField::Property(node) => {
+                let found = Self::at(node, &format!("{own}.{name}"), 0);
+                if role == ObjectRole::BuiltIn { Some(found.unwrap_or(Self::Dyn)) } else { found }
             }
-            _ => {}
         }
-        // Reserved words need no escape after a dot.
-        let plain = schema
-            .properties
-            .get(name)
-            .filter(|_| is_reserved(name) || escape(name).as_deref() == Some(name));
-        let property = plain.or_else(|| {
-            schema
-                .properties
-                .iter()
-                .find(|(field, _)| escape(field).as_deref() == Some(name))
-                .map(|(_, property)| property)
-        })?;
-        let found = Self::at(property.schema.shared(), &format!("{own}.{name}"), 0);
-        if role == ObjectRole::BuiltIn { Some(found.unwrap_or(Self::Dyn)) } else { found }
     }
 
     /// Wraps in an optional, unless it is one already.
@@ -233,8 +236,8 @@ impl Type {
             Self::Int => "int",
             Self::Uint => "uint",
             Self::Double => "double",
-            Self::String(_) => "string",
-            Self::Bytes(_) => "bytes",
+            Self::String => "string",
+            Self::Bytes => "bytes",
             Self::Duration => "google.protobuf.Duration",
             Self::Timestamp => "google.protobuf.Timestamp",
             Self::List(..) => "list",
@@ -251,11 +254,11 @@ impl Type {
         match self {
             Self::Duration => "duration".to_owned(),
             Self::Timestamp => "timestamp".to_owned(),
-            Self::List(item, _) => format!("list({})", item.shown()),
-            Self::Map(key, value, _) => format!("map({}, {})", key.shown(), value.shown()),
+            Self::List(item) => format!("list({})", item.shown()),
+            Self::Map(key, value) => format!("map({}, {})", key.shown(), value.shown()),
             Self::Optional(inner) => format!("optional_type({})", inner.shown()),
             Self::Object(_, _, name) | Self::Message(name) => (**name).to_owned(),
-            Self::Type(of, _) => format!("type({of})"),
+            Self::Type(of) => format!("type({of})"),
             plain => plain.name().to_owned(),
         }
     }
@@ -276,7 +279,7 @@ impl Type {
 
     pub(crate) fn is_ordered(&self) -> bool {
         use Type::{Bool, Bytes, Duration, String, Timestamp};
-        self.is_number() || matches!(self, Bool | Bytes(_) | Duration | String(_) | Timestamp)
+        self.is_number() || matches!(self, Bool | Bytes | Duration | String | Timestamp)
     }
 
     pub(crate) fn is_number(&self) -> bool {
@@ -299,9 +302,10 @@ impl Type {
                         | Self::Library(_)
                 )
             }
-            (Self::List(one, _), Self::List(other, _))
-            | (Self::Optional(one), Self::Optional(other)) => one.fits(other),
-            (Self::Map(key, one, _), Self::Map(other_key, other, _)) => {
+            (Self::List(one), Self::List(other)) | (Self::Optional(one), Self::Optional(other)) => {
+                one.fits(other)
+            }
+            (Self::Map(key, one), Self::Map(other_key, other)) => {
                 key.fits(other_key) && one.fits(other)
             }
             (Self::Object(one, role, _), Self::Object(other, other_place, _)) => {
@@ -319,16 +323,10 @@ impl Type {
             (Self::Null, other) => other.clone(),
             (Self::Var, other) | (other, Self::Var) => other.clone(),
             (Self::Dyn | Self::Error, _) | (_, Self::Dyn | Self::Error) => Self::Dyn,
-            (Self::String(one), Self::String(other)) => Self::String(*one.max(other)),
-            (Self::Bytes(one), Self::Bytes(other)) => Self::Bytes(*one.max(other)),
-            (Self::List(one, size), Self::List(other, most)) => {
-                Self::List(Arc::new(Self::known(one, other)), *size.max(most))
+            (Self::List(one), Self::List(other)) => Self::List(Arc::new(Self::known(one, other))),
+            (Self::Map(key, one), Self::Map(other_key, other)) => {
+                Self::Map(Arc::new(Self::known(key, other_key)), Arc::new(Self::known(one, other)))
             }
-            (Self::Map(key, one, size), Self::Map(other_key, other, most)) => Self::Map(
-                Arc::new(Self::known(key, other_key)),
-                Arc::new(Self::known(one, other)),
-                *size.max(most),
-            ),
             (Self::Optional(one), Self::Optional(other)) => {
                 Self::Optional(Arc::new(Self::known(one, other)))
             }
@@ -342,75 +340,6 @@ impl Type {
             (Self::Dyn | Self::Var | Self::Error, known)
             | (known, Self::Dyn | Self::Var | Self::Error) => known.clone(),
             _ => one.join(other),
-        }
-    }
-
-    /// The same type with unknown length: scanning it exceeds the budget.
-    pub(crate) fn unbounded(self) -> Self {
-        match self {
-            Self::String(_) => Self::String(u64::MAX),
-            Self::Bytes(_) => Self::Bytes(u64::MAX),
-            Self::List(item, _) => Self::List(item, u64::MAX),
-            Self::Map(key, value, _) => Self::Map(key, value, u64::MAX),
-            Self::Optional(inner) => Self::Optional(Arc::new((*inner).clone().unbounded())),
-            other => other,
-        }
-    }
-
-    /// Max cost of a pass over a value.
-    pub(crate) fn size(&self) -> u64 {
-        match self {
-            Self::String(most)
-            | Self::Bytes(most)
-            | Self::List(_, most)
-            | Self::Map(_, _, most) => *most,
-            Self::Object(schema, ..) => schema.properties.len() as u64,
-            Self::Dyn | Self::Var => MAX_REQUEST,
-            Self::Optional(inner) => inner.size(),
-            Self::Type(_, size) => *size,
-            _ => 1,
-        }
-    }
-}
-
-/// Max items or entries of a node.
-pub(crate) fn capacity(schema: &Schema) -> u64 {
-    let checks = schema.checks.as_deref();
-    let (bound, smallest_entry) = match schema.kind {
-        Kind::Array => (
-            checks.and_then(|checks| checks.max_items),
-            schema.items.as_deref().map_or(1, |items| smallest(items, 0)) + 1,
-        ),
-        _ => (
-            checks.and_then(|checks| checks.max_properties),
-            schema.additional.as_deref().map_or(1, |values| smallest(values, 0)) + 6,
-        ),
-    };
-    bound.unwrap_or((MAX_REQUEST - 2) / smallest_entry).min(MAX_REQUEST)
-}
-
-/// Max values of this schema in one request.
-pub(crate) fn occurrences(schema: &Schema) -> u64 {
-    MAX_REQUEST / (smallest(schema, 0) + 1)
-}
-
-/// Min bytes of a value in JSON.
-fn smallest(schema: &Schema, depth: usize) -> u64 {
-    match schema.kind {
-        Kind::Integer | Kind::Number | Kind::IntOrString | Kind::Any => 1,
-        Kind::Boolean => 4,
-        Kind::String | Kind::Array => 2,
-        Kind::Object if depth > 8 => 2,
-        Kind::Object => {
-            let required = schema
-                .properties
-                .iter()
-                .filter(|(_, property)| property.required && property.schema.default.is_none());
-            2 + required
-                .map(|(name, property)| {
-                    name.len() as u64 + 4 + smallest(&property.schema, depth + 1)
-                })
-                .sum::<u64>()
         }
     }
 }

@@ -84,7 +84,7 @@ size('h\u00e9') == 2 && 'h\u00e9llo'.size() == 5 && size([1, 2]) == 2 && size({'
 'abc'.charAt(1) == 'b' && 'abc'.charAt(3) == '' && 'hello'.indexOf('l') == 2 && 'hello'.indexOf('l', 3) == 3 && 'hello'.lastIndexOf('l') == 3 && 'hello'.lastIndexOf('l', 2) == 2
 'aBc'.lowerAscii() == 'abc' && 'aBc'.upperAscii() == 'ABC' && ' x '.trim() == 'x'
 'a-b-c'.replace('-', '') == 'abc' && 'a-b-c'.replace('-', '+', 1) == 'a+b-c' && 'a,b,c'.split(',') == ['a', 'b', 'c'] && 'a,b,c'.split(',', 2) == ['a', 'b,c'] && 'ab'.split('') == ['a', 'b']
-'hello'.substring(1) == 'ello' && 'h\u00e9llo'.substring(1, 2) == '\u00e9' && ['a', 'b'].join('-') == 'a-b' && ['a', 'b'].join() == 'ab' && strings.quote('a"b') == '"a\\"b"'
+'hello'.substring(1) == 'ello' && 'h\u00e9llo'.substring(1, 2) == '\u00e9' && self.l.join('-') == 'a-b' && self.l.join() == 'ab' && strings.quote('a"b') == '"a\\"b"'
 '%s has %d items, %.2f %x %X %o %b %e %%'.format(['x', 3, 1.5, 255, 255, 8, 5, 1200.0]) == 'x has 3 items, 1.50 ff FF 10 101 1.200000\u202f\u00d7\u202f10\u2070\u00b3 %'
 '%s %s %s'.format([[1, 2], {'a': 'b'}, duration('90s')]) == '[1, 2] {"a":"b"} 90s'
 'abc 123'.find('[0-9]+') == '123' && '1 22 333'.findAll('[0-9]+') == ['1', '22', '333'] && '1 22 333'.findAll('[0-9]+', 1) == ['1']
@@ -122,7 +122,8 @@ fn library_functions_work() {
     for rule in LIBRARIES.lines().filter(|line| !line.is_empty()) {
         spec["x-kubernetes-validations"][0]["rule"] = json!(rule);
         let rules = compile(&spec).unwrap_or_else(|errors| panic!("{rule}: {errors:?}"));
-        let errors = rules.validate(None, &object(json!({"s": "a", "n": 3, "f": 1})));
+        let errors =
+            rules.validate(None, &object(json!({"s": "a", "n": 3, "f": 1, "l": ["a", "b"]})));
         assert!(errors.is_empty(), "{rule}: {errors:?}");
     }
 }
@@ -213,10 +214,10 @@ string(bytes(self.s) + b'\xff') == '' | invalid UTF-8 in bytes, cannot convert t
 dyn(self.n) == 3 && self.n * 9223372036854775807 > 0 | integer overflow
 5u - uint(self.n) * 2u > 0u | unsigned integer overflow
 self.n % (self.n - 3) == 1 | modulus by zero
-self.l.slice(2, 1).size() == 0 | cannot slice(2, 1), start index must be less than or equal to end index
+self.l.slice(self.n, 1).size() == 0 | cannot slice(3, 1), start index must be less than or equal to end index
 self.l.slice(0, 3).size() == 0 | cannot slice(0, 3), list is length 1
 self.l.slice(-1, 3).size() == 0 | cannot slice(-1, 3), negative indexes not supported
-[[self.n]].flatten(-self.n).size() == 1 | level must be non-negative
+[[self.n]].flatten(-1).size() == 1 | level must be non-negative
 self.s.charAt(self.n) == '' | index out of range: 3
 self.s.substring(2, 1) == '' | invalid substring range. start: 2, end: 1
 self.s.indexOf('x', -1) == 1 | index out of range: -1

@@ -1,10 +1,11 @@
 //! Macros: calls that introduce variables.
 
-use super::{Checked, Checker, is_a, no_match};
+use super::{Checked, Checker, Variable, is_a, no_match};
 use crate::code::{Code, Loop, LoopKind};
+use crate::estimate::{Estimate, VariableSize};
 use crate::source::SourceError;
 use crate::syntax::{Ast, ExprKind};
-use crate::types::{MAX_REQUEST, Type};
+use crate::types::Type;
 use std::sync::Arc;
 
 /// A macro that loops over a range.
@@ -19,7 +20,7 @@ struct MacroLoop<'a> {
 
 const NO_NAME: &str = "argument must be a simple name";
 
-impl Checker {
+impl Checker<'_> {
     /// Expands a macro; `None` if the call is a function.
     pub(super) fn expand(
         &mut self,
@@ -49,9 +50,11 @@ impl Checker {
     fn bind(&mut self, variable: &Ast, value: &Ast, body: &Ast) -> Checked {
         let name = self.variable_name(variable, NO_NAME);
         let value = self.check(value);
-        let body = self.with(vec![(name, value.answer.clone())], body);
-        let cost = value.cost.saturating_add(body.cost).saturating_add(1);
-        Checked { code: Code::Bind(Box::new([value.code, body.code])), answer: body.answer, cost }
+        let size = VariableSize::of(&value.estimate);
+        let body = self.with(vec![Variable { name, answer: value.answer, size }], body);
+        let estimate = Estimate::bind(&value.estimate, &body.estimate);
+        let code = Code::Bind(Box::new([value.code, body.code]));
+        Checked { code, answer: body.answer, estimate }
     }
 
     fn opt_map(
@@ -71,14 +74,16 @@ impl Checker {
                 return self.fault(at, no_match("value", true, std::slice::from_ref(other)));
             }
         };
-        let body = self.with(vec![(name, inner)], body);
-        let cost = target.cost.saturating_add(body.cost).saturating_add(1);
-        let answer = if flat { body.answer } else { Type::Optional(Arc::new(body.answer)) };
-        Checked { code: Code::OptMap(Box::new([target.code, body.code]), flat), answer, cost }
+        let size = VariableSize::computed(&inner);
+        let body = self.with(vec![Variable { name, answer: inner, size }], body);
+        let (body_answer, body_estimate) = (body.answer, body.estimate);
+        let answer = if flat { body_answer } else { Type::Optional(Arc::new(body_answer)) };
+        let estimate = Estimate::opt_map(&target.estimate, &body_estimate, (&answer, flat));
+        Checked { code: Code::OptMap(Box::new([target.code, body.code]), flat), answer, estimate }
     }
 
     /// Checks with additional variables.
-    fn with(&mut self, variables: Vec<(String, Type)>, ast: &Ast) -> Checked {
+    fn with(&mut self, variables: Vec<Variable>, ast: &Ast) -> Checked {
         let depth = self.variables.len();
         self.variables.extend(variables);
         let checked = self.check(ast);
@@ -97,47 +102,50 @@ impl Checker {
             shape.names.iter().map(|name| self.variable_name(name, why)).collect();
         let (range, range_at) = (self.check(range), range.at);
         let two = names.len() == 2;
-        let (key, item, most) = match &range.answer {
-            Type::List(item, most) => (Type::Int, (**item).clone(), *most),
-            Type::Map(key, value, most) if two => ((**key).clone(), (**value).clone(), *most),
-            Type::Map(key, _, most) => ((**key).clone(), (**key).clone(), *most),
-            Type::Dyn | Type::Var | Type::Error => (Type::Dyn, Type::Dyn, MAX_REQUEST),
+        let (key, item) = match &range.answer {
+            Type::List(item) => (Type::Int, (**item).clone()),
+            Type::Map(key, value) if two => ((**key).clone(), (**value).clone()),
+            Type::Map(key, _) => ((**key).clone(), (**key).clone()),
+            Type::Dyn | Type::Var | Type::Error => (Type::Dyn, Type::Dyn),
             other => {
                 let why = format!(
                     "expression of type '{}' cannot be range of a comprehension (must be list, map, or dynamic)",
                     other.shown()
                 );
                 self.fault(range_at, why);
-                (Type::Error, Type::Error, MAX_REQUEST)
+                (Type::Error, Type::Error)
             }
         };
-        let variables = || {
-            let types = if two { vec![key.clone(), item.clone()] } else { vec![item.clone()] };
-            names.iter().cloned().zip(types).collect::<Vec<_>>()
-        };
-        let condition = shape.condition.map(|ast| self.with(variables(), ast));
-        let body = self.with(variables(), shape.body);
+        let condition = shape.condition.map(|ast| {
+            let variables = self.iterated(&names, &range, (&key, &item));
+            self.with(variables, ast)
+        });
+        let variables = self.iterated(&names, &range, (&key, &item));
+        // A filter keeps its variable.
+        let kept = variables
+            .first()
+            .filter(|_| shape.kind == LoopKind::Filter)
+            .map(|kept| Estimate::variable(&kept.size, &kept.answer, self.sizes));
+        let body = self.with(variables, shape.body);
         if let Some(condition) =
             condition.as_ref().filter(|condition| !is_a(&condition.answer, &Type::Bool))
         {
-            let list = || Type::List(Arc::new(body.answer.clone()), most);
+            let list = || Type::List(Arc::new(body.answer.clone()));
             return self.fault(
                 shape.at,
                 no_match("_?_:_", false, &[condition.answer.clone(), list(), list()]),
             );
         }
-        let answer = self.answer(shape, &range.answer, &body.answer, (&key, &item, most));
-        // A macro that builds a list appends each item as a list of its own.
-        let appended = match shape.kind {
-            LoopKind::Filter => 12,
-            LoopKind::List => 12,
-            _ => 1,
+        let answer = self.answer(shape, &range.answer, &body.answer, (&key, &item));
+        let estimate = match shape.kind {
+            LoopKind::Sort => Estimate::sort_by(&range.estimate, &body.estimate, &body.answer),
+            kind => Estimate::run(
+                kind,
+                &range.estimate,
+                (condition.as_ref().map(|condition| &condition.estimate), &body.estimate),
+                kept.as_ref().unwrap_or(&body.estimate),
+            ),
         };
-        let round = body
-            .cost
-            .saturating_add(condition.as_ref().map_or(0, |condition| condition.cost))
-            .saturating_add(appended);
-        let cost = range.cost.saturating_add(most.saturating_mul(round)).saturating_add(1);
         let whole = Loop {
             kind: shape.kind,
             range: range.code,
@@ -145,7 +153,34 @@ impl Checker {
             condition: condition.map(|condition| condition.code),
             body: body.code,
         };
-        Checked { code: Code::Loop(Box::new(whole)), answer, cost }
+        Checked { code: Code::Loop(Box::new(whole)), answer, estimate }
+    }
+
+    /// The variables of a loop.
+    fn iterated(
+        &self,
+        names: &[String],
+        range: &Checked,
+        (key, item): (&Type, &Type),
+    ) -> Vec<Variable> {
+        let (estimate, answer) = (&range.estimate, &range.answer);
+        let variable = |name: &String, answer: &Type, size| Variable {
+            name: name.clone(),
+            answer: answer.clone(),
+            size,
+        };
+        match names {
+            [index, value] => vec![
+                variable(index, key, VariableSize::key(estimate, answer, self.sizes)),
+                variable(value, item, VariableSize::item(estimate, self.sizes)),
+            ],
+            _ => names
+                .iter()
+                .map(|name| {
+                    variable(name, item, VariableSize::single(estimate, answer, self.sizes))
+                })
+                .collect(),
+        }
     }
 
     /// The type of a loop's result.
@@ -154,7 +189,7 @@ impl Checker {
         shape: &MacroLoop<'_>,
         range: &Type,
         body: &Type,
-        (key, item, most): (&Type, &Type, u64),
+        (key, item): (&Type, &Type),
     ) -> Type {
         let is_bool = is_a(body, &Type::Bool);
         match shape.kind {
@@ -172,7 +207,7 @@ impl Checker {
                 Type::Bool
             }
             LoopKind::Filter => {
-                let list = Type::List(Arc::new(item.clone()), most);
+                let list = Type::List(Arc::new(item.clone()));
                 if !is_bool {
                     self.fault(
                         shape.at,
@@ -181,10 +216,10 @@ impl Checker {
                 }
                 list
             }
-            LoopKind::List => Type::List(Arc::new(body.clone()), most),
-            LoopKind::Map => Type::Map(Arc::new(key.clone()), Arc::new(body.clone()), most),
+            LoopKind::List => Type::List(Arc::new(body.clone())),
+            LoopKind::Map => Type::Map(Arc::new(key.clone()), Arc::new(body.clone())),
             LoopKind::Entries => match body {
-                Type::Map(key, value, _) => Type::Map(Arc::clone(key), Arc::clone(value), most),
+                Type::Map(key, value) => Type::Map(Arc::clone(key), Arc::clone(value)),
                 other => {
                     self.expect(other, &Type::Dyn, shape.body.at);
                     Type::Dyn

@@ -2,6 +2,7 @@
 
 use super::{Checked, Checker};
 use crate::code::Code;
+use crate::estimate::Estimate;
 use crate::syntax::LiteralField;
 use crate::types::Type;
 
@@ -9,22 +10,20 @@ use crate::types::Type;
 pub(crate) const JSON_PATCH: &str = "JSONPatch";
 /// Type of an apply configuration; that of a field is `Object.FIELD`.
 pub(crate) const OBJECT: &str = "Object";
-/// Cost of a literal.
-const CREATE: u64 = 40;
 
-impl Checker {
+impl Checker<'_> {
     pub(super) fn message(&mut self, name: &str, at: usize, fields: &[LiteralField]) -> Checked {
         let is_object = name == OBJECT || name.starts_with("Object.");
         if !(self.patches && (is_object || name == JSON_PATCH)) {
             return self.undeclared(name, at);
         }
         let mut codes = Vec::with_capacity(fields.len());
-        let mut cost = CREATE;
+        let mut estimates = Vec::with_capacity(fields.len());
         for field in fields {
             let value = self.part(&field.value, field.optional);
             let wanted = match (is_object, field.name.as_str()) {
                 (true, _) | (false, "value") => Type::Dyn,
-                (false, "op" | "path" | "from") => Type::String(0),
+                (false, "op" | "path" | "from") => Type::String,
                 (false, other) => {
                     self.fault(field.at, format!("undefined field '{other}'"));
                     continue;
@@ -39,13 +38,13 @@ impl Checker {
                 );
                 self.fault(field.at, why);
             }
-            cost = cost.saturating_add(value.cost);
             codes.push((field.name.as_str().into(), value.code, field.optional));
+            estimates.push(value.estimate);
         }
         Checked {
             code: Code::Message(name.into(), codes),
             answer: Type::Message(name.into()),
-            cost,
+            estimate: Estimate::message(estimates.iter()),
         }
     }
 }

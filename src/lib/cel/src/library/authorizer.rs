@@ -270,7 +270,7 @@ fn a_bool(_: &[Type]) -> Type {
 }
 
 fn a_string(_: &[Type]) -> Type {
-    Type::String(u64::MAX)
+    Type::String
 }
 
 const OF_AUTHORIZER: &[Arg] = &[Arg::Library(AUTHORIZER), Arg::String];

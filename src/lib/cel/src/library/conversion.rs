@@ -21,10 +21,6 @@ macro_rules! conversion {
     };
 }
 
-/// The size of a string converted from another type is not estimated: functions that scan it exceed
-/// the limit; comparing it does not.
-const UNKNOWN: u64 = u64::MAX;
-
 pub(super) const FUNCTIONS: &[Function] = &[
     Function {
         name: "dyn",
@@ -38,7 +34,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         name: "type",
         method: false,
         args: &[Arg::Any],
-        answer: |types| Type::Type(types[0].shown().into(), UNKNOWN),
+        answer: |types| Type::Type(types[0].shown().into()),
         cost: one,
         run: type_of,
     },
@@ -120,7 +116,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         name: "string",
         method: false,
         args: &[Arg::String],
-        answer: |types| Type::String(types[0].size()),
+        answer: |_| Type::String,
         cost: walk,
         run: same,
     },
@@ -128,21 +124,21 @@ pub(super) const FUNCTIONS: &[Function] = &[
         name: "string",
         method: false,
         args: &[Arg::Bytes],
-        answer: |types| Type::String(types[0].size()),
+        answer: |_| Type::String,
         cost: walk,
         run: to_text,
     },
-    conversion!("string", Arg::Number, Type::String(UNKNOWN), to_text),
-    conversion!("string", Arg::Bool, Type::String(UNKNOWN), to_text),
-    conversion!("string", Arg::Timestamp, Type::String(UNKNOWN), to_text),
-    conversion!("string", Arg::Duration, Type::String(UNKNOWN), to_text),
-    conversion!("string", Arg::Library(super::IP), Type::String(UNKNOWN), to_text),
-    conversion!("string", Arg::Library(super::CIDR), Type::String(UNKNOWN), to_text),
+    conversion!("string", Arg::Number, Type::String, to_text),
+    conversion!("string", Arg::Bool, Type::String, to_text),
+    conversion!("string", Arg::Timestamp, Type::String, to_text),
+    conversion!("string", Arg::Duration, Type::String, to_text),
+    conversion!("string", Arg::Library(super::IP), Type::String, to_text),
+    conversion!("string", Arg::Library(super::CIDR), Type::String, to_text),
     Function {
         name: "bytes",
         method: false,
         args: &[Arg::Bytes],
-        answer: |types| Type::Bytes(types[0].size()),
+        answer: |_| Type::Bytes,
         cost: walk,
         run: same,
     },
@@ -150,7 +146,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         name: "bytes",
         method: false,
         args: &[Arg::String],
-        answer: |types| Type::Bytes(types[0].size()),
+        answer: |_| Type::Bytes,
         cost: walk,
         run: to_bytes,
     },

@@ -17,22 +17,18 @@ fn same(types: &[Type]) -> Type {
 
 fn item(types: &[Type]) -> Type {
     match &types[0] {
-        Type::List(item, _) => (**item).clone(),
+        Type::List(item) => (**item).clone(),
         _ => Type::Dyn,
     }
 }
 
-fn unbounded_item(types: &[Type]) -> Type {
-    item(types).unbounded()
-}
-
 fn optional_item(types: &[Type]) -> Type {
-    Type::optional(unbounded_item(types))
+    Type::optional(item(types))
 }
 
 fn flat(types: &[Type]) -> Type {
     match item(types) {
-        Type::List(inner, most) => Type::List(inner, most.saturating_mul(types[0].size())),
+        list @ Type::List(_) => list,
         _ => types[0].clone(),
     }
 }
@@ -72,8 +68,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     method("isSorted", &[Arg::ListOf(&Arg::Ordered)], |_| Type::Bool, each, is_sorted),
     method("sum", &[Arg::ListOf(&Arg::Number)], item, each, sum),
     method("sum", &[Arg::ListOf(&Arg::Duration)], item, each, sum),
-    method("min", &[Arg::ListOf(&Arg::Ordered)], unbounded_item, each, least),
-    method("max", &[Arg::ListOf(&Arg::Ordered)], unbounded_item, each, greatest),
+    method("min", &[Arg::ListOf(&Arg::Ordered)], item, each, least),
+    method("max", &[Arg::ListOf(&Arg::Ordered)], item, each, greatest),
     method("indexOf", &[L, Arg::Item], |_| Type::Int, each, index_of),
     method("lastIndexOf", &[L, Arg::Item], |_| Type::Int, each, last_index_of),
     method("slice", &[L, Arg::Int, Arg::Int], same, each, slice),
@@ -90,7 +86,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     method(
         "flatten",
         &[Arg::ListOf(&L), Arg::Int],
-        |_| Type::List(Arc::new(Type::Dyn), crate::types::MAX_REQUEST),
+        |_| Type::List(Arc::new(Type::Dyn)),
         each,
         flatten,
     ),
@@ -100,7 +96,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         name: "lists.range",
         method: false,
         args: &[Arg::Int],
-        answer: |_| Type::List(Arc::new(Type::Int), crate::types::MAX_REQUEST),
+        answer: |_| Type::List(Arc::new(Type::Int)),
         cost: one,
         run: range,
     },

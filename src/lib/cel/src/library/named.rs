@@ -51,7 +51,7 @@ fn a_format(_: &[Type]) -> Type {
 }
 
 fn complaints(_: &[Type]) -> Type {
-    Type::Optional(Arc::new(Type::List(Arc::new(Type::String(1024)), 16)))
+    Type::Optional(Arc::new(Type::List(Arc::new(Type::String))))
 }
 
 macro_rules! formats {

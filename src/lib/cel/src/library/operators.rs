@@ -73,21 +73,15 @@ const fn join(name: &'static str, args: &'static [Arg], answer: fn(&[Type]) -> T
     Function { name, method: false, args, answer, cost: walk_both, run: add_values }
 }
 
-fn sum(types: &[Type]) -> u64 {
-    types[0].size().saturating_add(types[1].size())
-}
-
 pub(super) const OTHERS: &[Function] = &[
     arithmetic("%", &[Arg::Int, Arg::Int], |_| Type::Int),
     arithmetic("%", &[Arg::Uint, Arg::Uint], |_| Type::Uint),
-    join("+", &[Arg::String, Arg::String], |types| Type::String(sum(types))),
-    join("+", &[Arg::Bytes, Arg::Bytes], |types| Type::Bytes(sum(types))),
+    join("+", &[Arg::String, Arg::String], |_| Type::String),
+    join("+", &[Arg::Bytes, Arg::Bytes], |_| Type::Bytes),
     join("+", &[Arg::List, Arg::SameList], |types| {
         match (types[0].join(&types[1]), &types[0], &types[1]) {
-            (Type::List(item, _), ..) => Type::List(item, sum(types)),
-            (_, Type::List(item, _), _) | (_, _, Type::List(item, _)) => {
-                Type::List(item.clone(), sum(types))
-            }
+            (list @ Type::List(_), ..) => list,
+            (_, list @ Type::List(_), _) | (_, _, list @ Type::List(_)) => list.clone(),
             (other, ..) => other,
         }
     }),

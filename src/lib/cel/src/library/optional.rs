@@ -6,12 +6,12 @@ use crate::value::Value;
 use std::sync::Arc;
 
 fn wrapped(types: &[Type]) -> Type {
-    Type::Optional(Arc::new(types[0].clone())).unbounded()
+    Type::Optional(Arc::new(types[0].clone()))
 }
 
 fn inner(types: &[Type]) -> Type {
     match &types[0] {
-        Type::Optional(inner) => (**inner).clone().unbounded(),
+        Type::Optional(inner) => (**inner).clone(),
         _ => Type::Dyn,
     }
 }
@@ -77,8 +77,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
 
 fn or_type(types: &[Type]) -> Type {
     match inner(types) {
-        Type::Dyn | Type::Var | Type::Error => types[1].clone().unbounded(),
-        known => known.join(&types[1]).unbounded(),
+        Type::Dyn | Type::Var | Type::Error => types[1].clone(),
+        known => known.join(&types[1]),
     }
 }
 

@@ -10,12 +10,12 @@ use std::sync::Arc;
 const S: Arg = Arg::String;
 const I: Arg = Arg::Int;
 
-fn same(types: &[Type]) -> Type {
-    Type::String(types[0].size())
+fn text(_: &[Type]) -> Type {
+    Type::String
 }
 
-fn texts(types: &[Type]) -> Type {
-    Type::List(Arc::new(same(types)), types[0].size())
+fn texts(_: &[Type]) -> Type {
+    Type::List(Arc::new(Type::String))
 }
 
 /// Max length after a replacement.
@@ -23,22 +23,8 @@ fn grown(sizes: &[u64]) -> u64 {
     sizes[0].saturating_add(sizes[0].saturating_add(1).saturating_mul(sizes[2]))
 }
 
-fn replaced(types: &[Type]) -> Type {
-    Type::String(grown(&[types[0].size(), types[1].size(), types[2].size()]))
-}
-
 fn replacing(sizes: &[u64]) -> u64 {
     1 + traversal(grown(sizes))
-}
-
-fn joined(types: &[Type]) -> Type {
-    let separator = types.get(1).map_or(0, Type::size);
-    match &types[0] {
-        Type::List(item, most) => {
-            Type::String(most.saturating_mul(item.size().saturating_add(separator)))
-        }
-        _ => Type::String(crate::types::MAX_REQUEST),
-    }
 }
 
 const fn method(
@@ -56,34 +42,31 @@ function!(escape_key, [Value::String(key)] =>
     Ok(Value::text(key.replace('~', "~0").replace('/', "~1"))));
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function {
-        method: false,
-        ..method("jsonpatch.escapeKey", &[S], |_| Type::String(u64::MAX), walk, escape_key)
-    },
+    Function { method: false, ..method("jsonpatch.escapeKey", &[S], text, walk, escape_key) },
     method("contains", &[S, S], |_| Type::Bool, product, contains),
     method("startsWith", &[S, S], |_| Type::Bool, walk_second, starts_with),
     method("endsWith", &[S, S], |_| Type::Bool, walk_second, ends_with),
-    method("charAt", &[S, I], |_| Type::String(4), walk, char_at),
+    method("charAt", &[S, I], text, walk, char_at),
     method("indexOf", &[S, S], |_| Type::Int, product, index_of),
     method("indexOf", &[S, S, I], |_| Type::Int, product, index_of),
     method("lastIndexOf", &[S, S], |_| Type::Int, product, last_index_of),
     method("lastIndexOf", &[S, S, I], |_| Type::Int, product, last_index_of),
-    method("lowerAscii", &[S], same, walk, lower),
-    method("upperAscii", &[S], same, walk, upper),
-    method("trim", &[S], same, walk, trim),
-    method("replace", &[S, S, S], replaced, replacing, replace),
-    method("replace", &[S, S, S, I], replaced, replacing, replace),
+    method("lowerAscii", &[S], text, walk, lower),
+    method("upperAscii", &[S], text, walk, upper),
+    method("trim", &[S], text, walk, trim),
+    method("replace", &[S, S, S], text, replacing, replace),
+    method("replace", &[S, S, S, I], text, replacing, replace),
     method("split", &[S, S], texts, walk, split),
     method("split", &[S, S, I], texts, walk, split),
-    method("substring", &[S, I], same, walk, substring),
-    method("substring", &[S, I, I], same, walk, substring),
-    method("join", &[Arg::ListOf(&S)], joined, one, join),
-    method("join", &[Arg::ListOf(&S), S], joined, one, join),
+    method("substring", &[S, I], text, walk, substring),
+    method("substring", &[S, I, I], text, walk, substring),
+    method("join", &[Arg::ListOf(&S)], text, one, join),
+    method("join", &[Arg::ListOf(&S), S], text, one, join),
     Function {
         name: "strings.quote",
         method: false,
         args: &[S],
-        answer: |types| Type::String(types[0].size().saturating_mul(2)),
+        answer: text,
         cost: walk,
         run: quote,
     },

@@ -218,15 +218,15 @@ const fn method(name: &'static str, run: super::Run) -> Function {
         name,
         method: true,
         args: &[Arg::Library(URL)],
-        answer: |_| Type::String(u64::MAX),
+        answer: |_| Type::String,
         cost: one,
         run,
     }
 }
 
 fn query_type(_: &[Type]) -> Type {
-    let texts = Type::List(Arc::new(Type::String(u64::MAX)), u64::MAX);
-    Type::Map(Arc::new(Type::String(u64::MAX)), Arc::new(texts), u64::MAX)
+    let texts = Type::List(Arc::new(Type::String));
+    Type::Map(Arc::new(Type::String), Arc::new(texts))
 }
 
 pub(super) const FUNCTIONS: &[Function] = &[

@@ -1,10 +1,12 @@
 //! Compiles rules: syntax, types, costs, and their other fields.
 
 use super::{CompiledRule, RuleNode};
+use crate::admission::ExpressionEnvironment;
 use crate::check::is_a;
 use crate::cost::{MAX_RULE, MAX_SCHEMA};
 use crate::program::{CompileError, Program};
-use crate::types::{Type, occurrences};
+use crate::sizes::Sizes;
+use crate::types::{ObjectRole, Type};
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::{FieldError, FieldReason, FormattedValue, Word};
 use ferrokube_apimachinery::work;
@@ -84,6 +86,7 @@ pub(super) fn compile(
         total: 0,
         costs: Vec::new(),
         with_rules,
+        sizes: Sizes::default(),
         refused,
         is_structural,
     };
@@ -154,6 +157,7 @@ struct Compiler<'e> {
     /// The cost of each expression, with its path.
     costs: Vec<(u64, String)>,
     with_rules: HashSet<usize>,
+    sizes: Sizes,
     /// The errors of the schema itself.
     refused: &'e [FieldError],
     is_structural: bool,
@@ -406,18 +410,18 @@ impl Compiler<'_> {
         optional_old: bool,
     ) -> Option<Program> {
         let path = format!("{}.rule", stated.path);
-        let program = check(schema, stated.source, at, (optional_old, &Type::Bool)).map_err(
-            |why| match why {
+        let program = self
+            .compiled(schema, stated.source, at, (optional_old, &Type::Bool))
+            .map_err(|why| match why {
                 ProgramError::Source(why) => format!("compilation failed: {why}"),
                 ProgramError::Program(why) => format!("program instantiation failed: {why}"),
                 ProgramError::Type => "cel expression must evaluate to a bool".to_owned(),
-            },
-        );
+            });
         let program = program
             .map_err(|why| self.push(FieldError::invalid(path.as_str(), stated.shown(), why)))
             .ok()?;
-        let cost =
-            program.cost().saturating_mul(at.cardinality.unwrap_or_else(|| occurrences(schema)));
+        let times = at.cardinality.unwrap_or_else(|| self.sizes.occurrences(schema));
+        let cost = program.cost().saturating_mul(times);
         self.charge(cost, ("estimated rule cost", path.clone()));
         if let Some(list) = at.apart.filter(|_| program.uses(OLD)) {
             let why = format!(
@@ -436,7 +440,8 @@ impl Compiler<'_> {
         optional_old: bool,
     ) -> Option<Program> {
         let path = format!("{}.messageExpression", stated.path);
-        let program = check(schema, stated.message_source, at, (optional_old, &Type::String(0)))
+        let program = self
+            .compiled(schema, stated.message_source, at, (optional_old, &Type::String))
             .map_err(|why| match why {
                 ProgramError::Source(why) => format!("messageExpression compilation failed: {why}"),
                 ProgramError::Program(why) => {
@@ -450,6 +455,40 @@ impl Compiler<'_> {
         // A message is built once, however many values fail.
         self.charge(program.cost(), ("estimated messageExpression cost", path));
         Some(program)
+    }
+
+    fn compiled(
+        &mut self,
+        schema: &Arc<Schema>,
+        source: &str,
+        at: &NodePosition<'_>,
+        (optional_old, answer): (bool, &Type),
+    ) -> Result<Program, ProgramError> {
+        let is_resource = (at.root && schema.kind == Kind::Object) || schema.embedded;
+        let role = if is_resource { ObjectRole::Resource } else { ObjectRole::Inner };
+        self.sizes.start_at(schema, role);
+        let own = match (at.root, schema.kind) {
+            (true, Kind::Object) => Type::resource(schema),
+            _ => Type::of(schema).ok_or_else(|| {
+                ProgramError::Source("rules cannot see values of this schema".to_owned())
+            })?,
+        };
+        let old = if optional_old { Type::Optional(Arc::new(own.clone())) } else { own.clone() };
+        let variables = [("self", own), ("oldSelf", old)];
+        let program = Program::compile(
+            source,
+            &variables,
+            &ExpressionEnvironment::default(),
+            &mut self.sizes,
+        )
+        .map_err(|error| match error {
+            CompileError::Source(why) => ProgramError::Source(why),
+            CompileError::Program(why, given) if is_answer(&given, answer) => {
+                ProgramError::Program(why)
+            }
+            CompileError::Program(..) => ProgramError::Type,
+        })?;
+        if is_answer(program.answer(), answer) { Ok(program) } else { Err(ProgramError::Type) }
     }
 
     fn charge(&mut self, cost: u64, (what, path): (&str, String)) {
@@ -515,31 +554,6 @@ enum ProgramError {
 
 /// The variable index of `oldSelf`.
 pub(super) const OLD: usize = 1;
-
-fn check(
-    schema: &Arc<Schema>,
-    source: &str,
-    at: &NodePosition<'_>,
-    (optional_old, answer): (bool, &Type),
-) -> Result<Program, ProgramError> {
-    let own = match (at.root, schema.kind) {
-        (true, Kind::Object) => Type::resource(schema),
-        _ => Type::of(schema).ok_or_else(|| {
-            ProgramError::Source("rules cannot see values of this schema".to_owned())
-        })?,
-    };
-    let old = if optional_old { Type::Optional(Arc::new(own.clone())) } else { own.clone() };
-    let program = Program::compile(source, &[("self", own), ("oldSelf", old)]).map_err(
-        |error| match error {
-            CompileError::Source(why) => ProgramError::Source(why),
-            CompileError::Program(why, given) if is_answer(&given, answer) => {
-                ProgramError::Program(why)
-            }
-            CompileError::Program(..) => ProgramError::Type,
-        },
-    )?;
-    if is_answer(program.answer(), answer) { Ok(program) } else { Err(ProgramError::Type) }
-}
 
 fn is_answer(given: &Type, wanted: &Type) -> bool {
     is_a(given, wanted) && !given.is_dyn()

@@ -39,13 +39,13 @@ impl Expressions {
     /// A message expression, which has no authorizer.
     pub(super) fn message(&self, source: &str, path: &str) -> Option<FieldError> {
         let variables = OptionalVariables { authorizer: false, ..self.variables() };
-        let why = self.compiler.compile(source, variables, &[Type::String(0)]).err()?;
+        let why = self.compiler.compile(source, variables, &[Type::String]).err()?;
         Some(FieldError::invalid(path, source, why))
     }
 
     /// The trimmed expression of an audit annotation.
     pub(super) fn annotation(&self, trimmed: &str, shown: &str, path: &str) -> Option<FieldError> {
-        let wanted = [Type::String(0), Type::Null];
+        let wanted = [Type::String, Type::Null];
         let why = self.compiler.compile(trimmed, self.variables(), &wanted).err()?;
         Some(FieldError::invalid(path, shown, why))
     }
