@@ -1,6 +1,7 @@
 //! Removes the objects of a definition that is being deleted, then its finalizer.
 
-use super::{RETRY, status, text};
+use super::status::{self, Condition};
+use super::{RETRY, text};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::catalog::Served;
@@ -80,12 +81,14 @@ async fn try_remove(
 /// Reports progress in the status.
 async fn progress(client: &Local, name: &str, running: bool) -> Result<(), Failure> {
     let Some(mut object) = client.get("", name).await? else { return Ok(()) };
-    let words = if running {
+    let (reason, message) = if running {
         ("InstanceDeletionInProgress", "the objects of the definition are being removed")
     } else {
         ("InstanceDeletionCompleted", "all objects of the definition are gone")
     };
-    status::put(&mut object, ("Terminating", running), words, SystemTime::now());
+    let message = message.to_owned();
+    let terminating = Condition { kind: "Terminating", status: running, reason, message };
+    status::set(&mut object, &terminating, SystemTime::now());
     ignore_conflict(client.update(object, "status").await)
 }
 

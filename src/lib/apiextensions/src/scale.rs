@@ -44,16 +44,10 @@ impl ScalePaths {
     pub(super) fn validate(&self, subresource: &str, object: &Document) -> Vec<FieldError> {
         let wanted =
             if subresource == "status" { None } else { replicas_fault(object, &self.wanted) };
-        let is_text = |(value, _): &(&Value, usize)| value.is_string();
-        let selector = value_at(object, &self.selector)
-            .filter(|value_at| !is_text(value_at) || value_at.1 < self.selector.len());
-        let selector = selector.map(|(value, steps)| {
-            FieldError::invalid(
-                dotted(&self.selector),
-                "",
-                misplaced(&self.selector, (value, steps), "string"),
-            )
-        });
+        let selector = path_end(object, &self.selector)
+            .filter(|end| !end.value.is_string() || end.steps < self.selector.len())
+            .map(|end| misplaced(&self.selector, &end, "string"))
+            .map(|why| FieldError::invalid(dotted(&self.selector), "", why));
         wanted.into_iter().chain(replicas_fault(object, &self.actual)).chain(selector).collect()
     }
 }
@@ -83,8 +77,15 @@ fn dotted(path: &[String]) -> String {
     format!(".{}", path.join("."))
 }
 
-/// The message for a value that has the wrong type, after `steps` steps of a path.
-fn misplaced(path: &[String], (value, steps): (&Value, usize), wanted: &str) -> String {
+/// Where a path leads, null included; it stops at a value that is no object.
+struct PathEnd<'a> {
+    value: &'a Value,
+    steps: usize,
+}
+
+/// The message for a value that has the wrong type.
+fn misplaced(path: &[String], end: &PathEnd<'_>, wanted: &str) -> String {
+    let PathEnd { value, steps } = *end;
     let wanted = if steps < path.len() { "map[string]interface{}" } else { wanted };
     let place = dotted(&path[..(steps + 1).min(path.len())]);
     format!(
@@ -95,10 +96,10 @@ fn misplaced(path: &[String], (value, steps): (&Value, usize), wanted: &str) -> 
 }
 
 fn replicas_fault(object: &Document, path: &[String]) -> Option<FieldError> {
-    let (value, steps) = value_at(object, path)?;
+    let end = path_end(object, path)?;
     let field = dotted(path);
-    match value.as_i64().filter(|_| steps == path.len()) {
-        None => Some(FieldError::invalid(field, 0_i64, misplaced(path, (value, steps), "int64"))),
+    match end.value.as_i64().filter(|_| end.steps == path.len()) {
+        None => Some(FieldError::invalid(field, 0_i64, misplaced(path, &end, "int64"))),
         Some(count) if count < 0 => {
             Some(FieldError::invalid(field, count, "should be a non-negative integer"))
         }
@@ -111,19 +112,17 @@ fn replicas_fault(object: &Document, path: &[String]) -> Option<FieldError> {
     }
 }
 
-/// The value at a path, null included, and the number of steps to it; stops at a value that is no
-/// object.
-fn value_at<'a>(object: &'a Document, path: &[String]) -> Option<(&'a Value, usize)> {
+fn path_end<'a>(object: &'a Document, path: &[String]) -> Option<PathEnd<'a>> {
     let (first, rest) = path.split_first()?;
     let mut value = object.get(&[first.as_str()])?;
     for (steps, name) in rest.iter().enumerate() {
         match value {
             Value::Null => return None,
             Value::Object(fields) => value = fields.get(name)?,
-            other => return Some((other, steps + 1)),
+            other => return Some(PathEnd { value: other, steps: steps + 1 }),
         }
     }
-    Some((value, path.len()))
+    Some(PathEnd { value, steps: path.len() })
 }
 
 fn lookup<'a>(object: &'a Document, path: &[String]) -> Option<&'a Value> {

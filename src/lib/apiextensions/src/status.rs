@@ -17,11 +17,11 @@ pub(super) struct StatusInput<'a> {
 }
 
 /// A condition without its time.
-struct Condition<'a> {
-    kind: &'static str,
-    status: bool,
-    reason: &'a str,
-    message: String,
+pub(super) struct Condition<'a> {
+    pub(super) kind: &'static str,
+    pub(super) status: bool,
+    pub(super) reason: &'a str,
+    pub(super) message: String,
 }
 
 fn condition<'a>(object: &'a Document, kind: &str) -> Option<&'a Value> {
@@ -133,16 +133,7 @@ fn approval(object: &Document) -> Option<Condition<'_>> {
 }
 
 /// Sets a condition; its time changes only with its status.
-pub(super) fn put(
-    object: &mut Document,
-    (kind, status): (&'static str, bool),
-    (reason, message): (&str, &str),
-    now: SystemTime,
-) {
-    set(object, &Condition { kind, status, reason, message: message.to_owned() }, now);
-}
-
-fn set(object: &mut Document, updated: &Condition<'_>, now: SystemTime) {
+pub(super) fn set(object: &mut Document, updated: &Condition<'_>, now: SystemTime) {
     let status = if updated.status { "True" } else { "False" };
     let before = condition(object, updated.kind).filter(|before| text(before, "status") == status);
     let time = before

@@ -197,8 +197,7 @@ impl<K: QueueKey> WorkQueue<K> {
         E: Into<Box<dyn Error + Send + Sync>> + Send + 'static,
     {
         let mut running: JoinSet<()> = JoinSet::new();
-        let outage = Arc::new(Mutex::new(Outage::new(format!("reach the API server for {name}"))));
-        let warned: Arc<Mutex<RecentWarnings>> = Arc::default();
+        let failures = Arc::new(Failures::of(name));
         loop {
             while running.len() >= workers {
                 running.join_next().await;
@@ -209,26 +208,38 @@ impl<K: QueueKey> WorkQueue<K> {
             };
             let trace = ReconcileTrace::caused_by(causes.clone());
             let work = reconcile(key.clone(), &trace);
-            let (queue, owned_key, outage, warned) =
-                (self.clone(), key.clone(), outage.clone(), warned.clone());
+            let (queue, owned_key, failures) = (self.clone(), key.clone(), Arc::clone(&failures));
             running.spawn(async move {
                 let shown = format!("{owned_key:?}");
                 // Debug output of a string key, without its quotes.
                 let object = shown.trim_matches('"');
                 let span = SpanInfo { name, resource: "", namespace: "", object };
-                let result =
-                    trace.run(span, attempt((name, object), (&outage, &warned), work)).await;
+                let result = trace.run(span, attempt(name, object, &failures, work)).await;
                 queue.finish(key, causes, &result);
             });
         }
     }
 }
 
+/// Failures of a controller's reconciles, as far as the log needs them.
+struct Failures {
+    outage: Mutex<Outage>,
+    warned: Mutex<RecentWarnings>,
+}
+
+impl Failures {
+    fn of(controller: &str) -> Self {
+        let outage = Outage::new(format!("reach the API server for {controller}"));
+        Self { outage: Mutex::new(outage), warned: Mutex::default() }
+    }
+}
+
 /// Runs one reconcile and logs its failure. A task of its own, so that a panic becomes a failure.
 /// An unreachable server is an outage, logged once for all keys and controllers.
 async fn attempt<R, E>(
-    (controller, key): (&'static str, &str),
-    (outage, warned): (&Mutex<Outage>, &Mutex<RecentWarnings>),
+    controller: &'static str,
+    key: &str,
+    failures: &Failures,
     work: R,
 ) -> Result<Next, ()>
 where
@@ -245,7 +256,7 @@ where
     let _abort = AbortOnDrop(task.abort_handle());
     let error: Box<dyn Error + Send + Sync> = match task.await {
         Ok(Ok(next)) => {
-            outage.lock().works();
+            failures.outage.lock().works();
             tracing::debug!(controller, key, took_us = started.elapsed().as_micros(), "reconciled");
             return Ok(next);
         }
@@ -254,8 +265,8 @@ where
     };
     if is_unanswered(&*error) {
         tracing::debug!(controller, key, error = %error, "reconcile failed, retrying");
-        outage.lock().failed(&*error);
-    } else if !warned.lock().is_new(&error.to_string(), Instant::now()) {
+        failures.outage.lock().failed(&*error);
+    } else if !failures.warned.lock().is_new(&error.to_string(), Instant::now()) {
         tracing::debug!(controller, key, error = %error, "reconcile failed, retrying");
     } else {
         tracing::warn!(controller, key, error = %error, "reconcile failed, retrying");

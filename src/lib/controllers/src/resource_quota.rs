@@ -78,14 +78,15 @@ pub(crate) async fn run(
         },
     );
     let work = quotas.queue.run("resourcequota", WORKERS, move |key, trace| {
-        reconcile(trace.client(&client), (monitor.clone(), counted_as), key)
+        reconcile(trace.client(&client), monitor.clone(), counted_as, key)
     });
     tokio::join!(watch, work);
 }
 
 async fn reconcile(
     client: Client,
-    (monitor, counted_as): (Arc<Monitor>, CountedAs),
+    monitor: Arc<Monitor>,
+    counted_as: CountedAs,
     (namespace, name): Key,
 ) -> Result<Next, kube::Error> {
     let path = format!("/api/v1/namespaces/{namespace}/resourcequotas/{name}");

@@ -100,7 +100,7 @@ pub(crate) async fn run(client: Client, ca: Arc<str>, signer: Signer) {
         },
     );
     let work = queue.run("serviceaccount-token", WORKERS, |task, trace| {
-        work(trace.client(&client), task, (ca.clone(), signer.clone()))
+        work(trace.client(&client), task, ca.clone(), signer.clone())
     });
     tokio::join!(secrets, accounts, work);
 }
@@ -108,7 +108,8 @@ pub(crate) async fn run(client: Client, ca: Arc<str>, signer: Signer) {
 async fn work(
     client: Client,
     task: SecretTask,
-    (ca, signer): (Arc<str>, Signer),
+    ca: Arc<str>,
+    signer: Signer,
 ) -> Result<Next, SecretTaskError> {
     match task {
         SecretTask::Fill(name) => fill(client, name, &ca, &signer).await,

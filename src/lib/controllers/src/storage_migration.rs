@@ -92,21 +92,17 @@ async fn migrate(client: Client, name: String) -> Result<Next, kube::Error> {
         if age(&migration) < UNKNOWN {
             return Ok(Next::After(Duration::from_secs(5)));
         }
-        return finish(&client, &migration, ("Failed", FAILED, "no such resource is served")).await;
+        return finish(&client, &migration, "Failed", FAILED, "no such resource is served").await;
     };
     if !resource.has_verbs(&["list", "patch"]) {
-        return finish(
-            &client,
-            &migration,
-            ("Failed", FAILED, "the resource cannot be listed and patched"),
-        )
-        .await;
+        let why = "the resource cannot be listed and patched";
+        return finish(&client, &migration, "Failed", FAILED, why).await;
     }
     begin(&client, &migration, &resource).await?;
     match write_all(&client, &resource).await {
         Ok(count) => {
             tracing::info!(k8s.name = name, resource = plural, count, "migrated objects");
-            finish(&client, &migration, ("Succeeded", SUCCEEDED, "all objects were written")).await
+            finish(&client, &migration, "Succeeded", SUCCEEDED, "all objects were written").await
         }
         // Retrying would fail again: an operator has to look at the object.
         Err(error) if is_refusal(&error) => {
@@ -114,7 +110,7 @@ async fn migrate(client: Client, name: String) -> Result<Next, kube::Error> {
                 "an object cannot be written as it is: the server answers {}",
                 code(&error)
             );
-            finish(&client, &migration, ("Failed", FAILED, &why)).await
+            finish(&client, &migration, "Failed", FAILED, &why).await
         }
         Err(error) => Err(error),
     }
@@ -143,8 +139,10 @@ async fn begin(
         let body = json!({"status": {"resourceVersion": page["metadata"]["resourceVersion"]}});
         write_status(client, migration, &body).await?;
     }
-    report(client, migration, &[("Running", "True", IN_PROGRESS, "objects are being written")])
-        .await
+    let message = "objects are being written";
+    let running =
+        MigrationCondition { kind: "Running", status: "True", reason: IN_PROGRESS, message };
+    report(client, migration, &[running]).await
 }
 
 async fn write_status(client: &Client, migration: &Value, body: &Value) -> Result<(), kube::Error> {
@@ -223,17 +221,24 @@ fn condition<'a>(migration: &'a Value, kind: &str) -> Option<&'a str> {
         .and_then(|condition| condition["status"].as_str())
 }
 
+/// A condition without its time.
+struct MigrationCondition<'a> {
+    kind: &'a str,
+    status: &'static str,
+    reason: &'a str,
+    message: &'a str,
+}
+
 async fn finish(
     client: &Client,
     migration: &Value,
-    (kind, reason, message): (&str, &str, &str),
+    kind: &str,
+    reason: &str,
+    message: &str,
 ) -> Result<Next, kube::Error> {
-    report(
-        client,
-        migration,
-        &[("Running", "False", reason, message), (kind, "True", reason, message)],
-    )
-    .await?;
+    let conditions = [("Running", "False"), (kind, "True")]
+        .map(|(kind, status)| MigrationCondition { kind, status, reason, message });
+    report(client, migration, &conditions).await?;
     Ok(Next::Done)
 }
 
@@ -241,18 +246,17 @@ async fn finish(
 async fn report(
     client: &Client,
     migration: &Value,
-    changes: &[(&str, &str, &str, &str)],
+    changes: &[MigrationCondition<'_>],
 ) -> Result<(), kube::Error> {
-    if changes.iter().all(|(kind, status, ..)| condition(migration, kind) == Some(*status)) {
+    if changes.iter().all(|change| condition(migration, change.kind) == Some(change.status)) {
         return Ok(());
     }
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let mut conditions = migration["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    conditions.retain(|condition| !changes.iter().any(|(kind, ..)| condition["type"] == *kind));
-    conditions.extend(
-        changes
-            .iter()
-            .map(|(kind, status, reason, message)| json!({"type": kind, "status": status, "lastTransitionTime": now, "reason": reason, "message": message})),
-    );
+    conditions.retain(|known| !changes.iter().any(|change| known["type"] == change.kind));
+    conditions.extend(changes.iter().map(|change| {
+        json!({"type": change.kind, "status": change.status, "lastTransitionTime": now,
+               "reason": change.reason, "message": change.message})
+    }));
     write_status(client, migration, &json!({"status": {"conditions": conditions}})).await
 }

@@ -1,6 +1,7 @@
 //! Dispatch of an authorized request: resources by the catalog, everything else by path.
 
 use crate::action::{Action, no_such_resource};
+use crate::encode::Encoded;
 use crate::exchange::{Rejection, Request};
 use crate::filters::audit;
 use crate::negotiate::{self, Accepted, Form, Offer, RouterTypes, Views, negotiate, wants_pretty};
@@ -67,12 +68,12 @@ pub(crate) fn document(
     state: &ServerState,
     request: &Request<'_>,
     document: &Document,
-    (message, router): (&str, RouterTypes),
+    message: &str,
+    router: RouterTypes,
 ) -> Result<Response, Rejection> {
     let protobuf = state.encoder.messages().contains(message);
     let accepted = accepted(request, Offer { protobuf, views: Views::None, router })?;
-    let (bytes, form) = state.encoder.document(document, accepted, Some(message));
-    Ok(status::with_form(200, bytes, form))
+    Ok(status::encoded(200, state.encoder.document(document, accepted, Some(message))))
 }
 
 /// Non-resource paths.
@@ -114,12 +115,8 @@ async fn path(
             get_only()?;
             negotiate::route(request.header(ACCEPT), &[Form::Json.media_type()])?;
             let pretty = wants_pretty(action.options().pretty(), request.header(USER_AGENT));
-            let (bytes, form) = state.encoder.document(
-                &version::document(),
-                Accepted { pretty, ..Accepted::JSON },
-                None,
-            );
-            Ok(status::with_form(200, bytes, form))
+            let accepted = Accepted { pretty, ..Accepted::JSON };
+            Ok(status::encoded(200, state.encoder.document(&version::document(), accepted, None)))
         }
         ["version", ..] => Err(no_such_resource().into()),
         ["healthz" | "livez" | "readyz"] => {
@@ -205,5 +202,5 @@ fn root(state: &ServerState) -> Result<Response, Rejection> {
     let value = document.into_value();
     let mut bytes = ferrokube_apimachinery::json::to_vec_pretty(&value);
     bytes.push(b'\n');
-    Ok(status::with_form(200, bytes, Form::Json))
+    Ok(status::encoded(200, Encoded { bytes: bytes.into(), form: Form::Json }))
 }

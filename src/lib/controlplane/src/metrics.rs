@@ -318,7 +318,7 @@ impl Metrics {
     }
 
     /// Counts a request that has a response. `is_served`: its resource exists.
-    pub(crate) fn request(&self, action: &Action, is_served: bool, (code, took): (u16, Duration)) {
+    pub(crate) fn request(&self, action: &Action, is_served: bool, code: u16, took: Duration) {
         let (group, version, resource, subresource) = self.subject(action, is_served);
         let verb = verb(action);
         if verb != "WATCH" {

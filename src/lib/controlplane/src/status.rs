@@ -1,8 +1,8 @@
 //! The only place that turns failures into responses.
 
 use crate::body;
-use crate::encode::Encoder;
-use crate::negotiate::{Accepted, Form, Offer, RouterTypes, Views, negotiate};
+use crate::encode::{Encoded, Encoder};
+use crate::negotiate::{Accepted, Offer, RouterTypes, Views, negotiate};
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::{Details, Failure};
 use ferrokube_serve::Response;
@@ -21,8 +21,8 @@ pub(crate) fn respond(failure: &Failure, encoder: &Encoder, headers: &HeaderMap)
         router: RouterTypes::None,
     };
     let accepted = negotiate(accept, offer).unwrap_or(Accepted::JSON);
-    let (bytes, form) = encoder.document(&failure.to_document(), accepted, Some(MESSAGE));
-    let mut response = with_form(failure.code, bytes, form);
+    let status = encoder.document(&failure.to_document(), accepted, Some(MESSAGE));
+    let mut response = encoded(failure.code, status);
     if let Some(seconds) = failure
         .details
         .as_ref()
@@ -39,8 +39,8 @@ pub(crate) fn respond(failure: &Failure, encoder: &Encoder, headers: &HeaderMap)
     response
 }
 
-pub(crate) fn with_form(code: u16, bytes: Vec<u8>, form: Form) -> Response {
-    with_type(code, form.media_type(), body::full(bytes))
+pub(crate) fn encoded(code: u16, encoded: Encoded) -> Response {
+    with_type(code, encoded.form.media_type(), body::full(encoded.bytes))
 }
 
 pub(crate) fn with_type(

@@ -98,7 +98,8 @@ pub(crate) fn put(
     catalog: &Catalog,
     served: &Served,
     key: Key,
-    (object, ids): (&Document, Option<&Ids>),
+    object: &Document,
+    ids: Option<&Ids>,
 ) -> Result<Put, Failure> {
     let stored = to_stored(served, object);
     let owner = catalog.owner(&served.definition);
@@ -175,7 +176,7 @@ pub(crate) fn is_fresh(
     if entry.sidecar.schema_epoch == stored.definition.epoch {
         return stored.is_direct(entry);
     }
-    put(catalog, served, entry.key.clone(), (object, None)).is_ok_and(|put| {
+    put(catalog, served, entry.key.clone(), object, None).is_ok_and(|put| {
         let [head, tail] = entry.value();
         put.value.strip_prefix(head) == Some(tail) && put.sidecar.fields == entry.sidecar.fields
     })

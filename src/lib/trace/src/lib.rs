@@ -18,6 +18,6 @@ pub mod scope;
 
 pub use carrier::{Carrier, INITIAL_TRACE_ID, TRACEPARENT, extract, extract_initial, inject};
 pub use context::TraceContext;
-pub use export::{Span, SpanSide, sample};
+pub use export::{Span, SpanSide, SpanStart, sample};
 pub use id::{Hex, IdError, InitialTraceId, SpanId, TraceId};
 pub use scope::{SpanInfo, current, in_scope, request_span, scoped};

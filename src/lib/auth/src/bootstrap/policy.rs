@@ -55,7 +55,8 @@ fn read(table: &str) -> Vec<PolicyObject> {
                 bindings.push(binding(
                     "",
                     &role,
-                    ("ClusterRole", &role),
+                    "ClusterRole",
+                    &role,
                     &[&format!("s:kube-system/{name}")],
                 ));
                 roles.push(cluster_role(&role, &[]));
@@ -64,10 +65,10 @@ fn read(table: &str) -> Vec<PolicyObject> {
                 roles.push(RoleEntry { namespace: (*namespace).into(), ..cluster_role(name, &[]) })
             }
             ["clusterbinding", name, role, subjects @ ..] => {
-                bindings.push(binding("", name, ("ClusterRole", role), subjects))
+                bindings.push(binding("", name, "ClusterRole", role, subjects))
             }
             ["binding", namespace, name, role, subjects @ ..] => {
-                bindings.push(binding(namespace, name, ("Role", role), subjects))
+                bindings.push(binding(namespace, name, "Role", role, subjects))
             }
             _ => unreachable!("the table is a constant, read by a test"),
         }
@@ -203,7 +204,8 @@ fn object(kind: &str, namespace: &str, name: &str) -> Document {
 fn binding(
     namespace: &str,
     name: &str,
-    (role_kind, role): (&str, &str),
+    role_kind: &str,
+    role: &str,
     subjects: &[&str],
 ) -> PolicyObject {
     let kind =

@@ -119,7 +119,7 @@ impl Objects {
         now: SystemTime,
     ) -> bool {
         let is_alive = |kind: BoundKind, reference: &Reference| {
-            self.is_alive(kind, &claims.namespace, reference, (&seen.0[kind as usize], now))
+            self.is_alive(kind, &claims.namespace, reference, &seen.0[kind as usize], now)
         };
         // A pod's token names its node for information; validity depends on the pod.
         let node = if claims.pod.is_none() { claims.node.as_ref() } else { None };
@@ -139,7 +139,7 @@ impl Objects {
         now: SystemTime,
     ) -> bool {
         let [account, .., secret] = &seen.0;
-        self.is_alive(BoundKind::ServiceAccount, &claims.namespace, &claims.account, (account, now))
+        self.is_alive(BoundKind::ServiceAccount, &claims.namespace, &claims.account, account, now)
             && claims.secret.as_ref().is_some_and(|reference| {
                 self.secret_holds(&claims.namespace, &reference.name, token, secret)
             })
@@ -165,7 +165,8 @@ impl Objects {
         kind: BoundKind,
         namespace: &str,
         reference: &Reference,
-        (seen, now): (&AtomicU64, SystemTime),
+        seen: &AtomicU64,
+        now: SystemTime,
     ) -> bool {
         let Some(entry) = self.entry(kind, namespace, &reference.name) else {
             return false;

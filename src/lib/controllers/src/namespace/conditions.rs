@@ -21,10 +21,10 @@ pub(super) async fn write(
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let mut conditions: Vec<Value> = old
         .iter()
-        .filter(|condition| !wanted(findings).iter().any(|(kind, ..)| condition["type"] == *kind))
+        .filter(|condition| !wanted(findings).iter().any(|wanted| condition["type"] == wanted.kind))
         .cloned()
         .collect();
-    for (kind, failing, reason, message) in wanted(findings) {
+    for NamespaceCondition { kind, failing, reason, message } in wanted(findings) {
         let status = if failing { "True" } else { "False" };
         let present = old.iter().find(|condition| condition["type"] == kind);
         let since = present
@@ -49,7 +49,15 @@ pub(super) async fn write(
     }
 }
 
-fn wanted(findings: &Findings) -> [(&'static str, bool, &'static str, String); 5] {
+/// A condition without its time.
+struct NamespaceCondition {
+    kind: &'static str,
+    failing: bool,
+    reason: &'static str,
+    message: String,
+}
+
+fn wanted(findings: &Findings) -> [NamespaceCondition; 5] {
     let count = |counts: &BTreeMap<String, u64>, noun: &str| {
         counts
             .iter()
@@ -63,43 +71,43 @@ fn wanted(findings: &Findings) -> [(&'static str, bool, &'static str, String); 5
     let (left, held) = (!findings.remaining.is_empty(), !findings.finalizers.is_empty());
     let say = |failing: bool, bad: String, good: &str| if failing { bad } else { good.to_owned() };
     [
-        (
-            "NamespaceDeletionDiscoveryFailure",
-            discovery,
-            pick(discovery, "DiscoveryFailed", "ResourcesDiscovered"),
-            say(
+        NamespaceCondition {
+            kind: "NamespaceDeletionDiscoveryFailure",
+            failing: discovery,
+            reason: pick(discovery, "DiscoveryFailed", "ResourcesDiscovered"),
+            message: say(
                 discovery,
                 findings.discovery.clone().unwrap_or_default(),
                 "Everything that is served was found",
             ),
-        ),
-        (
-            "NamespaceDeletionGroupVersionParsingFailure",
-            false,
-            "ParsedGroupVersions",
-            "Every group version could be read".to_owned(),
-        ),
-        (
-            "NamespaceDeletionContentFailure",
-            deletion,
-            pick(deletion, "ContentDeletionFailed", "ContentDeleted"),
-            say(deletion, findings.deletion.join("; "), "Every deletion was accepted"),
-        ),
-        (
-            "NamespaceContentRemaining",
-            left,
-            pick(left, "SomeResourcesRemain", "ContentRemoved"),
-            say(
+        },
+        NamespaceCondition {
+            kind: "NamespaceDeletionGroupVersionParsingFailure",
+            failing: false,
+            reason: "ParsedGroupVersions",
+            message: "Every group version could be read".to_owned(),
+        },
+        NamespaceCondition {
+            kind: "NamespaceDeletionContentFailure",
+            failing: deletion,
+            reason: pick(deletion, "ContentDeletionFailed", "ContentDeleted"),
+            message: say(deletion, findings.deletion.join("; "), "Every deletion was accepted"),
+        },
+        NamespaceCondition {
+            kind: "NamespaceContentRemaining",
+            failing: left,
+            reason: pick(left, "SomeResourcesRemain", "ContentRemoved"),
+            message: say(
                 left,
                 format!("Some resources are remaining: {}", count(&findings.remaining, "has")),
                 "Nothing is left",
             ),
-        ),
-        (
-            "NamespaceFinalizersRemaining",
-            held,
-            pick(held, "SomeFinalizersRemain", "ContentHasNoFinalizers"),
-            say(
+        },
+        NamespaceCondition {
+            kind: "NamespaceFinalizersRemaining",
+            failing: held,
+            reason: pick(held, "SomeFinalizersRemain", "ContentHasNoFinalizers"),
+            message: say(
                 held,
                 format!(
                     "Some content has finalizers remaining: {}",
@@ -107,6 +115,6 @@ fn wanted(findings: &Findings) -> [(&'static str, bool, &'static str, String); 5
                 ),
                 "Nothing that is left has finalizers",
             ),
-        ),
+        },
     ]
 }

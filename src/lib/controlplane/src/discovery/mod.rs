@@ -8,6 +8,7 @@ mod legacy;
 pub(crate) use groups::Group;
 
 use crate::action::no_such_resource;
+use crate::encode::Encoded;
 use crate::exchange::{Rejection, Request};
 use crate::handler::{accepted, document, method_not_allowed};
 use crate::negotiate::{Accepted, Form, Offer, RouterTypes, View, Views};
@@ -125,12 +126,12 @@ impl Discovery {
                 Accepted { view: View::Whole, ..accepted },
             ));
         }
-        let (bytes, form) = state.encoder.document(
+        let encoded = state.encoder.document(
             &make(&cached.groups),
             Accepted { view: View::Whole, ..accepted },
             Some(&message),
         );
-        Ok(status::with_form(200, bytes, form))
+        Ok(status::encoded(200, encoded))
     }
 
     /// `/apis/<group>`
@@ -149,7 +150,8 @@ impl Discovery {
             state,
             request,
             &legacy::group(group),
-            (&format!("{META}.APIGroup"), RouterTypes::None),
+            &format!("{META}.APIGroup"),
+            RouterTypes::None,
         )
     }
 
@@ -185,7 +187,8 @@ impl Discovery {
             state,
             request,
             &legacy::resources(group, version),
-            (&format!("{META}.APIResourceList"), router),
+            &format!("{META}.APIResourceList"),
+            router,
         )
     }
 }
@@ -209,9 +212,9 @@ fn aggregate(
         .lock()
         .entry(core)
         .or_insert_with(|| {
-            let bytes = write(Accepted::JSON).0;
+            let bytes = write(Accepted::JSON).bytes;
             let etag = etag(&bytes);
-            (bytes.into(), etag)
+            (bytes, etag)
         })
         .clone();
     let unchanged = request.head.headers.get(IF_NONE_MATCH).is_some_and(|given| given == etag);
@@ -220,20 +223,17 @@ fn aggregate(
         *response.status_mut() = http::StatusCode::NOT_MODIFIED;
         response
     } else {
-        let (bytes, form) = if accepted == Accepted::JSON {
-            (json, Form::Json)
+        let encoded = if accepted == Accepted::JSON {
+            Encoded { bytes: json, form: Form::Json }
         } else {
-            into_bytes(write(accepted))
+            write(accepted)
         };
-        status::with_type(200, aggregated::media_type(form), crate::body::full(bytes))
+        let media_type = aggregated::media_type(encoded.form);
+        status::with_type(200, media_type, crate::body::full(encoded.bytes))
     };
     response.headers_mut().insert(ETAG, etag);
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
     response
-}
-
-fn into_bytes((bytes, form): (Vec<u8>, Form)) -> (Bytes, Form) {
-    (bytes.into(), form)
 }
 
 /// The quoted [`hash`].

@@ -195,7 +195,8 @@ impl<M: FnMut(&[Arc<Entry>], bool) -> EncodedChunk> ChunkIter<M> {
         chunks: &ChunkCache,
         scope: ChunkScope,
         entries: Vec<Arc<Entry>>,
-        (commas, make): (bool, M),
+        commas: bool,
+        make: M,
     ) -> Self {
         Self {
             listing: chunks.begin(scope),
@@ -377,7 +378,7 @@ impl ChunkCache {
             EncodedChunk { rows, checksum: sum.checksum, raw_bytes: sum.raw_bytes }
         };
         Zipped {
-            walk: ChunkIter::new(self, scope, entries, (true, make)),
+            walk: ChunkIter::new(self, scope, entries, true, make),
             head,
             tail,
             sum: GzipSum::default(),
@@ -389,8 +390,9 @@ impl ChunkCache {
     /// (off the workers if there are many); chunks cached meanwhile are not made again.
     pub(crate) fn join<W: Fn(&Entry, &mut Vec<u8>) + Clone + Unpin + Send + 'static>(
         &self,
-        (scope, tail): (ChunkScope, &'static [u8]),
+        scope: ChunkScope,
         entries: Vec<Arc<Entry>>,
+        tail: &'static [u8],
         write: W,
         head: &dyn Fn(usize) -> Vec<u8>,
     ) -> Joined<impl FnMut(&[Arc<Entry>], bool) -> EncodedChunk + use<W>> {
@@ -401,7 +403,7 @@ impl ChunkCache {
             bytes.shrink_to_fit();
             EncodedChunk::plain(Rows { bytes: bytes.into(), ..Rows::default() })
         };
-        let mut measured = ChunkIter::new(self, scope.clone(), entries, (false, make.clone()));
+        let mut measured = ChunkIter::new(self, scope.clone(), entries, false, make.clone());
         let mut items = 0;
         while let Some(chunk) = measured.next() {
             items += chunk.rows.bytes.len();
@@ -409,7 +411,7 @@ impl ChunkCache {
         let head = head(items);
         let left = (head.len() + items + tail.len()) as u64;
         Joined {
-            walk: ChunkIter::new(self, scope, measured.entries, (false, make)),
+            walk: ChunkIter::new(self, scope, measured.entries, false, make),
             head,
             tail,
             left,
@@ -641,7 +643,7 @@ mod tests {
         entries: &[Arc<Entry>],
         write: impl Fn(&Entry, &mut Vec<u8>) + Clone + Unpin + Send + 'static,
     ) -> Vec<Bytes> {
-        frames(chunks.join((scope.clone(), b"tail"), entries.to_vec(), write, &|length| {
+        frames(chunks.join(scope.clone(), entries.to_vec(), b"tail", write, &|length| {
             format!("{length};").into_bytes()
         }))
     }
@@ -691,8 +693,9 @@ mod tests {
         assert!(first.concat() == want);
         let before = kept(&chunks);
         let mut second = chunks.join(
-            (scope, b"tail"),
+            scope,
             entries,
+            b"tail",
             |_, _| panic!("all chunks are cached"),
             &|length| format!("{length};").into_bytes(),
         );
@@ -754,8 +757,9 @@ mod tests {
                 };
                 let letter = format!("{form:?}");
                 let joined = chunks.join(
-                    (scope, b""),
+                    scope,
                     entries.clone(),
+                    b"",
                     move |_, out| out.extend([letter.as_bytes(), &[version]].concat()),
                     &|_| Vec::new(),
                 );

@@ -2,7 +2,7 @@
 //! in frames with a known total length; other styles are encoded while they are sent.
 
 use super::chunk_cache::{ChunkCache, ChunkEncoding, ChunkScope, ChunkedList};
-use super::rendered::{self, BATCH_BYTES, Rendered, Style};
+use super::rendered::{self, BATCH_BYTES, ListJson, Rendered, Style};
 use super::slices::ItemSlice;
 use super::stream::{self, Fill, OffloadedBody, SlicedItems, Streamed};
 use super::table::{self, Include, Table};
@@ -239,7 +239,11 @@ impl JsonList {
         let tail = tail(&self.head);
         let source =
             EncodedItems { entries: self.entries.into_iter(), cut: self.cut, served: self.served };
-        Rendered::new(self.head.into_bytes(), source, (tail, "items"), style)
+        Rendered::new(
+            ListJson { head: self.head.into_bytes(), tail, items: "items" },
+            source,
+            style,
+        )
     }
 
     /// Compressed, from cached chunks.

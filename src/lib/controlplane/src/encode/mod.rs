@@ -31,6 +31,18 @@ pub(crate) struct Encoder {
     messages: Arc<Messages>,
 }
 
+/// An encoded object and its form: JSON if it has no protobuf message.
+pub(crate) struct Encoded {
+    pub(crate) bytes: Bytes,
+    pub(crate) form: Form,
+}
+
+impl Encoded {
+    fn new(bytes: Vec<u8>, form: Form) -> Self {
+        Self { bytes: bytes.into(), form }
+    }
+}
+
 impl Encoder {
     pub(crate) fn new(messages: Arc<Messages>) -> Self {
         Self { messages }
@@ -40,23 +52,25 @@ impl Encoder {
         &self.messages
     }
 
-    /// Encodes a document; as JSON if it has no protobuf message. Returns the form used.
+    /// Encodes a document.
     pub(crate) fn document(
         &self,
         document: &Document,
         accepted: Accepted,
         message: Option<&str>,
-    ) -> (Vec<u8>, Form) {
+    ) -> Encoded {
         match accepted.form {
-            Form::Json => (json_document(document, accepted.pretty), Form::Json),
-            Form::Yaml => (yaml::to_vec(&Value::Object(document.fields().clone())), Form::Yaml),
+            Form::Json => Encoded::new(json_document(document, accepted.pretty), Form::Json),
+            Form::Yaml => {
+                Encoded::new(yaml::to_vec(&Value::Object(document.fields().clone())), Form::Yaml)
+            }
             Form::Protobuf => match message.map(|message| self.messages.write(message, document)) {
-                Some(Ok(bytes)) => (bytes, Form::Protobuf),
+                Some(Ok(bytes)) => Encoded::new(bytes, Form::Protobuf),
                 Some(Err(error)) => {
                     tracing::warn!(message, error = %error, "an object does not fit its protobuf message");
-                    (json_document(document, false), Form::Json)
+                    Encoded::new(json_document(document, false), Form::Json)
                 }
-                None => (json_document(document, false), Form::Json),
+                None => Encoded::new(json_document(document, false), Form::Json),
             },
         }
     }
@@ -70,22 +84,20 @@ impl Encoder {
         served: &Served,
         object: &Object,
         accepted: Accepted,
-    ) -> Result<(Bytes, Form), Failure> {
+    ) -> Result<Encoded, Failure> {
         let version = match accepted.view {
             View::Metadata(version) | View::MetadataList(version) => version,
             _ => return Ok(self.whole(served, object, accepted)),
         };
         if let (Object::Stored(entry), Form::Json) = (object, accepted.form) {
             let bytes = slices::partial(entry, version);
-            return Ok((finish_plain(bytes, accepted.pretty).into(), Form::Json));
+            return Ok(Encoded::new(finish_plain(bytes, accepted.pretty), Form::Json));
         }
         let document = partial_document(&document_of(served, object), version);
-        let (bytes, form) =
-            self.document(&document, accepted, Some(&format!("{META}.PartialObjectMetadata")));
-        Ok((bytes.into(), form))
+        Ok(self.document(&document, accepted, Some(&format!("{META}.PartialObjectMetadata"))))
     }
 
-    fn whole(&self, served: &Served, object: &Object, accepted: Accepted) -> (Bytes, Form) {
+    fn whole(&self, served: &Served, object: &Object, accepted: Accepted) -> Encoded {
         if let (Object::Stored(entry), Form::Json) = (object, accepted.form)
             && served.is_direct(entry)
         {
@@ -94,12 +106,11 @@ impl Encoder {
             } else {
                 slices::with_newline(&entry.bytes)
             };
-            return (bytes.into(), Form::Json);
+            return Encoded::new(bytes, Form::Json);
         }
         let document = document_of(served, object);
         let message = self.message_of(served, &document);
-        let (bytes, form) = self.document(&document, accepted, message.as_deref());
-        (bytes.into(), form)
+        self.document(&document, accepted, message.as_deref())
     }
 
     /// The protobuf message of an object: its version's, or for a subresource of another kind the
@@ -124,22 +135,29 @@ fn json_document(document: &Document, indented: bool) -> Vec<u8> {
     if document.get(&["metadata"]).is_none() {
         return finish_plain(json::to_vec(&Value::Object(document.fields().clone())), indented);
     }
-    finish_plain(canonical(document).0, indented)
+    finish_plain(canonical(document).bytes, indented)
 }
 
-/// Canonical JSON with the resource version, its layout, and the length of the spliced version.
-fn canonical(document: &Document) -> (Vec<u8>, Layout, usize) {
+/// Canonical JSON with the resource version.
+struct CanonicalBytes {
+    bytes: Vec<u8>,
+    layout: Layout,
+    /// Length of the inserted resource version.
+    spliced: usize,
+}
+
+fn canonical(document: &Document) -> CanonicalBytes {
     let (mut bytes, layout) = json::write(document);
     let revision = document.meta("resourceVersion");
     if revision.is_empty() {
-        return (bytes, layout, 0);
+        return CanonicalBytes { bytes, layout, spliced: 0 };
     }
     let at = layout.revision_at as usize;
     let comma = if layout.comma() { "," } else { "" };
     let splice = format!("{comma}\"resourceVersion\":\"{revision}\"").into_bytes();
-    let length = splice.len();
+    let spliced = splice.len();
     bytes.splice(at..at, splice);
-    (bytes, layout, length)
+    CanonicalBytes { bytes, layout, spliced }
 }
 
 fn finish_plain(mut bytes: Vec<u8>, indented: bool) -> Vec<u8> {

@@ -52,7 +52,7 @@ pub(super) fn list(
         version: served.version,
         encoding,
     };
-    chunks.join((scope, ENVELOPE_TAIL), std::mem::take(&mut page.items), write, &|items| {
+    chunks.join(scope, std::mem::take(&mut page.items), ENVELOPE_TAIL, write, &|items| {
         let mut head = envelope_head(&kind, &api_version, raw.len() + items);
         head.extend_from_slice(&raw);
         head

@@ -46,6 +46,16 @@ enum StyleWriter {
     Yaml,
 }
 
+/// A list as JSON, without its items.
+pub(super) struct ListJson<'a> {
+    /// Up to the first item.
+    pub(super) head: Vec<u8>,
+    /// What follows the last one.
+    pub(super) tail: &'a [u8],
+    /// The array's name.
+    pub(super) items: &'static str,
+}
+
 /// A list being encoded.
 pub(super) struct Rendered<S> {
     head: Vec<u8>,
@@ -57,19 +67,13 @@ pub(super) struct Rendered<S> {
 }
 
 impl<S: ItemSource> Rendered<S> {
-    /// `head` is the list as JSON up to its first item, `tail` what follows the last one; `field`
-    /// is the name of the array.
-    pub(super) fn new(
-        head: Vec<u8>,
-        source: S,
-        (tail, field): (&[u8], &str),
-        style: Style,
-    ) -> Self {
+    pub(super) fn new(list: ListJson<'_>, source: S, style: Style) -> Self {
+        let ListJson { head, tail, items } = list;
         let (head, tail, writer) = match style {
             Style::Plain => (head, tail.to_vec(), StyleWriter::Plain),
             Style::Indented => (head, tail.to_vec(), StyleWriter::Indented(Indenter::default())),
             Style::Yaml => {
-                let (head, tail) = yaml_around(&head, tail, field);
+                let (head, tail) = yaml_around(&head, tail, items);
                 (head, tail, StyleWriter::Yaml)
             }
         };
@@ -194,7 +198,11 @@ mod tests {
         );
         for count in [1, 2, 100, 2000] {
             let list = |style| {
-                Rendered::new(head.clone(), Numbers { next: 0, count }, (tail, "items"), style)
+                Rendered::new(
+                    ListJson { head: head.clone(), tail, items: "items" },
+                    Numbers { next: 0, count },
+                    style,
+                )
             };
             let plain = list(Style::Plain).collect();
             let value = json::read_value(&plain).unwrap();

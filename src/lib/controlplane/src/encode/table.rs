@@ -2,12 +2,12 @@
 //! object.
 
 use super::chunk_cache::{self, ChunkCache, ChunkEncoding, ChunkScope, ChunkedListing};
-use super::rendered::{self, BATCH_BYTES, Rendered, Style};
+use super::rendered::{self, BATCH_BYTES, ListJson, Rendered, Style};
 use super::rows::{Ages, FutureAge, RowDraft, RowFiller, Rows};
 use super::slices::ItemSlice;
 use super::stream::{Fill, PREFETCHED_ITEMS, prefetch};
 use super::vectored::SliceFrame;
-use super::{canonical, entry_document, json_document, partial_document, slices};
+use super::{CanonicalBytes, canonical, entry_document, json_document, partial_document, slices};
 use crate::negotiate::{Accepted, Form};
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
@@ -130,24 +130,25 @@ impl Table {
         include: Include,
         now: SystemTime,
     ) -> Self {
-        Self::with(served, &served.version().columns, (version, include), now)
+        Self::with(served, &served.version().columns, version, include, now)
     }
 
     /// For what a subresource returns of an object.
     pub(crate) fn of_subresource(
-        (served, name): (&Served, &str),
+        served: &Served,
+        subresource: &str,
         version: &'static str,
         include: Include,
         now: SystemTime,
     ) -> Self {
-        let columns = columns_of(served, name);
-        Self::with(served, columns, (version, include), now)
+        Self::with(served, columns_of(served, subresource), version, include, now)
     }
 
     fn with(
         served: &Served,
         columns: &Columns,
-        (version, include): (&'static str, Include),
+        version: &'static str,
+        include: Include,
         now: SystemTime,
     ) -> Self {
         Self {
@@ -207,7 +208,7 @@ impl Table {
     ) -> Rendered<impl rendered::ItemSource + use<>> {
         let (head, ages) = (self.head(list_meta, true).into_vec(), Ages::new(self.now));
         let source = EncodedRows { table: self, ages, entries: entries.into_iter() };
-        Rendered::new(head, source, (TAIL, "rows"), style)
+        Rendered::new(ListJson { head, tail: TAIL, items: "rows" }, source, style)
     }
 
     /// A list's Table, encoded while it is sent; rows come from the cache if there are many.
@@ -296,7 +297,7 @@ impl Table {
     }
 
     fn write_document(&mut self, document: &Document) {
-        let (bytes, layout, spliced) = canonical(document);
+        let CanonicalBytes { bytes, layout, spliced } = canonical(document);
         self.write_cells(&Printable::new(&bytes, &layout, spliced));
         let out = &mut self.draft.bytes;
         match self.include {

@@ -98,7 +98,7 @@ pub(crate) fn received(state: &ServerState, request: &mut Request<'_>) -> Result
             constraint: "",
             object: request.action.resource().map(object_ref),
             outcome: None,
-            ..event(state, request.view(), AuditStage::RequestReceived, (&source_ips, &annotations))
+            ..event(state, request.view(), AuditStage::RequestReceived, &source_ips, &annotations)
         };
         drop(state.audit.record(&event, &plan));
     }
@@ -200,7 +200,7 @@ fn record(
             .map(Payload::Document)
             .or_else(|| audit.response.as_deref().map(Payload::Json)),
         decision: (&decision, &reason),
-        ..event(state, view, stage, (&source_ips, &annotations))
+        ..event(state, view, stage, &source_ips, &annotations)
     };
     Box::pin(state.audit.record(&event, plan))
 }
@@ -210,7 +210,8 @@ fn event<'a>(
     state: &ServerState,
     view: ExchangeView<'a>,
     stage: AuditStage,
-    (source_ips, annotations): (&'a [String], &'a BTreeMap<String, String>),
+    source_ips: &'a [String],
+    annotations: &'a BTreeMap<String, String>,
 ) -> AuditEvent<'a> {
     let ExchangeView { incoming, authenticated } = view;
     AuditEvent {

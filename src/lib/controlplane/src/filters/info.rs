@@ -38,7 +38,7 @@ pub(crate) fn leave(state: &ServerState, exchange: &mut Exchange, response: &mut
     let code = response.status().as_u16();
     let action = &exchange.incoming.action;
     let is_served = action.resource().is_some_and(|action| code < 400 || is_served(state, action));
-    state.metrics.request(action, is_served, (code, took));
+    state.metrics.request(action, is_served, code, took);
     if let Some(Authenticated { span, .. }) = &mut exchange.authenticated
         && span.is_recorded()
     {

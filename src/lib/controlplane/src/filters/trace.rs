@@ -8,7 +8,8 @@ use ferrokube_auth::{Access, Decision};
 use ferrokube_features::{LOG_TRACKING, LOG_TRACKING_INTEROP};
 use ferrokube_registry::RequestContext;
 use ferrokube_trace::{
-    InitialTraceId, Span, SpanSide, TraceContext, extract, extract_initial, interop, sample,
+    InitialTraceId, Span, SpanSide, SpanStart, TraceContext, extract, extract_initial, interop,
+    sample,
 };
 use http::HeaderMap;
 
@@ -110,7 +111,7 @@ fn begin_span(request: &mut Request<'_>) {
         &request.trace,
         SpanSide::Server,
         &request.span_info(),
-        (request.now, request.started.into_std()),
+        SpanStart { wall: request.now, monotonic: request.started.into_std() },
     );
     if span.is_recorded() {
         span.text("http.request.method", request.head.method.as_str());

@@ -44,7 +44,8 @@ pub(crate) async fn create(
         }
         _ => state.registry.create(request.context(), target, body, &options).await?,
     };
-    respond_written(state, request, target, &written, (accepted, shown)).await
+    shown?;
+    respond_written(state, request, target, &written, accepted).await
 }
 
 /// A POST to an object's path creates that object, since its name was authorized. (kube-apiserver

@@ -36,10 +36,10 @@ pub(crate) async fn delete(
     };
     wait_until_served(state, target, &object).await;
     if gone && !target.served.definition.policy.returns_deleted {
-        return Ok(deleted(state, request, target, (&object, accepted)));
+        return Ok(deleted(state, request, target, &object, accepted));
     }
     let code = if !gone && options.orphan_dependents == Some(false) { 202 } else { 200 };
-    respond(state, request, target, &object, (code, accepted)).await
+    respond(state, request, target, &object, code, accepted).await
 }
 
 pub(super) async fn delete_options(
@@ -63,7 +63,8 @@ fn deleted(
     state: &ServerState,
     request: &mut Request<'_>,
     target: &Target,
-    (object, accepted): (&Object, Accepted),
+    object: &Object,
+    accepted: Accepted,
 ) -> Response {
     let definition = &target.served.definition;
     let uid = match object {
@@ -82,6 +83,5 @@ fn deleted(
     let accepted = Accepted { view: View::Whole, ..accepted };
     let status = status::success(&details);
     audit_payload::status(request, &status);
-    let (bytes, form) = state.encoder.document(&status, accepted, Some(status::message()));
-    status::with_form(200, bytes, form)
+    status::encoded(200, state.encoder.document(&status, accepted, Some(status::message())))
 }

@@ -32,7 +32,7 @@ pub(crate) async fn get(
         leave_worker_or_reject(request.caller_number()).await?;
     }
     let room = state.flow.rendered(request.class(), rendered, state.metrics.held()).await?;
-    let mut response = respond(state, request, target, &object, (200, accepted)).await?;
+    let mut response = respond(state, request, target, &object, 200, accepted).await?;
     if let Some(room) = room {
         response.extensions_mut().insert(BodyGuard(Arc::new(room)));
     }

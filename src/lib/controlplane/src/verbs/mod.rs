@@ -17,6 +17,7 @@ pub(crate) use list::list;
 pub(crate) use patch::patch;
 pub(crate) use update::update;
 
+use crate::encode::Encoded;
 use crate::encode::table::{self, Include, Table};
 use crate::exchange::{Rejection, Request};
 use crate::negotiate::{Accepted, Form, Offer, RouterTypes, View, Views};
@@ -94,7 +95,8 @@ async fn respond(
     request: &mut Request<'_>,
     target: &Target,
     object: &Object,
-    (code, accepted): (u16, Accepted),
+    code: u16,
+    accepted: Accepted,
 ) -> Result<Response, Rejection> {
     if rendered_bytes(target, object, accepted) > ENCODED_BYTES {
         leave_worker().await;
@@ -111,7 +113,8 @@ async fn respond(
             format!("{{\"resourceVersion\":\"{revision}\"}}")
         };
         let frames = Table::of_subresource(
-            (&target.served, &target.subresource),
+            &target.served,
+            &target.subresource,
             version,
             include,
             request.now,
@@ -132,12 +135,12 @@ async fn respond(
         let body = crate::body::frames([entry.bytes.clone(), Bytes::from_static(b"\n")]);
         return Ok(status::with_type(code, accepted.form.media_type(), body));
     }
-    let (bytes, form) = state.encoder.object(&target.served, object, accepted)?;
+    let Encoded { bytes, form } = state.encoder.object(&target.served, object, accepted)?;
     if form == Form::Json {
         request.audit.response = Some(bytes.clone());
     } else if request.audit.wants(AuditLevel::RequestResponse) {
         let as_json = Accepted { form: Form::Json, pretty: false, ..accepted };
-        request.audit.response = Some(state.encoder.object(&target.served, object, as_json)?.0);
+        request.audit.response = Some(state.encoder.object(&target.served, object, as_json)?.bytes);
     }
     Ok(status::with_type(code, form.media_type(), crate::body::full(bytes)))
 }
@@ -147,15 +150,14 @@ async fn respond_written(
     request: &mut Request<'_>,
     target: &Target,
     written: &Written,
-    (accepted, shown): (Accepted, Result<(), Failure>),
+    accepted: Accepted,
 ) -> Result<Response, Rejection> {
-    shown?;
     wait_until_served(state, target, &written.object).await;
     if let Object::Stored(entry) = &written.object {
         request.audit.written = Some(Arc::clone(entry));
     }
     let code = if written.created { 201 } else { 200 };
-    respond(state, request, target, &written.object, (code, accepted)).await
+    respond(state, request, target, &written.object, code, accepted).await
 }
 
 /// Checks that the response to a write can be encoded in the accepted view. If not, the write must

@@ -39,5 +39,6 @@ pub(crate) async fn patch(
         _ => request.audit.request = Some(bytes),
     }
     let written = state.registry.patch(request.context(), target, patch, &options).await?;
-    respond_written(state, request, target, &written, (accepted, shown)).await
+    shown?;
+    respond_written(state, request, target, &written, accepted).await
 }

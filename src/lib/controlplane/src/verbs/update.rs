@@ -33,7 +33,8 @@ pub(crate) async fn update(
     flow::shrink_tree(|| body.document.heap_bytes());
     audit_payload::request(request, form, bytes, &body.document);
     let written = state.registry.update(request.context(), target, body, &options).await?;
-    respond_written(state, request, target, &written, (accepted, shown)).await
+    shown?;
+    respond_written(state, request, target, &written, accepted).await
 }
 
 /// The error for an update or apply that would create the object, if the caller may not create it.

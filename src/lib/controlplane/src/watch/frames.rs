@@ -4,7 +4,7 @@ use crate::encode::protobuf::put_message;
 use crate::encode::slices::ItemSlice;
 use crate::encode::table::{Include, Table};
 use crate::encode::vectored::SliceFrame;
-use crate::encode::{Encoder, document_of, partial_document};
+use crate::encode::{Encoded, Encoder, document_of, partial_document};
 use crate::negotiate::{Accepted, Form, View};
 use crate::status;
 use bytes::{Buf, Bytes, BytesMut};
@@ -97,13 +97,11 @@ impl EventEncoder {
 
     fn document(&self, encoder: &Encoder, kind: &str, document: &Document, message: &str) -> Bytes {
         let plain = Accepted { form: self.accepted.form, view: View::Whole, pretty: false };
-        let (mut bytes, form) = encoder.document(document, plain, Some(message));
+        let Encoded { bytes, form } = encoder.document(document, plain, Some(message));
         match form {
             Form::Protobuf => protobuf_event(kind, &bytes),
-            _ => {
-                bytes.pop();
-                wrap(kind, &bytes).into()
-            }
+            // Without the newline.
+            _ => wrap(kind, &bytes[..bytes.len() - 1]).into(),
         }
     }
 

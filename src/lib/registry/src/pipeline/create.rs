@@ -31,10 +31,10 @@ impl Registry {
     ) -> Result<Written, Failure> {
         check_write("CreateOptions", options)?;
         if let Some(computed) = self.computed(target) {
-            return self.compute(context, target, &*computed, (body, options)).await;
+            return self.compute(context, target, &*computed, body, options).await;
         }
         self.leave_if_long(target, None).await;
-        let op = WriteOp::new(self, context, target, (WriteVerb::Create, options))?;
+        let op = WriteOp::new(self, context, target, WriteVerb::Create, options)?;
         let mut object = op.read_body(body)?;
         meta::drop_deletion(&mut object);
         meta::dedup_owners(&mut object, meta::DedupPhase::Body, context);
@@ -84,7 +84,8 @@ impl Registry {
         context: &RequestContext,
         target: &Target,
         computed: &dyn ComputedResource,
-        (mut body, options): (Body, &WriteOptions),
+        mut body: Body,
+        options: &WriteOptions,
     ) -> Result<Written, Failure> {
         let decoder = if target.subresource.is_empty() {
             ObjectDecoder::of(&target.served)
@@ -134,7 +135,7 @@ impl Registry {
         if remote {
             admission.validate_remote(attributes, Some(&object)).await?;
         }
-        let op = WriteOp::new(self, context, target, (WriteVerb::Create, options))?;
+        let op = WriteOp::new(self, context, target, WriteVerb::Create, options)?;
         let manager = Manager {
             api_version: decoder.gvk.api_version(),
             ..op.manager(apply::ManagerOperation::Update)

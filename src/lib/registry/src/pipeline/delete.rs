@@ -213,7 +213,7 @@ impl Deletion<'_> {
                 if self.options.dry_run {
                     return Ok(Proposal::Done(Deleted::Pending(shown(marked, ids))));
                 }
-                (Write::Put(self.put(key, (&marked, ids.as_ref()))?), pending)
+                (Write::Put(self.put(key, &marked, ids.as_ref())?), pending)
             }
             DeleteEffect::Remove(changed) => {
                 let is_plain = changed.is_none();
@@ -232,10 +232,10 @@ impl Deletion<'_> {
                     {
                         match codec::with_ids(served, head, ids) {
                             Some(put) => Some(put),
-                            None => Some(self.put(key, (&last, Some(ids)))?),
+                            None => Some(self.put(key, &last, Some(ids))?),
                         }
                     }
-                    ids => Some(self.put(key, (&last, ids.as_ref()))?),
+                    ids => Some(self.put(key, &last, ids.as_ref())?),
                 };
                 (Write::Delete { key: key.clone(), last }, gone)
             }
@@ -251,8 +251,8 @@ impl Deletion<'_> {
         self.registry.admission().stamp(&self.attributes(None), object)
     }
 
-    fn put(&self, key: &Key, object: (&Document, Option<&Ids>)) -> Result<Put, Failure> {
-        codec::put(self.registry.catalog(), &self.target.served, key.clone(), object)
+    fn put(&self, key: &Key, object: &Document, ids: Option<&Ids>) -> Result<Put, Failure> {
+        codec::put(self.registry.catalog(), &self.target.served, key.clone(), object, ids)
     }
 
     fn effect(&self, object: &Document) -> DeleteEffect {

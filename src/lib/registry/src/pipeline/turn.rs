@@ -62,7 +62,7 @@ impl Registry {
             let turn = self.store().turn(&key).await.map_err(|error| rejected(&error))?;
             let head = turn.pending(&key);
             self.leave_if_long(target, head.as_ref()).await;
-            match one_turn(turn, (&key, head), |head| self.timed(target, || compute(&key, head))) {
+            match one_turn(turn, &key, head, |head| self.timed(target, || compute(&key, head))) {
                 TurnEnd::Accepted(ticket, reply) => {
                     return self.settled(target, ticket, reply).await;
                 }
@@ -171,7 +171,8 @@ impl Registry {
 
 fn one_turn<T>(
     turn: Turn<'_>,
-    (key, head): (&Key, Option<Arc<Entry>>),
+    key: &Key,
+    head: Option<Arc<Entry>>,
     compute: impl FnOnce(Option<&Arc<Entry>>) -> Result<Proposal<T>, Failure>,
 ) -> TurnEnd<T> {
     let (txn, need, reply) = match compute(head.as_ref()) {

@@ -37,7 +37,7 @@ impl Registry {
     ) -> Result<Written, Failure> {
         check_write("UpdateOptions", options)?;
         self.leave_if_long(target, None).await;
-        let op = WriteOp::new(self, context, target, (WriteVerb::Update, options))?;
+        let op = WriteOp::new(self, context, target, WriteVerb::Update, options)?;
         let bytes = body.source.len();
         let mut object = op.read_body(body)?;
         meta::check_name(target, &object)?;
@@ -61,7 +61,7 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Written, Failure> {
         check_patch(options, matches!(patch, Patch::Apply(_)))?;
-        let op = WriteOp::new(self, context, target, (WriteVerb::Patch, options))?;
+        let op = WriteOp::new(self, context, target, WriteVerb::Patch, options)?;
         if is_long(&patch) {
             leave_worker().await;
         }

@@ -95,7 +95,8 @@ impl<'a> WriteOp<'a> {
         registry: &'a Registry,
         context: &'a RequestContext,
         target: &'a Target,
-        (verb, options): (WriteVerb, &'a WriteOptions),
+        verb: WriteVerb,
+        options: &'a WriteOptions,
     ) -> Result<Self, Failure> {
         let served = &target.served;
         let definition = &served.definition;
@@ -631,12 +632,8 @@ impl<'a> WriteOp<'a> {
                 created,
             }));
         }
-        let put = codec::put(
-            self.registry.catalog(),
-            &served,
-            key.clone(),
-            (stored, draft.ids.as_ref()),
-        )?;
+        let put =
+            codec::put(self.registry.catalog(), &served, key.clone(), stored, draft.ids.as_ref())?;
         if self.options.dry_run {
             return Ok(Proposal::Done(Written {
                 object: Object::Computed(draft.object.clone()),

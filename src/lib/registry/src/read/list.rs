@@ -260,7 +260,7 @@ impl Listing<'_> {
                 page.remaining = Some(left.saturating_sub(page.items.len() as u64));
             }
             let position = if after.is_some() { PagePosition::Later } else { PagePosition::First };
-            state.pages.hold(self.caller, (&self.prefix, snapshot), position);
+            state.pages.hold(self.caller, &self.prefix, snapshot, position);
             let token = ContinueToken {
                 revision: Some(snapshot.revision.0),
                 after: last.key.rest().to_owned(),

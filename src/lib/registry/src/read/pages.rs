@@ -65,7 +65,8 @@ impl Pages {
     pub(super) fn hold(
         &self,
         caller: u64,
-        (prefix, snapshot): (&Prefix, &Snapshot),
+        prefix: &Prefix,
+        snapshot: &Snapshot,
         position: PagePosition,
     ) {
         let mut held = self.lock();
@@ -184,15 +185,15 @@ mod tests {
         let store = Store::open(Config::memory()).unwrap();
         let prefix = Prefix::new("configmaps").unwrap();
         let (pages, state) = (Pages::default(), store.snapshot(&prefix));
-        pages.hold(1, (&prefix, &state), PagePosition::First);
-        pages.hold(1, (&prefix, &state), PagePosition::Later);
-        pages.hold(1, (&prefix, &state), PagePosition::First);
+        pages.hold(1, &prefix, &state, PagePosition::First);
+        pages.hold(1, &prefix, &state, PagePosition::Later);
+        pages.hold(1, &prefix, &state, PagePosition::First);
         pages.release(&prefix, state.revision);
         assert!(pages.find(&prefix, state.revision).is_some(), "another list is on its way");
         pages.release(&prefix, state.revision);
         assert!(pages.find(&prefix, state.revision).is_none());
         pages.release(&prefix, state.revision);
-        pages.hold(1, (&prefix, &state), PagePosition::Later);
+        pages.hold(1, &prefix, &state, PagePosition::Later);
         tokio::time::advance(IDLE_TIMEOUT).await;
         pages.evict(&store, MAX_BYTES);
         assert_eq!(count(&pages), 1);
@@ -206,11 +207,11 @@ mod tests {
         let store = Store::open(Config::memory()).unwrap();
         let pages = Pages::default();
         let under_way = Prefix::new("underway").unwrap();
-        pages.hold(1, (&under_way, &store.snapshot(&under_way)), PagePosition::First);
+        pages.hold(1, &under_way, &store.snapshot(&under_way), PagePosition::First);
         assert!(pages.find(&under_way, store.revision()).is_some());
         for number in 0..MAX_STATES + 3 {
             let prefix = Prefix::new(&format!("r{number}")).unwrap();
-            pages.hold(1, (&prefix, &store.snapshot(&prefix)), PagePosition::First);
+            pages.hold(1, &prefix, &store.snapshot(&prefix), PagePosition::First);
         }
         assert_eq!(count(&pages), MAX_STATES);
         let [first, last] =
@@ -231,13 +232,13 @@ mod tests {
         let (pages, revision) = (Pages::default(), store.revision());
         let list = |caller, number: usize| {
             let prefix = Prefix::new(&format!("r{number}")).unwrap();
-            pages.hold(caller, (&prefix, &store.snapshot(&prefix)), PagePosition::First);
+            pages.hold(caller, &prefix, &store.snapshot(&prefix), PagePosition::First);
             prefix
         };
         let go_on = |prefix: &Prefix| {
             let state = pages.find(prefix, revision);
             if let Some(state) = &state {
-                pages.hold(9, (prefix, state), PagePosition::Later);
+                pages.hold(9, prefix, state, PagePosition::Later);
             }
             state.is_some()
         };
@@ -272,10 +273,10 @@ mod tests {
                 .unwrap();
         };
         let pages = Pages::default();
-        pages.hold(1, (&other, &store.snapshot(&other)), PagePosition::First);
+        pages.hold(1, &other, &store.snapshot(&other), PagePosition::First);
         write("x".repeat(100_000)).await;
         for _ in 0..3 {
-            pages.hold(1, (&busy, &store.snapshot(&busy)), PagePosition::First);
+            pages.hold(1, &busy, &store.snapshot(&busy), PagePosition::First);
             write(String::new()).await;
         }
         let kept = bytes(&pages.lock(), &store).values().sum::<u64>();

@@ -197,7 +197,8 @@ fn phase_after(error: WatchError, asked: u64, now: Revision) -> WatchPhase {
 fn interruption(
     mut ending: watch::Receiver<bool>,
     mut changes: watch::Receiver<()>,
-    (deadline, bookmark): (Instant, Option<Instant>),
+    deadline: Instant,
+    bookmark: Option<Instant>,
 ) -> Interruption {
     Box::pin(async move {
         tokio::select! {
@@ -304,7 +305,8 @@ impl Watch {
             self.interruption.push(interruption(
                 self.ending.clone(),
                 self.changes.clone(),
-                (self.deadline, self.bookmark),
+                self.deadline,
+                self.bookmark,
             ));
         }
         // Interruptions first: events may never pause.

@@ -59,7 +59,7 @@ impl Loader {
         checks.one_of = self.alternatives(keywords, "oneOf", outer, at);
         checks.not = keywords
             .get("not")
-            .map(|schema| self.nested(schema, &keywords.at("not"), outer, (at, false)).into());
+            .map(|schema| self.nested(schema, &keywords.at("not"), outer, at, false).into());
     }
 
     fn alternatives(
@@ -79,7 +79,8 @@ impl Loader {
                         schema,
                         &format!("{}[{index}]", keywords.at(name)),
                         outer,
-                        (at, may_name_types),
+                        at,
+                        may_name_types,
                     )
                     .into()
                 })
@@ -92,7 +93,8 @@ impl Loader {
         schema: &Value,
         path: &str,
         outer: &Outer<'_>,
-        (at, may_name_types): (NodeContext, bool),
+        at: NodeContext,
+        may_name_types: bool,
     ) -> Schema {
         let Value::Object(map) = schema else {
             self.refuse(FieldError::type_invalid(path, schema, "a schema must be an object"));
@@ -154,7 +156,7 @@ impl Loader {
         at: NodeContext,
         out: &mut Schema,
     ) {
-        let below = (at.below(NodeRole::Field), false);
+        let below = at.below(NodeRole::Field);
         for (name, child) in keywords.fields("properties").into_iter().flatten() {
             if self.is_full() {
                 return;
@@ -177,7 +179,8 @@ impl Loader {
                     "must not be specified in a nested context",
                 ));
             }
-            let node = self.nested(child, &path, &Outer { shape: known, path: &outer_path }, below);
+            let node =
+                self.nested(child, &path, &Outer { shape: known, path: &outer_path }, below, false);
             out.properties.insert(name.as_str().into(), Property::new(node, false));
         }
         if let Some(items) = keywords.get("items").filter(|items| items.is_object()) {
@@ -190,7 +193,8 @@ impl Loader {
                 ));
             }
             out.items = Some(
-                self.nested(items, &path, &Outer { shape: known, path: &outer_path }, below).into(),
+                self.nested(items, &path, &Outer { shape: known, path: &outer_path }, below, false)
+                    .into(),
             );
         }
     }

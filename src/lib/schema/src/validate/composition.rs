@@ -16,7 +16,8 @@ type Alternative = (Vec<FieldError>, usize);
 pub(super) fn check(
     collector: &mut ErrorCollector<'_>,
     checks: &Checks,
-    (value, old): (&Value, Option<&Value>),
+    value: &Value,
+    old: Option<&Value>,
     path: &Path<'_>,
 ) {
     let place = || quote(&path.to_string());

@@ -235,7 +235,7 @@ impl<'a> ErrorCollector<'a> {
         if old.is_none_or(|old| old.fields() != object.fields()) {
             let value = Value::Object(object.fields().clone());
             let old = old.map(|old| Value::Object(old.fields().clone()));
-            composition::check(self, checks, (&value, old.as_ref()), &Path::ROOT);
+            composition::check(self, checks, &value, old.as_ref(), &Path::ROOT);
         }
     }
 
@@ -284,7 +284,7 @@ impl<'a> ErrorCollector<'a> {
         }
         self.matched += 5;
         if let Some(checks) = schema.checks.as_deref() {
-            composition::check(self, checks, (value, old), path);
+            composition::check(self, checks, value, old, path);
         }
     }
 

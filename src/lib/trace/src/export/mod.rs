@@ -17,7 +17,7 @@ mod tests;
 pub use endpoint::{Endpoint, EndpointError};
 pub use queue::SpanStats;
 pub use sampling::Sampler;
-pub use span::{Span, SpanSide};
+pub use span::{Span, SpanSide, SpanStart};
 
 use crate::context::TraceContext;
 use collector::Collector;

@@ -41,6 +41,22 @@ struct Recording {
     started: Instant,
 }
 
+/// When an action began, by both clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct SpanStart {
+    /// What is exported.
+    pub wall: SystemTime,
+    /// What the duration is measured from.
+    pub monotonic: Instant,
+}
+
+impl SpanStart {
+    /// Now.
+    pub fn now() -> Self {
+        Self { wall: SystemTime::now(), monotonic: Instant::now() }
+    }
+}
+
 impl Span {
     /// A span that records nothing.
     pub fn none() -> Self {
@@ -53,7 +69,7 @@ impl Span {
         if !context.sampled() {
             return Self(None);
         }
-        Self::since(context, kind, info, (SystemTime::now(), Instant::now()))
+        Self::since(context, kind, info, SpanStart::now())
     }
 
     /// As [`Self::start`], for an action that began earlier.
@@ -61,13 +77,13 @@ impl Span {
         context: &TraceContext,
         kind: SpanSide,
         info: &SpanInfo<'_>,
-        started: (SystemTime, Instant),
+        start: SpanStart,
     ) -> Self {
         if !context.sampled() {
             return Self(None);
         }
         match super::current() {
-            Some(exporter) => Self::recorded_by(exporter, context, kind, info, started),
+            Some(exporter) => Self::recorded_by(exporter, context, kind, info, start),
             None => Self(None),
         }
     }
@@ -95,10 +111,10 @@ impl Span {
         context: &TraceContext,
         kind: SpanSide,
         info: &SpanInfo<'_>,
-        started: (SystemTime, Instant),
+        start: SpanStart,
     ) -> Self {
-        let data = begin(context, kind, info, started.0);
-        let mut span = Self(Some(Box::new(Recording { exporter, data, started: started.1 })));
+        let data = begin(context, kind, info, start.wall);
+        let mut span = Self(Some(Box::new(Recording { exporter, data, started: start.monotonic })));
         for (key, value) in [
             ("k8s.resource", info.resource),
             ("k8s.namespace", info.namespace),

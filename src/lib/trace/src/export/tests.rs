@@ -1,7 +1,9 @@
 //! Collectors that accept spans, refuse them, hang or do not exist.
 
 use super::queue::SpanStats;
-use super::{Endpoint, ExportConfig, Exporter, Finish, Sampler, Span, SpanSide, start_batching};
+use super::{
+    Endpoint, ExportConfig, Exporter, Finish, Sampler, Span, SpanSide, SpanStart, start_batching,
+};
 use crate::context::TraceContext;
 use crate::scope::SpanInfo;
 use bytes::Bytes;
@@ -23,7 +25,7 @@ use std::convert::Infallible;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// How a collector responds.
 #[derive(Clone, Copy, Debug)]
@@ -143,13 +145,8 @@ fn started(endpoint: Option<&str>) -> (Arc<Exporter>, Finish) {
 
 fn record(exporter: &Arc<Exporter>, context: &TraceContext) {
     let info = SpanInfo { name: "create", resource: "pods", namespace: "n", object: "" };
-    let mut span = Span::recorded_by(
-        Arc::clone(exporter),
-        context,
-        SpanSide::Server,
-        &info,
-        (SystemTime::now(), Instant::now()),
-    );
+    let mut span =
+        Span::recorded_by(Arc::clone(exporter), context, SpanSide::Server, &info, SpanStart::now());
     span.number("http.response.status_code", 201);
     span.link(&TraceContext::root());
     span.fail();
@@ -317,7 +314,7 @@ fn texts_attributes_and_links_of_a_span_are_bounded() {
         &sampled(),
         SpanSide::Internal,
         &info,
-        (SystemTime::now(), Instant::now()),
+        SpanStart::now(),
     );
     for _ in 0..100 {
         span.text("long", &long);

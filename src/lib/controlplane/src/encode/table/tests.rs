@@ -75,7 +75,7 @@ fn row(paths: &[&str], spec: &Value) -> Vec<Value> {
         "{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\"",
         &format!("}},\"spec\":{spec}}}"),
     );
-    let mut table = Table::with(&served(), &columns, ("v1", Include::None), SystemTime::now());
+    let mut table = Table::with(&served(), &columns, "v1", Include::None, SystemTime::now());
     let bytes = table.frames("{}", false, &Object::Stored(Arc::new(entry))).concat();
     let value: Value = json_codec::read_value(&bytes).unwrap();
     value["rows"][0]["cells"].as_array().unwrap().iter().cloned().collect()
@@ -132,7 +132,7 @@ fn tables_share_long_definitions_of_columns() {
     };
     let (served, chunks) = (served(), ChunkCache::default());
     let table =
-        |columns: &Columns| Table::with(&served, columns, ("v1", Include::None), SystemTime::now());
+        |columns: &Columns| Table::with(&served, columns, "v1", Include::None, SystemTime::now());
     let columns: Columns = (0..900).map(column).collect();
     assert!(columns.cost() >= columns.definitions().len() / 2);
     let shared = columns.definitions().as_ptr();
