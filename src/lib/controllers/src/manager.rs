@@ -31,16 +31,10 @@ const RETRY: Duration = Duration::from_millis(200);
 /// Failed attempts before that is reported.
 const MAX_STARTUP_FAILURES: u32 = 5;
 
-// Controller names, as in flags.
+// Names of controllers that code refers to.
 const LIFECYCLE: &str = "namespace-controller";
 const COLLECTOR: &str = "garbage-collector-controller";
-const ACCOUNTS: &str = "serviceaccount-controller";
-const PUBLISHER: &str = "root-ca-certificate-publisher-controller";
 const COUNTER: &str = "resourcequota-controller";
-const AGGREGATOR: &str = "clusterrole-aggregation-controller";
-const CLEANER: &str = "token-cleaner-controller";
-/// Acts as the manager itself, like upstream's: it writes secrets and accounts in every namespace.
-const TOKENS: &str = "serviceaccount-token-controller";
 /// Creates its identity, an account of the same name, only where its API is served.
 const MIGRATOR: &str = "storage-version-migrator-controller";
 /// Interval of checks whether an optional API is served.
@@ -48,6 +42,7 @@ const UNSERVED: Duration = Duration::from_secs(300);
 
 /// A controller.
 struct ControllerSpec {
+    /// As in flags.
     name: &'static str,
     /// Deprecated name.
     alias: &'static str,
@@ -74,7 +69,7 @@ struct ControllerLaunch<'a> {
     client: Client,
 }
 
-const CONTROLLERS: [ControllerSpec; 9] = [
+const CONTROLLERS: &[ControllerSpec] = &[
     ControllerSpec {
         name: LIFECYCLE,
         alias: "namespace",
@@ -88,19 +83,20 @@ const CONTROLLERS: [ControllerSpec; 9] = [
         start: Start::Monitored,
     },
     ControllerSpec {
-        name: ACCOUNTS,
+        name: "serviceaccount-controller",
         alias: "serviceaccount",
         account: "service-account-controller",
         start: Start::Alone(|launch| Box::pin(service_account::run(launch.manager, launch.client))),
     },
     ControllerSpec {
-        name: TOKENS,
+        name: "serviceaccount-token-controller",
         alias: "serviceaccount-token",
+        // The manager itself, as in kube-controller-manager: it writes in every namespace.
         account: "",
         start: Start::Alone(start_tokens),
     },
     ControllerSpec {
-        name: PUBLISHER,
+        name: "root-ca-certificate-publisher-controller",
         alias: "root-ca-cert-publisher",
         account: "root-ca-cert-publisher",
         start: Start::Alone(|launch| {
@@ -118,13 +114,13 @@ const CONTROLLERS: [ControllerSpec; 9] = [
         start: Start::Monitored,
     },
     ControllerSpec {
-        name: AGGREGATOR,
+        name: "clusterrole-aggregation-controller",
         alias: "clusterrole-aggregation",
         account: "clusterrole-aggregation-controller",
         start: Start::Alone(|launch| Box::pin(cluster_role_aggregation::run(launch.client))),
     },
     ControllerSpec {
-        name: CLEANER,
+        name: "token-cleaner-controller",
         alias: "tokencleaner",
         account: "token-cleaner",
         start: Start::Alone(|launch| Box::pin(token_cleaner::run(launch.client))),

@@ -53,7 +53,7 @@ struct ShareState {
     anonymous: usize,
     /// Callers that hold something or wait.
     callers: HashMap<u64, CallerEntry, BuildHasherDefault<IdentityHasher>>,
-    /// QueuedWaiter callers, by what they hold and the ticket of their first waiter; named ones,
+    /// Waiting callers, by what they hold and the ticket of their first waiter; named ones,
     /// anonymous ones.
     lines: [BTreeSet<(usize, u64, u64)>; 2],
     waiters: usize,

@@ -34,7 +34,7 @@ const PLAIN_BYTES: usize = 64 * 1024;
 const FEW_BYTES: usize = 1024;
 /// Commas, colons and brackets in JSON that is decoded, changed and encoded in about 0.2 ms.
 const INLINE_MARKS: usize = 1000;
-/// SlotRequest computations per caller; more are refused.
+/// Waiting computations per caller; more are refused.
 const MAX_WAITING: usize = 256;
 /// Time after which [`pause`] yields the slot.
 const SLOT_TIME: Duration = Duration::from_millis(1);
@@ -67,7 +67,7 @@ thread_local! {
     static SITE: Cell<PollSite> = const { Cell::new(PollSite::Outside) };
     /// Caller of the polled request.
     static CALLER: Cell<u64> = const { Cell::new(INTERNAL) };
-    /// PollPlan of the current slot.
+    /// When the current slot was taken.
     static SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 

@@ -139,7 +139,8 @@ impl Default for KindBody {
 }
 
 impl NativeKind {
-    /// Name of the OpenAPI definition, such as `io.k8s.api.core.v1.ConfigMap`.
+    /// Name of the OpenAPI definition: `io.k8s.api.core.v1.ConfigMap`, for other groups with their
+    /// first label (`io.k8s.api.coordination.v1.Lease`).
     pub fn schema_name(&self) -> String {
         let group = match self.group {
             "" => "core",

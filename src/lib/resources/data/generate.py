@@ -1,27 +1,27 @@
 #!/usr/bin/env python3
-"""Derives the data tables of the served kinds from the type facts (names, numbers and types of the published API).
+"""Derives the data tables of the bundled kinds from type facts (names, numbers and types of the published API).
 
     ./generate.py FACTS
 
-FACTS is a folder of type facts (kinds.tsv, openapi.tsv, protobuf.tsv, resources.tsv, columns.tsv).
-
-The tables beside this script are the product's own data: the product never reads the facts folder. To serve more kinds
-(the workloads bundle), add them to SERVED, add their Go shapes to EMIT, and run the script again.
+FACTS is a directory of type facts: kinds.tsv, openapi.tsv, protobuf.tsv, resources.tsv, columns.tsv. The tables are committed; a build needs
+neither the facts nor this script. Rows of definitions and messages that the facts lack are written by hand, and kept. To bundle more kinds of
+the published API, add them to SERVED, exceptions of their Go types to EMIT, and run the script again.
 
 schema.tsv: definition, field, type, required, emit, list_type, list_map_keys, map_type, patch_strategy, patch_merge_key, default, enum.
-An empty definition repeats the line above. `emit` says how the typed API writes the field back:
-    a  always: an absent one is written as its zero value (null for lists, maps, bytes and times, {} for structures)
-    o  omitted when it is zero
-    p  omitted only when it is absent or null
-    n  null when it is absent
-protobuf.tsv: the columns of the facts, and the JSON name of a field where it is another ("." where the message's fields are inlined in JSON).
-The other tables have the columns of the facts.
+An empty definition repeats the line above. `emit` says how a typed object encodes the field:
+    a  always: if absent, as its zero value (null for lists, maps, bytes and times, {} for structs)
+    o  omitted if zero
+    p  omitted only if absent or null
+    n  null if absent
+protobuf.tsv: the columns of the facts, and the JSON name of a field if it differs ("." if the message's fields are inlined in JSON).
+descriptions.tsv (what `kubectl explain` prints) is written by hand.
+../tests/facts/: the discovery rows and columns of a real server, with the columns of the facts, compared by tests/facts.rs.
 """
 import os
 import re
 import sys
 
-# group -> kinds; None: all kinds of the group that the facts know.
+# group -> kinds; None: all kinds of the group.
 SERVED = {
     "": ["Namespace", "ConfigMap", "Secret", "ServiceAccount", "Event", "ResourceQuota"],
     "admissionregistration.k8s.io": None,
@@ -83,8 +83,21 @@ def read(folder, name):
     return rows[0], rows[1:]
 
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def own(name, key, known):
+    """Rows of the present table whose key the facts lack: written by hand."""
+    rows, first = [], ""
+    for row in read(HERE, name)[1]:
+        first = row[0] or first
+        if key([first, *row[1:]]) not in known:
+            rows.append(row)
+    return rows
+
+
 def write(name, header, rows):
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+    path = os.path.join(HERE, name)
     with open(path, "w", encoding="ascii") as file:
         for row in [header, *rows]:
             file.write("\t".join(row).rstrip("\t") + "\n")
@@ -148,8 +161,7 @@ def main():
     facts = sys.argv[1]
     header, rows = read(facts, "openapi.tsv")
     definitions = by_first(rows, lambda row: row[0])
-    kinds_header, kinds = read(facts, "kinds.tsv")
-    kinds = [row for row in kinds if served(row[1], row[3]) and (row[1] != "autoscaling" or row[2] == "v1")]
+    kinds = [row for row in read(facts, "kinds.tsv")[1] if served(row[1], row[3]) and (row[1] != "autoscaling" or row[2] == "v1")]
     references = {name: {ref for row in rows for ref in re.findall(r"ref:([A-Za-z0-9_.\-]+)", row[2])} for name, rows in definitions.items()}
     roots = [row[0] for row in kinds] + [name for name in definitions if name.startswith(META)]
     wanted = sorted(closure(roots, references))
@@ -160,6 +172,7 @@ def main():
         for number, row in enumerate(sorted(definitions[name], key=lambda row: row[1])):
             code = "" if row[1] in ("", "(self)") else emit(overrides, name, row, embeds)
             out.append([name if number == 0 else "", row[1], row[2], row[3], code, *row[4:]])
+    out += own("schema.tsv", lambda row: row[0], definitions)
     write("schema.tsv", [*header[:4], "emit", *header[4:]], out)
 
     header, rows = read(facts, "protobuf.tsv")
@@ -177,16 +190,16 @@ def main():
                 break
     keep = closure(roots, references)
     rows = [[*row, json_name(fields.get(name), row[2], row[5])] for name in sorted(keep) for row in messages[name]]
+    rows += own("protobuf.tsv", lambda row: f"{row[0]}.{row[1]}", messages)
     write("protobuf.tsv", [*header, "json"], rows)
 
-    write("kinds.tsv", kinds_header, kinds)
     header, rows = read(facts, "resources.tsv")
     rows = [row for row in rows if served(row[0], row[4].split()[-1]) or (row[0] == "" and row[4].startswith("/ ") and served("", row[4][2:])) or row[2] == "serviceaccounts/token"]
     rows = [row for row in rows if row[2].split("/")[0] in {other[2] for other in rows if "/" not in other[2]}]
-    write("resources.tsv", header, rows)
+    write("../tests/facts/resources.tsv", header, rows)
     names = {(row[0], row[2]) for row in rows}
     header, rows = read(facts, "columns.tsv")
-    write("columns.tsv", header, [row for row in rows if (row[0], row[2]) in names])
+    write("../tests/facts/columns.tsv", header, [row for row in rows if (row[0], row[2]) in names])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 //! The bundled generic kinds: a file each, and one table.
 //!
 //! Must never know controllers, the kubelet or sockets. Start reading at `table`; a new kind is a
-//! row there and a file in `kinds`.
+//! file in `kinds`, a row in `table`, and rows in `data/` for its schema and protobuf messages.
 
 mod cells;
 mod checks;

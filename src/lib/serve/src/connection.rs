@@ -167,9 +167,9 @@ fn http1_builder(limits: &ListenerLimits) -> http1::Builder {
     builder
 }
 
-/// ValidityWindow of a stream: bytes of an unread body, kept in memory and not counted anywhere.
+/// Window of a stream: bytes of an unread body, kept in memory and not counted anywhere.
 const STREAM_WINDOW_BYTES: u32 = 64 << 10;
-/// ValidityWindow of a connection: the same for all its bodies.
+/// Window of a connection: the same for all its bodies.
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 
 fn http2_builder(limits: &ListenerLimits) -> http2::Builder<TokioExecutor> {

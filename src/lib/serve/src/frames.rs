@@ -38,7 +38,7 @@ const END_HEADERS: u8 = 4;
 pub(crate) const GO_AWAY: [u8; 17] =
     [0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0xb];
 
-/// FramePosition in the byte stream.
+/// Position in the byte stream.
 #[derive(Debug)]
 enum FramePosition {
     /// In the preface, with this many bytes left.

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 const META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1";
 
-/// CachedDiscovery until the catalog changes.
+/// Cached until the catalog changes.
 #[derive(Default)]
 pub(crate) struct Discovery {
     cache: Mutex<Option<Arc<CachedDiscovery>>>,

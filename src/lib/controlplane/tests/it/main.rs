@@ -13,6 +13,7 @@ mod flow;
 mod health;
 mod identity;
 mod lists;
+mod native_kind;
 mod objects;
 mod support;
 mod texts;

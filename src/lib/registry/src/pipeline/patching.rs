@@ -15,7 +15,7 @@ use ferrokube_schema::apply::{self, ApplyError};
 use ferrokube_schema::strategic::strategic_merge;
 use ferrokube_trace::annotation;
 
-/// UpdateInput of an update.
+/// Input of an update.
 pub(super) enum UpdateInput {
     /// PUT: the whole object, decoded and defaulted.
     Put(Document),

@@ -25,7 +25,7 @@ use ferrokube_storage::{Entry, Guard, Key, Need, Txn, Write};
 use ferrokube_trace::annotation::Ids;
 use std::sync::Arc;
 
-/// WriteVerb type; selects the options that webhooks see.
+/// Selects the options that webhooks see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteVerb {
     Create,
@@ -88,6 +88,7 @@ impl Draft {
 }
 
 impl<'a> WriteOp<'a> {
+    /// Looks up decoders and the subresource.
     ///
     /// # Errors
     /// 404 for an unknown subresource.

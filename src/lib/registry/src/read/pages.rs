@@ -15,7 +15,7 @@ use tokio::time::Instant;
 /// A list that requests no page for this long loses its snapshot: kube-apiserver's compaction
 /// interval.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// HeldSnapshot snapshots. The next one evicts from the caller with the most: first lists of which only one
+/// Held snapshots. The next one evicts from the caller with the most: first lists of which only one
 /// page was requested, then the least recently used. No caller's list is evicted for one who holds
 /// more.
 const MAX_STATES: usize = 128;

@@ -15,7 +15,7 @@ use ferrokube_resource::Definition;
 use ferrokube_storage::Entry;
 use std::sync::Arc;
 
-/// FieldSource of a field's value.
+/// Source of a field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FieldSource {
     Name,

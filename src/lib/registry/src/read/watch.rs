@@ -53,7 +53,7 @@ pub struct Watch {
 /// Resolves when the watch ends, the definition changed, or a bookmark is due.
 type Interruption = Pin<Box<dyn Future<Output = Wake> + Send + Sync>>;
 
-/// WatchPhase of a watch. Successors: `Initial` -> `Live`; `Live` and `Failed` -> `Ended`. Any phase may
+/// Successors: `Initial` -> `Live`; `Live` and `Failed` -> `Ended`. Any phase may
 /// end.
 enum WatchPhase {
     /// Sends the initial state.
@@ -65,7 +65,7 @@ enum WatchPhase {
     Ended,
 }
 
-/// InitialState state being sent.
+/// Initial state being sent.
 struct InitialState {
     snapshot: Snapshot,
     /// Last key inspected.
@@ -186,7 +186,7 @@ fn too_old(asked: u64, now: Revision) -> Failure {
     Failure::new(Reason::Expired, format!("too old resource version: {asked} ({now})"))
 }
 
-/// WatchPhase after an error of the store.
+/// The phase after an error of the store.
 fn phase_after(error: WatchError, asked: u64, now: Revision) -> WatchPhase {
     match error {
         WatchError::Compacted(_) => WatchPhase::Failed(Box::new(too_old(asked, now))),
