@@ -90,7 +90,7 @@ fn clean_files() -> Vec<CleanFile> {
             paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         } else if !path.ends_with(THIS_FILE)
             && path.extension().is_some_and(|extension| {
-                extension == "rs" || extension == "md" || extension == "html"
+                ["html", "md", "rs", "tsv", "txt"].iter().any(|known| extension == *known)
             })
         {
             let name = path.strip_prefix(root).unwrap().display().to_string();
@@ -152,6 +152,30 @@ fn declared_type(line: &str) -> Option<&str> {
     name.starts_with(char::is_uppercase).then_some(name)
 }
 
+/// Doc comments whose first word is a type of the same file, not in backticks: left by a rename.
+fn misplaced_types(text: &str) -> Vec<&str> {
+    let types: Vec<&str> = text.lines().filter_map(declared_type).collect();
+    let is_compound = |name: &str| name.chars().filter(|letter| letter.is_uppercase()).count() > 1;
+    let is_misplaced = |line: &&str| {
+        let prose = line.trim_start().strip_prefix("/// ").unwrap_or_default();
+        let first = prose.split(' ').next().unwrap_or_default();
+        is_compound(first) && types.contains(&first)
+    };
+    text.lines().filter(is_misplaced).collect()
+}
+
+#[test]
+fn no_rename_has_changed_prose() {
+    let found: Vec<String> = clean_files()
+        .iter()
+        .filter(|file| file.name.ends_with(".rs"))
+        .flat_map(|file| {
+            misplaced_types(&file.text).into_iter().map(|line| format!("{}:{line}", file.name))
+        })
+        .collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
 #[test]
 fn reworked_files_have_no_banned_phrases() {
     let found: Vec<String> = clean_files()
@@ -197,4 +221,7 @@ fn the_checks_find_violations_only() {
     assert_eq!(declared_type("    pub(crate) struct Row<'a> {"), Some("Row"));
     assert_eq!(declared_type("pub enum Kind {"), Some("Kind"));
     assert_eq!(declared_type("let structure = 1;"), None);
+    let renamed = "/// HeldSnapshot snapshots.\nconst MAX: u8 = 1;\nstruct HeldSnapshot;";
+    assert_eq!(misplaced_types(renamed).len(), 1);
+    assert_eq!(misplaced_types(&renamed.replace("HeldSnapshot s", "Held s")).len(), 0);
 }

@@ -19,6 +19,7 @@ mod layering;
 mod lifecycle;
 mod log_file;
 mod log_tracking;
+mod map;
 mod objects;
 mod security;
 mod sizes;
