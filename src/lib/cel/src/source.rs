@@ -30,6 +30,17 @@ impl SourceErrors {
         }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Reports the errors from an index on once more: of an expression that a macro copies.
+    pub(crate) fn repeat_from(&mut self, start: usize) {
+        for fault in self.0.get(start..).unwrap_or_default().to_vec() {
+            self.push(fault);
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

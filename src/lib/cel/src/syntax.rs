@@ -284,21 +284,24 @@ impl Parser<'_> {
         self.depth += 1;
         let parsed = self.conditional(follow);
         self.depth -= 1;
-        self.rule(parsed, follow)
+        parsed
     }
 
-    fn conditional(&mut self, follow: &FollowSet) -> Parsed {
+    fn conditional(&mut self, follow: &FollowSet) -> Ast {
         let condition = self.either(&follow.or(token_set(&[Token::Question])));
         if self.peek() != Token::Question {
-            return Ok(condition);
+            return condition;
         }
         let at = self.place();
         self.consume();
         let yes = self.either(&follow.then(token_set(&[Token::Colon])));
-        self.expect(Token::Colon, EXPRESSION)?;
+        if let Err(thrown) = self.expect(Token::Colon, EXPRESSION) {
+            self.caught(thrown, follow.recovery);
+            return Ast::leaf(at, ExprKind::Null);
+        }
         let all = Box::new([condition, yes, self.expression(follow)]);
         let below = deepest(all.iter());
-        Ok(self.above(at, ExprKind::Conditional(all), below))
+        self.above(at, ExprKind::Conditional(all), below)
     }
 
     fn either(&mut self, follow: &FollowSet) -> Ast {
@@ -513,8 +516,12 @@ impl Parser<'_> {
     }
 
     fn primary(&mut self, follow: &FollowSet) -> Ast {
+        let (at, opens) =
+            (self.place(), matches!(self.peek(), Token::OpenBracket | Token::OpenBrace));
         let parsed = self.primary_of(follow);
-        self.rule(parsed, follow)
+        let failed = opens && parsed.is_err();
+        let found = self.rule(parsed, follow);
+        if failed { Ast::leaf(at, ExprKind::Null) } else { found }
     }
 
     fn primary_of(&mut self, follow: &FollowSet) -> Parsed {

@@ -323,23 +323,14 @@ impl Type {
             (Self::Null, other) => other.clone(),
             (Self::Var, other) | (other, Self::Var) => other.clone(),
             (Self::Dyn | Self::Error, _) | (_, Self::Dyn | Self::Error) => Self::Dyn,
-            (Self::List(one), Self::List(other)) => Self::List(Arc::new(Self::known(one, other))),
+            (Self::List(one), Self::List(other)) => Self::List(Arc::new(one.join(other))),
             (Self::Map(key, one), Self::Map(other_key, other)) => {
-                Self::Map(Arc::new(Self::known(key, other_key)), Arc::new(Self::known(one, other)))
+                Self::Map(Arc::new(key.join(other_key)), Arc::new(one.join(other)))
             }
             (Self::Optional(one), Self::Optional(other)) => {
-                Self::Optional(Arc::new(Self::known(one, other)))
+                Self::Optional(Arc::new(one.join(other)))
             }
             _ => self.clone(),
-        }
-    }
-
-    /// The more specific of two element types: those of an empty list are unknown.
-    fn known(one: &Self, other: &Self) -> Self {
-        match (one, other) {
-            (Self::Dyn | Self::Var | Self::Error, known)
-            | (known, Self::Dyn | Self::Var | Self::Error) => known.clone(),
-            _ => one.join(other),
         }
     }
 }

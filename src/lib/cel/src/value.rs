@@ -295,6 +295,21 @@ impl<'a> Value<'a> {
         size as u64
     }
 
+    /// Whether values of the type have an order.
+    pub(crate) fn is_ordered(&self) -> bool {
+        matches!(
+            self,
+            Self::Bool(_)
+                | Self::Int(_)
+                | Self::Uint(_)
+                | Self::Double(_)
+                | Self::String(_)
+                | Self::Bytes(_)
+                | Self::Duration(_)
+                | Self::Timestamp(_)
+        )
+    }
+
     /// The type's name.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {

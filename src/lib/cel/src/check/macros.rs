@@ -65,19 +65,31 @@ impl Checker<'_> {
         flat: bool,
     ) -> Checked {
         let name = self.variable_name(variable, NO_NAME);
+        // The macro copies its target.
+        let before = [self.types.len(), self.late.len()];
         let target = self.check(target);
-        let inner = match &target.answer {
-            Type::Optional(inner) => (**inner).clone(),
-            Type::Dyn | Type::Var | Type::Error => Type::Dyn,
+        self.types.repeat_from(before[0]);
+        self.late.repeat_from(before[1]);
+        let (has_value, inner) = match &target.answer {
+            Type::Optional(inner) => (Type::Bool, (**inner).clone()),
+            Type::Dyn | Type::Var | Type::Error => (Type::Bool, Type::Dyn),
             other => {
                 self.fault(at, no_match("hasValue", true, std::slice::from_ref(other)));
-                return self.fault(at, no_match("value", true, std::slice::from_ref(other)));
+                self.fault(at, no_match("value", true, std::slice::from_ref(other)));
+                (Type::Error, Type::Error)
             }
         };
         let size = VariableSize::computed(&inner);
         let body = self.with(vec![Variable { name, answer: inner, size }], body);
         let (body_answer, body_estimate) = (body.answer, body.estimate);
-        let answer = if flat { body_answer } else { Type::Optional(Arc::new(body_answer)) };
+        let none = Type::Optional(Arc::new(Type::Var));
+        let answer = match flat {
+            false => Type::Optional(Arc::new(body_answer)),
+            true if body_answer.fits(&none) => body_answer,
+            true => {
+                return self.fault(at, no_match("_?_:_", false, &[has_value, body_answer, none]));
+            }
+        };
         let estimate = Estimate::opt_map(&target.estimate, &body_estimate, (&answer, flat));
         Checked { code: Code::OptMap(Box::new([target.code, body.code]), flat), answer, estimate }
     }
@@ -225,7 +237,16 @@ impl Checker<'_> {
                     Type::Dyn
                 }
             },
-            LoopKind::Sort => range.clone(),
+            LoopKind::Sort => {
+                let is_list = range.is_dyn() || matches!(range, Type::List(_));
+                if !(is_list && (body.is_dyn() || body.is_ordered())) {
+                    let keys = Type::List(Arc::new(body.clone()));
+                    let function = "@sortByAssociatedKeys";
+                    self.fault(shape.at, no_match(function, true, &[range.clone(), keys]));
+                    return Type::Error;
+                }
+                range.clone()
+            }
         }
     }
 

@@ -180,6 +180,7 @@ function!(to_int,
 function!(to_uint,
     [Value::Uint(number)] => Ok(Value::Uint(*number)),
     [Value::Int(number)] => u64::try_from(*number).map(Value::Uint).map_err(|_| unsigned_overflow()),
+    [Value::Double(number)] if *number < 0.0 => Err(unsigned_overflow()),
     [Value::Double(number)] => truncated(*number, -1.0).and_then(|number| u64::try_from(number).ok()).map(Value::Uint).ok_or_else(unsigned_overflow),
     [Value::String(text)] => unsigned(text).map(Value::Uint).ok_or_else(|| no_conversion("uint")),
 );

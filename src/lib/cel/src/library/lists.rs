@@ -114,9 +114,24 @@ pub(crate) fn is_sortable<'v, 'a: 'v>(values: impl Iterator<Item = &'v Value<'a>
     })
 }
 
+/// The items of a list, each of which has an order.
 fn items<'a>(list: &List<'a>) -> Result<Vec<Value<'a>>, Failure> {
     let items: Vec<Value<'a>> = list.iter().collect();
-    if is_sortable(items.iter()) { Ok(items) } else { no_overload() }
+    if items.iter().all(Value::is_ordered) { Ok(items) } else { no_overload() }
+}
+
+fn is(one: &Value<'_>, other: &Value<'_>, order: Ordering) -> bool {
+    compare(one, other) == Some(order)
+}
+
+/// The first of the least or greatest items.
+fn extreme<'a>(list: &List<'a>, worse: Ordering, name: &str) -> Answer<'a> {
+    let better =
+        |known: Value<'a>, next: Value<'a>| if is(&known, &next, worse) { next } else { known };
+    items(list)?
+        .into_iter()
+        .reduce(better)
+        .ok_or_else(|| Failure::Failed(format!("{name} called on empty list")))
 }
 
 fn ordering(one: &Value<'_>, other: &Value<'_>) -> Ordering {
@@ -125,20 +140,21 @@ fn ordering(one: &Value<'_>, other: &Value<'_>) -> Ordering {
 
 function!(is_sorted, [Value::List(list)] => {
     let items = items(list)?;
-    Ok(Value::Bool(items.windows(2).all(|pair| ordering(&pair[0], &pair[1]).is_le())))
+    // Items of different types have no order.
+    Ok(Value::Bool(!items.windows(2).any(|pair| is(&pair[0], &pair[1], Ordering::Greater))))
 });
-function!(least, [Value::List(list)] => items(list)?.into_iter().min_by(ordering).ok_or_else(|| "min called on empty list".into()));
-function!(greatest, [Value::List(list)] => {
-    // Of equal items the first.
-    items(list)?.into_iter().rev().max_by(ordering).ok_or_else(|| "max called on empty list".into())
-});
+function!(least, [Value::List(list)] => extreme(list, Ordering::Greater, "min"));
+function!(greatest, [Value::List(list)] => extreme(list, Ordering::Less, "max"));
 function!(reverse, [Value::List(list)] => {
     let mut items: Vec<_> = list.iter().collect();
     items.reverse();
     Ok(Value::list(items))
 });
 function!(sort, [Value::List(list)] => {
-    let mut items = items(list)?;
+    let mut items: Vec<Value<'a>> = list.iter().collect();
+    if !is_sortable(items.iter()) {
+        return no_overload();
+    }
     items.sort_by(ordering);
     Ok(Value::list(items))
 });

@@ -76,10 +76,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 fn or_type(types: &[Type]) -> Type {
-    match inner(types) {
-        Type::Dyn | Type::Var | Type::Error => types[1].clone(),
-        known => known.join(&types[1]),
-    }
+    inner(types).join(&types[1])
 }
 
 function!(none, [] => Ok(Value::Optional(None)));
