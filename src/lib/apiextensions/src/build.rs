@@ -4,7 +4,7 @@ use super::hooks::CustomHooks;
 use super::names::ResourceNames;
 use super::rules::VersionRules;
 use super::scale::{self, CustomScale, ScalePaths};
-use super::webhook::Webhook;
+use super::webhook::ConversionWebhook;
 use super::{group, plural, text};
 use ferrokube_apimachinery::document::{Array, Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
@@ -133,7 +133,7 @@ impl DefinitionBuilder<'_> {
                 terminating: object.is_terminating(),
                 rules,
                 scales: self.scales(),
-                webhook: Webhook::of(object),
+                webhook: ConversionWebhook::of(object),
             }),
         })
     }

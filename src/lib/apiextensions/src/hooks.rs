@@ -2,7 +2,7 @@
 
 use super::rules::VersionRules;
 use super::scale::ScalePaths;
-use super::webhook::Webhook;
+use super::webhook::ConversionWebhook;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::conversion::Converter;
@@ -17,7 +17,7 @@ pub(super) struct CustomHooks {
     /// Scale paths by version.
     pub(super) scales: Vec<(String, ScalePaths)>,
     /// The conversion webhook, if the definition has one.
-    pub(super) webhook: Option<Webhook>,
+    pub(super) webhook: Option<ConversionWebhook>,
 }
 
 impl Hooks for CustomHooks {

@@ -5,8 +5,6 @@
 //! written in another version than the stored one.
 
 use super::review::{self, ReviewRequest};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
@@ -14,24 +12,20 @@ use ferrokube_apimachinery::{heap, json};
 use ferrokube_flow::{Away, AwayError};
 use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
 use ferrokube_resource::conversion::{Conversion, ConversionFuture, Converter, WaitFuture};
-use ferrokube_trace::{Span, SpanInfo, SpanSide, TraceContext, inject};
-use http::header::CONTENT_TYPE;
-use reqwest::{Certificate, Client};
+use ferrokube_webhook::{
+    CallError, CallLimits, NoServices, ServiceResolver, Webhook, WebhookAddress, WebhookCall,
+    unless_called_back,
+};
 use std::any::Any;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
-use std::sync::OnceLock;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
 
 /// Of one call.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Of connecting.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Max concurrent calls of one definition.
-const MAX_CALLS: usize = 8;
-/// Max waiting calls; others are rejected.
-const MAX_WAITING: usize = 256;
+/// Of one definition.
+const LIMITS: CallLimits = CallLimits { calls: 8, waiting: 256 };
 /// Overhead of a call, and of a request that waits for another one's call.
 const CALL_BYTES: usize = 16 * 1024;
 const WAIT_BYTES: usize = 1024;
@@ -40,23 +34,16 @@ const RESPONSE_BYTES: usize = 4 << 20;
 
 /// The conversion webhook of one definition.
 #[derive(Debug)]
-pub(super) struct Webhook {
+pub(super) struct ConversionWebhook {
     /// Stands for the definition, across its changes.
     number: u64,
-    /// The URL, or why there is none.
-    url: Result<String, String>,
-    /// PEM in base64; empty for the system's roots.
-    ca_bundle: String,
+    webhook: Webhook,
     kind: String,
     /// The first review version that this server supports.
     review_version: &'static str,
-    client: OnceLock<Result<Client, String>>,
-    calls: Semaphore,
-    /// Calls that are running or waiting.
-    places: Semaphore,
 }
 
-impl Webhook {
+impl ConversionWebhook {
     /// `None` unless there are several versions and the strategy is `Webhook`.
     pub(super) fn of(definition: &Document) -> Option<Self> {
         let conversion = definition.get(&["spec", "conversion"])?;
@@ -68,22 +55,15 @@ impl Webhook {
             .get("webhook")
             .and_then(|webhook| webhook.get("clientConfig"))
             .unwrap_or(&Value::Null);
+        let services: Arc<dyn ServiceResolver> = Arc::new(NoServices);
         let mut hasher = DefaultHasher::new();
         definition.name().hash(&mut hasher);
         Some(Self {
             number: hasher.finish(),
-            url: url(config),
-            ca_bundle: super::text(config, "caBundle").to_owned(),
+            webhook: Webhook::new(WebhookAddress::of(config, &services), LIMITS),
             kind: definition.str(&["spec", "names", "kind"]).unwrap_or_default().to_owned(),
             review_version: review_version(definition),
-            client: OnceLock::new(),
-            calls: Semaphore::new(MAX_CALLS),
-            places: Semaphore::new(MAX_CALLS + MAX_WAITING),
         })
-    }
-
-    fn client(&self) -> Result<&Client, String> {
-        self.client.get_or_init(|| client(&self.ca_bundle)).as_ref().map_err(Clone::clone)
     }
 
     async fn convert_all(
@@ -91,7 +71,7 @@ impl Webhook {
         api_version: &str,
         objects: &[Bytes],
     ) -> Result<Conversion, Failure> {
-        let Ok(_place) = self.places.try_acquire() else { return Err(self.too_many(api_version)) };
+        let Some(_place) = self.webhook.place() else { return Err(self.too_many(api_version)) };
         // The objects, and their copy in the request.
         let bytes = CALL_BYTES + 2 * objects.iter().map(Bytes::len).sum::<usize>();
         let mut away =
@@ -108,8 +88,16 @@ impl Webhook {
                 self.kind
             ))
         };
-        let answer = self.call(&request, &mut away).await.map_err(|why| match why {
-            CallError::Failed(why) => failed(why),
+        let body = request.review();
+        let call = WebhookCall {
+            span: ("convert", &self.kind),
+            timeout: TIMEOUT,
+            announces_timeout: false,
+            answer_bytes: RESPONSE_BYTES + 4 * body.len(),
+            body,
+        };
+        let answer = self.webhook.call(call, &mut away).await.map_err(|why| match why {
+            CallError::Failed(why) => failed(why.to_string()),
             CallError::NoRoom => self.too_many(api_version),
         })?;
         let room = match away.end(heap::json_bound(&answer)).await {
@@ -156,98 +144,9 @@ impl Webhook {
         Failure::new(Reason::TooManyRequests, message).with_details(details)
     }
 
-    /// A call has a span of its own in the request's trace.
-    async fn call(
-        &self,
-        request: &ReviewRequest<'_>,
-        away: &mut Away,
-    ) -> Result<Vec<u8>, CallError> {
-        let (context, mut span) = Span::part(
-            SpanSide::Client,
-            &SpanInfo { name: "convert", resource: &self.kind, namespace: "", object: "" },
-        );
-        let answer = self.exchange(request, context, away).await;
-        if answer.is_err() {
-            span.fail();
-        }
-        answer
-    }
-
-    async fn exchange(
-        &self,
-        request: &ReviewRequest<'_>,
-        context: Option<TraceContext>,
-        away: &mut Away,
-    ) -> Result<Vec<u8>, CallError> {
-        let _permit = unless_called_back(away, self.calls.acquire())
-            .await?
-            .map_err(|_| "the server is going down".to_owned())?;
-        let url = self.url.as_deref().map_err(Clone::clone)?;
-        let body = request.review();
-        let limit = RESPONSE_BYTES + 4 * body.len();
-        let mut call = self.client()?.post(url).header(CONTENT_TYPE, "application/json").body(body);
-        if let Some(context) = context {
-            let mut headers = http::HeaderMap::new();
-            inject(&context, &mut headers);
-            call = call.headers(headers);
-        }
-        let mut response =
-            unless_called_back(away, call.send()).await?.map_err(|error| describe(&error))?;
-        let status = response.status();
-        if status != http::StatusCode::OK {
-            // The response body is neither returned nor logged.
-            return Err(format!("it answered with status {}", status.as_u16()).into());
-        }
-        let mut bytes = Vec::new();
-        while let Some(chunk) =
-            unless_called_back(away, response.chunk()).await?.map_err(|error| describe(&error))?
-        {
-            if bytes.len() + chunk.len() > limit {
-                return Err(format!("its answer is longer than {limit} bytes").into());
-            }
-            if bytes.len() + chunk.len() > bytes.capacity() {
-                let more = (bytes.capacity()).max(chunk.len()).max(CALL_BYTES);
-                away.grow(more).await?;
-                bytes.reserve_exact(more);
-            }
-            bytes.extend_from_slice(&chunk);
-        }
-        Ok(bytes)
-    }
 }
 
-/// Why a call failed.
-enum CallError {
-    /// Shown to the client.
-    Failed(String),
-    /// Its budget was called back.
-    NoRoom,
-}
-
-impl From<String> for CallError {
-    fn from(why: String) -> Self {
-        Self::Failed(why)
-    }
-}
-
-impl From<AwayError> for CallError {
-    fn from(_: AwayError) -> Self {
-        Self::NoRoom
-    }
-}
-
-async fn unless_called_back<T>(
-    away: &mut Away,
-    work: impl Future<Output = T>,
-) -> Result<T, AwayError> {
-    tokio::select! {
-        biased;
-        done = work => Ok(done),
-        () = away.called_back() => Err(AwayError::Full),
-    }
-}
-
-impl Converter for Webhook {
+impl Converter for ConversionWebhook {
     fn convert(&self, api_version: String, objects: Vec<Bytes>) -> ConversionFuture<'_> {
         Box::pin(async move { self.convert_all(&api_version, &objects).await })
     }
@@ -265,66 +164,20 @@ fn review_version(definition: &Document) -> &'static str {
         .unwrap_or("v1")
 }
 
-/// The URL of a client config.
-fn url(config: &Value) -> Result<String, String> {
-    if let Some(service) = config.get("service").filter(|service| !service.is_null()) {
-        let [namespace, name] = ["namespace", "name"].map(|field| super::text(service, field));
-        return Err(format!(
-            "service {namespace}/{name} cannot be reached: this server has no services yet, name a url instead"
-        ));
-    }
-    Ok(super::text(config, "url").to_owned())
-}
-
-fn client(ca_bundle: &str) -> Result<Client, String> {
-    let mut builder = Client::builder()
-        .timeout(TIMEOUT)
-        .connect_timeout(CONNECT_TIMEOUT)
-        .redirect(reqwest::redirect::Policy::none())
-        .https_only(true)
-        .no_proxy();
-    if !ca_bundle.is_empty() {
-        let pem =
-            STANDARD.decode(ca_bundle).map_err(|_| "its caBundle is not base64".to_owned())?;
-        let roots = Certificate::from_pem_bundle(&pem)
-            .map_err(|_| "its caBundle has no certificates".to_owned())?;
-        builder = builder.tls_certs_only(roots);
-    }
-    builder.build().map_err(|error| format!("no client could be made: {}", describe(&error)))
-}
-
-/// The class of an error. Its causes (addresses, system errors, certificates) reveal the server's
-/// network, which writers of definitions need not know: they are only logged, without the URL.
-fn describe(error: &reqwest::Error) -> String {
-    let class = match (error.is_timeout(), error.is_connect()) {
-        (true, _) => "it did not answer in time",
-        (_, true) => "it could not be reached",
-        _ => "the call failed",
-    };
-    let (mut causes, mut cause) = (Vec::new(), std::error::Error::source(error));
-    while let Some(inner) = cause {
-        causes.push(inner.to_string());
-        cause = inner.source();
-    }
-    tracing::warn!(class, causes = causes.join(": "), "calling a conversion webhook failed");
-    class.to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use ferrokube_apimachinery::document::json;
     use ferrokube_flow::{self as flow, Class, Flow, Limits, Seats};
     use futures::FutureExt;
-    use std::sync::Arc;
 
     /// A webhook whose calls are all running and never end.
-    fn hung() -> Webhook {
+    fn hung() -> ConversionWebhook {
         let definition = json!({"spec": {"names": {"kind": "T"}, "versions": [{}, {}],
             "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://localhost:1/"}}}}});
         let webhook =
-            Webhook::of(&Document::from_value(definition).expect("an object")).expect("a webhook");
-        webhook.calls.forget_permits(MAX_CALLS);
+            ConversionWebhook::of(&Document::from_value(definition).expect("an object")).expect("a webhook");
+        webhook.webhook.occupy(LIMITS.calls);
         webhook
     }
 
@@ -425,10 +278,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn room_of_one_webhook_is_called_back_for_another() {
         let flow = Arc::new(Flow::new(&Limits::default()));
-        let (webhook, other) = (hung(), Webhook { number: 7, ..hung() });
+        let (webhook, other) = (hung(), ConversionWebhook { number: 7, ..hung() });
         let object = |_| vec![vec![b' '; 1_400_000].into()];
         let begin = |webhook, count: usize| -> Vec<_> {
-            let webhook: &Webhook = webhook;
+            let webhook: &ConversionWebhook = webhook;
             (0..count)
                 .map(|number| {
                     Box::pin(flow::with_budgets(
@@ -463,7 +316,7 @@ mod tests {
     #[tokio::test]
     async fn the_queue_of_one_webhook_is_bounded() {
         let webhook = hung();
-        let mut calls: Vec<_> = (0..MAX_CALLS + MAX_WAITING)
+        let mut calls: Vec<_> = (0..LIMITS.calls + LIMITS.waiting)
             .map(|_| webhook.convert("e/v2".to_owned(), object()))
             .collect();
         assert!(calls.iter_mut().all(|call| call.now_or_never().is_none()));
@@ -474,11 +327,4 @@ mod tests {
         assert!(webhook.convert("e/v2".to_owned(), object()).now_or_never().is_none());
     }
 
-    #[test]
-    fn fault_47_only_the_class_of_a_call_error_is_returned() {
-        // The only error of this kind that needs no connection.
-        let error = reqwest::Proxy::all("http://[").expect_err("no address");
-        assert!(std::error::Error::source(&error).is_some(), "it has a cause");
-        assert_eq!(describe(&error), "the call failed");
-    }
 }

@@ -1,0 +1,221 @@
+//! Calls of one webhook.
+
+use crate::config::WebhookAddress;
+use crate::fault::CallFault;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ferrokube_flow::{Away, AwayError};
+use ferrokube_trace::{Span, SpanInfo, SpanSide, TraceContext, inject};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::{Certificate, Client};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Of connecting.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// By which the memory for an answer grows.
+const GROWTH: usize = 16 * 1024;
+
+/// Limits of one webhook.
+#[derive(Clone, Copy, Debug)]
+pub struct CallLimits {
+    /// Max concurrent calls.
+    pub calls: usize,
+    /// Max calls that wait for those.
+    pub waiting: usize,
+}
+
+/// A webhook that can be called. Connections are made when it is first called, and reused.
+#[derive(Debug)]
+pub struct Webhook {
+    address: WebhookAddress,
+    client: OnceLock<Result<Client, CallFault>>,
+    calls: Semaphore,
+    /// Calls that are running or waiting.
+    places: Semaphore,
+}
+
+/// One call.
+#[derive(Debug)]
+pub struct WebhookCall<'a> {
+    /// Name and resource of its span.
+    pub span: (&'a str, &'a str),
+    /// JSON.
+    pub body: Vec<u8>,
+    /// From the start of the request to the end of the answer.
+    pub timeout: Duration,
+    /// Whether the webhook learns the timeout, in seconds, from the query.
+    pub announces_timeout: bool,
+    /// Max bytes of the answer.
+    pub answer_bytes: usize,
+}
+
+/// Why a call failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallError {
+    /// Shown to the client.
+    Failed(CallFault),
+    /// Its budget was called back.
+    NoRoom,
+}
+
+impl From<CallFault> for CallError {
+    fn from(fault: CallFault) -> Self {
+        Self::Failed(fault)
+    }
+}
+
+impl From<AwayError> for CallError {
+    fn from(_: AwayError) -> Self {
+        Self::NoRoom
+    }
+}
+
+impl Webhook {
+    /// No connection is made yet.
+    pub fn new(address: WebhookAddress, limits: CallLimits) -> Self {
+        Self {
+            address,
+            client: OnceLock::new(),
+            calls: Semaphore::new(limits.calls),
+            places: Semaphore::new(limits.calls + limits.waiting),
+        }
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> &WebhookAddress {
+        &self.address
+    }
+
+    /// A place among the running and waiting calls, for the duration of a call; `None` if there are
+    /// too many.
+    pub fn place(&self) -> Option<SemaphorePermit<'_>> {
+        self.places.try_acquire().ok()
+    }
+
+    /// Takes the right to this many concurrent calls away, as running calls do.
+    pub fn occupy(&self, calls: usize) {
+        self.calls.forget_permits(calls);
+    }
+
+    /// Posts the body and returns the answer, which has status 200. The call has a span of its own
+    /// in the request's trace, and carries its ids.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn call(
+        &self,
+        call: WebhookCall<'_>,
+        away: &mut Away,
+    ) -> Result<Vec<u8>, CallError> {
+        let (name, resource) = call.span;
+        let info = SpanInfo { name, resource, namespace: "", object: "" };
+        let (context, mut span) = Span::part(SpanSide::Client, &info);
+        let answer = self.exchange(call, context, away).await;
+        if answer.is_err() {
+            span.fail();
+        }
+        answer
+    }
+
+    async fn exchange(
+        &self,
+        call: WebhookCall<'_>,
+        context: Option<TraceContext>,
+        away: &mut Away,
+    ) -> Result<Vec<u8>, CallError> {
+        let _permit = unless_called_back(away, self.calls.acquire())
+            .await?
+            .map_err(|_| CallFault::Broken)?;
+        if let Some(service) = &self.address.service {
+            // A missing service is named; other failures to connect are not explained.
+            service.addresses().map_err(CallFault::Service)?;
+        }
+        let mut request = self
+            .client()?
+            .post(self.url(&call))
+            .timeout(call.timeout)
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "application/json, */*")
+            .body(call.body);
+        if let Some(context) = context {
+            let mut headers = http::HeaderMap::new();
+            inject(&context, &mut headers);
+            request = request.headers(headers);
+        }
+        let fault = |error: reqwest::Error| CallFault::from(&error);
+        let mut response = unless_called_back(away, request.send()).await?.map_err(fault)?;
+        let status = response.status();
+        if status != http::StatusCode::OK {
+            // The response body is neither returned nor logged.
+            return Err(CallFault::Status(status.as_u16()).into());
+        }
+        let mut bytes = Vec::new();
+        while let Some(chunk) =
+            unless_called_back(away, response.chunk()).await?.map_err(fault)?
+        {
+            if bytes.len() + chunk.len() > call.answer_bytes {
+                return Err(CallFault::TooLong(call.answer_bytes).into());
+            }
+            if bytes.len() + chunk.len() > bytes.capacity() {
+                let more = (bytes.capacity()).max(chunk.len()).max(GROWTH);
+                away.grow(more).await?;
+                bytes.reserve_exact(more);
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes)
+    }
+
+    fn url(&self, call: &WebhookCall<'_>) -> String {
+        let url = &self.address.url;
+        if !call.announces_timeout {
+            return url.clone();
+        }
+        let seconds = call.timeout.as_secs() + u64::from(call.timeout.subsec_nanos() > 0);
+        format!("{url}?timeout={seconds}s")
+    }
+
+    fn client(&self) -> Result<&Client, CallFault> {
+        self.client.get_or_init(|| client(&self.address)).as_ref().map_err(Clone::clone)
+    }
+}
+
+/// Runs `work` unless the memory of the waiting request is needed elsewhere.
+///
+/// # Errors
+/// [`AwayError::Full`].
+pub async fn unless_called_back<T>(
+    away: &mut Away,
+    work: impl Future<Output = T>,
+) -> Result<T, AwayError> {
+    tokio::select! {
+        biased;
+        done = work => Ok(done),
+        () = away.called_back() => Err(AwayError::Full),
+    }
+}
+
+fn client(address: &WebhookAddress) -> Result<Client, CallFault> {
+    let mut builder = Client::builder()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .redirect(reqwest::redirect::Policy::none())
+        .https_only(true)
+        .no_proxy();
+    if !address.ca_bundle.is_empty() {
+        let wrong = |why: &str| CallFault::Config(why.to_owned());
+        let pem = STANDARD
+            .decode(&address.ca_bundle)
+            .map_err(|_| wrong("its caBundle is not base64"))?;
+        let roots = Certificate::from_pem_bundle(&pem)
+            .map_err(|_| wrong("its caBundle has no certificates"))?;
+        builder = builder.tls_certs_only(roots);
+    }
+    if let Some(service) = &address.service {
+        builder = builder.dns_resolver(Arc::new(service.clone()));
+    }
+    builder.build().map_err(|error| {
+        CallFault::Config(format!("no client could be made: {}", CallFault::from(&error)))
+    })
+}

@@ -1,0 +1,15 @@
+//! Calls webhooks: HTTPS servers of others, which may be slow, broken or hostile. Time, bytes and
+//! concurrent calls are bounded, redirects are never followed, and a request that waits for an
+//! answer holds no seat.
+//!
+//! Must never know what a webhook decides or converts. Start reading at [`Webhook`].
+
+mod call;
+mod config;
+mod fault;
+mod service;
+
+pub use call::{CallError, CallLimits, Webhook, WebhookCall, unless_called_back};
+pub use config::WebhookAddress;
+pub use fault::CallFault;
+pub use service::{NoServices, ServiceResolver};
