@@ -1,5 +1,7 @@
 //! Validation shared by several kinds.
 
+pub(crate) mod client_config;
+
 use ferrokube_apimachinery::document::{Array, Document, Text, Value};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;

@@ -17,3 +17,4 @@ pub(crate) mod secret;
 pub(crate) mod serviceaccount;
 pub(crate) mod storageversion;
 pub(crate) mod storageversionmigration;
+pub(crate) mod webhookconfiguration;

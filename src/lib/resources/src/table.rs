@@ -3,7 +3,7 @@
 use crate::kinds::{
     configmap, crd, csr, event, lease, leasecandidate, namespace, policy, policybinding,
     resourcequota, review, role, rolebinding, secret, serviceaccount, storageversion,
-    storageversionmigration,
+    storageversionmigration, webhookconfiguration,
 };
 use ferrokube_resource::Verbs;
 use ferrokube_resource::definition::Scope::{self, Cluster, Namespaced};
@@ -38,8 +38,10 @@ pub(crate) const GENERIC: &[NativeKind] = &[
     row(RBAC, ["roles", "role", "Role"], Namespaced, &[], Verbs::ALL, role::role),
     row(ADMISSION, ["mutatingadmissionpolicies", "mutatingadmissionpolicy", "MutatingAdmissionPolicy"], Cluster, &[], Verbs::ALL, policy::mutating),
     row(ADMISSION, ["mutatingadmissionpolicybindings", "mutatingadmissionpolicybinding", "MutatingAdmissionPolicyBinding"], Cluster, &[], Verbs::ALL, policybinding::mutating),
+    row(ADMISSION, ["mutatingwebhookconfigurations", "mutatingwebhookconfiguration", "MutatingWebhookConfiguration"], Cluster, &[], Verbs::ALL, webhookconfiguration::mutating),
     row(ADMISSION, ["validatingadmissionpolicies", "validatingadmissionpolicy", "ValidatingAdmissionPolicy"], Cluster, &[], Verbs::ALL, policy::validating),
     row(ADMISSION, ["validatingadmissionpolicybindings", "validatingadmissionpolicybinding", "ValidatingAdmissionPolicyBinding"], Cluster, &[], Verbs::ALL, policybinding::validating),
+    row(ADMISSION, ["validatingwebhookconfigurations", "validatingwebhookconfiguration", "ValidatingWebhookConfiguration"], Cluster, &[], Verbs::ALL, webhookconfiguration::validating),
     row("apiextensions.k8s.io", ["customresourcedefinitions", "customresourcedefinition", "CustomResourceDefinition"], Cluster, &["crd", "crds"], Verbs::ALL, crd::body),
     row("coordination.k8s.io", ["leases", "lease", "Lease"], Namespaced, &[], Verbs::ALL, lease::body),
 ];
