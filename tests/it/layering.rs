@@ -20,9 +20,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("auth", &["apimachinery", "trace", "storage", "registry"]),
     ("admission", &["apimachinery", "trace", "features", "storage", "registry"]),
     ("flow", &["apimachinery", "serve"]),
+    ("webhook", &["apimachinery", "trace", "flow"]),
     (
         "apiextensions",
-        &["apimachinery", "schema", "trace", "storage", "cel", "resource", "registry", "flow"],
+        &["apimachinery", "schema", "storage", "cel", "resource", "registry", "flow", "webhook"],
     ),
     (
         "controlplane",
@@ -84,7 +85,7 @@ const FENCES: &[(&str, &[&str])] = &[
     ("opentelemetry-otlp", &["trace"]),
     ("opentelemetry_sdk", &["trace"]),
     ("rcgen", &["pki"]),
-    ("reqwest", &["admission", "apiextensions", "client", "testkit"]),
+    ("reqwest", &["client", "testkit", "webhook"]),
     ("rustls", &["serve", "client", "ferrokube", "testkit"]),
     (
         "serde_json",

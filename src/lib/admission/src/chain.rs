@@ -3,13 +3,14 @@
 use crate::certificates::{CertificateApproval, CertificateSigning, CertificateSubjectRestriction};
 use crate::namespace::NamespaceLifecycle;
 use crate::quota::QuotaStep;
+use crate::remote::{Mutation, RemoteStep};
 use crate::step::{AdmissionStep, Permits};
 use crate::trace_stamp;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_features::{Gates, LOG_TRACKING};
 use ferrokube_registry::admission::RemoteFuture;
-use ferrokube_registry::{Admission, Attributes, Effects, Stamps};
+use ferrokube_registry::{Admission, Attributes, Effects, Operation, Stamps};
 use ferrokube_storage::Store;
 use ferrokube_trace::annotation::Ids;
 use std::sync::Arc;
@@ -47,6 +48,8 @@ pub const ORDER: &[&str] = &[
 /// The admission steps of a server.
 pub struct Chain {
     steps: Vec<Arc<dyn AdmissionStep>>,
+    /// Those that run outside the turn, in order.
+    remote: Vec<Arc<dyn RemoteStep>>,
     gates: Gates,
     stamped: AtomicU64,
     skipped: AtomicU64,
@@ -57,6 +60,7 @@ impl Chain {
     pub fn new(store: &Store, gates: Gates, permits: Arc<dyn Permits>) -> Self {
         let none = Self {
             steps: Vec::new(),
+            remote: Vec::new(),
             gates,
             stamped: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
@@ -79,9 +83,46 @@ impl Chain {
         self
     }
 
+    /// Adds a remote step at its position in [`ORDER`].
+    ///
+    /// # Panics
+    /// If [`ORDER`] lacks the name of the step.
+    #[must_use]
+    pub fn with_remote(mut self, step: Arc<dyn RemoteStep>) -> Self {
+        self.remote.push(step);
+        self.remote.sort_by_key(|step| place(step.name()));
+        self
+    }
+
     /// Names of the steps, in order.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.steps.iter().map(|step| step.name())
+        let local = self.steps.iter().map(|step| step.name());
+        let mut names: Vec<_> = local.chain(self.remote.iter().map(|step| step.name())).collect();
+        names.sort_by_key(|name| place(name));
+        names.into_iter()
+    }
+
+    /// The mutating remote steps; all mutating steps a second time if one of them changes the
+    /// object.
+    async fn mutate_all(
+        &self,
+        attributes: Attributes<'_>,
+        object: Option<Document>,
+    ) -> Result<Option<Document>, Failure> {
+        let mut mutation = Mutation::new(object);
+        for step in &self.remote {
+            step.mutate(attributes, &mut mutation).await?;
+        }
+        if mutation.is_needed {
+            mutation.is_second = true;
+            if let Some(object) = &mut mutation.object {
+                self.mutate(&attributes, object)?;
+            }
+            for step in &self.remote {
+                step.mutate(attributes, &mut mutation).await?;
+            }
+        }
+        Ok(mutation.object)
     }
 }
 
@@ -90,9 +131,8 @@ fn place(name: &str) -> usize {
 }
 
 impl Admission for Chain {
-    /// There are no webhook or policy steps yet.
-    fn is_remote(&self, _attributes: &Attributes<'_>) -> bool {
-        false
+    fn is_remote(&self, attributes: &Attributes<'_>) -> bool {
+        self.remote.iter().any(|step| step.matches(attributes))
     }
 
     fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure> {
@@ -101,10 +141,12 @@ impl Admission for Chain {
 
     fn mutate_remote<'a>(
         &'a self,
-        _attributes: Attributes<'a>,
+        attributes: Attributes<'a>,
         object: Document,
     ) -> RemoteFuture<'a, Document> {
-        Box::pin(std::future::ready(Ok(object)))
+        Box::pin(
+            async move { Ok(self.mutate_all(attributes, Some(object)).await?.unwrap_or_default()) },
+        )
     }
 
     fn stamp(&self, attributes: &Attributes<'_>, object: &mut Document) -> Option<Ids> {
@@ -136,9 +178,17 @@ impl Admission for Chain {
 
     fn validate_remote<'a>(
         &'a self,
-        _attributes: Attributes<'a>,
-        _object: Option<&'a Document>,
+        attributes: Attributes<'a>,
+        object: Option<&'a Document>,
     ) -> RemoteFuture<'a, ()> {
-        Box::pin(std::future::ready(Ok(())))
+        Box::pin(async move {
+            if attributes.operation == Operation::Delete {
+                self.mutate_all(attributes, None).await?;
+            }
+            for step in &self.remote {
+                step.validate(attributes, object).await?;
+            }
+            Ok(())
+        })
     }
 }

@@ -7,9 +7,11 @@ pub mod certificates;
 pub mod chain;
 pub mod namespace;
 pub mod quota;
+pub mod remote;
 pub mod review;
 pub mod step;
 pub mod trace_stamp;
 
 pub use chain::{Chain, ORDER};
+pub use remote::{Mutation, RemoteStep};
 pub use step::{AdmissionStep, PermitQuery, Permits};

@@ -143,7 +143,6 @@ impl ConversionWebhook {
         );
         Failure::new(Reason::TooManyRequests, message).with_details(details)
     }
-
 }
 
 impl Converter for ConversionWebhook {
@@ -175,8 +174,8 @@ mod tests {
     fn hung() -> ConversionWebhook {
         let definition = json!({"spec": {"names": {"kind": "T"}, "versions": [{}, {}],
             "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://localhost:1/"}}}}});
-        let webhook =
-            ConversionWebhook::of(&Document::from_value(definition).expect("an object")).expect("a webhook");
+        let webhook = ConversionWebhook::of(&Document::from_value(definition).expect("an object"))
+            .expect("a webhook");
         webhook.webhook.occupy(LIMITS.calls);
         webhook
     }
@@ -326,5 +325,4 @@ mod tests {
         drop(calls.pop());
         assert!(webhook.convert("e/v2".to_owned(), object()).now_or_never().is_none());
     }
-
 }

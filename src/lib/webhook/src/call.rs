@@ -104,11 +104,7 @@ impl Webhook {
     ///
     /// # Errors
     /// [`CallError`].
-    pub async fn call(
-        &self,
-        call: WebhookCall<'_>,
-        away: &mut Away,
-    ) -> Result<Vec<u8>, CallError> {
+    pub async fn call(&self, call: WebhookCall<'_>, away: &mut Away) -> Result<Vec<u8>, CallError> {
         let (name, resource) = call.span;
         let info = SpanInfo { name, resource, namespace: "", object: "" };
         let (context, mut span) = Span::part(SpanSide::Client, &info);
@@ -125,9 +121,8 @@ impl Webhook {
         context: Option<TraceContext>,
         away: &mut Away,
     ) -> Result<Vec<u8>, CallError> {
-        let _permit = unless_called_back(away, self.calls.acquire())
-            .await?
-            .map_err(|_| CallFault::Broken)?;
+        let _permit =
+            unless_called_back(away, self.calls.acquire()).await?.map_err(|_| CallFault::Broken)?;
         if let Some(service) = &self.address.service {
             // A missing service is named; other failures to connect are not explained.
             service.addresses().map_err(CallFault::Service)?;
@@ -152,9 +147,7 @@ impl Webhook {
             return Err(CallFault::Status(status.as_u16()).into());
         }
         let mut bytes = Vec::new();
-        while let Some(chunk) =
-            unless_called_back(away, response.chunk()).await?.map_err(fault)?
-        {
+        while let Some(chunk) = unless_called_back(away, response.chunk()).await?.map_err(fault)? {
             if bytes.len() + chunk.len() > call.answer_bytes {
                 return Err(CallFault::TooLong(call.answer_bytes).into());
             }
@@ -205,9 +198,8 @@ fn client(address: &WebhookAddress) -> Result<Client, CallFault> {
         .no_proxy();
     if !address.ca_bundle.is_empty() {
         let wrong = |why: &str| CallFault::Config(why.to_owned());
-        let pem = STANDARD
-            .decode(&address.ca_bundle)
-            .map_err(|_| wrong("its caBundle is not base64"))?;
+        let pem =
+            STANDARD.decode(&address.ca_bundle).map_err(|_| wrong("its caBundle is not base64"))?;
         let roots = Certificate::from_pem_bundle(&pem)
             .map_err(|_| wrong("its caBundle has no certificates"))?;
         builder = builder.tls_certs_only(roots);

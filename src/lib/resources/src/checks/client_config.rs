@@ -74,12 +74,10 @@ fn webhook_url(url: &str, place: &str) -> Vec<FieldError> {
         .map_or((String::new(), before_query), |(scheme, rest)| {
             (scheme.to_ascii_lowercase(), rest)
         });
-    let authority = rest.strip_prefix("//").map_or("", |rest| {
-        rest.split('/').next().unwrap_or_default()
-    });
-    let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| {
-        (Some(user), host)
-    });
+    let authority =
+        rest.strip_prefix("//").map_or("", |rest| rest.split('/').next().unwrap_or_default());
+    let (user, host) =
+        authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
     let mut errors = Vec::new();
     if scheme != "https" {
         let why = format!("'https' is the only allowed URL scheme{FORM}");
@@ -155,8 +153,11 @@ mod tests {
 
     #[test]
     fn services() {
-        assert!(texts(&json!({"service": {"name": "a", "namespace": "b", "path": "/x/"}})).is_empty());
-        let wrong = texts(&json!({"service": {"name": "", "namespace": "b", "port": 0, "path": "x//y"}}));
+        assert!(
+            texts(&json!({"service": {"name": "a", "namespace": "b", "path": "/x/"}})).is_empty()
+        );
+        let wrong =
+            texts(&json!({"service": {"name": "", "namespace": "b", "port": 0, "path": "x//y"}}));
         assert_eq!(
             wrong,
             [
@@ -166,6 +167,9 @@ mod tests {
                 "c.service.path: Invalid value: \"x//y\": segment[0] may not be empty",
             ]
         );
-        assert_eq!(texts(&json!({})), ["c: Required value: exactly one of url or service is required"]);
+        assert_eq!(
+            texts(&json!({})),
+            ["c: Required value: exactly one of url or service is required"]
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! ValidatingWebhookConfiguration and MutatingWebhookConfiguration: which writes are reviewed by
 //! which webhooks.
 
-use crate::checks::client_config::client_config;
 use super::policy::matching::{check_conditions, check_rule, default_rule};
+use crate::checks::client_config::client_config;
 use crate::checks::{all_invalid, items, label_selector, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
@@ -96,9 +96,10 @@ impl Hooks for WebhookConfiguration {
         let before = change.old.map_or(&[][..], |old| old.list(&["webhooks"]));
         // Conditions that were stored stay valid.
         let same_conditions = before.len() == webhooks.len()
-            && before.iter().zip(webhooks).all(|(old, new)| {
-                items(old, "matchConditions") == items(new, "matchConditions")
-            });
+            && before
+                .iter()
+                .zip(webhooks)
+                .all(|(old, new)| items(old, "matchConditions") == items(new, "matchConditions"));
         let mut errors = Vec::new();
         let mut names = HashSet::new();
         for (index, webhook) in webhooks.iter().enumerate() {
