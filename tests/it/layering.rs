@@ -18,7 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("resource", &["apimachinery", "schema"]),
     ("registry", &["apimachinery", "schema", "trace", "storage", "resource"]),
     ("auth", &["apimachinery", "trace", "storage", "registry"]),
-    ("admission", &["apimachinery", "trace", "features", "storage", "registry"]),
+    ("admission", &["apimachinery", "cel", "trace", "features", "storage", "resource", "registry"]),
     ("flow", &["apimachinery", "serve"]),
     ("webhook", &["apimachinery", "trace", "flow"]),
     (

@@ -1,7 +1,7 @@
 //! Authorization checks made by admission.
 
 use ferrokube_admission::step::FnStep;
-use ferrokube_admission::{AdmissionStep, PermitQuery, Permits};
+use ferrokube_admission::{AdmissionStep, CheckDecision, PermitQuery, Permits, Right};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_auth::{Access, Authorizer, EscalationCheck, Rbac, ResourceAccess};
@@ -25,6 +25,29 @@ pub(super) fn escalation_step(
 }
 
 impl Permits for Rights {
+    fn decide(&self, user: &UserInfo, right: &Right) -> CheckDecision {
+        let access = match right {
+            Right::Path { path, verb } => Access { user, verb, resource: None, path },
+            Right::Resource { resource, verb } => {
+                let resource = ResourceAccess {
+                    group: &resource.group,
+                    version: "*",
+                    resource: &resource.resource,
+                    subresource: &resource.subresource,
+                    namespace: &resource.namespace,
+                    name: &resource.name,
+                };
+                Access { user, verb, resource: Some(resource), path: "" }
+            }
+        };
+        let decision = self.0.authorize(&access);
+        CheckDecision {
+            allowed: decision.is_allowed(),
+            reason: decision.reason().to_owned(),
+            error: None,
+        }
+    }
+
     fn permits(&self, user: &UserInfo, question: &PermitQuery<'_>) -> bool {
         let PermitQuery { verb, group, version, resource, namespace, name } = *question;
         let resource =

@@ -7,7 +7,7 @@ use super::token_keys::{KeyFiles, KeyPem};
 use super::trace_page::{self, RingObserver, TracePage};
 use crate::cmd::flags::Storage;
 use anyhow::{Context, anyhow};
-use ferrokube_admission::Chain;
+use ferrokube_admission::{Chain, PolicyInputs, ValidatingPolicies};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::{self, AuditLog, OnFailure, Rotation};
@@ -99,8 +99,14 @@ pub(super) fn build(
     let rbac = Arc::new(Rbac::of(store, &catalog));
     let authorizer: Arc<dyn Authorizer> = Arc::new(AnonymousLock(Arc::clone(&rbac) as _));
     let rights = Arc::new(Rights(Arc::clone(&authorizer)));
+    let policies = PolicyInputs {
+        store: store.clone(),
+        catalog: Arc::clone(&catalog),
+        permits: Arc::clone(&rights) as _,
+    };
     let admission = Chain::new(store, setup.inputs.gates.clone(), rights)
-        .with(rights::escalation_step(&rbac, &authorizer));
+        .with(rights::escalation_step(&rbac, &authorizer))
+        .with_remote(Arc::new(ValidatingPolicies::new(policies)));
     let registry = Registry::new(store.clone(), catalog, Arc::new(admission))
         .with_token_key(&pki.derived_key("continue tokens"));
     let bearer = bearer(setup, store, &tokens);

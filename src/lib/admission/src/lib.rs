@@ -5,13 +5,18 @@
 
 pub mod certificates;
 pub mod chain;
+mod matching;
 pub mod namespace;
+pub mod policy;
 pub mod quota;
 pub mod remote;
+mod request;
 pub mod review;
 pub mod step;
 pub mod trace_stamp;
 
 pub use chain::{Chain, ORDER};
+pub use ferrokube_cel::{CheckDecision, CheckedResource, Right};
+pub use policy::{PolicyInputs, ValidatingPolicies};
 pub use remote::{Mutation, RemoteStep};
 pub use step::{AdmissionStep, PermitQuery, Permits};

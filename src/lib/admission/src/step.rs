@@ -3,7 +3,9 @@
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::user::UserInfo;
+use ferrokube_cel::{Authorize, CheckDecision, CheckedSubject, Right};
 use ferrokube_registry::{Attributes, Effects};
+use std::sync::Arc;
 
 /// A local admission step. Synchronous; called within the key's turn, possibly several times for
 /// one write.
@@ -35,6 +37,9 @@ pub trait AdmissionStep: Send + Sync {
 
 /// Checks rights of a user, by the server's authorizer.
 pub trait Permits: Send + Sync {
+    /// Decides a check of an expression.
+    fn decide(&self, user: &UserInfo, right: &Right) -> CheckDecision;
+
     /// Whether the user has the right.
     fn permits(&self, user: &UserInfo, question: &PermitQuery<'_>) -> bool;
 }
@@ -98,5 +103,41 @@ where
         _effects: &mut Effects,
     ) -> Result<(), Failure> {
         (self.check)(attributes, object)
+    }
+}
+
+/// The `authorizer` of expressions about a user's request.
+pub(crate) fn authorizer_of(permits: &Arc<dyn Permits>, user: &UserInfo) -> Arc<dyn Authorize> {
+    Arc::new(UserRights { permits: Arc::clone(permits), user: user.clone() })
+}
+
+struct UserRights {
+    permits: Arc<dyn Permits>,
+    user: UserInfo,
+}
+
+impl std::fmt::Debug for UserRights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("UserRights").field(&self.user.name).finish()
+    }
+}
+
+impl Authorize for UserRights {
+    fn decide(&self, subject: &CheckedSubject, right: &Right) -> CheckDecision {
+        match subject {
+            CheckedSubject::Caller => self.permits.decide(&self.user, right),
+            CheckedSubject::ServiceAccount { namespace, name } => {
+                let groups = [
+                    "system:serviceaccounts".to_owned(),
+                    format!("system:serviceaccounts:{namespace}"),
+                ];
+                let user = UserInfo {
+                    name: format!("system:serviceaccount:{namespace}:{name}"),
+                    groups: groups.into(),
+                    ..UserInfo::default()
+                };
+                self.permits.decide(&user, right)
+            }
+        }
     }
 }

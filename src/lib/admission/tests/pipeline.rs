@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use ferrokube_admission::{Chain, PermitQuery, Permits};
+use ferrokube_admission::{Chain, PermitQuery, Permits, PolicyInputs, ValidatingPolicies};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::user::UserInfo;
+use ferrokube_cel::{CheckDecision, Right};
 use ferrokube_features::{GateSettings, Gates, KubernetesVersion};
 use ferrokube_registry::{
     Catalog, DeleteOptions, Local, Registry, RequestContext, Target, WriteOptions,
@@ -15,9 +16,16 @@ use ferrokube_trace::annotation::{INITIAL_TRACE_ID, SPAN_ID, TRACE_ID};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+#[path = "pipeline/policies.rs"]
+mod policies;
+
 struct PermitsAll;
 
 impl Permits for PermitsAll {
+    fn decide(&self, _: &UserInfo, _: &Right) -> CheckDecision {
+        CheckDecision { allowed: true, ..CheckDecision::default() }
+    }
+
     fn permits(&self, _user: &UserInfo, _question: &PermitQuery<'_>) -> bool {
         true
     }
@@ -36,7 +44,13 @@ impl TestPipeline {
             .for_each(|definition| catalog.put(definition));
         let settings: GateSettings = gates.parse().unwrap();
         let gates = Gates::new(KubernetesVersion::new(1, 36), &settings).unwrap().0;
-        let chain = Chain::new(&store, gates, Arc::new(PermitsAll));
+        let inputs = PolicyInputs {
+            store: store.clone(),
+            catalog: Arc::clone(&catalog),
+            permits: Arc::new(PermitsAll),
+        };
+        let chain = Chain::new(&store, gates, Arc::new(PermitsAll))
+            .with_remote(Arc::new(ValidatingPolicies::new(inputs)));
         Self { registry: Registry::new(store, catalog, Arc::new(chain)) }
     }
 

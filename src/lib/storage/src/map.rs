@@ -23,6 +23,11 @@ pub(crate) struct EntryMap {
 }
 
 impl EntryMap {
+    /// Whether the maps share all their memory.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.entries.ptr_eq(&other.entries) || self.entries.is_empty() && other.entries.is_empty()
+    }
+
     pub(crate) fn new() -> Self {
         Self::default()
     }

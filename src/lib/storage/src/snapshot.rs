@@ -34,6 +34,12 @@ impl Snapshot {
         Self { revision, prefix, map }
     }
 
+    /// Whether nothing changed between two snapshots of the same resource. May be false when
+    /// nothing did.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.map.is_same(&other.map)
+    }
+
     /// Entries in key order, after `after` (exclusive, without the prefix), optionally within one
     /// namespace.
     pub fn range<'a>(

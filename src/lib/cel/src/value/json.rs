@@ -136,7 +136,8 @@ pub(crate) fn view<'a>(value: &'a Json, shape: JsonShape<'a>) -> Value<'a> {
         }
         (Json::String(text), Kind::Any | Kind::String | Kind::IntOrString) => string(text, shape),
         (Json::Array(items), Kind::Any | Kind::Array) => list(items, shape),
-        (Json::Object(map), Kind::Any | Kind::Object) => Value::Map(Map::Json { map, shape }),
+        (Json::Object(map), Kind::Any) => Value::Map(Map::Json { map, shape: JsonShape::Free }),
+        (Json::Object(map), Kind::Object) => Value::Map(Map::Json { map, shape }),
         _ => misfit(kind, value),
     }
 }

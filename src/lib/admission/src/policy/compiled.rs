@@ -1,0 +1,269 @@
+//! Compiled policies and bindings.
+
+use super::PolicyInputs;
+use crate::matching::{RequestMatcher, items, text};
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::selector::LabelSelector;
+use ferrokube_apimachinery::status::Reason;
+use ferrokube_cel::admission::{AdmissionCompiler, OptionalVariables};
+use ferrokube_cel::{Program, Type};
+use ferrokube_registry::{Attributes, Catalog, Served};
+use parking_lot::Mutex;
+
+/// An expression, or why it does not compile (it was valid when it was stored).
+pub(super) type Compiled = Result<Program, String>;
+
+/// A policy.
+pub(super) struct CompiledPolicy {
+    pub(super) name: String,
+    /// Whether errors refuse the write.
+    pub(super) fails: bool,
+    matcher: Result<RequestMatcher, String>,
+    pub(super) param_kind: Option<ParamKind>,
+    /// Of match conditions, which have no variables.
+    pub(super) plain: AdmissionCompiler,
+    pub(super) conditions: Vec<CompiledCondition>,
+    /// With the variables.
+    pub(super) compiler: AdmissionCompiler,
+    pub(super) validations: Vec<Validation>,
+    pub(super) annotations: Vec<Annotation>,
+}
+
+/// A match condition.
+pub(super) struct CompiledCondition {
+    pub(super) source: String,
+    pub(super) program: Compiled,
+}
+
+/// A validation.
+pub(super) struct Validation {
+    pub(super) source: String,
+    pub(super) program: Compiled,
+    pub(super) message: String,
+    pub(super) message_program: Option<Compiled>,
+    pub(super) reason: Reason,
+}
+
+/// An audit annotation.
+pub(super) struct Annotation {
+    pub(super) key: String,
+    pub(super) source: String,
+    pub(super) program: Compiled,
+}
+
+/// The kind of a policy's parameters.
+pub(super) struct ParamKind {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    /// Its resource, found at a state of the catalog.
+    found: Mutex<Option<(u64, Option<Served>)>>,
+}
+
+impl ParamKind {
+    /// The resource, if it is served.
+    pub(super) fn resolve(&self, catalog: &Catalog) -> Option<Served> {
+        let number = catalog.change_number();
+        let mut found = self.found.lock();
+        if let Some((known, served)) = &*found
+            && *known == number
+        {
+            return served.clone();
+        }
+        let (number, definitions) = catalog.all();
+        let (group, version) =
+            self.api_version.split_once('/').unwrap_or(("", self.api_version.as_str()));
+        let served = definitions.into_iter().find_map(|definition| {
+            let is_kind = definition.group == group
+                && definition.kind == self.kind
+                && definition.storage_prefix.is_some();
+            let place = definition
+                .versions
+                .iter()
+                .position(|known| known.served && known.name == version)?;
+            is_kind.then_some(Served { definition, version: place })
+        });
+        *found = Some((number, served.clone()));
+        served
+    }
+}
+
+impl CompiledPolicy {
+    pub(super) fn compile(policy: &Document) -> Self {
+        let spec = policy.get(&["spec"]).unwrap_or(&Value::Null);
+        let constraints = spec.get("matchConstraints").unwrap_or(&Value::Null);
+        let param_kind = spec.get("paramKind").filter(|kind| !kind.is_null());
+        let variables =
+            OptionalVariables { params: param_kind.is_some(), authorizer: true, patches: false };
+        let mut compiler = AdmissionCompiler::composing();
+        for variable in items(spec, "variables") {
+            // Its uses fail.
+            let _ =
+                compiler.define(text(variable, "name"), text(variable, "expression"), variables);
+        }
+        let plain = AdmissionCompiler::default();
+        let conditions = items(spec, "matchConditions").iter().map(|condition| {
+            let source = text(condition, "expression").trim().to_owned();
+            let program = plain.compile(&source, variables, &[Type::Bool]);
+            CompiledCondition { source, program }
+        });
+        let validations = items(spec, "validations")
+            .iter()
+            .map(|validation| Validation::compile(validation, &compiler, variables));
+        let annotations = items(spec, "auditAnnotations").iter().map(|annotation| {
+            let source = text(annotation, "valueExpression").trim().to_owned();
+            let wanted = [Type::String, Type::Null];
+            let program = compiler.compile(&source, variables, &wanted);
+            Annotation { key: text(annotation, "key").to_owned(), source, program }
+        });
+        Self {
+            name: policy.name().to_owned(),
+            fails: text(spec, "failurePolicy") != "Ignore",
+            matcher: RequestMatcher::compile(constraints, "resourceRules"),
+            param_kind: param_kind.map(|kind| ParamKind {
+                api_version: text(kind, "apiVersion").to_owned(),
+                kind: text(kind, "kind").to_owned(),
+                found: Mutex::new(None),
+            }),
+            conditions: conditions.collect(),
+            validations: validations.collect(),
+            annotations: annotations.collect(),
+            plain,
+            compiler,
+        }
+    }
+
+    /// Whether a write may match, as far as its resource and operation tell.
+    pub(super) fn may_match(&self, attributes: &Attributes<'_>, catalog: &Catalog) -> bool {
+        // A policy that cannot be compiled refuses what it might match.
+        self.matcher.as_ref().is_ok_and(|matcher| matcher.may_match(attributes, catalog))
+    }
+
+    /// Why the parameters cannot be found at all.
+    pub(super) fn missing_param_kind(&self, catalog: &Catalog) -> Option<String> {
+        let kind = self.param_kind.as_ref()?;
+        let is_served = kind.resolve(catalog).is_some();
+        let (group, version) =
+            kind.api_version.split_once('/').unwrap_or(("", kind.api_version.as_str()));
+        (!is_served).then(|| {
+            format!(
+                "failed to find resource referenced by paramKind: '{group}/{version}, Kind={}'",
+                kind.kind
+            )
+        })
+    }
+
+    /// The version in which the write matches.
+    pub(super) fn matches(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Document>,
+        inputs: &PolicyInputs,
+    ) -> Result<Option<Served>, String> {
+        let matcher = self.matcher.as_ref().map_err(Clone::clone)?;
+        matcher.matches(attributes, object, inputs, &inputs.catalog)
+    }
+}
+
+impl Validation {
+    fn compile(
+        validation: &Value,
+        compiler: &AdmissionCompiler,
+        variables: OptionalVariables,
+    ) -> Self {
+        let source = text(validation, "expression").to_owned();
+        let program = compiler.compile(&source, variables, &[Type::Bool]);
+        let unauthorized = OptionalVariables { authorizer: false, ..variables };
+        let message_source = text(validation, "messageExpression");
+        let message_program = (!message_source.is_empty())
+            .then(|| compiler.compile(message_source, unauthorized, &[Type::String]));
+        let reason = match text(validation, "reason") {
+            "Forbidden" => Reason::Forbidden,
+            "RequestEntityTooLarge" => Reason::RequestEntityTooLarge,
+            "Unauthorized" => Reason::Unauthorized,
+            _ => Reason::Invalid,
+        };
+        let message = text(validation, "message").trim().to_owned();
+        Self { source, program, message, message_program, reason }
+    }
+}
+
+/// What happens when a validation fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BindingAction {
+    Deny,
+    Warn,
+    Audit,
+}
+
+impl BindingAction {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Deny => "Deny",
+            Self::Warn => "Warn",
+            Self::Audit => "Audit",
+        }
+    }
+}
+
+/// A binding.
+pub(super) struct CompiledBinding {
+    pub(super) name: String,
+    pub(super) policy: String,
+    /// `None`: whatever the policy matches.
+    matcher: Option<Result<RequestMatcher, String>>,
+    pub(super) actions: Vec<BindingAction>,
+    pub(super) param: Option<ParamRef>,
+}
+
+/// Which parameters.
+pub(super) struct ParamRef {
+    /// Empty: by selector.
+    pub(super) name: String,
+    /// Empty: that of the request.
+    pub(super) namespace: String,
+    pub(super) selector: Result<LabelSelector, String>,
+    /// Whether a missing parameter refuses the write.
+    pub(super) denies: bool,
+}
+
+impl CompiledBinding {
+    pub(super) fn compile(binding: &Document) -> Self {
+        let spec = binding.get(&["spec"]).unwrap_or(&Value::Null);
+        let given = |field: &str| spec.get(field).filter(|value| !value.is_null());
+        let actions = items(spec, "validationActions").iter().filter_map(|action| {
+            [BindingAction::Deny, BindingAction::Warn, BindingAction::Audit]
+                .into_iter()
+                .find(|known| action.as_str() == Some(known.name()))
+        });
+        Self {
+            name: binding.name().to_owned(),
+            policy: text(spec, "policyName").to_owned(),
+            matcher: given("matchResources")
+                .map(|matching| RequestMatcher::compile(matching, "resourceRules")),
+            actions: actions.collect(),
+            param: given("paramRef").map(|param| ParamRef {
+                name: text(param, "name").to_owned(),
+                namespace: text(param, "namespace").to_owned(),
+                selector: match param.get("selector").filter(|selector| !selector.is_null()) {
+                    None => Ok(LabelSelector::default()),
+                    Some(selector) => {
+                        LabelSelector::from_document(selector).map_err(|why| why.to_string())
+                    }
+                },
+                denies: text(param, "parameterNotFoundAction") == "Deny",
+            }),
+        }
+    }
+
+    pub(super) fn matches(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&Document>,
+        inputs: &PolicyInputs,
+    ) -> Result<bool, String> {
+        let Some(matcher) = &self.matcher else { return Ok(true) };
+        let matcher = matcher.as_ref().map_err(Clone::clone)?;
+        let matched = matcher.matches(attributes, object, inputs, &inputs.catalog)?;
+        Ok(matched.is_some())
+    }
+}

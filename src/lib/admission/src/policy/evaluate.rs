@@ -1,0 +1,168 @@
+//! Evaluates a policy on a request, with one parameter.
+
+use super::AuditAnnotations;
+use super::compiled::{Compiled, CompiledCondition, CompiledPolicy, Validation};
+use ferrokube_apimachinery::status::Reason;
+use ferrokube_cel::admission::{AdmissionInput, AdmissionScope, MATCH_BUDGET};
+use ferrokube_cel::{Failure, Meter, Value};
+
+/// Max bytes of the result of a messageExpression.
+const MAX_MESSAGE: usize = 5 * 1024;
+const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+/// A policy and what it is evaluated on.
+pub(super) struct PolicyEvaluation<'a> {
+    pub(super) policy: &'a CompiledPolicy,
+    pub(super) input: AdmissionInput<'a>,
+}
+
+/// The result of a validation.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum PolicyDecision {
+    Admit,
+    Deny { message: String, reason: Reason },
+}
+
+/// Why an expression has no result.
+enum Fault {
+    /// Of this expression.
+    Expression(String),
+    /// Of the whole evaluation.
+    Budget,
+}
+
+impl<'a> PolicyEvaluation<'a> {
+    /// One decision for each validation; none if a match condition is false.
+    pub(super) fn decisions(&self) -> Vec<PolicyDecision> {
+        match self.matches() {
+            Ok(true) => {}
+            Ok(false) => return Vec::new(),
+            Err(why) => return vec![self.failed(why)],
+        }
+        let policy = self.policy;
+        let scope = policy.compiler.scope(&self.input);
+        let mut meter = Meter::default();
+        let mut decisions = Vec::with_capacity(policy.validations.len());
+        for validation in &policy.validations {
+            let result = evaluate(&validation.program, &validation.source, &scope, &mut meter);
+            decisions.push(match result {
+                Ok(Value::Bool(true)) => PolicyDecision::Admit,
+                Ok(_) => match self.message(validation, &mut meter) {
+                    Ok(message) => PolicyDecision::Deny { message, reason: validation.reason },
+                    Err(why) => self.failed(why),
+                },
+                Err(Fault::Expression(why)) => self.failed(why),
+                Err(Fault::Budget) => return vec![self.failed(OUT_OF_BUDGET.to_owned())],
+            });
+        }
+        decisions
+    }
+
+    /// An error refuses the write, unless the policy ignores errors.
+    fn failed(&self, message: String) -> PolicyDecision {
+        match self.policy.fails {
+            true => PolicyDecision::Deny { message, reason: Reason::Invalid },
+            false => PolicyDecision::Admit,
+        }
+    }
+
+    /// Whether all match conditions hold. A false one outweighs errors.
+    fn matches(&self) -> Result<bool, String> {
+        let policy = self.policy;
+        if policy.conditions.is_empty() {
+            return Ok(true);
+        }
+        let input = AdmissionInput { namespace: None, ..self.input };
+        let scope = policy.plain.scope(&input);
+        conditions_hold(&policy.conditions, &scope)
+            .or_else(|why| if policy.fails { Err(why) } else { Ok(false) })
+    }
+
+    /// The message of a failed validation.
+    fn message(&self, validation: &Validation, meter: &mut Meter) -> Result<String, String> {
+        let plain = || match validation.message.as_str() {
+            "" => format!("failed expression: {}", validation.source.trim()),
+            message => message.to_owned(),
+        };
+        let Some(program) = &validation.message_program else { return Ok(plain()) };
+        let input = AdmissionInput { authorizer: None, ..self.input };
+        let scope = self.policy.compiler.scope(&input);
+        match evaluate(program, "", &scope, meter) {
+            Ok(Value::String(text)) if fits(text.trim()) => Ok(text.trim().to_owned()),
+            Err(Fault::Budget) => Err(format!("failed messageExpression: {OUT_OF_BUDGET}")),
+            Ok(_) | Err(Fault::Expression(_)) => Ok(plain()),
+        }
+    }
+
+    /// Adds the audit annotations; the errors refuse the write.
+    pub(super) fn annotations(&self, annotations: &mut AuditAnnotations) -> Vec<String> {
+        let policy = self.policy;
+        if policy.annotations.is_empty() || self.matches() != Ok(true) {
+            return Vec::new();
+        }
+        let input = AdmissionInput { authorizer: None, ..self.input };
+        let scope = policy.compiler.scope(&input);
+        let mut meter = Meter::default();
+        let mut failed = Vec::new();
+        for annotation in &policy.annotations {
+            match evaluate(&annotation.program, &annotation.source, &scope, &mut meter) {
+                Ok(Value::String(text)) if !text.trim().is_empty() => {
+                    annotations.add(&annotation.key, text.trim());
+                }
+                Ok(_) => {}
+                Err(Fault::Expression(why)) => failed.push(why),
+                Err(Fault::Budget) => {
+                    failed = vec![OUT_OF_BUDGET.to_owned()];
+                    break;
+                }
+            }
+        }
+        if policy.fails { failed } else { Vec::new() }
+    }
+}
+
+/// Whether all conditions hold.
+///
+/// # Errors
+/// kube-apiserver's messages, if none is false.
+fn conditions_hold<'a>(
+    conditions: &'a [CompiledCondition],
+    scope: &AdmissionScope<'a>,
+) -> Result<bool, String> {
+    let mut meter = Meter::with_budget(MATCH_BUDGET);
+    let mut failed = Vec::new();
+    for condition in conditions {
+        match evaluate(&condition.program, &condition.source, scope, &mut meter) {
+            Ok(Value::Bool(false)) => return Ok(false),
+            Ok(_) => {}
+            Err(Fault::Expression(why)) => failed.push(why),
+            Err(Fault::Budget) => return Err(OUT_OF_BUDGET.to_owned()),
+        }
+    }
+    match &failed[..] {
+        [] => Ok(true),
+        [one] => Err(one.clone()),
+        several => Err(format!("[{}]", several.join(", "))),
+    }
+}
+
+fn evaluate<'a>(
+    program: &'a Compiled,
+    source: &str,
+    scope: &AdmissionScope<'a>,
+    meter: &mut Meter,
+) -> Result<Value<'a>, Fault> {
+    let program = match program {
+        Ok(program) => program,
+        Err(why) => return Err(Fault::Expression(format!("compilation error: {why}"))),
+    };
+    program.evaluate_in(scope, meter).map_err(|why| match why {
+        Failure::Budget if meter.is_spent() => Fault::Budget,
+        why => Fault::Expression(format!("expression '{source}' resulted in error: {why}")),
+    })
+}
+
+fn fits(message: &str) -> bool {
+    !message.is_empty() && message.len() <= MAX_MESSAGE && !message.contains('\n')
+}

@@ -1,0 +1,100 @@
+//! The policies and bindings of the store, compiled once per revision.
+
+use super::PolicyInputs;
+use super::compiled::{CompiledBinding, CompiledPolicy};
+use ferrokube_registry::view;
+use ferrokube_storage::{Prefix, Revision, Snapshot};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Policies with their bindings at one point in time.
+pub(super) struct PolicySet {
+    policies: Snapshot,
+    bindings: Snapshot,
+    /// Those that have a binding, in the order of their names.
+    bound: Vec<(Arc<CompiledPolicy>, Vec<Arc<CompiledBinding>>)>,
+    compiled: HashMap<String, (Revision, Arc<CompiledPolicy>)>,
+}
+
+impl PolicySet {
+    pub(super) fn bound(&self) -> &[(Arc<CompiledPolicy>, Vec<Arc<CompiledBinding>>)] {
+        &self.bound
+    }
+}
+
+/// Policies of one kind in the store.
+pub(super) struct PolicySource {
+    inputs: PolicyInputs,
+    policies: (Prefix, &'static str),
+    bindings: (Prefix, &'static str),
+    current: Mutex<Option<Arc<PolicySet>>>,
+}
+
+impl PolicySource {
+    pub(super) fn validating(inputs: PolicyInputs) -> Self {
+        Self::new(inputs, "validatingadmissionpolicies", "validatingadmissionpolicybindings")
+    }
+
+    fn new(inputs: PolicyInputs, policies: &'static str, bindings: &'static str) -> Self {
+        let prefix = |plural: &'static str| {
+            (Prefix::new(plural).expect("a constant without a slash"), plural)
+        };
+        Self {
+            inputs,
+            policies: prefix(policies),
+            bindings: prefix(bindings),
+            current: Mutex::new(None),
+        }
+    }
+
+    /// The state of the store.
+    pub(super) fn current(&self) -> Arc<PolicySet> {
+        let store = &self.inputs.store;
+        let policies = store.snapshot(&self.policies.0);
+        let bindings = store.snapshot(&self.bindings.0);
+        let mut current = self.current.lock();
+        if let Some(set) = &*current
+            && set.policies.is_same(&policies)
+            && set.bindings.is_same(&bindings)
+        {
+            return Arc::clone(set);
+        }
+        let set = Arc::new(self.compile(policies, bindings, current.as_deref()));
+        *current = Some(Arc::clone(&set));
+        set
+    }
+
+    fn compile(
+        &self,
+        policies: Snapshot,
+        bindings: Snapshot,
+        before: Option<&PolicySet>,
+    ) -> PolicySet {
+        let served =
+            |plural: &str| self.inputs.catalog.find("admissionregistration.k8s.io", "v1", plural);
+        let mut by_policy: HashMap<String, Vec<Arc<CompiledBinding>>> = HashMap::new();
+        if let Some(served) = served(self.bindings.1) {
+            for entry in bindings.range(None, None) {
+                let binding = CompiledBinding::compile(&view(entry, &served));
+                by_policy.entry(binding.policy.clone()).or_default().push(Arc::new(binding));
+            }
+        }
+        let mut set = PolicySet { policies, bindings, bound: Vec::new(), compiled: HashMap::new() };
+        let Some(served) = served(self.policies.1) else { return set };
+        for entry in set.policies.range(None, None) {
+            let name = entry.key.name();
+            let Some(bindings) = by_policy.remove(name) else { continue };
+            let known = before
+                .and_then(|before| before.compiled.get(name))
+                .filter(|(revision, _)| *revision == entry.revision);
+            let policy = match known {
+                Some((_, policy)) => Arc::clone(policy),
+                None => Arc::new(CompiledPolicy::compile(&view(entry, &served))),
+            };
+            set.compiled.insert(name.to_owned(), (entry.revision, Arc::clone(&policy)));
+            set.bound.push((policy, bindings));
+        }
+        set
+    }
+}

@@ -1,0 +1,130 @@
+//! Validating policies: which writes they refuse, and with which words.
+
+use super::{TestPipeline, document};
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_registry::DeleteOptions;
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// Adds a policy for ConfigMaps and its binding.
+async fn bind(server: &TestPipeline, spec: Value, binding: Value) {
+    let mut policy = json!({"metadata": {"name": "p"}, "spec": {"matchConstraints": {"resourceRules": [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}]}}});
+    let mut bound = json!({"metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Deny"]}});
+    for (object, change) in [(&mut policy, &spec), (&mut bound, &binding)] {
+        for (field, value) in change.as_object().unwrap() {
+            object["spec"][field.as_str()] = value.clone();
+        }
+    }
+    for (plural, object) in
+        [("validatingadmissionpolicies", policy), ("validatingadmissionpolicybindings", bound)]
+    {
+        let kind = server.kind(GROUP, plural);
+        let name = document(object.clone()).name().to_owned();
+        let _ = kind.delete("", &name, &DeleteOptions::default()).await;
+        kind.create("", document(object)).await.unwrap();
+    }
+}
+
+async fn create(server: &TestPipeline, name: &str, data: Value) -> Result<Document, Failure> {
+    let object = document(json!({"metadata": {"name": name}, "data": data}));
+    server.core("configmaps").create("n", object).await
+}
+
+#[tokio::test]
+async fn a_policy_holds_for_the_next_write() {
+    let server = TestPipeline::with_namespace().await;
+    create(&server, "before", json!({"bad": "1"})).await.unwrap();
+    let spec = json!({"validations": [{"expression": "!has(object.data) || !('bad' in object.data)", "message": "no bad"}]});
+    bind(&server, spec, json!({})).await;
+    let failure = create(&server, "a", json!({"bad": "1"})).await.unwrap_err();
+    let message = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no bad";
+    assert_eq!(failure.reason, Some(Reason::Invalid));
+    assert_eq!(failure.message, format!("configmaps \"a\" is forbidden: {message}"));
+    assert_eq!(failure.details.unwrap().causes[0].message, message);
+    create(&server, "a", json!({"good": "1"})).await.unwrap();
+    server
+        .kind(GROUP, "validatingadmissionpolicybindings")
+        .delete("", "b", &DeleteOptions::default())
+        .await
+        .unwrap();
+    create(&server, "c", json!({"bad": "1"})).await.unwrap();
+}
+
+#[tokio::test]
+async fn errors_refuse_unless_the_policy_ignores_them() {
+    let server = TestPipeline::with_namespace().await;
+    let missing = json!([{"expression": "object.data.missing == 'x'", "reason": "Forbidden"}]);
+    bind(&server, json!({ "validations": missing }), json!({})).await;
+    let failure = create(&server, "a", json!({"k": "v"})).await.unwrap_err();
+    assert!(
+        failure.message.ends_with(
+            "expression 'object.data.missing == 'x'' resulted in error: no such key: missing"
+        ),
+        "{}",
+        failure.message
+    );
+    assert_eq!(failure.reason, Some(Reason::Invalid), "errors have no reason of their own");
+    bind(&server, json!({"validations": missing, "failurePolicy": "Ignore"}), json!({})).await;
+    create(&server, "a", json!({"k": "v"})).await.unwrap();
+    let conditions = json!([{"name": "c", "expression": "request.name == 'other'"}]);
+    bind(&server, json!({"validations": missing, "matchConditions": conditions}), json!({})).await;
+    create(&server, "b", json!({"k": "v"})).await.unwrap();
+    assert!(create(&server, "other", json!({})).await.is_err());
+}
+
+#[tokio::test]
+async fn parameters_come_from_the_binding() {
+    let server = TestPipeline::with_namespace().await;
+    create(&server, "limits", json!({"max": "1"})).await.unwrap();
+    let spec = json!({
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "variables": [{"name": "count", "expression": "has(object.data) ? object.data.size() : 0"}],
+        "validations": [{"expression": "variables.count <= int(params.data.max)", "messageExpression": "'at most ' + params.data.max"}],
+    });
+    let param = json!({"name": "limits", "parameterNotFoundAction": "Deny"});
+    bind(&server, spec.clone(), json!({ "paramRef": param })).await;
+    create(&server, "a", json!({"a": "1"})).await.unwrap();
+    let failure = create(&server, "b", json!({"a": "1", "b": "2"})).await.unwrap_err();
+    assert!(failure.message.ends_with("denied request: at most 1"), "{}", failure.message);
+    let none = json!({"name": "nothing", "parameterNotFoundAction": "Deny"});
+    bind(&server, spec.clone(), json!({ "paramRef": none })).await;
+    let failure = create(&server, "b", json!({})).await.unwrap_err();
+    assert!(failure.message.ends_with("failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"), "{}", failure.message);
+    let none = json!({"name": "nothing", "parameterNotFoundAction": "Allow"});
+    bind(&server, spec, json!({ "paramRef": none })).await;
+    create(&server, "b", json!({"a": "1", "b": "2"})).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_policy_cannot_protect_itself_or_its_binding() {
+    let server = TestPipeline::with_namespace().await;
+    let everything = json!({"resourceRules": [
+        {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}]});
+    let spec = json!({"matchConstraints": everything, "validations": [{"expression": "false"}]});
+    bind(&server, spec, json!({})).await;
+    assert!(create(&server, "a", json!({})).await.is_err());
+    for (plural, name) in
+        [("validatingadmissionpolicybindings", "b"), ("validatingadmissionpolicies", "p")]
+    {
+        let kind = server.kind(GROUP, plural);
+        kind.delete("", name, &DeleteOptions::default()).await.unwrap();
+    }
+    create(&server, "a", json!({})).await.unwrap();
+}
+
+#[tokio::test]
+async fn expensive_expressions_end_at_their_budget() {
+    let server = TestPipeline::with_namespace().await;
+    let ten = "[1,2,3,4,5,6,7,8,9,10]";
+    let nested =
+        (0..7).fold("true".to_owned(), |inner, depth| format!("{ten}.all(x{depth}, {inner})"));
+    bind(&server, json!({"validations": [{"expression": nested}]}), json!({})).await;
+    let failure = create(&server, "a", json!({})).await.unwrap_err();
+    assert!(
+        failure.message.ends_with("operation cancelled: actual cost limit exceeded"),
+        "{}",
+        failure.message
+    );
+}
