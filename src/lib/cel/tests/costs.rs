@@ -51,7 +51,7 @@ fn cost(rule: &str, most: u64) -> String {
     errors[0].message.clone()
 }
 
-/// By how much a loop over so many items exceeds the limit of one rule, and the loop's body.
+/// By how much a loop over that number of items exceeds the limit of one rule, and the loop's body.
 const COSTS: &str = r#"
 1.080000 3600000 true
 1.227273 2045455 self.s == 'a'

@@ -16,7 +16,7 @@ use std::ops::Range;
 pub struct YamlStream<T> {
     json: T,
     /// Lists and maps, in order of their opening brackets.
-    spans: Vec<Span>,
+    spans: Vec<TextSpan>,
     stack: Vec<Frame>,
     out: Out,
     begun: bool,
@@ -24,7 +24,7 @@ pub struct YamlStream<T> {
 
 /// A list or map.
 #[derive(Clone, Copy, Debug, Default)]
-struct Span {
+struct TextSpan {
     /// After its closing bracket.
     end: u32,
     children: u32,
@@ -116,7 +116,7 @@ impl<T: AsRef<[u8]>> YamlStream<T> {
         at
     }
 
-    fn span(&self, value: ValueAt) -> Option<Span> {
+    fn span(&self, value: ValueAt) -> Option<TextSpan> {
         let is_span = matches!(self.byte(value.at), b'{' | b'[');
         self.spans.get(value.span as usize).copied().filter(|_| is_span)
     }
@@ -148,7 +148,7 @@ impl<T: AsRef<[u8]>> YamlStream<T> {
         }
     }
 
-    fn push(&mut self, value: ValueAt, span: Span, level: usize, inline: bool) {
+    fn push(&mut self, value: ValueAt, span: TextSpan, level: usize, inline: bool) {
         let (next, left) = (self.first_in(value), span.children);
         let frame = if self.byte(value.at) == b'[' {
             Frame::Items { next, left, level, inline }
@@ -237,7 +237,7 @@ impl<T: AsRef<[u8]>> YamlStream<T> {
         }
     }
 
-    fn is_block(&self, span: Span, level: usize) -> bool {
+    fn is_block(&self, span: TextSpan, level: usize) -> bool {
         span.children > 0 && self.out.affords(span.children as usize, level)
     }
 
@@ -308,8 +308,8 @@ fn string_end(json: &[u8], mut at: usize) -> usize {
     json.len()
 }
 
-fn spans(json: &[u8]) -> Vec<Span> {
-    let (mut spans, mut open): (Vec<Span>, Vec<usize>) = (Vec::new(), Vec::new());
+fn spans(json: &[u8]) -> Vec<TextSpan> {
+    let (mut spans, mut open): (Vec<TextSpan>, Vec<usize>) = (Vec::new(), Vec::new());
     let number = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
     let mut at = 0;
     while let Some(byte) = json.get(at) {
@@ -323,7 +323,7 @@ fn spans(json: &[u8]) -> Vec<Span> {
             b'"' => at = string_end(json, at),
             b'{' | b'[' => {
                 open.push(spans.len());
-                spans.push(Span::default());
+                spans.push(TextSpan::default());
             }
             b'}' | b']' => {
                 let next = number(spans.len());
