@@ -1,11 +1,12 @@
 //! Expressions of admission: match conditions, and those of policies.
 
 use crate::cost::Meter;
-use crate::evaluator::Failure;
-use crate::library::authorizer::{self, Authorize, CheckedResource};
+use crate::failure::Failure;
+use crate::library::authorizer;
 use crate::program::{CompileError, Program};
 use crate::sizes::Sizes;
 use crate::types::Type;
+use crate::value::authorizer::{Authorize, CheckedResource};
 use crate::value::{JsonShape, Value, is_reserved};
 use ferrokube_apimachinery::document::{Document, Value as Json, json};
 use ferrokube_schema::Schema;

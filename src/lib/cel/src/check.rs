@@ -8,15 +8,14 @@ use crate::admission::{Composed, ExpressionEnvironment};
 use crate::code::Code;
 use crate::cost::Meter;
 use crate::estimate::{Estimate, Operand, VariableSize, called};
-use crate::evaluator::Failure;
-use crate::library::{
-    CallTypes, Function, Overloads, compile_regex, format_fault, no_function, time,
-};
+use crate::failure::Failure;
+use crate::library::function::Function;
+use crate::library::{CallTypes, Overloads, compile_regex, format_fault, no_function, operator};
 use crate::sizes::Sizes;
 use crate::source::{SourceError, SourceErrors};
 use crate::syntax::{Ast, ExprKind, NO_FIELD};
 use crate::types::Type;
-use crate::value::{Field, Map, MapKey, Text, Value};
+use crate::value::{Field, Map, MapKey, Text, Value, time};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -673,25 +672,4 @@ fn no_match(name: &str, method: bool, types: &[Type]) -> String {
         _ => format!("({})", names.join(", ")),
     };
     format!("found no matching overload for '{name}' applied to '{signature}'")
-}
-
-/// The function name of an operator.
-pub(crate) fn operator(name: &str, args: usize) -> &str {
-    match name {
-        "==" => "_==_",
-        "!=" => "_!=_",
-        "<" => "_<_",
-        "<=" => "_<=_",
-        ">" => "_>_",
-        ">=" => "_>=_",
-        "+" => "_+_",
-        "-" if args == 1 => "-_",
-        "-" => "_-_",
-        "*" => "_*_",
-        "/" => "_/_",
-        "%" => "_%_",
-        "!" => "!_",
-        "in" => "@in",
-        plain => plain,
-    }
 }

@@ -1,6 +1,6 @@
 //! Checked expressions: variables are indices, functions are resolved.
 
-use crate::library::Function;
+use crate::library::function::Function;
 use crate::value::{Field, Value};
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Cost limits, in kube-apiserver's units: about one per step, a tenth per byte scanned.
 
-use crate::evaluator::Failure;
+use crate::failure::Failure;
 
 /// One evaluation of a rule, as estimated from the schema.
 pub(crate) const MAX_RULE: u64 = 10_000_000;

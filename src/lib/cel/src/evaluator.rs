@@ -5,47 +5,13 @@ mod loops;
 use crate::admission::AdmissionScope;
 use crate::code::Code;
 use crate::cost::{Meter, traversal};
-use crate::library::{Function, double, no_function};
-use crate::value::{Field, List, Map, MapKey, MessageValue, Value};
+use crate::failure::{Failure, NO_OVERLOAD, no_overload};
+use crate::library::function::Function;
+use crate::library::no_function;
+use crate::value::text::double;
+use crate::value::{Answer, Field, List, Map, MapKey, MessageValue, Value};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
-
-/// Why an evaluation failed. Never contains a value of the object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// The budget is used up.
-    Budget,
-    /// An operation failed, with cel-go's message.
-    Failed(String),
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Budget => f.write_str("operation cancelled: actual cost limit exceeded"),
-            Self::Failed(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for Failure {}
-
-impl From<&str> for Failure {
-    fn from(why: &str) -> Self {
-        Self::Failed(why.to_owned())
-    }
-}
-
-/// The result of an evaluation.
-pub(crate) type Answer<'a> = Result<Value<'a>, Failure>;
-
-/// Arguments whose types were unknown at compile time match no function.
-pub(crate) fn no_overload<T>() -> Result<T, Failure> {
-    Err(Failure::from(NO_OVERLOAD))
-}
-
-const NO_OVERLOAD: &str = "no such overload";
 
 /// A running evaluation.
 pub(crate) struct Evaluator<'a, 'm> {

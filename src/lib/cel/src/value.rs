@@ -1,16 +1,30 @@
 //! Runtime values. Parts of the object are lazy views: only what an expression reads is converted.
 
+pub(crate) mod authorizer;
+pub(crate) mod cidr;
 mod json;
+pub(crate) mod library;
+pub(crate) mod named_format;
 mod native;
+pub(crate) mod order;
+pub(crate) mod semver;
+pub(crate) mod sum;
+pub(crate) mod text;
+pub(crate) mod time;
+pub(crate) mod url;
 
-use crate::library::Library;
+use crate::failure::Failure;
 use ferrokube_apimachinery::document::{Map as JsonMap, Value as Json};
 use ferrokube_schema::ListType;
 pub(crate) use json::{Field, JsonShape, escape, is_reserved, view};
+use library::Library;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
+
+/// The result of an evaluation.
+pub(crate) type Answer<'a> = Result<Value<'a>, Failure>;
 
 /// A runtime value.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Expressions of admission: variables, authorization checks, messages.
 
 use super::*;
-use crate::library::authorizer::{CheckDecision, CheckedSubject, Right};
+use crate::value::authorizer::{CheckDecision, CheckedSubject, Right};
 
 const BOOL: &[Type] = &[Type::Bool];
 const ALL: OptionalVariables = OptionalVariables { params: true, authorizer: true, patches: true };

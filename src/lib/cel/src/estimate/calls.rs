@@ -1,9 +1,10 @@
 //! Estimated costs of calls, by function. A call without a rule of its own costs one step.
 
 use super::{EntrySizes, Estimate, LIST, Size, declared, scaled};
-use crate::library::{Arg, CIDR, FORMAT, Function, IP, QUANTITY, SEMVER, URL};
+use crate::library::function::{Arg, Function};
 use crate::sizes::{Part, Place, Sizes};
 use crate::types::Type;
+use crate::value::library::{CIDR, FORMAT, IP, QUANTITY, SEMVER, URL};
 
 /// A pass over a string, per byte.
 const PASS: f64 = 0.1;

@@ -1,9 +1,10 @@
 //! Loops, as expanded from macros.
 
-use super::{Answer, Evaluator, Failure, items, no_overload, plain};
+use super::{Evaluator, items, plain};
 use crate::code::{Code, Loop, LoopKind};
-use crate::library::{compare, is_sortable};
-use crate::value::{Map, MapKey, Value};
+use crate::failure::{Failure, no_overload};
+use crate::value::order::{compare, is_sortable};
+use crate::value::{Answer, Map, MapKey, Value};
 use std::collections::BTreeMap;
 
 /// The variables of one iteration.

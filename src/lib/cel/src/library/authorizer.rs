@@ -1,112 +1,21 @@
 //! Authorization checks: `authorizer.group('apps').resource('deployments').check('create')`.
 
-use super::{Arg, Function, Library, function, method};
-use crate::evaluator::no_overload;
+use super::function::{Arg, Function, function, method};
+use crate::failure::no_overload;
 use crate::types::Type;
-use crate::value::{Text, Value};
+use crate::value::authorizer::{
+    AUTHORIZER, Authorize, AuthorizerValue, CheckDecision, CheckedResource, CheckedSubject,
+    DECISION, GROUP_CHECK, PATH_CHECK, RESOURCE_CHECK, Right,
+};
+use crate::value::library::Library;
+use crate::value::{Answer, Text, Value};
 use ferrokube_apimachinery::name;
 use std::sync::Arc;
-
-pub(super) const AUTHORIZER: &str = "kubernetes.authorization.Authorizer";
-pub(super) const PATH_CHECK: &str = "kubernetes.authorization.PathCheck";
-pub(super) const GROUP_CHECK: &str = "kubernetes.authorization.GroupCheck";
-pub(super) const RESOURCE_CHECK: &str = "kubernetes.authorization.ResourceCheck";
-pub(super) const DECISION: &str = "kubernetes.authorization.Decision";
 
 /// Cost of asking the authorizer.
 const CHECK: u64 = 350_000;
 
-/// Answers the checks of expressions.
-pub trait Authorize: std::fmt::Debug + Send + Sync {
-    /// Whether the subject has a right, and why.
-    fn decide(&self, subject: &CheckedSubject, right: &Right) -> CheckDecision;
-}
-
-/// Whose rights an expression checks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CheckedSubject {
-    /// The user of the request.
-    Caller,
-    /// `system:serviceaccount:NAMESPACE:NAME`
-    ServiceAccount {
-        /// Its namespace.
-        namespace: Arc<str>,
-        /// Its name.
-        name: Arc<str>,
-    },
-}
-
-/// A right that an expression checks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Right {
-    /// Of a path outside the resources.
-    Path {
-        /// Such as `/healthz`.
-        path: Arc<str>,
-        /// HTTP method in lower case.
-        verb: Arc<str>,
-    },
-    /// Of a resource, in any version.
-    Resource {
-        /// The resource.
-        resource: CheckedResource,
-        /// API verb.
-        verb: Arc<str>,
-    },
-}
-
-/// A resource that an expression checks; unset parts are empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CheckedResource {
-    /// API group.
-    pub group: Arc<str>,
-    /// Plural name.
-    pub resource: Arc<str>,
-    /// Subresource.
-    pub subresource: Arc<str>,
-    /// Namespace.
-    pub namespace: Arc<str>,
-    /// Object name.
-    pub name: Arc<str>,
-}
-
-/// The answer to a check.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CheckDecision {
-    /// Whether the right is granted.
-    pub allowed: bool,
-    /// May be empty.
-    pub reason: String,
-    /// Why it could not be decided.
-    pub error: Option<String>,
-}
-
-/// A value of the library's types.
-#[derive(Clone, Debug)]
-pub enum AuthorizerValue {
-    /// `kubernetes.authorization.Authorizer`
-    Authorizer(Arc<dyn Authorize>, CheckedSubject),
-    /// A path.
-    Path(Arc<dyn Authorize>, CheckedSubject, Arc<str>),
-    /// An API group.
-    Group(Arc<dyn Authorize>, CheckedSubject, Arc<str>),
-    /// A resource.
-    Resource(Arc<dyn Authorize>, CheckedSubject, CheckedResource),
-    /// The result of a check.
-    Decision(CheckDecision),
-}
-
 impl AuthorizerValue {
-    pub(crate) fn type_name(&self) -> &'static str {
-        match self {
-            Self::Authorizer(..) => AUTHORIZER,
-            Self::Path(..) => PATH_CHECK,
-            Self::Group(..) => GROUP_CHECK,
-            Self::Resource(..) => RESOURCE_CHECK,
-            Self::Decision(_) => DECISION,
-        }
-    }
-
     fn value<'a>(self) -> Value<'a> {
         Value::library(Library::Authorizer(self))
     }
@@ -189,10 +98,7 @@ function!(resource, [check, Value::String(text)] => match given(check) {
 });
 
 /// Sets a part of the checked resource.
-fn narrowed<'a>(
-    check: &Value<'a>,
-    set: impl FnOnce(&mut CheckedResource),
-) -> crate::evaluator::Answer<'a> {
+fn narrowed<'a>(check: &Value<'a>, set: impl FnOnce(&mut CheckedResource)) -> Answer<'a> {
     match given(check) {
         Some(AuthorizerValue::Resource(authorize, subject, resource)) => {
             let mut resource = resource.clone();
@@ -225,10 +131,7 @@ function!(check_right, [check, Value::String(verb)] => {
     Ok(AuthorizerValue::Decision(authorize.decide(subject, &right)).value())
 });
 
-fn decided<'a>(
-    value: &Value<'a>,
-    read: impl FnOnce(&CheckDecision) -> Value<'a>,
-) -> crate::evaluator::Answer<'a> {
+fn decided<'a>(value: &Value<'a>, read: impl FnOnce(&CheckDecision) -> Value<'a>) -> Answer<'a> {
     match given(value) {
         Some(AuthorizerValue::Decision(decision)) => Ok(read(decision)),
         _ => no_overload(),

@@ -1,11 +1,11 @@
 //! Conversions between types, `type`, `size`.
 
-use super::operators::{overflow, unsigned_overflow};
-use super::{Arg, Function, Library, function, one, time, walk};
-use crate::evaluator::Failure;
+use super::function::{Arg, Function, function, one, walk};
+use crate::failure::{Failure, overflow, unsigned_overflow};
 use crate::types::Type;
-use crate::value::Value;
-use ferrokube_apimachinery::field::Shown;
+use crate::value::library::{CIDR, IP};
+use crate::value::text::text;
+use crate::value::{Value, time};
 use std::sync::Arc;
 
 macro_rules! conversion {
@@ -132,8 +132,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     conversion!("string", Arg::Bool, Type::String, to_text),
     conversion!("string", Arg::Timestamp, Type::String, to_text),
     conversion!("string", Arg::Duration, Type::String, to_text),
-    conversion!("string", Arg::Library(super::IP), Type::String, to_text),
-    conversion!("string", Arg::Library(super::CIDR), Type::String, to_text),
+    conversion!("string", Arg::Library(IP), Type::String, to_text),
+    conversion!("string", Arg::Library(CIDR), Type::String, to_text),
     Function {
         name: "bytes",
         method: false,
@@ -250,34 +250,4 @@ fn float(text: &str) -> Option<f64> {
     let scale = i32::try_from(fraction.len()).ok()?.checked_mul(4)?;
     let number = value as f64 * 2f64.powi(exponent.checked_sub(scale)?);
     number.is_finite().then_some(if negative { -number } else { number })
-}
-
-/// Converts a value to a string.
-pub(super) fn text(value: &Value<'_>) -> Result<String, Failure> {
-    Ok(match value {
-        Value::String(text) => text.to_string(),
-        Value::Bool(flag) => flag.to_string(),
-        Value::Int(number) => number.to_string(),
-        Value::Uint(number) => number.to_string(),
-        Value::Double(number) => double(*number),
-        Value::Bytes(bytes) => std::str::from_utf8(bytes)
-            .map_err(|_| Failure::from("invalid UTF-8 in bytes, cannot convert to string"))?
-            .to_owned(),
-        Value::Timestamp(nanos) => time::write_timestamp(*nanos)?,
-        Value::Duration(nanos) => time::write_duration(*nanos),
-        Value::Library(library) => match &**library {
-            Library::Ip(address) => address.to_string(),
-            Library::Cidr(cidr) => cidr.to_string(),
-            _ => return crate::evaluator::no_overload(),
-        },
-        _ => return crate::evaluator::no_overload(),
-    })
-}
-
-/// The shortest representation, with an exponent from 10^6 on and below 10^-4.
-pub(crate) fn double(number: f64) -> String {
-    if number.is_infinite() {
-        return if number > 0.0 { "+Inf".to_owned() } else { "-Inf".to_owned() };
-    }
-    number.shown()
 }

@@ -1,11 +1,11 @@
 //! `format`: string formatting with verbs.
 
-use super::conversion::text;
-use super::{Arg, Function, walk};
+use super::function::{Arg, Function, walk};
 use crate::cost::{Meter, traversal};
-use crate::evaluator::{Answer, Failure, no_overload};
+use crate::failure::{Failure, no_overload};
 use crate::types::Type;
-use crate::value::Value;
+use crate::value::text::text;
+use crate::value::{Answer, Value};
 use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::go;
 

@@ -1,11 +1,12 @@
 //! List and set functions.
 
-use super::{Arg, Function, cross, function, one, operators};
+use super::function::{Arg, Cost, Function, Run, cross, function, one};
 use crate::cost::Meter;
-use crate::evaluator::{Answer, Failure, no_overload};
+use crate::failure::{Failure, no_overload};
 use crate::types::Type;
-use crate::value::{List, Value};
-use operators::{compare, equal};
+use crate::value::order::{compare, equal, is_sortable};
+use crate::value::sum::add_values;
+use crate::value::{Answer, List, Value};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -47,13 +48,13 @@ const fn method(
     name: &'static str,
     args: &'static [Arg],
     answer: fn(&[Type]) -> Type,
-    cost: super::Cost,
-    run: super::Run,
+    cost: Cost,
+    run: Run,
 ) -> Function {
     Function { name, method: true, args, answer, cost, run }
 }
 
-const fn set(name: &'static str, run: super::Run) -> Function {
+const fn set(name: &'static str, run: Run) -> Function {
     Function {
         name,
         method: false,
@@ -104,15 +105,6 @@ pub(super) const FUNCTIONS: &[Function] = &[
     set("sets.intersects", intersects),
     set("sets.equivalent", equivalent),
 ];
-
-/// Whether values are comparable with each other.
-pub(crate) fn is_sortable<'v, 'a: 'v>(values: impl Iterator<Item = &'v Value<'a>>) -> bool {
-    let mut kind = None;
-    values.into_iter().all(|value| {
-        *kind.get_or_insert(value.type_name()) == value.type_name()
-            && compare(value, value).is_some()
-    })
-}
 
 /// The items of a list, each of which has an order.
 fn items<'a>(list: &List<'a>) -> Result<Vec<Value<'a>>, Failure> {
@@ -176,7 +168,7 @@ function!(slice, [Value::List(list), Value::Int(from), Value::Int(to)] => {
 fn sum<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
     let [Value::List(list)] = args else { return no_overload() };
     let Some(first) = list.get(0) else { return Ok(Value::Int(0)) };
-    let add = operators::add_values;
+    let add = add_values;
     (1..list.len())
         .filter_map(|index| list.get(index))
         .try_fold(first, |total, item| add(meter, &[total, item]))

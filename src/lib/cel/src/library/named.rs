@@ -1,50 +1,12 @@
 //! Named formats: `format.dns1123Label().validate(text)`.
 
-use super::{Arg, FORMAT, Function, Library, function, one, walk};
+use super::function::{Arg, Function, function, one, walk};
+use crate::failure::no_overload;
 use crate::types::Type;
 use crate::value::Value;
-use ferrokube_apimachinery::name;
-use ferrokube_schema::pattern::fits_format;
+use crate::value::library::{FORMAT, Library};
+use crate::value::named_format::FORMATS;
 use std::sync::Arc;
-
-/// A named format.
-#[derive(Debug)]
-pub struct NamedFormat {
-    name: &'static str,
-    /// The errors of a text.
-    check: fn(&str) -> Vec<String>,
-}
-
-static FORMATS: [NamedFormat; 13] = [
-    NamedFormat { name: "dns1123Label", check: name::dns1123_label },
-    NamedFormat { name: "dns1123Subdomain", check: name::dns1123_subdomain },
-    NamedFormat { name: "dns1035Label", check: name::dns1035_label },
-    NamedFormat { name: "qualifiedName", check: name::qualified_name },
-    NamedFormat { name: "dns1123LabelPrefix", check: |text| name::dns1123_label(&prefix(text)) },
-    NamedFormat {
-        name: "dns1123SubdomainPrefix",
-        check: |text| name::dns1123_subdomain(&prefix(text)),
-    },
-    NamedFormat { name: "dns1035LabelPrefix", check: |text| name::dns1035_label(&prefix(text)) },
-    NamedFormat { name: "labelValue", check: name::label_value },
-    NamedFormat { name: "uri", check: |text| super::url::parse(text).err().into_iter().collect() },
-    NamedFormat {
-        name: "uuid",
-        check: |text| said("uuid", text, "does not match the UUID format"),
-    },
-    NamedFormat { name: "byte", check: |text| said("byte", text, "invalid base64") },
-    NamedFormat { name: "date", check: |text| said("date", text, "invalid date") },
-    NamedFormat { name: "datetime", check: |text| said("datetime", text, "invalid datetime") },
-];
-
-/// A prefix may end in a dash, since more follows.
-fn prefix(text: &str) -> String {
-    text.strip_suffix('-').map_or_else(|| text.to_owned(), |text| format!("{text}a"))
-}
-
-fn said(format: &str, text: &str, why: &str) -> Vec<String> {
-    if fits_format(format, text) { Vec::new() } else { vec![why.to_owned()] }
-}
 
 fn a_format(_: &[Type]) -> Type {
     Type::Library(FORMAT)
@@ -76,7 +38,7 @@ function!(named, [Value::String(name)] => {
     Ok(Value::optional(found.map(|format| Value::library(Library::Format(format)))))
 });
 function!(validate, [Value::Library(library), Value::String(text)] => {
-    let Library::Format(format) = &**library else { return crate::evaluator::no_overload() };
+    let Library::Format(format) = &**library else { return no_overload() };
     let errors = (format.check)(text);
     Ok(Value::optional((!errors.is_empty()).then(|| Value::list(errors.into_iter().map(Value::text).collect()))))
 });

@@ -1,73 +1,16 @@
-//! IP addresses and CIDRs.
+//! Functions of IP addresses and CIDRs.
 
-use super::{Arg, CIDR, Function, IP, Library, function, method, one, walk};
-use crate::evaluator::Failure;
+use super::function::{Arg, Function, Run, function, method, one, walk};
+use crate::failure::{Failure, no_overload};
 use crate::types::Type;
 use crate::value::Value;
+use crate::value::cidr::{Cidr, parse_address};
+use crate::value::library::{CIDR, IP, Library};
 use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::go;
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-/// A network: address and prefix length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cidr {
-    address: IpAddr,
-    prefix: u8,
-}
-
-impl fmt::Display for Cidr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix)
-    }
-}
-
-impl Cidr {
-    fn parse(text: &str) -> Option<Self> {
-        let (address, prefix) = text.split_once('/')?;
-        let address = parse(address)?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let digits = !prefix.is_empty()
-            && prefix.bytes().all(|byte| byte.is_ascii_digit())
-            && (prefix == "0" || !prefix.starts_with('0'));
-        prefix
-            .parse()
-            .ok()
-            .filter(|prefix| digits && *prefix <= most)
-            .map(|prefix| Self { address, prefix })
-    }
-
-    fn masked(self) -> Self {
-        let address = match self.address {
-            IpAddr::V4(address) => IpAddr::V4(Ipv4Addr::from(
-                address.to_bits() & u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0),
-            )),
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(
-                address.to_bits()
-                    & u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0),
-            )),
-        };
-        Self { address, ..self }
-    }
-
-    fn contains(self, address: IpAddr) -> bool {
-        address.is_ipv4() == self.address.is_ipv4()
-            && Self { address, prefix: self.prefix }.masked().address == self.masked().address
-    }
-
-    fn covers(self, other: Self) -> bool {
-        other.prefix >= self.prefix && self.contains(other.address)
-    }
-}
-
-/// Parses an address; zones and IPv4-mapped IPv6 addresses are refused.
-fn parse(text: &str) -> Option<IpAddr> {
-    text.parse().ok().filter(
-        |address| !matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some()),
-    )
-}
-
-const fn of_ip(name: &'static str, run: super::Run) -> Function {
+const fn of_ip(name: &'static str, run: Run) -> Function {
     Function {
         name,
         method: true,
@@ -168,12 +111,12 @@ fn no_network(text: &str) -> Failure {
 
 fn address(value: &Value<'_>) -> Result<IpAddr, Failure> {
     match value {
-        Value::String(text) => parse(text).ok_or_else(|| no_address(text)),
+        Value::String(text) => parse_address(text).ok_or_else(|| no_address(text)),
         Value::Library(library) => match **library {
             Library::Ip(address) => Ok(address),
-            _ => crate::evaluator::no_overload(),
+            _ => no_overload(),
         },
-        _ => crate::evaluator::no_overload(),
+        _ => no_overload(),
     }
 }
 
@@ -182,16 +125,16 @@ fn of(value: &Value<'_>) -> Result<Cidr, Failure> {
         Value::String(text) => Cidr::parse(text).ok_or_else(|| no_network(text)),
         Value::Library(library) => match **library {
             Library::Cidr(cidr) => Ok(cidr),
-            _ => crate::evaluator::no_overload(),
+            _ => no_overload(),
         },
-        _ => crate::evaluator::no_overload(),
+        _ => no_overload(),
     }
 }
 
 function!(ip, [value] => address(value).map(|address| Value::library(Library::Ip(address))));
-function!(is_ip, [Value::String(text)] => Ok(Value::Bool(parse(text).is_some())));
+function!(is_ip, [Value::String(text)] => Ok(Value::Bool(parse_address(text).is_some())));
 function!(is_canonical, [Value::String(text)] => {
-    let address = parse(text).ok_or_else(|| no_address(text))?;
+    let address = parse_address(text).ok_or_else(|| no_address(text))?;
     Ok(Value::Bool(address.to_string() == **text))
 });
 function!(family, [value] => address(value).map(|address| Value::Int(if address.is_ipv4() { 4 } else { 6 })));
@@ -207,9 +150,9 @@ function!(cidr, [value] => of(value).map(|cidr| Value::library(Library::Cidr(cid
 function!(is_cidr, [Value::String(text)] => Ok(Value::Bool(Cidr::parse(text).is_some())));
 function!(contains_ip,
     // An invalid address is reported as a wrong argument type.
-    [cidr, Value::String(text)] => match parse(text) {
+    [cidr, Value::String(text)] => match parse_address(text) {
         Some(address) => Ok(Value::Bool(of(cidr)?.contains(address))),
-        None => crate::evaluator::no_overload(),
+        None => no_overload(),
     },
     [cidr, value] => Ok(Value::Bool(of(cidr)?.contains(address(value)?))),
 );

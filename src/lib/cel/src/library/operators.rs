@@ -1,11 +1,12 @@
 //! Operators: arithmetic, equality, order, membership.
 
-use super::{Arg, Function, Library, function, one, walk_both};
+use super::function::{Arg, Function, Run, function, one, walk_both};
 use crate::cost::{Meter, traversal};
-use crate::evaluator::{Answer, Failure, no_overload};
+use crate::failure::{Failure, no_overload, overflow, unsigned_overflow};
 use crate::types::Type;
-use crate::value::{List, Map, MapKey, Value};
-use ferrokube_schema::ListType;
+use crate::value::order::{compare, equal};
+use crate::value::sum::add_values;
+use crate::value::{Answer, MapKey, Value, time};
 use std::cmp::Ordering;
 
 const fn arithmetic(
@@ -16,7 +17,7 @@ const fn arithmetic(
     Function { name, method: false, args, answer, cost: one, run: calculate_of(name) }
 }
 
-const fn calculate_of(name: &'static str) -> for<'a> fn(&mut Meter, &[Value<'a>]) -> Answer<'a> {
+const fn calculate_of(name: &'static str) -> Run {
     match name.as_bytes() {
         b"+" => add_values,
         b"-" => subtract,
@@ -168,14 +169,6 @@ function!(less_or_equal, [one, other] => order(one, other, Ordering::is_le));
 function!(greater, [one, other] => order(one, other, Ordering::is_gt));
 function!(greater_or_equal, [one, other] => order(one, other, Ordering::is_ge));
 
-pub(super) fn overflow() -> Failure {
-    "integer overflow".into()
-}
-
-pub(super) fn unsigned_overflow() -> Failure {
-    "unsigned integer overflow".into()
-}
-
 fn order<'a>(one: &Value<'a>, other: &Value<'a>, wanted: fn(Ordering) -> bool) -> Answer<'a> {
     match compare(one, other) {
         Some(order) => Ok(Value::Bool(wanted(order))),
@@ -186,134 +179,12 @@ fn order<'a>(one: &Value<'a>, other: &Value<'a>, wanted: fn(Ordering) -> bool) -
     }
 }
 
-/// Compares values of ordered types; numbers compare across types.
-pub(crate) fn compare(one: &Value<'_>, other: &Value<'_>) -> Option<Ordering> {
-    match (one, other) {
-        (Value::Bool(one), Value::Bool(other)) => Some(one.cmp(other)),
-        (Value::String(one), Value::String(other)) => Some((**one).cmp(&**other)),
-        (Value::Bytes(one), Value::Bytes(other)) => Some(one.cmp(other)),
-        (Value::Duration(one), Value::Duration(other)) => Some(one.cmp(other)),
-        (Value::Timestamp(one), Value::Timestamp(other)) => Some(one.cmp(other)),
-        (Value::Double(one), Value::Double(other)) => one.partial_cmp(other),
-        (Value::Double(one), other) => compare_float(*one, whole(other)?),
-        (one, Value::Double(other)) => compare_float(*other, whole(one)?).map(Ordering::reverse),
-        (one, other) => Some(whole(one)?.cmp(&whole(other)?)),
-    }
-}
-
-fn whole(value: &Value<'_>) -> Option<i128> {
-    match value {
-        Value::Int(number) => Some(i128::from(*number)),
-        Value::Uint(number) => Some(i128::from(*number)),
-        _ => None,
-    }
-}
-
-fn compare_float(one: f64, other: i128) -> Option<Ordering> {
-    if one.is_nan() {
-        return None;
-    }
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "saturates, and no 64-bit number is beyond it"
-    )]
-    let floor = one.floor() as i128;
-    Some(floor.cmp(&other).then(if one.fract() == 0.0 {
-        Ordering::Equal
-    } else {
-        Ordering::Greater
-    }))
-}
-
-pub(super) fn add_values<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
-    match args {
-        [Value::Int(one), Value::Int(other)] => {
-            one.checked_add(*other).map(Value::Int).ok_or_else(overflow)
-        }
-        [Value::Uint(one), Value::Uint(other)] => {
-            one.checked_add(*other).map(Value::Uint).ok_or_else(unsigned_overflow)
-        }
-        [Value::Double(one), Value::Double(other)] => Ok(Value::Double(one + other)),
-        [Value::String(one), Value::String(other)] => Ok(Value::text([&**one, &**other].concat())),
-        [Value::Bytes(one), Value::Bytes(other)] => {
-            Ok(Value::Bytes([&**one, &**other].concat().into()))
-        }
-        [Value::List(one), Value::List(other)] => concatenate(meter, one, other),
-        [Value::Duration(one), Value::Duration(other)] => {
-            one.checked_add(*other).map(Value::Duration).ok_or_else(overflow)
-        }
-        [Value::Timestamp(time), Value::Duration(nanos)]
-        | [Value::Duration(nanos), Value::Timestamp(time)] => {
-            super::time::in_range(time + i128::from(*nanos)).map(Value::Timestamp)
-        }
-        _ => no_overload(),
-    }
-}
-
-/// Joins lists by their list type: sets as a union; a list map's later item replaces the earlier
-/// one with its key.
-fn concatenate<'a>(meter: &mut Meter, one: &List<'a>, other: &List<'a>) -> Answer<'a> {
-    let mut out: Vec<Value<'a>> = one.iter().collect();
-    meter.spend((one.len() + other.len()) as u64)?;
-    for item in other.iter() {
-        let same = match one.list_type() {
-            ListType::Atomic => None,
-            ListType::Set => find(meter, &out, |known, meter| equal(meter, known, &item))?,
-            ListType::Map(keys) => {
-                find(meter, &out, |known, meter| same_keys(meter, keys, known, &item))?
-            }
-        };
-        match same {
-            Some(index) => out[index] = item,
-            None => out.push(item),
-        }
-    }
-    Ok(Value::list(out))
-}
-
-fn find<'a>(
-    meter: &mut Meter,
-    items: &[Value<'a>],
-    is: impl Fn(&Value<'a>, &mut Meter) -> Result<bool, Failure>,
-) -> Result<Option<usize>, Failure> {
-    for (index, item) in items.iter().enumerate() {
-        if is(item, meter)? {
-            return Ok(Some(index));
-        }
-    }
-    Ok(None)
-}
-
-fn same_keys(
-    meter: &mut Meter,
-    keys: &[String],
-    one: &Value<'_>,
-    other: &Value<'_>,
-) -> Result<bool, Failure> {
-    let (Value::Map(one), Value::Map(other)) = (one, other) else { return Ok(false) };
-    for key in keys {
-        let same = match (one.get(&name(key)), other.get(&name(key))) {
-            (Some(one), Some(other)) => equal(meter, &one, &other)?,
-            (None, None) => true,
-            _ => false,
-        };
-        if !same {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-fn name<'a>(key: &str) -> MapKey<'a> {
-    MapKey::Text(crate::value::Text::Own(key.into()))
-}
-
 function!(subtract,
     [Value::Int(one), Value::Int(other)] => one.checked_sub(*other).map(Value::Int).ok_or_else(overflow),
     [Value::Uint(one), Value::Uint(other)] => one.checked_sub(*other).map(Value::Uint).ok_or_else(unsigned_overflow),
     [Value::Double(one), Value::Double(other)] => Ok(Value::Double(one - other)),
     [Value::Duration(one), Value::Duration(other)] => one.checked_sub(*other).map(Value::Duration).ok_or_else(overflow),
-    [Value::Timestamp(one), Value::Duration(nanos)] => super::time::in_range(one - i128::from(*nanos)).map(Value::Timestamp),
+    [Value::Timestamp(one), Value::Duration(nanos)] => time::in_range(one - i128::from(*nanos)).map(Value::Timestamp),
     [Value::Timestamp(one), Value::Timestamp(other)] => i64::try_from(one - other).map(Value::Duration).map_err(|_| overflow()),
 );
 function!(multiply,
@@ -369,88 +240,4 @@ fn within<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
         }
         _ => no_overload(),
     }
-}
-
-/// Equality. Recursion is as deep as the values, whose depth the parser bounds.
-pub(crate) fn equal(
-    meter: &mut Meter,
-    one: &Value<'_>,
-    other: &Value<'_>,
-) -> Result<bool, Failure> {
-    meter.spend(traversal(one.size().min(other.size())))?;
-    Ok(match (one, other) {
-        (Value::Misfit(why), _) | (_, Value::Misfit(why)) => {
-            return Err(Failure::Failed(why.to_string()));
-        }
-        (Value::Null, Value::Null) => true,
-        (Value::List(one), Value::List(other)) => return equal_lists(meter, one, other),
-        (Value::Map(one), Value::Map(other)) => return equal_maps(meter, one, other),
-        (Value::Optional(None), Value::Optional(None)) => true,
-        (Value::Optional(Some(one)), Value::Optional(Some(other))) => {
-            return equal(meter, one, other);
-        }
-        (Value::Type(one), Value::Type(other)) => one == other,
-        (Value::Library(one), Value::Library(other)) => equal_libraries(one, other),
-        (one, other) => compare(one, other) == Some(Ordering::Equal),
-    })
-}
-
-fn equal_libraries(one: &Library, other: &Library) -> bool {
-    match (one, other) {
-        (Library::Url(one), Library::Url(other)) => one == other,
-        (Library::Ip(one), Library::Ip(other)) => one == other,
-        (Library::Cidr(one), Library::Cidr(other)) => one == other,
-        (Library::Quantity(one), Library::Quantity(other)) => one == other,
-        (Library::Semver(one), Library::Semver(other)) => one == other,
-        (Library::Format(one), Library::Format(other)) => std::ptr::eq(*one, *other),
-        _ => false,
-    }
-}
-
-fn equal_lists(meter: &mut Meter, one: &List<'_>, other: &List<'_>) -> Result<bool, Failure> {
-    if one.len() != other.len() {
-        return Ok(false);
-    }
-    match one.list_type() {
-        ListType::Atomic => {
-            for (one, other) in one.iter().zip(other.iter()) {
-                if !equal(meter, &one, &other)? {
-                    return Ok(false);
-                }
-            }
-            Ok(true)
-        }
-        // Unordered: each item must be in the other.
-        ListType::Set | ListType::Map(_) => {
-            let others: Vec<Value<'_>> = other.iter().collect();
-            for item in one.iter() {
-                if find(meter, &others, |known, meter| {
-                    meter.spend(1)?;
-                    equal(meter, known, &item)
-                })?
-                .is_none()
-                {
-                    return Ok(false);
-                }
-            }
-            Ok(true)
-        }
-    }
-}
-
-fn equal_maps(meter: &mut Meter, one: &Map<'_>, other: &Map<'_>) -> Result<bool, Failure> {
-    let (one, more) = (one.entries(), other.entries());
-    if one.len() != more.len() {
-        return Ok(false);
-    }
-    for (key, value) in one {
-        let same = match more.binary_search_by(|(known, _)| known.cmp(&key)) {
-            Ok(index) => equal(meter, &value, &more[index].1)?,
-            Err(_) => false,
-        };
-        if !same {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }

@@ -1,6 +1,6 @@
 //! Optional values.
 
-use super::{Arg, Function, function, one};
+use super::function::{Arg, Function, function, one};
 use crate::types::Type;
 use crate::value::Value;
 use std::sync::Arc;

@@ -1,9 +1,10 @@
 //! Quantities.
 
-use super::{Arg, Function, Library, QUANTITY, function, method, one, walk};
-use crate::evaluator::{Failure, no_overload};
+use super::function::{Arg, Function, function, method, one, walk};
+use crate::failure::{Failure, no_overload};
 use crate::types::Type;
 use crate::value::Value;
+use crate::value::library::{Library, QUANTITY};
 use ferrokube_apimachinery::quantity::{Format, Quantity};
 use std::cmp::Ordering;
 

@@ -1,10 +1,10 @@
 //! Regular expressions.
 
-use super::{Arg, Function};
+use super::function::{Arg, Function};
 use crate::cost::{Meter, traversal};
-use crate::evaluator::{Answer, Failure, no_overload};
+use crate::failure::{Failure, no_overload};
 use crate::types::Type;
-use crate::value::Value;
+use crate::value::{Answer, Value};
 use ferrokube_schema::pattern;
 use regex::Regex;
 use std::cell::RefCell;

@@ -1,10 +1,10 @@
 //! String functions. Positions count characters.
 
-use super::{Arg, Function, function, one, product, walk, walk_second};
+use super::function::{Arg, Cost, Function, Run, function, one, product, walk, walk_second};
 use crate::cost::{Meter, traversal};
-use crate::evaluator::{Answer, Failure, no_overload};
+use crate::failure::{Failure, no_overload};
 use crate::types::Type;
-use crate::value::Value;
+use crate::value::{Answer, Value};
 use std::sync::Arc;
 
 const S: Arg = Arg::String;
@@ -31,8 +31,8 @@ const fn method(
     name: &'static str,
     args: &'static [Arg],
     answer: fn(&[Type]) -> Type,
-    cost: super::Cost,
-    run: super::Run,
+    cost: Cost,
+    run: Run,
 ) -> Function {
     Function { name, method: true, args, answer, cost, run }
 }

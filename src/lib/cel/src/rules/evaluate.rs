@@ -2,7 +2,7 @@
 
 use super::{CompiledRule, RuleNode};
 use crate::cost::Meter;
-use crate::evaluator::Failure;
+use crate::failure::Failure;
 use crate::value::{JsonShape, Value};
 use ferrokube_apimachinery::document::{Array, Document, Map as JsonMap, Value as Json};
 use ferrokube_apimachinery::field::{FieldError, FieldReason, quote};

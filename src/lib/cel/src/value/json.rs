@@ -1,7 +1,6 @@
 //! Views of JSON by schema: escaped field names, typed times.
 
-use super::{List, Map, Text, Value};
-use crate::library::time;
+use super::{List, Map, Text, Value, time};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::{Map as JsonMap, Value as Json};

@@ -1,7 +1,6 @@
 //! Results of expressions as JSON.
 
-use super::{Map, MapKey, MessageValue, Value};
-use crate::library::time;
+use super::{Map, MapKey, MessageValue, Value, time};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::{Map as JsonMap, Number, Value as Json};
