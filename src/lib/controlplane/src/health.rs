@@ -91,7 +91,7 @@ impl Health {
         let (before, after) = if probe == "readyz" {
             (
                 &["ping", "log", "etcd", "etcd-readiness", "informer-sync"][..],
-                &["disk-space", "audit", "shutdown"][..],
+                &["disk-space", "journal", "audit", "shutdown"][..],
             )
         } else {
             (&["ping", "log", "etcd"][..], &[][..])
@@ -112,6 +112,9 @@ impl Health {
             "informer-sync" => self.is_done(""),
             "disk-space" if !state.registry.store().has_space() => {
                 Err("the disk is full: what makes the state larger is refused".to_owned())
+            }
+            "journal" if state.registry.store().has_repair_failed() => {
+                Err("a file of the journal is damaged and cannot be replaced yet".to_owned())
             }
             "audit" if !state.audit.stats().healthy => {
                 Err("the audit log cannot be written".to_owned())

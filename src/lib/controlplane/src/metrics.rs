@@ -133,6 +133,8 @@ struct StoreMetrics {
     journal_bytes: Gauge,
     disk_full: Gauge,
     damaged: Gauge,
+    repairs: Gauge,
+    history_lost: Gauge,
     audit_events: Gauge,
     audit_errors: Gauge,
 }
@@ -298,8 +300,18 @@ impl Metrics {
             ),
             (
                 "ferrokube_store_damaged",
-                "1 when a file of the journal was found to be damaged: the next start will refuse it",
+                "1 while a file of the journal is damaged and not replaced: a start would refuse it",
                 &store.damaged,
+            ),
+            (
+                "ferrokube_store_repairs",
+                "Times that damaged files of the journal were replaced from memory since start",
+                &store.repairs,
+            ),
+            (
+                "ferrokube_store_history_lost",
+                "Revision up to which the last repair dropped the history: older watches get 410",
+                &store.history_lost,
             ),
             ("ferrokube_audit_events", "Audit events written since start", &store.audit_events),
             (
@@ -467,6 +479,8 @@ impl Metrics {
             (&store.journal_bytes, stats.journal_bytes),
             (&store.disk_full, u64::from(stats.disk_full)),
             (&store.damaged, u64::from(stats.damaged)),
+            (&store.repairs, stats.repairs),
+            (&store.history_lost, stats.history_lost.0),
             (&store.audit_events, audit.written),
             (&store.audit_errors, audit.errors),
         ] {

@@ -4,6 +4,7 @@ use crate::clock;
 use crate::core::StoreCore;
 use crate::expiry::Expiry;
 use crate::head::{Head, QueuedTxn};
+use crate::image::LiveState;
 use crate::txn::{CommitError, Guard, Txn, TxnEvent, Write};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -41,10 +42,19 @@ pub(crate) trait JournalWriter: Send {
     /// The store is closing; the last call.
     fn close(&mut self) {}
 
-    /// Called when idle: releases buffers and space that only a burst needs. Returns false if more
-    /// can be released later.
-    fn rest(&mut self) -> bool {
+    /// Called when idle, and now and then under load while there is damage: releases buffers and
+    /// space that only a burst needs, and repairs damage. Returns false if there is more to do
+    /// later. `state` is what the journal holds.
+    fn rest(&mut self, _state: &LiveState<'_>) -> bool {
         true
+    }
+
+    /// Sets what wakes the committer when damage is found.
+    fn on_damage(&self, _wake: Box<dyn Fn() + Send + Sync>) {}
+
+    /// Whether [`Self::rest`] has damage to repair. Cheap.
+    fn is_damaged(&self) -> bool {
+        false
     }
 }
 
@@ -63,6 +73,12 @@ impl JournalWriter for NullJournal {
 
 /// Runs until the store is closed or the journal fails.
 pub(crate) fn run(core: &Arc<StoreCore>, sink: Box<dyn JournalWriter>, expiry: Expiry) {
+    let waker = Arc::downgrade(core);
+    sink.on_damage(Box::new(move || {
+        if let Some(core) = waker.upgrade() {
+            core.wake();
+        }
+    }));
     let mut committer = Committer { core, sink, expiry, rest_at: None };
     let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| committer.work()));
     if let Err(reason) = outcome.unwrap_or_else(|_| Err("the committer panicked".to_owned())) {
@@ -142,7 +158,7 @@ impl Committer<'_> {
             if trim == Some(Duration::ZERO) {
                 return Work::Trim;
             }
-            let rest = self.rest_at.map(|at| Duration::from_millis(at.saturating_sub(now_ms)));
+            let rest = self.rest_in(now_ms);
             if rest == Some(Duration::ZERO) {
                 return Work::Rest;
             }
@@ -202,6 +218,19 @@ impl Committer<'_> {
         } else if self.expiry.wait(now_ms) == Some(Duration::ZERO) {
             // Under sustained load the queue never drains, so `Due` would never be reached.
             self.delete_due();
+        }
+        // Likewise.
+        if self.sink.is_damaged() && !nothing_waits && self.rest_in(now_ms) == Some(Duration::ZERO)
+        {
+            self.rest();
+        }
+    }
+
+    /// Time until the next [`JournalWriter::rest`].
+    fn rest_in(&self, now_ms: u64) -> Option<Duration> {
+        match self.rest_at {
+            Some(at) => Some(Duration::from_millis(at.saturating_sub(now_ms))),
+            None => self.sink.is_damaged().then_some(Duration::ZERO),
         }
     }
 
@@ -273,7 +302,12 @@ impl Committer<'_> {
     }
 
     fn rest(&mut self) {
-        let is_done = self.sink.rest();
+        let state = LiveState {
+            published: &self.core.published,
+            expiry: &self.expiry,
+            clock: &*self.core.clock,
+        };
+        let is_done = self.sink.rest(&state);
         self.rest_at =
             (!is_done).then(|| clock::monotonic_ms(&*self.core.clock) + clock::millis(REST_RETRY));
     }

@@ -121,6 +121,12 @@ impl StoreCore {
         }
     }
 
+    /// Makes the committer look at what there is to do.
+    pub(crate) fn wake(&self) {
+        self.head().tick = true;
+        self.work.notify_one();
+    }
+
     /// Restarts or clears the stall timer. Called with the head locked, when the committer starts a
     /// batch or finds none.
     pub(crate) fn progressed(&self, more: bool) {

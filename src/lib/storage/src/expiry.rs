@@ -76,6 +76,15 @@ impl Expiry {
         keys
     }
 
+    /// The deadlines as they would be journaled now.
+    pub(crate) fn all(&self, now_ms: u64, wall_ms: u64) -> HashMap<Key, Expires> {
+        let expires = |(key, deadline): (&Key, &u64)| {
+            let ttl_ms = deadline.saturating_sub(now_ms);
+            (key.clone(), Expires { ttl_ms, wall_ms: wall_ms.saturating_add(ttl_ms) })
+        };
+        self.by_key.iter().map(expires).collect()
+    }
+
     /// Number of deadlines.
     pub(crate) fn len(&self) -> usize {
         self.by_key.len()

@@ -14,6 +14,7 @@ pub mod cursor;
 pub mod entry;
 mod expiry;
 mod head;
+mod image;
 pub mod journal;
 pub mod key;
 mod loader;

@@ -47,9 +47,16 @@ pub struct Stats {
     pub rewrites: u64,
     /// Whether growth is refused for lack of space.
     pub disk_full: bool,
-    /// Whether a journal file is known to be damaged: the state served is intact, but the next
-    /// start will refuse the file.
+    /// Whether a journal file is known to be damaged and not replaced yet: the state served is
+    /// intact, but a start would refuse the file.
     pub damaged: bool,
+    /// An attempt to replace damaged files has failed; it is repeated.
+    pub repair_failed: bool,
+    /// Times that damaged files were replaced.
+    pub repairs: u64,
+    /// The last repair dropped the events up to this revision from the journal. Watches from
+    /// before it work only as far as memory reaches.
+    pub history_lost: Revision,
 }
 
 /// Counters behind [`Stats`].
@@ -66,17 +73,42 @@ pub(crate) struct Counters {
     pub(crate) journal_bytes: AtomicU64,
     pub(crate) rewrites: AtomicU64,
     damaged: AtomicBool,
+    repair_failed: AtomicBool,
+    repairs: AtomicU64,
+    history_lost: AtomicU64,
 }
 
 impl Counters {
-    /// Records a closed segment that differs from what was written.
-    pub(crate) fn damaged(&self, reason: &str) {
-        if !self.damaged.swap(true, Ordering::Relaxed) {
-            tracing::error!(
-                reason,
-                "the journal is damaged on disk: back up what is served now, the next start will refuse it"
-            );
-        }
+    /// Records a segment that differs from what was written.
+    pub(crate) fn damaged(&self) {
+        self.damaged.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether damage was found and its files are not replaced yet.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
+    /// Records an attempt to replace damaged files that failed.
+    pub(crate) fn repair_failed(&self, reason: &str) {
+        self.repair_failed.store(true, Ordering::Relaxed);
+        tracing::error!(
+            reason,
+            "cannot replace the damaged files of the journal yet: a start would refuse them"
+        );
+    }
+
+    /// Whether the last attempt to replace damaged files failed.
+    pub(crate) fn has_repair_failed(&self) -> bool {
+        self.repair_failed.load(Ordering::Relaxed)
+    }
+
+    /// Records that no damaged file is left, at the cost of the events up to a revision.
+    pub(crate) fn repaired(&self, history_lost: u64) {
+        self.history_lost.store(history_lost, Ordering::Relaxed);
+        self.repairs.fetch_add(1, Ordering::Relaxed);
+        self.repair_failed.store(false, Ordering::Relaxed);
+        self.damaged.store(false, Ordering::Relaxed);
     }
 
     /// Records a sync.
@@ -108,7 +140,10 @@ impl Counters {
             deadlines: load(&self.deadlines),
             journal_bytes: load(&self.journal_bytes),
             rewrites: load(&self.rewrites),
-            damaged: self.damaged.load(Ordering::Relaxed),
+            damaged: self.is_damaged(),
+            repair_failed: self.has_repair_failed(),
+            repairs: load(&self.repairs),
+            history_lost: Revision(load(&self.history_lost)),
             ..Stats::default()
         }
     }

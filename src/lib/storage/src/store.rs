@@ -317,6 +317,12 @@ impl Store {
         !is_full
     }
 
+    /// Whether a file of the journal is damaged and could not be replaced yet: what is served is
+    /// whole, but a start would be refused. For readiness probes.
+    pub fn has_repair_failed(&self) -> bool {
+        self.0.core.counters.has_repair_failed()
+    }
+
     /// Resolves with the reason once the journal has failed: the process must then exit with an
     /// error.
     pub async fn failed(&self) -> String {
@@ -427,8 +433,7 @@ fn listen_to_clock(core: &Arc<StoreCore>) {
     let weak = Arc::downgrade(core);
     core.clock.on_leap(Arc::new(move || {
         if let Some(core) = weak.upgrade() {
-            core.head().tick = true;
-            core.work.notify_one();
+            core.wake();
         }
     }));
 }

@@ -45,16 +45,22 @@ impl JournalArchive {
     /// Segments that may hold events after `after`, and the ones before, which hold the values they
     /// replace.
     fn segments(&self, after: Revision) -> Result<Vec<Arc<Segment>>, WatchError> {
-        let SegmentFiles { base, closed, active } = self.layout.with(|files| files.clone());
+        let SegmentFiles { base, closed, active, .. } = self.layout.with(|files| files.clone());
         if after.0 < base.last().map_or(0, |base| base.last) {
             return Err(WatchError::Compacted(after));
         }
         Ok(base.into_iter().chain(closed).chain([Arc::new(active)]).collect())
     }
 
-    /// Whether the segment list is still current.
-    fn is_current(&self, segments: &[Arc<Segment>]) -> bool {
-        self.layout.with(|files| segments.iter().all(|segment| files.has(&segment.path)))
+    /// Reports what a scan found. Returns whether to list the segments again: a merged file is
+    /// gone, or reused for other content.
+    fn is_outdated(&self, segments: &[Arc<Segment>], error: &ScanError) -> bool {
+        match error {
+            ScanError::Gone(reason) | ScanError::Damaged(reason) => {
+                !self.layout.damaged(segments, &self.counters, reason)
+            }
+            ScanError::Scarce | ScanError::Unreadable(_) => false,
+        }
     }
 }
 
@@ -95,15 +101,8 @@ impl Archive for JournalArchive {
                     scarce += 1;
                     std::thread::sleep(SCARCE_WAIT);
                 }
-                // A merged file is gone, or reused for other content: list the segments again.
                 Err(ScanError::Gone(_)) if !merged => merged = true,
-                Err(ScanError::Damaged(_)) if !merged && !self.is_current(&segments) => {
-                    merged = true
-                }
-                Err(ScanError::Damaged(reason)) if self.is_current(&segments) => {
-                    self.counters.damaged(&reason);
-                    return Err(WatchError::Compacted(after));
-                }
+                Err(error) if self.is_outdated(&segments, &error) && !merged => merged = true,
                 Err(error) => {
                     tracing::warn!(%error, "failed to read archived events");
                     return Err(WatchError::Compacted(after));
@@ -122,10 +121,10 @@ enum ScanError {
     /// Out of file descriptors.
     #[error("out of file descriptors")]
     Scarce,
-    /// A file could not be read.
+    /// A file could not be opened.
     #[error("{0}")]
     Unreadable(String),
-    /// A file differs from what was written.
+    /// A file differs from what was written, or cannot be read.
     #[error("{0}")]
     Damaged(String),
 }
@@ -300,10 +299,5 @@ impl Scan<'_> {
 }
 
 fn describe(path: &Path, problem: FrameProblem) -> ScanError {
-    match problem {
-        FrameProblem::Io(error) => ScanError::Unreadable(format!("{}: {error}", path.display())),
-        FrameProblem::Bad { offset, what, .. } => {
-            ScanError::Damaged(format!("{} is damaged at byte {offset}: {what}", path.display()))
-        }
-    }
+    ScanError::Damaged(problem.describe(path))
 }

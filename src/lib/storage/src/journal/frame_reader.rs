@@ -5,6 +5,7 @@ use crate::journal::frame::{self, FRAME_HEADER, FrameHeader, FrameKey, Ops, SEGM
 use crate::journal::io::File;
 use std::io;
 use std::ops::Deref;
+use std::path::Path;
 
 /// Read-ahead of sequential scans.
 const WINDOW: usize = 1 << 20;
@@ -38,6 +39,17 @@ pub(crate) enum FrameProblem {
         /// Its header, if valid.
         header: Option<FrameHeader>,
     },
+}
+
+impl FrameProblem {
+    /// Describes damage to a file whose frames were all written and synced.
+    pub(crate) fn describe(&self, path: &Path) -> String {
+        let path = path.display();
+        match self {
+            Self::Io(error) => format!("{path} cannot be read: {error}"),
+            Self::Bad { offset, what, .. } => format!("{path} is damaged at byte {offset}: {what}"),
+        }
+    }
 }
 
 /// Iterates over the frames between two offsets.

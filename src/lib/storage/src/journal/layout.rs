@@ -2,9 +2,10 @@
 
 use crate::config::JournalLimits;
 use crate::journal::frame::{FrameHeader, FrameKey, SEGMENT_HEADER};
+use crate::stats::Counters;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Distance of index entries, in bytes of a segment.
 const INDEX_BYTES: u64 = 64 << 10;
@@ -68,6 +69,8 @@ impl Segment {
 /// The journal's segments, in order.
 pub(crate) struct JournalLayout {
     files: Mutex<SegmentFiles>,
+    /// Called when damage is found.
+    on_damage: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 #[derive(Clone)]
@@ -79,9 +82,15 @@ pub(crate) struct SegmentFiles {
     pub(crate) closed: Vec<Arc<Segment>>,
     /// The log being written.
     pub(crate) active: Segment,
+    /// Files written before damage was found in one of them; `repair` replaces them all.
+    pub(crate) suspects: Vec<PathBuf>,
 }
 
 impl SegmentFiles {
+    pub(crate) fn new(base: Vec<Arc<Segment>>, closed: Vec<Arc<Segment>>, active: Segment) -> Self {
+        Self { base, closed, active, suspects: Vec::new() }
+    }
+
     /// Changes up to this revision are only in the base, if they survived.
     pub(crate) fn floor(&self) -> u64 {
         self.base.last().map_or(0, |base| base.last)
@@ -118,7 +127,64 @@ impl SegmentFiles {
 
 impl JournalLayout {
     pub(crate) fn new(files: SegmentFiles) -> Self {
-        Self { files: Mutex::new(files) }
+        Self { files: Mutex::new(files), on_damage: OnceLock::new() }
+    }
+
+    /// Sets what is called when damage is found; it must not wait for a merge.
+    pub(crate) fn on_damage(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        // The committer is the only caller.
+        let _ = self.on_damage.set(wake);
+    }
+
+    /// Reports that one of `segments` differs from what was written. Returns false if not all of
+    /// them are in use any more: then nothing may be wrong.
+    pub(crate) fn damaged(
+        &self,
+        segments: &[Arc<Segment>],
+        counters: &Counters,
+        reason: &str,
+    ) -> bool {
+        let found = self.with(|files| {
+            if !segments.iter().all(|segment| files.has(&segment.path)) {
+                return None;
+            }
+            let is_known = !files.suspects.is_empty();
+            if !is_known {
+                let written = Some(&files.active).filter(|log| log.len > SEGMENT_HEADER as u64);
+                let old = files.base.iter().chain(&files.closed).map(|segment| &**segment);
+                files.suspects = old.chain(written).map(|segment| segment.path.clone()).collect();
+                counters.damaged();
+            }
+            Some(!is_known)
+        });
+        if found == Some(true) {
+            tracing::error!(
+                reason,
+                "the journal is damaged on disk: replacing its files from memory, which is whole"
+            );
+            if let Some(wake) = self.on_damage.get() {
+                wake();
+            }
+        }
+        found.is_some()
+    }
+
+    /// Ends a repair at a revision, if every suspect file is replaced.
+    pub(crate) fn repaired(&self, revision: u64, counters: &Counters) {
+        let is_over = self.with(|files| {
+            let is_over = files.suspects.is_empty();
+            if is_over {
+                counters.repaired(revision);
+            }
+            is_over
+        });
+        if is_over {
+            tracing::warn!(
+                revision,
+                "replaced the damaged files of the journal: nothing of the state is lost; of the \
+                 history up to this revision only what is in memory is left, older watches get 410"
+            );
+        }
     }
 
     /// Runs under the lock; must not do IO.

@@ -11,11 +11,12 @@
 //! everything that only the dropped history needed may go. Watches from before get `Compacted`, so
 //! no delete is missed silently.
 
+use crate::image::StateImage;
 use crate::journal::dir::{JournalDir, Reserve};
 use crate::journal::frame::{
     FrameWriter, Op, OpFlags, OpHeader, SEGMENT_HEADER, SegmentHeader, SegmentKind,
 };
-use crate::journal::frame_reader::{FrameProblem, FrameReader};
+use crate::journal::frame_reader::FrameReader;
 use crate::journal::io::{File, is_full, is_scarce};
 use crate::journal::layout::{BaseRange, JournalLayout, Segment, SegmentFiles, SegmentName};
 use crate::journal::step_gate::StepGate;
@@ -47,17 +48,17 @@ pub(crate) enum MergeError {
     Cancelled,
     /// No space, or an unreadable file: retry later.
     Later(String),
-    /// A damaged segment, whose content is still in memory.
-    Damaged(String),
+    /// A damaged segment, whose content is still in memory: `repair` replaces it.
+    Damaged,
     /// A failed sync: nothing on this disk can be trusted.
     Fatal(String),
 }
 
 /// Files to merge, in order.
 pub(crate) struct MergeInput {
-    files: Vec<Arc<Segment>>,
+    pub(super) files: Vec<Arc<Segment>>,
     /// How many files at the end are logs that still serve as history.
-    logs: usize,
+    pub(super) logs: usize,
 }
 
 impl MergeInput {
@@ -92,6 +93,8 @@ pub(crate) struct Merge {
     pub(crate) pressure: SpacePressure,
     /// Target size of the spare file.
     pub(crate) spare_bytes: u64,
+    /// Content of the files, if they may be damaged.
+    pub(crate) image: Option<StateImage>,
 }
 
 struct KeyFate {
@@ -112,7 +115,7 @@ struct MergeScan {
 
 impl Merge {
     /// Called before every effect visible to another thread.
-    fn step(&self) {
+    pub(super) fn step(&self) {
         if let Some(gate) = &self.gate {
             gate.step();
         }
@@ -121,19 +124,23 @@ impl Merge {
     pub(crate) fn run(&self) -> Result<(), MergeError> {
         // Before the scan: tests count disk calls.
         self.step();
+        if let Some(image) = &self.image {
+            return self.repair(image);
+        }
         let found = self.survey()?;
         let groups = self.groups(&found.sizes);
         let Some(last) = groups.last().cloned() else { return Ok(()) };
         let mut outcome = Ok(());
         if self.old.logs > 0 || self.is_worthwhile(&last, &found) {
-            self.rewrite(&last, &found, last.start)?;
+            self.rewrite(&last, |output| self.copy(output, (&last, &found, last.start)))?;
         }
         // Files before this index hold no replaced values.
         let mut clean = 0;
         for group in &groups[..groups.len() - 1] {
             let is_whole = clean == group.start;
             if self.is_worthwhile(group, &found) {
-                match self.rewrite(group, &found, if is_whole { 0 } else { group.start }) {
+                let dirty = if is_whole { 0 } else { group.start };
+                match self.rewrite(group, |output| self.copy(output, (group, &found, dirty))) {
                     // Smaller groups may still fit.
                     Err(error @ MergeError::Later(_)) => {
                         outcome = Err(error);
@@ -192,7 +199,7 @@ impl Merge {
     }
 
     /// Splits the files into groups whose live values fit one file.
-    fn groups(&self, sizes: &[(u64, u64)]) -> Vec<Range<usize>> {
+    pub(super) fn groups(&self, sizes: &[(u64, u64)]) -> Vec<Range<usize>> {
         let base_bytes = self.journal_dir.limits.base_bytes();
         // Without free space the spare file must suffice.
         let most = if self.pressure == SpacePressure::Low {
@@ -226,7 +233,7 @@ impl Merge {
             || (garbage > 0 && (self.pressure != SpacePressure::High || garbage >= live / 8))
     }
 
-    fn scan(
+    pub(super) fn scan(
         &self,
         index: usize,
         mut each: impl FnMut(&Op<'_>) -> Result<(), MergeError>,
@@ -236,7 +243,7 @@ impl Merge {
             .journal_dir
             .io
             .open(&segment.path)
-            .map_err(|error| later("open", &segment.path, &error))?;
+            .map_err(|error| self.unopened(segment, &error))?;
         let mut frames =
             FrameReader::new(&*file, (SEGMENT_HEADER as u64, segment.len), segment.key, None);
         loop {
@@ -247,23 +254,31 @@ impl Merge {
             match frames.next() {
                 Ok(None) => return Ok(()),
                 Ok(Some(frame)) => frame.ops().try_for_each(|op| each(&op))?,
-                Err(FrameProblem::Io(error)) => return Err(later("read", &segment.path, &error)),
-                Err(FrameProblem::Bad { offset, what, .. }) => {
-                    return Err(MergeError::Damaged(format!(
-                        "{} is damaged at byte {offset}: {what}",
-                        segment.path.display()
-                    )));
+                Err(problem) => {
+                    return Err(self.damaged(segment, &problem.describe(&segment.path)));
                 }
             }
         }
     }
 
-    /// Rewrites a group as one base. Files before `dirty` may hold values that were deleted later.
-    fn rewrite(
+    fn unopened(&self, segment: &Arc<Segment>, error: &std::io::Error) -> MergeError {
+        if error.kind() == std::io::ErrorKind::NotFound {
+            self.damaged(segment, &format!("{} is missing", segment.path.display()))
+        } else {
+            later("open", &segment.path, error)
+        }
+    }
+
+    fn damaged(&self, segment: &Arc<Segment>, reason: &str) -> MergeError {
+        self.layout.damaged(std::slice::from_ref(segment), &self.counters, reason);
+        MergeError::Damaged
+    }
+
+    /// Rewrites a group as one base with the changes that `fill` pushes.
+    pub(super) fn rewrite(
         &self,
         group: &Range<usize>,
-        found: &MergeScan,
-        dirty: usize,
+        fill: impl Fn(&mut BaseOutput<'_>) -> Result<(), MergeError>,
     ) -> Result<(), MergeError> {
         let files = &self.old.files[group.clone()];
         let (first, last) = (
@@ -276,7 +291,7 @@ impl Merge {
         if self.pressure != SpacePressure::Low {
             self.take_spare(&temporary)?;
         }
-        let written = self.write(&temporary, (group, found, dirty));
+        let written = self.write(&temporary, group, fill);
         if written.is_err() {
             self.step();
             // If this fails it is removed on open.
@@ -314,7 +329,8 @@ impl Merge {
     fn write(
         &self,
         path: &Path,
-        (group, found, dirty): (&Range<usize>, &MergeScan, usize),
+        group: &Range<usize>,
+        fill: impl Fn(&mut BaseOutput<'_>) -> Result<(), MergeError>,
     ) -> Result<Segment, MergeError> {
         let (first, last) = (&self.old.files[group.start], &self.old.files[group.end - 1]);
         let chain = if group.start == 0 { 0 } else { self.old.files[group.start - 1].chain };
@@ -333,6 +349,26 @@ impl Merge {
             ops: 0,
         };
         output.writer.begin();
+        fill(&mut output)?;
+        output.flush()?;
+        output.writer.begin_footer(last.last, output.ops);
+        output.append()?;
+        self.step();
+        // The spare file may have been longer.
+        file.truncate(segment.len).map_err(|error| later("cut", path, &error))?;
+        self.step();
+        file.sync().map_err(|error| synced("sync", path, &error))?;
+        segment.chain = last.chain;
+        Ok(segment)
+    }
+
+    /// Copies what survives of a group. Files before `dirty` may hold values that were deleted
+    /// later.
+    fn copy(
+        &self,
+        output: &mut BaseOutput<'_>,
+        (group, found, dirty): (&Range<usize>, &MergeScan, usize),
+    ) -> Result<(), MergeError> {
         for index in group.clone() {
             self.scan(index, |op| {
                 let Some(fate) = found.fates.get(op.key) else { return Ok(()) };
@@ -350,16 +386,7 @@ impl Merge {
                 }
             })?;
         }
-        output.flush()?;
-        output.writer.begin_footer(last.last, output.ops);
-        output.append()?;
-        self.step();
-        // The spare file may have been longer.
-        file.truncate(segment.len).map_err(|error| later("cut", path, &error))?;
-        self.step();
-        file.sync().map_err(|error| synced("sync", path, &error))?;
-        segment.chain = last.chain;
-        Ok(segment)
+        Ok(())
     }
 
     /// Replaces the group's files by the new base.
@@ -389,6 +416,7 @@ impl Merge {
             let at =
                 files.base.iter().position(|segment| Arc::ptr_eq(segment, &gone[0])).unwrap_or(0);
             files.base.splice(at..at + gone.len(), [Arc::new(segment)]);
+            files.suspects.retain(|path| gone.iter().all(|segment| segment.path != *path));
             files.len()
         });
         counters.journal_bytes.store(total, Ordering::Relaxed);
@@ -404,11 +432,11 @@ impl Merge {
 }
 
 /// A base being written.
-struct BaseOutput<'a> {
+pub(super) struct BaseOutput<'a> {
     merge: &'a Merge,
     file: &'a dyn File,
     path: &'a Path,
-    writer: FrameWriter,
+    pub(super) writer: FrameWriter,
     segment: &'a mut Segment,
     ops: u64,
 }
@@ -438,7 +466,8 @@ impl BaseOutput<'_> {
         self.pushed()
     }
 
-    fn pushed(&mut self) -> Result<(), MergeError> {
+    /// Counts an op that was written to `writer`.
+    pub(super) fn pushed(&mut self) -> Result<(), MergeError> {
         self.ops += 1;
         if self.writer.len() >= FRAME_BYTES { self.flush() } else { Ok(()) }
     }

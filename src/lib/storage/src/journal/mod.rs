@@ -3,7 +3,7 @@
 //! A directory holds bases (the live data of a revision range) and the logs that continue them; the
 //! last log is written to. The journal is the history: watches that lag behind the events in memory
 //! read it (`archive`). Merging old files regains space (`rewrite`, `merge`); `space` handles a
-//! full disk.
+//! full disk, `repair` damage to a file that was written.
 //! The `manifest` records what is known to be durable. Every start skips revisions, up to the wall
 //! clock's microseconds if those are ahead: nothing can tell that a directory was replaced by an
 //! older copy of itself, but no revision that the newer one has shown is assigned again.
@@ -20,6 +20,7 @@ mod legacy;
 mod manifest;
 mod merge;
 mod recover;
+mod repair;
 mod rewrite;
 mod space;
 mod step_gate;
@@ -30,6 +31,7 @@ pub(crate) use recover::RecoveryVisitor;
 use crate::committer::{AppendError, JournalWriter};
 use crate::config::{JournalLimits, OpenError};
 use crate::head::QueuedTxn;
+use crate::image::LiveState;
 use crate::journal::archive::JournalArchive;
 use crate::journal::dir::{JournalDir, io_error};
 use crate::journal::frame::{FrameKey, FrameWriter, SEGMENT_HEADER};
@@ -37,6 +39,7 @@ use crate::journal::io::{DirLock, File, is_full, is_scarce};
 use crate::journal::layout::JournalLayout;
 use crate::journal::manifest::{Acknowledged, Manifest};
 use crate::journal::merge::SpacePressure;
+use crate::journal::repair::RepairTurns;
 use crate::journal::rewrite::Rewriter;
 use crate::journal::space::DiskSpace;
 use crate::key::Revision;
@@ -76,6 +79,7 @@ pub(crate) struct Journal {
     live_bytes: Box<dyn Fn() -> u64 + Send>,
     space: DiskSpace,
     rewriter: Rewriter,
+    repairs: RepairTurns,
     /// Last field: the directory is unlocked after everything else was dropped.
     _held: Box<dyn DirLock>,
 }
@@ -113,6 +117,7 @@ impl Journal {
             live_bytes,
             space,
             rewriter,
+            repairs: RepairTurns::default(),
             _held: held,
         };
         journal.hold_back();
@@ -201,13 +206,21 @@ impl Journal {
 
     /// Merges what a burst of writes left behind without waiting for the next full segment. Returns
     /// false if not done yet.
-    fn tidy(&mut self) -> bool {
+    fn tidy(&mut self, state: &LiveState<'_>) -> bool {
+        self.rewriter.advance();
         if self.rewriter.is_running() {
             return false;
         }
         if let Err(reason) = self.rewriter.check() {
             self.space.broken = Some(reason);
         }
+        if self.counters.is_damaged() {
+            if self.space.broken.is_none() {
+                self.repair(state);
+            }
+            return false;
+        }
+        self.repairs = RepairTurns::default();
         let live = (self.live_bytes)();
         let limits = &self.journal_dir.limits;
         let (total, next) = self.layout.with(|files| (files.len(), files.active.last + 1));
@@ -252,9 +265,17 @@ impl JournalWriter for Journal {
         }
     }
 
-    fn rest(&mut self) -> bool {
+    fn rest(&mut self, state: &LiveState<'_>) -> bool {
         self.writer.rest();
-        self.tidy()
+        self.tidy(state)
+    }
+
+    fn on_damage(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.layout.on_damage(wake);
+    }
+
+    fn is_damaged(&self) -> bool {
+        self.counters.is_damaged()
     }
 
     fn has_space(&mut self, probe: bool) -> bool {

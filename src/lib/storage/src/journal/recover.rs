@@ -140,7 +140,7 @@ pub(crate) fn recover(
     restore.gap(Revision(revision), Revision(next));
     restore.end(Revision(revision));
     Ok(RecoveredJournal {
-        files: SegmentFiles { base, closed, active: segment },
+        files: SegmentFiles::new(base, closed, segment),
         active,
         manifest,
         end,
@@ -240,7 +240,7 @@ fn begin(
     restore.origin(Revision(0));
     restore.end(Revision(0));
     Ok(RecoveredJournal {
-        files: SegmentFiles { base: Vec::new(), closed: Vec::new(), active: segment },
+        files: SegmentFiles::new(Vec::new(), Vec::new(), segment),
         active,
         manifest,
         end,

@@ -1,6 +1,7 @@
 //! Regains space by merging old files, one merge at a time, on a thread of its own.
 
 use crate::config::Rewrites;
+use crate::image::StateImage;
 use crate::journal::dir::JournalDir;
 use crate::journal::layout::JournalLayout;
 use crate::journal::merge::{Merge, MergeError, MergeInput, SpacePressure};
@@ -66,9 +67,25 @@ impl Rewriter {
         }
     }
 
-    /// Starts a merge if it pays.
+    /// Starts to replace every suspect file, and all history, by the state at the end of the closed
+    /// logs. No merge may be running.
+    ///
+    /// # Errors
+    /// A failure that is fatal to the journal.
+    pub(crate) fn repair(
+        &mut self,
+        image: StateImage,
+        pressure: SpacePressure,
+    ) -> Result<(), String> {
+        match self.layout.with(|files| MergeInput::choose(files, 0)) {
+            Some(old) => self.run(old, pressure, Some(image)),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts a merge if it pays. Damaged files are left to [`Self::repair`].
     pub(crate) fn start(&mut self, live_bytes: u64, pressure: SpacePressure) -> Result<(), String> {
-        if self.running.is_some() {
+        if self.running.is_some() || self.counters.is_damaged() {
             return Ok(());
         }
         let limits = &self.journal_dir.limits;
@@ -81,6 +98,16 @@ impl Rewriter {
         {
             return Ok(());
         }
+        self.run(old, pressure, None)
+    }
+
+    fn run(
+        &mut self,
+        old: MergeInput,
+        pressure: SpacePressure,
+        image: Option<StateImage>,
+    ) -> Result<(), String> {
+        let limits = &self.journal_dir.limits;
         let spare_bytes = self.layout.with(|files| files.spare_bytes(limits));
         let merge = Merge {
             journal_dir: self.journal_dir.clone(),
@@ -91,6 +118,7 @@ impl Rewriter {
             old,
             pressure,
             spare_bytes,
+            image,
         };
         if limits.rewrites == Rewrites::Inline {
             self.ended = true;
@@ -145,8 +173,8 @@ impl Rewriter {
                 tracing::warn!(reason, "failed to merge segments");
                 Ok(())
             }
-            Err(MergeError::Damaged(reason)) => {
-                self.counters.damaged(&reason);
+            Err(MergeError::Damaged) => {
+                tracing::warn!("stopped to merge segments, as one is damaged");
                 Ok(())
             }
             Err(MergeError::Fatal(reason)) => Err(reason),

@@ -8,6 +8,7 @@
 
 use crate::committer::AppendError;
 use crate::head::QueuedTxn;
+use crate::image::LiveState;
 use crate::journal::Journal;
 use crate::journal::dir::{JournalDir, ROOM_BYTES, Reserve};
 use crate::journal::frame::SEGMENT_HEADER;
@@ -134,6 +135,10 @@ impl Journal {
     /// Waits until every replaced byte is regained. Returns false if there is none.
     fn reclaim_all(&mut self) -> Result<bool, AppendError> {
         self.rewriter.finish().map_err(AppendError::Fatal)?;
+        if self.counters.is_damaged() {
+            // The repair regains it.
+            return Ok(false);
+        }
         if self.space.tried.replace(self.end.revision) == Some(self.end.revision) {
             return Ok(false);
         }
@@ -161,6 +166,11 @@ impl Journal {
                 .start((self.live_bytes)(), self.space.pressure)
                 .map_err(AppendError::Fatal);
         }
+        self.close_active()
+    }
+
+    /// Closes the active log; at [`SpacePressure::Full`] with what is held back.
+    fn close_active(&mut self) -> Result<(), AppendError> {
         let next = self.layout.with(|files| files.active.last + 1);
         loop {
             match self.roll(next) {
@@ -176,9 +186,51 @@ impl Journal {
         }
     }
 
+    /// Begins to replace the files of a damaged journal by what is in memory; on a full disk with
+    /// what is held back. No merge may be running.
+    pub(super) fn repair(&mut self, state: &LiveState<'_>) {
+        if self.repairs.waits() {
+            return;
+        }
+        self.space.full |= !self.has_room_to_repair(SpacePressure::Low);
+        let pressure = if self.space.full { SpacePressure::Full } else { SpacePressure::Low };
+        if !self.has_room_to_repair(pressure) {
+            self.counters.repair_failed("no space");
+            return;
+        }
+        self.space.pressure = pressure;
+        let closed =
+            if self.end.len > SEGMENT_HEADER as u64 { self.close_active() } else { Ok(()) };
+        self.space.pressure = SpacePressure::High;
+        let outcome = match closed {
+            // Out of descriptors: the active log goes on.
+            Ok(()) if self.end.len > SEGMENT_HEADER as u64 => Err(AppendError::Full),
+            Ok(()) => self.rewriter.repair(state.image(), pressure).map_err(AppendError::Fatal),
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(()) => {}
+            Err(AppendError::Full) => self.counters.repair_failed("cannot begin a log"),
+            // Reported by the next append.
+            Err(AppendError::Fatal(reason)) => self.space.broken = Some(reason),
+        }
+    }
+
+    /// Whether one file of usual size fits.
+    fn has_room_to_repair(&self, pressure: SpacePressure) -> bool {
+        let held = match pressure {
+            SpacePressure::Low => 0,
+            SpacePressure::High | SpacePressure::Full => {
+                self.journal_dir.held_bytes(Reserve::Spare)
+            }
+        };
+        let free = self.journal_dir.io.free_bytes(&self.journal_dir.dir).unwrap_or(u64::MAX);
+        free.saturating_add(held) >= self.journal_dir.limits.base_bytes().min((self.live_bytes)())
+    }
+
     /// On a full disk: regains replaced bytes, if there are many.
     fn reclaim(&mut self) {
-        if self.rewriter.is_running() {
+        if self.rewriter.is_running() || self.counters.is_damaged() {
             return;
         }
         let live = (self.live_bytes)();

@@ -12,7 +12,7 @@ mod suite;
 pub use clock::ManualClock;
 pub use failpoint::{Failpoint, FailpointDisk};
 pub use model::{Model, check_present, check_store};
-pub use sim::{Crash, DiskEvent, DiskFault, SimDisk};
+pub use sim::{Crash, DiskEvent, DiskFault, Rot, SimDisk};
 pub use suite::{CaseConfig, suite};
 
 use crate::{CommitError, Committed, Guard, Key, Prefix, Put, Sidecar, Store, Txn, Write};

@@ -8,13 +8,14 @@
 use crate::load::block_on;
 use crate::saboteur::{BUGS, Bug, Saboteur};
 use ferrokube_storage::testing::{
-    Crash, Dice, DiskFault, ManualClock, SimDisk, hold, key, put, release, rewind, settle,
+    Crash, Dice, DiskFault, ManualClock, Rot, SimDisk, hold, key, put, release, rewind, settle,
 };
 use ferrokube_storage::{
     CommitError, Config, Cursor, Environment, Event, Guard, JournalLimits, Key, OpenError, Prefix,
-    Put, Rejected, Revision, Rewrites, Store, StoreLimits, Ticket, Txn, WatchError, Write,
+    Put, Rejected, Revision, Rewrites, Stats, Store, StoreLimits, Ticket, Txn, WatchError, Write,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,6 +90,48 @@ struct ScheduleTally {
     expired: usize,
     /// Transactions acknowledged on a full disk.
     squeezed: usize,
+    /// Closed files that went bad; how often that was found, and repaired, while the store ran, and
+    /// how often a start refused it.
+    rotten: usize,
+    found: usize,
+    repaired: usize,
+    healed: usize,
+}
+
+impl ScheduleTally {
+    fn count(&mut self, store: &Store) {
+        let Stats { rewrites, repairs, damaged, .. } = store.stats();
+        self.rewrites += rewrites;
+        self.repaired += usize::try_from(repairs).unwrap();
+        self.found += usize::try_from(repairs).unwrap() + usize::from(damaged);
+    }
+
+    fn add(&mut self, other: &Self) {
+        let Self { lives, commits, rewrites, killed_then_cut, refused, failed, .. } = other;
+        self.lives += lives;
+        self.commits += commits;
+        self.rewrites += rewrites;
+        self.killed_then_cut += killed_then_cut;
+        self.refused += refused;
+        self.failed += failed;
+        let Self { expired, squeezed, rotten, found, repaired, healed, .. } = other;
+        self.expired += expired;
+        self.squeezed += squeezed;
+        self.rotten += rotten;
+        self.found += found;
+        self.repaired += repaired;
+        self.healed += healed;
+    }
+
+    /// The counts, each of which must be frequent.
+    fn least(&self) -> usize {
+        let Self { lives, commits, rewrites, killed_then_cut, refused, failed, .. } = *self;
+        let Self { expired, squeezed, rotten, found, repaired, healed, .. } = *self;
+        let rewrites = usize::try_from(rewrites).unwrap();
+        let counts = [lives, commits, rewrites, killed_then_cut, refused, failed, expired];
+        let others = [squeezed, rotten, found, repaired, healed];
+        counts.into_iter().chain(others).min().unwrap()
+    }
 }
 
 struct Schedule {
@@ -103,6 +146,8 @@ struct Schedule {
     /// Number of groups for which the disk stays full, across starts and power cuts, with other
     /// processes taking any free space.
     full_for: usize,
+    /// Bytes that went bad in files that are still there.
+    rots: Vec<Rot>,
 }
 
 /// An open store, with the client's positions in its history.
@@ -136,6 +181,7 @@ impl Schedule {
             tally: ScheduleTally::default(),
             was_killed: false,
             full_for: 0,
+            rots: Vec::new(),
         }
     }
 
@@ -172,13 +218,13 @@ impl Schedule {
         }
         if self.dice.below(4) == 0 {
             life.store.close().await;
-            self.tally.rewrites += life.store.stats().rewrites;
+            self.tally.count(&life.store);
             self.disk = self.disk.crash(Crash::Killed, 0);
             return Ok(());
         }
         settle(&life.store);
         let next = self.crash();
-        self.tally.rewrites += life.store.stats().rewrites;
+        self.tally.count(&life.store);
         life.store.close().await;
         self.disk = next;
         Ok(())
@@ -224,6 +270,13 @@ impl Schedule {
             Store::open_with(Config { history_bytes: 12_000, ..Config::embedded(DIR) }, parts);
         let store = match opened {
             Ok(store) => store,
+            Err(OpenError::Damaged { .. }) if !self.rots.is_empty() => {
+                // Put back from a copy: every step of a repair must leave a journal that is whole
+                // but for the bytes that went bad.
+                self.tally.healed += 1;
+                self.rots.drain(..).for_each(|rot| self.disk.heal(&rot));
+                return Box::pin(self.open(fault)).await;
+            }
             Err(OpenError::Io { .. }) if fault.is_some() || self.disk.is_limited() => {
                 self.disk.set_capacity(None);
                 self.disk = self.crash();
@@ -391,7 +444,48 @@ impl Schedule {
             }
         }
         self.tally.failed += usize::from(closed);
+        if self.dice.below(10) == 0 {
+            self.rot(life).await?;
+        }
+        self.rots.retain(|rot| self.disk.has_rot(rot));
         Ok(!closed)
+    }
+
+    /// A bit flips in a file that is not written to any more, and is perhaps found by watches;
+    /// otherwise by a rewrite or the next start.
+    async fn rot(&mut self, life: &mut StoreLife) -> Result<(), String> {
+        let is_segment =
+            |path: &PathBuf| path.extension().is_some_and(|kind| kind == "log" || kind == "base");
+        let mut files = self.disk.files();
+        files.retain(|path, _| is_segment(path));
+        let active = files.keys().rfind(|path| path.extension().is_some_and(|kind| kind == "log"));
+        let active = active.cloned();
+        files.retain(|path, _| Some(path) != active.as_ref());
+        if files.is_empty() {
+            return Ok(());
+        }
+        let (path, bytes) = files.iter().nth(self.dice.below(files.len())).unwrap();
+        self.rots.push(self.disk.rot(path, self.dice.below(bytes.len())));
+        self.tally.rotten += 1;
+        for resource in 0..self.dice.below(RESOURCES.len() + 1) {
+            let from = life.store.history(&prefix(resource)).watched;
+            let watched = match life.store.watch(&prefix(resource), from) {
+                Ok(mut cursor) => drain(&mut cursor).await.map(drop),
+                Err(error) => Err(format!("a watch after {from}: {error}")),
+            };
+            settle(&life.store);
+            if let Err(reason) = watched
+                && !reason.ends_with("is compacted")
+            {
+                return Err(reason);
+            }
+        }
+        // Time for a repair, of which each moment gives it a few steps.
+        for _ in 0..self.dice.below(3) * 8 {
+            self.clock.advance(Duration::from_millis(300));
+            settle(&life.store);
+        }
+        self.follow(life).await
     }
 
     /// Reads new events as the client.
@@ -402,6 +496,7 @@ impl Schedule {
                 self.tally.expired += usize::from(event.deleted && *name == "events");
                 self.client.see(resource, &event)?;
             }
+            settle(&life.store);
         }
         self.disk.arm(armed);
         Ok(())
@@ -512,41 +607,12 @@ fn fault_04_lives_of_a_store_through_kills_and_power_cuts() {
     let mut all = ScheduleTally::default();
     for seed in first..first + count {
         let tally = run(seed, None).unwrap_or_else(|what| panic!("schedule {seed}: {what}"));
-        all.lives += tally.lives;
-        all.commits += tally.commits;
-        all.rewrites += tally.rewrites;
-        all.killed_then_cut += tally.killed_then_cut;
-        all.refused += tally.refused;
-        all.failed += tally.failed;
-        all.expired += tally.expired;
-        all.squeezed += tally.squeezed;
+        all.add(&tally);
     }
     println!("{count} schedules: {all:?}");
     if count >= 500 {
-        let ScheduleTally {
-            lives,
-            commits,
-            rewrites,
-            killed_then_cut,
-            refused,
-            failed,
-            expired,
-            squeezed,
-        } = all;
-        let counts = [
-            lives as u64,
-            commits as u64,
-            rewrites,
-            killed_then_cut as u64,
-            refused as u64,
-            failed as u64,
-            expired as u64,
-            squeezed as u64,
-        ];
-        assert!(
-            counts.iter().all(|seen| *seen > count / 20),
-            "schedules cover too little: {all:?}"
-        );
+        let least = all.least() as u64;
+        assert!(least > count / 20, "schedules cover too little: {all:?}");
     }
 }
 

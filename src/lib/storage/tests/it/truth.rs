@@ -607,23 +607,3 @@ fn fault_16_a_snapshot_of_a_new_resource_is_not_ahead_of_itself() {
     }
     block_on(store.close());
 }
-
-/// Fault 8: damage to a closed segment is reported while everything is still served.
-#[test]
-fn fault_08_damage_that_a_watch_finds_is_said() {
-    let (disk, run) = journal();
-    let files = disk.files();
-    let store = open(&disk).unwrap();
-    let log = files.keys().find(|path| path.extension().is_some_and(|kind| kind == "log")).unwrap();
-    use ferrokube_storage::journal::io::Io;
-    disk.open(log).unwrap().write_at(60, b"?").unwrap();
-    let prefix = Prefix::new("configmaps").unwrap();
-    assert!(!store.stats().damaged);
-    block_on(async {
-        let mut cursor = store.watch(&prefix, store.history(&prefix).watched).unwrap();
-        assert!(matches!(cursor.next(1000).await, Err(WatchError::Compacted(_))));
-        assert!(store.stats().damaged);
-        check_present(&store, &run.model);
-        store.close().await;
-    });
-}

@@ -139,6 +139,15 @@ struct SimState {
     syncs: u64,
 }
 
+/// A byte of a file that is not what was written.
+#[derive(Clone, Debug)]
+pub struct Rot {
+    path: PathBuf,
+    node: u64,
+    at: usize,
+    was: u8,
+}
+
 /// A simulated disk. Clones share it.
 #[derive(Clone, Default)]
 pub struct SimDisk(Arc<SimDiskInner>);
@@ -267,6 +276,28 @@ impl SimDisk {
         let state = self.state();
         let files = state.names.iter().filter(|(_, node)| **node != DIR);
         files.map(|(path, node)| (path.clone(), state.nodes[node].seen.clone())).collect()
+    }
+
+    /// Flips a bit of a file, in the page cache and on the platter.
+    pub fn rot(&self, path: &Path, at: usize) -> Rot {
+        let mut state = self.state();
+        let node = state.names[path];
+        let was = state.nodes[&node].seen[at];
+        let rot = Rot { path: path.to_owned(), node, at, was };
+        state.node(node).set(at, was ^ (1 << (at % 8)));
+        rot
+    }
+
+    /// Whether the file is still there under its name.
+    pub fn has_rot(&self, rot: &Rot) -> bool {
+        self.state().names.get(&rot.path) == Some(&rot.node)
+    }
+
+    /// Restores the byte, if the file is still there under its name.
+    pub fn heal(&self, rot: &Rot) {
+        if self.has_rot(rot) {
+            self.state().node(rot.node).set(rot.at, rot.was);
+        }
     }
 
     /// A new disk with these durable files.
@@ -466,6 +497,14 @@ impl SimNode {
     /// Occupied bytes.
     fn len(&self) -> u64 {
         self.reserved.max(self.seen.len() as u64)
+    }
+
+    fn set(&mut self, at: usize, byte: u8) {
+        for bytes in [&mut self.seen, &mut self.durable] {
+            if let Some(slot) = bytes.get_mut(at) {
+                *slot = byte;
+            }
+        }
     }
 
     fn op(&mut self, op: DataOp) {
