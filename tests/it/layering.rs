@@ -18,7 +18,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("resource", &["apimachinery", "schema"]),
     ("registry", &["apimachinery", "schema", "trace", "storage", "resource"]),
     ("auth", &["apimachinery", "trace", "storage", "registry"]),
-    ("admission", &["apimachinery", "cel", "trace", "features", "storage", "resource", "registry"]),
+    (
+        "admission",
+        &["apimachinery", "schema", "cel", "trace", "features", "storage", "resource", "registry"],
+    ),
     ("flow", &["apimachinery", "serve"]),
     ("webhook", &["apimachinery", "trace", "flow"]),
     (

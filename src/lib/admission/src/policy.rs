@@ -6,6 +6,7 @@
 
 mod compiled;
 mod evaluate;
+mod mutating;
 mod params;
 mod set;
 
@@ -20,8 +21,9 @@ use ferrokube_apimachinery::status::{Cause, Details, Failure, Reason};
 use ferrokube_registry::admission::RemoteFuture;
 use ferrokube_registry::{Attributes, Catalog, Served, view};
 use ferrokube_storage::{Prefix, Store};
+pub use mutating::MutatingPolicies;
 use params::collect_params;
-use set::{PolicySet, PolicySource};
+use set::PolicySource;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -78,17 +80,13 @@ impl ValidatingPolicies {
         Self { inputs, source }
     }
 
-    fn policies(&self) -> Arc<PolicySet> {
-        self.source.current()
-    }
-
     async fn check(
         &self,
         attributes: Attributes<'_>,
         object: Option<&Document>,
     ) -> Result<(), Failure> {
         let mut denied = Vec::new();
-        for policy in self.policies().bound() {
+        for policy in self.source.current().bound() {
             let mut annotations = AuditAnnotations::default();
             self.check_policy(policy, &attributes, object, &mut denied, &mut annotations)?;
             annotations.publish(&policy.0.name, &attributes);
@@ -100,55 +98,25 @@ impl ValidatingPolicies {
 
     fn check_policy(
         &self,
-        (policy, bindings): &(Arc<CompiledPolicy>, Vec<Arc<CompiledBinding>>),
+        (policy, bindings): &BoundPolicy,
         attributes: &Attributes<'_>,
         object: Option<&Document>,
         denied: &mut Vec<Denial>,
         annotations: &mut AuditAnnotations,
     ) -> Result<(), Failure> {
-        let inputs = &self.inputs;
-        let misconfigured = |why: String, binding: Option<&CompiledBinding>| {
-            let what = if binding.is_some() { "binding" } else { "policy" };
-            policy.fails.then(|| Denial {
-                policy: policy.name.clone(),
-                binding: binding.map(|binding| binding.name.clone()),
-                message: format!("failed to configure {what}: {why}"),
-                reason: Reason::Invalid,
-            })
-        };
-        let matched = match policy.matches(attributes, object, inputs) {
-            Ok(Some(matched)) => matched,
-            Ok(None) => return Ok(()),
-            Err(why) => {
-                denied.extend(misconfigured(why, None));
-                return Ok(());
-            }
-        };
-        if let Some(missing) = policy.missing_param_kind(&inputs.catalog) {
-            denied.extend(misconfigured(missing, None));
+        let Some(matched) = match_policy(policy, bindings, attributes, object, &self.inputs) else {
             return Ok(());
-        }
-        for binding in bindings {
-            match binding.matches(attributes, object, inputs) {
-                Ok(true) => {}
-                Ok(false) => continue,
-                Err(why) => {
-                    denied.extend(misconfigured(why, Some(binding)));
-                    continue;
-                }
-            }
-            let params = match collect_params(policy, binding, attributes, inputs) {
-                Ok(params) => params,
-                Err(why) => {
-                    denied.extend(misconfigured(why, Some(binding)));
-                    continue;
-                }
-            };
-            if params.is_empty() {
-                continue;
-            }
-            let subject = PolicySubject::new(attributes, object, &matched, inputs)?;
-            for param in &params {
+        };
+        let misconfigured = matched.faults.into_iter().filter(|_| policy.fails);
+        denied.extend(misconfigured.map(|fault| Denial {
+            policy: policy.name.clone(),
+            binding: fault.binding,
+            message: fault.message,
+            reason: Reason::Invalid,
+        }));
+        for (binding, params) in &matched.uses {
+            let subject = PolicySubject::new(attributes, object, &matched.served, &self.inputs)?;
+            for param in params {
                 let evaluation = subject.evaluation(policy, param.as_deref());
                 for (index, decision) in evaluation.decisions().into_iter().enumerate() {
                     enforce(policy, binding, (index, decision), attributes, denied);
@@ -167,18 +135,75 @@ impl ValidatingPolicies {
     }
 }
 
+/// A policy and its bindings.
+type BoundPolicy = (Arc<CompiledPolicy>, Vec<Arc<CompiledBinding>>);
+
+/// How a policy applies to a write.
+struct PolicyMatch<'p> {
+    /// The version in which the write matches.
+    served: Served,
+    /// Matching bindings with their parameters.
+    uses: Vec<(&'p CompiledBinding, Vec<Option<Arc<Document>>>)>,
+    faults: Vec<PolicyFault>,
+}
+
+/// A policy or binding that is misconfigured.
+struct PolicyFault {
+    binding: Option<String>,
+    message: String,
+}
+
+/// Matches a policy and its bindings; `None` if the policy does not apply.
+fn match_policy<'p>(
+    policy: &CompiledPolicy,
+    bindings: &'p [Arc<CompiledBinding>],
+    attributes: &Attributes<'_>,
+    object: Option<&Document>,
+    inputs: &PolicyInputs,
+) -> Option<PolicyMatch<'p>> {
+    let own = attributes.target.served.clone();
+    let mut matched = PolicyMatch { served: own, uses: Vec::new(), faults: Vec::new() };
+    let of_policy = |why: String| PolicyFault {
+        binding: None,
+        message: format!("failed to configure policy: {why}"),
+    };
+    match policy.matches(attributes, object, inputs) {
+        Ok(Some(served)) => matched.served = served,
+        Ok(None) => return None,
+        Err(why) => {
+            matched.faults.push(of_policy(why));
+            return Some(matched);
+        }
+    }
+    if let Some(missing) = policy.missing_param_kind(&inputs.catalog) {
+        matched.faults.push(of_policy(missing));
+        return Some(matched);
+    }
+    for binding in bindings {
+        let params = match binding.matches(attributes, object, inputs) {
+            Ok(true) => collect_params(policy, binding, attributes, inputs),
+            Ok(false) => continue,
+            Err(why) => Err(why),
+        };
+        match params {
+            Ok(params) if params.is_empty() => {}
+            Ok(params) => matched.uses.push((binding, params)),
+            Err(why) => matched.faults.push(PolicyFault {
+                binding: Some(binding.name.clone()),
+                message: format!("failed to configure binding: {why}"),
+            }),
+        }
+    }
+    Some(matched)
+}
+
 impl RemoteStep for ValidatingPolicies {
     fn name(&self) -> &'static str {
         "ValidatingAdmissionPolicy"
     }
 
     fn matches(&self, attributes: &Attributes<'_>) -> bool {
-        !is_exempt(&attributes.target.served)
-            && self
-                .policies()
-                .bound()
-                .iter()
-                .any(|(policy, _)| policy.may_match(attributes, &self.inputs.catalog))
+        !is_exempt(&attributes.target.served) && self.source.may_match(attributes)
     }
 
     fn validate<'a>(

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use ferrokube_admission::{Chain, PermitQuery, Permits, PolicyInputs, ValidatingPolicies};
+use ferrokube_admission::{
+    Chain, MutatingPolicies, PermitQuery, Permits, PolicyInputs, ValidatingPolicies,
+};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_cel::{CheckDecision, Right};
@@ -50,6 +52,7 @@ impl TestPipeline {
             permits: Arc::new(PermitsAll),
         };
         let chain = Chain::new(&store, gates, Arc::new(PermitsAll))
+            .with_remote(Arc::new(MutatingPolicies::new(inputs.clone())))
             .with_remote(Arc::new(ValidatingPolicies::new(inputs)));
         Self { registry: Registry::new(store, catalog, Arc::new(chain)) }
     }

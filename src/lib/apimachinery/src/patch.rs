@@ -19,9 +19,12 @@ pub enum PatchError {
     /// The patch is malformed (400).
     #[error("malformed patch: {0}")]
     Malformed(String),
-    /// It does not apply to the object: a failed `test`, a missing path (422).
+    /// It does not apply to the object: a missing path (422).
     #[error("the patch cannot be applied: {0}")]
     DoesNotApply(String),
+    /// The `test` of a path failed (422).
+    #[error("the patch cannot be applied: the test of \"{0}\" failed")]
+    TestFailed(String),
     /// An invalid directive of a strategic merge patch (500 without a reason, as in
     /// kube-apiserver).
     #[error("the patch cannot be understood: {0}")]

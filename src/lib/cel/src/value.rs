@@ -128,7 +128,8 @@ impl<'a> List<'a> {
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Value<'a>> + '_ {
+    /// The items.
+    pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + '_ {
         (0..self.len()).filter_map(|index| self.get(index))
     }
 

@@ -6,6 +6,7 @@
 
 mod adopt;
 mod compare;
+mod configuration;
 mod conform;
 pub(crate) mod element;
 mod fields;
@@ -20,6 +21,7 @@ mod tests;
 
 use crate::schema::Schema;
 use compare::{Difference, compare};
+pub use configuration::merge_configuration;
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::work;
 use managers::ManagerEntry;

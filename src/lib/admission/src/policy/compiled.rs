@@ -27,6 +27,17 @@ pub(super) struct CompiledPolicy {
     pub(super) compiler: AdmissionCompiler,
     pub(super) validations: Vec<Validation>,
     pub(super) annotations: Vec<Annotation>,
+    pub(super) mutations: Vec<CompiledMutation>,
+    /// Whether the mutations run again after a later change.
+    pub(super) repeats: bool,
+}
+
+/// A mutation.
+pub(super) struct CompiledMutation {
+    pub(super) source: String,
+    /// A list of JSON patch operations; else an apply configuration.
+    pub(super) is_json_patch: bool,
+    pub(super) program: Compiled,
 }
 
 /// A match condition.
@@ -115,7 +126,12 @@ impl CompiledPolicy {
             let program = compiler.compile(&source, variables, &wanted);
             Annotation { key: text(annotation, "key").to_owned(), source, program }
         });
+        let mutations = items(spec, "mutations")
+            .iter()
+            .map(|mutation| CompiledMutation::compile(mutation, &compiler, variables));
         Self {
+            mutations: mutations.collect(),
+            repeats: text(spec, "reinvocationPolicy") == "IfNeeded",
             name: policy.name().to_owned(),
             fails: text(spec, "failurePolicy") != "Ignore",
             matcher: RequestMatcher::compile(constraints, "resourceRules"),
@@ -161,6 +177,24 @@ impl CompiledPolicy {
     ) -> Result<Option<Served>, String> {
         let matcher = self.matcher.as_ref().map_err(Clone::clone)?;
         matcher.matches(attributes, object, inputs, &inputs.catalog)
+    }
+}
+
+impl CompiledMutation {
+    fn compile(
+        mutation: &Value,
+        compiler: &AdmissionCompiler,
+        variables: OptionalVariables,
+    ) -> Self {
+        let is_json_patch = text(mutation, "patchType") == "JSONPatch";
+        let (field, wanted) = match is_json_patch {
+            true => ("jsonPatch", Type::json_patches()),
+            false => ("applyConfiguration", Type::apply_configuration()),
+        };
+        let source = mutation.get(field).map_or("", |given| text(given, "expression")).trim();
+        let variables = OptionalVariables { patches: true, ..variables };
+        let program = compiler.compile(source, variables, &[wanted]);
+        Self { source: source.to_owned(), is_json_patch, program }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Evaluates a policy on a request, with one parameter.
 
 use super::AuditAnnotations;
-use super::compiled::{Compiled, CompiledCondition, CompiledPolicy, Validation};
+use super::compiled::{Compiled, CompiledCondition, CompiledMutation, CompiledPolicy, Validation};
+use ferrokube_apimachinery::document::Value as Json;
 use ferrokube_apimachinery::status::Reason;
 use ferrokube_cel::admission::{AdmissionInput, AdmissionScope, MATCH_BUDGET};
 use ferrokube_cel::{Failure, Meter, Value};
@@ -59,6 +60,27 @@ impl<'a> PolicyEvaluation<'a> {
         decisions
     }
 
+    /// Carries out the mutations on an object: the value of the expression of each, in order.
+    ///
+    /// # Errors
+    /// Why the expression has no result.
+    pub(super) fn mutation(&self, mutation: &CompiledMutation) -> Result<Json, String> {
+        let scope = self.policy.compiler.scope(&self.input);
+        let result = evaluate(&mutation.program, &mutation.source, &scope, &mut Meter::default());
+        let value = match result {
+            Ok(value) => value,
+            Err(Fault::Expression(why)) => return Err(why),
+            Err(Fault::Budget) => return Err(OUT_OF_BUDGET.to_owned()),
+        };
+        check_names(&value, mutation.is_json_patch)
+            .map_err(|why| format!("type mismatch: {why}"))?;
+        value.to_json().map_err(|why| {
+            format!(
+                "JSONPath valueExpression evaluated to a type that could not marshal to JSON: {why}"
+            )
+        })
+    }
+
     /// An error refuses the write, unless the policy ignores errors.
     fn failed(&self, message: String) -> PolicyDecision {
         match self.policy.fails {
@@ -68,7 +90,10 @@ impl<'a> PolicyEvaluation<'a> {
     }
 
     /// Whether all match conditions hold. A false one outweighs errors.
-    fn matches(&self) -> Result<bool, String> {
+    ///
+    /// # Errors
+    /// kube-apiserver's message, unless the policy ignores errors.
+    pub(super) fn matches(&self) -> Result<bool, String> {
         let policy = self.policy;
         if policy.conditions.is_empty() {
             return Ok(true);
@@ -119,6 +144,19 @@ impl<'a> PolicyEvaluation<'a> {
             }
         }
         if policy.fails { failed } else { Vec::new() }
+    }
+}
+
+/// Checks that nested objects have the types of their fields.
+fn check_names(value: &Value<'_>, is_json_patch: bool) -> Result<(), String> {
+    match value {
+        Value::Message(message) if !is_json_patch => message.check_names(),
+        Value::Message(operation) => match operation.fields.get("value") {
+            Some(Value::Message(message)) => message.check_names(),
+            _ => Ok(()),
+        },
+        Value::List(list) => list.iter().try_for_each(|item| check_names(&item, is_json_patch)),
+        _ => Ok(()),
     }
 }
 

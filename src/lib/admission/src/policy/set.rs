@@ -2,7 +2,7 @@
 
 use super::PolicyInputs;
 use super::compiled::{CompiledBinding, CompiledPolicy};
-use ferrokube_registry::view;
+use ferrokube_registry::{Attributes, view};
 use ferrokube_storage::{Prefix, Revision, Snapshot};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -36,6 +36,10 @@ impl PolicySource {
         Self::new(inputs, "validatingadmissionpolicies", "validatingadmissionpolicybindings")
     }
 
+    pub(super) fn mutating(inputs: PolicyInputs) -> Self {
+        Self::new(inputs, "mutatingadmissionpolicies", "mutatingadmissionpolicybindings")
+    }
+
     fn new(inputs: PolicyInputs, policies: &'static str, bindings: &'static str) -> Self {
         let prefix = |plural: &'static str| {
             (Prefix::new(plural).expect("a constant without a slash"), plural)
@@ -46,6 +50,12 @@ impl PolicySource {
             bindings: prefix(bindings),
             current: Mutex::new(None),
         }
+    }
+
+    /// Whether a policy may apply to a write, as far as its resource and operation tell.
+    pub(super) fn may_match(&self, attributes: &Attributes<'_>) -> bool {
+        let current = self.current();
+        current.bound.iter().any(|(policy, _)| policy.may_match(attributes, &self.inputs.catalog))
     }
 
     /// The state of the store.

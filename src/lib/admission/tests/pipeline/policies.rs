@@ -128,3 +128,87 @@ async fn expensive_expressions_end_at_their_budget() {
         failure.message
     );
 }
+
+/// Adds a mutating policy for ConfigMaps and its binding.
+async fn bind_mutation(server: &TestPipeline, name: &str, mutations: Value, repeats: bool) {
+    let policy = json!({"metadata": {"name": name}, "spec": {
+        "matchConstraints": {"resourceRules": [
+            {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]},
+        "reinvocationPolicy": if repeats { "IfNeeded" } else { "Never" },
+        "mutations": mutations,
+    }});
+    let binding = json!({"metadata": {"name": name}, "spec": {"policyName": name}});
+    for (plural, object) in
+        [("mutatingadmissionpolicies", policy), ("mutatingadmissionpolicybindings", binding)]
+    {
+        server.kind(GROUP, plural).create("", document(object)).await.unwrap();
+    }
+}
+
+fn apply(expression: &str) -> Value {
+    json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}})
+}
+
+fn patch(expression: &str) -> Value {
+    json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
+}
+
+#[tokio::test]
+async fn mutations_change_the_object_in_order() {
+    let server = TestPipeline::with_namespace().await;
+    let mutations = json!([
+        apply(
+            "Object{metadata: Object.metadata{labels: {'a/b': 'c'}}, data: {'added': object.metadata.name}}"
+        ),
+        patch(
+            "[JSONPatch{op: 'test', path: '/data/added', value: object.data.added}, JSONPatch{op: 'add', path: '/metadata/labels/' + jsonpatch.escapeKey('d/e'), value: 'f'}]"
+        ),
+        patch(
+            "[JSONPatch{op: 'test', path: '/data/added', value: 'another'}, JSONPatch{op: 'remove', path: '/data'}]"
+        ),
+    ]);
+    bind_mutation(&server, "m", mutations, false).await;
+    let made = create(&server, "a", json!({"own": "1"})).await.unwrap();
+    assert_eq!(made.get(&["data"]), Some(&json!({"own": "1", "added": "a"})));
+    assert_eq!(made.get(&["metadata", "labels"]), Some(&json!({"a/b": "c", "d/e": "f"})));
+}
+
+#[tokio::test]
+async fn mutations_that_fail_refuse_the_write() {
+    let server = TestPipeline::with_namespace().await;
+    for (mutation, expected) in [
+        (
+            apply("Object{metadata: Object.wrong{}}"),
+            "type mismatch: unexpected type name \"Object.wrong\", expected \"Object.metadata\"",
+        ),
+        (
+            apply("Object{nothing: 1}"),
+            "error applying patch: failed to convert patch object to typed object: ",
+        ),
+        (patch("[JSONPatch{op: 'remove', path: '/nothing'}]"), "JSON Patch: "),
+        (
+            patch("[JSONPatch{op: 'add', path: object.nothing, value: 1}]"),
+            "resulted in error: no such key: nothing",
+        ),
+    ] {
+        bind_mutation(&server, "m", json!([mutation]), false).await;
+        let failure = create(&server, "a", json!({})).await.unwrap_err();
+        assert!(failure.message.starts_with("policy 'm' with binding 'm' denied request: "));
+        assert!(failure.message.contains(expected), "{}", failure.message);
+        assert_eq!((failure.reason, failure.code), (Some(Reason::Invalid), 403));
+        for plural in ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"] {
+            let kind = server.kind(GROUP, plural);
+            kind.delete("", "m", &DeleteOptions::default()).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_policy_sees_later_changes_if_it_asks_for_it() {
+    let server = TestPipeline::with_namespace().await;
+    let copy = "Object{data: {'copy': has(object.data.late) ? 'yes' : 'no'}}";
+    bind_mutation(&server, "a", json!([apply(copy)]), true).await;
+    bind_mutation(&server, "b", json!([apply("Object{data: {'late': '1'}}")]), false).await;
+    let made = create(&server, "a", json!({"own": "1"})).await.unwrap();
+    assert_eq!(made.get(&["data"]), Some(&json!({"own": "1", "late": "1", "copy": "yes"})));
+}

@@ -179,7 +179,7 @@ impl Patcher<'_> {
         if found == wanted {
             Ok(())
         } else {
-            Err(refuse(format!("the test of \"{}\" failed", shorten(path))))
+            Err(PatchError::TestFailed(shorten(path).to_string()))
         }
     }
 

@@ -390,7 +390,7 @@ fn unprocessable() -> Failure {
 fn refused(error: PatchError) -> Failure {
     match error {
         PatchError::Malformed(why) => Failure::bad_request(why),
-        PatchError::DoesNotApply(_) => unprocessable(),
+        PatchError::DoesNotApply(_) | PatchError::TestFailed(_) => unprocessable(),
         // kube-apiserver answers 500.
         PatchError::Directive(why) => Failure::bare(500, why),
         PatchError::TooLarge(why) => Failure::new(Reason::RequestEntityTooLarge, why),
