@@ -52,3 +52,23 @@ fn every_path_on_the_map_exists() {
         assert!(missing.is_empty(), "{page} names what does not exist: {missing:?}");
     }
 }
+
+#[test]
+fn every_crate_says_what_it_must_not_know_and_where_to_start() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib");
+    let missing: Vec<String> = fs::read_dir(crates)
+        .unwrap()
+        .map(|entry| entry.unwrap().path().join("src/lib.rs"))
+        .filter(|path| {
+            let text = fs::read_to_string(path).unwrap();
+            let header: Vec<&str> =
+                text.lines().map_while(|line| line.strip_prefix("//!")).collect();
+            let header = header.join("");
+            let is_bounded =
+                ["Must never", "Pure: knows no"].iter().any(|text| header.contains(text));
+            !is_bounded || !header.contains(" Start ")
+        })
+        .map(|path| path.display().to_string())
+        .collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+}

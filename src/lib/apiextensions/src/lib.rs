@@ -3,6 +3,8 @@
 //!
 //! A definition is served when its write is acknowledged: the handler waits for the loop
 //! ([`Custom::settled`]), which updates the catalog before it writes any status.
+//!
+//! Must never know HTTP routing. Start reading at the loop below, then `names` and `build`.
 
 mod build;
 mod cleanup;

@@ -1,8 +1,8 @@
 //! The API server as a library: request filters, routing, content negotiation, discovery, OpenAPI,
 //! watches, health, metrics, bootstrap.
 //!
-//! Must never know workloads or controllers. Start reading at [`builder`], then `filters` (the
-//! list), `handler`, `router` and `verbs`.
+//! Must never know workloads or controllers. Start reading at `service`, which takes a request
+//! through `filters` (the list), `handler`, `router` and `verbs`; [`builder`] builds the server.
 
 mod action;
 mod body;

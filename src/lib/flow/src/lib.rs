@@ -1,4 +1,5 @@
 //! Flow control: which requests get a share of the server's budgets.
+//! Must never know routes, kinds or storage. Start at [`Flow`].
 //!
 //! - *Seats* are held while a request is worked on, from the end of its body to its response. Reads
 //!   and writes have separate pools.

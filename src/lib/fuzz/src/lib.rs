@@ -5,6 +5,8 @@
 //! fuzz::` runs each for a minute (default: one second). Runs are reproducible: `FUZZ_SEED`
 //! defaults to 1, and `FUZZ_SEED=random` uses the clock. Accepted inputs join the corpus, so that
 //! later mutations start deeper.
+//!
+//! Must never know what it fuzzes, nor be used by shipped code. Start at [`run()`].
 
 mod mutate;
 mod random;

@@ -1,7 +1,6 @@
 //! What a resource is: its definition (data) and its hooks (a trait with defaults).
 //!
-//! Must never know the registry or HTTP. A new native kind is one file with a [`Definition`] and,
-//! if needed, [`Hooks`].
+//! Must never know the registry or HTTP.
 //! Start at [`definition`]; native kinds come from rows of [`native`].
 
 pub mod columns;

@@ -1,11 +1,12 @@
 //! One connection: handshake, ALPN, requests, drain.
 
+use crate::activity::{Activity, CountedBody, InFlight};
 use crate::bad_head;
 use crate::body::{WRITE_BYTES, empty, full};
 use crate::cork::{Cork, Turns};
 use crate::drained::DrainedStream;
 use crate::gate::gated;
-use crate::head_timeout::{Activity, CountedBody, HeadGuard, InFlight};
+use crate::head_timeout::HeadGuard;
 use crate::heads::Heads;
 use crate::peer::PeerChain;
 use crate::plain;

@@ -6,8 +6,8 @@
 //! with several requests in flight first lets the tasks of its streams run, which the same event
 //! woke.
 
+use crate::activity::Activity;
 use crate::body::{SLICE_BYTES, WRITE_BYTES, short_slices};
-use crate::head_timeout::Activity;
 use crate::slow_client::Wait;
 use parking_lot::{Mutex, MutexGuard};
 use std::future::Future;

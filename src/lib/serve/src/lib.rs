@@ -2,6 +2,7 @@
 //!
 //! Used by every role that listens. Must never know routes or kinds. Start reading at [`server`].
 
+mod activity;
 mod bad_head;
 pub mod body;
 mod connection;
