@@ -5,7 +5,7 @@ use super::data_dir::DataDir;
 use anyhow::{Context, bail};
 use clap::Args;
 use ferrokube_client::{Connection, Discovered};
-use ferrokube_timeline::{ObjectName, SearchQuery, Story, last_life, render, search};
+use ferrokube_timeline::{ObjectName, SearchQuery, Story, is_hidden, last_life, render, search};
 use ferrokube_trace::TraceId;
 use std::io::Write;
 use std::path::PathBuf;
@@ -94,11 +94,12 @@ fn default_logs(directory: &std::path::Path) -> anyhow::Result<Vec<PathBuf>> {
         format!("cannot read {} (name the files with --logs)", directory.display())
     })?;
     let is_log = |path: &PathBuf| {
-        path.file_name().is_some_and(|name| {
-            name.to_string_lossy().contains(".log")
-                || name == "logs"
-                || name.to_string_lossy().starts_with("audit")
-        })
+        !is_hidden(path)
+            && path.file_name().is_some_and(|name| {
+                name.to_string_lossy().contains(".log")
+                    || name == "logs"
+                    || name.to_string_lossy().starts_with("audit")
+            })
     };
     let logs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_log).collect();
     if logs.is_empty() {
@@ -168,4 +169,21 @@ async fn ids_of(
         );
     }
     Ok(ids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reserve_of_the_audit_log_is_not_searched() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in [".audit.log.reserve", "audit.log", "audit-2026.log.gz", "store.made"] {
+            std::fs::write(directory.path().join(name), "").unwrap();
+        }
+        let logs = default_logs(directory.path()).unwrap();
+        let mut names: Vec<_> = logs.iter().filter_map(|path| path.file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["audit-2026.log.gz", "audit.log"]);
+    }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub(crate) const RANGE_BYTES: u64 = 16 << 20;
 
 /// The files at a path: itself, or the regular files in a directory and its direct subdirectories.
-/// Links are not followed.
+/// Links are not followed, hidden files (such as the reserve of the audit log) are not read.
 ///
 /// # Errors
 /// The path cannot be read.
@@ -22,6 +22,9 @@ pub(crate) fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     while let Some((folder, depth)) = folders.pop() {
         for entry in std::fs::read_dir(&folder)? {
             let entry = entry?;
+            if is_hidden(&entry.path()) {
+                continue;
+            }
             let kind = entry.file_type()?;
             if kind.is_file() {
                 out.push(entry.path());
@@ -32,6 +35,11 @@ pub(crate) fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     }
     out.sort();
     Ok(out)
+}
+
+/// By the dot that its name starts with.
+pub fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
 /// Pseudo-file for the systemd journal.
@@ -97,9 +105,12 @@ mod tests {
     #[test]
     fn large_files_are_cut_and_compressed_ones_are_not() {
         let directory = tempfile::tempdir().unwrap();
-        for (name, length) in
-            [("a.log", 0), ("b.log", 2 * RANGE_BYTES + 1), ("c.log.gz", 2 * RANGE_BYTES)]
-        {
+        for (name, length) in [
+            (".a.reserve", 9),
+            ("a.log", 0),
+            ("b.log", 2 * RANGE_BYTES + 1),
+            ("c.log.gz", 2 * RANGE_BYTES),
+        ] {
             File::create(directory.path().join(name)).unwrap().set_len(length).unwrap();
         }
         let found = ranges(&files(directory.path()).unwrap());

@@ -17,6 +17,7 @@ pub mod scan;
 pub mod search;
 pub mod story;
 
+pub use files::is_hidden;
 pub use page::{CONTENT_SECURITY_POLICY, Page, TracePages};
 pub use ring::{ObjectRef, Ring};
 pub use search::{ObjectName, SearchError, SearchQuery, last_life, search};
