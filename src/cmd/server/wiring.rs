@@ -7,7 +7,9 @@ use super::token_keys::{KeyFiles, KeyPem};
 use super::trace_page::{self, RingObserver, TracePage};
 use crate::cmd::flags::Storage;
 use anyhow::{Context, anyhow};
-use ferrokube_admission::{Chain, MutatingPolicies, PolicyInputs, ValidatingPolicies};
+use ferrokube_admission::{
+    Chain, MutatingPolicies, PolicyInputs, PolicyReaders, ValidatingPolicies,
+};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::{self, AuditLog, OnFailure, Rotation};
@@ -106,6 +108,7 @@ pub(super) fn build(
     };
     let admission = Chain::new(store, setup.inputs.gates.clone(), rights)
         .with(rights::escalation_step(&rbac, &authorizer))
+        .with(Arc::new(PolicyReaders::new(policies.clone())))
         .with_remote(Arc::new(MutatingPolicies::new(policies.clone())))
         .with_remote(Arc::new(ValidatingPolicies::new(policies)));
     let registry = Registry::new(store.clone(), catalog, Arc::new(admission))

@@ -16,11 +16,12 @@ use ferrokube_trace::annotation::Ids;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// All steps, including those not implemented yet, in kube-apiserver's order; the RBAC check, which
-/// is part of its storage, is the first validating step. Remote steps run outside the turn. Only
+/// All steps, including those not implemented yet, in kube-apiserver's order; the first two, which
+/// are part of its storage, are the first validating steps. Remote steps run outside the turn. Only
 /// quota follows them: what it counts must not be rejected later.
 pub const ORDER: &[&str] = &[
     "RBACEscalation",
+    "PolicyReaders",
     "NamespaceLifecycle",
     "LimitRanger",
     "ServiceAccount",

@@ -17,6 +17,6 @@ pub mod trace_stamp;
 
 pub use chain::{Chain, ORDER};
 pub use ferrokube_cel::{CheckDecision, CheckedResource, Right};
-pub use policy::{MutatingPolicies, PolicyInputs, ValidatingPolicies};
+pub use policy::{MutatingPolicies, PolicyInputs, PolicyReaders, ValidatingPolicies};
 pub use remote::{Mutation, RemoteStep};
 pub use step::{AdmissionStep, PermitQuery, Permits};

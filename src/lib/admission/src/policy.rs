@@ -8,6 +8,7 @@ mod compiled;
 mod evaluate;
 mod mutating;
 mod params;
+mod readers;
 mod set;
 
 use crate::matching::{NamespaceLabels, namespace_of};
@@ -23,6 +24,7 @@ use ferrokube_registry::{Attributes, Catalog, Served, view};
 use ferrokube_storage::{Prefix, Store};
 pub use mutating::MutatingPolicies;
 use params::collect_params;
+pub use readers::PolicyReaders;
 use set::PolicySource;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use ferrokube_admission::{
-    Chain, MutatingPolicies, PermitQuery, Permits, PolicyInputs, ValidatingPolicies,
+    Chain, MutatingPolicies, PermitQuery, Permits, PolicyInputs, PolicyReaders, ValidatingPolicies,
 };
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::user::UserInfo;
@@ -52,6 +52,7 @@ impl TestPipeline {
             permits: Arc::new(PermitsAll),
         };
         let chain = Chain::new(&store, gates, Arc::new(PermitsAll))
+            .with(Arc::new(PolicyReaders::new(inputs.clone())))
             .with_remote(Arc::new(MutatingPolicies::new(inputs.clone())))
             .with_remote(Arc::new(ValidatingPolicies::new(inputs)));
         Self { registry: Registry::new(store, catalog, Arc::new(chain)) }

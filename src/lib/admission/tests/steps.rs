@@ -29,6 +29,8 @@ mod namespace;
 mod order;
 #[path = "steps/quota.rs"]
 mod quota;
+#[path = "steps/readers.rs"]
+mod readers;
 #[path = "steps/trace_stamp.rs"]
 mod trace_stamp;
 

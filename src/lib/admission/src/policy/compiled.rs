@@ -71,6 +71,14 @@ pub(super) struct ParamKind {
 }
 
 impl ParamKind {
+    pub(super) fn new(api_version: &str, kind: &str) -> Self {
+        Self { api_version: api_version.to_owned(), kind: kind.to_owned(), found: Mutex::new(None) }
+    }
+
+    pub(super) fn group_version(&self) -> (&str, &str) {
+        self.api_version.split_once('/').unwrap_or(("", &self.api_version))
+    }
+
     /// The resource, if it is served.
     pub(super) fn resolve(&self, catalog: &Catalog) -> Option<Served> {
         let number = catalog.change_number();
@@ -81,8 +89,7 @@ impl ParamKind {
             return served.clone();
         }
         let (number, definitions) = catalog.all();
-        let (group, version) =
-            self.api_version.split_once('/').unwrap_or(("", self.api_version.as_str()));
+        let (group, version) = self.group_version();
         let served = definitions.into_iter().find_map(|definition| {
             let is_kind = definition.group == group
                 && definition.kind == self.kind
@@ -135,11 +142,8 @@ impl CompiledPolicy {
             name: policy.name().to_owned(),
             fails: text(spec, "failurePolicy") != "Ignore",
             matcher: RequestMatcher::compile(constraints, "resourceRules"),
-            param_kind: param_kind.map(|kind| ParamKind {
-                api_version: text(kind, "apiVersion").to_owned(),
-                kind: text(kind, "kind").to_owned(),
-                found: Mutex::new(None),
-            }),
+            param_kind: param_kind
+                .map(|kind| ParamKind::new(text(kind, "apiVersion"), text(kind, "kind"))),
             conditions: conditions.collect(),
             validations: validations.collect(),
             annotations: annotations.collect(),
@@ -158,8 +162,7 @@ impl CompiledPolicy {
     pub(super) fn missing_param_kind(&self, catalog: &Catalog) -> Option<String> {
         let kind = self.param_kind.as_ref()?;
         let is_served = kind.resolve(catalog).is_some();
-        let (group, version) =
-            kind.api_version.split_once('/').unwrap_or(("", kind.api_version.as_str()));
+        let (group, version) = kind.group_version();
         (!is_served).then(|| {
             format!(
                 "failed to find resource referenced by paramKind: '{group}/{version}, Kind={}'",
