@@ -19,7 +19,16 @@ pub struct YamlStream<T> {
     spans: Vec<TextSpan>,
     stack: Vec<Frame>,
     out: Out,
-    begun: bool,
+    root: YamlRoot,
+}
+
+/// What the text is.
+#[derive(Clone, Copy, Debug)]
+enum YamlRoot {
+    Document,
+    /// Of a list, without these fields.
+    Item(&'static [&'static str]),
+    Begun,
 }
 
 /// A list or map.
@@ -74,15 +83,24 @@ impl<T: AsRef<[u8]>> YamlStream<T> {
     /// Scans the text.
     pub fn new(json: T) -> Self {
         let spans = spans(json.as_ref());
-        Self { json, spans, stack: Vec::new(), out: Out::default(), begun: false }
+        Self { json, spans, stack: Vec::new(), out: Out::default(), root: YamlRoot::Document }
+    }
+
+    /// As [`Self::new`], to be written as an item of a list that is not indented, without some of
+    /// its fields.
+    pub fn item(json: T, without: &'static [&'static str]) -> Self {
+        Self { root: YamlRoot::Item(without), ..Self::new(json) }
     }
 
     /// Appends the next piece: until `out` has `most` bytes, or more by one key or scalar. False at
     /// the end.
     pub fn write(&mut self, out: &mut Vec<u8>, most: usize) -> bool {
         self.out.swap(out);
-        if !std::mem::replace(&mut self.begun, true) {
-            self.root();
+        let first = ValueAt { at: self.token(0), span: 0 };
+        match std::mem::replace(&mut self.root, YamlRoot::Begun) {
+            YamlRoot::Document => self.document(first),
+            YamlRoot::Item(without) => self.top_item(first, without),
+            YamlRoot::Begun => {}
         }
         while self.out.len() < most
             && let Some(frame) = self.stack.pop()
@@ -140,12 +158,30 @@ impl<T: AsRef<[u8]>> YamlStream<T> {
         ValueAt { at: self.token(value.at + 1), span: value.span + 1 }
     }
 
-    fn root(&mut self) {
-        let root = ValueAt { at: self.token(0), span: 0 };
+    fn document(&mut self, root: ValueAt) {
         match self.span(root) {
             Some(span) if span.children > 0 => self.push(root, span, 0, false),
             _ => self.line(root, 0),
         }
+    }
+
+    fn top_item(&mut self, root: ValueAt, without: &[&str]) {
+        let fields = match self.span(root) {
+            Some(span) if self.byte(root.at) == b'{' && !without.is_empty() => {
+                let fields = self.fields(self.first_in(root), span.children);
+                let is_kept = |field: &FieldAt| {
+                    let name = self.name(field);
+                    !without.iter().any(|left_out| left_out.as_bytes() == &*name)
+                };
+                fields.into_iter().filter(is_kept).collect()
+            }
+            _ => Vec::new(),
+        };
+        if fields.is_empty() {
+            return self.item_line(root, 0, false);
+        }
+        self.out.extend_from_slice(b"- ");
+        self.stack.push(Frame::Sorted { fields: fields.into_iter(), level: 1, inline: true });
     }
 
     fn push(&mut self, value: ValueAt, span: TextSpan, level: usize, inline: bool) {
@@ -191,6 +227,11 @@ impl<T: AsRef<[u8]>> YamlStream<T> {
         if is_sorted {
             return None;
         }
+        Some(self.fields(first, count))
+    }
+
+    /// All fields, by name.
+    fn fields(&self, first: ValueAt, count: u32) -> Vec<FieldAt> {
         let mut next = first;
         let mut fields: Vec<FieldAt> = (0..count)
             .map(|_| {
@@ -200,7 +241,7 @@ impl<T: AsRef<[u8]>> YamlStream<T> {
             })
             .collect();
         fields.sort_by(|one, other| self.name(one).cmp(&self.name(other)));
-        Some(fields)
+        fields
     }
 
     /// Writes the next child of a list or map, and returns the rest of it to the stack.
@@ -211,7 +252,7 @@ impl<T: AsRef<[u8]>> YamlStream<T> {
             Frame::Items { next, left, level, inline } => {
                 let after = self.after(next).1;
                 self.stack.push(Frame::Items { next: after, left: left - 1, level, inline: false });
-                self.item(next, level, inline);
+                self.item_line(next, level, inline);
             }
             Frame::Fields { next, left, level, inline } => {
                 let (field, next) = self.field(next);
@@ -226,7 +267,7 @@ impl<T: AsRef<[u8]>> YamlStream<T> {
         }
     }
 
-    fn item(&mut self, value: ValueAt, level: usize, inline: bool) {
+    fn item_line(&mut self, value: ValueAt, level: usize, inline: bool) {
         if !inline {
             writer::indent(&mut self.out, level);
         }
@@ -396,6 +437,15 @@ mod tests {
         assert!(longest < 50 * 1024, "{longest}");
         let stream = YamlStream::new(deep.as_bytes());
         assert_eq!(stream.spans.len(), 301, "its scalars take no memory");
+    }
+
+    #[test]
+    fn an_item_may_leave_fields_out() {
+        let json = br#"{"kind":"K","metadata":{"name":"n"},"apiVersion":"v1","data":{}}"#;
+        let mut stream = YamlStream::item(&json[..], &["kind", "apiVersion"]);
+        let mut out = b"items:\n".to_vec();
+        while stream.write(&mut out, 1_000) {}
+        assert_eq!(out, b"items:\n- data: {}\n  metadata:\n    name: n\n");
     }
 
     #[test]

@@ -22,15 +22,20 @@ pub(super) struct Out {
 impl Out {
     /// Exchanges the bytes; whoever takes them sends them.
     pub(super) fn swap(&mut self, bytes: &mut Vec<u8>) {
-        self.sent = (self.sent + self.bytes.len()).saturating_sub(bytes.len());
+        // Wraps around while bytes of others are here.
+        self.sent = self.sent.wrapping_add(self.bytes.len()).wrapping_sub(bytes.len());
         std::mem::swap(&mut self.bytes, bytes);
+    }
+
+    fn written(&self) -> usize {
+        self.sent.wrapping_add(self.bytes.len())
     }
 
     /// Whether `lines` fit at a level: indentation stays within a MiB and four times the rest, at
     /// any depth. Otherwise flow style is used, which reads the same.
     pub(super) fn affords(&self, lines: usize, level: usize) -> bool {
         lines.saturating_mul(2 * level).saturating_add(self.indented)
-            <= INDENTATION + 4 * (self.sent + self.bytes.len()).saturating_sub(self.indented)
+            <= INDENTATION + 4 * self.written().saturating_sub(self.indented)
     }
 }
 

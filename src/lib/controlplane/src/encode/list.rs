@@ -2,7 +2,7 @@
 //! in frames with a known total length; other styles are encoded while they are sent.
 
 use super::chunk_cache::{ChunkCache, ChunkEncoding, ChunkScope, ChunkedList};
-use super::rendered::{self, BATCH_BYTES, ListJson, Rendered, Style};
+use super::rendered::{self, BATCH_BYTES, ItemText, LENT_BYTES, ListJson, Rendered, Style};
 use super::slices::ItemSlice;
 use super::stream::{self, Fill, OffloadedBody, SlicedItems, Streamed};
 use super::table::{self, Include, Table};
@@ -10,6 +10,7 @@ use super::vectored::ByteOwner;
 use super::{Encoder, entry_document, protobuf};
 use crate::negotiate::{Accepted, Form, View};
 use crate::{body, compress, status};
+use bytes::Bytes;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::json;
 use ferrokube_registry::{ListPage, Served};
@@ -239,11 +240,14 @@ impl JsonList {
         let tail = tail(&self.head);
         let source =
             EncodedItems { entries: self.entries.into_iter(), cut: self.cut, served: self.served };
-        Rendered::new(
-            ListJson { head: self.head.into_bytes(), tail, items: "items" },
-            source,
-            style,
-        )
+        let list = ListJson {
+            opening: self.head.into_bytes().into(),
+            definitions: Bytes::new(),
+            rest: Bytes::new(),
+            tail,
+            items: "items",
+        };
+        Rendered::new(list, source, style)
     }
 
     /// Compressed, from cached chunks.
@@ -292,22 +296,34 @@ struct EncodedItems {
 }
 
 impl rendered::ItemSource for EncodedItems {
-    fn next(&mut self, out: &mut Vec<u8>) -> bool {
-        let (begin, is_direct) = (out.len(), self.served.direct());
-        for entry in self.entries.by_ref() {
-            if out.len() > begin {
+    fn next(&mut self) -> Option<ItemText> {
+        let (mut out, is_direct) = (Vec::new(), self.served.direct());
+        while let Some(entry) = self.entries.as_slice().first() {
+            let is_direct = is_direct(entry);
+            let is_whole = is_direct && !matches!(self.cut, ItemCut::Metadata(_));
+            if is_whole && entry.bytes.len() >= LENT_BYTES {
+                if !out.is_empty() {
+                    break;
+                }
+                let ItemSlice { head, part, .. } = self.cut.of(entry);
+                let bytes = entry.bytes.clone();
+                self.entries.next();
+                return Some(ItemText::Lent { bytes, head, from: part.start });
+            }
+            if !out.is_empty() {
                 out.push(b',');
             }
-            if matches!(self.cut, ItemCut::Metadata(_)) || is_direct(&entry) {
-                self.cut.of(&entry).write(&entry, out);
+            if is_direct || matches!(self.cut, ItemCut::Metadata(_)) {
+                self.cut.of(entry).write(entry, &mut out);
             } else {
-                out.extend_from_slice(&encode_item(&self.served, &entry, self.cut));
+                out.extend_from_slice(&encode_item(&self.served, entry, self.cut));
             }
-            if out.len() - begin >= BATCH_BYTES {
+            self.entries.next();
+            if out.len() >= BATCH_BYTES {
                 break;
             }
         }
-        out.len() > begin
+        (!out.is_empty()).then_some(ItemText::Batch(out))
     }
 }
 

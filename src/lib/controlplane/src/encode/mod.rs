@@ -4,7 +4,7 @@ pub(crate) mod chunk_cache;
 pub(crate) mod list;
 pub(crate) mod pretty;
 pub(crate) mod protobuf;
-mod rendered;
+pub(crate) mod rendered;
 pub(crate) mod rows;
 pub(crate) mod slices;
 pub(crate) mod stream;
@@ -95,6 +95,29 @@ impl Encoder {
         }
         let document = partial_document(&document_of(served, object), version);
         Ok(self.document(&document, accepted, Some(&format!("{META}.PartialObjectMetadata"))))
+    }
+
+    /// One object as JSON, on one line, in a view that is not a list: stored bytes if possible. To
+    /// be indented or written as YAML while it is sent.
+    pub(crate) fn json(served: &Served, object: &Object, view: View) -> Bytes {
+        let partial = match view {
+            View::Metadata(version) | View::MetadataList(version) => Some(version),
+            _ => None,
+        };
+        match (object, partial) {
+            (Object::Stored(entry), Some(version)) => slices::partial(entry, version).into(),
+            (Object::Stored(entry), None) if served.is_direct(entry) => entry.bytes.clone(),
+            (_, partial) => {
+                let document = document_of(served, object);
+                let document = match partial {
+                    Some(version) => partial_document(&document, version),
+                    None => document,
+                };
+                let mut bytes = json_document(&document, false);
+                bytes.pop();
+                bytes.into()
+            }
+        }
     }
 
     fn whole(&self, served: &Served, object: &Object, accepted: Accepted) -> Encoded {

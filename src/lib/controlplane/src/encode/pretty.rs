@@ -28,7 +28,6 @@ const INDENTATION: usize = 1 << 20;
 impl Indenter {
     /// Appends the next part.
     pub(crate) fn write(&mut self, json: &[u8], out: &mut Vec<u8>) {
-        self.read += json.len();
         let mut position = 0;
         while let Some(&byte) = json.get(position) {
             if self.in_string {
@@ -36,6 +35,7 @@ impl Indenter {
                 continue;
             }
             position += 1;
+            self.read += 1;
             if byte.is_ascii_whitespace() {
                 continue;
             }
@@ -98,6 +98,7 @@ impl Indenter {
             position += 1;
         }
         let end = if self.in_string { json.len() } else { position };
+        self.read += end - begin;
         out.extend_from_slice(&json[begin..end]);
         end
     }

@@ -2,19 +2,18 @@
 //! object.
 
 use super::chunk_cache::{self, ChunkCache, ChunkEncoding, ChunkScope, ChunkedListing};
-use super::rendered::{self, BATCH_BYTES, ListJson, Rendered, Style};
+use super::rendered::{self, BATCH_BYTES, ItemText, ListJson, Rendered, Style};
 use super::rows::{Ages, FutureAge, RowDraft, RowFiller, Rows};
 use super::slices::ItemSlice;
 use super::stream::{Fill, PREFETCHED_ITEMS, prefetch};
 use super::vectored::SliceFrame;
 use super::{CanonicalBytes, canonical, entry_document, json_document, partial_document, slices};
-use crate::negotiate::{Accepted, Form};
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::jsonpath::MAX_NODES;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_apimachinery::{json as json_codec, time, yaml};
+use ferrokube_apimachinery::{json as json_codec, time};
 use ferrokube_registry::{Object, Served};
 use ferrokube_resource::{Cell, CellSource, Columns, Printable, TableRow};
 use ferrokube_serve::{Chunk, WRITE_BYTES};
@@ -98,15 +97,6 @@ struct TableHead {
     /// Shared by all Tables of the version.
     definitions: Bytes,
     rest: Vec<u8>,
-}
-
-impl TableHead {
-    fn into_vec(self) -> Vec<u8> {
-        if self.opening.is_empty() {
-            return self.rest;
-        }
-        [&self.opening[..], &self.definitions, &self.rest].concat()
-    }
 }
 
 /// How a resource's objects become rows of one Table.
@@ -206,9 +196,17 @@ impl Table {
         entries: Vec<Arc<Entry>>,
         style: Style,
     ) -> Rendered<impl rendered::ItemSource + use<>> {
-        let (head, ages) = (self.head(list_meta, true).into_vec(), Ages::new(self.now));
+        let TableHead { opening, definitions, rest } = self.head(list_meta, true);
+        let list = ListJson {
+            opening: opening.into(),
+            definitions,
+            rest: rest.into(),
+            tail: TAIL,
+            items: "rows",
+        };
+        let ages = Ages::new(self.now);
         let source = EncodedRows { table: self, ages, entries: entries.into_iter() };
-        Rendered::new(ListJson { head, tail: TAIL, items: "rows" }, source, style)
+        Rendered::new(list, source, style)
     }
 
     /// A list's Table, encoded while it is sent; rows come from the cache if there are many.
@@ -443,8 +441,8 @@ struct EncodedRows {
 }
 
 impl rendered::ItemSource for EncodedRows {
-    fn next(&mut self, out: &mut Vec<u8>) -> bool {
-        let (mut run, mut bytes) = (Vec::new(), 0);
+    fn next(&mut self) -> Option<ItemText> {
+        let (mut run, mut bytes, mut out) = (Vec::new(), 0, Vec::new());
         while bytes < BATCH_BYTES
             && let Some(entry) = self.entries.next()
         {
@@ -452,8 +450,8 @@ impl rendered::ItemSource for EncodedRows {
             run.push(entry);
         }
         let rows = self.table.rows(&run).take();
-        RowFiller::new(rows).fill(&mut self.ages, out, usize::MAX);
-        !run.is_empty()
+        RowFiller::new(rows).fill(&mut self.ages, &mut out, usize::MAX);
+        (!run.is_empty()).then_some(ItemText::Batch(out))
     }
 }
 
@@ -613,19 +611,6 @@ fn cell(kind: &str, value: &Value) -> Value {
             Value::from(String::from_utf8_lossy(&json_codec::to_vec(other)).into_owned())
         }
         _ => Value::Null,
-    }
-}
-
-/// A Table's frames in the accepted form (never protobuf: negotiation refuses that).
-pub(crate) fn finish(frames: [Bytes; 3], accepted: Accepted) -> ([Bytes; 3], Form) {
-    let whole = |bytes: Vec<u8>| [bytes.into(), Bytes::new(), Bytes::new()];
-    match accepted.form {
-        Form::Yaml => {
-            let table = json_codec::read_value(&frames.concat()).unwrap_or_default();
-            (whole(yaml::to_vec(&table)), Form::Yaml)
-        }
-        _ if accepted.pretty => (whole(super::pretty::indent(&frames.concat())), Form::Json),
-        _ => (frames, Form::Json),
     }
 }
 

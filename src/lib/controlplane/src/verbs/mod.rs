@@ -17,8 +17,10 @@ pub(crate) use list::list;
 pub(crate) use patch::patch;
 pub(crate) use update::update;
 
-use crate::encode::Encoded;
+use crate::compress;
+use crate::encode::rendered::{Rendered, Style};
 use crate::encode::table::{self, Include, Table};
+use crate::encode::{Encoded, Encoder, stream};
 use crate::exchange::{Rejection, Request};
 use crate::negotiate::{Accepted, Form, Offer, RouterTypes, View, Views};
 use crate::state::ServerState;
@@ -30,6 +32,9 @@ use ferrokube_flow as flow;
 use ferrokube_registry::offload::{INLINE_BYTES, is_costly, leave_worker, queue_is_full};
 use ferrokube_registry::{Object, Served, Target, Written, internal_package};
 use ferrokube_serve::Response;
+use ferrokube_storage::Entry;
+use http::StatusCode;
+use http::header::ACCEPT_ENCODING;
 use std::sync::Arc;
 
 /// Objects from this size on are sent from the store's own bytes; smaller ones are copied with the
@@ -101,6 +106,7 @@ async fn respond(
     if rendered_bytes(target, object, accepted) > ENCODED_BYTES {
         leave_worker().await;
     }
+    let style = Style::of(accepted);
     if let View::Table(version) = accepted.view {
         let include = include(request, accepted)?;
         let revision = match object {
@@ -123,8 +129,19 @@ async fn respond(
         if request.audit.wants(AuditLevel::RequestResponse) {
             request.audit.response = Some(frames.concat().into());
         }
-        let (frames, form) = table::finish(frames, accepted);
-        return Ok(status::with_type(code, form.media_type(), crate::body::frames(frames)));
+        if style != Style::Plain {
+            let mut table = frames.concat();
+            table.pop();
+            return Ok(rendered(request, table.into(), code, accepted));
+        }
+        return Ok(status::with_type(code, Form::Json.media_type(), crate::body::frames(frames)));
+    }
+    if style != Style::Plain && accepted.form != Form::Protobuf {
+        let json = Encoder::json(&target.served, object, accepted.view);
+        if style == Style::Indented || request.audit.wants(AuditLevel::RequestResponse) {
+            request.audit.response = Some(json.clone());
+        }
+        return Ok(rendered(request, json, code, accepted));
     }
     if let Object::Stored(entry) = object
         && accepted == Accepted::JSON
@@ -143,6 +160,15 @@ async fn respond(
         request.audit.response = Some(state.encoder.object(&target.served, object, as_json)?.bytes);
     }
     Ok(status::with_type(code, form.media_type(), crate::body::full(bytes)))
+}
+
+/// Responds with text that is made of JSON while it is sent.
+fn rendered(request: &Request<'_>, json: Bytes, code: u16, accepted: Accepted) -> Response {
+    let gzip = compress::accepts(request.header(ACCEPT_ENCODING));
+    let text = Rendered::whole(json, Style::of(accepted));
+    let mut response = stream::respond(text, accepted.form.media_type(), gzip);
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or_default();
+    response
 }
 
 async fn respond_written(
@@ -228,10 +254,15 @@ pub(crate) async fn leave_worker_or_reject(caller: u64) -> Result<(), Failure> {
 }
 
 /// Bytes of an object that is encoded for this response, with those of long definitions of columns;
-/// 0 for stored bytes and computed objects.
+/// 0 for stored bytes, which indentation is made of a piece at a time, and computed objects.
 fn rendered_bytes(target: &Target, object: &Object, accepted: Accepted) -> usize {
+    let is_lent = |entry: &Entry| {
+        !matches!(accepted.view, View::Table(_))
+            && Style::of(accepted) == Style::Indented
+            && target.served.is_direct(entry)
+    };
     let object = match object {
-        Object::Stored(entry) if accepted != Accepted::JSON => entry.bytes.len(),
+        Object::Stored(entry) if accepted != Accepted::JSON && !is_lent(entry) => entry.bytes.len(),
         _ => 0,
     };
     object + columns_cost(target, accepted)

@@ -570,7 +570,8 @@ async fn an_object_written_for_one_answer_holds_room_until_it_is_taken() {
     );
     for (query, accept, holds) in [
         ("", "application/yaml", true),
-        ("?pretty=1", "application/json", true),
+        // Made of the stored bytes, a piece at a time.
+        ("?pretty=1", "application/json", false),
         ("", "application/json", false),
     ] {
         let mut get = request("GET", &format!("{path}{query}"), "reader", ferrokube_serve::empty());

@@ -1,5 +1,6 @@
 //! Lists, Tables, compression.
 
+use crate::custom::things;
 use crate::support::{CONFIGMAPS, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
 use http_body_util::BodyExt;
@@ -315,6 +316,51 @@ async fn fault_43_a_list_in_any_form_is_sent_in_bounded_frames() {
                     );
                 }
             }
+        }
+    }
+}
+
+/// A deep value, and definitions of columns of 300 KB: what a client does not take is short, in
+/// every form, however often it is asked for.
+#[tokio::test]
+async fn fault_41_untaken_answers_are_short_in_every_form() {
+    let why = "x".repeat(1_000);
+    let columns: Vec<Value> = (0..300)
+        .map(|number| json!({"name": format!("c{number}"), "type": "string", "jsonPath": ".spec.a", "description": why}))
+        .collect();
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema = json!({"openAPIV3Schema": any});
+    let server = things(json!({"schema": schema, "additionalPrinterColumns": columns})).await;
+    let zeros = vec!["0"; 100_000].join(",");
+    let deep = format!("{}{zeros}{}", "[".repeat(250), "]".repeat(250));
+    let body = format!(
+        r#"{{"apiVersion":"example.com/v1","kind":"Thing","metadata":{{"name":"deep"}},"spec":{deep}}}"#
+    );
+    let things = "/apis/example.com/v1/namespaces/default/things";
+    assert_eq!(server.send("POST", things, &[], body).await.code, 201);
+    let table = "as=Table;v=v1;g=meta.k8s.io";
+    let forms = [
+        ("", "application/yaml".to_owned()),
+        ("?pretty=1", "application/json".to_owned()),
+        ("", format!("application/yaml;{table}")),
+        ("?pretty=1", format!("application/json;{table}")),
+    ];
+    for path in [things.to_owned(), format!("{things}/deep")] {
+        for (query, accept) in &forms {
+            let request = http::Request::get(format!("{path}{query}"))
+                .header("authorization", "Bearer admin")
+                .header("accept", accept)
+                .body(ferrokube_serve::empty())
+                .unwrap();
+            let answer = server.plane.call(request).await;
+            assert_eq!(answer.status(), 200, "{path} {accept}");
+            let (mut body, mut bytes, mut longest) = (answer.into_body(), 0, 0);
+            while let Some(frame) = body.frame().await {
+                let length = bytes::Buf::remaining(&frame.unwrap().into_data().unwrap());
+                (bytes, longest) = (bytes + length, longest.max(length));
+            }
+            assert!(bytes > 200_000, "{path} {accept}: {bytes}");
+            assert!(longest <= 160 * 1024, "{path} {accept}: {longest} of {bytes}");
         }
     }
 }
