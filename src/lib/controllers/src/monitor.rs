@@ -37,6 +37,12 @@ const PAUSES: u32 = 20;
 const BEGINNING: usize = 8;
 /// A watch whose list takes longer stops blocking others from starting.
 const BEGIN: Duration = Duration::from_secs(2);
+/// Delay of the list after a watch fell out of the server's history, doubled each time up to the
+/// other: writers of large objects can push every watch out of it again and again.
+const RELIST: Duration = Duration::from_secs(1);
+const MAX_RELIST: Duration = Duration::from_secs(60);
+/// After this long without such an end the delay is the first one again.
+const RELIST_QUIET: Duration = Duration::from_secs(5 * 60);
 /// High-volume resources that are never owners.
 const IGNORED: [&str; 2] = ["events", "events.events.k8s.io"];
 /// Plurals that a path has as verbs (`/apis/GROUP/VERSION/watch/...`): nothing lists such a kind
@@ -189,6 +195,7 @@ impl Monitor {
         let mut events =
             std::pin::pin!(watcher(api, Config::default().streaming_lists()).default_backoff());
         let mut outage = Outage::of_watch(&format!("the metadata of {}", qualified(&resource)));
+        let mut relists = RelistPauses::default();
         let mut turn = self.beginning.acquire().await.ok();
         let room = tokio::time::Instant::now() + BEGIN;
         loop {
@@ -225,6 +232,10 @@ impl Monitor {
                 Ok(Event::Delete(object)) => {
                     self.listeners.iter().for_each(|listener| listener.deleted(&resource, &object))
                 }
+                Err(error) if has_expired(&error) => {
+                    tracing::debug!(error = %error, resource = qualified(&resource), "lists again");
+                    tokio::time::sleep(relists.next(Instant::now())).await;
+                }
                 // The definition was deleted; discovery will notice.
                 Err(error) if is_gone(&error) => {
                     tracing::debug!(error = %error, resource = qualified(&resource), "no longer served")
@@ -232,6 +243,32 @@ impl Monitor {
                 Err(error) => _ = outage.failed(&error),
             }
         }
+    }
+}
+
+/// Delays of the lists after watches that expired. The watcher's own backoff starts again with
+/// every event.
+#[derive(Default)]
+struct RelistPauses {
+    /// The last end of a watch, and the delay after it.
+    last: Option<(Instant, Duration)>,
+}
+
+impl RelistPauses {
+    fn next(&mut self, now: Instant) -> Duration {
+        let last = self.last.filter(|(at, _)| now.duration_since(*at) < RELIST_QUIET);
+        let pause = last.map_or(RELIST, |(_, pause)| (pause * 2).min(MAX_RELIST));
+        self.last = Some((now, pause));
+        pause
+    }
+}
+
+/// Whether the watch fell out of the server's history (410).
+fn has_expired(error: &Error) -> bool {
+    match error {
+        Error::WatchError(status) => status.code == 410,
+        Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 410,
+        _ => false,
     }
 }
 
@@ -264,6 +301,20 @@ pub(crate) fn is_watched(resource: &DiscoveredResource) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Who writes more than the history holds has everything listed again: ever more rarely.
+    #[test]
+    fn fault_34_watches_that_expire_in_a_loop_list_ever_more_rarely() {
+        let (mut relists, begun, mut lists) = (RelistPauses::default(), Instant::now(), 0);
+        let mut now = begun;
+        while now < begun + Duration::from_secs(600) {
+            // Each watch expires at once.
+            now += relists.next(now);
+            lists += 1;
+        }
+        assert!(lists <= 16, "{lists} lists in ten minutes");
+        assert_eq!(relists.next(now + RELIST_QUIET * 2), RELIST);
+    }
 
     #[test]
     fn a_kind_that_no_path_names_is_not_waited_for() {
