@@ -3,6 +3,7 @@
 
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::work;
 use ferrokube_cel::{RuleFindings, Rules};
 use ferrokube_resource::DefinitionVersion;
 use ferrokube_schema::Schema;
@@ -51,7 +52,8 @@ impl VersionRules {
                 errors.first().map_or_else(String::new, |error| error.message.clone())
             })
         };
-        match found.compiled.get_or_init(compile) {
+        // Others wait for the lock.
+        match found.compiled.get_or_init(|| work::uninterrupted(compile)) {
             Ok(None) => RuleFindings::default(),
             Ok(Some(rules)) => rules.check(old, object),
             // Such rules were stored by a newer server. Fail closed.

@@ -33,6 +33,57 @@ pub fn counted<T>(run: impl FnOnce() -> T) -> (T, u64) {
     }
 }
 
+/// What long computations call now and then: set once by whoever shares the processor among them.
+static BREATHER: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
+
+thread_local! {
+    static BREATHS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    static UNINTERRUPTED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Calls of [`breathe`] for each of the breather.
+const BREATHS_EACH: u32 = 64;
+
+/// Has [`breathe`] call this.
+pub fn set_breather(breather: fn()) {
+    let _ = BREATHER.set(breather);
+}
+
+/// A point between two steps of some microseconds where a long computation may wait for others.
+/// Never under a lock that they may wait for: see [`uninterrupted`].
+#[inline]
+pub fn breathe() {
+    BREATHS.with(|breaths| {
+        let next = breaths.get().wrapping_add(1);
+        breaths.set(next);
+        if next.is_multiple_of(BREATHS_EACH) {
+            breathe_now();
+        }
+    });
+}
+
+/// The same between two steps of some hundred microseconds.
+#[cold]
+pub fn breathe_now() {
+    if let Some(breather) = BREATHER.get()
+        && !UNINTERRUPTED.get()
+    {
+        breather();
+    }
+}
+
+/// Runs what others on other threads may wait for.
+pub fn uninterrupted<T>(run: impl FnOnce() -> T) -> T {
+    struct Reset(bool);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            UNINTERRUPTED.set(self.0);
+        }
+    }
+    let _reset = Reset(UNINTERRUPTED.replace(true));
+    run()
+}
+
 /// A key whose comparisons count: a set or map of these counts about one step for a lookup, a list
 /// that is searched counts each element.
 #[derive(Clone, Copy, Debug)]

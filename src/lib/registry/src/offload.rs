@@ -14,12 +14,13 @@
 mod slots;
 mod usage;
 
-use slots::{SlotRequest, Slots};
-use std::cell::Cell;
+use ferrokube_apimachinery::work;
+use slots::{Slot, SlotRequest, Slots};
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::num::NonZero;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -38,6 +39,11 @@ const INLINE_MARKS: usize = 1000;
 const MAX_WAITING: usize = 256;
 /// Time after which [`pause`] yields the slot.
 const SLOT_TIME: Duration = Duration::from_millis(1);
+/// Computations that wait between their parts, each with its thread and memory; more compute to
+/// their end.
+const MAX_GIVING_WAY: usize = 4;
+/// How long one waits: longer only if all slots wait for what it holds.
+const GIVING_WAY: Duration = Duration::from_secs(1);
 /// Caller number of the server's own work, and of work shared by all callers.
 pub const INTERNAL: u64 = 0;
 /// A longer computation moves the next ones of its resource off the workers.
@@ -69,6 +75,29 @@ thread_local! {
     static CALLER: Cell<u64> = const { Cell::new(INTERNAL) };
     /// When the current slot was taken.
     static SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// The slot of this thread, if it may block.
+    static HELD: RefCell<Option<Slot>> = const { RefCell::new(None) };
+}
+
+/// Number of computations that gave way and wait.
+static GAVE_WAY: AtomicUsize = AtomicUsize::new(0);
+
+/// Gives the slot to a caller of short computations if it was held for longer than `SLOT_TIME`, and
+/// waits until that one's ends. Call it between the parts of a long computation that is no future,
+/// never with a lock held; loops call [`work::breathe`]. Has no effect outside of a slot.
+pub fn give_way() {
+    if SITE.get() != PollSite::Slot
+        || SINCE.get().is_none_or(|since| since.elapsed() <= SLOT_TIME)
+        || GAVE_WAY.load(Ordering::Relaxed) >= MAX_GIVING_WAY
+    {
+        return;
+    }
+    let Some(slot) = HELD.take() else { return };
+    GAVE_WAY.fetch_add(1, Ordering::Relaxed);
+    let slot = slot.give_way(GIVING_WAY);
+    GAVE_WAY.fetch_sub(1, Ordering::Relaxed);
+    HELD.set(slot);
+    SINCE.set(Some(Instant::now()));
 }
 
 /// Whether JSON may take long to decode, change and encode.
@@ -140,6 +169,7 @@ pub async fn leave_worker() {
 fn all_slots() -> &'static Arc<Slots> {
     static SLOTS: OnceLock<Arc<Slots>> = OnceLock::new();
     SLOTS.get_or_init(|| {
+        work::set_breather(give_way);
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let slots = cores.saturating_sub(1).max(1);
         Slots::new(slots, slots)
@@ -155,10 +185,26 @@ pub async fn compute<T>(caller: u64, work: impl FnOnce() -> T) -> T {
         return work();
     }
     let slot = all_slots().wait(caller).await;
+    let result = in_slot(slot, caller, work);
+    back_to_worker().await;
+    result
+}
+
+/// Runs a computation off the worker, in its slot.
+fn in_slot<T>(slot: Slot, caller: u64, work: impl FnOnce() -> T) -> T {
+    // A runtime of one thread has no other that could release a slot meanwhile.
+    let may_block =
+        Handle::try_current().is_ok_and(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
+    let slot = match may_block {
+        true => {
+            HELD.set(Some(slot));
+            None
+        }
+        false => Some(slot),
+    };
     let scope = PollScope::at(PollSite::Slot, caller);
     let result = block_in_place(work);
     drop((scope, slot));
-    back_to_worker().await;
     result
 }
 
@@ -267,6 +313,9 @@ impl PollScope {
 
 impl Drop for PollScope {
     fn drop(&mut self) {
+        if SITE.get() == PollSite::Slot {
+            drop(HELD.take());
+        }
         SITE.set(self.0);
         CALLER.set(self.1);
         SINCE.set(self.2);
@@ -304,9 +353,7 @@ impl<T> Future for Offloaded<'_, T> {
             return Poll::Pending;
         };
         self.waiting = None;
-        let scope = PollScope::at(PollSite::Slot, caller);
-        let polled = block_in_place(|| self.request.as_mut().poll(context));
-        drop((scope, slot));
+        let polled = in_slot(slot, caller, || self.request.as_mut().poll(context));
         if let Poll::Ready(result) = polled {
             self.result = Some(result);
             context.waker().wake_by_ref();

@@ -178,6 +178,7 @@ impl Loader {
     /// Counts a node; `false` if there are too many or it is too deep.
     fn enter(&mut self, path: &str, depth: usize) -> bool {
         work::count(1 + path.len());
+        work::breathe();
         self.nodes += 1;
         self.path_bytes += path.len();
         let fits = !self.is_full() && depth <= MAX_LEVELS;

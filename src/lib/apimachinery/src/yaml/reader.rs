@@ -116,6 +116,7 @@ impl<'a> YamlReader<'a> {
         self.nodes += 1;
         self.scanned += 1 + self.stack.len();
         work::count(1 + self.stack.len());
+        work::breathe();
         if self.scanned > self.max_scanned {
             return Err(DecodeError::TooMuchWork);
         }

@@ -188,6 +188,7 @@ impl Compiler<'_> {
             return branch;
         }
         work::count(1 + path.len());
+        work::breathe();
         let malformed = self.malformed;
         for (name, property) in &schema.properties {
             if !self.has_rules(&property.schema) {

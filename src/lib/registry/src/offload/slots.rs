@@ -9,13 +9,19 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Instant;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// Microseconds charged for a computation until its duration is known.
 const ASSUMED_MICROS: u64 = 200;
 
+/// A caller whose computation took longer is one of long computations,
+const LONG_MICROS: u64 = 4_000;
+/// for this long.
+const REMEMBERED_LONG: Duration = Duration::from_secs(2);
+/// Callers remembered as such.
+const MAX_LONG: usize = 1024;
 /// Number of callers from which on idle ones are looked through, see [`SlotState::forget`].
 const REMEMBERED: usize = 64;
 
@@ -38,12 +44,19 @@ struct SlotState {
     /// Waiting callers, ordered by granted microseconds, then by the ticket of their first request;
     /// with their number.
     queue: BTreeSet<(u64, u64, u64)>,
+    /// Computations that gave way, with their callers. They go before all that have not begun: what
+    /// has begun holds memory.
+    resuming: VecDeque<(u64, oneshot::Sender<()>)>,
+    /// Callers of long computations, and until when they are.
+    long: HashMap<u64, Instant>,
 }
 
 #[derive(Default)]
 struct CallerSlots {
     granted_micros: u64,
     running: usize,
+    /// Computations that gave way and wait.
+    resuming: usize,
     /// Whether one of the running computations has a spare slot.
     has_spare: bool,
     waiting: VecDeque<(u64, oneshot::Sender<()>)>,
@@ -63,6 +76,8 @@ pub(super) struct Slot {
     slots: Arc<Slots>,
     caller: u64,
     since: Instant,
+    /// Another caller has it.
+    is_passed_on: bool,
 }
 
 impl Slots {
@@ -76,6 +91,8 @@ impl Slots {
             busy: 0,
             sweep_at: REMEMBERED,
             queue: BTreeSet::new(),
+            resuming: VecDeque::new(),
+            long: HashMap::new(),
         })))
     }
 
@@ -108,23 +125,14 @@ impl Slots {
 
     fn release(&self, caller: u64, took: u64) {
         let mut state = self.lock();
-        let is_spare = state.change(caller, |caller| {
-            caller.running -= 1;
-            caller.granted_micros += took.saturating_sub(ASSUMED_MICROS);
-            // The last one returns the spare slot, if the caller has one.
-            caller.running == 0 && std::mem::take(&mut caller.has_spare)
-        });
-        match is_spare {
-            true => state.spare += 1,
-            false => state.free += 1,
-        }
+        state.end(caller, took, false);
         state.grant();
     }
 }
 
 impl CallerSlots {
     fn is_busy(&self) -> bool {
-        self.running > 0 || !self.waiting.is_empty()
+        self.running > 0 || self.resuming > 0 || !self.waiting.is_empty()
     }
 }
 
@@ -162,22 +170,85 @@ impl SlotState {
         }
     }
 
+    /// A computation ends or gives way. Returns whether its slot was a spare one.
+    fn end(&mut self, number: u64, took: u64, gives_way: bool) -> bool {
+        let is_spare = self.change(number, |caller| {
+            caller.running -= 1;
+            caller.resuming += usize::from(gives_way);
+            caller.granted_micros += took.saturating_sub(ASSUMED_MICROS);
+            // The last one returns the spare slot, if the caller has one.
+            caller.running == 0 && std::mem::take(&mut caller.has_spare)
+        });
+        match is_spare {
+            true => self.spare += 1,
+            false => self.free += 1,
+        }
+        if took >= LONG_MICROS {
+            let now = Instant::now();
+            if self.long.len() >= MAX_LONG {
+                self.long.retain(|_, until| *until > now);
+            }
+            if self.long.len() < MAX_LONG {
+                self.long.insert(number, now + REMEMBERED_LONG);
+            }
+        }
+        is_spare
+    }
+
     fn grant(&mut self) {
+        self.resume();
         while let Some((granted_micros, caller, is_spare)) = self.next() {
             self.now = self.now.max(granted_micros);
-            match is_spare {
-                true => self.spare -= 1,
-                false => self.free -= 1,
-            }
-            let first = self.change(caller, |caller| {
-                caller.running += 1;
-                caller.has_spare |= is_spare;
-                caller.granted_micros += ASSUMED_MICROS;
-                caller.waiting.pop_front()
-            });
-            // A requester that was dropped meanwhile releases it: see `SlotRequest`.
-            first.map(|(_, granted)| granted.send(()));
+            self.start(caller, is_spare);
         }
+    }
+
+    /// Starts a caller's first waiting computation.
+    fn start(&mut self, number: u64, is_spare: bool) {
+        match is_spare {
+            true => self.spare -= 1,
+            false => self.free -= 1,
+        }
+        let first = self.change(number, |caller| {
+            caller.running += 1;
+            caller.has_spare |= is_spare;
+            caller.granted_micros += ASSUMED_MICROS;
+            caller.waiting.pop_front()
+        });
+        // A requester that was dropped meanwhile releases it: see `SlotRequest`.
+        first.map(|(_, granted)| granted.send(()));
+    }
+
+    /// Grants slots to computations that gave way.
+    fn resume(&mut self) {
+        while let Some((number, _)) = self.resuming.front() {
+            let is_idle = self.callers.get(number).is_none_or(|caller| caller.running == 0);
+            let is_spare = self.free == 0;
+            if is_spare && (self.spare == 0 || !is_idle) {
+                return;
+            }
+            let Some((number, granted)) = self.resuming.pop_front() else { return };
+            // Not if it continued without one.
+            if granted.send(()).is_ok() {
+                match is_spare {
+                    true => self.spare -= 1,
+                    false => self.free -= 1,
+                }
+                self.change(number, |caller| {
+                    caller.resuming -= 1;
+                    caller.running += 1;
+                    caller.has_spare |= is_spare;
+                });
+            }
+        }
+    }
+
+    /// The first waiting caller of short computations, other than this one.
+    fn short_waiter(&self, than: u64) -> Option<u64> {
+        let now = Instant::now();
+        let is_long = |caller: &u64| self.long.get(caller).is_some_and(|until| *until > now);
+        let callers = self.queue.iter().map(|(_, _, caller)| *caller);
+        callers.take(MAX_LONG).find(|caller| *caller != than && !is_long(caller))
     }
 
     /// The caller that gets the next slot, its granted microseconds, and whether the slot is spare.
@@ -210,6 +281,7 @@ impl Future for SlotRequest {
             slots: Arc::clone(&self.slots),
             caller: self.caller,
             since: Instant::now(),
+            is_passed_on: false,
         })
     }
 }
@@ -230,19 +302,67 @@ impl Drop for SlotRequest {
     }
 }
 
+impl Slot {
+    fn took(&self) -> u64 {
+        u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Gives way to a waiting caller of short computations, and blocks this thread until that one's
+    /// ends. Without a slot after `limit`: others may need what this computation holds.
+    pub(super) fn give_way(mut self, limit: Duration) -> Option<Self> {
+        let (slots, number) = (Arc::clone(&self.slots), self.caller);
+        let mut granted = {
+            let mut state = slots.lock();
+            let Some(other) = state.short_waiter(number) else {
+                drop(state);
+                return Some(self);
+            };
+            self.is_passed_on = true;
+            let is_spare = state.end(number, self.took(), true);
+            state.start(other, is_spare);
+            let (sender, granted) = oneshot::channel();
+            state.resuming.push_back((number, sender));
+            granted
+        };
+        let waker = Waker::from(Arc::new(UnparkThread(std::thread::current())));
+        let deadline = Instant::now() + limit;
+        loop {
+            let polled = Pin::new(&mut granted).poll(&mut Context::from_waker(&waker));
+            let left = deadline.saturating_duration_since(Instant::now());
+            if polled.is_pending() && !left.is_zero() {
+                std::thread::park_timeout(left);
+                continue;
+            }
+            granted.close();
+            if matches!(polled, Poll::Ready(Ok(()))) || granted.try_recv().is_ok() {
+                let (since, is_passed_on) = (Instant::now(), false);
+                return Some(Self { slots, caller: number, since, is_passed_on });
+            }
+            slots.lock().change(number, |caller| caller.resuming -= 1);
+            return None;
+        }
+    }
+}
+
+struct UnparkThread(std::thread::Thread);
+
+impl Wake for UnparkThread {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.slots.release(
-            self.caller,
-            u64::try_from(self.since.elapsed().as_micros()).unwrap_or(u64::MAX),
-        );
+        if !self.is_passed_on {
+            self.slots.release(self.caller, self.took());
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::task::Waker;
 
     fn take(waiting: &mut SlotRequest) -> Option<Slot> {
         match Pin::new(waiting).poll(&mut Context::from_waker(Waker::noop())) {
@@ -332,6 +452,54 @@ mod tests {
         let next = take(&mut greedy[1]).expect("both are free");
         assert!(take(&mut greedy[2]).is_none());
         drop((next, greedy));
+        let state = slots.lock();
+        assert!(state.free == 1 && state.spare == 1 && state.callers.is_empty());
+    }
+
+    /// A computation cannot be interrupted, but gives way between its parts: to callers of short
+    /// ones. What has begun goes before other long ones, so that few hold memory at a time.
+    #[test]
+    fn fault_34_a_long_computation_gives_way_to_short_ones() {
+        const LIMIT: Duration = Duration::from_secs(60);
+        let slots = Slots::new(1, 0);
+        let first = take(&mut slots.wait(3)).expect("it is free");
+        let long = slots.wait(1);
+        std::mem::forget(first);
+        slots.release(3, LONG_MICROS);
+        let long = take(&mut { long }).expect("it is free");
+        let (mut next, mut known) = (slots.wait(1), slots.wait(3));
+        let long = long.give_way(LIMIT).expect("those that wait are long, too");
+        let mut short = slots.wait(2);
+        std::thread::scope(|scope| {
+            let long = scope.spawn(move || long.give_way(LIMIT));
+            let others = loop {
+                if let Some(slot) = take(&mut short) {
+                    break slot;
+                }
+                std::thread::yield_now();
+            };
+            assert!(take(&mut next).is_none() && take(&mut known).is_none());
+            drop(others);
+            let long = long.join().expect("no panic").expect("its turn again");
+            assert!(take(&mut next).is_none() && take(&mut known).is_none(), "it has begun");
+            drop(long);
+            assert!(take(&mut next).or_else(|| take(&mut known)).is_some());
+            drop((next, known));
+        });
+        let state = slots.lock();
+        assert!(state.free == 1 && state.queue.is_empty() && state.resuming.is_empty());
+    }
+
+    #[test]
+    fn a_computation_that_nobody_lets_continue_continues_without_a_slot() {
+        let slots = Slots::new(1, 1);
+        let long = take(&mut slots.wait(1)).expect("it is free");
+        let mut spare = slots.wait(4);
+        let mut other = slots.wait(2);
+        let spare = take(&mut spare).expect("a spare one");
+        assert!(long.give_way(Duration::from_millis(1)).is_none());
+        drop((take(&mut other).expect("passed on"), other, spare));
+        drop(take(&mut slots.wait(5)).expect("all are free"));
         let state = slots.lock();
         assert!(state.free == 1 && state.spare == 1 && state.callers.is_empty());
     }

@@ -11,6 +11,7 @@ use crate::decode::{ObjectDecoder, Strictness};
 use crate::ids::keep_ids;
 use crate::meta;
 use crate::name;
+use crate::offload::give_way;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_schema::apply::{self, Manager};
@@ -36,6 +37,7 @@ impl Registry {
         self.leave_if_long(target, None).await;
         let op = WriteOp::new(self, context, target, WriteVerb::Create, options)?;
         let mut object = op.read_body(body)?;
+        give_way();
         meta::drop_deletion(&mut object);
         meta::dedup_owners(&mut object, meta::DedupPhase::Body, context);
         // Defaults before the name is generated: no manager owns what derives from that name.

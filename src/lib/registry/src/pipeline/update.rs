@@ -12,7 +12,7 @@ use crate::context::{RequestContext, Target};
 use crate::failure::modified;
 use crate::ids::keep_ids;
 use crate::meta;
-use crate::offload::leave_worker;
+use crate::offload::{give_way, leave_worker};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_schema::apply::Replicas;
@@ -125,8 +125,12 @@ impl WriteOp<'_> {
         input: &UpdateInput,
     ) -> Result<Proposal<Written>, Failure> {
         let mut draft = self.draft(head, input)?;
+        give_way();
         self.before_remote(&mut draft)?;
+        give_way();
         self.after_remote(&mut draft, head)?;
+        give_way();
+        // Not after this: others may change what the effects guard.
         let effects = self.validate(&draft)?;
         self.propose(key, head, &draft, effects)
     }
@@ -173,6 +177,7 @@ impl WriteOp<'_> {
             return self.draft_absent(input);
         };
         let old = view(head, &self.target.served);
+        give_way();
         if let UpdateInput::Put(object) = input
             && !object.uid().is_empty()
             && object.uid() != old.uid()
@@ -183,14 +188,17 @@ impl WriteOp<'_> {
             Some(computed) => self.draft_projected(&**computed, &old, input)?,
             None => self.revise(Some(&old), input)?,
         };
+        give_way();
         if self.registry.admission().owns_ids() {
             keep_ids(Some(&old), &mut object);
         }
         if matches!(input, UpdateInput::Patch(_)) {
             self.definition().set_defaults(self.target.served.version, &mut object);
+            give_way();
         }
         meta::dedup_owners(&mut object, meta::DedupPhase::Admitted, self.context);
         self.keep_reset(Some(&old), &mut object);
+        give_way();
         if !input.is_apply() && self.projection.is_none() {
             self.track(Some(&old), &mut object);
         }

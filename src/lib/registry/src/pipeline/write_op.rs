@@ -12,6 +12,7 @@ use crate::failure::{invalid_object, modified};
 use crate::ids::show_ids;
 use crate::meta;
 use crate::noop;
+use crate::offload::give_way;
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, FieldReason, MAX_MANAGER_BYTES};
@@ -319,6 +320,7 @@ impl<'a> WriteOp<'a> {
         }
         self.keep_reset(old.as_ref(), object);
         let change = self.change(old.as_ref());
+        give_way();
         self.definition().prepare(version, &change, object);
         meta::normalize(object);
         meta::drop_empty_managed_fields(object);
@@ -330,6 +332,7 @@ impl<'a> WriteOp<'a> {
             old.as_ref(),
         );
         let ids = self.registry.admission().stamp(&attributes, object);
+        give_way();
         self.check(&change, object)?;
         self.settle(object, draft.applied);
         draft.ids = ids;
