@@ -3,6 +3,7 @@
 //! ```text
 //! cargo bench --bench hostile                            # every attack, 10 s each, on one server
 //! cargo bench --bench hostile -- --only yaml-bomb --seconds 5
+//! cargo bench --bench hostile -- --check                 # fails if an aim is missed
 //! cargo bench --bench hostile -- --binary target/release/ferrokube --markdown docs/hostile.md
 //! ```
 //!
@@ -44,6 +45,10 @@ struct HostileOptions {
     /// Also write the table to this file
     #[arg(long)]
     markdown: Option<PathBuf>,
+    /// Exit with 1 if an attack misses the aims: p99 of at most 10 times the quiet one, 256 MiB, no
+    /// failed create
+    #[arg(long)]
+    check: bool,
     /// List the attacks
     #[arg(long)]
     list: bool,
@@ -54,6 +59,11 @@ struct HostileOptions {
 
 /// Pause between attacks: connections close, and pending work ends.
 const SETTLE: Duration = Duration::from_secs(2);
+
+/// Largest p99 of creates, as a multiple of the quiet one.
+const MAX_SLOWDOWN: f64 = 10.0;
+/// Largest resident memory of the server.
+const MAX_PEAK_MIB: u64 = 256;
 
 /// Measurements of one attack.
 struct AttackOutcome {
@@ -137,7 +147,40 @@ async fn run(options: &HostileOptions, attackers: &tokio::runtime::Handle) -> an
     if let Some(path) = &options.markdown {
         std::fs::write(path, table).with_context(|| format!("cannot write {}", path.display()))?;
     }
+    let missed: Vec<String> =
+        outcomes.iter().filter_map(|outcome| outcome.missed(quiet_p99)).collect();
+    anyhow::ensure!(!options.check || missed.is_empty(), "missed: {}", missed.join("; "));
     Ok(())
+}
+
+impl AttackOutcome {
+    /// p99 of small creates and of manifests, as multiples of the quiet ones.
+    fn slowdowns(&self, quiet_p99: [f64; 2]) -> [f64; 2] {
+        [
+            self.latencies.percentile(0.99) / quiet_p99[0],
+            self.manifests.percentile(0.99) / quiet_p99[1],
+        ]
+    }
+
+    /// Which aims it misses.
+    fn missed(&self, quiet_p99: [f64; 2]) -> Option<String> {
+        let slowdowns = self.slowdowns(quiet_p99);
+        let errors = self.latencies.errors + self.manifests.errors;
+        let mut missed = Vec::new();
+        for (what, slowdown) in ["creates", "manifests"].into_iter().zip(slowdowns) {
+            // No number is a miss, too.
+            if slowdown.is_nan() || slowdown > MAX_SLOWDOWN {
+                missed.push(format!("{what} {slowdown:.1} times as slow"));
+            }
+        }
+        if self.peak_mib > MAX_PEAK_MIB {
+            missed.push(format!("{} MiB", self.peak_mib));
+        }
+        if errors > 0 {
+            missed.push(format!("{errors} failed creates"));
+        }
+        (!missed.is_empty()).then(|| format!("{} ({})", self.name, missed.join(", ")))
+    }
 }
 
 async fn measured(
@@ -157,12 +200,12 @@ fn print_row(outcome: &AttackOutcome, quiet_p99: [f64; 2]) {
 
 fn row(outcome: &AttackOutcome, quiet_p99: [f64; 2]) -> String {
     let AttackOutcome { name, latencies, manifests, peak_mib, seen } = outcome;
+    let slowdowns = outcome.slowdowns(quiet_p99);
     let [small, large] =
-        [(latencies, quiet_p99[0]), (manifests, quiet_p99[1])].map(|(latencies, quiet)| {
+        [(latencies, slowdowns[0]), (manifests, slowdowns[1])].map(|(latencies, slowdown)| {
             let (p50, p99) = (latencies.percentile(0.5), latencies.percentile(0.99));
             format!(
-                "{p50:.1} | {p99:.1} | {:.1} | {} of {}",
-                p99 / quiet,
+                "{p50:.1} | {p99:.1} | {slowdown:.1} | {} of {}",
                 latencies.errors,
                 latencies.count()
             )

@@ -91,6 +91,45 @@ fn expressions_are_evaluated() {
     );
 }
 
+/// The table of attacks has a row for each attack of the bench, in its order, and nothing else.
+/// What the text says of the table is true of it.
+#[test]
+fn documented_attacks_are_those_of_the_bench() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("docs/security.md")).unwrap();
+    let section = page.split("## Under attack").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows: Vec<Vec<&str>> = section
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| attack"))
+        .map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect())
+        .collect();
+    let source = fs::read_to_string(root.join("benches/hostile/attacks/mod.rs")).unwrap();
+    let names =
+        source.lines().filter_map(|line| line.trim().strip_prefix("name: \"")?.strip_suffix("\","));
+    let expected: Vec<&str> = std::iter::once("quiet").chain(names).collect();
+    let documented: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+    assert_eq!(documented, expected);
+    let bench = fs::read_to_string(root.join("benches/hostile/main.rs")).unwrap();
+    let [slowdown, mib] =
+        ["MAX_SLOWDOWN", "MAX_PEAK_MIB"].map(|name| defined(&bench, name).unwrap());
+    let text = section.split("\n|").next().unwrap();
+    let aims = numbers(text);
+    assert!(aims.contains(&slowdown) && aims.contains(&(mib * 1024.0 * 1024.0)), "{text}");
+    let number = |cell: &str| cell.replace(',', "").parse::<f64>().unwrap();
+    for row in &rows {
+        let [name, _, _, small, errors, _, _, large, more_errors, peak, ..] = row[..] else {
+            panic!("{row:?}")
+        };
+        let has_errors = !errors.starts_with("0 of") || !more_errors.starts_with("0 of");
+        let misses = number(small) > slowdown || number(large) > slowdown || number(peak) > mib;
+        assert_eq!(
+            text.contains(&format!("`{name}`")),
+            misses || has_errors,
+            "{name} misses the aims if and only if the text names it: {row:?}"
+        );
+    }
+}
+
 #[test]
 fn documented_limits_match_the_code() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
