@@ -29,6 +29,31 @@ pub struct Change<'a> {
     pub now: SystemTime,
 }
 
+/// An object that the server maintains.
+#[derive(Clone, Debug)]
+pub struct MaintainedObject {
+    /// In its first version, with all defaults.
+    pub object: Document,
+    /// Restored whatever users do; otherwise only while its annotation permits that.
+    pub is_mandatory: bool,
+    /// Path of a field that users may set all the same; empty: none.
+    pub free: &'static [&'static str],
+}
+
+impl MaintainedObject {
+    /// # Panics
+    /// If the value is not an object.
+    pub fn new(object: Value, is_mandatory: bool) -> Self {
+        let object = Document::from_value(object).expect("an object literal");
+        Self { object, is_mandatory, free: &[] }
+    }
+
+    /// Whether it has this name.
+    pub fn is(&self, name: &str) -> bool {
+        self.object.name() == name
+    }
+}
+
 /// Behavior of one resource.
 pub trait Hooks: Send + Sync + std::fmt::Debug {
     /// Runs before validation of every create and update, after decoding and patching: restores
@@ -60,6 +85,11 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
     /// Warnings for the client.
     fn warnings(&self, _change: &Change<'_>, _object: &Document) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Objects that the server creates if they are missing, and keeps up to date.
+    fn maintained(&self) -> &[MaintainedObject] {
+        &[]
     }
 
     /// Defaults that are not schema constants; runs after those.

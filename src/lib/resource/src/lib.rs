@@ -16,6 +16,6 @@ pub mod print;
 pub use columns::{CellSource, Column, Columns};
 pub use definition::{Definition, DefinitionVersion, Scope, Subresource, Verbs};
 pub use dialect::Dialect;
-pub use hooks::{Change, DefaultHooks, Hooks};
+pub use hooks::{Change, DefaultHooks, Hooks, MaintainedObject};
 pub use policy::{FinalizerDomain, Policy};
 pub use print::{Cell, Printable, TableRow};

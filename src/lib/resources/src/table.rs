@@ -1,9 +1,9 @@
 //! The table of generic kinds, in discovery order.
 
 use crate::kinds::{
-    configmap, crd, csr, event, lease, leasecandidate, namespace, policy, policybinding,
-    resourcequota, review, role, rolebinding, secret, serviceaccount, storageversion,
-    storageversionmigration, webhookconfiguration,
+    configmap, crd, csr, event, flowschema, lease, leasecandidate, namespace, policy,
+    policybinding, prioritylevel, resourcequota, review, role, rolebinding, secret, serviceaccount,
+    storageversion, storageversionmigration, webhookconfiguration,
 };
 use ferrokube_resource::Verbs;
 use ferrokube_resource::definition::Scope::{self, Cluster, Namespaced};
@@ -14,6 +14,7 @@ const ADMISSION: &str = "admissionregistration.k8s.io";
 const RBAC: &str = "rbac.authorization.k8s.io";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
+const FLOW_CONTROL: &str = "flowcontrol.apiserver.k8s.io";
 
 /// The generic profile.
 #[rustfmt::skip]
@@ -44,6 +45,8 @@ pub(crate) const GENERIC: &[NativeKind] = &[
     row(ADMISSION, ["validatingwebhookconfigurations", "validatingwebhookconfiguration", "ValidatingWebhookConfiguration"], Cluster, &[], Verbs::ALL, webhookconfiguration::validating),
     row("apiextensions.k8s.io", ["customresourcedefinitions", "customresourcedefinition", "CustomResourceDefinition"], Cluster, &["crd", "crds"], Verbs::ALL, crd::body),
     row("coordination.k8s.io", ["leases", "lease", "Lease"], Namespaced, &[], Verbs::ALL, lease::body),
+    row(FLOW_CONTROL, ["flowschemas", "flowschema", "FlowSchema"], Cluster, &[], Verbs::ALL, flowschema::body),
+    row(FLOW_CONTROL, ["prioritylevelconfigurations", "prioritylevelconfiguration", "PriorityLevelConfiguration"], Cluster, &[], Verbs::ALL, prioritylevel::body),
 ];
 
 /// Kinds in versions that kube-apiserver does not enable by default.

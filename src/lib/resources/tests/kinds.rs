@@ -14,6 +14,8 @@ mod data;
 mod definitions;
 #[path = "kinds/events.rs"]
 mod events;
+#[path = "kinds/flow.rs"]
+mod flow;
 #[path = "kinds/leases.rs"]
 mod leases;
 #[path = "kinds/migrations.rs"]

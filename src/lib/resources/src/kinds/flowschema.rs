@@ -1,0 +1,169 @@
+//! FlowSchema: assigns requests to priority levels.
+
+mod maintained;
+mod rules;
+
+use crate::cells;
+use crate::checks::{all_invalid, keep_stored, text};
+use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::field::{FieldError, FormattedValue, Word};
+use ferrokube_apimachinery::name;
+use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
+use ferrokube_resource::{Change, Hooks, MaintainedObject, Policy, Verbs};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+const DEFAULT_PRECEDENCE: i64 = 1000;
+const MAX_PRECEDENCE: i64 = 10_000;
+const METHODS: [&str; 2] = ["ByNamespace", "ByUser"];
+
+pub(crate) fn body() -> KindBody {
+    KindBody {
+        subresources: &[NativeSubresource {
+            name: "status",
+            kind: None,
+            verbs: Verbs::GET_PATCH_UPDATE,
+            reset: &["metadata", "spec"],
+        }],
+        reset: &["status"],
+        columns: const {
+            &[
+                NativeColumn::NAME,
+                NativeColumn::text(
+                    "PriorityLevel",
+                    "`name` is the name of the priority level configuration being referenced Required.",
+                ),
+                NativeColumn::text(
+                    "MatchingPrecedence",
+                    "`matchingPrecedence` is used to choose among the FlowSchemas that match a given request. The chosen FlowSchema is among those with the numerically lowest (which we take to be logically highest) MatchingPrecedence.  Each MatchingPrecedence value must be ranged in [1,10000]. Note that if the precedence is not specified, it will be set to 1000 as default.",
+                ),
+                NativeColumn::text(
+                    "DistinguisherMethod",
+                    "`distinguisherMethod` defines how to compute the flow distinguisher for requests that match this schema. `nil` specifies that the distinguisher is disabled and thus will always be the empty string.",
+                ),
+                NativeColumn::AGE,
+                NativeColumn::text(
+                    "MissingPL",
+                    "references a broken or non-existent PriorityLevelConfiguration",
+                ),
+            ]
+        },
+        storage: Some("flowschemas"),
+        policy: Policy { counts_generation: true, ..Policy::DEFAULT },
+        hooks: Arc::new(FlowSchema),
+        ..KindBody::default()
+    }
+}
+
+#[derive(Debug)]
+struct FlowSchema;
+
+impl Hooks for FlowSchema {
+    fn default(&self, _version: &str, object: &mut Document) {
+        if let Some(Value::Object(spec)) = object.get_mut(&["spec"]) {
+            let precedence = spec.get("matchingPrecedence").and_then(Value::as_i64);
+            if precedence.unwrap_or(0) == 0 {
+                spec.insert("matchingPrecedence", Value::from(DEFAULT_PRECEDENCE));
+            }
+        }
+    }
+
+    fn prepare(&self, change: &Change<'_>, object: &mut Document) {
+        match (change.old, change.subresource) {
+            (None, _) => object.set(&["status"], json!({})),
+            (Some(old), "status") => keep_stored(old, object, "spec"),
+            (Some(old), _) => keep_stored(old, object, "status"),
+        }
+    }
+
+    fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        if change.subresource != "status" {
+            errors.extend(specification(object));
+            let fixed = self.maintained().iter().find(|fixed| fixed.is(object.name()));
+            if let Some(fixed) = fixed.filter(|fixed| fixed.is_mandatory)
+                && fixed.object.get(&["spec"]) != object.get(&["spec"])
+            {
+                let detail = format!("spec of '{}' must equal the fixed value", object.name());
+                errors.push(FieldError::invalid("spec", object.get(&["spec"]), detail));
+            }
+        }
+        errors.extend(conditions(object));
+        errors
+    }
+
+    fn maintained(&self) -> &[MaintainedObject] {
+        &maintained::SCHEMAS
+    }
+
+    fn cells(&self, object: &Document, now: SystemTime) -> Vec<Value> {
+        let spec = |path: &[&str]| object.get(path).cloned().unwrap_or(Value::Null);
+        let method = object.str(&["spec", "distinguisherMethod", "type"]).unwrap_or("<none>");
+        let dangling = object
+            .list(&["status", "conditions"])
+            .iter()
+            .find(|condition| text(condition, "type") == "Dangling");
+        vec![
+            Value::from(object.name()),
+            spec(&["spec", "priorityLevelConfiguration", "name"]),
+            spec(&["spec", "matchingPrecedence"]),
+            Value::from(method),
+            Value::from(cells::age(object, now)),
+            Value::from(dangling.map_or("?", |condition| text(condition, "status"))),
+        ]
+    }
+}
+
+fn specification(object: &Document) -> Vec<FieldError> {
+    const PRECEDENCE: &str = "spec.matchingPrecedence";
+    const LEVEL: &str = "spec.priorityLevelConfiguration.name";
+    let mut errors = Vec::new();
+    let precedence =
+        object.get(&["spec", "matchingPrecedence"]).and_then(Value::as_i64).unwrap_or(0);
+    if precedence <= 0 {
+        errors.push(FieldError::invalid(PRECEDENCE, precedence, "must be a positive value"));
+    }
+    if precedence > MAX_PRECEDENCE {
+        let detail = format!("must not be greater than {MAX_PRECEDENCE}");
+        errors.push(FieldError::invalid(PRECEDENCE, precedence, detail));
+    }
+    if precedence == 1 && object.name() != "exempt" {
+        let detail = "only the schema named 'exempt' may have matchingPrecedence 1";
+        errors.push(FieldError::invalid(PRECEDENCE, precedence, detail));
+    }
+    if let Some(method) = object.get(&["spec", "distinguisherMethod"]) {
+        let kind = text(method, "type");
+        if !METHODS.contains(&kind) {
+            let shown = FormattedValue::object([("Type", FormattedValue::new(Word(kind)))]);
+            let field = "spec.distinguisherMethod.type";
+            errors.push(FieldError::not_supported(field, shown, METHODS));
+        }
+    }
+    let level = object.str(&["spec", "priorityLevelConfiguration", "name"]).unwrap_or_default();
+    if level.is_empty() {
+        errors.push(FieldError::required(LEVEL, "must reference a priority level"));
+    } else {
+        errors.extend(all_invalid(LEVEL, level, name::dns1123_subdomain(level)));
+    }
+    for (index, rule) in object.list(&["spec", "rules"]).iter().enumerate() {
+        errors.extend(rules::validate(rule, &format!("spec.rules[{index}]")));
+    }
+    errors
+}
+
+/// Errors in the conditions of a FlowSchema or PriorityLevelConfiguration.
+pub(super) fn conditions(object: &Document) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut seen = HashSet::new();
+    for (index, condition) in object.list(&["status", "conditions"]).iter().enumerate() {
+        let (kind, field) = (text(condition, "type"), format!("status.conditions[{index}].type"));
+        if !seen.insert(kind) {
+            errors.push(FieldError::duplicate(field.as_str(), Word(kind)));
+        }
+        if kind.is_empty() {
+            errors.push(FieldError::required(field, ""));
+        }
+    }
+    errors
+}
