@@ -167,7 +167,9 @@ fn review_version(definition: &Document) -> &'static str {
 mod tests {
     use super::*;
     use ferrokube_apimachinery::document::json;
-    use ferrokube_flow::{self as flow, Class, Flow, Limits, Seats};
+    use ferrokube_apimachinery::user::UserInfo;
+    use ferrokube_flow::priority::{FlowAction, FlowRequest, FlowResource};
+    use ferrokube_flow::{self as flow, Class, Flow, Limits};
     use futures::FutureExt;
 
     /// A webhook whose calls are all running and never end.
@@ -187,12 +189,11 @@ mod tests {
     #[tokio::test]
     async fn a_request_waiting_for_a_webhook_has_no_seat() {
         let flow = Arc::new(Flow::new(&Limits { readonly_inflight: 2, ..Limits::default() }));
-        let class = Class { seats: Seats::Reads, ..Class::default() };
         let webhook = hung();
         let mut requests: Vec<_> = (0..20)
             .map(|_| {
                 let request = async {
-                    flow.take_seat(class).await.expect("a seat is free");
+                    take_seat(&flow).await;
                     webhook.convert("e/v2".to_owned(), object()).await
                 };
                 Box::pin(flow::with_budgets(&flow, request))
@@ -201,23 +202,43 @@ mod tests {
         assert!(requests.iter_mut().all(|request| request.as_mut().now_or_never().is_none()));
         assert_eq!(flow.inflight()[0], (0, 0));
         let follower = flow::with_budgets(&flow, async {
-            flow.take_seat(class).await.expect("a seat is free");
+            take_seat(&flow).await;
             assert!(webhook.wait(Box::pin(std::future::pending())).now_or_never().is_none());
             flow.inflight()[0]
         });
         assert_eq!(follower.await, (0, 0), "nor has one that waits for another's call");
     }
 
+    #[derive(Debug)]
+    struct Read;
+
+    impl FlowAction for Read {
+        fn verb(&self) -> &str {
+            "get"
+        }
+
+        fn path(&self) -> &str {
+            "/"
+        }
+
+        fn resource(&self) -> Option<FlowResource<'_>> {
+            None
+        }
+    }
+
+    /// Takes a seat for reading.
+    async fn take_seat(flow: &Flow) {
+        let (user, action) = (UserInfo::default(), Arc::new(Read) as Arc<dyn FlowAction>);
+        let timeout = Duration::from_secs(60);
+        let (action, seats) = (&action, &|| 1);
+        let request = FlowRequest { user: &user, action, mutates: false, timeout, seats };
+        flow.assign(&mut Class::default(), &request);
+        flow.take_seat("").await.expect("a seat is free");
+    }
+
     fn class(id: &str, flow: &Flow) -> Class {
-        let user =
-            ferrokube_apimachinery::user::UserInfo { name: id.to_owned(), ..Default::default() };
-        flow.classify(&ferrokube_flow::Classified {
-            user: &user,
-            peer: None,
-            is_anonymous: false,
-            path: None,
-            seats: Seats::Writes,
-        })
+        let user = UserInfo { name: id.to_owned(), ..UserInfo::default() };
+        flow.classify(&ferrokube_flow::Classified { user: &user, peer: None, is_anonymous: false })
     }
 
     #[tokio::test(start_paused = true)]

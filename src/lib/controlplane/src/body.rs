@@ -73,7 +73,7 @@ pub(crate) async fn take(
             state.flow.tree(request.class(), bound(form, &bytes)).await?;
         }
     }
-    state.flow.take_seat(request.class()).await?;
+    state.flow.take_seat(&request.user().name).await?;
     Ok(bytes)
 }
 

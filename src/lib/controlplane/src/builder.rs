@@ -4,7 +4,9 @@ use crate::bootstrap;
 use crate::discovery::Discovery;
 use crate::encode::Encoder;
 use crate::encode::chunk_cache::ChunkCache;
+use crate::flow_objects::FlowObjects;
 use crate::health::Health;
+use crate::maintained;
 use crate::metrics::Metrics;
 use crate::observer::Observer;
 use crate::openapi::OpenApi;
@@ -145,6 +147,9 @@ impl Builder {
         let namespaces: BootstrapStep =
             Box::new(|registry| Box::pin(async move { bootstrap::namespaces(&registry).await }));
         self.steps.insert(0, ("start-system-namespaces-controller".to_owned(), namespaces));
+        let flow: BootstrapStep =
+            Box::new(|registry| Box::pin(async move { maintained::reconcile(&registry).await }));
+        self.steps.insert(1, ("priority-and-fairness-config-producer".to_owned(), flow));
         let state = ServerState {
             registry: self.registry,
             gates: self.gates,
@@ -210,11 +215,16 @@ impl ControlPlane {
     pub async fn start(&self) -> Result<(), StartError> {
         self.start_loops();
         let steps = std::mem::take(&mut *self.steps.lock());
+        let is_first = !steps.is_empty();
         for (name, step) in steps {
             if let Err(why) = step(self.state.registry.clone()).await {
                 return Err(StartError::Step { step: name, why });
             }
             self.state.health.step_done(&name);
+        }
+        if is_first && let Some(objects) = FlowObjects::start(&self.state).await {
+            let state = Arc::clone(&self.state);
+            self.loops.lock().spawn(objects.run(state));
         }
         self.state.health.start();
         tracing::info!("the API server is ready");

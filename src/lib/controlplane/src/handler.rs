@@ -30,7 +30,7 @@ pub(crate) async fn handle(
     }
     if action.resource().is_none() || action.is_read_only() {
         // Writes of objects take their seat after their body was read.
-        state.flow.take_seat(request.class()).await?;
+        state.flow.take_seat(&request.user().name).await?;
     }
     let response = if action.resource().is_some() {
         router::handle(state, request, &authorized).await?
@@ -74,6 +74,19 @@ pub(crate) fn document(
     let protobuf = state.encoder.messages().contains(message);
     let accepted = accepted(request, Offer { protobuf, views: Views::None, router })?;
     Ok(status::encoded(200, state.encoder.document(document, accepted, Some(message))))
+}
+
+/// The tables of priority and fairness, while it is on.
+fn dump(state: &ServerState, table: &str, action: &Action) -> Option<Response> {
+    let levels = state.flow.levels();
+    let text = match table {
+        _ if !state.limits.priority_and_fairness => return None,
+        "dump_priority_levels" => levels.dump_levels(),
+        "dump_queues" => levels.dump_queues(),
+        "dump_requests" => levels.dump_requests(action.options().has_request_details()),
+        _ => return None,
+    };
+    Some(status::bare_text(200, text))
 }
 
 /// Non-resource paths.
@@ -126,6 +139,10 @@ async fn path(
             Ok(health::respond(state, segments[0], Some(&check.join("/")), action.options()))
         }
         ["metrics"] => Ok(state.metrics.respond(state, request.header(ACCEPT))),
+        ["debug", "api_priority_and_fairness", table] => {
+            get_only()?;
+            Ok(dump(state, table, action).unwrap_or_else(status::not_found))
+        }
         ["openapi", "v2"] => state.openapi.v2(state, request).await,
         ["openapi", "v3"] => state.openapi.index(state).await,
         ["openapi", "v3", document @ ..] => {

@@ -14,10 +14,12 @@ mod discovery;
 mod encode;
 mod exchange;
 mod filters;
+mod flow_objects;
 #[cfg(test)]
 mod fuzz;
 mod handler;
 mod health;
+mod maintained;
 mod metrics;
 mod negotiate;
 mod observer;

@@ -1,5 +1,6 @@
 //! `/metrics`: a small set, with kube-apiserver's names where the meaning is the same.
 
+mod priority;
 mod text;
 
 use crate::action::{Action, Verb};
@@ -398,6 +399,7 @@ impl Metrics {
     pub(crate) fn respond(&self, state: &ServerState, accept: &str) -> Response {
         self.refresh(state);
         let mut out = String::with_capacity(64 * 1024);
+        priority::write(&mut out, state.flow.levels());
         match encoding::text::encode(&mut out, &self.registry) {
             Ok(()) if text::accepts_open_metrics(accept) => {
                 status::with_type(200, text::OPEN_METRICS, crate::body::full(out))

@@ -13,6 +13,13 @@ const MESSAGE: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.Status";
 
 /// The response to a failed request in a form that the client accepts, else JSON.
 pub(crate) fn respond(failure: &Failure, encoder: &Encoder, headers: &HeaderMap) -> Response {
+    let retry_after = failure.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    if failure.code == 429 && failure.reason.is_none() {
+        // Flow control comes before what can encode a `Status` in kube-apiserver.
+        let mut response = text(429, format!("{}\n", failure.message));
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after));
+        return response;
+    }
     let accept =
         headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let offer = Offer {
@@ -23,13 +30,8 @@ pub(crate) fn respond(failure: &Failure, encoder: &Encoder, headers: &HeaderMap)
     let accepted = negotiate(accept, offer).unwrap_or(Accepted::JSON);
     let status = encoder.document(&failure.to_document(), accepted, Some(MESSAGE));
     let mut response = encoded(failure.code, status);
-    if let Some(seconds) = failure
-        .details
-        .as_ref()
-        .map(|details| details.retry_after_seconds)
-        .filter(|seconds| *seconds > 0)
-    {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    if retry_after > 0 {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after));
     }
     if failure.code == 401 {
         response

@@ -1,8 +1,8 @@
 //! Flow control: which requests get a share of the server's budgets.
 //! Must never know routes, kinds or storage. Start at [`Flow`].
 //!
-//! - *Seats* are held while a request is worked on, from the end of its body to its response. Reads
-//!   and writes have separate pools.
+//! - *Seats* are held while a request is worked on, from the end of its body to its response, or to
+//!   the begin of its watch. They are those of priority levels, see [`priority`].
 //! - *Bytes* are held for request bodies, for the trees decoded from them, for what waits for
 //!   webhooks, for lists until they are read, and for large heads.
 //! - *Slow bodies*, and bodies that are read only to be dropped, are counted.
@@ -12,11 +12,12 @@
 //! `Flow::away`, where each webhook is one caller. Loans are called back when callers that hold
 //! less need them. Masters have a reserve of bytes of their own.
 //!
-//! [`Flow::classify`] is the seam for priority and fairness: it alone decides who is exempt, and
-//! which requests count as one caller.
+//! [`Flow::classify`] alone decides which requests count as one caller of bytes, [`Flow::assign`]
+//! to which flow and level they belong.
 
 mod away;
 mod limits;
+pub mod priority;
 mod share;
 
 pub use away::{Away, AwayError};
@@ -24,7 +25,9 @@ use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_serve::{Holdings, Peer};
+use http::HeaderValue;
 pub use limits::Limits;
+use priority::{Assignment, FlowRequest, Levels, SeatGrant};
 use share::Full;
 pub use share::{BudgetCaller, BudgetGrant, Loan, Share};
 use std::cell::RefCell;
@@ -33,7 +36,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a request waits for a seat or for bytes.
+/// How long a request waits for bytes.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 /// Max bodies that are read only to be dropped.
 const DRAINS: usize = 256;
@@ -60,8 +63,7 @@ const MASTERS_RESERVE: (usize, usize) = (3 << 20, heap::LARGEST);
 /// The shared budgets.
 #[derive(Debug)]
 pub struct Flow {
-    reads: Share,
-    writes: Share,
+    levels: Levels,
     slow_bodies: Share,
     drains: Share,
     bodies: [Share; 2],
@@ -80,20 +82,8 @@ pub struct Class {
     pub caller: BudgetCaller,
     /// Whether it may use the reserve.
     pub is_master: bool,
-    /// The pool of its seat.
-    pub seats: Seats,
-}
-
-/// The pool of a request's seat.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Seats {
-    /// Needs none: probes, masters, long-running requests.
-    #[default]
-    None,
-    /// Of requests that change nothing.
-    Reads,
-    /// Of requests that write.
-    Writes,
+    /// Whether it needs no seats: masters and probes.
+    pub is_exempt: bool,
 }
 
 /// Input of [`Flow::classify`].
@@ -104,10 +94,6 @@ pub struct Classified<'a> {
     pub peer: Option<&'a Peer>,
     /// Whether the user is the anonymous one.
     pub is_anonymous: bool,
-    /// Of a non-resource request.
-    pub path: Option<&'a str>,
-    /// The pool of the request's seat, unless it is exempt.
-    pub seats: Seats,
 }
 
 tokio::task_local! {
@@ -122,8 +108,9 @@ struct RequestBudgets {
 
 #[derive(Debug, Default)]
 struct RequestGrants {
+    assignment: Option<Assignment>,
     head: Option<BudgetGrant>,
-    seat: Option<BudgetGrant>,
+    seat: Option<SeatGrant>,
     body: Option<BudgetGrant>,
     tree: Option<BudgetGrant>,
     list: Option<BudgetGrant>,
@@ -134,11 +121,9 @@ struct RequestGrants {
 impl Flow {
     /// With nothing taken.
     pub fn new(limits: &Limits) -> Self {
-        let seats = |count: usize| Share::new(count, (count, 4 * count));
         let bytes = |count: usize| Share::with_bypass(count, (256, 1024), BYPASS_BYTES);
         Self {
-            reads: seats(limits.readonly_inflight),
-            writes: seats(limits.mutating_inflight),
+            levels: Levels::new(limits),
             slow_bodies: Share::new(limits.slow_bodies, (64, 1024)),
             drains: Share::new(DRAINS, (0, 0)),
             bodies: [bytes(limits.bodies_bytes.max(BODY_STEP)), bytes(MASTERS_RESERVE.0)],
@@ -150,34 +135,40 @@ impl Flow {
         }
     }
 
-    /// Decides which requests count as one caller, and which need no seat.
+    /// Decides which requests count as one caller.
     pub fn classify(&self, subject: &Classified<'_>) -> Class {
         let id = match subject.peer {
             Some(peer) if subject.is_anonymous => self.hash.hash_one(network(peer.address.ip())),
             _ => self.hash.hash_one(caller(subject.user)),
         };
         let is_master = subject.user.groups.iter().any(|group| group == MASTERS);
-        let is_exempt = is_master || subject.path.is_some_and(is_probe);
         let caller = BudgetCaller { id, is_anonymous: subject.is_anonymous };
-        Class { caller, is_master, seats: if is_exempt { Seats::None } else { subject.seats } }
+        Class { caller, is_master, is_exempt: false }
     }
 
-    fn seats(&self, seats: Seats) -> Option<&Share> {
-        match seats {
-            Seats::None => None,
-            Seats::Reads => Some(&self.reads),
-            Seats::Writes => Some(&self.writes),
-        }
+    /// Assigns the request of this task to a flow.
+    pub fn assign(&self, class: &mut Class, request: &FlowRequest<'_>) {
+        let assignment = self.levels.assign(request);
+        class.is_exempt = assignment.is_exempt();
+        with_grants(|grants| grants.assignment = Some(assignment));
     }
 
-    /// Rejects the request early if even the queue for its seat is full.
+    /// Priority levels.
+    pub fn levels(&self) -> &Levels {
+        &self.levels
+    }
+
+    /// Rejects the request of this task early if even the queues for its seats are full.
     ///
     /// # Errors
     /// 429, like all below.
-    pub fn reject_if_hopeless(&self, class: Class) -> Result<(), Failure> {
-        let is_hopeless =
-            self.seats(class.seats).is_some_and(|share| share.is_hopeless(class.caller));
-        if is_hopeless { Err(too_many()) } else { Ok(()) }
+    pub fn reject_if_hopeless(&self) -> Result<(), Failure> {
+        let hopeless = |grants: &mut RequestGrants| {
+            let assignment =
+                grants.assignment.as_ref().filter(|assignment| assignment.is_hopeless());
+            assignment.map(Assignment::retry_after)
+        };
+        with_grants(hopeless).flatten().map_or(Ok(()), |seconds| Err(no_seat(seconds)))
     }
 
     /// Takes bytes for a long head, held by the request of this task.
@@ -193,15 +184,23 @@ impl Flow {
         Ok(())
     }
 
-    /// Takes a seat for the request of this task, unless it has one or needs none.
-    pub async fn take_seat(&self, class: Class) -> Result<(), Failure> {
-        let Some(share) = self.seats(class.seats) else { return Ok(()) };
-        if with_grants(|grants| grants.seat.is_some()).unwrap_or(true) {
-            return Ok(());
-        }
-        let grant = share.take(class.caller, 1, MAX_WAIT).await.ok_or_else(too_many)?;
-        with_grants(|grants| grants.seat = Some(grant));
-        Ok(())
+    /// Takes seats for the request of this task, unless it has them or was not assigned. `user` is
+    /// for the dump of requests.
+    pub async fn take_seat(&self, user: &str) -> Result<(), Failure> {
+        let start = |grants: &mut RequestGrants| match &grants.assignment {
+            Some(assignment) if grants.seat.is_none() => Some(assignment.start(user)),
+            _ => None,
+        };
+        let Some(pending) = with_grants(start).flatten() else { return Ok(()) };
+        let seats = pending.seats().await;
+        let taken = with_grants(|grants| match (seats, &grants.assignment) {
+            (None, Some(assignment)) => Err(no_seat(assignment.retry_after())),
+            (seats, _) => {
+                grants.seat = seats;
+                Ok(())
+            }
+        });
+        taken.unwrap_or(Ok(()))
     }
 
     /// Room for a body that is still arriving; `None` for masters, which need none.
@@ -322,16 +321,16 @@ impl Flow {
         if let Some(grant) = self.lists.try_take(class.caller, bytes) {
             return Ok(Some(grant));
         }
-        if class.seats == Seats::None {
+        if class.is_exempt {
             return Ok(None);
         }
         let _wanting = held.map(Holdings::want);
         Ok(Some(self.lists.take(class.caller, bytes, MAX_WAIT).await.ok_or_else(too_many)?))
     }
 
-    /// Seats in use and requests waiting for one: reads, writes.
+    /// Requests with and waiting for seats: reads, writes. Exempt ones are not counted.
     pub fn inflight(&self) -> [(usize, usize); 2] {
-        [self.reads.usage(), self.writes.usage()]
+        self.levels.inflight()
     }
 
     /// Bytes in use: bodies, trees, waiting for webhooks, lists, heads.
@@ -366,6 +365,11 @@ pub fn with_budgets<F: Future>(
 /// `None` outside of requests.
 fn with_grants<T>(run: impl FnOnce(&mut RequestGrants) -> T) -> Option<T> {
     REQUEST.try_with(|request| run(&mut request.grants.borrow_mut())).ok()
+}
+
+/// Uids of the schema and level of the request of this task.
+pub fn matched_uids() -> Option<[HeaderValue; 2]> {
+    with_grants(|grants| grants.assignment.as_ref()?.uids().cloned()).flatten()
 }
 
 /// Hands the body's bytes to the request of this task.
@@ -447,84 +451,11 @@ pub fn too_many() -> Failure {
         .with_details(details)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
-
-    fn subject<'a>(
-        user: &'a UserInfo,
-        peer: Option<&'a Peer>,
-        path: Option<&'a str>,
-    ) -> Classified<'a> {
-        Classified { user, peer, is_anonymous: peer.is_some(), path, seats: Seats::Reads }
-    }
-
-    fn user(name: &str, group: &str) -> UserInfo {
-        UserInfo { name: name.to_owned(), groups: vec![group.to_owned()], ..UserInfo::default() }
-    }
-
-    #[test]
-    fn callers_are_users_or_networks() {
-        let flow = Flow::new(&Limits::default());
-        let peer = |address: &str| Peer {
-            address: (address.parse::<IpAddr>().unwrap(), 1).into(),
-            certificate: None,
-            proxy_certificate: None,
-            unverified_certificate: false,
-        };
-        let nobody = user("system:anonymous", "");
-        let of =
-            |address: &str| flow.classify(&subject(&nobody, Some(&peer(address)), None)).caller;
-        assert_eq!(of("10.0.0.1"), of("::ffff:10.0.0.1"));
-        assert_eq!(of("2001:db8::1"), of("2001:db8::2"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
-        let named = |name: &str| flow.classify(&subject(&user(name, ""), None, None)).caller;
-        assert_eq!(named("a"), named("a"));
-        assert_ne!(named("a"), named("b"));
-        let account = |name: &str| named(&format!("system:serviceaccount:{name}"));
-        assert_eq!(
-            account("one:a"),
-            account("one:b"),
-            "a writer of a namespace creates accounts there at will"
-        );
-        assert_ne!(account("one:a"), account("two:a"));
-        assert_ne!(account("kube-system:a"), account("kube-system:b"));
-    }
-
-    #[test]
-    fn probes_and_masters_are_exempt() {
-        let flow = Flow::new(&Limits::default());
-        let seats = |group: &str, path: Option<&str>| {
-            flow.classify(&subject(&user("u", group), None, path)).seats
-        };
-        for path in ["/healthz", "/livez/", "/readyz/storage"] {
-            assert_eq!(seats("", Some(path)), Seats::None, "{path}");
-        }
-        for path in ["/healthzz", "/", "/version", "/metrics", "//livez"] {
-            assert_eq!(seats("", Some(path)), Seats::Reads, "{path}");
-        }
-        assert_eq!(seats("system:masters", None), Seats::None);
-        assert_eq!(seats("system:master", None), Seats::Reads);
-    }
-
-    #[tokio::test]
-    async fn a_seat_is_taken_once_and_released_with_the_request() {
-        let flow = Arc::new(Flow::new(&Limits::default()));
-        let class = Class { seats: Seats::Writes, ..Class::default() };
-        flow.take_seat(class).await.unwrap();
-        assert_eq!(flow.inflight()[1].0, 0, "outside of requests there are no seats");
-        with_budgets(&flow, async {
-            flow.take_seat(class).await.unwrap();
-            flow.take_seat(class).await.unwrap();
-            assert_eq!(flow.inflight()[1].0, 1);
-            leave_seat();
-            assert_eq!(flow.inflight()[1].0, 0);
-            leave_seat();
-            flow.take_seat(class).await.unwrap();
-        })
-        .await;
-        assert_eq!(flow.inflight()[1].0, 0, "it is released with its request");
-    }
+/// 429 in plain text, as kube-apiserver responds: there is no seat.
+fn no_seat(retry_after_seconds: u32) -> Failure {
+    Failure::bare(429, "Too many requests, please try again later.")
+        .with_details(Details { retry_after_seconds, ..Details::default() })
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,10 +8,13 @@ use std::time::Duration;
 pub struct Limits {
     /// Bytes of one request body.
     pub body_bytes: usize,
-    /// Concurrent reads; watches are not counted.
+    /// Seats of priority levels, together with `mutating_inflight`; without levels, concurrent
+    /// reads.
     pub readonly_inflight: usize,
-    /// Concurrent writes, counted from when their body has arrived.
+    /// Without levels, concurrent writes, counted from when their body has arrived.
     pub mutating_inflight: usize,
+    /// Whether FlowSchemas and PriorityLevelConfigurations count.
+    pub priority_and_fairness: bool,
     /// Concurrent requests whose body is still arriving.
     pub slow_bodies: usize,
     /// Bytes of all request bodies together.
@@ -34,6 +37,7 @@ impl Default for Limits {
             body_bytes: 3 << 20,
             readonly_inflight: 400,
             mutating_inflight: 200,
+            priority_and_fairness: true,
             slow_bodies: 1_000,
             bodies_bytes: 16 << 20,
             trees_bytes: 48 << 20,

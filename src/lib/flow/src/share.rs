@@ -562,7 +562,7 @@ impl Drop for BudgetGrant {
 
 /// For keys that are hashes.
 #[derive(Default)]
-struct IdentityHasher(u64);
+pub(super) struct IdentityHasher(u64);
 
 impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {

@@ -263,6 +263,12 @@ impl Registry {
         &self.state.store
     }
 
+    /// Number and bytes of a resource's objects; `None` if they are not stored.
+    pub fn size(&self, served: &Served) -> Option<(u64, u64)> {
+        let snapshot = self.store().snapshot(&prefix(served).ok()?);
+        Some((snapshot.count(None, None) as u64, snapshot.bytes()))
+    }
+
     /// Counts of stamped and unstamped writes since start.
     pub fn stamps(&self) -> Stamps {
         self.state.admission.stamps()

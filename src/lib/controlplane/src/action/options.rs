@@ -145,6 +145,23 @@ impl Options {
         Include::parse(self.query.text("includeObject"))
     }
 
+    /// The limit of a list, if it is one.
+    pub(crate) fn limit_hint(&self) -> Option<u64> {
+        let limit = self.query.integer("limit").ok().flatten()?;
+        u64::try_from(limit).ok().filter(|limit| *limit > 0)
+    }
+
+    /// Whether a watch begins with the objects that there are.
+    pub(crate) fn has_initial_state(&self) -> bool {
+        self.query.flag("sendInitialEvents") == Some(true)
+            || matches!(self.query.text("resourceVersion"), "" | "0")
+    }
+
+    /// Whether a dump of requests shows what they do.
+    pub(crate) fn has_request_details(&self) -> bool {
+        !self.query.text("includeRequestDetails").is_empty()
+    }
+
     /// `?pretty`; `None` if absent.
     pub(crate) fn pretty(&self) -> Option<bool> {
         self.query

@@ -1,32 +1,99 @@
 //! Flow control and authorization.
 
-use crate::action::{Action, Refusal, no_such_resource};
-use crate::exchange::{Rejection, Request};
+use crate::action::{Action, Refusal, Verb, no_such_resource};
+use crate::exchange::{Exchange, Rejection, Request};
 use crate::state::ServerState;
 use ferrokube_auth::Decision;
 pub(crate) use ferrokube_auth::access::ANONYMOUS;
-use ferrokube_flow::{Classified, Seats};
+use ferrokube_flow::Classified;
+use ferrokube_flow::priority::{FlowAction, FlowRequest, FlowResource};
+use ferrokube_serve::Response;
+use http::HeaderName;
 use std::sync::Arc;
 
-/// Classifies the request and rejects it if even the queue is full. Its seat is taken once its body
-/// has arrived, see [`ferrokube_flow`]; watches and other long-running requests have none.
+/// Assigns the request to a flow and rejects it if even the queues are full. Its seats are taken
+/// once its body has arrived, see [`ferrokube_flow`]. Long-running requests other than watches need
+/// none.
 pub(crate) fn flow(state: &ServerState, request: &mut Request<'_>) -> Result<(), Rejection> {
-    let action = &request.action;
-    let seats = match (action.is_long_running(), action.is_read_only()) {
-        (true, _) => Seats::None,
-        (false, true) => Seats::Reads,
-        (false, false) => Seats::Writes,
-    };
     let subject = Classified {
         user: &request.authenticated.user,
         peer: request.peer().map(|peer| &**peer),
         is_anonymous: request.authenticated.user.name == ANONYMOUS,
-        path: action.resource().is_none().then(|| action.path()),
-        seats,
     };
-    request.authenticated.class = state.flow.classify(&subject);
-    state.flow.reject_if_hopeless(request.authenticated.class)?;
-    Ok(state.flow.head(request.authenticated.class, &request.head)?)
+    let mut class = state.flow.classify(&subject);
+    let action: Arc<dyn FlowAction> = Arc::clone(&request.action) as _;
+    let timeout =
+        if request.action.is_long_running() { state.limits.request } else { request.timeout };
+    let flow = FlowRequest {
+        user: request.user(),
+        action: &action,
+        mutates: !request.action.is_read_only(),
+        timeout,
+        seats: &|| seats(state, &request.action),
+    };
+    state.flow.assign(&mut class, &flow);
+    request.authenticated.class = class;
+    state.flow.reject_if_hopeless()?;
+    Ok(state.flow.head(class, &request.head)?)
+}
+
+/// Shows which schema and level matched.
+pub(crate) fn leave(_state: &ServerState, _exchange: &mut Exchange, response: &mut Response) {
+    const SCHEMA: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
+    const LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
+    if let Some([schema, level]) = ferrokube_flow::matched_uids() {
+        response.headers_mut().insert(SCHEMA, schema);
+        response.headers_mut().insert(LEVEL, level);
+    }
+}
+
+/// Bytes of objects that are one seat.
+const SEAT_BYTES: u64 = 100_000;
+/// Max bytes that count for a list: it is sent in pieces.
+const MAX_LIST_BYTES: u64 = 1_000_000;
+
+/// Estimated work, in kube-apiserver's measure for lists from its cache: a list and the initial
+/// state of a watch need seats by the size of their objects.
+fn seats(state: &ServerState, action: &Action) -> usize {
+    let Some(resource) = action.resource() else { return 1 };
+    let limit = match resource.verb() {
+        Verb::List => action.options().limit_hint(),
+        Verb::Watch if action.options().has_initial_state() => None,
+        _ => return 1,
+    };
+    if !resource.name().is_empty() {
+        return 1;
+    }
+    let catalog = state.registry.catalog();
+    let Some(served) = catalog.find(resource.group(), resource.version(), resource.plural()) else {
+        return 1;
+    };
+    let Some((count, bytes)) = state.registry.size(&served) else { return 1 };
+    let wanted = limit.map_or(count, |limit| limit.min(count));
+    let bytes = bytes / count.max(1) * wanted;
+    usize::try_from(bytes.min(MAX_LIST_BYTES).div_ceil(SEAT_BYTES)).unwrap_or(1)
+}
+
+impl FlowAction for Action {
+    fn verb(&self) -> &str {
+        Action::verb(self)
+    }
+
+    fn path(&self) -> &str {
+        Action::path(self)
+    }
+
+    fn resource(&self) -> Option<FlowResource<'_>> {
+        let resource = Action::resource(self)?;
+        Some(FlowResource {
+            group: resource.group(),
+            version: resource.version(),
+            plural: resource.plural(),
+            subresource: resource.subresource(),
+            namespace: resource.namespace(),
+            name: resource.name(),
+        })
+    }
 }
 
 /// An action that the caller is allowed to do. Only [`authorize`] makes one; the handler takes

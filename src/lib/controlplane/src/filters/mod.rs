@@ -70,7 +70,7 @@ pub(crate) const FILTERS: [Filter; 15] = [
     Filter::new("trace adoption", Entering::After(trace::adopt)),
     Filter::new("initial trace", Entering::After(trace::initial)),
     Filter::new("audit policy", Entering::After(audit::received)),
-    Filter::new("flow control", Entering::After(admit::flow)),
+    Filter::new("flow control", Entering::After(admit::flow)).with_leave(admit::leave),
     Filter::new("authorization", Entering::After(admit::authorize)),
     Filter::new("handler", Entering::Handle),
 ];

@@ -96,7 +96,7 @@ impl Watchers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferrokube_flow::{Classified, Flow, Limits, Seats};
+    use ferrokube_flow::{Classified, Flow, Limits};
 
     fn user(name: &str, group: &str) -> UserInfo {
         UserInfo { name: name.into(), groups: vec![group.into()], ..UserInfo::default() }
@@ -117,9 +117,7 @@ mod tests {
             user: &UserInfo,
             keeps: &WatchRequest<'_>,
         ) -> Result<Option<BudgetGrant>, Failure> {
-            let (peer, path) = (None, None);
-            let subject =
-                Classified { user, peer, is_anonymous: false, path, seats: Seats::default() };
+            let subject = Classified { user, peer: None, is_anonymous: false };
             self.watchers.begin(self.flow.classify(&subject).caller, user, keeps)
         }
 

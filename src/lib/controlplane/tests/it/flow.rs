@@ -28,7 +28,16 @@ async fn limited(change: impl FnOnce(&mut Limits)) -> TestServer {
     TestServer::with(|builder| builder.limits(limits)).await
 }
 
-/// The same, with paused time.
+/// Without priority levels, and with paused time.
+async fn in_pools(change: impl FnOnce(&mut Limits)) -> TestServer {
+    paused(|limits| {
+        limits.priority_and_fairness = false;
+        change(limits);
+    })
+    .await
+}
+
+/// The same as [`limited`], with paused time.
 async fn paused(change: impl FnOnce(&mut Limits)) -> TestServer {
     let mut limits = Limits::default();
     change(&mut limits);
@@ -100,7 +109,11 @@ async fn read(server: &TestServer, user: &str, path: &str) -> TestResponse {
 
 #[tokio::test]
 async fn stalled_bodies_hold_no_seat() {
-    let server = limited(|limits| limits.mutating_inflight = 4).await;
+    let server = limited(|limits| {
+        limits.priority_and_fairness = false;
+        limits.mutating_inflight = 4;
+    })
+    .await;
     let mut begun =
         PendingRequests::of(&server, 20, |_| request("POST", CONFIGMAPS, "writer", silent())).await;
     assert_eq!(begun.ended(), [0_u16; 0], "none was refused, and none is answered");
@@ -112,7 +125,11 @@ async fn stalled_bodies_hold_no_seat() {
 
 #[tokio::test]
 async fn rejected_requests_hold_no_seat_while_their_body_is_dropped() {
-    let server = limited(|limits| limits.mutating_inflight = 2).await;
+    let server = limited(|limits| {
+        limits.priority_and_fairness = false;
+        limits.mutating_inflight = 2;
+    })
+    .await;
     let _unknown = PendingRequests::of(&server, 20, |number| {
         anonymous("POST", CONFIGMAPS, &format!("10.0.0.{number}"), silent())
     })
@@ -126,7 +143,7 @@ async fn rejected_requests_hold_no_seat_while_their_body_is_dropped() {
 
 #[tokio::test]
 async fn no_caller_takes_more_than_it_leaves() {
-    let server = paused(|limits| limits.readonly_inflight = 8).await;
+    let server = in_pools(|limits| limits.readonly_inflight = 8).await;
     let _greedy = PendingRequests::of(&server, 100, |_| {
         request("GET", FUTURE, "reader", ferrokube_serve::empty())
     })
@@ -145,7 +162,7 @@ async fn no_caller_takes_more_than_it_leaves() {
 
 #[tokio::test]
 async fn waiters_get_a_seat_or_a_retry_after() {
-    let server = paused(|limits| limits.readonly_inflight = 1).await;
+    let server = in_pools(|limits| limits.readonly_inflight = 1).await;
     let mut first = PendingRequests::of(&server, 1, |_| {
         request("GET", FUTURE, "reader", ferrokube_serve::empty())
     })
@@ -161,8 +178,8 @@ async fn waiters_get_a_seat_or_a_retry_after() {
     .await;
     let answer = read(&server, "reader", CONFIGMAPS).await;
     assert_eq!(
-        (answer.code, answer.reason().as_str(), answer.header("retry-after")),
-        (429, "TooManyRequests", "1")
+        (answer.code, answer.text().as_str(), answer.header("retry-after")),
+        (429, "Too many requests, please try again later.\n", "1")
     );
     many.0.shutdown().await;
     assert_eq!(read(&server, "reader", CONFIGMAPS).await.code, 200, "nothing is left behind");
@@ -170,7 +187,7 @@ async fn waiters_get_a_seat_or_a_retry_after() {
 
 #[tokio::test]
 async fn probes_and_masters_need_no_seat() {
-    let server = paused(|limits| limits.readonly_inflight = 1).await;
+    let server = in_pools(|limits| limits.readonly_inflight = 1).await;
     let _taken = PendingRequests::of(&server, 1, |_| {
         request("GET", FUTURE, "reader", ferrokube_serve::empty())
     })
@@ -564,10 +581,13 @@ async fn an_object_written_for_one_answer_holds_room_until_it_is_taken() {
     let path = format!("{CONFIGMAPS}/large");
     let body =
         json!({"metadata": {"name": "large"}, "data": {"text": "x".repeat(20_000)}}).to_string();
+    // The write waits for another thread.
+    tokio::time::resume();
     assert_eq!(
         server.send("POST", CONFIGMAPS, &[("authorization", "Bearer admin")], body).await.code,
         201
     );
+    tokio::time::pause();
     for (query, accept, holds) in [
         ("", "application/yaml", true),
         // Made of the stored bytes, a piece at a time.

@@ -15,6 +15,7 @@ mod identity;
 mod lists;
 mod native_kind;
 mod objects;
+mod priority;
 mod support;
 mod texts;
 mod watches;
