@@ -1,6 +1,7 @@
 //! Flags shared by several roles, and their conversion to the crates' configurations.
 
 use super::auth_flags::{self, AuthFlags};
+use super::flow_flags::FlowFlags;
 use super::tls::TlsFlags;
 use super::tracing::TracingFlags;
 use clap::{Args, ValueEnum};
@@ -157,6 +158,8 @@ pub(crate) struct ServerFlags {
     pub(crate) tls: TlsFlags,
     #[command(flatten)]
     pub(crate) auth: AuthFlags,
+    #[command(flatten)]
+    pub(crate) flow: FlowFlags,
     #[command(flatten)]
     pub(crate) trace_ui: TraceUiFlags,
     #[command(flatten)]

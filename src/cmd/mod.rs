@@ -9,6 +9,7 @@ mod controller_manager;
 mod controllers;
 mod data_dir;
 mod flags;
+mod flow_flags;
 mod process;
 #[cfg(test)]
 mod reference;

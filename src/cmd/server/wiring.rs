@@ -123,6 +123,7 @@ pub(super) fn build(
         .anonymous(setup.kube_apiserver.anonymous_auth)
         .authorizer(Arc::clone(&authorizer))
         .audit(audit.clone())
+        .limits(setup.flags.flow.limits())
         .post_start(
             "rbac/bootstrap-roles",
             Box::new(|registry| Box::pin(bootstrap_roles(registry))),

@@ -1,0 +1,33 @@
+//! Flags of flow control.
+
+use clap::Args;
+use ferrokube_controlplane::Limits;
+
+/// Flow control flags.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Flow control")]
+pub(crate) struct FlowFlags {
+    /// Divide the work among priority levels, as FlowSchemas and PriorityLevelConfigurations say
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    enable_priority_and_fairness: bool,
+    /// With --max-mutating-requests-inflight, requests worked on at a time; without priority levels
+    /// those that only read
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    max_requests_inflight: u32,
+    /// With --max-requests-inflight, requests worked on at a time; without priority levels those
+    /// that may write
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    max_mutating_requests_inflight: u32,
+}
+
+impl FlowFlags {
+    /// With the defaults of all that has no flag.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            readonly_inflight: self.max_requests_inflight as usize,
+            mutating_inflight: self.max_mutating_requests_inflight as usize,
+            priority_and_fairness: self.enable_priority_and_fairness,
+            ..Limits::default()
+        }
+    }
+}
