@@ -389,7 +389,107 @@ def subject_review(random, namespace):
     return made
 
 
-AUTHORIZATION, RBAC = "authorization.k8s.io", "rbac.authorization.k8s.io"
+SEEN = ["object.a == 1", "object.spec.a.b > 1", "oldObject == null", "request.name == 'a'", "request.userInfo.groups.all(g, g != 'x')", "namespaceObject.metadata.labels['a'] == 'b'", "request.kind.group in ['apps']", "has(object.spec.a)", "authorizer.group('apps').resource('deployments').subresource('status').namespace('n').name('a').check('get').allowed()", "authorizer.path('/healthz').check('get').reason() == ''", "authorizer.requestResource.check('update').errored()", "authorizer.serviceAccount('n', 'a').group('').resource('pods').check('list').allowed()", "params.a == 'b'", "variables.a", "variables.b == 1", "request.options.kind == ''", "request.nothing", "namespaceObject.spec.x", "object", "1", "'a'", "null", "authorizer", "variables", "string(object.a)", "object.metadata.name.startsWith('a')", "object.l.map(x, x + 1)[0] == dyn(1)", "object.?a.orValue(1) == 1", "[1, 2].exists(x, x == object.a)", "Object{a: 1}", "JSONPatch{op: 'add'}", "[JSONPatch{op: 'add', path: '/a/' + jsonpatch.escapeKey('b/c'), value: Object.a{b: [1]}}]", "[]", "Object{metadata: Object.metadata{labels: {'a': 'b'}}, ?spec: optional.none()}", "JSONPatch{op: 1}", "JSONPatch{x: 'a'}", "Object.a{}", "[JSONPatch{op: 'remove', path: '/a', from: '/b'}, JSONPatch{op: 'test', path: '/c', value: 1}]"]
+
+
+def seen(random):
+    """An expression of admission."""
+    kind = random.random()
+    if kind < 0.5:
+        return random.choice(SEEN)
+    if kind < 0.75:
+        return f"{random.choice(SEEN)} {random.choice(OPERATORS)} {random.choice(SEEN)}"
+    return expression(random).replace("self", random.choice(["object", "oldObject", "object.spec", "request", "params", "variables"])).replace("oldSelf", "oldObject")
+
+
+def some(random, made, most=3):
+    return [made() for _ in range(random.choice([0, 1, 1, 1, 2, most]))]
+
+
+def matching(random):
+    """Matches nothing that is served."""
+    def rule():
+        made = {
+            "apiGroups": random.choice([["none.example.com"], ["none.example.com", "*"], [], ["none.example.com", "b.example.com"]]),
+            "apiVersions": random.choice([["v1"], ["*"], ["v1", "*"], [""], []]),
+            "operations": random.choice([["CREATE"], ["CREATE", "UPDATE"], ["*"], ["*", "CREATE"], ["DELETE"], ["CONNECT"], ["create"], []]),
+            "resources": random.choice([["things"], ["things", "things/status"], ["things/*", "things/status"], ["*/status", "a/status"], ["*", "things"], ["*/*", "a"], [""], ["things/*"], []]),
+        }
+        if random.random() < 0.3:
+            made["scope"] = random.choice(["*", "Cluster", "Namespaced", "x", None])
+        if random.random() < 0.2:
+            made["resourceNames"] = random.choice([["a"], ["a", "a"], ["a/b"], [""]])
+        return made
+    made = {"resourceRules": [rule() for _ in range(random.choice([0, 1, 1, 1, 2]))]}
+    if random.random() < 0.4:
+        made[random.choice(["namespaceSelector", "objectSelector"])] = random.choice([{}, {"matchLabels": {"a": "b"}}, {"matchExpressions": [{"key": "k", "operator": random.choice(["In", "Exists", "x"]), "values": random.choice([[], ["v"]])}]}, {"matchLabels": {"-": "x y"}}])
+    if random.random() < 0.2:
+        made["matchPolicy"] = random.choice(["Exact", "Equivalent", "x"])
+    if random.random() < 0.2:
+        made["excludeResourceRules"] = [rule()]
+    return made
+
+
+def policy(random):
+    spec = {}
+    if random.random() < 0.9:
+        spec["matchConstraints"] = matching(random)
+    if random.random() < 0.4:
+        spec["paramKind"] = random.choice([{"apiVersion": "v1", "kind": "ConfigMap"}, {"apiVersion": "a/b/c", "kind": "X"}, {"apiVersion": "v1"}, {"kind": "a_b"}, {"apiVersion": "/", "kind": "A"}, {"apiVersion": "x_y/v1", "kind": "A"}, {"apiVersion": "x/1", "kind": "A"}])
+    if random.random() < 0.3:
+        spec["failurePolicy"] = random.choice(["Fail", "Ignore", "x"])
+    if random.random() < 0.4:
+        spec["variables"] = some(random, lambda: {"name": random.choice(["a", "b", "a", "if", "1", "a-b", ""]), "expression": random.choice([seen(random), "1", ""])})
+    if random.random() < 0.3:
+        spec["matchConditions"] = some(random, lambda: {"name": random.choice(["a", "b", "a.b/c", "-", ""]), "expression": random.choice([seen(random), "true", ""])})
+    return spec
+
+
+def validating(random, _):
+    spec = policy(random)
+    def validation():
+        made = {"expression": random.choice([seen(random), seen(random), "true", "", " "])}
+        for field, values in {"message": ["no", "a\nb", " ", ""], "messageExpression": ["'a'", "1", "'a' + params.b", " ", seen(random)], "reason": ["Forbidden", "Invalid", "x", "Unauthorized"]}.items():
+            if random.random() < 0.3:
+                made[field] = random.choice(values)
+        return made
+    if random.random() < 0.9:
+        spec["validations"] = some(random, validation)
+    if random.random() < 0.3:
+        spec["auditAnnotations"] = some(random, lambda: {"key": random.choice(["a", "b", "a/b", ""]), "valueExpression": random.choice(["'a'", "null", "1", "", seen(random)])})
+    return {"spec": spec}
+
+
+def mutating(random, _):
+    spec = policy(random)
+    def mutation():
+        made = {"patchType": random.choice(["JSONPatch", "ApplyConfiguration", "ApplyConfiguration", "x", ""])}
+        if random.random() < 0.8:
+            made["applyConfiguration"] = {"expression": random.choice([seen(random), "Object{}", "Object{a: object.b}", ""])}
+        if random.random() < 0.4:
+            made["jsonPatch"] = {"expression": random.choice([seen(random), "[JSONPatch{op: 'add', path: '/a', value: 1}]", ""])}
+        return made
+    if random.random() < 0.9:
+        spec["mutations"] = some(random, mutation)
+    if random.random() < 0.9:
+        spec["reinvocationPolicy"] = random.choice(["Never", "IfNeeded", "Never", "x", ""])
+    return {"spec": spec}
+
+
+def policy_binding(actions):
+    def base(random, _):
+        spec = {"policyName": random.choice(["none", "none", "A_", ""])}
+        if actions and random.random() < 0.9:
+            spec["validationActions"] = random.choice([["Deny"], ["Warn", "Audit"], ["Deny", "Warn"], ["Deny", "Deny"], ["x"], []])
+        if random.random() < 0.5:
+            spec["matchResources"] = matching(random)
+        if random.random() < 0.5:
+            spec["paramRef"] = random.choice([{"name": "a", "namespace": "n", "parameterNotFoundAction": "Deny"}, {"selector": {"matchLabels": {"a": "b"}}, "parameterNotFoundAction": "Allow"}, {"name": "a"}, {"parameterNotFoundAction": "x"}, {"name": "a/b", "selector": {}, "parameterNotFoundAction": "Deny"}, {"selector": {"matchExpressions": [{"key": "k", "operator": "x"}]}}])
+        return {"spec": spec}
+    return base
+
+
+ADMISSION, AUTHORIZATION, RBAC = "admissionregistration.k8s.io", "authorization.k8s.io", "rbac.authorization.k8s.io"
 KINDS = [
     Kind("", "v1", "configmaps", "ConfigMap", True, lambda random, _: {"data": {"a": "1"}, **random.choice([{}, {"binaryData": {"b": "YQ=="}}, {"immutable": True}])}),
     Kind("", "v1", "secrets", "Secret", True, secret),
@@ -404,6 +504,10 @@ KINDS = [
     Kind(RBAC, "v1", "rolebindings", "RoleBinding", True, binding(["Role", "ClusterRole", "x"])),
     Kind(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False, binding(["ClusterRole", "Role"])),
     Kind("certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", False, signing, status=True, subresources=("approval",)),
+    Kind(ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False, validating, status=True),
+    Kind(ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False, policy_binding(True)),
+    Kind(ADMISSION, "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", False, mutating),
+    Kind(ADMISSION, "v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", False, policy_binding(False)),
     Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, definition, status=True, verbs="definitions"),
     Kind("diff.example.com", "v1", "things", "Thing", True, thing, status=True, subresources=("scale",), strategic=False),
     Kind("diff.example.com", "v1", "gizmos", "Gizmo", True, gizmo, status=True, strategic=False),

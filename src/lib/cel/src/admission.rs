@@ -97,7 +97,7 @@ impl AdmissionCompiler {
         let failed = |why: &str| format!("compilation failed: {why}");
         let (answer, program) = match Program::compile(
             source,
-            &declared(optional),
+            &declared(optional, self.composed.is_some()),
             &self.environment(optional),
             &mut Sizes::default(),
         ) {
@@ -110,14 +110,18 @@ impl AdmissionCompiler {
         if !wanted.is_empty() && !wanted.iter().any(|wanted| is_exact(&answer, wanted)) {
             return Err(match wanted {
                 [one] => {
-                    format!("must evaluate to {} but got {}", one.shown(), answer.shown())
+                    format!(
+                        "must evaluate to {} but got {}",
+                        one.declaration(),
+                        answer.declaration()
+                    )
                 }
                 several => {
-                    let names: Vec<String> = several.iter().map(Type::shown).collect();
+                    let names: Vec<String> = several.iter().map(Type::declaration).collect();
                     format!(
                         "must evaluate to one of [{}] but got {}",
                         names.join(" "),
-                        answer.shown()
+                        answer.declaration()
                     )
                 }
             });
@@ -164,7 +168,7 @@ fn is_exact(given: &Type, wanted: &Type) -> bool {
 }
 
 /// Names and types by slot; those that are not declared have no name.
-fn declared(optional: OptionalVariables) -> [(&'static str, Type); SLOTS] {
+fn declared(optional: OptionalVariables, composes: bool) -> [(&'static str, Type); SLOTS] {
     let [authorizer, request_resource] = authorizer::TYPES;
     let only = |has: bool, name: &'static str| if has { name } else { "" };
     let object = |schema: &Arc<Schema>, name: &str| Type::declared_object(schema, name);
@@ -176,11 +180,14 @@ fn declared(optional: OptionalVariables) -> [(&'static str, Type); SLOTS] {
         (only(optional.params, "params"), Type::Dyn),
         (only(optional.authorizer, "authorizer"), authorizer),
         (only(optional.authorizer, "authorizer.requestResource"), request_resource),
+        (only(composes, "variables"), object(&NONE, "kubernetes.variables")),
     ]
 }
 
 /// Count of the variables that are not composed.
-pub(crate) const SLOTS: usize = 7;
+pub(crate) const SLOTS: usize = 8;
+/// Slot of `variables`, which has no value of its own.
+pub(crate) const VARIABLES: usize = 7;
 
 /// What expressions of admission see.
 #[derive(Clone, Copy, Debug)]
@@ -221,6 +228,7 @@ impl<'a> AdmissionInput<'a> {
             free(self.params),
             authorizer,
             request_resource,
+            Value::Null,
         ]
     }
 }
@@ -268,6 +276,9 @@ impl<'a> AdmissionScope<'a> {
         found
     }
 }
+
+/// No fields: those of `variables` are composed.
+static NONE: LazyLock<Arc<Schema>> = LazyLock::new(|| schema(&json!({"type": "object"})));
 
 /// Fields of `request`.
 static REQUEST: LazyLock<Arc<Schema>> = LazyLock::new(|| {

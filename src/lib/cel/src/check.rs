@@ -4,7 +4,7 @@
 mod macros;
 mod messages;
 
-use crate::admission::{Composed, ExpressionEnvironment};
+use crate::admission::{Composed, ExpressionEnvironment, VARIABLES};
 use crate::code::Code;
 use crate::cost::Meter;
 use crate::estimate::{Estimate, Operand, VariableSize, called};
@@ -221,7 +221,9 @@ impl<'s> Checker<'s> {
     ) -> Result<Option<Checked>, ()> {
         let is_root = matches!(&operand.kind, ExprKind::Name(name) if name == "variables");
         let Some(composed) = self.composed.as_ref().filter(|_| is_root) else { return Ok(None) };
-        if self.is_variable("variables") {
+        // A loop may have a variable of that name.
+        let last = self.variables.iter().rposition(|known| known.name == "variables");
+        if last != Some(VARIABLES) {
             return Ok(None);
         }
         match composed.find(field) {

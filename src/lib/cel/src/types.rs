@@ -263,6 +263,19 @@ impl Type {
         }
     }
 
+    /// As cel-go prints it, with type parameters.
+    pub(crate) fn declaration(&self) -> String {
+        match self {
+            Self::List(item) => format!("list({})", item.declaration()),
+            Self::Map(key, value) => {
+                format!("map({}, {})", key.declaration(), value.declaration())
+            }
+            Self::Optional(inner) => format!("optional_type({})", inner.declaration()),
+            Self::Type(..) => self.shown(),
+            plain => plain.runtime_name(),
+        }
+    }
+
     /// The name that values of the type report.
     pub(crate) fn runtime_name(&self) -> String {
         match self {
@@ -322,6 +335,7 @@ impl Type {
         match (self, other) {
             (Self::Null, other) => other.clone(),
             (Self::Var, other) | (other, Self::Var) => other.clone(),
+            (Self::Error, Self::Error) => Self::Error,
             (Self::Dyn | Self::Error, _) | (_, Self::Dyn | Self::Error) => Self::Dyn,
             (Self::List(one), Self::List(other)) => Self::List(Arc::new(one.join(other))),
             (Self::Map(key, one), Self::Map(other_key, other)) => {

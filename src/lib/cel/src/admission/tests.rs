@@ -132,7 +132,11 @@ fn results_have_the_wanted_type() {
     let cases = [
         ("object.spec.flag", BOOL, "must evaluate to bool but got dyn"),
         ("'a'", BOOL, "must evaluate to bool but got string"),
-        ("1", &[Type::String, Type::Null], "must evaluate to one of [string null] but got int"),
+        (
+            "1",
+            &[Type::String, Type::Null],
+            "must evaluate to one of [string null_type] but got int",
+        ),
     ];
     for (source, wanted, expected) in cases {
         assert_eq!(compiler.compile(source, none, wanted).expect_err(source), expected);

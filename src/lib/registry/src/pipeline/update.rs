@@ -247,6 +247,10 @@ impl WriteOp<'_> {
     /// Draft of an update that creates.
     fn draft_absent(&self, input: &UpdateInput) -> Result<Draft, Failure> {
         if !self.may_create(input) {
+            if input.is_apply() {
+                // An apply fails before the missing object does.
+                self.revise(None, input)?;
+            }
             return Err(Failure::not_found(
                 &self.definition().group_resource(),
                 self.target.name.as_deref().unwrap_or_default(),

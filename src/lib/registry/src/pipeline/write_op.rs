@@ -56,6 +56,7 @@ pub(super) struct WriteOp<'a> {
 enum MetadataRules {
     Nothing,
     Changes,
+    Object,
     All,
 }
 
@@ -442,6 +443,7 @@ impl<'a> WriteOp<'a> {
             | (_, "coordination.k8s.io" | "events.k8s.io", ..)
             | (_, "", "resourcequotas", _)
             | (_, "", "namespaces", "status" | "finalize") => MetadataRules::Changes,
+            (_, "admissionregistration.k8s.io", ..) => MetadataRules::Object,
             _ => MetadataRules::All,
         }
     }
@@ -464,6 +466,7 @@ impl<'a> WriteOp<'a> {
                 .filter(|error| is_changeable(error) || is_change(error))
                 .cloned()
                 .collect(),
+            MetadataRules::Object => found.to_vec(),
             MetadataRules::All => found.iter().chain(&twice).cloned().collect(),
         };
         twice.into_iter().chain(of_kind).collect()

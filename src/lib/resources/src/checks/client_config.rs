@@ -165,6 +165,7 @@ mod tests {
                 "c.service.port: Invalid value: 0: port is not valid: must be between 1 and 65535, inclusive",
                 "c.service.path: Invalid value: \"x//y\": must start with a '/'",
                 "c.service.path: Invalid value: \"x//y\": segment[0] may not be empty",
+                "c.service.path: Invalid value: \"x//y\": segment[1] may not be empty",
             ]
         );
         assert_eq!(

@@ -11,7 +11,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{CREATION_DESCRIPTION, KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, Hooks, Policy, Verbs};
+use ferrokube_resource::{Change, FinalizerDomain, Hooks, Policy, Verbs};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -82,6 +82,7 @@ fn body(storage: &'static str, kind: PolicyKind) -> KindBody {
         policy: Policy {
             computes_long: true,
             counts_generation: true,
+            finalizer_domain: FinalizerDomain::Optional,
             unconditional_update: false,
             ..Policy::DEFAULT
         },
@@ -101,9 +102,7 @@ struct PolicyHooks(PolicyKind);
 
 impl Hooks for PolicyHooks {
     fn default(&self, _version: &str, object: &mut Document) {
-        if object.get(&["spec"]).is_some_and(Value::is_object) {
-            set_default(object, &["spec", "failurePolicy"], "Fail");
-        }
+        set_default(object, &["spec", "failurePolicy"], "Fail");
         if let Some(constraints) = object.get_mut(&["spec", "matchConstraints"]) {
             matching::default(constraints);
         }
@@ -126,10 +125,8 @@ impl Hooks for PolicyHooks {
         }
         let mut errors = Vec::new();
         let spec = object.get(&["spec"]).unwrap_or(&Value::Null);
-        match text(spec, "failurePolicy") {
-            "" => errors.push(FieldError::required("spec.failurePolicy", "")),
-            given => errors.extend(one_of("spec.failurePolicy", given, &FAILURE_POLICIES)),
-        }
+        let failure_policy = text(spec, "failurePolicy");
+        errors.extend(one_of("spec.failurePolicy", failure_policy, &FAILURE_POLICIES));
         let param_kind = spec.get("paramKind").filter(|kind| !kind.is_null());
         errors.extend(param_kind.into_iter().flat_map(check_param_kind));
         match spec.get("matchConstraints").filter(|given| !given.is_null()) {
@@ -140,7 +137,7 @@ impl Hooks for PolicyHooks {
                     errors.push(FieldError::required("spec.matchConstraints.resourceRules", ""));
                 }
                 if self.0 == PolicyKind::Mutating {
-                    errors.extend(matching::check_mutable(constraints));
+                    errors.extend(matching::check_mutable(constraints, "spec.matchConstraints"));
                 }
             }
         }

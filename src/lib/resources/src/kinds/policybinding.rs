@@ -8,7 +8,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{CREATION_DESCRIPTION, KindBody, NativeColumn};
-use ferrokube_resource::{Change, Hooks, Policy};
+use ferrokube_resource::{Change, FinalizerDomain, Hooks, Policy};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -39,7 +39,12 @@ fn body(storage: &'static str, has_actions: bool) -> KindBody {
             ]
         },
         storage: Some(storage),
-        policy: Policy { counts_generation: true, unconditional_update: false, ..Policy::DEFAULT },
+        policy: Policy {
+            counts_generation: true,
+            finalizer_domain: FinalizerDomain::Optional,
+            unconditional_update: false,
+            ..Policy::DEFAULT
+        },
         hooks: Arc::new(PolicyBindingHooks { has_actions }),
         ..KindBody::default()
     }
@@ -73,6 +78,8 @@ impl Hooks for PolicyBindingHooks {
         errors.extend(matching.flat_map(|value| matching::check(value, "spec.matchResources")));
         if self.has_actions {
             errors.extend(check_actions(spec));
+        } else if let Some(matching) = given("matchResources") {
+            errors.extend(matching::check_mutable(matching, "spec.matchResources"));
         }
         errors
     }

@@ -45,10 +45,8 @@ pub(crate) fn default_rule(rule: &mut Value) {
 /// Errors in match resources.
 pub(crate) fn check(matching: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    match text(matching, "matchPolicy") {
-        "" => errors.push(FieldError::required(format!("{path}.matchPolicy"), "")),
-        given => errors.extend(one_of(&format!("{path}.matchPolicy"), given, &MATCH_POLICIES)),
-    }
+    let match_policy = text(matching, "matchPolicy");
+    errors.extend(one_of(&format!("{path}.matchPolicy"), match_policy, &MATCH_POLICIES));
     for field in ["namespaceSelector", "objectSelector"] {
         let below = format!("{path}.{field}");
         match matching.get(field).filter(|selector| !selector.is_null()) {
@@ -166,12 +164,12 @@ fn check_resources(rule: &Value, path: &str) -> Vec<FieldError> {
 }
 
 /// Errors in the operations of a mutating policy, which never sees deletes.
-pub(super) fn check_mutable(matching: &Value) -> Vec<FieldError> {
-    const PATH: &str = "spec.matchConstraints.resourceRules.operations";
+pub(crate) fn check_mutable(matching: &Value, path: &str) -> Vec<FieldError> {
+    let path = format!("{path}.resourceRules.operations");
     items(matching, "resourceRules")
         .iter()
         .flat_map(|rule| strings(rule, "operations"))
-        .filter_map(|operation| one_of(PATH, operation, &MUTABLE_OPERATIONS))
+        .filter_map(|operation| one_of(&path, operation, &MUTABLE_OPERATIONS))
         .collect()
 }
 
