@@ -16,6 +16,7 @@ use crate::source::{SourceError, SourceErrors};
 use crate::syntax::{Ast, ExprKind, NO_FIELD};
 use crate::types::Type;
 use crate::value::{Field, Map, MapKey, Text, Value, time};
+use ferrokube_apimachinery::work;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -120,6 +121,7 @@ impl<'s> Checker<'s> {
     }
 
     pub(crate) fn check(&mut self, ast: &Ast) -> Checked {
+        work::count(1);
         let checked = self.typed(ast);
         if self.mixed {
             self.noted.insert(std::ptr::from_ref(ast).addr(), checked.answer.runtime_name());

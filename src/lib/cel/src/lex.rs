@@ -1,6 +1,7 @@
 //! Tokens, as in cel-go's grammar: its error messages list them.
 
 use crate::source::{SourceError, SourceErrors};
+use ferrokube_apimachinery::work;
 
 /// Defines [`Token`] from each kind's name and its text in messages.
 macro_rules! define_tokens {
@@ -140,6 +141,7 @@ fn blank(mut rest: &str) -> &str {
 
 /// The longest token, or the length of what cannot become one.
 fn next(rest: &str) -> Result<(Token, usize), usize> {
+    work::count(1);
     let first = rest.chars().next().unwrap_or_default();
     if let Some((length, is_bytes)) = quoted(rest) {
         return match length {

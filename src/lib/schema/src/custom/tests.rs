@@ -509,7 +509,6 @@ proptest! {
 
 #[test]
 fn fault_42_expensive_definitions_are_refused_in_time() {
-    use std::time::{Duration, Instant};
     let nested = |levels: usize| {
         (0..levels).fold(
             json!({"type": "string"}),
@@ -521,9 +520,8 @@ fn fault_42_expensive_definitions_are_refused_in_time() {
     let choices = |levels: usize| {
         (0..levels).fold(json!({"minimum": 1}), |inner, _| json!({"allOf": [inner, inner]}))
     };
-    // Generous for a busy machine without optimization: a bounded load takes a hundredth of it
-    // elsewhere, an unbounded one hours.
-    const LIMIT: Duration = Duration::from_secs(20);
+    // A schema may have this many; one that is not cut has many times more.
+    const MOST: u64 = 10_000_000;
     let bombs =
         [
             property_of(json!({"type": "string", "pattern": "((((a{1000}){1000}){1000}){1000})"})),
@@ -540,20 +538,18 @@ fn fault_42_expensive_definitions_are_refused_in_time() {
             )),
         ];
     for (index, bomb) in bombs.iter().enumerate() {
-        let started = Instant::now();
-        assert!(load(bomb).is_err(), "bomb {index}");
-        assert!(started.elapsed() < LIMIT, "bomb {index} took {:?}", started.elapsed());
+        let (loaded, steps) = work::counted(|| load(bomb));
+        assert!(loaded.is_err(), "bomb {index}");
+        assert!(steps < MOST, "bomb {index}: {steps}");
     }
-    // Accepted patterns match in linear time.
+    // Accepted patterns match without backtracking.
     let schema = of_spec(
         json!({"type": "object", "properties": {"p": {"type": "string", "pattern": "^(a+)+$"}}}),
     );
-    let started = Instant::now();
     assert_eq!(
         errors(&schema, json!({"p": format!("{}b", "a".repeat(100_000))})),
         one(FieldReason::Invalid, "spec.p")
     );
-    assert!(started.elapsed() < LIMIT, "{:?}", started.elapsed());
 }
 
 fn property_of(a: Value) -> Value {

@@ -1,6 +1,4 @@
-//! Per-request costs. The bounds are far above them (they hold in debug builds on a busy machine),
-//! so that only a blunder breaks them; `cargo test --release -p ferrokube-auth --test costs --
-//! --nocapture --test-threads=1` prints the figures.
+//! Prints costs per request: `cargo run --release -p ferrokube-auth --example cost`.
 
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::user::UserInfo;
@@ -16,15 +14,13 @@ use ferrokube_auth::{
 use ferrokube_trace::{SpanId, TraceId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
-fn measure(name: &str, bound: Duration, mut work: impl FnMut()) {
+fn measure(name: &str, mut work: impl FnMut()) {
     work();
     let begun = Instant::now();
     (0..5_000).for_each(|_| work());
-    let each = begun.elapsed() / 5_000;
-    println!("{name}: {each:?}");
-    assert!(each < bound, "{name}: {each:?}");
+    println!("{name}: {:?}", begun.elapsed() / 5_000);
 }
 
 struct BootstrapPolicyFeed;
@@ -53,7 +49,6 @@ fn user(name: &str, groups: &[&str]) -> UserInfo {
     }
 }
 
-#[test]
 fn authorization() {
     let rbac = Rbac::new(Box::new(BootstrapPolicyFeed), Box::new(|| 1));
     let robot = user(
@@ -74,19 +69,18 @@ fn authorization() {
             name: "j",
             ..ResourceAccess::default()
         };
-        measure(&format!("RBAC, {name}"), Duration::from_micros(100), || {
+        measure(&format!("RBAC, {name}"), || {
             let access = Access { user: &robot, verb, resource: Some(resource), path: "" };
             assert_eq!(rbac.authorize(&access).is_allowed(), name != "refused");
         });
     }
 }
 
-#[test]
 fn authentication() {
     let file = TokenFile::parse(b"a-static-token-of-some-length,alice,u-alice,\"devs,ops\"")
         .expect("parse");
     let bearer = Bearer::new(vec![Arc::new(file)], vec!["https://kubernetes.default.svc".into()]);
-    measure("static token", Duration::from_micros(200), || {
+    measure("static token", || {
         assert!(
             bearer
                 .authenticate(&Credentials {
@@ -104,7 +98,7 @@ fn authentication() {
         .der()
         .to_vec();
     let x509 = X509::new(system_clock());
-    measure("client certificate", Duration::from_micros(200), || {
+    measure("client certificate", || {
         assert!(
             x509.authenticate(&Credentials { certificate: Some(&leaf), ..Credentials::default() })
                 .is_ok()
@@ -154,7 +148,6 @@ fn event<'a>(
     }
 }
 
-#[tokio::test]
 async fn audit() {
     let folder = tempfile::tempdir().expect("folder");
     let log = AuditLog::open(AuditConfig::new(folder.path().join("audit.log"))).expect("open");
@@ -169,7 +162,7 @@ async fn audit() {
         namespace: "default",
         ..ResourceAccess::default()
     };
-    measure("audit, asking the policy", Duration::from_micros(100), || {
+    measure("audit, asking the policy", || {
         assert_eq!(
             log.plan(&AuditRequest {
                 user: &user,
@@ -189,7 +182,7 @@ async fn audit() {
         rationed: false,
     };
     let mut waiting = Vec::new();
-    measure("audit, encoding and queueing an event", Duration::from_micros(500), || {
+    measure("audit, encoding and queueing an event", || {
         waiting.push(log.record(&event(&user, &ips, &annotations), &plan))
     });
     for written in waiting {
@@ -207,4 +200,11 @@ async fn audit() {
         .expect("JSON")
         .document;
     assert_eq!(Document::get(&line, &["objectRef", "resource"]), Some(&json!("configmaps")));
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    authorization();
+    authentication();
+    audit().await;
 }
