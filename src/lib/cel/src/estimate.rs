@@ -4,7 +4,7 @@
 mod calls;
 
 use crate::code::LoopKind;
-use crate::sizes::{Part, Place, Sizes};
+use crate::sizes::{SchemaPosition, Sizes, ValuePart};
 use crate::types::Type;
 pub(crate) use calls::{Operand, called};
 
@@ -85,7 +85,7 @@ pub(crate) struct Estimate {
     pub(crate) cost: u64,
     /// The result's size; `None` if nothing is known.
     size: Option<Size>,
-    place: Place,
+    place: SchemaPosition,
     entries: Option<EntrySizes>,
     /// The value of an integer literal.
     number: Option<i64>,
@@ -94,13 +94,13 @@ pub(crate) struct Estimate {
 /// What is known of a variable's value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VariableSize {
-    place: Place,
+    place: SchemaPosition,
     size: Option<Size>,
     entries: Option<EntrySizes>,
 }
 
 impl VariableSize {
-    pub(crate) fn at(place: Place) -> Self {
+    pub(crate) fn at(place: SchemaPosition) -> Self {
         Self { place, ..Self::default() }
     }
 
@@ -116,7 +116,7 @@ impl VariableSize {
 
     /// The index or key in a loop.
     pub(crate) fn key(range: &Estimate, answer: &Type, sizes: &Sizes) -> Self {
-        let part = if is_list(range, answer) { Part::Indices } else { Part::Keys };
+        let part = if is_list(range, answer) { ValuePart::Indices } else { ValuePart::Keys };
         Self {
             place: sizes.below(&range.place, part),
             size: range.entries.map(|entries| entries.key),
@@ -127,7 +127,7 @@ impl VariableSize {
     /// The item or value in a loop.
     pub(crate) fn item(range: &Estimate, sizes: &Sizes) -> Self {
         Self {
-            place: sizes.below(&range.place, Part::Items),
+            place: sizes.below(&range.place, ValuePart::Items),
             size: range.entries.map(|entries| entries.value),
             entries: None,
         }
@@ -159,7 +159,7 @@ fn scalar(answer: &Type) -> Option<Size> {
 }
 
 /// The size of an expression by its place or type.
-fn declared(place: &Place, answer: &Type, sizes: &mut Sizes) -> Option<Size> {
+fn declared(place: &SchemaPosition, answer: &Type, sizes: &mut Sizes) -> Option<Size> {
     sizes.most(place).map(Size::up_to).or_else(|| scalar(answer))
 }
 
@@ -200,7 +200,7 @@ impl Estimate {
         sizes: &mut Sizes,
     ) -> Self {
         let step = u64::from(matches!(of, Type::Map(..) | Type::Object(..) | Type::Library(_)));
-        let place = sizes.below(&operand.place, Part::Field(field));
+        let place = sizes.below(&operand.place, ValuePart::Field(field));
         let size = declared(&place, answer, sizes);
         Self { cost: operand.cost.saturating_add(step), size, place, ..Self::default() }
     }
@@ -226,7 +226,7 @@ impl Estimate {
         if optional {
             return Self::computed(cost, answer);
         }
-        let place = sizes.below(&operand.place, Part::Items);
+        let place = sizes.below(&operand.place, ValuePart::Items);
         let size = operand.entries.map(|entries| entries.value);
         let size = size.or_else(|| declared(&place, answer, sizes));
         Self { cost, size, place, ..Self::default() }

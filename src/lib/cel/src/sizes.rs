@@ -24,7 +24,7 @@ pub(crate) enum Spot {
 /// Where an expression leads from the root of the declared types. cel-go's estimator looks up sizes
 /// by such paths, and ignores their first part: a part of a computed value has the root's size.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Place {
+pub(crate) enum SchemaPosition {
     /// A computed value.
     #[default]
     Computed,
@@ -35,7 +35,7 @@ pub(crate) enum Place {
 
 /// A part of a value.
 #[derive(Clone, Copy)]
-pub(crate) enum Part<'n> {
+pub(crate) enum ValuePart<'n> {
     /// A field, by its name in the expression.
     Field(&'n str),
     /// A list's items or a map's values.
@@ -49,7 +49,7 @@ pub(crate) enum Part<'n> {
 /// Looks up sizes below a root.
 #[derive(Debug, Default)]
 pub(crate) struct Sizes {
-    root: Place,
+    root: SchemaPosition,
     /// The min bytes of nodes in JSON, by address; `None` for nodes that rules cannot see.
     smallest: HashMap<usize, Option<u64>>,
 }
@@ -57,28 +57,30 @@ pub(crate) struct Sizes {
 impl Sizes {
     /// Sets the root.
     pub(crate) fn start_at(&mut self, schema: &Arc<Schema>, role: ObjectRole) {
-        self.root = Place::Declared(Spot::Node(Arc::clone(schema), role));
+        self.root = SchemaPosition::Declared(Spot::Node(Arc::clone(schema), role));
     }
 
-    pub(crate) fn root(&self) -> Place {
+    pub(crate) fn root(&self) -> SchemaPosition {
         self.root.clone()
     }
 
     /// The place of a part.
-    pub(crate) fn below(&self, place: &Place, part: Part<'_>) -> Place {
+    pub(crate) fn below(&self, place: &SchemaPosition, part: ValuePart<'_>) -> SchemaPosition {
         match place {
-            Place::Computed => self.root(),
-            Place::Nowhere => Place::Nowhere,
-            Place::Declared(spot) => spot.part(part).map_or(Place::Nowhere, Place::Declared),
+            SchemaPosition::Computed => self.root(),
+            SchemaPosition::Nowhere => SchemaPosition::Nowhere,
+            SchemaPosition::Declared(spot) => {
+                spot.part(part).map_or(SchemaPosition::Nowhere, SchemaPosition::Declared)
+            }
         }
     }
 
     /// Max bytes, items or entries; 0 for scalars and objects, whose sizes do not vary.
-    pub(crate) fn most(&mut self, place: &Place) -> Option<u64> {
+    pub(crate) fn most(&mut self, place: &SchemaPosition) -> Option<u64> {
         let (schema, role) = match place {
-            Place::Computed | Place::Nowhere => return None,
-            Place::Declared(Spot::Text(most)) => return Some(*most),
-            Place::Declared(Spot::Node(schema, role)) => (schema, role),
+            SchemaPosition::Computed | SchemaPosition::Nowhere => return None,
+            SchemaPosition::Declared(Spot::Text(most)) => return Some(*most),
+            SchemaPosition::Declared(Spot::Node(schema, role)) => (schema, role),
         };
         if *role == ObjectRole::Metadata {
             return Some(0);
@@ -153,15 +155,15 @@ impl Sizes {
 }
 
 impl Spot {
-    fn part(&self, part: Part<'_>) -> Option<Self> {
+    fn part(&self, part: ValuePart<'_>) -> Option<Self> {
         let Self::Node(schema, role) = self else { return None };
         match (part, schema.kind) {
-            (Part::Field(name), Kind::Object) if values(schema).is_none() => {
+            (ValuePart::Field(name), Kind::Object) if values(schema).is_none() => {
                 field(schema, *role, name)
             }
-            (Part::Items, Kind::Array) => schema.items.as_ref().map(node),
-            (Part::Items, Kind::Object) => values(schema).map(node),
-            (Part::Keys, Kind::Object) => values(schema).map(|_| Self::Text(0)),
+            (ValuePart::Items, Kind::Array) => schema.items.as_ref().map(node),
+            (ValuePart::Items, Kind::Object) => values(schema).map(node),
+            (ValuePart::Keys, Kind::Object) => values(schema).map(|_| Self::Text(0)),
             _ => None,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{EntrySizes, Estimate, LIST, Size, declared, scaled};
 use crate::library::function::{Arg, Function};
-use crate::sizes::{Part, Place, Sizes};
+use crate::sizes::{SchemaPosition, Sizes, ValuePart};
 use crate::types::Type;
 use crate::value::library::{CIDR, FORMAT, IP, QUANTITY, SEMVER, URL};
 
@@ -63,8 +63,8 @@ impl Operand<'_> {
     fn items(&self, sizes: &mut Sizes) -> Option<(&Type, Size)> {
         let Type::List(item) = self.answer else { return None };
         let size = match &self.estimate.place {
-            Place::Computed => None,
-            place => sizes.most(&sizes.below(place, Part::Items)).map(Size::up_to),
+            SchemaPosition::Computed => None,
+            place => sizes.most(&sizes.below(place, ValuePart::Items)).map(Size::up_to),
         };
         Some((item, size.unwrap_or(Size::UNKNOWN)))
     }
@@ -107,7 +107,7 @@ pub(crate) fn called(
         }
         _ => (size, entries),
     };
-    let size = size.or_else(|| declared(&Place::Computed, answer, sizes));
+    let size = size.or_else(|| declared(&SchemaPosition::Computed, answer, sizes));
     Estimate { cost, size, entries, ..Estimate::default() }
 }
 
