@@ -3,6 +3,8 @@
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 /// The allowed edges. Only `ferrokube` (src/cmd) sees server, controllers and kubelet together.
@@ -173,4 +175,29 @@ fn the_allowed_edges_have_no_cycle() {
         rows.retain(|(_, allowed)| allowed.iter().any(|name| left.contains(name)));
         assert!(rows.len() < before, "a cycle among {left:?}");
     }
+}
+
+/// The function tables of `cel` know values and rows: no library names another, nor what runs it.
+#[test]
+fn the_function_tables_of_cel_are_independent() {
+    let tables = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib/cel/src/library");
+    let mut wrong = Vec::new();
+    let mut files = 0;
+    for entry in fs::read_dir(tables).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        files += 1;
+        wrong.extend(
+            text.lines()
+                .filter(|line| {
+                    line.starts_with("use super::") && !line.starts_with("use super::function::")
+                        || ["admission", "check", "evaluator", "library", "program"]
+                            .iter()
+                            .any(|module| line.contains(&format!("crate::{module}")))
+                })
+                .map(|line| format!("{}: {line}", path.display())),
+        );
+    }
+    assert!(files > 10, "only {files} files");
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
