@@ -1,6 +1,7 @@
 //! Field errors: path, reason and message. They become the causes of an `Invalid` status.
 
 use crate::document::Value;
+use crate::json::round_trip_floats;
 
 /// Why a field is invalid, in the API's words (`status.details.causes[].reason`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,6 +108,11 @@ impl Shown for Value {
             Self::String(text) => quote(text),
             // Numbers beyond i64 are floats.
             Self::Number(number) if !number.is_i64() => number.as_f64().unwrap_or_default().shown(),
+            Self::Array(_) | Self::Object(_) => {
+                let mut rounded = self.clone();
+                round_trip_floats(&mut rounded);
+                escaped(&rounded)
+            }
             other => escaped(other),
         }
     }

@@ -1,7 +1,7 @@
 //! Type-checks expressions, estimates their costs and resolves names, in one walk. An expression
 //! with an error has type [`Type::Error`], which fits everywhere.
 
-mod macros;
+pub(crate) mod macros;
 mod messages;
 
 use crate::admission::{Composed, ExpressionEnvironment, VARIABLES};
@@ -317,6 +317,8 @@ impl<'s> Checker<'s> {
         let index = self.check(index);
         let (inner, chained) = match &operand.answer {
             Type::Optional(inner) => ((**inner).clone(), true),
+            // Null may be an optional.
+            Type::Null => (Type::Dyn, true),
             plain => (plain.clone(), false),
         };
         let found = match (&inner, &index.answer) {
@@ -329,7 +331,11 @@ impl<'s> Checker<'s> {
             }
         };
         let as_optional = optional || chained;
-        let answer = if as_optional { Type::optional(found) } else { found };
+        let answer = match &operand.answer {
+            Type::Null => Type::Dyn,
+            _ if as_optional => Type::optional(found),
+            _ => found,
+        };
         let estimate =
             Estimate::index(&operand.estimate, (&index.estimate, as_optional), &answer, self.sizes);
         Checked {
@@ -482,7 +488,9 @@ impl<'s> Checker<'s> {
                         || !of_all
                         || matches!(first, Type::Dyn) == matches!(next, Type::Dyn)) =>
             {
-                ElementType { first: first.join(next), of_all }
+                let joined =
+                    if matches!(first, Type::Null) { next.clone() } else { first.join(next) };
+                ElementType { first: joined, of_all }
             }
             Some(_) if self.mixed => ElementType { first: Type::Dyn, of_all: true },
             Some(ElementType { first, .. }) => {
@@ -527,6 +535,8 @@ impl<'s> Checker<'s> {
     fn type_constant(&mut self, name: &'static str) -> Checked {
         let shown = match name {
             "null_type" => "null",
+            "list" => "list(dyn)",
+            "map" => "map(dyn, dyn)",
             "google.protobuf.Duration" => "duration",
             "google.protobuf.Timestamp" => "timestamp",
             plain => plain,

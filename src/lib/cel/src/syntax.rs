@@ -5,6 +5,7 @@
 
 mod recovery;
 
+use crate::check::macros::fault_of_call;
 use crate::lex::{Lexeme, Token, tokens, unquoted};
 use crate::source::{SourceError, SourceErrors};
 use recovery::{FollowSet, RuleAbort, TokenSet, token_set};
@@ -107,7 +108,7 @@ pub(crate) fn parse(source: &str) -> Result<Ast, SourceErrors> {
     Err(parser.faults)
 }
 
-/// Adds errors for invalid arguments of `has` in an expression with syntax errors; the checker
+/// Adds errors for invalid arguments of macros in an expression with syntax errors; the checker
 /// reports them otherwise.
 fn macro_faults(ast: &Ast, faults: &mut SourceErrors) {
     let mut below = |ast: &Ast| macro_faults(ast, faults);
@@ -120,8 +121,11 @@ fn macro_faults(ast: &Ast, faults: &mut SourceErrors) {
         ExprKind::Call { target, name, args } => {
             target.as_deref().into_iter().for_each(&mut below);
             args.iter().for_each(&mut below);
-            if target.is_none() {
-                has_error(name, args, faults);
+            match target {
+                None => has_error(name, args, faults),
+                Some(_) => {
+                    fault_of_call(name, args).into_iter().for_each(|fault| faults.push(fault))
+                }
             }
         }
         ExprKind::And(all) | ExprKind::Or(all) => all.iter().for_each(below),

@@ -330,13 +330,13 @@ impl Type {
         }
     }
 
-    /// The common type of two compatible types.
+    /// The common type of two compatible types: the first one, unless the other is more general.
     pub(crate) fn join(&self, other: &Self) -> Self {
         match (self, other) {
-            (Self::Null, other) => other.clone(),
             (Self::Var, other) | (other, Self::Var) => other.clone(),
-            (Self::Error, Self::Error) => Self::Error,
-            (Self::Dyn | Self::Error, _) | (_, Self::Dyn | Self::Error) => Self::Dyn,
+            (Self::Error, _) => Self::Error,
+            (known, Self::Error) => known.clone(),
+            (Self::Dyn, _) | (_, Self::Dyn) => Self::Dyn,
             (Self::List(one), Self::List(other)) => Self::List(Arc::new(one.join(other))),
             (Self::Map(key, one), Self::Map(other_key, other)) => {
                 Self::Map(Arc::new(key.join(other_key)), Arc::new(one.join(other)))

@@ -110,7 +110,7 @@ int('5') == 5 && uint(5) == 5u && double('1.5') == 1.5 && string(1.5) == '1.5' &
 cel.bind(x, self.n + 1, x * x == 16) && has(self.s) && !has(self.absent) && self.?absent.orValue('d') == 'd' && self.?s.value() == 'a' && self.?o.?deep.hasValue() == false
 [1, 0].exists(x, 1 / x == 1) && !(1 / 0 in []) && optional.of(1).orValue(1 / 0) == 1 && (true || 1 / 0 == 1) && !(false && 1 / 0 == 1) && (1 / 0 == 1 || true)
 true ? 'a' == 'a' : false
-[dyn(1), dyn('a')].isSorted() && [dyn('b'), dyn(1)].max() == 'b'
+[1.5].slice(0, 0).sum() == 0.0 && string([1.5].slice(0, 0).sum()) == '0' && [dyn(1), dyn('a')].isSorted() && [dyn('b'), dyn(1)].max() == 'b'
 (self.n == 3 && self.f < 2.0) || self.s == "no" // a comment
 "#;
 
@@ -234,6 +234,7 @@ semver(self.s).major() == 1 | No Major.Minor.Patch elements found
 semver('01.2.' + self.s).major() == 1 | Major number must not contain leading zeroes "01"
 semver('1.2.' + self.s).major() == 1 | Invalid character(s) found in patch number "a"
 quantity(self.s).isInteger() | quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'
+double('NaN') >= self.f | NaN values cannot be ordered
 uint(self.f - 1.5) == 1u | unsigned integer overflow
 quantity('1.5' + (self.n == 3 ? '' : self.s)).asInteger() == 1 | cannot convert value to integer
 self.s.matches('(' + self.s) | error parsing regexp: missing closing ): `(a`
@@ -299,6 +300,11 @@ has([self.n) | compilation failed: ERROR: <input>:1:5: invalid argument to has()
 has({'a': 1) | compilation failed: ERROR: <input>:1:5: invalid argument to has() macro
 has(self?.n) | compilation failed: ERROR: <input>:1:9: invalid argument to has() macro
 [self.n].sortBy(x, {1: x}).size() == 1 | compilation failed: ERROR: <input>:1:16: found no matching overload for '@sortByAssociatedKeys' applied to 'list(int).(list(map(int, int)))'
+self.l.all(x, x, true) | compilation failed: ERROR: <input>:1:15: duplicate variable name: x
+self.l.all(__result__, true) | compilation failed: ERROR: <input>:1:12: iteration variable overwrites accumulator variable
+[1].all(1, self.n.slice(2=3)) | compilation failed: ERROR: <input>:1:9: argument must be a simple name
+list == [1] | compilation failed: ERROR: <input>:1:6: found no matching overload for '_==_' applied to '(type(list(dyn)), list(int))'
+dyn(1).reverse() == 1 | compilation failed: ERROR: <input>:1:18: found no matching overload for '_==_' applied to '(list(dyn), int)'
 optional.of(self.n).optFlatMap(x, [x]).hasValue() | compilation failed: ERROR: <input>:1:31: found no matching overload for '_?_:_' applied to '(bool, list(int), optional_type(dyn))'
 "#;
 

@@ -19,6 +19,8 @@ struct MacroLoop<'a> {
 }
 
 const NO_NAME: &str = "argument must be a simple name";
+/// The variable that holds what a loop has found.
+const ACCUMULATOR: &str = "__result__";
 
 impl Checker<'_> {
     /// Expands a macro; `None` if the call is a function.
@@ -48,7 +50,7 @@ impl Checker<'_> {
     }
 
     fn bind(&mut self, variable: &Ast, value: &Ast, body: &Ast) -> Checked {
-        let name = self.variable_name(variable, NO_NAME);
+        let name = self.variable_name(variable);
         let value = self.check(value);
         let size = VariableSize::of(&value.estimate);
         let body = self.with(vec![Variable { name, answer: value.answer, size }], body);
@@ -64,7 +66,7 @@ impl Checker<'_> {
         body: &Ast,
         flat: bool,
     ) -> Checked {
-        let name = self.variable_name(variable, NO_NAME);
+        let name = self.variable_name(variable);
         // The macro copies its target.
         let before = [self.types.len(), self.late.len()];
         let target = self.check(target);
@@ -104,14 +106,10 @@ impl Checker<'_> {
     }
 
     fn run_over(&mut self, range: &Ast, shape: &MacroLoop<'_>) -> Checked {
-        let why = match shape.kind {
-            LoopKind::List | LoopKind::Filter | LoopKind::Sort if shape.names.len() == 1 => {
-                "argument is not an identifier"
-            }
-            _ => NO_NAME,
-        };
-        let names: Vec<String> =
-            shape.names.iter().map(|name| self.variable_name(name, why)).collect();
+        if let Some(fault) = fault_of_names(shape) {
+            self.macros.push(fault);
+        }
+        let names: Vec<String> = shape.names.iter().map(name_of).collect();
         let (range, range_at) = (self.check(range), range.at);
         let two = names.len() == 2;
         let (key, item) = match &range.answer {
@@ -250,13 +248,44 @@ impl Checker<'_> {
         }
     }
 
-    fn variable_name(&mut self, ast: &Ast, why: &str) -> String {
-        if let ExprKind::Name(name) = &ast.kind {
-            return name.clone();
+    fn variable_name(&mut self, ast: &Ast) -> String {
+        if !matches!(ast.kind, ExprKind::Name(_)) {
+            self.macros.push(SourceError { at: ast.at, why: NO_NAME.to_owned() });
         }
-        self.macros.push(SourceError { at: ast.at, why: why.to_owned() });
-        String::new()
+        name_of(ast)
     }
+}
+
+fn name_of(ast: &Ast) -> String {
+    match &ast.kind {
+        ExprKind::Name(name) => name.clone(),
+        _ => String::new(),
+    }
+}
+
+/// The error of a loop macro whose variables are malformed, for a call that may be one.
+pub(crate) fn fault_of_call(name: &str, args: &[Ast]) -> Option<SourceError> {
+    fault_of_names(&loop_macro(name, args, 0)?)
+}
+
+fn fault_of_names(shape: &MacroLoop<'_>) -> Option<SourceError> {
+    let why = match shape.kind {
+        LoopKind::List | LoopKind::Filter | LoopKind::Sort if shape.names.len() == 1 => {
+            "argument is not an identifier"
+        }
+        _ => NO_NAME,
+    };
+    let fault = |ast: &Ast, why: &str| Some(SourceError { at: ast.at, why: why.to_owned() });
+    if let Some(ast) = shape.names.iter().find(|ast| !matches!(ast.kind, ExprKind::Name(_))) {
+        return fault(ast, why);
+    }
+    if let [one, other] = shape.names
+        && name_of(one) == name_of(other)
+    {
+        return fault(other, &format!("duplicate variable name: {}", name_of(one)));
+    }
+    let hidden = shape.names.iter().find(|ast| name_of(ast) == ACCUMULATOR)?;
+    fault(hidden, "iteration variable overwrites accumulator variable")
 }
 
 /// Recognizes a loop macro by its name and arguments.

@@ -12,8 +12,20 @@ use std::sync::Arc;
 
 const L: Arg = Arg::List;
 
+/// A list like the first argument.
 fn same(types: &[Type]) -> Type {
-    types[0].clone()
+    match &types[0] {
+        list @ Type::List(_) => list.clone(),
+        _ => Type::List(Arc::new(Type::Dyn)),
+    }
+}
+
+/// A list whose items have an order: there is a function for each of their types.
+fn sorted(types: &[Type]) -> Type {
+    match &types[0] {
+        Type::List(item) if !item.is_dyn() => types[0].clone(),
+        _ => Type::Dyn,
+    }
 }
 
 fn item(types: &[Type]) -> Type {
@@ -67,8 +79,10 @@ const fn set(name: &'static str, run: Run) -> Function {
 
 pub(super) const FUNCTIONS: &[Function] = &[
     method("isSorted", &[Arg::ListOf(&Arg::Ordered)], |_| Type::Bool, each, is_sorted),
-    method("sum", &[Arg::ListOf(&Arg::Number)], item, each, sum),
-    method("sum", &[Arg::ListOf(&Arg::Duration)], item, each, sum),
+    method("sum", &[Arg::ListOf(&Arg::Int)], |_| Type::Int, each, sum_of_ints),
+    method("sum", &[Arg::ListOf(&Arg::Uint)], |_| Type::Uint, each, sum_of_uints),
+    method("sum", &[Arg::ListOf(&Arg::Double)], |_| Type::Double, each, sum_of_doubles),
+    method("sum", &[Arg::ListOf(&Arg::Duration)], |_| Type::Duration, each, sum_of_durations),
     method("min", &[Arg::ListOf(&Arg::Ordered)], item, each, least),
     method("max", &[Arg::ListOf(&Arg::Ordered)], item, each, greatest),
     method("indexOf", &[L, Arg::Item], |_| Type::Int, each, index_of),
@@ -79,7 +93,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     method(
         "sort",
         &[Arg::ListOf(&Arg::Ordered)],
-        same,
+        sorted,
         |sizes| 1u64.saturating_add(sizes[0].saturating_mul(10)),
         sort,
     ),
@@ -164,10 +178,25 @@ function!(slice, [Value::List(list), Value::Int(from), Value::Int(to)] => {
     Err(Failure::Failed(format!("cannot slice({from}, {to}), {why}")))
 });
 
-/// An empty list of unknown type sums to the int 0.
-fn sum<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+fn sum_of_ints<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+    sum(meter, args, Value::Int(0))
+}
+
+fn sum_of_uints<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+    sum(meter, args, Value::Uint(0))
+}
+
+fn sum_of_doubles<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+    sum(meter, args, Value::Double(0.0))
+}
+
+fn sum_of_durations<'a>(meter: &mut Meter, args: &[Value<'a>]) -> Answer<'a> {
+    sum(meter, args, Value::Duration(0))
+}
+
+fn sum<'a>(meter: &mut Meter, args: &[Value<'a>], none: Value<'a>) -> Answer<'a> {
     let [Value::List(list)] = args else { return no_overload() };
-    let Some(first) = list.get(0) else { return Ok(Value::Int(0)) };
+    let Some(first) = list.get(0) else { return Ok(none) };
     let add = add_values;
     (1..list.len())
         .filter_map(|index| list.get(index))

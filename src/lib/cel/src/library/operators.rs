@@ -172,11 +172,13 @@ function!(greater_or_equal, [one, other] => order(one, other, Ordering::is_ge));
 fn order<'a>(one: &Value<'a>, other: &Value<'a>, wanted: fn(Ordering) -> bool) -> Answer<'a> {
     match compare(one, other) {
         Some(order) => Ok(Value::Bool(wanted(order))),
-        None if matches!((one, other), (Value::Double(_), Value::Double(_))) => {
-            Ok(Value::Bool(false))
-        }
+        None if [one, other].into_iter().any(is_nan) => Err("NaN values cannot be ordered".into()),
         None => no_overload(),
     }
+}
+
+fn is_nan(value: &Value<'_>) -> bool {
+    matches!(value, Value::Double(number) if number.is_nan())
 }
 
 function!(subtract,

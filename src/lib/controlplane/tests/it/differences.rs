@@ -5,6 +5,7 @@
 use crate::support::{CONFIGMAPS, TestResponse, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
 
+const BODY: (&str, &str) = ("content-type", "application/json");
 const JSON: (&str, &str) = ("content-type", "application/json-patch+json");
 const MERGE: (&str, &str) = ("content-type", "application/merge-patch+json");
 const STRATEGIC: (&str, &str) = ("content-type", "application/strategic-merge-patch+json");
@@ -409,4 +410,116 @@ async fn hundreds_of_impersonated_groups() {
         "as jane: {}",
         answer.text()
     );
+}
+
+/// Quantities as JSON numbers keep their notation; what cannot be counted is accepted.
+#[tokio::test]
+async fn quantities_given_as_numbers() {
+    let server = server().await;
+    let quotas = "/api/v1/namespaces/default/resourcequotas?dryRun=All";
+    let strict = format!("{quotas}&fieldValidation=Strict");
+    for (given, stored) in [
+        (r#""cpu":1e30"#, r#""cpu":"1e30""#),
+        (r#""cpu":1E3"#, r#""cpu":"1E3""#),
+        (r#""cpu":0.1"#, r#""cpu":"100m""#),
+        (r#""pods":9223372036854775808"#, r#""pods":"9223372036854775808""#),
+        (r#""pods":"18446744073709551616""#, r#""pods":"18446744073709551616""#),
+        (r#""pods":"99999999999999999999""#, r#""pods":"99999999999999999999""#),
+        (r#""cpu":100000000000000000000"#, r#""cpu":"100E""#),
+    ] {
+        let body = format!(
+            r#"{{"apiVersion":"v1","kind":"ResourceQuota","metadata":{{"name":"a"}},"spec":{{"hard":{{{given}}}}}}}"#
+        );
+        for path in [quotas, strict.as_str()] {
+            let answer = server.send("POST", path, &[BODY], body.clone()).await;
+            let (text, warning) = (answer.text(), answer.header("warning"));
+            assert!(
+                answer.code == 201 && text.contains(stored) && warning.is_empty(),
+                "{given}: {} {text} {warning}",
+                answer.code
+            );
+        }
+    }
+    let body = r#"{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"a"},"spec":{"hard":{"pods":"1.5","cpu":-1}}}"#;
+    let refused = server.send("POST", quotas, &[BODY], body).await;
+    let causes: Vec<String> = refused.json()["details"]["causes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|cause| cause["message"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(
+        causes,
+        [
+            "Invalid value: \"-1\": must be greater than or equal to 0",
+            "Invalid value: \"1500m\": must be an integer",
+        ]
+    );
+}
+
+/// A status that a create drops is still read: its unknown fields are told.
+#[tokio::test]
+async fn unknown_fields_of_a_dropped_status() {
+    let server = TestServer::new().await;
+    let texts = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": texts, "status": texts}}});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "gadgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "gadgets", "kind": "Gadget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}}, "schema": schema}],
+        },
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(server.post(definitions, &definition).await.code, 201);
+    let gadgets = "/apis/example.com/v1/namespaces/default/gadgets?dryRun=All";
+    for (status, unknown) in [
+        (r#"{"c":1}"#, "status.c"),
+        (r#"{"a":{"x":1}}"#, "status.a.x"),
+        (r#"[{"a":1}]"#, "status[0].a"),
+        (r#"[[{"q":2}]]"#, "status[0][0].q"),
+    ] {
+        let body = format!(
+            r#"{{"apiVersion":"example.com/v1","kind":"Gadget","metadata":{{"name":"x"}},"spec":{{"z":1}},"status":{status}}}"#
+        );
+        let warned = server.send("POST", gadgets, &[BODY], body.clone()).await;
+        let warnings: Vec<&str> = warned
+            .headers
+            .get_all("warning")
+            .iter()
+            .map(|warning| warning.to_str().expect("text"))
+            .collect();
+        let unknown_field = |field: &str| format!(r#"299 - "unknown field \"{field}\"""#);
+        assert_eq!(warned.code, 201, "{}", warned.text());
+        assert_eq!(warnings, [unknown_field("spec.z"), unknown_field(unknown)]);
+        assert!(warned.json().get("status").is_none(), "{}", warned.text());
+        let strict = format!("{gadgets}&fieldValidation=Strict");
+        let strict = server.send("POST", &strict, &[BODY], body).await;
+        let wanted = format!(
+            "Gadget in version \"v1\" cannot be handled as a Gadget: strict decoding error: unknown field \"spec.z\", unknown field \"{unknown}\""
+        );
+        assert_eq!((strict.code, strict.json()["message"].as_str()), (400, Some(&*wanted)));
+    }
+}
+
+/// Timeouts are Go durations, for reads and writes alike.
+#[tokio::test]
+async fn timeouts_of_requests() {
+    let server = server().await;
+    let of = |why: &str| format!("invalid timeout specified in the request URL - time: {why}");
+    for (given, why) in [
+        ("x", of("invalid duration \"x\"")),
+        ("1", of("missing unit in duration \"1\"")),
+        ("1y", of("unknown unit \"y\" in duration \"1y\"")),
+    ] {
+        for (method, path) in
+            [("GET", CONFIGMAPS.to_owned()), ("DELETE", format!("{CONFIGMAPS}/a"))]
+        {
+            let answer = server.send(method, &format!("{path}?timeout={given}"), &[], "").await;
+            assert_eq!((answer.code, answer.json()["message"].as_str()), (400, Some(&*why)));
+        }
+    }
+    for given in ["1h", "-1s", "0", "1.5m"] {
+        assert_eq!(server.get(&format!("{CONFIGMAPS}?timeout={given}")).await.code, 200, "{given}");
+    }
 }

@@ -182,6 +182,40 @@ async fn openapi_v2_has_two_forms() {
     assert_eq!(server.get_as("/openapi/v2", "text/html").await.code, 406);
 }
 
+/// kubectl refuses unknown fields by this document, so a kind whose fields are free has none.
+#[tokio::test]
+async fn custom_kinds_without_fields_are_bare_objects_in_openapi_v2() {
+    let server = TestServer::new().await;
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let nested = json!({"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {"type": "string"}}}}});
+    for (plural, kind, schema) in [("opens", "Open", open), ("nesteds", "Nested", nested)] {
+        let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": format!("{plural}.example.com")},
+            "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": plural, "kind": kind}, "versions": [version]},
+        });
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        assert_eq!(server.post(definitions, &definition).await.code, 201);
+    }
+    let published = async {
+        loop {
+            let document = server.get("/openapi/v2").await.json();
+            if document["definitions"].get("com.example.v1.Nested").is_some() {
+                return document;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let limit = std::time::Duration::from_secs(20);
+    let document = tokio::time::timeout(limit, published).await.expect("it is published");
+    let open = &document["definitions"]["com.example.v1.Open"];
+    assert_eq!(open["type"], "object", "{open}");
+    assert!(open.get("properties").is_none(), "{open}");
+    assert!(open.get("x-kubernetes-preserve-unknown-fields").is_none(), "{open}");
+    let spec = &document["definitions"]["com.example.v1.Nested"]["properties"]["spec"];
+    assert_eq!(*spec, json!({"x-kubernetes-preserve-unknown-fields": true}));
+}
+
 #[tokio::test]
 async fn every_reference_leads_somewhere() {
     let server = TestServer::new().await;

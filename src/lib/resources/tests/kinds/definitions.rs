@@ -233,6 +233,29 @@ fn selectable_fields_are_limited_and_scalar() {
     );
 }
 
+/// Versions with the same schema share it, but not their selectable fields.
+#[test]
+fn selectable_fields_of_one_of_two_equal_versions() {
+    let text = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": text}}});
+    let version = |name: &str, selects: bool| {
+        let mut version =
+            json!({"name": name, "served": true, "storage": name == "v1", "schema": schema});
+        if selects {
+            version["selectableFields"] = json!([{"jsonPath": ".spec.a"}]);
+        }
+        version
+    };
+    for (selects, errors) in [
+        ([true, true], &[][..]),
+        ([true, false], &[("Invalid", "spec.versions[0].selectableFields")][..]),
+        ([false, true], &[("Invalid", "spec.versions[1].selectableFields")][..]),
+    ] {
+        let versions = json!([version("v1", selects[0]), version("v2", selects[1])]);
+        refused(json!({"/spec/versions": versions}), errors);
+    }
+}
+
 #[test]
 fn keywords_without_structure_are_refused() {
     of_field(json!({"type": "null"}), &[("Forbidden", ".type"), ("NotSupported", ".type")]);

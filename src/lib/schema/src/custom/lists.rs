@@ -62,13 +62,13 @@ impl Loader {
                     WHY,
                 ));
             }
-            Kind::Array if out.kind == Kind::Array && items.list_type != ListType::Atomic => {
+            Kind::Array if out.kind == Kind::Array => {
+                // An unknown type is not atomic either.
                 let shown = keywords.fields("items").and_then(|items| items.get(TYPE));
-                self.refuse(FieldError::invalid(
-                    format!("{path}.x-kubernetes-list-type"),
-                    shown,
-                    WHY,
-                ));
+                if shown.and_then(Value::as_str).is_some_and(|given| given != "atomic") {
+                    let field = format!("{path}.x-kubernetes-list-type");
+                    self.refuse(FieldError::invalid(field, shown, WHY));
+                }
             }
             _ => {}
         }

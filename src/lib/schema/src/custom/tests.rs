@@ -646,3 +646,68 @@ fn number_bounds_match_kube_apiserver() {
         ["spec.a: Invalid value: 1e+07: spec.a in body should be less than or equal to 1e+06"]
     );
 }
+
+#[test]
+fn any_default_fits_an_int_or_string() {
+    for default in [json!([]), json!({}), json!(true), json!(1.5), json!("a")] {
+        let port = json!({"x-kubernetes-int-or-string": true, "default": default});
+        of_spec(json!({"type": "object", "properties": {"port": port}}));
+        let whole = json!({"type": "object", "default": {"port": default}, "properties": {"port": {"x-kubernetes-int-or-string": true}}});
+        of_spec(json!({"type": "object", "properties": {"whole": whole}}));
+    }
+    let schema = of_spec(
+        json!({"type": "object", "properties": {"port": {"x-kubernetes-int-or-string": true}}}),
+    );
+    assert_eq!(
+        errors(&schema, json!({"port": []})),
+        [(FieldReason::TypeInvalid, "spec.port".to_owned())]
+    );
+}
+
+#[test]
+fn items_of_a_set_with_an_unknown_list_type_are_not_atomic() {
+    let items =
+        json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "x"});
+    let set = json!({"type": "array", "x-kubernetes-list-type": "set", "items": items});
+    let field = "P.properties[a].items.x-kubernetes-list-type".to_owned();
+    assert_eq!(
+        property(set),
+        [(FieldReason::NotSupported, field.clone()), (FieldReason::Invalid, field)]
+    );
+}
+
+/// An unchanged part of a changed value still decides which alternative holds.
+#[test]
+fn compositions_judge_unchanged_parts() {
+    let alternatives = json!([{"required": ["a"]}, {"properties": {"c": {"enum": ["x"]}}}]);
+    let texts = json!({"a": {"type": "string"}, "c": {"type": "string"}});
+    let spec = json!({"type": "object", "oneOf": alternatives, "properties": texts});
+    let schema = of_spec(json!({"type": "object", "properties": {"s": spec}}));
+    let object = |a: &str, c: &str| {
+        document(
+            json!({"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"s": {"a": a, "c": c}}}),
+        )
+    };
+    assert!(validate_update(&schema, Some(&object("a", "y")), &object("b", "y")).is_empty());
+    assert!(!validate_update(&schema, Some(&object("a", "y")), &object("b", "x")).is_empty());
+}
+
+/// The same error of two compositions is reported once.
+#[test]
+fn errors_of_compositions_are_reported_once() {
+    let not = json!({"required": ["a"]});
+    let spec = json!({"type": "object", "allOf": [{"not": not}], "not": not, "properties": {"a": {"type": "string"}}});
+    let schema = of_spec(json!({"type": "object", "properties": {"s": spec}}));
+    let object = document(
+        json!({"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"s": {"a": "b"}}}),
+    );
+    let messages: Vec<String> =
+        validate(&schema, &object).into_iter().map(|error| error.message).collect();
+    assert_eq!(
+        messages,
+        [
+            r#"Invalid value: "": "spec.s" must not validate the schema (not)"#,
+            r#"Invalid value: "": "spec.s" must validate all the schemas (allOf). None validated"#,
+        ]
+    );
+}

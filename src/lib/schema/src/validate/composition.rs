@@ -10,21 +10,20 @@ use ferrokube_apimachinery::field::{FieldError, quote};
 /// The errors of an alternative, and how much of it matches.
 type Alternative = (Vec<FieldError>, usize);
 
-/// Checks a value (and its old value) against a node's compositions. A failed one is reported
-/// without a path, together with the errors of the closest alternative: the one that matches most,
-/// counted as in kube-apiserver.
+/// Checks a value against a node's compositions; in an update unchanged parts count, too. A failed
+/// one is reported without a path, together with the errors of the closest alternative: the one
+/// that matches most, counted as in kube-apiserver.
 pub(super) fn check(
     collector: &mut ErrorCollector<'_>,
     checks: &Checks,
     value: &Value,
-    old: Option<&Value>,
     path: &Path<'_>,
 ) {
     let place = || quote(&path.to_string());
     if !checks.any_of.is_empty() {
         let mut closest = None;
         for node in &checks.any_of {
-            let judged = collector.errors_of(node, value, old, path);
+            let judged = collector.errors_of(node, value, path);
             let holds = judged.0.is_empty();
             if holds {
                 closest = Some(judged);
@@ -41,7 +40,7 @@ pub(super) fn check(
     if !checks.one_of.is_empty() {
         let (mut closest, mut first, mut valid) = (None, None, 0_usize);
         for node in &checks.one_of {
-            let judged = collector.errors_of(node, value, old, path);
+            let judged = collector.errors_of(node, value, path);
             match judged.0.is_empty() {
                 true => {
                     valid += 1;
@@ -62,7 +61,7 @@ pub(super) fn check(
     if !checks.all_of.is_empty() {
         let mut valid = 0;
         for node in &checks.all_of {
-            let judged = collector.errors_of(node, value, old, path);
+            let judged = collector.errors_of(node, value, path);
             valid += usize::from(judged.0.is_empty());
             merge(collector, Some(judged));
         }
@@ -74,11 +73,7 @@ pub(super) fn check(
             ));
         }
     }
-    if checks
-        .not
-        .as_ref()
-        .is_some_and(|node| collector.errors_of(node, value, old, path).0.is_empty())
-    {
+    if checks.not.as_ref().is_some_and(|node| collector.errors_of(node, value, path).0.is_empty()) {
         collector.pathless(format_args!("{} must not validate the schema (not)", place()));
     }
 }

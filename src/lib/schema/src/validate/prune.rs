@@ -4,7 +4,10 @@ use super::path::Path;
 use crate::schema::{Kind, MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::work;
+use std::sync::LazyLock;
 
+/// Declares no field of anything.
+static NOTHING: LazyLock<Schema> = LazyLock::new(Schema::default);
 /// Max reported unknown fields; all are removed.
 const MAX_NAMED: usize = 100;
 
@@ -70,11 +73,12 @@ impl Pruner {
         match value {
             Value::Object(map) => self.fields(schema, map, path),
             Value::Array(items) => {
-                // Items of an unknown field are unknown, too.
-                let known = schema
-                    .items
-                    .as_deref()
-                    .or_else(|| (is_hollow(schema) || is_scalar(schema)).then_some(schema));
+                // Items of an unknown field or of anything else than a list are unknown, too.
+                let known = match schema.items.as_deref() {
+                    None if schema.native || schema.preserve_unknown => None,
+                    None => Some(&*NOTHING),
+                    items => items,
+                };
                 let Some(node) = known.filter(|node| may_prune(node) || is_scalar(node)) else {
                     return;
                 };
@@ -208,6 +212,29 @@ mod tests {
             object.into_value(),
             json!({"metadata": {"name": "a", "ownerReferences": [{"uid": "u"}]}, "data": {"k": "v"}})
         );
+    }
+
+    #[test]
+    fn items_of_what_is_no_list_are_unknown() {
+        let status = Schema {
+            kind: Kind::Object,
+            properties: [("a".into(), Property::new(Schema::default(), false))].into(),
+            ..Schema::default()
+        };
+        let open = Schema { preserve_unknown: true, ..status.clone() };
+        let schema = Schema {
+            kind: Kind::Object,
+            properties: [
+                ("status".into(), Property::new(status, false)),
+                ("open".into(), Property::new(open, false)),
+            ]
+            .into(),
+            ..Schema::default()
+        };
+        let mut object = document(
+            json!({"status": [{"a": 1}, [{"b": 2}], 3], "open": [{"a": 1}], "kind": "Thing"}),
+        );
+        assert_eq!(prune(&schema, &mut object), ["status[0].a", "status[1][0].b"]);
     }
 
     #[test]

@@ -182,7 +182,6 @@ impl<'a> ErrorCollector<'a> {
         &mut self,
         node: &Schema,
         value: &Value,
-        old: Option<&Value>,
         path: &Path<'_>,
     ) -> (Vec<FieldError>, usize) {
         let mut inner = ErrorCollector {
@@ -191,7 +190,7 @@ impl<'a> ErrorCollector<'a> {
             any_format: self.any_format,
             ..ErrorCollector::below(self.prefix)
         };
-        inner.node(node, value, old, path);
+        inner.node(node, value, None, path);
         self.left = inner.left;
         (inner.errors, inner.matched)
     }
@@ -220,11 +219,10 @@ impl<'a> ErrorCollector<'a> {
         self.into_alternative()
     }
 
-    /// Adds an error that kube-apiserver reports without a path.
+    /// Adds an error that kube-apiserver reports without a path, once.
     pub(super) fn pathless(&mut self, why: impl Display) {
-        if self.errors.len() < MAX_ERRORS {
-            self.errors.push(FieldError::invalid(self.joined(String::new()), "", why.to_string()));
-        }
+        let error = FieldError::invalid(self.joined(String::new()), "", why.to_string());
+        self.extend(vec![error]);
     }
 
     /// Checks the root's compositions.
@@ -234,8 +232,7 @@ impl<'a> ErrorCollector<'a> {
         };
         if old.is_none_or(|old| old.fields() != object.fields()) {
             let value = Value::Object(object.fields().clone());
-            let old = old.map(|old| Value::Object(old.fields().clone()));
-            composition::check(self, checks, &value, old.as_ref(), &Path::ROOT);
+            composition::check(self, checks, &value, &Path::ROOT);
         }
     }
 
@@ -284,7 +281,7 @@ impl<'a> ErrorCollector<'a> {
         }
         self.matched += 5;
         if let Some(checks) = schema.checks.as_deref() {
-            composition::check(self, checks, value, old, path);
+            composition::check(self, checks, value, path);
         }
     }
 
@@ -296,6 +293,10 @@ impl<'a> ErrorCollector<'a> {
             Some(format) if self.any_format => Some(&**format),
             Some(_) => formats::of(schema),
         };
+        // Any default fits an int-or-string.
+        if self.any_format && schema.kind == Kind::IntOrString {
+            return;
+        }
         let is_typed = schema.kind != Kind::Any || format.is_some();
         if value.is_null() {
             let holds = schema.kind == Kind::Any || schema.nullable;
