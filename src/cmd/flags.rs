@@ -5,6 +5,7 @@ use super::flow_flags::FlowFlags;
 use super::tls::TlsFlags;
 use super::tracing::TracingFlags;
 use clap::{Args, ValueEnum};
+use ferrokube_controlplane::aggregator::ServiceAddress;
 use ferrokube_features::{GateSettings, Gates, KubernetesVersion, LOG_TRACKING};
 use ferrokube_trace::log::{self, LogFile, Rotation};
 use std::net::IpAddr;
@@ -153,6 +154,10 @@ pub(crate) struct ServerFlags {
     /// api/all=true
     #[arg(long, value_name = "GROUP/VERSION=BOOL,...", value_delimiter = ',')]
     pub(crate) runtime_config: Vec<String>,
+    /// Where the services of aggregated APIs are, as this server has no Service objects; without
+    /// a port all of the service's ports are there. An APIService can name no other address
+    #[arg(long, value_name = "NAME.NAMESPACE[:PORT]=IP:PORT,...", value_delimiter = ',')]
+    pub(crate) service_address: Vec<ServiceAddress>,
     // After the flags without a heading, as clap would apply this one to them.
     #[command(flatten)]
     pub(crate) tls: TlsFlags,
@@ -262,6 +267,13 @@ pub(crate) struct KubeApiserverFlags {
     /// Prefixes of headers with the user's extra attributes
     #[arg(long, value_name = "PREFIX,...", value_delimiter = ',', value_parser = auth_flags::header, default_value = "X-Remote-Extra-")]
     pub(crate) requestheader_extra_headers_prefix: Vec<String>,
+    /// Certificate by which aggregated servers recognize this server; reloaded on change [default:
+    /// issued by pki/front-proxy-ca.crt in the data directory]
+    #[arg(long, value_name = "FILE", requires = "proxy_client_key_file")]
+    pub(crate) proxy_client_cert_file: Option<PathBuf>,
+    /// Key of --proxy-client-cert-file
+    #[arg(long, value_name = "FILE", requires = "proxy_client_cert_file")]
+    pub(crate) proxy_client_key_file: Option<PathBuf>,
     /// Issuer of service account tokens
     #[arg(long, value_name = "URL", default_value = DEFAULT_ISSUER, value_parser = auth_flags::issuer)]
     pub(crate) service_account_issuer: String,

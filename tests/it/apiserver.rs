@@ -144,9 +144,15 @@ async fn fault_52_certificates_of_the_user_clients_and_front_proxies() {
         "{}",
         info.text
     );
+    let proxies = data("requestheader-client-ca-file");
+    assert!(
+        proxies.starts_with(fs::read_to_string(path.join("proxy-ca.crt")).unwrap().trim()),
+        "{proxies}"
+    );
     assert_eq!(
-        data("requestheader-client-ca-file"),
-        fs::read_to_string(path.join("proxy-ca.crt")).unwrap()
+        proxies.matches("BEGIN CERTIFICATE").count(),
+        2,
+        "and this server's own, for the servers that it aggregates"
     );
     assert_eq!(
         (data("requestheader-username-headers"), data("requestheader-allowed-names")),

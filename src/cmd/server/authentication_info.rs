@@ -6,7 +6,7 @@ use anyhow::Context;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::json as codec;
 use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_pki::Pki;
+use ferrokube_pki::{FRONT_PROXY, Pki};
 use ferrokube_registry::{Local, Registry};
 use std::path::Path;
 
@@ -23,7 +23,8 @@ pub(super) struct AuthenticationInfo {
 }
 
 impl AuthenticationInfo {
-    /// From the flags. Without a front proxy CA nothing about front proxies is published.
+    /// From the flags. Front proxies are those of the flags, and this server where it aggregates
+    /// others: by its own CA, unless its certificate is from elsewhere.
     pub(super) fn new(setup: &ServerSetup<'_>, pki: &Pki) -> anyhow::Result<Self> {
         let kube_apiserver = setup.kube_apiserver;
         let read = |path: &Path| {
@@ -34,8 +35,20 @@ impl AuthenticationInfo {
             clients = join(&clients, &read(path)?);
         }
         let mut info = Self { bundles: vec![("client-ca-file", clients)], lists: Vec::new() };
-        if let Some(path) = &kube_apiserver.requestheader_client_ca_file {
-            info.bundles.push(("requestheader-client-ca-file", read(path)?));
+        let mut proxies = match &kube_apiserver.requestheader_client_ca_file {
+            Some(path) => read(path)?,
+            None => String::new(),
+        };
+        let mut names = kube_apiserver.requestheader_allowed_names.clone();
+        if kube_apiserver.proxy_client_cert_file.is_none() {
+            // An empty list allows any name.
+            if proxies.is_empty() || !names.is_empty() {
+                names.push(FRONT_PROXY.to_owned());
+            }
+            proxies = join(&proxies, pki.front_proxy_ca_pem());
+        }
+        if !proxies.is_empty() {
+            info.bundles.push(("requestheader-client-ca-file", proxies));
             info.lists = vec![
                 (
                     "requestheader-username-headers",
@@ -47,7 +60,7 @@ impl AuthenticationInfo {
                     "requestheader-extra-headers-prefix",
                     kube_apiserver.requestheader_extra_headers_prefix.clone(),
                 ),
-                ("requestheader-allowed-names", kube_apiserver.requestheader_allowed_names.clone()),
+                ("requestheader-allowed-names", names),
             ];
         }
         Ok(info)

@@ -5,7 +5,7 @@
 //! leaves nothing behind: no data directory, log file or listening socket. The values read here are
 //! the ones used, unless reloaded later.
 
-use super::{Companion, KeyFiles, listener, static_tokens::StaticTokens};
+use super::{Companion, KeyFiles, front_proxy, listener, static_tokens::StaticTokens};
 use crate::cmd::flags::{KubeApiserverFlags, ServerFlags};
 use crate::cmd::{process, runtime_config};
 use anyhow::{Context, anyhow};
@@ -57,6 +57,7 @@ impl Inputs {
         };
         process::check_log_path("--audit-log-path", flags.audit.audit_log_path.as_deref())?;
         KeyFiles::check(kube_apiserver)?;
+        front_proxy::check(kube_apiserver)?;
         listener::check(flags, kube_apiserver)?;
         Ok(inputs)
     }

@@ -1,6 +1,7 @@
 //! The API server process: opens its inputs, wires the crates, waits, and shuts down in order.
 
 mod authentication_info;
+mod front_proxy;
 mod inputs;
 mod listener;
 mod rights;
@@ -101,12 +102,14 @@ async fn serve(
     let mut signals = Signals::new()?;
     let (pki, store) = open(setup)?;
     let listener = Listener::bind(setup, &pki)?;
-    let wiring::AssembledServer { control_plane, audit, tokens, keys: (key_files, pem) } =
+    let wiring::AssembledServer { control_plane, audit, tokens, keys, front_proxy } =
         wiring::build(setup, &pki, &store)?;
+    let (key_files, pem) = keys;
     control_plane.show_listener(listener.stats());
     let url = listener.url();
     let mut tasks = JoinSet::new();
     let (trigger, shutdown) = ShutdownTrigger::new();
+    tasks.spawn(front_proxy.renew(shutdown.clone()));
     tasks.spawn(key_files.watch(tokens, pem, shutdown.clone()));
     if let Some(tokens) = setup.inputs.static_tokens.clone() {
         tasks.spawn(tokens.watch(shutdown.clone()));

@@ -2,6 +2,7 @@
 
 use super::ServerSetup;
 use super::authentication_info::AuthenticationInfo;
+use super::front_proxy::ProxyCertificate;
 use super::rights::{self, Rights};
 use super::token_keys::{KeyFiles, KeyPem};
 use super::trace_page::{self, RingObserver, TracePage};
@@ -69,6 +70,7 @@ pub(super) struct AssembledServer {
     /// Service account tokens, and the key files' contents.
     pub(super) tokens: ServiceAccountTokens,
     pub(super) keys: (KeyFiles, KeyPem),
+    pub(super) front_proxy: ProxyCertificate,
 }
 
 /// Wires the crates according to the plan.
@@ -117,6 +119,7 @@ pub(super) fn build(
     review::install(registry.catalog(), &authorizer, &rbac, &bearer);
     let audit = open_audit(setup)?;
     let info = AuthenticationInfo::new(setup, pki)?;
+    let front_proxy = ProxyCertificate::new(setup, pki)?;
     let mut builder = ControlPlane::builder(registry.clone())
         .gates(setup.inputs.gates.clone())
         .messages(ferrokube_resources::messages())
@@ -124,6 +127,7 @@ pub(super) fn build(
         .authorizer(Arc::clone(&authorizer))
         .audit(audit.clone())
         .limits(setup.flags.flow.limits())
+        .aggregator(front_proxy.aggregator(setup))
         .post_start(
             "rbac/bootstrap-roles",
             Box::new(|registry| Box::pin(bootstrap_roles(registry))),
@@ -141,7 +145,8 @@ pub(super) fn build(
     if setup.flags.trace_ui.enabled {
         builder = with_trace_page(setup, builder, authorizer);
     }
-    Ok(AssembledServer { control_plane: builder.build(), audit, tokens, keys: (key_files, pem) })
+    let (control_plane, keys) = (builder.build(), (key_files, pem));
+    Ok(AssembledServer { control_plane, audit, tokens, keys, front_proxy })
 }
 
 fn with_trace_page(

@@ -63,6 +63,12 @@ pub(crate) trait MetadataListener: Send + Sync {
     fn forgotten(&self, _resource: &DiscoveredResource) {}
 }
 
+/// Group, kind and plural of objects that change what is served.
+const DEFINING: [(&str, &str, &str); 2] = [
+    ("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions"),
+    ("apiregistration.k8s.io", "APIService", "apiservices"),
+];
+
 /// The metadata watches, shared by the controllers that listen to them.
 pub(crate) struct Monitor {
     client: Client,
@@ -104,7 +110,11 @@ impl Monitor {
     /// Runs until dropped.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut tasks: JoinSet<()> = JoinSet::new();
-        tasks.spawn(self.clone().watch_definitions());
+        for (group, kind, plural) in DEFINING {
+            let gvk = GroupVersionKind::gvk(group, "v1", kind);
+            let defining = ApiResource::from_gvk_with_plural(&gvk, plural);
+            tasks.spawn(self.clone().watch_definitions(defining));
+        }
         let mut watched: HashMap<String, (DiscoveredResource, AbortHandle)> = HashMap::new();
         let mut outage = Outage::new("discover the API server's resources");
         loop {
@@ -128,14 +138,12 @@ impl Monitor {
         }
     }
 
-    /// Requests a discovery whenever a custom resource definition changes.
-    async fn watch_definitions(self: Arc<Self>) {
-        let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-        let definitions = ApiResource::from_gvk_with_plural(&gvk, "customresourcedefinitions");
-        let api: Api<Observed> = Api::all_with(self.client.clone(), &definitions);
+    /// Requests a discovery whenever one of these objects changes.
+    async fn watch_definitions(self: Arc<Self>, defining: ApiResource) {
+        let mut outage = Outage::of_watch(&defining.plural);
+        let api: Api<Observed> = Api::all_with(self.client.clone(), &defining);
         let mut events =
             std::pin::pin!(watcher(api, Config::default().streaming_lists()).default_backoff());
-        let mut outage = Outage::of_watch("custom resource definitions");
         while let Some(event) = events.next().await {
             if has_begun(&event) {
                 outage.works();

@@ -25,7 +25,7 @@ use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_auth::{Access, ResourceAccess};
 use ferrokube_resource::Verbs;
-use http::Method;
+use http::{Method, Uri};
 pub(crate) use options::{Options, WriteKind};
 use query::hex;
 #[cfg(test)]
@@ -232,6 +232,11 @@ impl Action {
         Self { path: path.into_owned(), subject, options, refusal: refusal.map(Box::new) }
     }
 
+    /// The query of a request as [`Options`] read it, encoded again.
+    pub(crate) fn encoded_query(uri: &Uri) -> String {
+        query::Query::parse(uri.query()).encoded()
+    }
+
     /// Without options, for what outlives the request.
     pub(crate) fn without_options(&self) -> Self {
         Self {
@@ -277,14 +282,38 @@ impl Action {
         }
     }
 
+    /// Group and version of a resource, or of a path to their discovery or OpenAPI document.
+    pub(crate) fn group_version(&self) -> Option<(&str, &str)> {
+        if let Some(resource) = self.resource() {
+            return Some((resource.group(), resource.version()));
+        }
+        let segments = Segments::of(&self.path);
+        match &segments.parts[..segments.count] {
+            [api, version] if api.of(&self.path) == "api" => Some(("", version.of(&self.path))),
+            [apis, group, version] if apis.of(&self.path) == "apis" => {
+                Some((group.of(&self.path), version.of(&self.path)))
+            }
+            [openapi, v3, apis, group, version]
+                if [*openapi, *v3, *apis].map(|part| part.of(&self.path))
+                    == ["openapi", "v3", "apis"] =>
+            {
+                Some((group.of(&self.path), version.of(&self.path)))
+            }
+            _ => None,
+        }
+    }
+
     pub(crate) fn refusal(&self) -> Option<&Refusal> {
         self.refusal.as_deref()
     }
 
-    /// Long-running requests have no timeout and need no seat. (Proxied connections are not
-    /// served.)
+    /// Long-running requests have no timeout and need no seat.
     pub(crate) fn is_long_running(&self) -> bool {
-        matches!(&self.subject, ActionTarget::Resource(parts) if parts.verb == Verb::Watch)
+        const LONG: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+        let ActionTarget::Resource(parts) = &self.subject else { return false };
+        parts.verb == Verb::Watch
+            || (parts.depth >= Depth::Subresource
+                && LONG.contains(&parts.subresource.of(&self.path)))
     }
 
     pub(crate) fn is_read_only(&self) -> bool {

@@ -15,6 +15,7 @@ use crate::routes::Routes;
 use crate::service::ApiHandler;
 use crate::state::{ServerHandle, ServerState};
 use crate::watch::{EventCache, Watchers};
+use ferrokube_aggregator::{Aggregator, ListedServices, ProxyIdentity};
 use ferrokube_apiextensions::{Custom, Follower};
 use ferrokube_apimachinery::protobuf::Messages;
 use ferrokube_auth::audit::AuditLog;
@@ -62,6 +63,7 @@ pub struct Builder {
     routes: Vec<(String, bool, Arc<dyn Route>)>,
     observer: Option<Arc<dyn Observer>>,
     steps: Vec<(String, BootstrapStep)>,
+    aggregator: Arc<Aggregator>,
 }
 
 impl Builder {
@@ -134,6 +136,13 @@ impl Builder {
         self
     }
 
+    /// How aggregated servers are reached; default: there are none.
+    #[must_use]
+    pub fn aggregator(mut self, aggregator: Aggregator) -> Self {
+        self.aggregator = Arc::new(aggregator);
+        self
+    }
+
     /// Adds a bootstrap step. They run in order in [`ControlPlane::start`] and appear in `/readyz`
     /// as `poststarthook/<name>`.
     #[must_use]
@@ -150,6 +159,9 @@ impl Builder {
         let flow: BootstrapStep =
             Box::new(|registry| Box::pin(async move { maintained::reconcile(&registry).await }));
         self.steps.insert(1, ("priority-and-fairness-config-producer".to_owned(), flow));
+        let loops = Arc::default();
+        let registration = registration(&self.aggregator, &loops);
+        self.steps.push(("kube-apiserver-autoregistration".to_owned(), registration));
         let state = ServerState {
             registry: self.registry,
             gates: self.gates,
@@ -171,13 +183,27 @@ impl Builder {
             watchers: Watchers::default(),
             chunks: ChunkCache::default(),
             custom: Custom::default(),
+            aggregator: self.aggregator,
         };
-        ControlPlane {
-            state: Arc::new(state),
-            steps: Arc::new(Mutex::new(self.steps)),
-            loops: Arc::default(),
-        }
+        ControlPlane { state: Arc::new(state), steps: Arc::new(Mutex::new(self.steps)), loops }
     }
+}
+
+/// Registers what this server serves, and keeps it registered.
+fn registration(aggregator: &Arc<Aggregator>, loops: &Arc<Mutex<JoinSet<()>>>) -> BootstrapStep {
+    let (aggregator, loops) = (Arc::clone(aggregator), Arc::downgrade(loops));
+    Box::new(move |_registry| {
+        Box::pin(async move {
+            let kept = aggregator
+                .register()
+                .await
+                .map_err(|failure| format!("cannot register the API services: {failure}"))?;
+            if let Some(loops) = loops.upgrade() {
+                loops.lock().spawn(kept);
+            }
+            Ok(())
+        })
+    })
 }
 
 /// An API server without its listener. Cheap to clone.
@@ -204,6 +230,10 @@ impl ControlPlane {
             routes: Vec::new(),
             observer: None,
             steps: Vec::new(),
+            aggregator: Arc::new(Aggregator::new(
+                Arc::new(ListedServices::default()),
+                ProxyIdentity::default(),
+            )),
         }
     }
 
@@ -248,6 +278,11 @@ impl ControlPlane {
         {
             loops.spawn(follower.run(informer, ServerHandle(Arc::clone(&self.state))));
         }
+        // After the custom resources: they count as served here.
+        let aggregator = &self.state.aggregator;
+        if let Some(followed) = aggregator.start(&self.state.registry) {
+            loops.spawn(Arc::clone(aggregator).run(followed));
+        }
     }
 
     /// Exports a listener's counters as metrics.
@@ -287,6 +322,7 @@ impl ControlPlane {
     pub fn begin_shutdown(&self) {
         self.state.health.stop();
         self.state.registry.end_watches();
+        self.state.aggregator.end();
         // Status writes that this loses are made at the next start.
         self.loops.lock().abort_all();
     }

@@ -7,7 +7,8 @@ use crate::filters::audit;
 use crate::negotiate::{self, Accepted, Form, Offer, RouterTypes, Views, negotiate, wants_pretty};
 use crate::route::RouteRequest;
 use crate::state::ServerState;
-use crate::{body, compress, health, openapi, router, status, version};
+use crate::{body, compress, delegate, health, openapi, router, status, version};
+use ferrokube_aggregator::Backend;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_serve::Response;
@@ -28,6 +29,9 @@ pub(crate) async fn handle(
         // Authorization reads a leading `//` like one slash; no router has such a path.
         return Ok(status::not_found());
     }
+    if let Some(backend) = aggregated(state, action) {
+        return delegate::forward(request, action, &backend).await;
+    }
     if action.resource().is_none() || action.is_read_only() {
         // Writes of objects take their seat after their body was read.
         state.flow.take_seat(&request.user().name).await?;
@@ -42,6 +46,15 @@ pub(crate) async fn handle(
     } else {
         Ok(response)
     }
+}
+
+/// The server of the action's group version; `None` if it is this one.
+fn aggregated(state: &ServerState, action: &Action) -> Option<Arc<Backend>> {
+    if state.aggregator.is_idle() {
+        return None;
+    }
+    let (group, version) = action.group_version()?;
+    state.aggregator.find(group, version)
 }
 
 /// 405 without details, as kube-apiserver's router responds.

@@ -10,6 +10,7 @@ mod bootstrap;
 pub mod builder;
 mod compress;
 mod decode;
+mod delegate;
 mod discovery;
 mod encode;
 mod exchange;
@@ -35,6 +36,7 @@ mod version;
 mod watch;
 
 pub use builder::{BootstrapFuture, BootstrapStep, Builder, ControlPlane, StartError};
+pub use ferrokube_aggregator as aggregator;
 pub use ferrokube_flow::Limits;
 pub use observer::{Observer, RequestRecord};
 pub use route::{DocumentRoute, Route, RouteFuture, RouteRequest};

@@ -57,6 +57,11 @@ struct ResourceLabel {
     resource: String,
 }
 
+#[derive(Clone, Debug, EncodeLabelSet, Hash, PartialEq, Eq)]
+struct NameLabel {
+    name: String,
+}
+
 /// Where a request's trace context comes from, in the order of the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -101,6 +106,7 @@ pub(crate) struct Metrics {
     request_bytes: Family<OfLabel, Gauge>,
     watches: Gauge,
     objects: Family<ResourceLabel, Gauge>,
+    unavailable: Family<NameLabel, Gauge>,
     store: StoreMetrics,
     trace: TraceMetrics,
     listener: ListenerMetrics,
@@ -169,6 +175,7 @@ impl Default for Metrics {
             request_bytes: Family::default(),
             watches: Gauge::default(),
             objects: Family::default(),
+            unavailable: Family::default(),
             store: StoreMetrics::default(),
             trace: TraceMetrics::default(),
             listener: ListenerMetrics::default(),
@@ -210,6 +217,11 @@ impl Metrics {
             self.watches.clone(),
         );
         registry.register("apiserver_storage_objects", "Stored objects", self.objects.clone());
+        registry.register(
+            "aggregator_unavailable_apiservice",
+            "Whether an APIService is unavailable",
+            self.unavailable.clone(),
+        );
         registry.register(
             "apiserver_request_panics",
             "Requests whose handling panicked",
@@ -495,6 +507,10 @@ impl Metrics {
             self.objects
                 .get_or_create(&ResourceLabel { resource })
                 .set((*count).try_into().unwrap_or(i64::MAX));
+        }
+        self.unavailable.clear();
+        for (name, is_available) in state.aggregator.availability() {
+            self.unavailable.get_or_create(&NameLabel { name }).set((!is_available).into());
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::observer::Observer;
 use crate::openapi::OpenApi;
 use crate::routes::Routes;
 use crate::watch::{EventCache, Watchers};
+use ferrokube_aggregator::Aggregator;
 use ferrokube_apiextensions::Custom;
 use ferrokube_auth::audit::AuditLog;
 use ferrokube_auth::{Authenticator, Authorizer, ImpersonationModes};
@@ -39,6 +40,7 @@ pub(crate) struct ServerState {
     pub(crate) watchers: Watchers,
     pub(crate) chunks: ChunkCache,
     pub(crate) custom: Custom,
+    pub(crate) aggregator: Arc<Aggregator>,
 }
 
 impl AsRef<Custom> for ServerHandle {

@@ -1,9 +1,10 @@
-//! Keys and certificates: two CAs and the token keys on disk; serving and client certificates
+//! Keys and certificates: three CAs and the token keys on disk; serving and client certificates
 //! issued on demand.
 //!
 //! One CA per trust: `ca.crt` is what clients verify the server with, `client-ca.crt` what the
-//! server verifies clients with, so that neither key can speak for the other. Front proxies have a
-//! CA of the user's (`--requestheader-client-ca-file`) or none.
+//! server verifies clients with, so that neither key can speak for the other. `front-proxy-ca.crt`
+//! is what aggregated servers verify this server with; it is trusted for nothing here: front
+//! proxies of this server have a CA of the user's (`--requestheader-client-ca-file`) or none.
 //!
 //! Issuing a certificate takes 0.1 ms, so they are issued at every start and renewed while running
 //! rather than stored: fewer keys at rest, no stale files. Only the CAs and the key that signs
@@ -190,6 +191,7 @@ pub const CONTROLLER_MANAGER: Subject<'static> =
 pub struct Pki {
     serving: Authority,
     clients: Authority,
+    front_proxy: Authority,
     token_keys: Arc<TokenKeyPair>,
     lifetime: Duration,
 }
@@ -216,6 +218,16 @@ const CLIENT_CA: AuthorityFiles = AuthorityFiles {
     common_name: "ferrokube-client-ca",
 };
 
+/// Identifies this server to aggregated servers: they believe which users it names.
+const FRONT_PROXY_CA: AuthorityFiles = AuthorityFiles {
+    certificate: "front-proxy-ca.crt",
+    key: "front-proxy-ca.key",
+    common_name: "ferrokube-front-proxy-ca",
+};
+
+/// Name in the certificate of [`Pki::front_proxy`].
+pub const FRONT_PROXY: &str = "front-proxy-client";
+
 impl Pki {
     /// Opens the directory, or creates it (0700) with new CAs and token keys. A directory of an
     /// older version, with one CA for everything, gets a client CA; client certificates signed by
@@ -230,20 +242,15 @@ impl Pki {
         let Some(serving) = SERVING_CA.load(directory, now)? else {
             return Self::make(directory, now);
         };
-        let clients = match CLIENT_CA.load(directory, now)? {
-            Some(clients) => clients,
-            None => {
-                let (clients, key) = CLIENT_CA.make(now)?;
-                files::write_all(directory, &CLIENT_CA.written(&clients, &key))?;
-                clients
-            }
-        };
+        let clients = CLIENT_CA.load_or_make(directory, now)?;
+        let front_proxy = FRONT_PROXY_CA.load_or_make(directory, now)?;
         let token_key = load_key(directory.join("sa.key"))?;
         let token_keys = TokenKeyPair {
             private_pem: token_key.serialize_pem(),
             public_pem: token_key.public_key_pem(),
         };
-        Ok(Self { serving, clients, token_keys: Arc::new(token_keys), lifetime: LEAF_LIFETIME })
+        let token_keys = Arc::new(token_keys);
+        Ok(Self { serving, clients, front_proxy, token_keys, lifetime: LEAF_LIFETIME })
     }
 
     /// Sets the lifetime of serving certificates and caps that of client certificates.
@@ -260,6 +267,11 @@ impl Pki {
     /// The CA certificate for verifying clients.
     pub fn client_ca_pem(&self) -> &str {
         &self.clients.pem
+    }
+
+    /// The CA certificate by which aggregated servers verify this server.
+    pub fn front_proxy_ca_pem(&self) -> &str {
+        &self.front_proxy.pem
     }
 
     /// The keys for service account tokens.
@@ -303,6 +315,18 @@ impl Pki {
         self.clients.issue(parameters, lifetime.min(self.lifetime))
     }
 
+    /// Issues the certificate that this server shows to aggregated servers.
+    ///
+    /// # Errors
+    /// [`PkiError::Make`].
+    pub fn front_proxy(&self) -> Result<Pair, PkiError> {
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name =
+            distinguished(&Subject { common_name: FRONT_PROXY, organizations: &[] });
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.front_proxy.issue(parameters, self.lifetime)
+    }
+
     fn make(directory: &Path, now: SystemTime) -> Result<Self, PkiError> {
         let token_key = KeyPair::generate()
             .map_err(|source| PkiError::Make { what: "the token key", source })?;
@@ -312,18 +336,20 @@ impl Pki {
         };
         let ((clients, client_key), (serving, serving_key)) =
             (CLIENT_CA.make(now)?, SERVING_CA.make(now)?);
+        let (front_proxy, proxy_key) = FRONT_PROXY_CA.make(now)?;
         let [client_key, client_ca] = CLIENT_CA.written(&clients, &client_key);
+        let [proxy_key, proxy_ca] = FRONT_PROXY_CA.written(&front_proxy, &proxy_key);
         let [serving_key, serving_ca] = SERVING_CA.written(&serving, &serving_key);
         let token_files = [
             ("sa.key", token_keys.private_pem.as_bytes(), FileMode::Private),
             ("sa.pub", token_keys.public_pem.as_bytes(), FileMode::Public),
         ];
         let [token_key, token_public] = token_files;
-        files::write_all(
-            directory,
-            &[client_key, client_ca, serving_key, token_key, token_public, serving_ca],
-        )?;
-        Ok(Self { serving, clients, token_keys: Arc::new(token_keys), lifetime: LEAF_LIFETIME })
+        let clients_first = [client_key, client_ca, proxy_key, proxy_ca];
+        let serving_last = [serving_key, token_key, token_public, serving_ca];
+        files::write_all(directory, &[clients_first, serving_last].concat())?;
+        let token_keys = Arc::new(token_keys);
+        Ok(Self { serving, clients, front_proxy, token_keys, lifetime: LEAF_LIFETIME })
     }
 }
 
@@ -380,6 +406,16 @@ impl AuthorityFiles {
             (self.key, key_pem.as_bytes(), FileMode::Private),
             (self.certificate, authority.pem.as_bytes(), FileMode::Public),
         ]
+    }
+
+    /// Loads the CA, or makes one.
+    fn load_or_make(&self, directory: &Path, now: SystemTime) -> Result<Authority, PkiError> {
+        if let Some(authority) = self.load(directory, now)? {
+            return Ok(authority);
+        }
+        let (authority, key) = self.make(now)?;
+        files::write_all(directory, &self.written(&authority, &key))?;
+        Ok(authority)
     }
 
     /// Loads the CA; `None` if it is not on disk.

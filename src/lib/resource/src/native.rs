@@ -147,9 +147,12 @@ impl NativeKind {
             "internal.apiserver.k8s.io" => "apiserverinternal",
             group => group.split('.').next().unwrap_or_default(),
         };
-        // Its types are in another module.
-        let module =
-            if group == "apiextensions" { "apiextensions-apiserver.pkg.apis" } else { "api" };
+        // The types of these groups are in other modules.
+        let module = match group {
+            "apiextensions" => "apiextensions-apiserver.pkg.apis",
+            "apiregistration" => "kube-aggregator.pkg.apis",
+            _ => "api",
+        };
         format!("io.k8s.{module}.{group}.{}.{}", self.version, self.kind)
     }
 

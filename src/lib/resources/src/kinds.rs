@@ -1,5 +1,6 @@
 //! A file per kind.
 
+pub(crate) mod apiservice;
 pub(crate) mod configmap;
 pub(crate) mod crd;
 pub(crate) mod csr;

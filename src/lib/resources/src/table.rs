@@ -1,7 +1,7 @@
 //! The table of generic kinds, in discovery order.
 
 use crate::kinds::{
-    configmap, crd, csr, event, flowschema, lease, leasecandidate, namespace, policy,
+    apiservice, configmap, crd, csr, event, flowschema, lease, leasecandidate, namespace, policy,
     policybinding, prioritylevel, resourcequota, review, role, rolebinding, secret, serviceaccount,
     storageversion, storageversionmigration, webhookconfiguration,
 };
@@ -25,6 +25,7 @@ pub(crate) const GENERIC: &[NativeKind] = &[
     row("", ["resourcequotas", "resourcequota", "ResourceQuota"], Namespaced, &["quota"], Verbs::ALL, resourcequota::body),
     row("", ["secrets", "secret", "Secret"], Namespaced, &[], Verbs::ALL, secret::body),
     row("", ["serviceaccounts", "serviceaccount", "ServiceAccount"], Namespaced, &["sa"], Verbs::ALL, serviceaccount::body),
+    row("apiregistration.k8s.io", ["apiservices", "apiservice", "APIService"], Cluster, &[], Verbs::ALL, apiservice::body),
     row("events.k8s.io", ["events", "event", "Event"], Namespaced, &["ev"], Verbs::ALL, event::events),
     row(AUTHENTICATION, ["selfsubjectreviews", "selfsubjectreview", "SelfSubjectReview"], Cluster, &[], Verbs::CREATE, review::body),
     row(AUTHENTICATION, ["tokenreviews", "tokenreview", "TokenReview"], Cluster, &[], Verbs::CREATE, review::body),

@@ -4,6 +4,7 @@
 use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::status::Failure;
 use std::borrow::Cow;
+use std::fmt::Write;
 use std::time::Duration;
 
 /// Max pairs; further ones are ignored.
@@ -42,6 +43,20 @@ impl Query {
     /// All values of a key.
     pub(super) fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.pairs.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// The pairs, encoded: another server reads the very query that was authorized.
+    pub(super) fn encoded(&self) -> String {
+        let mut out = String::new();
+        for (key, value) in &self.pairs {
+            if !out.is_empty() {
+                out.push('&');
+            }
+            escape(key, &mut out);
+            out.push('=');
+            escape(value, &mut out);
+        }
+        out
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -93,6 +108,18 @@ fn unescape(text: &str) -> Option<Cow<'_, str>> {
         String::from_utf8(out)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
     ))
+}
+
+/// As Go's `QueryEscape`.
+fn escape(text: &str, out: &mut String) {
+    for byte in text.bytes() {
+        match byte {
+            b' ' => out.push('+'),
+            b'-' | b'_' | b'.' | b'~' => out.push(char::from(byte)),
+            _ if byte.is_ascii_alphanumeric() => out.push(char::from(byte)),
+            _ => _ = write!(out, "%{byte:02X}"),
+        }
+    }
 }
 
 pub(super) fn hex(digit: u8) -> Option<u8> {
@@ -162,6 +189,16 @@ mod tests {
         assert_eq!(query.flag("watch"), Some(true));
         assert!(query.integer("n").is_err());
         assert_eq!(query.integer("missing"), Ok(None));
+    }
+
+    #[test]
+    fn fault_50_another_server_reads_the_query_that_was_authorized() {
+        let raw = "a=1;b=2&fieldSelector=metadata.name%3Dx&%zz=1&watch&n=%C3%A9+%26";
+        assert_eq!(
+            Query::parse(Some(raw)).encoded(),
+            "fieldSelector=metadata.name%3Dx&watch=&n=%C3%A9+%26"
+        );
+        assert_eq!(Query::parse(None).encoded(), "");
     }
 
     #[test]

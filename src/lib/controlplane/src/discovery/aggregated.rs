@@ -36,6 +36,16 @@ fn group(group: &Group) -> Value {
 }
 
 fn version(version: &ServedVersion) -> Value {
+    if let Some(other) = &version.aggregated {
+        let freshness = if other.is_current { "Current" } else { "Stale" };
+        let mut entry = Document::default();
+        entry.set(&["version"], version.name.as_str());
+        if !other.resources.is_empty() {
+            entry.set(&["resources"], other.resources.to_vec());
+        }
+        entry.set(&["freshness"], freshness);
+        return entry.into_value();
+    }
     json!({"version": version.name, "resources": version.resources.iter().map(resource).collect::<Vec<_>>(), "freshness": "Current"})
 }
 

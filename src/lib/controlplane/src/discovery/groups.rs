@@ -1,6 +1,7 @@
 //! The catalog's definitions by group and version.
 
 use base64::Engine;
+use ferrokube_aggregator::{AggregatedVersion, CUSTOM_PRIORITY, bundled_priority};
 use ferrokube_resource::{Definition, Scope, Verbs};
 use sha2::{Digest, Sha256};
 use std::cmp::Reverse;
@@ -25,6 +26,16 @@ pub(crate) struct ServedVersion {
     pub(crate) name: String,
     /// Sorted by name.
     pub(crate) resources: Vec<Resource>,
+    /// If another server serves it.
+    pub(crate) aggregated: Option<AggregatedVersion>,
+    /// Of its group, and of it in its group.
+    priority: (i64, i64),
+}
+
+impl ServedVersion {
+    fn new(name: &str, priority: (i64, i64)) -> Self {
+        Self { name: name.to_owned(), resources: Vec::new(), aggregated: None, priority }
+    }
 }
 
 /// A resource in one version.
@@ -56,8 +67,16 @@ impl Resource {
     }
 }
 
-/// Groups in the order of their first definition, versions by preference, resources by name.
-pub(crate) fn collect(definitions: &[Arc<Definition>]) -> Vec<Group> {
+/// The group of APIServices comes first.
+const FIRST: &str = "apiregistration.k8s.io";
+/// Of bundled group versions without an APIService.
+const OTHER_PRIORITY: (i64, i64) = (15_000, 1);
+
+/// Groups and versions by priority, then name and age; resources by name.
+pub(crate) fn collect(
+    definitions: &[Arc<Definition>],
+    aggregated: Vec<AggregatedVersion>,
+) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut stored: HashMap<&str, String> = HashMap::new();
     for definition in definitions {
@@ -81,10 +100,15 @@ pub(crate) fn collect(definitions: &[Arc<Definition>]) -> Vec<Group> {
                 || Group { name: definition.group.clone(), native: false, versions: Vec::new() },
             );
             group.native |= definition.dialect.is_bundled();
+            let priority = if definition.dialect.is_bundled() {
+                bundled_priority(&definition.group, &version.name).unwrap_or(OTHER_PRIORITY)
+            } else {
+                CUSTOM_PRIORITY
+            };
             let version = find_or_push(
                 &mut group.versions,
                 |known| known.name == version.name,
-                || ServedVersion { name: version.name.clone(), resources: Vec::new() },
+                || ServedVersion::new(&version.name, priority),
             );
             version.resources.push(Resource {
                 definition: Arc::clone(definition),
@@ -93,8 +117,26 @@ pub(crate) fn collect(definitions: &[Arc<Definition>]) -> Vec<Group> {
             });
         }
     }
+    for other in aggregated {
+        let group = find_or_push(
+            &mut groups,
+            |group| group.name == other.group,
+            || Group { name: other.group.clone(), native: false, versions: Vec::new() },
+        );
+        group.versions.retain(|known| known.name != other.version);
+        let priority = (other.group_priority, other.version_priority);
+        let mut version = ServedVersion::new(&other.version, priority);
+        version.aggregated = Some(other);
+        group.versions.push(version);
+    }
+    groups.sort_by_cached_key(|group| {
+        let priority = group.versions.iter().map(|version| version.priority.0).max();
+        (group.name != FIRST, Reverse(priority), group.name.clone())
+    });
     for group in &mut groups {
-        group.versions.sort_by_key(|version| Reverse(preference(&version.name)));
+        group
+            .versions
+            .sort_by_cached_key(|version| Reverse((version.priority.1, preference(&version.name))));
         for version in &mut group.versions {
             version.resources.sort_by(|a, b| a.definition.plural.cmp(&b.definition.plural));
         }

@@ -33,7 +33,8 @@ pub(crate) struct Discovery {
 }
 
 struct CachedDiscovery {
-    change: u64,
+    /// Of the catalog, and of the aggregated servers.
+    change: (u64, u64),
     groups: Vec<Group>,
     aggregated: Mutex<Aggregated>,
 }
@@ -44,15 +45,16 @@ type Aggregated = HashMap<bool, (Bytes, HeaderValue)>;
 impl Discovery {
     fn cached(&self, state: &ServerState) -> Arc<CachedDiscovery> {
         let mut cache = self.cache.lock();
+        let aggregated = state.aggregator.change_number();
         if let Some(cached) = &*cache
-            && cached.change == state.registry.catalog().change_number()
+            && cached.change == (state.registry.catalog().change_number(), aggregated)
         {
             return Arc::clone(cached);
         }
         let (change, definitions) = state.registry.catalog().all();
         let made = Arc::new(CachedDiscovery {
-            change,
-            groups: groups::collect(&definitions),
+            change: (change, aggregated),
+            groups: groups::collect(&definitions, state.aggregator.versions()),
             aggregated: Mutex::default(),
         });
         *cache = Some(Arc::clone(&made));

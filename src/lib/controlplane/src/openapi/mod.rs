@@ -184,6 +184,18 @@ impl OpenApi {
             let url = format!("/openapi/v3/{path}?hash={}", made.hash);
             paths.insert(path, json!({"serverRelativeURL": url}));
         }
+        for other in state.aggregator.versions() {
+            let path = documents::key(&other.group, &other.version);
+            let url = match other.openapi.as_deref() {
+                None => {
+                    paths.remove(&path);
+                    continue;
+                }
+                Some("") => format!("/openapi/v3/{path}"),
+                Some(hash) => format!("/openapi/v3/{path}?hash={hash}"),
+            };
+            paths.insert(path, json!({"serverRelativeURL": url}));
+        }
         let bytes = codec::to_vec(&json!({"paths": paths}));
         Ok(status::bare_text(200, bytes))
     }

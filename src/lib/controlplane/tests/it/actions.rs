@@ -72,6 +72,11 @@ async fn fault_50_a_reader_cannot_write_through_the_legacy_watch_prefix() {
         201
     );
     server.configmap("c").await;
+    // Written in the background for the definition.
+    let registered = "/apis/apiregistration.k8s.io/v1/apiservices/v1.example.com";
+    while server.get(registered).await.code != 200 {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
     let before = server.registry.store().revision();
 
     let merge = "application/merge-patch+json";

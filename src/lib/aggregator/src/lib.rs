@@ -1,0 +1,268 @@
+//! Aggregation: group versions that other API servers serve, behind ours.
+//!
+//! APIServices say who serves a group version. Requests for one with a service are forwarded to it
+//! after our own filters: its server gets the user by a front proxy's headers. Loops register what
+//! this server serves itself, check whether the others are available, and collect what they serve.
+//!
+//! Must never know HTTP routing, authentication or admission. Start reading at [`Aggregator`], then
+//! `backend`.
+
+mod availability;
+mod backend;
+mod dial;
+mod discovery;
+mod headers;
+#[cfg(test)]
+mod hostile;
+mod registration;
+mod resolve;
+mod service;
+mod status;
+mod tls;
+mod tunnel;
+
+use arc_swap::ArcSwap;
+pub use backend::{Backend, DelegatedRequest, DelegationError, take_upgrade};
+use dial::Dialer;
+pub use discovery::AggregatedVersion;
+use discovery::Collected;
+use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_registry::{Informer, Local, Notice, Registry};
+pub use ferrokube_webhook::ServiceResolver;
+use parking_lot::{Mutex, MutexGuard};
+use registration::Registration;
+pub use registration::{CUSTOM_PRIORITY, bundled_priority};
+pub use resolve::{ListedServices, ServiceAddress, is_allowed};
+use service::{GROUP, Known, PLURAL, RegisteredService};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+pub use tls::{IdentityError, ProxyIdentity};
+use tokio::sync::watch;
+use tunnel::Tunnels;
+
+/// Aggregated group versions: by group, then by version.
+type Backends = HashMap<String, Vec<(String, Arc<Backend>)>>;
+
+/// The aggregated servers of one control plane.
+pub struct Aggregator {
+    resolver: Arc<dyn ServiceResolver>,
+    identity: ProxyIdentity,
+    backends: ArcSwap<Backends>,
+    known: watch::Sender<Known>,
+    /// By name of the APIService.
+    collected: Mutex<HashMap<String, Collected>>,
+    /// Counts the changes of [`Self::versions`].
+    changes: AtomicU64,
+    tunnels: Arc<Tunnels>,
+    ended: watch::Sender<bool>,
+    /// Set by [`Aggregator::start`], taken by [`Aggregator::register`].
+    registration: Mutex<Option<Registration>>,
+}
+
+impl Aggregator {
+    /// Nothing is aggregated before [`Self::start`].
+    pub fn new(resolver: Arc<dyn ServiceResolver>, identity: ProxyIdentity) -> Self {
+        let ended = watch::Sender::new(false);
+        Self {
+            resolver,
+            identity,
+            backends: ArcSwap::default(),
+            known: watch::Sender::default(),
+            collected: Mutex::default(),
+            changes: AtomicU64::new(0),
+            tunnels: Arc::new(Tunnels::new(ended.subscribe())),
+            ended,
+            registration: Mutex::default(),
+        }
+    }
+
+    /// Whether everything is served here.
+    pub fn is_idle(&self) -> bool {
+        self.backends.load().is_empty()
+    }
+
+    /// The server of a group version; `None` if it is ours.
+    pub fn find(&self, group: &str, version: &str) -> Option<Arc<Backend>> {
+        let backends = self.backends.load();
+        let versions = backends.get(group)?;
+        versions.iter().find(|(name, _)| name == version).map(|(_, backend)| Arc::clone(backend))
+    }
+
+    /// Changes with [`Self::versions`].
+    pub fn change_number(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// The aggregated group versions, for discovery.
+    pub fn versions(&self) -> Vec<AggregatedVersion> {
+        let known = self.known.borrow().clone();
+        let collected = self.lock_collected();
+        let remote = known.iter().filter(|(_, service)| service.is_routed());
+        remote
+            .map(|(name, service)| {
+                let collected = collected.get(name).cloned().unwrap_or_default();
+                AggregatedVersion {
+                    group: service.group.clone(),
+                    version: service.version.clone(),
+                    group_priority: service.group_priority,
+                    version_priority: service.version_priority,
+                    is_current: collected.is_current,
+                    resources: collected.resources,
+                    openapi: collected.openapi,
+                }
+            })
+            .collect()
+    }
+
+    /// Names of all APIServices, and whether they are available.
+    pub fn availability(&self) -> Vec<(String, bool)> {
+        let known = self.known.borrow();
+        known.iter().map(|(name, service)| (name.clone(), service.is_available())).collect()
+    }
+
+    fn lock_collected(&self) -> MutexGuard<'_, HashMap<String, Collected>> {
+        self.collected.lock()
+    }
+
+    fn collected(&self, name: &str) -> Collected {
+        self.lock_collected().get(name).cloned().unwrap_or_default()
+    }
+
+    fn put_collected(&self, name: &str, next: Collected) {
+        // Under the lock of `known`, so that what a removed service said is not kept.
+        let known = self.known.borrow();
+        if !known.get(name).is_some_and(|service| service.is_routed()) {
+            return;
+        }
+        let mut collected = self.lock_collected();
+        let last = collected.get(name);
+        let is_same = last.is_some_and(|last| {
+            (last.is_current, &last.openapi) == (next.is_current, &next.openapi)
+                && Arc::ptr_eq(&last.resources, &next.resources)
+        });
+        collected.insert(name.to_owned(), next);
+        if !is_same {
+            self.changes.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Reads the APIServices that exist; the loops of [`Self::run`] continue from there. `None` if
+    /// APIServices are not served.
+    pub fn start(&self, registry: &Registry) -> Option<AggregatorLoops> {
+        let mut informer = Informer::new(registry, GROUP, "v1", PLURAL)?;
+        let client = Local::new(registry, GROUP, "v1", PLURAL)?;
+        self.observe(vec![Notice::Replaced(informer.snapshot())]);
+        let registration = Registration::new(registry);
+        *self.registration.lock() = registration;
+        Some(AggregatorLoops { informer, client })
+    }
+
+    /// Writes the APIServices of what this server serves, then keeps them. For the bootstrap.
+    ///
+    /// # Errors
+    /// A write failed.
+    pub async fn register(
+        &self,
+    ) -> Result<impl Future<Output = ()> + Send + 'static + use<>, Failure> {
+        let registration = self.registration.lock().take();
+        let known = self.known.subscribe();
+        let registration = match registration {
+            Some(mut registration) => {
+                let current = known.borrow().clone();
+                registration.start(&current).await?;
+                Some(registration)
+            }
+            None => None,
+        };
+        Ok(async move {
+            if let Some(registration) = registration {
+                registration.run(known).await;
+            }
+        })
+    }
+
+    /// Follows APIServices and checks aggregated servers, until the store closes.
+    pub async fn run(self: Arc<Self>, loops: AggregatorLoops) {
+        let AggregatorLoops { mut informer, client } = loops;
+        let follower = Arc::clone(&self);
+        let following = async move {
+            while let Some(found) = informer.next().await {
+                follower.observe(found.read());
+            }
+        };
+        tokio::select! {
+            () = following => {}
+            () = availability::run(self, client) => {}
+        }
+    }
+
+    /// Ends delegated watches and tunnels.
+    pub fn end(&self) {
+        self.ended.send_replace(true);
+    }
+
+    fn observe(&self, notices: Vec<Notice>) {
+        let parse = |object: Arc<Document>| Arc::new(RegisteredService::of(&object));
+        let mut all = BTreeMap::clone(&self.known.borrow());
+        for notice in notices {
+            match notice {
+                Notice::Replaced(objects) => {
+                    all = objects
+                        .into_iter()
+                        .map(|(key, object)| (key.name().to_owned(), parse(object)))
+                        .collect();
+                }
+                Notice::Changed(key, object) => {
+                    all.insert(key.name().to_owned(), parse(object));
+                }
+                Notice::Removed(key) => _ = all.remove(key.name()),
+            }
+        }
+        self.route(&all);
+        self.known.send_replace(Arc::new(all));
+        let known = self.known.borrow();
+        let is_routed = |name: &str| known.get(name).is_some_and(|service| service.is_routed());
+        self.lock_collected().retain(|name, _| is_routed(name));
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// Updates the routes. A backend stays while its service does, with its connections.
+    fn route(&self, services: &BTreeMap<String, Arc<RegisteredService>>) {
+        let before = self.backends.load();
+        let mut after = Backends::new();
+        for service in services.values().filter(|service| service.is_routed()) {
+            let Some(remote) = &service.remote else { continue };
+            let kept = before
+                .get(&service.group)
+                .and_then(|versions| versions.iter().find(|(name, _)| *name == service.version))
+                .map(|(_, backend)| backend)
+                .filter(|backend| backend.service() == remote)
+                .cloned();
+            let backend = kept.unwrap_or_else(|| {
+                if remote.insecure {
+                    tracing::warn!(
+                        group = service.group,
+                        version = service.version,
+                        "insecureSkipTLSVerify: the certificate of an aggregated server is not verified"
+                    );
+                }
+                let dialer =
+                    Dialer::new(remote.clone(), Arc::clone(&self.resolver), &self.identity);
+                let name = (service.group.as_str(), service.version.as_str());
+                Arc::new(Backend::new(name, dialer, &self.tunnels, self.ended.subscribe()))
+            });
+            backend.set_available(service.is_available());
+            let versions = after.entry(service.group.clone()).or_default();
+            versions.push((service.version.clone(), backend));
+        }
+        self.backends.store(Arc::new(after));
+    }
+}
+
+/// State of the loops, from [`Aggregator::start`] to [`Aggregator::run`].
+pub struct AggregatorLoops {
+    informer: Informer,
+    client: Local,
+}

@@ -1,0 +1,237 @@
+//! Aggregation: a second server behind the first, as real processes.
+
+use crate::FERROKUBE;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ferrokube_testkit::{ApiResponse, BOUND, Client, Cluster, Launch, newest_kubectl, wait_until};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::fs;
+
+const SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+
+/// A server, and one that it aggregates.
+fn start(role: &str) -> (Cluster, Cluster) {
+    let mut front = Launch::new(FERROKUBE).role(role).start().unwrap();
+    let proxy_ca = front.data_dir().join("pki/front-proxy-ca.crt");
+    let back = Launch::new(FERROKUBE)
+        .role("apiserver")
+        .flag("--storage=memory")
+        .flag("--tls-san=widgets.backs.svc")
+        .flag(format!("--requestheader-client-ca-file={}", proxy_ca.display()))
+        .flag("--requestheader-allowed-names=front-proxy-client")
+        .start()
+        .unwrap();
+    let address = back.url().trim_start_matches("https://");
+    front.restart_with(&[&format!("--service-address=widgets.backs={address}")]).unwrap();
+    (front, back)
+}
+
+fn service(back: &Cluster) -> Value {
+    let ca = fs::read(back.data_dir().join("pki/ca.crt")).unwrap();
+    json!({
+        "metadata": {"name": "v1.example.com"},
+        "spec": {
+            "group": "example.com", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10,
+            "caBundle": STANDARD.encode(ca), "service": {"namespace": "backs", "name": "widgets"},
+        },
+    })
+}
+
+async fn define_widgets(back: &Client) {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": open}}],
+        },
+    });
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(back.post(path, &definition).await.unwrap().status, 201);
+}
+
+async fn wait_for_reason(front: &Client, reason: &str) {
+    wait_until("the condition of the API service", BOUND, async || {
+        let service = front.get(&format!("{SERVICES}/v1.example.com")).await.unwrap();
+        let condition = &service.body["status"]["conditions"][0];
+        if condition["reason"] == reason { Ok(()) } else { Err(condition.to_string()) }
+    })
+    .await;
+}
+
+async fn freshness(front: &Client) -> Option<String> {
+    let request = front.request(Method::GET, "/apis").header("accept", AGGREGATED);
+    let answer = front.send(request).await.unwrap();
+    let groups = answer.body["items"].as_array().cloned().unwrap_or_default();
+    let group = groups.iter().find(|group| group["metadata"]["name"] == "example.com")?;
+    Some(group["versions"][0]["freshness"].as_str().unwrap_or_default().to_owned())
+}
+
+fn as_user(client: &Client, method: Method, path: &str) -> reqwest::RequestBuilder {
+    client.request(method, path).header("impersonate-user", "alice")
+}
+
+#[tokio::test]
+async fn an_aggregated_server_is_used_through_the_first_one() {
+    let (front, back) = start("apiserver");
+    let (client, back_client) = (front.admin().unwrap(), back.admin().unwrap());
+    define_widgets(&back_client).await;
+    assert_eq!(client.post(SERVICES, &service(&back)).await.unwrap().status, 201);
+    wait_for_reason(&client, "Passed").await;
+
+    // Requests and watches reach it, with the ids of the trace.
+    let mut events = client.watch("/apis/example.com/v1/widgets?watch=true").await.unwrap();
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    let create = client
+        .request(Method::POST, WIDGETS)
+        .header("content-type", "application/json")
+        .header("traceparent", format!("00-{trace}-b7ad6b7169203331-01"))
+        .body(
+            json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}})
+                .to_string(),
+        );
+    let created = client.send(create).await.unwrap();
+    assert_eq!(created.status, 201, "{}", created.text);
+    let annotations = &created.body["metadata"]["annotations"];
+    assert_eq!(annotations["trace.kubernetes.io/trace-id"], trace);
+    let event = events.next().await.unwrap().unwrap();
+    assert_eq!(
+        (&event["type"], &event["object"]["metadata"]["name"]),
+        (&json!("ADDED"), &json!("w"))
+    );
+    assert_eq!(back_client.get(&format!("{WIDGETS}/w")).await.unwrap().status, 200);
+
+    // Both servers check the rights of the user, whatever the client says about itself.
+    let forged = |request: reqwest::RequestBuilder| {
+        request.header("x-remote-user", "root").header("x-remote-group", "system:masters")
+    };
+    let list = || forged(as_user(&client, Method::GET, WIDGETS));
+    let refused = client.send(list()).await.unwrap();
+    assert_eq!(refused.status, 403, "{}", refused.text);
+    let role = json!({"metadata": {"name": "widgets"}, "rules": [{"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": ["list"]}]});
+    let binding = json!({"metadata": {"name": "widgets"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "widgets"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}]});
+    let grant = async |client: &Client| {
+        for (plural, object) in [("clusterroles", &role), ("clusterrolebindings", &binding)] {
+            let path = format!("/apis/rbac.authorization.k8s.io/v1/{plural}");
+            assert_eq!(client.post(&path, object).await.unwrap().status, 201);
+        }
+    };
+    grant(&client).await;
+    let refused = client.send(list()).await.unwrap();
+    let user = "User \\\"alice\\\" cannot list resource";
+    assert!(refused.status == 403 && refused.text.contains(user), "{}", refused.text);
+    grant(&back_client).await;
+    assert_eq!(client.send(list()).await.unwrap().status, 200);
+
+    // Clients find it.
+    assert_eq!(freshness(&client).await.as_deref(), Some("Current"));
+    let kubectl = newest_kubectl();
+    let got = kubectl.run(&front.kubeconfig(), &["get", "widgets", "-o", "name"]);
+    assert_eq!(got.stdout.trim(), "widget.example.com/w", "{}", got.stderr);
+    let groups = client.get("/apis").await.unwrap();
+    assert_eq!(groups.body["groups"][0]["name"], "apiregistration.k8s.io");
+    assert_eq!(client.get("/apis/example.com").await.unwrap().body["kind"], "APIGroup");
+
+    let explained = kubectl.run(&front.kubeconfig(), &["explain", "widgets"]);
+    assert!(explained.stdout.contains("KIND:       Widget"), "{}", explained.stderr);
+
+    // Without the object its paths are gone.
+    assert_eq!(client.delete(&format!("{SERVICES}/v1.example.com")).await.unwrap().status, 200);
+    wait_until("the group to be gone", BOUND, async || {
+        match client.get(WIDGETS).await.unwrap().status {
+            404 => Ok(()),
+            other => Err(other.to_string()),
+        }
+    })
+    .await;
+    assert_eq!(freshness(&client).await, None);
+}
+
+#[tokio::test]
+async fn fault_26_an_unavailable_server_keeps_nothing_else_from_being_deleted() {
+    let (front, mut back) = start("all-in-one");
+    let client = front.admin().unwrap();
+    define_widgets(&back.admin().unwrap()).await;
+    assert_eq!(client.post(SERVICES, &service(&back)).await.unwrap().status, 201);
+    wait_for_reason(&client, "Passed").await;
+    let doomed = json!({"metadata": {"name": "doomed"}});
+    assert_eq!(client.post("/api/v1/namespaces", &doomed).await.unwrap().status, 201);
+    let maps = "/api/v1/namespaces/doomed/configmaps";
+    let map = json!({"metadata": {"name": "m"}});
+    assert_eq!(client.post(maps, &map).await.unwrap().status, 201);
+
+    back.kill().unwrap();
+    let failed = client.get(WIDGETS).await.unwrap();
+    assert_eq!(failed.status, 503, "{}", failed.text);
+    wait_for_reason(&client, "FailedDiscoveryCheck").await;
+    assert_eq!(client.get(WIDGETS).await.unwrap().text, "service unavailable\n");
+    assert_eq!(freshness(&client).await.as_deref(), Some("Stale"));
+    let metrics = client.get("/metrics").await.unwrap().text;
+    let unavailable = r#"aggregator_unavailable_apiservice{name="v1.example.com"} 1"#;
+    assert!(metrics.contains(unavailable), "{metrics}");
+
+    let namespace = "/api/v1/namespaces/doomed";
+    assert_eq!(client.delete(namespace).await.unwrap().status, 200);
+    wait_until("the content to be deleted", BOUND, async || {
+        let maps = client.get(maps).await.unwrap();
+        let left = maps.body["items"].as_array().map_or(0, Vec::len);
+        if left == 0 { Ok(()) } else { Err(maps.text) }
+    })
+    .await;
+    wait_until("the condition of the namespace", BOUND, async || {
+        let namespace = client.get(namespace).await.unwrap();
+        if namespace.text.contains("example.com/v1") { Ok(()) } else { Err(namespace.text) }
+    })
+    .await;
+    // Nobody knows what the server has in the namespace, until it is declared gone.
+    assert_eq!(client.delete(&format!("{SERVICES}/v1.example.com")).await.unwrap().status, 200);
+    wait_until("the namespace to be gone", BOUND, async || {
+        let namespace: ApiResponse = client.get(namespace).await.unwrap();
+        if namespace.status == 404 { Ok(()) } else { Err(namespace.text) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_service_that_claims_a_bundled_group_can_be_taken_back() {
+    let mut front = Launch::new(FERROKUBE).role("apiserver").start().unwrap();
+    let client = front.admin().unwrap();
+    let leases = "/apis/coordination.k8s.io/v1/leases";
+    let own = format!("{SERVICES}/v1.coordination.k8s.io");
+    let claim = json!({"spec": {"service": {"namespace": "none", "name": "none"}, "insecureSkipTLSVerify": true}});
+    assert_eq!(client.merge(&own, &claim).await.unwrap().status, 200);
+    wait_until("the group to be claimed", BOUND, async || {
+        let answer = client.get(leases).await.unwrap();
+        if answer.status == 503 { Ok(()) } else { Err(answer.text) }
+    })
+    .await;
+    wait_until("its condition", BOUND, async || {
+        let text = client.get(&own).await.unwrap().text;
+        let why = r#"service/none in \"none\" is not present"#;
+        if text.contains("ServiceNotFound") && text.contains(why) { Ok(()) } else { Err(text) }
+    })
+    .await;
+    // The group of API services itself cannot be claimed.
+    let service = json!({"metadata": {"name": "v1.apiregistration.k8s.io"}, "spec": {
+        "group": "apiregistration.k8s.io", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1,
+        "insecureSkipTLSVerify": true, "service": {"namespace": "none", "name": "none"}}});
+    assert_eq!(client.post(SERVICES, &service).await.unwrap().status, 201);
+    let release = json!({"spec": {"service": null, "insecureSkipTLSVerify": null}});
+    assert_eq!(client.merge(&own, &release).await.unwrap().status, 200);
+    wait_until("the group to be back", BOUND, async || {
+        let answer = client.get(leases).await.unwrap();
+        if answer.status == 200 { Ok(()) } else { Err(answer.text) }
+    })
+    .await;
+    // A restart takes it back, too.
+    assert_eq!(client.merge(&own, &claim).await.unwrap().status, 200);
+    front.restart().unwrap();
+    let client = front.admin().unwrap();
+    assert_eq!(client.get(leases).await.unwrap().status, 200);
+    let own = client.get(&own).await.unwrap();
+    assert_eq!(own.body["spec"]["service"], Value::Null, "{}", own.text);
+}
