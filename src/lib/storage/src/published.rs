@@ -425,6 +425,11 @@ impl Published {
         Snapshot::new(self.revision(), prefix.clone(), state.map.clone())
     }
 
+    /// Whether a resource has no objects.
+    pub(crate) fn is_empty(&self, prefix: &Prefix) -> bool {
+        self.resource(prefix).state.read().map.len() == 0
+    }
+
     /// State of a resource at a revision.
     pub(crate) fn snapshot_at(
         &self,

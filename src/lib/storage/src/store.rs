@@ -252,6 +252,11 @@ impl Store {
         self.0.core.published.snapshot(prefix)
     }
 
+    /// Whether a resource has no published objects. Cheaper than a snapshot.
+    pub fn is_empty(&self, prefix: &Prefix) -> bool {
+        self.0.core.published.is_empty(prefix)
+    }
+
     /// State of a resource at a revision. A future revision yields the current state, at its own
     /// revision (see [`Self::wait_for`]).
     ///
