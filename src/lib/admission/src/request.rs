@@ -3,8 +3,9 @@
 use crate::matching::{namespace_of, operation_name};
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::gvk::GroupVersionKind;
-use ferrokube_registry::WriteOptions;
-use ferrokube_registry::{AdmissionOptions, Attributes, DeleteOptions, FieldValidation, Served};
+use ferrokube_registry::{
+    AdmissionOptions, Attributes, DeleteOptions, FieldValidation, Operation, Served, WriteOptions,
+};
 
 /// An AdmissionRequest without its uid and objects. `matched` is the version that a rule matched.
 pub(crate) fn admission_request(attributes: &Attributes<'_>, matched: &Served) -> Document {
@@ -74,19 +75,21 @@ fn user(attributes: &Attributes<'_>) -> Value {
     info
 }
 
+/// kube-apiserver shows a patch as the create or update that it results in.
 fn options(attributes: &Attributes<'_>) -> Value {
     match attributes.options {
-        AdmissionOptions::Create(options) => write_options("CreateOptions", options, None),
-        AdmissionOptions::Update(options) => write_options("UpdateOptions", options, None),
-        AdmissionOptions::Patch(options) => {
-            write_options("PatchOptions", options, options.force.then_some(true))
+        AdmissionOptions::Create(options)
+        | AdmissionOptions::Update(options)
+        | AdmissionOptions::Patch(options) => {
+            let is_create = attributes.operation == Operation::Create;
+            write_options(if is_create { "CreateOptions" } else { "UpdateOptions" }, options)
         }
         AdmissionOptions::Delete(options) => delete_options(options),
         AdmissionOptions::Connect => Value::Null,
     }
 }
 
-fn write_options(kind: &str, options: &WriteOptions, force: Option<bool>) -> Value {
+fn write_options(kind: &str, options: &WriteOptions) -> Value {
     let mut fields = head(kind, options.dry_run);
     let mut set = |field: &str, value: Value| _ = fields.insert(field.to_owned(), value);
     if !options.field_manager.is_empty() {
@@ -99,9 +102,6 @@ fn write_options(kind: &str, options: &WriteOptions, force: Option<bool>) -> Val
             FieldValidation::Strict => "Strict",
         };
         set("fieldValidation", Value::from(name));
-    }
-    if let Some(force) = force {
-        set("force", Value::from(force));
     }
     Value::Object(fields)
 }
