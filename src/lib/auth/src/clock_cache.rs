@@ -6,7 +6,7 @@
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Keys should be cheap to clone: each is held twice.
@@ -39,6 +39,11 @@ impl<K: Clone + Eq + Hash, V> ClockCache<K, V> {
             slot.is_used.store(true, Ordering::Relaxed);
         }
         Some(&slot.value)
+    }
+
+    /// A hash that differs from process to process.
+    pub(crate) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+        self.places.hasher().hash_one(key)
     }
 
     pub(crate) fn get_mut<Q: Eq + Hash + ?Sized>(&mut self, key: &Q) -> Option<&mut V>

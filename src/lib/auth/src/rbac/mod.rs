@@ -1,9 +1,9 @@
 //! Role-based access control, decided from an index.
 //!
-//! [`RbacIndex`] is an immutable value: subject -> grants -> role, of the cluster or of one namespace.
-//! [`Rbac`] holds the current ones, fed from the store's history. A decision sees every published
-//! revision of what it reads ([`Authorizer::catch_up`](crate::Authorizer::catch_up)), so a binding
-//! takes effect as soon as its write is acknowledged, and delays its own namespace only.
+//! [`RbacIndex`] is an immutable value: subject -> grants -> role, of the cluster or of one
+//! namespace. [`Rbac`] holds the current ones, fed from the store's history. A decision sees every
+//! published revision of what it reads ([`Authorizer::catch_up`](crate::Authorizer::catch_up)), so
+//! a binding takes effect as soon as its write is acknowledged, and delays its own namespace only.
 
 mod authorizer;
 mod escalation;

@@ -7,8 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::json::{Layout, forms};
 use ferrokube_apimachinery::{json, time, work};
+use ferrokube_registry::offload::{INLINE_BYTES, block_in_place};
 use ferrokube_storage::{Entry, Key, Prefix, Revision, Store};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use ring::digest;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +20,9 @@ const DELETION_LEEWAY: Duration = Duration::from_secs(60);
 
 /// Label of secrets whose token was disabled for lack of use.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
+
+/// Locks for objects being parsed.
+const READING: usize = 64;
 
 /// Max cached objects.
 const MAX_FACTS: usize = 10_000;
@@ -34,6 +38,9 @@ pub(super) struct Objects {
     /// Shared by all tokens of an object, valid or not: each revision is parsed once, not at every
     /// use.
     facts: Arc<RwLock<ClockCache<Key, Arc<Facts>>>>,
+    /// Locked while an object is parsed, by the hash of its key: requests with tokens of one object
+    /// wait for the one that parses it.
+    reading: Arc<[Mutex<()>; READING]>,
 }
 
 /// What an object's tokens depend on, at one revision.
@@ -74,6 +81,7 @@ impl Objects {
             nodes: prefix("minions"),
             secrets: prefix("secrets"),
             facts,
+            reading: Arc::new([const { Mutex::new(()) }; READING]),
         }
     }
 
@@ -100,13 +108,30 @@ impl Objects {
     }
 
     fn facts_of(&self, kind: BoundKind, entry: &Entry) -> Arc<Facts> {
-        let known = self.facts.read().get(&entry.key).map(Arc::clone);
-        if let Some(known) = known.filter(|known| known.revision == entry.revision) {
+        if let Some(known) = self.known(entry) {
             return known;
         }
+        if entry.bytes.len() > INLINE_BYTES {
+            return block_in_place(|| self.read_once(kind, entry));
+        }
+        self.read_once(kind, entry)
+    }
+
+    fn known(&self, entry: &Entry) -> Option<Arc<Facts>> {
+        let known = self.facts.read().get(&entry.key).map(Arc::clone);
+        known.filter(|known| known.revision == entry.revision)
+    }
+
+    fn read_once(&self, kind: BoundKind, entry: &Entry) -> Arc<Facts> {
+        let hash = self.facts.read().hash(&entry.key);
+        let _reading = self.reading[hash as usize % READING].lock();
+        if let Some(known) = self.known(entry) {
+            return known;
+        }
+        #[cfg(test)]
+        tests::READS.fetch_add(1, Ordering::SeqCst);
         let read = Arc::new(Facts::read(kind, entry));
-        let mut facts = self.facts.write();
-        facts.insert(entry.key.clone(), Arc::clone(&read));
+        self.facts.write().insert(entry.key.clone(), Arc::clone(&read));
         read
     }
 
@@ -230,6 +255,31 @@ fn sha256(bytes: &[u8]) -> Hash {
 mod tests {
     use super::*;
     use crate::testing::{key, put, store};
+
+    /// Objects parsed by the test of this.
+    pub(super) static READS: AtomicU64 = AtomicU64::new(0);
+
+    /// Requests that come at once with tokens of one object.
+    #[tokio::test]
+    async fn fault_51_an_object_is_parsed_by_one_of_its_tokens_requests() {
+        let store = store();
+        let annotations = json!({"a": "x".repeat(1_000_000)});
+        let metadata =
+            json!({"name": "fat", "namespace": "n", "uid": "u", "annotations": annotations});
+        put(&store, "serviceaccounts", json!({"metadata": metadata})).await;
+        let objects = Objects::new(store);
+        let (at_once, before) = (std::sync::Barrier::new(8), READS.load(Ordering::SeqCst));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    at_once.wait();
+                    objects.facts(BoundKind::ServiceAccount, "n", "fat").expect("there");
+                });
+            }
+        });
+        // The other tests read at most two objects.
+        assert!(READS.load(Ordering::SeqCst) - before <= 3);
+    }
 
     /// A caller that uses tokens of many objects makes no other object be read again.
     #[tokio::test]
