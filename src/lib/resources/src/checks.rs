@@ -3,13 +3,44 @@
 pub(crate) mod client_config;
 
 use ferrokube_apimachinery::document::{Array, Document, Text, Value};
-use ferrokube_apimachinery::field::{FieldError, Word};
-use ferrokube_apimachinery::name;
+use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, Word};
+use ferrokube_apimachinery::{name, work};
 
 /// Data limit of a ConfigMap or Secret.
 pub(crate) const MAX_DATA_BYTES: usize = 1024 * 1024;
 /// Message about a field of an immutable object.
 pub(crate) const IMMUTABLE: &str = "field is immutable when `immutable` is set";
+
+/// Errors, until there are as many as are shown: each has a text of its own, and nobody reads more.
+/// Every loop over what users wrote goes through here.
+#[derive(Debug, Default)]
+pub(crate) struct ErrorList(Vec<FieldError>);
+
+impl ErrorList {
+    /// Checks one item after the other.
+    pub(crate) fn check_each<I, E>(&mut self, items: I, check: impl Fn(I::Item) -> E)
+    where
+        I: IntoIterator,
+        E: IntoIterator<Item = FieldError>,
+    {
+        for item in items {
+            if self.0.len() >= MAX_ERRORS {
+                return;
+            }
+            work::count(1);
+            self.0.extend(check(item));
+        }
+    }
+
+    /// Appends errors that were made already.
+    pub(crate) fn extend(&mut self, errors: impl IntoIterator<Item = FieldError>) {
+        self.0.extend(errors);
+    }
+
+    pub(crate) fn into_vec(self) -> Vec<FieldError> {
+        self.0
+    }
+}
 
 /// An error per message.
 pub(crate) fn all_invalid(
@@ -34,7 +65,7 @@ pub(crate) fn items<'a>(value: &'a Value, field: &str) -> &'a [Value] {
 pub(crate) fn entries<'a>(
     object: &'a Document,
     path: &[&str],
-) -> impl Iterator<Item = (&'a Text, &'a Value)> {
+) -> impl Iterator<Item = (&'a Text, &'a Value)> + use<'a> {
     object.get(path).and_then(Value::as_object).into_iter().flatten()
 }
 
@@ -65,22 +96,23 @@ pub(crate) fn finalizer(name: &str) -> Vec<String> {
 
 /// Errors in a label selector (`matchLabels`, `matchExpressions`).
 pub(crate) fn label_selector(selector: &Value, path: &str) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten()
-    {
+    let mut errors = ErrorList::default();
+    let labels = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+    errors.check_each(labels, |(key, value)| {
         let field = format!("{path}.matchLabels");
         let value = value.as_str().unwrap_or_default();
-        errors.extend(all_invalid(&field, key, name::qualified_name(key)));
-        errors.extend(all_invalid(&field, value, name::label_value(value)));
-    }
-    for (index, requirement) in items(selector, "matchExpressions").iter().enumerate() {
-        errors.extend(label_requirement(requirement, &format!("{path}.matchExpressions[{index}]")));
-    }
-    errors
+        let of_key = all_invalid(&field, key, name::qualified_name(key));
+        of_key.chain(all_invalid(&field, value, name::label_value(value))).collect::<Vec<_>>()
+    });
+    errors.check_each(items(selector, "matchExpressions").iter().enumerate(), |(index, one)| {
+        label_requirement(one, &format!("{path}.matchExpressions[{index}]"))
+    });
+    errors.into_vec()
 }
 
 fn label_requirement(requirement: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
+    let mut of_values = ErrorList::default();
     let values = items(requirement, "values");
     match text(requirement, "operator") {
         "In" | "NotIn" if values.is_empty() => errors.push(FieldError::required(
@@ -102,14 +134,12 @@ fn label_requirement(requirement: &Value, path: &str) -> Vec<FieldError> {
     }
     let key = text(requirement, "key");
     errors.extend(all_invalid(&format!("{path}.key"), key, name::qualified_name(key)));
-    for (index, value) in values.iter().enumerate() {
+    of_values.check_each(values.iter().enumerate(), |(index, value)| {
         let value = value.as_str().unwrap_or_default();
-        errors.extend(all_invalid(
-            &format!("{path}.values[{index}]"),
-            value,
-            name::label_value(value),
-        ));
-    }
+        all_invalid(&format!("{path}.values[{index}]"), value, name::label_value(value))
+            .collect::<Vec<_>>()
+    });
+    errors.extend(of_values.into_vec());
     errors
 }
 
@@ -117,6 +147,57 @@ fn label_requirement(requirement: &Value, path: &str) -> Vec<FieldError> {
 mod tests {
     use super::*;
     use ferrokube_apimachinery::document::json;
+    use ferrokube_resource::Change;
+    use std::collections::BTreeMap;
+
+    /// Each error has a text, and at most a hundred are shown.
+    #[test]
+    fn fault_34_no_kind_makes_more_errors_than_are_shown() {
+        const MANY: usize = 20_000;
+        let list = |one: Value| Value::from(vec![one; MANY]);
+        let mut keys = ferrokube_apimachinery::document::Map::new();
+        for number in 0..MANY {
+            keys.insert(format!("{number} !"), Value::from("eA=="));
+        }
+        let keys = Value::Object(keys);
+        let cases = [
+            ("configmaps", "", json!({"data": keys.clone(), "binaryData": keys.clone()})),
+            ("secrets", "", json!({"data": keys})),
+            ("namespaces", "", json!({"spec": {"finalizers": list(json!("a b"))}})),
+            ("rolebindings", "", json!({"subjects": list(json!({"kind": "X"}))})),
+            (
+                "customresourcedefinitions",
+                "",
+                json!({"spec": {"names": {"shortNames": list(json!("A B")), "categories": list(json!("A B"))}}}),
+            ),
+        ];
+        let definitions = crate::definitions(crate::tables());
+        for (plural, subresource, object) in cases {
+            let definition = definitions.iter().find(|found| found.plural == plural);
+            let object = Document::from_value(object).expect("an object");
+            let extra = BTreeMap::new();
+            let change = Change {
+                old: None,
+                subresource,
+                version: "v1",
+                user: "",
+                user_uid: "",
+                groups: &[],
+                user_extra: &extra,
+                now: std::time::SystemTime::UNIX_EPOCH,
+            };
+            let hooks = &definition.expect("bundled").hooks;
+            let (errors, steps) = work::counted(|| hooks.validate(&change, &object));
+            assert!(
+                (MAX_ERRORS..=4 * MAX_ERRORS).contains(&errors.len()),
+                "{plural}: {}",
+                errors.len()
+            );
+            assert!(steps <= 4 * MAX_ERRORS as u64, "{plural}: {steps} steps");
+        }
+        let selector = json!({"matchExpressions": [{"key": "k", "operator": "In", "values": list(json!("a b"))}]});
+        assert_eq!(label_selector(&selector, "s").len(), MAX_ERRORS);
+    }
 
     #[test]
     fn selectors() {

@@ -1,6 +1,6 @@
 //! ConfigMap: strings and bytes by key, at most 1 MiB; may be immutable.
 
-use crate::checks::{IMMUTABLE, MAX_DATA_BYTES, all_invalid, entries, is_true};
+use crate::checks::{ErrorList, IMMUTABLE, MAX_DATA_BYTES, all_invalid, entries, is_true};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
@@ -31,29 +31,28 @@ struct ConfigMap;
 
 impl Hooks for ConfigMap {
     fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
-        let mut errors = change.old.map_or_else(Vec::new, |old| unchanged(old, object));
-        let mut bytes = 0;
-        for (key, value) in entries(object, &["data"]) {
+        let mut errors = ErrorList::default();
+        errors.extend(change.old.map_or_else(Vec::new, |old| unchanged(old, object)));
+        errors.check_each(entries(object, &["data"]), |(key, _)| {
             let field = format!("data[{key}]");
-            errors.extend(all_invalid(&field, key, name::config_key(key)));
-            if object.get(&["binaryData", key]).is_some() {
-                errors.push(FieldError::invalid(
-                    field,
-                    key.as_str(),
-                    "duplicate of key present in binaryData",
-                ));
-            }
-            bytes += value.as_str().map_or(0, str::len);
-        }
-        for (key, value) in entries(object, &["binaryData"]) {
-            errors.extend(all_invalid(&format!("binaryData[{key}]"), key, name::config_key(key)));
-            bytes += value.as_str().map_or(0, decoded_bytes);
-        }
-        if bytes > MAX_DATA_BYTES {
+            let repeated = object.get(&["binaryData", key]).map(|_| {
+                let why = "duplicate of key present in binaryData";
+                FieldError::invalid(field.as_str(), key.as_str(), why)
+            });
+            all_invalid(&field, key, name::config_key(key)).chain(repeated).collect::<Vec<_>>()
+        });
+        errors.check_each(entries(object, &["binaryData"]), |(key, _)| {
+            all_invalid(&format!("binaryData[{key}]"), key, name::config_key(key))
+                .collect::<Vec<_>>()
+        });
+        let texts =
+            |path: &'static [&'static str]| entries(object, path).filter_map(|(_, v)| v.as_str());
+        let bytes: usize = texts(&["data"]).map(str::len).sum();
+        if bytes + texts(&["binaryData"]).map(decoded_bytes).sum::<usize>() > MAX_DATA_BYTES {
             // kube-apiserver's path of the whole object.
-            errors.push(FieldError::too_long("[]", MAX_DATA_BYTES));
+            errors.extend([FieldError::too_long("[]", MAX_DATA_BYTES)]);
         }
-        errors
+        errors.into_vec()
     }
 
     fn print(&self, object: &Printable<'_>, row: &mut TableRow) {

@@ -1,7 +1,7 @@
 //! Namespace: the scope of other objects. Has two phases; its spec's finalizers hold it until its
 //! content is deleted.
 
-use crate::checks::{all_invalid, finalizer, keep_stored};
+use crate::checks::{ErrorList, all_invalid, finalizer, keep_stored};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
@@ -125,12 +125,11 @@ fn label(object: &mut Document) {
 fn finalizers(object: &Document, path: impl Fn(usize) -> String) -> Vec<FieldError> {
     let names =
         object.list(&["spec", "finalizers"]).iter().map(|name| name.as_str().unwrap_or_default());
-    names
-        .enumerate()
-        .flat_map(|(index, name)| {
-            all_invalid(&path(index), name, finalizer(name)).collect::<Vec<_>>()
-        })
-        .collect()
+    let mut errors = ErrorList::default();
+    errors.check_each(names.enumerate(), |(index, name)| {
+        all_invalid(&path(index), name, finalizer(name)).collect::<Vec<_>>()
+    });
+    errors.into_vec()
 }
 
 /// The phase must match the deletionTimestamp.

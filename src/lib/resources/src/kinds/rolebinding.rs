@@ -1,7 +1,7 @@
 //! RoleBinding and ClusterRoleBinding: subjects of a role. The role is immutable.
 
 use crate::cells;
-use crate::checks::{all_invalid, text};
+use crate::checks::{ErrorList, all_invalid, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
@@ -78,10 +78,12 @@ impl Hooks for BindingHooks {
     }
 
     fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
-        let mut errors = self.role_ref(object);
-        for (index, subject) in object.list(&["subjects"]).iter().enumerate() {
-            errors.extend(self.subject(subject, &format!("subjects[{index}]")));
-        }
+        let mut errors = ErrorList::default();
+        errors.extend(self.role_ref(object));
+        errors.check_each(object.list(&["subjects"]).iter().enumerate(), |(index, subject)| {
+            self.subject(subject, index)
+        });
+        let mut errors = errors.into_vec();
         if change.old.is_some_and(|old| old.get(&["roleRef"]) != object.get(&["roleRef"])) {
             errors.push(FieldError::invalid(
                 "roleRef",
@@ -153,34 +155,36 @@ impl BindingHooks {
         errors
     }
 
-    fn subject(&self, subject: &Value, path: &str) -> Vec<FieldError> {
+    /// The path is made for errors only: most bindings have none, and some thousands of subjects.
+    fn subject(&self, subject: &Value, index: usize) -> Vec<FieldError> {
+        let path = || format!("subjects[{index}]");
         let (name, group) = (text(subject, "name"), text(subject, "apiGroup"));
         let mut errors = Vec::new();
         if name.is_empty() {
-            errors.push(FieldError::required(format!("{path}.name"), ""));
+            errors.push(FieldError::required(path() + ".name", ""));
         }
         match text(subject, "kind") {
             "ServiceAccount" => {
                 if !name.is_empty() {
                     errors.extend(all_invalid(
-                        &format!("{path}.name"),
+                        &(path() + ".name"),
                         name,
                         name::dns1123_subdomain(name),
                     ));
                 }
                 if !group.is_empty() {
-                    errors.push(FieldError::not_supported(format!("{path}.apiGroup"), group, [""]));
+                    errors.push(FieldError::not_supported(path() + ".apiGroup", group, [""]));
                 }
                 if !self.namespaced && text(subject, "namespace").is_empty() {
-                    errors.push(FieldError::required(format!("{path}.namespace"), ""));
+                    errors.push(FieldError::required(path() + ".namespace", ""));
                 }
             }
             "User" | "Group" if group != GROUP => {
-                errors.push(FieldError::not_supported(format!("{path}.apiGroup"), group, [GROUP]))
+                errors.push(FieldError::not_supported(path() + ".apiGroup", group, [GROUP]))
             }
             "User" | "Group" => {}
             other => errors.push(FieldError::not_supported(
-                format!("{path}.kind"),
+                path() + ".kind",
                 other,
                 ["ServiceAccount", "User", "Group"],
             )),

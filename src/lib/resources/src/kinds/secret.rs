@@ -1,7 +1,7 @@
 //! Secret: bytes by key, at most 1 MiB, with an immutable type that may require keys. Errors never
 //! contain values.
 
-use crate::checks::{IMMUTABLE, MAX_DATA_BYTES, all_invalid, entries, is_true};
+use crate::checks::{ErrorList, IMMUTABLE, MAX_DATA_BYTES, all_invalid, entries, is_true};
 use crate::kinds::configmap::decoded_bytes;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -56,17 +56,17 @@ impl Hooks for Secret {
     }
 
     fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
-        let mut errors = change.old.map_or_else(Vec::new, |old| unchanged(old, object));
-        let mut bytes = 0;
-        for (key, value) in entries(object, &["data"]) {
-            errors.extend(all_invalid(&format!("data[{key}]"), key, name::config_key(key)));
-            bytes += value.as_str().map_or(0, decoded_bytes);
-        }
-        if bytes > MAX_DATA_BYTES {
-            errors.push(FieldError::too_long("data", MAX_DATA_BYTES));
+        let mut errors = ErrorList::default();
+        errors.extend(change.old.map_or_else(Vec::new, |old| unchanged(old, object)));
+        errors.check_each(entries(object, &["data"]), |(key, _)| {
+            all_invalid(&format!("data[{key}]"), key, name::config_key(key)).collect::<Vec<_>>()
+        });
+        let texts = entries(object, &["data"]).filter_map(|(_, value)| value.as_str());
+        if texts.map(decoded_bytes).sum::<usize>() > MAX_DATA_BYTES {
+            errors.extend([FieldError::too_long("data", MAX_DATA_BYTES)]);
         }
         errors.extend(demanded(object));
-        errors
+        errors.into_vec()
     }
 
     fn warnings(&self, _change: &Change<'_>, object: &Document) -> Vec<String> {

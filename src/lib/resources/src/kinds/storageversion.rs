@@ -2,7 +2,7 @@
 //! only, like alpha versions of kube-apiserver.
 
 use crate::cells;
-use crate::checks::{items, keep_stored, text};
+use crate::checks::{ErrorList, items, keep_stored, text};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
@@ -54,20 +54,22 @@ impl Hooks for StorageVersion {
 
     fn validate(&self, _change: &Change<'_>, object: &Document) -> Vec<FieldError> {
         const SERVERS: &str = "status.storageVersions";
-        let mut errors = Vec::new();
+        let mut errors = ErrorList::default();
         let servers = object.list(&["status", "storageVersions"]);
-        for (index, server) in servers.iter().enumerate() {
-            if text(server, "apiServerID").is_empty() {
-                errors.push(FieldError::required(format!("{SERVERS}[{index}].apiServerID"), ""));
-            }
+        errors.check_each(servers.iter().enumerate(), |(index, server)| {
+            let nameless = text(server, "apiServerID")
+                .is_empty()
+                .then(|| FieldError::required(format!("{SERVERS}[{index}].apiServerID"), ""));
             let encoding = text(server, "encodingVersion");
-            if !items(server, "decodableVersions").iter().any(|version| version == encoding) {
-                errors.push(FieldError::invalid_unshown(
-                    format!("{SERVERS}[{index}]"),
-                    "decodableVersions must include encodingVersion",
-                ));
-            }
-        }
+            let is_missing =
+                !items(server, "decodableVersions").iter().any(|version| version == encoding);
+            let missing = is_missing.then(|| {
+                let why = "decodableVersions must include encodingVersion";
+                FieldError::invalid_unshown(format!("{SERVERS}[{index}]"), why)
+            });
+            nameless.into_iter().chain(missing)
+        });
+        let mut errors = errors.into_vec();
         let common = object.str(&["status", "commonEncodingVersion"]).unwrap_or_default();
         if !common.is_empty()
             && servers.iter().any(|server| text(server, "encodingVersion") != common)

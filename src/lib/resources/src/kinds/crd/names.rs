@@ -1,6 +1,6 @@
 //! Validates names of a definition, its group and its kind.
 
-use crate::checks::text;
+use crate::checks::{ErrorList, text};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name::{dns1035_label, dns1123_subdomain};
@@ -155,15 +155,13 @@ pub(super) fn validate_names(names: &Value, path: &str) -> Vec<FieldError> {
         }
     }
     for field in ["shortNames", "categories"] {
-        for (index, name) in crate::checks::items(names, field).iter().enumerate() {
+        let mut of_field = ErrorList::default();
+        let listed = crate::checks::items(names, field).iter().enumerate();
+        of_field.check_each(listed, |(index, name)| {
             let name = name.as_str().unwrap_or_default();
-            errors.extend(one_invalid(
-                &format!("{path}.{field}[{index}]"),
-                name,
-                "",
-                &dns1035_label(name),
-            ));
-        }
+            one_invalid(&format!("{path}.{field}[{index}]"), name, "", &dns1035_label(name))
+        });
+        errors.extend(of_field.into_vec());
     }
     let kind = text(names, "kind");
     if !kind.is_empty() && kind == text(names, "listKind") {
