@@ -116,10 +116,28 @@ impl ShownChain {
     }
 }
 
+impl ShownChain {
+    /// Keeps only the leaf if the others do not help to verify it: anybody can make them, and a
+    /// connection lives long.
+    fn forget_unneeded(&mut self, peer: &Peer, tls: &Tls) {
+        let is_needed = |verified: &Option<Arc<[u8]>>, by: Verifier| {
+            verified.as_deref().is_some_and(|leaf| !by(tls, &CertificateDer::from(leaf), &[]))
+        };
+        if !is_needed(&peer.certificate, Tls::is_client)
+            && !is_needed(&peer.proxy_certificate, Tls::is_proxy)
+        {
+            self.rest = Box::default();
+        }
+    }
+}
+
+type Verifier = fn(&Tls, &CertificateDer<'_>, &[CertificateDer<'_>]) -> bool;
+
 impl PeerChain {
     pub(crate) fn new(address: SocketAddr, chain: &[CertificateDer<'_>], tls: &Tls) -> Self {
-        let (chain, validity) = ShownChain::new(chain);
+        let (mut chain, validity) = ShownChain::new(chain);
         let judged = judge(address, &chain, validity, tls);
+        chain.forget_unneeded(&judged.peer, tls);
         Self { address, chain, validity, judged: Mutex::new(judged) }
     }
 
@@ -145,7 +163,7 @@ fn judge(
     // Read before the roots: a replacement in between leads to one more verification, not to a
     // stale one. So is the clock.
     let (generation, holds) = (tls.generation(), validity.around(SystemTime::now()));
-    let verified = |by: fn(&Tls, &CertificateDer<'_>, &[CertificateDer<'_>]) -> bool| {
+    let verified = |by: Verifier| {
         chain.leaf.clone().filter(|leaf| by(tls, &CertificateDer::from(&**leaf), &chain.rest))
     };
     let (certificate, proxy_certificate) = (verified(Tls::is_client), verified(Tls::is_proxy));

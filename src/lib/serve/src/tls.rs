@@ -221,6 +221,7 @@ impl Tls {
         let verifier = AnyProvenKey {
             provider: Arc::clone(&self.provider),
             hints: self.authorities.trusted.load().subjects(),
+            authorities: Arc::clone(&self.authorities),
         };
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(self.versions)
@@ -314,14 +315,30 @@ impl ResolvesServerCert for ServingCertificate {
 
 /// Certificates that a client may show.
 const MAX_CHAIN: usize = 8;
-/// Bytes of all of them: a connection keeps them twice.
+/// Bytes of all of them: a connection keeps them, and a second time what verifies it.
 const MAX_CHAIN_BYTES: usize = 16 << 10;
+/// And of such that no CA verifies, which anybody can make.
+const MAX_UNVERIFIED_BYTES: usize = 4 << 10;
 
 /// Accepts any certificate whose key the client has, within bounds: it is judged later.
-#[derive(Debug)]
 struct AnyProvenKey {
     provider: Arc<CryptoProvider>,
     hints: Vec<DistinguishedName>,
+    authorities: Arc<CaSets>,
+}
+
+impl fmt::Debug for AnyProvenKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnyProvenKey").finish_non_exhaustive()
+    }
+}
+
+impl AnyProvenKey {
+    fn verifies(&self, leaf: &CertificateDer<'_>, rest: &[CertificateDer<'_>]) -> bool {
+        let trusted = self.authorities.trusted.load();
+        verifies(trusted.client.as_deref(), leaf, rest)
+            || verifies(trusted.proxy.as_deref(), leaf, rest)
+    }
 }
 
 impl ClientCertVerifier for AnyProvenKey {
@@ -342,7 +359,10 @@ impl ClientCertVerifier for AnyProvenKey {
         _now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
         let bytes = leaf.len() + rest.iter().map(|certificate| certificate.len()).sum::<usize>();
-        if rest.len() >= MAX_CHAIN || bytes > MAX_CHAIN_BYTES {
+        if rest.len() >= MAX_CHAIN
+            || bytes > MAX_CHAIN_BYTES
+            || (bytes > MAX_UNVERIFIED_BYTES && !self.verifies(leaf, rest))
+        {
             return Err(rustls::Error::General(
                 "the client's certificate chain is too long".into(),
             ));

@@ -99,7 +99,12 @@ async fn a_clients_chain_is_short() {
         .pki
         .client(&Subject { common_name: "someone", organizations: &[] }, LEAF_LIFETIME)
         .unwrap();
-    let peer = async |others: Vec<String>| {
+    let foreign = support::setup(ListenerLimits::default());
+    let foreign = foreign
+        .pki
+        .client(&Subject { common_name: "someone", organizations: &[] }, LEAF_LIFETIME)
+        .unwrap();
+    let show = async |pair: &ferrokube_pki::Pair, others: Vec<String>| {
         let mut pair = pair.clone();
         pair.chain_pem.push_str(&others.concat());
         let stream = setup.try_connect("http/1.1", Some(&pair)).await.ok()?;
@@ -108,12 +113,16 @@ async fn a_clients_chain_is_short() {
         tokio::spawn(connection);
         Some(text(sender.send_request(get("/peer")).await.ok()?).await)
     };
+    let peer = async |others| show(&pair, others).await;
     let verified = Some("1 0 false".to_owned());
     assert_eq!(peer(vec![ca("ca", 0); 7]).await, verified);
     assert_eq!(peer(vec![ca("ca", 0); 8]).await, None);
     assert_eq!(peer(vec![ca("ca", 14 << 10)]).await, verified);
     assert_eq!(peer(vec![ca("ca", 16 << 10)]).await, None);
-    assert_eq!(setup.stats.handshakes_failed.load(Ordering::Relaxed), 2);
+    let unverified = Some("0 0 true".to_owned());
+    assert_eq!(show(&foreign, vec![ca("ca", 1 << 10)]).await, unverified);
+    assert_eq!(show(&foreign, vec![ca("ca", 4 << 10)]).await, None, "anybody can make it");
+    assert_eq!(setup.stats.handshakes_failed.load(Ordering::Relaxed), 3);
 }
 
 /// Shows no certificate, and keeps the names of the CAs that it could be of.
