@@ -10,6 +10,7 @@ use ferrokube_flow::priority::{FlowConfig, LevelConfig, SchemaConfig};
 use ferrokube_registry::offload::block_in_place;
 use ferrokube_registry::{Informer, Local, Notice, Registry};
 use ferrokube_storage::Key;
+use futures::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -24,6 +25,8 @@ const ADJUSTMENT: Duration = Duration::from_secs(10);
 const UPKEEP: Duration = Duration::from_secs(60);
 /// Before a failed write of a status is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+/// Statuses written at a time.
+const STATUSES: usize = 16;
 
 /// Follows the objects from when flow control has been configured.
 pub(crate) struct FlowObjects {
@@ -157,13 +160,16 @@ impl FlowObjects {
         if !state.limits.priority_and_fairness {
             self.dirty.clear();
         }
+        let names: Vec<String> = std::mem::take(&mut self.dirty).into_iter().collect();
         let mut failed = BTreeSet::new();
-        while let Some(name) = self.dirty.pop_first() {
-            if let Err(failure) = self.write_status(&name).await {
+        for some in names.chunks(STATUSES) {
+            let written = join_all(some.iter().map(|name| self.write_status(name))).await;
+            for (name, written) in some.iter().zip(written) {
+                let Err(failure) = written else { continue };
                 if failure.reason != Some(Reason::Conflict) {
                     tracing::warn!(k8s.name = name, why = failure.message, "cannot write a status");
                 }
-                failed.insert(name);
+                failed.insert(name.clone());
             }
         }
         self.dirty = failed;

@@ -11,6 +11,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::{DeleteOptions, Local, Registry};
 use ferrokube_resource::MaintainedObject;
+use futures::future::try_join_all;
 
 /// Whether the server updates the spec.
 const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
@@ -24,11 +25,13 @@ pub(crate) async fn reconcile(registry: &Registry) -> Result<(), String> {
         let Some(client) = Local::new(registry, GROUP, "v1", plural) else { continue };
         let definition = client.served().definition.clone();
         let all = definition.hooks.maintained();
-        for object in all {
+        // Together, so that they share syncs.
+        try_join_all(all.iter().map(async |object| {
             ensure(&client, object).await.map_err(|failure| {
                 format!("cannot maintain {plural} {}: {failure}", object.object.name())
-            })?;
-        }
+            })
+        }))
+        .await?;
         remove_unknown(&client, all)
             .await
             .map_err(|failure| format!("cannot remove old {plural}: {failure}"))?;
