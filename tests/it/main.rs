@@ -1,6 +1,7 @@
 //! The integration test binary: checks of the source tree, and real processes with real clients.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say so")]
 
+mod admission_webhooks;
 mod aggregation;
 mod apiserver;
 mod audit;

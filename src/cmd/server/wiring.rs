@@ -8,8 +8,10 @@ use super::token_keys::{KeyFiles, KeyPem};
 use super::trace_page::{self, RingObserver, TracePage};
 use crate::cmd::flags::Storage;
 use anyhow::{Context, anyhow};
+use ferrokube_admission::webhook::NoServices;
 use ferrokube_admission::{
-    Chain, MutatingPolicies, PolicyInputs, PolicyReaders, ValidatingPolicies,
+    Chain, MutatingPolicies, MutatingWebhooks, PolicyInputs, PolicyReaders, ValidatingPolicies,
+    ValidatingWebhooks, WebhookEnvironment,
 };
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
@@ -103,6 +105,14 @@ pub(super) fn build(
     let rbac = Arc::new(Rbac::of(store, &catalog));
     let authorizer: Arc<dyn Authorizer> = Arc::new(AnonymousLock(Arc::clone(&rbac) as _));
     let rights = Arc::new(Rights(Arc::clone(&authorizer)));
+    let webhooks = WebhookEnvironment {
+        store: store.clone(),
+        catalog: Arc::clone(&catalog),
+        permits: Arc::clone(&rights) as _,
+        services: Arc::new(NoServices),
+        stats: Arc::default(),
+    };
+    let webhook_stats = Arc::clone(&webhooks.stats);
     let policies = PolicyInputs {
         store: store.clone(),
         catalog: Arc::clone(&catalog),
@@ -112,7 +122,9 @@ pub(super) fn build(
         .with(rights::escalation_step(&rbac, &authorizer))
         .with(Arc::new(PolicyReaders::new(policies.clone())))
         .with_remote(Arc::new(MutatingPolicies::new(policies.clone())))
-        .with_remote(Arc::new(ValidatingPolicies::new(policies)));
+        .with_remote(Arc::new(ValidatingPolicies::new(policies)))
+        .with_remote(Arc::new(MutatingWebhooks::new(webhooks.clone())))
+        .with_remote(Arc::new(ValidatingWebhooks::new(webhooks)));
     let registry = Registry::new(store.clone(), catalog, Arc::new(admission))
         .with_token_key(&pki.derived_key("continue tokens"));
     let bearer = bearer(setup, store, &tokens);
@@ -128,6 +140,7 @@ pub(super) fn build(
         .audit(audit.clone())
         .limits(setup.flags.flow.limits())
         .aggregator(front_proxy.aggregator(setup))
+        .metrics(Box::new(move |registry| webhook_stats.register(registry)))
         .post_start(
             "rbac/bootstrap-roles",
             Box::new(|registry| Box::pin(bootstrap_roles(registry))),

@@ -14,9 +14,11 @@ mod request;
 pub mod review;
 pub mod step;
 pub mod trace_stamp;
+pub mod webhook;
 
 pub use chain::{Chain, ORDER};
 pub use ferrokube_cel::{CheckDecision, CheckedResource, Right};
 pub use policy::{MutatingPolicies, PolicyInputs, PolicyReaders, ValidatingPolicies};
 pub use remote::{Mutation, RemoteStep};
+pub use webhook::{MutatingWebhooks, ValidatingWebhooks, WebhookEnvironment, WebhookStats};
 pub use step::{AdmissionStep, PermitQuery, Permits};

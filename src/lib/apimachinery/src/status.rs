@@ -131,6 +131,8 @@ pub struct Details {
 pub struct Failure {
     /// `None` for the few errors that kube-apiserver sends without a reason.
     pub reason: Option<Reason>,
+    /// A reason that is none of ours: that of a webhook.
+    pub other_reason: Option<Box<str>>,
     /// HTTP status.
     pub code: u16,
     /// For users.
@@ -146,6 +148,7 @@ impl Failure {
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             reason: Some(reason),
+            other_reason: None,
             code: reason.code(),
             message: message.into(),
             details: None,
@@ -162,7 +165,14 @@ impl Failure {
 
     /// A failure without a reason.
     pub fn bare(code: u16, message: impl Into<String>) -> Self {
-        Self { reason: None, code, message: message.into(), details: None, continue_token: None }
+        Self {
+            reason: None,
+            other_reason: None,
+            code,
+            message: message.into(),
+            details: None,
+            continue_token: None,
+        }
     }
 
     /// 400.
@@ -242,6 +252,11 @@ impl Failure {
             .with_details(details)
     }
 
+    /// The reason as in the `Status` object.
+    pub fn reason_text(&self) -> Option<&str> {
+        self.reason.map(Reason::as_str).or(self.other_reason.as_deref())
+    }
+
     /// Details as in the `Status` object; `None` without any.
     pub fn details_value(&self) -> Option<Value> {
         self.details.as_ref().map(Details::to_value)
@@ -260,8 +275,8 @@ impl Failure {
         if !self.message.is_empty() {
             status.set(&["message"], self.message.as_str());
         }
-        if let Some(reason) = self.reason {
-            status.set(&["reason"], reason.as_str());
+        if let Some(reason) = self.reason_text() {
+            status.set(&["reason"], reason);
         }
         if let Some(details) = &self.details {
             status.set(&["details"], details.to_value());

@@ -37,6 +37,9 @@ pub type BootstrapFuture = Pin<Box<dyn Future<Output = Result<(), String>> + Sen
 /// Runs once, after the system namespaces exist; `/readyz` waits for it.
 pub type BootstrapStep = Box<dyn FnOnce(Registry) -> BootstrapFuture + Send>;
 
+/// Registers further metrics.
+pub type RegisterMetrics = Box<dyn FnOnce(&mut prometheus_client::registry::Registry) + Send>;
+
 /// [`ControlPlane::start`] failed; the server never becomes ready.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -64,6 +67,7 @@ pub struct Builder {
     observer: Option<Arc<dyn Observer>>,
     steps: Vec<(String, BootstrapStep)>,
     aggregator: Arc<Aggregator>,
+    metrics: Vec<RegisterMetrics>,
 }
 
 impl Builder {
@@ -143,6 +147,13 @@ impl Builder {
         self
     }
 
+    /// Adds metrics of other crates.
+    #[must_use]
+    pub fn metrics(mut self, register: RegisterMetrics) -> Self {
+        self.metrics.push(register);
+        self
+    }
+
     /// Adds a bootstrap step. They run in order in [`ControlPlane::start`] and appear in `/readyz`
     /// as `poststarthook/<name>`.
     #[must_use]
@@ -175,7 +186,7 @@ impl Builder {
             limits: self.limits,
             routes: Routes::new(self.routes),
             observer: self.observer,
-            metrics: Metrics::default(),
+            metrics: Metrics::with(self.metrics),
             discovery: Discovery::default(),
             openapi: OpenApi::default(),
             health: Health::new(self.steps.iter().map(|(name, _)| name.clone())),
@@ -234,6 +245,7 @@ impl ControlPlane {
                 Arc::new(ListedServices::default()),
                 ProxyIdentity::default(),
             )),
+            metrics: Vec::new(),
         }
     }
 

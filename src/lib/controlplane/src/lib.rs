@@ -35,7 +35,9 @@ mod verbs;
 mod version;
 mod watch;
 
-pub use builder::{BootstrapFuture, BootstrapStep, Builder, ControlPlane, StartError};
+pub use builder::{
+    BootstrapFuture, BootstrapStep, Builder, ControlPlane, RegisterMetrics, StartError,
+};
 pub use ferrokube_aggregator as aggregator;
 pub use ferrokube_flow::Limits;
 pub use observer::{Observer, RequestRecord};

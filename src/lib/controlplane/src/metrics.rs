@@ -187,6 +187,13 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// With metrics of other crates.
+    pub(crate) fn with(others: Vec<crate::builder::RegisterMetrics>) -> Self {
+        let mut metrics = Self::default();
+        others.into_iter().for_each(|register| register(&mut metrics.registry));
+        metrics
+    }
+
     fn register(&mut self) {
         let registry = &mut self.registry;
         registry.register("apiserver_request", "Requests answered", self.requests.clone());

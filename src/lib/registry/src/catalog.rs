@@ -349,6 +349,31 @@ impl Catalog {
         Some(Served { definition, version })
     }
 
+    /// The other served versions of the same objects, in order: of the resource, and of bundled
+    /// resources of its name that share its storage.
+    pub fn equivalents(&self, served: &Served) -> Vec<Served> {
+        let own = &served.definition;
+        let table = self.table.load();
+        let named = table.by_plural.get(&own.plural).into_iter().flatten();
+        let shares = |other: &&Arc<Definition>| {
+            other.group == own.group
+                || other.dialect.is_bundled()
+                    && own.storage_prefix.is_some()
+                    && other.storage_prefix == own.storage_prefix
+        };
+        let sharing = named.filter_map(|position| table.order.get(position)).filter(shares);
+        let versions = |definition: &Arc<Definition>| {
+            let served = |(_, version): &(usize, &DefinitionVersion)| version.served;
+            let all = definition.versions.iter().enumerate().filter(served);
+            all.map(|(version, _)| Served { definition: Arc::clone(definition), version })
+                .collect::<Vec<_>>()
+        };
+        sharing
+            .flat_map(versions)
+            .filter(|other| other.definition.group != own.group || other.version != served.version)
+            .collect()
+    }
+
     /// Finds a computed resource or subresource.
     pub fn find_computed(
         &self,

@@ -69,6 +69,31 @@ fn decode_custom(definition: &Definition, object: &mut Document) {
     }
 }
 
+/// An object in another served version of its resource, or of one that shares its storage. Calls
+/// the conversion webhook if there is one.
+///
+/// # Errors
+/// Those of the conversion webhook.
+pub async fn convert(
+    from: &Served,
+    to: &Served,
+    object: &Document,
+) -> Result<Document, Failure> {
+    let (own, wanted) = (from.definition.gvk(from.version), to.definition.gvk(to.version));
+    if own == wanted {
+        return Ok(object.clone());
+    }
+    if let Some(converter) = from.converter() {
+        let bytes = json::write(object).0.into();
+        let mut converted = converter.convert(wanted.api_version(), vec![bytes]).await?;
+        let missing = || Failure::internal("a conversion gave no object");
+        return converted.objects.pop().ok_or_else(missing);
+    }
+    let mut object = to_stored(from, object).into_owned();
+    from_stored(to, &mut object);
+    Ok(object)
+}
+
 /// The object in the storage version: itself, or a converted copy.
 fn to_stored<'a>(served: &Served, object: &'a Document) -> Cow<'a, Document> {
     let definition = &served.definition;

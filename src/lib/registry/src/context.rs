@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::SystemTime;
+use tokio::time::Instant;
 
 /// Treatment of unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +37,10 @@ pub struct RequestContext {
     warnings: Mutex<Vec<String>>,
     /// Annotations of the audit event.
     audit: Mutex<BTreeMap<String, String>>,
+    /// Those with contents of objects.
+    audit_bodies: Mutex<BTreeMap<String, String>>,
+    /// When the first webhook was called.
+    reviews: OnceLock<Instant>,
     /// Initial trace id of the written object.
     initial_trace_id: OnceLock<InitialTraceId>,
 }
@@ -50,6 +55,8 @@ impl RequestContext {
             now,
             warnings: Mutex::default(),
             audit: Mutex::default(),
+            audit_bodies: Mutex::default(),
+            reviews: OnceLock::new(),
             initial_trace_id: OnceLock::new(),
         }
     }
@@ -82,6 +89,21 @@ impl RequestContext {
     /// Adds an annotation to the audit event.
     pub fn annotate_audit(&self, key: impl Into<String>, value: impl Into<String>) {
         self.audit.lock().insert(key.into(), value.into());
+    }
+
+    /// Adds an annotation with contents of objects, for audit events that have request bodies.
+    pub fn annotate_audit_bodies(&self, key: impl Into<String>, value: impl Into<String>) {
+        self.audit_bodies.lock().insert(key.into(), value.into());
+    }
+
+    /// Takes the annotations with contents of objects.
+    pub fn take_audit_bodies(&self) -> BTreeMap<String, String> {
+        std::mem::take(&mut *self.audit_bodies.lock())
+    }
+
+    /// When webhooks were first called for this request: now, in the first call.
+    pub fn reviews_began(&self) -> Instant {
+        *self.reviews.get_or_init(Instant::now)
     }
 
     /// Takes the annotations of the audit event.

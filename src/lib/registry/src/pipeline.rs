@@ -6,6 +6,7 @@
 mod collection;
 mod create;
 mod delete;
+mod mutated;
 mod options;
 mod patching;
 mod turn;

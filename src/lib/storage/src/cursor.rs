@@ -46,6 +46,11 @@ impl Cursor {
         self.position
     }
 
+    /// Whether events after the position were published. One load.
+    pub fn is_behind(&self) -> bool {
+        self.resource.has_after(self.position)
+    }
+
     /// Waits for the next events, at least one and at most `max`, in order. Cancel safe.
     ///
     /// # Errors

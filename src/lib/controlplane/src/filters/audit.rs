@@ -158,6 +158,9 @@ fn record(
     let audit = &view.incoming.audit;
     let mut annotations =
         view.context().map(ferrokube_registry::RequestContext::take_audit).unwrap_or_default();
+    if let Some(context) = view.context().filter(|_| plan.level >= AuditLevel::Request) {
+        annotations.append(&mut context.take_audit_bodies());
+    }
     if audit.left_out > 0 {
         annotations.insert(LEFT_OUT.to_owned(), audit.left_out.to_string());
     }
@@ -190,7 +193,7 @@ fn record(
         outcome: Some(Outcome {
             code,
             status: if failure.is_some() { "Failure" } else { "" },
-            reason: failure.and_then(|failure| failure.reason).map_or("", Reason::as_str),
+            reason: failure.and_then(Failure::reason_text).unwrap_or_default(),
             message: failure.map_or("", |failure| &failure.message),
             details: details.as_ref(),
         }),

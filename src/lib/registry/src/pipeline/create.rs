@@ -131,7 +131,8 @@ impl Registry {
         admission.mutate(&attributes, &mut object)?;
         let remote = admission.is_remote(&attributes);
         if remote {
-            object = admission.mutate_remote(attributes, object).await?;
+            let mutated = admission.mutate_remote(attributes, object).await?;
+            object = self.decode_mutated(&decoder, context, mutated)?;
         }
         admission.validate(&attributes, Some(&object), &mut Effects::default())?;
         if remote {

@@ -276,30 +276,6 @@ impl<'a> WriteOp<'a> {
         self.registry.admission().mutate(&attributes, &mut draft.object)
     }
 
-    /// Mutating webhooks. The result must still be of this kind, and of this name unless it is a
-    /// create.
-    async fn mutate_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
-        let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
-        let mut object = std::mem::take(&mut draft.object);
-        if !self.definition().dialect.is_typed() {
-            // Webhooks see numbers in their stored form.
-            object.fields_mut().values_mut().for_each(json::round_trip_floats);
-        }
-        let changed = self.registry.admission().mutate_remote(attributes, object).await?;
-        let decoded = self.decoder.decode(changed, &Strictness::ignore(self.context));
-        draft.object = decoded.map_err(|error| {
-            let why = error.sentence(&self.decoder, self.registry.catalog(), "the response");
-            Failure::internal(format!("a webhook made a malformed object: {why}"))
-        })?;
-        if self.verb != WriteVerb::Create {
-            return meta::check_name(self.target, &draft.object);
-        }
-        if draft.object.name() != draft.target.name.as_deref().unwrap_or_default() {
-            draft.target.name = Some(draft.object.name().to_owned());
-        }
-        Ok(())
-    }
-
     /// Follows mutating webhooks and precedes validating ones: the precondition of an update,
     /// defaults again, ids, system fields, validation, warnings.
     pub(super) fn after_remote(

@@ -1,0 +1,41 @@
+//! Admission webhooks: reviews of writes by other servers.
+//!
+//! [`hooks`](self) of all configurations are compiled once per change, in the order of the names of
+//! their configurations. A write that matches none of their rules stays in its key's turn.
+
+mod answer;
+mod attempt;
+mod condition;
+mod hook;
+mod hooks;
+mod matching;
+mod mutating;
+mod review;
+mod rule;
+mod stats;
+mod validating;
+
+pub use mutating::MutatingWebhooks;
+pub use stats::WebhookStats;
+pub use validating::ValidatingWebhooks;
+
+use crate::step::Permits;
+use ferrokube_registry::Catalog;
+use ferrokube_storage::Store;
+pub use ferrokube_webhook::{NoServices, ServiceResolver};
+use std::sync::Arc;
+
+/// What webhooks need of the server.
+#[derive(Clone)]
+pub struct WebhookEnvironment {
+    /// Of the configurations and namespaces.
+    pub store: Store,
+    /// Finds equivalent versions.
+    pub catalog: Arc<Catalog>,
+    /// Answers `authorizer` in match conditions.
+    pub permits: Arc<dyn Permits>,
+    /// Finds the addresses of webhooks behind services.
+    pub services: Arc<dyn ServiceResolver>,
+    /// Counters of all webhooks.
+    pub stats: Arc<WebhookStats>,
+}

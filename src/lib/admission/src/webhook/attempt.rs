@@ -1,0 +1,167 @@
+//! One review by one webhook.
+
+use super::answer::{self, ReviewAnswer};
+use super::hook::Hook;
+use super::matching::{ReviewedObjects, ReviewedWrite};
+use super::review;
+use ferrokube_apimachinery::field::quote;
+use ferrokube_apimachinery::heap;
+use ferrokube_apimachinery::status::{Details, Failure, Reason};
+use ferrokube_flow::{Away, AwayError};
+use ferrokube_registry::RequestContext;
+use ferrokube_webhook::{CallError, CallFault, WebhookCall};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// All reviews of a request together, so that a chain of slow webhooks that may fail open leaves
+/// time for the request itself.
+const BUDGET: Duration = Duration::from_secs(50);
+/// Overhead of a call.
+const CALL_BYTES: usize = 16 * 1024;
+/// Max bytes of an answer, on top of twice those of the review.
+const ANSWER_BYTES: usize = 4 << 20;
+
+/// Why a review does not allow the write.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// The call failed: the webhook's failure policy decides. kube-apiserver's words.
+    Call(String),
+    /// The webhook denied the write.
+    Denied(Failure),
+    /// Rejected whatever the policy.
+    Failed(Failure),
+}
+
+impl Refusal {
+    /// The label of metrics.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Call(_) => "calling_webhook_error",
+            Self::Denied(_) => "no_error",
+            Self::Failed(_) => "apiserver_internal_error",
+        }
+    }
+}
+
+/// The failure of a request whose webhook failed.
+pub(super) fn failed_closed(hook: &Hook, why: &str) -> Failure {
+    Failure::internal(format!("failed calling webhook {}: {why}", quote(&hook.name)))
+}
+
+/// When the reviews of a request must end; the first review begins it.
+///
+/// # Errors
+/// 504: it has passed.
+pub(super) fn deadline(context: &RequestContext) -> Result<Instant, Failure> {
+    let deadline = context.reviews_began() + BUDGET;
+    if deadline <= Instant::now() {
+        let why = "Timeout: request did not complete within requested timeout";
+        return Err(Failure::new(Reason::Timeout, why));
+    }
+    Ok(deadline)
+}
+
+/// Sends a review and reads the answer; passes its warnings and audit annotations on.
+///
+/// # Errors
+/// [`Refusal`]; also if the webhook denies the write.
+pub(super) async fn attempt(
+    hook: &Hook,
+    write: &ReviewedWrite<'_>,
+    objects: &ReviewedObjects,
+    mutates: bool,
+) -> Result<ReviewAnswer, Refusal> {
+    if write.attributes.dry_run && !hook.allows_dry_run {
+        let why = format!("admission webhook {} does not support dry run", quote(&hook.name));
+        return Err(Refusal::Failed(Failure::bad_request(why)));
+    }
+    let Some(version) = hook.review_version else {
+        return Err(Refusal::Call("could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)".to_owned()));
+    };
+    let context = write.attributes.context;
+    let deadline = deadline(context).map_err(Refusal::Failed)?;
+    let timeout = hook.timeout.min(deadline - Instant::now());
+    let uid = uuid::Uuid::new_v4().to_string();
+    let body = review::body(write, objects, (&uid, version));
+    let busy = || Refusal::Failed(too_many(hook));
+    let Some(_place) = hook.webhook.place() else { return Err(busy()) };
+    let room = |why: AwayError| match why {
+        AwayError::Full => busy(),
+        AwayError::TooLarge => Refusal::Failed(ferrokube_flow::too_large()),
+    };
+    let bytes = CALL_BYTES + 2 * body.len();
+    let mut away = Away::begin(hook.number, bytes).await.map_err(room)?;
+    let call = WebhookCall {
+        span: ("admit", &write.attributes.target.served.definition.plural),
+        timeout,
+        announces_timeout: true,
+        answer_bytes: ANSWER_BYTES + 2 * body.len(),
+        body,
+    };
+    // The timeout includes the wait for a free call.
+    let answer = match tokio::time::timeout(timeout, hook.webhook.call(call, &mut away)).await {
+        Err(_) => Err(CallError::Failed(CallFault::Timeout)),
+        Ok(answer) => answer,
+    };
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(CallError::NoRoom) => return Err(busy()),
+        Err(CallError::Failed(fault)) => {
+            tracing::warn!(webhook = hook.name, class = %fault, "a webhook failed");
+            return Err(Refusal::Call(format!("failed to call webhook: {}", worded(hook, &fault))));
+        }
+    };
+    let _tree = match away.end(heap::json_bound(&answer)).await {
+        Err(AwayError::TooLarge) => {
+            let why = "failed to call webhook: the answer holds too many values";
+            return Err(Refusal::Call(why.to_owned()));
+        }
+        tree => tree.map_err(room)?,
+    };
+    let mut read = answer::read(&answer, (&uid, version), mutates).map_err(Refusal::Call)?;
+    read.note(context, &hook.name);
+    match read.allowed {
+        true => Ok(read),
+        false => Err(Refusal::Denied(read.denial(&hook.name))),
+    }
+}
+
+/// Never fails open: the server's own load must not switch a webhook off.
+fn too_many(hook: &Hook) -> Failure {
+    let details = Details { retry_after_seconds: 1, ..Details::default() };
+    let message = format!(
+        "admission webhook {} has too many requests, please try again later",
+        quote(&hook.name)
+    );
+    Failure::new(Reason::TooManyRequests, message).with_details(details)
+}
+
+/// The class of a failed call, in the words of client-go where it has any.
+fn worded(hook: &Hook, fault: &CallFault) -> String {
+    let posting = |why: &str| format!("Post {}: {why}", quote(&hook.webhook.address().shown()));
+    match fault {
+        CallFault::Config(why) => why.clone(),
+        CallFault::Service(why) => posting(why),
+        CallFault::Timeout => "context deadline exceeded".to_owned(),
+        CallFault::Unreachable => "the webhook could not be reached".to_owned(),
+        CallFault::Broken => "the connection to the webhook broke".to_owned(),
+        CallFault::TooLong(limit) => format!("the answer is longer than {limit} bytes"),
+        CallFault::Status(code) => match code {
+            400 => "the server rejected our request for an unknown reason".to_owned(),
+            401 => "the server has asked for the client to provide credentials".to_owned(),
+            404 => "the server could not find the requested resource".to_owned(),
+            405 => {
+                "the server does not allow this method on the requested resource".to_owned()
+            }
+            503 => "the server is currently unable to handle the request".to_owned(),
+            504 => "the server was unable to return a response in the time allotted, but may still be processing the request".to_owned(),
+            code if *code >= 500 => {
+                "an error on the server (\"unknown\") has prevented the request from succeeding"
+                    .to_owned()
+            }
+            code => format!(
+                "the server responded with the status code {code} but did not return more information"
+            ),
+        },
+    }
+}

@@ -1,0 +1,95 @@
+//! What mutating webhooks made of an object.
+
+use super::write_op::{Draft, WriteOp, WriteVerb};
+use crate::context::{RequestContext, Target};
+use crate::decode::{ObjectDecoder, Strictness};
+use crate::meta;
+use crate::pipeline::Registry;
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::json;
+use ferrokube_apimachinery::status::Failure;
+
+/// Metadata that the server sets before webhooks see a new object.
+const OF_SERVER: [&str; 2] = ["uid", "creationTimestamp"];
+
+impl WriteOp<'_> {
+    /// Mutating webhooks. The result must still be of this kind, and of this name unless it is a
+    /// create.
+    pub(super) async fn mutate_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
+        let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
+        let mut object = std::mem::take(&mut draft.object);
+        if !self.definition().dialect.is_typed() {
+            // Webhooks see numbers in their stored form.
+            object.fields_mut().values_mut().for_each(json::round_trip_floats);
+        }
+        let field = |object: &Document, name: &str| object.get(&["metadata", name]).cloned();
+        let managed = field(&object, "managedFields");
+        let system = OF_SERVER.map(|name| (name, field(&object, name)));
+        let changed = self.registry.admission().mutate_remote(attributes, object).await?;
+        draft.object = self.registry.decode_mutated(&self.decoder, self.context, changed)?;
+        let object = &mut draft.object;
+        if field(object, "managedFields") != managed
+            && let Some(wrong) = invalid_managed_fields(object)
+        {
+            restore(object, "managedFields", managed);
+            self.context.warn(format!(
+                ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {wrong}"
+            ));
+        }
+        if draft.old.is_none() {
+            system.into_iter().for_each(|(name, value)| restore(object, name, value));
+            meta::drop_deletion(object);
+        }
+        if self.verb != WriteVerb::Create {
+            return meta::check_name(self.target, object);
+        }
+        if object.name() != draft.target.name.as_deref().unwrap_or_default() {
+            draft.target = Target { name: Some(object.name().to_owned()), ..draft.target.clone() };
+        }
+        Ok(())
+    }
+}
+
+impl Registry {
+    /// Decodes what webhooks made of an object.
+    pub(super) fn decode_mutated(
+        &self,
+        decoder: &ObjectDecoder,
+        context: &RequestContext,
+        object: Document,
+    ) -> Result<Document, Failure> {
+        decoder.decode(object, &Strictness::ignore(context)).map_err(|error| {
+            let why = error.sentence(decoder, self.catalog(), "the response");
+            Failure::internal(format!("a webhook made a malformed object: {why}"))
+        })
+    }
+}
+
+/// Why managedFields are invalid, in kube-apiserver's words.
+fn invalid_managed_fields(object: &Document) -> Option<String> {
+    object.list(&["metadata", "managedFields"]).iter().find_map(|entry| {
+        let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (operation, form) = (text("operation"), text("fieldsType"));
+        let why = match (operation, form) {
+            ("Apply" | "Update", "FieldsV1") => {
+                let fields = entry.get("fieldsV1").filter(|fields| !fields.is_null());
+                return fields.filter(|fields| !fields.is_object()).map(|_| {
+                    "failed to convert managed fields from API: fieldsV1 is no object".to_owned()
+                });
+            }
+            ("Apply" | "Update", form) => format!("unsupported `fieldsType` value: {form}"),
+            (operation, _) => format!("unsupported operation type: {operation}"),
+        };
+        Some(format!("failed to convert managed fields from API: {why}"))
+    })
+}
+
+fn restore(object: &mut Document, field: &str, value: Option<Value>) {
+    match value {
+        Some(value) if object.get(&["metadata", field]) != Some(&value) => {
+            object.set(&["metadata", field], value);
+        }
+        Some(_) => {}
+        None => drop(object.remove(&["metadata", field])),
+    }
+}

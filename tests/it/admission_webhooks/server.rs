@@ -1,0 +1,162 @@
+//! An HTTPS server that answers reviews as its path says.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ferrokube_pki as pki;
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::server::TlsStream;
+
+/// A received review.
+#[derive(Clone, Debug)]
+pub(super) struct Received {
+    /// Request line and headers.
+    pub(super) head: String,
+    pub(super) review: Value,
+}
+
+/// The server; stops when dropped with its runtime.
+pub(super) struct ReviewServer {
+    pub(super) port: u16,
+    /// PEM in base64.
+    pub(super) ca_bundle: String,
+    received: Arc<Mutex<Vec<Received>>>,
+}
+
+impl ReviewServer {
+    pub(super) async fn start() -> Self {
+        let pair = pki::self_signed(&["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        let chain = CertificateDer::pem_slice_iter(pair.chain_pem.as_bytes());
+        let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
+        let key = PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes()).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&received);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, seen) = (acceptor.clone(), Arc::clone(&seen));
+                tokio::spawn(async move {
+                    if let Ok(stream) = acceptor.accept(stream).await {
+                        serve(stream, &seen).await;
+                    }
+                });
+            }
+        });
+        Self { port, ca_bundle: STANDARD.encode(pair.chain_pem), received }
+    }
+
+    /// A client config of the server.
+    pub(super) fn config(&self, path: &str) -> Value {
+        let url = format!("https://127.0.0.1:{}/{path}", self.port);
+        json!({"url": url, "caBundle": self.ca_bundle})
+    }
+
+    /// The reviews of a path so far.
+    pub(super) fn reviews(&self, path: &str) -> Vec<Received> {
+        let start = format!("POST /{path}?");
+        let received = self.received.lock().unwrap();
+        received.iter().filter(|one| one.head.starts_with(&start)).cloned().collect()
+    }
+}
+
+async fn serve(mut stream: TlsStream<TcpStream>, seen: &Mutex<Vec<Received>>) {
+    let mut bytes = Vec::new();
+    loop {
+        let end = loop {
+            if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+                break end + 4;
+            }
+            if !more(&mut stream, &mut bytes).await {
+                return;
+            }
+        };
+        let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+        let length = head
+            .lines()
+            .filter_map(|line| line.split_once(": "))
+            .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+            .map_or(0, |(_, value)| value.parse().unwrap());
+        while bytes.len() < end + length {
+            if !more(&mut stream, &mut bytes).await {
+                return;
+            }
+        }
+        let review: Value = serde_json::from_slice(&bytes[end..end + length]).unwrap();
+        bytes.drain(..end + length);
+        let path = head.split(['/', '?', ' ']).nth(2).unwrap_or_default().to_owned();
+        seen.lock().unwrap().push(Received { head, review: review.clone() });
+        if !answer(&mut stream, &path, &review).await {
+            return;
+        }
+    }
+}
+
+async fn more(stream: &mut TlsStream<TcpStream>, bytes: &mut Vec<u8>) -> bool {
+    stream.read_buf(bytes).await.is_ok_and(|read| read > 0)
+}
+
+/// Whether the connection can be used again.
+async fn answer(stream: &mut TlsStream<TcpStream>, path: &str, review: &Value) -> bool {
+    let uid = &review["request"]["uid"];
+    let patch = |operations: Value| {
+        let patch = STANDARD.encode(operations.to_string());
+        json!({"uid": uid, "allowed": true, "patchType": "JSONPatch", "patch": patch})
+    };
+    let (status, kind, body) = match path {
+        "hang" => std::future::pending().await,
+        "redirect" => ("302 Found\r\nLocation: https://127.0.0.1:1/", "text/plain", String::new()),
+        "html" => ("200 OK", "text/html", "<html>secret-of-the-backend</html>".to_owned()),
+        "broken" => ("500 Oops", "text/plain", "secret-of-the-backend".to_owned()),
+        "huge" => {
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 1_u64 << 30);
+            let chunk = vec![b' '; 1 << 16];
+            let mut sent = stream.write_all(head.as_bytes()).await;
+            while sent.is_ok() {
+                sent = stream.write_all(&chunk).await;
+            }
+            return false;
+        }
+        _ => {
+            let response = match path {
+                "deny" => json!({"uid": uid, "allowed": false, "status": {"message": "not today",
+                    "code": 403, "reason": "OfTheWebhook"}, "warnings": ["think again"]}),
+                "lie" => json!({"uid": "another", "allowed": true}),
+                "label" => patch(json!([
+                    {"op": "add", "path": "/metadata/labels", "value": {"reviewed": "yes"}}])),
+                "mark" => patch(json!([{"op": "add", "path": "/data", "value": {"mark": "1"}}])),
+                "managers" => patch(json!([{"op": "add", "path": "/metadata/managedFields",
+                    "value": [{"manager": "evil", "operation": "Apply", "fieldsType": "X"}]}])),
+                "identity" => patch(json!([
+                    {"op": "replace", "path": "/metadata/uid", "value": "mine"},
+                    {"op": "add", "path": "/metadata/annotations",
+                        "value": {"trace.kubernetes.io/trace-id": "mine"}}])),
+                "grow" => patch(json!([
+                    {"op": "add", "path": "/data", "value": {"k": "v".repeat(2 << 20)}}])),
+                _ => json!({"uid": uid, "allowed": true}),
+            };
+            let answer = json!({"kind": "AdmissionReview", "apiVersion": review["apiVersion"],
+                "response": response});
+            ("200 OK", "application/json", answer.to_string())
+        }
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.is_ok() && stream.write_all(body.as_bytes()).await.is_ok()
+}
