@@ -74,7 +74,8 @@ async fn l28_l29_reviews_carry_the_ids_of_the_request() {
         .request(reqwest::Method::POST, CONFIG_MAPS)
         .header("traceparent", format!("00-{trace}-00f067aa0ba902b7-01"))
         .header("initial-trace-id", "0af7651916cd43dd8448eb211c80319c")
-        .json(&labelled("a", "a"));
+        .header("content-type", "application/json")
+        .body(labelled("a", "a").to_string());
     let written = admin.send(request).await.unwrap();
     assert_eq!(written.status, 201, "{}", written.text);
     let annotations = &written.body["metadata"]["annotations"];

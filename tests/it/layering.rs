@@ -104,7 +104,7 @@ const FENCES: &[(&str, &[&str])] = &[
     ("opentelemetry_sdk", &["trace"]),
     ("rcgen", &["pki"]),
     ("reqwest", &["client", "testkit", "webhook"]),
-    ("rustls", &["serve", "client", "aggregator", "ferrokube", "testkit"]),
+    ("rustls", &["serve", "client", "aggregator", "ferrokube", "testkit", "webhook"]),
     (
         "serde_json",
         &["apimachinery", "auth", "client", "controllers", "kubelet", "timeline", "testkit"],

@@ -20,5 +20,5 @@ pub use chain::{Chain, ORDER};
 pub use ferrokube_cel::{CheckDecision, CheckedResource, Right};
 pub use policy::{MutatingPolicies, PolicyInputs, PolicyReaders, ValidatingPolicies};
 pub use remote::{Mutation, RemoteStep};
-pub use webhook::{MutatingWebhooks, ValidatingWebhooks, WebhookEnvironment, WebhookStats};
 pub use step::{AdmissionStep, PermitQuery, Permits};
+pub use webhook::{MutatingWebhooks, ValidatingWebhooks, WebhookEnvironment, WebhookStats};

@@ -74,17 +74,13 @@ fn decode_custom(definition: &Definition, object: &mut Document) {
 ///
 /// # Errors
 /// Those of the conversion webhook.
-pub async fn convert(
-    from: &Served,
-    to: &Served,
-    object: &Document,
-) -> Result<Document, Failure> {
+pub async fn convert(from: &Served, to: &Served, object: &Document) -> Result<Document, Failure> {
     let (own, wanted) = (from.definition.gvk(from.version), to.definition.gvk(to.version));
     if own == wanted {
         return Ok(object.clone());
     }
     if let Some(converter) = from.converter() {
-        let bytes = json::write(object).0.into();
+        let bytes = json::to_vec(&object.clone().into_value()).into();
         let mut converted = converter.convert(wanted.api_version(), vec![bytes]).await?;
         let missing = || Failure::internal("a conversion gave no object");
         return converted.objects.pop().ok_or_else(missing);

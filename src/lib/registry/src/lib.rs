@@ -27,8 +27,8 @@ pub mod pipeline;
 pub mod read;
 
 pub use admission::{Admission, AdmissionOptions, Attributes, Effects, Operation, Stamps};
-pub use codec::convert;
 pub use catalog::{Catalog, ComputedResource, Served};
+pub use codec::convert;
 pub use context::{FieldValidation, RequestContext, Target};
 pub use decode::{internal_package, unrecognized};
 pub use ids::{keep_ids, show_ids};

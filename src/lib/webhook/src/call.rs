@@ -2,12 +2,13 @@
 
 use crate::config::WebhookAddress;
 use crate::fault::CallFault;
+use crate::trust;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_flow::{Away, AwayError};
 use ferrokube_trace::{Span, SpanInfo, SpanSide, TraceContext, inject};
 use http::header::{ACCEPT, CONTENT_TYPE};
-use reqwest::{Certificate, Client};
+use reqwest::Client;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -200,9 +201,8 @@ fn client(address: &WebhookAddress) -> Result<Client, CallFault> {
         let wrong = |why: &str| CallFault::Config(why.to_owned());
         let pem =
             STANDARD.decode(&address.ca_bundle).map_err(|_| wrong("its caBundle is not base64"))?;
-        let roots = Certificate::from_pem_bundle(&pem)
-            .map_err(|_| wrong("its caBundle has no certificates"))?;
-        builder = builder.tls_certs_only(roots);
+        let config = trust::client_config(&pem).map_err(CallFault::Config)?;
+        builder = builder.tls_backend_preconfigured(config);
     }
     if let Some(service) = &address.service {
         builder = builder.dns_resolver(Arc::new(service.clone()));

@@ -8,6 +8,7 @@ mod call;
 mod config;
 mod fault;
 mod service;
+mod trust;
 
 pub use call::{CallError, CallLimits, Webhook, WebhookCall, unless_called_back};
 pub use config::WebhookAddress;

@@ -89,16 +89,11 @@ pub(super) fn read(
 }
 
 /// The patch and its type. An error that begins with `!` is one of decoding.
-fn patch(
-    response: &Document,
-    is_strict: bool,
-    mutates: bool,
-) -> Result<(Vec<u8>, String), String> {
+fn patch(response: &Document, is_strict: bool, mutates: bool) -> Result<(Vec<u8>, String), String> {
     let none = Ok((Vec::new(), String::new()));
     let encoded = response.str(&["patch"]).unwrap_or_default();
-    let patch = STANDARD
-        .decode(encoded)
-        .map_err(|_| "!the answer's patch is not base64".to_owned())?;
+    let patch =
+        STANDARD.decode(encoded).map_err(|_| "!the answer's patch is not base64".to_owned())?;
     let given = response.get(&["patchType"]).filter(|given| !given.is_null());
     if !is_strict {
         // Older webhooks may say what they like, or nothing.
@@ -109,9 +104,7 @@ fn patch(
     match (mutates, patch.is_empty(), given.and_then(Value::as_str)) {
         (false, false, _) => wrong("validating webhook may not return response.patch"),
         (false, true, Some(_)) => wrong("validating webhook may not return response.patchType"),
-        (true, false, None) => {
-            wrong("webhook returned response.patch but not response.patchType")
-        }
+        (true, false, None) => wrong("webhook returned response.patch but not response.patchType"),
         (true, true, Some(_)) => {
             wrong("webhook returned response.patchType but not response.patch")
         }
@@ -126,9 +119,9 @@ fn bounded(warnings: Vec<String>) -> Vec<String> {
         return warnings;
     }
     let mut room = WARNINGS_BYTES;
-    let short = warnings.into_iter().map(|warning| {
-        warning.chars().take(WARNING_CHARACTERS).collect::<String>()
-    });
+    let short = warnings
+        .into_iter()
+        .map(|warning| warning.chars().take(WARNING_CHARACTERS).collect::<String>());
     short
         .take_while(|warning| {
             let fits = warning.len() <= room;

@@ -34,8 +34,7 @@ impl MatchConditions {
         self.programs.get_or_init(|| {
             let compiler = AdmissionCompiler::default();
             let variables = OptionalVariables { authorizer: true, ..OptionalVariables::default() };
-            let compile =
-                |source: &String| compiler.compile(source, variables, &[Type::Bool]);
+            let compile = |source: &String| compiler.compile(source, variables, &[Type::Bool]);
             self.sources.iter().map(compile).collect()
         })
     }

@@ -9,8 +9,8 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_cel::admission::AdmissionInput;
 use ferrokube_cel::CheckedResource;
+use ferrokube_cel::admission::AdmissionInput;
 use ferrokube_registry::{Attributes, Local, Operation, Served, convert};
 use ferrokube_storage::Prefix;
 

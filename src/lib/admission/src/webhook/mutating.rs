@@ -94,9 +94,9 @@ impl MutatingWebhooks {
             attributes.operation,
             (began, &patched),
         );
-        let changed = patched.as_ref().is_ok_and(|patched| {
-            patched.as_ref().is_some_and(|patched| patched.changed)
-        });
+        let changed = patched
+            .as_ref()
+            .is_ok_and(|patched| patched.as_ref().is_some_and(|patched| patched.changed));
         let note = json!({"configuration": hook.configuration, "webhook": hook.name,
             "mutated": changed});
         context.annotate_audit(format!("{MUTATION}{place}"), text(&note));
@@ -147,10 +147,7 @@ fn patched(
         )));
     };
     if answer.patch_type != "JSONPatch" {
-        return Err(Refusal::Call(format!(
-            "unsupported patch type {}",
-            quote(&answer.patch_type)
-        )));
+        return Err(Refusal::Call(format!("unsupported patch type {}", quote(&answer.patch_type))));
     }
     let mut value = object.clone().into_value();
     json_patch(&mut value, &patch).map_err(|why| internal(why.to_string()))?;

@@ -14,7 +14,7 @@ pub(super) fn body(
     let mut request = admission_request(&write.attributes, &objects.served);
     request.set(&["uid"], uid);
     let bytes = |object: &Option<Document>| match object {
-        Some(object) => codec::write(object).0,
+        Some(object) => codec::to_vec(&object.clone().into_value()),
         None => b"null".to_vec(),
     };
     let (object, old) = (bytes(&objects.object), bytes(&objects.old));

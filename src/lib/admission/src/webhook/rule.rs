@@ -12,11 +12,11 @@ pub(super) struct WebhookRule {
     versions: Vec<String>,
     /// Resource and subresource.
     resources: Vec<(String, String)>,
-    scope: RuleScope,
+    scope: HookScope,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RuleScope {
+enum HookScope {
     Any,
     Cluster,
     Namespaced,
@@ -46,9 +46,9 @@ impl WebhookRule {
             versions: strings(rule, "apiVersions"),
             resources: resources.collect(),
             scope: match rule.get("scope").and_then(Value::as_str) {
-                Some("Cluster") => RuleScope::Cluster,
-                Some("Namespaced") => RuleScope::Namespaced,
-                _ => RuleScope::Any,
+                Some("Cluster") => HookScope::Cluster,
+                Some("Namespaced") => HookScope::Namespaced,
+                _ => HookScope::Any,
             },
         }
     }
@@ -58,9 +58,9 @@ impl WebhookRule {
             list.iter().any(|listed| listed == "*" || listed == given)
         };
         let in_scope = match self.scope {
-            RuleScope::Any => true,
-            RuleScope::Cluster => !subject.is_namespaced,
-            RuleScope::Namespaced => subject.is_namespaced,
+            HookScope::Any => true,
+            HookScope::Cluster => !subject.is_namespaced,
+            HookScope::Namespaced => subject.is_namespaced,
         };
         in_scope
             && is_among(&self.operations, operation_name(subject.operation))

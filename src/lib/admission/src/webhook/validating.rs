@@ -53,13 +53,14 @@ impl ValidatingWebhooks {
         }
         deadline(attributes.context)?;
         let write = &write;
-        let results: Vec<Result<(), Failure>> = stream::iter(due)
-            .map(|(index, hook, objects)| async move {
-                self.one(&hook, write, &objects, index).await
-            })
-            .buffered(CONCURRENCY)
-            .collect()
-            .await;
+        let results: Vec<Result<(), Failure>> =
+            stream::iter(due)
+                .map(|(index, hook, objects)| async move {
+                    self.one(&hook, write, &objects, index).await
+                })
+                .buffered(CONCURRENCY)
+                .collect()
+                .await;
         results.into_iter().collect()
     }
 

@@ -9,7 +9,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::Failure;
 
-/// Metadata that the server sets before webhooks see a new object.
+/// Metadata of a new object that the server sets after these webhooks.
 const OF_SERVER: [&str; 2] = ["uid", "creationTimestamp"];
 
 impl WriteOp<'_> {
@@ -25,6 +25,9 @@ impl WriteOp<'_> {
         let field = |object: &Document, name: &str| object.get(&["metadata", name]).cloned();
         let managed = field(&object, "managedFields");
         let system = OF_SERVER.map(|name| (name, field(&object, name)));
+        if draft.old.is_none() {
+            OF_SERVER.iter().for_each(|name| drop(object.remove(&["metadata", name])));
+        }
         let changed = self.registry.admission().mutate_remote(attributes, object).await?;
         draft.object = self.registry.decode_mutated(&self.decoder, self.context, changed)?;
         let object = &mut draft.object;
