@@ -457,7 +457,7 @@ async fn quantities_given_as_numbers() {
     );
 }
 
-/// A status that a create drops is still read: its unknown fields are told.
+/// A status that a create drops is still read: its unknown fields are reported.
 #[tokio::test]
 async fn unknown_fields_of_a_dropped_status() {
     let server = TestServer::new().await;
