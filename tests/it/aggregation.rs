@@ -5,6 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_testkit::{ApiResponse, BOUND, Client, Cluster, Launch, newest_kubectl, wait_until};
 use reqwest::Method;
+use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use std::fs;
 
@@ -63,7 +64,9 @@ async fn wait_for_reason(front: &Client, reason: &str) {
 }
 
 async fn freshness(front: &Client) -> Option<String> {
-    let request = front.request(Method::GET, "/apis").header("accept", AGGREGATED);
+    // Instead of the client's own `Accept`.
+    let accept = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(AGGREGATED))]);
+    let request = front.request(Method::GET, "/apis").headers(accept);
     let answer = front.send(request).await.unwrap();
     let groups = answer.body["items"].as_array().cloned().unwrap_or_default();
     let group = groups.iter().find(|group| group["metadata"]["name"] == "example.com")?;

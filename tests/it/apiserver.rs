@@ -156,7 +156,10 @@ async fn fault_52_certificates_of_the_user_clients_and_front_proxies() {
     );
     assert_eq!(
         (data("requestheader-username-headers"), data("requestheader-allowed-names")),
-        (r#"["X-Remote-User","X-Caller"]"#.into(), r#"["front-proxy"]"#.into())
+        (
+            r#"["X-Remote-User","X-Caller"]"#.into(),
+            r#"["front-proxy","front-proxy-client"]"#.into()
+        )
     );
     drop(cluster);
     // A shared CA would let every client impersonate anyone.

@@ -41,6 +41,14 @@ fn widgets() -> ferrokube_apimachinery::document::Value {
     })
 }
 
+/// Waits for the API service of the widgets, which is written in the background.
+async fn registered(server: &TestServer) {
+    let service = "/apis/apiregistration.k8s.io/v1/apiservices/v1.example.com";
+    while server.get(service).await.code != 200 {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+}
+
 #[tokio::test]
 async fn fault_50_a_reader_cannot_write_through_the_legacy_watch_prefix() {
     let folder = tempfile::tempdir().unwrap();
@@ -72,11 +80,7 @@ async fn fault_50_a_reader_cannot_write_through_the_legacy_watch_prefix() {
         201
     );
     server.configmap("c").await;
-    // Written in the background for the definition.
-    let registered = "/apis/apiregistration.k8s.io/v1/apiservices/v1.example.com";
-    while server.get(registered).await.code != 200 {
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    }
+    registered(&server).await;
     let before = server.registry.store().revision();
 
     let merge = "application/merge-patch+json";
