@@ -441,11 +441,11 @@ mod tests {
 
     #[test]
     fn an_item_may_leave_fields_out() {
-        let json = br#"{"kind":"K","metadata":{"name":"n"},"apiVersion":"v1","data":{}}"#;
+        let json = br#"{"kind":"K","metadata":{"name":"a"},"apiVersion":"v1","data":{}}"#;
         let mut stream = YamlStream::item(&json[..], &["kind", "apiVersion"]);
         let mut out = b"items:\n".to_vec();
         while stream.write(&mut out, 1_000) {}
-        assert_eq!(out, b"items:\n- data: {}\n  metadata:\n    name: n\n");
+        assert_eq!(out, b"items:\n- data: {}\n  metadata:\n    name: a\n");
     }
 
     #[test]

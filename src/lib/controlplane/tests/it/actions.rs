@@ -59,26 +59,15 @@ async fn fault_50_a_reader_cannot_write_through_the_legacy_watch_prefix() {
     let tokens = Arc::new(Tokens::default());
     server.registry.catalog().put_computed("", "serviceaccounts", "token", tokens.clone());
     let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
-    assert_eq!(server.post(accounts, &json!({"metadata": {"name": "root"}})).await.code, 201);
-    assert_eq!(
-        server
-            .post("/api/v1/namespaces/default/resourcequotas", &json!({"metadata": {"name": "q"}}))
-            .await
-            .code,
-        201
-    );
-    assert_eq!(
-        server
-            .post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &widgets())
-            .await
-            .code,
-        201
-    );
-    let spec = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"replicas": 1}});
-    assert_eq!(
-        server.post("/apis/example.com/v1/namespaces/default/widgets", &spec).await.code,
-        201
-    );
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"replicas": 1}});
+    for (path, object) in [
+        (accounts, json!({"metadata": {"name": "root"}})),
+        ("/api/v1/namespaces/default/resourcequotas", json!({"metadata": {"name": "q"}})),
+        ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", widgets()),
+        ("/apis/example.com/v1/namespaces/default/widgets", widget),
+    ] {
+        assert_eq!(server.post(path, &object).await.code, 201, "{path}");
+    }
     server.configmap("c").await;
     registered(&server).await;
     let before = server.registry.store().revision();

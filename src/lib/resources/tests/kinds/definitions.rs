@@ -164,7 +164,8 @@ fn conversion_webhooks_can_be_called() {
             ("Invalid", "conversionReviewVersions[1]"),
             ("Invalid", "webhookClientConfig.service.path"),
             ("Invalid", "webhookClientConfig.service.port"),
-            ("Required", "webhookClientConfig.service.name"),
+            // kube-apiserver takes the name for the namespace.
+            ("Required", "webhookClientConfig.service.namespace"),
         ],
     );
     conversion(
