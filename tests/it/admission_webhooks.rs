@@ -39,7 +39,7 @@ fn labelled(name: &str, label: &str) -> Value {
     object
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn kubectl_shows_why_a_webhook_denies() {
     let server = ReviewServer::start().await;
     let cluster = Cluster::start(FERROKUBE).unwrap();

@@ -16,7 +16,7 @@ use tokio_rustls::server::TlsStream;
 
 /// A received review.
 #[derive(Clone, Debug)]
-pub(super) struct Received {
+pub(super) struct ReceivedReview {
     /// Request line and headers.
     pub(super) head: String,
     pub(super) review: Value,
@@ -27,7 +27,7 @@ pub(super) struct ReviewServer {
     pub(super) port: u16,
     /// PEM in base64.
     pub(super) ca_bundle: String,
-    received: Arc<Mutex<Vec<Received>>>,
+    received: Arc<Mutex<Vec<ReceivedReview>>>,
 }
 
 impl ReviewServer {
@@ -67,14 +67,14 @@ impl ReviewServer {
     }
 
     /// The reviews of a path so far.
-    pub(super) fn reviews(&self, path: &str) -> Vec<Received> {
+    pub(super) fn reviews(&self, path: &str) -> Vec<ReceivedReview> {
         let start = format!("POST /{path}?");
         let received = self.received.lock().unwrap();
         received.iter().filter(|one| one.head.starts_with(&start)).cloned().collect()
     }
 }
 
-async fn serve(mut stream: TlsStream<TcpStream>, seen: &Mutex<Vec<Received>>) {
+async fn serve(mut stream: TlsStream<TcpStream>, seen: &Mutex<Vec<ReceivedReview>>) {
     let mut bytes = Vec::new();
     loop {
         let end = loop {
@@ -99,7 +99,7 @@ async fn serve(mut stream: TlsStream<TcpStream>, seen: &Mutex<Vec<Received>>) {
         let review: Value = serde_json::from_slice(&bytes[end..end + length]).unwrap();
         bytes.drain(..end + length);
         let path = head.split(['/', '?', ' ']).nth(2).unwrap_or_default().to_owned();
-        seen.lock().unwrap().push(Received { head, review: review.clone() });
+        seen.lock().unwrap().push(ReceivedReview { head, review: review.clone() });
         if !answer(&mut stream, &path, &review).await {
             return;
         }

@@ -23,7 +23,7 @@ const ANSWER_BYTES: usize = 4 << 20;
 
 /// Why a review does not allow the write.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(super) enum ReviewFault {
     /// The call failed: the webhook's failure policy decides. kube-apiserver's words.
     Call(String),
     /// The webhook denied the write.
@@ -32,7 +32,7 @@ pub(super) enum Refusal {
     Failed(Failure),
 }
 
-impl Refusal {
+impl ReviewFault {
     /// The label of metrics.
     pub(super) fn kind(&self) -> &'static str {
         match self {
@@ -64,30 +64,30 @@ pub(super) fn deadline(context: &RequestContext) -> Result<Instant, Failure> {
 /// Sends a review and reads the answer; passes its warnings and audit annotations on.
 ///
 /// # Errors
-/// [`Refusal`]; also if the webhook denies the write.
+/// [`ReviewFault`]; also if the webhook denies the write.
 pub(super) async fn attempt(
     hook: &Hook,
     write: &ReviewedWrite<'_>,
     objects: &ReviewedObjects,
     mutates: bool,
-) -> Result<ReviewAnswer, Refusal> {
+) -> Result<ReviewAnswer, ReviewFault> {
     if write.attributes.dry_run && !hook.allows_dry_run {
         let why = format!("admission webhook {} does not support dry run", quote(&hook.name));
-        return Err(Refusal::Failed(Failure::bad_request(why)));
+        return Err(ReviewFault::Failed(Failure::bad_request(why)));
     }
     let Some(version) = hook.review_version else {
-        return Err(Refusal::Call("could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)".to_owned()));
+        return Err(ReviewFault::Call("could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)".to_owned()));
     };
     let context = write.attributes.context;
-    let deadline = deadline(context).map_err(Refusal::Failed)?;
+    let deadline = deadline(context).map_err(ReviewFault::Failed)?;
     let timeout = hook.timeout.min(deadline - Instant::now());
     let uid = uuid::Uuid::new_v4().to_string();
     let body = review::body(write, objects, (&uid, version));
-    let busy = || Refusal::Failed(too_many(hook));
+    let busy = || ReviewFault::Failed(too_many(hook));
     let Some(_place) = hook.webhook.place() else { return Err(busy()) };
     let room = |why: AwayError| match why {
         AwayError::Full => busy(),
-        AwayError::TooLarge => Refusal::Failed(ferrokube_flow::too_large()),
+        AwayError::TooLarge => ReviewFault::Failed(ferrokube_flow::too_large()),
     };
     let bytes = CALL_BYTES + 2 * body.len();
     let mut away = Away::begin(hook.number, bytes).await.map_err(room)?;
@@ -108,21 +108,24 @@ pub(super) async fn attempt(
         Err(CallError::NoRoom) => return Err(busy()),
         Err(CallError::Failed(fault)) => {
             tracing::warn!(webhook = hook.name, class = %fault, "a webhook failed");
-            return Err(Refusal::Call(format!("failed to call webhook: {}", worded(hook, &fault))));
+            return Err(ReviewFault::Call(format!(
+                "failed to call webhook: {}",
+                worded(hook, &fault)
+            )));
         }
     };
     let _tree = match away.end(heap::json_bound(&answer)).await {
         Err(AwayError::TooLarge) => {
             let why = "failed to call webhook: the answer holds too many values";
-            return Err(Refusal::Call(why.to_owned()));
+            return Err(ReviewFault::Call(why.to_owned()));
         }
         tree => tree.map_err(room)?,
     };
-    let mut read = answer::read(&answer, (&uid, version), mutates).map_err(Refusal::Call)?;
+    let mut read = answer::read(&answer, (&uid, version), mutates).map_err(ReviewFault::Call)?;
     read.note(context, &hook.name);
     match read.allowed {
         true => Ok(read),
-        false => Err(Refusal::Denied(read.denial(&hook.name))),
+        false => Err(ReviewFault::Denied(read.denial(&hook.name))),
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Follows the configurations: a change is in effect when its write is acknowledged.
-pub(super) struct Hooks {
+pub(super) struct FollowedHooks {
     store: Store,
     prefix: Prefix,
     services: Arc<dyn ServiceResolver>,
@@ -35,7 +35,7 @@ impl CompiledHooks {
     }
 }
 
-impl Hooks {
+impl FollowedHooks {
     /// # Panics
     /// If `plural` is no storage prefix.
     pub(super) fn new(store: &Store, plural: &str, services: Arc<dyn ServiceResolver>) -> Self {

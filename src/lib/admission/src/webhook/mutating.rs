@@ -2,9 +2,9 @@
 
 use super::WebhookEnvironment;
 use super::answer::ReviewAnswer;
-use super::attempt::{Refusal, attempt, failed_closed};
+use super::attempt::{ReviewFault, attempt, failed_closed};
 use super::hook::Hook;
-use super::hooks::Hooks;
+use super::hooks::FollowedHooks;
 use super::matching::{ReviewedObjects, ReviewedWrite, is_exempt};
 use super::stats::WebhookKind;
 use crate::remote::{Mutation, RemoteStep};
@@ -26,7 +26,7 @@ const FAILED_OPEN: &str = "failed-open.mutation.webhook.admission.k8s.io/";
 /// The step.
 pub struct MutatingWebhooks {
     environment: WebhookEnvironment,
-    hooks: Hooks,
+    hooks: FollowedHooks,
 }
 
 /// A patched object in the version of the webhook.
@@ -39,7 +39,8 @@ impl MutatingWebhooks {
     /// Follows the configurations in the store.
     pub fn new(environment: WebhookEnvironment) -> Self {
         let services = Arc::clone(&environment.services);
-        let hooks = Hooks::new(&environment.store, "mutatingwebhookconfigurations", services);
+        let hooks =
+            FollowedHooks::new(&environment.store, "mutatingwebhookconfigurations", services);
         Self { environment, hooks }
     }
 
@@ -108,12 +109,12 @@ impl MutatingWebhooks {
                 Ok(())
             }
             Ok(None) => Ok(()),
-            Err(Refusal::Call(why)) if hook.fails_closed => Err(failed_closed(hook, &why)),
-            Err(Refusal::Call(_)) => {
+            Err(ReviewFault::Call(why)) if hook.fails_closed => Err(failed_closed(hook, &why)),
+            Err(ReviewFault::Call(_)) => {
                 context.annotate_audit(format!("{FAILED_OPEN}{place}"), hook.name.as_str());
                 Ok(())
             }
-            Err(Refusal::Denied(failure) | Refusal::Failed(failure)) => Err(failure),
+            Err(ReviewFault::Denied(failure) | ReviewFault::Failed(failure)) => Err(failure),
         }
     }
 }
@@ -127,7 +128,7 @@ fn patched(
     hook: &Hook,
     answer: &ReviewAnswer,
     object: Option<Document>,
-) -> Result<Option<Patched>, Refusal> {
+) -> Result<Option<Patched>, ReviewFault> {
     if answer.patch.is_empty() {
         return Ok(None);
     }
@@ -135,19 +136,22 @@ fn patched(
     let patch = codec::read_value(&answer.patch)
         .ok()
         .filter(|patch| patch.is_array() || patch.is_null())
-        .ok_or_else(|| Refusal::Call(undecodable.to_owned()))?;
+        .ok_or_else(|| ReviewFault::Call(undecodable.to_owned()))?;
     if patch.as_array().is_none_or(|operations| operations.is_empty()) {
         return Ok(None);
     }
     let name = quote(&hook.name);
-    let internal = |why: String| Refusal::Failed(Failure::internal(why));
+    let internal = |why: String| ReviewFault::Failed(Failure::internal(why));
     let Some(object) = object else {
         return Err(internal(format!(
             "admission webhook {name} attempted to modify the object, which is not supported for this operation"
         )));
     };
     if answer.patch_type != "JSONPatch" {
-        return Err(Refusal::Call(format!("unsupported patch type {}", quote(&answer.patch_type))));
+        return Err(ReviewFault::Call(format!(
+            "unsupported patch type {}",
+            quote(&answer.patch_type)
+        )));
     }
     let mut value = object.clone().into_value();
     json_patch(&mut value, &patch).map_err(|why| internal(why.to_string()))?;

@@ -1,6 +1,6 @@
 //! Metrics of webhooks, with kube-apiserver's names.
 
-use super::attempt::Refusal;
+use super::attempt::ReviewFault;
 use super::hook::Hook;
 use crate::matching::operation_name;
 use ferrokube_registry::Operation;
@@ -147,7 +147,7 @@ impl WebhookStats {
         kind: WebhookKind,
         hook: &Hook,
         operation: Operation,
-        (began, answer): (Instant, &Result<T, Refusal>),
+        (began, answer): (Instant, &Result<T, ReviewFault>),
     ) {
         let name = self.name(&hook.name);
         let r#type = match kind {
@@ -157,12 +157,12 @@ impl WebhookStats {
         let operation = operation_name(operation);
         let (code, refusal) = match answer {
             Ok(_) => (200, None),
-            Err(refusal @ Refusal::Call(_)) => (500, Some(refusal)),
-            Err(refusal @ (Refusal::Denied(failure) | Refusal::Failed(failure))) => {
+            Err(refusal @ ReviewFault::Call(_)) => (500, Some(refusal)),
+            Err(refusal @ (ReviewFault::Denied(failure) | ReviewFault::Failed(failure))) => {
                 (failure.code, Some(refusal))
             }
         };
-        let ignored = matches!(refusal, Some(Refusal::Call(_))) && !hook.fails_closed;
+        let ignored = matches!(refusal, Some(ReviewFault::Call(_))) && !hook.fails_closed;
         let rejected = if refusal.is_some() && !ignored { "true" } else { "false" };
         let labels = ReviewLabels { name: name.clone(), r#type, operation, rejected };
         self.durations.get_or_create(&labels).observe(began.elapsed().as_secs_f64());

@@ -1,9 +1,9 @@
 //! ValidatingAdmissionWebhook: reviews by all matching webhooks at once.
 
 use super::WebhookEnvironment;
-use super::attempt::{Refusal, attempt, deadline, failed_closed};
+use super::attempt::{ReviewFault, attempt, deadline, failed_closed};
 use super::hook::Hook;
-use super::hooks::Hooks;
+use super::hooks::FollowedHooks;
 use super::matching::{ReviewedObjects, ReviewedWrite, is_exempt};
 use super::stats::WebhookKind;
 use crate::remote::RemoteStep;
@@ -22,14 +22,15 @@ const CONCURRENCY: usize = 32;
 /// The step.
 pub struct ValidatingWebhooks {
     environment: WebhookEnvironment,
-    hooks: Hooks,
+    hooks: FollowedHooks,
 }
 
 impl ValidatingWebhooks {
     /// Follows the configurations in the store.
     pub fn new(environment: WebhookEnvironment) -> Self {
         let services = Arc::clone(&environment.services);
-        let hooks = Hooks::new(&environment.store, "validatingwebhookconfigurations", services);
+        let hooks =
+            FollowedHooks::new(&environment.store, "validatingwebhookconfigurations", services);
         Self { environment, hooks }
     }
 
@@ -77,13 +78,13 @@ impl ValidatingWebhooks {
         stats.observe(WebhookKind::Validating, hook, write.attributes.operation, (began, &answer));
         match answer {
             Ok(()) => Ok(()),
-            Err(Refusal::Call(why)) if hook.fails_closed => Err(failed_closed(hook, &why)),
-            Err(Refusal::Call(_)) => {
+            Err(ReviewFault::Call(why)) if hook.fails_closed => Err(failed_closed(hook, &why)),
+            Err(ReviewFault::Call(_)) => {
                 let key = format!("{FAILED_OPEN}round_0_index_{index}");
                 write.attributes.context.annotate_audit(key, hook.name.as_str());
                 Ok(())
             }
-            Err(Refusal::Denied(failure) | Refusal::Failed(failure)) => Err(failure),
+            Err(ReviewFault::Denied(failure) | ReviewFault::Failed(failure)) => Err(failure),
         }
     }
 }
