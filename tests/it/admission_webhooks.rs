@@ -154,8 +154,12 @@ async fn webhooks_that_change_what_the_other_changed_end() {
     register(&admin, true, "m", hooks.into()).await;
     let written = admin.post(CONFIG_MAPS, &config_map("a", None)).await.unwrap();
     assert_eq!(written.status, 201, "{}", written.text);
-    assert_eq!(server.reviews("mark").len(), 2, "again after the change of the second");
-    assert!(server.reviews("label").len() <= 2);
+    let count = |path: &str| {
+        // Controllers write config maps, too.
+        let of_a = |one: &server::ReceivedReview| one.review["request"]["name"] == "a";
+        server.reviews(path).into_iter().filter(of_a).count()
+    };
+    assert_eq!((count("mark"), count("label")), (2, 1), "again after the change of the other");
 }
 
 #[tokio::test]

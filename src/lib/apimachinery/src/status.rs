@@ -131,7 +131,7 @@ pub struct Details {
 pub struct Failure {
     /// `None` for the few errors that kube-apiserver sends without a reason.
     pub reason: Option<Reason>,
-    /// A reason that is none of ours: that of a webhook.
+    /// The reason of a webhook that rejected the request; may be empty.
     pub other_reason: Option<Box<str>>,
     /// HTTP status.
     pub code: u16,
@@ -254,7 +254,8 @@ impl Failure {
 
     /// The reason as in the `Status` object.
     pub fn reason_text(&self) -> Option<&str> {
-        self.reason.map(Reason::as_str).or(self.other_reason.as_deref())
+        let other = self.other_reason.as_deref().filter(|reason| !reason.is_empty());
+        self.reason.map(Reason::as_str).or(other)
     }
 
     /// Details as in the `Status` object; `None` without any.

@@ -187,7 +187,7 @@ impl ReviewAnswer {
                 .and_then(|seconds| u32::try_from(seconds).ok())
                 .unwrap_or(0),
         });
-        let other_reason = (!reason.is_empty()).then(|| reason.into_boxed_str());
+        let other_reason = Some(reason.into_boxed_str());
         Failure { details, other_reason, reason: None::<Reason>, ..Failure::bare(code, message) }
     }
 }
