@@ -30,7 +30,8 @@ pub(crate) async fn handle(
         return Ok(status::not_found());
     }
     if let Some(backend) = aggregated(state, action) {
-        return delegate::forward(request, action, &backend).await;
+        // Boxed: its future is large, and every request would carry it.
+        return Box::pin(delegate::forward(request, action, &backend)).await;
     }
     if action.resource().is_none() || action.is_read_only() {
         // Writes of objects take their seat after their body was read.
