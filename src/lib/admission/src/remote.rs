@@ -16,7 +16,7 @@ pub trait RemoteStep: Send + Sync {
     /// step has, the write runs in its key's turn. Called for every write: cheap.
     fn matches(&self, attributes: &Attributes<'_>) -> bool;
 
-    /// Changes the object or rejects the write. A change calls [`Mutation::changed`]. Also called
+    /// Changes the object or rejects the write. A change calls [`Mutation::ran`]. Also called
     /// for deletes, without an object.
     fn mutate<'a>(
         &'a self,

@@ -1,8 +1,8 @@
 //! API priority and fairness: which requests are worked on, and which wait.
 //!
-//! Every request is assigned to a flow of a priority level by the FlowSchemas ([`matching`]). A
-//! level has a number of seats, adjusted to demand ([`allocation`], [`levels`]); when they are
-//! taken, requests wait in queues that are served fairly ([`level`]). kube-apiserver's rules, but:
+//! Every request is assigned to a flow of a priority level by the FlowSchemas (`matching`). A
+//! level has a number of seats, adjusted to demand (`allocation`, `levels`); when they are
+//! taken, requests wait in queues that are served fairly (`level`). kube-apiserver's rules, but:
 //!
 //! - A flow gets no more than its part of a level's seats, at most a half, unless it leaves as many
 //!   free as it then holds: newcomers find seats.
