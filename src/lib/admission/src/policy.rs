@@ -116,8 +116,11 @@ impl ValidatingPolicies {
             message: fault.message,
             reason: Reason::Invalid,
         }));
+        if matched.uses.is_empty() {
+            return Ok(());
+        }
+        let subject = PolicySubject::new(attributes, object, &matched.served, &self.inputs)?;
         for (binding, params) in &matched.uses {
-            let subject = PolicySubject::new(attributes, object, &matched.served, &self.inputs)?;
             for param in params {
                 let evaluation = subject.evaluation(policy, param.as_deref());
                 for (index, decision) in evaluation.decisions().into_iter().enumerate() {
@@ -213,7 +216,13 @@ impl RemoteStep for ValidatingPolicies {
         attributes: Attributes<'a>,
         object: Option<&'a Document>,
     ) -> RemoteFuture<'a, ()> {
-        Box::pin(self.check(attributes, object))
+        Box::pin(async move {
+            // Also called for what another step matches.
+            match self.matches(&attributes) {
+                true => self.check(attributes, object).await,
+                false => Ok(()),
+            }
+        })
     }
 }
 
