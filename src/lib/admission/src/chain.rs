@@ -16,9 +16,9 @@ use ferrokube_trace::annotation::Ids;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// All steps, including those not implemented yet, in kube-apiserver's order; the first two, which
-/// are part of its storage, are the first validating steps. Remote steps run outside the turn. Only
-/// quota follows them: what it counts must not be rejected later.
+/// The places of all steps of kube-apiserver, in its order; a server has those that [`Chain`] is
+/// given. The first two, which are part of its storage, are the first validating steps. Remote
+/// steps run outside the turn. Only quota follows them: what it counts must not be rejected later.
 pub const ORDER: &[&str] = &[
     "RBACEscalation",
     "PolicyReaders",

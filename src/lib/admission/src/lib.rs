@@ -5,6 +5,7 @@
 
 pub mod certificates;
 pub mod chain;
+mod condition;
 mod matching;
 pub mod namespace;
 pub mod policy;
@@ -12,6 +13,7 @@ pub mod quota;
 pub mod remote;
 mod request;
 pub mod review;
+mod rule;
 pub mod step;
 pub mod trace_stamp;
 pub mod webhook;

@@ -1,39 +1,28 @@
-//! Which requests a webhook or policy matches: rules and selectors, compiled once per change.
+//! Which requests a policy or binding matches: rules and selectors, compiled once per change.
 
+use crate::rule::{RequestRule, RuleSubject, strings};
 use ferrokube_apimachinery::document::{Array, Document, Value};
 use ferrokube_apimachinery::selector::LabelSelector;
 use ferrokube_registry::{Attributes, Catalog, Operation, Served};
 
-/// Rules and selectors of a policy, binding or webhook.
+/// Rules and selectors of a policy or binding.
 #[derive(Debug)]
 pub(crate) struct RequestMatcher {
     namespaces: LabelSelector,
     objects: LabelSelector,
     /// None: every request.
-    rules: Vec<MatchRule>,
-    excluded: Vec<MatchRule>,
+    rules: Vec<NamedRule>,
+    excluded: Vec<NamedRule>,
     /// Whether rules also match the other versions of the resource.
     equivalent: bool,
 }
 
-/// Operations and resources; `*` is any.
+/// A rule, for some objects.
 #[derive(Debug)]
-struct MatchRule {
-    operations: Vec<String>,
-    groups: Vec<String>,
-    versions: Vec<String>,
-    /// Resource and subresource.
-    resources: Vec<(String, String)>,
-    scope: RuleScope,
+struct NamedRule {
+    rule: RequestRule,
     /// Object names; empty: any.
     names: Vec<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RuleScope {
-    Any,
-    Cluster,
-    Namespaced,
 }
 
 /// The labels of the request's namespace, read when a selector needs them.
@@ -43,11 +32,11 @@ pub(crate) trait NamespaceLabels {
 }
 
 impl RequestMatcher {
-    /// Compiles `matchConstraints`, `matchResources` or a webhook.
+    /// Compiles `matchConstraints` or `matchResources`.
     ///
     /// # Errors
     /// A malformed selector.
-    pub(crate) fn compile(matching: &Value, rules: &str) -> Result<Self, String> {
+    pub(crate) fn compile(matching: &Value) -> Result<Self, String> {
         let selector = |field: &str| match matching.get(field).filter(|value| !value.is_null()) {
             None => Ok(LabelSelector::default()),
             Some(value) => LabelSelector::from_document(value).map_err(|why| why.to_string()),
@@ -55,10 +44,10 @@ impl RequestMatcher {
         Ok(Self {
             namespaces: selector("namespaceSelector")?,
             objects: selector("objectSelector")?,
-            rules: items(matching, rules).iter().map(MatchRule::compile).collect(),
+            rules: items(matching, "resourceRules").iter().map(NamedRule::compile).collect(),
             excluded: items(matching, "excludeResourceRules")
                 .iter()
-                .map(MatchRule::compile)
+                .map(NamedRule::compile)
                 .collect(),
             equivalent: text(matching, "matchPolicy") != "Exact",
         })
@@ -97,7 +86,7 @@ impl RequestMatcher {
 
     fn resource(
         &self,
-        rules: &[MatchRule],
+        rules: &[NamedRule],
         attributes: &Attributes<'_>,
         catalog: &Catalog,
     ) -> Option<Served> {
@@ -108,8 +97,11 @@ impl RequestMatcher {
         if !self.equivalent {
             return None;
         }
-        equivalents(served, catalog)
-            .find(|other| rules.iter().any(|rule| rule.matches(attributes, other)))
+        // Earlier rules take precedence over earlier versions.
+        let equivalents = catalog.equivalents(served);
+        rules.iter().find_map(|rule| {
+            equivalents.iter().find(|other| rule.matches(attributes, other)).cloned()
+        })
     }
 
     fn selects_namespace(
@@ -151,50 +143,22 @@ impl RequestMatcher {
 
 const LABELS: &[&str] = &["metadata", "labels"];
 
-impl MatchRule {
+impl NamedRule {
     fn compile(rule: &Value) -> Self {
-        let texts = |field: &str| -> Vec<String> {
-            items(rule, field)
-                .iter()
-                .map(|item| item.as_str().unwrap_or_default().to_owned())
-                .collect()
-        };
-        let split = |whole: String| match whole.split_once('/') {
-            Some((resource, subresource)) => (resource.to_owned(), subresource.to_owned()),
-            None => (whole, String::new()),
-        };
-        Self {
-            operations: texts("operations"),
-            groups: texts("apiGroups"),
-            versions: texts("apiVersions"),
-            resources: texts("resources").into_iter().map(split).collect(),
-            scope: match text(rule, "scope") {
-                "Cluster" => RuleScope::Cluster,
-                "Namespaced" => RuleScope::Namespaced,
-                _ => RuleScope::Any,
-            },
-            names: texts("resourceNames"),
-        }
+        Self { rule: RequestRule::of(rule), names: strings(rule, "resourceNames") }
     }
 
     fn matches(&self, attributes: &Attributes<'_>, served: &Served) -> bool {
         let target = attributes.target;
-        let any = |allowed: &[String], given: &str| {
-            allowed.iter().any(|text| text == "*" || text == given)
+        let subject = RuleSubject {
+            operation: attributes.operation,
+            group: &served.definition.group,
+            version: &served.version().name,
+            resource: &served.definition.plural,
+            subresource: &target.subresource,
+            is_namespaced: !is_namespace(attributes) && target.namespace.is_some(),
         };
-        let is_cluster_wide = is_namespace(attributes) || target.namespace.is_none();
-        any(&self.operations, operation_name(attributes.operation))
-            && any(&self.groups, &served.definition.group)
-            && any(&self.versions, &served.version().name)
-            && self.resources.iter().any(|(resource, subresource)| {
-                (resource == "*" || *resource == served.definition.plural)
-                    && (subresource == "*" || *subresource == target.subresource)
-            })
-            && match self.scope {
-                RuleScope::Any => true,
-                RuleScope::Cluster => is_cluster_wide,
-                RuleScope::Namespaced => !is_cluster_wide,
-            }
+        self.rule.matches(&subject)
             && (self.names.is_empty()
                 || self.names.iter().any(|name| Some(name) == target.name.as_ref()))
     }
@@ -222,25 +186,6 @@ pub(crate) fn namespace_of<'a>(attributes: &Attributes<'a>) -> &'a str {
         return target.name.as_deref().unwrap_or_default();
     }
     target.namespace.as_deref().unwrap_or_default()
-}
-
-/// The other served versions of a resource, and the resource of another group that shares its
-/// storage (events).
-fn equivalents(served: &Served, catalog: &Catalog) -> impl Iterator<Item = Served> {
-    let definition = &served.definition;
-    let own = served.version;
-    let versions = definition
-        .versions
-        .iter()
-        .enumerate()
-        .filter(move |(version, of)| *version != own && of.served)
-        .map(|(version, _)| Served { definition: definition.clone(), version });
-    let twin = match (definition.group.as_str(), definition.plural.as_str()) {
-        ("", "events") => catalog.find("events.k8s.io", "v1", "events"),
-        ("events.k8s.io", "events") => catalog.find("", "v1", "events"),
-        _ => None,
-    };
-    versions.chain(twin)
 }
 
 /// A list; empty if absent.

@@ -5,13 +5,11 @@
 
 mod answer;
 mod attempt;
-mod condition;
 mod hook;
 mod hooks;
 mod matching;
 mod mutating;
 mod review;
-mod rule;
 mod stats;
 mod validating;
 

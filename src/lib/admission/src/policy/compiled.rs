@@ -1,6 +1,7 @@
 //! Compiled policies and bindings.
 
 use super::PolicyInputs;
+use crate::condition::MatchConditions;
 use crate::matching::{RequestMatcher, items, text};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::selector::LabelSelector;
@@ -20,9 +21,7 @@ pub(super) struct CompiledPolicy {
     pub(super) fails: bool,
     matcher: Result<RequestMatcher, String>,
     pub(super) param_kind: Option<ParamKind>,
-    /// Of match conditions, which have no variables.
-    pub(super) plain: AdmissionCompiler,
-    pub(super) conditions: Vec<CompiledCondition>,
+    pub(super) conditions: MatchConditions,
     /// With the variables.
     pub(super) compiler: AdmissionCompiler,
     pub(super) validations: Vec<Validation>,
@@ -37,12 +36,6 @@ pub(super) struct CompiledMutation {
     pub(super) source: String,
     /// A list of JSON patch operations; else an apply configuration.
     pub(super) is_json_patch: bool,
-    pub(super) program: Compiled,
-}
-
-/// A match condition.
-pub(super) struct CompiledCondition {
-    pub(super) source: String,
     pub(super) program: Compiled,
 }
 
@@ -110,6 +103,7 @@ impl CompiledPolicy {
         let spec = policy.get(&["spec"]).unwrap_or(&Value::Null);
         let constraints = spec.get("matchConstraints").unwrap_or(&Value::Null);
         let param_kind = spec.get("paramKind").filter(|kind| !kind.is_null());
+        let fails = text(spec, "failurePolicy") != "Ignore";
         let variables =
             OptionalVariables { params: param_kind.is_some(), authorizer: true, patches: false };
         let mut compiler = AdmissionCompiler::composing();
@@ -118,12 +112,6 @@ impl CompiledPolicy {
             let _ =
                 compiler.define(text(variable, "name"), text(variable, "expression"), variables);
         }
-        let plain = AdmissionCompiler::default();
-        let conditions = items(spec, "matchConditions").iter().map(|condition| {
-            let source = text(condition, "expression").trim().to_owned();
-            let program = plain.compile(&source, variables, &[Type::Bool]);
-            CompiledCondition { source, program }
-        });
         let validations = items(spec, "validations")
             .iter()
             .map(|validation| Validation::compile(validation, &compiler, variables));
@@ -140,14 +128,13 @@ impl CompiledPolicy {
             mutations: mutations.collect(),
             repeats: text(spec, "reinvocationPolicy") == "IfNeeded",
             name: policy.name().to_owned(),
-            fails: text(spec, "failurePolicy") != "Ignore",
-            matcher: RequestMatcher::compile(constraints, "resourceRules"),
+            fails,
+            matcher: RequestMatcher::compile(constraints),
             param_kind: param_kind
                 .map(|kind| ParamKind::new(text(kind, "apiVersion"), text(kind, "kind"))),
-            conditions: conditions.collect(),
+            conditions: MatchConditions::of(spec, fails, param_kind.is_some()),
             validations: validations.collect(),
             annotations: annotations.collect(),
-            plain,
             compiler,
         }
     }
@@ -275,8 +262,7 @@ impl CompiledBinding {
         Self {
             name: binding.name().to_owned(),
             policy: text(spec, "policyName").to_owned(),
-            matcher: given("matchResources")
-                .map(|matching| RequestMatcher::compile(matching, "resourceRules")),
+            matcher: given("matchResources").map(RequestMatcher::compile),
             actions: actions.collect(),
             param: given("paramRef").map(|param| ParamRef {
                 name: text(param, "name").to_owned(),

@@ -1,16 +1,15 @@
 //! Evaluates a policy on a request, with one parameter.
 
 use super::AuditAnnotations;
-use super::compiled::{Compiled, CompiledCondition, CompiledMutation, CompiledPolicy, Validation};
+use super::compiled::{Compiled, CompiledMutation, CompiledPolicy, Validation};
+use crate::condition::OUT_OF_BUDGET;
 use ferrokube_apimachinery::document::Value as Json;
 use ferrokube_apimachinery::status::Reason;
-use ferrokube_cel::admission::{AdmissionInput, AdmissionScope, MATCH_BUDGET};
+use ferrokube_cel::admission::{AdmissionInput, AdmissionScope};
 use ferrokube_cel::{Failure, Meter, Value};
 
 /// Max bytes of the result of a messageExpression.
 const MAX_MESSAGE: usize = 5 * 1024;
-const OUT_OF_BUDGET: &str =
-    "validation failed due to running out of cost budget, no further validation rules will be run";
 
 /// A policy and what it is evaluated on.
 pub(super) struct PolicyEvaluation<'a> {
@@ -98,10 +97,7 @@ impl<'a> PolicyEvaluation<'a> {
         if policy.conditions.is_empty() {
             return Ok(true);
         }
-        let input = AdmissionInput { namespace: None, ..self.input };
-        let scope = policy.plain.scope(&input);
-        conditions_hold(&policy.conditions, &scope)
-            .or_else(|why| if policy.fails { Err(why) } else { Ok(false) })
+        policy.conditions.hold(&AdmissionInput { namespace: None, ..self.input })
     }
 
     /// The message of a failed validation.
@@ -157,31 +153,6 @@ fn check_names(value: &Value<'_>, is_json_patch: bool) -> Result<(), String> {
         },
         Value::List(list) => list.iter().try_for_each(|item| check_names(&item, is_json_patch)),
         _ => Ok(()),
-    }
-}
-
-/// Whether all conditions hold.
-///
-/// # Errors
-/// kube-apiserver's messages, if none is false.
-fn conditions_hold<'a>(
-    conditions: &'a [CompiledCondition],
-    scope: &AdmissionScope<'a>,
-) -> Result<bool, String> {
-    let mut meter = Meter::with_budget(MATCH_BUDGET);
-    let mut failed = Vec::new();
-    for condition in conditions {
-        match evaluate(&condition.program, &condition.source, scope, &mut meter) {
-            Ok(Value::Bool(false)) => return Ok(false),
-            Ok(_) => {}
-            Err(Fault::Expression(why)) => failed.push(why),
-            Err(Fault::Budget) => return Err(OUT_OF_BUDGET.to_owned()),
-        }
-    }
-    match &failed[..] {
-        [] => Ok(true),
-        [one] => Err(one.clone()),
-        several => Err(format!("[{}]", several.join(", "))),
     }
 }
 

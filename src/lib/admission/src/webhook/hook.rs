@@ -1,7 +1,7 @@
 //! One webhook of a configuration, compiled.
 
-use super::condition::MatchConditions;
-use super::rule::{WebhookRule, strings};
+use crate::condition::MatchConditions;
+use crate::rule::{RequestRule, strings};
 use ferrokube_apimachinery::document::{Array, Document, Value};
 use ferrokube_apimachinery::selector::LabelSelector;
 use ferrokube_webhook::{CallLimits, ServiceResolver, Webhook, WebhookAddress};
@@ -21,7 +21,7 @@ pub(super) struct Hook {
     pub(super) id: String,
     pub(super) configuration: String,
     pub(super) name: String,
-    pub(super) rules: Vec<WebhookRule>,
+    pub(super) rules: Vec<RequestRule>,
     /// Whether a failed call rejects the request.
     pub(super) fails_closed: bool,
     /// Whether equivalent versions of a resource match.
@@ -79,7 +79,7 @@ impl Hook {
             id: format!("{configuration}/{}/{index}", text("name")),
             configuration: configuration.to_owned(),
             name: text("name").to_owned(),
-            rules: rules.iter().map(WebhookRule::of).collect(),
+            rules: rules.iter().map(RequestRule::of).collect(),
             fails_closed,
             equivalent: text("matchPolicy") != "Exact",
             namespaces: selector("namespaceSelector"),
@@ -88,7 +88,7 @@ impl Hook {
             timeout: Duration::from_secs(seconds.clamp(1, 30)),
             review_version,
             repeatable: text("reinvocationPolicy") == "IfNeeded",
-            conditions: MatchConditions::of(webhook, fails_closed),
+            conditions: MatchConditions::of(webhook, fails_closed, false),
             number: hasher.finish(),
             webhook: Webhook::new(WebhookAddress::of(config, services), LIMITS),
         }

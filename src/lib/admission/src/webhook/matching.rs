@@ -2,8 +2,8 @@
 
 use super::WebhookEnvironment;
 use super::hook::Hook;
-use super::rule::RuleSubject;
 use crate::request::admission_request;
+use crate::rule::RuleSubject;
 use crate::step::authorizer_of;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::gvk::GroupResource;

@@ -1,22 +1,22 @@
-//! The rules of a webhook: which operations on which resources it reviews.
+//! Rules of webhooks and policies: which operations on which resources they see.
 
-use crate::matching::operation_name;
-use ferrokube_apimachinery::document::{Array, Value};
+use crate::matching::{items, operation_name};
+use ferrokube_apimachinery::document::Value;
 use ferrokube_registry::Operation;
 
 /// A rule.
 #[derive(Clone, Debug)]
-pub(super) struct WebhookRule {
+pub(crate) struct RequestRule {
     operations: Vec<String>,
     groups: Vec<String>,
     versions: Vec<String>,
     /// Resource and subresource.
     resources: Vec<(String, String)>,
-    scope: HookScope,
+    scope: RuleScope,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum HookScope {
+enum RuleScope {
     Any,
     Cluster,
     Namespaced,
@@ -24,18 +24,18 @@ enum HookScope {
 
 /// What rules decide about.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RuleSubject<'a> {
-    pub(super) operation: Operation,
-    pub(super) group: &'a str,
-    pub(super) version: &'a str,
-    pub(super) resource: &'a str,
-    pub(super) subresource: &'a str,
+pub(crate) struct RuleSubject<'a> {
+    pub(crate) operation: Operation,
+    pub(crate) group: &'a str,
+    pub(crate) version: &'a str,
+    pub(crate) resource: &'a str,
+    pub(crate) subresource: &'a str,
     /// False for namespaces themselves.
-    pub(super) is_namespaced: bool,
+    pub(crate) is_namespaced: bool,
 }
 
-impl WebhookRule {
-    pub(super) fn of(rule: &Value) -> Self {
+impl RequestRule {
+    pub(crate) fn of(rule: &Value) -> Self {
         let resources = strings(rule, "resources").into_iter().map(|whole| {
             let (resource, subresource) = whole.split_once('/').unwrap_or((&whole, ""));
             (resource.to_owned(), subresource.to_owned())
@@ -46,21 +46,21 @@ impl WebhookRule {
             versions: strings(rule, "apiVersions"),
             resources: resources.collect(),
             scope: match rule.get("scope").and_then(Value::as_str) {
-                Some("Cluster") => HookScope::Cluster,
-                Some("Namespaced") => HookScope::Namespaced,
-                _ => HookScope::Any,
+                Some("Cluster") => RuleScope::Cluster,
+                Some("Namespaced") => RuleScope::Namespaced,
+                _ => RuleScope::Any,
             },
         }
     }
 
-    pub(super) fn matches(&self, subject: &RuleSubject<'_>) -> bool {
+    pub(crate) fn matches(&self, subject: &RuleSubject<'_>) -> bool {
         let is_among = |list: &[String], given: &str| {
             list.iter().any(|listed| listed == "*" || listed == given)
         };
         let in_scope = match self.scope {
-            HookScope::Any => true,
-            HookScope::Cluster => !subject.is_namespaced,
-            HookScope::Namespaced => subject.is_namespaced,
+            RuleScope::Any => true,
+            RuleScope::Cluster => !subject.is_namespaced,
+            RuleScope::Namespaced => subject.is_namespaced,
         };
         in_scope
             && is_among(&self.operations, operation_name(subject.operation))
@@ -74,9 +74,8 @@ impl WebhookRule {
 }
 
 /// The strings of a list.
-pub(super) fn strings(value: &Value, field: &str) -> Vec<String> {
-    let items = value.get(field).and_then(Value::as_array).map_or(&[][..], Array::as_slice);
-    items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+pub(crate) fn strings(value: &Value, field: &str) -> Vec<String> {
+    items(value, field).iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -93,8 +92,8 @@ mod tests {
         is_namespaced: true,
     };
 
-    fn rule(resources: &[&str], scope: &str) -> WebhookRule {
-        WebhookRule::of(&json!({"operations": ["CREATE"], "apiGroups": [""],
+    fn rule(resources: &[&str], scope: &str) -> RequestRule {
+        RequestRule::of(&json!({"operations": ["CREATE"], "apiGroups": [""],
             "apiVersions": ["*"], "resources": resources, "scope": scope}))
     }
 

@@ -1,39 +1,46 @@
-//! Match conditions of a webhook.
+//! Match conditions of webhooks and policies.
 
-use ferrokube_apimachinery::document::{Array, Value};
+use crate::matching::{items, text};
+use ferrokube_apimachinery::document::Value;
 use ferrokube_cel::admission::{
     AdmissionCompiler, AdmissionInput, MATCH_BUDGET, OptionalVariables,
 };
 use ferrokube_cel::{Meter, Program, Type, Value as CelValue};
 use std::sync::OnceLock;
 
+/// The evaluation ends: its expressions cost too much together.
+pub(crate) const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
 /// The conditions; compiled when they are first needed.
 #[derive(Debug)]
-pub(super) struct MatchConditions {
+pub(crate) struct MatchConditions {
     sources: Vec<String>,
     fails_closed: bool,
+    has_params: bool,
     programs: OnceLock<Vec<Result<Program, String>>>,
 }
 
 impl MatchConditions {
-    pub(super) fn of(webhook: &Value, fails_closed: bool) -> Self {
-        let listed = webhook.get("matchConditions").and_then(Value::as_array);
-        let source = |condition: &Value| {
-            let text = condition.get("expression").and_then(Value::as_str);
-            text.unwrap_or_default().trim().to_owned()
-        };
-        let sources = listed.map_or(&[][..], Array::as_slice).iter().map(source).collect();
-        Self { sources, fails_closed, programs: OnceLock::new() }
+    /// `owner`: a webhook, or the spec of a policy, which may have parameters.
+    pub(crate) fn of(owner: &Value, fails_closed: bool, has_params: bool) -> Self {
+        let source = |condition: &Value| text(condition, "expression").trim().to_owned();
+        let sources = items(owner, "matchConditions").iter().map(source).collect();
+        Self { sources, fails_closed, has_params, programs: OnceLock::new() }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }
 
     fn programs(&self) -> &[Result<Program, String>] {
         self.programs.get_or_init(|| {
             let compiler = AdmissionCompiler::default();
-            let variables = OptionalVariables { authorizer: true, ..OptionalVariables::default() };
+            let variables = OptionalVariables {
+                params: self.has_params,
+                authorizer: true,
+                ..OptionalVariables::default()
+            };
             let compile = |source: &String| compiler.compile(source, variables, &[Type::Bool]);
             self.sources.iter().map(compile).collect()
         })
@@ -42,8 +49,8 @@ impl MatchConditions {
     /// Whether all conditions hold. One that does not decides, whatever others fail with.
     ///
     /// # Errors
-    /// Why they cannot be evaluated, if the webhook fails closed; otherwise it is not called.
-    pub(super) fn hold(&self, input: &AdmissionInput<'_>) -> Result<bool, String> {
+    /// Why they cannot be evaluated, if that rejects the write; otherwise they do not hold.
+    pub(crate) fn hold(&self, input: &AdmissionInput<'_>) -> Result<bool, String> {
         let compiler = AdmissionCompiler::default();
         let scope = compiler.scope(input);
         let mut meter = Meter::with_budget(MATCH_BUDGET);
@@ -59,9 +66,7 @@ impl MatchConditions {
                 Ok(CelValue::Bool(false)) => return Ok(false),
                 Ok(_) => {}
                 Err(_) if meter.is_spent() => {
-                    wrong = vec![
-                        "validation failed due to running out of cost budget, no further validation rules will be run".to_owned(),
-                    ];
+                    wrong = vec![OUT_OF_BUDGET.to_owned()];
                     break;
                 }
                 Err(why) => wrong.push(why),
