@@ -5,6 +5,7 @@
 //! cargo bench --bench hostile -- --only yaml-bomb --seconds 5
 //! cargo bench --bench hostile -- --check                 # fails if an aim is missed
 //! cargo bench --bench hostile -- --binary target/release/ferrokube --markdown docs/hostile.md
+//! cargo bench --bench hostile -- --share --check         # a greedy tenant instead of attacks
 //! ```
 //!
 //! One server with 10,000 objects takes all attacks in turn, so memory that an attack leaves behind
@@ -14,6 +15,7 @@
 //! Start at `attacks::ALL`.
 
 mod attacks;
+mod share;
 mod testbed;
 mod victim;
 mod wire;
@@ -49,6 +51,10 @@ struct HostileOptions {
     /// failed create
     #[arg(long)]
     check: bool,
+    /// Instead: what one greedy tenant of eight leaves to the others; fails with --check if one
+    /// keeps less than 95 % of its throughput
+    #[arg(long)]
+    share: bool,
     /// List the attacks
     #[arg(long)]
     list: bool,
@@ -114,8 +120,14 @@ async fn run(options: &HostileOptions, attackers: &tokio::runtime::Handle) -> an
     let stage = Arc::new(
         Testbed::set(&binary, options.objects).await.context("cannot prepare the server")?,
     );
-    let victim = Victim::new(&stage);
     let seconds = Duration::from_secs(options.seconds);
+    if options.share {
+        let kept = share::run(&stage, attackers, seconds).await?;
+        let is_met = share::is_enough(kept);
+        anyhow::ensure!(!options.check || is_met, "missed: {:.0} % kept", kept * 100.0);
+        return Ok(());
+    }
+    let victim = Victim::new(&stage);
     victim.measure(Duration::from_secs(2)).await;
     let quiet = measured("quiet", &stage, &victim, seconds).await;
     let quiet_p99 =

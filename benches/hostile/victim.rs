@@ -41,7 +41,12 @@ pub(crate) struct Latencies {
 }
 
 impl Latencies {
-    fn of(parts: Vec<Self>) -> Self {
+    pub(crate) fn record(&mut self, latency: Duration, is_created: bool) {
+        self.sorted.push(latency);
+        self.errors += usize::from(!is_created);
+    }
+
+    pub(crate) fn of(parts: Vec<Self>) -> Self {
         let mut all = Self::default();
         for part in parts {
             all.sorted.extend(part.sorted);
@@ -101,21 +106,16 @@ impl Victim {
             ticks.tick().await;
             let begun = Instant::now();
             let created = tokio::time::timeout(PATIENCE, create(&mut wire)).await;
-            latencies.sorted.push(begun.elapsed());
-            match created {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    if latencies.errors == 0 {
-                        eprintln!("  a create failed: {error:#}");
-                    }
-                    latencies.errors += 1;
-                    wire = None;
-                }
-                Err(_) => {
-                    latencies.errors += 1;
-                    wire = None;
-                }
+            let is_created = matches!(created, Ok(Ok(())));
+            if let Ok(Err(error)) = created
+                && latencies.errors == 0
+            {
+                eprintln!("  a create failed: {error:#}");
             }
+            if !is_created {
+                wire = None;
+            }
+            latencies.record(begun.elapsed(), is_created);
         }
         latencies
     }

@@ -23,6 +23,7 @@ mod page;
 mod plot;
 mod process;
 mod results;
+mod reviewer;
 mod scenarios;
 mod stats;
 mod table;

@@ -2,25 +2,49 @@
 
 use std::time::Duration;
 
-/// CPU time of processes, over their live threads.
-pub(crate) fn cpu(pids: &[u32]) -> Duration {
-    let mut nanos = 0;
-    for pid in pids {
-        for task in std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
-            nanos += on_cpu(&task.path());
-        }
+/// CPU time of processes at a moment.
+#[derive(Clone, Copy)]
+pub(crate) struct CpuTime {
+    /// Of the threads alive, in nanoseconds.
+    live: Duration,
+    /// With ended threads, in steps of 10 ms.
+    whole: Duration,
+}
+
+impl CpuTime {
+    /// CPU time spent since then: in steps of 10 ms if threads have ended meanwhile.
+    pub(crate) fn since(self, before: Self) -> Duration {
+        let live = self.live.saturating_sub(before.live);
+        let whole = self.whole.saturating_sub(before.whole);
+        if whole > live + Duration::from_millis(20) { whole } else { live }
     }
-    Duration::from_nanos(nanos)
+}
+
+/// CPU time of processes so far.
+pub(crate) fn cpu(pids: &[u32]) -> CpuTime {
+    CpuTime {
+        live: pids.iter().map(|pid| live_cpu(*pid)).sum(),
+        whole: pids.iter().map(|pid| charged_cpu(*pid)).sum(),
+    }
+}
+
+fn live_cpu(pid: u32) -> Duration {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    Duration::from_nanos(tasks.map(|task| on_cpu(&task.path())).sum())
+}
+
+fn charged_cpu(pid: u32) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let words = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    // User and system time are fields 14 and 15; the first two fields were split off.
+    let ticks: u64 = words.skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum();
+    Duration::from_millis(10 * ticks)
 }
 
 /// CPU time of a process since its start, including ended threads: in steps of 10 ms, or finer by
 /// the live threads.
 pub(crate) fn whole_cpu(pid: u32) -> Duration {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let words = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-    // User and system time are fields 14 and 15; the first two fields were split off.
-    let ticks: u64 = words.skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum();
-    Duration::from_millis(10 * ticks).max(cpu(&[pid]))
+    charged_cpu(pid).max(live_cpu(pid))
 }
 
 /// CPU time of the calling thread.

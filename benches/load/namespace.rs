@@ -148,7 +148,7 @@ impl BenchNamespace {
         let sample = Sample {
             count,
             wall: begun.elapsed(),
-            cpu: cpu(&self.target.pids).saturating_sub(before),
+            cpu: cpu(&self.target.pids).since(before),
             ..Sample::default()
         };
         latencies.sort_unstable();

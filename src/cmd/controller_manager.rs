@@ -3,17 +3,18 @@
 use super::controllers::signer;
 use super::flags::{FeatureFlags, LogFlags, duration};
 use super::process::{self, Signals};
-use super::server::KeyFiles;
 use super::tls::TlsFlags;
 use super::tracing::TracingFlags;
 use anyhow::{Context, bail};
 use clap::Args;
 use ferrokube_client::{Connection, LeaseTiming};
-use ferrokube_controllers::{ManagerConfig, run as run_controllers};
+use ferrokube_controllers::ControllerManager;
+use ferrokube_features::Gates;
 use ferrokube_pki as pki;
 use ferrokube_serve::{
     Handler, ListenerLimits, Request, Response, Server, ShutdownTrigger, Tls, full,
 };
+use ferrokube_server::KeyFiles;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -103,10 +104,14 @@ pub(crate) fn run(flags: ControllerManagerFlags) -> anyhow::Result<ExitCode> {
     process::check_log(&log)?;
     let root_ca = flags.check()?;
     let _telemetry = process::set_up(&log, &gates, &warnings, spans.as_ref())?;
-    process::block_on(work(flags, root_ca))
+    process::block_on(work(flags, gates, root_ca))
 }
 
-async fn work(flags: ControllerManagerFlags, root_ca: Option<String>) -> anyhow::Result<ExitCode> {
+async fn work(
+    flags: ControllerManagerFlags,
+    gates: Gates,
+    root_ca: Option<String>,
+) -> anyhow::Result<ExitCode> {
     let timing = flags.timing();
     let connection = Connection::from_kubeconfig(&flags.kubeconfig).await?;
     let root_ca = root_ca.unwrap_or_else(|| connection.ca_pem());
@@ -114,20 +119,21 @@ async fn work(flags: ControllerManagerFlags, root_ca: Option<String>) -> anyhow:
     let (trigger, shutdown) = ShutdownTrigger::new();
     let server = listen(&flags)?;
     tracing::info!(address = %server.local_address(), "listening for health and metrics");
-    let serving =
-        tokio::spawn(server.serve(Arc::new(HealthHandler { is_leading }), shutdown.clone()));
-    let config = ManagerConfig {
-        connection,
-        controllers: flags.controllers,
-        leader_elect: flags.leader_elect,
-        timing,
-        identity: identity(),
-        root_ca: root_ca.into(),
-        counted_as: ferrokube_admission::quota::names,
-        signer: flags.service_account_private_key_file.map(|path| signer(KeyFiles::signing(path))),
-    };
+    let handler = HealthHandler { is_leading, gates: gates.clone() };
+    let serving = tokio::spawn(server.serve(Arc::new(handler), shutdown.clone()));
+    let mut manager = ControllerManager::builder(connection)
+        .controllers(flags.controllers)
+        .root_ca(root_ca)
+        .gates(gates)
+        .component(format!("{}:{}", host(), flags.secure_port))
+        .counted_as(ferrokube_admission::quota::names)
+        .signer(flags.service_account_private_key_file.map(|path| signer(KeyFiles::signing(path))));
+    if flags.leader_elect {
+        manager = manager.leader_election(identity(), timing);
+    }
+    let manager = manager.build()?;
     let mut signals = Signals::new()?;
-    let mut running = tokio::spawn(run_controllers(config, shutdown, leading));
+    let mut running = tokio::spawn(manager.run(shutdown, leading));
     let outcome = tokio::select! {
         ended = &mut running => Some(ended),
         (name, _) = signals.next() => {
@@ -161,20 +167,25 @@ fn listen(flags: &ControllerManagerFlags) -> anyhow::Result<Server> {
     }
 }
 
+fn host() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    host.trim().to_owned()
+}
+
 /// Unique among managers: host name, process id, and a random part in case process ids are reused.
 fn identity() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!(
         "{}_{}_{}",
-        host.trim(),
+        host(),
         std::process::id(),
         ferrokube_trace::SpanId::random().hex().as_str()
     )
 }
 
-/// Serves health and two metrics, none of them confidential, to everyone.
+/// Serves health and a few metrics, none of them confidential, to everyone.
 struct HealthHandler {
     is_leading: watch::Receiver<bool>,
+    gates: Gates,
 }
 
 impl Handler for HealthHandler {
@@ -182,7 +193,7 @@ impl Handler for HealthHandler {
         let leading = *self.is_leading.borrow();
         let (status, text) = match request.uri().path() {
             "/healthz" | "/livez" | "/readyz" => (200, "ok".to_owned()),
-            "/metrics" => (200, metrics(leading)),
+            "/metrics" => (200, metrics(leading, &self.gates)),
             _ => (404, "404 page not found\n".to_owned()),
         };
         let response = http::Response::builder()
@@ -193,14 +204,16 @@ impl Handler for HealthHandler {
     }
 }
 
-fn metrics(leading: bool) -> String {
+fn metrics(leading: bool, gates: &Gates) -> String {
     let resident = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = resident.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
-    format!(
+    let mut text = format!(
         "# HELP leader_election_master_status Whether this process leads.\n# TYPE leader_election_master_status gauge\n\
          leader_election_master_status{{name=\"kube-controller-manager\"}} {}\n\
          # HELP process_resident_memory_bytes Resident memory.\n# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes {}\n",
         u8::from(leading),
         pages * 4096
-    )
+    );
+    ferrokube_features::metrics::write(&mut text, gates);
+    text
 }

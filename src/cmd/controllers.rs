@@ -1,17 +1,18 @@
 //! Runs the controllers alongside the API server in one process. They use HTTPS like any other
 //! client, as a user of their own.
 
-use super::server::{Companion, KeyFiles, ServerSetup};
+use super::server::{Companion, ServerSetup};
 use ferrokube_apimachinery::name;
 use ferrokube_auth::token::SecretToken;
-use ferrokube_client::{Connection, ConnectionError, LeaseTiming};
-use ferrokube_controllers::{ManagerError, Signer, TokenSubject};
+use ferrokube_client::{Connection, ConnectionError};
+use ferrokube_controllers::{ControllerManager, ManagerError, Signer, TokenSubject};
+use ferrokube_features::Gates;
 use ferrokube_pki::{CONTROLLER_MANAGER, LEAF_LIFETIME, Pki, PkiError};
 use ferrokube_serve::Shutdown;
+use ferrokube_server::{KeyFiles, RunningControlPlane};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 /// Delay before failed controllers are restarted.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -37,22 +38,15 @@ impl Companion for Controllers<'_> {
         Ok(ferrokube_controllers::check_names(self.chosen)?)
     }
 
-    fn start(
-        &self,
-        setup: &ServerSetup<'_>,
-        pki: &Pki,
-        url: &str,
-        shutdown: Shutdown,
-        tasks: &mut JoinSet<()>,
-    ) -> anyhow::Result<()> {
+    fn start(&self, setup: &ServerSetup<'_>, server: &mut RunningControlPlane) {
         let run = ControllersRun {
             chosen: self.chosen.to_vec(),
-            pki: pki.clone(),
-            url: url.to_owned(),
-            signer: signer(KeyFiles::new(setup)),
+            pki: server.pki().clone(),
+            url: server.url().to_owned(),
+            gates: setup.inputs.gates.separate(),
+            signer: signer(setup.key_files(server.directory())),
         };
-        tasks.spawn(run.run_with_restart(shutdown));
-        Ok(())
+        server.spawn(run.run_with_restart(server.shutdown()));
     }
 }
 
@@ -69,7 +63,8 @@ pub(crate) fn signer(keys: KeyFiles) -> Signer {
             Some(token.sign(&keys))
         }
         Err(error) => {
-            tracing::error!(error = format!("{error:#}"), "cannot sign the token of a secret");
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "cannot sign the token of a secret");
             None
         }
     };
@@ -81,6 +76,7 @@ struct ControllersRun {
     chosen: Vec<String>,
     pki: Pki,
     url: String,
+    gates: Gates,
     signer: Signer,
 }
 
@@ -103,26 +99,20 @@ impl ControllersRun {
     /// Runs until shutdown, or until their certificate is due for renewal.
     async fn run_once(&self, shutdown: &Shutdown) -> Result<(), RunError> {
         let pair = self.pki.client(&CONTROLLER_MANAGER, LEAF_LIFETIME)?;
-        let config = ferrokube_controllers::ManagerConfig {
-            connection: Connection::from_parts(
-                &self.url,
-                self.pki.ca_pem(),
-                &pair.chain_pem,
-                &pair.key_pem,
-            )
-            .await?,
-            controllers: self.chosen.clone(),
-            // The data directory is locked by this process, so there is no other candidate.
-            leader_elect: false,
-            timing: LeaseTiming::default(),
-            identity: "all-in-one".to_owned(),
-            root_ca: self.pki.ca_pem().into(),
-            counted_as: ferrokube_admission::quota::names,
-            signer: Some(self.signer.clone()),
-        };
+        let connection =
+            Connection::from_parts(&self.url, self.pki.ca_pem(), &pair.chain_pem, &pair.key_pem)
+                .await?;
+        // The data directory is locked by this process: there is no other manager to elect.
+        let manager = ControllerManager::builder(connection)
+            .controllers(&self.chosen)
+            .root_ca(self.pki.ca_pem())
+            .counted_as(ferrokube_admission::quota::names)
+            .gates(self.gates.clone())
+            .signer(Some(self.signer.clone()))
+            .build()?;
         let (leading, _) = watch::channel(false);
         tokio::select! {
-            ended = ferrokube_controllers::run(config, shutdown.clone(), leading) => Ok(ended?),
+            ended = manager.run(shutdown.clone(), leading) => Ok(ended?),
             () = pair.renewal.due() => Ok(()),
         }
     }

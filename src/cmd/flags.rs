@@ -1,12 +1,17 @@
 //! Flags shared by several roles, and their conversion to the crates' configurations.
 
+use super::admission_flags::AdmissionFlags;
 use super::auth_flags::{self, AuthFlags};
+use super::etcd_flags::EtcdFlags;
 use super::flow_flags::FlowFlags;
 use super::tls::TlsFlags;
 use super::tracing::TracingFlags;
 use clap::{Args, ValueEnum};
 use ferrokube_controlplane::aggregator::ServiceAddress;
-use ferrokube_features::{GateSettings, Gates, KubernetesVersion, LOG_TRACKING};
+use ferrokube_features::{
+    EmulatedVersion, GateSettings, GateWarning, Gates, KubernetesVersion, LOG_TRACKING, known,
+};
+use ferrokube_resource::Bundle;
 use ferrokube_trace::log::{self, LogFile, Rotation};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -60,7 +65,7 @@ impl LogFlags {
         log::LogConfig {
             format: self.log_format,
             filter,
-            ids: gates.enabled(&LOG_TRACKING),
+            ids: gates.live(&LOG_TRACKING),
             file,
             tap: None,
         }
@@ -83,17 +88,43 @@ pub(crate) struct FeatureFlags {
     /// warning
     #[arg(long = "feature-gates", value_name = "A=true,...")]
     feature_gates: Vec<GateSettings>,
+    /// Version whose feature gates apply, at most three minors old: 1.35 or kube=1.35 [default:
+    /// the binary's]
+    #[arg(long, value_name = "VERSION")]
+    emulated_version: Option<EmulatedVersion>,
 }
 
 impl FeatureFlags {
     /// The gates' values, and warnings about the settings.
-    pub(crate) fn gates(&self) -> anyhow::Result<(Gates, Vec<ferrokube_features::GateWarning>)> {
+    pub(crate) fn gates(&self) -> anyhow::Result<(Gates, Vec<GateWarning>)> {
         let mut settings = GateSettings::default();
         for given in &self.feature_gates {
             settings.merge(given.clone());
         }
-        Ok(Gates::new(KubernetesVersion::CURRENT, &settings)?)
+        let version =
+            self.emulated_version.map_or(KubernetesVersion::CURRENT, EmulatedVersion::get);
+        Ok(Gates::new(version, &settings)?)
     }
+}
+
+/// Flags of the Feature API.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Features")]
+pub(crate) struct FeatureApiFlags {
+    /// Time in which components report the values of feature gates that they use, before a
+    /// transition ends; longer than the longest outage of a component that must not be missed
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = positive_duration)]
+    pub(crate) feature_evaluation_time: Duration,
+    /// Features that spec.desired of their Feature objects turns on and off, in place of
+    /// --feature-gates; those that are read once at startup cannot be among them
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = dynamic_feature)]
+    pub(crate) dynamic_features: Vec<String>,
+}
+
+/// Refuses a feature that the API cannot set.
+fn dynamic_feature(name: &str) -> Result<String, String> {
+    known::check_dynamic(name).map_err(|error| error.to_string())?;
+    Ok(name.to_owned())
 }
 
 /// Parses `15s`, `1m30s`, `500ms`, `24h` or `0`.
@@ -118,6 +149,20 @@ pub(crate) enum Storage {
 pub(crate) enum Profile {
     /// No pods, no nodes
     Generic,
+    /// All kinds of Kubernetes
+    Kubernetes,
+}
+
+impl Profile {
+    /// In discovery order.
+    pub(crate) fn bundles(self) -> Vec<Bundle> {
+        match self {
+            Self::Generic => vec![ferrokube_resources::bundle()],
+            Self::Kubernetes => {
+                vec![ferrokube_resources::bundle(), ferrokube_workloads::bundle()]
+            }
+        }
+    }
 }
 
 /// Flags of an API server's identity and listener.
@@ -154,15 +199,20 @@ pub(crate) struct ServerFlags {
     /// api/all=true
     #[arg(long, value_name = "GROUP/VERSION=BOOL,...", value_delimiter = ',')]
     pub(crate) runtime_config: Vec<String>,
-    /// Where the services of aggregated APIs are, as this server has no Service objects; without
-    /// a port all of the service's ports are there. An APIService can name no other address
+    /// Where the services of aggregated APIs and webhooks are, as this server has no Service
+    /// objects; without a port all of the service's ports are there. An APIService can name no
+    /// other address
     #[arg(long, value_name = "NAME.NAMESPACE[:PORT]=IP:PORT,...", value_delimiter = ',')]
     pub(crate) service_address: Vec<ServiceAddress>,
     // After the flags without a heading, as clap would apply this one to them.
     #[command(flatten)]
+    pub(crate) etcd: EtcdFlags,
+    #[command(flatten)]
     pub(crate) tls: TlsFlags,
     #[command(flatten)]
     pub(crate) auth: AuthFlags,
+    #[command(flatten)]
+    pub(crate) admission: AdmissionFlags,
     #[command(flatten)]
     pub(crate) flow: FlowFlags,
     #[command(flatten)]
@@ -172,9 +222,18 @@ pub(crate) struct ServerFlags {
     #[command(flatten)]
     pub(crate) features: FeatureFlags,
     #[command(flatten)]
+    pub(crate) feature_api: FeatureApiFlags,
+    #[command(flatten)]
     pub(crate) log: LogFlags,
     #[command(flatten)]
     pub(crate) tracing: TracingFlags,
+}
+
+impl ServerFlags {
+    /// Whether the data directory outlives the process.
+    pub(crate) fn is_persistent(&self) -> bool {
+        self.etcd.is_used() || self.storage == Storage::Embedded
+    }
 }
 
 /// Trace page flags.

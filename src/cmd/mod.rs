@@ -2,15 +2,20 @@
 //!
 //! Only parsing, wiring and waiting happens here; the logic is in the crates under `src/lib`.
 
+mod admission_flags;
 mod all_in_one;
 mod apiserver;
 mod auth_flags;
+mod backup;
 mod controller_manager;
 mod controllers;
-mod data_dir;
+mod etcd_flags;
+mod feature_admin;
 mod flags;
 mod flow_flags;
+mod migrate;
 mod process;
+mod progress;
 #[cfg(test)]
 mod reference;
 mod runtime_config;
@@ -61,6 +66,14 @@ enum Role {
     Trace(Box<trace::TraceFlags>),
     /// Trace ids for another API server, as a mutating admission webhook
     TraceWebhook(Box<trace_webhook::TraceWebhookFlags>),
+    /// The features of a cluster: what is on, who uses it, what blocks a transition
+    FeatureAdmin(Box<feature_admin::FeatureAdminFlags>),
+    /// Back up the state and the keys of a data directory, also while its server runs
+    Backup(backup::BackupFlags),
+    /// Restore a backup into a data directory without state
+    Restore(backup::RestoreFlags),
+    /// Move the state from a data directory into etcd, or back; no server runs meanwhile
+    Migrate(migrate::MigrateFlags),
     /// Print the version
     Version,
     /// Print a shell completion script
@@ -74,7 +87,17 @@ enum Role {
 const ROLE_NAMES: [&str; 5] =
     ["all-in-one", "apiserver", "controller-manager", "kubelet", "feature-admin"];
 /// Commands that are not roles.
-const OTHERS: [&str; 5] = ["trace", "trace-webhook", "version", "completions", "help"];
+const OTHERS: [&str; 9] = [
+    "trace",
+    "trace-webhook",
+    "feature-admin",
+    "backup",
+    "restore",
+    "migrate",
+    "version",
+    "completions",
+    "help",
+];
 
 /// Exit code for usage errors.
 const USAGE: u8 = 2;
@@ -92,6 +115,10 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
         Ok(Role::ControllerManager(flags)) => controller_manager::run(*flags),
         Ok(Role::Trace(flags)) => Ok(trace::run(&flags)),
         Ok(Role::TraceWebhook(flags)) => trace_webhook::run(&flags),
+        Ok(Role::FeatureAdmin(flags)) => Ok(feature_admin::run(*flags)),
+        Ok(Role::Backup(flags)) => backup::run(&flags),
+        Ok(Role::Restore(flags)) => backup::restore(&flags),
+        Ok(Role::Migrate(flags)) => migrate::run(&flags),
         Ok(Role::Version) => print(
             format!(
                 "ferrokube {} (Kubernetes {})\n",
@@ -141,7 +168,11 @@ fn by_name(mut arguments: Vec<OsString>) -> (Vec<OsString>, bool) {
         .first()
         .and_then(|path| Path::new(path).file_name()?.to_str().map(str::to_owned))
         .unwrap_or_default();
-    let role = called.strip_prefix("kube-").unwrap_or(&called);
+    let role = match called.as_str() {
+        // A plugin of kubectl.
+        "kubectl-features" => "feature-admin",
+        other => other.strip_prefix("kube-").unwrap_or(other),
+    };
     let is_role = ROLE_NAMES.contains(&role);
     if is_role {
         arguments[0] = role.into();
@@ -187,6 +218,8 @@ mod tests {
             with(&["/usr/bin/kube-apiserver", "--secure-port=0"]),
             (words(&["apiserver", "--secure-port=0"]), true)
         );
+        let plugin = with(&["/usr/bin/kubectl-features", "list"]);
+        assert_eq!(plugin, (words(&["feature-admin", "list"]), true));
         assert_eq!(with(&["kubelet"]), (words(&["kubelet"]), true));
         assert_eq!(with(&["./ferrokube", "version"]), (words(&["./ferrokube", "version"]), false));
         assert_eq!(with(&["renamed", "version"]), (words(&["renamed", "version"]), false));

@@ -16,7 +16,16 @@ fn reference() -> String {
     command.build();
     let mut text = String::new();
     let mut shared = HashSet::new();
-    for name in ["all-in-one", "apiserver", "controller-manager", "trace", "trace-webhook"] {
+    for name in [
+        "all-in-one",
+        "apiserver",
+        "controller-manager",
+        "trace",
+        "trace-webhook",
+        "backup",
+        "restore",
+        "migrate",
+    ] {
         let role = command.find_subcommand(name).expect("a role");
         let _ = write!(text, "\n## {name}\n");
         if name == "apiserver" {

@@ -1,10 +1,10 @@
 //! `ferrokube trace`: the request behind a log line, and the log lines behind a request or an
 //! object.
 
-use super::data_dir::DataDir;
 use anyhow::{Context, bail};
 use clap::Args;
 use ferrokube_client::{Connection, Discovered};
+use ferrokube_server::DataDir;
 use ferrokube_timeline::{ObjectName, SearchQuery, Story, is_hidden, last_life, render, search};
 use ferrokube_trace::TraceId;
 use std::io::Write;

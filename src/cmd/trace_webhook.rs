@@ -8,7 +8,7 @@ use clap::Args;
 use ferrokube_admission::review::{self, ReviewResponse};
 use ferrokube_auth::authenticate::X509;
 use ferrokube_auth::{Authenticator, Credentials, system_clock};
-use ferrokube_features::LOG_TRACKING;
+use ferrokube_features::{Gates, LOG_TRACKING};
 use ferrokube_serve::reload::{LoadedFiles, TlsFiles};
 use ferrokube_serve::{
     BodyError, Handler, ListenerLimits, Peer, Request, Response, Server, ShutdownTrigger, Tls,
@@ -90,6 +90,7 @@ pub(crate) fn run(flags: &TraceWebhookFlags) -> anyhow::Result<ExitCode> {
         bodies: Semaphore::new(MAX_BODIES),
         bytes: Semaphore::new(MAX_BYTES),
         counts: WebhookCounters::default(),
+        gates,
     };
     process::block_on(serve(flags, Arc::new(webhook), (files, tls, loaded)))
 }
@@ -131,6 +132,7 @@ struct TraceWebhook {
     bodies: Semaphore,
     bytes: Semaphore,
     counts: WebhookCounters,
+    gates: Gates,
 }
 
 /// A body's share of the bytes.
@@ -193,7 +195,11 @@ impl Handler for TraceWebhook {
                 _ if !self.may_call(&request) => {
                     text(StatusCode::UNAUTHORIZED, "client certificate required\n".to_owned())
                 }
-                (&Method::GET, "/metrics") => text(StatusCode::OK, self.counts.metrics()),
+                (&Method::GET, "/metrics") => {
+                    let mut metrics = self.counts.metrics();
+                    ferrokube_features::metrics::write(&mut metrics, &self.gates);
+                    text(StatusCode::OK, metrics)
+                }
                 (&Method::POST, "/" | "/mutate") => self.review(request).await,
                 (_, "/" | "/mutate") => {
                     text(StatusCode::METHOD_NOT_ALLOWED, "use POST\n".to_owned())

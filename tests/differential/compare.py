@@ -13,6 +13,7 @@ APPLY = re.compile(r"(failed to create typed patch object \([^)]*\): )(.*)", re.
 REVISION = re.compile(r'(resourceVersion\\?"?: ?\\?"?|ResourceVersion in precondition: |ResourceVersion in object meta: |the ResourceVersion in the precondition \()(\d+)')
 CONVERTED = re.compile(r"failed to convert new object \([^)]*\) to proper version: unable to convert unstructured object to \S+, Kind=\w+: ")
 UNRESOLVED = re.compile(r'RBAC: \[?(?:(?:cluster)?role\.rbac\.authorization\.k8s\.io "[^"]*" not found(?:, )?)+\]?')
+MISSING_ROLE = re.compile(r'(?:\[?(?:cluster)?role\.rbac\.authorization\.k8s\.io "[^"]*" not found(?:, )?)+\]?')
 SELF = re.compile(r"\bselfType\d+")
 HEADERS = ["content-type", "warning", "retry-after", "allow", "location", "vary", "cache-control", "x-content-type-options"]
 RECENT = 300
@@ -70,6 +71,8 @@ class Normal:
             if isinstance(value.get("nonResourceRules"), list):
                 # A rule that a distribution of kube-apiserver adds.
                 value = {**value, "nonResourceRules": [rule for rule in value["nonResourceRules"] if rule.get("nonResourceURLs") != ["/.well-known", "/.well-known/*"]]}
+            if MISSING_ROLE.fullmatch(str(value.get("evaluationError"))):
+                value = {name: part for name, part in value.items() if name != "evaluationError"}
             if "allowed" in value and UNRESOLVED.fullmatch(str(value.get("reason"))):
                 # Bindings of other runs name roles that are gone.
                 value = {name: part for name, part in value.items() if name != "reason"}
@@ -244,7 +247,12 @@ def differences(left, right, path=""):
         left, right = [[f"{cause.get('field')}: {cause.get('message')}" for cause in side] for side in (left, right)]
         return [(path + "[]", cause, ABSENT) for cause in only(left, right)] + [(path + "[]", ABSENT, cause) for cause in only(right, left)]
     if isinstance(left, list) and isinstance(right, list) and path.endswith("causes"):
-        pairs = list(zip(*(sorted(only(*both), key=about) for both in ((left, right), (right, left)))))
+        mine, theirs = (sorted(only(*both), key=about) for both in ((left, right), (right, left)))
+        if [cause.get("field") for cause in mine] != [cause.get("field") for cause in theirs]:
+            # About other fields: what only one side says, each by itself.
+            text = lambda cause: f"{cause.get('field')}: {cause.get('message')}"
+            return [(path + "[]", text(cause), ABSENT) for cause in mine] + [(path + "[]", ABSENT, text(cause)) for cause in theirs]
+        pairs = list(zip(mine, theirs))
         # What is worth a look comes first.
         pairs.sort(key=lambda pair: bool(PANIC.search(str(pair))))
         return [found for a, b in pairs for found in differences(a, b, f"{path}[]")]
@@ -276,6 +284,7 @@ def shape(text):
     """A text with what varies between examples taken out."""
     text = json.dumps(text) if not isinstance(text, (str, Absent)) else str(text)
     text = CONVERTED.sub("failed to convert: ", text)
+    text = re.sub(r'conflict with "(unknown|before-first-apply)"', r"conflict with \1", text)
     text = re.sub(r"\"(\\.|[^\"\\])*\"", "Q", text)
     while True:
         flat = re.sub(r"\{[^{}\[\]]*\}|\[[^{}\[\]]*\]", "V", text)

@@ -105,7 +105,11 @@ def quota(random, _):
 
 def lease(random, _):
     spec = {"holderIdentity": "h", "leaseDurationSeconds": random.choice([15, 15, 0, -1]), "acquireTime": "2024-01-02T03:04:05.000006Z", "renewTime": "2024-01-02T03:04:05.000006Z", "leaseTransitions": random.choice([0, 1, -1])}
-    return {"spec": {key: value for key, value in spec.items() if random.random() < 0.8}}
+    made = {key: value for key, value in spec.items() if random.random() < 0.8}
+    if random.random() < 0.3:
+        # Of coordinated leader election, which is off unless both servers have it on.
+        made.update(random.choice([{"strategy": "OldestEmulationVersion"}, {"strategy": "x"}, {"strategy": ""}, {"strategy": "OldestEmulationVersion", "preferredHolder": "i"}, {"preferredHolder": "i"}, {"preferredHolder": ""}, {"strategy": None}]))
+    return {"spec": made}
 
 
 def signing(random, _):
@@ -489,7 +493,105 @@ def policy_binding(actions):
     return base
 
 
+def flow_rule(random):
+    """Of users that do not exist."""
+    subject = lambda: random.choice([
+        {"kind": "User", "user": {"name": random.choice(["none", "none", ""])}},
+        {"kind": "Group", "group": {"name": random.choice(["none", "none:x", ""])}},
+        {"kind": "ServiceAccount", "serviceAccount": {"namespace": random.choice(["none", "N_", ""]), "name": random.choice(["none", "*", "N_", ""])}},
+        {"kind": "User", "group": {"name": "none"}},
+        {"kind": "User", "user": {"name": "none"}, "group": {"name": "none"}},
+        {"kind": random.choice(["x", ""])},
+    ])
+    words = lambda *more: random.choice([["*"], [more[0]], list(more), ["*", more[0]], [], [more[0], more[0]]])
+    resource = lambda: {
+        "verbs": words("get", "list", "x"), "apiGroups": words("", "apps", "A_"), "resources": words("pods", "pods/log", "A_"),
+        **random.choice([{"clusterScope": True}, {"namespaces": words("default", "n", "N_")}, {"clusterScope": True, "namespaces": ["*"]}, {}]),
+    }
+    path = lambda: {"verbs": words("get", "post", "x"), "nonResourceURLs": words("/healthz", "/a/*", "a", "/a*", "/*/b", " /")}
+    return {"subjects": some(random, subject), "resourceRules": some(random, resource, 2), "nonResourceRules": some(random, path, 2)}
+
+
+def flow_schema(random, _):
+    spec = {"priorityLevelConfiguration": {"name": random.choice(["global-default"] * 4 + ["none", "N_", ""])}}
+    if random.random() < 0.8:
+        spec["matchingPrecedence"] = random.choice([9000, 9001, 10000, 10001, 0, -1, 1])
+    if random.random() < 0.6:
+        spec["distinguisherMethod"] = random.choice([{"type": "ByUser"}, {"type": "ByNamespace"}, {"type": "x"}, {}, None])
+    if random.random() < 0.8:
+        spec["rules"] = some(random, lambda: flow_rule(random))
+    return {"spec": spec}
+
+
+def priority_level(random, _):
+    numbers = [None, 0, 1, 30, 100, 101, -1]
+    shares = lambda: {name: random.choice(numbers) for name in ("nominalConcurrencyShares", "lendablePercent") if random.random() < 0.5}
+    queuing = {name: random.choice([None, 0, 1, 8, 50, 64, 10_000_000, 10_000_001, -1]) for name in ("queues", "handSize", "queueLengthLimit") if random.random() < 0.5}
+    response = random.choice([{"type": "Reject"}, {"type": "Queue", "queuing": queuing}, {"type": "Queue", "queuing": queuing}, {"type": "Reject", "queuing": queuing}, {"type": "Queue"}, {"type": "x"}, {}])
+    limited = {**shares(), **random.choice([{}, {"borrowingLimitPercent": random.choice([0, 50, 1000, -1])}]), "limitResponse": response}
+    spec = {"type": random.choice(["Limited"] * 6 + ["Exempt", "x", ""])}
+    if random.random() < 0.9:
+        spec["limited"] = limited
+    if random.random() < 0.15:
+        spec["exempt"] = shares()
+    return {"spec": spec}
+
+
+def api_service(random, _):
+    spec = {"version": random.choice(["v1"] * 8 + ["v2beta1", "V_", "1"])}
+    if random.random() < 0.1:
+        spec["group"] = random.choice(["other.example.com", "A_", ""])
+    for field, numbers in (("groupPriorityMinimum", [1, 20_000, 20_001, 0, -1]), ("versionPriority", [1, 1000, 1001, 0, -1])):
+        if random.random() < 0.9:
+            spec[field] = random.choice([1] * 6 + numbers)
+    if random.random() < 0.2:
+        spec["service"] = {"namespace": random.choice(["none", ""]), "name": random.choice(["none", "N_", ""]), **random.choice([{}, {"port": random.choice([443, 0, 70_000, -1])}])}
+    if random.random() < 0.2:
+        spec["caBundle"] = random.choice(["YQ==", "", "x"])
+    if random.random() < 0.1:
+        spec["insecureSkipTLSVerify"] = random.choice([True, False])
+    return {"spec": spec}
+
+
+def client_config(random):
+    made = {}
+    if random.random() < 0.6:
+        made["url"] = random.choice(["https://webhook.example.com/a", "https://webhook.example.com:8443", "http://webhook.example.com", "https://user@webhook.example.com", "https://webhook.example.com?a=b", "https://webhook.example.com#a", "https://", "x", ""])
+    if random.random() < 0.5:
+        made["service"] = {"name": random.choice(["s", "A_", ""]), "namespace": random.choice(["n", ""]), **random.choice([{}, {"path": "/a"}, {"path": "a//b"}, {"path": "/"}, {"path": "/a?b"}, {"path": "/a/B_c/"}, {"port": 0}, {"port": 65536}, {"port": 8443}])}
+    if random.random() < 0.3:
+        made["caBundle"] = random.choice(["", "YQ==", "%", "LS0tLS1CRUdJTg=="])
+    return made
+
+
+def webhooks(mutates):
+    """Configurations of webhooks that review nothing that is served."""
+    def webhook(random):
+        made = {"name": random.choice(["a.example.com", "b.example.com", "a.example.com", "short", "A.b.c", "a.b_c.d", ""]), "clientConfig": client_config(random), "rules": matching(random)["resourceRules"]}
+        for field, values in {
+            "sideEffects": ["None", "NoneOnDryRun", "None", "Some", "Unknown", "x", ""],
+            "admissionReviewVersions": [["v1"], ["v1beta1", "v1"], ["v1", "v1"], ["v2"], ["v1", "1"], [""], []],
+            "timeoutSeconds": [1, 30, 0, 31, -1, 10],
+            "failurePolicy": ["Fail", "Ignore", "x", ""],
+            "matchPolicy": ["Exact", "Equivalent", "x"],
+            "namespaceSelector": [{}, {"matchLabels": {"a": "b"}}, {"matchExpressions": [{"key": "k", "operator": "In"}]}, {"matchLabels": {"-": "x y"}}],
+            "objectSelector": [{}, {"matchExpressions": [{"key": "", "operator": "Exists", "values": ["a"]}]}, {"matchLabels": {"a": "b"}}],
+        }.items():
+            if random.random() < (0.9 if field in ("sideEffects", "admissionReviewVersions") else 0.25):
+                made[field] = random.choice(values)
+        if mutates and random.random() < 0.4:
+            made["reinvocationPolicy"] = random.choice(["Never", "IfNeeded", "x", ""])
+        if random.random() < 0.3:
+            made["matchConditions"] = some(random, lambda: {"name": random.choice(["a", "b", "a.b/c", "-", ""]), "expression": random.choice([seen(random), "true", "", " "])})
+        return made
+
+    def base(random, _):
+        return {"webhooks": some(random, lambda: webhook(random))} if random.random() < 0.95 else {}
+    return base
+
+
 ADMISSION, AUTHORIZATION, RBAC = "admissionregistration.k8s.io", "authorization.k8s.io", "rbac.authorization.k8s.io"
+FLOW = "flowcontrol.apiserver.k8s.io"
 KINDS = [
     Kind("", "v1", "configmaps", "ConfigMap", True, lambda random, _: {"data": {"a": "1"}, **random.choice([{}, {"binaryData": {"b": "YQ=="}}, {"immutable": True}])}),
     Kind("", "v1", "secrets", "Secret", True, secret),
@@ -508,6 +610,11 @@ KINDS = [
     Kind(ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False, policy_binding(True)),
     Kind(ADMISSION, "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", False, mutating),
     Kind(ADMISSION, "v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", False, policy_binding(False)),
+    Kind(FLOW, "v1", "flowschemas", "FlowSchema", False, flow_schema, status=True),
+    Kind(FLOW, "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration", False, priority_level, status=True),
+    Kind("apiregistration.k8s.io", "v1", "apiservices", "APIService", False, api_service, status=True),
+    Kind(ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False, webhooks(False)),
+    Kind(ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False, webhooks(True)),
     Kind("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, definition, status=True, verbs="definitions"),
     Kind("diff.example.com", "v1", "things", "Thing", True, thing, status=True, subresources=("scale",), strategic=False),
     Kind("diff.example.com", "v1", "gizmos", "Gizmo", True, gizmo, status=True, strategic=False),
@@ -573,11 +680,14 @@ class Sequence:
     # -- objects
 
     def name(self, alias):
-        return alias if self.kind.namespaced else f"d-{self.label}-{alias}"
+        name = alias if self.kind.namespaced else f"d-{self.label}-{alias}"
+        return f"v1.{name}.example.com" if self.kind.resource == "apiservices" else name
 
     def base(self, alias):
         made = {"apiVersion": self.kind.api_version, "kind": self.kind.kind, "metadata": {"name": self.name(alias)}}
         extra = self.kind.base(self.random, self.namespace)
+        if self.kind.resource == "apiservices":
+            extra["spec"].setdefault("group", self.name(alias).partition(".")[2])
         metadata = {**made["metadata"], **extra.pop("metadata", {})}
         if not self.kind.namespaced and self.kind.verbs == "full":
             metadata["labels"] = {"seq": self.label}

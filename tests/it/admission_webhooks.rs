@@ -4,9 +4,15 @@ mod server;
 
 use crate::FERROKUBE;
 use crate::objects::config_map;
-use ferrokube_testkit::{BOUND, Client, Cluster, newest_kubectl, wait_until};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ferrokube_pki::{Pki, Subject};
+use ferrokube_testkit::{BOUND, Client, Cluster, Launch, newest_kubectl, wait_until};
 use serde_json::{Value, json};
 use server::ReviewServer;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -58,6 +64,93 @@ async fn kubectl_shows_why_a_webhook_denies() {
     assert_eq!(admin.delete(&path).await.unwrap().status, 200);
     let output = kubectl.run(&cluster.kubeconfig(), &["create", "configmap", "a"]);
     assert!(output.ok, "{}", output.stderr);
+}
+
+/// A configuration of both webhook steps, for `--admission-control-config-file`.
+fn admission_config(directory: &Path, kubeconfig: &str) -> PathBuf {
+    let private = |name: &str, text: &str| {
+        let path = directory.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let kubeconfig = private("kubeconfig", kubeconfig);
+    let section = |step: &str| {
+        json!({"name": step, "configuration": {"apiVersion": "apiserver.config.k8s.io/v1",
+            "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": kubeconfig}})
+    };
+    let steps = ["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"].map(section);
+    let config = json!({"apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AdmissionConfiguration", "plugins": steps});
+    private("admission.json", &config.to_string())
+}
+
+#[tokio::test]
+async fn webhooks_behind_services_get_the_credentials_of_their_user() {
+    let directory = tempfile::tempdir().unwrap();
+    let pki = Pki::open(&directory.path().join("pki")).unwrap();
+    let subject = Subject { common_name: "apiserver", organizations: &[] };
+    let client = pki.client(&subject, Duration::from_secs(3600)).unwrap();
+    let server = ReviewServer::with_clients(Some(pki.client_ca_pem())).await;
+    let [chain, key] = [&client.chain_pem, &client.key_pem].map(|pem| STANDARD.encode(pem));
+    let user = |more: &str| {
+        format!("{{client-certificate-data: {chain}, client-key-data: {key}, {more}}}")
+    };
+    let kubeconfig = format!(
+        "users: [{{name: reviews.hooks.svc, user: {}}}, {{name: '127.0.0.1:{}', user: {}}}]",
+        user("token: of-the-service"),
+        server.port,
+        user("username: 'n', password: p"),
+    );
+    let config = admission_config(directory.path(), &kubeconfig);
+    let cluster = Launch::new(FERROKUBE)
+        .flag(format!("--admission-control-config-file={}", config.display()))
+        .flag(format!("--service-address=reviews.hooks:443=127.0.0.1:{}", server.port))
+        .start()
+        .unwrap();
+    let admin = cluster.admin().unwrap();
+    let mut by_service = hook(&server, "label", "a");
+    by_service["clientConfig"] = server.service_config("/label");
+    register(&admin, true, "m", vec![by_service]).await;
+    let mut by_url = hook(&server, "allow", "a");
+    by_url["objectSelector"] = json!({"matchLabels": {"reviewed": "yes"}});
+    register(&admin, false, "v", vec![by_url]).await;
+    let written = admin.post(CONFIG_MAPS, &labelled("a", "a")).await.unwrap();
+    assert_eq!(written.status, 201, "{}", written.text);
+    for (path, want) in [("label", "Bearer of-the-service"), ("allow", "Basic bjpw")] {
+        let reviews = server.reviews(path);
+        let [review] = reviews.as_slice() else { panic!("{reviews:?}") };
+        let want = format!("authorization: {want}");
+        assert!(review.head.contains(&want), "{}", review.head);
+    }
+    // A port that the operator has not listed.
+    let mut unlisted = hook(&server, "allow", "b");
+    unlisted["clientConfig"] = server.service_config("/allow");
+    unlisted["clientConfig"]["service"]["port"] = json!(444);
+    register(&admin, false, "w", vec![unlisted]).await;
+    let refused = admin.post(CONFIG_MAPS, &labelled("b", "b")).await.unwrap();
+    assert_eq!(refused.status, 500, "{}", refused.text);
+    let want = "no service port 444 found for service \\\"reviews\\\"";
+    assert!(refused.text.contains(want), "{}", refused.text);
+    assert!(!cluster.log().contains("of-the-service"), "credentials in the log");
+}
+
+#[tokio::test]
+async fn a_webhook_made_with_kube_rs_mutates_and_denies() {
+    let server = ReviewServer::start().await;
+    let cluster = Cluster::start(FERROKUBE).unwrap();
+    let admin = cluster.admin().unwrap();
+    register(&admin, true, "m", vec![hook(&server, "kube-rs", "a")]).await;
+    let written = admin.post(CONFIG_MAPS, &labelled("a", "a")).await.unwrap();
+    assert_eq!(written.status, 201, "{}", written.text);
+    let labels = &written.body["metadata"]["labels"];
+    assert_eq!(labels["operation"], "CREATE", "{labels}");
+    assert!(labels["writer"].as_str().is_some_and(|writer| !writer.is_empty()), "{labels}");
+    let mut refused = labelled("b", "a");
+    refused["data"] = json!({"refused": "1"});
+    let refused = admin.post(CONFIG_MAPS, &refused).await.unwrap();
+    let want = "admission webhook \"kube-rs.example.com\" denied the request: no such key";
+    assert_eq!(refused.body["message"], want);
 }
 
 #[tokio::test]
@@ -128,8 +221,13 @@ async fn fault_33_patches_cannot_take_over_what_the_server_owns() {
     let server = ReviewServer::start().await;
     let cluster = Cluster::start(FERROKUBE).unwrap();
     let admin = cluster.admin().unwrap();
-    let paths = ["managers", "identity", "grow"];
-    register(&admin, true, "m", paths.map(|path| hook(&server, path, path)).into()).await;
+    let hooks = ["managers", "identity", "grow"].map(|path| {
+        let mut hook = hook(&server, path, path);
+        // A slow machine takes long over 2 MiB.
+        hook["timeoutSeconds"] = json!(30);
+        hook
+    });
+    register(&admin, true, "m", hooks.into()).await;
     let managers = admin.post(CONFIG_MAPS, &labelled("a", "managers")).await.unwrap();
     assert_eq!(managers.status, 201, "{}", managers.text);
     assert!(!managers.text.contains("evil"), "{}", managers.text);

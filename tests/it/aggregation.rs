@@ -139,6 +139,17 @@ async fn an_aggregated_server_is_used_through_the_first_one() {
     assert_eq!(groups.body["groups"][0]["name"], "apiregistration.k8s.io");
     assert_eq!(client.get("/apis/example.com").await.unwrap().body["kind"], "APIGroup");
 
+    // The OpenAPI documents have its kinds, too.
+    wait_until("the merged document", BOUND, async || {
+        let document = client.get("/openapi/v2").await.unwrap().body;
+        let kind =
+            &document["definitions"]["com.example.v1.Widget"]["x-kubernetes-group-version-kind"];
+        let paths = document["paths"].as_object().unwrap();
+        let path = "/apis/example.com/v1/namespaces/{namespace}/widgets/{name}";
+        let is_merged = paths.contains_key(path) && kind[0]["kind"] == "Widget";
+        if is_merged { Ok(()) } else { Err(format!("{:?}", paths.keys())) }
+    })
+    .await;
     let explained = kubectl.run(&front.kubeconfig(), &["explain", "widgets"]);
     assert!(explained.stdout.contains("KIND:       Widget"), "{}", explained.stderr);
 
@@ -152,6 +163,8 @@ async fn an_aggregated_server_is_used_through_the_first_one() {
     })
     .await;
     assert_eq!(freshness(&client).await, None);
+    let document = client.get("/openapi/v2").await.unwrap().text;
+    assert!(!document.contains("/apis/example.com/v1/"));
 }
 
 #[tokio::test]
@@ -176,6 +189,8 @@ async fn fault_26_an_unavailable_server_keeps_nothing_else_from_being_deleted() 
     let metrics = client.get("/metrics").await.unwrap().text;
     let unavailable = r#"aggregator_unavailable_apiservice{name="v1.example.com"} 1"#;
     assert!(metrics.contains(unavailable), "{metrics}");
+    let outages = r#"aggregator_unavailable_apiservice_total{name="v1.example.com",reason="FailedDiscoveryCheck"} 1"#;
+    assert!(metrics.contains(outages), "{metrics}");
 
     let namespace = "/api/v1/namespaces/doomed";
     assert_eq!(client.delete(namespace).await.unwrap().status, 200);

@@ -90,8 +90,7 @@ fn an_unimplemented_role_lists_the_existing_ones() {
     let directory = tempdir().unwrap();
     let renamed = directory.path().join("kubelet");
     symlink(FERROKUBE, &renamed).unwrap();
-    for ended in
-        [run(&["kubelet"]), run(&["feature-admin", "--help"]), end(&mut Command::new(&renamed))]
+    for ended in [run(&["kubelet"]), run(&["kubelet", "--help"]), end(&mut Command::new(&renamed))]
     {
         assert_eq!(ended.code, Some(2));
         assert!(

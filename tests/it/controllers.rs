@@ -181,14 +181,19 @@ async fn a_manager_without_rights_logs_it_once() {
 }
 
 /// A controller-manager process with its own log; killed on drop.
-struct ManagerProcess {
+pub(crate) struct ManagerProcess {
     process: Child,
     log: PathBuf,
 }
 
 impl ManagerProcess {
-    fn start(kubeconfig: &Path, log: PathBuf, flags: &[&str]) -> Self {
-        let mut command = Command::new(FERROKUBE);
+    pub(crate) fn start(kubeconfig: &Path, log: PathBuf, flags: &[&str]) -> Self {
+        Self::start_of(FERROKUBE.as_ref(), kubeconfig, log, flags)
+    }
+
+    /// Of another program.
+    pub(crate) fn start_of(binary: &Path, kubeconfig: &Path, log: PathBuf, flags: &[&str]) -> Self {
+        let mut command = Command::new(binary);
         command
             .arg("controller-manager")
             .arg("--kubeconfig")
@@ -210,7 +215,7 @@ impl ManagerProcess {
         self.process.try_wait().unwrap().is_none() && self.log().contains("became leader")
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 

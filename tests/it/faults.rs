@@ -1,5 +1,5 @@
-//! `docs/faults.md` and `docs/log-tracking-tests.md`: every fault and requirement has a row, and
-//! every test in them exists.
+//! `docs/faults.md`, `docs/log-tracking-tests.md`, `docs/features-tests.md` and
+//! `docs/kubelet-tests.md`: every fault and requirement has a row, and every test in them exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -107,4 +107,31 @@ fn every_log_tracking_requirement_has_a_row_and_its_tests_exist() {
         seen, wanted,
         "every requirement, decision, bad input, answer and limit has its line, and no other is there"
     );
+}
+
+#[test]
+fn every_image_pull_requirement_has_a_row_and_its_tests_exist() {
+    let seen: BTreeSet<String> = checked_rows("docs/kubelet-tests.md").into_keys().collect();
+    let requirements = (1..=18).map(|row| format!("I{row:02}"));
+    let wanted: BTreeSet<String> =
+        requirements.chain((7..=11).map(|row| format!("D{row}"))).collect();
+    assert_eq!(seen, wanted, "every requirement and decision has its line, and no other is there");
+}
+
+#[test]
+fn every_feature_requirement_has_a_row_a_test_and_a_fact() {
+    let rows = checked_rows("docs/features-tests.md");
+    let requirements = (1..=40).map(|row| format!("F{row:02}"));
+    let decisions = (12..=15).map(|row| format!("D{row}"));
+    let answers = ["P01", "P02", "P10", "P24"].map(str::to_owned);
+    let wanted: BTreeSet<String> = requirements.chain(decisions).chain(answers).collect();
+    assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), wanted, "every requirement once");
+    let untested: Vec<&String> =
+        rows.iter().filter(|(_, tests)| tests.is_empty()).map(|(row, _)| row).collect();
+    assert!(untested.is_empty(), "no test of {untested:?}");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(root.join("docs/features-tests.md")).unwrap();
+    let silent: Vec<&str> =
+        text.lines().filter(|line| line.starts_with("| ") && line.ends_with("| |")).collect();
+    assert!(silent.is_empty(), "no fact in {silent:?}");
 }

@@ -156,10 +156,10 @@ async fn a_separate_server_links_to_the_tracing_backend() {
 }
 
 /// A process, killed on drop, and the first line of its output with certain words.
-struct Helper(Child);
+pub(crate) struct Helper(Child);
 
 impl Helper {
-    fn start(command: &mut Command, words: &str) -> (Self, String) {
+    pub(crate) fn start(command: &mut Command, words: &str) -> (Self, String) {
         let mut process = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -183,7 +183,7 @@ impl Drop for Helper {
 }
 
 /// A browser, driven by the WebDriver protocol.
-struct Browser {
+pub(crate) struct Browser {
     http: reqwest::Client,
     session: String,
     _driver: Helper,
@@ -191,7 +191,11 @@ struct Browser {
 }
 
 impl Browser {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
+        let installed = ["/usr/bin/chromium", "/usr/bin/chromedriver"]
+            .into_iter()
+            .all(|path| Path::new(path).exists());
+        assert!(installed, "this test needs a browser: apt-get install chromium chromium-driver");
         let profile = tempfile::tempdir().unwrap();
         let (driver, line) = Helper::start(
             Command::new("chromedriver").arg("--port=0"),
@@ -229,7 +233,7 @@ impl Browser {
         browser
     }
 
-    async fn post(&self, path: &str, body: Value) -> Value {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Value {
         let answer = self
             .http
             .post(format!("{}{path}", self.session))
@@ -255,15 +259,15 @@ impl Browser {
         )
     }
 
-    async fn open(&self, url: &str) {
+    pub(crate) async fn open(&self, url: &str) {
         self.post("/url", json!({"url": url})).await;
     }
 
-    async fn run(&self, script: &str) -> Value {
+    pub(crate) async fn run(&self, script: &str) -> Value {
         self.post("/execute/sync", json!({"script": script, "args": []})).await
     }
 
-    async fn press(&self, key: char) {
+    pub(crate) async fn press(&self, key: char) {
         let actions = json!([{"type": "keyDown", "value": key.to_string()}, {"type": "keyUp", "value": key.to_string()}]);
         self.post(
             "/actions",
@@ -272,7 +276,7 @@ impl Browser {
         .await;
     }
 
-    async fn screenshot(&self, name: &str) -> Vec<u8> {
+    pub(crate) async fn screenshot(&self, name: &str) -> Vec<u8> {
         let text = self.get("/screenshot").await;
         let bytes =
             base64::engine::general_purpose::STANDARD.decode(text.as_str().unwrap()).unwrap();
@@ -281,7 +285,16 @@ impl Browser {
         bytes
     }
 
-    async fn end(self) {
+    /// What the pages' content security policy forbade.
+    pub(crate) async fn refused_by_policy(&self) -> Vec<String> {
+        let log = self.post("/se/log", json!({"type": "browser"})).await;
+        let messages = log.as_array().into_iter().flatten();
+        let messages = messages.filter_map(|entry| entry["message"].as_str());
+        let is_refusal = |message: &&str| message.contains("Security Policy");
+        messages.filter(is_refusal).map(str::to_owned).collect()
+    }
+
+    pub(crate) async fn end(self) {
         let _ = self.http.delete(&self.session).send().await;
     }
 }
@@ -321,10 +334,6 @@ async fn life(admin: &Client) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_works_in_a_browser_by_keyboard() {
-    let installed = ["/usr/bin/chromium", "/usr/bin/chromedriver"]
-        .into_iter()
-        .all(|path| Path::new(path).exists());
-    assert!(installed, "this test needs a browser: apt-get install chromium chromium-driver");
     let kubectl = newest_kubectl();
     let cluster = with_page().start().unwrap();
     let id = life(&cluster.admin().unwrap()).await;
@@ -379,13 +388,6 @@ async fn the_page_works_in_a_browser_by_keyboard() {
             .contains("configmaps default/page")
     );
     browser.screenshot("trace-page-recent.png").await;
-    let log = browser.post("/se/log", json!({"type": "browser"})).await;
-    let refused: Vec<&Value> = log
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(|entry| entry["message"].as_str().unwrap_or_default().contains("Security Policy"))
-        .collect();
-    assert!(refused.is_empty(), "{refused:?}");
+    assert_eq!(browser.refused_by_policy().await, [] as [String; 0]);
     browser.end().await;
 }

@@ -35,8 +35,7 @@ pub(super) async fn measure(
             took += time;
             made.push(definition);
         }
-        let (used, count) =
-            (cpu(&target.pids).saturating_sub(before), (made.len() - first).max(1) as f64);
+        let (used, count) = (cpu(&target.pids).since(before), (made.len() - first).max(1) as f64);
         let (creating, discovery) = probe(&space, &made, *size).await?;
         points.push((
             *size,

@@ -36,7 +36,7 @@ pub(super) async fn measure(
             })
             .await?;
         settle(&space, *size).await?;
-        let making = cpu(&target.pids).saturating_sub(before);
+        let making = cpu(&target.pids).since(before);
         made = *size;
         let paths = format!("/api/v1/namespaces/{}", space.name);
         let size = *size;
@@ -91,7 +91,7 @@ async fn settle(space: &BenchNamespace, size: usize) -> anyhow::Result<()> {
     while begun.elapsed() < Duration::from_secs(300) {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let now = cpu(&space.target.pids);
-        if now.saturating_sub(before) < Duration::from_millis(20) {
+        if now.since(before) < Duration::from_millis(20) {
             break;
         }
         before = now;

@@ -46,7 +46,7 @@ pub(super) async fn measure(
     }
     let begun = (Instant::now(), cpu(&target.pids));
     space.remove().await?;
-    let used = cpu(&target.pids).saturating_sub(begun.1).as_secs_f64();
+    let used = cpu(&target.pids).since(begun.1).as_secs_f64();
     if let Some((size, figures)) = points.last_mut() {
         figures.insert("delete-all-cpu-ms".to_owned(), used * 1e3 / *size as f64);
         figures.insert("delete-all-s".to_owned(), begun.0.elapsed().as_secs_f64());

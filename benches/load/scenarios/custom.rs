@@ -180,7 +180,7 @@ fn first<'a>(space: &'a BenchNamespace, _: &'a LoadPlan) -> Measuring<'a> {
         let mut connection = space.connect().await?;
         let before = cpu(&space.target.pids);
         let (definition, took) = BenchDefinition::make(space, &mut connection).await?;
-        let cpu = cpu(&space.target.pids).saturating_sub(before);
+        let cpu = cpu(&space.target.pids).since(before);
         definition.remove(&mut connection).await?;
         Ok(Sample { count: 1, wall: took, cpu, latencies: vec![took], figures: Vec::new() })
     })

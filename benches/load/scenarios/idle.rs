@@ -23,7 +23,7 @@ fn idle<'a>(space: &'a BenchNamespace, _: &'a LoadPlan) -> Measuring<'a> {
         let syncs = syncs(space).await?;
         let (before, begun) = (cpu(pids), Instant::now());
         tokio::time::sleep(WINDOW).await;
-        let (used, wall) = (cpu(pids).saturating_sub(before), begun.elapsed());
+        let (used, wall) = (cpu(pids).since(before), begun.elapsed());
         let mut figures = vec![
             ("percent-of-a-core", used.as_secs_f64() / wall.as_secs_f64() * 100.0),
             ("MB", resident_kib(pids) as f64 / 1024.0),

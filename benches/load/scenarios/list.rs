@@ -70,7 +70,7 @@ pub(super) async fn repeat(space: &BenchNamespace, ask: LoadRequest) -> anyhow::
     let mut connection = space.connect().await?;
     let (before, started) = (cpu(&space.target.pids), Instant::now());
     let size = connection.send(&ask).await?;
-    let (cold_cpu, cold) = (cpu(&space.target.pids).saturating_sub(before), started.elapsed());
+    let (cold_cpu, cold) = (cpu(&space.target.pids).since(before), started.elapsed());
     let mut sample = space.load(LISTS, 1, move |_| ask.clone()).await?;
     sample.figures = vec![
         ("MB", size as f64 / 1e6),

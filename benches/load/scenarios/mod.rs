@@ -1,6 +1,7 @@
 //! Scenarios, a file per family. A scenario gets an empty namespace, prepares it, and measures one
 //! round. Cleanup is not measured.
 
+mod admission;
 mod apply;
 mod create;
 pub(crate) mod custom;
@@ -60,6 +61,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
         list::ALL,
         watch::ALL,
         custom::ALL,
+        admission::ALL,
         memory::ALL,
         idle::ALL,
     ]

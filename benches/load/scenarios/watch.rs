@@ -85,7 +85,7 @@ pub(crate) async fn held(
     let crowd = Crowd::open(&space, protocol, watchers).await?;
     sample.count += crowd.watchers;
     sample.wall += begun.elapsed();
-    sample.cpu += cpu(pids).saturating_sub(before);
+    sample.cpu += cpu(pids).since(before);
     tokio::time::sleep(REST).await;
     let held = resident_kib(pids).saturating_sub(idle) as f64 / crowd.watchers as f64;
     drop(crowd);
@@ -120,7 +120,7 @@ pub(crate) async fn fan_out(
         writer.send(&patch(space.object(0), event)).await?;
         latencies.push(crowd.last(goal).await?.saturating_sub(sent));
     }
-    let (wall, cpu) = (begun.elapsed(), cpu(pids).saturating_sub(before));
+    let (wall, cpu) = (begun.elapsed(), cpu(pids).since(before));
     latencies.sort_unstable();
     let count = events * crowd.watchers;
     let figures = vec![("us/event", cpu.as_secs_f64() * 1e6 / count as f64)];

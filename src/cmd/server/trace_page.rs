@@ -1,18 +1,14 @@
 //! `/ui/trace/`: serves crate timeline's pages behind authentication and authorization, and feeds
 //! the ring.
 
-use ferrokube_apimachinery::status::{Failure, Reason};
+use super::pages::{self, UiPage, check_method};
+use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_auth::{Access, Authorizer, ResourceAccess, RightsScope};
 use ferrokube_controlplane::{Observer, RequestRecord, Route, RouteFuture, RouteRequest};
-use ferrokube_serve::{Response, full};
+use ferrokube_serve::Response;
 use ferrokube_timeline::line::LoggedRequest;
 use ferrokube_timeline::{CONTENT_SECURITY_POLICY, ObjectRef, Page, Ring, TracePages};
-use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY as POLICY, CONTENT_TYPE, LOCATION,
-    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
-};
-use http::{HeaderValue, Method};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,12 +25,7 @@ pub(super) struct TracePage {
 impl TracePage {
     fn respond(&self, request: &RouteRequest) -> Result<Response, Failure> {
         let uri = &request.head.uri;
-        if request.head.method != Method::GET {
-            return Err(Failure::new(
-                Reason::MethodNotAllowed,
-                "the server does not allow this method on the requested resource",
-            ));
-        }
+        check_method(&request.head.method)?;
         let Some(rest) = request.path.strip_prefix(PATH) else {
             return Ok(response(Page {
                 status: 308,
@@ -84,26 +75,13 @@ impl Route for TracePage {
 }
 
 fn response(page: Page) -> Response {
-    let mut response = http::Response::new(full(page.body));
-    *response.status_mut() = http::StatusCode::from_u16(page.status).unwrap_or_default();
-    let headers = response.headers_mut();
-    headers.insert(POLICY, HeaderValue::from_static(CONTENT_SECURITY_POLICY));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    // The content depends on the user and the time.
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if !page.media_type.is_empty() {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(page.media_type));
-    }
-    if let Ok(location) = HeaderValue::try_from(&page.location)
-        && !page.location.is_empty()
-    {
-        headers.insert(LOCATION, location);
-    }
-    if page.status == 405 {
-        headers.insert(ALLOW, HeaderValue::from_static("GET"));
-    }
-    response
+    pages::response(UiPage {
+        status: page.status,
+        media_type: page.media_type,
+        location: page.location,
+        body: page.body,
+        policy: CONTENT_SECURITY_POLICY,
+    })
 }
 
 /// Records requests in the ring.

@@ -3,15 +3,18 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ferrokube_pki as pki;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
 /// A received review.
@@ -32,16 +35,31 @@ pub(super) struct ReviewServer {
 
 impl ReviewServer {
     pub(super) async fn start() -> Self {
-        let pair = pki::self_signed(&["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        Self::with_clients(None).await
+    }
+
+    /// A server that requires client certificates of this CA (PEM).
+    pub(super) async fn with_clients(ca: Option<&str>) -> Self {
+        let names = ["localhost", "127.0.0.1", "reviews.hooks.svc"].map(str::to_owned);
+        let pair = pki::self_signed(&names).unwrap();
         let chain = CertificateDer::pem_slice_iter(pair.chain_pem.as_bytes());
         let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
         let key = PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes()).unwrap();
-        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let provider = Arc::new(ring::default_provider());
+        let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
             .unwrap();
+        let config = match ca {
+            None => config.with_no_client_auth(),
+            Some(ca) => {
+                let mut roots = RootCertStore::empty();
+                roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                config.with_client_cert_verifier(verifier.build().unwrap())
+            }
+        };
+        let config = config.with_single_cert(chain, key).unwrap();
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -64,6 +82,12 @@ impl ReviewServer {
     pub(super) fn config(&self, path: &str) -> Value {
         let url = format!("https://127.0.0.1:{}/{path}", self.port);
         json!({"url": url, "caBundle": self.ca_bundle})
+    }
+
+    /// A client config of the service `reviews` in `hooks`.
+    pub(super) fn service_config(&self, path: &str) -> Value {
+        let service = json!({"name": "reviews", "namespace": "hooks", "path": path});
+        json!({"service": service, "caBundle": self.ca_bundle})
     }
 
     /// The reviews of a path so far.
@@ -133,6 +157,7 @@ async fn answer(stream: &mut TlsStream<TcpStream>, path: &str, review: &Value) -
         }
         _ => {
             let response = match path {
+                "kube-rs" => return send(stream, "200 OK", &by_kube(review)).await,
                 "deny" => json!({"uid": uid, "allowed": false, "status": {"message": "not today",
                     "code": 403, "reason": "OfTheWebhook"}, "warnings": ["think again"]}),
                 "lie" => json!({"uid": "another", "allowed": true}),
@@ -154,10 +179,30 @@ async fn answer(stream: &mut TlsStream<TcpStream>, path: &str, review: &Value) -
             ("200 OK", "application/json", answer.to_string())
         }
     };
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
+    send(stream, &format!("{status}\r\nContent-Type: {kind}"), &body).await
+}
+
+async fn send(stream: &mut TlsStream<TcpStream>, status: &str, body: &str) -> bool {
+    let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).await.is_ok()
         && stream.write_all(body.as_bytes()).await.is_ok()
+}
+
+/// What a webhook made with kube-rs answers: it labels config maps with the user who writes them,
+/// and refuses some.
+fn by_kube(review: &Value) -> String {
+    let review: AdmissionReview<ConfigMap> = serde_json::from_value(review.clone()).unwrap();
+    let request: AdmissionRequest<ConfigMap> = review.try_into().unwrap();
+    let response = AdmissionResponse::from(&request);
+    let object = request.object.unwrap();
+    let response = match object.data.unwrap_or_default().contains_key("refused") {
+        true => response.deny("no such key"),
+        false => {
+            let user = request.user_info.username.unwrap_or_default();
+            let label = json!([{"op": "add", "path": "/metadata/labels",
+                "value": {"writer": user.replace(':', "-"), "operation": request.operation}}]);
+            response.with_patch(serde_json::from_value(label).unwrap()).unwrap()
+        }
+    };
+    serde_json::to_string(&response.into_review()).unwrap()
 }

@@ -30,6 +30,7 @@ pub const ORDER: &[&str] = &[
     "PodSecurity",
     "Priority",
     "DefaultTolerationSeconds",
+    "EventRateLimit",
     "DefaultStorageClass",
     "StorageObjectInUseProtection",
     "PersistentVolumeClaimResize",
@@ -46,6 +47,9 @@ pub const ORDER: &[&str] = &[
     "ResourceQuota",
 ];
 
+/// The first step that follows those of a program.
+const POLICIES: &str = "MutatingAdmissionPolicy";
+
 /// The admission steps of a server.
 pub struct Chain {
     steps: Vec<Arc<dyn AdmissionStep>>,
@@ -57,26 +61,29 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// The built-in steps of the generic profile. `permits` is the server's authorizer.
-    pub fn new(store: &Store, gates: Gates, permits: Arc<dyn Permits>) -> Self {
-        let none = Self {
+    /// No steps, apart from trace ids.
+    pub fn empty(gates: Gates) -> Self {
+        Self {
             steps: Vec::new(),
             remote: Vec::new(),
             gates,
             stamped: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
-        };
-        none.with(Arc::new(NamespaceLifecycle::new(store.clone())))
+        }
+    }
+
+    /// The built-in local steps of the generic profile. `permits` is the server's authorizer.
+    pub fn new(store: &Store, gates: Gates, permits: Arc<dyn Permits>) -> Self {
+        Self::empty(gates)
+            .with(Arc::new(NamespaceLifecycle::new(store.clone())))
             .with(Arc::new(CertificateApproval::new(permits.clone())))
             .with(Arc::new(CertificateSigning::new(permits)))
             .with(Arc::new(CertificateSubjectRestriction))
             .with(Arc::new(QuotaStep::new(store.clone())))
     }
 
-    /// Adds a step at its position in [`ORDER`].
-    ///
-    /// # Panics
-    /// If [`ORDER`] lacks the name of the step.
+    /// Adds a step at its position in [`ORDER`]. Steps that it lacks run before policies, in the
+    /// order in which they are added.
     #[must_use]
     pub fn with(mut self, step: Arc<dyn AdmissionStep>) -> Self {
         self.steps.push(step);
@@ -84,10 +91,7 @@ impl Chain {
         self
     }
 
-    /// Adds a remote step at its position in [`ORDER`].
-    ///
-    /// # Panics
-    /// If [`ORDER`] lacks the name of the step.
+    /// Adds a remote step, as [`Self::with`].
     #[must_use]
     pub fn with_remote(mut self, step: Arc<dyn RemoteStep>) -> Self {
         self.remote.push(step);
@@ -103,6 +107,16 @@ impl Chain {
         names.into_iter()
     }
 
+    /// The remote steps that a write matches: only they are called. None for the server's own
+    /// writes: it must start, and serve the requests that correct a faulty webhook or policy.
+    fn matching<'a>(
+        &'a self,
+        attributes: &'a Attributes<'_>,
+    ) -> impl Iterator<Item = &'a dyn RemoteStep> {
+        let steps = self.remote.iter().filter(|_| !attributes.context.is_own());
+        steps.map(|step| &**step).filter(|step| step.matches(attributes))
+    }
+
     /// The mutating remote steps; all mutating steps a second time if one of them changes the
     /// object.
     async fn mutate_all(
@@ -111,7 +125,8 @@ impl Chain {
         object: Option<Document>,
     ) -> Result<Option<Document>, Failure> {
         let mut mutation = Mutation::new(object);
-        for step in &self.remote {
+        let steps: Vec<_> = self.matching(&attributes).collect();
+        for step in &steps {
             step.mutate(attributes, &mut mutation).await?;
         }
         if mutation.is_needed {
@@ -119,7 +134,7 @@ impl Chain {
             if let Some(object) = &mut mutation.object {
                 self.mutate(&attributes, object)?;
             }
-            for step in &self.remote {
+            for step in &steps {
                 step.mutate(attributes, &mut mutation).await?;
             }
         }
@@ -127,13 +142,18 @@ impl Chain {
     }
 }
 
-fn place(name: &str) -> usize {
-    ORDER.iter().position(|known| *known == name).expect("every step has its place in ORDER")
+/// Position in [`ORDER`]; of other steps, that of the first policies, and before these.
+fn place(name: &str) -> (usize, bool) {
+    let known = |name: &str| ORDER.iter().position(|known| *known == name);
+    match known(name) {
+        Some(at) => (at, true),
+        None => (known(POLICIES).unwrap_or(ORDER.len()), false),
+    }
 }
 
 impl Admission for Chain {
     fn is_remote(&self, attributes: &Attributes<'_>) -> bool {
-        self.remote.iter().any(|step| step.matches(attributes))
+        self.matching(attributes).next().is_some()
     }
 
     fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure> {
@@ -186,7 +206,8 @@ impl Admission for Chain {
             if attributes.operation == Operation::Delete {
                 self.mutate_all(attributes, None).await?;
             }
-            for step in &self.remote {
+            let steps: Vec<_> = self.matching(&attributes).collect();
+            for step in steps {
                 step.validate(attributes, object).await?;
             }
             Ok(())

@@ -1,6 +1,7 @@
 //! Match conditions of webhooks and policies.
 
 use crate::matching::{items, text};
+use crate::spending::Spending;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_cel::admission::{
     AdmissionCompiler, AdmissionInput, MATCH_BUDGET, OptionalVariables,
@@ -33,6 +34,16 @@ impl MatchConditions {
         self.sources.is_empty()
     }
 
+    /// Whether evaluating them takes no compilation, which may be long.
+    pub(crate) fn are_compiled(&self) -> bool {
+        self.is_empty() || self.programs.get().is_some()
+    }
+
+    /// Compiles them, once.
+    pub(crate) fn compile(&self) {
+        self.programs();
+    }
+
     fn programs(&self) -> &[Result<Program, String>] {
         self.programs.get_or_init(|| {
             let compiler = AdmissionCompiler::default();
@@ -50,15 +61,23 @@ impl MatchConditions {
     ///
     /// # Errors
     /// Why they cannot be evaluated, if that rejects the write; otherwise they do not hold.
-    pub(crate) fn hold(&self, input: &AdmissionInput<'_>) -> Result<bool, String> {
+    pub(crate) fn hold(
+        &self,
+        input: &AdmissionInput<'_>,
+        spending: &mut Spending,
+    ) -> Result<bool, String> {
+        let budget = Meter::with_budget(MATCH_BUDGET);
+        spending.metered(budget, |meter| self.hold_within(input, meter))
+    }
+
+    fn hold_within(&self, input: &AdmissionInput<'_>, meter: &mut Meter) -> Result<bool, String> {
         let compiler = AdmissionCompiler::default();
         let scope = compiler.scope(input);
-        let mut meter = Meter::with_budget(MATCH_BUDGET);
         let mut wrong = Vec::new();
         for (source, program) in self.sources.iter().zip(self.programs()) {
             let value = match program {
                 Ok(program) => program
-                    .evaluate_in(&scope, &mut meter)
+                    .evaluate_in(&scope, meter)
                     .map_err(|why| format!("expression '{source}' resulted in error: {why}")),
                 Err(why) => Err(format!("compilation error: {why}")),
             };

@@ -3,24 +3,32 @@
 //! Must never know HTTP routing or the authorizer: rights are checked through [`Permits`]. Start
 //! reading at [`chain`]; a step is a file.
 
+mod candidate;
 pub mod certificates;
 pub mod chain;
 mod condition;
+pub mod config;
+mod event_rate;
 mod matching;
 pub mod namespace;
+mod objects;
 pub mod policy;
 pub mod quota;
 pub mod remote;
 mod request;
 pub mod review;
 mod rule;
+mod spending;
 pub mod step;
 pub mod trace_stamp;
 pub mod webhook;
 
 pub use chain::{Chain, ORDER};
+pub use event_rate::{EVENT_RATE_LIMIT, EventRateLimit};
 pub use ferrokube_cel::{CheckDecision, CheckedResource, Right};
-pub use policy::{MutatingPolicies, PolicyInputs, PolicyReaders, ValidatingPolicies};
+pub use policy::{
+    MutatingPolicies, PolicyInputs, PolicyReaders, PolicyStats, PolicyStatus, ValidatingPolicies,
+};
 pub use remote::{Mutation, RemoteStep};
 pub use step::{AdmissionStep, PermitQuery, Permits};
 pub use webhook::{MutatingWebhooks, ValidatingWebhooks, WebhookEnvironment, WebhookStats};

@@ -1,17 +1,23 @@
-//! Which requests a policy or binding matches: rules and selectors, compiled once per change.
+//! Which writes a webhook, policy or binding matches: rules and selectors, compiled once per
+//! change.
 
+use crate::candidate::{CandidateWrite, is_namespace, namespace_of};
 use crate::rule::{RequestRule, RuleSubject, strings};
 use ferrokube_apimachinery::document::{Array, Document, Value};
+use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::selector::LabelSelector;
-use ferrokube_registry::{Attributes, Catalog, Operation, Served};
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_registry::{Operation, Served};
 
-/// Rules and selectors of a policy or binding.
+const LABELS: &[&str] = &["metadata", "labels"];
+
+/// Rules and selectors of one owner.
 #[derive(Debug)]
 pub(crate) struct RequestMatcher {
     namespaces: LabelSelector,
     objects: LabelSelector,
-    /// None: every request.
-    rules: Vec<NamedRule>,
+    /// `None`: every write matches.
+    rules: Option<Vec<NamedRule>>,
     excluded: Vec<NamedRule>,
     /// Whether rules also match the other versions of the resource.
     equivalent: bool,
@@ -25,130 +31,133 @@ struct NamedRule {
     names: Vec<String>,
 }
 
-/// The labels of the request's namespace, read when a selector needs them.
-pub(crate) trait NamespaceLabels {
-    /// The stored namespace; `None` if it does not exist.
-    fn namespace(&self, name: &str) -> Option<Document>;
-}
-
 impl RequestMatcher {
-    /// Compiles `matchConstraints` or `matchResources`.
+    /// Of the `matchConstraints` or `matchResources` of a policy or binding. Without rules they
+    /// match everything.
     ///
     /// # Errors
     /// A malformed selector.
-    pub(crate) fn compile(matching: &Value) -> Result<Self, String> {
-        let selector = |field: &str| match matching.get(field).filter(|value| !value.is_null()) {
+    pub(crate) fn of_policy(matching: &Value) -> Result<Self, String> {
+        let rules = NamedRule::all(matching, "resourceRules");
+        let rules = (!rules.is_empty()).then_some(rules);
+        let excluded = NamedRule::all(matching, "excludeResourceRules");
+        Self::compile(matching, rules, excluded)
+    }
+
+    /// Of a webhook. Without rules it matches nothing.
+    ///
+    /// # Errors
+    /// A malformed selector.
+    pub(crate) fn of_webhook(webhook: &Value) -> Result<Self, String> {
+        Self::compile(webhook, Some(NamedRule::all(webhook, "rules")), Vec::new())
+    }
+
+    fn compile(
+        owner: &Value,
+        rules: Option<Vec<NamedRule>>,
+        excluded: Vec<NamedRule>,
+    ) -> Result<Self, String> {
+        let selector = |field: &str| match owner.get(field).filter(|value| !value.is_null()) {
             None => Ok(LabelSelector::default()),
             Some(value) => LabelSelector::from_document(value).map_err(|why| why.to_string()),
         };
         Ok(Self {
             namespaces: selector("namespaceSelector")?,
             objects: selector("objectSelector")?,
-            rules: items(matching, "resourceRules").iter().map(NamedRule::compile).collect(),
-            excluded: items(matching, "excludeResourceRules")
-                .iter()
-                .map(NamedRule::compile)
-                .collect(),
-            equivalent: text(matching, "matchPolicy") != "Exact",
+            rules,
+            excluded,
+            equivalent: text(owner, "matchPolicy") != "Exact",
         })
     }
 
     /// Whether a write may match, as far as its resource and operation tell.
-    pub(crate) fn may_match(&self, attributes: &Attributes<'_>, catalog: &Catalog) -> bool {
-        self.resource(&self.rules, attributes, catalog).is_some()
+    pub(crate) fn may_match(&self, write: &CandidateWrite<'_>) -> bool {
+        self.rules.as_ref().is_none_or(|rules| self.find(rules, write).is_some())
     }
 
-    /// The version in which the write matches.
+    /// The version in which the write matches. A missing namespace is an error only for writes that
+    /// everything else matches.
     ///
     /// # Errors
-    /// The namespace of the request does not exist.
+    /// 404: the namespace of the write does not exist.
     pub(crate) fn matches(
         &self,
-        attributes: &Attributes<'_>,
+        write: &CandidateWrite<'_>,
         object: Option<&Document>,
-        namespaces: &dyn NamespaceLabels,
-        catalog: &Catalog,
-    ) -> Result<Option<Served>, String> {
-        let selected = self.selects_namespace(attributes, object, namespaces);
-        if selected == Ok(false) || !self.selects_object(attributes, object) {
+    ) -> Result<Option<Served>, Failure> {
+        let in_namespace = self.selects_namespace(write, object);
+        if matches!(in_namespace, Ok(false)) || !self.selects_object(write, object) {
             return Ok(None);
         }
-        let is_excluded = !self.excluded.is_empty()
-            && self.resource(&self.excluded, attributes, catalog).is_some();
-        if is_excluded {
+        if self.find(&self.excluded, write).is_some() {
             return Ok(None);
         }
-        match self.resource(&self.rules, attributes, catalog) {
-            Some(served) => selected.map(|_| Some(served)),
+        let found = match &self.rules {
+            Some(rules) => self.find(rules, write),
+            None => Some(write.served()),
+        };
+        match found {
+            Some(served) => in_namespace.map(|_| Some(served.clone())),
             None => Ok(None),
         }
     }
 
-    fn resource(
-        &self,
-        rules: &[NamedRule],
-        attributes: &Attributes<'_>,
-        catalog: &Catalog,
-    ) -> Option<Served> {
-        let served = &attributes.target.served;
-        if rules.is_empty() || rules.iter().any(|rule| rule.matches(attributes, served)) {
-            return Some(served.clone());
+    fn find<'w>(&self, rules: &[NamedRule], write: &'w CandidateWrite<'_>) -> Option<&'w Served> {
+        let served = write.served();
+        if rules.iter().any(|rule| rule.matches(write, served)) {
+            return Some(served);
         }
-        if !self.equivalent {
+        if !self.equivalent || rules.is_empty() {
             return None;
         }
         // Earlier rules take precedence over earlier versions.
-        let equivalents = catalog.equivalents(served);
-        rules.iter().find_map(|rule| {
-            equivalents.iter().find(|other| rule.matches(attributes, other)).cloned()
-        })
+        let others = write.equivalents();
+        rules.iter().find_map(|rule| others.iter().find(|other| rule.matches(write, other)))
     }
 
     fn selects_namespace(
         &self,
-        attributes: &Attributes<'_>,
+        write: &CandidateWrite<'_>,
         object: Option<&Document>,
-        namespaces: &dyn NamespaceLabels,
-    ) -> Result<bool, String> {
-        if self.namespaces.is_empty() {
+    ) -> Result<bool, Failure> {
+        let (attributes, name) = (&write.attributes, namespace_of(&write.attributes));
+        // As kube-apiserver does, by the name of the resource alone.
+        let of_namespaces = attributes.target.served.definition.plural == "namespaces";
+        // Only writes in namespaces can be exempted.
+        if self.namespaces.is_empty() || name.is_empty() && !of_namespaces {
             return Ok(true);
         }
-        let labels_match = |object: &Document| self.namespaces.matches_value(object.get(LABELS));
-        if is_namespace(attributes) {
-            let writes = attributes.operation != Operation::Delete
-                && attributes.target.subresource.is_empty();
-            if let Some(object) = object.filter(|_| writes) {
-                return Ok(labels_match(object));
-            }
-        }
-        match namespace_of(attributes) {
-            // Only namespaced requests can be exempted.
-            "" => Ok(true),
-            name => match namespaces.namespace(name) {
-                Some(namespace) => Ok(labels_match(&namespace)),
-                None => Err(format!("namespaces {name:?} not found")),
-            },
+        let writes_labels = of_namespaces
+            && attributes.target.subresource.is_empty()
+            && matches!(attributes.operation, Operation::Create | Operation::Update);
+        let namespace = if writes_labels { object } else { write.namespace() };
+        match namespace {
+            Some(namespace) => Ok(self.namespaces.matches_value(namespace.get(LABELS))),
+            None => Err(Failure::not_found(&GroupResource::new("", "namespaces"), name)),
         }
     }
 
     /// Whether the selector matches the new or the stored object.
-    fn selects_object(&self, attributes: &Attributes<'_>, object: Option<&Document>) -> bool {
+    fn selects_object(&self, write: &CandidateWrite<'_>, object: Option<&Document>) -> bool {
         self.objects.is_empty()
-            || [object, attributes.old]
+            || [object, write.attributes.old]
                 .into_iter()
                 .flatten()
                 .any(|object| self.objects.matches_value(object.get(LABELS)))
     }
 }
 
-const LABELS: &[&str] = &["metadata", "labels"];
-
 impl NamedRule {
-    fn compile(rule: &Value) -> Self {
-        Self { rule: RequestRule::of(rule), names: strings(rule, "resourceNames") }
+    fn all(owner: &Value, field: &str) -> Vec<Self> {
+        let rule = |rule: &Value| Self {
+            rule: RequestRule::of(rule),
+            names: strings(rule, "resourceNames"),
+        };
+        items(owner, field).iter().map(rule).collect()
     }
 
-    fn matches(&self, attributes: &Attributes<'_>, served: &Served) -> bool {
+    fn matches(&self, write: &CandidateWrite<'_>, served: &Served) -> bool {
+        let attributes = &write.attributes;
         let target = attributes.target;
         let subject = RuleSubject {
             operation: attributes.operation,
@@ -162,30 +171,6 @@ impl NamedRule {
             && (self.names.is_empty()
                 || self.names.iter().any(|name| Some(name) == target.name.as_ref()))
     }
-}
-
-/// The operation in rules and reviews.
-pub(crate) fn operation_name(operation: Operation) -> &'static str {
-    match operation {
-        Operation::Create => "CREATE",
-        Operation::Update => "UPDATE",
-        Operation::Delete => "DELETE",
-        Operation::Connect => "CONNECT",
-    }
-}
-
-fn is_namespace(attributes: &Attributes<'_>) -> bool {
-    let definition = &attributes.target.served.definition;
-    definition.group.is_empty() && definition.plural == "namespaces"
-}
-
-/// The namespace of a request; an existing namespace is in itself.
-pub(crate) fn namespace_of<'a>(attributes: &Attributes<'a>) -> &'a str {
-    let target = attributes.target;
-    if is_namespace(attributes) && attributes.operation != Operation::Create {
-        return target.name.as_deref().unwrap_or_default();
-    }
-    target.namespace.as_deref().unwrap_or_default()
 }
 
 /// A list; empty if absent.

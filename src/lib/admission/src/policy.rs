@@ -6,28 +6,37 @@
 
 mod compiled;
 mod evaluate;
+mod findings;
 mod mutating;
 mod params;
 mod readers;
 mod set;
+mod stats;
+mod status;
+mod type_check;
 
-use crate::matching::{NamespaceLabels, namespace_of};
+use crate::candidate::{CandidateWrite, is_namespace, namespace_of};
 use crate::remote::RemoteStep;
 use crate::step::Permits;
 use compiled::{BindingAction, CompiledBinding, CompiledPolicy};
-use evaluate::{PolicyDecision, PolicyEvaluation};
+use evaluate::{PolicyAnnotation, PolicyDecision, PolicyEvaluation, PolicyOutcome, TimedDecision};
 use ferrokube_apimachinery::document::{Array, Document, Value, json};
+use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::json as codec;
-use ferrokube_apimachinery::status::{Cause, Details, Failure, Reason};
+use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::admission::RemoteFuture;
-use ferrokube_registry::{Attributes, Catalog, Served, view};
-use ferrokube_storage::{Prefix, Store};
+use ferrokube_registry::{Attributes, Catalog, Served};
+use ferrokube_storage::Store;
+use findings::{AuditAnnotations, PolicyCheck};
 pub use mutating::MutatingPolicies;
-use params::collect_params;
+use params::{PolicyParam, collect_params};
 pub use readers::PolicyReaders;
 use set::PolicySource;
-use std::collections::BTreeMap;
+use stats::Enforcement;
+pub use stats::PolicyStats;
+pub use status::PolicyStatus;
 use std::sync::Arc;
+use std::time::Duration;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 /// Policies and bindings are no subject of policies: nobody can lock out who would fix them.
@@ -39,8 +48,6 @@ const EXEMPT: [&str; 4] = [
 ];
 /// Groups of reviews, which are not stored.
 const REVIEWS: [&str; 2] = ["authentication.k8s.io", "authorization.k8s.io"];
-/// Max bytes of the value of an audit annotation.
-const MAX_ANNOTATION: usize = 10 * 1024;
 
 /// What the steps of policies read.
 #[derive(Clone)]
@@ -51,15 +58,8 @@ pub struct PolicyInputs {
     pub catalog: Arc<Catalog>,
     /// Answers `authorizer` in expressions.
     pub permits: Arc<dyn Permits>,
-}
-
-impl NamespaceLabels for PolicyInputs {
-    fn namespace(&self, name: &str) -> Option<Document> {
-        let served = self.catalog.find("", "v1", "namespaces")?;
-        let prefix = Prefix::new(served.definition.storage_prefix.as_deref()?).ok()?;
-        let entry = self.store.get(&prefix.key(None, name).ok()?)?;
-        Some(view(&entry, &served))
-    }
+    /// Counters of all policies.
+    pub stats: Arc<PolicyStats>,
 }
 
 /// Whether policies may apply to a resource at all.
@@ -87,53 +87,78 @@ impl ValidatingPolicies {
         attributes: Attributes<'_>,
         object: Option<&Document>,
     ) -> Result<(), Failure> {
-        let mut denied = Vec::new();
+        let mut check = PolicyCheck::default();
+        let write = CandidateWrite::new(attributes, &self.inputs.catalog, &self.inputs.store);
         for policy in self.source.current().bound() {
             let mut annotations = AuditAnnotations::default();
-            self.check_policy(policy, &attributes, object, &mut denied, &mut annotations)?;
+            self.check_policy(policy, (&write, object), &mut check, &mut annotations).await?;
             annotations.publish(&policy.0.name, &attributes);
-            // Each policy has a budget of its own: let others work in between.
-            ferrokube_registry::offload::pause().await;
         }
-        denied.into_iter().next().map_or(Ok(()), |denial: Denial| Err(denial.failure(&attributes)))
+        check.denied.map_or(Ok(()), |denial| Err(denial.failure(&attributes)))
     }
 
-    fn check_policy(
+    async fn check_policy<'o>(
         &self,
         (policy, bindings): &BoundPolicy,
-        attributes: &Attributes<'_>,
-        object: Option<&Document>,
-        denied: &mut Vec<Denial>,
+        (write, object): (&CandidateWrite<'o>, Option<&'o Document>),
+        check: &mut PolicyCheck<'o>,
         annotations: &mut AuditAnnotations,
     ) -> Result<(), Failure> {
-        let Some(matched) = match_policy(policy, bindings, attributes, object, &self.inputs) else {
+        let Some(matched) = match_policy(policy, bindings, write, object, &self.inputs) else {
             return Ok(());
         };
-        let misconfigured = matched.faults.into_iter().filter(|_| policy.fails);
-        denied.extend(misconfigured.map(|fault| Denial {
-            policy: policy.name.clone(),
-            binding: fault.binding,
-            message: fault.message,
-            reason: Reason::Invalid,
-        }));
+        let attributes = &write.attributes;
+        for fault in matched.faults.into_iter().filter(|_| policy.fails) {
+            check.deny(policy, fault.binding.as_deref(), (fault.message, Reason::Invalid));
+        }
         if matched.uses.is_empty() {
             return Ok(());
         }
-        let subject = PolicySubject::new(attributes, object, &matched.served, &self.inputs)?;
+        check_namespace(write)?;
+        policy.prepare(&self.inputs.stats).await;
+        let given = [object, attributes.old];
+        let objects = check.versions.get(write, matched.served.clone(), given).await;
+        let subject = PolicySubject::new(write, &matched.served, &self.inputs);
         for (binding, params) in &matched.uses {
+            let misconfigured = |why: &str| (PolicyFault::of_binding(why), Reason::Invalid);
+            let objects = match &objects {
+                Ok(objects) => [objects.object.as_deref(), objects.old.as_deref()],
+                Err(why) => {
+                    let why = format!("failed to convert object version: {}", why.message);
+                    check.fail(policy, &binding.name, misconfigured(&why));
+                    continue;
+                }
+            };
             for param in params {
-                let evaluation = subject.evaluation(policy, param.as_deref());
-                for (index, decision) in evaluation.decisions().into_iter().enumerate() {
-                    enforce(policy, binding, (index, decision), attributes, denied);
+                let param = match param.read().await {
+                    Ok(param) => param,
+                    Err(why) => {
+                        check.fail(policy, &binding.name, misconfigured(&why.message));
+                        continue;
+                    }
+                };
+                let outcome = |spending: &mut _| {
+                    subject.evaluation(policy, objects, param.as_ref()).outcome(spending)
+                };
+                let PolicyOutcome { decisions, annotations: found, elapsed } =
+                    check.budget.spend(outcome).await;
+                let stats = &*self.inputs.stats;
+                stats.evaluated(elapsed);
+                let used = BoundUse { policy, binding, stats };
+                for (index, decision) in decisions.into_iter().enumerate() {
+                    used.enforce(index, decision, attributes, check);
                 }
-                for failed in evaluation.annotations(annotations) {
-                    denied.push(Denial {
-                        policy: policy.name.clone(),
-                        binding: Some(binding.name.clone()),
-                        message: failed,
-                        reason: Reason::Invalid,
-                    });
+                for annotation in found {
+                    match annotation {
+                        PolicyAnnotation::Value { key, value } => annotations.add(&key, &value),
+                        PolicyAnnotation::Failed(why) => {
+                            used.observe(&why, Enforcement::Deny, Duration::ZERO);
+                            check.deny(policy, Some(&binding.name), (why, Reason::Invalid));
+                        }
+                    }
                 }
+                // Each evaluation has a budget of its own: let others work in between.
+                ferrokube_registry::offload::pause().await;
             }
         }
         Ok(())
@@ -148,7 +173,7 @@ struct PolicyMatch<'p> {
     /// The version in which the write matches.
     served: Served,
     /// Matching bindings with their parameters.
-    uses: Vec<(&'p CompiledBinding, Vec<Option<Arc<Document>>>)>,
+    uses: Vec<(&'p CompiledBinding, Vec<PolicyParam>)>,
     faults: Vec<PolicyFault>,
 }
 
@@ -158,21 +183,28 @@ struct PolicyFault {
     message: String,
 }
 
+impl PolicyFault {
+    /// The message about a binding.
+    fn of_binding(why: &str) -> String {
+        format!("failed to configure binding: {why}")
+    }
+}
+
 /// Matches a policy and its bindings; `None` if the policy does not apply.
 fn match_policy<'p>(
     policy: &CompiledPolicy,
     bindings: &'p [Arc<CompiledBinding>],
-    attributes: &Attributes<'_>,
+    write: &CandidateWrite<'_>,
     object: Option<&Document>,
     inputs: &PolicyInputs,
 ) -> Option<PolicyMatch<'p>> {
-    let own = attributes.target.served.clone();
+    let own = write.served().clone();
     let mut matched = PolicyMatch { served: own, uses: Vec::new(), faults: Vec::new() };
     let of_policy = |why: String| PolicyFault {
         binding: None,
         message: format!("failed to configure policy: {why}"),
     };
-    match policy.matches(attributes, object, inputs) {
+    match policy.matches(write, object) {
         Ok(Some(served)) => matched.served = served,
         Ok(None) => return None,
         Err(why) => {
@@ -185,8 +217,8 @@ fn match_policy<'p>(
         return Some(matched);
     }
     for binding in bindings {
-        let params = match binding.matches(attributes, object, inputs) {
-            Ok(true) => collect_params(policy, binding, attributes, inputs),
+        let params = match binding.matches(write, object) {
+            Ok(true) => collect_params(policy, binding, &write.attributes, inputs),
             Ok(false) => continue,
             Err(why) => Err(why),
         };
@@ -195,7 +227,7 @@ fn match_policy<'p>(
             Ok(params) => matched.uses.push((binding, params)),
             Err(why) => matched.faults.push(PolicyFault {
                 binding: Some(binding.name.clone()),
-                message: format!("failed to configure binding: {why}"),
+                message: PolicyFault::of_binding(&why),
             }),
         }
     }
@@ -216,20 +248,12 @@ impl RemoteStep for ValidatingPolicies {
         attributes: Attributes<'a>,
         object: Option<&'a Document>,
     ) -> RemoteFuture<'a, ()> {
-        Box::pin(async move {
-            // Also called for what another step matches.
-            match self.matches(&attributes) {
-                true => self.check(attributes, object).await,
-                false => Ok(()),
-            }
-        })
+        Box::pin(self.check(attributes, object))
     }
 }
 
-/// What a policy is evaluated on.
+/// What a policy is evaluated on, without the objects.
 struct PolicySubject {
-    object: Option<Document>,
-    old: Option<Document>,
     namespace: Option<Document>,
     request: Document,
     resource: ferrokube_cel::CheckedResource,
@@ -237,24 +261,14 @@ struct PolicySubject {
 }
 
 impl PolicySubject {
-    /// The objects in the version that a rule matched.
-    fn new(
-        attributes: &Attributes<'_>,
-        object: Option<&Document>,
-        matched: &Served,
-        inputs: &PolicyInputs,
-    ) -> Result<Self, Failure> {
+    /// `matched`: the version that a rule matched.
+    fn new(write: &CandidateWrite<'_>, matched: &Served, inputs: &PolicyInputs) -> Self {
+        let attributes = &write.attributes;
         let target = attributes.target;
         let definition = &target.served.definition;
-        let of_namespaces = definition.group.is_empty() && definition.plural == "namespaces";
-        let name = if of_namespaces { "" } else { namespace_of(attributes) };
-        let namespace = (!name.is_empty()).then(|| inputs.namespace(name)).flatten();
-        let in_version = |object: &Document| converted(object, &target.served, matched);
         let text = |text: &str| -> Arc<str> { text.into() };
-        Ok(Self {
-            object: object.map(in_version).transpose()?,
-            old: attributes.old.map(in_version).transpose()?,
-            namespace: namespace.map(without_managed_fields),
+        Self {
+            namespace: shown_namespace(write),
             request: crate::request::admission_request(attributes, matched),
             resource: ferrokube_cel::CheckedResource {
                 group: text(&definition.group),
@@ -264,19 +278,21 @@ impl PolicySubject {
                 name: text(target.name.as_deref().unwrap_or_default()),
             },
             authorizer: crate::step::authorizer_of(&inputs.permits, &attributes.context.user),
-        })
+        }
     }
 
+    /// `objects`: the new and the stored one, in the version that a rule matched.
     fn evaluation<'s>(
         &'s self,
         policy: &'s CompiledPolicy,
+        [object, old]: [Option<&'s Document>; 2],
         param: Option<&'s Document>,
     ) -> PolicyEvaluation<'s> {
         PolicyEvaluation {
             policy,
             input: ferrokube_cel::admission::AdmissionInput {
-                object: self.object.as_ref(),
-                old: self.old.as_ref(),
+                object,
+                old,
                 namespace: self.namespace.as_ref(),
                 request: &self.request,
                 params: param,
@@ -287,122 +303,93 @@ impl PolicySubject {
     }
 }
 
-/// Expressions see a namespace without managedFields and owners.
-fn without_managed_fields(mut namespace: Document) -> Document {
+/// Whether a write has a namespace that is not the object itself.
+fn is_in_namespace(write: &CandidateWrite<'_>) -> bool {
+    !is_namespace(&write.attributes) && !namespace_of(&write.attributes).is_empty()
+}
+
+/// Checks that the namespace of the write exists.
+///
+/// # Errors
+/// 404.
+fn check_namespace(write: &CandidateWrite<'_>) -> Result<(), Failure> {
+    if !is_in_namespace(write) || write.namespace().is_some() {
+        return Ok(());
+    }
+    let namespaces = GroupResource::new("", "namespaces");
+    Err(Failure::not_found(&namespaces, namespace_of(&write.attributes)))
+}
+
+/// The namespace of the write as expressions see it: without managedFields and owners.
+fn shown_namespace(write: &CandidateWrite<'_>) -> Option<Document> {
+    let mut namespace = write.namespace().filter(|_| is_in_namespace(write))?.clone();
     namespace.remove(&["metadata", "managedFields"]);
     namespace.remove(&["metadata", "ownerReferences"]);
-    namespace
+    Some(namespace)
 }
 
-/// An object in another version of its resource.
-fn converted(object: &Document, served: &Served, wanted: &Served) -> Result<Document, Failure> {
-    let same = Arc::ptr_eq(&served.definition, &wanted.definition);
-    if same && served.version == wanted.version {
-        return Ok(object.clone());
-    }
-    let gvk = wanted.definition.gvk(wanted.version);
-    if served.definition.hooks.converter().is_some() {
-        return Err(Failure::internal(format!(
-            "failed to convert object version: {} is converted by a webhook, which policies do not call",
-            gvk.api_version()
-        )));
-    }
-    let mut object = object.clone();
-    served.definition.hooks.to_storage(&served.version().name, &mut object);
-    wanted.definition.hooks.from_storage(&gvk.version, &mut object);
-    object.set(&["kind"], gvk.kind.as_str());
-    object.set(&["apiVersion"], gvk.api_version());
-    Ok(object)
+/// A policy by a binding.
+struct BoundUse<'a> {
+    policy: &'a CompiledPolicy,
+    binding: &'a CompiledBinding,
+    stats: &'a PolicyStats,
 }
 
-/// Carries out the actions of a binding on a decision.
-fn enforce(
-    policy: &CompiledPolicy,
-    binding: &CompiledBinding,
-    (index, decision): (usize, PolicyDecision),
-    attributes: &Attributes<'_>,
-    denied: &mut Vec<Denial>,
-) {
-    let PolicyDecision::Deny { message, reason } = decision else { return };
-    for action in &binding.actions {
-        match action {
-            BindingAction::Deny => denied.push(Denial {
-                policy: policy.name.clone(),
-                binding: Some(binding.name.clone()),
-                message: message.clone(),
-                reason,
-            }),
-            BindingAction::Warn => attributes.context.warn(format!(
-                "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {message}",
-                policy.name, binding.name
-            )),
-            BindingAction::Audit => {
-                let actions: Array =
-                    binding.actions.iter().map(|action| Value::from(action.name())).collect();
-                let value = json!([{
-                    "message": message.as_str(),
-                    "policy": policy.name.as_str(),
-                    "binding": binding.name.as_str(),
-                    "expressionIndex": index,
-                    "validationActions": Value::Array(actions),
-                }]);
-                let value = String::from_utf8(codec::to_vec(&value)).unwrap_or_default();
-                attributes
-                    .context
-                    .annotate_audit("validation.policy.admission.k8s.io/validation_failure", value);
+impl BoundUse<'_> {
+    fn observe(&self, message: &str, enforcement: Enforcement, elapsed: Duration) {
+        let names = (self.policy.name.as_str(), self.binding.name.as_str());
+        self.stats.validated(names, message, enforcement, elapsed);
+    }
+
+    /// Carries out the actions of the binding on a decision.
+    fn enforce(
+        &self,
+        index: usize,
+        TimedDecision { decision, elapsed }: TimedDecision,
+        attributes: &Attributes<'_>,
+        check: &mut PolicyCheck<'_>,
+    ) {
+        let (message, reason) = match decision {
+            PolicyDecision::Admit => return,
+            PolicyDecision::Ignore { message } => {
+                return self.observe(&message, Enforcement::Allow, elapsed);
             }
-        }
-    }
-}
-
-/// Why a policy refuses a write.
-struct Denial {
-    policy: String,
-    binding: Option<String>,
-    message: String,
-    reason: Reason,
-}
-
-impl Denial {
-    fn failure(self, attributes: &Attributes<'_>) -> Failure {
-        let Self { policy, binding, message, reason } = self;
-        let message = match binding {
-            Some(binding) => format!(
-                "ValidatingAdmissionPolicy '{policy}' with binding '{binding}' denied request: {message}"
-            ),
-            None => format!("ValidatingAdmissionPolicy '{policy}' denied request: {message}"),
+            PolicyDecision::Deny { message, reason } => (message, reason),
         };
-        let resource = attributes.target.served.definition.group_resource();
-        let name = attributes.target.name.as_deref().unwrap_or("Unknown");
-        let cause = Cause { reason: String::new(), message: message.clone(), field: String::new() };
-        Failure {
-            reason: Some(reason),
-            code: reason.code(),
-            ..Failure::forbidden(&resource, name, &message)
-        }
-        .with_details(Details { causes: vec![cause], ..Details::of(&resource, name) })
-    }
-}
-
-/// The audit annotations of a policy, from all its bindings and parameters.
-#[derive(Default)]
-struct AuditAnnotations(BTreeMap<String, Vec<String>>);
-
-impl AuditAnnotations {
-    fn add(&mut self, key: &str, value: &str) {
-        let mut end = value.len().min(MAX_ANNOTATION);
-        while !value.is_char_boundary(end) {
-            end -= 1;
-        }
-        let values = self.0.entry(key.to_owned()).or_default();
-        if !values.iter().any(|known| known == &value[..end]) {
-            values.push(value[..end].to_owned());
+        let (policy, binding) = (&self.policy.name, &self.binding.name);
+        for action in &self.binding.actions {
+            let enforcement = match action {
+                BindingAction::Deny => {
+                    check.deny(self.policy, Some(binding), (message.clone(), reason));
+                    Enforcement::Deny
+                }
+                BindingAction::Warn => {
+                    attributes.context.warn(format!(
+                        "Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{binding}': {message}"
+                    ));
+                    Enforcement::Warn
+                }
+                BindingAction::Audit => {
+                    self.audit(index, &message, attributes);
+                    Enforcement::Audit
+                }
+            };
+            self.observe(&message, enforcement, elapsed);
         }
     }
 
-    fn publish(self, policy: &str, attributes: &Attributes<'_>) {
-        for (key, values) in self.0 {
-            attributes.context.annotate_audit(format!("{policy}/{key}"), values.join(", "));
-        }
+    fn audit(&self, index: usize, message: &str, attributes: &Attributes<'_>) {
+        let actions: Array =
+            self.binding.actions.iter().map(|action| Value::from(action.name())).collect();
+        let value = json!([{
+            "message": message,
+            "policy": self.policy.name.as_str(),
+            "binding": self.binding.name.as_str(),
+            "expressionIndex": index,
+            "validationActions": Value::Array(actions),
+        }]);
+        let value = String::from_utf8(codec::to_vec(&value)).unwrap_or_default();
+        let key = "validation.policy.admission.k8s.io/validation_failure";
+        attributes.context.annotate_audit_once(key, value);
     }
 }

@@ -110,8 +110,9 @@ impl AdmissionStep for QuotaStep {
         }
         let names = names(&definition.group, &definition.plural);
         let matched = self.matched(attributes, namespace, &names)?;
-        for quota in &matched {
-            enforce(attributes, quota)?;
+        // The server's own writes are counted, too, but none of them must prevent its start.
+        if !attributes.context.is_own() {
+            matched.iter().try_for_each(|quota| enforce(attributes, quota))?;
         }
         effects.guards.extend(
             matched.iter().map(|quota| Guard::At(quota.entry.key.clone(), quota.entry.revision)),

@@ -1,6 +1,7 @@
 //! Steps that run outside of the key's turn: webhooks, and policies, which take their turn among
 //! them.
 
+use crate::objects::Room;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_registry::Attributes;
 use ferrokube_registry::admission::RemoteFuture;
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A step outside of the key's turn. It may wait; the write starts again if the object changes
 /// meanwhile.
 pub trait RemoteStep: Send + Sync {
-    /// One of [`crate::ORDER`].
+    /// One of [`crate::ORDER`], or a name of its own.
     fn name(&self) -> &'static str;
 
     /// Whether it may have to do something about this write, whose objects are not known yet. If no
@@ -17,7 +18,7 @@ pub trait RemoteStep: Send + Sync {
     fn matches(&self, attributes: &Attributes<'_>) -> bool;
 
     /// Changes the object or rejects the write. A change calls [`Mutation::ran`]. Also called
-    /// for deletes, without an object.
+    /// for deletes, without an object. Only called for writes that match, as is `validate`.
     fn mutate<'a>(
         &'a self,
         _attributes: Attributes<'a>,
@@ -47,6 +48,8 @@ pub struct Mutation {
     /// Whether there is a second round.
     pub(crate) is_needed: bool,
     memories: BTreeMap<&'static str, StepMemory>,
+    /// Of the object, if it was converted.
+    pub(crate) room: Room,
 }
 
 /// What a step did in the first round, by ids of its webhooks or policies.
@@ -90,6 +93,12 @@ impl Mutation {
         if repeatable {
             memory.repeatable.insert(id.to_owned());
         }
+    }
+
+    /// All that is repeatable runs again, also what changed the object itself.
+    pub fn repeat_all(&mut self, step: &'static str) {
+        self.memories.entry(step).or_default().require();
+        self.is_needed = true;
     }
 
     /// Ends a round of a step.

@@ -1,6 +1,6 @@
 //! The AdmissionRequest of a write, as webhooks and expressions see it.
 
-use crate::matching::{namespace_of, operation_name};
+use crate::candidate::{namespace_of, operation_name};
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_registry::{
@@ -14,7 +14,7 @@ pub(crate) fn admission_request(attributes: &Attributes<'_>, matched: &Served) -
     let subresource = target.subresource.as_str();
     let mut set = |field: &str, value: Value| _ = request.insert(field.to_owned(), value);
     let mut coordinates = |kind: &str, resource: &str, subfield: &str, served: &Served| {
-        set(kind, kind_of(served, subresource));
+        set(kind, shown(kind_of(served, subresource)));
         set(resource, resource_of(served));
         if !subresource.is_empty() {
             set(subfield, Value::from(subresource));
@@ -36,12 +36,14 @@ pub(crate) fn admission_request(attributes: &Attributes<'_>, matched: &Served) -
     Document::from_value(Value::Object(request)).unwrap_or_default()
 }
 
-fn kind_of(served: &Served, subresource: &str) -> Value {
-    let own = served.definition.gvk(served.version);
-    let GroupVersionKind { group, version, kind } = served
-        .definition
-        .subresource(served.version, subresource)
-        .map_or(own, |subresource| subresource.kind.clone());
+/// The kind of the objects of a resource or subresource.
+pub(crate) fn kind_of(served: &Served, subresource: &str) -> GroupVersionKind {
+    let subresource = served.definition.subresource(served.version, subresource);
+    let own = || served.definition.gvk(served.version);
+    subresource.map_or_else(own, |subresource| subresource.kind.clone())
+}
+
+fn shown(GroupVersionKind { group, version, kind }: GroupVersionKind) -> Value {
     json!({"group": group, "version": version, "kind": kind})
 }
 

@@ -1,6 +1,7 @@
 //! Rules of webhooks and policies: which operations on which resources they see.
 
-use crate::matching::{items, operation_name};
+use crate::candidate::operation_name;
+use crate::matching::items;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_registry::Operation;
 

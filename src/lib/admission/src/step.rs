@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// A local admission step. Synchronous; called within the key's turn, possibly several times for
 /// one write.
 pub trait AdmissionStep: Send + Sync {
-    /// One of [`crate::ORDER`].
+    /// One of [`crate::ORDER`], or a name of its own.
     fn name(&self) -> &'static str;
 
     /// Changes the object or rejects the write. Not called for deletes.

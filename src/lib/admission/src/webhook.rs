@@ -13,14 +13,14 @@ mod review;
 mod stats;
 mod validating;
 
-pub use mutating::MutatingWebhooks;
+pub use mutating::{MutatingWebhooks, NAME as MUTATING};
 pub use stats::WebhookStats;
-pub use validating::ValidatingWebhooks;
+pub use validating::{NAME as VALIDATING, ValidatingWebhooks};
 
 use crate::step::Permits;
 use ferrokube_registry::Catalog;
 use ferrokube_storage::Store;
-pub use ferrokube_webhook::{NoServices, ServiceResolver};
+pub use ferrokube_webhook::{ServiceResolver, WebhookCredentials};
 use std::sync::Arc;
 
 /// What webhooks need of the server.

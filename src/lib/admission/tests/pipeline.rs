@@ -6,25 +6,39 @@ use ferrokube_admission::{
     Chain, MutatingPolicies, PermitQuery, Permits, PolicyInputs, PolicyReaders, ValidatingPolicies,
 };
 use ferrokube_apimachinery::document::{Document, Value, json};
+use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::user::UserInfo;
 use ferrokube_cel::{CheckDecision, Right};
 use ferrokube_features::{GateSettings, Gates, KubernetesVersion};
+use ferrokube_registry::offload::has_slot;
 use ferrokube_registry::{
-    Catalog, DeleteOptions, Local, Registry, RequestContext, Target, WriteOptions,
+    Catalog, DeleteOptions, Local, Registry, RequestContext, Served, Target, WriteOptions,
 };
 use ferrokube_storage::{Config, Prefix, Store};
 use ferrokube_trace::TraceContext;
 use ferrokube_trace::annotation::{INITIAL_TRACE_ID, SPAN_ID, TRACE_ID};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
+#[path = "pipeline/costs.rs"]
+mod costs;
 #[path = "pipeline/policies.rs"]
 mod policies;
+#[path = "pipeline/type_checks.rs"]
+mod type_checks;
+#[path = "pipeline/versions.rs"]
+mod versions;
 
-struct PermitsAll;
+#[derive(Default)]
+struct PermitsAll {
+    /// Checks of expressions on a worker, and off it.
+    decided: [AtomicUsize; 2],
+}
 
 impl Permits for PermitsAll {
     fn decide(&self, _: &UserInfo, _: &Right) -> CheckDecision {
+        self.decided[usize::from(has_slot())].fetch_add(1, Ordering::Relaxed);
         CheckDecision { allowed: true, ..CheckDecision::default() }
     }
 
@@ -35,10 +49,15 @@ impl Permits for PermitsAll {
 
 struct TestPipeline {
     registry: Registry,
+    permits: Arc<PermitsAll>,
 }
 
 impl TestPipeline {
     fn new(gates: &str) -> Self {
+        Self::with_steps(gates, |chain| chain)
+    }
+
+    fn with_steps(gates: &str, add: impl FnOnce(Chain) -> Chain) -> Self {
         let store = Store::open(Config::memory()).unwrap();
         let catalog = Arc::new(Catalog::default());
         ferrokube_resources::definitions(ferrokube_resources::tables())
@@ -46,21 +65,27 @@ impl TestPipeline {
             .for_each(|definition| catalog.put(definition));
         let settings: GateSettings = gates.parse().unwrap();
         let gates = Gates::new(KubernetesVersion::new(1, 36), &settings).unwrap().0;
+        let permits = Arc::new(PermitsAll::default());
         let inputs = PolicyInputs {
             store: store.clone(),
             catalog: Arc::clone(&catalog),
-            permits: Arc::new(PermitsAll),
+            permits: Arc::clone(&permits) as _,
+            stats: Arc::default(),
         };
-        let chain = Chain::new(&store, gates, Arc::new(PermitsAll))
+        let chain = Chain::new(&store, gates, Arc::clone(&permits) as _)
             .with(Arc::new(PolicyReaders::new(inputs.clone())))
             .with_remote(Arc::new(MutatingPolicies::new(inputs.clone())))
             .with_remote(Arc::new(ValidatingPolicies::new(inputs)));
-        Self { registry: Registry::new(store, catalog, Arc::new(chain)) }
+        Self { registry: Registry::new(store, catalog, Arc::new(add(chain))), permits }
     }
 
     /// With a namespace `n`.
     async fn with_namespace() -> Self {
-        let server = Self::new("LogTracking=false");
+        Self::new("LogTracking=false").and_namespace().await
+    }
+
+    async fn and_namespace(self) -> Self {
+        let server = self;
         server
             .core("namespaces")
             .create("", document(json!({"metadata": {"name": "n"}})))
@@ -75,6 +100,56 @@ impl TestPipeline {
 
     fn core(&self, plural: &str) -> Local {
         self.kind("", plural)
+    }
+
+    /// Webhooks and policies do not apply to what [`Self::kind`] writes.
+    fn as_user(&self, group: &str, plural: &str) -> UserClient<'_> {
+        let served = self.kind(group, plural).served().clone();
+        UserClient { registry: &self.registry, served }
+    }
+}
+
+/// Writes as a user.
+struct UserClient<'a> {
+    registry: &'a Registry,
+    served: Served,
+}
+
+impl UserClient<'_> {
+    fn target(&self, namespace: &str, name: &str) -> Target {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Target {
+            served: self.served.clone(),
+            namespace: some(namespace),
+            name: some(name),
+            subresource: String::new(),
+        }
+    }
+
+    /// With the name and groups of the server, which do not help.
+    fn context() -> RequestContext {
+        let now = SystemTime::now();
+        RequestContext::new(Local::user(), TraceContext::root(), "test".to_owned(), now)
+    }
+
+    async fn create(&self, namespace: &str, object: Document) -> Result<Document, Failure> {
+        let (context, target) = (Self::context(), self.target(namespace, ""));
+        let options = WriteOptions::default();
+        let written = self.registry.create(&context, &target, object.into(), &options).await?;
+        Ok(written.object.into_document(&self.served))
+    }
+
+    async fn update(&self, object: Document, subresource: &str) -> Result<Document, Failure> {
+        let mut target = self.target(object.namespace(), object.name());
+        subresource.clone_into(&mut target.subresource);
+        let (context, options) = (Self::context(), WriteOptions::default());
+        let written = self.registry.update(&context, &target, object.into(), &options).await?;
+        Ok(written.object.into_document(&self.served))
+    }
+
+    async fn delete(&self, namespace: &str, name: &str) -> Result<(), Failure> {
+        let (target, options) = (self.target(namespace, name), DeleteOptions::default());
+        self.registry.delete(&Self::context(), &target, &options).await.map(drop)
     }
 }
 
@@ -237,22 +312,15 @@ async fn quota_holds_under_parallel_creates() {
     );
     quota.set(&["status"], json!({"hard": {"count/secrets": "3"}, "used": {"count/secrets": "0"}}));
     quotas.update(quota, "status").await.unwrap();
-    let tasks: Vec<_> = (0..12)
-        .map(|index| {
-            let secrets = server.core("secrets");
-            tokio::spawn(async move {
-                secrets
-                    .create("n", document(json!({"metadata": {"name": format!("s{index}")}})))
-                    .await
-                    .map_err(|failure| failure.code)
-            })
-        })
-        .collect();
+    let secrets = server.as_user("", "secrets");
+    let creates = (0..12).map(|index| {
+        secrets.create("n", document(json!({"metadata": {"name": format!("s{index}")}})))
+    });
     let mut made = 0;
-    for task in tasks {
-        match task.await.unwrap() {
+    for created in futures::future::join_all(creates).await {
+        match created {
             Ok(_) => made += 1,
-            Err(code) => assert_eq!(code, 403),
+            Err(failure) => assert_eq!(failure.code, 403),
         }
     }
     assert_eq!(made, 3);

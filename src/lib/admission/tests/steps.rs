@@ -23,6 +23,8 @@ use std::time::SystemTime;
 
 #[path = "steps/certificates.rs"]
 mod certificates;
+#[path = "steps/event_rate.rs"]
+mod event_rate;
 #[path = "steps/namespace.rs"]
 mod namespace;
 #[path = "steps/order.rs"]
@@ -67,6 +69,7 @@ fn definition(group: &str, plural: &str, scope: Scope) -> Arc<Definition> {
         name: "v1".to_owned(),
         served: true,
         deprecation: None,
+        priority: None,
         schema: Arc::new(Schema::default()),
         subresources: Vec::new(),
         reset: Default::default(),
@@ -86,6 +89,7 @@ fn definition(group: &str, plural: &str, scope: Scope) -> Arc<Definition> {
         verbs: Verbs::ALL,
         versions: vec![version],
         storage_version: 0,
+        guards: Vec::new(),
         storage_prefix: Some(plural.to_owned()),
         dialect: Dialect::Native,
         policy: Policy::DEFAULT,
@@ -120,6 +124,7 @@ fn context() -> RequestContext {
 
 static OPTIONS: WriteOptions = WriteOptions {
     dry_run: false,
+    unshown: false,
     field_validation: None,
     field_manager: String::new(),
     force: false,

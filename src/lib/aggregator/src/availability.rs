@@ -77,8 +77,12 @@ async fn check_forever(aggregator: Arc<Aggregator>, backend: Arc<Backend>, clien
             Err(condition) => condition,
         };
         let written = status::write(&client, &name, &condition).await;
-        if let Err(failure) = &written {
-            tracing::debug!(name, error = %failure, "cannot write the status of an API service yet");
+        match &written {
+            Ok(true) => aggregator.count_outage(&name, &condition.reason),
+            Ok(false) => {}
+            Err(failure) => {
+                tracing::debug!(name, error = %failure, "cannot write the status of an API service yet");
+            }
         }
         if condition.is_true() && written.is_ok() {
             delay = BACKOFF.0;

@@ -10,7 +10,7 @@ use ferrokube_flow::{BudgetCaller, Loan, Share};
 use ferrokube_serve::{Body, Response};
 use ferrokube_trace::{Span, SpanInfo, SpanSide, inject};
 use futures::stream;
-use http::header::{ACCEPT, LOCATION};
+use http::header::{ACCEPT, CONTENT_LENGTH, LOCATION, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body::Body as _;
 use http_body_util::BodyExt;
@@ -39,8 +39,8 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 /// Idle connections kept, and for how long.
 const IDLE: (usize, Duration) = (16, Duration::from_secs(60));
 /// Bytes and fields of a response's head.
-const HEAD_BYTES: usize = 64 << 10;
-const HEAD_FIELDS: usize = 256;
+pub(crate) const HEAD_BYTES: usize = 64 << 10;
+pub(crate) const HEAD_FIELDS: usize = 256;
 /// Of a request for discovery: every client of the API waits for these.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// As Go writes paths.
@@ -152,6 +152,7 @@ impl Backend {
             .pool_idle_timeout(IDLE.1)
             .http1_max_buf_size(HEAD_BYTES)
             .http1_max_headers(HEAD_FIELDS)
+            .http2_max_header_list_size(u32::try_from(HEAD_BYTES).unwrap_or(u32::MAX))
             .build(dialer.clone());
         Self {
             group: group.to_owned(),
@@ -375,6 +376,15 @@ pub(crate) fn relayed(
     let (mut head, body) = response.into_parts();
     if head.status.is_redirection() && head.headers.contains_key(LOCATION) {
         return Err(DelegationError::Redirect);
+    }
+    if head.status.is_informational() {
+        // A proxy in between would join its two connections.
+        let why = "it switched protocols without being asked to".to_owned();
+        return Err(DelegationError::Unreachable(why));
+    }
+    if head.headers.contains_key(TRANSFER_ENCODING) {
+        // RFC 9112, section 6.3: the length is that of the chunks.
+        head.headers.remove(CONTENT_LENGTH);
     }
     headers::remove_hop_by_hop(&mut head.headers);
     let body = if body.is_end_stream() {

@@ -64,10 +64,11 @@ impl Dialer {
 
     pub(crate) async fn dial(&self) -> Result<Dialed, DialError> {
         let DialTarget { service, resolver, tls } = &*self.0;
-        let (connector, name) = tls.as_ref().map_err(|why| DialError::Setup(why.clone()))?;
+        // kube-apiserver looks for the service first.
         let addresses = resolver
             .resolve(&service.namespace, &service.name, service.port)
             .map_err(DialError::Service)?;
+        let (connector, name) = tls.as_ref().map_err(|why| DialError::Setup(why.clone()))?;
         let mut last = DialError::Unreachable;
         for address in addresses {
             let connecting = async {

@@ -2,11 +2,14 @@
 
 use crate::backend::Backend;
 use crate::service::text;
+use crate::swagger;
+use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::json as codec;
-use ferrokube_registry::offload::block_in_place;
+use ferrokube_registry::offload::{INTERNAL, compute};
 use http::header::{CONTENT_TYPE, ETAG};
 use http::{HeaderValue, StatusCode};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -19,6 +22,9 @@ const DOCUMENT_BYTES: usize = 4 << 20;
 const OPENAPI_EVERY: Duration = Duration::from_secs(300);
 /// Resources of one group version; further ones are dropped.
 const MAX_RESOURCES: usize = 2000;
+/// Strings of a list of an entry, and bytes of one.
+const MAX_WORDS: usize = 256;
+const MAX_WORD_BYTES: usize = 256;
 
 /// An aggregated group version, for discovery.
 #[derive(Clone, Debug)]
@@ -46,8 +52,17 @@ pub(crate) struct Collected {
     pub(crate) resources: Arc<Vec<Value>>,
     pub(crate) etag: Option<HeaderValue>,
     pub(crate) openapi: Option<String>,
-    /// When the next look at the OpenAPI document is due.
+    pub(crate) swagger: Option<CollectedSwagger>,
+    /// When the next look at the OpenAPI documents is due.
     pub(crate) openapi_due: Option<Instant>,
+}
+
+/// The part of a server's OpenAPI v2 document that belongs to the group version. Equal content
+/// stays the same allocation, by which changes are noticed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CollectedSwagger {
+    pub(crate) document: Bytes,
+    etag: Option<HeaderValue>,
 }
 
 /// Collects after a successful check; `listed` is its answer, the unaggregated list of resources.
@@ -63,38 +78,61 @@ pub(crate) async fn collect(backend: &Backend, last: &Collected, listed: &[u8]) 
                 .get(CONTENT_TYPE)
                 .and_then(|value| value.to_str().ok())
                 .is_some_and(|value| value.contains("as=APIGroupDiscoveryList"));
-            is_aggregated
-                .then(|| block_in_place(|| aggregated(backend, &fetched.body)))
-                .flatten()
-                .map(|resources| (resources, fetched.headers.get(ETAG).cloned()))
+            let found = match is_aggregated {
+                true => compute(INTERNAL, || aggregated(backend, &fetched.body)).await,
+                false => None,
+            };
+            found.map(|resources| (resources, fetched.headers.get(ETAG).cloned()))
         }
         _ => None,
     };
-    let (resources, etag) =
-        aggregated.unwrap_or_else(|| (block_in_place(|| converted(listed)), None));
+    let (resources, etag) = match aggregated {
+        Some(found) => found,
+        None => (compute(INTERNAL, || converted(listed)).await, None),
+    };
     // Equal content stays the same allocation, by which changes are noticed.
     let is_same = resources == *last.resources;
     let resources = if is_same { Arc::clone(&last.resources) } else { Arc::new(resources) };
     let openapi_due = last.openapi_due.filter(|_| is_same);
-    let openapi = last.openapi.clone();
-    let next = Collected { is_current: true, resources, etag, openapi, openapi_due };
+    let (openapi, swagger) = (last.openapi.clone(), last.swagger.clone());
+    let next = Collected { is_current: true, resources, etag, openapi, swagger, openapi_due };
     with_openapi(backend, next).await
 }
 
-/// Looks at the OpenAPI document, if that is due.
+/// Looks at the OpenAPI documents, if that is due.
 async fn with_openapi(backend: &Backend, mut collected: Collected) -> Collected {
     let now = Instant::now();
     if collected.openapi_due.is_some_and(|due| now < due) {
         return collected;
     }
     collected.openapi_due = Some(now + OPENAPI_EVERY);
-    collected.openapi = backend
-        .fetch("/openapi/v3", "application/json", None, DOCUMENT_BYTES)
-        .await
-        .ok()
-        .filter(|fetched| fetched.status == StatusCode::OK)
-        .and_then(|fetched| block_in_place(|| openapi_hash(backend, &fetched.body)));
+    let fetched = backend.fetch("/openapi/v3", "application/json", None, DOCUMENT_BYTES).await;
+    collected.openapi = match fetched.ok().filter(|fetched| fetched.status == StatusCode::OK) {
+        Some(fetched) => compute(INTERNAL, || openapi_hash(backend, &fetched.body)).await,
+        None => None,
+    };
+    collected.swagger = collect_swagger(backend, collected.swagger.take()).await;
     collected
+}
+
+/// The OpenAPI v2 document; the last one while there is no other.
+async fn collect_swagger(
+    backend: &Backend,
+    last: Option<CollectedSwagger>,
+) -> Option<CollectedSwagger> {
+    let etag = last.as_ref().and_then(|last| last.etag.as_ref());
+    let fetched = backend.fetch("/openapi/v2", "application/json", etag, DOCUMENT_BYTES).await.ok();
+    let Some(fetched) = fetched.filter(|fetched| fetched.status == StatusCode::OK) else {
+        return last;
+    };
+    let restricted = || swagger::restricted(&fetched.body, &backend.group, &backend.version);
+    let document = Bytes::from(compute(INTERNAL, restricted).await?);
+    let etag = fetched.headers.get(ETAG).cloned();
+    let document = match last {
+        Some(last) if last.document == document => last.document,
+        _ => document,
+    };
+    Some(CollectedSwagger { document, etag })
 }
 
 /// The hash of the group version's document in an index; `None` without a document.
@@ -123,77 +161,146 @@ fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value.get(field).and_then(Value::as_array).map_or(&[], |items| items.as_slice())
 }
 
-/// An entry that clients can read: some fail without a kind.
+/// The strings of a list. Whatever else a server says is left out: clients read all groups as one
+/// document, and a single value of another type would make them fail for all.
+fn words(value: &Value, field: &str) -> Vec<Value> {
+    let is_word = |word: &&Value| word.as_str().is_some_and(|word| word.len() <= MAX_WORD_BYTES);
+    list(value, field).iter().filter(is_word).take(MAX_WORDS).cloned().collect()
+}
+
+/// A short string; empty if there is none.
+fn word<'a>(value: &'a Value, field: &str) -> &'a str {
+    let word = text(value, field);
+    if word.len() <= MAX_WORD_BYTES { word } else { "" }
+}
+
+/// A kind: some clients fail without one.
+fn kind(value: Option<&Value>) -> Value {
+    let part = |field: &str| value.map_or("", |value| word(value, field));
+    json!({"group": part("group"), "version": part("version"), "kind": part("kind")})
+}
+
+/// An entry of aggregated discovery, of which only known fields are kept.
 fn entry(found: &Value) -> Option<Value> {
-    let mut entry = Document::from_value(found.clone()).ok()?;
-    if entry.str(&["resource"]).unwrap_or_default().is_empty() {
+    let resource = word(found, "resource");
+    if resource.is_empty() {
         return None;
     }
-    let nameless = || json!({"group": "", "version": "", "kind": ""});
-    if entry.get(&["responseKind"]).is_none_or(|kind| !kind.is_object()) {
-        entry.set(&["responseKind"], nameless());
-    }
-    let subresources: Vec<Value> = entry
-        .list(&["subresources"])
-        .iter()
-        .filter_map(|subresource| {
-            let mut subresource = Document::from_value(subresource.clone()).ok()?;
-            if subresource.get(&["responseKind"]).is_none_or(|kind| !kind.is_object()) {
-                subresource.set(&["responseKind"], nameless());
-            }
-            Some(subresource.into_value())
-        })
-        .collect();
-    if !subresources.is_empty() {
-        entry.set(&["subresources"], subresources);
+    let mut entry = DiscoveryEntry::new(resource);
+    entry.kind = kind(found.get("responseKind"));
+    entry.scope = word(found, "scope");
+    entry.singular = word(found, "singularResource");
+    entry.verbs = words(found, "verbs");
+    entry.short_names = words(found, "shortNames");
+    entry.categories = words(found, "categories");
+    let subresources = list(found, "subresources").iter().take(MAX_WORDS);
+    for subresource in subresources {
+        let accepted = list(subresource, "acceptedTypes").iter().take(MAX_WORDS);
+        let accepted: Vec<Value> = accepted.map(|known| kind(Some(known))).collect();
+        entry.add_subresource(
+            word(subresource, "subresource"),
+            kind(subresource.get("responseKind")),
+            (words(subresource, "verbs"), accepted),
+        );
     }
     Some(entry.into_value())
+}
+
+/// What clients learn about a resource.
+struct DiscoveryEntry<'a> {
+    resource: &'a str,
+    kind: Value,
+    scope: &'a str,
+    singular: &'a str,
+    verbs: Vec<Value>,
+    short_names: Vec<Value>,
+    categories: Vec<Value>,
+    subresources: Vec<Value>,
+}
+
+impl<'a> DiscoveryEntry<'a> {
+    fn new(resource: &'a str) -> Self {
+        Self {
+            resource,
+            kind: kind(None),
+            scope: "",
+            singular: "",
+            verbs: Vec::new(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            subresources: Vec::new(),
+        }
+    }
+
+    fn add_subresource(
+        &mut self,
+        name: &str,
+        kind: Value,
+        (verbs, accepted): (Vec<Value>, Vec<Value>),
+    ) {
+        if name.is_empty() || self.subresources.len() >= MAX_WORDS {
+            return;
+        }
+        let mut subresource = Document::default();
+        subresource.set(&["subresource"], name);
+        subresource.set(&["responseKind"], kind);
+        if !accepted.is_empty() {
+            subresource.set(&["acceptedTypes"], accepted);
+        }
+        subresource.set(&["verbs"], verbs);
+        self.subresources.push(subresource.into_value());
+    }
+
+    fn into_value(self) -> Value {
+        let mut entry = Document::default();
+        entry.set(&["resource"], self.resource);
+        entry.set(&["responseKind"], self.kind);
+        entry.set(&["scope"], self.scope);
+        entry.set(&["singularResource"], self.singular);
+        entry.set(&["verbs"], self.verbs);
+        let optional = [
+            ("shortNames", self.short_names),
+            ("categories", self.categories),
+            ("subresources", self.subresources),
+        ];
+        for (field, values) in optional.into_iter().filter(|(_, values)| !values.is_empty()) {
+            entry.set(&[field], values);
+        }
+        entry.into_value()
+    }
 }
 
 /// From the unaggregated `APIResourceList`.
 fn converted(listed: &[u8]) -> Vec<Value> {
     let Ok(decoded) = codec::read(listed) else { return Vec::new() };
-    let mut entries: Vec<Document> = Vec::new();
+    let mut entries: Vec<DiscoveryEntry<'_>> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
     for found in decoded.document.list(&["resources"]).iter().take(MAX_RESOURCES) {
-        let name = text(found, "name");
+        let name = word(found, "name");
         let (resource, subresource) = name.split_once('/').unwrap_or((name, ""));
         if resource.is_empty() {
             continue;
         }
-        let place = entries
-            .iter()
-            .position(|entry| entry.str(&["resource"]) == Some(resource))
-            .unwrap_or_else(|| {
-                entries.push(Document::default());
-                entries.len() - 1
-            });
-        let entry = &mut entries[place];
         let namespaced = found.get("namespaced").and_then(Value::as_bool) == Some(true);
-        let kind = json!({"group": text(found, "group"), "version": text(found, "version"), "kind": text(found, "kind")});
-        let verbs = list(found, "verbs").to_vec();
-        if entry.get(&["resource"]).is_none() {
-            entry.set(&["resource"], resource);
-            entry.set(&["responseKind"], json!({"group": "", "version": "", "kind": ""}));
-            entry.set(&["scope"], if namespaced { "Namespaced" } else { "Cluster" });
-            entry.set(&["singularResource"], "");
-            entry.set(&["verbs"], Vec::<Value>::new());
-        }
+        let place = *places.entry(resource).or_insert_with(|| {
+            entries.push(DiscoveryEntry {
+                scope: if namespaced { "Namespaced" } else { "Cluster" },
+                ..DiscoveryEntry::new(resource)
+            });
+            entries.len() - 1
+        });
+        let (entry, kind, verbs) = (&mut entries[place], kind(Some(found)), words(found, "verbs"));
         if subresource.is_empty() {
-            entry.set(&["responseKind"], kind);
-            entry.set(&["singularResource"], text(found, "singularName"));
-            entry.set(&["verbs"], verbs);
-            for field in ["shortNames", "categories"] {
-                if !list(found, field).is_empty() {
-                    entry.set(&[field], list(found, field).to_vec());
-                }
-            }
+            entry.kind = kind;
+            entry.singular = word(found, "singularName");
+            entry.verbs = verbs;
+            entry.short_names = words(found, "shortNames");
+            entry.categories = words(found, "categories");
         } else {
-            let mut all = entry.list(&["subresources"]).to_vec();
-            all.push(json!({"subresource": subresource, "responseKind": kind, "verbs": verbs}));
-            entry.set(&["subresources"], all);
+            entry.add_subresource(subresource, kind, (verbs, Vec::new()));
         }
     }
-    entries.into_iter().map(Document::into_value).collect()
+    entries.into_iter().map(DiscoveryEntry::into_value).collect()
 }
 
 #[cfg(test)]
@@ -216,5 +323,26 @@ mod tests {
         ]);
         assert_eq!(Value::from(converted(list)), want);
         assert_eq!(converted(b"<html>"), Vec::<Value>::new());
+    }
+
+    #[test]
+    fn fault_33_lies_are_left_out_of_discovery() {
+        let lies = json!({"resource": "things", "responseKind": {"group": 7, "kind": "Thing"},
+            "scope": ["x"], "singularResource": {}, "verbs": ["get", 5, [[]]], "shortNames": "t",
+            "categories": {"a": 1}, "other": [1], "subresources": [7,
+                {"subresource": "status", "responseKind": [], "verbs": {}, "acceptedTypes": [1]},
+                {"subresource": 1}]});
+        let nameless = json!({"group": "", "version": "", "kind": ""});
+        let want = json!({"resource": "things",
+            "responseKind": {"group": "", "version": "", "kind": "Thing"}, "scope": "",
+            "singularResource": "", "verbs": ["get"], "subresources": [{"subresource": "status",
+                "responseKind": nameless, "acceptedTypes": [nameless], "verbs": []}]});
+        assert_eq!(entry(&lies), Some(want));
+        for nothing in [json!(7), json!({"resource": 7}), json!({"resource": "x".repeat(257)})] {
+            assert_eq!(entry(&nothing), None);
+        }
+        let many = json!({"resource": "a", "verbs": vec![json!("get"); 1000]});
+        let verbs = entry(&many).map(|entry| list(&entry, "verbs").len());
+        assert_eq!(verbs, Some(MAX_WORDS));
     }
 }

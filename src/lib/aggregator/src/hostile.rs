@@ -21,17 +21,20 @@ use futures::stream;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// Listening servers; they end when it is dropped.
 struct Servers {
@@ -318,5 +321,79 @@ async fn fault_45_a_refused_upgrade_opens_no_tunnel() {
         let rest = String::from_utf8_lossy(&rest);
         let calls = front.calls.load(Ordering::Relaxed);
         assert!(calls == 2 && rest.contains("x-user: alice"), "{path} {calls} {rest}");
+    }
+}
+
+/// A server that answers everything with these bytes.
+async fn raw(servers: &Servers, pair: &CertifiedPair, bytes: &'static [u8]) -> Arc<Backend> {
+    let chain = CertificateDer::pem_slice_iter(pair.chain_pem.as_bytes());
+    let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(socket).await else { continue };
+            let mut head = [0; 1024];
+            let _ = stream.read(&mut head).await;
+            let _ = stream.write_all(bytes).await;
+            let _ = stream.shutdown().await;
+        }
+    });
+    let ca_bundle = STANDARD.encode(&pair.ca_pem);
+    servers.backend(address, RemoteService { ca_bundle, ..servers.service() })
+}
+
+#[tokio::test]
+async fn fault_45_a_101_that_nobody_asked_for_is_not_forwarded() {
+    let servers = Servers::new();
+    let pair = CertifiedPair::of(&servers);
+    let switch = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    let answer = get(&*raw(&servers, &pair, switch).await, "/").await;
+    let why = "it switched protocols without being asked to".to_owned();
+    assert_eq!(answer.unwrap_err(), DelegationError::Unreachable(why));
+    let two_lengths = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    let answer = get(&*raw(&servers, &pair, two_lengths).await, "/").await.unwrap();
+    assert!(!answer.headers().contains_key("content-length"));
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "hello");
+}
+
+#[tokio::test]
+async fn a_server_whose_own_certificate_is_the_bundle_is_trusted() {
+    let servers = Servers::new();
+    let pair = CertifiedPair::self_signed("hostile.ns.svc");
+    let fine = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    let answer = get(&*raw(&servers, &pair, fine).await, "/").await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    let other = CertifiedPair::self_signed("other.ns.svc");
+    let answer = get(&*raw(&servers, &other, fine).await, "/").await;
+    assert!(matches!(answer, Err(DelegationError::Unreachable(_))), "another name");
+}
+
+/// A certificate and who signed it.
+struct CertifiedPair {
+    chain_pem: String,
+    key_pem: String,
+    ca_pem: String,
+}
+
+impl CertifiedPair {
+    fn of(servers: &Servers) -> Self {
+        let pair = servers.pki.serving(&["hostile.ns.svc".to_owned()]).unwrap();
+        let ca_pem = servers.pki.ca_pem().to_owned();
+        Self { chain_pem: pair.chain_pem, key_pem: pair.key_pem, ca_pem }
+    }
+
+    fn self_signed(name: &str) -> Self {
+        let pair = ferrokube_pki::self_signed(&[name.to_owned()]).unwrap();
+        let ca_pem = pair.chain_pem.clone();
+        Self { chain_pem: pair.chain_pem, key_pem: pair.key_pem, ca_pem }
     }
 }

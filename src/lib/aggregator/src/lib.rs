@@ -18,11 +18,13 @@ mod registration;
 mod resolve;
 mod service;
 mod status;
+mod swagger;
 mod tls;
 mod tunnel;
 
 use arc_swap::ArcSwap;
 pub use backend::{Backend, DelegatedRequest, DelegationError, take_upgrade};
+use bytes::Bytes;
 use dial::Dialer;
 pub use discovery::AggregatedVersion;
 use discovery::Collected;
@@ -32,18 +34,33 @@ use ferrokube_registry::{Informer, Local, Notice, Registry};
 pub use ferrokube_webhook::ServiceResolver;
 use parking_lot::{Mutex, MutexGuard};
 use registration::Registration;
-pub use registration::{CUSTOM_PRIORITY, bundled_priority};
 pub use resolve::{ListedServices, ServiceAddress, is_allowed};
-use service::{GROUP, Known, PLURAL, RegisteredService};
+pub use service::{GROUP, PLURAL};
+use service::{Known, RegisteredService};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+pub use swagger::merge as merge_swagger;
 pub use tls::{IdentityError, ProxyIdentity};
 use tokio::sync::watch;
 use tunnel::Tunnels;
 
+/// Max bytes of all OpenAPI v2 documents that are kept for merging; further ones are left out.
+const SWAGGER_BYTES: usize = 16 << 20;
+
 /// Aggregated group versions: by group, then by version.
 type Backends = HashMap<String, Vec<(String, Arc<Backend>)>>;
+
+/// How often an APIService became unavailable for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outages {
+    /// Of the APIService.
+    pub name: String,
+    /// That of its condition.
+    pub reason: String,
+    /// Since start.
+    pub count: u64,
+}
 
 /// The aggregated servers of one control plane.
 pub struct Aggregator {
@@ -53,6 +70,8 @@ pub struct Aggregator {
     known: watch::Sender<Known>,
     /// By name of the APIService.
     collected: Mutex<HashMap<String, Collected>>,
+    /// By name of the APIService, then by reason.
+    outages: Mutex<BTreeMap<String, BTreeMap<String, u64>>>,
     /// Counts the changes of [`Self::versions`].
     changes: AtomicU64,
     tunnels: Arc<Tunnels>,
@@ -71,11 +90,17 @@ impl Aggregator {
             backends: ArcSwap::default(),
             known: watch::Sender::default(),
             collected: Mutex::default(),
+            outages: Mutex::default(),
             changes: AtomicU64::new(0),
             tunnels: Arc::new(Tunnels::new(ended.subscribe())),
             ended,
             registration: Mutex::default(),
         }
+    }
+
+    /// Where services are.
+    pub fn services(&self) -> &Arc<dyn ServiceResolver> {
+        &self.resolver
     }
 
     /// Whether everything is served here.
@@ -122,6 +147,44 @@ impl Aggregator {
         known.iter().map(|(name, service)| (name.clone(), service.is_available())).collect()
     }
 
+    /// For metrics.
+    pub fn outages(&self) -> Vec<Outages> {
+        let outages = self.outages.lock();
+        let each = outages.iter().flat_map(|(name, reasons)| {
+            reasons.iter().map(|(reason, count)| Outages {
+                name: name.clone(),
+                reason: reason.clone(),
+                count: *count,
+            })
+        });
+        each.collect()
+    }
+
+    fn count_outage(&self, name: &str, reason: &str) {
+        let mut outages = self.outages.lock();
+        *outages.entry(name.to_owned()).or_default().entry(reason.to_owned()).or_default() += 1;
+    }
+
+    /// OpenAPI v2 documents for [`merge_swagger`], the most important group first.
+    pub fn swaggers(&self) -> Vec<Bytes> {
+        let known = self.known.borrow().clone();
+        let routed = || known.iter().filter(|(_, service)| service.is_routed());
+        let mut priorities: HashMap<&str, i64> = HashMap::new();
+        for (_, service) in routed() {
+            let priority = priorities.entry(&service.group).or_default();
+            *priority = service.group_priority.max(*priority);
+        }
+        let collected = self.lock_collected();
+        let mut all: Vec<(i64, &String, Bytes)> = routed()
+            .filter_map(|(name, service)| {
+                let swagger = collected.get(name)?.swagger.as_ref()?;
+                Some((priorities[&*service.group], name, swagger.document.clone()))
+            })
+            .collect();
+        all.sort_by(|(one, name, _), (other, next, _)| other.cmp(one).then(name.cmp(next)));
+        all.into_iter().map(|(_, _, document)| document).collect()
+    }
+
     fn lock_collected(&self) -> MutexGuard<'_, HashMap<String, Collected>> {
         self.collected.lock()
     }
@@ -130,16 +193,23 @@ impl Aggregator {
         self.lock_collected().get(name).cloned().unwrap_or_default()
     }
 
-    fn put_collected(&self, name: &str, next: Collected) {
+    fn put_collected(&self, name: &str, mut next: Collected) {
         // Under the lock of `known`, so that what a removed service said is not kept.
         let known = self.known.borrow();
         if !known.get(name).is_some_and(|service| service.is_routed()) {
             return;
         }
         let mut collected = self.lock_collected();
+        let bytes = |of: &Collected| of.swagger.as_ref().map_or(0, |all| all.document.len());
+        let others = collected.iter().filter(|(other, _)| *other != name);
+        if others.map(|(_, other)| bytes(other)).sum::<usize>() + bytes(&next) > SWAGGER_BYTES {
+            tracing::warn!(name, "no room for the OpenAPI v2 document of an aggregated server");
+            next.swagger = None;
+        }
         let last = collected.get(name);
         let is_same = last.is_some_and(|last| {
-            (last.is_current, &last.openapi) == (next.is_current, &next.openapi)
+            (last.is_current, &last.openapi, &last.swagger)
+                == (next.is_current, &next.openapi, &next.swagger)
                 && Arc::ptr_eq(&last.resources, &next.resources)
         });
         collected.insert(name.to_owned(), next);
@@ -225,6 +295,7 @@ impl Aggregator {
         let known = self.known.borrow();
         let is_routed = |name: &str| known.get(name).is_some_and(|service| service.is_routed());
         self.lock_collected().retain(|name, _| is_routed(name));
+        self.outages.lock().retain(|name, _| is_routed(name));
         self.changes.fetch_add(1, Ordering::Release);
     }
 

@@ -25,38 +25,6 @@ const SETTLE: Duration = Duration::from_millis(20);
 /// Writes at a time.
 const WRITES: usize = 16;
 
-/// Group and version priorities of custom group versions.
-pub const CUSTOM_PRIORITY: (i64, i64) = (1000, 100);
-
-/// Priorities of bundled group versions, as kube-apiserver registers them: of the group in
-/// discovery, and of the version in its group. Bundled group versions that are not in the table
-/// have no APIService.
-#[rustfmt::skip]
-const PRIORITIES: &[(&str, &str, i64, i64)] = &[
-    ("", "v1", 18_000, 1),
-    ("events.k8s.io", "v1", 17_750, 15),
-    ("authentication.k8s.io", "v1", 17_700, 15),
-    ("authorization.k8s.io", "v1", 17_600, 15),
-    ("certificates.k8s.io", "v1", 17_300, 15),
-    ("rbac.authorization.k8s.io", "v1", 17_000, 15),
-    ("apiextensions.k8s.io", "v1", 16_700, 15),
-    ("admissionregistration.k8s.io", "v1", 16_700, 15),
-    ("admissionregistration.k8s.io", "v1beta1", 16_700, 12),
-    ("admissionregistration.k8s.io", "v1alpha1", 16_700, 9),
-    ("coordination.k8s.io", "v1", 16_500, 15),
-    ("coordination.k8s.io", "v1beta1", 16_500, 13),
-    ("coordination.k8s.io", "v1alpha2", 16_500, 12),
-    ("flowcontrol.apiserver.k8s.io", "v1", 16_100, 21),
-    ("internal.apiserver.k8s.io", "v1alpha1", 16_000, 9),
-    ("storagemigration.k8s.io", "v1beta1", 15_800, 9),
-];
-
-/// Group and version priority of a bundled group version; `None` for others.
-pub fn bundled_priority(group: &str, version: &str) -> Option<(i64, i64)> {
-    let row = PRIORITIES.iter().find(|row| (row.0, row.1) == (group, version))?;
-    Some((row.2, row.3))
-}
-
 /// An APIService that should exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct WantedService {
@@ -105,18 +73,14 @@ fn wanted(definitions: &[Arc<Definition>]) -> BTreeMap<String, WantedService> {
     let mut all = BTreeMap::new();
     for definition in definitions.iter().filter(|definition| definition.group != GROUP) {
         for version in definition.versions.iter().filter(|version| version.served) {
-            let (group, version) = (definition.group.as_str(), version.name.as_str());
             let is_bundled = definition.dialect.is_bundled();
-            let priority = match bundled_priority(group, version) {
-                known if is_bundled => known,
-                _ => Some(CUSTOM_PRIORITY),
-            };
-            let Some((group_priority, version_priority)) = priority else { continue };
+            let Some(priority) = version.priority else { continue };
+            let (group, version) = (definition.group.as_str(), version.name.as_str());
             let wanted = WantedService {
                 group: group.to_owned(),
                 version: version.to_owned(),
-                group_priority,
-                version_priority,
+                group_priority: priority.group,
+                version_priority: priority.version,
                 managed: if is_bundled { ON_START } else { ALWAYS },
             };
             let name = format!("{version}.{group}");
@@ -267,7 +231,9 @@ impl Registration {
                 let options = DeleteOptions { uid, ..DeleteOptions::default() };
                 self.client.delete("", name, &options).await
             }
-            Repair::Status => status::write(&self.client, name, &Available::local()).await,
+            Repair::Status => {
+                status::write(&self.client, name, &Available::local()).await.map(drop)
+            }
         };
         match done {
             Err(failure)

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 /// API group of APIServices. It is served by this server, whatever objects say: without it nobody
 /// could take back an APIService that locks everybody out.
-pub(crate) const GROUP: &str = "apiregistration.k8s.io";
-pub(crate) const PLURAL: &str = "apiservices";
+pub const GROUP: &str = "apiregistration.k8s.io";
+/// Plural name of APIServices.
+pub const PLURAL: &str = "apiservices";
 /// How the registration loop keeps an APIService.
 pub(crate) const MANAGED_LABEL: &str = "kube-aggregator.kubernetes.io/automanaged";
 const AVAILABLE: &str = "Available";

@@ -4,15 +4,14 @@ use crate::service::RemoteService;
 use arc_swap::ArcSwapOption;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use ferrokube_webhook::bundle_verifier;
 use rustls::client::ResolvesClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
-use rustls::{
-    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme, crypto::ring,
-};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme, crypto::ring};
 use std::sync::Arc;
 
 /// The certificate by which aggregated servers recognize this server; replaced when it is renewed.
@@ -67,26 +66,16 @@ pub(crate) fn config(
     let verified = if service.insecure {
         builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
     } else {
-        builder.with_root_certificates(roots(&service.ca_bundle)?)
+        let pem = STANDARD.decode(&service.ca_bundle);
+        let pem = pem.map_err(|_| "its caBundle is not base64".to_owned())?;
+        // No other CA signs names that end with `.svc`.
+        builder.dangerous().with_custom_certificate_verifier(bundle_verifier(&pem)?)
     };
     let mut config = verified.with_client_cert_resolver(Arc::new(identity.clone()));
     // One request per connection at a time: on a shared one, the watches of one caller could take
     // all streams from everybody.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
-}
-
-fn roots(bundle: &str) -> Result<RootCertStore, String> {
-    let pem = STANDARD.decode(bundle).map_err(|_| "its caBundle is not base64".to_owned())?;
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
-        let added = certificate.map(|certificate| roots.add(certificate));
-        added
-            .map_err(|_| "its caBundle is not PEM".to_owned())?
-            .map_err(|_| "its caBundle has a certificate that is no CA".to_owned())?;
-    }
-    // No other CA signs names that end with `.svc`.
-    if roots.is_empty() { Err("its caBundle has no certificates".to_owned()) } else { Ok(roots) }
 }
 
 /// The name that the certificate must have, whatever address it is found at.

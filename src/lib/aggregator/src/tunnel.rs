@@ -5,6 +5,7 @@
 //! used again (fault 45).
 
 use crate::backend::{DelegationError, Relay, relayed, unreachable_by};
+use crate::backend::{HEAD_BYTES, HEAD_FIELDS};
 use crate::dial::Dialer;
 use ferrokube_flow::Loan;
 use ferrokube_serve::{Body, Response};
@@ -56,8 +57,10 @@ pub(crate) async fn forward(
     let UpgradeCall { protocol, client, loan, mut request } = call;
     let connection =
         dialer.dial().await.map_err(|error| DelegationError::Unreachable(error.to_string()))?;
+    let mut heads = http1::Builder::new();
+    heads.max_buf_size(HEAD_BYTES).max_headers(HEAD_FIELDS);
     let (mut sender, connection) =
-        http1::handshake(connection).await.map_err(|error| unreachable_by(&error))?;
+        heads.handshake(connection).await.map_err(|error| unreachable_by(&error))?;
     tunnels.spawn(async move { drop(connection.with_upgrades().await) });
     prepare(&mut request, protocol);
     let answered = tokio::time::timeout(ANSWER, sender.send_request(request)).await;

@@ -12,12 +12,13 @@ use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_registry::Catalog;
 use ferrokube_resource::native::{CREATION_DESCRIPTION, NAME_DESCRIPTION};
 use ferrokube_resource::{
-    Column, Columns, Definition, DefinitionVersion, Dialect, FinalizerDomain, Policy, Scope,
-    Subresource, Verbs,
+    ApiPriority, Column, Columns, Definition, DefinitionVersion, Dialect, FinalizerDomain,
+    MetadataRules, Policy, Scope, Subresource, Verbs,
 };
 use ferrokube_schema::apply::ResetFields;
 use ferrokube_schema::custom::{SchemaContext, from_json_schema};
 use ferrokube_schema::{Kind, Schema};
+use ferrokube_webhook::WebhookAccess;
 use std::sync::Arc;
 
 /// A definition and its computed subresource.
@@ -37,11 +38,20 @@ impl BuiltDefinition {
     }
 }
 
+/// What all definitions are built with.
+#[derive(Clone, Debug)]
+pub(super) struct BuildInputs {
+    /// Of `metadata`, for defaults and descriptions.
+    pub(super) metadata: Option<Arc<Schema>>,
+    /// Of conversion webhooks.
+    pub(super) access: WebhookAccess,
+}
+
 /// Context of a build.
 struct DefinitionBuilder<'a> {
     object: &'a Document,
     names: &'a ResourceNames,
-    metadata: Option<Arc<Schema>>,
+    inputs: &'a BuildInputs,
 }
 
 /// Builds the definition with these accepted names.
@@ -51,10 +61,10 @@ struct DefinitionBuilder<'a> {
 pub(super) fn definition(
     object: &Document,
     names: &ResourceNames,
-    metadata: Option<Arc<Schema>>,
+    inputs: &BuildInputs,
     since: u64,
 ) -> Result<BuiltDefinition, Vec<FieldError>> {
-    let making = DefinitionBuilder { object, names, metadata: metadata.clone() };
+    let making = DefinitionBuilder { object, names, inputs };
     let listed = object.list(&["spec", "versions"]);
     let versions = listed
         .iter()
@@ -65,19 +75,21 @@ pub(super) fn definition(
         (format!("{}/{}", group(object), text(version, "name")), ScalePaths::of(version))
     };
     let paths: Vec<(String, Option<ScalePaths>)> = listed.iter().map(paths).collect();
-    let scale =
-        paths.iter().any(|(_, paths)| paths.is_some()).then(|| CustomScale::new(paths, metadata));
+    let scale = paths
+        .iter()
+        .any(|(_, paths)| paths.is_some())
+        .then(|| CustomScale::new(paths, inputs.metadata.clone()));
     Ok(BuiltDefinition { definition: Arc::new(making.definition(versions, since)?), scale })
 }
 
 /// A definition for removing objects, whatever the schemas are. Never served.
 pub(super) fn for_removal(
     object: &Document,
-    metadata: Option<Arc<Schema>>,
+    inputs: &BuildInputs,
     since: u64,
 ) -> Option<Arc<Definition>> {
     let names = ResourceNames::requested(object);
-    let making = DefinitionBuilder { object, names: &names, metadata };
+    let making = DefinitionBuilder { object, names: &names, inputs };
     let open = Arc::new(Schema { kind: Kind::Object, preserve_unknown: true, ..Schema::default() });
     let versions = object
         .list(&["spec", "versions"])
@@ -121,6 +133,8 @@ impl DefinitionBuilder<'_> {
             storage_prefix: Some(format!("{}/{}", group(object), plural(object))),
             dialect: Dialect::Custom,
             policy: Policy {
+                metadata_rules: MetadataRules::Changes,
+                subresource_metadata_rules: MetadataRules::Changes,
                 finalizer_domain: FinalizerDomain::Preferred,
                 selects_namespace: scope == Scope::Namespaced,
                 unconditional_update: false,
@@ -129,11 +143,12 @@ impl DefinitionBuilder<'_> {
             },
             epoch: u32::try_from(generation).unwrap_or(u32::MAX),
             since,
+            guards: Vec::new(),
             hooks: Arc::new(CustomHooks {
                 terminating: object.is_terminating(),
                 rules,
                 scales: self.scales(),
-                webhook: ConversionWebhook::of(object),
+                webhook: ConversionWebhook::of(object, &self.inputs.access),
             }),
         })
     }
@@ -156,7 +171,11 @@ impl DefinitionBuilder<'_> {
             .unwrap_or(&Value::Null);
         let schema = from_json_schema(
             schema,
-            &SchemaContext { path: &path, name: Some(name), metadata: self.metadata.clone() },
+            &SchemaContext {
+                path: &path,
+                name: Some(name),
+                metadata: self.inputs.metadata.clone(),
+            },
         )?;
         let mut built = self.bare(version, Arc::new(schema));
         self.add_subresources(version, &mut built);
@@ -171,6 +190,7 @@ impl DefinitionBuilder<'_> {
             name: text(version, "name").to_owned(),
             served: version.get("served").and_then(Value::as_bool).unwrap_or(false),
             deprecation: self.deprecation(version),
+            priority: Some(ApiPriority::CUSTOM),
             schema,
             subresources: Vec::new(),
             reset: ResetFields::default(),

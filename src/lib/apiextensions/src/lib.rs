@@ -16,12 +16,13 @@ mod scale;
 mod status;
 mod webhook;
 
+use build::BuildInputs;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::Reason;
 use ferrokube_registry::offload::{INTERNAL, block_in_place, leave_worker};
 use ferrokube_registry::{Informer, Local, Notice, Registry};
-use ferrokube_schema::Schema;
 use ferrokube_storage::Key;
+use ferrokube_webhook::{ServiceResolver, WebhookAccess};
 use names::{NameDecision, ResourceNames};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -40,15 +41,15 @@ const RETRY: Duration = Duration::from_secs(1);
 /// What requests need from the loop.
 pub struct Custom {
     observed: watch::Sender<u64>,
-}
-
-impl Default for Custom {
-    fn default() -> Self {
-        Self { observed: watch::Sender::new(0) }
-    }
+    services: Arc<dyn ServiceResolver>,
 }
 
 impl Custom {
+    /// `services` finds conversion webhooks behind services.
+    pub fn new(services: Arc<dyn ServiceResolver>) -> Self {
+        Self { observed: watch::Sender::new(0), services }
+    }
+
     /// Waits until the loop has processed this revision, at most `SETTLE`: the write is done in
     /// any case.
     pub async fn settled(&self, revision: u64) {
@@ -112,7 +113,7 @@ struct ServedDefinition {
 pub struct Follower {
     registry: Registry,
     client: Local,
-    metadata: Option<Arc<Schema>>,
+    inputs: BuildInputs,
     known: BTreeMap<String, FollowedDefinition>,
     /// Definitions by group.
     members: HashMap<String, BTreeSet<String>>,
@@ -144,7 +145,10 @@ impl Follower {
         let mut follower = Self {
             registry: registry.clone(),
             client,
-            metadata,
+            inputs: BuildInputs {
+                metadata,
+                access: WebhookAccess::anonymous(Arc::clone(&custom.services)),
+            },
             known: BTreeMap::new(),
             members: HashMap::new(),
             natives: names::natives(registry.catalog()),
@@ -352,7 +356,7 @@ impl Follower {
     fn serve(&mut self, name: &str, object: &Document, served: ServedDefinition) {
         tracing::debug!(k8s.name = name, "serving a custom resource definition");
         let known = self.known.get_mut(name).expect("the caller looked it up");
-        match build::definition(object, &known.accepted, self.metadata.clone(), known.since) {
+        match build::definition(object, &known.accepted, &self.inputs, known.since) {
             Ok(built) => {
                 known.broken = None;
                 known.served = Some(served);
@@ -430,7 +434,7 @@ impl Follower {
                 continue;
             };
             let Some(definition) =
-                block_in_place(|| build::for_removal(&object, self.metadata.clone(), known.since))
+                block_in_place(|| build::for_removal(&object, &self.inputs, known.since))
             else {
                 continue;
             };

@@ -100,15 +100,26 @@ fn replicas_fault(object: &Document, path: &[String]) -> Option<FieldError> {
     let field = dotted(path);
     match end.value.as_i64().filter(|_| end.steps == path.len()) {
         None => Some(FieldError::invalid(field, 0_i64, misplaced(path, &end, "int64"))),
-        Some(count) if count < 0 => {
-            Some(FieldError::invalid(field, count, "should be a non-negative integer"))
-        }
+        Some(count) if count < 0 => Some(not_negative(field, count)),
         Some(count) if count > i64::from(i32::MAX) => Some(FieldError::invalid(
             field,
             count,
             format!("should be less than or equal to {}", i32::MAX),
         )),
         Some(_) => None,
+    }
+}
+
+fn not_negative(field: String, count: i64) -> FieldError {
+    FieldError::invalid(field, count, "should be a non-negative integer")
+}
+
+/// Whether a value at this path is stored.
+fn keeps(schema: &Schema, path: &[String]) -> bool {
+    match path.split_first() {
+        None => true,
+        Some(_) if schema.preserve_unknown => true,
+        Some((first, rest)) => schema.child(first).is_some_and(|below| keeps(below, rest)),
     }
 }
 
@@ -256,6 +267,17 @@ impl ComputedResource for CustomScale {
                 "the spec replicas field {:?} cannot be empty",
                 dotted(&paths.wanted)
             )));
+        }
+        if wanted < 0 && !keeps(&target.served.version().schema, &paths.wanted) {
+            // Validation does not see what is pruned.
+            let definition = &target.served.definition;
+            let error = not_negative(dotted(&paths.wanted), wanted);
+            return Err(Failure::invalid(
+                &definition.group,
+                &definition.kind,
+                object.name(),
+                &[error],
+            ));
         }
         let path: Vec<&str> = paths.wanted.iter().map(String::as_str).collect();
         object.set(&path, wanted);

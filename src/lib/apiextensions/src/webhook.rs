@@ -13,13 +13,11 @@ use ferrokube_flow::{Away, AwayError};
 use ferrokube_registry::offload::{INLINE_BYTES, leave_worker};
 use ferrokube_resource::conversion::{Conversion, ConversionFuture, Converter, WaitFuture};
 use ferrokube_webhook::{
-    CallError, CallLimits, NoServices, ServiceResolver, Webhook, WebhookAddress, WebhookCall,
-    unless_called_back,
+    CallError, CallLimits, Webhook, WebhookAccess, WebhookAddress, WebhookCall, unless_called_back,
 };
 use std::any::Any;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Of one call.
@@ -45,7 +43,7 @@ pub(super) struct ConversionWebhook {
 
 impl ConversionWebhook {
     /// `None` unless there are several versions and the strategy is `Webhook`.
-    pub(super) fn of(definition: &Document) -> Option<Self> {
+    pub(super) fn of(definition: &Document, access: &WebhookAccess) -> Option<Self> {
         let conversion = definition.get(&["spec", "conversion"])?;
         let several = definition.list(&["spec", "versions"]).len() > 1;
         if super::text(conversion, "strategy") != "Webhook" || !several {
@@ -55,12 +53,11 @@ impl ConversionWebhook {
             .get("webhook")
             .and_then(|webhook| webhook.get("clientConfig"))
             .unwrap_or(&Value::Null);
-        let services: Arc<dyn ServiceResolver> = Arc::new(NoServices);
         let mut hasher = DefaultHasher::new();
         definition.name().hash(&mut hasher);
         Some(Self {
             number: hasher.finish(),
-            webhook: Webhook::new(WebhookAddress::of(config, &services), LIMITS),
+            webhook: Webhook::new(WebhookAddress::of(config, access), LIMITS),
             kind: definition.str(&["spec", "names", "kind"]).unwrap_or_default().to_owned(),
             review_version: review_version(definition),
         })
@@ -170,16 +167,50 @@ mod tests {
     use ferrokube_apimachinery::user::UserInfo;
     use ferrokube_flow::priority::{FlowAction, FlowRequest, FlowResource};
     use ferrokube_flow::{self as flow, Class, Flow, Limits};
+    use ferrokube_webhook::{NoServices, ServiceResolver};
     use futures::FutureExt;
+    use std::net::SocketAddr;
+    use std::sync::Arc;
 
     /// A webhook whose calls are all running and never end.
     fn hung() -> ConversionWebhook {
         let definition = json!({"spec": {"names": {"kind": "T"}, "versions": [{}, {}],
             "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://localhost:1/"}}}}});
-        let webhook = ConversionWebhook::of(&Document::from_value(definition).expect("an object"))
-            .expect("a webhook");
+        let definition = Document::from_value(definition).expect("an object");
+        let access = WebhookAccess::anonymous(Arc::new(NoServices));
+        let webhook = ConversionWebhook::of(&definition, &access).expect("a webhook");
         webhook.webhook.occupy(LIMITS.calls);
         webhook
+    }
+
+    #[derive(Debug)]
+    struct OneService;
+
+    impl ServiceResolver for OneService {
+        fn resolve(
+            &self,
+            namespace: &str,
+            name: &str,
+            port: u16,
+        ) -> Result<Vec<SocketAddr>, String> {
+            Err(format!("{name} in {namespace} at {port} was looked up"))
+        }
+    }
+
+    #[tokio::test]
+    async fn services_are_looked_up() {
+        let service = json!({"name": "s", "namespace": "n", "port": 8443});
+        let definition = json!({"spec": {"names": {"kind": "T"}, "versions": [{}, {}],
+            "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"service": service}}}}});
+        let access = WebhookAccess::anonymous(Arc::new(OneService));
+        let webhook =
+            ConversionWebhook::of(&Document::from_value(definition).expect("an object"), &access);
+        let refused = webhook
+            .expect("a webhook")
+            .convert("e/v2".to_owned(), object())
+            .await
+            .expect_err("no address");
+        assert!(refused.message.contains("s in n at 8443 was looked up"), "{}", refused.message);
     }
 
     fn object() -> Vec<Bytes> {

@@ -239,6 +239,13 @@ pub fn to_vec(value: &Value) -> Vec<u8> {
     out
 }
 
+/// A document as compact JSON, with sorted keys.
+pub fn document_to_vec(document: &Document) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    writer::compact_fields(&mut out, document.fields());
+    out
+}
+
 /// Appends a value as compact JSON, with sorted keys.
 pub fn append(out: &mut Vec<u8>, value: &Value) {
     writer::compact(out, value);

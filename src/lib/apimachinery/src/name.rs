@@ -62,6 +62,11 @@ pub fn path_segment(text: &str) -> NameErrors {
     if matches!(text, "." | "..") {
         return vec![format!("may not be '{text}'")];
     }
+    path_segment_prefix(text)
+}
+
+/// The start of a path segment.
+pub fn path_segment_prefix(text: &str) -> NameErrors {
     ['/', '%']
         .into_iter()
         .filter(|char| text.contains(*char))

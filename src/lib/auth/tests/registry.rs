@@ -188,11 +188,13 @@ async fn fault_34_changes_of_metadata_do_not_reach_the_index() {
 async fn bootstrap_writes_once_and_repairs() {
     let server = RegistryFixture::new(1 << 24);
     let begun = Instant::now();
-    let first = bootstrap::reconcile(&server.registry).await.expect("written");
+    let first =
+        bootstrap::reconcile(&server.registry, bootstrap::expected()).await.expect("written");
     println!("{} objects in {:?}", first.created, begun.elapsed());
     assert_eq!(first.created, bootstrap::expected().len());
     let revision = server.registry.store().revision();
-    let again = bootstrap::reconcile(&server.registry).await.expect("checked");
+    let again =
+        bootstrap::reconcile(&server.registry, bootstrap::expected()).await.expect("checked");
     assert_eq!((again.created, again.updated), (0, 0));
     assert_eq!(
         server.registry.store().revision(),
@@ -216,7 +218,8 @@ async fn bootstrap_writes_once_and_repairs() {
         .delete("", "cluster-admin", &DeleteOptions::default())
         .await
         .expect("deleted");
-    let repaired = bootstrap::reconcile(&server.registry).await.expect("repaired");
+    let repaired =
+        bootstrap::reconcile(&server.registry, bootstrap::expected()).await.expect("repaired");
     assert_eq!((repaired.created, repaired.updated), (1, 1));
 }
 
@@ -224,8 +227,8 @@ async fn bootstrap_writes_once_and_repairs() {
 async fn two_servers_bootstrap_at_once() {
     let server = RegistryFixture::new(1 << 24);
     let (one, other) = tokio::join!(
-        bootstrap::reconcile(&server.registry),
-        bootstrap::reconcile(&server.registry)
+        bootstrap::reconcile(&server.registry, bootstrap::expected()),
+        bootstrap::reconcile(&server.registry, bootstrap::expected())
     );
     assert_eq!(
         one.expect("written").created + other.expect("written").created,
@@ -287,7 +290,7 @@ async fn escalation_is_refused_in_the_pipeline() {
 #[tokio::test]
 async fn reviews_and_tokens_are_served() {
     let server = RegistryFixture::new(1 << 24);
-    bootstrap::reconcile(&server.registry).await.expect("written");
+    bootstrap::reconcile(&server.registry, bootstrap::expected()).await.expect("written");
     let audience = "https://kubernetes.default.svc".to_owned();
     let config = TokenConfig {
         issuers: vec![audience.clone()],
@@ -359,7 +362,7 @@ async fn reviews_and_tokens_are_served() {
 #[tokio::test]
 async fn the_cost_of_a_decision_is_independent_of_the_number_of_bindings() {
     let server = RegistryFixture::new(1 << 24);
-    bootstrap::reconcile(&server.registry).await.expect("written");
+    bootstrap::reconcile(&server.registry, bootstrap::expected()).await.expect("written");
     let bindings = server.local(RBAC, "rolebindings");
     server.local(RBAC, "roles").create("n", role("get")).await.expect("created");
     let make = |number: usize| {

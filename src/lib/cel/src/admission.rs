@@ -33,6 +33,16 @@ pub struct OptionalVariables {
 #[derive(Clone, Debug, Default)]
 pub struct AdmissionCompiler {
     composed: Option<Arc<Composed>>,
+    types: ObjectTypes,
+}
+
+/// Types of variables that depend on the request; `None`: not known before evaluation.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectTypes {
+    /// Of `object` and `oldObject`.
+    pub object: Option<Type>,
+    /// Of `params`.
+    pub params: Option<Type>,
 }
 
 /// What expressions of admission have beyond variables.
@@ -81,7 +91,31 @@ impl Composed {
 impl AdmissionCompiler {
     /// For a policy with variables.
     pub fn composing() -> Self {
-        Self { composed: Some(Arc::default()) }
+        Self { composed: Some(Arc::default()), ..Self::default() }
+    }
+
+    /// For checking a policy against the types of objects that it may see. What it compiles may
+    /// not be evaluated.
+    pub fn checking(types: ObjectTypes) -> Self {
+        Self { types, ..Self::composing() }
+    }
+
+    /// Checks the types of an expression.
+    ///
+    /// # Errors
+    /// cel-go's messages.
+    pub fn check(&self, source: &str, optional: OptionalVariables) -> Result<(), String> {
+        match self.program(source, optional) {
+            Ok(_) | Err(CompileError::Program(..)) => Ok(()),
+            Err(CompileError::Source(why)) => Err(why),
+        }
+    }
+
+    fn program(&self, source: &str, optional: OptionalVariables) -> Result<Program, CompileError> {
+        let environment =
+            ExpressionEnvironment { composed: self.composed.clone(), patches: optional.patches };
+        let declared = declared(optional, self.composed.is_some(), &self.types);
+        Program::compile(source, &declared, &environment, &mut Sizes::default())
     }
 
     /// Compiles an expression whose result is of one of the types.
@@ -95,12 +129,7 @@ impl AdmissionCompiler {
         wanted: &[Type],
     ) -> Result<Program, String> {
         let failed = |why: &str| format!("compilation failed: {why}");
-        let (answer, program) = match Program::compile(
-            source,
-            &declared(optional, self.composed.is_some()),
-            &self.environment(optional),
-            &mut Sizes::default(),
-        ) {
+        let (answer, program) = match self.program(source, optional) {
             Ok(program) => (program.answer().clone(), Ok(program)),
             Err(CompileError::Source(why)) => return Err(failed(&why)),
             Err(CompileError::Program(why, answer)) => {
@@ -127,10 +156,6 @@ impl AdmissionCompiler {
             });
         }
         program
-    }
-
-    fn environment(&self, optional: OptionalVariables) -> ExpressionEnvironment {
-        ExpressionEnvironment { composed: self.composed.clone(), patches: optional.patches }
     }
 
     /// Compiles a variable of a policy and adds it.
@@ -168,16 +193,21 @@ fn is_exact(given: &Type, wanted: &Type) -> bool {
 }
 
 /// Names and types by slot; those that are not declared have no name.
-fn declared(optional: OptionalVariables, composes: bool) -> [(&'static str, Type); SLOTS] {
+fn declared(
+    optional: OptionalVariables,
+    composes: bool,
+    types: &ObjectTypes,
+) -> [(&'static str, Type); SLOTS] {
+    let known = |given: &Option<Type>| given.clone().unwrap_or(Type::Dyn);
     let [authorizer, request_resource] = authorizer::TYPES;
     let only = |has: bool, name: &'static str| if has { name } else { "" };
     let object = |schema: &Arc<Schema>, name: &str| Type::declared_object(schema, name);
     [
-        ("object", Type::Dyn),
-        ("oldObject", Type::Dyn),
+        ("object", known(&types.object)),
+        ("oldObject", known(&types.object)),
         ("namespaceObject", object(&NAMESPACE, "kubernetes.Namespace")),
         ("request", object(&REQUEST, "kubernetes.AdmissionRequest")),
-        (only(optional.params, "params"), Type::Dyn),
+        (only(optional.params, "params"), known(&types.params)),
         (only(optional.authorizer, "authorizer"), authorizer),
         (only(optional.authorizer, "authorizer.requestResource"), request_resource),
         (only(composes, "variables"), object(&NONE, "kubernetes.variables")),

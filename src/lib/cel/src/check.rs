@@ -267,6 +267,7 @@ impl<'s> Checker<'s> {
             }
             Ok(Some(found)) => return found,
             Ok(None) => self.check(operand),
+            Err(()) if optional => return constant(Value::Null, Type::optional(Type::Error)),
             Err(()) => return unknown(),
         };
         let wrap = |found: Type| if optional { Type::optional(found) } else { found };
@@ -369,9 +370,11 @@ impl<'s> Checker<'s> {
     fn function(
         &mut self,
         target: Option<&Ast>,
-        (name, at): (&str, usize),
+        (written, at): (&str, usize),
         args: &[Ast],
     ) -> Checked {
+        // With a leading dot: no macro, otherwise the function.
+        let name = written.strip_prefix('.').unwrap_or(written);
         let mut codes = Vec::with_capacity(args.len() + 1);
         let mut types = Vec::with_capacity(args.len() + 1);
         let mut estimates = Vec::with_capacity(args.len() + 1);
@@ -393,7 +396,7 @@ impl<'s> Checker<'s> {
                 true => {
                     self.fault(at, no_match(operator(name, args.len()), target.is_some(), &types))
                 }
-                false => self.undeclared(name, at),
+                false => self.undeclared(written, at),
             };
         };
         let operands: Vec<Operand<'_>> = types
@@ -433,14 +436,17 @@ impl<'s> Checker<'s> {
     fn logical(&mut self, all: &[Ast], code: fn(Vec<Code>) -> Code) -> Checked {
         let mut codes = Vec::with_capacity(all.len());
         let mut estimates = Vec::with_capacity(all.len());
+        let mut answer = Type::Bool;
         for ast in all {
             let checked = self.check(ast);
-            self.expect(&checked.answer, &Type::Bool, ast.at);
+            if !is_a(&checked.answer, &Type::Bool) {
+                answer = self.fault(ast.at, mismatch(&Type::Bool, &checked.answer)).answer;
+            }
             codes.push(checked.code);
             estimates.push(checked.estimate);
         }
         let estimate = Estimate::logical(estimates.iter());
-        Checked { code: code(codes), answer: Type::Bool, estimate }
+        Checked { code: code(codes), answer, estimate }
     }
 
     fn conditional(&mut self, parts: &[Ast; 3], at: usize) -> Checked {

@@ -48,6 +48,11 @@ impl Meter {
         answer
     }
 
+    /// What is left of the object's budget.
+    pub fn left(&self) -> u64 {
+        self.object
+    }
+
     /// Whether the object's budget is used up.
     pub fn is_spent(&self) -> bool {
         self.object == 0

@@ -618,6 +618,7 @@ impl Parser<'_> {
             self.faults
                 .push(SourceError { at: start, why: format!("reserved identifier: {name}") });
         }
+        let name = if absolute { format!(".{name}") } else { name };
         if self.peek() == Token::Open {
             let at = self.place();
             let mut args = Vec::new();
@@ -628,7 +629,6 @@ impl Parser<'_> {
             closed?;
             return Ok(self.call(at, None, &name, args));
         }
-        let name = if absolute { format!(".{name}") } else { name };
         Ok(Ast::leaf(lexeme.start, ExprKind::Name(name)))
     }
 

@@ -107,6 +107,11 @@ impl Type {
         Self::Object(Arc::clone(schema), ObjectRole::Resource, SELF.into())
     }
 
+    /// The type of the objects of a kind, with all its fields.
+    pub fn of_kind(schema: &Arc<Schema>, kind: &str) -> Self {
+        Self::Object(Arc::clone(schema), ObjectRole::Inner, kind.into())
+    }
+
     /// The type of an object with declared fields that is no resource.
     pub(crate) fn declared_object(schema: &Arc<Schema>, name: &str) -> Self {
         Self::Object(Arc::clone(schema), ObjectRole::BuiltIn, name.into())

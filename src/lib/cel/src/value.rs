@@ -7,7 +7,6 @@ pub(crate) mod library;
 pub(crate) mod named_format;
 mod native;
 pub(crate) mod order;
-pub(crate) mod semver;
 pub(crate) mod sum;
 pub(crate) mod text;
 pub(crate) mod time;

@@ -305,6 +305,7 @@ self.l.all(__result__, true) | compilation failed: ERROR: <input>:1:12: iteratio
 [1].all(1, self.n.slice(2=3)) | compilation failed: ERROR: <input>:1:9: argument must be a simple name
 list == [1] | compilation failed: ERROR: <input>:1:6: found no matching overload for '_==_' applied to '(type(list(dyn)), list(int))'
 dyn(1).reverse() == 1 | compilation failed: ERROR: <input>:1:18: found no matching overload for '_==_' applied to '(list(dyn), int)'
+self.l in null | compilation failed: ERROR: <input>:1:8: found no matching overload for '@in' applied to '(list(string), null)'
 optional.of(self.n).optFlatMap(x, [x]).hasValue() | compilation failed: ERROR: <input>:1:31: found no matching overload for '_?_:_' applied to '(bool, list(int), optional_type(dyn))'
 "#;
 
@@ -531,7 +532,7 @@ fn the_deepest_expression_runs_on_a_small_stack() {
 
 #[test]
 fn types_after_an_error_match_cel_go() {
-    let cases: [(&str, &[&str]); 9] = [
+    let cases: [(&str, &[&str]); 11] = [
         (
             "[1, 'a'].contains('a')",
             &["found no matching overload for 'contains' applied to 'list(dyn).(string)'"],
@@ -566,6 +567,14 @@ fn types_after_an_error_match_cel_go() {
             &[
                 "expected type 'bool' but found 'string'",
                 "found no matching overload for '_+_' applied to '(bool, int)'",
+            ],
+        ),
+        (".has(self.n) || .size('a') > 0", &["undeclared reference to '.has' (in container '')"]),
+        (
+            "(true && 'a') / [1] == 1",
+            &[
+                "expected type 'bool' but found 'string'",
+                "found no matching overload for '_/_' applied to '(!error!, list(int))'",
             ],
         ),
         (

@@ -9,7 +9,7 @@ use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tower::retry::RetryLayer;
 use tower::timeout::TimeoutLayer;
@@ -35,6 +35,16 @@ pub enum ConnectionError {
         path: String,
         /// The error chain as text. Not a `source`: kube's errors already print theirs.
         why: String,
+    },
+    /// The kubeconfig has no such context.
+    #[error("there is no context {context:?} in {path}, which has {known}")]
+    Context {
+        /// Given name.
+        context: String,
+        /// Files.
+        path: String,
+        /// Names of the contexts.
+        known: String,
     },
     /// The client cannot be set up, for example its TLS configuration. The error chain as text.
     #[error("cannot create a client: {0}")]
@@ -72,6 +82,47 @@ impl Connection {
             config,
             with_certificate: Pool::new(source(true)),
             without_certificate: Pool::new(source(false)),
+        })
+    }
+
+    /// As kubectl: reads several kubeconfigs, of which earlier ones win, and a context of them
+    /// instead of the current one. Files that do not exist are passed over, unless none does.
+    ///
+    /// # Errors
+    /// [`ConnectionError::Kubeconfig`], [`ConnectionError::Context`].
+    pub async fn from_kubeconfigs(
+        paths: &[PathBuf],
+        context: Option<&str>,
+    ) -> Result<Self, ConnectionError> {
+        let there: Vec<&PathBuf> = paths.iter().filter(|path| path.exists()).collect();
+        let list = |paths: &[&PathBuf]| {
+            paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+        };
+        let all: Vec<&PathBuf> = paths.iter().collect();
+        let read = if there.is_empty() { all } else { there };
+        let names = list(&read);
+        let failed = |error| kubeconfig_error(&names, &error);
+        let mut merged = Kubeconfig::default();
+        for path in &read {
+            let next = Kubeconfig::read_from(path)
+                .map_err(|error| kubeconfig_error(&path.display().to_string(), &error))?;
+            merged = merged.merge(next).map_err(failed)?;
+        }
+        if let Some(context) = context {
+            let known: Vec<String> = merged.contexts.iter().map(|one| one.name.clone()).collect();
+            if !known.iter().any(|name| name == context) {
+                let context = context.to_owned();
+                let known = known.join(", ");
+                return Err(ConnectionError::Context { context, path: names, known });
+            }
+            merged.current_context = Some(context.to_owned());
+        }
+        let config = configure(merged).await.map_err(failed)?;
+        let pool = |config| Pool::new(TlsSource::Fixed(Box::new(config)));
+        Ok(Self {
+            with_certificate: pool(config.clone()),
+            without_certificate: pool(without_identity(&config)),
+            config,
         })
     }
 

@@ -4,7 +4,11 @@
 //! The holder renews often ([`LeaseTiming`]). A candidate takes over once it has seen an unchanged
 //! record for longer than its duration, by its own monotonic clock; the holder's wall clock is not
 //! trusted. Late writes of a deposed leader fail by resourceVersion.
+//!
+//! With coordinated elections (KEP-4355) a process only says that it wants the lease: the API
+//! server chooses its holder, which leaves it to another one when asked.
 
+use crate::candidacy::{Candidacy, CandidateVersions};
 use crate::outage::{Outage, last_cause};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -93,6 +97,7 @@ pub struct Elector {
     identity: String,
     timing: LeaseTiming,
     observed: Option<(Lease, Instant)>,
+    candidacy: Option<Candidacy>,
 }
 
 impl Elector {
@@ -105,7 +110,20 @@ impl Elector {
             identity,
             timing: LeaseTiming::default(),
             observed: None,
+            candidacy: None,
         }
+    }
+
+    /// Leaves the choice to the API server, which knows this process by these versions.
+    #[must_use]
+    pub fn coordinated(mut self, versions: CandidateVersions) -> Self {
+        let client = self.leases.clone().into_client();
+        self.candidacy = Some(Candidacy::new(
+            client,
+            [&self.namespace, &self.name, &self.identity].map(String::as_str),
+            versions,
+        ));
+        self
     }
 
     /// Overrides the timing, which must pass [`LeaseTiming::check`].
@@ -176,8 +194,12 @@ impl Elector {
 
     /// One attempt to create, renew or take over the lease. Returns whether we hold it.
     async fn attempt(&mut self) -> Result<bool, kube::Error> {
+        let is_coordinated = self.candidacy.is_some();
+        if let Some(candidacy) = &mut self.candidacy {
+            candidacy.keep().await?;
+        }
         let Some(lease) = self.leases.get_opt(&self.name).await? else {
-            return self.create().await;
+            return if is_coordinated { Ok(false) } else { self.create().await };
         };
         let same = self
             .observed
@@ -190,6 +212,12 @@ impl Elector {
             u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0),
         );
         self.observed = Some((lease.clone(), since));
+        if is_coordinated {
+            let is_over = spec.preferred_holder.as_deref().is_some_and(|name| !name.is_empty());
+            if holder != self.identity || is_over || since.elapsed() >= lasts {
+                return Ok(false);
+            }
+        }
         if !holder.is_empty() && holder != self.identity && since.elapsed() < lasts {
             return Ok(false);
         }
@@ -230,11 +258,12 @@ impl Elector {
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
             lease_duration_seconds: i32::try_from(self.timing.duration.as_secs()).ok(),
-            acquire_time: if ours { old.acquire_time.clone() } else { Some(now.clone()) },
+            acquire_time: old.acquire_time.clone().filter(|_| ours).or_else(|| Some(now.clone())),
             renew_time: Some(now),
             lease_transitions: Some(
                 old.lease_transitions.unwrap_or(-1).saturating_add(i32::from(!ours)).max(0),
             ),
+            strategy: if self.candidacy.is_some() { old.strategy.clone() } else { None },
             ..LeaseSpec::default()
         }
     }

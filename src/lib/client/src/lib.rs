@@ -5,8 +5,10 @@
 //! or the API server. Start at [`connect`].
 
 pub mod action;
+mod candidacy;
 pub mod connect;
 pub mod discovery;
+pub mod features;
 pub mod identity;
 pub mod leader;
 pub mod outage;
@@ -14,8 +16,10 @@ mod pool;
 pub mod traced;
 
 pub use action::{ReconcileTrace, add_cause, cause, tracked};
+pub use candidacy::CandidateVersions;
 pub use connect::{Connection, ConnectionError};
 pub use discovery::{Discovered, DiscoveredResource};
+pub use features::{report_uses, report_uses_in};
 pub use identity::ServiceAccountIdentity;
 pub use leader::{Elector, LeadershipLost, LeaseTiming, LeaseTimingError};
 pub use outage::{Outage, is_unanswered};

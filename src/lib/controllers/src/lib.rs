@@ -5,6 +5,7 @@
 //! crates.
 //! Start at [`manager`].
 
+mod builder;
 pub mod cluster_role_aggregation;
 pub mod garbage;
 pub mod manager;
@@ -20,5 +21,6 @@ mod storage_migration;
 pub mod token_cleaner;
 mod watching;
 
-pub use manager::{ManagerConfig, ManagerError, NAMES, check_names, run};
+pub use builder::{ControllerManager, ManagerBuilder};
+pub use manager::{ManagerError, NAMES, check_names};
 pub use secret_tokens::{Sign, Signer, TokenSubject};

@@ -10,9 +10,10 @@ use crate::{
     storage_migration, token_cleaner,
 };
 use ferrokube_client::{
-    Connection, ConnectionError, Elector, LeadershipLost, LeaseTiming, Outage,
-    ServiceAccountIdentity,
+    CandidateVersions, Connection, ConnectionError, Elector, LeadershipLost, LeaseTiming, Outage,
+    ServiceAccountIdentity, report_uses,
 };
+use ferrokube_features::{COORDINATED_LEADER_ELECTION, Gates, KubernetesVersion};
 use ferrokube_serve::Shutdown;
 use kube::Client;
 use std::collections::BTreeSet;
@@ -58,7 +59,7 @@ enum Start {
     Monitored,
 }
 
-type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What a controller starts with.
 struct ControllerLaunch<'a> {
@@ -155,26 +156,29 @@ fn start_tokens(launch: ControllerLaunch<'_>) -> Running {
     }
 }
 
-/// Manager configuration.
+/// What a [`crate::ControllerManager`] is built with.
 #[derive(Clone)]
-pub struct ManagerConfig {
-    /// The API server, with the manager's own identity.
-    pub connection: Connection,
-    /// Controllers to run: names, `*` for all, `-name` to exclude one, `-*` to exclude all. Later
-    /// words win.
-    pub controllers: Vec<String>,
-    /// Act only while holding the lease `kube-system/kube-controller-manager`.
-    pub leader_elect: bool,
-    /// Lease timing.
-    pub timing: LeaseTiming,
-    /// Lease holder identity, unique among the managers.
-    pub identity: String,
-    /// CA that verifies the API server, in PEM, for the root CA publisher.
-    pub root_ca: Arc<str>,
-    /// Maps resources to the quota keys that count them.
-    pub counted_as: CountedAs,
-    /// Signs tokens of secrets; without it those secrets are left alone.
-    pub signer: Option<Signer>,
+pub(crate) struct ManagerConfig {
+    pub(crate) connection: Connection,
+    pub(crate) controllers: Vec<String>,
+    pub(crate) own: Vec<OwnController>,
+    pub(crate) leader_elect: bool,
+    pub(crate) timing: LeaseTiming,
+    pub(crate) identity: String,
+    pub(crate) root_ca: Arc<str>,
+    pub(crate) counted_as: CountedAs,
+    pub(crate) gates: Gates,
+    pub(crate) component: String,
+    pub(crate) signer: Option<Signer>,
+}
+
+/// A controller of the program.
+#[derive(Clone)]
+pub(crate) struct OwnController {
+    pub(crate) name: String,
+    /// Empty: the manager's own identity.
+    pub(crate) account: String,
+    pub(crate) start: Arc<dyn Fn(Client) -> Running + Send + Sync>,
 }
 
 /// Why the manager ended.
@@ -183,6 +187,9 @@ pub enum ManagerError {
     /// `controllers` names an unknown one.
     #[error("unknown controller {0:?}; the controllers are {names}", names = NAMES.join(", "))]
     UnknownController(String),
+    /// Two controllers have the same name.
+    #[error("two controllers are called {0}")]
+    DuplicateController(String),
     /// No client can be created.
     #[error(transparent)]
     Connection(#[from] ConnectionError),
@@ -191,30 +198,37 @@ pub enum ManagerError {
     LeadershipLost(#[from] LeadershipLost),
 }
 
-/// Runs until shutdown or loss of leadership. `leading` turns true when the controllers start.
-///
-/// # Errors
-/// [`ManagerError`].
-pub async fn run(
+/// See [`crate::ControllerManager::run`].
+pub(crate) async fn run(
     config: ManagerConfig,
+    chosen: &BTreeSet<&'static str>,
     shutdown: Shutdown,
     leading: watch::Sender<bool>,
 ) -> Result<(), ManagerError> {
-    let chosen = choose(&config.controllers)?;
     let client = config.connection.client()?;
     let mut elector = Elector::new(client.clone(), NAMESPACE, LEASE, config.identity.clone())
         .timing(config.timing);
+    if config.leader_elect && config.gates.enabled(&COORDINATED_LEADER_ELECTION) {
+        elector = elector.coordinated(CandidateVersions {
+            binary: format!("{}.0", KubernetesVersion::CURRENT),
+            emulation: format!("{}.0", config.gates.version()),
+        });
+    }
     let stopped = shutdown.begun();
-    tokio::pin!(stopped);
+    // Also while another manager leads.
+    let reports = report_uses(client.clone(), config.gates.clone(), config.component.clone());
+    tokio::pin!(stopped, reports);
     if config.leader_elect {
         tokio::select! {
             () = &mut stopped => return Ok(()),
+            () = &mut reports => return Ok(()),
             () = elector.acquire() => tracing::info!(identity = config.identity, "became leader"),
         }
     }
     let outcome = tokio::select! {
         () = &mut stopped => Ok(()),
-        result = controllers(&config, client, &chosen, &leading) => result,
+        () = &mut reports => Ok(()),
+        result = controllers(&config, client, chosen, &leading) => result,
         lost = elector.hold(), if config.leader_elect => Err(lost.into()),
     };
     leading.send_replace(false);
@@ -233,7 +247,7 @@ pub fn check_names(words: &[String]) -> Result<(), ManagerError> {
 }
 
 /// Names of the selected controllers.
-fn choose(words: &[String]) -> Result<BTreeSet<&'static str>, ManagerError> {
+pub(crate) fn choose(words: &[String]) -> Result<BTreeSet<&'static str>, ManagerError> {
     let mut chosen = BTreeSet::new();
     if words.iter().all(|word| word.starts_with('-')) {
         chosen.extend(NAMES);
@@ -262,14 +276,7 @@ async fn controllers(
     let mut tasks: JoinSet<()> = JoinSet::new();
     let mut monitored = Vec::new();
     for spec in CONTROLLERS.iter().filter(|spec| chosen.contains(spec.name)) {
-        let client = if spec.account.is_empty() {
-            manager.clone()
-        } else {
-            let identity = obtain(&manager, spec.account).await;
-            let client = config.connection.client_as(&identity)?;
-            tasks.spawn(identity.keep_fresh(manager.clone()));
-            client
-        };
+        let client = client_of_account(config, &manager, spec.account, &mut tasks).await?;
         match spec.start {
             Start::Alone(start) => drop(tasks.spawn(start(ControllerLaunch {
                 config,
@@ -283,14 +290,34 @@ async fn controllers(
         monitored.iter().find(|(own, _)| *own == name).map(|(_, client)| client.clone())
     };
     start_monitored(&client_of, config.counted_as, &mut tasks);
+    for own in &config.own {
+        let client = client_of_account(config, &manager, &own.account, &mut tasks).await?;
+        tasks.spawn((own.start)(client));
+    }
     leading.send_replace(true);
-    tracing::info!(controllers = chosen.len(), "controllers started");
+    tracing::info!(controllers = chosen.len() + config.own.len(), "controllers started");
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended {
             tracing::error!(error = %error, "controller ended unexpectedly");
         }
     }
     std::future::pending().await
+}
+
+/// A client that acts as a service account, kept valid; as the manager if there is none.
+async fn client_of_account(
+    config: &ManagerConfig,
+    manager: &Client,
+    account: &str,
+    tasks: &mut JoinSet<()>,
+) -> Result<Client, ManagerError> {
+    if account.is_empty() {
+        return Ok(manager.clone());
+    }
+    let identity = obtain(manager, account).await;
+    let client = config.connection.client_as(&identity)?;
+    tasks.spawn(identity.keep_fresh(manager.clone()));
+    Ok(client)
 }
 
 /// Migrations are an optional API: without it there is neither an identity nor a watch.

@@ -1,15 +1,18 @@
-//! `ControlPlane::builder()`: the parts of an API server.
+//! `ApiServer::builder()`: the parts of an API server, whose registry is made already.
 
 use crate::bootstrap;
 use crate::discovery::Discovery;
+use crate::election::Elections;
 use crate::encode::Encoder;
 use crate::encode::chunk_cache::ChunkCache;
-use crate::flow_objects::FlowObjects;
+use crate::features::{self, FeatureFlow, FeatureSettings};
+use crate::flow_objects::{self, FlowObjects};
 use crate::health::Health;
+use crate::identity::IdentityLeases;
 use crate::maintained;
 use crate::metrics::Metrics;
 use crate::observer::Observer;
-use crate::openapi::OpenApi;
+use crate::openapi::{OpenApi, SchemaSource};
 use crate::route::Route;
 use crate::routes::Routes;
 use crate::service::ApiHandler;
@@ -29,6 +32,7 @@ use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
 /// Result of a [`BootstrapStep`]; the error is logged and ends the process.
@@ -37,11 +41,15 @@ pub type BootstrapFuture = Pin<Box<dyn Future<Output = Result<(), String>> + Sen
 /// Runs once, after the system namespaces exist; `/readyz` waits for it.
 pub type BootstrapStep = Box<dyn FnOnce(Registry) -> BootstrapFuture + Send>;
 
+/// With their names.
+type NamedSteps = Vec<(String, BootstrapStep)>;
+
 /// Registers further metrics.
 pub type RegisterMetrics = Box<dyn FnOnce(&mut prometheus_client::registry::Registry) + Send>;
 
-/// [`ControlPlane::start`] failed; the server never becomes ready.
-#[derive(Debug, thiserror::Error)]
+/// [`ApiServer::start`] failed; the server never becomes ready.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// A bootstrap step failed.
     #[error("bootstrap step {step} failed: {why}")]
@@ -51,30 +59,42 @@ pub enum StartError {
         /// The step's error.
         why: String,
     },
+    /// An earlier call was dropped before it ended; which steps have run is unknown.
+    #[error("an earlier start was dropped before it ended")]
+    Dropped,
 }
 
-/// Made by [`ControlPlane::builder`].
-pub struct Builder {
+/// Made by [`ApiServer::builder`].
+pub struct ApiServerBuilder {
     registry: Registry,
     gates: Gates,
+    features: FeatureSettings,
     authenticators: Vec<Arc<dyn Authenticator>>,
     anonymous: bool,
     authorizer: Arc<dyn Authorizer>,
     audit: AuditLog,
     messages: Arc<Messages>,
+    schemas: SchemaSource,
     limits: Limits,
     routes: Vec<(String, bool, Arc<dyn Route>)>,
     observer: Option<Arc<dyn Observer>>,
-    steps: Vec<(String, BootstrapStep)>,
+    steps: NamedSteps,
     aggregator: Arc<Aggregator>,
     metrics: Vec<RegisterMetrics>,
 }
 
-impl Builder {
+impl ApiServerBuilder {
     /// Feature gates; default: their defaults.
     #[must_use]
     pub fn gates(mut self, gates: Gates) -> Self {
         self.gates = gates;
+        self
+    }
+
+    /// How features are turned on and off, where the Feature API is served.
+    #[must_use]
+    pub fn features(mut self, features: FeatureSettings) -> Self {
+        self.features = features;
         self
     }
 
@@ -110,6 +130,14 @@ impl Builder {
     #[must_use]
     pub fn messages(mut self, messages: Arc<Messages>) -> Self {
         self.messages = messages;
+        self
+    }
+
+    /// Schemas of lists and of the API machinery's types (`Status`, `DeleteOptions`, `Scale`) for
+    /// OpenAPI documents; default: none, so that documents lack what they refer to.
+    #[must_use]
+    pub fn schemas(mut self, schemas: SchemaSource) -> Self {
+        self.schemas = schemas;
         self
     }
 
@@ -154,7 +182,7 @@ impl Builder {
         self
     }
 
-    /// Adds a bootstrap step. They run in order in [`ControlPlane::start`] and appear in `/readyz`
+    /// Adds a bootstrap step. They run in order in [`ApiServer::start`] and appear in `/readyz`
     /// as `poststarthook/<name>`.
     #[must_use]
     pub fn post_start(mut self, name: impl Into<String>, step: BootstrapStep) -> Self {
@@ -162,20 +190,45 @@ impl Builder {
         self
     }
 
-    /// Requests are served at once, but `/readyz` fails until [`ControlPlane::start`].
-    pub fn build(mut self) -> ControlPlane {
-        let namespaces: BootstrapStep =
-            Box::new(|registry| Box::pin(async move { bootstrap::namespaces(&registry).await }));
-        self.steps.insert(0, ("start-system-namespaces-controller".to_owned(), namespaces));
-        let flow: BootstrapStep =
-            Box::new(|registry| Box::pin(async move { maintained::reconcile(&registry).await }));
-        self.steps.insert(1, ("priority-and-fairness-config-producer".to_owned(), flow));
+    /// Requests are served at once, but `/readyz` fails until [`ApiServer::start`].
+    pub fn build(mut self) -> ApiServer {
+        features::open_guards(&self.registry, &self.gates);
         let loops = Arc::default();
-        let registration = registration(&self.aggregator, &loops);
-        self.steps.push(("kube-apiserver-autoregistration".to_owned(), registration));
+        let serves =
+            |group: &str, plural: &str| self.registry.catalog().definition(group, plural).is_some();
+        let has_levels =
+            flow_objects::RESOURCES.iter().all(|plural| serves(flow_objects::GROUP, plural));
+        let mut own: NamedSteps = Vec::new();
+        if serves("", "namespaces") {
+            let step: BootstrapStep = Box::new(|registry| {
+                Box::pin(async move { bootstrap::namespaces(&registry).await })
+            });
+            own.push(("start-system-namespaces-controller".to_owned(), step));
+        }
+        if has_levels {
+            let step: BootstrapStep = Box::new(|registry| {
+                Box::pin(async move { maintained::reconcile(&registry).await })
+            });
+            own.push(("priority-and-fairness-config-producer".to_owned(), step));
+        } else {
+            self.limits.priority_and_fairness = false;
+        }
+        let registers = serves(ferrokube_aggregator::GROUP, ferrokube_aggregator::PLURAL);
+        own.append(&mut self.steps);
+        if registers {
+            let step = registration(&self.aggregator, &loops);
+            own.push(("kube-apiserver-autoregistration".to_owned(), step));
+        }
+        self.steps = own;
+        let (_, served) = self.registry.catalog().all();
+        let health = Health::new(self.steps.iter().map(|(name, _)| name.clone()), |plural| {
+            served.iter().any(|definition| definition.plural == plural)
+        });
         let state = ServerState {
             registry: self.registry,
             gates: self.gates,
+            features: self.features,
+            feature_stats: Arc::default(),
             authenticators: self.authenticators,
             anonymous: self.anonymous,
             authorizer: Arc::new(AnonymousLock(self.authorizer)),
@@ -188,15 +241,16 @@ impl Builder {
             observer: self.observer,
             metrics: Metrics::with(self.metrics),
             discovery: Discovery::default(),
-            openapi: OpenApi::default(),
-            health: Health::new(self.steps.iter().map(|(name, _)| name.clone())),
+            openapi: OpenApi::new(self.schemas),
+            health,
             events: EventCache::default(),
             watchers: Watchers::default(),
             chunks: ChunkCache::default(),
-            custom: Custom::default(),
+            custom: Custom::new(Arc::clone(self.aggregator.services())),
             aggregator: self.aggregator,
         };
-        ControlPlane { state: Arc::new(state), steps: Arc::new(Mutex::new(self.steps)), loops }
+        let steps = Arc::new(Mutex::new(Some(self.steps)));
+        ApiServer { state: Arc::new(state), steps, started: Arc::default(), loops }
     }
 }
 
@@ -219,24 +273,28 @@ fn registration(aggregator: &Arc<Aggregator>, loops: &Arc<Mutex<JoinSet<()>>>) -
 
 /// An API server without its listener. Cheap to clone.
 #[derive(Clone)]
-pub struct ControlPlane {
+pub struct ApiServer {
     state: Arc<ServerState>,
-    steps: Arc<Mutex<Vec<(String, BootstrapStep)>>>,
+    /// `None` once they run.
+    steps: Arc<Mutex<Option<NamedSteps>>>,
+    started: Arc<OnceCell<Result<(), StartError>>>,
     /// Background loops; aborted when the last clone is dropped.
     loops: Arc<Mutex<JoinSet<()>>>,
 }
 
-impl ControlPlane {
+impl ApiServer {
     /// `registry` holds the store, the catalog and admission. Everything else has a default.
-    pub fn builder(registry: Registry) -> Builder {
-        Builder {
+    pub fn builder(registry: Registry) -> ApiServerBuilder {
+        ApiServerBuilder {
             registry,
             gates: Gates::default(),
+            features: FeatureSettings::default(),
             authenticators: Vec::new(),
             anonymous: true,
             authorizer: Arc::new(MastersOnly),
             audit: AuditLog::disabled(),
             messages: Arc::default(),
+            schemas: Arc::new(|_| None),
             limits: Limits::default(),
             routes: Vec::new(),
             observer: None,
@@ -249,36 +307,53 @@ impl ControlPlane {
         }
     }
 
-    /// Creates the system namespaces, runs the bootstrap steps, then reports ready. Later calls do
-    /// nothing.
+    /// Creates the system namespaces, runs the bootstrap steps, then reports ready. Later calls
+    /// wait for the first one, and return what it returned.
     ///
     /// # Errors
     /// [`StartError`]; the process should exit.
     pub async fn start(&self) -> Result<(), StartError> {
+        self.started.get_or_init(|| self.start_once()).await.clone()
+    }
+
+    async fn start_once(&self) -> Result<(), StartError> {
+        let steps = self.steps.lock().take().ok_or(StartError::Dropped)?;
         self.start_loops();
-        let steps = std::mem::take(&mut *self.steps.lock());
-        let is_first = !steps.is_empty();
-        for (name, step) in steps {
+        for (position, (name, step)) in steps.into_iter().enumerate() {
             if let Err(why) = step(self.state.registry.clone()).await {
                 return Err(StartError::Step { step: name, why });
             }
-            self.state.health.step_done(&name);
+            self.state.health.step_done(position);
         }
-        if is_first && let Some(objects) = FlowObjects::start(&self.state).await {
+        if let Some(objects) = FlowObjects::start(&self.state).await {
             let state = Arc::clone(&self.state);
             self.loops.lock().spawn(objects.run(state));
+        }
+        self.start_identity().await;
+        if let Some(elections) = Elections::start(&self.state) {
+            self.loops.lock().spawn(elections.run());
         }
         self.state.health.start();
         tracing::info!("the API server is ready");
         Ok(())
     }
 
-    /// Serves the custom resources that exist already and starts the background loops, once.
+    /// The Feature API's loop, which keeps this server's identity Lease. Without it the Lease is
+    /// kept where other servers may share the state.
+    async fn start_identity(&self) {
+        let state = &self.state;
+        if let Some(features) = FeatureFlow::start(state).await {
+            self.loops.lock().spawn(features.run());
+        } else if state.registry.store().is_shared()
+            && let Some(leases) = IdentityLeases::new(&state.registry, &state.features)
+        {
+            self.loops.lock().spawn(leases.keep());
+        }
+    }
+
+    /// Serves the custom resources that exist already and starts the background loops.
     fn start_loops(&self) {
         let mut loops = self.loops.lock();
-        if !loops.is_empty() {
-            return;
-        }
         let state = Arc::clone(&self.state);
         loops.spawn(async move { state.openapi.cool_down().await });
         let state = Arc::clone(&self.state);
@@ -330,7 +405,7 @@ impl ControlPlane {
     }
 
     /// From now on `/readyz` fails and watches end; other requests finish. Next, drain the
-    /// listener, await [`ControlPlane::stopped`] and close the store.
+    /// listener, await [`ApiServer::stopped`] and close the store.
     pub fn begin_shutdown(&self) {
         self.state.health.stop();
         self.state.registry.end_watches();
@@ -339,7 +414,7 @@ impl ControlPlane {
         self.loops.lock().abort_all();
     }
 
-    /// Waits until the background loops have ended, after [`ControlPlane::begin_shutdown`].
+    /// Waits until the background loops have ended, after [`ApiServer::begin_shutdown`].
     pub async fn stopped(&self) {
         let mut loops = std::mem::take(&mut *self.loops.lock());
         loops.shutdown().await;

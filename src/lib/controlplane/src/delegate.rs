@@ -2,21 +2,32 @@
 
 use crate::action::{Action, ResourceAction};
 use crate::exchange::{Rejection, Request};
+use crate::state::ServerState;
 use crate::{body, status};
 use ferrokube_aggregator::{Backend, DelegatedRequest, DelegationError, take_upgrade};
 use ferrokube_serve::Response;
 use ferrokube_trace::SpanInfo;
+use std::pin::pin;
 use std::time::Duration;
 
 /// Discovery of one group version should be fast: clients ask for all of them.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a request that its server does not answer keeps its seats: those of a hung server must
+/// not take a level's seats from everybody for as long as a request may take. Places at the server
+/// bound how many there are.
+const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Forwards the authorized action. It holds no seat: its server has a budget of its own.
+/// Forwards the authorized action. It needs seats like any other; a watch only to begin.
 pub(crate) async fn forward(
+    state: &ServerState,
     request: &mut Request<'_>,
     action: &Action,
     backend: &Backend,
 ) -> Result<Response, Rejection> {
+    state.flow.take_seat(&request.user().name).await?;
+    if action.is_long_running() {
+        ferrokube_flow::leave_seat();
+    }
     let resource = action.resource();
     let left = request.timeout.saturating_sub(request.started.elapsed());
     let is_openapi = action.path().starts_with("/openapi/");
@@ -49,7 +60,15 @@ pub(crate) async fn forward(
             object: resource.map_or("", ResourceAction::name),
         },
     };
-    backend.forward(delegated).await.map_err(|error| rejection(&error))
+    let mut forwarded = pin!(backend.forward(delegated));
+    let answered = match tokio::time::timeout(PATIENCE, &mut forwarded).await {
+        Ok(answered) => answered,
+        Err(_) => {
+            ferrokube_flow::leave_seat();
+            forwarded.await
+        }
+    };
+    answered.map_err(|error| rejection(&error))
 }
 
 /// As texts, like kube-aggregator.

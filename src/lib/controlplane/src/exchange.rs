@@ -49,6 +49,8 @@ pub(crate) struct Incoming {
     pub(crate) started: Instant,
     /// Arrival, on the wall clock.
     pub(crate) now: SystemTime,
+    /// The "shared state" filter has waited for what was acknowledged before the arrival.
+    pub(crate) caught_up: bool,
     /// [`Action::unparsed`] until the "request info" filter.
     pub(crate) action: Arc<Action>,
     /// The client's audit id if it is valid.
@@ -70,6 +72,7 @@ impl Incoming {
             body: Mutex::new(Some(body)),
             started: Instant::now(),
             now: SystemTime::now(),
+            caught_up: false,
             action: Action::unparsed(),
             audit_id: HeaderValue::from_static(""),
             timeout: Duration::ZERO,

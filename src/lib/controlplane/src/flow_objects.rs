@@ -36,6 +36,8 @@ pub(crate) struct FlowObjects {
     schemas: BTreeMap<String, SchemaConfig>,
     /// Schemas whose status may be outdated.
     dirty: BTreeSet<String>,
+    /// Names of objects that are created again.
+    defaults: [BTreeSet<String>; 2],
 }
 
 impl FlowObjects {
@@ -50,6 +52,7 @@ impl FlowObjects {
             levels: BTreeMap::new(),
             schemas: BTreeMap::new(),
             dirty: BTreeSet::new(),
+            defaults: RESOURCES.map(|plural| defaults(registry, plural)),
         };
         for at in 0..RESOURCES.len() {
             let known = Notice::Replaced(objects.informers[at].snapshot());
@@ -86,14 +89,13 @@ impl FlowObjects {
             };
             let Some(notices) = notices else { return };
             if self.observe(at, notices) {
-                // A default object is gone.
                 upkeep = Instant::now();
             }
             self.configure(&state);
         }
     }
 
-    /// Whether an object was removed.
+    /// Whether a default object was removed.
     fn observe(&mut self, at: usize, notices: Vec<Notice>) -> bool {
         let mut has_removed = false;
         for notice in notices {
@@ -108,7 +110,7 @@ impl FlowObjects {
                 }
                 Notice::Changed(_, object) => self.put(at, &object),
                 Notice::Removed(key) => {
-                    has_removed = true;
+                    has_removed |= self.defaults[at].contains(key.name());
                     self.remove(at, &key);
                 }
             }
@@ -215,6 +217,12 @@ impl FlowObjects {
             _ => Ok(()),
         }
     }
+}
+
+fn defaults(registry: &Registry, plural: &str) -> BTreeSet<String> {
+    let Some(served) = registry.catalog().find(GROUP, "v1", plural) else { return BTreeSet::new() };
+    let objects = served.definition.hooks.maintained();
+    objects.iter().map(|object| object.object.name().to_owned()).collect()
 }
 
 async fn maintain(registry: &Registry) {

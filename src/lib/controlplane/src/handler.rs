@@ -11,6 +11,7 @@ use crate::{body, compress, delegate, health, openapi, router, status, version};
 use ferrokube_aggregator::Backend;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
+use ferrokube_features::OPENAPI_V3;
 use ferrokube_serve::Response;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HeaderName, USER_AGENT};
 use std::sync::Arc;
@@ -31,7 +32,7 @@ pub(crate) async fn handle(
     }
     if let Some(backend) = aggregated(state, action) {
         // Boxed: its future is large, and every request would carry it.
-        return Box::pin(delegate::forward(request, action, &backend)).await;
+        return Box::pin(delegate::forward(state, request, action, &backend)).await;
     }
     if action.resource().is_none() || action.is_read_only() {
         // Writes of objects take their seat after their body was read.
@@ -158,6 +159,7 @@ async fn path(
             Ok(dump(state, table, action).unwrap_or_else(status::not_found))
         }
         ["openapi", "v2"] => state.openapi.v2(state, request).await,
+        ["openapi", "v3", ..] if !state.gates.enabled(&OPENAPI_V3) => Ok(openapi::not_found()),
         ["openapi", "v3"] => state.openapi.index(state).await,
         ["openapi", "v3", document @ ..] => {
             state.openapi.v3(state, request, &document.join("/")).await

@@ -19,27 +19,28 @@ const STUCK_AFTER: Duration = Duration::from_secs(20);
 /// Post-start hooks of kube-apiserver, by name and in order: clients exclude checks by name, and
 /// conformance tests expect these. A hook that is no bootstrap step here passes once all steps are
 /// done: definitions are followed before the first step, and for features that are not served
-/// (service addresses, priority classes, aggregated servers) there is nothing to wait for.
-const POST_START_HOOKS: [&str; 19] = [
-    "poststarthook/start-apiserver-admission-initializer",
-    "poststarthook/generic-apiserver-start-informers",
-    "poststarthook/start-apiextensions-informers",
-    "poststarthook/start-apiextensions-controllers",
-    "poststarthook/crd-informer-synced",
-    "poststarthook/start-system-namespaces-controller",
-    "poststarthook/start-cluster-authentication-info-controller",
-    "poststarthook/storage-readiness",
-    "poststarthook/start-service-ip-repair-controllers",
-    "poststarthook/rbac/bootstrap-roles",
-    "poststarthook/scheduling/bootstrap-system-priority-classes",
-    "poststarthook/bootstrap-controller",
-    "poststarthook/start-kube-aggregator-informers",
-    "poststarthook/apiservice-status-local-available-controller",
-    "poststarthook/apiservice-status-remote-available-controller",
-    "poststarthook/apiservice-registration-controller",
-    "poststarthook/kube-apiserver-autoregistration",
-    "autoregister-completion",
-    "poststarthook/apiservice-openapi-controller",
+/// (service addresses, priority classes, aggregated servers) there is nothing to wait for. Second is
+/// the kind without which there is no such hook, if any.
+const POST_START_HOOKS: [(&str, &str); 19] = [
+    ("poststarthook/start-apiserver-admission-initializer", ""),
+    ("poststarthook/generic-apiserver-start-informers", ""),
+    ("poststarthook/start-apiextensions-informers", "customresourcedefinitions"),
+    ("poststarthook/start-apiextensions-controllers", "customresourcedefinitions"),
+    ("poststarthook/crd-informer-synced", "customresourcedefinitions"),
+    ("poststarthook/start-system-namespaces-controller", "namespaces"),
+    ("poststarthook/start-cluster-authentication-info-controller", "configmaps"),
+    ("poststarthook/storage-readiness", ""),
+    ("poststarthook/start-service-ip-repair-controllers", ""),
+    ("poststarthook/rbac/bootstrap-roles", "clusterroles"),
+    ("poststarthook/scheduling/bootstrap-system-priority-classes", ""),
+    ("poststarthook/bootstrap-controller", ""),
+    ("poststarthook/start-kube-aggregator-informers", "apiservices"),
+    ("poststarthook/apiservice-status-local-available-controller", "apiservices"),
+    ("poststarthook/apiservice-status-remote-available-controller", "apiservices"),
+    ("poststarthook/apiservice-registration-controller", "apiservices"),
+    ("poststarthook/kube-apiserver-autoregistration", "apiservices"),
+    ("autoregister-completion", "apiservices"),
+    ("poststarthook/apiservice-openapi-controller", "apiservices"),
 ];
 
 /// Readiness, and the bootstrap steps it depends on.
@@ -48,20 +49,27 @@ pub(crate) struct Health {
     started: AtomicBool,
     stopping: AtomicBool,
     steps: Mutex<Vec<(String, bool)>>,
+    /// Of [`POST_START_HOOKS`].
+    hooks: Vec<&'static str>,
 }
 
 impl Health {
-    /// `steps`: names of the bootstrap steps.
-    pub(crate) fn new(steps: impl IntoIterator<Item = String>) -> Self {
+    /// `steps`: names of the bootstrap steps; `serves`: whether a plural name is served.
+    pub(crate) fn new(
+        steps: impl IntoIterator<Item = String>,
+        serves: impl Fn(&str) -> bool,
+    ) -> Self {
+        let hooks = POST_START_HOOKS.iter().filter(|(_, kind)| kind.is_empty() || serves(kind));
         Self {
+            hooks: hooks.map(|(name, _)| *name).collect(),
             steps: Mutex::new(steps.into_iter().map(|name| (name, false)).collect()),
             ..Self::default()
         }
     }
 
-    /// Marks a bootstrap step as done.
-    pub(crate) fn step_done(&self, name: &str) {
-        if let Some(step) = self.steps.lock().iter_mut().find(|(step, _)| step == name) {
+    /// Marks a bootstrap step as done, by its position.
+    pub(crate) fn step_done(&self, position: usize) {
+        if let Some(step) = self.steps.lock().get_mut(position) {
             step.1 = true;
         }
     }
@@ -86,7 +94,7 @@ impl Health {
         let hooks = steps
             .iter()
             .map(|(name, _)| format!("poststarthook/{name}"))
-            .filter(|name| !POST_START_HOOKS.contains(&name.as_str()));
+            .filter(|name| !self.hooks.contains(&name.as_str()));
         let hooks: Vec<String> = hooks.collect();
         let (before, after) = if probe == "readyz" {
             (
@@ -98,7 +106,7 @@ impl Health {
         };
         before
             .iter()
-            .chain(&POST_START_HOOKS)
+            .chain(&self.hooks)
             .map(|name| (*name).to_owned())
             .chain(hooks)
             .chain(after.iter().map(|name| (*name).to_owned()))
@@ -122,7 +130,7 @@ impl Health {
             "shutdown" if self.stopping.load(Ordering::Acquire) => {
                 Err("the server is shutting down".to_owned())
             }
-            _ if POST_START_HOOKS.contains(&name) || name.starts_with("poststarthook/") => {
+            _ if self.hooks.contains(&name) || name.starts_with("poststarthook/") => {
                 self.is_done(name.trim_start_matches("poststarthook/"))
             }
             _ => Ok(()),
@@ -132,10 +140,11 @@ impl Health {
     /// Whether a bootstrap step is done; for any other name, whether all are.
     fn is_done(&self, step: &str) -> Result<(), String> {
         let steps = self.steps.lock();
-        let done = steps
-            .iter()
-            .find(|(name, _)| name == step)
-            .map_or_else(|| self.started.load(Ordering::Acquire), |(_, done)| *done);
+        let mut named = steps.iter().filter(|(name, _)| name == step).peekable();
+        let done = match named.peek() {
+            Some(_) => named.all(|(_, done)| *done),
+            None => self.started.load(Ordering::Acquire),
+        };
         if done { Ok(()) } else { Err("not finished".to_owned()) }
     }
 }
@@ -145,6 +154,9 @@ fn storage(state: &ServerState) -> Result<(), String> {
     let store = state.registry.store();
     if let Some(why) = store.failure() {
         return Err(format!("the journal failed: {why}"));
+    }
+    if let Some(why) = store.trouble() {
+        return Err(format!("the storage is unavailable: {why}"));
     }
     if store.stalled_for() > STUCK_AFTER {
         return Err("the committer is stuck".to_owned());

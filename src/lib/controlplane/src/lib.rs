@@ -12,14 +12,17 @@ mod compress;
 mod decode;
 mod delegate;
 mod discovery;
+mod election;
 mod encode;
 mod exchange;
+mod features;
 mod filters;
 mod flow_objects;
 #[cfg(test)]
 mod fuzz;
 mod handler;
 mod health;
+mod identity;
 mod maintained;
 mod metrics;
 mod negotiate;
@@ -36,9 +39,12 @@ mod version;
 mod watch;
 
 pub use builder::{
-    BootstrapFuture, BootstrapStep, Builder, ControlPlane, RegisterMetrics, StartError,
+    ApiServer, ApiServerBuilder, BootstrapFuture, BootstrapStep, RegisterMetrics, StartError,
 };
+pub use features::{FeatureFunction, FeatureSettings};
 pub use ferrokube_aggregator as aggregator;
 pub use ferrokube_flow::Limits;
 pub use observer::{Observer, RequestRecord};
+pub use openapi::SchemaSource;
 pub use route::{DocumentRoute, Route, RouteFuture, RouteRequest};
+pub use routes::is_own;

@@ -1,5 +1,6 @@
 //! `/metrics`: a small set, with kube-apiserver's names where the meaning is the same.
 
+mod aggregation;
 mod priority;
 mod text;
 
@@ -419,6 +420,9 @@ impl Metrics {
         self.refresh(state);
         let mut out = String::with_capacity(64 * 1024);
         priority::write(&mut out, state.flow.levels());
+        aggregation::write(&mut out, &state.aggregator);
+        ferrokube_features::metrics::write(&mut out, &state.gates);
+        state.feature_stats.write(&mut out);
         match encoding::text::encode(&mut out, &self.registry) {
             Ok(()) if text::accepts_open_metrics(accept) => {
                 status::with_type(200, text::OPEN_METRICS, crate::body::full(out))

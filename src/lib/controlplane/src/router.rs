@@ -34,7 +34,23 @@ pub(crate) async fn handle(
     }
     let target = target(action, served);
     let caller = request.caller_number();
-    state.registry.offload().run(caller, run(state, request, &target, action.verb())).await
+    let run = run(state, request, &target, action.verb());
+    let answer = state.registry.offload().run(caller, run).await;
+    if let Err(rejection) = &answer
+        && !target.served.definition.dialect.routes_itself()
+        && is_of_router(rejection)
+    {
+        // Nothing has handled the request.
+        request.context().take_warnings();
+    }
+    answer
+}
+
+/// Whether kube-apiserver's router rejects the media types of a request itself.
+fn is_of_router(rejection: &Rejection) -> bool {
+    let Rejection::Failure(failure) = rejection else { return false };
+    failure.message.starts_with("406: Not Acceptable")
+        || failure.message.starts_with("415: Unsupported Media Type")
 }
 
 /// A resource that is not served: a `Status` in a native group, else plain 404.

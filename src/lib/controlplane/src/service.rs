@@ -95,8 +95,17 @@ impl ServerState {
         let Some(timeout) = request.timeout.checked_sub(request.started.elapsed()) else {
             return Err(timed_out().into());
         };
-        let handled = scoped(trace, span, handler::handle(self, &mut request));
-        match tokio::time::timeout(timeout, handled).await {
+        let caught_up = request.caught_up;
+        let handle = || scoped(trace, span, handler::handle(self, &mut request));
+        let ended = match caught_up {
+            // Boxed: only where servers share the state.
+            true => {
+                let handled = Box::pin(ferrokube_registry::caught_up(handle()));
+                tokio::time::timeout(timeout, handled).await
+            }
+            false => tokio::time::timeout(timeout, handle()).await,
+        };
+        match ended {
             Ok(result) => result,
             Err(_) => Err(timed_out().into()),
         }
@@ -211,5 +220,32 @@ impl Handler for ApiHandler {
             ferrokube_serve::boxed(body.map_err(std::io::Error::other))
         };
         Box::pin(async move { self.0.answer(head, body).await })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exchange;
+
+    /// Without a value: the closure is never called.
+    fn bytes_of<S, R, B, F: Future>(_call: impl FnOnce(S, R, B) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Every request allocates and clears its future, a GET the same one as a delegated request. What
+    /// few requests need (webhooks, aggregated servers) is boxed where it is called, so that it adds
+    /// a pointer; a larger future here is a cost of every request.
+    #[test]
+    fn the_future_of_a_request_stays_small() {
+        type Head = http::request::Parts;
+        type State = &'static Arc<ServerState>;
+        let whole = bytes_of(|state: State, head: Head, body: Body| state.answer(head, body));
+        let handled =
+            bytes_of(|state: State, request: &'static mut exchange::Request<'static>, ()| {
+                handler::handle(state, request)
+            });
+        assert!(handled <= 768, "{handled} bytes in the handler");
+        assert!(whole <= 5 << 10, "{whole} bytes in all");
     }
 }

@@ -3,6 +3,7 @@
 use crate::discovery::Discovery;
 use crate::encode::Encoder;
 use crate::encode::chunk_cache::ChunkCache;
+use crate::features::{FeatureSettings, FeatureStats};
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::observer::Observer;
@@ -22,6 +23,8 @@ use std::sync::Arc;
 pub(crate) struct ServerState {
     pub(crate) registry: Registry,
     pub(crate) gates: Gates,
+    pub(crate) features: FeatureSettings,
+    pub(crate) feature_stats: Arc<FeatureStats>,
     pub(crate) authenticators: Vec<Arc<dyn Authenticator>>,
     pub(crate) anonymous: bool,
     pub(crate) authorizer: Arc<dyn Authorizer>,

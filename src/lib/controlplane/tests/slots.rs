@@ -79,9 +79,9 @@ async fn fault_34_only_an_apply_that_is_json_is_read_on_a_worker() {
         assert!(futures::poll!(repeated.as_mut()).is_pending());
         tokio::task::yield_now().await;
     }
-    for name in ["flow", "twice"] {
-        assert_eq!(server.get(&format!("{CONFIGMAPS}/{name}")).await.code, 404);
-    }
+    // Not by a GET: on a busy machine, the first apply may have moved the resource to slots.
+    let writes = server.admission.writes.lock().unwrap().clone();
+    assert!(writes.iter().all(|(_, object)| object.contains("/json/")), "{writes:?}");
     drop(slots);
     // Both are polled: one that has been granted a slot must take it.
     assert_eq!(tokio::join!(flow, repeated), (201, 201));

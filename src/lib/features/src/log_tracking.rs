@@ -1,7 +1,8 @@
 //! Log tracking (KEP-1668): its gates, and its answers to the production readiness questionnaire.
 
-use crate::descriptor::{Descriptor, PrrAnswer};
-use crate::gate::{Gate, GateSpec, KubernetesVersion, Stage};
+use crate::descriptor::{Descriptor, FeatureSetting, FeatureTask, PrrAnswer};
+use crate::gate::{Gate, GateSpec, Stage};
+use crate::version::KubernetesVersion;
 
 /// Gate of the three ids on objects and log lines (KEP-1668).
 pub static LOG_TRACKING: Gate = Gate {
@@ -12,6 +13,7 @@ pub static LOG_TRACKING: Gate = Gate {
         default: true,
         locked: false,
     }],
+    dependencies: &[],
 };
 
 /// Gate of the initial id in W3C baggage, and of KEP-5915's annotation.
@@ -23,6 +25,7 @@ pub static LOG_TRACKING_INTEROP: Gate = Gate {
         default: false,
         locked: false,
     }],
+    dependencies: &[&LOG_TRACKING],
 };
 
 const fn answer(id: &'static str, text: &'static str) -> PrrAnswer {
@@ -41,6 +44,14 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
         "ferrokube_trace_spans_exported_total",
         "ferrokube_trace_spans_dropped_total",
     ],
+    setting: FeatureSetting::Central,
+    tasks: &[FeatureTask::ClearAnnotations {
+        keys: &[
+            "trace.kubernetes.io/trace-id",
+            "trace.kubernetes.io/span-id",
+            "trace.kubernetes.io/initial-trace-id",
+        ],
+    }],
     answers: &[
         answer(
             "P01",
@@ -52,11 +63,11 @@ pub(crate) static LOG_TRACKING_DESCRIPTOR: Descriptor = Descriptor {
         ),
         answer(
             "P03",
-            "Yes, by the gate. Stored annotations stay, and nothing reads them: while the gate is off the three keys are ordinary annotations, which any writer of the object may change (test `p02_off_the_three_keys_are_annotations_like_any_other`).",
+            "Yes, by the gate. With the Feature API, the three annotations are removed from all objects (test `f09_off_clears_what_is_stored_and_on_again_works`). Without it, stored annotations stay, and nothing reads them: while the gate is off the three keys are ordinary annotations, which any writer of the object may change (test `p02_off_the_three_keys_are_annotations_like_any_other`).",
         ),
         answer(
             "P04",
-            "Objects keep their initial trace id; the next change of content stamps them again, and drops an initial id that was edited into something malformed. An object created while the gate was off gets an initial trace id only from a controller whose request brings one.",
+            "Objects that were not cleared keep their initial trace id; the next change of content stamps them again, and drops an initial id that was edited into something malformed. An object created while the gate was off gets an initial trace id only from a controller whose request brings one.",
         ),
         answer(
             "P05",
@@ -151,6 +162,8 @@ pub(crate) static LOG_TRACKING_INTEROP_DESCRIPTOR: Descriptor = Descriptor {
     components: &["apiserver", "controller-manager"],
     owner: "sig-instrumentation",
     metrics: &["ferrokube_trace_baggage_total"],
+    setting: FeatureSetting::Local,
+    tasks: &[],
     answers: &[
         answer(
             "P01",

@@ -86,10 +86,31 @@ pub fn markdown(descriptor: &Descriptor) -> String {
             .collect::<Vec<_>>()
             .join(", ")
     );
+    write_answers(&mut page, descriptor);
+    let open: Vec<&str> =
+        questions().filter(|(id, _)| descriptor.answer(id).is_none()).map(|(id, _)| id).collect();
+    if !open.is_empty() {
+        let _ = write!(page, "\nNot answered yet: {}.\n", open.join(", "));
+    }
+    page.push_str("\nThis page is generated from the feature's descriptor (`src/lib/features`); a test keeps both in sync.\n");
+    page
+}
+
+/// All questions, by id.
+pub fn questions() -> impl Iterator<Item = (&'static str, &'static str)> {
+    QUESTIONS.iter().flat_map(|(_, questions)| questions.iter().copied())
+}
+
+/// Answer to a question, if given.
+pub fn answer(descriptor: &Descriptor, id: &str) -> Option<String> {
+    descriptor.answer(id).map(str::to_owned)
+}
+
+fn write_answers(page: &mut String, descriptor: &Descriptor) {
     for (part, questions) in QUESTIONS {
         let answered: Vec<_> = questions
             .iter()
-            .filter_map(|(id, question)| Some((id, question, text(descriptor, id)?)))
+            .filter_map(|(id, question)| Some((id, question, answer(descriptor, id)?)))
             .collect();
         if answered.is_empty() {
             continue;
@@ -99,12 +120,104 @@ pub fn markdown(descriptor: &Descriptor) -> String {
             let _ = write!(page, "\n**{id} {question}** {text}\n");
         }
     }
-    page.push_str("\nThis page is generated from the feature's descriptor (`src/lib/features`); a test keeps both in sync.\n");
+}
+
+/// Renders the production readiness sheet of a feature: every question, also those without an
+/// answer.
+pub fn sheet(descriptor: &Descriptor) -> String {
+    let mut page = format!("# {}\n\n{}.\n", descriptor.gate.name, descriptor.summary);
+    let _ = writeln!(page, "\nStages: {}.", stages(descriptor.gate));
+    let _ = writeln!(page, "Components: {}.", descriptor.components.join(", "));
+    let _ = writeln!(page, "Owner: {}.", descriptor.owner);
+    let _ = writeln!(page, "Metrics: {}.", descriptor.metrics.join(", "));
+    for (part, questions) in QUESTIONS {
+        let _ = write!(page, "\n## {part}\n");
+        for (id, question) in *questions {
+            let text = answer(descriptor, id).unwrap_or_else(|| "Not answered yet.".to_owned());
+            let _ = write!(page, "\n{id} {question}\n    {text}\n");
+        }
+    }
     page
 }
 
-fn text(descriptor: &Descriptor, id: &str) -> Option<&'static str> {
-    descriptor.answers.iter().find(|answer| answer.id == id).map(|answer| answer.text)
+/// What stands above the table of [`index`].
+const GUIDE: &str = "\
+# Features
+
+Every feature has a gate, which `--feature-gates` sets for a process. With the gate `FeatureAPI` the API server also serves an object for each feature
+(`features.k8s.io/v1alpha1`, short name `feat`, namespace kube-system), and turning a feature off removes what it stored:
+
+    ferrokube all-in-one --feature-gates=FeatureAPI=true,CoordinatedLeaderElection=true
+    ferrokube feature-admin list
+
+To turn a feature off, start the server without it. The object is `TurningOff` while tasks clear stored objects, and until no component reports the old value
+for the evaluation time (`--feature-evaluation-time`, 60 s); then it is `Off`, and OpenAPI no longer shows its fields:
+
+    ferrokube all-in-one --feature-gates=FeatureAPI=true
+    ferrokube feature-admin watch
+    ferrokube feature-admin wait CoordinatedLeaderElection --for state=Off
+    ferrokube feature-admin check-downgrade --to 1.35
+
+`benches/features target/release/ferrokube` runs this story with 10,000 Leases, and prints what the task takes.
+
+| command of `feature-admin` | does |
+|---|---|
+| `list`, `describe FEATURE`, `uses`, `tasks` | show states; who uses a feature, what blocks its transition and how to unblock it; reported values; what remains to be done |
+| `watch`, `wait FEATURE --for state=Off` | follow transitions, on a terminal with progress bars; wait for a state (exit code 1: not in time) |
+| `check-upgrade --to 1.37`, `check-downgrade --to 1.35` | exit with 0 if it is safe, else with 1 and the reasons. What no API server has confirmed is not safe |
+| `enable FEATURE`, `disable FEATURE` | set a dynamic feature; of another, name the flag and the components to restart |
+| `prr FEATURE` | prints the production readiness sheet; needs no cluster |
+
+All take `-o table|json|yaml`, `-n` (kube-system), `--kubeconfig` (else `$KUBECONFIG`, which may name several files, else that of an all-in-one, else
+`~/.kube/config`), `--context`, `--dry-run` (the server checks writes and keeps none) and `-v` (each request with its trace ids). Linked as `kubectl-features`, the
+same commands are `kubectl features`.
+
+`/ui/features/` of the API server, in a browser with `kubectl proxy`, is a board of states, transitions and what blocks them. A user needs `get` on the path
+`/ui/features/*`, and sees what the API would show: `list` on features of a namespace for the board, `get` for the page of a feature.
+
+| metric | of | is |
+|---|---|---|
+| `kubernetes_feature_enabled{name,stage}` | every component | 1 if the gate is on |
+| `feature_state{name,state}` | API server | 1 for the state that the feature is in |
+| `feature_tasks_remaining{name}`, `feature_blocked{name}` | API server | tasks before the transition ends; 1 if it cannot advance |
+| `feature_uses{name,version,enabled}` | API server | 1 for each value that components have reported |
+| `feature_dangling_references{name}` | API server | 1 if stored objects use a feature that is off |
+| `feature_leader{name}` | API server | 1 if this server leads the feature's transitions |
+| `feature_transition_duration_seconds{name,to}` | API server | durations of the transitions that this server has ended |
+
+Transitions have events (`kubectl events -n kube-system`): `TransitionStarted`, `TransitionCompleted`, `TransitionBlocked`. The conditions of a Feature say whether an
+upgrade or a downgrade is safe, and `DanglingReferences` how many stored objects use a feature that is off, with three examples; they are counted every 10 minutes.
+[features-tests.md](features-tests.md) lists the tests of each requirement.
+
+A central feature is set once, by `--feature-gates` of the API server: other components take its value from the API, without a restart, unless their own command
+line sets it. The API server may let the API set it instead:
+
+    ferrokube all-in-one --feature-gates=FeatureAPI=true --dynamic-features=LogTracking
+    ferrokube feature-admin disable LogTracking
+
+`spec.canaryPercent` of a dynamic feature turns it on in some components first, chosen by a hash of their names; it is `TurningOn` until the field is 100 or unset.
+
+Only the API server writes the status, and what API servers say of themselves in their identity Leases (annotations `features.k8s.io/...`, kube-system). A Lease that
+a user labels as an API server's holds transitions, but cannot agree to one, or lead. Components need the role `system:feature-reporter`, which lets them add the
+values that they use and nothing else. An unknown gate on the command line is warned about and gets an object with the stability `Unavailable`. An object of a
+feature that this version does not have is left as it is, and deleted three minor versions after it was last known.
+
+";
+
+/// Renders docs/features.md: a guide, and a table of all features.
+pub fn index(descriptors: &[&Descriptor]) -> String {
+    let mut page = GUIDE.to_owned();
+    page.push_str("| feature | stages | turning it off |\n|---|---|---|\n");
+    for descriptor in descriptors {
+        let name = descriptor.gate.name;
+        let tasks: Vec<String> = descriptor.tasks.iter().map(|task| format!("`{task}`")).collect();
+        let tasks =
+            if tasks.is_empty() { "nothing is stored".to_owned() } else { tasks.join(", ") };
+        let stages = stages(descriptor.gate);
+        let _ = writeln!(page, "| [{name}](features/{name}.md) | {stages} | {tasks} |");
+    }
+    page.push_str("\nThis page is generated from the descriptors (`src/lib/features`); a test keeps both in sync.\n");
+    page
 }
 
 fn stages(gate: &Gate) -> String {
@@ -129,9 +242,11 @@ mod tests {
     #[test]
     fn the_pages_are_those_of_the_descriptors() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/features");
-        for descriptor in ALL {
-            let path = folder.join(format!("{}.md", descriptor.gate.name));
-            let page = markdown(descriptor);
+        let of_one = |descriptor: &&Descriptor| {
+            (folder.join(format!("{}.md", descriptor.gate.name)), markdown(descriptor))
+        };
+        let all = [(folder.with_extension("md"), index(&ALL))];
+        for (path, page) in all.into_iter().chain(ALL.iter().map(of_one)) {
             if std::env::var_os("UPDATE_PAGES").is_some() {
                 std::fs::create_dir_all(&folder).unwrap();
                 std::fs::write(&path, &page).unwrap();
@@ -147,10 +262,7 @@ mod tests {
 
     #[test]
     fn every_answer_belongs_to_a_question() {
-        let asked: Vec<_> = QUESTIONS
-            .iter()
-            .flat_map(|(_, questions)| questions.iter().map(|(id, _)| *id))
-            .collect();
+        let asked: Vec<_> = questions().map(|(id, _)| id).collect();
         assert!(asked.is_sorted() && asked.len() == 30);
         for descriptor in ALL {
             assert!(

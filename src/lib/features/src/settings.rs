@@ -26,6 +26,14 @@ pub enum GateSettingError {
         /// Its only value.
         value: bool,
     },
+    /// It is on, and gates that it depends on are off.
+    #[error("{name} is enabled, but depends on features that are disabled: [{disabled}]")]
+    Dependency {
+        /// Gate name.
+        name: &'static str,
+        /// Names, separated by spaces.
+        disabled: String,
+    },
 }
 
 /// A setting without effect, or soon to be.
@@ -57,9 +65,12 @@ impl GateSettings {
         self.0.extend(later.0);
     }
 
-    /// Names of gates, without the groups.
-    pub(crate) fn names(&self) -> impl Iterator<Item = String> + '_ {
-        self.0.keys().filter(|name| !GROUPS.iter().any(|(group, _)| group == name)).cloned()
+    /// Settings of gates, without those of groups.
+    pub(crate) fn gates(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.0
+            .iter()
+            .filter(|(name, _)| !GROUPS.iter().any(|(group, _)| group == name))
+            .map(|(name, value)| (name.as_str(), *value))
     }
 
     /// Value for a gate, given by its name or else by its stage.

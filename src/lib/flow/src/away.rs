@@ -28,7 +28,7 @@ pub enum AwayError {
 impl Away {
     /// Begins a wait for a webhook (`webhook` is a hash that stands for it) with `bytes` on top of
     /// what the request of this task holds: from now on its seat is free, and its body, tree and
-    /// list count for the webhook.
+    /// list count for the webhook, as does what earlier waits left.
     ///
     /// # Errors
     /// [`AwayError`].
@@ -46,11 +46,20 @@ impl Away {
         if bytes + carried > flow.away.limit() {
             return Err(AwayError::TooLarge);
         }
-        let loan = flow
-            .away
-            .lend(webhook, (bytes + carried).max(1), MAX_WAIT)
-            .await
-            .ok_or(AwayError::Full)?;
+        let exchanged = with_grants(|grants| {
+            let kept: usize = grants.away.iter().map(BudgetGrant::amount).sum();
+            let all = (bytes + carried + kept).max(1);
+            let grant = flow.away.try_exchange(&mut grants.away, webhook, all)?;
+            Some((grant.into_loan(), carried + kept))
+        });
+        let (loan, carried) = match exchanged.flatten() {
+            Some(exchanged) => exchanged,
+            None => {
+                let amount = (bytes + carried).max(1);
+                let loan = flow.away.lend(webhook, amount, MAX_WAIT).await;
+                (loan.ok_or(AwayError::Full)?, carried)
+            }
+        };
         with_grants(|grants| (grants.body, grants.tree, grants.list) = (None, None, None));
         Ok(Self { webhook, held: Some((flow, loan)), carried })
     }
@@ -79,20 +88,64 @@ impl Away {
     ///
     /// # Errors
     /// [`AwayError`].
-    pub async fn end(self, tree: usize) -> Result<Option<BudgetGrant>, AwayError> {
+    pub async fn end(mut self, tree: usize) -> Result<Option<BudgetGrant>, AwayError> {
         if tree > heap::LARGEST {
             return Err(AwayError::TooLarge);
         }
-        let Some((flow, loan)) = self.held else { return Ok(None) };
+        let Some((flow, _)) = &self.held else { return Ok(None) };
+        let tree = take_tree(flow, self.webhook, tree).await?;
+        self.hand_back();
+        Ok(tree)
+    }
+
+    /// What came with the request stays counted, also after a call that failed.
+    fn hand_back(&mut self) {
+        let Some((_, loan)) = self.held.take() else { return };
         let mut own = loan.keep();
-        let tree = match tree {
-            0 => None,
-            bytes => Some(
-                flow.trees[0].take(self.webhook, bytes, MAX_WAIT).await.ok_or(AwayError::Full)?,
-            ),
-        };
         own.shrink(self.carried);
         with_grants(|grants| grants.away.push(own));
-        Ok(tree)
+    }
+}
+
+impl Drop for Away {
+    fn drop(&mut self) {
+        self.hand_back();
+    }
+}
+
+/// Bytes that the request of this task holds, and takes along when it waits for a webhook.
+pub fn carried_bytes() -> usize {
+    let amount = |grant: &Option<BudgetGrant>| grant.as_ref().map_or(0, BudgetGrant::amount);
+    with_grants(|grants| {
+        let kept: usize = grants.away.iter().map(BudgetGrant::amount).sum();
+        amount(&grants.body) + amount(&grants.tree) + amount(&grants.list) + kept
+    })
+    .unwrap_or(0)
+}
+
+/// Takes `bytes` for values decoded from a part of a webhook's response: a patch in base64 is not
+/// seen by [`Away::end`].
+///
+/// # Errors
+/// [`AwayError`].
+pub async fn response_part(webhook: u64, bytes: usize) -> Result<Option<BudgetGrant>, AwayError> {
+    if bytes > heap::LARGEST {
+        return Err(AwayError::TooLarge);
+    }
+    let Ok(flow) = REQUEST.try_with(|request| Arc::clone(&request.flow)) else { return Ok(None) };
+    take_tree(&flow, BudgetCaller { id: webhook, is_anonymous: false }, bytes).await
+}
+
+async fn take_tree(
+    flow: &Flow,
+    webhook: BudgetCaller,
+    bytes: usize,
+) -> Result<Option<BudgetGrant>, AwayError> {
+    match bytes {
+        0 => Ok(None),
+        bytes => {
+            let tree = flow.trees[0].take(webhook, bytes, MAX_WAIT).await;
+            tree.ok_or(AwayError::Full).map(Some)
+        }
     }
 }

@@ -20,7 +20,7 @@ mod limits;
 pub mod priority;
 mod share;
 
-pub use away::{Away, AwayError};
+pub use away::{Away, AwayError, carried_bytes, response_part};
 use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
 use ferrokube_apimachinery::user::UserInfo;
@@ -321,7 +321,8 @@ impl Flow {
         if let Some(grant) = self.lists.try_take(class.caller, bytes) {
             return Ok(Some(grant));
         }
-        if class.is_exempt {
+        // Not for whoever else a schema leads to the exempt level: seats are not bytes.
+        if class.is_master {
             return Ok(None);
         }
         let _wanting = held.map(Holdings::want);

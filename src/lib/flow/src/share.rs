@@ -145,6 +145,31 @@ impl Share {
         })
     }
 
+    /// Takes an amount in exchange for grants of this share, at once: what a request holds is not
+    /// in its own way. `None`: the grants stay as they are.
+    pub fn try_exchange(
+        &self,
+        held: &mut Vec<BudgetGrant>,
+        caller: BudgetCaller,
+        amount: usize,
+    ) -> Option<BudgetGrant> {
+        let core = &self.0;
+        let mut state = core.lock();
+        held.iter().for_each(|grant| state.remove(grant.caller, grant.amount));
+        let is_free = amount <= core.limit
+            && !state.is_behind_others(core.limit, caller)
+            && state.fits(core.limit, caller, amount);
+        if !is_free {
+            held.iter().for_each(|grant| state.add(grant.caller, grant.amount));
+            return None;
+        }
+        state.add(caller, amount);
+        held.iter_mut().for_each(|grant| grant.amount = 0);
+        held.clear();
+        state.serve(core.limit);
+        Some(BudgetGrant { core: Arc::clone(core), caller, amount })
+    }
+
     /// Like [`Self::take`], but calls back loans if there is no room, and returns one.
     pub async fn lend(
         &self,

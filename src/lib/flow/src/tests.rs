@@ -1,7 +1,9 @@
 //! Tests of callers and seats.
 
 use super::*;
-use crate::priority::{FlowAction, FlowResource};
+use crate::priority::{FlowAction, FlowConfig, FlowResource, SchemaConfig};
+use ferrokube_apimachinery::document::{Document, json};
+use futures::FutureExt;
 
 #[derive(Debug)]
 struct PathAction(&'static str);
@@ -100,4 +102,79 @@ async fn a_seat_is_taken_once_and_released_with_the_request() {
     })
     .await;
     assert_eq!(flow.inflight()[1].0, 0, "it is released with its request");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schema_for_the_exempt_level_frees_of_seats_but_not_of_bytes() {
+    let flow = Flow::new(&Limits { lists_bytes: 4 << 20, ..Limits::default() });
+    let schema = json!({"metadata": {"name": "all"}, "spec": {"matchingPrecedence": 2,
+        "priorityLevelConfiguration": {"name": "exempt"}, "rules": [{
+            "subjects": [{"kind": "Group", "group": {"name": "*"}}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]}]}});
+    let schema = SchemaConfig::read(&Document::from_value(schema).unwrap());
+    flow.levels().configure(FlowConfig::new([schema], []));
+    let one = assign(&flow, &user("one", "a"), "/", false);
+    let master = assign(&flow, &user("master", "system:masters"), "/", false);
+    assert!(one.is_exempt && master.is_exempt);
+    let room = |class| flow.take_list_grant(class, 1 << 20, None);
+    let mut held = Vec::new();
+    let end = loop {
+        match room(one).await {
+            Ok(Some(grant)) => held.push(grant),
+            end => break end,
+        }
+    };
+    assert!(end.is_err() && !held.is_empty());
+    while let Some(grant) = room(master).await.unwrap() {
+        held.push(grant);
+    }
+}
+
+/// Of all what it holds, once: for one webhook after the other, also the same one again.
+#[tokio::test]
+async fn a_request_does_not_compete_with_itself_for_room_at_webhooks() {
+    let flow = Arc::new(Flow::new(&Limits::default()));
+    let (tree, review) = (11 << 20, 3 << 20);
+    with_budgets(&flow, async {
+        let class = classify(&flow, &user("jane", "writers"), None);
+        flow.tree(class, tree).await.unwrap();
+        for webhook in [1, 2, 1, 1, 3] {
+            assert_eq!(carried_bytes(), tree);
+            let begun = Away::begin(webhook, review).now_or_never();
+            let away = begun.expect("nobody else is there").unwrap();
+            assert_eq!(flow.bytes()[1..3], [0, tree + review]);
+            away.end(0).await.unwrap();
+            assert_eq!(flow.bytes()[1..3], [0, tree]);
+        }
+    })
+    .await;
+    assert_eq!(flow.bytes(), [0; 5]);
+}
+
+#[tokio::test]
+async fn what_came_with_a_call_that_failed_stays_counted() {
+    let flow = Arc::new(Flow::new(&Limits::default()));
+    with_budgets(&flow, async {
+        let class = classify(&flow, &user("jane", "writers"), None);
+        flow.tree(class, 9 << 20).await.unwrap();
+        drop(Away::begin(1, 1 << 20).await.unwrap());
+        assert_eq!(flow.bytes()[1..3], [0, 9 << 20]);
+    })
+    .await;
+    assert_eq!(flow.bytes(), [0; 5]);
+}
+
+/// What others wait for is not taken by an exchange, nor is more than there is.
+#[tokio::test]
+async fn an_exchange_that_does_not_fit_keeps_what_there_was() {
+    let share = Share::new(100, (8, 8));
+    let [one, two] = [1, 2].map(|id| BudgetCaller { id, is_anonymous: false });
+    let mut held = vec![share.try_take(one, 40).unwrap()];
+    let other = share.try_take(two, 30).unwrap();
+    assert!(share.try_exchange(&mut held, one, 80).is_none());
+    assert_eq!((share.usage().0, held.len()), (70, 1));
+    let grant = share.try_exchange(&mut held, one, 60).expect("it fits");
+    assert_eq!((share.usage().0, held.len(), grant.amount()), (90, 0, 60));
+    drop((grant, other));
+    assert_eq!(share.usage(), (0, 0));
 }

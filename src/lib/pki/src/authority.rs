@@ -282,9 +282,7 @@ impl Pki {
     /// Derives a secret for one purpose, stable across restarts. Reveals nothing about the key that
     /// it is derived from.
     pub fn derived_key(&self, purpose: &str) -> [u8; 32] {
-        let key = hmac::Key::new(hmac::HMAC_SHA256, self.token_keys.private_pem.as_bytes());
-        let tag = hmac::sign(&key, purpose.as_bytes());
-        tag.as_ref().try_into().expect("SHA-256 gives 32 bytes")
+        derived_key(self.token_keys.private_pem.as_bytes(), purpose)
     }
 
     /// Issues a serving certificate for host names and addresses; see [`serving_names`].
@@ -559,6 +557,13 @@ fn check_validity(pem: &str, path: &Path, now: SystemTime) -> Result<(), PkiErro
         });
     }
     if now > validity.not_after { Err(PkiError::Expired { path: path.to_owned() }) } else { Ok(()) }
+}
+
+/// Derives a secret for one purpose from another one. See [`Pki::derived_key`].
+pub fn derived_key(secret: &[u8], purpose: &str) -> [u8; 32] {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+    let tag = hmac::sign(&key, purpose.as_bytes());
+    tag.as_ref().try_into().expect("SHA-256 gives 32 bytes")
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! How the pipeline calls admission. The steps are in crate `admission`.
 
+use crate::catalog::{Catalog, Served};
+use crate::codec;
 use crate::context::{RequestContext, Target};
 use crate::pipeline::{DeleteOptions, WriteOptions};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_storage::{Guard, Write};
+use ferrokube_storage::{Guard, KeyError, Prefix, Store, Write};
 use ferrokube_trace::annotation::Ids;
 use std::future::Future;
 use std::pin::Pin;
@@ -54,6 +56,15 @@ pub struct Attributes<'a> {
     pub dry_run: bool,
 }
 
+/// Where [`Effects::change`] finds objects.
+#[derive(Clone, Copy)]
+pub struct WriteContext<'a> {
+    /// The server's storage.
+    pub store: &'a Store,
+    /// The server's resources.
+    pub catalog: &'a Catalog,
+}
+
 /// Side effects of a step, in the same transaction as the write.
 #[derive(Clone, Debug, Default)]
 pub struct Effects {
@@ -61,6 +72,46 @@ pub struct Effects {
     pub guards: Vec<Guard>,
     /// Committed with the write (a quota's usage).
     pub writes: Vec<Write>,
+}
+
+impl Effects {
+    /// Changes another object in the transaction of the write. Both are committed or neither; if
+    /// the object changes meanwhile, the write starts again. `namespace` is empty for cluster
+    /// scope. Returns whether the object exists; otherwise nothing is changed, and the write starts
+    /// again if it is created meanwhile.
+    ///
+    /// The object must be of another resource than the write's: a transaction has one event per
+    /// resource. The change is not validated, passes no admission, and keeps generation,
+    /// managedFields and trace ids.
+    ///
+    /// # Errors
+    /// A Status for the client: no such name can exist, or the object would be too large.
+    pub fn change(
+        &mut self,
+        context: &WriteContext<'_>,
+        served: &Served,
+        namespace: &str,
+        name: &str,
+        change: impl FnOnce(&mut Document),
+    ) -> Result<bool, Failure> {
+        let WriteContext { store, catalog } = *context;
+        let invalid = |error: KeyError| Failure::internal(error.to_string());
+        let prefix = served.definition.storage_prefix.as_deref().unwrap_or_default();
+        let prefix = Prefix::new(prefix).map_err(invalid)?;
+        let key = prefix.key(Some(namespace).filter(|some| !some.is_empty()), name);
+        let key = key.map_err(invalid)?;
+        let Some(entry) = store.pending(&key) else {
+            self.guards.push(Guard::Absent(key));
+            return Ok(false);
+        };
+        let mut object = codec::view(&entry, served);
+        change(&mut object);
+        object.remove(&["metadata", "resourceVersion"]);
+        let put = codec::put(catalog, served, key.clone(), &object, None)?;
+        self.guards.push(Guard::At(key, entry.revision));
+        self.writes.push(Write::Put(put));
+        Ok(true)
+    }
 }
 
 /// Counts of [`Admission::stamp`] since start, retries included.

@@ -338,6 +338,11 @@ impl Catalog {
         });
     }
 
+    /// Finds a resource, whatever its versions.
+    pub fn definition(&self, group: &str, plural: &str) -> Option<Arc<Definition>> {
+        self.table.load().definition(group, plural).cloned()
+    }
+
     /// Finds a served version of a resource.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Served> {
         let table = self.table.load();
@@ -399,6 +404,12 @@ impl Catalog {
             .as_ref()
             .and_then(|prefix| table.order.get(table.owners.get(prefix)?));
         owner.unwrap_or(definition).clone()
+    }
+
+    /// The owner of a storage prefix (`configmaps`, `example.com/widgets`).
+    pub(crate) fn at_prefix(&self, prefix: &str) -> Option<Arc<Definition>> {
+        let table = self.table.load();
+        table.order.get(table.owners.get(prefix)?).cloned()
     }
 
     /// Whether the definition is unchanged and still served.

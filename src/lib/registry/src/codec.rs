@@ -10,6 +10,7 @@ use ferrokube_resource::Definition;
 use ferrokube_schema::validate;
 use ferrokube_storage::{Entry, Key, Put, Sidecar};
 use ferrokube_trace::annotation::Ids;
+use std::any::Any;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -74,20 +75,34 @@ fn decode_custom(definition: &Definition, object: &mut Document) {
 ///
 /// # Errors
 /// Those of the conversion webhook.
-pub async fn convert(from: &Served, to: &Served, object: &Document) -> Result<Document, Failure> {
+pub async fn convert(
+    from: &Served,
+    to: &Served,
+    object: &Document,
+) -> Result<ConvertedObject, Failure> {
     let (own, wanted) = (from.definition.gvk(from.version), to.definition.gvk(to.version));
+    let unbounded = |object| Ok(ConvertedObject { object, room: None });
     if own == wanted {
-        return Ok(object.clone());
+        return unbounded(object.clone());
     }
     if let Some(converter) = from.converter() {
         let bytes = json::to_vec(&object.clone().into_value()).into();
         let mut converted = converter.convert(wanted.api_version(), vec![bytes]).await?;
         let missing = || Failure::internal("a conversion gave no object");
-        return converted.objects.pop().ok_or_else(missing);
+        let object = converted.objects.pop().ok_or_else(missing)?;
+        return Ok(ConvertedObject { object, room: converted.room });
     }
     let mut object = to_stored(from, object).into_owned();
     from_stored(to, &mut object);
-    Ok(object)
+    unbounded(object)
+}
+
+/// An object in another version.
+pub struct ConvertedObject {
+    /// The object.
+    pub object: Document,
+    /// Room of the conversion webhook's response in its budget, to be held as long as the object.
+    pub room: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// The object in the storage version: itself, or a converted copy.
@@ -173,7 +188,7 @@ pub(crate) fn with_ids(served: &Served, entry: &Entry, ids: &Ids) -> Option<Put>
     })
 }
 
-fn selectable(owner: &Definition, stored: &Document) -> Box<[Box<str>]> {
+pub(crate) fn selectable(owner: &Definition, stored: &Document) -> Box<[Box<str>]> {
     let paths = &owner.versions[owner.storage_version].selectable;
     if paths.is_empty() {
         return Box::default();

@@ -43,6 +43,8 @@ pub struct RequestContext {
     reviews: OnceLock<Instant>,
     /// Initial trace id of the written object.
     initial_trace_id: OnceLock<InitialTraceId>,
+    /// Whether the server itself made the request.
+    is_own: bool,
 }
 
 impl RequestContext {
@@ -58,7 +60,19 @@ impl RequestContext {
             audit_bodies: Mutex::default(),
             reviews: OnceLock::new(),
             initial_trace_id: OnceLock::new(),
+            is_own: false,
         }
+    }
+
+    /// Of the server itself, such as its bootstrap. No client's request becomes one, whatever user
+    /// it impersonates.
+    pub(crate) fn own(self) -> Self {
+        Self { is_own: true, ..self }
+    }
+
+    /// Whether the server itself made the request.
+    pub fn is_own(&self) -> bool {
+        self.is_own
     }
 
     /// Adds a warning for the client. Duplicates and warnings beyond 50 are dropped.
@@ -89,6 +103,12 @@ impl RequestContext {
     /// Adds an annotation to the audit event.
     pub fn annotate_audit(&self, key: impl Into<String>, value: impl Into<String>) {
         self.audit.lock().insert(key.into(), value.into());
+    }
+
+    /// Adds an annotation of a webhook or policy, unless there is one with its key: its name is part
+    /// of the key, and must not replace what the server or another one recorded.
+    pub fn annotate_audit_once(&self, key: impl Into<String>, value: impl Into<String>) {
+        self.audit.lock().entry(key.into()).or_insert_with(|| value.into());
     }
 
     /// Adds an annotation with contents of objects, for audit events that have request bodies.
@@ -124,4 +144,24 @@ pub struct Target {
     pub name: Option<String>,
     /// Empty for the object itself.
     pub subresource: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_webhook_cannot_replace_what_the_server_recorded() {
+        let trace = TraceContext::root();
+        let user = UserInfo::default();
+        let context = RequestContext::new(user, trace, String::new(), SystemTime::UNIX_EPOCH);
+        context.annotate_audit("authorization.k8s.io/decision", "allow");
+        for value in ["forbid", "other"] {
+            context.annotate_audit_once("authorization.k8s.io/decision", value);
+            context.annotate_audit_once("issuer.example.com/id", value);
+        }
+        context.annotate_audit("issuer.example.com/id", "server");
+        let found: Vec<String> = context.take_audit().into_values().collect();
+        assert_eq!(found, ["allow", "server"]);
+    }
 }

@@ -46,10 +46,20 @@ pub(crate) enum ObjectError {
 
 /// Locations of kube-apiserver's schemes, which its errors contain.
 const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
+const AGGREGATOR_SCHEME: &str = "k8s.io/kube-aggregator/pkg/apiserver/scheme/scheme.go:28";
 const EXTENSIONS_SCHEME: &str = "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55";
 
 /// The version behind all versions of a native kind; no client names it.
 const INTERNAL: &str = "__internal";
+
+/// kube-apiserver consists of three servers, each of which knows its own kinds.
+fn scheme_of(group: &str) -> &'static str {
+    match group {
+        "apiextensions.k8s.io" => EXTENSIONS_SCHEME,
+        "apiregistration.k8s.io" => AGGREGATOR_SCHEME,
+        _ => SCHEME,
+    }
+}
 
 impl ObjectError {
     /// For a patched object without a version: it is decoded as one of the internal version.
@@ -151,7 +161,7 @@ impl ObjectDecoder {
 
     /// Message about an object of another kind: not convertible to this kind, or not known.
     fn foreign(&self, given: &GroupVersionKind, catalog: &Catalog) -> String {
-        let own_scheme = self.gvk.group == "apiextensions.k8s.io";
+        let scheme = scheme_of(&self.gvk.group);
         let is_internal = given.version == INTERNAL;
         let is_known = |definition: &Arc<Definition>| {
             let is_given = |gvk: GroupVersionKind| match is_internal {
@@ -159,7 +169,7 @@ impl ObjectDecoder {
                 false => gvk == *given,
             };
             definition.dialect.is_bundled()
-                && own_scheme == (definition.group == "apiextensions.k8s.io")
+                && scheme == scheme_of(&definition.group)
                 && (0..definition.versions.len()).any(|version| is_given(definition.gvk(version)))
         };
         if catalog.all().1.iter().any(is_known) {
@@ -170,7 +180,6 @@ impl ObjectDecoder {
                 internal_package(&self.gvk.group)
             );
         }
-        let scheme = if own_scheme { EXTENSIONS_SCHEME } else { SCHEME };
         let version = match is_internal {
             true => format!("the internal version of group {}", quote(&given.group)),
             false => format!("version {}", quote(&given.api_version())),
@@ -307,7 +316,7 @@ impl ObjectDecoder {
         let expected = self.gvk.api_version();
         // kube-apiserver matches these two fields case-insensitively; the last one counts, which is
         // the exact name where fields are sorted: in YAML and in what a patch leaves.
-        let in_order = strictness.source.is_empty();
+        let source = strictness.source;
         let named = |field: &str| {
             let is_other = |name: &str| {
                 name.len() == field.len() && name != field && name.eq_ignore_ascii_case(field)
@@ -317,7 +326,12 @@ impl ObjectDecoder {
                 fields.find(|(name, _)| is_other(name)).map(|(_, value)| value)
             };
             let exact = || object.get(&[field]);
-            let found = if in_order { exact().or_else(other) } else { other().or_else(exact) };
+            let last = || validate::last_spelling(source, field);
+            let found = match other() {
+                None => exact(),
+                Some(_) if source.is_empty() => exact().or_else(other),
+                Some(_) => last().map_or_else(exact, |name| object.get(&[&*name])),
+            };
             match found {
                 None | Some(Value::Null) => Ok(""),
                 Some(value) => value.as_str().ok_or_else(|| {
@@ -332,7 +346,7 @@ impl ObjectDecoder {
             }
         };
         let (version, kind) = (named("apiVersion")?, named("kind")?);
-        if version == expected && kind == self.gvk.kind {
+        if version == expected && kind == self.gvk.kind && self.is_own(&object) {
             return Ok(object);
         }
         if version.matches('/').count() > 1 {

@@ -4,7 +4,7 @@ use crate::catalog::Served;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::status::{Cause, Details, Failure, Reason};
-use ferrokube_storage::{CommitError, Rejected, Revision};
+use ferrokube_storage::{CommitError, Rejected, Revision, Unavailable};
 
 /// 422 on the request's options, such as `ListOptions`.
 pub(crate) fn invalid_options(kind: &str, errors: &[FieldError]) -> Failure {
@@ -52,6 +52,18 @@ pub(crate) fn lost(error: &CommitError) -> Failure {
             Reason::InsufficientStorage,
             "the disk is full: nothing was written; deletes and changes that make an object no larger are still taken",
         ),
+        CommitError::Unavailable(why) => unavailable(&Unavailable(why.clone())),
+        CommitError::Unknown(_) => {
+            tracing::error!(error = %error, "the outcome of a write is unknown");
+            Failure::new(
+                Reason::Timeout,
+                "the storage did not answer in time; whether the write happened is unknown",
+            )
+        }
+        CommitError::Invalid(_) => {
+            tracing::warn!(error = %error, "the storage refused a write");
+            Failure::new(Reason::RequestEntityTooLarge, "the storage refuses a write of this size")
+        }
         _ => {
             tracing::error!(error = %error, "a write was lost");
             Failure::internal(
@@ -59,6 +71,14 @@ pub(crate) fn lost(error: &CommitError) -> Failure {
             )
         }
     }
+}
+
+/// 503: a storage on other machines does not answer.
+pub(crate) fn unavailable(error: &Unavailable) -> Failure {
+    tracing::debug!(error = %error, "a request failed");
+    let details = Details { retry_after_seconds: 1, ..Details::default() };
+    Failure::new(Reason::ServiceUnavailable, "the storage is unavailable, please try again later")
+        .with_details(details)
 }
 
 /// 504: a resourceVersion that this server has not reached.

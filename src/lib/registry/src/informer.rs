@@ -33,7 +33,7 @@ enum BatchContent {
 }
 
 impl InformerBatch<'_> {
-    /// Parses the changes: at least one notice.
+    /// Parses the changes: at least one notice, unless [`Informer::within`] left none.
     pub fn read(self) -> Vec<Notice> {
         let view = |entry: &Entry| Arc::new(view(entry, self.served));
         match self.what {
@@ -66,6 +66,8 @@ pub struct Informer {
     store: Store,
     prefix: Prefix,
     served: Served,
+    /// Objects elsewhere are neither parsed nor reported.
+    namespace: Option<&'static str>,
     /// `None`: list next.
     cursor: Option<Cursor>,
 }
@@ -75,7 +77,20 @@ impl Informer {
     pub fn new(registry: &Registry, group: &str, version: &str, plural: &str) -> Option<Self> {
         let served = registry.catalog().find(group, version, plural)?;
         let prefix = prefix(&served).ok()?;
-        Some(Self { store: registry.store().clone(), prefix, served, cursor: None })
+        Some(Self {
+            store: registry.store().clone(),
+            prefix,
+            served,
+            namespace: None,
+            cursor: None,
+        })
+    }
+
+    /// Follows one namespace only. A batch may then be empty.
+    #[must_use]
+    pub fn within(mut self, namespace: &'static str) -> Self {
+        self.namespace = Some(namespace);
+        self
     }
 
     /// Current state. [`Self::next`] continues from it; without this call it starts with
@@ -97,7 +112,8 @@ impl Informer {
                 // The store is closing, which `next` reports.
                 Err(_) => {}
             }
-            return snapshot.range(None, None).cloned().collect();
+            let all = snapshot.range(None, None);
+            return all.filter(|entry| follows(self.namespace, &entry.key)).cloned().collect();
         }
     }
 
@@ -110,7 +126,10 @@ impl Informer {
                 self.cursor.is_some().then_some(BatchContent::State(state))?
             }
             Some(cursor) => match cursor.next_within(BATCH).await {
-                Ok(events) => BatchContent::Events(events),
+                Ok(mut events) => {
+                    events.retain(|event| follows(self.namespace, &event.entry.key));
+                    BatchContent::Events(events)
+                }
                 Err(WatchError::Compacted(revision)) => {
                     tracing::warn!(prefix = self.prefix.as_str(), %revision, "a cache fell behind the history and lists again");
                     BatchContent::State(self.state())
@@ -120,4 +139,8 @@ impl Informer {
         };
         Some(InformerBatch { served: &self.served, what })
     }
+}
+
+fn follows(namespace: Option<&str>, key: &Key) -> bool {
+    namespace.is_none_or(|namespace| key.namespace() == Some(namespace))
 }

@@ -25,10 +25,13 @@ mod noop;
 pub mod offload;
 pub mod pipeline;
 pub mod read;
+mod stored;
 
-pub use admission::{Admission, AdmissionOptions, Attributes, Effects, Operation, Stamps};
+pub use admission::{
+    Admission, AdmissionOptions, Attributes, Effects, Operation, Stamps, WriteContext,
+};
 pub use catalog::{Catalog, ComputedResource, Served};
-pub use codec::convert;
+pub use codec::{ConvertedObject, convert};
 pub use context::{FieldValidation, RequestContext, Target};
 pub use decode::{internal_package, unrecognized};
 pub use ids::{keep_ids, show_ids};
@@ -36,8 +39,11 @@ pub use informer::{Informer, InformerBatch, Notice};
 pub use local::Local;
 pub use noop::is_same_content;
 pub use pipeline::{
-    Body, DeleteOptions, Deleted, Object, Patch, Registry, WriteOptions, Written, view,
+    Body, DeleteOptions, Deleted, Object, Patch, Registry, WriteOptions, Written, decode_mutated,
+    view,
 };
 pub use read::{
     ListOptions, ListPage, Listing, Reading, VersionMatch, Watch, WatchItem, WatchOptions,
+    caught_up,
 };
+pub use stored::StoredValues;

@@ -33,6 +33,11 @@ impl Local {
         Some(Self { registry: registry.clone(), served })
     }
 
+    /// For a resource that need not be in the catalog.
+    pub fn of(registry: &Registry, served: Served) -> Self {
+        Self { registry: registry.clone(), served }
+    }
+
     /// Definition and version.
     pub fn served(&self) -> &Served {
         &self.served
@@ -46,6 +51,7 @@ impl Local {
             "kube-apiserver".to_owned(),
             SystemTime::now(),
         )
+        .own()
     }
 
     /// The server's identity.
@@ -118,6 +124,25 @@ impl Local {
     ) -> Result<Document, Failure> {
         let target = self.target(namespace, name, subresource);
         let options = WriteOptions { field_manager: NAME.to_owned(), ..WriteOptions::default() };
+        let written = self.registry.patch(&Self::context(), &target, patch, &options).await?;
+        Ok(written.object.into_document(&self.served))
+    }
+
+    /// Server-side apply of a cluster-scoped object or its subresource, with force.
+    pub async fn apply(
+        &self,
+        name: &str,
+        subresource: &str,
+        manager: &str,
+        configuration: Document,
+    ) -> Result<Document, Failure> {
+        let target = self.target("", name, subresource);
+        let options = WriteOptions {
+            field_manager: manager.to_owned(),
+            force: true,
+            ..WriteOptions::default()
+        };
+        let patch = Patch::Apply(configuration.into());
         let written = self.registry.patch(&Self::context(), &target, patch, &options).await?;
         Ok(written.object.into_document(&self.served))
     }

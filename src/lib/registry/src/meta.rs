@@ -8,7 +8,7 @@ pub(crate) use owners::{
     DedupPhase, check_count as check_owner_count, complete as complete_owners,
     dedup as dedup_owners,
 };
-pub(crate) use rules::{check_change, check_manager, check_object, check_prefix, warnings};
+pub(crate) use rules::{check_change, check_object, check_prefix, warnings};
 
 use crate::context::Target;
 use ferrokube_apimachinery::document::{Document, Map, Value};

@@ -149,6 +149,11 @@ pub async fn pause() {
     .await;
 }
 
+/// Whether the current thread computes in a slot: there is no need to leave a worker.
+pub fn has_slot() -> bool {
+    SITE.get() == PollSite::Slot
+}
+
 /// Continues off the workers, as soon as there is a slot. Returns at once if the request has one.
 pub async fn leave_worker() {
     poll_fn(|context| match SITE.get() {

@@ -25,7 +25,8 @@ use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_storage::{Entry, Key, Prefix, Store};
+use ferrokube_storage::{Entry, Key, Prefix, Store, is_key_segment};
+pub use mutated::decode_mutated;
 use ring::hmac;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -74,6 +75,8 @@ impl From<Document> for Body {
 pub struct WriteOptions {
     /// Runs every step, but stores nothing.
     pub dry_run: bool,
+    /// Of a dry run that the caller did not request: it fails as a write that stores.
+    pub unshown: bool,
     /// How unknown and duplicate fields are treated; `None`: [`FieldValidation::default`].
     pub field_validation: Option<FieldValidation>,
     /// Empty: taken from the User-Agent.
@@ -82,6 +85,19 @@ pub struct WriteOptions {
     pub force: bool,
     /// Error if an update or apply has to create the object and the caller lacks the verb `create`.
     pub forbid_create: Option<Failure>,
+}
+
+impl WriteOptions {
+    /// Stores nothing, since the response cannot be shown to the caller.
+    pub fn withhold(&mut self) {
+        self.unshown = !self.dry_run;
+        self.dry_run = true;
+    }
+
+    /// Whether errors are those of a write that stores.
+    pub(crate) fn fails_as_stored(&self) -> bool {
+        !self.dry_run || self.unshown
+    }
 }
 
 /// A parsed patch, by content type.
@@ -322,7 +338,7 @@ pub(crate) fn key(target: &Target, name: &str) -> Result<Key, Failure> {
     if namespaced && namespace.is_none() {
         return Err(Failure::bad_request("a namespace is needed"));
     }
-    if let Some(namespace) = namespace.filter(|namespace| prefix.key(None, namespace).is_err()) {
+    if let Some(namespace) = namespace.filter(|namespace| !is_key_segment(namespace)) {
         return Err(Failure::bare(500, format!("the namespace {namespace:?} is invalid")));
     }
     if name.contains('%') {

@@ -9,7 +9,7 @@ mod token;
 mod watch;
 
 use crate::context::{RequestContext, Target};
-use crate::failure::{invalid_options, too_large};
+use crate::failure::{invalid_options, too_large, unavailable};
 use crate::offload::{is_costly, leave_worker};
 use crate::pipeline::{Object, Registry, key};
 use ferrokube_apimachinery::document::Document;
@@ -17,6 +17,7 @@ use ferrokube_apimachinery::field::{FieldError, quote};
 use ferrokube_apimachinery::go;
 use ferrokube_apimachinery::selector::{FieldSelector, LabelSelector};
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_storage::remote::BoxFuture;
 use ferrokube_storage::{Entry, Revision};
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,7 +135,25 @@ pub enum WatchItem {
 /// Collecting events into items in place relies on it.
 const _: () = assert!(size_of::<WatchItem>() <= size_of::<ferrokube_storage::Event>());
 
+tokio::task_local! {
+    /// The request waited for the state when it arrived: its reads need not.
+    static CAUGHT_UP: ();
+}
+
+/// Runs the rest of a request that has waited for [`Registry::reached`].
+pub async fn caught_up<T>(request: impl Future<Output = T>) -> T {
+    CAUGHT_UP.scope((), request).await
+}
+
 impl Registry {
+    /// What a request waits for at its arrival, so that everything which decides about it (rights,
+    /// definitions, webhooks, policies, quotas) is as new as what its client may have seen at other
+    /// servers. `None` with a local engine.
+    pub fn reached(&self) -> Option<BoxFuture<'static, Result<(), Failure>>> {
+        let barrier = self.store().barrier()?;
+        Some(Box::pin(async { barrier.await.map_err(|error| unavailable(&error)) }))
+    }
+
     /// GET of an object or subresource. An object that needs the conversion webhook is returned as
     /// stored: see [`Self::in_version`]. A `resource_version` that is not reached yet is waited
     /// for.
@@ -158,7 +177,7 @@ impl Registry {
                 None => Failure::bare(500, why),
             }
         })?;
-        self.wait_for(asked.unwrap_or(0)).await?;
+        self.reach(asked).await?;
         let entry = self
             .store()
             .get(&key)
@@ -176,6 +195,23 @@ impl Registry {
                 crate::pipeline::project(&*computed, target, &object).map(Object::Computed)
             }
             None => Ok(Self::object(entry, &target.served)),
+        }
+    }
+
+    /// Waits for the revision that a read requires, or without one for every write acknowledged
+    /// before it.
+    async fn reach(&self, asked: Option<u64>) -> Result<(), Failure> {
+        match asked {
+            Some(asked) => self.wait_for(asked).await,
+            None => self.catch_up().await,
+        }
+    }
+
+    /// Waits until the published state has every acknowledged write: no wait with a local engine.
+    async fn catch_up(&self) -> Result<(), Failure> {
+        match self.reached() {
+            Some(reached) if CAUGHT_UP.try_with(|()| ()).is_err() => reached.await,
+            _ => Ok(()),
         }
     }
 

@@ -4,9 +4,11 @@
 use crate::columns::Columns;
 use crate::dialect::Dialect;
 use crate::encoding;
+use crate::guard::FieldGuard;
 use crate::hooks::{Change, Hooks};
 use crate::policy::Policy;
 use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::gvk::{GroupResource, GroupVersionKind};
 use ferrokube_schema::Schema;
 use ferrokube_schema::apply::ResetFields;
@@ -101,6 +103,8 @@ pub struct DefinitionVersion {
     pub served: bool,
     /// Deprecation warning for its clients.
     pub deprecation: Option<String>,
+    /// Place in discovery; `None`: at the end, and without an APIService.
+    pub priority: Option<ApiPriority>,
     /// Schema, whose `name` is that of the OpenAPI definition.
     pub schema: Arc<Schema>,
     /// Subresources, in discovery order.
@@ -115,6 +119,20 @@ pub struct DefinitionVersion {
     pub selectable: Vec<String>,
     /// Protobuf message (`k8s.io.api.core.v1.ConfigMap`); `None`: no protobuf.
     pub message: Option<String>,
+}
+
+/// Place of a group version in discovery, and in its APIService. The highest comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ApiPriority {
+    /// Among the groups; a group has the highest of its versions.
+    pub group: i64,
+    /// Among the versions of the group.
+    pub version: i64,
+}
+
+impl ApiPriority {
+    /// Of custom resources.
+    pub const CUSTOM: Self = Self { group: 1000, version: 100 };
 }
 
 /// Definition of a resource.
@@ -153,6 +171,8 @@ pub struct Definition {
     /// Store revision since which the resource exists (the create revision of its
     /// CustomResourceDefinition); 0 for native kinds. Watches from before are answered with 410.
     pub since: u64,
+    /// Fields of features.
+    pub guards: Vec<FieldGuard>,
     /// Behavior beyond the data.
     pub hooks: Arc<dyn Hooks>,
 }
@@ -184,12 +204,30 @@ impl Definition {
         encoding::normalize(&row.schema, object);
         ferrokube_schema::validate::default(&row.schema, object);
         self.hooks.default(&row.name, object);
+        for guard in &self.guards {
+            guard.default(object);
+        }
+    }
+
+    /// What features that are off refuse.
+    pub fn refused(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
+        self.guards.iter().filter_map(|guard| guard.check(change.old, object)).collect()
+    }
+
+    /// Decoding steps of an object that another server stored: as [`Self::set_defaults`], and
+    /// with the fields that are always emitted.
+    pub fn restore(&self, version: usize, object: &mut Document) {
+        self.set_defaults(version, object);
+        encoding::complete(&self.versions[version].schema, object);
     }
 
     /// Prepares a write for validation, after managedFields were computed: restores the fields it
     /// may not set, and adds those that are always emitted.
     pub fn prepare(&self, version: usize, change: &Change<'_>, object: &mut Document) {
         let row = &self.versions[version];
+        for guard in &self.guards {
+            guard.prepare(change.old, object);
+        }
         self.hooks.prepare(change, object);
         encoding::complete(&row.schema, object);
     }

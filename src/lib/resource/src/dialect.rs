@@ -43,8 +43,9 @@ impl Dialect {
         self == Self::Custom
     }
 
-    /// Whether a controller writes its discovery entries: verbs and subresources in fixed order
-    /// rather than sorted, and kinds always with group and version.
+    /// Whether controllers write its discovery entries (verbs and subresources in fixed order
+    /// rather than sorted, and kinds always with group and version) and its OpenAPI paths (without
+    /// the legacy watches, and with other options).
     pub fn is_discovered_by_controller(self) -> bool {
         self == Self::Custom
     }

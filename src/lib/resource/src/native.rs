@@ -4,6 +4,7 @@
 use crate::columns::{Column, Columns};
 use crate::definition::{Definition, DefinitionVersion, Scope, Subresource, Verbs};
 use crate::dialect::Dialect;
+use crate::guard::{FieldGuard, GuardedField};
 use crate::hooks::{DefaultHooks, Hooks};
 use crate::policy::Policy;
 use ferrokube_apimachinery::gvk::GroupVersionKind;
@@ -47,6 +48,8 @@ pub struct KindBody {
     pub columns: &'static [NativeColumn],
     /// Selectable fields beyond name and namespace.
     pub selectable: &'static [&'static str],
+    /// Fields of features.
+    pub guarded: &'static [GuardedField],
     /// Storage prefix; `None`: not stored.
     pub storage: Option<&'static str>,
     /// How requests are treated.
@@ -56,6 +59,11 @@ pub struct KindBody {
     /// Name and OpenAPI definition of a stored but unserved version, if the kind is stored as
     /// another group's (events).
     pub stored_as: Option<(&'static str, &'static str)>,
+    /// Further served versions, such as `v1` of a kind that is stored in `v2`. The hooks convert
+    /// them.
+    pub versions: &'static [&'static str],
+    /// Deprecation warning for clients of all versions.
+    pub deprecation: Option<&'static str>,
 }
 
 /// A subresource of a native kind.
@@ -130,30 +138,59 @@ impl Default for KindBody {
             reset: &[],
             columns: &[NativeColumn::NAME, NativeColumn::AGE],
             selectable: &[],
+            guarded: &[],
             storage: None,
             policy: Policy::DEFAULT,
             hooks: Arc::new(DefaultHooks),
             stored_as: None,
+            versions: &[],
+            deprecation: None,
         }
     }
 }
 
+/// Name of a native kind's OpenAPI definition: `io.k8s.api.core.v1.ConfigMap`, for other groups
+/// with their first label (`io.k8s.api.coordination.v1.Lease`).
+pub fn schema_name(group: &str, version: &str, kind: &str) -> String {
+    let group = match group {
+        "" => "core",
+        "internal.apiserver.k8s.io" => "apiserverinternal",
+        group => group.split('.').next().unwrap_or_default(),
+    };
+    // The types of these groups are in other modules.
+    let module = match group {
+        "apiextensions" => "apiextensions-apiserver.pkg.apis",
+        "apiregistration" => "kube-aggregator.pkg.apis",
+        _ => "api",
+    };
+    format!("io.k8s.{module}.{group}.{version}.{kind}")
+}
+
 impl NativeKind {
-    /// Name of the OpenAPI definition: `io.k8s.api.core.v1.ConfigMap`, for other groups with their
-    /// first label (`io.k8s.api.coordination.v1.Lease`).
+    /// A kind in version v1 with all verbs and no short names; `names` are plural, singular and
+    /// kind.
+    pub const fn new(
+        group: &'static str,
+        names: [&'static str; 3],
+        scope: Scope,
+        body: fn() -> KindBody,
+    ) -> Self {
+        Self {
+            group,
+            version: "v1",
+            plural: names[0],
+            singular: names[1],
+            kind: names[2],
+            scope,
+            short_names: &[],
+            verbs: Verbs::ALL,
+            body,
+        }
+    }
+
+    /// Name of the OpenAPI definition, see [`schema_name`].
     pub fn schema_name(&self) -> String {
-        let group = match self.group {
-            "" => "core",
-            "internal.apiserver.k8s.io" => "apiserverinternal",
-            group => group.split('.').next().unwrap_or_default(),
-        };
-        // The types of these groups are in other modules.
-        let module = match group {
-            "apiextensions" => "apiextensions-apiserver.pkg.apis",
-            "apiregistration" => "kube-aggregator.pkg.apis",
-            _ => "api",
-        };
-        format!("io.k8s.{module}.{group}.{}.{}", self.version, self.kind)
+        schema_name(self.group, self.version, self.kind)
     }
 
     /// Builds the definition with its schema.
@@ -169,6 +206,10 @@ impl NativeKind {
             version.selectable = body.selectable.iter().map(|path| (*path).to_owned()).collect();
             versions.push(version);
         }
+        let storage_version = versions.len() - 1;
+        for version in body.versions {
+            versions.push(Self { version, ..*self }.served(&body, tables)?);
+        }
         let words = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
         Ok(Definition {
             group: self.group.to_owned(),
@@ -180,13 +221,14 @@ impl NativeKind {
             categories: words(body.categories),
             scope: self.scope,
             verbs: self.verbs,
-            storage_version: versions.len() - 1,
+            storage_version,
             versions,
             storage_prefix: body.storage.map(str::to_owned),
             dialect: Dialect::Native,
             policy: body.policy,
             epoch: 1,
             since: 0,
+            guards: body.guarded.iter().copied().map(FieldGuard::new).collect(),
             hooks: body.hooks,
         })
     }
@@ -196,6 +238,7 @@ impl NativeKind {
             name: name.to_owned(),
             served: true,
             deprecation: None,
+            priority: None,
             schema: tables.get(definition).ok_or_else(|| definition.to_owned())?,
             subresources: Vec::new(),
             reset: ResetFields::default(),
@@ -210,6 +253,7 @@ impl NativeKind {
     fn served(&self, body: &KindBody, tables: &Tables) -> Result<DefinitionVersion, String> {
         let mut version = Self::version(tables, self.version, &self.schema_name())?;
         version.reset = reset(body.reset);
+        version.deprecation = body.deprecation.map(str::to_owned);
         version.selectable = body.selectable.iter().map(|path| (*path).to_owned()).collect();
         version.columns = body.columns.iter().map(Column::from).collect();
         version.subresources =

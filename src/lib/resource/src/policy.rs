@@ -11,12 +11,32 @@ pub enum FinalizerDomain {
     Optional,
 }
 
+/// What the kind's own validation of an update says of metadata, once more after the checks that
+/// all kinds share: kube-apiserver reports such errors again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetadataRules {
+    /// Nothing.
+    Nothing,
+    /// What an update may not change, labels, annotations, and owners.
+    Changes,
+    /// The metadata as that of a new object.
+    Object,
+    /// Both.
+    All,
+}
+
 /// How requests for a resource are treated, as far as that needs no code (see
 /// [`Hooks`](crate::Hooks)). The default fits most native kinds.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
     /// Domains of finalizers.
     pub finalizer_domain: FinalizerDomain,
+    /// Metadata errors of an update that are reported again.
+    pub metadata_rules: MetadataRules,
+    /// The same, of an update through a subresource.
+    pub subresource_metadata_rules: MetadataRules,
+    /// The metadata of a new object is validated only if its other fields are valid.
+    pub metadata_last: bool,
     /// Lists may select by `metadata.namespace`. False for cluster-scoped kinds that declare their
     /// selectable fields.
     pub selects_namespace: bool,
@@ -32,9 +52,18 @@ pub struct Policy {
     /// The fields that a write resets (the version's `reset`) keep the client's value on create.
     /// Otherwise they are dropped before [`Hooks::prepare`](crate::Hooks::prepare).
     pub keeps_reset_on_create: bool,
+    /// A write of a subresource that does not change metadata leaves the fields of a deletion
+    /// alone, too. False for API services, where other ones are an error.
+    pub status_keeps_deletion: bool,
+    /// Subresources that are not shown as Tables.
+    pub untabled_subresources: &'static [&'static str],
     /// Deletes honor propagation policies by adding the finalizers `orphan` and
     /// `foregroundDeletion`. False for events.
     pub garbage_collected: bool,
+    /// A delete without a propagation policy orphans dependents, as it did in old versions.
+    pub orphans_by_default: bool,
+    /// Warning of a delete that orphans dependents without having said so; empty for none.
+    pub orphan_warning: &'static str,
     /// The kind's own code starts its deletion; failed preconditions are then worded differently.
     pub begins_own_deletion: bool,
     /// A delete that only marks the object leaves the garbage collection finalizers alone, whatever
@@ -51,13 +80,20 @@ impl Policy {
     /// The default, for constants.
     pub const DEFAULT: Self = Self {
         finalizer_domain: FinalizerDomain::Required,
+        metadata_rules: MetadataRules::All,
+        subresource_metadata_rules: MetadataRules::All,
+        metadata_last: false,
         selects_namespace: true,
         create_on_update: false,
         unconditional_update: true,
         computes_long: false,
         counts_generation: false,
         keeps_reset_on_create: false,
+        status_keeps_deletion: true,
+        untabled_subresources: &[],
         garbage_collected: true,
+        orphans_by_default: false,
+        orphan_warning: "",
         begins_own_deletion: false,
         mark_keeps_finalizers: false,
         returns_deleted: false,

@@ -131,7 +131,7 @@ impl TableRow {
 
     /// The current time, for cells that depend on it other than by [`Self::since`]. Such a row
     /// cannot be cached.
-    pub(crate) fn dated(&mut self) -> SystemTime {
+    pub fn dated(&mut self) -> SystemTime {
         self.is_dated = true;
         self.now
     }

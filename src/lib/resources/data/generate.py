@@ -5,7 +5,8 @@
 
 FACTS is a directory of type facts: kinds.tsv, openapi.tsv, protobuf.tsv, resources.tsv, columns.tsv. The tables are committed; a build needs
 neither the facts nor this script. Rows of definitions and messages that the facts lack are written by hand, and kept. To bundle more kinds of
-the published API, add them to SERVED, exceptions of their Go types to EMIT, and run the script again.
+the published API, add them to SERVED, exceptions of their Go types to EMIT, and run the script again. The same for the workload kinds, whose
+tables are in ../../workloads/data: WORKLOADS, and emit.tsv there. They refer to definitions of the tables here, and lack these.
 
 schema.tsv: definition, field, type, required, emit, list_type, list_map_keys, map_type, patch_strategy, patch_merge_key, default, enum.
 An empty definition repeats the line above. `emit` says how a typed object encodes the field:
@@ -38,6 +39,23 @@ SERVED = {
     "rbac.authorization.k8s.io": None,
     "storagemigration.k8s.io": None,
 }
+WORKLOADS = {
+    "": [
+        "Binding", "ComponentStatus", "Endpoints", "LimitRange", "Node", "PersistentVolume", "PersistentVolumeClaim", "Pod", "PodTemplate",
+        "ReplicationController", "Service",
+    ],
+    "apps": None,
+    "autoscaling": ["HorizontalPodAutoscaler"],
+    "batch": None,
+    "discovery.k8s.io": None,
+    "networking.k8s.io": None,
+    "node.k8s.io": None,
+    "policy": None,
+    "resource.k8s.io": None,
+    "scheduling.k8s.io": None,
+    "storage.k8s.io": None,
+}
+WORKLOAD_VERSIONS = ("v1", "v2")
 META = "io.k8s.apimachinery."
 MESSAGE_PACKAGES = ("k8s.io.apimachinery.pkg.apis.meta.v1", "k8s.io.apimachinery.pkg.runtime", "k8s.io.apimachinery.pkg.util.intstr", "k8s.io.apimachinery.pkg.api.resource", "k8s.io.api.apidiscovery.v2", "k8s.io.api.apidiscovery.v2beta1")
 DEFINITIONS_OF_MESSAGES = {"k8s.io.apiextensions_apiserver.": "io.k8s.apiextensions-apiserver.", "k8s.io.kube_aggregator.": "io.k8s.kube-aggregator.", "k8s.io.": "io.k8s."}
@@ -53,7 +71,7 @@ EMIT = {
         FlowSchemaSpec.matchingPrecedence QueuingConfiguration.queues QueuingConfiguration.handSize QueuingConfiguration.queueLengthLimit
         LimitedPriorityLevelConfiguration.limitResponse CustomResourceDefinitionStatus.conditions CustomResourceDefinitionStatus.acceptedNames
         CustomResourceDefinitionStatus.storedVersions TokenRequestSpec.audiences TokenRequestStatus.expirationTimestamp TokenRequestStatus.token
-        TokenReviewStatus.user SelfSubjectReviewStatus.userInfo Role.rules ClusterRole.rules RoleRef.apiGroup
+        TokenReviewStatus.user SelfSubjectReviewStatus.userInfo Role.rules ClusterRole.rules RoleRef.apiGroup APIGroup.preferredVersion
     """,
     "n": """
         TokenRequestSpec.expirationSeconds TokenRequestSpec.boundObjectRef LimitedPriorityLevelConfiguration.nominalConcurrencyShares
@@ -65,7 +83,7 @@ EMIT = {
         CustomResourceColumnDefinition.priority CustomResourceDefinitionSpec.preserveUnknownFields CustomResourceDefinitionVersion.deprecated
         JSONSchemaProps.exclusiveMaximum JSONSchemaProps.exclusiveMinimum JSONSchemaProps.uniqueItems JSONSchemaProps.nullable
         JSONSchemaProps.x-kubernetes-embedded-resource JSONSchemaProps.x-kubernetes-int-or-string APIServiceSpec.insecureSkipTLSVerify
-        ScaleSpec.replicas TokenReviewSpec.token LeaseCandidateSpec.strategy
+        ScaleSpec.replicas TokenReviewSpec.token LeaseCandidateSpec.strategy Status.status ValidatingAdmissionPolicyBindingSpec.policyName ValidatingAdmissionPolicyBindingSpec.validationActions
     """,
     "p": """
         LeaseSpec.holderIdentity LeaseSpec.strategy LeaseSpec.preferredHolder ServiceReference.path WebhookClientConfig.url
@@ -125,8 +143,18 @@ def emit(overrides, definition, row, embeds_metadata):
     return "p"
 
 
-def served(group, kind):
-    kinds = SERVED.get(group, [])
+def enumerations(folder):
+    """Allowed values for OpenAPI, which the facts lack: those of the present table."""
+    values, first = {}, ""
+    for row in read(folder, "schema.tsv")[1]:
+        first = row[0] or first
+        if len(row) == 12:
+            values[first, row[1]] = row[11]
+    return values
+
+
+def served(group, kind, chosen=None):
+    kinds = (chosen or SERVED).get(group, [])
     return kinds is None or kind in kinds or (kind.endswith("List") and kind[:-4] in kinds)
 
 
@@ -157,6 +185,59 @@ def by_first(rows, key):
     return table
 
 
+def emit_rows(folder):
+    """Exceptions by definition and field."""
+    table = {}
+    for definition, code, fields in read(folder, "emit.tsv")[1]:
+        table.update({(definition, field): code for field in fields.split(",")})
+    return table
+
+
+def schema_rows(wanted, definitions, code, values):
+    out = []
+    for name in wanted:
+        embeds = any(row[1] == "metadata" for row in definitions[name])
+        for number, row in enumerate(sorted(definitions[name], key=lambda row: row[1])):
+            row = [*row[:10], row[10] or values.get((name, row[1]), "")]
+            emitted = "" if row[1] in ("", "(self)") else code(name, row, embeds)
+            out.append([name if number == 0 else "", row[1], row[2], row[3], emitted, *row[4:]])
+    return out
+
+
+def definition_of(message):
+    for prefix, replacement in DEFINITIONS_OF_MESSAGES.items():
+        if message.startswith(prefix):
+            return replacement + message[len(prefix):]
+    return None
+
+
+def workloads(facts, present):
+    """Tables of the workload kinds, without the definitions and messages that are present already."""
+    folder = os.path.join(HERE, "..", "..", "workloads", "data")
+    header, rows = read(facts, "openapi.tsv")
+    definitions = by_first(rows, lambda row: row[0])
+    references = {name: {ref for row in rows for ref in re.findall(r"ref:([A-Za-z0-9_.\-]+)", row[2])} for name, rows in definitions.items()}
+    kinds = [row for row in read(facts, "kinds.tsv")[1] if row[2] in WORKLOAD_VERSIONS and served(row[1], row[3], WORKLOADS)]
+    wanted = sorted(closure([row[0] for row in kinds], references) - present["definitions"])
+    overrides, exceptions = emit_overrides(), emit_rows(folder)
+    code = lambda name, row, embeds: exceptions.get((name, row[1])) or emit(overrides, name, row, embeds)
+    write(os.path.join(folder, "schema.tsv"), [*header[:4], "emit", *header[4:]], schema_rows(wanted, definitions, code, enumerations(folder)))
+
+    header, rows = read(facts, "protobuf.tsv")
+    messages = by_first(rows, lambda row: f"{row[0]}.{row[1]}")
+    references = {name: {part for row in rows for part in re.findall(r"[A-Za-z0-9_.]+", row[5])} for name, rows in messages.items()}
+    roots = [name for name in messages if definition_of(name) in wanted]
+    keep = closure(roots, references) - present["messages"]
+    fields = lambda name: {row[1] for row in definitions.get(definition_of(name), [])} - {"", "(self)"}
+    rows = [[*row, json_name(fields(name), row[2], row[5])] for name in sorted(keep) for row in messages[name]]
+    write(os.path.join(folder, "protobuf.tsv"), [*header, "json"], rows)
+
+    header, rows = read(facts, "resources.tsv")
+    mains = {(row[0], row[2]) for row in rows if "/" not in row[2] and served(row[0], row[4], WORKLOADS)}
+    rows = [row for row in rows if (row[0], row[2].split("/")[0]) in mains]
+    write(os.path.join(folder, "resources.tsv"), header, rows)
+
+
 def main():
     facts = sys.argv[1]
     header, rows = read(facts, "openapi.tsv")
@@ -166,12 +247,8 @@ def main():
     roots = [row[0] for row in kinds] + [name for name in definitions if name.startswith(META)]
     wanted = sorted(closure(roots, references))
 
-    overrides, out = emit_overrides(), []
-    for name in wanted:
-        embeds = any(row[1] == "metadata" for row in definitions[name])
-        for number, row in enumerate(sorted(definitions[name], key=lambda row: row[1])):
-            code = "" if row[1] in ("", "(self)") else emit(overrides, name, row, embeds)
-            out.append([name if number == 0 else "", row[1], row[2], row[3], code, *row[4:]])
+    overrides = emit_overrides()
+    out = schema_rows(wanted, definitions, lambda name, row, embeds: emit(overrides, name, row, embeds), enumerations(HERE))
     out += own("schema.tsv", lambda row: row[0], definitions)
     write("schema.tsv", [*header[:4], "emit", *header[4:]], out)
 
@@ -181,13 +258,11 @@ def main():
     roots = [name for name in messages if name.rpartition(".")[0] in MESSAGE_PACKAGES]
     fields = {}
     for name in messages:
-        for prefix, replacement in DEFINITIONS_OF_MESSAGES.items():
-            if name.startswith(prefix):
-                definition = replacement + name[len(prefix):]
-                fields[name] = {row[1] for row in definitions.get(definition, [])} - {"", "(self)"}
-                if definition in wanted:
-                    roots.append(name)
-                break
+        definition = definition_of(name)
+        if definition is not None:
+            fields[name] = {row[1] for row in definitions.get(definition, [])} - {"", "(self)"}
+            if definition in wanted:
+                roots.append(name)
     keep = closure(roots, references)
     rows = [[*row, json_name(fields.get(name), row[2], row[5])] for name in sorted(keep) for row in messages[name]]
     rows += own("protobuf.tsv", lambda row: f"{row[0]}.{row[1]}", messages)
@@ -200,6 +275,7 @@ def main():
     names = {(row[0], row[2]) for row in rows}
     header, rows = read(facts, "columns.tsv")
     write("../tests/facts/columns.tsv", header, [row for row in rows if (row[0], row[2]) in names])
+    workloads(facts, {"definitions": set(wanted), "messages": keep})
 
 
 if __name__ == "__main__":

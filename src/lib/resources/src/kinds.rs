@@ -5,6 +5,8 @@ pub(crate) mod configmap;
 pub(crate) mod crd;
 pub(crate) mod csr;
 pub(crate) mod event;
+pub(crate) mod feature;
+pub(crate) mod flowcontrol;
 pub(crate) mod flowschema;
 pub(crate) mod lease;
 pub(crate) mod leasecandidate;

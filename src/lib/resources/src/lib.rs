@@ -6,12 +6,14 @@
 mod cells;
 mod checks;
 mod kinds;
+mod priorities;
 mod table;
 
 use ferrokube_apimachinery::protobuf::Messages;
-use ferrokube_resource::Definition;
 use ferrokube_resource::native::NativeKind;
+use ferrokube_resource::{ApiPriorityRow, Bundle, BundleError, Composition, Definition};
 use ferrokube_schema::tables::Tables;
+use priorities::PRIORITIES;
 use std::sync::{Arc, LazyLock};
 
 pub use kinds::event::TTL as EVENT_TTL;
@@ -48,13 +50,33 @@ pub fn on_request() -> &'static [NativeKind] {
     table::ON_REQUEST
 }
 
+/// The generic profile as a bundle. Its data are the [`tables`] and [`messages`] that other bundles
+/// build on.
+pub fn bundle() -> Bundle {
+    Bundle::new("generic")
+        .kinds(table::GENERIC)
+        .on_request(table::ON_REQUEST)
+        .priorities(PRIORITIES)
+}
+
+/// What the bundles serve together.
+///
+/// # Errors
+/// [`BundleError`].
+pub fn compose(bundles: &[Bundle]) -> Result<Composition, BundleError> {
+    ferrokube_resource::bundle::compose(bundles, tables(), &messages())
+}
+
 /// Definitions of the generic profile, in discovery order.
 ///
 /// # Panics
 /// If the tables lack one of the kinds; [`tables`] has them all.
 pub fn definitions(tables: &Tables) -> Vec<Arc<Definition>> {
     let made = generic().iter().map(|row| {
-        row.definition(tables).expect("the tables hold every kind of the table: tested")
+        let made = row.definition(tables);
+        let mut definition = made.expect("the tables hold every kind of the table: tested");
+        ApiPriorityRow::apply(PRIORITIES, &mut definition);
+        definition
     });
     made.map(Arc::new).collect()
 }

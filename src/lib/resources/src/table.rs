@@ -1,9 +1,9 @@
 //! The table of generic kinds, in discovery order.
 
 use crate::kinds::{
-    apiservice, configmap, crd, csr, event, flowschema, lease, leasecandidate, namespace, policy,
-    policybinding, prioritylevel, resourcequota, review, role, rolebinding, secret, serviceaccount,
-    storageversion, storageversionmigration, webhookconfiguration,
+    apiservice, configmap, crd, csr, event, feature, flowschema, lease, leasecandidate, namespace,
+    policy, policybinding, prioritylevel, resourcequota, review, role, rolebinding, secret,
+    serviceaccount, storageversion, storageversionmigration, webhookconfiguration,
 };
 use ferrokube_resource::Verbs;
 use ferrokube_resource::definition::Scope::{self, Cluster, Namespaced};
@@ -56,6 +56,7 @@ pub(crate) const ON_REQUEST: &[NativeKind] = &[
     NativeKind { version: "v1beta1", ..row("coordination.k8s.io", ["leasecandidates", "leasecandidate", "LeaseCandidate"], Namespaced, &[], Verbs::ALL, leasecandidate::body) },
     NativeKind { version: "v1beta1", ..row("storagemigration.k8s.io", ["storageversionmigrations", "storageversionmigration", "StorageVersionMigration"], Cluster, &[], Verbs::ALL, storageversionmigration::body) },
     NativeKind { version: "v1alpha1", ..row("internal.apiserver.k8s.io", ["storageversions", "storageversion", "StorageVersion"], Cluster, &[], Verbs::ALL, storageversion::body) },
+    NativeKind { version: "v1alpha1", ..row("features.k8s.io", ["features", "feature", "Feature"], Namespaced, &["feat"], Verbs::ALL, feature::body) },
 ];
 
 /// A row in version v1; `names` are plural, singular and kind.
@@ -68,15 +69,5 @@ const fn row(
     verbs: Verbs,
     body: fn() -> KindBody,
 ) -> NativeKind {
-    NativeKind {
-        group,
-        version: "v1",
-        plural: names[0],
-        singular: names[1],
-        kind: names[2],
-        scope,
-        short_names,
-        verbs,
-        body,
-    }
+    NativeKind { short_names, verbs, ..NativeKind::new(group, names, scope, body) }
 }

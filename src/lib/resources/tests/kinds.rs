@@ -14,6 +14,8 @@ mod data;
 mod definitions;
 #[path = "kinds/events.rs"]
 mod events;
+#[path = "kinds/features.rs"]
+mod features;
 #[path = "kinds/flow.rs"]
 mod flow;
 #[path = "kinds/leases.rs"]
@@ -26,6 +28,8 @@ mod policies;
 mod rbac;
 #[path = "kinds/scopes.rs"]
 mod scopes;
+#[path = "kinds/services.rs"]
+mod services;
 
 /// 2024-01-02T03:04:05Z
 fn now() -> SystemTime {

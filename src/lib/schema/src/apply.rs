@@ -210,9 +210,9 @@ pub fn apply(
         };
         record(&mut entries, compare(schema, &Map::new(), object.fields(), &skip), &before);
     }
-    // Anything but a list of objects does not match the schema.
+    // Anything but a list of entries does not match the schema.
     if let Some(Value::Array(given)) = applied.get(&["metadata", "managedFields"])
-        && given.iter().all(Value::is_object)
+        && given.iter().all(managers::is_entry)
     {
         return Err(ApplyError::ManagedFieldsGiven);
     }

@@ -85,7 +85,7 @@ impl<'a> Renderer<'a> {
             out.insert("items".to_owned(), items);
         }
         if let Some(values) = schema.additional.as_deref() {
-            let values = self.element(values, depth + 1);
+            let values = self.additional(schema, values, depth);
             out.insert("additionalProperties".to_owned(), values);
         }
         self.values(schema, &mut out);
@@ -104,7 +104,7 @@ impl<'a> Renderer<'a> {
             out.insert("format".to_owned(), Value::from(&**format));
         }
         if let Some(values) = schema.additional.as_deref().filter(|_| depth <= MAX_WALK) {
-            let values = self.element(values, depth + 1);
+            let values = self.additional(schema, values, depth);
             out.insert("additionalProperties".to_owned(), values);
         }
         self.required(schema, out);
@@ -135,8 +135,15 @@ impl<'a> Renderer<'a> {
             .filter(|(_, property)| property.required && !may_be_null(&property.schema))
             .map(|(name, _)| name);
         let others = schema.checks.iter().flat_map(|checks| &checks.required);
-        let required: Vec<Value> =
+        let mut required: Vec<Value> =
             declared.chain(others).map(|name| Value::from(&**name)).collect();
+        if schema.embedded && !(self.version == OpenApiVersion::V2 && schema.preserve_unknown) {
+            for name in ["kind", "apiVersion"].map(Value::from) {
+                if !required.contains(&name) {
+                    required.push(name);
+                }
+            }
+        }
         if !required.is_empty() {
             out.insert("required".to_owned(), Value::from(required));
         }
@@ -146,7 +153,7 @@ impl<'a> Renderer<'a> {
         let node: &'a Schema = &property.schema;
         let description = property.description.or_else(|| common(name, property));
         let mut out = if node.name.is_some() {
-            self.link(node, property.emit == Emit::Always && node.kind == Kind::Object, description)
+            self.link(node, property.emit == Emit::Always && node.kind == Kind::Object)
         } else {
             self.body(node, depth)
         };
@@ -157,6 +164,7 @@ impl<'a> Renderer<'a> {
             && property.emit == Emit::Always
             && matches!(node.kind, Kind::String | Kind::Integer | Kind::Number | Kind::Boolean)
             && node.name.is_none()
+            && !node.zero().is_null()
         {
             out.entry("default").or_insert_with(|| node.zero().clone());
         }
@@ -166,39 +174,47 @@ impl<'a> Renderer<'a> {
         out
     }
 
-    /// A reference. In v3 a `$ref` allows no siblings, so it moves into an `allOf`.
-    fn link(&mut self, schema: &'a Schema, default: bool, description: Option<&str>) -> Map {
-        self.referred.push(schema);
-        let reference = self.version.reference(schema.name.as_deref().unwrap_or_default());
-        let mut out = Map::new();
-        if self.version == OpenApiVersion::V2 || (!default && description.is_none()) {
-            out.insert("$ref".to_owned(), reference);
-            return out;
+    /// A field's reference. In v3 a `$ref` allows no siblings, so it moves into an `allOf`.
+    fn link(&mut self, schema: &'a Schema, default: bool) -> Map {
+        let reference = self.reference(schema);
+        if self.version == OpenApiVersion::V2 {
+            return reference;
         }
-        out.insert("allOf".to_owned(), json!([{"$ref": reference}]));
+        let mut out = Map::new();
+        out.insert("allOf".to_owned(), Value::from(vec![Value::Object(reference)]));
         if default {
             out.insert("default".to_owned(), json!({}));
         }
         out
     }
 
-    /// A list item or map value.
+    fn reference(&mut self, schema: &'a Schema) -> Map {
+        self.referred.push(schema);
+        let mut out = Map::new();
+        let reference = self.version.reference(schema.name.as_deref().unwrap_or_default());
+        out.insert("$ref".to_owned(), reference);
+        out
+    }
+
+    /// A list item or map value. Native ones do not say how they merge.
     fn element(&mut self, schema: &'a Schema, depth: usize) -> Value {
         if schema.name.is_some() {
-            return Value::Object(self.link(
-                schema,
-                schema.native && schema.kind == Kind::Object,
-                None,
-            ));
+            return Value::Object(self.reference(schema));
         }
         let mut out = self.body(schema, depth);
-        let scalar =
-            matches!(schema.kind, Kind::String | Kind::Integer | Kind::Number | Kind::Boolean);
-        if self.version == OpenApiVersion::V3 && schema.native && scalar && !schema.zero().is_null()
-        {
-            out.entry("default").or_insert_with(|| schema.zero().clone());
+        if schema.native {
+            out.remove("x-kubernetes-list-type");
         }
         Value::Object(out)
+    }
+
+    /// Map values: a schema, or whether there may be any.
+    fn additional(&mut self, map: &'a Schema, values: &'a Schema, depth: usize) -> Value {
+        if map.checks.as_ref().is_some_and(|checks| checks.closed) {
+            return Value::Bool(false);
+        }
+        let is_open = !values.native && values.kind == Kind::Any && !values.preserve_unknown;
+        if is_open { Value::Bool(true) } else { self.element(values, depth + 1) }
     }
 
     fn kind(&self, schema: &Schema, out: &mut Map) {
@@ -257,7 +273,27 @@ impl<'a> Renderer<'a> {
         if let Some(checks) = &schema.checks {
             checks.render(self.version == OpenApiVersion::V3, out);
         }
+        if schema.kind == Kind::IntOrString && !schema.native && self.version == OpenApiVersion::V3
+        {
+            unfold_int_or_string(out);
+        }
     }
+}
+
+/// Says in standard keywords that the value is an integer or a string, unless the schema does.
+fn unfold_int_or_string(out: &mut Map) {
+    let either = json!([{"type": "integer"}, {"type": "string"}]);
+    let first = out.get("allOf").and_then(|all| all.get(0)).and_then(|first| first.get("anyOf"));
+    if out.get("anyOf") == Some(&either) || first == Some(&either) {
+        return;
+    }
+    if !out.contains_key("anyOf") {
+        out.insert("anyOf".to_owned(), either);
+        return;
+    }
+    let mut all = vec![json!({"anyOf": either})];
+    all.extend(out.get("allOf").and_then(Value::as_array).into_iter().flatten().cloned());
+    out.insert("allOf".to_owned(), Value::from(all));
 }
 
 fn extensions(schema: &Schema, out: &mut Map) {
@@ -275,7 +311,7 @@ fn extensions(schema: &Schema, out: &mut Map) {
         }
         ListType::Atomic => {}
     }
-    if schema.map_type == MapType::Atomic {
+    if schema.map_type == MapType::Atomic && schema.kind != Kind::Any {
         put("map-type", Value::from("atomic"));
     }
     if let Some(strategy) = &schema.patch_strategy {

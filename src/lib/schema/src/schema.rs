@@ -148,6 +148,11 @@ impl Schema {
         }
     }
 
+    /// Whether apply knows how to own parts of a value; any part of another one can be owned.
+    pub(crate) fn is_typed(&self) -> bool {
+        self.kind != Kind::Any || !self.properties.is_empty() || self.map_type == MapType::Atomic
+    }
+
     /// Whether unknown fields are refused or pruned: an object that is neither a map nor free-form.
     pub fn is_closed(&self) -> bool {
         self.kind == Kind::Object && self.additional.is_none() && !self.preserve_unknown

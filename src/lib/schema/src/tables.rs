@@ -14,6 +14,7 @@ const COLUMNS: usize = 12;
 
 /// Definitions by name, each built once, on first use. Lives as long as the process: built nodes
 /// refer back to it.
+#[derive(Clone)]
 pub struct Tables {
     index: Arc<TableIndex>,
 }
@@ -23,6 +24,8 @@ struct TableIndex {
     definitions: Vec<DefinitionRows>,
     words: &'static str,
     descriptions: OnceLock<Descriptions>,
+    /// Has the definitions that this one lacks.
+    base: Option<Arc<TableIndex>>,
 }
 
 /// Descriptions by definition (`*` for any) and field (empty for the definition itself).
@@ -61,7 +64,12 @@ impl Tables {
         close(&mut definitions, &text[started..]);
         definitions.sort_unstable_by_key(|definition| definition.name);
         Ok(Self {
-            index: Arc::new(TableIndex { definitions, words: "", descriptions: OnceLock::new() }),
+            index: Arc::new(TableIndex {
+                definitions,
+                words: "",
+                descriptions: OnceLock::new(),
+                base: None,
+            }),
         })
     }
 
@@ -76,13 +84,35 @@ impl Tables {
         self
     }
 
-    /// The schema of a definition such as `io.k8s.api.core.v1.ConfigMap`.
-    pub fn get(&self, definition: &str) -> Option<Arc<Schema>> {
-        let at = self.index.find(definition)?;
-        Some(TableIndex::schema(&self.index, at).clone())
+    /// Adds the definitions of a base, on which those of this table may build. Their own come
+    /// first.
+    ///
+    /// # Panics
+    /// If a definition was built already.
+    #[must_use]
+    pub fn over(mut self, base: &Self) -> Self {
+        Arc::get_mut(&mut self.index).expect("no definition was built yet").base =
+            Some(Arc::clone(&base.index));
+        self
     }
 
-    /// All definition names, sorted.
+    /// The schema of a definition such as `io.k8s.api.core.v1.ConfigMap`.
+    pub fn get(&self, definition: &str) -> Option<Arc<Schema>> {
+        let (index, at) = TableIndex::find(&self.index, definition)?;
+        Some(TableIndex::schema(index, at).clone())
+    }
+
+    /// The first name that a definition refers to and that neither the table nor its base has.
+    pub fn dangling(&self) -> Option<&'static str> {
+        let of_line = |line: &'static str| {
+            let (_, inner) = FieldRow::of(line).kind().split_once("ref:")?;
+            Some(inner.trim_end_matches('>'))
+        };
+        let rows = self.index.definitions.iter().flat_map(|definition| definition.rows.lines());
+        rows.filter_map(of_line).find(|name| TableIndex::find(&self.index, name).is_none())
+    }
+
+    /// All definition names, sorted; without those of a base.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.index.definitions.iter().map(|definition| definition.name)
     }
@@ -95,8 +125,18 @@ fn close(definitions: &mut [DefinitionRows], rows: &'static str) {
 }
 
 impl TableIndex {
-    fn find(&self, name: &str) -> Option<usize> {
-        self.definitions.binary_search_by(|definition| definition.name.cmp(name)).ok()
+    /// The index that has the definition, and its position there.
+    fn find<'a>(index: &'a Arc<Self>, name: &str) -> Option<(&'a Arc<Self>, usize)> {
+        match index.definitions.binary_search_by(|definition| definition.name.cmp(name)) {
+            Ok(at) => Some((index, at)),
+            Err(_) => Self::find(index.base.as_ref()?, name),
+        }
+    }
+
+    /// A lazy node of the definition, if there is one.
+    fn node(index: &Arc<Self>, name: &str, overrides: Option<FieldRow<'static>>) -> Option<Node> {
+        let (index, at) = Self::find(index, name)?;
+        Some(Node::lazy(NodeRef { index: Arc::clone(index), at, overrides }))
     }
 
     /// The description of a field, or (empty field) of a definition.
@@ -106,7 +146,8 @@ impl TableIndex {
             Some((name.split_once('.').unwrap_or((name, "")), text))
         };
         let all = self.descriptions.get_or_init(|| self.words.lines().filter_map(parse).collect());
-        all.get(&(definition, field)).or_else(|| all.get(&("*", field))).copied()
+        let own = all.get(&(definition, field)).or_else(|| all.get(&("*", field))).copied();
+        own.or_else(|| self.base.as_ref()?.describe("*", field))
     }
 
     fn schema(index: &Arc<Self>, at: usize) -> &Arc<Schema> {
@@ -235,10 +276,9 @@ fn build(index: &Arc<TableIndex>, definition: &DefinitionRows) -> Schema {
     schema.description = index.describe(short, "").map(Arc::from);
     let inside =
         definition.name.strip_suffix("OrArray").or_else(|| definition.name.strip_suffix("OrBool"));
-    let inside =
-        inside.filter(|_| short.starts_with("JSONSchemaPropsOr")).and_then(|name| index.find(name));
-    schema.inside =
-        inside.map(|at| Node::lazy(NodeRef { index: index.clone(), at, overrides: None }));
+    schema.inside = inside
+        .filter(|_| short.starts_with("JSONSchemaPropsOr"))
+        .and_then(|name| TableIndex::node(index, name, None));
     for line in definition.rows.lines() {
         let row = FieldRow::of(line);
         match row.field() {
@@ -266,7 +306,8 @@ fn leaf(schema: &mut Schema, kind: &str) {
             (schema.kind, schema.format) = (Kind::IntOrString, Some("int-or-string".into()))
         }
         "FieldsV1" | "RawExtension" | "Patch" => {
-            (schema.kind, schema.preserve_unknown) = (Kind::Any, true)
+            (schema.kind, schema.preserve_unknown) = (Kind::Any, true);
+            schema.map_type = MapType::Atomic;
         }
         _ => primitive(schema, kind),
     }
@@ -291,10 +332,9 @@ fn primitive(schema: &mut Schema, text: &str) {
 fn node(index: &Arc<TableIndex>, text: &'static str, row: Option<FieldRow<'static>>) -> Node {
     let row = row.filter(|row| !row.is_plain());
     if let Some(name) = text.strip_prefix("ref:") {
-        return match index.find(name) {
-            Some(at) => Node::lazy(NodeRef { index: index.clone(), at, overrides: row }),
-            None => Schema { native: true, preserve_unknown: true, ..Schema::default() }.into(),
-        };
+        return TableIndex::node(index, name, row).unwrap_or_else(|| {
+            Schema { native: true, preserve_unknown: true, ..Schema::default() }.into()
+        });
     }
     if row.is_none()
         && let Some(shared) = shared(text)
@@ -313,8 +353,21 @@ fn node(index: &Arc<TableIndex>, text: &'static str, row: Option<FieldRow<'stati
     }
     if let Some(row) = row {
         row.annotate(&mut schema);
+        allow_items(&mut schema);
     }
     schema.into()
+}
+
+/// Allowed values of a list are those of its items.
+fn allow_items(list: &mut Schema) {
+    if list.kind != Kind::Array || list.enumeration.is_empty() {
+        return;
+    }
+    if let Some(items) = list.items.take() {
+        let mut items = Schema::clone(&items);
+        items.enumeration = std::mem::take(&mut list.enumeration);
+        list.items = Some(items.into());
+    }
 }
 
 /// Primitive types, one shared node each.

@@ -26,10 +26,10 @@ pub struct Config {
     /// less ([`StoreLimits::quiet_history_bytes`]). Older events are read from the journal; the
     /// memory engine drops them.
     pub history_bytes: usize,
-    /// Memory engine only: revisions start after this one. `None` starts at the current time in
-    /// microseconds since 1970, above every revision of an earlier process (which would have needed
-    /// a million revisions per second of its life to get there). The embedded engine starts at 1,
-    /// and every later start resumes above the wall clock's microseconds.
+    /// Revisions of a new store start after this one. `None`: the memory engine starts at the
+    /// current time in microseconds since 1970, above every revision of an earlier process (which
+    /// would have needed a million revisions per second of its life to get there). The embedded
+    /// engine starts at 1, and every later start resumes above the wall clock's microseconds.
     pub origin: Option<Revision>,
     /// Fail with [`OpenError::Missing`] instead of creating an empty journal.
     pub must_exist: bool,
@@ -184,6 +184,12 @@ pub enum OpenError {
     /// [`Config::must_exist`] is set, but the directory holds no journal.
     #[error("{0} contains no journal, but did before: restore it")]
     Missing(PathBuf),
+    /// There is no journal in the directory.
+    #[error("{0} contains no journal")]
+    Absent(PathBuf),
+    /// The directory of a new journal contains something else.
+    #[error("{0} is not empty")]
+    Occupied(PathBuf),
     /// A newer version wrote the directory.
     #[error(
         "{path} has format {found}, newer than {supported}, the newest that this version reads"
@@ -206,6 +212,9 @@ pub enum OpenError {
         /// What is wrong, with the key if known.
         what: String,
     },
+    /// A remote engine is not there, or cannot be used.
+    #[error("cannot use the storage: {0}")]
+    Remote(String),
     /// A file system operation failed.
     #[error("cannot {what} {path}")]
     Io {

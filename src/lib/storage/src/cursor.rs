@@ -32,13 +32,18 @@ impl Cursor {
         after: Revision,
     ) -> Result<Self, WatchError> {
         let resource = published.resource(prefix);
-        let floor = resource.state.read().log.floor();
+        let (floor, is_shared) = {
+            let log = &resource.state.read().log;
+            (log.floor(), log.at(after).nth(1).is_some())
+        };
         let in_archive =
             || published.replay_cache().archive().is_some_and(|archive| archive.floor() <= after);
         if (after < floor && !in_archive()) || published.is_unknown(after) {
             return Err(WatchError::Compacted(after));
         }
-        Ok(Self { published: published.clone(), resource, position: after })
+        // A watch may have ended between two events of one revision: give them all again.
+        let position = if is_shared { Revision(after.0 - 1) } else { after };
+        Ok(Self { published: published.clone(), resource, position })
     }
 
     /// Last revision up to which every event was returned or skipped.

@@ -412,7 +412,7 @@ impl PreparedTxn {
 }
 
 /// Indexes of writes that are not the first of their resource. Rejects duplicate keys.
-fn check_keys(writes: &[Write]) -> Result<Vec<usize>, Rejected> {
+pub(crate) fn check_keys(writes: &[Write]) -> Result<Vec<usize>, Rejected> {
     if writes.is_empty() {
         return Err(Rejected::Invalid("no changes"));
     }

@@ -35,7 +35,7 @@ impl Prefix {
         for segment in resource.split('/') {
             check(segment)?;
         }
-        Ok(Self(format!("/registry/{resource}/").into()))
+        Ok(Self(["/registry/", resource, "/"].concat().into()))
     }
 
     /// Common prefix of all keys of the resource; ends with `/`.
@@ -53,9 +53,9 @@ impl Prefix {
         let text = match namespace {
             Some(namespace) => {
                 check(namespace)?;
-                format!("{}{namespace}/{name}", self.0)
+                [&self.0, namespace, "/", name].concat()
             }
-            None => format!("{}{name}", self.0),
+            None => [&self.0, name].concat(),
         };
         Ok(Key {
             text: text.into(),
@@ -70,11 +70,16 @@ impl Borrow<str> for Prefix {
     }
 }
 
+/// Whether a name or namespace can be part of a key.
+pub fn is_key_segment(segment: &str) -> bool {
+    !matches!(segment, "" | "." | "..") && !segment.contains(['/', '\0'])
+}
+
 fn check(segment: &str) -> Result<(), KeyError> {
-    if segment.is_empty() || segment == "." || segment == ".." || segment.contains(['/', '\0']) {
-        return Err(KeyError { segment: segment.to_owned() });
+    match is_key_segment(segment) {
+        true => Ok(()),
+        false => Err(KeyError { segment: segment.to_owned() }),
     }
-    Ok(())
 }
 
 /// A validated key, ordered by its joined bytes. Cheap to clone.
@@ -99,7 +104,8 @@ impl Key {
         self.prefix as usize
     }
 
-    pub(crate) fn to_prefix(&self) -> Prefix {
+    /// The resource's prefix, shared.
+    pub fn to_prefix(&self) -> Prefix {
         Prefix(self.prefix().into())
     }
 

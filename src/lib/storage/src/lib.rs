@@ -3,6 +3,7 @@
 //!
 //! Must never know objects, JSON or HTTP. A value is bytes; [`Sidecar`] holds what its writer wants
 //! to read back without parsing it.
+//! State in other processes (etcd) is behind [`remote`].
 //! Start at [`store`]. Writes go `store` -> `head` -> `committer` -> `journal` -> `published`;
 //! reads start at `published`.
 
@@ -21,6 +22,7 @@ mod loader;
 mod log;
 mod map;
 mod published;
+pub mod remote;
 mod replay_cache;
 pub mod snapshot;
 pub mod stats;
@@ -32,8 +34,10 @@ pub mod txn;
 pub use config::{Config, Engine, Environment, JournalLimits, OpenError, Rewrites, StoreLimits};
 pub use cursor::{Cursor, WatchError};
 pub use entry::{Entry, Sidecar};
-pub use key::{Key, KeyError, Prefix, Revision};
+pub use journal::files::{JournalFile, JournalFiles, JournalState, StoredEntry};
+pub use key::{Key, KeyError, Prefix, Revision, is_key_segment};
 pub use log::ReadLimit;
+pub use remote::{RemoteEngine, Unavailable, ValueReader};
 pub use snapshot::{Mark, Snapshot};
 pub use stats::Stats;
 pub use store::{Confirmation, History, Store, Ticket, Turn};

@@ -27,16 +27,18 @@ pub struct ReadLimit {
 }
 
 impl ReadLimit {
-    /// Takes events up to the limit, at least one if there is any.
-    pub(crate) fn of<'a>(self, events: impl Iterator<Item = &'a Event>) -> Vec<Event> {
+    /// Takes events up to the limit, at least one if there is any, and all of a revision.
+    pub(crate) fn of<'a>(self, mut events: impl Iterator<Item = &'a Event>) -> Vec<Event> {
         let (mut taken, mut bytes) = (Vec::new(), 0);
-        for event in events {
+        for event in events.by_ref() {
             taken.push(event.clone());
             bytes += event.entry.bytes.len();
             if taken.len() >= self.events || bytes >= self.bytes {
                 break;
             }
         }
+        let last = taken.last().map(Event::revision);
+        taken.extend(events.take_while(|event| Some(event.revision()) == last).cloned());
         taken
     }
 }
@@ -99,6 +101,19 @@ impl EventLog {
     /// Whether no event follows `position`.
     pub(crate) fn drained(&self, position: Revision) -> bool {
         position >= self.events.back().map_or(self.floor, Event::revision)
+    }
+
+    /// Events after a revision.
+    pub(crate) fn after(&self, revision: Revision) -> impl Iterator<Item = &Event> {
+        self.events.range(self.index(revision)..)
+    }
+
+    /// Events at a revision: several only if a remote engine's transaction changed several objects
+    /// of the resource.
+    pub(crate) fn at(&self, revision: Revision) -> impl Iterator<Item = &Event> {
+        let end = self.index(revision);
+        let events = self.events.range(..end).rev();
+        events.take_while(move |event| event.revision() == revision)
     }
 
     /// Recipe for the state at `revision`, which must not be below the floor.

@@ -59,15 +59,20 @@ pub(crate) struct PublishedResource {
     pub(crate) state: RwLock<ResourceState>,
     /// Notified after events were published.
     pub(crate) changed: Notify,
-    /// Revision of the last published event; `u64::MAX` until the first, as the archive may hold
-    /// some.
+    /// Revision of the last published event, or of what was published before this was made, as the
+    /// archive may hold events up to there.
     latest: AtomicU64,
 }
 
 impl PublishedResource {
     /// Whether there may be events after `position`. Lock-free.
     pub(crate) fn has_after(&self, position: Revision) -> bool {
-        position.0 < self.latest.load(Ordering::Acquire)
+        position < self.latest()
+    }
+
+    /// Revision of the last published event, or a later one.
+    pub(crate) fn latest(&self) -> Revision {
+        Revision(self.latest.load(Ordering::Acquire))
     }
 }
 
@@ -197,7 +202,7 @@ impl Published {
             prefix: prefix.clone(),
             state,
             changed: Notify::new(),
-            latest: AtomicU64::new(u64::MAX),
+            latest: AtomicU64::new(self.revision.load(Ordering::Acquire)),
         });
         let mut resources = HashMap::clone(&self.resources.load());
         resources.insert(prefix.clone(), resource.clone());
@@ -302,6 +307,38 @@ impl Published {
         StateLoader::new(self, self.retention.lock())
     }
 
+    /// Replaces the whole state after a gap in the history, which then starts at `revision`.
+    pub(crate) fn replace(&self, entries: Vec<Arc<Entry>>, revision: Revision) {
+        let mut by_prefix: HashMap<Box<str>, Vec<Arc<Entry>>> = HashMap::new();
+        for entry in entries {
+            by_prefix.entry(entry.key.prefix().into()).or_default().push(entry);
+        }
+        for entries in by_prefix.values() {
+            self.resource(&entries[0].key.to_prefix());
+        }
+        let mut retention = self.retention.lock();
+        // No resource is added meanwhile, whose history would start too early.
+        let making = self.making.lock();
+        let resources = self.resources();
+        let mut states: Vec<_> = resources.values().map(|one| (one, one.state.write())).collect();
+        let mut live = 0;
+        for (resource, state) in &mut states {
+            let entries = by_prefix.remove(resource.prefix.as_str()).unwrap_or_default();
+            live += entries.iter().map(|entry| entry.bytes.len() as u64).sum::<u64>();
+            state.map.replace(entries);
+            state.log = EventLog::new(revision);
+            // Readers of the old history wake up, and find that it is gone.
+            resource.latest.store(revision.0, Ordering::Release);
+        }
+        self.origin.store(revision.0, Ordering::Release);
+        self.revision.store(revision.0, Ordering::Release);
+        self.live_bytes.store(live, Ordering::Relaxed);
+        *retention = Retention::default();
+        self.retained_bytes.store(0, Ordering::Relaxed);
+        drop((states, making, retention));
+        self.wake(&resources.values().cloned().collect::<Vec<_>>());
+    }
+
     /// Sets where the history starts, before recovery.
     pub(crate) fn set_origin(&self, revision: Revision) {
         self.origin.store(revision.0, Ordering::Release);
@@ -343,6 +380,9 @@ impl Published {
         self.live_bytes.store(live_bytes, Ordering::Relaxed);
         self.evict(retention, u64::MAX);
         self.revision.store(revision.0, Ordering::Release);
+        for resource in self.resources().values() {
+            resource.latest.store(revision.0, Ordering::Release);
+        }
     }
 
     fn evict(&self, retention: &mut Retention, now_ms: u64) {

@@ -12,9 +12,10 @@ use crate::journal::{Journal, JournalSetup, RecoveryVisitor};
 use crate::key::{Key, Prefix, Revision};
 use crate::loader::StateLoader;
 use crate::published::{HistoryBounds, Published};
+use crate::remote::{self, BoxFuture, Remote, RemoteEngine, Unavailable, ValueReader};
 use crate::snapshot::Snapshot;
 use crate::stats::{Counters, Stats};
-use crate::turns::{Acquired, KeyTurns};
+use crate::turns::{Acquired, KeyTurns, TurnHandoff};
 use crate::txn::{CommitError, Committed, Event, Expires, Need, Rejected, Txn};
 use std::path::Path;
 use std::sync::Arc;
@@ -23,16 +24,21 @@ use tokio::sync::oneshot;
 
 /// An accepted transaction; resolves once it is durable and published, or failed. Dropping the
 /// ticket does not cancel the transaction.
-pub struct Ticket {
-    revision: Revision,
-    entries: Vec<Arc<Entry>>,
-    outcome: oneshot::Receiver<CommitResult>,
+pub struct Ticket(TicketState);
+
+enum TicketState {
+    Local { revision: Revision, entries: Vec<Arc<Entry>>, outcome: oneshot::Receiver<CommitResult> },
+    Remote(oneshot::Receiver<Result<Committed, CommitError>>),
 }
 
 impl Ticket {
-    /// Entries as they will be published; their revisions are final if the commit succeeds.
+    /// Local engines: entries as they will be published; their revisions are final if the commit
+    /// succeeds. Remote engines know none before the commit.
     pub fn entries(&self) -> &[Arc<Entry>] {
-        &self.entries
+        match &self.0 {
+            TicketState::Local { entries, .. } => entries,
+            TicketState::Remote(_) => &[],
+        }
     }
 
     /// Waits for the outcome.
@@ -40,32 +46,46 @@ impl Ticket {
     /// # Errors
     /// [`CommitError`].
     pub async fn committed(self) -> Result<Committed, CommitError> {
-        let outcome = self.outcome.await;
-        outcome.unwrap_or_else(|_| Err(CommitError::Failed("the committer ended".to_owned())))?;
-        Ok(Committed { revision: self.revision, entries: self.entries })
+        let ended = || CommitError::Failed("the committer ended".to_owned());
+        match self.0 {
+            TicketState::Local { revision, entries, outcome } => {
+                outcome.await.unwrap_or_else(|_| Err(ended()))?;
+                Ok(Committed { revision, entries })
+            }
+            TicketState::Remote(outcome) => outcome.await.unwrap_or_else(|_| Err(ended())),
+        }
     }
 }
 
 impl From<AcceptedTxn> for Ticket {
     fn from(accepted: AcceptedTxn) -> Self {
-        Self { revision: accepted.revision, entries: accepted.entries, outcome: accepted.outcome }
+        let AcceptedTxn { revision, entries, outcome } = accepted;
+        Self(TicketState::Local { revision, entries, outcome })
     }
 }
 
 /// Resolves once the head that a response was computed on is published, or lost.
-pub struct Confirmation(Option<oneshot::Receiver<CommitResult>>);
+pub struct Confirmation(ConfirmationState);
+
+enum ConfirmationState {
+    Published,
+    Pending(oneshot::Receiver<CommitResult>),
+    Remote(BoxFuture<'static, Result<(), CommitError>>),
+}
 
 impl Confirmation {
     /// Waits for publication; returns at once if the head is published already.
     ///
     /// # Errors
-    /// [`CommitError::DiskFull`]: the head was dropped, compute again. [`CommitError::Failed`].
+    /// [`CommitError::DiskFull`]: the head was dropped, compute again. [`CommitError::Conflict`]: it
+    /// was outdated, compute again. [`CommitError::Failed`], [`CommitError::Unavailable`].
     pub async fn confirmed(self) -> Result<(), CommitError> {
         match self.0 {
-            None => Ok(()),
-            Some(outcome) => outcome
+            ConfirmationState::Published => Ok(()),
+            ConfirmationState::Pending(outcome) => outcome
                 .await
                 .unwrap_or_else(|_| Err(CommitError::Failed("the committer ended".to_owned()))),
+            ConfirmationState::Remote(outcome) => outcome.await,
         }
     }
 }
@@ -105,7 +125,7 @@ impl Turn<'_> {
     /// # Errors
     /// [`Rejected`].
     pub fn submit(self, txn: Txn) -> Result<Ticket, Rejected> {
-        self.store.submit(txn)
+        self.submit_needed(txn, Need::Ordinary)
     }
 
     /// Like [`Self::submit`], stating how much the transaction is needed on a full disk.
@@ -113,7 +133,14 @@ impl Turn<'_> {
     /// # Errors
     /// [`Rejected`].
     pub fn submit_needed(self, txn: Txn, need: Need) -> Result<Ticket, Rejected> {
-        self.store.submit_needed(txn, need)
+        match &self.store.0.remote {
+            None => self.store.submit_needed(txn, need),
+            Some(remote) => {
+                let turn = TurnHandoff::new(&self.store.0.turns, self.key);
+                std::mem::forget(self);
+                remote.submit(txn, Some(turn)).map(|outcome| Ticket(TicketState::Remote(outcome)))
+            }
+        }
     }
 }
 
@@ -134,11 +161,16 @@ pub struct Store(Arc<Handle>);
 struct Handle {
     core: Arc<StoreCore>,
     turns: Arc<KeyTurns>,
+    /// `None`: a local engine.
+    remote: Option<Arc<Remote>>,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         self.core.refuse("the store is closed");
+        if let Some(remote) = &self.remote {
+            remote.stop();
+        }
     }
 }
 
@@ -167,20 +199,50 @@ impl Store {
                 (Box::new(NullJournal), Revision(origin.0 + 1))
             }
             Engine::Embedded(dir) => {
-                let (journal, next) = open_journal(
-                    (dir, config.must_exist),
-                    &parts,
-                    &published,
-                    &counters,
-                    &mut expiry,
-                )?;
+                let (journal, next) =
+                    open_journal(dir, &config, &parts, &published, &counters, &mut expiry)?;
                 (Box::new(journal), next)
             }
         };
         let core = Arc::new(StoreCore::new(published, next, counters, &parts));
         listen_to_clock(&core);
         start(&core, sink, expiry)?;
-        Ok(Self(Arc::new(Handle { core, turns: KeyTurns::new() })))
+        Ok(Self(Arc::new(Handle { core, turns: KeyTurns::new(), remote: None })))
+    }
+
+    /// Opens a store whose state is in a remote engine, and waits for the state. Its tasks run on
+    /// the current runtime. `history_bytes`: see [`Config::history_bytes`].
+    ///
+    /// # Errors
+    /// [`OpenError::Remote`].
+    pub async fn attach(
+        engine: Arc<dyn RemoteEngine>,
+        reader: Arc<dyn ValueReader>,
+        history_bytes: usize,
+        parts: Environment,
+    ) -> Result<Self, OpenError> {
+        let config = Config { history_bytes, ..Config::memory() };
+        let published =
+            Arc::new(Published::new(bounds(&config, &parts), parts.limits.replay_events));
+        let core = remote::core(published, &parts);
+        let remote = Remote::open(Arc::clone(&core), engine, reader).await?;
+        Ok(Self(Arc::new(Handle { core, turns: KeyTurns::new(), remote: Some(remote) })))
+    }
+
+    /// What a read waits for that must see every acknowledged write; `None` if the published state
+    /// always does, as with local engines.
+    pub fn barrier(&self) -> Option<BoxFuture<'static, Result<(), Unavailable>>> {
+        self.0.remote.as_ref().map(|remote| remote.barrier())
+    }
+
+    /// Whether the state may have other writers than this process.
+    pub fn is_shared(&self) -> bool {
+        self.0.remote.is_some()
+    }
+
+    /// Why a remote engine cannot be reached, if it cannot. For readiness probes.
+    pub fn trouble(&self) -> Option<String> {
+        self.0.remote.as_ref()?.trouble()
     }
 
     /// Tests only.
@@ -214,7 +276,12 @@ impl Store {
     /// # Errors
     /// [`Rejected`].
     pub fn submit_needed(&self, txn: Txn, need: Need) -> Result<Ticket, Rejected> {
-        self.0.core.submit(txn, need).map(Ticket::from)
+        match &self.0.remote {
+            None => self.0.core.submit(txn, need).map(Ticket::from),
+            Some(remote) => {
+                remote.submit(txn, None).map(|outcome| Ticket(TicketState::Remote(outcome)))
+            }
+        }
     }
 
     /// Confirms the pending head of a key (`None`: no value) for a response that was computed on it
@@ -223,7 +290,12 @@ impl Store {
     /// # Errors
     /// [`Rejected::Guard`]: no longer the head, compute again. [`Rejected::Busy`].
     pub fn confirm(&self, key: &Key, head: Option<Revision>) -> Result<Confirmation, Rejected> {
-        self.0.core.confirm(key, head).map(Confirmation)
+        let pending = self.0.core.confirm(key, head)?;
+        Ok(Confirmation(match (&self.0.remote, pending) {
+            (Some(remote), _) => ConfirmationState::Remote(remote.confirm(key.clone(), head)),
+            (None, None) => ConfirmationState::Published,
+            (None, Some(outcome)) => ConfirmationState::Pending(outcome),
+        }))
     }
 
     /// The published value of a key.
@@ -250,6 +322,11 @@ impl Store {
     /// Published state of a resource; empty if it was never written.
     pub fn snapshot(&self, prefix: &Prefix) -> Snapshot {
         self.0.core.published.snapshot(prefix)
+    }
+
+    /// Revision of a resource's last published change, or a later one.
+    pub fn latest(&self, prefix: &Prefix) -> Revision {
+        self.0.core.published.resource(prefix).latest()
     }
 
     /// Whether a resource has no published objects. Cheaper than a snapshot.
@@ -338,7 +415,10 @@ impl Store {
     /// [`WatchError::Closed`].
     pub async fn close(&self) {
         self.0.core.refuse("the store is closed");
-        self.0.core.ended().await;
+        match &self.0.remote {
+            None => self.0.core.ended().await,
+            Some(remote) => remote.close().await,
+        }
     }
 }
 
@@ -361,7 +441,8 @@ fn now(parts: &Environment) -> Revision {
 
 /// Opens the journal. Also returns the next revision.
 fn open_journal(
-    (dir, must_exist): (&Path, bool),
+    dir: &Path,
+    config: &Config,
     parts: &Environment,
     published: &Arc<Published>,
     counters: &Arc<Counters>,
@@ -370,8 +451,9 @@ fn open_journal(
     let live = published.clone();
     let setup = JournalSetup {
         dir: dir.to_owned(),
-        must_exist,
+        must_exist: config.must_exist,
         floor: now(parts),
+        origin: config.origin.unwrap_or_default(),
         io: parts.io.clone(),
         transformer: parts.transformer.clone(),
         limits: parts.journal.clone(),

@@ -98,6 +98,11 @@ impl KeyTurns {
 }
 
 impl TurnHandoff {
+    /// Takes over a turn, which ends when this is dropped.
+    pub(crate) fn new(turns: &Arc<KeyTurns>, key: u64) -> Self {
+        Self { turns: Arc::clone(turns), key: Some(key) }
+    }
+
     /// Claims the turn, which must then be released.
     pub(crate) fn take(mut self) -> u64 {
         self.key.take().expect("only a disarmed handoff has no key")

@@ -22,6 +22,14 @@ impl Guard {
             Self::Absent(key) | Self::At(key, _) => key,
         }
     }
+
+    /// Required revision of the key's value; `None`: no value.
+    pub(crate) fn revision(&self) -> Option<Revision> {
+        match self {
+            Self::Absent(_) => None,
+            Self::At(_, revision) => Some(*revision),
+        }
+    }
 }
 
 /// A value to write.
@@ -87,7 +95,6 @@ pub struct Txn {
 
 /// How much a transaction is needed on a full disk. Transactions that do not grow the state are
 /// always accepted: deletes, and replacements of the same length or less.
-/// the same length or less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Need {
     /// Refused if it grows the state.
@@ -125,6 +132,19 @@ pub enum CommitError {
     /// restart.
     #[error("the journal failed: {0}")]
     Failed(String),
+    /// Remote engines only: a guard on this key failed at the commit. Compute again on the current
+    /// head, which is published by now.
+    #[error("{} changed", .0.as_str())]
+    Conflict(Key),
+    /// Remote engines only: nothing was written.
+    #[error("the storage is unavailable: {0}")]
+    Unavailable(String),
+    /// Remote engines only: the connection was lost for so long that the outcome is not known.
+    #[error("whether the write happened is unknown: {0}")]
+    Unknown(String),
+    /// Remote engines only: the storage refuses the transaction, for example for its size.
+    #[error("the storage refuses the write: {0}")]
+    Invalid(String),
 }
 
 /// A durable, published transaction.

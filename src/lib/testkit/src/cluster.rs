@@ -35,7 +35,7 @@ impl Launch {
         }
     }
 
-    /// Sets the role.
+    /// Sets the role; empty: the executable's name is the role.
     #[must_use]
     pub fn role(mut self, role: &str) -> Self {
         self.role = role.into();
@@ -76,12 +76,10 @@ impl Launch {
     /// The command, for tests of starts that fail.
     pub fn command(&self, data_dir: &Path) -> Command {
         let mut command = Command::new(&self.binary);
-        command
-            .arg(&self.role)
-            .arg("--data-dir")
-            .arg(data_dir)
-            .args(["--secure-port", "0"])
-            .args(&self.flags);
+        if !self.role.is_empty() {
+            command.arg(&self.role);
+        }
+        command.arg("--data-dir").arg(data_dir).args(["--secure-port", "0"]).args(&self.flags);
         command
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env_remove("RUST_LOG")
@@ -269,6 +267,11 @@ impl Cluster {
     pub fn restart_with(&mut self, flags: &[&str]) -> anyhow::Result<()> {
         self.launch.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         self.restart()
+    }
+
+    /// Sets the program for the next start, such as that of another version.
+    pub fn set_binary(&mut self, binary: impl Into<PathBuf>) {
+        self.launch.binary = binary.into();
     }
 
     /// Sets an environment variable for the next start.

@@ -123,13 +123,14 @@ fn all_files(logs: &[PathBuf]) -> Result<Vec<PathBuf>, SearchError> {
 }
 
 /// Components by log target, since an all-in-one has a single log.
-const OWN: [(&str, &str); 7] = [
+const OWN: [(&str, &str); 8] = [
     ("ferrokube_controllers", "controller-manager"),
     ("ferrokube_controlplane", "apiserver"),
     ("ferrokube_registry", "apiserver"),
     ("ferrokube_admission", "apiserver"),
     ("ferrokube_auth", "apiserver"),
     ("ferrokube_storage", "apiserver"),
+    ("ferrokube_etcd", "apiserver"),
     ("ferrokube_kubelet", "kubelet"),
 ];
 

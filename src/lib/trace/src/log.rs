@@ -17,6 +17,7 @@ use crate::scope;
 use line_queue::{Flush, LineQueue};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fmt, io};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::{EnvFilter, Filtered};
@@ -31,8 +32,8 @@ pub struct LogConfig {
     pub format: LogFormat,
     /// A level (for our own crates; libraries then log warnings), or directives as in `RUST_LOG`.
     pub filter: String,
-    /// Whether lines have the ids of their request (gate `LogTracking`).
-    pub ids: bool,
+    /// Whether lines have the ids of their request (gate `LogTracking`), for now.
+    pub ids: Arc<AtomicBool>,
     /// An additional file.
     pub file: Option<LogFile>,
     /// Receives our own crates' lines with ids, at debug and above.
@@ -63,7 +64,8 @@ const TAPPED: &str =
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { format: LogFormat::Text, filter: "info".into(), ids: true, file: None, tap: None }
+        let ids = Arc::new(AtomicBool::new(true));
+        Self { format: LogFormat::Text, filter: "info".into(), ids, file: None, tap: None }
     }
 }
 
@@ -148,7 +150,7 @@ fn layer(
     writer: impl io::Write + Send + 'static,
 ) -> Result<(LogLayer, Flush), LogError> {
     let (line_queue, flush) = line_queue::start(writer, config.format).map_err(LogError::Thread)?;
-    Ok((LogLayer { format: config.format, ids: config.ids, line_queue }, flush))
+    Ok((LogLayer { format: config.format, ids: Arc::clone(&config.ids), line_queue }, flush))
 }
 
 /// A layer with its own filter, and its guard.
@@ -180,13 +182,13 @@ fn filter(text: &str) -> Result<EnvFilter, LogError> {
 
 struct LogLayer {
     format: LogFormat,
-    ids: bool,
+    ids: Arc<AtomicBool>,
     line_queue: LineQueue,
 }
 
 impl<S: Subscriber> Layer<S> for LogLayer {
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
-        let ids = if self.ids { scope::current() } else { None };
+        let ids = if self.ids.load(Ordering::Relaxed) { scope::current() } else { None };
         self.line_queue.send(self.format.line(event, ids.as_ref()));
     }
 }
@@ -222,6 +224,7 @@ mod tests {
     fn logged(format: LogFormat, ids: bool, directives: &str, log: impl FnOnce()) -> String {
         let captured = Captured::default();
         let (line_queue, flush) = line_queue::start(captured.clone(), format).unwrap();
+        let ids = Arc::new(AtomicBool::new(ids));
         let layer = LogLayer { format, ids, line_queue }.with_filter(filter(directives).unwrap());
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
         drop(flush);

@@ -8,13 +8,17 @@ use base64::engine::general_purpose::STANDARD;
 use ferrokube_flow::{Away, AwayError};
 use ferrokube_trace::{Span, SpanInfo, SpanSide, TraceContext, inject};
 use http::header::{ACCEPT, CONTENT_TYPE};
-use reqwest::Client;
+use reqwest::{Client, Identity};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Fields of an answer's head; its bytes over HTTP/2. Over HTTP/1.1 the parser's buffer bounds
+/// them, at some 400 KB.
+const HEAD_FIELDS: usize = 100;
+const HEAD_BYTES: u32 = 64 * 1024;
 /// By which the memory for an answer grows.
 const GROWTH: usize = 16 * 1024;
 
@@ -135,6 +139,9 @@ impl Webhook {
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, "application/json, */*")
             .body(call.body);
+        if let Some(user) = &self.address.user {
+            request = request.headers(user.headers.clone());
+        }
         if let Some(context) = context {
             let mut headers = http::HeaderMap::new();
             inject(&context, &mut headers);
@@ -196,13 +203,21 @@ fn client(address: &WebhookAddress) -> Result<Client, CallFault> {
         .connect_timeout(CONNECT_TIMEOUT)
         .redirect(reqwest::redirect::Policy::none())
         .https_only(true)
+        .http1_max_headers(HEAD_FIELDS)
+        .http2_max_header_list_size(HEAD_BYTES)
         .no_proxy();
+    let wrong = |why: &str| CallFault::Config(why.to_owned());
+    let certificate = address.user.as_ref().and_then(|user| user.certificate.as_ref());
     if !address.ca_bundle.is_empty() {
-        let wrong = |why: &str| CallFault::Config(why.to_owned());
         let pem =
             STANDARD.decode(&address.ca_bundle).map_err(|_| wrong("its caBundle is not base64"))?;
-        let config = trust::client_config(&pem).map_err(CallFault::Config)?;
+        let identity = certificate.map(|certificate| &certificate.key);
+        let config = trust::client_config(&pem, identity).map_err(CallFault::Config)?;
         builder = builder.tls_backend_preconfigured(config);
+    } else if let Some(certificate) = certificate {
+        let identity = Identity::from_pem(&certificate.pem)
+            .map_err(|_| wrong("its client certificate cannot be used"))?;
+        builder = builder.identity(identity);
     }
     if let Some(service) = &address.service {
         builder = builder.dns_resolver(Arc::new(service.clone()));

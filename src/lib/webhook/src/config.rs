@@ -1,8 +1,26 @@
 //! A webhook's client config: by URL or by service.
 
+use crate::credentials::{WebhookCredentials, WebhookUser};
 use crate::service::{ServiceResolver, ServiceTarget};
 use ferrokube_apimachinery::document::Value;
+use reqwest::Url;
 use std::sync::Arc;
+
+/// How webhooks are reached.
+#[derive(Clone, Debug)]
+pub struct WebhookAccess {
+    /// Finds those behind services.
+    pub services: Arc<dyn ServiceResolver>,
+    /// What they get of this server.
+    pub credentials: Arc<WebhookCredentials>,
+}
+
+impl WebhookAccess {
+    /// Without credentials.
+    pub fn anonymous(services: Arc<dyn ServiceResolver>) -> Self {
+        Self { services, credentials: Arc::default() }
+    }
+}
 
 /// Where a webhook is, and whom its certificate must be signed by.
 #[derive(Clone, Debug)]
@@ -13,27 +31,33 @@ pub struct WebhookAddress {
     pub(crate) ca_bundle: String,
     /// Set if the host name of the URL stands for a service.
     pub(crate) service: Option<ServiceTarget>,
+    /// As whom it is called.
+    pub(crate) user: Option<Arc<WebhookUser>>,
 }
 
 impl WebhookAddress {
     /// Reads a `clientConfig`.
-    pub fn of(config: &Value, services: &Arc<dyn ServiceResolver>) -> Self {
+    pub fn of(config: &Value, access: &WebhookAccess) -> Self {
         let ca_bundle = text(config, "caBundle").to_owned();
         let Some(service) = config.get("service").filter(|service| !service.is_null()) else {
-            return Self { url: text(config, "url").to_owned(), ca_bundle, service: None };
+            let url = text(config, "url").to_owned();
+            let user = user_of_url(&url, &access.credentials);
+            return Self { url, ca_bundle, service: None, user };
         };
         let port = service.get("port").and_then(Value::as_u64).unwrap_or(443);
         let target = ServiceTarget {
             namespace: text(service, "namespace").to_owned(),
             name: text(service, "name").to_owned(),
             port: u16::try_from(port).unwrap_or(443),
-            services: Arc::clone(services),
+            services: Arc::clone(&access.services),
         };
         let path = text(service, "path");
         let slash = if path.is_empty() || path.starts_with('/') { "" } else { "/" };
         // The certificate is for this name; the port is that of the resolved address.
-        let url = format!("https://{}.{}.svc{slash}{path}", target.name, target.namespace);
-        Self { url, ca_bundle, service: Some(target) }
+        let host = format!("{}.{}.svc", target.name, target.namespace);
+        let url = format!("https://{host}{slash}{path}");
+        let user = access.credentials.find(&host, target.port);
+        Self { url, ca_bundle, service: Some(target), user }
     }
 
     /// The URL that errors show, with the port of a service.
@@ -43,6 +67,12 @@ impl WebhookAddress {
         let path = self.url.strip_prefix(&host).unwrap_or_default();
         format!("{host}:{}{path}", service.port)
     }
+}
+
+fn user_of_url(url: &str, credentials: &WebhookCredentials) -> Option<Arc<WebhookUser>> {
+    let url = Url::parse(url).ok()?;
+    let host = url.host_str()?.trim_matches(['[', ']']);
+    credentials.find(host, url.port_or_known_default()?)
 }
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {

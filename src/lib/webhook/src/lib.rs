@@ -6,11 +6,14 @@
 
 mod call;
 mod config;
+mod credentials;
 mod fault;
 mod service;
 mod trust;
 
 pub use call::{CallError, CallLimits, Webhook, WebhookCall, unless_called_back};
-pub use config::WebhookAddress;
+pub use config::{WebhookAccess, WebhookAddress};
+pub use credentials::{CredentialsError, WebhookCredentials};
 pub use fault::CallFault;
 pub use service::{NoServices, ServiceResolver};
+pub use trust::bundle_verifier;

@@ -7,16 +7,39 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 use std::sync::Arc;
 
-/// A configuration that trusts only the certificates of a PEM bundle.
+/// A configuration that trusts only the certificates of a PEM bundle, with a client certificate if
+/// there is one.
 ///
 /// # Errors
 /// The bundle has no usable certificates.
-pub(crate) fn client_config(pem: &[u8]) -> Result<ClientConfig, String> {
+pub(crate) fn client_config(
+    pem: &[u8],
+    identity: Option<&Arc<CertifiedKey>>,
+) -> Result<ClientConfig, String> {
+    let verified = with_versions(Arc::new(ring::default_provider()))?
+        .dangerous()
+        .with_custom_certificate_verifier(bundle_verifier(pem)?);
+    let mut config = match identity {
+        Some(key) => {
+            verified.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(key))))
+        }
+        None => verified.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Trusts only the certificates of a PEM bundle: those that they sign, and they themselves.
+///
+/// # Errors
+/// The bundle has no usable certificates.
+pub fn bundle_verifier(pem: &[u8]) -> Result<Arc<dyn ServerCertVerifier>, String> {
     let wrong = || "its caBundle has no certificates".to_owned();
     let certificates: Vec<CertificateDer<'static>> =
         CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|_| wrong())?;
@@ -26,17 +49,10 @@ pub(crate) fn client_config(pem: &[u8]) -> Result<ClientConfig, String> {
         return Err(wrong());
     }
     let provider = Arc::new(ring::default_provider());
-    let chains =
-        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-            .build()
-            .map_err(|_| wrong())?;
-    let verifier = Arc::new(BundleVerifier { chains, certificates });
-    let mut config = with_versions(provider)?
-        .dangerous()
-        .with_custom_certificate_verifier(verifier)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
+    let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|_| wrong())?;
+    Ok(Arc::new(BundleVerifier { chains, certificates }))
 }
 
 fn with_versions(

@@ -1,15 +1,19 @@
 //! Compiled policies and bindings.
 
-use super::PolicyInputs;
+use super::stats::PolicyStats;
+use crate::candidate::CandidateWrite;
 use crate::condition::MatchConditions;
 use crate::matching::{RequestMatcher, items, text};
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::selector::LabelSelector;
+use ferrokube_apimachinery::selector::{CompiledLabels, LabelSelector};
 use ferrokube_apimachinery::status::Reason;
 use ferrokube_cel::admission::{AdmissionCompiler, OptionalVariables};
 use ferrokube_cel::{Program, Type};
-use ferrokube_registry::{Attributes, Catalog, Served};
+use ferrokube_registry::offload::leave_worker;
+use ferrokube_registry::{Catalog, Served};
 use parking_lot::Mutex;
+use std::sync::OnceLock;
+use std::time::Instant;
 
 /// An expression, or why it does not compile (it was valid when it was stored).
 pub(super) type Compiled = Result<Program, String>;
@@ -22,13 +26,19 @@ pub(super) struct CompiledPolicy {
     matcher: Result<RequestMatcher, String>,
     pub(super) param_kind: Option<ParamKind>,
     pub(super) conditions: MatchConditions,
+    /// Whether the mutations run again after a later change.
+    pub(super) repeats: bool,
+    spec: Value,
+    programs: OnceLock<PolicyPrograms>,
+}
+
+/// The expressions of a policy.
+pub(super) struct PolicyPrograms {
     /// With the variables.
     pub(super) compiler: AdmissionCompiler,
     pub(super) validations: Vec<Validation>,
     pub(super) annotations: Vec<Annotation>,
     pub(super) mutations: Vec<CompiledMutation>,
-    /// Whether the mutations run again after a later change.
-    pub(super) repeats: bool,
 }
 
 /// A mutation.
@@ -98,14 +108,10 @@ impl ParamKind {
     }
 }
 
-impl CompiledPolicy {
-    pub(super) fn compile(policy: &Document) -> Self {
-        let spec = policy.get(&["spec"]).unwrap_or(&Value::Null);
-        let constraints = spec.get("matchConstraints").unwrap_or(&Value::Null);
-        let param_kind = spec.get("paramKind").filter(|kind| !kind.is_null());
-        let fails = text(spec, "failurePolicy") != "Ignore";
-        let variables =
-            OptionalVariables { params: param_kind.is_some(), authorizer: true, patches: false };
+impl PolicyPrograms {
+    fn compile(spec: &Value) -> Self {
+        let params = spec.get("paramKind").is_some_and(|kind| !kind.is_null());
+        let variables = OptionalVariables { params, authorizer: true, patches: false };
         let mut compiler = AdmissionCompiler::composing();
         for variable in items(spec, "variables") {
             // Its uses fail.
@@ -125,24 +131,54 @@ impl CompiledPolicy {
             .iter()
             .map(|mutation| CompiledMutation::compile(mutation, &compiler, variables));
         Self {
+            validations: validations.collect(),
+            annotations: annotations.collect(),
             mutations: mutations.collect(),
+            compiler,
+        }
+    }
+}
+
+impl CompiledPolicy {
+    /// Compiles all but the expressions.
+    pub(super) fn of(policy: &Document) -> Self {
+        let spec = policy.get(&["spec"]).unwrap_or(&Value::Null);
+        let constraints = spec.get("matchConstraints").unwrap_or(&Value::Null);
+        let param_kind = spec.get("paramKind").filter(|kind| !kind.is_null());
+        let fails = text(spec, "failurePolicy") != "Ignore";
+        Self {
             repeats: text(spec, "reinvocationPolicy") == "IfNeeded",
             name: policy.name().to_owned(),
             fails,
-            matcher: RequestMatcher::compile(constraints),
+            matcher: RequestMatcher::of_policy(constraints),
             param_kind: param_kind
                 .map(|kind| ParamKind::new(text(kind, "apiVersion"), text(kind, "kind"))),
             conditions: MatchConditions::of(spec, fails, param_kind.is_some()),
-            validations: validations.collect(),
-            annotations: annotations.collect(),
-            compiler,
+            spec: spec.clone(),
+            programs: OnceLock::new(),
+        }
+    }
+
+    /// Its expressions. Compiled when they are first needed, which may take long.
+    pub(super) fn programs(&self) -> &PolicyPrograms {
+        self.programs.get_or_init(|| PolicyPrograms::compile(&self.spec))
+    }
+
+    /// Compiles the expressions off the worker, once.
+    pub(super) async fn prepare(&self, stats: &PolicyStats) {
+        if self.programs.get().is_none() || !self.conditions.are_compiled() {
+            leave_worker().await;
+            let began = Instant::now();
+            self.programs();
+            self.conditions.compile();
+            stats.compiled(began.elapsed());
         }
     }
 
     /// Whether a write may match, as far as its resource and operation tell.
-    pub(super) fn may_match(&self, attributes: &Attributes<'_>, catalog: &Catalog) -> bool {
-        // A policy that cannot be compiled refuses what it might match.
-        self.matcher.as_ref().is_ok_and(|matcher| matcher.may_match(attributes, catalog))
+    pub(super) fn may_match(&self, write: &CandidateWrite<'_>) -> bool {
+        // One whose selectors cannot be read fails for whatever it might match.
+        self.matcher.as_ref().map_or(true, |matcher| matcher.may_match(write))
     }
 
     /// Why the parameters cannot be found at all.
@@ -161,12 +197,11 @@ impl CompiledPolicy {
     /// The version in which the write matches.
     pub(super) fn matches(
         &self,
-        attributes: &Attributes<'_>,
+        write: &CandidateWrite<'_>,
         object: Option<&Document>,
-        inputs: &PolicyInputs,
     ) -> Result<Option<Served>, String> {
         let matcher = self.matcher.as_ref().map_err(Clone::clone)?;
-        matcher.matches(attributes, object, inputs, &inputs.catalog)
+        matcher.matches(write, object).map_err(|failure| failure.message)
     }
 }
 
@@ -245,7 +280,7 @@ pub(super) struct ParamRef {
     pub(super) name: String,
     /// Empty: that of the request.
     pub(super) namespace: String,
-    pub(super) selector: Result<LabelSelector, String>,
+    pub(super) selector: Result<CompiledLabels, String>,
     /// Whether a missing parameter refuses the write.
     pub(super) denies: bool,
 }
@@ -262,16 +297,16 @@ impl CompiledBinding {
         Self {
             name: binding.name().to_owned(),
             policy: text(spec, "policyName").to_owned(),
-            matcher: given("matchResources").map(RequestMatcher::compile),
+            matcher: given("matchResources").map(RequestMatcher::of_policy),
             actions: actions.collect(),
             param: given("paramRef").map(|param| ParamRef {
                 name: text(param, "name").to_owned(),
                 namespace: text(param, "namespace").to_owned(),
                 selector: match param.get("selector").filter(|selector| !selector.is_null()) {
-                    None => Ok(LabelSelector::default()),
-                    Some(selector) => {
-                        LabelSelector::from_document(selector).map_err(|why| why.to_string())
-                    }
+                    None => Ok(CompiledLabels::new(&LabelSelector::default())),
+                    Some(selector) => LabelSelector::from_document(selector)
+                        .map(|selector| CompiledLabels::new(&selector))
+                        .map_err(|why| why.to_string()),
                 },
                 denies: text(param, "parameterNotFoundAction") == "Deny",
             }),
@@ -280,13 +315,12 @@ impl CompiledBinding {
 
     pub(super) fn matches(
         &self,
-        attributes: &Attributes<'_>,
+        write: &CandidateWrite<'_>,
         object: Option<&Document>,
-        inputs: &PolicyInputs,
     ) -> Result<bool, String> {
         let Some(matcher) = &self.matcher else { return Ok(true) };
         let matcher = matcher.as_ref().map_err(Clone::clone)?;
-        let matched = matcher.matches(attributes, object, inputs, &inputs.catalog)?;
+        let matched = matcher.matches(write, object).map_err(|failure| failure.message)?;
         Ok(matched.is_some())
     }
 }

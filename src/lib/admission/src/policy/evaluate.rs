@@ -1,12 +1,13 @@
 //! Evaluates a policy on a request, with one parameter.
 
-use super::AuditAnnotations;
 use super::compiled::{Compiled, CompiledMutation, CompiledPolicy, Validation};
 use crate::condition::OUT_OF_BUDGET;
+use crate::spending::Spending;
 use ferrokube_apimachinery::document::Value as Json;
 use ferrokube_apimachinery::status::Reason;
 use ferrokube_cel::admission::{AdmissionInput, AdmissionScope};
 use ferrokube_cel::{Failure, Meter, Value};
+use std::time::{Duration, Instant};
 
 /// Max bytes of the result of a messageExpression.
 const MAX_MESSAGE: usize = 5 * 1024;
@@ -21,7 +22,40 @@ pub(super) struct PolicyEvaluation<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PolicyDecision {
     Admit,
-    Deny { message: String, reason: Reason },
+    /// An error that the policy ignores.
+    Ignore {
+        message: String,
+    },
+    Deny {
+        message: String,
+        reason: Reason,
+    },
+}
+
+/// A decision, and how long its expression took.
+#[derive(Debug)]
+pub(super) struct TimedDecision {
+    pub(super) decision: PolicyDecision,
+    pub(super) elapsed: Duration,
+}
+
+/// The result of an evaluation.
+#[derive(Debug, Default)]
+pub(super) struct PolicyOutcome {
+    pub(super) decisions: Vec<TimedDecision>,
+    pub(super) annotations: Vec<PolicyAnnotation>,
+    pub(super) elapsed: Duration,
+}
+
+/// An audit annotation.
+#[derive(Debug)]
+pub(super) enum PolicyAnnotation {
+    Value {
+        key: String,
+        value: String,
+    },
+    /// Refuses the write.
+    Failed(String),
 }
 
 /// Why an expression has no result.
@@ -33,28 +67,45 @@ enum Fault {
 }
 
 impl<'a> PolicyEvaluation<'a> {
-    /// One decision for each validation; none if a match condition is false.
-    pub(super) fn decisions(&self) -> Vec<PolicyDecision> {
-        match self.matches() {
+    /// Decisions and audit annotations; none if a match condition is false.
+    pub(super) fn outcome(&self, spending: &mut Spending) -> PolicyOutcome {
+        let began = Instant::now();
+        match self.matches(spending) {
             Ok(true) => {}
-            Ok(false) => return Vec::new(),
-            Err(why) => return vec![self.failed(why)],
+            Ok(false) => return PolicyOutcome::default(),
+            Err(why) => {
+                let elapsed = began.elapsed();
+                let decisions = vec![TimedDecision { decision: self.failed(why), elapsed }];
+                return PolicyOutcome { decisions, elapsed, ..PolicyOutcome::default() };
+            }
         }
-        let policy = self.policy;
-        let scope = policy.compiler.scope(&self.input);
-        let mut meter = Meter::default();
-        let mut decisions = Vec::with_capacity(policy.validations.len());
-        for validation in &policy.validations {
-            let result = evaluate(&validation.program, &validation.source, &scope, &mut meter);
-            decisions.push(match result {
+        let decisions = spending.metered(Meter::default(), |meter| self.decisions(meter));
+        let annotations = spending.metered(Meter::default(), |meter| self.annotations(meter));
+        PolicyOutcome { decisions, annotations, elapsed: began.elapsed() }
+    }
+
+    /// One decision for each validation.
+    fn decisions(&self, meter: &mut Meter) -> Vec<TimedDecision> {
+        let programs = self.policy.programs();
+        let scope = programs.compiler.scope(&self.input);
+        let mut decisions = Vec::with_capacity(programs.validations.len());
+        for validation in &programs.validations {
+            let began = Instant::now();
+            let result = evaluate(&validation.program, &validation.source, &scope, meter);
+            let elapsed = began.elapsed();
+            let decision = match result {
                 Ok(Value::Bool(true)) => PolicyDecision::Admit,
-                Ok(_) => match self.message(validation, &mut meter) {
+                Ok(_) => match self.message(validation, meter) {
                     Ok(message) => PolicyDecision::Deny { message, reason: validation.reason },
                     Err(why) => self.failed(why),
                 },
                 Err(Fault::Expression(why)) => self.failed(why),
-                Err(Fault::Budget) => return vec![self.failed(OUT_OF_BUDGET.to_owned())],
-            });
+                Err(Fault::Budget) => {
+                    let decision = self.failed(OUT_OF_BUDGET.to_owned());
+                    return vec![TimedDecision { decision, elapsed }];
+                }
+            };
+            decisions.push(TimedDecision { decision, elapsed });
         }
         decisions
     }
@@ -63,9 +114,15 @@ impl<'a> PolicyEvaluation<'a> {
     ///
     /// # Errors
     /// Why the expression has no result.
-    pub(super) fn mutation(&self, mutation: &CompiledMutation) -> Result<Json, String> {
-        let scope = self.policy.compiler.scope(&self.input);
-        let result = evaluate(&mutation.program, &mutation.source, &scope, &mut Meter::default());
+    pub(super) fn mutation(
+        &self,
+        mutation: &CompiledMutation,
+        spending: &mut Spending,
+    ) -> Result<Json, String> {
+        let scope = self.policy.programs().compiler.scope(&self.input);
+        let result = spending.metered(Meter::default(), |meter| {
+            evaluate(&mutation.program, &mutation.source, &scope, meter)
+        });
         let value = match result {
             Ok(value) => value,
             Err(Fault::Expression(why)) => return Err(why),
@@ -84,7 +141,7 @@ impl<'a> PolicyEvaluation<'a> {
     fn failed(&self, message: String) -> PolicyDecision {
         match self.policy.fails {
             true => PolicyDecision::Deny { message, reason: Reason::Invalid },
-            false => PolicyDecision::Admit,
+            false => PolicyDecision::Ignore { message },
         }
     }
 
@@ -92,12 +149,12 @@ impl<'a> PolicyEvaluation<'a> {
     ///
     /// # Errors
     /// kube-apiserver's message, unless the policy ignores errors.
-    pub(super) fn matches(&self) -> Result<bool, String> {
-        let policy = self.policy;
-        if policy.conditions.is_empty() {
+    pub(super) fn matches(&self, spending: &mut Spending) -> Result<bool, String> {
+        let conditions = &self.policy.conditions;
+        if conditions.is_empty() {
             return Ok(true);
         }
-        policy.conditions.hold(&AdmissionInput { namespace: None, ..self.input })
+        conditions.hold(&AdmissionInput { namespace: None, ..self.input }, spending)
     }
 
     /// The message of a failed validation.
@@ -108,7 +165,7 @@ impl<'a> PolicyEvaluation<'a> {
         };
         let Some(program) = &validation.message_program else { return Ok(plain()) };
         let input = AdmissionInput { authorizer: None, ..self.input };
-        let scope = self.policy.compiler.scope(&input);
+        let scope = self.policy.programs().compiler.scope(&input);
         match evaluate(program, "", &scope, meter) {
             Ok(Value::String(text)) if fits(text.trim()) => Ok(text.trim().to_owned()),
             Err(Fault::Budget) => Err(format!("failed messageExpression: {OUT_OF_BUDGET}")),
@@ -116,30 +173,33 @@ impl<'a> PolicyEvaluation<'a> {
         }
     }
 
-    /// Adds the audit annotations; the errors refuse the write.
-    pub(super) fn annotations(&self, annotations: &mut AuditAnnotations) -> Vec<String> {
-        let policy = self.policy;
-        if policy.annotations.is_empty() || self.matches() != Ok(true) {
+    fn annotations(&self, meter: &mut Meter) -> Vec<PolicyAnnotation> {
+        let programs = self.policy.programs();
+        if programs.annotations.is_empty() {
             return Vec::new();
         }
         let input = AdmissionInput { authorizer: None, ..self.input };
-        let scope = policy.compiler.scope(&input);
-        let mut meter = Meter::default();
-        let mut failed = Vec::new();
-        for annotation in &policy.annotations {
-            match evaluate(&annotation.program, &annotation.source, &scope, &mut meter) {
+        let scope = programs.compiler.scope(&input);
+        let mut found = Vec::new();
+        for annotation in &programs.annotations {
+            match evaluate(&annotation.program, &annotation.source, &scope, meter) {
                 Ok(Value::String(text)) if !text.trim().is_empty() => {
-                    annotations.add(&annotation.key, text.trim());
+                    let key = annotation.key.clone();
+                    found.push(PolicyAnnotation::Value { key, value: text.trim().to_owned() });
                 }
                 Ok(_) => {}
-                Err(Fault::Expression(why)) => failed.push(why),
+                Err(Fault::Expression(why)) => found.push(PolicyAnnotation::Failed(why)),
                 Err(Fault::Budget) => {
-                    failed = vec![OUT_OF_BUDGET.to_owned()];
+                    found.retain(|known| matches!(known, PolicyAnnotation::Value { .. }));
+                    found.push(PolicyAnnotation::Failed(OUT_OF_BUDGET.to_owned()));
                     break;
                 }
             }
         }
-        if policy.fails { failed } else { Vec::new() }
+        if !self.policy.fails {
+            found.retain(|known| matches!(known, PolicyAnnotation::Value { .. }));
+        }
+        found
     }
 }
 

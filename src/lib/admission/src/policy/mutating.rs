@@ -1,18 +1,24 @@
 //! The step of MutatingAdmissionPolicies.
 
 use super::compiled::{CompiledBinding, CompiledMutation, CompiledPolicy};
+use super::params::PolicyParam;
 use super::set::PolicySource;
-use super::{PolicyFault, PolicyInputs, PolicySubject, converted, is_exempt, match_policy};
+use super::{PolicyFault, PolicyInputs, PolicySubject, check_namespace, is_exempt, match_policy};
+use crate::candidate::CandidateWrite;
+use crate::objects::{ObjectVersions, in_own_version};
 use crate::remote::{Mutation, RemoteStep};
+use crate::spending::WorkerBudget;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::patch::{PatchError, json_patch};
 use ferrokube_apimachinery::status::{Cause, Details, Failure, Reason};
 use ferrokube_registry::admission::RemoteFuture;
 use ferrokube_registry::{Attributes, Served};
 use ferrokube_schema::apply::merge_configuration;
-use std::sync::Arc;
+use std::time::Instant;
 
 const STEP: &str = "MutatingAdmissionPolicy";
+/// Errors that a refusal lists.
+const MAX_ERRORS: usize = 100;
 
 /// The step of MutatingAdmissionPolicies.
 pub struct MutatingPolicies {
@@ -24,18 +30,14 @@ pub struct MutatingPolicies {
 struct PolicyUse<'p> {
     policy: &'p CompiledPolicy,
     binding: &'p CompiledBinding,
-    param: Option<Arc<Document>>,
+    param: PolicyParam,
     served: Served,
 }
 
 impl PolicyUse<'_> {
     /// Names the use among those of a write.
     fn id(&self) -> String {
-        let param = self
-            .param
-            .as_deref()
-            .map_or_else(String::new, |param| format!("{}/{}", param.namespace(), param.name()));
-        format!("{}/{}/{param}", self.policy.name, self.binding.name)
+        format!("{}/{}/{}", self.policy.name, self.binding.name, self.param.id())
     }
 }
 
@@ -54,6 +56,9 @@ impl PolicyErrors {
         }
         let PolicyFault { binding, message } = fault;
         self.reason.get_or_insert(reason);
+        if self.messages.len() >= MAX_ERRORS {
+            return;
+        }
         self.messages.push(match binding {
             Some(binding) => {
                 format!(
@@ -100,8 +105,9 @@ impl MutatingPolicies {
         let mut errors = PolicyErrors::default();
         let mut uses = Vec::new();
         let set = self.source.current();
+        let write = CandidateWrite::new(attributes, &self.inputs.catalog, &self.inputs.store);
         for (policy, bindings) in set.bound() {
-            let found = match_policy(policy, bindings, &attributes, Some(object), &self.inputs);
+            let found = match_policy(policy, bindings, &write, Some(object), &self.inputs);
             let Some(matched) = found else { continue };
             for fault in matched.faults {
                 errors.add(policy, fault, Reason::Forbidden);
@@ -115,62 +121,133 @@ impl MutatingPolicies {
                 }));
             }
         }
+        if !uses.is_empty() {
+            check_namespace(&write)?;
+        }
         mutation.begin(STEP);
+        let mut budget = WorkerBudget::default();
+        let mut is_dirty = false;
         for used in &uses {
             if mutation.is_due(STEP, &used.id()) {
-                self.apply(used, &attributes, mutation, &mut errors)?;
+                let run = MutationRun { write: &write, mutation, budget: &mut budget };
+                is_dirty |= self.apply(used, run, &mut errors).await?;
             }
-            // Each policy has a budget of its own: let others work in between.
-            ferrokube_registry::offload::pause().await;
+        }
+        if is_dirty {
+            mutation.repeat_all(STEP);
         }
         mutation.end(STEP);
         errors.failure(&attributes)
     }
 
-    /// Carries out the mutations of a policy in order.
-    fn apply(
+    /// Carries out the mutations of a policy in order, if its conditions hold before the first.
+    /// Whether one has a result, changed or not.
+    ///
+    /// # Errors
+    /// A conversion failed, or a JSON patch left a malformed object: whatever the failure policy.
+    async fn apply(
         &self,
         used: &PolicyUse<'_>,
-        attributes: &Attributes<'_>,
-        mutation: &mut Mutation,
+        run: MutationRun<'_>,
         errors: &mut PolicyErrors,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
+        let MutationRun { write, mutation, budget } = run;
         let policy = used.policy;
-        let Some(before) = mutation.object.clone() else { return Ok(()) };
         let fault = |message| PolicyFault { binding: Some(used.binding.name.clone()), message };
-        for each in &policy.mutations {
-            let subject = PolicySubject::new(
-                attributes,
-                mutation.object.as_ref(),
-                &used.served,
-                &self.inputs,
-            )?;
-            let evaluation = subject.evaluation(policy, used.param.as_deref());
-            match evaluation.matches() {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
-                Err(why) => {
-                    errors.add(policy, fault(why), Reason::Invalid);
-                    return Ok(());
-                }
+        policy.prepare(&self.inputs.stats).await;
+        let param = match used.param.read().await {
+            Ok(param) => param,
+            Err(why) => {
+                errors.add(policy, fault(PolicyFault::of_binding(&why.message)), Reason::Forbidden);
+                return Ok(false);
             }
-            let Some(object) = subject.object.as_ref() else { return Ok(()) };
-            let changed = evaluation
-                .mutation(each)
+        };
+        let Some(before) = mutation.object.take() else { return Ok(false) };
+        let mut versions = ObjectVersions::default();
+        let given = [Some(&before), write.attributes.old];
+        let objects = match versions.get(write, used.served.clone(), given).await {
+            Ok(objects) => objects,
+            Err(why) => {
+                let message = format!("failed to configure policy: {}", why.message);
+                errors.add(policy, PolicyFault { binding: None, message }, Reason::Forbidden);
+                mutation.object = Some(before);
+                return Ok(false);
+            }
+        };
+        let subject = PolicySubject::new(write, &used.served, &self.inputs);
+        let (old, param) = (objects.old.as_deref(), param.as_ref());
+        let first = objects.object.as_deref().unwrap_or(&before);
+        let matches = |spending: &mut _| {
+            subject.evaluation(policy, [Some(first), old], param).matches(spending)
+        };
+        match budget.spend(matches).await {
+            Ok(true) => {}
+            Ok(false) => {
+                mutation.object = Some(before);
+                return Ok(false);
+            }
+            Err(why) => {
+                errors.add(policy, fault(why), Reason::Invalid);
+                mutation.object = Some(before);
+                return Ok(false);
+            }
+        }
+        // Stays in the version of the policy until the last mutation.
+        let mut changed: Option<Document> = None;
+        for each in &policy.programs().mutations {
+            let object = changed.as_ref().unwrap_or(first);
+            let value = |spending: &mut _| {
+                subject.evaluation(policy, [Some(object), old], param).mutation(each, spending)
+            };
+            let began = Instant::now();
+            let result = budget
+                .spend(value)
+                .await
                 .and_then(|value| mutated(object, each, value, &used.served));
-            match changed {
-                Ok(mut changed) => {
-                    used.served.definition.set_defaults(used.served.version, &mut changed);
-                    let own = &attributes.target.served;
-                    mutation.object = Some(converted(&changed, &used.served, own)?);
+            let decoded = result.map(|next| write.decode(&used.served, next));
+            let message = match &decoded {
+                Err(why) | Ok(Err(why)) => why.as_str(),
+                Ok(Ok(_)) => "",
+            };
+            let names = (policy.name.as_str(), used.binding.name.as_str());
+            self.inputs.stats.mutated(names, message, began.elapsed());
+            let decoded = match decoded {
+                Ok(Err(why)) if each.is_json_patch => return Err(Failure::internal(why)),
+                decoded => decoded.flatten(),
+            };
+            match decoded {
+                Ok(mut next) => {
+                    write.set_defaults(&used.served, &mut next);
+                    changed = Some(next);
                 }
                 Err(why) => errors.add(policy, fault(why), Reason::Invalid),
             }
+            // Each evaluation has a budget of its own: let others work in between.
+            ferrokube_registry::offload::pause().await;
         }
-        let changed = mutation.object.as_ref() != Some(&before);
-        mutation.ran(STEP, &used.id(), changed, policy.repeats);
-        Ok(())
+        let is_changed = changed.as_ref().is_some_and(|changed| changed != first);
+        let object = match changed {
+            Some(changed) => {
+                let own = in_own_version(write, &used.served, changed).await?;
+                mutation.room = own.room;
+                Some(own.object)
+            }
+            None => None,
+        };
+        drop(objects);
+        drop(versions);
+        let is_dirty = object.is_some();
+        mutation.object = Some(object.unwrap_or(before));
+        mutation.ran(STEP, &used.id(), is_changed, policy.repeats);
+        Ok(is_dirty)
     }
+}
+
+/// What a policy works on.
+struct MutationRun<'m> {
+    write: &'m CandidateWrite<'m>,
+    mutation: &'m mut Mutation,
+    budget: &'m mut WorkerBudget,
 }
 
 /// An object after a mutation.
@@ -213,11 +290,6 @@ impl RemoteStep for MutatingPolicies {
         attributes: Attributes<'a>,
         mutation: &'a mut Mutation,
     ) -> RemoteFuture<'a, ()> {
-        Box::pin(async move {
-            match self.matches(&attributes) {
-                true => self.run(attributes, mutation).await,
-                false => Ok(()),
-            }
-        })
+        Box::pin(self.run(attributes, mutation))
     }
 }

@@ -2,8 +2,9 @@
 
 use super::PolicyInputs;
 use super::compiled::{CompiledBinding, CompiledPolicy};
+use crate::candidate::CandidateWrite;
 use ferrokube_registry::{Attributes, view};
-use ferrokube_storage::{Prefix, Revision, Snapshot};
+use ferrokube_storage::{Entry, Prefix, Revision, Snapshot};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +15,18 @@ pub(super) struct PolicySet {
     bindings: Snapshot,
     /// Those that have a binding, in the order of their names.
     bound: Vec<(Arc<CompiledPolicy>, Vec<Arc<CompiledBinding>>)>,
-    compiled: HashMap<String, (Revision, Arc<CompiledPolicy>)>,
+    /// Unchanged ones are not compiled again.
+    compiled: CompiledByName<CompiledPolicy>,
+    compiled_bindings: CompiledByName<CompiledBinding>,
+}
+
+/// What was compiled of objects, with their revisions.
+type CompiledByName<T> = HashMap<String, (Revision, Arc<T>)>;
+
+/// What an object was compiled to, unless it has changed since.
+fn known<T>(before: Option<&CompiledByName<T>>, entry: &Entry) -> Option<Arc<T>> {
+    let (revision, compiled) = before?.get(entry.key.name())?;
+    (*revision == entry.revision).then(|| Arc::clone(compiled))
 }
 
 impl PolicySet {
@@ -58,8 +70,9 @@ impl PolicySource {
         if self.inputs.store.is_empty(&self.bindings.0) {
             return false;
         }
-        let current = self.current();
-        current.bound.iter().any(|(policy, _)| policy.may_match(attributes, &self.inputs.catalog))
+        let PolicyInputs { catalog, store, .. } = &self.inputs;
+        let write = CandidateWrite::new(*attributes, catalog, store);
+        self.current().bound.iter().any(|(policy, _)| policy.may_match(&write))
     }
 
     /// The state of the store.
@@ -87,25 +100,31 @@ impl PolicySource {
     ) -> PolicySet {
         let served =
             |plural: &str| self.inputs.catalog.find("admissionregistration.k8s.io", "v1", plural);
+        let mut set = PolicySet {
+            policies,
+            bindings,
+            bound: Vec::new(),
+            compiled: HashMap::new(),
+            compiled_bindings: HashMap::new(),
+        };
         let mut by_policy: HashMap<String, Vec<Arc<CompiledBinding>>> = HashMap::new();
         if let Some(served) = served(self.bindings.1) {
-            for entry in bindings.range(None, None) {
-                let binding = CompiledBinding::compile(&view(entry, &served));
-                by_policy.entry(binding.policy.clone()).or_default().push(Arc::new(binding));
+            let before = before.map(|before| &before.compiled_bindings);
+            for entry in set.bindings.range(None, None) {
+                let binding = known(before, entry)
+                    .unwrap_or_else(|| Arc::new(CompiledBinding::compile(&view(entry, &served))));
+                let compiled = (entry.revision, Arc::clone(&binding));
+                set.compiled_bindings.insert(entry.key.name().to_owned(), compiled);
+                by_policy.entry(binding.policy.clone()).or_default().push(binding);
             }
         }
-        let mut set = PolicySet { policies, bindings, bound: Vec::new(), compiled: HashMap::new() };
         let Some(served) = served(self.policies.1) else { return set };
+        let before = before.map(|before| &before.compiled);
         for entry in set.policies.range(None, None) {
             let name = entry.key.name();
             let Some(bindings) = by_policy.remove(name) else { continue };
-            let known = before
-                .and_then(|before| before.compiled.get(name))
-                .filter(|(revision, _)| *revision == entry.revision);
-            let policy = match known {
-                Some((_, policy)) => Arc::clone(policy),
-                None => Arc::new(CompiledPolicy::compile(&view(entry, &served))),
-            };
+            let policy = known(before, entry)
+                .unwrap_or_else(|| Arc::new(CompiledPolicy::of(&view(entry, &served))));
             set.compiled.insert(name.to_owned(), (entry.revision, Arc::clone(&policy)));
             set.bound.push((policy, bindings));
         }

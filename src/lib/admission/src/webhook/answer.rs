@@ -91,9 +91,8 @@ pub(super) fn read(
 /// The patch and its type. An error that begins with `!` is one of decoding.
 fn patch(response: &Document, is_strict: bool, mutates: bool) -> Result<(Vec<u8>, String), String> {
     let none = Ok((Vec::new(), String::new()));
-    let encoded = response.str(&["patch"]).unwrap_or_default();
-    let patch =
-        STANDARD.decode(encoded).map_err(|_| "!the answer's patch is not base64".to_owned())?;
+    let patch = bytes(response.get(&["patch"]))
+        .ok_or_else(|| "!the answer's patch is not base64".to_owned())?;
     let given = response.get(&["patchType"]).filter(|given| !given.is_null());
     if !is_strict {
         // Older webhooks may say what they like, or nothing.
@@ -111,6 +110,19 @@ fn patch(response: &Document, is_strict: bool, mutates: bool) -> Result<(Vec<u8>
         (true, false, Some("")) => wrong("webhook returned invalid response.patchType of \"\""),
         (true, false, Some(given)) => Ok((patch, cut(given.to_owned(), 256))),
         (_, true, None) => none,
+    }
+}
+
+/// Bytes as Go reads them from JSON: base64, or a list of numbers, which is what webhooks made with
+/// kube-rs send.
+fn bytes(value: Option<&Value>) -> Option<Vec<u8>> {
+    match value {
+        None | Some(Value::Null) => Some(Vec::new()),
+        Some(Value::String(text)) => STANDARD.decode(&**text).ok(),
+        Some(Value::Array(numbers)) => {
+            numbers.iter().map(|number| u8::try_from(number.as_u64()?).ok()).collect()
+        }
+        Some(_) => None,
     }
 }
 
@@ -138,7 +150,7 @@ impl ReviewAnswer {
         for (key, value) in self.annotations.drain(..) {
             let key = format!("{webhook}/{key}");
             if qualified_name(&key).is_empty() {
-                context.annotate_audit(key, value);
+                context.annotate_audit_once(key, value);
             }
         }
     }
@@ -214,6 +226,8 @@ mod tests {
             (json!({"uid": "u", "patch": "W10="}), "but not response.patchType"),
             (json!({"uid": "u", "patchType": "JSONPatch"}), "but not response.patch"),
             (json!({"uid": "u", "patch": "?"}), "not base64"),
+            (json!({"uid": "u", "patch": [91, 256]}), "not base64"),
+            (json!({"uid": "u", "patch": {}}), "not base64"),
         ];
         for (lie, want) in lies {
             let why = why("v1", &lie, true);
@@ -225,6 +239,14 @@ mod tests {
             let why = read(garbage.as_bytes(), ("u", "v1"), true).expect_err("it is garbage");
             assert!(why.starts_with("failed to call webhook: "), "{why}");
         }
+    }
+
+    #[test]
+    fn a_patch_may_be_a_list_of_bytes() {
+        let response = json!({"uid": "u", "allowed": true, "patch": [91, 93],
+            "patchType": "JSONPatch"});
+        let read = read(&answer("v1", &response), ("u", "v1"), true).expect("valid");
+        assert_eq!(read.patch, b"[]");
     }
 
     #[test]

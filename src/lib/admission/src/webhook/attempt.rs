@@ -2,13 +2,15 @@
 
 use super::answer::{self, ReviewAnswer};
 use super::hook::Hook;
-use super::matching::{ReviewedObjects, ReviewedWrite};
-use super::review;
+use super::matching::ReviewedWrite;
+use super::review::PendingReview;
+use crate::objects::ReviewedObjects;
 use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::heap;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
-use ferrokube_flow::{Away, AwayError};
+use ferrokube_flow::{Away, AwayError, BudgetGrant, response_part};
 use ferrokube_registry::RequestContext;
+use ferrokube_registry::offload::{is_costly, leave_worker};
 use ferrokube_webhook::{CallError, CallFault, WebhookCall};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -61,6 +63,18 @@ pub(super) fn deadline(context: &RequestContext) -> Result<Instant, Failure> {
     Ok(deadline)
 }
 
+/// A review that allows the write.
+pub(super) struct FinishedReview {
+    pub(super) answer: ReviewAnswer,
+    /// Of the answer, and of the values of its patch.
+    _memory: [Option<BudgetGrant>; 2],
+}
+
+/// Bytes of a call with objects of `length` bytes, on top of what the request holds.
+pub(super) const fn review_bytes(length: usize) -> usize {
+    CALL_BYTES + 2 * length
+}
+
 /// Sends a review and reads the answer; passes its warnings and audit annotations on.
 ///
 /// # Errors
@@ -68,9 +82,9 @@ pub(super) fn deadline(context: &RequestContext) -> Result<Instant, Failure> {
 pub(super) async fn attempt(
     hook: &Hook,
     write: &ReviewedWrite<'_>,
-    objects: &ReviewedObjects,
+    objects: &ReviewedObjects<'_>,
     mutates: bool,
-) -> Result<ReviewAnswer, ReviewFault> {
+) -> Result<FinishedReview, ReviewFault> {
     if write.attributes.dry_run && !hook.allows_dry_run {
         let why = format!("admission webhook {} does not support dry run", quote(&hook.name));
         return Err(ReviewFault::Failed(Failure::bad_request(why)));
@@ -82,21 +96,21 @@ pub(super) async fn attempt(
     let deadline = deadline(context).map_err(ReviewFault::Failed)?;
     let timeout = hook.timeout.min(deadline - Instant::now());
     let uid = uuid::Uuid::new_v4().to_string();
-    let body = review::body(write, objects, (&uid, version));
+    let review = PendingReview::new(write, objects, (&uid, version));
+    let length = review.len();
     let busy = || ReviewFault::Failed(too_many(hook));
     let Some(_place) = hook.webhook.place() else { return Err(busy()) };
     let room = |why: AwayError| match why {
         AwayError::Full => busy(),
         AwayError::TooLarge => ReviewFault::Failed(ferrokube_flow::too_large()),
     };
-    let bytes = CALL_BYTES + 2 * body.len();
-    let mut away = Away::begin(hook.number, bytes).await.map_err(room)?;
+    let mut away = Away::begin(hook.number, review_bytes(length)).await.map_err(room)?;
     let call = WebhookCall {
         span: ("admit", &write.attributes.target.served.definition.plural),
         timeout,
         announces_timeout: true,
-        answer_bytes: ANSWER_BYTES + 2 * body.len(),
-        body,
+        answer_bytes: ANSWER_BYTES + 2 * length,
+        body: review.into_json(),
     };
     // The timeout includes the wait for a free call.
     let answer = match tokio::time::timeout(timeout, hook.webhook.call(call, &mut away)).await {
@@ -114,19 +128,25 @@ pub(super) async fn attempt(
             )));
         }
     };
-    let _tree = match away.end(heap::json_bound(&answer)).await {
-        Err(AwayError::TooLarge) => {
-            let why = "failed to call webhook: the answer holds too many values";
-            return Err(ReviewFault::Call(why.to_owned()));
-        }
-        tree => tree.map_err(room)?,
+    let too_many_values = "failed to call webhook: the answer holds too many values";
+    let tree = |found: Result<Option<BudgetGrant>, AwayError>| match found {
+        Err(AwayError::TooLarge) => Err(ReviewFault::Call(too_many_values.to_owned())),
+        found => found.map_err(room),
     };
+    let of_answer = tree(away.end(heap::json_bound(&answer)).await)?;
+    if is_costly(&answer) {
+        leave_worker().await;
+    }
     let mut read = answer::read(&answer, (&uid, version), mutates).map_err(ReviewFault::Call)?;
     read.note(context, &hook.name);
-    match read.allowed {
-        true => Ok(read),
-        false => Err(ReviewFault::Denied(read.denial(&hook.name))),
+    if !read.allowed {
+        return Err(ReviewFault::Denied(read.denial(&hook.name)));
     }
+    let of_patch = match read.patch.is_empty() {
+        true => None,
+        false => tree(response_part(hook.number, heap::json_bound(&read.patch)).await)?,
+    };
+    Ok(FinishedReview { answer: read, _memory: [of_answer, of_patch] })
 }
 
 /// Never fails open: the server's own load must not switch a webhook off.

@@ -1,10 +1,10 @@
 //! One webhook of a configuration, compiled.
 
 use crate::condition::MatchConditions;
-use crate::rule::{RequestRule, strings};
-use ferrokube_apimachinery::document::{Array, Document, Value};
-use ferrokube_apimachinery::selector::LabelSelector;
-use ferrokube_webhook::{CallLimits, ServiceResolver, Webhook, WebhookAddress};
+use crate::matching::{RequestMatcher, text};
+use crate::rule::strings;
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_webhook::{CallLimits, Webhook, WebhookAccess, WebhookAddress};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,10 @@ pub(super) struct Hook {
     pub(super) id: String,
     pub(super) configuration: String,
     pub(super) name: String,
-    pub(super) rules: Vec<RequestRule>,
+    /// Or why it cannot be read: it was validated.
+    pub(super) matcher: Result<RequestMatcher, String>,
     /// Whether a failed call rejects the request.
     pub(super) fails_closed: bool,
-    /// Whether equivalent versions of a resource match.
-    pub(super) equivalent: bool,
-    pub(super) namespaces: LabelSelector,
-    pub(super) objects: LabelSelector,
     /// Whether a dry run may call it.
     pub(super) allows_dry_run: bool,
     pub(super) timeout: Duration,
@@ -43,30 +40,14 @@ pub(super) struct Hook {
 
 impl Hook {
     /// The webhooks of a configuration, in order.
-    pub(super) fn all(
-        configuration: &Document,
-        services: &Arc<dyn ServiceResolver>,
-    ) -> Vec<Arc<Self>> {
+    pub(super) fn all(configuration: &Document, access: &WebhookAccess) -> Vec<Arc<Self>> {
         let name = configuration.name();
         let each = configuration.list(&["webhooks"]).iter().enumerate();
-        each.map(|(index, webhook)| Arc::new(Self::of(name, index, webhook, services))).collect()
+        each.map(|(index, webhook)| Arc::new(Self::of(name, index, webhook, access))).collect()
     }
 
-    fn of(
-        configuration: &str,
-        index: usize,
-        webhook: &Value,
-        services: &Arc<dyn ServiceResolver>,
-    ) -> Self {
-        let text = |field: &str| webhook.get(field).and_then(Value::as_str).unwrap_or_default();
-        let rules = webhook.get("rules").and_then(Value::as_array).map_or(&[][..], Array::as_slice);
-        let selector = |field: &str| match webhook.get(field).filter(|value| !value.is_null()) {
-            None => LabelSelector::default(),
-            // Validated; one that cannot be read matches nothing.
-            Some(value) => {
-                LabelSelector::from_document(value).unwrap_or_else(|_| LabelSelector::nothing())
-            }
-        };
+    fn of(configuration: &str, index: usize, webhook: &Value, access: &WebhookAccess) -> Self {
+        let text = |field: &str| text(webhook, field);
         let seconds = webhook.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(10);
         let listed = strings(webhook, "admissionReviewVersions");
         let review_version =
@@ -79,18 +60,15 @@ impl Hook {
             id: format!("{configuration}/{}/{index}", text("name")),
             configuration: configuration.to_owned(),
             name: text("name").to_owned(),
-            rules: rules.iter().map(RequestRule::of).collect(),
+            matcher: RequestMatcher::of_webhook(webhook),
             fails_closed,
-            equivalent: text("matchPolicy") != "Exact",
-            namespaces: selector("namespaceSelector"),
-            objects: selector("objectSelector"),
             allows_dry_run: matches!(text("sideEffects"), "None" | "NoneOnDryRun"),
             timeout: Duration::from_secs(seconds.clamp(1, 30)),
             review_version,
             repeatable: text("reinvocationPolicy") == "IfNeeded",
             conditions: MatchConditions::of(webhook, fails_closed, false),
             number: hasher.finish(),
-            webhook: Webhook::new(WebhookAddress::of(config, services), LIMITS),
+            webhook: Webhook::new(WebhookAddress::of(config, access), LIMITS),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::hook::Hook;
 use arc_swap::ArcSwap;
 use ferrokube_apimachinery::json;
 use ferrokube_storage::{Cursor, Key, Prefix, Revision, Store, WatchError};
-use ferrokube_webhook::ServiceResolver;
+use ferrokube_webhook::WebhookAccess;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(super) struct FollowedHooks {
     store: Store,
     prefix: Prefix,
-    services: Arc<dyn ServiceResolver>,
+    access: WebhookAccess,
     state: ArcSwap<CompiledHooks>,
     /// Held while compiling.
     turn: Mutex<()>,
@@ -38,11 +38,11 @@ impl CompiledHooks {
 impl FollowedHooks {
     /// # Panics
     /// If `plural` is no storage prefix.
-    pub(super) fn new(store: &Store, plural: &str, services: Arc<dyn ServiceResolver>) -> Self {
+    pub(super) fn new(store: &Store, plural: &str, access: WebhookAccess) -> Self {
         Self {
             store: store.clone(),
             prefix: Prefix::new(plural).expect("a constant without a slash"),
-            services,
+            access,
             state: ArcSwap::default(),
             turn: Mutex::new(()),
         }
@@ -88,7 +88,7 @@ impl FollowedHooks {
             let of_entry = match known.filter(|(revision, _)| *revision == entry.revision) {
                 Some((_, hooks)) => hooks.clone(),
                 None => match json::read(&entry.bytes) {
-                    Ok(read) => Hook::all(&read.document, &self.services),
+                    Ok(read) => Hook::all(&read.document, &self.access),
                     Err(error) => {
                         tracing::error!(key = entry.key.as_str(), %error, "a webhook configuration cannot be read");
                         Vec::new()

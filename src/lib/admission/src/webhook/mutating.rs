@@ -5,20 +5,27 @@ use super::answer::ReviewAnswer;
 use super::attempt::{ReviewFault, attempt, failed_closed};
 use super::hook::Hook;
 use super::hooks::FollowedHooks;
-use super::matching::{ReviewedObjects, ReviewedWrite, is_exempt};
+use super::matching::{ReviewedWrite, is_exempt};
 use super::stats::WebhookKind;
+use crate::candidate::CandidateWrite;
+use crate::objects::{ObjectVersions, ReviewedObjects, in_own_version};
 use crate::remote::{Mutation, RemoteStep};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::quote;
 use ferrokube_apimachinery::json as codec;
 use ferrokube_apimachinery::patch::json_patch;
-use ferrokube_apimachinery::status::Failure;
+use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_registry::Attributes;
 use ferrokube_registry::admission::RemoteFuture;
-use ferrokube_registry::{Attributes, convert};
+use ferrokube_webhook::{WebhookAccess, WebhookCredentials};
 use std::sync::Arc;
 use std::time::Instant;
 
-const NAME: &str = "MutatingAdmissionWebhook";
+/// The name of the step.
+pub const NAME: &str = "MutatingAdmissionWebhook";
+/// Max bytes of an object after a patch, as of a request's body: webhooks that come after cannot
+/// make it grow without end.
+const MAX_OBJECT_BYTES: usize = 3 << 20;
 const MUTATION: &str = "mutation.webhook.admission.k8s.io/";
 const PATCH: &str = "patch.webhook.admission.k8s.io/";
 const FAILED_OPEN: &str = "failed-open.mutation.webhook.admission.k8s.io/";
@@ -32,15 +39,17 @@ pub struct MutatingWebhooks {
 /// A patched object in the version of the webhook.
 struct Patched {
     object: Document,
+    /// Its operations.
+    patch: Value,
     changed: bool,
 }
 
 impl MutatingWebhooks {
-    /// Follows the configurations in the store.
-    pub fn new(environment: WebhookEnvironment) -> Self {
+    /// Follows the configurations in the store. `credentials` are those of this step.
+    pub fn new(environment: WebhookEnvironment, credentials: Arc<WebhookCredentials>) -> Self {
         let services = Arc::clone(&environment.services);
-        let hooks =
-            FollowedHooks::new(&environment.store, "mutatingwebhookconfigurations", services);
+        let access = WebhookAccess { services, credentials };
+        let hooks = FollowedHooks::new(&environment.store, "mutatingwebhookconfigurations", access);
         Self { environment, hooks }
     }
 
@@ -49,70 +58,60 @@ impl MutatingWebhooks {
         attributes: Attributes<'_>,
         mutation: &mut Mutation,
     ) -> Result<(), Failure> {
-        if self.hooks.are_none() || is_exempt(&attributes) {
-            return Ok(());
-        }
         mutation.begin(NAME);
-        let mut write = ReviewedWrite::new(&self.environment, attributes);
+        let mut write = ReviewedWrite::new(&self.environment, WebhookKind::Admit, attributes);
         for (index, hook) in self.hooks.now().iter().enumerate() {
             if !mutation.is_due(NAME, &hook.id) {
                 continue;
             }
-            let object = mutation.object.as_ref();
-            if let Some(objects) = write.objects_for(hook, object).await? {
-                self.one(hook, &write, (objects, index), mutation).await?;
-            }
+            let object = mutation.object.take();
+            let reviewed = self.one(hook, &mut write, (object.as_ref(), index), mutation).await;
+            mutation.object = reviewed?.or(object);
         }
         mutation.end(NAME);
         Ok(())
     }
 
+    /// A review by one webhook, if it is to review the object; the new object if it changes it.
     async fn one(
         &self,
         hook: &Hook,
-        write: &ReviewedWrite<'_>,
-        (objects, index): (ReviewedObjects, usize),
+        write: &mut ReviewedWrite<'_>,
+        (object, index): (Option<&Document>, usize),
         mutation: &mut Mutation,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<Document>, Failure> {
+        let mut versions = ObjectVersions::default();
+        let Some(objects) = write.objects_for(hook, object, &mut versions).await? else {
+            return Ok(None);
+        };
         let attributes = &write.attributes;
         let context = attributes.context;
         let place = format!("round_{}_index_{index}", u8::from(mutation.is_second));
         let began = Instant::now();
-        let answer = attempt(hook, write, &objects, true).await;
-        let patched = answer.and_then(|answer| {
-            let patched = patched(hook, &answer, objects.object)?;
-            if patched.is_some() {
-                let patch = codec::read_value(&answer.patch).unwrap_or_default();
-                let note = json!({"configuration": hook.configuration, "webhook": hook.name,
-                    "patch": patch, "patchType": "JSONPatch"});
-                context.annotate_audit_bodies(format!("{PATCH}{place}"), text(&note));
-            }
-            Ok(patched)
-        });
-        self.environment.stats.observe(
-            WebhookKind::Admit,
-            hook,
-            attributes.operation,
-            (began, &patched),
-        );
-        let changed = patched
-            .as_ref()
-            .is_ok_and(|patched| patched.as_ref().is_some_and(|patched| patched.changed));
+        let patched = attempt(hook, write, &objects, true)
+            .await
+            .and_then(|review| patched(hook, &write.write, &objects, &review.answer));
+        let stats = &self.environment.stats;
+        stats.observe(WebhookKind::Admit, hook, attributes.operation, (began, &patched));
+        let changed = matches!(&patched, Ok(Some(patched)) if patched.changed);
         let note = json!({"configuration": hook.configuration, "webhook": hook.name,
             "mutated": changed});
-        context.annotate_audit(format!("{MUTATION}{place}"), text(&note));
+        context.annotate_audit_once(format!("{MUTATION}{place}"), text(&note));
         mutation.ran(NAME, &hook.id, changed, hook.repeatable);
         match patched {
-            Ok(Some(patched)) => {
-                let own = &attributes.target.served;
-                mutation.object = Some(convert(&objects.served, own, &patched.object).await?);
-                Ok(())
+            Ok(Some(Patched { object, patch, .. })) => {
+                let note = text(&json!({"configuration": hook.configuration,
+                    "webhook": hook.name, "patch": patch, "patchType": "JSONPatch"}));
+                context.annotate_audit_bodies(format!("{PATCH}{place}"), note);
+                let own = in_own_version(&write.write, &objects.served, object).await?;
+                mutation.room = own.room;
+                Ok(Some(own.object))
             }
-            Ok(None) => Ok(()),
+            Ok(None) => Ok(None),
             Err(ReviewFault::Call(why)) if hook.fails_closed => Err(failed_closed(hook, &why)),
             Err(ReviewFault::Call(_)) => {
-                context.annotate_audit(format!("{FAILED_OPEN}{place}"), hook.name.as_str());
-                Ok(())
+                context.annotate_audit_once(format!("{FAILED_OPEN}{place}"), hook.name.as_str());
+                Ok(None)
             }
             Err(ReviewFault::Denied(failure) | ReviewFault::Failed(failure)) => Err(failure),
         }
@@ -126,8 +125,9 @@ fn text(value: &Value) -> String {
 /// The object with the answer's patch; `None` without a patch.
 fn patched(
     hook: &Hook,
+    write: &CandidateWrite<'_>,
+    objects: &ReviewedObjects<'_>,
     answer: &ReviewAnswer,
-    object: Option<Document>,
 ) -> Result<Option<Patched>, ReviewFault> {
     if answer.patch.is_empty() {
         return Ok(None);
@@ -142,7 +142,7 @@ fn patched(
     }
     let name = quote(&hook.name);
     let internal = |why: String| ReviewFault::Failed(Failure::internal(why));
-    let Some(object) = object else {
+    let Some(object) = objects.object.as_deref() else {
         return Err(internal(format!(
             "admission webhook {name} attempted to modify the object, which is not supported for this operation"
         )));
@@ -160,7 +160,16 @@ fn patched(
     if result.kind() != object.kind() || result.api_version() != object.api_version() {
         return Err(internal(format!("admission webhook {name} changed the type of the object")));
     }
-    Ok(Some(Patched { changed: result != object, object: result }))
+    if codec::document_to_vec(&result).len() > MAX_OBJECT_BYTES {
+        let why = format!("Request entity too large: limit is {MAX_OBJECT_BYTES}");
+        return Err(ReviewFault::Failed(Failure::new(Reason::RequestEntityTooLarge, why)));
+    }
+    let mut result = write.decode(&objects.served, result).map_err(|why| {
+        internal(format!("admission webhook {name} made a malformed object: {why}"))
+    })?;
+    let changed = result != *object;
+    write.set_defaults(&objects.served, &mut result);
+    Ok(Some(Patched { changed, object: result, patch }))
 }
 
 impl RemoteStep for MutatingWebhooks {
@@ -172,8 +181,8 @@ impl RemoteStep for MutatingWebhooks {
         if self.hooks.are_none() || is_exempt(attributes) {
             return false;
         }
-        let mut write = ReviewedWrite::new(&self.environment, *attributes);
-        self.hooks.now().iter().any(|hook| write.version_for(hook).is_some())
+        let write = ReviewedWrite::new(&self.environment, WebhookKind::Admit, *attributes);
+        self.hooks.now().iter().any(|hook| write.may_match(hook))
     }
 
     fn mutate<'a>(

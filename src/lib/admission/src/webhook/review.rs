@@ -1,35 +1,51 @@
 //! AdmissionReview: what a webhook is sent.
 
-use super::matching::{ReviewedObjects, ReviewedWrite};
+use super::matching::ReviewedWrite;
+use crate::objects::{ObjectsJson, ReviewedObjects};
 use crate::request::admission_request;
-use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::json as codec;
 
-/// The JSON of a review.
-pub(super) fn body(
-    write: &ReviewedWrite<'_>,
-    objects: &ReviewedObjects,
-    (uid, version): (&str, &str),
-) -> Vec<u8> {
-    let mut request = admission_request(&write.attributes, &objects.served);
-    request.set(&["uid"], uid);
-    let bytes = |object: &Option<Document>| match object {
-        Some(object) => codec::to_vec(&object.clone().into_value()),
-        None => b"null".to_vec(),
-    };
-    let (object, old) = (bytes(&objects.object), bytes(&objects.old));
-    let request = codec::to_vec(&request.into_value());
-    let head = format!(
-        r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/{version}","request":"#
-    );
-    let mut body = Vec::with_capacity(head.len() + request.len() + object.len() + old.len() + 32);
-    body.extend_from_slice(head.as_bytes());
-    // Objects are written as they are, into the end of the request.
-    body.extend_from_slice(request.strip_suffix(b"}").unwrap_or(&request));
-    body.extend_from_slice(br#","object":"#);
-    body.extend_from_slice(&object);
-    body.extend_from_slice(br#","oldObject":"#);
-    body.extend_from_slice(&old);
-    body.extend_from_slice(b"}}");
-    body
+/// A review whose objects are not copied yet.
+pub(super) struct PendingReview {
+    /// Up to the objects.
+    head: Vec<u8>,
+    objects: ObjectsJson,
+}
+
+const OBJECT: &[u8] = br#","object":"#;
+const OLD: &[u8] = br#","oldObject":"#;
+const END: &[u8] = b"}}";
+
+impl PendingReview {
+    pub(super) fn new(
+        write: &ReviewedWrite<'_>,
+        objects: &ReviewedObjects<'_>,
+        (uid, version): (&str, &str),
+    ) -> Self {
+        let mut request = admission_request(&write.attributes, &objects.served);
+        request.set(&["uid"], uid);
+        let request = codec::document_to_vec(&request);
+        let start = format!(
+            r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/{version}","request":"#
+        );
+        let mut head = start.into_bytes();
+        // The objects are its last fields.
+        head.extend_from_slice(request.strip_suffix(b"}").unwrap_or(&request));
+        Self { head, objects: objects.json() }
+    }
+
+    /// Of its JSON.
+    pub(super) fn len(&self) -> usize {
+        let ObjectsJson { object, old } = &self.objects;
+        self.head.len() + OBJECT.len() + object.len() + OLD.len() + old.len() + END.len()
+    }
+
+    pub(super) fn into_json(self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(self.len());
+        let ObjectsJson { object, old } = &self.objects;
+        for part in [&self.head[..], OBJECT, object, OLD, old, END] {
+            body.extend_from_slice(part);
+        }
+        body
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::attempt::ReviewFault;
 use super::hook::Hook;
-use crate::matching::operation_name;
+use crate::candidate::operation_name;
 use ferrokube_registry::Operation;
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -61,6 +61,7 @@ struct FailOpenLabels {
 struct ExclusionLabels {
     name: String,
     kind: &'static str,
+    r#type: &'static str,
     operation: &'static str,
 }
 
@@ -132,10 +133,14 @@ impl WebhookStats {
     }
 
     /// A match condition left a review out.
-    pub(super) fn excluded(&self, name: &str, operation: Operation) {
+    pub(super) fn excluded(&self, kind: WebhookKind, name: &str, operation: Operation) {
         let labels = ExclusionLabels {
             name: self.name(name),
             kind: "webhook",
+            r#type: match kind {
+                WebhookKind::Admit => "admit",
+                WebhookKind::Validating => "validate",
+            },
             operation: operation_name(operation),
         };
         self.exclusions.get_or_create(&labels).inc();

@@ -1,23 +1,29 @@
 //! ValidatingAdmissionWebhook: reviews by all matching webhooks at once.
 
 use super::WebhookEnvironment;
-use super::attempt::{ReviewFault, attempt, deadline, failed_closed};
+use super::attempt::{ReviewFault, attempt, deadline, failed_closed, review_bytes};
 use super::hook::Hook;
 use super::hooks::FollowedHooks;
-use super::matching::{ReviewedObjects, ReviewedWrite, is_exempt};
+use super::matching::{ReviewedWrite, is_exempt};
 use super::stats::WebhookKind;
+use crate::objects::{ObjectVersions, ReviewedObjects};
 use crate::remote::RemoteStep;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_registry::Attributes;
 use ferrokube_registry::admission::RemoteFuture;
+use ferrokube_webhook::{WebhookAccess, WebhookCredentials};
 use futures::stream::{self, StreamExt};
 use std::sync::Arc;
 use std::time::Instant;
 
+/// The name of the step.
+pub const NAME: &str = "ValidatingAdmissionWebhook";
 const FAILED_OPEN: &str = "failed-open.validating.webhook.admission.k8s.io/";
-/// Reviews of one write at once.
+/// Reviews of one write at once, and about how many bytes with those that the request holds: a
+/// large object must not compete with itself for the budget of what waits for webhooks.
 const CONCURRENCY: usize = 32;
+const CONCURRENT_BYTES: usize = 8 << 20;
 
 /// The step.
 pub struct ValidatingWebhooks {
@@ -26,11 +32,12 @@ pub struct ValidatingWebhooks {
 }
 
 impl ValidatingWebhooks {
-    /// Follows the configurations in the store.
-    pub fn new(environment: WebhookEnvironment) -> Self {
+    /// Follows the configurations in the store. `credentials` are those of this step.
+    pub fn new(environment: WebhookEnvironment, credentials: Arc<WebhookCredentials>) -> Self {
         let services = Arc::clone(&environment.services);
+        let access = WebhookAccess { services, credentials };
         let hooks =
-            FollowedHooks::new(&environment.store, "validatingwebhookconfigurations", services);
+            FollowedHooks::new(&environment.store, "validatingwebhookconfigurations", access);
         Self { environment, hooks }
     }
 
@@ -39,13 +46,10 @@ impl ValidatingWebhooks {
         attributes: Attributes<'_>,
         object: Option<&Document>,
     ) -> Result<(), Failure> {
-        if self.hooks.are_none() || is_exempt(&attributes) {
-            return Ok(());
-        }
-        let mut write = ReviewedWrite::new(&self.environment, attributes);
-        let mut due = Vec::new();
+        let mut write = ReviewedWrite::new(&self.environment, WebhookKind::Validating, attributes);
+        let (mut due, mut versions) = (Vec::new(), ObjectVersions::default());
         for hook in self.hooks.now().iter() {
-            if let Some(objects) = write.objects_for(hook, object).await? {
+            if let Some(objects) = write.objects_for(hook, object, &mut versions).await? {
                 due.push((due.len(), Arc::clone(hook), objects));
             }
         }
@@ -54,14 +58,13 @@ impl ValidatingWebhooks {
         }
         deadline(attributes.context)?;
         let write = &write;
+        let reviews =
+            due.iter().map(|(index, hook, objects)| self.one(hook, write, objects, *index));
+        let reviews: Vec<_> = reviews.collect();
+        let bytes = due.iter().map(|(.., objects)| objects.json().len()).max().unwrap_or(0);
+        let at_once = reviews_at_once(ferrokube_flow::carried_bytes(), bytes);
         let results: Vec<Result<(), Failure>> =
-            stream::iter(due)
-                .map(|(index, hook, objects)| async move {
-                    self.one(&hook, write, &objects, index).await
-                })
-                .buffered(CONCURRENCY)
-                .collect()
-                .await;
+            stream::iter(reviews).buffered(at_once).collect().await;
         results.into_iter().collect()
     }
 
@@ -69,7 +72,7 @@ impl ValidatingWebhooks {
         &self,
         hook: &Hook,
         write: &ReviewedWrite<'_>,
-        objects: &ReviewedObjects,
+        objects: &ReviewedObjects<'_>,
         index: usize,
     ) -> Result<(), Failure> {
         let began = Instant::now();
@@ -81,7 +84,7 @@ impl ValidatingWebhooks {
             Err(ReviewFault::Call(why)) if hook.fails_closed => Err(failed_closed(hook, &why)),
             Err(ReviewFault::Call(_)) => {
                 let key = format!("{FAILED_OPEN}round_0_index_{index}");
-                write.attributes.context.annotate_audit(key, hook.name.as_str());
+                write.attributes.context.annotate_audit_once(key, hook.name.as_str());
                 Ok(())
             }
             Err(ReviewFault::Denied(failure) | ReviewFault::Failed(failure)) => Err(failure),
@@ -89,17 +92,22 @@ impl ValidatingWebhooks {
     }
 }
 
+/// How many reviews of `bytes` a request that holds `carried` bytes sends at once.
+fn reviews_at_once(carried: usize, bytes: usize) -> usize {
+    (CONCURRENT_BYTES.saturating_sub(carried) / review_bytes(bytes)).clamp(1, CONCURRENCY)
+}
+
 impl RemoteStep for ValidatingWebhooks {
     fn name(&self) -> &'static str {
-        "ValidatingAdmissionWebhook"
+        NAME
     }
 
     fn matches(&self, attributes: &Attributes<'_>) -> bool {
         if self.hooks.are_none() || is_exempt(attributes) {
             return false;
         }
-        let mut write = ReviewedWrite::new(&self.environment, *attributes);
-        self.hooks.now().iter().any(|hook| write.version_for(hook).is_some())
+        let write = ReviewedWrite::new(&self.environment, WebhookKind::Validating, *attributes);
+        self.hooks.now().iter().any(|hook| write.may_match(hook))
     }
 
     fn validate<'a>(
@@ -108,5 +116,26 @@ impl RemoteStep for ValidatingWebhooks {
         object: Option<&'a Document>,
     ) -> RemoteFuture<'a, ()> {
         Box::pin(self.review(attributes, object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reviews_of_one_write_fit_into_the_part_of_one_caller() {
+        let part = ferrokube_flow::Limits::default().away_bytes / 2;
+        for (carried, bytes, expected) in [
+            (0, 10_000, CONCURRENCY),
+            (0, 1 << 20, 3),
+            (4 << 20, 1 << 20, 1),
+            // 1.4 MB with 100,000 keys.
+            (11 << 20, 1_400_000, 1),
+        ] {
+            let at_once = reviews_at_once(carried, bytes);
+            assert_eq!(at_once, expected, "{carried} {bytes}");
+            assert!(at_once == 1 || carried + at_once * review_bytes(bytes) <= part);
+        }
     }
 }

@@ -5,10 +5,10 @@ use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_registry::DeleteOptions;
 
-const GROUP: &str = "admissionregistration.k8s.io";
+pub(super) const GROUP: &str = "admissionregistration.k8s.io";
 
 /// Adds a policy for ConfigMaps and its binding.
-async fn bind(server: &TestPipeline, spec: Value, binding: Value) {
+pub(super) async fn bind(server: &TestPipeline, spec: Value, binding: Value) {
     let mut policy = json!({"metadata": {"name": "p"}, "spec": {"matchConstraints": {"resourceRules": [
         {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}]}}});
     let mut bound = json!({"metadata": {"name": "b"}, "spec": {"policyName": "p", "validationActions": ["Deny"]}});
@@ -27,9 +27,13 @@ async fn bind(server: &TestPipeline, spec: Value, binding: Value) {
     }
 }
 
-async fn create(server: &TestPipeline, name: &str, data: Value) -> Result<Document, Failure> {
+pub(super) async fn create(
+    server: &TestPipeline,
+    name: &str,
+    data: Value,
+) -> Result<Document, Failure> {
     let object = document(json!({"metadata": {"name": name}, "data": data}));
-    server.core("configmaps").create("n", object).await
+    server.as_user("", "configmaps").create("n", object).await
 }
 
 #[tokio::test]
@@ -108,10 +112,24 @@ async fn a_policy_cannot_protect_itself_or_its_binding() {
     for (plural, name) in
         [("validatingadmissionpolicybindings", "b"), ("validatingadmissionpolicies", "p")]
     {
-        let kind = server.kind(GROUP, plural);
-        kind.delete("", name, &DeleteOptions::default()).await.unwrap();
+        server.as_user(GROUP, plural).delete("", name).await.unwrap();
     }
     create(&server, "a", json!({})).await.unwrap();
+}
+
+#[tokio::test]
+async fn fault_32_policies_do_not_apply_to_the_servers_own_writes() {
+    let server = TestPipeline::with_namespace().await;
+    let everything = json!({"resourceRules": [
+        {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}]});
+    let spec = json!({"matchConstraints": everything, "validations": [{"expression": "false"}]});
+    bind(&server, spec, json!({})).await;
+    bind_mutation(&server, "m", json!([patch("[JSONPatch{op: 'remove', path: '/x'}]")]), false)
+        .await;
+    assert!(create(&server, "a", json!({})).await.is_err(), "whatever the name of its user");
+    let object = document(json!({"metadata": {"name": "a"}}));
+    server.core("configmaps").create("n", object).await.unwrap();
+    server.core("configmaps").delete("n", "a", &DeleteOptions::default()).await.unwrap();
 }
 
 #[tokio::test]
@@ -130,7 +148,12 @@ async fn expensive_expressions_end_at_their_budget() {
 }
 
 /// Adds a mutating policy for ConfigMaps and its binding.
-async fn bind_mutation(server: &TestPipeline, name: &str, mutations: Value, repeats: bool) {
+pub(super) async fn bind_mutation(
+    server: &TestPipeline,
+    name: &str,
+    mutations: Value,
+    repeats: bool,
+) {
     let policy = json!({"metadata": {"name": name}, "spec": {
         "matchConstraints": {"resourceRules": [
             {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}]},
@@ -211,4 +234,32 @@ async fn a_policy_sees_later_changes_if_it_asks_for_it() {
     bind_mutation(&server, "b", json!([apply("Object{data: {'late': '1'}}")]), false).await;
     let made = create(&server, "a", json!({"own": "1"})).await.unwrap();
     assert_eq!(made.get(&["data"]), Some(&json!({"own": "1", "late": "1", "copy": "yes"})));
+}
+
+#[tokio::test]
+async fn conditions_are_about_the_object_before_the_first_mutation() {
+    let server = TestPipeline::with_namespace().await;
+    let condition = json!([{"name": "c", "expression": "!has(object.data.a)"}]);
+    let add = |key: &str| apply(&format!("Object{{data: {{'{key}': '1'}}}}"));
+    bind_mutation(&server, "m", json!([add("a"), add("b")]), false).await;
+    let policies = server.kind(GROUP, "mutatingadmissionpolicies");
+    let mut policy = policies.get("", "m").await.unwrap().unwrap();
+    policy.set(&["spec", "matchConditions"], condition);
+    policies.update(policy, "").await.unwrap();
+    let made = create(&server, "x", json!({"own": "1"})).await.unwrap();
+    assert_eq!(made.get(&["data"]), Some(&json!({"own": "1", "a": "1", "b": "1"})));
+}
+
+#[tokio::test]
+async fn a_policy_that_asks_for_it_repeats_its_own_change() {
+    let server = TestPipeline::with_namespace().await;
+    let count = json!([apply("Object{data: {'n': string(size(object.data))}}")]);
+    bind_mutation(&server, "once", count.clone(), false).await;
+    let made = create(&server, "a", json!({"own": "1"})).await.unwrap();
+    assert_eq!(made.get(&["data", "n"]), Some(&json!("1")));
+    let policies = server.kind(GROUP, "mutatingadmissionpolicies");
+    policies.delete("", "once", &DeleteOptions::default()).await.unwrap();
+    bind_mutation(&server, "again", count, true).await;
+    let made = create(&server, "b", json!({"own": "1"})).await.unwrap();
+    assert_eq!(made.get(&["data", "n"]), Some(&json!("2")));
 }

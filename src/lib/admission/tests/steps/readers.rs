@@ -30,6 +30,7 @@ fn refusal(right: &'static str, plural: &str, old: Option<Value>, spec: Value) -
         store: store(),
         catalog: Arc::new(Catalog::default()),
         permits: Arc::new(OneRight(right)),
+        stats: Arc::default(),
     });
     let of = definition("admissionregistration.k8s.io", plural, Scope::Cluster);
     let operation = if old.is_some() { Operation::Update } else { Operation::Create };

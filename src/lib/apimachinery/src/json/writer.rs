@@ -127,18 +127,20 @@ pub(super) fn compact(out: &mut Vec<u8>, value: &Value) {
             }
             out.push(b']');
         }
-        Value::Object(map) => {
-            out.push(b'{');
-            for (index, (name, value)) in map.iter().enumerate() {
-                if index > 0 {
-                    out.push(b',');
-                }
-                field(out, name, value);
-            }
-            out.push(b'}');
-        }
+        Value::Object(map) => compact_fields(out, map),
         scalar => self::scalar(out, scalar),
     }
+}
+
+pub(super) fn compact_fields(out: &mut Vec<u8>, map: &Map) {
+    out.push(b'{');
+    for (index, (name, value)) in map.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        field(out, name, value);
+    }
+    out.push(b'}');
 }
 
 /// JSON indented by two spaces per level.

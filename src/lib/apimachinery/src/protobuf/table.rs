@@ -4,10 +4,13 @@ use super::ProtobufError;
 use super::special::Special;
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// List metadata.
 pub(super) const LIST_META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.ListMeta";
+
+/// The first line of a table.
+const HEADING: &str = "package\tmessage\tfield\tnumber\tlabel\ttype\tjson\n";
 
 /// Message tables: fields of each message, by number and by JSON name.
 #[derive(Default)]
@@ -102,6 +105,25 @@ impl Messages {
             return Err(format!("the rows of {package}.{message} do not stand together"));
         }
         Ok(Self { text, entries })
+    }
+
+    /// The same messages and those of further tables; without any, itself.
+    ///
+    /// # Errors
+    /// As [`Self::parse`]; also for a message in several tables.
+    pub fn extended(self: &Arc<Self>, tables: &[&str]) -> Result<Arc<Self>, String> {
+        if tables.is_empty() {
+            return Ok(Arc::clone(self));
+        }
+        let mut all = String::from(if self.text.is_empty() { HEADING } else { &self.text });
+        for table in tables {
+            let heading = table.find('\n').map_or(table.len(), |end| end + 1);
+            all.push_str(&table[heading..]);
+            if !all.ends_with('\n') {
+                all.push('\n');
+            }
+        }
+        Self::parse(all).map(Arc::new)
     }
 
     /// Whether the tables contain a message (`package.MessageDescriptor`).

@@ -8,5 +8,5 @@
 mod policy;
 mod reconcile;
 
-pub use policy::{PolicyObject, expected};
+pub use policy::{PolicyObject, RolesError, expected, policy};
 pub use reconcile::{BootstrapError, Summary, reconcile, reconciled};

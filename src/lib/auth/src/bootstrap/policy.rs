@@ -2,13 +2,15 @@
 
 use crate::rbac::{PolicyRule, RbacKind};
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
-use std::collections::BTreeMap;
+use ferrokube_apimachinery::gvk::GroupResource;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// API group of the RBAC kinds.
 const GROUP: &str = "rbac.authorization.k8s.io";
 /// Its format is described in the file.
 const TABLE: &str = include_str!("policy.txt");
 const MIGRATION: &str = include_str!("migration.txt");
+const FEATURES: &str = include_str!("features.txt");
 
 /// An object of the policy.
 #[derive(Clone, Debug)]
@@ -29,52 +31,144 @@ struct RoleEntry {
     rules: Vec<PolicyRule>,
 }
 
+/// Roles of a bundle are malformed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("malformed roles of bundle {bundle}: {line:?}")]
+pub struct RolesError {
+    /// Name of the bundle.
+    pub bundle: &'static str,
+    /// The first such line.
+    pub line: String,
+}
+
+/// A table as read.
+#[derive(Default)]
+struct PolicyTable {
+    roles: Vec<RoleEntry>,
+    bindings: Vec<PolicyObject>,
+}
+
 /// All objects, roles before bindings. Aggregated roles have the rules that the aggregation
 /// controller would give them, so that they work without controllers.
 pub fn expected() -> Vec<PolicyObject> {
-    read(TABLE)
+    read(TABLE).objects(&[])
+}
+
+/// The objects of a server that lacks some of the kinds, and has roles of its own: by bundle, in
+/// the format of `policy.txt`. A role that would be about absent kinds only is absent, too.
+///
+/// # Errors
+/// [`RolesError`].
+pub fn policy(
+    absent: &[GroupResource],
+    roles: &[(&'static str, &'static str)],
+) -> Result<Vec<PolicyObject>, RolesError> {
+    let mut table = read(TABLE);
+    for (bundle, text) in roles {
+        let failed = |line: &str| RolesError { bundle, line: line.to_owned() };
+        table.read(text).map_err(failed)?;
+    }
+    Ok(table.objects(absent))
 }
 
 /// Further objects, for servers with storage version migration.
 pub(super) fn expected_for_migration() -> Vec<PolicyObject> {
-    read(MIGRATION)
+    read(MIGRATION).objects(&[])
 }
 
-fn read(table: &str) -> Vec<PolicyObject> {
-    let mut roles: Vec<RoleEntry> = Vec::new();
-    let mut bindings = Vec::new();
-    for line in table.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        match words.as_slice() {
-            [..] if line.starts_with(' ') => {
-                roles.last_mut().expect("the table begins with a role").rules.push(rule(&words))
+/// Further objects, for servers with the Feature API.
+pub(super) fn expected_for_features() -> Vec<PolicyObject> {
+    read(FEATURES).objects(&[])
+}
+
+fn read(table: &'static str) -> PolicyTable {
+    let mut read = PolicyTable::default();
+    read.read(table).expect("the table is a constant, read by a test");
+    read
+}
+
+impl PolicyTable {
+    /// Fails with the malformed line.
+    fn read<'a>(&mut self, table: &'a str) -> Result<(), &'a str> {
+        let first = self.roles.len();
+        for line in table.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
+            let words: Vec<&str> = line.split_ascii_whitespace().collect();
+            match words.as_slice() {
+                [..] if line.starts_with(' ') => {
+                    let role = self.roles[first..].last_mut().ok_or(line)?;
+                    role.rules.push(rule(&words).ok_or(line)?);
+                }
+                ["clusterrole", name, options @ ..] => {
+                    self.roles.push(cluster_role(name, options));
+                }
+                ["controller", name] => {
+                    let role = format!("system:controller:{name}");
+                    let subject = format!("s:kube-system/{name}");
+                    self.bindings.push(binding("", &role, "ClusterRole", &role, &[&subject]));
+                    self.roles.push(cluster_role(&role, &[]));
+                }
+                ["role", namespace, name] => {
+                    let role = cluster_role(name, &[]);
+                    self.roles.push(RoleEntry { namespace: (*namespace).into(), ..role });
+                }
+                ["clusterbinding", name, role, subjects @ ..] => {
+                    self.bindings.push(binding("", name, "ClusterRole", role, subjects));
+                }
+                ["binding", namespace, name, role, subjects @ ..] => {
+                    self.bindings.push(binding(namespace, name, "Role", role, subjects));
+                }
+                _ => return Err(line),
             }
-            ["clusterrole", name, options @ ..] => roles.push(cluster_role(name, options)),
-            ["controller", name] => {
-                let role = format!("system:controller:{name}");
-                bindings.push(binding(
-                    "",
-                    &role,
-                    "ClusterRole",
-                    &role,
-                    &[&format!("s:kube-system/{name}")],
-                ));
-                roles.push(cluster_role(&role, &[]));
-            }
-            ["role", namespace, name] => {
-                roles.push(RoleEntry { namespace: (*namespace).into(), ..cluster_role(name, &[]) })
-            }
-            ["clusterbinding", name, role, subjects @ ..] => {
-                bindings.push(binding("", name, "ClusterRole", role, subjects))
-            }
-            ["binding", namespace, name, role, subjects @ ..] => {
-                bindings.push(binding(namespace, name, "Role", role, subjects))
-            }
-            _ => unreachable!("the table is a constant, read by a test"),
         }
+        Ok(())
     }
-    aggregate(&mut roles);
-    roles.iter().map(RoleEntry::object).chain(bindings).collect()
+
+    fn objects(mut self, absent: &[GroupResource]) -> Vec<PolicyObject> {
+        if !absent.is_empty() {
+            self.leave_out(absent);
+        }
+        aggregate(&mut self.roles);
+        self.roles.iter().map(RoleEntry::object).chain(self.bindings).collect()
+    }
+
+    /// Removes rules about absent kinds, roles without any other, and their bindings.
+    fn leave_out(&mut self, absent: &[GroupResource]) {
+        let absent: BTreeSet<(&str, &str)> =
+            absent.iter().map(|kind| (kind.group.as_str(), kind.resource.as_str())).collect();
+        let mut empty: BTreeSet<(String, String)> = BTreeSet::new();
+        self.roles.retain_mut(|role| {
+            let before = role.rules.len();
+            role.rules.retain_mut(|rule| keep_served(rule, &absent));
+            // To record events is not what a role is for.
+            let is_gone = |rule: &PolicyRule| rule.resources.iter().all(|kind| kind == "events");
+            let is_left = role.rules.len() == before
+                || role.rules.iter().any(|rule| !is_gone(rule) || !rule.urls.is_empty());
+            if !is_left {
+                empty.insert((role.namespace.clone(), role.name.clone()));
+            }
+            is_left
+        });
+        self.bindings.retain(|binding| {
+            let role = binding.document.str(&["roleRef", "name"]).unwrap_or_default();
+            !empty.contains(&(binding.document.namespace().to_owned(), role.to_owned()))
+        });
+    }
+}
+
+/// Removes absent kinds from a rule. Returns whether anything is left.
+fn keep_served(rule: &mut PolicyRule, absent: &BTreeSet<(&str, &str)>) -> bool {
+    if rule.resources.is_empty() {
+        return true;
+    }
+    let is_served = |group: &str, resource: &str| {
+        let plural = resource.split('/').next().unwrap_or_default();
+        !absent.contains(&(group, plural))
+    };
+    let groups = rule.groups.clone();
+    rule.resources.retain(|kind| groups.iter().any(|group| is_served(group, kind)));
+    let kinds = &rule.resources;
+    rule.groups.retain(|group| kinds.iter().any(|kind| is_served(group, kind)));
+    !rule.resources.is_empty()
 }
 
 fn cluster_role(name: &str, options: &[&str]) -> RoleEntry {
@@ -89,8 +183,8 @@ fn cluster_role(name: &str, options: &[&str]) -> RoleEntry {
     }
 }
 
-fn rule(words: &[&str]) -> PolicyRule {
-    match *words {
+fn rule(words: &[&str]) -> Option<PolicyRule> {
+    Some(match *words {
         ["events"] => PolicyRule {
             verbs: list("create,patch,update"),
             groups: list("core,events.k8s.io"),
@@ -107,10 +201,10 @@ fn rule(words: &[&str]) -> PolicyRule {
             ..PolicyRule::default()
         },
         [verbs, groups, resources, names] => {
-            PolicyRule { names: list(names), ..rule(&[verbs, groups, resources]) }
+            PolicyRule { names: list(names), ..rule(&[verbs, groups, resources])? }
         }
-        _ => unreachable!("the table is a constant, read by a test"),
-    }
+        _ => return None,
+    })
 }
 
 /// Splits a comma-separated list and expands its shorthands.
@@ -246,7 +340,6 @@ fn subject(text: &str) -> Map {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     fn find<'a>(
         all: &'a [PolicyObject],
@@ -310,6 +403,38 @@ mod tests {
             rules("edit").len() + rules("system:aggregate-to-admin").len()
         );
         assert_eq!(rules("admin")[0], rules("system:aggregate-to-edit")[0]);
+    }
+
+    #[test]
+    fn absent_kinds_are_in_no_rule() {
+        let absent = [("", "secrets"), ("", "resourcequotas")];
+        let absent = absent.map(|(group, plural)| GroupResource::new(group, plural));
+        let all = policy(&absent, &[]).expect("no further roles");
+        let named = |object: &PolicyObject| {
+            let rules = PolicyRule::list(object.document.get(&["rules"]));
+            let mut words = rules.into_iter().flat_map(|rule| rule.resources);
+            words.any(|word| word.starts_with("secrets") || word.starts_with("resourcequotas"))
+        };
+        assert!(expected().iter().any(named));
+        assert!(!all.iter().any(named));
+        let has = |name: &str| all.iter().any(|one| one.document.name() == name);
+        assert!(!has("system:controller:token-cleaner"), "about nothing but secrets");
+        assert!(has("system:controller:generic-garbage-collector") && has("cluster-admin"));
+        assert!(all.len() < expected().len());
+    }
+
+    #[test]
+    fn bundles_bring_roles() {
+        let roles = "clusterrole toys to=edit\n  RW toy.example.com toys\ncontroller toymaker\n  R toy.example.com toys\n";
+        let all = policy(&[], &[("toys", roles)]).expect("two roles");
+        assert_eq!(all.len(), expected().len() + 3);
+        let edit = find(&all, RbacKind::ClusterRole, "", "edit");
+        let rules = PolicyRule::list(edit.get(&["rules"]));
+        assert!(rules.iter().any(|rule| rule.resources == ["toys"]));
+        for line in ["  R core pods", "clusterrole", "clusterrole x\n  R", "word word"] {
+            let wrong = policy(&[], &[("toys", line)]).map(drop).expect_err(line);
+            assert_eq!((wrong.bundle, wrong.line.as_str()), ("toys", line.lines().last().unwrap()));
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Brings stored roles and bindings up to the policy.
 
-use super::policy::{PolicyObject, expected, expected_for_migration};
+use super::policy::{PolicyObject, expected_for_features, expected_for_migration};
 use crate::rbac::{HeldRules, PolicyRule, RbacKind};
 use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::status::{Failure, Reason};
@@ -46,7 +46,10 @@ enum Ensured {
 ///
 /// # Errors
 /// [`BootstrapError`] for the first object that cannot be written; others may have been written.
-pub async fn reconcile(registry: &Registry) -> Result<Summary, BootstrapError> {
+pub async fn reconcile(
+    registry: &Registry,
+    policy: Vec<PolicyObject>,
+) -> Result<Summary, BootstrapError> {
     let clients: HashMap<&str, Local> = RbacKind::ALL
         .into_iter()
         .filter_map(|kind| {
@@ -57,8 +60,11 @@ pub async fn reconcile(registry: &Registry) -> Result<Summary, BootstrapError> {
     let migrates =
         Local::new(registry, "storagemigration.k8s.io", "v1beta1", "storageversionmigrations")
             .is_some();
-    let more = if migrates { expected_for_migration() } else { Vec::new() };
-    let mut work: FuturesUnordered<_> = expected()
+    let mut more = if migrates { expected_for_migration() } else { Vec::new() };
+    if Local::new(registry, "features.k8s.io", "v1alpha1", "features").is_some() {
+        more.extend(expected_for_features());
+    }
+    let mut work: FuturesUnordered<_> = policy
         .into_iter()
         .chain(more)
         .filter_map(|object| clients.get(object.kind.plural()).map(|local| ensure(local, object)))
@@ -214,6 +220,7 @@ fn is_covered(rule: &PolicyRule, by: &mut HeldRules<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::policy::expected;
     use super::*;
 
     fn role(name: &str) -> Document {

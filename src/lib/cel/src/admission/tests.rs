@@ -83,8 +83,14 @@ fn variables_are_evaluated_at_first_use_and_once() {
         ("broken", "object.spec.nothing"),
         ("wrong", "1 +"),
     ];
-    let cases: [(&str, Result<&str, &str>); 6] = [
+    let cases: [(&str, Result<&str, &str>); 7] = [
         ("variables.again == 2", Ok("true")),
+        (
+            "variables.?none ? 1 : 2",
+            Err(
+                "compilation failed: ERROR: <input>:1:10: undefined field 'none'\n | variables.?none ? 1 : 2\n | .........^\nERROR: <input>:1:17: found no matching overload for '_?_:_' applied to '(optional_type(!error!), int, int)'",
+            ),
+        ),
         ("variables.big || variables.broken", Ok("true")),
         ("has(variables.broken)", Ok("true")),
         (
@@ -154,6 +160,8 @@ fn mutations_make_messages() {
     compiler.compile(apply, ALL, &[Type::apply_configuration()]).expect("an object");
     let why = compiler.compile(apply, ALL, &[Type::json_patches()]).expect_err("another type");
     assert_eq!(why, "must evaluate to list(JSONPatch) but got Object");
+    let why = compiler.compile("JSONPatch{x: 'a'}", ALL, &[]).expect_err("no such field");
+    assert!(why.contains("type of field 'x' is '' but provided type is 'string'"), "{why}");
     let none = OptionalVariables::default();
     let why = compiler.compile("Object{}", none, &[]).expect_err("no such type");
     assert!(why.contains("undeclared reference to 'Object'"), "{why}");

@@ -25,7 +25,12 @@ impl Checker<'_> {
                 (true, _) | (false, "value") => Type::Dyn,
                 (false, "op" | "path" | "from") => Type::String,
                 (false, other) => {
-                    self.fault(field.at, format!("undefined field '{other}'"));
+                    // kube-apiserver's patch has every field; others have no type.
+                    let shown = value.answer.shown();
+                    let why = format!(
+                        "expected type of field '{other}' is '' but provided type is '{shown}'"
+                    );
+                    self.fault(field.at, why);
                     continue;
                 }
             };

@@ -43,6 +43,7 @@ impl Arg {
     fn takes(self, given: &Type, first: &Type) -> bool {
         match (self, given) {
             (Self::Any, _) | (_, Type::Dyn | Type::Var | Type::Error) => true,
+            (Self::Library(""), Type::Null) => false,
             (Self::Duration | Self::Timestamp | Self::Optional | Self::Library(_), Type::Null) => {
                 true
             }

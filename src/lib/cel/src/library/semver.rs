@@ -4,8 +4,8 @@ use super::function::{Arg, Function, function, method, walk};
 use crate::failure::{Failure, no_overload};
 use crate::types::Type;
 use crate::value::library::{Library, SEMVER};
-use crate::value::semver::Semver;
 use crate::value::{Answer, Value};
+use ferrokube_apimachinery::semver::Semver;
 
 const V: Arg = Arg::Library(SEMVER);
 

@@ -3,9 +3,9 @@
 use super::authorizer::AuthorizerValue;
 use super::cidr::Cidr;
 use super::named_format::NamedFormat;
-use super::semver::Semver;
 use super::url::Url;
 use ferrokube_apimachinery::quantity::Quantity;
+use ferrokube_apimachinery::semver::Semver;
 use std::net::IpAddr;
 
 /// A value of a library type.

@@ -61,6 +61,11 @@ impl Options {
         Some(name.to_owned())
     }
 
+    /// Whether a read accepts a state as old as a revision, or any.
+    pub(crate) fn has_revision(&self) -> bool {
+        !self.query.text("resourceVersion").is_empty()
+    }
+
     /// The requested timeout, capped at `most`; absent, zero and negative mean `most`.
     ///
     /// # Errors
@@ -269,6 +274,7 @@ fn write(query: &Query, kind: WriteKind) -> Result<WriteOptions, Failure> {
     }
     Ok(WriteOptions {
         dry_run,
+        unshown: false,
         field_validation,
         field_manager: manager.to_owned(),
         force: force == Some(true),

@@ -1,8 +1,8 @@
 //! The catalog's definitions by group and version.
 
 use base64::Engine;
-use ferrokube_aggregator::{AggregatedVersion, CUSTOM_PRIORITY, bundled_priority};
-use ferrokube_resource::{Definition, Scope, Verbs};
+use ferrokube_aggregator::AggregatedVersion;
+use ferrokube_resource::{ApiPriority, Definition, Scope, Verbs};
 use sha2::{Digest, Sha256};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -29,11 +29,11 @@ pub(crate) struct ServedVersion {
     /// If another server serves it.
     pub(crate) aggregated: Option<AggregatedVersion>,
     /// Of its group, and of it in its group.
-    priority: (i64, i64),
+    priority: ApiPriority,
 }
 
 impl ServedVersion {
-    fn new(name: &str, priority: (i64, i64)) -> Self {
+    fn new(name: &str, priority: ApiPriority) -> Self {
         Self { name: name.to_owned(), resources: Vec::new(), aggregated: None, priority }
     }
 }
@@ -70,7 +70,7 @@ impl Resource {
 /// The group of APIServices comes first.
 const FIRST: &str = "apiregistration.k8s.io";
 /// Of bundled group versions without an APIService.
-const OTHER_PRIORITY: (i64, i64) = (15_000, 1);
+const OTHER_PRIORITY: ApiPriority = ApiPriority { group: 15_000, version: 1 };
 
 /// Groups and versions by priority, then name and age; resources by name.
 pub(crate) fn collect(
@@ -100,11 +100,7 @@ pub(crate) fn collect(
                 || Group { name: definition.group.clone(), native: false, versions: Vec::new() },
             );
             group.native |= definition.dialect.is_bundled();
-            let priority = if definition.dialect.is_bundled() {
-                bundled_priority(&definition.group, &version.name).unwrap_or(OTHER_PRIORITY)
-            } else {
-                CUSTOM_PRIORITY
-            };
+            let priority = version.priority.unwrap_or(OTHER_PRIORITY);
             let version = find_or_push(
                 &mut group.versions,
                 |known| known.name == version.name,
@@ -124,19 +120,19 @@ pub(crate) fn collect(
             || Group { name: other.group.clone(), native: false, versions: Vec::new() },
         );
         group.versions.retain(|known| known.name != other.version);
-        let priority = (other.group_priority, other.version_priority);
+        let priority = ApiPriority { group: other.group_priority, version: other.version_priority };
         let mut version = ServedVersion::new(&other.version, priority);
         version.aggregated = Some(other);
         group.versions.push(version);
     }
     groups.sort_by_cached_key(|group| {
-        let priority = group.versions.iter().map(|version| version.priority.0).max();
+        let priority = group.versions.iter().map(|version| version.priority.group).max();
         (group.name != FIRST, Reverse(priority), group.name.clone())
     });
     for group in &mut groups {
-        group
-            .versions
-            .sort_by_cached_key(|version| Reverse((version.priority.1, preference(&version.name))));
+        group.versions.sort_by_cached_key(|version| {
+            Reverse((version.priority.version, preference(&version.name)))
+        });
         for version in &mut group.versions {
             version.resources.sort_by(|a, b| a.definition.plural.cmp(&b.definition.plural));
         }

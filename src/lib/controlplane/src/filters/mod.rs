@@ -7,12 +7,14 @@ pub(crate) mod headers;
 pub(crate) mod identity;
 pub(crate) mod info;
 pub(crate) mod limits;
+pub(crate) mod shared;
 pub(crate) mod trace;
 
 use crate::exchange::{Authenticated, Exchange, Incoming, Rejection, Request};
 use crate::state::ServerState;
 use ferrokube_auth::CatchUp;
 use ferrokube_serve::Response;
+use ferrokube_storage::remote::BoxFuture;
 
 /// One step of every request before its handler.
 pub(crate) struct Filter {
@@ -22,6 +24,10 @@ pub(crate) struct Filter {
     /// Runs on the response if the filter was entered, even if it rejected the request.
     pub(crate) leave: Option<Leave>,
 }
+
+/// What a request waits for before its caller is known.
+pub(crate) type SharedWait =
+    for<'a> fn(&'a ServerState, &Incoming) -> Option<BoxFuture<'a, Result<(), Rejection>>>;
 
 /// The leaving half of a filter. The exchange may have ended before authentication.
 pub(crate) type Leave = fn(&ServerState, &mut Exchange, &mut Response);
@@ -33,6 +39,8 @@ pub(crate) enum Entering {
     Guard,
     /// Before authentication: records, or rejects.
     Before(fn(&ServerState, &mut Incoming) -> Result<(), Rejection>),
+    /// Before authentication: waits, if there is something to wait for.
+    Reach(SharedWait),
     /// Authenticates the caller. Exactly one filter does.
     Authenticate(fn(&ServerState, &mut Incoming) -> Result<Authenticated, Rejection>),
     /// After authentication: records, or rejects.
@@ -57,12 +65,13 @@ impl Filter {
 /// All filters, in order. The order is behavior: a rejection before authentication reveals nothing
 /// about the caller; a filter before "trace adoption" logs a local trace id; nothing that costs
 /// memory comes before "flow control".
-pub(crate) const FILTERS: [Filter; 15] = [
+pub(crate) const FILTERS: [Filter; 16] = [
     Filter::new("panic guard", Entering::Guard).with_leave(headers::leave),
     Filter::new("limits", Entering::Before(limits::enter)),
     Filter::new("request info", Entering::Before(info::enter)).with_leave(info::leave),
     Filter::new("trace headers", Entering::Before(trace::parse)),
     Filter::new("audit", Entering::Before(audit::enter)).with_leave(audit::leave),
+    Filter::new("shared state", Entering::Reach(shared::wait)),
     Filter::new("authentication", Entering::Authenticate(identity::authenticate)),
     Filter::new("rights", Entering::Wait(identity::rights)),
     Filter::new("impersonation", Entering::After(identity::impersonate)),
@@ -85,6 +94,7 @@ pub(crate) async fn enter(state: &ServerState, exchange: &mut Exchange) -> Resul
         let entered = match filter.enter {
             Entering::Guard | Entering::Handle => Ok(()),
             Entering::Before(enter) => enter(state, &mut exchange.incoming),
+            Entering::Reach(wait) => reach(wait(state, &exchange.incoming), exchange).await,
             Entering::Authenticate(authenticate) => authenticate(state, &mut exchange.incoming)
                 .map(|authenticated| exchange.authenticated = Some(authenticated)),
             Entering::After(enter) => enter(state, &mut exchange.request()?),
@@ -99,6 +109,17 @@ pub(crate) async fn enter(state: &ServerState, exchange: &mut Exchange) -> Resul
         entered.inspect_err(|_| {
             tracing::trace!(filter = filter.name, "a filter rejected the request")
         })?;
+    }
+    Ok(())
+}
+
+async fn reach(
+    wait: Option<BoxFuture<'_, Result<(), Rejection>>>,
+    exchange: &mut Exchange,
+) -> Result<(), Rejection> {
+    if let Some(wait) = wait {
+        wait.await?;
+        exchange.incoming.caught_up = true;
     }
     Ok(())
 }
@@ -125,6 +146,7 @@ mod tests {
             "request info",
             "trace headers",
             "audit",
+            "shared state",
             "authentication",
             "rights",
             "impersonation",
@@ -148,7 +170,7 @@ mod tests {
         for (at, filter) in FILTERS.iter().enumerate() {
             let is_in_order = match filter.enter {
                 Entering::Guard => at == 0,
-                Entering::Before(_) => at < authentication,
+                Entering::Before(_) | Entering::Reach(_) => at < authentication,
                 Entering::Authenticate(_) => at == authentication,
                 Entering::After(_) | Entering::Wait(_) => at > authentication,
                 Entering::Handle => at == FILTERS.len() - 1,

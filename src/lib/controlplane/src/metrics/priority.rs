@@ -1,6 +1,9 @@
 //! Metrics of priority and fairness, as OpenMetrics text.
 
-use ferrokube_flow::priority::{BUCKETS, FlowFigures, FlowHistogram, LevelFigures, Levels};
+use ferrokube_flow::priority::{
+    BUCKETS, CountHistogram, DEMAND_BOUNDS, FlowFigures, FlowHistogram, LENGTH_BOUNDS,
+    LevelFigures, Levels, REQUEST_BOUNDS, RatioHistogram, SEAT_BOUNDS, WORK_BOUNDS,
+};
 use std::fmt::{Display, Write};
 
 /// Appends all families; nothing without priority levels.
@@ -11,6 +14,8 @@ pub(super) fn write(out: &mut String, levels: &Levels) {
     }
     let mut text = MetricsText(out);
     text.levels(&levels);
+    text.utilization(&levels);
+    text.virtual_time(&levels);
     text.family("seat_fair_frac", "gauge", "Fraction of its demand that each level has got");
     text.sample("seat_fair_frac", "", fair_fraction);
     text.flows(&flows);
@@ -94,23 +99,106 @@ impl MetricsText<'_> {
         const EXECUTION: &str = "request_execution_seconds";
         self.family(EXECUTION, "histogram", "Time that requests held seats");
         for flow in flows {
-            self.histogram(EXECUTION, &of_flow(flow), &flow.executions);
+            for (kind, executions) in ["regular", "watch"].into_iter().zip(&flow.executions) {
+                let labels = format!("{},type=\"{kind}\"", of_flow(flow));
+                self.histogram(EXECUTION, &labels, executions);
+            }
+        }
+        const LENGTH: &str = "request_queue_length_after_enqueue";
+        self.family(LENGTH, "histogram", "Length of a queue with the request that joined it");
+        for flow in flows {
+            self.counts(LENGTH, &of_flow(flow), &LENGTH_BOUNDS, &flow.lengths);
+        }
+        const WORK: &str = "work_estimated_seats";
+        self.family(WORK, "histogram", "Seats that requests need");
+        for flow in flows {
+            self.counts(WORK, &of_flow(flow), &WORK_BOUNDS, &flow.work);
+        }
+        const WAITS: &str = "request_dispatch_no_accommodation";
+        self.family(WAITS, "counter", "Times that the next request needed more seats than free");
+        for flow in flows.iter().filter(|flow| flow.unaccommodated > 0) {
+            self.sample(&format!("{WAITS}_total"), &of_flow(flow), flow.unaccommodated);
         }
     }
 
-    /// Nothing without observations.
+    /// Weighted by nanoseconds, as kube-apiserver's.
+    fn utilization(&mut self, levels: &[LevelFigures]) {
+        const SEATS: &str = "priority_level_seat_utilization";
+        self.family(SEATS, "histogram", "Seats held, as a fraction of the level's, over time");
+        for level in levels {
+            let labels = format!("{},phase=\"executing\"", of_level(level));
+            self.ratios(SEATS, &labels, &SEAT_BOUNDS, &level.utilization.seats);
+        }
+        const REQUESTS: &str = "priority_level_request_utilization";
+        self.family(REQUESTS, "histogram", "Requests, as a fraction of a limit, over time");
+        for level in levels {
+            let phases = ["waiting", "executing"].into_iter();
+            for (phase, requests) in phases.zip(&level.utilization.requests) {
+                let labels = format!("phase=\"{phase}\",{}", of_level(level));
+                self.ratios(REQUESTS, &labels, &REQUEST_BOUNDS, requests);
+            }
+        }
+        const DEMAND: &str = "demand_seats";
+        self.family(DEMAND, "histogram", "Seats wanted, as a fraction of the nominal, over time");
+        for level in levels {
+            self.ratios(DEMAND, &of_level(level), &DEMAND_BOUNDS, &level.utilization.demand);
+        }
+    }
+
+    fn virtual_time(&mut self, levels: &[LevelFigures]) {
+        let times = [
+            ("current_r", "Virtual time of a level"),
+            ("dispatch_r", "Virtual time when a request last left its queue"),
+            ("latest_s", "Start in virtual time of the request that left its queue last"),
+        ];
+        for (at, (name, help)) in times.into_iter().enumerate() {
+            self.family(name, "gauge", help);
+            for level in levels {
+                let [now, dispatched] = level.virtual_time.now;
+                let times = [now, dispatched, level.virtual_time.last_start];
+                self.sample(name, &of_level(level), times[at]);
+            }
+        }
+        let bounds = [
+            ("next_s_bounds", "Least and greatest start in virtual time of the queues"),
+            ("next_discounted_s_bounds", "The same without the estimated work in progress"),
+        ];
+        for (at, (name, help)) in bounds.into_iter().enumerate() {
+            self.family(name, "gauge", help);
+            for level in levels {
+                for (bound, time) in ["min", "max"].into_iter().zip(level.virtual_time.next[at]) {
+                    let labels = format!("{},bound=\"{bound}\"", of_level(level));
+                    self.sample(name, &labels, time);
+                }
+            }
+        }
+    }
+
     fn histogram(&mut self, name: &str, labels: &str, histogram: &FlowHistogram) {
-        let mut count: u64 = 0;
-        if histogram.buckets.iter().all(|bucket| *bucket == 0) {
+        self.buckets(name, labels, &BUCKETS, &histogram.buckets, histogram.seconds);
+    }
+
+    fn counts(&mut self, name: &str, labels: &str, bounds: &[u64; 8], counts: &CountHistogram) {
+        let bounds = bounds.map(|bound| bound as f64);
+        self.buckets(name, labels, &bounds, &counts.buckets, counts.sum as f64);
+    }
+
+    fn ratios(&mut self, name: &str, labels: &str, bounds: &[f64], ratios: &RatioHistogram) {
+        self.buckets(name, labels, bounds, &ratios.weights[..=bounds.len()], ratios.sum);
+    }
+
+    /// Nothing without observations.
+    fn buckets(&mut self, name: &str, labels: &str, bounds: &[f64], buckets: &[u64], sum: f64) {
+        if buckets.iter().all(|bucket| *bucket == 0) {
             return;
         }
-        for (bound, bucket) in BUCKETS.iter().zip(&histogram.buckets) {
+        let mut count: u64 = 0;
+        let ends = bounds.iter().map(|bound| format!("{bound:?}"));
+        for (end, bucket) in ends.chain(["+Inf".to_owned()]).zip(buckets) {
             count += bucket;
-            self.sample(&format!("{name}_bucket"), &format!("{labels},le=\"{bound:?}\""), count);
+            self.sample(&format!("{name}_bucket"), &format!("{labels},le=\"{end}\""), count);
         }
-        count += histogram.buckets[BUCKETS.len()];
-        self.sample(&format!("{name}_bucket"), &format!("{labels},le=\"+Inf\""), count);
-        self.sample(&format!("{name}_sum"), labels, histogram.seconds);
+        self.sample(&format!("{name}_sum"), labels, sum);
         self.sample(&format!("{name}_count"), labels, count);
     }
 }

@@ -119,6 +119,9 @@ pub(super) fn v2(document: &Value) -> Vec<u8> {
     out.message(9, |definitions| {
         definitions.named(1, document.get("definitions"), |out, value| v2_schema(out, value, 0))
     });
+    if let Some(parameters) = document.get("parameters") {
+        out.message(10, |all| all.named(1, Some(parameters), v2_parameter));
+    }
     out.0
 }
 
@@ -156,7 +159,10 @@ fn v2_response(out: &mut MessageWriter, response: &Value) {
 
 fn v2_parameters(out: &mut MessageWriter, field: u64, parameters: Option<&Value>) {
     for parameter in parameters.and_then(Value::as_array).into_iter().flatten() {
-        out.message(field, |item| item.message(1, |out| v2_parameter(out, parameter)));
+        out.message(field, |item| match parameter.get("$ref") {
+            Some(reference) => item.message(2, |out| out.text(1, Some(reference))),
+            None => item.message(1, |out| v2_parameter(out, parameter)),
+        });
     }
 }
 
@@ -190,15 +196,22 @@ fn v2_schema(out: &mut MessageWriter, schema: &Value, depth: u8) {
     }
     out.text(1, schema.get("$ref"));
     out.text(2, schema.get("format"));
+    out.text(3, schema.get("title"));
     out.text(4, schema.get("description"));
     out.optional_any(5, schema.get("default"));
+    out.double(6, schema.get("multipleOf"));
     out.double(7, schema.get("maximum"));
+    out.flag(8, schema.get("exclusiveMaximum"));
     out.double(9, schema.get("minimum"));
+    out.flag(10, schema.get("exclusiveMinimum"));
     out.integer(11, schema.get("maxLength"));
     out.integer(12, schema.get("minLength"));
     out.text(13, schema.get("pattern"));
     out.integer(14, schema.get("maxItems"));
     out.integer(15, schema.get("minItems"));
+    out.flag(16, schema.get("uniqueItems"));
+    out.integer(17, schema.get("maxProperties"));
+    out.integer(18, schema.get("minProperties"));
     out.texts(19, schema.get("required"));
     out.anys(20, schema.get("enum"));
     match schema.get("additionalProperties") {

@@ -1,8 +1,11 @@
 //! OpenAPI documents, made on request and cached until the definitions change or requests cease.
 
+mod discovery;
 mod documents;
 mod gnostic;
+mod parameters;
 mod paths;
+mod routes;
 
 use crate::discovery::hash;
 use crate::exchange::{Rejection, Request};
@@ -10,14 +13,17 @@ use crate::negotiate::media_types;
 use crate::state::ServerState;
 use crate::status;
 use bytes::Bytes;
+use documents::{Documents, Machinery};
+use ferrokube_aggregator::merge_swagger;
 use ferrokube_apimachinery::document::{Map, Value, json};
 use ferrokube_apimachinery::json as codec;
 use ferrokube_registry::offload::{INTERNAL, compute};
-use ferrokube_resource::Definition;
+use ferrokube_resource::{Definition, FieldGuard};
+use ferrokube_schema::Schema;
 use ferrokube_serve::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,9 +34,12 @@ const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+pro
 /// Documents that are not requested for one to two intervals are dropped.
 const SWEEP_EVERY: Duration = Duration::from_secs(120);
 
+/// Schemas by the names of their OpenAPI definitions.
+pub type SchemaSource = Arc<dyn Fn(&str) -> Option<Arc<Schema>> + Send + Sync>;
+
 /// Cached documents.
-#[derive(Default)]
 pub(crate) struct OpenApi {
+    schemas: SchemaSource,
     cache: Mutex<DocumentCache>,
     /// Held while a document is made.
     flight: tokio::sync::Mutex<()>,
@@ -40,15 +49,19 @@ pub(crate) struct OpenApi {
 
 #[derive(Default)]
 struct DocumentCache {
-    /// By `api/v1` or `apis/<group>/<version>`.
+    /// By `api/v1`, `apis/<group>/<version>`, `apis/<group>`, `version`.
     v3: BTreeMap<String, Arc<CachedDocument>>,
     v2: Option<Arc<CachedDocument>>,
 }
 
 /// A cached document.
 struct CachedDocument {
-    /// Compared by address: other definitions outdate the document.
+    /// Compared by address, like `others`: other ones outdate the document.
     definitions: Vec<Arc<Definition>>,
+    /// Documents of aggregated servers.
+    others: Vec<Bytes>,
+    /// [`hidden_fields`] of the definitions.
+    hidden: Vec<bool>,
     json: Bytes,
     protobuf: Bytes,
     hash: String,
@@ -57,10 +70,12 @@ struct CachedDocument {
 }
 
 impl CachedDocument {
-    fn new(definitions: Vec<Arc<Definition>>, value: &Value, protobuf: Vec<u8>) -> Self {
+    fn new(definitions: &[Arc<Definition>], value: &Value, protobuf: Vec<u8>) -> Self {
         let json: Bytes = codec::to_vec(value).into();
         Self {
-            definitions,
+            definitions: definitions.to_vec(),
+            others: Vec::new(),
+            hidden: Vec::new(),
             hash: hash(&json),
             json,
             protobuf: protobuf.into(),
@@ -70,24 +85,68 @@ impl CachedDocument {
 
     fn is_from(&self, definitions: &[Arc<Definition>]) -> bool {
         self.asked.store(true, Ordering::Relaxed);
-        self.definitions.len() == definitions.len()
+        self.hidden == hidden_fields(definitions)
+            && self.definitions.len() == definitions.len()
             && self.definitions.iter().zip(definitions).all(|(a, b)| Arc::ptr_eq(a, b))
+    }
+
+    fn is_merged_from(&self, others: &[Bytes]) -> bool {
+        let address = |bytes: &Bytes| bytes.as_ptr();
+        self.others.iter().map(address).eq(others.iter().map(address))
     }
 }
 
-/// Definitions by the path of their group version's document.
-fn by_document(state: &ServerState) -> BTreeMap<String, Vec<Arc<Definition>>> {
-    let mut all: BTreeMap<String, Vec<Arc<Definition>>> = BTreeMap::new();
+/// Whether each of the guarded fields is left out, as features that are off hide theirs.
+fn hidden_fields(definitions: &[Arc<Definition>]) -> Vec<bool> {
+    let guards = definitions.iter().flat_map(|definition| &definition.guards);
+    guards.map(FieldGuard::is_hidden).collect()
+}
+
+/// What the documents are made of: definitions by path.
+fn documents(state: &ServerState) -> Documents {
+    let mut all: Documents =
+        ["api", "apis", "version"].map(|path| (path.to_owned(), Vec::new())).into();
     for definition in state.registry.catalog().all().1 {
+        if definition.dialect.is_bundled() && !definition.group.is_empty() {
+            all.entry(format!("apis/{}", definition.group)).or_default();
+        }
         for version in definition.versions.iter().filter(|version| version.served) {
             let path = documents::key(&definition.group, &version.name);
             all.entry(path).or_default().push(Arc::clone(&definition));
         }
     }
+    let mounted = state.routes.paths().map(|path| path.trim_matches('/'));
+    let mounted = mounted.filter(|path| discovery::MOUNTED.contains(path));
+    all.extend(mounted.map(|path| (path.to_owned(), Vec::new())));
     all
 }
 
+/// Group versions of the bundled kinds.
+fn bundled_versions(documents: &Documents) -> Vec<(String, String)> {
+    let bundled = documents.values().flatten().filter(|one| one.dialect.is_bundled());
+    let versions: BTreeSet<(String, String)> = bundled
+        .flat_map(|definition| {
+            let served = definition.versions.iter().filter(|version| version.served);
+            served.map(|version| (definition.group.clone(), version.name.clone()))
+        })
+        .collect();
+    versions.into_iter().collect()
+}
+
 impl OpenApi {
+    pub(crate) fn new(schemas: SchemaSource) -> Self {
+        Self {
+            schemas,
+            cache: Mutex::default(),
+            flight: tokio::sync::Mutex::default(),
+            made: AtomicU64::new(0),
+        }
+    }
+
+    fn machinery(&self, documents: &Documents) -> Machinery {
+        Machinery { schemas: Arc::clone(&self.schemas), versions: bundled_versions(documents) }
+    }
+
     /// Drops unused documents periodically, until cancelled.
     pub(crate) async fn cool_down(&self) {
         loop {
@@ -112,37 +171,48 @@ impl OpenApi {
         cache.v3.get(path).filter(|made| made.is_from(definitions)).cloned()
     }
 
-    fn cached_v2(&self, definitions: &[Arc<Definition>]) -> Option<Arc<CachedDocument>> {
+    fn cached_v2(
+        &self,
+        definitions: &[Arc<Definition>],
+        others: &[Bytes],
+    ) -> Option<Arc<CachedDocument>> {
         let cache = self.cache.lock();
-        cache.v2.as_ref().filter(|made| made.is_from(definitions)).cloned()
+        let is_current =
+            |made: &&Arc<CachedDocument>| made.is_from(definitions) && made.is_merged_from(others);
+        cache.v2.as_ref().filter(is_current).cloned()
     }
 
-    async fn v3_document(
-        &self,
-        path: &str,
-        definitions: Vec<Arc<Definition>>,
-    ) -> Arc<CachedDocument> {
-        let made = || {
+    /// The document of a path, if there is one.
+    async fn v3_document(&self, path: &str, documents: &Documents) -> Option<Arc<CachedDocument>> {
+        let definitions = documents.get(path)?;
+        let make = || {
             self.made.fetch_add(1, Ordering::Relaxed);
-            let value = documents::v3(path, &definitions);
-            let made =
-                Arc::new(CachedDocument::new(definitions.clone(), &value, gnostic::v3(&value)));
+            // First: a field that is hidden in the meantime outdates the document.
+            let hidden = hidden_fields(definitions);
+            let value = documents::v3(path, definitions, &self.machinery(documents));
+            let made = CachedDocument::new(definitions, &value, gnostic::v3(&value));
+            let made = Arc::new(CachedDocument { hidden, ..made });
             self.cache.lock().v3.insert(path.to_owned(), Arc::clone(&made));
             made
         };
-        self.get_or_make(|| self.cached_v3(path, &definitions), made).await
+        Some(self.get_or_make(|| self.cached_v3(path, definitions), make).await)
     }
 
-    async fn v2_document(&self, definitions: Vec<Arc<Definition>>) -> Arc<CachedDocument> {
-        let made = || {
+    async fn v2_document(&self, documents: &Documents, others: Vec<Bytes>) -> Arc<CachedDocument> {
+        let definitions: Vec<_> = documents.values().flatten().cloned().collect();
+        let make = || {
             self.made.fetch_add(1, Ordering::Relaxed);
-            let value = documents::v2(&definitions);
-            let made =
-                Arc::new(CachedDocument::new(definitions.clone(), &value, gnostic::v2(&value)));
+            let hidden = hidden_fields(&definitions);
+            let mut value = documents::v2(documents, &self.machinery(documents));
+            if !others.is_empty() {
+                merge_swagger(&mut value, others.iter().map(|other| &**other));
+            }
+            let made = CachedDocument::new(&definitions, &value, gnostic::v2(&value));
+            let made = Arc::new(CachedDocument { others: others.clone(), hidden, ..made });
             self.cache.lock().v2 = Some(Arc::clone(&made));
             made
         };
-        self.get_or_make(|| self.cached_v2(&definitions), made).await
+        self.get_or_make(|| self.cached_v2(&definitions, &others), make).await
     }
 
     /// A cached document, or one made off the workers. They are made one at a time, so that
@@ -172,17 +242,19 @@ impl OpenApi {
             Some(protobuf) => protobuf,
             None => return Ok(varying_by_both(bare(406))),
         };
-        let made = self.v2_document(state.registry.catalog().all().1).await;
+        let others = state.aggregator.swaggers();
+        let made = self.v2_document(&documents(state), others).await;
         Ok(varying_by_both(respond(request, &made, protobuf, V2_PROTOBUF)))
     }
 
     /// `/openapi/v3`: paths and hashes of the documents.
     pub(crate) async fn index(&self, state: &Arc<ServerState>) -> Result<Response, Rejection> {
         let mut paths = Map::new();
-        for (path, definitions) in by_document(state) {
-            let made = self.v3_document(&path, definitions).await;
+        let documents = documents(state);
+        for path in documents.keys() {
+            let Some(made) = self.v3_document(path, &documents).await else { continue };
             let url = format!("/openapi/v3/{path}?hash={}", made.hash);
-            paths.insert(path, json!({"serverRelativeURL": url}));
+            paths.insert(path.clone(), json!({"serverRelativeURL": url}));
         }
         for other in state.aggregator.versions() {
             let path = documents::key(&other.group, &other.version);
@@ -207,11 +279,14 @@ impl OpenApi {
         request: &Request<'_>,
         path: &str,
     ) -> Result<Response, Rejection> {
-        let Some(definitions) = by_document(state).remove(path) else { return Ok(not_found()) };
+        let documents = documents(state);
+        if !documents.contains_key(path) {
+            return Ok(not_found());
+        }
         let Some(protobuf) = wanted(request.header(http::header::ACCEPT), V3_PROTOBUF) else {
             return Ok(varying(bare(406), "Accept"));
         };
-        let made = self.v3_document(path, definitions).await;
+        let Some(made) = self.v3_document(path, &documents).await else { return Ok(not_found()) };
         let asked = request.action.options().hash();
         if asked.is_some_and(|asked| asked != made.hash) {
             let mut response = status::with_type(301, "application/json", crate::body::empty());
@@ -307,46 +382,55 @@ fn respond(
 mod tests {
     use super::*;
 
+    fn openapi() -> OpenApi {
+        OpenApi::new(Arc::new(|_| None))
+    }
+
+    fn some() -> Documents {
+        [("apis/e/v1".to_owned(), Vec::new()), ("apis/f/v1".to_owned(), Vec::new())].into()
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn fault_34_a_document_is_made_once_for_concurrent_requests() {
-        let openapi = Arc::new(OpenApi::default());
+        let openapi = Arc::new(openapi());
         let readers: Vec<_> = (0..20)
             .map(|_| {
                 let openapi = Arc::clone(&openapi);
                 tokio::spawn(async move {
-                    (
-                        openapi.v2_document(Vec::new()).await,
-                        openapi.v3_document("apis/e/v1", Vec::new()).await,
-                    )
+                    let documents = some();
+                    openapi.v2_document(&documents, Vec::new()).await;
+                    openapi.v3_document("apis/e/v1", &documents).await
                 })
             })
             .collect();
         for reader in readers {
-            reader.await.expect("answered");
+            reader.await.expect("answered").expect("found");
         }
         assert_eq!(openapi.made.load(Ordering::Relaxed), 2);
     }
 
     #[tokio::test]
     async fn documents_are_made_on_request_and_dropped_when_unused() {
-        let openapi = OpenApi::default();
+        let (openapi, documents) = (openapi(), some());
         let kept = || {
             let cache = openapi.cache.lock();
             cache.v3.len() + usize::from(cache.v2.is_some())
         };
         assert_eq!(kept(), 0);
-        let first = openapi.v3_document("apis/e/v1", Vec::new()).await;
-        openapi.v3_document("apis/f/v1", Vec::new()).await;
-        openapi.v2_document(Vec::new()).await;
+        let first = openapi.v3_document("apis/e/v1", &documents).await.expect("found");
+        openapi.v3_document("apis/f/v1", &documents).await;
+        openapi.v2_document(&documents, Vec::new()).await;
         openapi.drop_unused();
         assert_eq!(kept(), 3, "they were requested");
-        let again = openapi.v3_document("apis/e/v1", Vec::new()).await;
+        let again = openapi.v3_document("apis/e/v1", &documents).await.expect("found");
         assert!(Arc::ptr_eq(&first, &again));
         openapi.drop_unused();
         assert_eq!(kept(), 1);
         openapi.drop_unused();
         assert_eq!(kept(), 0);
-        assert_eq!(openapi.v3_document("apis/e/v1", Vec::new()).await.hash, first.hash);
+        let later = openapi.v3_document("apis/e/v1", &documents).await.expect("found");
+        assert_eq!(later.hash, first.hash);
+        assert!(openapi.v3_document("apis/g/v1", &documents).await.is_none());
     }
 
     #[test]

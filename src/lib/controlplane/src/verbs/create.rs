@@ -29,7 +29,9 @@ pub(crate) async fn create(
     let form = decode::body_form(request, &target.served)?;
     let bytes = read_body(state, request, form).await?;
     let mut options = request.action.options().write(WriteKind::Create)?;
-    options.dry_run |= shown.is_err();
+    if shown.is_err() {
+        options.withhold();
+    }
     let body = decode::object(state, target, form, &bytes).await?;
     flow::shrink_tree(|| body.document.heap_bytes());
     if target.name.is_none() && request.audit.wants(AuditLevel::Metadata) {

@@ -62,6 +62,12 @@ pub(crate) fn collection_router(served: &Served) -> RouterTypes {
     if served.definition.dialect.routes_itself() { RouterTypes::None } else { RouterTypes::Streams }
 }
 
+/// Views of an object, or of its subresource.
+fn views(target: &Target) -> Views {
+    let untabled = target.served.definition.policy.untabled_subresources;
+    if untabled.contains(&target.subresource.as_str()) { Views::Untabled } else { Views::Single }
+}
+
 /// The Go type that kube-apiserver names in 406 messages.
 pub(crate) fn go_type(target: &Target, views: Views) -> String {
     let definition = &target.served.definition;

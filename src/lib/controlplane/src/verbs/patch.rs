@@ -1,13 +1,13 @@
 //! PATCH.
 
 use super::update::forbid_create;
-use super::{check_response, offer, read_body, respond_written};
+use super::{check_response, offer, read_body, respond_written, views};
 use crate::action::WriteKind;
 use crate::decode;
 use crate::exchange::{Rejection, Request};
 use crate::filters::audit_payload;
 use crate::handler::accepted;
-use crate::negotiate::{Form, Views};
+use crate::negotiate::Form;
 use crate::state::ServerState;
 use ferrokube_flow as flow;
 use ferrokube_registry::{Patch, Target, WriteOptions};
@@ -19,8 +19,8 @@ pub(crate) async fn patch(
     target: &Target,
 ) -> Result<Response, Rejection> {
     let kind = decode::patch_kind(request, &target.served)?;
-    let accepted = accepted(request, offer(&target.served, Views::Single))?;
-    let shown = check_response(request, target, accepted, Views::Single);
+    let accepted = accepted(request, offer(&target.served, views(target)))?;
+    let shown = check_response(request, target, accepted, views(target));
     let (write_kind, form) = if kind == decode::PatchKind::Apply {
         (WriteKind::Apply, Form::Yaml)
     } else {
@@ -28,7 +28,9 @@ pub(crate) async fn patch(
     };
     let bytes = read_body(state, request, form).await?;
     let mut options: WriteOptions = request.action.options().write(write_kind)?;
-    options.dry_run |= shown.is_err();
+    if shown.is_err() {
+        options.withhold();
+    }
     if write_kind == WriteKind::Apply {
         options.forbid_create = forbid_create(state, request);
     }

@@ -1,12 +1,11 @@
 //! PUT.
 
-use super::{check_response, offer, read_body, respond_written};
+use super::{check_response, offer, read_body, respond_written, views};
 use crate::action::{Verb, WriteKind};
 use crate::decode;
 use crate::exchange::{Rejection, Request};
 use crate::filters::audit_payload;
 use crate::handler::accepted;
-use crate::negotiate::Views;
 use crate::state::ServerState;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::{Access, Decision};
@@ -19,11 +18,13 @@ pub(crate) async fn update(
     request: &mut Request<'_>,
     target: &Target,
 ) -> Result<Response, Rejection> {
-    let accepted = accepted(request, offer(&target.served, Views::Single))?;
-    let shown = check_response(request, target, accepted, Views::Single);
+    let accepted = accepted(request, offer(&target.served, views(target)))?;
+    let shown = check_response(request, target, accepted, views(target));
     // kube-apiserver's order: unlike here, a create decodes its body first.
     let mut options = request.action.options().write(WriteKind::Update)?;
-    options.dry_run |= shown.is_err();
+    if shown.is_err() {
+        options.withhold();
+    }
     let form = decode::body_form(request, &target.served)?;
     let bytes = read_body(state, request, form).await?;
     if target.subresource.is_empty() && target.served.definition.policy.create_on_update {

@@ -133,7 +133,11 @@ async fn versions_that_are_no_numbers() {
 async fn what_is_missing_comes_before_what_is_wrong_with_a_patch() {
     let server = server().await;
     let missing = "configmaps \"none\" not found";
-    let cases: [Case<'_>; 6] = [
+    let status = "/api/v1/namespaces/none/status?fieldManager=m";
+    let applied =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "none", "uid": "x"}});
+    let cases: [Case<'_>; 7] = [
+        (("PATCH", status), APPLY, applied, 404, "namespaces \"none\" not found"),
         (("PATCH", "none"), MERGE, json!("{"), 404, missing),
         (("PATCH", "none"), JSON, json!({"op": 1}), 404, missing),
         (("PATCH", "none"), STRATEGIC, json!("[]"), 404, missing),
@@ -187,7 +191,7 @@ async fn applied_values_of_a_wrong_type() {
     let typed = "failed to create typed patch object (/a; /v1, Kind=ConfigMap): ";
     let managers = format!("{typed}.metadata.managedFields: expected list, got &{{x}}");
     let boolean = format!("{typed}.immutable: expected boolean, got &{{x}}");
-    let cases: [Case<'_>; 4] = [
+    let cases: [Case<'_>; 5] = [
         (
             one,
             APPLY,
@@ -210,6 +214,14 @@ async fn applied_values_of_a_wrong_type() {
             400,
             "metadata.managedFields must be nil",
         ),
+        // Not an entry: it fails as any other wrong type.
+        (
+            one,
+            APPLY,
+            applied("metadata", json!({"name": "a", "managedFields": [{"operation": 1}]})),
+            500,
+            ".metadata.managedFields[0].operation: expected string",
+        ),
     ];
     check(&server, &cases).await;
 }
@@ -220,8 +232,17 @@ async fn creates_with_a_version() {
     let body = json!({"metadata": {"name": "dry", "resourceVersion": "1"}});
     let json = ("content-type", "application/json");
     let dry = format!("{CONFIGMAPS}?dryRun=All");
-    let cases: [Case<'_>; 2] = [
+    let list = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let taken = json!({"metadata": {"name": "a", "resourceVersion": "1"}});
+    let cases: [Case<'_>; 3] = [
         (("POST", &dry), json, body.clone(), 201, "\"name\":\"dry\""),
+        (
+            ("POST", CONFIGMAPS),
+            ("accept", list),
+            taken,
+            500,
+            "resourceVersion should not be set on objects to be created",
+        ),
         (
             ("POST", CONFIGMAPS),
             json,
@@ -521,5 +542,155 @@ async fn timeouts_of_requests() {
     }
     for given in ["1h", "-1s", "0", "1.5m"] {
         assert_eq!(server.get(&format!("{CONFIGMAPS}?timeout={given}")).await.code, 200, "{given}");
+    }
+}
+
+/// kube-apiserver validates the metadata of an update once for all kinds, and once more, in part,
+/// with the kind's own rules: a bad annotation is reported as often.
+#[tokio::test]
+async fn metadata_errors_of_an_update_are_repeated_by_kind() {
+    let server = server().await;
+    let flow = json!({"kind": "FlowSchema", "metadata": {"name": "f"}, "spec": {"priorityLevelConfiguration": {"name": "global-default"}}});
+    let lease = json!({"kind": "Lease", "metadata": {"name": "l"}});
+    let service = json!({"kind": "APIService", "metadata": {"name": "v1.s.example.com"}, "spec": {"group": "s.example.com", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}});
+    let configmap = json!({"kind": "ConfigMap", "metadata": {"name": "c"}});
+    let cases = [
+        ("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas", "f", flow, 3),
+        ("/apis/coordination.k8s.io/v1/namespaces/default/leases", "l", lease, 3),
+        ("/apis/apiregistration.k8s.io/v1/apiservices", "v1.s.example.com", service, 4),
+        (CONFIGMAPS, "c", configmap, 4),
+    ];
+    for (collection, name, mut object, want) in cases {
+        let created = server.post(collection, &object).await;
+        assert_eq!(created.code, 201, "{}", created.text());
+        let version = created.json()["metadata"]["resourceVersion"].clone();
+        object["metadata"]["resourceVersion"] = version;
+        object["metadata"]["annotations"] = json!({"A_/x": "y"});
+        let path = format!("{collection}/{name}");
+        let refused = server.send("PUT", &path, &[BODY], object.to_string()).await;
+        let causes = refused.json()["details"]["causes"].clone();
+        let count = causes.as_array().map_or(0, |causes| causes.len());
+        assert_eq!((refused.code, count), (422, want), "{path}: {}", refused.text());
+    }
+}
+
+/// A write of the status changes no metadata, where kube-apiserver's does not, so that nothing of
+/// it is refused either.
+#[tokio::test]
+async fn status_writes_keep_metadata() {
+    let server = server().await;
+    let flow = |metadata: Value| json!({"kind": "FlowSchema", "metadata": metadata, "spec": {"priorityLevelConfiguration": {"name": "global-default"}}});
+    let collection = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
+    let made = json!({"name": "f", "labels": {"a": "b"}});
+    assert_eq!(server.post(collection, &flow(made)).await.code, 201);
+    let given = json!({
+        "name": "f", "labels": {"c": "d"}, "annotations": {"a": "b"}, "finalizers": ["x"],
+        "generateName": "g-", "deletionGracePeriodSeconds": 5,
+    });
+    let path = format!("{collection}/f/status");
+    let written = server.send("PUT", &path, &[BODY], flow(given).to_string()).await;
+    assert_eq!(written.code, 200, "{}", written.text());
+    let metadata = written.json()["metadata"].clone();
+    assert_eq!(metadata["labels"], json!({"a": "b"}));
+    for field in ["annotations", "finalizers", "generateName", "deletionGracePeriodSeconds"] {
+        assert_eq!(metadata.get(field), None, "{field}");
+    }
+}
+
+/// The parts of kube-apiserver know their own kinds, and types by their names in Go.
+#[tokio::test]
+async fn api_services_are_decoded_by_the_aggregator() {
+    let server = server().await;
+    let path = "/apis/apiregistration.k8s.io/v1/apiservices";
+    let scheme = r#"no kind "APIService" is registered for version "a" in scheme "k8s.io/kube-aggregator/pkg/apiserver/scheme/scheme.go:28""#;
+    let named = "Go struct field APIServiceCondition.status.conditions.type of type v1.APIServiceConditionType";
+    let cases: [Case<'_>; 2] = [
+        (("POST", path), BODY, json!({"apiVersion": "a", "kind": "APIService"}), 400, scheme),
+        (
+            ("POST", path),
+            BODY,
+            json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "status": {"conditions": [{"type": 1}]}}),
+            400,
+            named,
+        ),
+    ];
+    check(&server, &cases).await;
+    let only = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    let status = format!("{path}/v1.none.example.com/status");
+    check(&server, &[(("GET", status.as_str()), TABLE, Value::Null, 406, only)]).await;
+}
+
+/// A write of the scale sets the replicas and no defaults.
+#[tokio::test]
+async fn scales_set_no_defaults() {
+    let server = server().await;
+    let spec = json!({"type": "object", "required": ["color"], "properties": {"color": {"type": "string", "default": "red"}, "replicas": {"type": "integer"}}});
+    let scale =
+        json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "scaled.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "scaled", "kind": "Scaled"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"scale": scale}, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}}],
+        },
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(server.post(definitions, &definition).await.code, 201);
+    let scaled = "/apis/example.com/v1/namespaces/default/scaled";
+    let object =
+        json!({"apiVersion": "example.com/v1", "kind": "Scaled", "metadata": {"name": "a"}});
+    assert_eq!(server.post(scaled, &object).await.code, 201);
+    let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a", "namespace": "default"}, "spec": {"replicas": 2}});
+    let path = format!("{scaled}/a/scale");
+    check(&server, &[(("PUT", path.as_str()), BODY, scale, 422, "spec.color: Required value")])
+        .await;
+}
+
+/// Replicas that the schema prunes are still no negative number.
+#[tokio::test]
+async fn negative_replicas_at_a_pruned_path() {
+    let server = server().await;
+    let scale =
+        json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"});
+    let spec = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "pruned.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "pruned", "kind": "Pruned"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"scale": scale}, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}}],
+        },
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(server.post(definitions, &definition).await.code, 201);
+    let pruned = "/apis/example.com/v1/namespaces/default/pruned";
+    let object = json!({"apiVersion": "example.com/v1", "kind": "Pruned", "metadata": {"name": "a"}, "spec": {"a": "x"}});
+    assert_eq!(server.post(pruned, &object).await.code, 201);
+    let path = format!("{pruned}/a/scale");
+    let scale = |count: i64| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a", "namespace": "default"}, "spec": {"replicas": count}});
+    let why = ".spec.replicas: Invalid value: -1: should be a non-negative integer";
+    let cases: [Case<'_>; 2] = [
+        (("PUT", path.as_str()), BODY, scale(-1), 422, why),
+        (("PUT", path.as_str()), BODY, scale(1), 200, r#""spec":{}"#),
+    ];
+    check(&server, &cases).await;
+}
+
+/// `kind` in another case counts as `kind`, and the last one in the body decides; the object gets
+/// the names of its type in any case.
+#[tokio::test]
+async fn kinds_in_another_case() {
+    let server = server().await;
+    let foreign = r#"no kind "x" is registered"#;
+    let cases: Vec<(&str, u16, &str)> = vec![
+        (r#""Kind":"ConfigMap""#, 201, r#""kind":"ConfigMap","apiVersion":"v1""#),
+        (r#""kind":"ConfigMap","ApiVersion":"v1""#, 201, r#""kind":"ConfigMap","apiVersion":"v1""#),
+        (r#""kind":"ConfigMap","Kind":"x""#, 400, foreign),
+        (r#""Kind":"x","kind":"ConfigMap""#, 201, r#""kind":"ConfigMap","apiVersion":"v1""#),
+        (r#""kind":"ConfigMap","Kind":null"#, 201, r#""kind":"ConfigMap","apiVersion":"v1""#),
+    ];
+    for (fields, code, part) in cases {
+        let body = Value::from(format!(r#"{{{fields},"metadata":{{"name":"k"}}}}"#));
+        let path = format!("{CONFIGMAPS}?dryRun=All");
+        check(&server, &[(("POST", path.as_str()), BODY, body, code, part)]).await;
     }
 }

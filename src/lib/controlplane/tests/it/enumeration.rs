@@ -2,6 +2,7 @@
 //! recorded by an authorizer, the second by admission, computed resources, mounted routes and the
 //! responses of reads.
 
+use crate::priority::until;
 use crate::support::{TestResponse, TestServer, subject};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::document::{Value, json};
@@ -216,6 +217,10 @@ impl World {
         let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         for root in ROOTS.iter().filter(|root| root.base.contains("/example.com")) {
             assert_eq!(server.post(definitions, &definition(root)).await.code, 201);
+            // Registered in the background; afterwards nothing but requests writes.
+            let (group, version) = root.base["/apis/".len()..].split_once('/').unwrap();
+            let service = format!("/apis/apiregistration.k8s.io/v1/apiservices/{version}.{group}");
+            until(&server, &service, |response| response.text().contains("Available")).await;
         }
         let stored =
             |root: &&ResourceRoot| !matches!(root.plural, "things" | "selfsubjectaccessreviews");

@@ -57,6 +57,76 @@ async fn a_failed_step_keeps_the_server_from_becoming_ready() {
 }
 
 #[tokio::test]
+async fn a_second_start_waits_for_the_first() {
+    let (done, wait) = tokio::sync::oneshot::channel::<()>();
+    let server = TestServer::stopped(|builder| {
+        builder.post_start(
+            "mine",
+            Box::new(|_| Box::pin(async move { wait.await.map_err(|error| error.to_string()) })),
+        )
+    });
+    let (plane, other) = (server.plane.clone(), server.plane.clone());
+    let both = tokio::spawn(async move { tokio::join!(plane.start(), other.start()) });
+    while server.get("/readyz/poststarthook/start-system-namespaces-controller").await.code != 200 {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!server.plane.is_ready(), "a step is still running");
+    done.send(()).unwrap();
+    let (first, second) = both.await.unwrap();
+    assert!(first.is_ok() && second.is_ok() && server.plane.is_ready());
+}
+
+#[tokio::test]
+async fn a_start_after_one_that_failed_or_was_dropped_fails_too() {
+    let fails = TestServer::stopped(|builder| {
+        builder.post_start("mine", Box::new(|_| Box::pin(async { Err("no".to_owned()) })))
+    });
+    for _ in 0..2 {
+        let error = fails.plane.start().await.unwrap_err();
+        assert!(matches!(&error, StartError::Step { .. }), "{error}");
+    }
+    let hangs = TestServer::stopped(|builder| {
+        builder.post_start("mine", Box::new(|_| Box::pin(std::future::pending())))
+    });
+    let dropped = {
+        let mut start = std::pin::pin!(hangs.plane.start());
+        std::future::poll_fn(|context| {
+            assert!(start.as_mut().poll(context).is_pending());
+            std::task::Poll::Ready(())
+        })
+        .await;
+        hangs.plane.clone()
+    };
+    let error = dropped.start().await.unwrap_err();
+    assert!(matches!(&error, StartError::Dropped), "{error}");
+    assert!(!dropped.is_ready() && !fails.plane.is_ready());
+}
+
+#[tokio::test]
+async fn steps_of_one_name_are_done_when_all_are() {
+    let (done, wait) = tokio::sync::oneshot::channel::<()>();
+    let server = TestServer::stopped(|builder| {
+        let builder = builder.post_start("mine", Box::new(|_| Box::pin(async { Ok(()) })));
+        builder.post_start(
+            "mine",
+            Box::new(|_| Box::pin(async move { wait.await.map_err(|error| error.to_string()) })),
+        )
+    });
+    let plane = server.plane.clone();
+    let starting = tokio::spawn(async move { plane.start().await });
+    while server.get("/readyz/poststarthook/start-system-namespaces-controller").await.code != 200 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(server.get("/readyz/poststarthook/mine").await.code, 500);
+    done.send(()).unwrap();
+    starting.await.unwrap().unwrap();
+    assert_eq!(server.get("/readyz/poststarthook/mine").await.code, 200);
+}
+
+#[tokio::test]
 async fn checks_by_name() {
     let server = TestServer::new().await;
     for probe in ["healthz", "livez", "readyz"] {

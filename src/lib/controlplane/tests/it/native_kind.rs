@@ -4,7 +4,7 @@ use crate::support::TestServer;
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_apimachinery::protobuf::Messages;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeKind, NativeSubresource};
-use ferrokube_resource::{Hooks, Printable, Scope, TableRow, Verbs};
+use ferrokube_resource::{Hooks, Policy, Printable, Scope, TableRow, Verbs};
 use ferrokube_schema::tables::Tables;
 use std::sync::Arc;
 
@@ -42,6 +42,12 @@ fn body() -> KindBody {
         },
         selectable: &["spec.color"],
         storage: Some("gadgets"),
+        policy: Policy {
+            orphan_warning: "parts of gadgets stay",
+            untabled_subresources: &["status"],
+            ..Policy::DEFAULT
+        },
+        deprecation: Some("v1 Gadget is deprecated"),
         hooks: Arc::new(Gadget),
         ..KindBody::default()
     }
@@ -147,4 +153,35 @@ async fn a_kind_of_a_row_and_a_body_is_in_discovery_and_openapi() {
     let openapi = server.get("/openapi/v3/apis/toy.ferrokube.dev/v1").await.json();
     let spec = &openapi["components"]["schemas"]["io.k8s.api.toy.v1.GadgetSpec"];
     assert_eq!(spec["properties"]["size"]["description"], "Size in centimeters.", "{openapi}");
+}
+
+/// Method, path, headers; expected code and warnings.
+type WarningCase<'a> = (&'a str, String, &'a [(&'a str, &'a str)], u16, &'a [&'a str]);
+
+#[tokio::test]
+async fn warnings_of_a_kind_are_for_requests_that_it_handles() {
+    const OLD: &str = r#"299 - "v1 Gadget is deprecated""#;
+    const ORPHANS: &str = r#"299 - "parts of gadgets stay""#;
+    let server = server().await;
+    let one = format!("{GADGETS}/one");
+    let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let html = [("accept", "text/html")];
+    let text = [("content-type", "text/plain")];
+    let background = format!("{one}?propagationPolicy=Background&dryRun=All");
+    let cases: [WarningCase<'_>; 7] = [
+        ("GET", one.clone(), &[], 200, &[OLD]),
+        ("GET", format!("{one}/status"), &table, 406, &[OLD]),
+        // As kube-apiserver's router rejects them.
+        ("GET", one.clone(), &html, 406, &[]),
+        ("PATCH", one.clone(), &text, 415, &[]),
+        ("DELETE", background, &[], 200, &[OLD]),
+        ("DELETE", format!("{one}?dryRun=All"), &[], 200, &[OLD, ORPHANS]),
+        ("DELETE", format!("{GADGETS}?dryRun=All"), &[], 200, &[OLD, ORPHANS]),
+    ];
+    for (method, path, headers, code, want) in cases {
+        let answer = server.send(method, &path, headers, "").await;
+        let given = answer.headers.get_all("warning");
+        let given: Vec<&str> = given.iter().map(|text| text.to_str().expect("text")).collect();
+        assert_eq!((answer.code, &given[..]), (code, want), "{method} {path}");
+    }
 }

@@ -4,22 +4,25 @@ use crate::support::{CONFIGMAPS, TestResponse, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_controlplane::Limits;
 use ferrokube_serve::Body;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 const SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
 const LEVELS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations";
+/// Max wait for what happens at once unless it fails.
+const BOUND: Duration = Duration::from_secs(60);
 /// Holds its seat for three seconds.
 const FUTURE: &str =
     "/api/v1/namespaces/default/configmaps/none?resourceVersion=9000000000000000000";
 
-fn level(name: &str, response: Value) -> Value {
+pub(crate) fn level(name: &str, response: Value) -> Value {
     json!({"metadata": {"name": name}, "spec": {"type": "Limited", "limited": {
         "nominalConcurrencyShares": 1, "borrowingLimitPercent": 0, "limitResponse": response,
     }}})
 }
 
 /// All requests of a user.
-fn schema(name: &str, level: &str, user: &str) -> Value {
+pub(crate) fn schema(name: &str, level: &str, user: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {
         "priorityLevelConfiguration": {"name": level},
         "matchingPrecedence": 50,
@@ -36,7 +39,7 @@ fn uid(object: &TestResponse) -> String {
     object.json()["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
 }
 
-async fn read(server: &TestServer, user: &str, path: &str) -> TestResponse {
+pub(crate) async fn read(server: &TestServer, user: &str, path: &str) -> TestResponse {
     server.send("GET", path, &[("authorization", &format!("Bearer {user}"))], "").await
 }
 
@@ -47,20 +50,21 @@ fn matched(response: &TestResponse) -> [&str; 2] {
 }
 
 /// Polls until a response is as it should be.
-async fn until(
+pub(crate) async fn until(
     server: &TestServer,
     path: &str,
     is_so: impl Fn(&TestResponse) -> bool,
 ) -> TestResponse {
-    for _ in 0..5000 {
+    let start = Instant::now();
+    loop {
         let response = server.get(path).await;
         if is_so(&response) {
             return response;
         }
+        assert!(start.elapsed() < BOUND, "{}", response.text());
         tokio::task::yield_now().await;
         std::thread::yield_now();
     }
-    panic!("{}", server.get(path).await.text())
 }
 
 #[tokio::test]
@@ -189,7 +193,7 @@ async fn with_a_small_level(response: Value) -> TestServer {
 }
 
 /// Requests that hold their seats.
-async fn begin(server: &TestServer, user: &'static str, count: usize) -> JoinSet<u16> {
+pub(crate) async fn begin(server: &TestServer, user: &'static str, count: usize) -> JoinSet<u16> {
     let mut set = JoinSet::new();
     for _ in 0..count {
         let plane = server.plane.clone();
@@ -225,6 +229,10 @@ async fn a_level_rejects_what_has_no_seat() {
         "apiserver_flowcontrol_nominal_limit_seats{priority_level=\"small\"} 2",
         "apiserver_flowcontrol_nominal_limit_seats{priority_level=\"exempt\"} 0",
         "# TYPE apiserver_flowcontrol_rejected_requests_total counter",
+        "apiserver_flowcontrol_work_estimated_seats_count{priority_level=\"small\",flow_schema=\"s\"} 3",
+        "apiserver_flowcontrol_next_s_bounds{priority_level=\"small\",bound=\"min\"} 0",
+        "# TYPE apiserver_flowcontrol_priority_level_seat_utilization histogram",
+        "# TYPE apiserver_flowcontrol_request_dispatch_no_accommodation_total counter",
     ] {
         assert!(metrics.lines().any(|known| known == line), "{line} in {metrics}");
     }
@@ -256,6 +264,10 @@ async fn waiting_requests_are_shown_and_served() {
         200
     );
     assert_eq!(server.get("/debug/api_priority_and_fairness/other").await.code, 404);
+    let metrics = server.get("/metrics").await.text();
+    let line = "apiserver_flowcontrol_request_queue_length_after_enqueue_sum{priority_level=\"small\",flow_schema=\"s\"} 1";
+    assert!(metrics.lines().any(|known| known == line), "{metrics}");
+    assert!(metrics.contains("priority_level_request_utilization_count{phase=\"waiting\""));
     let mut codes = Vec::new();
     while let Some(code) = held.join_next().await {
         codes.push(code.unwrap());

@@ -9,7 +9,8 @@ use ferrokube_auth::{
     Access, Authenticator, Authorizer, Credentials, Decision, Identity, ResourceAccess,
     Unauthenticated,
 };
-use ferrokube_controlplane::{Builder, ControlPlane};
+use ferrokube_controlplane::{ApiServer, ApiServerBuilder};
+use ferrokube_features::{Gates, LOG_TRACKING};
 use ferrokube_registry::{Admission, Attributes, Catalog, Effects, Local, Operation, Registry};
 use ferrokube_serve::Response;
 use ferrokube_storage::{Config, Store};
@@ -23,6 +24,8 @@ pub(crate) struct Open {
     pub(crate) contexts: Mutex<Vec<(UserInfo, ferrokube_trace::TraceContext)>>,
     /// Writes by operation, such as `Create v1 default/configmaps/a/`.
     pub(crate) writes: Mutex<Vec<(Operation, String)>>,
+    /// Whether trace annotations are the server's by a gate of these; default: they are.
+    pub(crate) gates: Mutex<Option<Gates>>,
 }
 
 impl Open {
@@ -46,6 +49,11 @@ impl Open {
 }
 
 impl Admission for Open {
+    fn owns_ids(&self) -> bool {
+        let gates = self.gates.lock().unwrap();
+        gates.as_ref().is_none_or(|gates| gates.enabled(&LOG_TRACKING))
+    }
+
     fn mutate(&self, attributes: &Attributes<'_>, object: &mut Document) -> Result<(), Failure> {
         self.saw(attributes);
         self.contexts
@@ -74,7 +82,7 @@ pub(crate) fn subject(resource: &ResourceAccess<'_>) -> String {
 }
 
 /// A token is its user's name; `admin` is a master, `bad` is invalid.
-struct TokenNames;
+pub(crate) struct TokenNames;
 
 impl Authenticator for TokenNames {
     fn authenticate(
@@ -123,7 +131,7 @@ impl Authorizer for TestRules {
 /// A server without a listener.
 #[derive(Clone)]
 pub(crate) struct TestServer {
-    pub(crate) plane: ControlPlane,
+    pub(crate) plane: ApiServer,
     pub(crate) registry: Registry,
     pub(crate) admission: Arc<Open>,
     pub(crate) rules: Arc<TestRules>,
@@ -134,7 +142,7 @@ impl TestServer {
         Self::with(|builder| builder).await
     }
 
-    pub(crate) async fn with(change: impl FnOnce(Builder) -> Builder) -> Self {
+    pub(crate) async fn with(change: impl FnOnce(ApiServerBuilder) -> ApiServerBuilder) -> Self {
         let server = Self::stopped(change);
         server.plane.start().await.unwrap();
         server
@@ -142,15 +150,22 @@ impl TestServer {
 
     /// The same with paused time. Anything that waits for another thread, such as the committer,
     /// must be done before: time would jump to the next deadline.
-    pub(crate) async fn paused(change: impl FnOnce(Builder) -> Builder) -> Self {
+    pub(crate) async fn paused(change: impl FnOnce(ApiServerBuilder) -> ApiServerBuilder) -> Self {
         let server = Self::with(change).await;
         tokio::time::pause();
         server
     }
 
     /// Not started.
-    pub(crate) fn stopped(change: impl FnOnce(Builder) -> Builder) -> Self {
-        let store = Store::open(Config::memory()).unwrap();
+    pub(crate) fn stopped(change: impl FnOnce(ApiServerBuilder) -> ApiServerBuilder) -> Self {
+        Self::over(Store::open(Config::memory()).unwrap(), change)
+    }
+
+    /// Not started, on a store of the test's.
+    pub(crate) fn over(
+        store: Store,
+        change: impl FnOnce(ApiServerBuilder) -> ApiServerBuilder,
+    ) -> Self {
         let catalog = Arc::new(Catalog::default());
         for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
             catalog.put(definition);
@@ -158,10 +173,11 @@ impl TestServer {
         let admission = Arc::new(Open::default());
         let rules = Arc::new(TestRules::default());
         let registry = Registry::new(store, catalog, admission.clone());
-        let builder = ControlPlane::builder(registry.clone())
+        let builder = ApiServer::builder(registry.clone())
             .authenticator(Arc::new(TokenNames))
             .authorizer(rules.clone())
-            .messages(ferrokube_resources::messages());
+            .messages(ferrokube_resources::messages())
+            .schemas(Arc::new(|name| ferrokube_resources::tables().get(name)));
         Self { plane: change(builder).build(), registry, admission, rules }
     }
 

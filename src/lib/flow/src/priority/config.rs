@@ -142,8 +142,9 @@ impl FlowConfig {
             }
         }
         levels.sort_by(|one, other| one.name.cmp(&other.name));
-        let is_known =
-            |schema: &SchemaConfig| levels.iter().any(|level| level.name == schema.level);
+        let is_known = |schema: &SchemaConfig| {
+            levels.binary_search_by(|level| level.name.cmp(&schema.level)).is_ok()
+        };
         let mut schemas: Vec<SchemaConfig> = schemas.into_iter().filter(is_known).collect();
         for (name, precedence, groups) in [
             (EXEMPT, 1, ["system:masters"].as_slice()),

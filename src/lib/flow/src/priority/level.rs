@@ -8,11 +8,12 @@
 mod queues;
 #[cfg(test)]
 mod tests;
+mod utilization;
 
 use super::allocation::DemandFigures;
 use super::config::Discipline;
 use super::matching::FlowAction;
-use super::stats::{FlowStats, RejectReason};
+use super::stats::{FlowStats, RejectReason, VirtualTime};
 use parking_lot::{Mutex, MutexGuard};
 use queues::LevelState;
 pub(super) use queues::{QueueFigures, RequestFigures, Totals};
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant};
+pub use utilization::{DEMAND_BOUNDS, REQUEST_BOUNDS, SEAT_BOUNDS, Utilization};
 
 /// Requests with and waiting for seats in all levels: reads, then writes. Exempt ones are not
 /// counted.
@@ -63,6 +65,10 @@ impl SeatRequest {
     fn kind(&self) -> usize {
         usize::from(self.mutates)
     }
+
+    fn is_watch(&self) -> bool {
+        self.action.verb() == "watch"
+    }
 }
 
 /// Seats; given back when dropped.
@@ -84,6 +90,7 @@ struct HeldSeats {
     queue: Option<u32>,
     /// 0: reads, 1: writes.
     kind: usize,
+    is_watch: bool,
     is_exempt: bool,
     started: Instant,
 }
@@ -121,6 +128,7 @@ impl Level {
     /// Gives a request its seats, queues it, or rejects it. `user` is for the dump of requests.
     pub(super) fn start(self: &Arc<Self>, wanted: SeatRequest, user: &str) -> Started {
         let now = Instant::now();
+        wanted.stats.estimated(wanted.seats);
         let mut state = self.lock();
         state.pass(now);
         let queue = match state.discipline {
@@ -171,6 +179,7 @@ impl Level {
         self.inflight.waiting[wanted.kind()].fetch_add(1, Relaxed);
         let since = state.now();
         let (ticket, granted) = state.enqueue(wanted, queue, user);
+        stats.enqueued(state.length(queue));
         let level = Arc::clone(self);
         let waiting = WaitingRequest { level, stats, queue, ticket, since, granted: Some(granted) };
         self.dispatch(state);
@@ -215,7 +224,7 @@ impl Level {
 
     fn finish(&self, held: &HeldSeats, stats: &FlowStats) {
         let now = Instant::now();
-        stats.executed(now.saturating_duration_since(held.started));
+        stats.executed(now.saturating_duration_since(held.started), held.is_watch);
         let mut state = self.lock();
         state.pass(now);
         self.give_back(&mut state, held, stats);
@@ -238,12 +247,13 @@ impl Level {
         self.lock().retry_after.rejected(now)
     }
 
-    /// Changes the number of seats and what happens without them.
-    pub(super) fn reconfigure(&self, discipline: Discipline, limit: usize) {
+    /// Changes the number of seats (now and nominal) and what happens without them.
+    pub(super) fn reconfigure(&self, discipline: Discipline, limit: usize, nominal: usize) {
         let mut state = self.lock();
         state.pass(Instant::now());
         state.discipline = discipline;
         state.limit = limit;
+        state.nominal = nominal;
         self.dispatch(&mut state);
     }
 
@@ -252,6 +262,13 @@ impl Level {
         let mut state = self.lock();
         state.pass(Instant::now());
         state.demand.end(before)
+    }
+
+    /// For metrics.
+    pub(super) fn course(&self) -> (Utilization, VirtualTime) {
+        let mut state = self.lock();
+        state.pass(Instant::now());
+        (state.utilization.clone(), state.virtual_time())
     }
 
     /// Nothing runs or waits.

@@ -17,7 +17,7 @@ use ferrokube_apimachinery::user::UserInfo;
 use http::HeaderValue;
 use parking_lot::{Mutex, MutexGuard};
 use seats::LevelSeats;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,8 +184,9 @@ impl Levels {
             return;
         }
         entries.is_by_kind = false;
+        let levels: HashSet<&str> = config.levels.iter().map(|level| &*level.name).collect();
         for entry in entries.levels.values_mut() {
-            entry.is_quiescing = !config.levels.iter().any(|level| level.name == entry.config.name);
+            entry.is_quiescing = !levels.contains(&*entry.config.name);
         }
         for level in &config.levels {
             let entry = entries.levels.entry(level.name.clone()).or_insert_with(|| LevelEntry {
@@ -204,9 +205,9 @@ impl Levels {
             .iter()
             .filter_map(|schema| entries.compile(schema, &self.hash))
             .collect();
-        entries.stats.retain(|(level, schema), _| {
-            config.schemas.iter().any(|known| known.level == *level && known.name == *schema)
-        });
+        let known: HashSet<(&str, &str)> =
+            config.schemas.iter().map(|schema| (&*schema.level, &*schema.name)).collect();
+        entries.stats.retain(|(level, schema), _| known.contains(&(&**level, &**schema)));
         entries.config = config;
         drop(entries);
         self.current.store(Arc::new(SchemaSet::Schemas(schemas)));
@@ -231,7 +232,8 @@ impl Levels {
     /// Of all levels and schemas, and the fraction of its demand that each level got last.
     pub fn figures(&self) -> (Vec<LevelFigures>, Vec<FlowFigures>, f64) {
         let entries = self.lock();
-        let levels = entries.levels.iter().map(|(name, entry)| entry.seats.figures(name)).collect();
+        let levels = entries.levels.iter();
+        let levels = levels.map(|(name, entry)| entry.seats.figures(name, &entry.level)).collect();
         let flows = entries.stats.iter();
         let flows = flows.map(|((level, schema), stats)| stats.read(level, schema)).collect();
         (levels, flows, entries.fair_fraction)

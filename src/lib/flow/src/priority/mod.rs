@@ -27,7 +27,10 @@ pub use config::{
     Discipline, Distinguisher, FlowConfig, FlowRule, FlowSubject, LevelConfig, PathRule,
     ResourceRule, SchemaConfig,
 };
-pub use level::SeatGrant;
+pub use level::{DEMAND_BOUNDS, REQUEST_BOUNDS, SEAT_BOUNDS, SeatGrant, Utilization};
 pub use levels::{Assignment, FlowRequest, Levels};
 pub use matching::{FlowAction, FlowResource};
-pub use stats::{BUCKETS, FlowFigures, FlowHistogram, LevelFigures};
+pub use stats::{
+    BUCKETS, CountHistogram, FlowFigures, FlowHistogram, LENGTH_BOUNDS, LevelFigures,
+    RatioHistogram, VirtualTime, WORK_BOUNDS,
+};

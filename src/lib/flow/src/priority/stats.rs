@@ -1,11 +1,16 @@
 //! Figures for metrics.
 
+use super::level::Utilization;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Upper bounds of histograms of durations, in seconds.
 pub const BUCKETS: [f64; 13] =
     [0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
+/// Upper bounds of the lengths of queues.
+pub const LENGTH_BOUNDS: [u64; 8] = [0, 10, 25, 50, 100, 250, 500, 1000];
+/// Upper bounds of the seats of a request.
+pub const WORK_BOUNDS: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 100];
 
 /// Why a request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +33,33 @@ pub(crate) struct FlowStats {
     pub(crate) waiting: [AtomicUsize; 2],
     pub(crate) executing: [AtomicUsize; 2],
     waits: [HistogramCounters; 2],
-    executions: HistogramCounters,
+    /// Of others than watches, and of watches.
+    executions: [HistogramCounters; 2],
+    lengths: CountCounters,
+    work: CountCounters,
+    /// Times that its request was the next one and needed more seats than were free.
+    unaccommodated: AtomicU64,
+}
+
+/// A histogram of counts with eight bounds.
+#[derive(Debug, Default)]
+struct CountCounters {
+    /// The last one counts all above the bounds.
+    buckets: [AtomicU64; 9],
+    sum: AtomicU64,
+}
+
+impl CountCounters {
+    fn observe(&self, bounds: &[u64; 8], count: usize) {
+        let count = count as u64;
+        self.buckets[bounds.partition_point(|bound| *bound < count)].fetch_add(1, Relaxed);
+        self.sum.fetch_add(count, Relaxed);
+    }
+
+    fn read(&self) -> CountHistogram {
+        let buckets = self.buckets.each_ref().map(|bucket| bucket.load(Relaxed));
+        CountHistogram { buckets, sum: self.sum.load(Relaxed) }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -64,8 +95,23 @@ impl FlowStats {
     }
 
     /// A request was worked on.
-    pub(crate) fn executed(&self, time: Duration) {
-        self.executions.observe(time);
+    pub(crate) fn executed(&self, time: Duration, is_watch: bool) {
+        self.executions[usize::from(is_watch)].observe(time);
+    }
+
+    /// A request arrived that needs these seats.
+    pub(crate) fn estimated(&self, seats: usize) {
+        self.work.observe(&WORK_BOUNDS, seats);
+    }
+
+    /// A request has joined a queue, which is now so long.
+    pub(crate) fn enqueued(&self, length: usize) {
+        self.lengths.observe(&LENGTH_BOUNDS, length);
+    }
+
+    /// The next request has to wait for more seats.
+    pub(crate) fn not_accommodated(&self) {
+        self.unaccommodated.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn read(&self, level: &str, schema: &str) -> FlowFigures {
@@ -79,7 +125,10 @@ impl FlowStats {
             waiting: pair(&self.waiting),
             executing: pair(&self.executing),
             waits: self.waits.each_ref().map(HistogramCounters::read),
-            executions: self.executions.read(),
+            executions: self.executions.each_ref().map(HistogramCounters::read),
+            lengths: self.lengths.read(),
+            work: self.work.read(),
+            unaccommodated: self.unaccommodated.load(Relaxed),
         }
     }
 }
@@ -91,6 +140,33 @@ pub struct FlowHistogram {
     pub buckets: [u64; BUCKETS.len() + 1],
     /// Sum.
     pub seconds: f64,
+}
+
+/// A histogram of counts.
+#[derive(Clone, Debug, Default)]
+pub struct CountHistogram {
+    /// Counts between its bounds, then of all above.
+    pub buckets: [u64; 9],
+    /// Sum.
+    pub sum: u64,
+}
+
+/// A histogram of ratios, weighted by how long they lasted.
+#[derive(Clone, Debug, Default)]
+pub struct RatioHistogram {
+    /// Nanoseconds between its bounds, of which there may be fewer, then above all of them.
+    pub weights: [u64; 14],
+    /// Sum of the products.
+    pub sum: f64,
+}
+
+impl RatioHistogram {
+    pub(super) fn observe(&mut self, bounds: &[f64], ratio: f64, nanoseconds: u64) {
+        // Most ratios are small.
+        let bucket = bounds.iter().position(|bound| ratio <= *bound).unwrap_or(bounds.len());
+        self.weights[bucket] += nanoseconds;
+        self.sum += ratio * nanoseconds as f64;
+    }
 }
 
 /// Of a schema in a level.
@@ -110,8 +186,14 @@ pub struct FlowFigures {
     pub executing: [usize; 2],
     /// Of requests that were rejected, and of those that were not.
     pub waits: [FlowHistogram; 2],
-    /// Time that seats were held.
-    pub executions: FlowHistogram,
+    /// Time that seats were held: by others than watches, and by watches.
+    pub executions: [FlowHistogram; 2],
+    /// Lengths of queues, by [`LENGTH_BOUNDS`].
+    pub lengths: CountHistogram,
+    /// Seats of requests, by [`WORK_BOUNDS`].
+    pub work: CountHistogram,
+    /// Times that the next request needed more seats than were free.
+    pub unaccommodated: u64,
 }
 
 /// Of a level.
@@ -124,4 +206,19 @@ pub struct LevelFigures {
     /// Demand of the last period: highest, average, standard deviation, smoothed, and what it was
     /// last divided by.
     pub demand: [f64; 5],
+    /// Over time.
+    pub utilization: Utilization,
+    /// In virtual time.
+    pub virtual_time: VirtualTime,
+}
+
+/// The virtual time of a level.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct VirtualTime {
+    /// Now, and when a request last left its queue.
+    pub now: [f64; 2],
+    /// When the request started that left its queue last.
+    pub last_start: f64,
+    /// Least and greatest start of a next request; the same without the work in progress.
+    pub next: [[f64; 2]; 2],
 }

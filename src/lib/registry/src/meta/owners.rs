@@ -1,10 +1,9 @@
-//! Owner references: at most one controller, complete, no events as owners, no duplicates.
+//! Owner references: no duplicates, a bounded number, complete.
 
 use super::metadata_mut;
 use crate::context::RequestContext;
 use ferrokube_apimachinery::document::{Document, Value};
-use ferrokube_apimachinery::field::{FieldError, FormattedValue, MAX_ERRORS, Word};
-use ferrokube_apimachinery::gvk::GroupVersion;
+use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::json;
 use std::collections::HashSet;
 
@@ -68,84 +67,12 @@ pub(crate) fn complete(object: &mut Document) {
     }
 }
 
-pub(super) fn check(object: &Document) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let mut controller: Option<&Value> = None;
-    let mut all = None;
-    for reference in object.list(&["metadata", "ownerReferences"]) {
-        if errors.len() >= MAX_ERRORS {
-            break;
-        }
-        check_one(reference, &mut errors);
-        if reference.get("controller").and_then(Value::as_bool) != Some(true) {
-            continue;
-        }
-        match controller {
-            None => controller = Some(reference),
-            Some(first) => {
-                let all = &*all.get_or_insert_with(|| {
-                    FormattedValue::list(
-                        object.list(&["metadata", "ownerReferences"]).iter().map(shown),
-                    )
-                });
-                let [first, second] = [first, reference].map(|reference| {
-                    format!("{}/{}", text(reference, "kind"), text(reference, "name"))
-                });
-                let why = format!(
-                    "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {second}"
-                );
-                errors.push(FieldError::invalid(PATH, all, why));
-            }
-        }
-    }
-    errors
-}
-
 /// Enforces [`MAX_REFERENCES`]. An object stored with more may keep as many.
 pub(crate) fn check_count(old: Option<&Document>, object: &Document) -> Option<FieldError> {
     let count = |object: &Document| object.list(&["metadata", "ownerReferences"]).len();
     let (references, stored) = (count(object), old.map_or(0, count));
     (references > MAX_REFERENCES.max(stored))
         .then(|| FieldError::too_many(PATH, references, MAX_REFERENCES))
-}
-
-fn check_one(reference: &Value, errors: &mut Vec<FieldError>) {
-    let version = GroupVersion::parse(text(reference, "apiVersion"));
-    if version.is_none() {
-        errors.push(FieldError::invalid(
-            format!("{PATH}.apiVersion"),
-            text(reference, "apiVersion"),
-            "version must not be empty",
-        ));
-    }
-    for field in ["kind", "name", "uid"] {
-        if text(reference, field).is_empty() {
-            errors.push(FieldError::invalid(format!("{PATH}.{field}"), "", "must not be empty"));
-        }
-    }
-    if version.is_some_and(|version| version.group.is_empty() && version.version == "v1")
-        && text(reference, "kind") == "Event"
-    {
-        errors.push(FieldError::invalid(
-            PATH,
-            shown(reference),
-            "/v1, Kind=Event is disallowed from being an owner",
-        ));
-    }
-}
-
-fn text<'a>(reference: &'a Value, field: &str) -> &'a str {
-    reference.get(field).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// With kube-apiserver's order of fields.
-fn shown(reference: &Value) -> FormattedValue {
-    let always = ["apiVersion", "kind", "name", "uid"]
-        .map(|field| (field, FormattedValue::new(Word(text(reference, field)))));
-    let set = ["controller", "blockOwnerDeletion"]
-        .into_iter()
-        .filter_map(|field| Some((field, FormattedValue::new(reference.get(field)?))));
-    FormattedValue::object(always.into_iter().chain(set))
 }
 
 #[cfg(test)]

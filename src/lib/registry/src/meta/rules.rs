@@ -1,17 +1,14 @@
 //! Validation of metadata: names, labels, annotations, owners, finalizers, immutable fields.
 
-use super::{finalizers, generation, owners};
-use ferrokube_apimachinery::document::{Document, Map, Value};
+use super::{finalizers, generation};
+use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, MAX_ERRORS, quote};
+use ferrokube_apimachinery::metadata;
 use ferrokube_apimachinery::name;
 use ferrokube_resource::{Definition, FinalizerDomain, Scope};
 use ferrokube_trace::annotation;
 use std::collections::HashSet;
 
-/// Total of an object's annotations.
-const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
-/// Subresource of a managedFields entry.
-const MAX_SUBRESOURCE_BYTES: usize = 256;
 /// New finalizers named in an error or warning.
 const MAX_NAMED: usize = 10;
 /// Finalizers that need no domain.
@@ -27,18 +24,10 @@ pub(crate) fn check_object(
     let mut errors = Vec::new();
     check_names(definition, object, &mut errors);
     check_namespace(definition, object, &mut errors);
-    if let Some(generation) = generation(object).filter(|generation| *generation < 0) {
-        errors.push(FieldError::invalid(
-            "metadata.generation",
-            generation,
-            "must be greater than or equal to 0",
-        ));
+    let servers = |key: &str| ids_are_servers && annotation::ALL.contains(&key);
+    if let Some(Value::Object(map)) = object.get(&["metadata"]) {
+        metadata::check(map, "metadata", servers, &mut errors);
     }
-    check_labels(object, &mut errors);
-    check_annotations(object, ids_are_servers, &mut errors);
-    errors.append(&mut owners::check(object));
-    check_finalizers(object, &mut errors);
-    check_managed_fields(object, &mut errors);
     check_domains(definition, object, &mut errors);
     errors
 }
@@ -68,7 +57,7 @@ fn check_names(definition: &Definition, object: &Document, errors: &mut Vec<Fiel
 /// Errors in generateName by the rules of all kinds.
 pub(crate) fn check_prefix(object: &Document) -> Vec<FieldError> {
     let prefix = object.meta("generateName");
-    let found = name::path_segment(&as_name(prefix)).into_iter();
+    let found = name::path_segment_prefix(prefix).into_iter();
     found.map(|why| FieldError::invalid("metadata.generateName", prefix, why)).collect()
 }
 
@@ -103,80 +92,6 @@ fn check_namespace(definition: &Definition, object: &Document, errors: &mut Vec<
     }
 }
 
-fn pairs<'a>(object: &'a Document, field: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let map = object.get(&["metadata", field]).and_then(Value::as_object);
-    map.into_iter()
-        .flat_map(Map::iter)
-        .map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
-}
-
-fn check_labels(object: &Document, errors: &mut Vec<FieldError>) {
-    for (key, value) in pairs(object, "labels") {
-        if errors.len() >= MAX_ERRORS {
-            return;
-        }
-        errors.extend(
-            name::qualified_name(key)
-                .into_iter()
-                .map(|why| FieldError::invalid("metadata.labels", key, why)),
-        );
-        errors.extend(
-            name::label_value(value)
-                .into_iter()
-                .map(|why| FieldError::invalid("metadata.labels", value, why)),
-        );
-    }
-}
-
-fn check_annotations(object: &Document, ids_are_servers: bool, errors: &mut Vec<FieldError>) {
-    let mut bytes = 0;
-    for (key, value) in pairs(object, "annotations") {
-        // The server's annotations do not count towards the limit.
-        if ids_are_servers && annotation::ALL.contains(&key) {
-            continue;
-        }
-        bytes += key.len() + value.len();
-        if errors.len() >= MAX_ERRORS {
-            continue;
-        }
-        // kube-apiserver accepts upper case in keys here.
-        let wrong = if key.bytes().any(|byte| byte.is_ascii_uppercase()) {
-            name::qualified_name(&key.to_ascii_lowercase())
-        } else {
-            name::qualified_name(key)
-        };
-        errors.extend(
-            wrong.into_iter().map(|why| FieldError::invalid("metadata.annotations", key, why)),
-        );
-    }
-    if bytes > MAX_ANNOTATION_BYTES {
-        errors.push(FieldError::too_long("metadata.annotations", MAX_ANNOTATION_BYTES));
-    }
-}
-
-fn check_finalizers(object: &Document, errors: &mut Vec<FieldError>) {
-    let [mut orphan, mut foreground] = [false, false];
-    for finalizer in finalizers(object) {
-        orphan |= finalizer == "orphan";
-        foreground |= finalizer == "foregroundDeletion";
-        if errors.len() < MAX_ERRORS {
-            errors.extend(
-                name::qualified_name(finalizer)
-                    .into_iter()
-                    .map(|why| FieldError::invalid("metadata.finalizers", finalizer, why)),
-            );
-        }
-    }
-    if orphan && foreground {
-        let why = "finalizer orphan and foregroundDeletion cannot be both set";
-        errors.push(FieldError::invalid(
-            "metadata.finalizers",
-            object.get(&["metadata", "finalizers"]),
-            why,
-        ));
-    }
-}
-
 fn check_domains(definition: &Definition, object: &Document, errors: &mut Vec<FieldError>) {
     if definition.policy.finalizer_domain != FinalizerDomain::Required {
         return;
@@ -190,25 +105,6 @@ fn check_domains(definition: &Definition, object: &Document, errors: &mut Vec<Fi
         let why = "name is neither a standard finalizer name nor is it fully qualified";
         errors.push(FieldError::invalid(format!("metadata.finalizers[{index}]"), finalizer, why));
     }
-}
-
-/// Operations and types were validated when the entries were decoded.
-fn check_managed_fields(object: &Document, errors: &mut Vec<FieldError>) {
-    for (index, entry) in object.list(&["metadata", "managedFields"]).iter().enumerate() {
-        if errors.len() >= MAX_ERRORS {
-            return;
-        }
-        let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();
-        let path = |field: &str| format!("metadata.managedFields[{index}].{field}");
-        errors.extend(check_manager(text("manager"), || path("manager")));
-        if text("subresource").len() > MAX_SUBRESOURCE_BYTES {
-            errors.push(FieldError::too_long(path("subresource"), MAX_SUBRESOURCE_BYTES));
-        }
-    }
-}
-
-pub(crate) fn check_manager(manager: &str, path: impl Fn() -> String) -> Vec<FieldError> {
-    FieldError::manager(&path(), manager)
 }
 
 fn is_qualified(finalizer: &str) -> bool {

@@ -1,5 +1,6 @@
 //! DELETE of a collection: a delete per object.
 
+use super::delete::warn_of_orphans;
 use super::options::check_delete;
 use super::{DeleteOptions, Registry};
 use crate::context::{RequestContext, Target};
@@ -29,6 +30,7 @@ impl Registry {
         select: &ListOptions,
     ) -> Result<ListPage, Failure> {
         check_delete(options)?;
+        warn_of_orphans(context, target, options);
         let page = self.list(target, &of_one_version(select)).await?;
         if page.items.len() > INLINE_OBJECTS {
             leave_worker().await;

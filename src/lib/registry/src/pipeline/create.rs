@@ -185,7 +185,7 @@ impl WriteOp<'_> {
         let key = key(&draft.target, draft.object.name())?;
         let mut effects = self.validate(&draft)?;
         // A dry run returns the given resourceVersion.
-        if !self.options.dry_run {
+        if self.options.fails_as_stored() {
             refuse_version(&draft.object)?;
             draft.object.remove(&["metadata", "resourceVersion"]);
         }

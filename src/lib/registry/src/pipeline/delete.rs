@@ -74,6 +74,7 @@ impl Registry {
         target: &Target,
         options: &DeleteOptions,
     ) -> Result<Deleted, Failure> {
+        warn_of_orphans(context, target, options);
         self.delete_created(context, target, options, None).await
     }
 
@@ -366,9 +367,18 @@ impl Deletion<'_> {
             (None, None) => {
                 let first = meta::finalizers(object)
                     .find(|finalizer| [ORPHAN, FOREGROUND].contains(finalizer));
-                [first == Some(ORPHAN), first == Some(FOREGROUND)]
+                let orphans = first.is_none() && self.definition().policy.orphans_by_default;
+                [first == Some(ORPHAN) || orphans, first == Some(FOREGROUND)]
             }
         }
+    }
+}
+
+/// Warns of a delete whose dependents become orphans only because it does not say otherwise.
+pub(super) fn warn_of_orphans(context: &RequestContext, target: &Target, options: &DeleteOptions) {
+    let warning = target.served.definition.policy.orphan_warning;
+    if !warning.is_empty() && options.propagation.is_none() && options.orphan_dependents.is_none() {
+        context.warn(warning);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What mutating webhooks made of an object.
 
 use super::write_op::{Draft, WriteOp, WriteVerb};
+use crate::catalog::{Catalog, ComputedResource};
 use crate::context::{RequestContext, Target};
 use crate::decode::{ObjectDecoder, Strictness};
 use crate::meta;
@@ -8,6 +9,7 @@ use crate::pipeline::Registry;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json;
 use ferrokube_apimachinery::status::Failure;
+use ferrokube_schema::validate;
 
 /// Metadata of a new object that the server sets after these webhooks.
 const OF_SERVER: [&str; 2] = ["uid", "creationTimestamp"];
@@ -16,6 +18,9 @@ impl WriteOp<'_> {
     /// Mutating webhooks. The result must still be of this kind, and of this name unless it is a
     /// create.
     pub(super) async fn mutate_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
+        if let Some(computed) = &self.projection {
+            return self.mutate_projected(&**computed, draft).await;
+        }
         let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
         let mut object = std::mem::take(&mut draft.object);
         if !self.definition().dialect.is_typed() {
@@ -51,6 +56,66 @@ impl WriteOp<'_> {
         }
         Ok(())
     }
+
+    /// Mutating webhooks of a projection, which is all that they see.
+    async fn mutate_projected(
+        &self,
+        computed: &dyn ComputedResource,
+        draft: &mut Draft,
+    ) -> Result<(), Failure> {
+        let shown = |object: &Document| -> Result<Document, Failure> {
+            let mut shown = computed.project_for_update(self.target, object)?;
+            shown.set(&["metadata", "resourceVersion"], object.meta("resourceVersion"));
+            Ok(shown)
+        };
+        let old = draft.old.as_ref().map(shown).transpose()?;
+        let before = shown(&draft.object)?;
+        let attributes = self.attributes(&draft.target, draft.operation(), old.as_ref());
+        let changed = self.registry.admission().mutate_remote(attributes, before.clone()).await?;
+        if changed == before {
+            return Ok(());
+        }
+        let changed = self.registry.decode_mutated(&self.body_decoder, self.context, changed)?;
+        meta::check_name(self.target, &changed)?;
+        self.inject(computed, &changed, &mut draft.object)
+    }
+
+    /// Writes a projection into an object.
+    pub(super) fn inject(
+        &self,
+        computed: &dyn ComputedResource,
+        projection: &Document,
+        object: &mut Document,
+    ) -> Result<(), Failure> {
+        computed.inject(self.target, projection, object)?;
+        if !self.definition().dialect.is_typed() {
+            // The path may lead to an undeclared field.
+            validate::prune(&self.decoder.schema, object);
+        }
+        Ok(())
+    }
+}
+
+/// Decodes what one of the mutating steps made of an object of this target.
+///
+/// # Errors
+/// Why it is malformed.
+pub fn decode_mutated(
+    catalog: &Catalog,
+    context: &RequestContext,
+    target: &Target,
+    object: Document,
+) -> Result<Document, String> {
+    let definition = &target.served.definition;
+    let computed =
+        catalog.find_computed(&definition.group, &definition.plural, &target.subresource);
+    let decoder = match computed {
+        Some(computed) => ObjectDecoder::for_computed(target, &*computed),
+        None => ObjectDecoder::of(&target.served),
+    };
+    decoder
+        .decode(object, &Strictness::ignore(context))
+        .map_err(|error| error.sentence(&decoder, catalog, "the response"))
 }
 
 impl Registry {

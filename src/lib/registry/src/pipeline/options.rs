@@ -2,7 +2,6 @@
 
 use super::{DeleteOptions, WriteOptions};
 use crate::failure::invalid_options;
-use crate::meta::check_manager;
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::status::Failure;
 
@@ -32,7 +31,7 @@ pub(super) fn check_patch(options: &WriteOptions, is_apply: bool) -> Result<(), 
 }
 
 fn manager(options: &WriteOptions) -> Vec<FieldError> {
-    check_manager(&options.field_manager, || "fieldManager".to_owned())
+    FieldError::manager("fieldManager", &options.field_manager)
 }
 
 /// `DeleteOptions`.

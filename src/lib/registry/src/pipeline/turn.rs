@@ -64,7 +64,10 @@ impl Registry {
             self.leave_if_long(target, head.as_ref()).await;
             match one_turn(turn, &key, head, |head| self.timed(target, || compute(&key, head))) {
                 TurnEnd::Accepted(ticket, reply) => {
-                    return self.settled(target, ticket, reply).await;
+                    match self.settled(target, ticket, reply).await? {
+                        Some(result) => return Ok(result),
+                        None => last = None,
+                    }
                 }
                 TurnEnd::Unwritten(result, confirmation) => match confirmed(confirmation).await? {
                     true => return result,
@@ -99,12 +102,13 @@ impl Registry {
         }
     }
 
+    /// `None`: another server's write came first.
     async fn settled<T>(
         &self,
         target: &Target,
         ticket: Ticket,
         reply: CommitReply<T>,
-    ) -> Result<T, Failure> {
+    ) -> Result<Option<T>, Failure> {
         let definition = &target.served.definition;
         let mut span = Span::step(&SpanInfo {
             name: "store",
@@ -112,13 +116,19 @@ impl Registry {
             namespace: "",
             object: "",
         });
-        let mut committed =
-            ticket.committed().await.map_err(|error| lost(&error)).inspect_err(|_| span.fail())?;
+        let mut committed = match ticket.committed().await {
+            Ok(committed) => committed,
+            Err(CommitError::Conflict(_)) => return Ok(None),
+            Err(error) => {
+                span.fail();
+                return Err(lost(&error));
+            }
+        };
         span.number("k8s.revision", committed.revision.0);
-        Ok(match reply {
+        Ok(Some(match reply {
             CommitReply::Known(reply) => reply,
             CommitReply::FromEntry(reply) => reply(target, committed.entries.swap_remove(0)),
-        })
+        }))
     }
 
     /// Commits a proposal that was computed outside the turn, on the revision in its guards.
@@ -138,7 +148,7 @@ impl Registry {
         let bytes = txn.writes.iter().map(Write::put_bytes).sum();
         let _share = self.state.backlog.reserve(offload::caller(), bytes).await;
         match self.store().submit_needed(txn, need) {
-            Ok(ticket) => self.settled(target, ticket, reply).await.map(Some),
+            Ok(ticket) => self.settled(target, ticket, reply).await,
             Err(Rejected::Guard(_)) => Ok(None),
             Err(error) => Err(rejected(&error)),
         }
@@ -205,11 +215,11 @@ fn unwritten<T>(
     }
 }
 
-/// False if the write was refused for lack of disk space.
+/// False if the head was refused for lack of disk space, or is outdated.
 async fn confirmed(confirmation: Confirmation) -> Result<bool, Failure> {
     match confirmation.confirmed().await {
         Ok(()) => Ok(true),
-        Err(CommitError::DiskFull) => Ok(false),
+        Err(CommitError::DiskFull | CommitError::Conflict(_)) => Ok(false),
         Err(error) => Err(lost(&error)),
     }
 }

@@ -16,7 +16,6 @@ use crate::offload::{give_way, leave_worker};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_schema::apply::Replicas;
-use ferrokube_schema::validate;
 use ferrokube_storage::{Entry, Key};
 use std::sync::Arc;
 
@@ -233,11 +232,7 @@ impl WriteOp<'_> {
         if !revised.meta("resourceVersion").is_empty() {
             object.set(&["metadata", "resourceVersion"], revised.meta("resourceVersion"));
         }
-        computed.inject(self.target, &revised, &mut object)?;
-        if !self.definition().dialect.is_typed() {
-            // The path may lead to an undeclared field.
-            validate::prune(&self.decoder.schema, &mut object);
-        }
+        self.inject(computed, &revised, &mut object)?;
         replicas.inspect(|replicas| {
             replicas.inject(&revised, &mut object, &self.decoder.gvk.api_version())
         });
@@ -247,10 +242,6 @@ impl WriteOp<'_> {
     /// Draft of an update that creates.
     fn draft_absent(&self, input: &UpdateInput) -> Result<Draft, Failure> {
         if !self.may_create(input) {
-            if input.is_apply() {
-                // An apply fails before the missing object does.
-                self.revise(None, input)?;
-            }
             return Err(Failure::not_found(
                 &self.definition().group_resource(),
                 self.target.name.as_deref().unwrap_or_default(),
@@ -267,7 +258,7 @@ impl WriteOp<'_> {
             "" => {}
             text => _ = version_number(text)?,
         }
-        if !self.options.dry_run {
+        if self.options.fails_as_stored() {
             object.remove(&["metadata", "resourceVersion"]);
         }
         if !input.is_apply() {
@@ -282,8 +273,11 @@ impl WriteOp<'_> {
         let name = self.target.name.as_deref().unwrap_or_default();
         let key = key(self.target, name).map(|key| key.as_str().to_owned()).unwrap_or_default();
         // kube-apiserver's dry run has no storage prefix.
-        let key =
-            if self.options.dry_run { key.strip_prefix("/registry").unwrap_or(&key) } else { &key };
+        let key = if self.options.fails_as_stored() {
+            &key
+        } else {
+            key.strip_prefix("/registry").unwrap_or(&key)
+        };
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {stored}"
         );

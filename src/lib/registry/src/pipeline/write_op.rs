@@ -19,7 +19,7 @@ use ferrokube_apimachinery::field::{FieldError, FieldReason, MAX_MANAGER_BYTES};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::time::rfc3339_seconds;
 use ferrokube_apimachinery::{go, json};
-use ferrokube_resource::{Change, Definition, Dialect};
+use ferrokube_resource::{Change, Definition, Dialect, MetadataRules};
 use ferrokube_schema::apply::{self, Manager, ResetFields};
 use ferrokube_schema::validate;
 use ferrokube_storage::{Entry, Guard, Key, Need, Txn, Write};
@@ -49,15 +49,6 @@ pub(super) struct WriteOp<'a> {
     pub(super) reset: &'a ResetFields,
     /// Set if the subresource shows part of the object as another kind.
     pub(super) projection: Option<Arc<dyn ComputedResource>>,
-}
-
-/// Metadata included in a kind's own validation.
-#[derive(PartialEq)]
-enum MetadataRules {
-    Nothing,
-    Changes,
-    Object,
-    All,
 }
 
 /// An object between decoding and storing.
@@ -287,7 +278,10 @@ impl<'a> WriteOp<'a> {
             self.check_version(&mut draft.object, head)?;
         }
         let version = self.target.served.version;
-        self.definition().set_defaults(version, &mut draft.object);
+        // A custom object that is written through its scale is not decoded.
+        if self.projection.is_none() {
+            self.definition().set_defaults(version, &mut draft.object);
+        }
         meta::dedup_owners(&mut draft.object, meta::DedupPhase::Admitted, self.context);
         meta::ensure_namespace(self.target, &mut draft.object)?;
         let Draft { old, object, .. } = draft;
@@ -362,13 +356,30 @@ impl<'a> WriteOp<'a> {
             {
                 keep_all_but_status(old, object)
             }
-            Some(old) => self.reset_paths().for_each(|path| keep(old, object, &path)),
+            Some(old) => {
+                self.reset_paths().for_each(|path| keep(old, object, &path));
+                if self.reset.paths.iter().any(|path| path == "metadata") {
+                    self.keep_metadata(old, object);
+                }
+            }
             None if self.definition().policy.keeps_reset_on_create => {}
             None => self.reset_paths().for_each(|path| _ = object.remove(&path)),
         }
     }
 
-    /// Reset fields outside of metadata, which [`meta`] handles.
+    /// Restores the metadata that a write of the status does not change.
+    fn keep_metadata(&self, old: &Document, object: &mut Document) {
+        for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+            keep(old, object, &["metadata", field]);
+        }
+        if self.definition().policy.status_keeps_deletion {
+            for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+                keep(old, object, &["metadata", field]);
+            }
+        }
+    }
+
+    /// Reset fields outside of metadata, of which [`meta`] and `keep_metadata` take care.
     fn reset_paths(&self) -> impl Iterator<Item = Vec<&'a str>> {
         self.reset
             .paths
@@ -404,23 +415,12 @@ impl<'a> WriteOp<'a> {
         }
     }
 
-    /// Metadata that the kind's own validation of an update includes: none for core events, only
-    /// changes for some kinds.
     fn metadata_rules(&self) -> MetadataRules {
-        let definition = self.definition();
-        match (
-            definition.dialect,
-            definition.group.as_str(),
-            definition.plural.as_str(),
-            self.target.subresource.as_str(),
-        ) {
-            (_, "", "events", _) => MetadataRules::Nothing,
-            (Dialect::Custom, ..)
-            | (_, "coordination.k8s.io" | "events.k8s.io", ..)
-            | (_, "", "resourcequotas", _)
-            | (_, "", "namespaces", "status" | "finalize") => MetadataRules::Changes,
-            (_, "admissionregistration.k8s.io", ..) => MetadataRules::Object,
-            _ => MetadataRules::All,
+        let policy = &self.definition().policy;
+        if self.target.subresource.is_empty() {
+            policy.metadata_rules
+        } else {
+            policy.subresource_metadata_rules
         }
     }
 
@@ -442,7 +442,14 @@ impl<'a> WriteOp<'a> {
                 .filter(|error| is_changeable(error) || is_change(error))
                 .cloned()
                 .collect(),
-            MetadataRules::Object => found.to_vec(),
+            // Domains of finalizers are a rule of the kind, which is checked only once.
+            MetadataRules::Object => found
+                .iter()
+                .filter(|error| {
+                    !is_immutable(error) && !error.field.starts_with("metadata.finalizers[")
+                })
+                .cloned()
+                .collect(),
             MetadataRules::All => found.iter().chain(&twice).cloned().collect(),
         };
         twice.into_iter().chain(of_kind).collect()
@@ -465,7 +472,8 @@ impl<'a> WriteOp<'a> {
             errors.append(&mut meta::check_change(old, object));
             errors.append(&mut if is_kind { self.repeated(&errors) } else { Vec::new() });
             errors.append(&mut meta::check_prefix(object));
-            if is_kind && self.metadata_rules() == MetadataRules::All {
+            let rules = self.metadata_rules();
+            if is_kind && matches!(rules, MetadataRules::Object | MetadataRules::All) {
                 errors.append(&mut prefix);
             }
         }
@@ -497,12 +505,8 @@ impl<'a> WriteOp<'a> {
                     .check(change, object, &mut |warning| self.context.warn(warning)),
             ),
         }
-        if change.old.is_none()
-            && definition.group.is_empty()
-            && definition.plural == "events"
-            && errors.len() > of_metadata
-        {
-            // kube-apiserver validates a core event's metadata only after its other fields.
+        errors.append(&mut definition.refused(change, object));
+        if change.old.is_none() && definition.policy.metadata_last && errors.len() > of_metadata {
             errors.drain(..of_metadata);
         }
         if !errors.is_empty() {
@@ -530,8 +534,19 @@ impl<'a> WriteOp<'a> {
     /// Validating webhooks.
     async fn validate_remote(&self, draft: &mut Draft) -> Result<(), Failure> {
         draft.show_ids();
-        let attributes = self.attributes(&draft.target, draft.operation(), draft.old.as_ref());
-        self.registry.admission().validate_remote(attributes, Some(&draft.object)).await
+        let (old, object) = (draft.old.as_ref(), &draft.object);
+        let Some(computed) = &self.projection else {
+            let attributes = self.attributes(&draft.target, draft.operation(), old);
+            return self.registry.admission().validate_remote(attributes, Some(object)).await;
+        };
+        let shown = |object: &Document| -> Result<Document, Failure> {
+            let mut shown = computed.project_written(self.target, object)?;
+            shown.set(&["metadata", "resourceVersion"], object.meta("resourceVersion"));
+            Ok(shown)
+        };
+        let (old, object) = (old.map(shown).transpose()?, shown(object)?);
+        let attributes = self.attributes(&draft.target, draft.operation(), old.as_ref());
+        self.registry.admission().validate_remote(attributes, Some(&object)).await
     }
 
     /// Precondition of an update: 409 for another revision, 500 for a version that is not a number

@@ -81,13 +81,20 @@ impl Registry {
     ) -> Result<ListStart, Failure> {
         let limit = usize::try_from(options.limit).unwrap_or(usize::MAX);
         if !options.continue_token.is_empty() {
-            return self.resume(prefix, scope, options);
+            let start = self.resume(prefix, scope, options)?;
+            if start.snapshot.is_none() {
+                self.catch_up().await?;
+            }
+            return Ok(start);
         }
         let asked =
             parse_version(&options.resource_version).map_err(|why| invalid_version(&why))?;
         let store = self.store();
         let asked = match asked {
-            None => return Ok(ListStart { snapshot: None, after: None, left: None, limit }),
+            None => {
+                self.catch_up().await?;
+                return Ok(ListStart { snapshot: None, after: None, left: None, limit });
+            }
             // kube-apiserver ignores the limit for resourceVersion 0.
             Some(0) => return Ok(ListStart { snapshot: None, after: None, left: None, limit: 0 }),
             Some(asked) => asked,

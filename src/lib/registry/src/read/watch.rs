@@ -135,7 +135,7 @@ impl Registry {
         }
         let with_state = options.list.initial_events.unwrap_or(asked.unwrap_or(0) == 0);
         if with_state {
-            if let Err(failure) = self.wait_for(asked.unwrap_or(0)).await {
+            if let Err(failure) = self.reach(asked).await {
                 // The stream has begun: errors are events now.
                 return Ok(WatchPhase::Failed(Box::new(failure)));
             }
@@ -156,6 +156,11 @@ impl Registry {
                 }
                 Err(error) => phase_after(error, snapshot.revision.0, store.revision()),
             });
+        }
+        if asked.is_none()
+            && let Err(failure) = self.catch_up().await
+        {
+            return Ok(WatchPhase::Failed(Box::new(failure)));
         }
         let after = asked.filter(|asked| *asked > 0).unwrap_or(store.revision().0);
         // A revision from before the resource existed belongs to another definition of the same

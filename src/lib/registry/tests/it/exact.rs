@@ -290,6 +290,13 @@ async fn metadata_causes_are_repeated_as_in_kube_apiserver() {
         server.post(kind, object).await.unwrap();
         assert_eq!(count(server.patch(kind, "a", bad()).await), causes, "{kind:?}");
     }
+    let deleted = || merge(json!({"metadata": {"deletionTimestamp": "2024-01-02T03:04:05Z"}}));
+    let policies = ("admissionregistration.k8s.io", "validatingadmissionpolicybindings");
+    let spec = json!({"policyName": "p", "validationActions": ["Deny"]});
+    server.post(policies, json!({"metadata": {"name": "a"}, "spec": spec})).await.unwrap();
+    for (kind, causes) in [(CONFIGMAPS, 2), (LEASES, 2), (policies, 1)] {
+        assert_eq!(count(server.patch(kind, "a", deleted()).await), causes, "{kind:?}");
+    }
     let prefix = |text: &str| merge(json!({"metadata": {"generateName": text}}));
     for (kind, text, causes) in [(CONFIGMAPS, "-x", 1), (CONFIGMAPS, "a/b", 2), (LEASES, "a/b", 1)]
     {

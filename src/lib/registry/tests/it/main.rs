@@ -12,6 +12,7 @@ mod lists;
 mod patch;
 mod races;
 mod remote;
+mod shared;
 mod support;
 mod update;
 mod watch;

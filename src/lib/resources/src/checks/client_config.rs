@@ -100,25 +100,40 @@ fn webhook_url(url: &str, place: &str) -> Vec<FieldError> {
 }
 
 /// Why Go does not parse a URL.
-fn unparsable(url: &str) -> Option<&'static str> {
+fn unparsable(url: &str) -> Option<String> {
     if url.contains(|letter: char| letter.is_ascii_control()) {
-        return Some("net/url: invalid control character in URL");
+        return Some("net/url: invalid control character in URL".to_owned());
     }
     let before_slash = url.split('/').next().unwrap_or_default();
     if let Some((scheme, _)) = before_slash.split_once(':') {
         let starts = scheme.starts_with(|letter: char| letter.is_ascii_alphabetic());
         let fits = |letter: char| letter.is_ascii_alphanumeric() || "+-.".contains(letter);
         match (scheme, starts) {
-            ("", _) => return Some("missing protocol scheme"),
+            ("", _) => return Some("missing protocol scheme".to_owned()),
             (scheme, starts) if !starts || !scheme.chars().all(fits) => {
-                return Some("first path segment in URL cannot contain colon");
+                return Some("first path segment in URL cannot contain colon".to_owned());
             }
             _ => {}
         }
     }
     let host = url.split_once("//").map_or("", |(_, rest)| rest);
-    let host = host.split(['/', '?', '#']).next().unwrap_or_default();
-    host.contains(' ').then_some("invalid character \" \" in host name")
+    wrong_host(host.split(['/', '?', '#']).next().unwrap_or_default())
+}
+
+fn wrong_host(authority: &str) -> Option<String> {
+    if authority.contains(' ') {
+        return Some("invalid character \" \" in host name".to_owned());
+    }
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let port = if host.starts_with('[') {
+        let Some(end) = host.rfind(']') else { return Some("missing ']' in host".to_owned()) };
+        &host[end + 1..]
+    } else {
+        host.rfind(':').map_or("", |colon| &host[colon..])
+    };
+    let digits = if port.is_empty() { Some("") } else { port.strip_prefix(':') };
+    let is_port = digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+    (!is_port).then(|| format!("invalid port {} after host", quote(port)))
 }
 
 #[cfg(test)]
@@ -142,6 +157,27 @@ mod tests {
             ("https://host?q=1", Some("c.url: Invalid value: \"q=1\": query parameters")),
             ("https://host#f", Some("c.url: Invalid value: \"f\": fragments are not")),
             ("https://a b", Some("c.url: Required value: url must be a valid URL: parse")),
+            ("https://[::1]:8443/x", None),
+            ("https://[::1]", None),
+            ("https://host:", None),
+            (
+                "https://[::1",
+                Some(
+                    r#"c.url: Required value: url must be a valid URL: parse "https://[::1": missing ']' in host"#,
+                ),
+            ),
+            (
+                "https://[::1]8443",
+                Some(
+                    r#"c.url: Required value: url must be a valid URL: parse "https://[::1]8443": invalid port "8443" after host"#,
+                ),
+            ),
+            (
+                "https://host:x/",
+                Some(
+                    r#"c.url: Required value: url must be a valid URL: parse "https://host:x/": invalid port ":x" after host"#,
+                ),
+            ),
         ] {
             let texts = texts(&json!({"url": url}));
             match want {

@@ -7,7 +7,7 @@ use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::{name, time};
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, FinalizerDomain, Hooks, Policy, Verbs};
+use ferrokube_resource::{Change, FinalizerDomain, Hooks, MetadataRules, Policy, Verbs};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -36,6 +36,9 @@ pub(crate) fn body() -> KindBody {
         },
         storage: Some("apiregistration.k8s.io/apiservices"),
         policy: Policy {
+            untabled_subresources: &["status"],
+            status_keeps_deletion: false,
+            subresource_metadata_rules: MetadataRules::Changes,
             unconditional_update: false,
             finalizer_domain: FinalizerDomain::Optional,
             ..Policy::DEFAULT
@@ -67,12 +70,6 @@ impl Hooks for ApiService {
             return keep_stored(old, object, "status");
         }
         keep_stored(old, object, "spec");
-        for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
-            match old.get(&["metadata", field]) {
-                Some(value) => object.set(&["metadata", field], value.clone()),
-                None => drop(object.remove(&["metadata", field])),
-            }
-        }
     }
 
     /// [`Hooks::validate`] compares it with version and group.
@@ -139,13 +136,17 @@ fn group_version(object: &Document) -> Vec<FieldError> {
         ["group", "version"].map(|field| object.str(&["spec", field]).unwrap_or_default());
     let mut errors = Vec::new();
     let required = format!("{version}.{group}");
-    // Names that are no path segment are rejected with the metadata.
-    if object.name() != required && name::path_segment(object.name()).is_empty() {
-        errors.push(FieldError::invalid(
-            "metadata.name",
-            object.name(),
-            format!("must be `spec.version+\".\"+spec.group`: {required:?}"),
-        ));
+    // No name can be generated: the prefix must be the name, too.
+    for field in ["generateName", "name"] {
+        let given = object.meta(field);
+        // Missing names, and those that are no path segment, are rejected with the metadata.
+        if !given.is_empty() && given != required && name::path_segment(given).is_empty() {
+            errors.push(FieldError::invalid(
+                format!("metadata.{field}"),
+                given,
+                format!("must be `spec.version+\".\"+spec.group`: {required:?}"),
+            ));
+        }
     }
     if group.is_empty() && version != "v1" {
         errors.push(FieldError::required(

@@ -11,7 +11,9 @@ use crate::checks::{keep_stored, text};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, FinalizerDomain, Hooks, Policy, Verbs};
+use ferrokube_resource::{
+    Change, FinalizerDomain, GuardedField, Hooks, MetadataRules, Policy, Verbs, WhileOff,
+};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -32,6 +34,9 @@ pub(crate) fn body() -> KindBody {
         columns: const { &[NativeColumn::NAME, NativeColumn::CREATED_AT] },
         storage: Some("customresourcedefinitions"),
         policy: Policy {
+            untabled_subresources: &["status"],
+            metadata_rules: MetadataRules::Changes,
+            subresource_metadata_rules: MetadataRules::Changes,
             computes_long: true,
             counts_generation: true,
             unconditional_update: false,
@@ -39,6 +44,16 @@ pub(crate) fn body() -> KindBody {
             mark_keeps_finalizers: true,
             finalizer_domain: FinalizerDomain::Optional,
             ..Policy::DEFAULT
+        },
+        guarded: const {
+            &[GuardedField {
+                value: Some("Webhook"),
+                while_off: WhileOff::Refuse,
+                ..GuardedField::new(
+                    "CustomResourceWebhookConversion",
+                    &["spec", "conversion", "strategy"],
+                )
+            }]
         },
         hooks: Arc::new(CustomResourceDefinition),
         ..KindBody::default()

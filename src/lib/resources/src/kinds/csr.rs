@@ -82,7 +82,12 @@ pub(crate) fn body() -> KindBody {
         selectable: &["spec.signerName"],
         storage: Some("certificatesigningrequests"),
         // `prepare` sets what a client may not.
-        policy: Policy { keeps_reset_on_create: true, selects_namespace: false, ..Policy::DEFAULT },
+        policy: Policy {
+            untabled_subresources: &["approval"],
+            keeps_reset_on_create: true,
+            selects_namespace: false,
+            ..Policy::DEFAULT
+        },
         hooks: Arc::new(SigningRequest),
         ..KindBody::default()
     }

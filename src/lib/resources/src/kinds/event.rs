@@ -10,7 +10,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{KindBody, NAME_DESCRIPTION, NativeColumn};
-use ferrokube_resource::{Change, FinalizerDomain, Hooks, Policy};
+use ferrokube_resource::{Change, FinalizerDomain, Hooks, MetadataRules, Policy};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -54,6 +54,7 @@ const COLUMNS: &[NativeColumn] = &[
     },
 ];
 const POLICY: Policy = Policy {
+    metadata_rules: MetadataRules::Changes,
     create_on_update: true,
     garbage_collected: false,
     invalid_group: Some(""),
@@ -118,7 +119,12 @@ pub(crate) fn core() -> KindBody {
         ],
         storage: Some("events"),
         // Nor does the core group validate finalizers.
-        policy: Policy { finalizer_domain: FinalizerDomain::Optional, ..POLICY },
+        policy: Policy {
+            metadata_last: true,
+            metadata_rules: MetadataRules::Nothing,
+            finalizer_domain: FinalizerDomain::Optional,
+            ..POLICY
+        },
         hooks: Arc::new(EventHooks { form: &CORE }),
         ..KindBody::default()
     }

@@ -3,14 +3,14 @@
 mod maintained;
 mod rules;
 
+use super::flowcontrol;
 use crate::cells;
-use crate::checks::{all_invalid, keep_stored, text};
-use ferrokube_apimachinery::document::{Document, Value, json};
+use crate::checks::{all_invalid, text};
+use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, FormattedValue, Word};
 use ferrokube_apimachinery::name;
-use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, Hooks, MaintainedObject, Policy, Verbs};
-use std::collections::HashSet;
+use ferrokube_resource::native::{KindBody, NativeColumn};
+use ferrokube_resource::{Change, Hooks, MaintainedObject};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -19,41 +19,27 @@ const MAX_PRECEDENCE: i64 = 10_000;
 const METHODS: [&str; 2] = ["ByNamespace", "ByUser"];
 
 pub(crate) fn body() -> KindBody {
-    KindBody {
-        subresources: &[NativeSubresource {
-            name: "status",
-            kind: None,
-            verbs: Verbs::GET_PATCH_UPDATE,
-            reset: &["metadata", "spec"],
-        }],
-        reset: &["status"],
-        columns: const {
-            &[
-                NativeColumn::NAME,
-                NativeColumn::text(
-                    "PriorityLevel",
-                    "`name` is the name of the priority level configuration being referenced Required.",
-                ),
-                NativeColumn::text(
-                    "MatchingPrecedence",
-                    "`matchingPrecedence` is used to choose among the FlowSchemas that match a given request. The chosen FlowSchema is among those with the numerically lowest (which we take to be logically highest) MatchingPrecedence.  Each MatchingPrecedence value must be ranged in [1,10000]. Note that if the precedence is not specified, it will be set to 1000 as default.",
-                ),
-                NativeColumn::text(
-                    "DistinguisherMethod",
-                    "`distinguisherMethod` defines how to compute the flow distinguisher for requests that match this schema. `nil` specifies that the distinguisher is disabled and thus will always be the empty string.",
-                ),
-                NativeColumn::AGE,
-                NativeColumn::text(
-                    "MissingPL",
-                    "references a broken or non-existent PriorityLevelConfiguration",
-                ),
-            ]
-        },
-        storage: Some("flowschemas"),
-        policy: Policy { counts_generation: true, ..Policy::DEFAULT },
-        hooks: Arc::new(FlowSchema),
-        ..KindBody::default()
-    }
+    const COLUMNS: &[NativeColumn] = &[
+        NativeColumn::NAME,
+        NativeColumn::text(
+            "PriorityLevel",
+            "`name` is the name of the priority level configuration being referenced Required.",
+        ),
+        NativeColumn::text(
+            "MatchingPrecedence",
+            "`matchingPrecedence` is used to choose among the FlowSchemas that match a given request. The chosen FlowSchema is among those with the numerically lowest (which we take to be logically highest) MatchingPrecedence.  Each MatchingPrecedence value must be ranged in [1,10000]. Note that if the precedence is not specified, it will be set to 1000 as default.",
+        ),
+        NativeColumn::text(
+            "DistinguisherMethod",
+            "`distinguisherMethod` defines how to compute the flow distinguisher for requests that match this schema. `nil` specifies that the distinguisher is disabled and thus will always be the empty string.",
+        ),
+        NativeColumn::AGE,
+        NativeColumn::text(
+            "MissingPL",
+            "references a broken or non-existent PriorityLevelConfiguration",
+        ),
+    ];
+    flowcontrol::body("flowschemas", COLUMNS, Arc::new(FlowSchema))
 }
 
 #[derive(Debug)]
@@ -61,20 +47,14 @@ struct FlowSchema;
 
 impl Hooks for FlowSchema {
     fn default(&self, _version: &str, object: &mut Document) {
-        if let Some(Value::Object(spec)) = object.get_mut(&["spec"]) {
-            let precedence = spec.get("matchingPrecedence").and_then(Value::as_i64);
-            if precedence.unwrap_or(0) == 0 {
-                spec.insert("matchingPrecedence", Value::from(DEFAULT_PRECEDENCE));
-            }
+        const PRECEDENCE: [&str; 2] = ["spec", "matchingPrecedence"];
+        if object.get(&PRECEDENCE).and_then(Value::as_i64).unwrap_or(0) == 0 {
+            object.set(&PRECEDENCE, DEFAULT_PRECEDENCE);
         }
     }
 
     fn prepare(&self, change: &Change<'_>, object: &mut Document) {
-        match (change.old, change.subresource) {
-            (None, _) => object.set(&["status"], json!({})),
-            (Some(old), "status") => keep_stored(old, object, "spec"),
-            (Some(old), _) => keep_stored(old, object, "status"),
-        }
+        flowcontrol::prepare(change, object);
     }
 
     fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
@@ -89,7 +69,7 @@ impl Hooks for FlowSchema {
                 errors.push(FieldError::invalid("spec", object.get(&["spec"]), detail));
             }
         }
-        errors.extend(conditions(object));
+        errors.extend(flowcontrol::conditions(object));
         errors
     }
 
@@ -148,22 +128,6 @@ fn specification(object: &Document) -> Vec<FieldError> {
     }
     for (index, rule) in object.list(&["spec", "rules"]).iter().enumerate() {
         errors.extend(rules::validate(rule, &format!("spec.rules[{index}]")));
-    }
-    errors
-}
-
-/// Errors in the conditions of a FlowSchema or PriorityLevelConfiguration.
-pub(super) fn conditions(object: &Document) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let mut seen = HashSet::new();
-    for (index, condition) in object.list(&["status", "conditions"]).iter().enumerate() {
-        let (kind, field) = (text(condition, "type"), format!("status.conditions[{index}].type"));
-        if !seen.insert(kind) {
-            errors.push(FieldError::duplicate(field.as_str(), Word(kind)));
-        }
-        if kind.is_empty() {
-            errors.push(FieldError::required(field, ""));
-        }
     }
     errors
 }

@@ -3,7 +3,9 @@
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{KindBody, NativeColumn};
-use ferrokube_resource::{Change, FinalizerDomain, Hooks, Policy, Printable, TableRow};
+use ferrokube_resource::{
+    Change, FinalizerDomain, GuardedField, Hooks, MetadataRules, Policy, Printable, TableRow,
+};
 use std::sync::Arc;
 
 pub(crate) fn body() -> KindBody {
@@ -18,8 +20,16 @@ pub(crate) fn body() -> KindBody {
                 NativeColumn::AGE,
             ]
         },
+        guarded: const {
+            const GATE: &str = "CoordinatedLeaderElection";
+            &[
+                GuardedField::new(GATE, &["spec", "strategy"]),
+                GuardedField::new(GATE, &["spec", "preferredHolder"]),
+            ]
+        },
         storage: Some("leases"),
         policy: Policy {
+            metadata_rules: MetadataRules::Changes,
             finalizer_domain: FinalizerDomain::Optional,
             create_on_update: true,
             unconditional_update: false,
@@ -33,12 +43,26 @@ pub(crate) fn body() -> KindBody {
 #[derive(Debug)]
 struct Lease;
 
+/// What API servers say of their features in their identity Leases: a transition relies on it.
+const OF_SERVERS: [&str; 2] = ["features.k8s.io/gates", "features.k8s.io/observed"];
+/// The user of the server's own loops.
+const SERVER: &str = "system:apiserver";
+
 impl Hooks for Lease {
-    /// Drops the fields of coordinated leader election, which is off, unless they were stored.
+    /// Only servers speak for servers.
     fn prepare(&self, change: &Change<'_>, object: &mut Document) {
-        for field in ["strategy", "preferredHolder"] {
-            if change.old.is_none_or(|old| old.get(&["spec", field]).is_none()) {
-                object.remove(&["spec", field]);
+        if change.user == SERVER {
+            return;
+        }
+        for key in OF_SERVERS {
+            let old = change.old.and_then(|old| old.annotation(key));
+            if object.annotation(key) == old {
+                continue;
+            }
+            let path = ["metadata", "annotations", key];
+            match old {
+                Some(old) => object.set(&path, old),
+                None => drop(object.remove(&path)),
             }
         }
     }

@@ -6,9 +6,9 @@ use crate::checks::all_invalid;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
+use ferrokube_apimachinery::semver::Semver;
 use ferrokube_resource::native::{KindBody, NativeColumn};
-use ferrokube_resource::{Change, FinalizerDomain, Hooks, Policy};
-use std::cmp::Ordering;
+use ferrokube_resource::{Change, FinalizerDomain, Hooks, MetadataRules, Policy};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -31,6 +31,7 @@ pub(crate) fn body() -> KindBody {
         },
         storage: Some("leasecandidates"),
         policy: Policy {
+            metadata_rules: MetadataRules::Changes,
             finalizer_domain: FinalizerDomain::Optional,
             create_on_update: true,
             unconditional_update: false,
@@ -68,8 +69,8 @@ impl Hooks for LeaseCandidate {
         }
         errors.extend(versions(field("binaryVersion"), field("emulationVersion")));
         if field("strategy") == OLDEST
-            && Version::parse(field("emulationVersion"))
-                .is_none_or(|version| version == Version::default())
+            && Semver::parse(field("emulationVersion"), false).unwrap_or_default()
+                == Semver::default()
         {
             errors.push(FieldError::required(
                 "spec.emulationVersion",
@@ -95,8 +96,8 @@ impl Hooks for LeaseCandidate {
 fn versions(binary: &str, emulated: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut read = |field: &str, text: &str| {
-        let version = Version::parse(text);
-        if !text.is_empty() && version.is_none() {
+        let version = Semver::parse(text, false);
+        if !text.is_empty() && version.is_err() {
             errors.push(FieldError::invalid(
                 format!("spec.{field}"),
                 text,
@@ -126,119 +127,5 @@ fn strategy(strategy: &str) -> Vec<FieldError> {
             all_invalid(FIELD, other, name::qualified_name(other)).collect()
         }
         other => vec![FieldError::not_supported(FIELD, Word(other), [OLDEST])],
-    }
-}
-
-/// A semantic version, without build metadata.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Version {
-    numbers: [u64; 3],
-    /// Identifiers of a pre-release; empty for a release, which is later than its pre-releases.
-    pre: Vec<String>,
-}
-
-impl Version {
-    fn parse(text: &str) -> Option<Self> {
-        let (rest, build) =
-            text.split_once('+').map_or((text, None), |(rest, build)| (rest, Some(build)));
-        let (numbers, pre) =
-            rest.split_once('-').map_or((rest, None), |(numbers, pre)| (numbers, Some(pre)));
-        let number = |text: &str| {
-            if text.len() > 1 && text.starts_with('0') || !is_number(text) {
-                None
-            } else {
-                text.parse().ok()
-            }
-        };
-        let numbers: Vec<u64> = numbers.split('.').map(number).collect::<Option<_>>()?;
-        let is_identifier = |text: &str| {
-            !text.is_empty()
-                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-        };
-        if !build.into_iter().flat_map(|build| build.split('.')).all(is_identifier) {
-            return None;
-        }
-        let pre: Vec<String> =
-            pre.into_iter().flat_map(|pre| pre.split('.')).map(str::to_owned).collect();
-        let is_pre =
-            |text: &String| is_identifier(text) && (!is_number(text) || number(text).is_some());
-        pre.iter().all(is_pre).then_some(())?;
-        Some(Self { numbers: numbers.try_into().ok()?, pre })
-    }
-}
-
-fn is_number(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-impl PartialOrd for Version {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Version {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let identifier =
-            |one: &String, other: &String| match (one.parse::<u64>(), other.parse::<u64>()) {
-                (Ok(one), Ok(other)) => one.cmp(&other),
-                (Ok(_), Err(_)) => Ordering::Less,
-                (Err(_), Ok(_)) => Ordering::Greater,
-                (Err(_), Err(_)) => one.cmp(other),
-            };
-        let pre = || match (self.pre.is_empty(), other.pre.is_empty()) {
-            (true, false) => Ordering::Greater,
-            (false, true) => Ordering::Less,
-            _ => {
-                let different = self
-                    .pre
-                    .iter()
-                    .zip(&other.pre)
-                    .map(|(one, other)| identifier(one, other))
-                    .find(|order| order.is_ne());
-                different.unwrap_or_else(|| self.pre.len().cmp(&other.pre.len()))
-            }
-        };
-        self.numbers.cmp(&other.numbers).then_with(pre)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_are_read_and_ordered() {
-        for text in [
-            "",
-            "1",
-            "1.2",
-            "01.2.3",
-            "1.2.3-",
-            "1.2.3-01",
-            "1.2.3+",
-            "v1.2.3",
-            "1.2.3.4",
-            "1.2.-3",
-            "1.2.3-a_b",
-        ] {
-            assert_eq!(Version::parse(text), None, "{text}");
-        }
-        let order = [
-            "0.0.0",
-            "1.2.3-alpha",
-            "1.2.3-alpha.1",
-            "1.2.3-alpha.beta",
-            "1.2.3-beta.2",
-            "1.2.3-beta.11",
-            "1.2.3",
-            "1.10.0",
-        ];
-        assert!(
-            order
-                .map(|text| Version::parse(text).expect("valid"))
-                .is_sorted_by(|one, other| one < other)
-        );
-        assert_eq!(Version::parse("1.2.3+a"), Version::parse("1.2.3+b.1"));
     }
 }

@@ -6,7 +6,7 @@ use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, Hooks, Policy, Printable, TableRow, Verbs};
+use ferrokube_resource::{Change, Hooks, MetadataRules, Policy, Printable, TableRow, Verbs};
 use std::sync::Arc;
 
 /// Label with the namespace's name.
@@ -41,6 +41,8 @@ pub(crate) fn body() -> KindBody {
         selectable: &["status.phase"],
         storage: Some("namespaces"),
         policy: Policy {
+            untabled_subresources: &["finalize"],
+            subresource_metadata_rules: MetadataRules::Changes,
             selects_namespace: false,
             returns_deleted: true,
             begins_own_deletion: true,

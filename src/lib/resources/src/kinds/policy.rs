@@ -11,7 +11,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{CREATION_DESCRIPTION, KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, FinalizerDomain, Hooks, Policy, Verbs};
+use ferrokube_resource::{Change, FinalizerDomain, Hooks, MetadataRules, Policy, Verbs};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -80,6 +80,8 @@ fn body(storage: &'static str, kind: PolicyKind) -> KindBody {
         categories: &["api-extensions"],
         storage: Some(storage),
         policy: Policy {
+            metadata_rules: MetadataRules::Object,
+            subresource_metadata_rules: MetadataRules::Nothing,
             computes_long: true,
             counts_generation: true,
             finalizer_domain: FinalizerDomain::Optional,

@@ -8,7 +8,7 @@ use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::native::{CREATION_DESCRIPTION, KindBody, NativeColumn};
-use ferrokube_resource::{Change, FinalizerDomain, Hooks, Policy};
+use ferrokube_resource::{Change, FinalizerDomain, Hooks, MetadataRules, Policy};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -40,6 +40,7 @@ fn body(storage: &'static str, has_actions: bool) -> KindBody {
         },
         storage: Some(storage),
         policy: Policy {
+            metadata_rules: MetadataRules::Object,
             counts_generation: true,
             finalizer_domain: FinalizerDomain::Optional,
             unconditional_update: false,

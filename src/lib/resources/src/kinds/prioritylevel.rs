@@ -1,12 +1,12 @@
 //! PriorityLevelConfiguration: a share of the server's concurrency.
 
-use super::flowschema::conditions;
+use super::flowcontrol;
 use crate::cells;
-use crate::checks::{keep_stored, text};
+use crate::checks::text;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::{FieldError, Word};
-use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, Hooks, MaintainedObject, Policy, Verbs};
+use ferrokube_resource::native::{KindBody, NativeColumn};
+use ferrokube_resource::{Change, Hooks, MaintainedObject};
 use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
 
@@ -18,45 +18,31 @@ const MAX_HASH_BITS: i64 = 60;
 const PRESERVE_ZERO: &str = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares";
 
 pub(crate) fn body() -> KindBody {
-    KindBody {
-        subresources: &[NativeSubresource {
-            name: "status",
-            kind: None,
-            verbs: Verbs::GET_PATCH_UPDATE,
-            reset: &["metadata", "spec"],
-        }],
-        reset: &["status"],
-        columns: const {
-            &[
-                NativeColumn::NAME,
-                NativeColumn::text(
-                    "Type",
-                    "`type` indicates whether this priority level is subject to limitation on request execution.  A value of `\"Exempt\"` means that requests of this priority level are not subject to a limit (and thus are never queued) and do not detract from the capacity made available to other priority levels.  A value of `\"Limited\"` means that (a) requests of this priority level _are_ subject to limits and (b) some of the server's limited capacity is made available exclusively to this priority level. Required.",
-                ),
-                NativeColumn::text(
-                    "NominalConcurrencyShares",
-                    "`nominalConcurrencyShares` (NCS) contributes to the computation of the NominalConcurrencyLimit (NominalCL) of this level. This is the number of execution seats available at this priority level. This is used both for requests dispatched from this priority level as well as requests dispatched from other priority levels borrowing seats from this level. The server's concurrency limit (ServerCL) is divided among the Limited priority levels in proportion to their NCS values:\n\nNominalCL(i)  = ceil( ServerCL * NCS(i) / sum_ncs ) sum_ncs = sum[priority level k] NCS(k)\n\nBigger numbers mean a larger nominal concurrency limit, at the expense of every other priority level.\n\nIf not specified, this field defaults to a value of 30.\n\nSetting this field to zero supports the construction of a \"jail\" for this priority level that is used to hold some request(s)",
-                ),
-                NativeColumn::text(
-                    "Queues",
-                    "`queues` is the number of queues for this priority level. The queues exist independently at each apiserver. The value must be positive.  Setting it to 1 effectively precludes shufflesharding and thus makes the distinguisher method of associated flow schemas irrelevant.  This field has a default value of 64.",
-                ),
-                NativeColumn::text(
-                    "HandSize",
-                    "`handSize` is a small positive number that configures the shuffle sharding of requests into queues.  When enqueuing a request at this priority level the request's flow identifier (a string pair) is hashed and the hash value is used to shuffle the list of queues and deal a hand of the size specified here.  The request is put into one of the shortest queues in that hand. `handSize` must be no larger than `queues`, and should be significantly smaller (so that a few heavy flows do not saturate most of the queues).  See the user-facing documentation for more extensive guidance on setting this field.  This field has a default value of 8.",
-                ),
-                NativeColumn::text(
-                    "QueueLengthLimit",
-                    "`queueLengthLimit` is the maximum number of requests allowed to be waiting in a given queue of this priority level at a time; excess requests are rejected.  This value must be positive.  If not specified, it will be defaulted to 50.",
-                ),
-                NativeColumn::AGE,
-            ]
-        },
-        storage: Some("prioritylevelconfigurations"),
-        policy: Policy { counts_generation: true, ..Policy::DEFAULT },
-        hooks: Arc::new(PriorityLevel),
-        ..KindBody::default()
-    }
+    const COLUMNS: &[NativeColumn] = &[
+        NativeColumn::NAME,
+        NativeColumn::text(
+            "Type",
+            "`type` indicates whether this priority level is subject to limitation on request execution.  A value of `\"Exempt\"` means that requests of this priority level are not subject to a limit (and thus are never queued) and do not detract from the capacity made available to other priority levels.  A value of `\"Limited\"` means that (a) requests of this priority level _are_ subject to limits and (b) some of the server's limited capacity is made available exclusively to this priority level. Required.",
+        ),
+        NativeColumn::text(
+            "NominalConcurrencyShares",
+            "`nominalConcurrencyShares` (NCS) contributes to the computation of the NominalConcurrencyLimit (NominalCL) of this level. This is the number of execution seats available at this priority level. This is used both for requests dispatched from this priority level as well as requests dispatched from other priority levels borrowing seats from this level. The server's concurrency limit (ServerCL) is divided among the Limited priority levels in proportion to their NCS values:\n\nNominalCL(i)  = ceil( ServerCL * NCS(i) / sum_ncs ) sum_ncs = sum[priority level k] NCS(k)\n\nBigger numbers mean a larger nominal concurrency limit, at the expense of every other priority level.\n\nIf not specified, this field defaults to a value of 30.\n\nSetting this field to zero supports the construction of a \"jail\" for this priority level that is used to hold some request(s)",
+        ),
+        NativeColumn::text(
+            "Queues",
+            "`queues` is the number of queues for this priority level. The queues exist independently at each apiserver. The value must be positive.  Setting it to 1 effectively precludes shufflesharding and thus makes the distinguisher method of associated flow schemas irrelevant.  This field has a default value of 64.",
+        ),
+        NativeColumn::text(
+            "HandSize",
+            "`handSize` is a small positive number that configures the shuffle sharding of requests into queues.  When enqueuing a request at this priority level the request's flow identifier (a string pair) is hashed and the hash value is used to shuffle the list of queues and deal a hand of the size specified here.  The request is put into one of the shortest queues in that hand. `handSize` must be no larger than `queues`, and should be significantly smaller (so that a few heavy flows do not saturate most of the queues).  See the user-facing documentation for more extensive guidance on setting this field.  This field has a default value of 8.",
+        ),
+        NativeColumn::text(
+            "QueueLengthLimit",
+            "`queueLengthLimit` is the maximum number of requests allowed to be waiting in a given queue of this priority level at a time; excess requests are rejected.  This value must be positive.  If not specified, it will be defaulted to 50.",
+        ),
+        NativeColumn::AGE,
+    ];
+    flowcontrol::body("prioritylevelconfigurations", COLUMNS, Arc::new(PriorityLevel))
 }
 
 #[derive(Debug)]
@@ -82,11 +68,7 @@ impl Hooks for PriorityLevel {
     }
 
     fn prepare(&self, change: &Change<'_>, object: &mut Document) {
-        match (change.old, change.subresource) {
-            (None, _) => object.set(&["status"], json!({})),
-            (Some(old), "status") => keep_stored(old, object, "spec"),
-            (Some(old), _) => keep_stored(old, object, "status"),
-        }
+        flowcontrol::prepare(change, object);
     }
 
     fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
@@ -102,7 +84,7 @@ impl Hooks for PriorityLevel {
                 errors.extend(fixed_specification(fixed, object));
             }
         }
-        errors.extend(conditions(object));
+        errors.extend(flowcontrol::conditions(object));
         errors
     }
 

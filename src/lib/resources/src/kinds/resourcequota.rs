@@ -7,7 +7,7 @@ use ferrokube_apimachinery::field::{FieldError, FormattedValue, MAX_ERRORS, Word
 use ferrokube_apimachinery::name;
 use ferrokube_apimachinery::quantity::Quantity;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, Hooks, Policy, Verbs};
+use ferrokube_resource::{Change, Hooks, MetadataRules, Policy, Verbs};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -71,7 +71,12 @@ pub(crate) fn body() -> KindBody {
             ]
         },
         storage: Some("resourcequotas"),
-        policy: Policy { returns_deleted: true, ..Policy::DEFAULT },
+        policy: Policy {
+            metadata_rules: MetadataRules::Changes,
+            subresource_metadata_rules: MetadataRules::Changes,
+            returns_deleted: true,
+            ..Policy::DEFAULT
+        },
         hooks: Arc::new(ResourceQuota),
         ..KindBody::default()
     }

@@ -6,7 +6,7 @@ use crate::checks::{ErrorList, items, keep_stored, text};
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, FinalizerDomain, Hooks, Policy, Verbs};
+use ferrokube_resource::{Change, FinalizerDomain, Hooks, MetadataRules, Policy, Verbs};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -16,7 +16,7 @@ pub(crate) fn body() -> KindBody {
             name: "status",
             kind: None,
             verbs: Verbs::GET_PATCH_UPDATE,
-            reset: &["spec"],
+            reset: &["spec", "metadata"],
         }],
         reset: &["status"],
         columns: const {
@@ -30,7 +30,12 @@ pub(crate) fn body() -> KindBody {
             ]
         },
         storage: Some("storageversions"),
-        policy: Policy { finalizer_domain: FinalizerDomain::Optional, ..Policy::DEFAULT },
+        policy: Policy {
+            metadata_rules: MetadataRules::Nothing,
+            subresource_metadata_rules: MetadataRules::Nothing,
+            finalizer_domain: FinalizerDomain::Optional,
+            ..Policy::DEFAULT
+        },
         hooks: Arc::new(StorageVersion),
         ..KindBody::default()
     }

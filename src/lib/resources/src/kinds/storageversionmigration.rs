@@ -6,7 +6,7 @@ use crate::checks::keep_stored;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_resource::native::{KindBody, NativeColumn, NativeSubresource};
-use ferrokube_resource::{Change, Hooks, Policy, Verbs};
+use ferrokube_resource::{Change, Hooks, MetadataRules, Policy, Verbs};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -16,7 +16,7 @@ pub(crate) fn body() -> KindBody {
             name: "status",
             kind: None,
             verbs: Verbs::GET_PATCH_UPDATE,
-            reset: &["spec"],
+            reset: &["spec", "metadata"],
         }],
         reset: &["status"],
         columns: const {
@@ -27,7 +27,11 @@ pub(crate) fn body() -> KindBody {
             ]
         },
         storage: Some("storageversionmigrations"),
-        policy: Policy { counts_generation: true, ..Policy::DEFAULT },
+        policy: Policy {
+            subresource_metadata_rules: MetadataRules::Changes,
+            counts_generation: true,
+            ..Policy::DEFAULT
+        },
         hooks: Arc::new(StorageVersionMigration),
         ..KindBody::default()
     }

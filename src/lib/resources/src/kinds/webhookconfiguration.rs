@@ -8,7 +8,9 @@ use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name::{dns1035_label, dns1123_subdomain};
 use ferrokube_resource::native::{KindBody, NativeColumn};
-use ferrokube_resource::{Change, FinalizerDomain, Hooks, Policy, Printable, TableRow};
+use ferrokube_resource::{
+    Change, FinalizerDomain, Hooks, MetadataRules, Policy, Printable, TableRow,
+};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -46,6 +48,7 @@ fn body(mutates: bool) -> KindBody {
             "validatingwebhookconfigurations"
         }),
         policy: Policy {
+            metadata_rules: MetadataRules::Object,
             computes_long: true,
             counts_generation: true,
             unconditional_update: false,

@@ -53,9 +53,7 @@ enum Comparison {
 }
 
 fn comparison(schema: Option<&Schema>, value: Option<&Value>) -> Comparison {
-    let Some(schema) =
-        schema.filter(|schema| schema.kind != Kind::Any || !schema.properties.is_empty())
-    else {
+    let Some(schema) = schema.filter(|schema| schema.is_typed()) else {
         return if matches!(value, Some(Value::Object(_))) {
             Comparison::Map
         } else {

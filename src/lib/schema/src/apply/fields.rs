@@ -39,7 +39,7 @@ fn value(schema: Option<&Schema>, value: &Value, skip: &Skip<'_>, depth: usize) 
     if depth > MAX_WALK {
         return Some(Fields::new());
     }
-    let typed = schema.filter(|schema| schema.kind != Kind::Any || !schema.properties.is_empty());
+    let typed = schema.filter(|schema| schema.is_typed());
     let atomic_map = typed.is_some_and(|schema| schema.map_type == MapType::Atomic);
     match (value, typed) {
         (Value::Object(fields), _) if !atomic_map => {

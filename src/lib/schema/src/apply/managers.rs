@@ -151,6 +151,18 @@ fn normalize(fields: Fields) -> Option<Fields> {
 
 /// Parses all entries, empty ones included; `None` if any is malformed. Of entries with the same
 /// key the last one counts.
+/// Whether a value has the types of an entry.
+pub(super) fn is_entry(value: &Value) -> bool {
+    let Some(map) = value.as_object() else { return false };
+    let is_text =
+        |field: &&str| map.get(field).is_none_or(|text| text.is_null() || text.is_string());
+    ["manager", "operation", "apiVersion", "fieldsType", "subresource", "time"].iter().all(is_text)
+        && map
+            .get("time")
+            .and_then(Value::as_str)
+            .is_none_or(|time| time::parse_rfc3339(time).is_some())
+}
+
 fn read_all(list: Array, trusted: bool) -> Option<Vec<ManagerEntry>> {
     let mut entries: Vec<ManagerEntry> = Vec::with_capacity(list.len());
     let mut places: HashMap<String, usize> = HashMap::new();

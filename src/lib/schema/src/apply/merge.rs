@@ -45,7 +45,7 @@ fn values(
     skip: &Skip<'_>,
     depth: usize,
 ) {
-    let typed = schema.filter(|schema| schema.kind != Kind::Any || !schema.properties.is_empty());
+    let typed = schema.filter(|schema| schema.is_typed());
     let granular =
         typed.is_none_or(|schema| schema.map_type == MapType::Granular) && depth <= MAX_WALK;
     match (&mut *live, applied, typed) {

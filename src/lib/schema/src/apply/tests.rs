@@ -134,6 +134,22 @@ fn config(data: Value) -> Value {
 }
 
 #[test]
+fn a_raw_extension_has_one_owner() {
+    let schema = crate::testing::schema("io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent");
+    let mut fixture = ApplyFixture::of(schema);
+    let event = |object: Value| json!({"type": "t", "object": object});
+    fixture.apply("a", event(json!({"a": {"b": 1}, "c": 1})));
+    assert_eq!(
+        fixture.conflicts("b", event(json!({"a": {"b": 2}}))),
+        [(r#""a""#.to_owned(), ".object".to_owned())]
+    );
+    // The whole value is replaced.
+    fixture.force("b", event(json!({"a": {"b": 2}})));
+    let object = fixture.object.as_ref().expect("applied").get(&["object"]);
+    assert_eq!(object, Some(&json!({"a": {"b": 2}})));
+}
+
+#[test]
 fn create_by_update_and_by_apply() {
     let mut fixture = ApplyFixture::new("ConfigMap");
     fixture.update("parity", config(json!({"k": "v"})));

@@ -215,6 +215,22 @@ fn embedded_objects_are_well_formed() {
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"finalizers": ["a b"]}}),
             "spec.t.metadata.finalizers",
         ),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"generation": -1}}),
+            "spec.t.metadata.generation",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"finalizers": ["orphan", "foregroundDeletion"]}}),
+            "spec.t.metadata.finalizers",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "u"}]}}),
+            "spec.t.metadata.ownerReferences",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"managedFields": [{"operation": "Update", "fieldsType": "x"}]}}),
+            "spec.t.metadata.managedFields[0].fieldsType",
+        ),
     ];
     for (object, field) in faults {
         assert_eq!(errors(&schema, json!({ "t": object })), one(FieldReason::Invalid, field));

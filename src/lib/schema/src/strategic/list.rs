@@ -210,6 +210,8 @@ pub(super) fn order_field(
     if let Some(patch) = patch {
         check_order(patch, order, key)?;
     }
+    let live = original.get(slot.field).and_then(Value::as_array).map(|items| &**items);
+    let elements = elements(live.unwrap_or_default(), patch.map_or(&[], |items| &**items));
     let (merged, server) = match (original.remove(slot.field), patch) {
         (Some(Value::Array(items)), None) => {
             let server = identities(&items, key)?;
@@ -227,6 +229,9 @@ pub(super) fn order_field(
         (Some(other), _) => return Err(not_a_list(&other)),
     };
     let merged = if merged.is_empty() {
+        if elements? == Elements::Maps {
+            identities(order, key)?;
+        }
         merged
     } else {
         ordered(merged, &identities(order, key)?, &server, key)?
@@ -259,7 +264,6 @@ fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), PatchE
     let mut rest = order.iter();
     for item in patch.iter().filter(|item| item.get(PATCH).is_none()) {
         loop {
-            let wanted = identity(item, key)?;
             let Some(candidate) = rest.next() else {
                 let [items, order] = [patch, order].map(|list| dump(&Value::from(list.to_vec())));
                 let prefix = ELEMENT_ORDER.trim_end_matches('/');
@@ -268,6 +272,7 @@ fn check_order(patch: &[Value], order: &[Value], key: &str) -> Result<(), PatchE
                 )));
             };
             keyed(candidate)?;
+            let wanted = identity(item, key)?;
             if identity(candidate, key)? == wanted {
                 break;
             }

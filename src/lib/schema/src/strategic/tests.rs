@@ -71,6 +71,14 @@ fn element_order() {
         json!({"$setElementOrder/secrets": [{"name": "b"}], "secrets": [{"name": "zz"}]}),
     );
     assert!(matches!(wrong, Err(PatchError::Directive(_))));
+    // The order ends before the item without a key is reached.
+    let nameless = merged(
+        "ServiceAccount",
+        account(),
+        json!({"$setElementOrder/secrets": [{"name": "b"}], "secrets": [{"name": "b"}, {}]}),
+    );
+    let Err(PatchError::Directive(why)) = nameless else { panic!("{nameless:?}") };
+    assert!(why.starts_with("The order in patch list:"), "{why}");
 }
 
 #[test]
@@ -194,6 +202,27 @@ fn a_patch_without_keys_is_refused_before_a_list_without_them() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[test]
+fn an_order_is_checked_even_if_no_element_is_left() {
+    for (patch, why) in [
+        (
+            json!({"$setElementOrder/secrets": [{}], "secrets": [{"$patch": "x"}]}),
+            "map: map[] does not contain declared merge key: name",
+        ),
+        (
+            json!({"$setElementOrder/secrets": [{"name": "a"}], "secrets": []}),
+            "no elements in any of the given slices",
+        ),
+    ] {
+        match merged("ServiceAccount", json!({}), patch) {
+            Err(PatchError::Directive(found)) => assert_eq!(found, why),
+            other => panic!("{other:?}"),
+        }
+    }
+    let patch = json!({"$setElementOrder/secrets": [{"name": "a"}], "secrets": [{"$patch": "x"}]});
+    assert_eq!(merged("ServiceAccount", json!({}), patch).unwrap()["secrets"], json!([]));
 }
 
 #[test]

@@ -5,7 +5,8 @@ use super::values::ErrorCollector;
 use crate::schema::{MAX_WALK, Schema};
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::FieldError;
-use ferrokube_apimachinery::name;
+use ferrokube_apimachinery::metadata;
+use ferrokube_apimachinery::name::{self, NameErrors};
 
 /// Checks all embedded resources in a value.
 pub(super) fn walk(
@@ -64,74 +65,22 @@ pub(super) fn check(collector: &mut ErrorCollector<'_>, map: &Map, path: &Path<'
     }
 }
 
-/// Owner references must be complete.
-fn owners(collector: &mut ErrorCollector<'_>, metadata: &Map, path: &Path<'_>) {
-    let owners = path.field("ownerReferences");
-    for owner in metadata.get("ownerReferences").and_then(Value::as_array).into_iter().flatten() {
-        for field in ["apiVersion", "kind", "name", "uid"] {
-            let given = owner.get(field).and_then(Value::as_str).unwrap_or_default();
-            let place = collector.bracketed(&owners.field(field));
-            match field {
-                "apiVersion"
-                    if given.is_empty()
-                        || given.ends_with('/')
-                        || given.matches('/').count() > 1 =>
-                {
-                    collector.push(FieldError::invalid(place, given, "version must not be empty"))
-                }
-                "kind" | "name" | "uid" if given.is_empty() => {
-                    collector.push(FieldError::invalid(place, given, "must not be empty"))
-                }
-                _ => {}
-            }
-        }
-    }
-}
-
 /// Names are only checked to be valid path segments, as in kube-apiserver.
 fn metadata_of(collector: &mut ErrorCollector<'_>, metadata: &Map, path: &Path<'_>) {
     let text = |field: &str| metadata.get(field).and_then(Value::as_str).unwrap_or_default();
-    let entries =
-        |field: &str| metadata.get(field).and_then(Value::as_object).into_iter().flatten();
-    let mut refuse = |field: &str, given: &str, sentences: Vec<String>| {
-        for why in sentences {
+    let mut refuse = |field: &str, wrong: fn(&str) -> NameErrors| {
+        if text(field).is_empty() {
+            return;
+        }
+        for why in wrong(text(field)) {
             let place = collector.bracketed(&path.field(field));
-            collector.push(FieldError::invalid(place, given, why));
+            collector.push(FieldError::invalid(place, text(field), why));
         }
     };
-    for field in ["generateName", "name"] {
-        refuse(field, text(field), name::path_segment(text(field)));
-    }
-    if !text("namespace").is_empty() {
-        refuse("namespace", text("namespace"), name::dns1123_label(text("namespace")));
-    }
-    for (key, value) in entries("labels") {
-        refuse("labels", key, name::qualified_name(key));
-        let value = value.as_str().unwrap_or_default();
-        refuse("labels", value, name::label_value(value));
-    }
-    for (key, _) in entries("annotations") {
-        refuse("annotations", key, name::qualified_name(&key.to_lowercase()));
-    }
-    let finalizers = metadata
-        .get("finalizers")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str);
-    finalizers
-        .for_each(|finalizer| refuse("finalizers", finalizer, name::qualified_name(finalizer)));
-    let entries = metadata.get("managedFields").and_then(Value::as_array).into_iter().flatten();
-    let operation = |entry: &Value| {
-        entry.get("operation").and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
-    for (index, entry) in entries
-        .enumerate()
-        .filter(|(_, entry)| !matches!(operation(entry).as_str(), "Apply" | "Update"))
-    {
-        let place =
-            collector.bracketed(&path.field("managedFields").index(index).field("operation"));
-        collector.push(FieldError::invalid(place, operation(entry), "must be `Apply` or `Update`"));
-    }
-    owners(collector, metadata, path);
+    refuse("generateName", name::path_segment_prefix);
+    refuse("name", name::path_segment);
+    refuse("namespace", name::dns1123_label);
+    let mut errors = Vec::new();
+    metadata::check(metadata, &collector.bracketed(path), |_| false, &mut errors);
+    errors.into_iter().for_each(|error| collector.push(error));
 }

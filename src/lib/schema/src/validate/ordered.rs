@@ -48,6 +48,17 @@ fn misfit(schema: &Schema, raw: &[u8], path: &Path<'_>) -> CheckResult {
     worst.end()
 }
 
+/// The last field of a body with this name in any case, as written there, that is not null.
+pub fn last_spelling(body: &[u8], field: &str) -> Option<String> {
+    let body = compact(body)?;
+    scan::fields(&body)
+        .filter(|(_, value)| *value != b"null")
+        .map(|(name, _)| unescaped(name))
+        .filter(|name| name.eq_ignore_ascii_case(field))
+        .last()
+        .map(Cow::into_owned)
+}
+
 /// Messages about unknown and duplicate fields; `None` as for [`first_misfit`]. Nothing below an
 /// unknown field is reported.
 pub fn strict_findings(schema: &Schema, body: &[u8]) -> Option<Vec<String>> {

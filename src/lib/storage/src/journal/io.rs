@@ -30,6 +30,11 @@ pub trait Io: Send + Sync + 'static {
     /// Opens a file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
 
+    /// Opens a file for reading.
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.open(path)
+    }
+
     /// Renames a file, replacing the target.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
@@ -130,6 +135,10 @@ impl Io for SystemDisk {
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         Ok(Arc::new(SystemFile(OpenOptions::new().read(true).write(true).open(path)?)))
+    }
+
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        Ok(Arc::new(SystemFile(fs::File::open(path)?)))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -11,6 +11,7 @@
 mod archive;
 mod codec;
 mod dir;
+pub mod files;
 mod frame;
 mod frame_reader;
 pub mod io;
@@ -39,6 +40,7 @@ use crate::journal::io::{DirLock, File, is_full, is_scarce};
 use crate::journal::layout::JournalLayout;
 use crate::journal::manifest::{Acknowledged, Manifest};
 use crate::journal::merge::SpacePressure;
+use crate::journal::recover::RevisionBounds;
 use crate::journal::repair::RepairTurns;
 use crate::journal::rewrite::Rewriter;
 use crate::journal::space::DiskSpace;
@@ -56,6 +58,8 @@ pub(crate) struct JournalSetup {
     pub(crate) must_exist: bool,
     /// Minimum next revision, for an existing journal.
     pub(crate) floor: Revision,
+    /// Revision before the first one of a new journal.
+    pub(crate) origin: Revision,
     pub(crate) io: Arc<dyn io::Io>,
     pub(crate) transformer: Arc<dyn transform::Transformer>,
     pub(crate) limits: JournalLimits,
@@ -90,13 +94,23 @@ impl Journal {
         setup: JournalSetup,
         restore: &mut dyn RecoveryVisitor,
     ) -> Result<(Self, Revision), OpenError> {
-        let JournalSetup { dir, must_exist, floor, io, transformer, limits, counters, live_bytes } =
-            setup;
+        let JournalSetup {
+            dir,
+            must_exist,
+            floor,
+            origin,
+            io,
+            transformer,
+            limits,
+            counters,
+            live_bytes,
+        } = setup;
         let journal_dir = JournalDir { dir, io, transformer, limits, must_exist };
         let held = journal_dir.enter()?;
         let names =
             journal_dir.io.list(&journal_dir.dir).map_err(io_error("list", &journal_dir.dir))?;
-        let recovered = recover::recover(&journal_dir, &names, floor, restore)?;
+        let recovered =
+            recover::recover(&journal_dir, &names, RevisionBounds { floor, origin }, restore)?;
         let space = DiskSpace::find(&journal_dir);
         counters.journal_bytes.store(recovered.files.len(), Ordering::Relaxed);
         let (chain, key) = (recovered.files.active.chain, recovered.files.active.key);

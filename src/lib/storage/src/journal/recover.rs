@@ -72,17 +72,25 @@ pub(crate) struct RecoveredJournal {
     pub(crate) next: u64,
 }
 
+/// What revisions a journal assigns.
+#[derive(Clone, Copy)]
+pub(crate) struct RevisionBounds {
+    /// Minimum next revision, unless the journal is new.
+    pub(crate) floor: Revision,
+    /// Revision before the first one, if it is.
+    pub(crate) origin: Revision,
+}
+
 /// Reads the journal, makes it durable, then removes leftovers of a crash.
-///
-/// Unless the journal is new, the next revision is at least `floor`.
 pub(crate) fn recover(
     journal_dir: &JournalDir,
     names: &[String],
-    floor: Revision,
+    bounds: RevisionBounds,
     restore: &mut dyn RecoveryVisitor,
 ) -> Result<RecoveredJournal, OpenError> {
+    let RevisionBounds { floor, origin } = bounds;
     let Some(format) = journal_dir.check_format(names)? else {
-        return begin(journal_dir, names, restore);
+        return begin(journal_dir, names, origin, restore);
     };
     let (manifest, left) = open_manifest(journal_dir, names, format)?;
     let mut found = DirContents::new(names);
@@ -148,6 +156,33 @@ pub(crate) fn recover(
     })
 }
 
+/// Names of the files to read, in order.
+pub(super) fn segments(names: &[String]) -> Vec<String> {
+    let found = DirContents::new(names);
+    let state = found.state.iter().filter_map(|name| match *name {
+        SegmentName::Base(covers) => Some(SegmentName::base(covers)),
+        SegmentName::Log(first) => Some(SegmentName::log(first)),
+        SegmentName::Temporary | SegmentName::Other => None,
+    });
+    state.chain(found.logs.iter().map(|first| SegmentName::log(*first))).collect()
+}
+
+/// Reads a whole journal as one state, without events. Unlike at a start, nothing may be torn.
+/// Returns the last revision and the chain value after it.
+pub(super) fn read_state(
+    journal_dir: &JournalDir,
+    names: &[String],
+    restore: &mut dyn RecoveryVisitor,
+) -> Result<(Revision, u64), OpenError> {
+    let mut found = DirContents::new(names);
+    let bound = Acknowledged { log: u64::MAX, ..Acknowledged::default() };
+    let mut reader =
+        RecoveryReader { journal_dir, restore, next: 1, chain: 0, bound, is_state: true };
+    reader.state(&found)?;
+    reader.logs(&mut found)?;
+    Ok((Revision(reader.next - 1), reader.chain))
+}
+
 /// What an earlier process recorded as acknowledged; format 1 had no manifest.
 fn open_manifest(
     journal_dir: &JournalDir,
@@ -201,6 +236,7 @@ fn settle(
 fn begin(
     journal_dir: &JournalDir,
     names: &[String],
+    origin: Revision,
     restore: &mut dyn RecoveryVisitor,
 ) -> Result<RecoveredJournal, OpenError> {
     for name in names {
@@ -230,21 +266,21 @@ fn begin(
     }
     journal_dir.sync_ancestors()?;
     let (active, segment) = journal_dir
-        .with_ballast(|| journal_dir.begin_log(1, 0))
+        .with_ballast(|| journal_dir.begin_log(origin.0 + 1, 0))
         .map_err(io_error("begin a log in", &journal_dir.dir))?;
-    let end = Acknowledged { log: 1, len: SEGMENT_HEADER as u64, revision: 0 };
+    let end = Acknowledged { log: origin.0 + 1, len: SEGMENT_HEADER as u64, revision: 0 };
     let manifest = journal_dir
         .with_ballast(|| journal_dir.create_manifest(end))
         .map_err(io_error("create", &journal_dir.manifest_path()))?;
     journal_dir.write_format()?;
-    restore.origin(Revision(0));
-    restore.end(Revision(0));
+    restore.origin(origin);
+    restore.end(origin);
     Ok(RecoveredJournal {
         files: SegmentFiles::new(Vec::new(), Vec::new(), segment),
         active,
         manifest,
         end,
-        next: 1,
+        next: origin.0 + 1,
     })
 }
 

@@ -6,14 +6,16 @@
 mod clock;
 mod failpoint;
 mod model;
+mod shared;
 mod sim;
 mod suite;
 
 pub use clock::ManualClock;
 pub use failpoint::{Failpoint, FailpointDisk};
 pub use model::{Model, check_present, check_store};
+pub use shared::{SharedClient, SharedEngine, SharedFault, TextValues};
 pub use sim::{Crash, DiskEvent, DiskFault, Rot, SimDisk};
-pub use suite::{CaseConfig, suite};
+pub use suite::{CaseConfig, remote_suite, suite};
 
 use crate::{CommitError, Committed, Guard, Key, Prefix, Put, Sidecar, Store, Txn, Write};
 

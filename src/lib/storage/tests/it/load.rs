@@ -101,6 +101,7 @@ impl LoadRun {
                         self.open.push((revision, txn));
                         self.failed = true;
                     }
+                    Err(error) => panic!("of a remote engine: {error}"),
                 }
             }
             if self.failed {

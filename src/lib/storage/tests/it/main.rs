@@ -12,6 +12,7 @@ mod kill;
 mod load;
 mod model;
 mod power;
+mod remote;
 mod repair;
 mod rewrites;
 mod saboteur;

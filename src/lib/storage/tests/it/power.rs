@@ -413,6 +413,7 @@ impl Schedule {
                     }
                 }
                 Err(CommitError::Failed(_)) => closed = true,
+                Err(error) => panic!("of a remote engine: {error}"),
             }
         }
         settle(&life.store);

@@ -5,6 +5,8 @@ use super::super::config::Discipline;
 use super::super::hand;
 use super::super::matching::FlowAction;
 use super::super::retry_after::RetryAfter;
+use super::super::stats::VirtualTime;
+use super::utilization::{Capacity, Utilization};
 use super::{HeldSeats, SeatRequest};
 use crate::share::IdentityHasher;
 use std::collections::{HashMap, VecDeque};
@@ -25,8 +27,11 @@ pub(super) struct LevelState {
     pub(super) discipline: Discipline,
     /// Seats.
     pub(super) limit: usize,
+    /// Without what is borrowed or lent.
+    pub(super) nominal: usize,
     pub(super) totals: Totals,
     pub(super) demand: Demand,
+    pub(super) utilization: Utilization,
     pub(super) retry_after: RetryAfter,
     /// Queues whose requests wait or run.
     queues: ByNumber<u32, Queue>,
@@ -34,6 +39,8 @@ pub(super) struct LevelState {
     flows: ByNumber<u64, usize>,
     /// Virtual time, since no queue was active.
     progress: f64,
+    /// When the last request left its queue, and when it started, in virtual time.
+    dispatched_at: [f64; 2],
     now: Instant,
     deals: usize,
     /// The queue that was served last.
@@ -143,12 +150,15 @@ impl LevelState {
         Self {
             discipline,
             limit,
+            nominal: limit,
             totals: Totals::default(),
             demand: Demand::default(),
+            utilization: Utilization::default(),
             retry_after: RetryAfter::new(now),
             queues: ByNumber::default(),
             flows: ByNumber::default(),
             progress: 0.0,
+            dispatched_at: [0.0; 2],
             now,
             deals: 0,
             served: 0,
@@ -166,9 +176,14 @@ impl LevelState {
 
     /// Advances time. Comes before every change.
     pub(super) fn pass(&mut self, now: Instant) {
-        let seconds = now.saturating_duration_since(self.now).as_secs_f64();
+        let time = now.saturating_duration_since(self.now);
+        let seconds = time.as_secs_f64();
         self.now = self.now.max(now);
         self.demand.passed(seconds);
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (limit, nominal, discipline) = (self.limit, self.nominal, self.discipline);
+        let capacity = Capacity { limit, nominal, discipline };
+        self.utilization.passed(nanoseconds, &self.totals, capacity);
         if self.queues.is_empty() {
             self.progress = 0.0;
             return;
@@ -257,6 +272,7 @@ impl LevelState {
             seats,
             queue,
             kind: wanted.kind(),
+            is_watch: wanted.is_watch(),
             is_exempt: self.discipline == Discipline::Exempt,
             started,
         }
@@ -368,10 +384,13 @@ impl LevelState {
         })?;
         if !self.accommodates(seats) {
             self.is_blocked = true;
+            let first = self.queues.get(&index).and_then(|queue| queue.waiting.front());
+            first.inspect(|first| first.wanted.stats.not_accommodated());
             return None;
         }
         let queue = self.queues.get_mut(&index)?;
         let waiter = queue.waiting.pop_front()?;
+        self.dispatched_at = [self.progress, queue.next];
         queue.seats_waiting -= waiter.wanted.seats;
         self.served = waiter.queue;
         self.totals.waiting -= 1;
@@ -402,6 +421,21 @@ impl LevelState {
 
     fn wants_changed(&mut self) {
         self.demand.set(self.totals.seats + self.totals.seats_waiting);
+    }
+
+    pub(super) fn virtual_time(&self) -> VirtualTime {
+        let [dispatched, last_start] = self.dispatched_at;
+        let mut next = [[f64::INFINITY, f64::NEG_INFINITY]; 2];
+        for queue in self.queues.values().filter(|queue| !queue.waiting.is_empty()) {
+            let starts = [queue.next, queue.next - work(queue.seats)];
+            for ([least, most], start) in next.iter_mut().zip(starts) {
+                (*least, *most) = (least.min(start), most.max(start));
+            }
+        }
+        if next[0][0] > next[0][1] {
+            next = [[0.0; 2]; 2];
+        }
+        VirtualTime { now: [self.progress, dispatched], last_start, next }
     }
 
     pub(super) fn queue_figures(&self) -> Vec<QueueFigures> {

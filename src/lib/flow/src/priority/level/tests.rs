@@ -151,9 +151,9 @@ async fn more_seats_are_used_at_once_and_fewer_as_they_get_free() {
     let held = granted(level.start(alone(1), "u"));
     let mut next = Box::pin(waits(level.start(alone(1), "u")).seats(PATIENCE));
     assert!(next.as_mut().now_or_never().is_none());
-    level.reconfigure(QUEUES, 2);
+    level.reconfigure(QUEUES, 2, 2);
     let seats = next.now_or_never().expect("it has them");
-    level.reconfigure(Discipline::Reject, 1);
+    level.reconfigure(Discipline::Reject, 1, 1);
     drop(held);
     assert!(is_rejected(&level.start(alone(1), "u")));
     drop(seats);

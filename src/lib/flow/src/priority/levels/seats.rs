@@ -2,6 +2,7 @@
 
 use super::super::allocation::{Claim, DemandFigures, count, divide, number};
 use super::super::config::Discipline;
+use super::super::level::Level;
 use super::super::stats::LevelFigures;
 use super::LevelEntry;
 use std::collections::BTreeMap;
@@ -22,8 +23,9 @@ pub(super) struct LevelSeats {
 }
 
 impl LevelSeats {
-    pub(super) fn figures(&self, name: &str) -> LevelFigures {
+    pub(super) fn figures(&self, name: &str, level: &Level) -> LevelFigures {
         let demand = &self.demand;
+        let (utilization, virtual_time) = level.course();
         LevelFigures {
             name: name.to_owned(),
             limits: [self.nominal, self.lower, self.upper, self.current.unwrap_or(0)],
@@ -34,6 +36,8 @@ impl LevelSeats {
                 demand.smoothed,
                 self.target,
             ],
+            utilization,
+            virtual_time,
         }
     }
 }
@@ -46,7 +50,11 @@ pub(super) fn share_out(levels: &mut BTreeMap<String, LevelEntry>, server: usize
         let nominal = (number(server) * part).ceil() as usize;
         let percent = |percent: u32| count(number(nominal) * f64::from(percent) / 100.0);
         entry.seats.nominal = nominal;
-        entry.seats.lower = nominal - percent(entry.config.lendable_percent).min(nominal);
+        // Only a level that lends all of its seats has none of its own, however few they are:
+        // otherwise its requests would wait for the next adjustment.
+        let keeps_one = nominal > 0 && entry.config.lendable_percent < 100;
+        let lent = percent(entry.config.lendable_percent).min(nominal);
+        entry.seats.lower = (nominal - lent).max(usize::from(keeps_one));
         entry.seats.upper = nominal + entry.config.borrowing_percent.map_or(server, percent);
     }
 }
@@ -100,7 +108,7 @@ pub(super) fn adjust(levels: &mut BTreeMap<String, LevelEntry>) -> f64 {
             }
         };
         seats.current = Some(current);
-        entry.level.reconfigure(entry.config.discipline, current);
+        entry.level.reconfigure(entry.config.discipline, current, seats.nominal);
     }
     divided.map_or(0.0, |(_, fraction)| fraction)
 }

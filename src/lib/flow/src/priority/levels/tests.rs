@@ -172,3 +172,18 @@ async fn dumps_show_levels_queues_and_requests() {
     assert_eq!(row.len(), 18);
     assert_eq!([&*row[1], &*row[3], &*row[4], &*row[11]], ["s", "-1", "u", "get"]);
 }
+
+/// With few seats, a level may have lent all of its own before it had any demand.
+#[test]
+fn a_level_with_shares_has_a_seat_from_the_start() {
+    let levels =
+        Levels::new(&Limits { readonly_inflight: 1, mutating_inflight: 1, ..Limits::default() });
+    let names = ["a", "b", "c", "d", "e"];
+    let all = names.map(|name| level(name, 20, 90));
+    let schemas = names.map(|name| schema(name, name, name, "ByUser"));
+    levels.configure(FlowConfig::new(schemas, all));
+    for name in names {
+        let assignment = assign(&levels, name, "n", 1);
+        assert!(take(&assignment).is_some(), "{name}: {:?}", limits(&levels, name));
+    }
+}

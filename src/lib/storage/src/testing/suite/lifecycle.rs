@@ -91,7 +91,7 @@ pub(super) async fn waiting_for_a_revision(bench: CaseContext) {
 pub(super) async fn closing_finishes_what_was_accepted(bench: CaseContext) {
     let store = bench.store;
     let prefix = Prefix::new("configmaps").unwrap();
-    let mut cursor = store.watch(&prefix, Revision(0)).unwrap();
+    let mut cursor = store.watch(&prefix, store.revision()).unwrap();
     let tickets: Vec<_> = (0..50)
         .map(|number| {
             store.submit(create(&key("configmaps", "ns", &format!("n{number}")), "v")).unwrap()

@@ -1,0 +1,45 @@
+//! kube-hyper-mini (KEP-4080, story 1): one program with the API server, its storage and the
+//! controllers of a generic control plane, for APIs that are defined by
+//! CustomResourceDefinitions or served by others.
+//!
+//!     cargo run --example kube_hyper_mini -- DIRECTORY
+
+use ferrokube_client::Connection;
+use ferrokube_controllers::ControllerManager;
+use ferrokube_pki::{CONTROLLER_MANAGER, LEAF_LIFETIME};
+use ferrokube_server::ControlPlane;
+use std::error::Error;
+use std::net::{Ipv4Addr, SocketAddr};
+use tokio::sync::watch;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let directory = std::env::args().nth(1).ok_or("usage: kube_hyper_mini DIRECTORY")?;
+    let mut server = ControlPlane::builder()
+        .bundle(ferrokube_resources::bundle())
+        .data_dir(directory)
+        .listener(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+        .build()?
+        .start()
+        .await?;
+    // The controllers are clients like any other, with an identity of their own.
+    let pki = server.pki();
+    let pair = pki.client(&CONTROLLER_MANAGER, LEAF_LIFETIME)?;
+    let connection =
+        Connection::from_parts(server.url(), pki.ca_pem(), &pair.chain_pem, &pair.key_pem).await?;
+    let manager = ControllerManager::builder(connection)
+        .counted_as(ferrokube_admission::quota::names)
+        // There is nothing to sign secrets of service accounts with here.
+        .controllers(["*", "-serviceaccount-token-controller"])
+        .build()?;
+    let shutdown = server.shutdown();
+    server.spawn(async move {
+        let (leading, _) = watch::channel(false);
+        if let Err(error) = manager.run(shutdown, leading).await {
+            eprintln!("the controllers ended: {error}");
+        }
+    });
+    println!("ready: {} kubeconfig {}", server.url(), server.kubeconfig().display());
+    server.run_until_signal().await?;
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! `ferrokube backup`, `ferrokube backup verify` and `ferrokube restore`.
+
+use super::progress::{self, ProgressBar};
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use ferrokube_backup::{
+    BackupPlace, BackupSource, CheckedBackup, KeyFile, PointInfo, Progress, RestoreTarget,
+};
+use ferrokube_pki::files;
+use ferrokube_server::DataDir;
+use ferrokube_storage::journal::io::{Io, SystemDisk};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Folder of keys and certificates in a data directory.
+const KEYS: &str = "pki";
+
+/// Flags of `backup`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct BackupFlags {
+    /// Where to: a directory for several backups, which share what they have in common, or a file
+    /// for a single one; if nothing is there, a name that ends in .backup is a file
+    #[arg(value_name = "DIR|FILE", required = true)]
+    place: Option<PathBuf>,
+    /// Data directory of the server [default: that of all-in-one]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Backups to keep in the directory, with the new one
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
+    keep: u16,
+    /// Leave keys and certificates out
+    #[arg(long)]
+    without_keys: bool,
+    #[command(subcommand)]
+    command: Option<BackupCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+enum BackupCommand {
+    /// Read all of the last backup and check it
+    Verify {
+        /// The backup
+        #[arg(value_name = "DIR|FILE")]
+        place: PathBuf,
+    },
+}
+
+/// Flags of `restore`.
+#[derive(Debug, Args)]
+pub(crate) struct RestoreFlags {
+    /// The backup, of which the last one is restored
+    #[arg(value_name = "DIR|FILE")]
+    place: PathBuf,
+    /// Data directory to restore into; it has no state yet [default: that of all-in-one]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Leave the keys and certificates of the backup out: the server makes new ones
+    #[arg(long)]
+    without_keys: bool,
+}
+
+fn disk() -> Arc<dyn Io> {
+    Arc::new(SystemDisk)
+}
+
+fn shown(what: &'static str) -> Progress {
+    let bar = ProgressBar::new(what);
+    Progress::new(move |done, total| bar.report(done, total, progress::bytes))
+}
+
+/// Takes a backup, or checks one.
+pub(crate) fn run(flags: &BackupFlags) -> anyhow::Result<ExitCode> {
+    if let Some(BackupCommand::Verify { place }) = &flags.command {
+        let info = ferrokube_backup::verify(&disk(), &BackupPlace::of(place), &shown("checking"))?;
+        return super::print(format!("{}: whole\n", describe(&info)).as_bytes());
+    }
+    let place = flags.place.as_deref().unwrap_or(Path::new("."));
+    let data = DataDir::locate(flags.data_dir.as_deref())?;
+    let keys = if flags.without_keys { Vec::new() } else { keys(&data)? };
+    let source = BackupSource { journal: data.join("store"), keys };
+    let place = BackupPlace::of(place);
+    let info =
+        ferrokube_backup::take(&disk(), &source, &place, flags.keep.into(), &shown("copying"))?;
+    let text = format!("{}, {} of it new\n", describe(&info), progress::bytes(info.written));
+    super::print(text.as_bytes())
+}
+
+/// Restores a backup.
+pub(crate) fn restore(flags: &RestoreFlags) -> anyhow::Result<ExitCode> {
+    let directory = DataDir::locate(flags.data_dir.as_deref())?;
+    let target = RestoreTarget { directory, has_keys: !flags.without_keys };
+    let place = BackupPlace::of(&flags.place);
+    let backup = CheckedBackup::open(&disk(), &place, &shown("checking"))?;
+    backup.check_target(&target)?;
+    // Held until the end. A server that starts after an interrupted restore refuses.
+    let held = DataDir::open(Some(&target.directory))?;
+    held.note_state()?;
+    let info = backup.restore(&target, &shown("restoring"))?;
+    super::print(format!("{}: restored\n", describe(&info)).as_bytes())
+}
+
+/// Everything in the folder of keys. Files are replaced at once, never changed.
+fn keys(data: &Path) -> anyhow::Result<Vec<KeyFile>> {
+    let folder = data.join(KEYS);
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot list {}", folder.display()));
+        }
+    };
+    let mut keys = Vec::new();
+    for entry in entries {
+        let name = entry.context("cannot list the keys")?.file_name();
+        let name = name.to_string_lossy();
+        let path = folder.join(&*name);
+        if name.starts_with('.') || name.ends_with(".tmp") || !path.is_file() {
+            continue;
+        }
+        if let Some(bytes) = files::read(&path)? {
+            keys.push(KeyFile { name: format!("{KEYS}/{name}"), bytes });
+        }
+    }
+    keys.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(keys)
+}
+
+fn describe(info: &PointInfo) -> String {
+    let taken = jiff::Timestamp::try_from(info.taken)
+        .map(|taken| taken.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+        .unwrap_or_default();
+    let PointInfo { revision, files, bytes, .. } = info;
+    format!("backup of {taken}, revision {revision}, {files} files, {}", progress::bytes(*bytes))
+}

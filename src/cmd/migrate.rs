@@ -1,0 +1,139 @@
+//! `ferrokube migrate`: the state from a data directory into etcd, or back.
+
+use super::etcd_flags::{PLACES, read_tls};
+use super::flags::Profile;
+use super::progress::ProgressBar;
+use anyhow::{Context, bail};
+use clap::Args;
+use ferrokube_etcd::EtcdConfig;
+use ferrokube_migrate::{DirectoryTarget, MigrationSummary};
+use ferrokube_server::DataDir;
+use ferrokube_storage::journal::io::{Io, SystemDisk};
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Builder;
+
+/// Flags of `migrate`.
+#[derive(Debug, Args)]
+pub(crate) struct MigrateFlags {
+    /// Where the state is: a data directory, or etcd://HOST:PORT,HOST:PORT
+    #[arg(long, value_name = "DIR|etcd://HOST:PORT,...", value_parser = end)]
+    from: MigrationEnd,
+    /// Where it goes: the other one of them; empty, or with an unfinished migration from there
+    #[arg(long, value_name = "DIR|etcd://HOST:PORT,...", value_parser = end)]
+    to: MigrationEnd,
+    /// CAs of etcd's certificates; with them its members are reached by https
+    #[arg(long, value_name = "FILE")]
+    etcd_cafile: Option<PathBuf>,
+    /// Client certificate for etcd
+    #[arg(long, value_name = "FILE", requires_all = ["etcd_cafile", "etcd_keyfile"])]
+    etcd_certfile: Option<PathBuf>,
+    /// Key of --etcd-certfile
+    #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
+    etcd_keyfile: Option<PathBuf>,
+    /// Prefix of the keys in etcd
+    #[arg(long, value_name = "PREFIX", default_value = "/registry")]
+    etcd_prefix: String,
+    /// Resources that are copied from etcd, with all custom ones
+    #[arg(long, value_enum, default_value_t = Profile::Kubernetes)]
+    profile: Profile,
+}
+
+/// An end of a migration.
+#[derive(Clone, Debug)]
+enum MigrationEnd {
+    Directory(PathBuf),
+    /// Addresses of the members.
+    Etcd(Vec<String>),
+}
+
+fn end(text: &str) -> Result<MigrationEnd, String> {
+    let Some(members) = text.strip_prefix("etcd://") else {
+        return match text.contains("://") {
+            true => Err("neither a directory nor etcd://HOST:PORT,...".to_owned()),
+            false => Ok(MigrationEnd::Directory(text.into())),
+        };
+    };
+    // A repeated scheme does not harm.
+    let members = members.split(',').map(|one| one.trim_start_matches("etcd://").to_owned());
+    Ok(MigrationEnd::Etcd(members.collect()))
+}
+
+/// Migrates, and prints what was done.
+pub(crate) fn run(flags: &MigrateFlags) -> anyhow::Result<ExitCode> {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let bar = ProgressBar::new("copying");
+    let report = |done, total| bar.report(done, total, |keys| format!("{keys} keys"));
+    let summary = match (&flags.from, &flags.to) {
+        (MigrationEnd::Directory(from), MigrationEnd::Etcd(members)) => {
+            let etcd = etcd(flags, members)?;
+            let journal = DataDir::locate(Some(from))?.join("store");
+            let disk: Arc<dyn Io> = Arc::new(SystemDisk);
+            runtime.block_on(ferrokube_migrate::to_etcd(&disk, &journal, &etcd, &report))?
+        }
+        (MigrationEnd::Etcd(members), MigrationEnd::Directory(to)) => {
+            let etcd = etcd(flags, members)?;
+            let reader = ferrokube_server::value_reader(&flags.profile.bundles())?;
+            // Held until the end.
+            let held = DataDir::open(Some(to))?;
+            let target = DirectoryTarget {
+                journal: held.join("store"),
+                unfinished: held.join("store.unfinished"),
+            };
+            let copy = ferrokube_migrate::to_directory(&etcd, &reader, &target, &report);
+            let summary = runtime.block_on(copy)?;
+            held.note_state()?;
+            summary
+        }
+        _ => bail!("one of --from and --to is a directory, the other one etcd://HOST:PORT"),
+    };
+    drop(bar);
+    super::print(describe(&summary).as_bytes())
+}
+
+fn etcd(flags: &MigrateFlags, members: &[String]) -> anyhow::Result<EtcdConfig> {
+    let scheme = if flags.etcd_cafile.is_some() { "https" } else { "http" };
+    let (ca, certificate) = (flags.etcd_cafile.as_ref(), flags.etcd_certfile.as_ref());
+    let tls = read_tls(ca, certificate, flags.etcd_keyfile.as_ref());
+    Ok(EtcdConfig {
+        servers: members.iter().map(|member| format!("{scheme}://{member}")).collect(),
+        prefix: flags.etcd_prefix.trim_end_matches('/').to_owned(),
+        places: PLACES,
+        tls: tls.context("cannot use the certificates for etcd")?,
+        compaction_interval: Duration::ZERO,
+    })
+}
+
+fn describe(summary: &MigrationSummary) -> String {
+    let MigrationSummary { keys, present, hash, revision, unserved } = summary;
+    let mut text = format!("{keys} keys moved and compared, hash {hash}, revision {revision}");
+    if *present > 0 {
+        let _ = write!(text, "; {present} of them had been copied before");
+    }
+    text.push('\n');
+    for (resource, count) in unserved {
+        let _ = writeln!(text, "not served, left in etcd: {resource}, {count} keys");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_directories_or_etcds() {
+        let members = |text: &str| match end(text) {
+            Ok(MigrationEnd::Etcd(members)) => members.join(" "),
+            Ok(MigrationEnd::Directory(path)) => format!("in {}", path.display()),
+            Err(why) => why,
+        };
+        assert_eq!(members("etcd://a:1,b:2"), "a:1 b:2");
+        assert_eq!(members("etcd://a:1,etcd://b:2"), "a:1 b:2");
+        assert_eq!(members("/var/lib/x"), "in /var/lib/x");
+        assert!(members("http://a:1").starts_with("neither"));
+    }
+}

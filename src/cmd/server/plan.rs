@@ -1,0 +1,244 @@
+//! The control plane that the flags describe.
+
+use super::ServerSetup;
+use super::features_page::{self, FeaturesPage};
+use super::trace_page::{self, RingObserver, TracePage};
+use crate::cmd::flags::Storage;
+use ferrokube_auth::audit::{AuditConfig, OnFailure, Rotation};
+use ferrokube_controlplane::Route;
+use ferrokube_features::FEATURE_API;
+use ferrokube_serve::ListenerLimits;
+use ferrokube_serve::reload::TlsFiles;
+use ferrokube_server::{
+    AUDIT_RESERVE, AggregationConfig, AuthenticatorKind, ControlPlane, ControlPlaneBuilder,
+    DataDir, FrontProxyConfig, ListenerConfig, ServerContext, ServiceAccountConfig, StorageConfig,
+    WebhookConfig,
+};
+use ferrokube_storage::{Config, Environment};
+use ferrokube_timeline::TracePages;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// History in memory of a server on etcd, which has no journal to read older events from, in
+/// bytes.
+const HISTORY_BYTES: usize = 64 << 20;
+
+/// All of it apart from the data directory.
+pub(super) fn builder(setup: &ServerSetup<'_>) -> ControlPlaneBuilder {
+    let (flags, kube_apiserver) = (setup.flags, setup.kube_apiserver);
+    let mut builder = ControlPlane::builder()
+        .gates(setup.inputs.gates.clone())
+        .feature_evaluation(flags.feature_api.feature_evaluation_time)
+        .dynamic_features(flags.feature_api.dynamic_features.iter().cloned())
+        .limits(flags.flow.limits())
+        .anonymous(kube_apiserver.anonymous_auth)
+        .builtin_authenticators(authenticators(setup))
+        .service_accounts(service_accounts(setup))
+        .aggregation(aggregation(setup))
+        .services(flags.service_address.iter().cloned())
+        .webhooks(WebhookConfig {
+            mutating: Arc::clone(&setup.inputs.admission.mutating),
+            validating: Arc::clone(&setup.inputs.admission.validating),
+        })
+        .with_controllers(setup.has_controllers)
+        .handlers(ferrokube_cluster::install)
+        .listener(listener(setup));
+    for bundle in &setup.inputs.bundles {
+        builder = builder.bundle(bundle.clone());
+    }
+    if let Some(step) = &setup.inputs.admission.event_rate {
+        let step = Arc::clone(step);
+        builder = builder.admission(move |_| step);
+    }
+    if let Some(ca_file) = &kube_apiserver.requestheader_client_ca_file {
+        builder = builder.front_proxies(FrontProxyConfig {
+            ca_file: ca_file.clone(),
+            allowed_names: kube_apiserver.requestheader_allowed_names.clone(),
+            username_headers: kube_apiserver.requestheader_username_headers.clone(),
+            uid_headers: kube_apiserver.requestheader_uid_headers.clone(),
+            group_headers: kube_apiserver.requestheader_group_headers.clone(),
+            extra_headers_prefix: kube_apiserver.requestheader_extra_headers_prefix.clone(),
+        });
+    }
+    if let Some(tokens) = &setup.inputs.static_tokens {
+        builder = builder.static_tokens(tokens.clone());
+    }
+    if setup.inputs.gates.enabled(&FEATURE_API) {
+        let page =
+            || |context: &ServerContext| Arc::new(FeaturesPage(context.clone())) as Arc<dyn Route>;
+        let bare = features_page::PATH.trim_end_matches('/');
+        builder = builder.route(bare, false, page()).route(features_page::PATH, false, page());
+    }
+    if flags.trace_ui.enabled { with_trace_page(setup, builder) } else { builder }
+}
+
+/// Completes a builder with what is in the data directory.
+pub(super) fn in_directory(
+    builder: ControlPlaneBuilder,
+    setup: &ServerSetup<'_>,
+    directory: DataDir,
+) -> anyhow::Result<ControlPlaneBuilder> {
+    let builder = match audit(setup, &directory) {
+        Some(config) => builder.audit(config),
+        None => builder.without_audit(),
+    };
+    let storage = if setup.flags.etcd.is_used() {
+        let engine = Arc::new(setup.flags.etcd.engine()?);
+        StorageConfig::Remote { engine, history_bytes: HISTORY_BYTES }
+    } else {
+        let config = match setup.flags.storage {
+            Storage::Embedded => Config::embedded(directory.join("store")),
+            Storage::Memory => Config::memory(),
+        };
+        StorageConfig::Local { config, environment: store_environment()? }
+    };
+    Ok(builder.storage(storage).open_data_dir(directory))
+}
+
+fn authenticators(setup: &ServerSetup<'_>) -> Vec<AuthenticatorKind> {
+    let mut kinds =
+        vec![AuthenticatorKind::ClientCertificates, AuthenticatorKind::ServiceAccountTokens];
+    if setup.flags.auth.enable_bootstrap_token_auth {
+        kinds.push(AuthenticatorKind::BootstrapTokens);
+    }
+    kinds
+}
+
+/// Service account tokens.
+pub(super) fn service_accounts(setup: &ServerSetup<'_>) -> ServiceAccountConfig {
+    let (auth, kube_apiserver) = (&setup.flags.auth, setup.kube_apiserver);
+    ServiceAccountConfig {
+        issuer: kube_apiserver.service_account_issuer.clone(),
+        api_audiences: kube_apiserver.api_audiences.clone(),
+        max_life: Some(auth.service_account_max_token_expiration).filter(|life| !life.is_zero()),
+        signing_key_file: kube_apiserver.service_account_signing_key_file.clone(),
+        key_files: kube_apiserver.service_account_key_file.clone(),
+        public_keys: auth.public_issuer_discovery,
+    }
+}
+
+fn aggregation(setup: &ServerSetup<'_>) -> AggregationConfig {
+    let kube_apiserver = setup.kube_apiserver;
+    let chain = kube_apiserver.proxy_client_cert_file.clone();
+    AggregationConfig {
+        client_certificate: chain.zip(kube_apiserver.proxy_client_key_file.clone()),
+    }
+}
+
+fn listener(setup: &ServerSetup<'_>) -> ListenerConfig {
+    let (flags, kube_apiserver) = (setup.flags, setup.kube_apiserver);
+    let chain = kube_apiserver.tls_cert_file.clone();
+    ListenerConfig {
+        address: SocketAddr::new(flags.bind_address, flags.secure_port),
+        names: flags.tls_sans.clone(),
+        tls: flags.tls.policy(),
+        files: TlsFiles {
+            serving: chain.zip(kube_apiserver.tls_private_key_file.clone()),
+            client_ca: kube_apiserver.client_ca_file.clone(),
+            ..TlsFiles::default()
+        },
+        limits: limits(flags.max_connections),
+        admin_lifetime: flags.admin_certificate_lifetime,
+    }
+}
+
+fn limits(connections: u32) -> ListenerLimits {
+    ListenerLimits { connections: connections as usize, ..ListenerLimits::default() }
+}
+
+fn with_trace_page(setup: &ServerSetup<'_>, builder: ControlPlaneBuilder) -> ControlPlaneBuilder {
+    let page = || {
+        let pages =
+            TracePages { ring: setup.ring.clone(), backend: setup.flags.trace_ui.backend.clone() };
+        move |context: &ServerContext| -> Arc<dyn Route> {
+            Arc::new(TracePage { pages, authorizer: Arc::clone(&context.authorizer) })
+        }
+    };
+    let builder = builder.route(trace_page::PATH.trim_end_matches('/'), false, page()).route(
+        trace_page::PATH,
+        false,
+        page(),
+    );
+    match &setup.ring {
+        Some(ring) => builder.observer(Arc::new(RingObserver(Arc::clone(ring)))),
+        None => builder,
+    }
+}
+
+/// `None`: there is no audit log.
+fn audit(setup: &ServerSetup<'_>, directory: &DataDir) -> Option<AuditConfig> {
+    let flags = &setup.flags.audit;
+    let default = || setup.flags.is_persistent().then(|| directory.join("audit.log"));
+    // In our own data directory the log's space is our responsibility.
+    let reserve_bytes = if flags.audit_log_path.is_none() { AUDIT_RESERVE } else { 0 };
+    let path: PathBuf = flags.audit_log_path.clone().or_else(default)?;
+    let rotation = Rotation {
+        max_bytes: flags.audit_log_maxsize.saturating_mul(1 << 20),
+        max_backups: flags.audit_log_maxbackup,
+        max_age: Duration::from_secs(u64::from(flags.audit_log_maxage) * 24 * 3600),
+    };
+    let on_failure =
+        if flags.audit_log_mode == "blocking" { OnFailure::Drop } else { OnFailure::Refuse };
+    Some(AuditConfig {
+        policy: setup.inputs.audit_policy.clone(),
+        rotation,
+        on_failure,
+        sync: flags.audit_log_sync,
+        reserve_bytes,
+        ..AuditConfig::new(path)
+    })
+}
+
+/// The store's environment. In debug builds `FERROKUBE_FAILPOINT` may name a call at which the
+/// process dies (`none`: never), with segments small enough to exercise the whole journal.
+#[cfg(debug_assertions)]
+fn store_environment() -> anyhow::Result<Environment> {
+    use anyhow::anyhow;
+    use ferrokube_storage::JournalLimits;
+    use ferrokube_storage::testing::FailpointDisk;
+    let Ok(text) = std::env::var("FERROKUBE_FAILPOINT") else { return Ok(Environment::default()) };
+    let failpoint =
+        if text == "none" { None } else { Some(text.parse().map_err(|why: String| anyhow!(why))?) };
+    let journal = JournalLimits {
+        segment_bytes: 64 << 10,
+        retain_bytes: 512 << 10,
+        ..JournalLimits::default()
+    };
+    Ok(Environment {
+        io: Arc::new(FailpointDisk::new(failpoint)),
+        journal,
+        ..Environment::default()
+    })
+}
+
+#[cfg(not(debug_assertions))]
+#[allow(clippy::unnecessary_wraps, reason = "same signature as in debug builds")]
+fn store_environment() -> anyhow::Result<Environment> {
+    Ok(Environment::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cmd::flags::ServerFlags;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct ServerCli {
+        #[command(flatten)]
+        flags: ServerFlags,
+    }
+
+    #[test]
+    fn connections_are_bounded_by_a_flag() {
+        let connections = |flags: &[&str]| {
+            let parsed = ServerCli::try_parse_from([&["x"], flags].concat());
+            parsed.ok().map(|cli| limits(cli.flags.max_connections).connections)
+        };
+        assert_eq!(connections(&[]), Some(ListenerLimits::default().connections));
+        assert_eq!(connections(&["--max-connections=20000"]), Some(20_000));
+        assert_eq!(connections(&["--max-connections=0"]), None);
+    }
+}

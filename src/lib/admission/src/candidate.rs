@@ -1,0 +1,100 @@
+//! A write that webhooks and policies may match. What several of them need is found once.
+
+use crate::request::kind_of;
+use ferrokube_apimachinery::document::Document;
+use ferrokube_registry::{Attributes, Catalog, Operation, Served, Target, decode_mutated, view};
+use ferrokube_storage::{Prefix, Store};
+use std::sync::OnceLock;
+
+/// The write.
+pub(crate) struct CandidateWrite<'a> {
+    pub(crate) attributes: Attributes<'a>,
+    catalog: &'a Catalog,
+    store: &'a Store,
+    equivalents: OnceLock<Vec<Served>>,
+    namespace: OnceLock<Option<Document>>,
+}
+
+impl<'a> CandidateWrite<'a> {
+    pub(crate) fn new(attributes: Attributes<'a>, catalog: &'a Catalog, store: &'a Store) -> Self {
+        let (equivalents, namespace) = Default::default();
+        Self { attributes, catalog, store, equivalents, namespace }
+    }
+
+    /// The version of the request.
+    pub(crate) fn served(&self) -> &'a Served {
+        &self.attributes.target.served
+    }
+
+    /// The other versions in which the object can be seen, in order.
+    pub(crate) fn equivalents(&self) -> &[Served] {
+        self.equivalents.get_or_init(|| {
+            let subresource = self.attributes.target.subresource.as_str();
+            let mut others = self.catalog.equivalents(self.served());
+            others.retain(|other| {
+                subresource.is_empty()
+                    || other.definition.subresource(other.version, subresource).is_some()
+            });
+            others
+        })
+    }
+
+    /// The stored namespace of the write; `None` if it does not exist.
+    pub(crate) fn namespace(&self) -> Option<&Document> {
+        let read = || {
+            let served = self.catalog.find("", "v1", "namespaces")?;
+            let prefix = Prefix::new(served.definition.storage_prefix.as_deref()?).ok()?;
+            let key = prefix.key(None, namespace_of(&self.attributes)).ok()?;
+            Some(view(&*self.store.get(&key)?, &served))
+        };
+        self.namespace.get_or_init(read).as_ref()
+    }
+
+    /// Decodes what a step made of the object, in a version of it.
+    ///
+    /// # Errors
+    /// Why it is malformed.
+    pub(crate) fn decode(&self, served: &Served, object: Document) -> Result<Document, String> {
+        let Attributes { context, target, .. } = self.attributes;
+        let target = Target { served: served.clone(), ..target.clone() };
+        decode_mutated(self.catalog, context, &target, object)
+    }
+
+    /// Sets the defaults of a version, unless the subresource has a kind of its own.
+    pub(crate) fn set_defaults(&self, served: &Served, object: &mut Document) {
+        let kind = kind_of(served, &self.attributes.target.subresource);
+        if kind == served.definition.gvk(served.version) {
+            served.definition.set_defaults(served.version, object);
+        }
+    }
+
+    /// Whether objects of both versions are of one kind: also those of a subresource with a kind of
+    /// its own.
+    pub(crate) fn is_same_kind(&self, one: &Served, other: &Served) -> bool {
+        let subresource = &self.attributes.target.subresource;
+        kind_of(one, subresource) == kind_of(other, subresource)
+    }
+}
+
+/// Whether a write is of a namespace.
+pub(crate) fn is_namespace(attributes: &Attributes<'_>) -> bool {
+    let definition = &attributes.target.served.definition;
+    definition.group.is_empty() && definition.plural == "namespaces"
+}
+
+/// The namespace of a write; a namespace is in itself.
+pub(crate) fn namespace_of<'a>(attributes: &Attributes<'a>) -> &'a str {
+    let target = attributes.target;
+    let named = if is_namespace(attributes) { &target.name } else { &target.namespace };
+    named.as_deref().unwrap_or_default()
+}
+
+/// The operation in rules and reviews.
+pub(crate) fn operation_name(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Create => "CREATE",
+        Operation::Update => "UPDATE",
+        Operation::Delete => "DELETE",
+        Operation::Connect => "CONNECT",
+    }
+}

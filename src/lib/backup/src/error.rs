@@ -1,0 +1,54 @@
+//! Errors of backups.
+
+use ferrokube_storage::OpenError;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a backup could not be made, checked or restored. The last point of the backup is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// A file system operation failed.
+    #[error("cannot {what} {path}")]
+    Io {
+        /// The operation, as a verb.
+        what: &'static str,
+        /// Path operated on.
+        path: PathBuf,
+        /// Cause.
+        source: io::Error,
+    },
+    /// Something in the backup is not what was written.
+    #[error("the backup {path} is damaged: {what}")]
+    Damaged {
+        /// The backup, or its file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// A directory with something else in it, or a file that is no backup.
+    #[error("{0} is not a backup")]
+    NotBackup(PathBuf),
+    /// A directory without a finished point.
+    #[error("{0} contains no finished backup")]
+    NoPoint(PathBuf),
+    /// Another process works on it.
+    #[error("{0} is in use by another process")]
+    Busy(PathBuf),
+    /// The journal.
+    #[error("cannot use the journal")]
+    Journal(#[from] OpenError),
+    /// A key of the target differs from the backup's.
+    #[error("{0} exists and differs from the backup's: remove it, or restore without keys")]
+    OtherKey(PathBuf),
+    /// Revisions would go back.
+    #[error(
+        "the clock is {0} s behind the time of the backup: set it, as new revisions follow the clock"
+    )]
+    ClockBehind(u64),
+}
+
+/// Builds a [`BackupError::Io`].
+pub(crate) fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BackupError {
+    let path = path.to_owned();
+    move |source| BackupError::Io { what, path, source }
+}

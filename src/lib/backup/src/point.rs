@@ -1,0 +1,157 @@
+//! Points: what a backup holds of one moment, as lines of text with a checksum.
+
+use crate::blocks::{BLOCK_BYTES, BlockHash, BlockRef};
+use std::fmt::Write;
+use std::time::{Duration, SystemTime};
+
+const TITLE: &str = "ferrokube backup, format 1";
+/// Largest encoded point: some million blocks.
+pub(crate) const MAX_POINT_BYTES: u64 = 128 << 20;
+
+/// A file of a point.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PointFile {
+    /// `store/NAME`, or a file of keys relative to the data directory.
+    pub(crate) name: String,
+    pub(crate) blocks: Vec<BlockRef>,
+}
+
+/// A moment's journal and keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Point {
+    /// When the backup began, in milliseconds since 1970.
+    pub(crate) taken_ms: u64,
+    /// Last revision of the journal.
+    pub(crate) revision: u64,
+    pub(crate) files: Vec<PointFile>,
+}
+
+/// What a point is, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PointInfo {
+    /// When the backup began.
+    pub taken: SystemTime,
+    /// Last revision in it.
+    pub revision: u64,
+    /// Number of files.
+    pub files: usize,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Bytes that were written for it; 0 when it was only read.
+    pub written: u64,
+}
+
+impl Point {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.blocks().map(|block| block.len as u64).sum()
+    }
+
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = &BlockRef> {
+        self.files.iter().flat_map(|file| &file.blocks)
+    }
+
+    pub(crate) fn info(&self, written: u64) -> PointInfo {
+        PointInfo {
+            taken: SystemTime::UNIX_EPOCH + Duration::from_millis(self.taken_ms),
+            revision: self.revision,
+            files: self.files.len(),
+            bytes: self.bytes(),
+            written,
+        }
+    }
+
+    pub(crate) fn encode(&self) -> String {
+        let mut text = format!("{TITLE}\ntaken {}\nrevision {}\n", self.taken_ms, self.revision);
+        for file in &self.files {
+            let _ = writeln!(text, "file {}", file.name);
+            for BlockRef { hash, len, offset } in &file.blocks {
+                let _ = writeln!(text, "block {hash} {len} {offset}");
+            }
+        }
+        let sum = BlockHash::of(text.as_bytes());
+        let _ = writeln!(text, "sum {sum}");
+        text
+    }
+
+    /// `None` if the text is not what [`Self::encode`] made.
+    pub(crate) fn decode(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        let (body, sum) = text.strip_suffix('\n')?.rsplit_once('\n')?;
+        let body = &text[..=body.len()];
+        if BlockHash::parse(sum.strip_prefix("sum ")?)? != BlockHash::of(body.as_bytes()) {
+            return None;
+        }
+        let mut lines = body.lines();
+        if lines.next()? != TITLE {
+            return None;
+        }
+        let taken_ms = lines.next()?.strip_prefix("taken ")?.parse().ok()?;
+        let revision = lines.next()?.strip_prefix("revision ")?.parse().ok()?;
+        let mut files: Vec<PointFile> = Vec::new();
+        for line in lines {
+            match line.split_once(' ')? {
+                ("file", name) if is_name(name) => {
+                    files.push(PointFile { name: name.to_owned(), blocks: Vec::new() });
+                }
+                ("block", block) => files.last_mut()?.blocks.push(parse_block(block)?),
+                _ => return None,
+            }
+        }
+        let is_regular = |file: &PointFile| {
+            let whole = file.blocks.len().saturating_sub(1);
+            file.blocks[..whole].iter().all(|block| block.len == BLOCK_BYTES)
+        };
+        files.iter().all(is_regular).then_some(Self { taken_ms, revision, files })
+    }
+}
+
+fn parse_block(text: &str) -> Option<BlockRef> {
+    let mut words = text.split(' ');
+    let hash = BlockHash::parse(words.next()?)?;
+    let len = words.next()?.parse().ok().filter(|len| (1..=BLOCK_BYTES).contains(len))?;
+    let offset = words.next()?.parse().ok()?;
+    words.next().is_none().then_some(BlockRef { hash, len, offset })
+}
+
+/// A folder and a plain name: a point cannot name anything outside of a data directory.
+fn is_name(name: &str) -> bool {
+    let is_plain = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with('.')
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+    };
+    name.split_once('/').is_some_and(|(folder, file)| is_plain(folder) && is_plain(file))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_point_is_read_as_it_was_written_or_not_at_all() {
+        let block = |text: &str| BlockRef {
+            hash: BlockHash::of(text.as_bytes()),
+            len: text.len(),
+            offset: 7,
+        };
+        let files = vec![
+            PointFile { name: "store/1.log".to_owned(), blocks: vec![block("one")] },
+            PointFile { name: "pki/ca.key".to_owned(), blocks: Vec::new() },
+        ];
+        let point = Point { taken_ms: 12, revision: 34, files };
+        let text = point.encode();
+        assert_eq!(Point::decode(text.as_bytes()), Some(point.clone()));
+        for at in 0..text.len() {
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] ^= 1;
+            assert_eq!(Point::decode(&bytes), None, "byte {at}");
+            assert_eq!(Point::decode(&text.as_bytes()[..at]), None, "cut at {at}");
+        }
+        for name in ["../x", "a/../b", "/etc/passwd", "a", "a/", "a/.b", "a/b/c", "a/b c"] {
+            let files = vec![PointFile { name: name.to_owned(), blocks: Vec::new() }];
+            let text = Point { files, ..point.clone() }.encode();
+            assert_eq!(Point::decode(text.as_bytes()), None, "{name}");
+        }
+    }
+}

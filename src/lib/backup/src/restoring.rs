@@ -1,0 +1,220 @@
+//! Checks and restores backups.
+
+use crate::archive::BackupArchive;
+use crate::blocks::{self, BlockFile, BlockSource, Progress};
+use crate::directory::BackupDirectory;
+use crate::error::{BackupError, io_error};
+use crate::point::{Point, PointFile, PointInfo};
+use crate::taking::{BackupPlace, STORE, checked, journal_files, now_ms};
+use ferrokube_storage::JournalFiles;
+use ferrokube_storage::journal::io::Io;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What is restored, and where to.
+pub struct RestoreTarget {
+    /// A data directory that no server uses.
+    pub directory: PathBuf,
+    /// Also keys and certificates.
+    pub has_keys: bool,
+}
+
+/// Checks the last point of a backup: reads all of it.
+///
+/// # Errors
+/// [`BackupError`].
+pub fn verify(
+    io: &Arc<dyn Io>,
+    place: &BackupPlace,
+    progress: &Progress,
+) -> Result<PointInfo, BackupError> {
+    CheckedBackup::open(io, place, progress).map(|backup| backup.info())
+}
+
+/// The last point of a backup, all of which was read and found to be whole.
+pub struct CheckedBackup {
+    io: Arc<dyn Io>,
+    backup: OpenBackup,
+}
+
+impl CheckedBackup {
+    /// Reads all of it.
+    ///
+    /// # Errors
+    /// [`BackupError`].
+    pub fn open(
+        io: &Arc<dyn Io>,
+        place: &BackupPlace,
+        progress: &Progress,
+    ) -> Result<Self, BackupError> {
+        let backup = open(io, place)?;
+        backup.check(progress)?;
+        Ok(Self { io: Arc::clone(io), backup })
+    }
+
+    /// What it is.
+    pub fn info(&self) -> PointInfo {
+        self.backup.point.info(0)
+    }
+
+    /// Whether it can be restored there: the clock is right, and keys that are there are the same.
+    ///
+    /// # Errors
+    /// [`BackupError::ClockBehind`], [`BackupError::OtherKey`], [`BackupError::Io`].
+    pub fn check_target(&self, target: &RestoreTarget) -> Result<(), BackupError> {
+        let behind = self.backup.point.taken_ms.saturating_sub(now_ms());
+        if behind > 0 {
+            return Err(BackupError::ClockBehind(behind.div_ceil(1000)));
+        }
+        missing_keys(&*self.io, &self.keys(target)?).map(drop)
+    }
+
+    fn keys(&self, target: &RestoreTarget) -> Result<Vec<(PathBuf, Vec<u8>)>, BackupError> {
+        let files = self.backup.point.files.iter();
+        let keys = files.filter(|file| target.has_keys && !is_journal(file));
+        keys.map(|file| Ok((target.directory.join(&file.name), self.backup.content(file)?)))
+            .collect()
+    }
+
+    /// Restores it into a data directory without a journal. May be repeated when it was
+    /// interrupted; until it has ended, no store opens the directory.
+    ///
+    /// # Errors
+    /// [`BackupError`]; before anything is written if the directory has a journal.
+    pub fn restore(
+        &self,
+        target: &RestoreTarget,
+        progress: &Progress,
+    ) -> Result<PointInfo, BackupError> {
+        self.check_target(target)?;
+        let (io, backup) = (&self.io, &self.backup);
+        let keys = self.keys(target)?;
+        for (path, bytes) in missing_keys(&**io, &keys)? {
+            write_key(&**io, path, bytes).map_err(io_error("write", path))?;
+        }
+        progress.expect(2 * backup.point.bytes());
+        let files = &backup.point.files;
+        let journal = journal_files(files, &backup.reader, progress, &backup.path);
+        let store = target.directory.join(STORE);
+        journal.install(io, &store, &mut |bytes| progress.add(bytes))?;
+        checked(JournalFiles::of_directory(io, &store)?)?;
+        Ok(backup.point.info(0))
+    }
+}
+
+fn is_journal(file: &PointFile) -> bool {
+    Path::new(&file.name).starts_with(STORE)
+}
+
+/// A backup opened at its last point.
+struct OpenBackup {
+    path: PathBuf,
+    point: Point,
+    reader: Arc<dyn BlockSource>,
+}
+
+fn open(io: &Arc<dyn Io>, place: &BackupPlace) -> Result<OpenBackup, BackupError> {
+    let (path, point, reader): (_, _, Arc<dyn BlockSource>) = match place {
+        BackupPlace::Directory(path) => {
+            let directory = BackupDirectory::new(io, path);
+            (path, directory.last()?, Arc::new(directory))
+        }
+        BackupPlace::File(path) => {
+            let archive = BackupArchive::open(io, path)?;
+            (path, archive.point()?, Arc::new(archive))
+        }
+    };
+    Ok(OpenBackup { path: path.clone(), point, reader })
+}
+
+impl OpenBackup {
+    fn damaged(&self, what: &dyn std::fmt::Display) -> BackupError {
+        BackupError::Damaged { path: self.path.clone(), what: what.to_string() }
+    }
+
+    fn check(&self, progress: &Progress) -> Result<(), BackupError> {
+        let point = &self.point;
+        progress.expect(point.bytes());
+        let journal = journal_files(&point.files, &self.reader, progress, &self.path);
+        let revision = checked(journal)?;
+        if revision.0 != point.revision {
+            let what = format!("it ends at revision {revision}, not {}", point.revision);
+            return Err(self.damaged(&what));
+        }
+        for file in point.files.iter().filter(|file| !is_journal(file)) {
+            let blocks =
+                BlockFile::new(Arc::clone(&self.reader), file.blocks.clone(), progress.clone());
+            blocks.check().map_err(|error| self.damaged(&format!("{}: {error}", file.name)))?;
+        }
+        Ok(())
+    }
+
+    fn content(&self, file: &PointFile) -> Result<Vec<u8>, BackupError> {
+        let mut bytes = Vec::new();
+        for block in &file.blocks {
+            let loaded = blocks::load(&*self.reader, block);
+            bytes.extend(loaded.map_err(|error| self.damaged(&error))?);
+        }
+        Ok(bytes)
+    }
+}
+
+/// Those that are not there yet.
+fn missing_keys<'a>(
+    io: &dyn Io,
+    keys: &'a [(PathBuf, Vec<u8>)],
+) -> Result<Vec<&'a (PathBuf, Vec<u8>)>, BackupError> {
+    let mut missing = Vec::new();
+    for key in keys {
+        let (path, bytes) = key;
+        match io.open_to_read(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => missing.push(key),
+            Err(error) => return Err(io_error("open", path)(error)),
+            Ok(file) => {
+                let mut present = vec![0; bytes.len() + 1];
+                let read = file.read_at(0, &mut present).map_err(io_error("read", path))?;
+                if present[..read] != bytes[..] {
+                    return Err(BackupError::OtherKey(path.clone()));
+                }
+            }
+        }
+    }
+    Ok(missing)
+}
+
+/// Durable, readable by its owner only, whole or not there.
+fn write_key(io: &dyn Io, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    io.make_dir(folder)?;
+    let temporary = path.with_extension("restored.tmp");
+    let file = io.create(&temporary)?;
+    file.write_at(0, bytes)?;
+    file.sync()?;
+    io.rename(&temporary, path)?;
+    io.sync_dir(folder)?;
+    io.sync_dir(folder.parent().unwrap_or(Path::new(".")))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use ferrokube_storage::testing::SimDisk;
+
+    #[test]
+    fn fault_09_a_clock_behind_the_backup_is_refused() {
+        let disk = SimDisk::default();
+        let io: Arc<dyn Io> = Arc::new(disk.clone());
+        let place = BackupPlace::Directory("/sim/backup".into());
+        let directory = BackupDirectory::new(&io, Path::new("/sim/backup"));
+        let _ = directory.enter().unwrap();
+        let point = Point { taken_ms: now_ms() + 60_000, revision: 0, files: Vec::new() };
+        directory.add(&point).unwrap();
+        let target = RestoreTarget { directory: "/sim/data".into(), has_keys: true };
+        let backup = CheckedBackup::open(&io, &place, &Progress::none()).unwrap();
+        let refused = backup.restore(&target, &Progress::none());
+        assert!(matches!(refused, Err(BackupError::ClockBehind(59 | 60))), "{refused:?}");
+        assert!(disk.files().keys().all(|path| path.starts_with("/sim/backup")));
+    }
+}

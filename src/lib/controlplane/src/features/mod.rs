@@ -1,0 +1,377 @@
+//! The server's side of the Feature API (KEP-3920): announces features, reports what this server
+//! uses, and, where it leads, takes transitions step by step.
+//!
+//! Every write is a compare-and-swap, so that a second leader is harmless. Nothing here runs while
+//! the gate `FeatureAPI` is off, and nothing is done for a request.
+
+mod leading;
+mod record;
+mod stats;
+mod sweep;
+
+use crate::identity::IdentityLeases;
+use crate::state::ServerState;
+use ferrokube_apimachinery::document::{Document, json};
+use ferrokube_apimachinery::status::{Failure, Reason};
+use ferrokube_features::Gates;
+use ferrokube_features::transition::FeatureState;
+use ferrokube_registry::offload::block_in_place;
+use ferrokube_registry::{DeleteOptions, Informer, Local, Notice, Patch, Registry};
+use ferrokube_resource::{Definition, FieldGuard};
+use leading::{TaskEnd, TaskState};
+use record::FeatureFacts;
+use stats::FeatureEvents;
+pub(crate) use stats::FeatureStats;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+pub(crate) const GROUP: &str = "features.k8s.io";
+const VERSION: &str = "v1alpha1";
+const PLURAL: &str = "features";
+/// Namespace of the server's own features.
+const NAMESPACE: &str = "kube-system";
+/// Minor versions for which an unknown feature is kept.
+const KEPT_MINORS: u16 = 3;
+/// Before a step that failed is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Settings of [`ApiServerBuilder::features`](crate::ApiServerBuilder::features).
+#[derive(Clone, Debug)]
+pub struct FeatureSettings {
+    /// What makes this server different from others on the same state, such as its address and
+    /// data directory.
+    pub identity: String,
+    /// How long components have to report the value that they use.
+    pub evaluation: Duration,
+    /// Between renewals of the server's identity Lease. A server that misses three does not count.
+    pub renewal: Duration,
+    /// Kinds that are not served, whose objects a task may have to delete.
+    pub unserved: Vec<Arc<Definition>>,
+    /// Features that `spec.desired` sets. They must be central ones.
+    pub dynamic: BTreeSet<String>,
+    /// By name, those of [`FeatureTask::Function`](ferrokube_features::FeatureTask::Function).
+    pub functions: BTreeMap<&'static str, FeatureFunction>,
+}
+
+/// Work of a feature's author on the way to off. An error is shown in the Feature, and the work
+/// tried again.
+#[derive(Clone)]
+pub struct FeatureFunction(Arc<dyn Fn(Registry) -> FunctionRun + Send + Sync>);
+
+type FunctionRun = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
+impl FeatureFunction {
+    /// It may run more than once, also at the same time in two servers.
+    pub fn new<F>(run: impl Fn(Registry) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<(), String>> + Send + 'static,
+    {
+        Self(Arc::new(move |registry| Box::pin(run(registry))))
+    }
+}
+
+impl fmt::Debug for FeatureFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FeatureFunction")
+    }
+}
+
+impl Default for FeatureSettings {
+    fn default() -> Self {
+        Self {
+            identity: String::new(),
+            evaluation: Duration::from_secs(60),
+            renewal: Duration::from_secs(10),
+            unserved: Vec::new(),
+            dynamic: BTreeSet::new(),
+            functions: BTreeMap::new(),
+        }
+    }
+}
+
+/// A stored Feature as last observed.
+struct ObservedFeature {
+    document: Arc<Document>,
+    /// When this revision was observed.
+    since: Instant,
+    /// Revision in which its transition was observed first.
+    base: String,
+}
+
+/// The loop of one server.
+pub(crate) struct FeatureFlow {
+    registry: Registry,
+    gates: Gates,
+    settings: FeatureSettings,
+    features: Local,
+    informer: Informer,
+    leases: IdentityLeases,
+    known: BTreeMap<String, ObservedFeature>,
+    tasks: JoinSet<TaskEnd>,
+    /// By feature.
+    states: BTreeMap<String, TaskState>,
+    /// Features to look at, and when.
+    due: BTreeMap<String, Instant>,
+    stats: Arc<FeatureStats>,
+    events: FeatureEvents,
+}
+
+impl FeatureFlow {
+    /// Announces the features and reports what this server uses. `None` if the API is not served.
+    pub(crate) async fn start(state: &ServerState) -> Option<Self> {
+        let registry = &state.registry;
+        let mut flow = Self {
+            registry: registry.clone(),
+            gates: state.gates.clone(),
+            settings: state.features.clone(),
+            features: Local::new(registry, GROUP, VERSION, PLURAL)?,
+            informer: Informer::new(registry, GROUP, VERSION, PLURAL)?,
+            leases: IdentityLeases::new(registry, &state.features)?,
+            known: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            states: BTreeMap::new(),
+            due: BTreeMap::new(),
+            stats: Arc::clone(&state.feature_stats),
+            events: FeatureEvents::new(registry),
+        };
+        let first = Notice::Replaced(flow.informer.snapshot());
+        flow.observe(vec![first]);
+        let set = flow.gates.unavailable().iter().map(|(name, _)| name.as_str());
+        let all = flow.gates.all().map(|gate| gate.gate.name).chain(set);
+        let names: Vec<_> = all.filter(|name| record::is_name(name)).map(str::to_owned).collect();
+        flow.look_at(names);
+        flow.renew().await;
+        flow.act().await;
+        Some(flow)
+    }
+
+    /// Runs until the store closes.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let wake = self.act().await;
+            let renewal = self.leases.renewal();
+            tokio::select! {
+                found = self.informer.next() => {
+                    let Some(found) = found else { return };
+                    let notices = block_in_place(|| found.read());
+                    self.observe(notices);
+                }
+                found = self.leases.observe() => {
+                    if !found {
+                        return;
+                    }
+                    self.look_at_all();
+                }
+                Some(ended) = self.tasks.join_next() => self.end_task(ended),
+                () = sleep_until(renewal) => self.renew().await,
+                () = sleep_until(wake) => {}
+            }
+        }
+    }
+
+    /// Renews the Lease, which also keeps guarded fields open.
+    async fn renew(&mut self) {
+        let value = |name: &str| self.facts(name).desired;
+        let gates = self.gates.all().map(|gate| gate.gate.name);
+        let values: Vec<String> = gates.map(|name| format!("{name}={}", value(name))).collect();
+        self.leases.renew(Some(&values.join(","))).await;
+        // Others may have gone silent in the meantime, which is no event.
+        self.look_at_all();
+        for gate in self.gates.all() {
+            if let Some(known) = self.known.get(gate.gate.name) {
+                self.guard(gate.gate.name, &known.document);
+            }
+        }
+    }
+
+    fn facts(&self, name: &str) -> FeatureFacts {
+        let stored = self.known.get(name).map(|known| &*known.document);
+        FeatureFacts::new(&self.gates, &self.settings.dynamic, name, stored)
+    }
+
+    /// Permits uses while the value and the state do: of a central feature, and of guarded fields,
+    /// which are hidden while it is off.
+    fn guard(&self, feature: &str, document: &Document) {
+        if ferrokube_features::known::find(feature).is_none() {
+            // Of these there may be any number.
+            return;
+        }
+        let state = record::state(document);
+        let facts = FeatureFacts::new(&self.gates, &self.settings.dynamic, feature, Some(document));
+        let is_permitted = facts.desired && state.is_some_and(FeatureState::permits_use);
+        let is_central = self.gates.get(feature).is_some_and(|gate| gate.is_central());
+        if is_central && self.gates.follow(feature, is_permitted) {
+            tracing::info!(k8s.name = feature, enabled = is_permitted, "feature gate follows");
+        }
+        let open_for = if is_permitted { self.leases.permitted() } else { Duration::ZERO };
+        for guard in guards(&self.registry, feature) {
+            if guard.set(open_for, state == Some(FeatureState::Off)) {
+                tracing::debug!(k8s.name = feature, "OpenAPI changes");
+            }
+        }
+    }
+
+    fn observe(&mut self, notices: Vec<Notice>) {
+        for notice in notices {
+            match notice {
+                Notice::Replaced(all) => {
+                    let mut before = std::mem::take(&mut self.known);
+                    for (_, document) in all {
+                        let old = before.remove(document.name());
+                        self.put(document, old);
+                    }
+                    self.look_at(before.into_keys());
+                }
+                Notice::Changed(key, document) => {
+                    let old = self.known.remove(key.name());
+                    self.put(document, old);
+                }
+                Notice::Removed(key) if key.namespace() == Some(NAMESPACE) => {
+                    self.known.remove(key.name());
+                    self.look_at([key.name().to_owned()]);
+                }
+                Notice::Removed(_) => {}
+            }
+        }
+    }
+
+    fn put(&mut self, document: Arc<Document>, old: Option<ObservedFeature>) {
+        if document.namespace() != NAMESPACE {
+            return;
+        }
+        let name = document.name().to_owned();
+        let revision = document.meta("resourceVersion").to_owned();
+        let transition = |document: &Document| {
+            (document.meta("uid").to_owned(), record::number(document), record::state(document))
+        };
+        let same = old.filter(|old| transition(&old.document) == transition(&document));
+        let begins =
+            same.is_none() && record::state(&document).is_some_and(FeatureState::is_turning);
+        self.leases.has_observed(&revision, begins);
+        self.guard(&name, &document);
+        self.look_at([name.clone()]);
+        let base = same.map_or(revision, |old| old.base);
+        self.known.insert(name, ObservedFeature { document, since: Instant::now(), base });
+    }
+
+    fn look_at(&mut self, names: impl IntoIterator<Item = String>) {
+        let now = Instant::now();
+        self.due.extend(names.into_iter().map(|name| (name, now)));
+    }
+
+    fn look_at_all(&mut self) {
+        let names: Vec<String> = self.known.keys().cloned().collect();
+        self.look_at(names);
+        let gates: Vec<_> = self.gates.all().map(|gate| gate.gate.name.to_owned()).collect();
+        self.look_at(gates);
+    }
+
+    /// Takes what steps it can. Returns when to look again.
+    async fn act(&mut self) -> Instant {
+        let now = Instant::now();
+        let due: Vec<String> =
+            self.due.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone()).collect();
+        for name in due {
+            self.due.remove(&name);
+            let next = match self.step(&name).await {
+                Ok(next) => next,
+                // Another writer was faster: the informer brings the new state.
+                Err(failure) if is_race(&failure) => None,
+                Err(failure) => {
+                    let why = &failure.message;
+                    tracing::warn!(k8s.name = name, why, "cannot write a feature, retrying");
+                    Some(Instant::now() + RETRY)
+                }
+            };
+            if let Some(next) = next {
+                self.due.insert(name, next);
+            }
+        }
+        let next = self.due.values().min().copied();
+        next.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600))
+    }
+
+    /// One feature. Returns when to look again without a change.
+    async fn step(&mut self, name: &str) -> Result<Option<Instant>, Failure> {
+        let facts = self.facts(name);
+        let leads = self.leases.leads(name, facts.gate.is_some());
+        let Some(known) = self.known.get(name) else {
+            let is_wanted = facts.gate.is_some() || facts.source == "CommandLine";
+            if leads && is_wanted {
+                self.announce(name).await?;
+            }
+            return Ok(None);
+        };
+        let (document, since) = (Arc::clone(&known.document), known.since);
+        self.stats.note(&facts, &document, leads);
+        self.report(&facts, &document).await?;
+        if !leads {
+            // Another server may lead now that this one did: its task ends by itself.
+            return Ok(None);
+        }
+        if facts.is_forgotten(&document, self.gates.version(), KEPT_MINORS) {
+            self.features.delete(NAMESPACE, name, &DeleteOptions::default()).await?;
+            return Ok(None);
+        }
+        self.lead(&facts, &document, since).await
+    }
+
+    async fn announce(&mut self, name: &str) -> Result<(), Failure> {
+        let object = json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"),
+            "kind": "Feature",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+        });
+        let object = Document::from_value(object).expect("an object literal");
+        self.features.create(NAMESPACE, object).await.map(drop)
+    }
+
+    /// Adds the value that this server uses, unless an equal one is there.
+    async fn report(&self, facts: &FeatureFacts, document: &Document) -> Result<(), Failure> {
+        let Some(enabled) = facts.used else { return Ok(()) };
+        let version = self.gates.version();
+        if record::has_use(document, version, enabled) {
+            return Ok(());
+        }
+        let used = json!({"version": version.to_string(), "enabled": enabled});
+        let patch = json!({ "status": { "uses": [used] } });
+        let patch = Document::from_value(patch).expect("an object literal");
+        self.features
+            .patch(NAMESPACE, &facts.name, "uses", Patch::Merge(patch.into()))
+            .await
+            .map(drop)
+    }
+}
+
+/// Guarded fields of a feature.
+fn guards(registry: &Registry, feature: &str) -> Vec<FieldGuard> {
+    let (_, definitions) = registry.catalog().all();
+    let guards = definitions.iter().flat_map(|definition| &definition.guards);
+    guards.filter(|guard| guard.field().gate == feature).cloned().collect()
+}
+
+/// Without the Feature API, the gates alone permit uses; with it, none are permitted until the
+/// states are read.
+pub(crate) fn open_guards(registry: &Registry, gates: &Gates) {
+    let is_served = registry.catalog().find(GROUP, VERSION, PLURAL).is_some();
+    for gate in gates.all() {
+        if is_served {
+            if gate.is_central() {
+                gates.follow(gate.gate.name, false);
+            }
+            continue;
+        }
+        for guard in guards(registry, gate.gate.name) {
+            guard.set(if gate.configured { Duration::MAX } else { Duration::ZERO }, false);
+        }
+    }
+}
+
+fn is_race(failure: &Failure) -> bool {
+    matches!(failure.reason, Some(Reason::Conflict | Reason::AlreadyExists | Reason::NotFound))
+}

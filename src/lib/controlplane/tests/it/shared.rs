@@ -1,0 +1,151 @@
+//! Several API servers on one state.
+
+use crate::support::TestServer;
+use ferrokube_apimachinery::document::{Value, json};
+use ferrokube_auth::Rbac;
+use ferrokube_controlplane::FeatureSettings;
+use ferrokube_registry::{Catalog, StoredValues};
+use ferrokube_storage::testing::{SharedClient, SharedEngine};
+use ferrokube_storage::{Environment, Store};
+use std::sync::Arc;
+use std::time::Duration;
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+
+async fn server(engine: &SharedEngine, identity: &str) -> TestServer {
+    connected(engine.client(), identity).await
+}
+
+async fn connected(client: SharedClient, identity: &str) -> TestServer {
+    let catalog = Arc::new(Catalog::default());
+    for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
+        catalog.put(definition);
+    }
+    let reader = Arc::new(StoredValues::new(catalog, ferrokube_resources::messages()));
+    let store =
+        Store::attach(Arc::new(client), reader, 64 << 20, Environment::default()).await.unwrap();
+    let identity = identity.to_owned();
+    let settings = FeatureSettings { identity, ..FeatureSettings::default() };
+    let catalog = Arc::new(Catalog::default());
+    for definition in ferrokube_resources::definitions(ferrokube_resources::tables()) {
+        catalog.put(definition);
+    }
+    let rbac = Arc::new(Rbac::of(&store, &catalog));
+    let server = TestServer::over(store, |builder| builder.features(settings).authorizer(rbac));
+    server.plane.start().await.unwrap();
+    server
+}
+
+/// Names of identity Leases, once there are as many.
+async fn identities(server: &TestServer, count: usize) -> Vec<String> {
+    for _ in 0..10_000 {
+        let query =
+            format!("{LEASES}?labelSelector=apiserver.kubernetes.io/identity=kube-apiserver");
+        let leases = server.get(&query).await.json();
+        let items = leases["items"].as_array().unwrap().clone();
+        if items.len() == count {
+            let name = |item: &Value| item["metadata"]["name"].as_str().unwrap().to_owned();
+            return items.iter().map(name).collect();
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    panic!("never {count} identity Leases");
+}
+
+#[tokio::test]
+async fn servers_on_one_state_keep_identity_leases() {
+    let engine = SharedEngine::default();
+    let one = server(&engine, "one").await;
+    let first = identities(&one, 1).await;
+    assert!(first[0].starts_with("apiserver-"), "{first:?}");
+    let other = server(&engine, "other").await;
+    let both = identities(&one, 2).await;
+    let again = server(&engine, "other").await;
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    assert_eq!(identities(&again, 2).await, both, "the same after a restart");
+    // One that is gone, and another object of such a name, without the label.
+    for (name, labels) in [
+        ("apiserver-gone", json!({"apiserver.kubernetes.io/identity": "kube-apiserver"})),
+        ("apiserver-unlabeled", json!({})),
+    ] {
+        let lease = json!({
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"leaseDurationSeconds": 3600, "renewTime": "2100-01-01T00:00:00.000000Z"},
+        });
+        assert_eq!(one.post(LEASES, &lease).await.code, 201);
+    }
+    assert_eq!(identities(&other, 3).await.len(), 3);
+    assert_eq!(identities(&other, 2).await, both, "collected an hour later");
+    assert_eq!(one.get(&format!("{LEASES}/apiserver-unlabeled")).await.code, 200);
+}
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// Sends a request to a server that lags, which then catches up.
+async fn lagging(
+    client: &SharedClient,
+    one: impl Future<Output = ()>,
+    other: &TestServer,
+    path: &str,
+    token: &str,
+) -> u16 {
+    client.hold(true);
+    one.await;
+    let (server, path) = (other.clone(), path.to_owned());
+    let token = format!("Bearer {token}");
+    let asked = tokio::spawn(async move {
+        server.send("GET", &path, &[("authorization", &token)], "").await.code
+    });
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!asked.is_finished(), "it has not seen what its client may have");
+    client.hold(false);
+    asked.await.unwrap()
+}
+
+#[tokio::test]
+async fn requests_see_what_their_clients_were_shown_by_another_server() {
+    let engine = SharedEngine::default();
+    let client = engine.client();
+    let one = server(&engine, "one").await;
+    let other = connected(client.clone(), "other").await;
+    let post = async |path: &str, object: Value| {
+        let made = one.post(path, &object).await;
+        assert_eq!(made.code, 201, "{}", made.text());
+    };
+    let grant = async {
+        let rule = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]});
+        let role = json!({"metadata": {"name": "maps"}, "rules": [rule]});
+        post(&format!("{RBAC}/clusterroles"), role).await;
+        let subject =
+            json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "jane"});
+        let of =
+            json!({"kind": "ClusterRole", "apiGroup": "rbac.authorization.k8s.io", "name": "maps"});
+        let binding = json!({"metadata": {"name": "maps"}, "subjects": [subject], "roleRef": of});
+        post(&format!("{RBAC}/clusterrolebindings"), binding).await;
+    };
+    let maps = "/api/v1/namespaces/default/configmaps";
+    assert_eq!(lagging(&client, grant, &other, maps, "jane").await, 200);
+    let cached = format!("{maps}?resourceVersion=0");
+    client.hold(true);
+    assert_eq!(other.get(&cached).await.code, 200, "any state will do");
+    client.hold(false);
+    let revoke = async {
+        let path = format!("{RBAC}/clusterrolebindings/maps");
+        assert_eq!(one.send("DELETE", &path, &[], "").await.code, 200);
+    };
+    assert_eq!(lagging(&client, revoke, &other, maps, "jane").await, 403);
+    let define = async {
+        let schema = json!({"openAPIV3Schema": {"type": "object"}});
+        let version = json!({"name": "v1", "served": true, "storage": true, "schema": schema});
+        let names = json!({"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"});
+        let spec = json!({"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]});
+        let definition = json!({"metadata": {"name": "widgets.example.com"}, "spec": spec});
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        post(path, definition).await;
+    };
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    assert_eq!(lagging(&client, define, &other, widgets, "admin").await, 200);
+}

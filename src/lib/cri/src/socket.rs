@@ -1,0 +1,115 @@
+//! gRPC over a unix socket.
+
+use crate::error::{CallCode, CriError};
+use crate::runtime::{Transport, TransportFuture};
+use bytes::{Buf, BufMut, Bytes};
+use http::HeaderMap;
+use http::uri::PathAndQuery;
+use std::path::PathBuf;
+use std::time::Duration;
+use tonic::client::Grpc;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Largest response, as kubelet's: a list of all containers or images of a node.
+const MAX_RESPONSE: usize = 16 << 20;
+
+/// A runtime behind a unix socket. Connects when called, and again after a failure.
+pub struct RuntimeSocket {
+    channel: Channel,
+}
+
+/// An address that is not one of a runtime.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is no unix socket of a container runtime: unix:///PATH")]
+pub struct RuntimeEndpointError(String);
+
+impl RuntimeSocket {
+    /// Of `unix:///run/containerd/containerd.sock`; a plain absolute path works, too.
+    ///
+    /// # Errors
+    /// [`RuntimeEndpointError`]. Whether anything listens shows only at the first call.
+    pub fn new(endpoint: &str) -> Result<Self, RuntimeEndpointError> {
+        let wrong = || RuntimeEndpointError(endpoint.to_owned());
+        let path = PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
+        if !path.is_absolute() {
+            return Err(wrong());
+        }
+        let endpoint = Endpoint::from_shared(format!("unix://{}", path.display()));
+        let endpoint = endpoint.map_err(|_| wrong())?.connect_timeout(CONNECT_TIMEOUT);
+        Ok(Self { channel: endpoint.connect_lazy() })
+    }
+
+    async fn unary(&self, path: &'static str, request: Bytes) -> Result<Bytes, Status> {
+        let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(MAX_RESPONSE);
+        let unavailable = |error: tonic::transport::Error| Status::from_error(error.into());
+        grpc.ready().await.map_err(unavailable)?;
+        let mut request = Request::new(request);
+        if let Some(context) = ferrokube_trace::current() {
+            let mut headers = HeaderMap::new();
+            ferrokube_trace::inject(&context, &mut headers);
+            *request.metadata_mut() = MetadataMap::from_headers(headers);
+        }
+        let response = grpc.unary(request, PathAndQuery::from_static(path), RawCodec).await?;
+        Ok(response.into_inner())
+    }
+}
+
+impl Transport for RuntimeSocket {
+    fn call(&self, path: &'static str, request: Bytes) -> TransportFuture<'_> {
+        Box::pin(async move { self.unary(path, request).await.map_err(|status| error(&status)) })
+    }
+}
+
+fn error(status: &Status) -> CriError {
+    use std::error::Error;
+    let mut message = status.message().to_owned();
+    // A failed connection says why only in its sources.
+    let mut source = Error::source(status);
+    while let Some(cause) = source {
+        message = format!("{message}: {cause}");
+        source = cause.source();
+    }
+    CriError::new(CallCode::from_number(status.code() as i32), message)
+}
+
+/// Messages as bytes, encoded and decoded elsewhere.
+struct RawCodec;
+
+impl Codec for RawCodec {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for RawCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        into.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for RawCodec {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        let length = from.remaining();
+        Ok(Some(from.copy_to_bytes(length)))
+    }
+}

@@ -1,0 +1,78 @@
+//! Compaction of etcd's history, in kube-apiserver's protocol: of all servers of the cluster one
+//! compacts per interval, to the revision at the start of the interval.
+
+use crate::engine::{EtcdShared, op};
+use crate::proto::{
+    CompactionRequest, Compare, CompareResult, CompareTarget, PutRequest, RangeRequest,
+    RequestUnion, ResponseUnion, TargetUnion, TxnRequest,
+};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::Status;
+
+/// Holds the last revision compacted to; its version counts the compactions. EtcdShared with
+/// kube-apiserver, hence without the prefix.
+const KEY: &[u8] = b"compact_rev_key";
+
+/// Never resolves.
+pub(crate) async fn run(shared: Arc<EtcdShared>, interval: Duration) {
+    if interval.is_zero() {
+        return std::future::pending().await;
+    }
+    let mut seen = Compaction { version: 0, revision: 0 };
+    loop {
+        tokio::time::sleep(interval).await;
+        match seen.next(&shared).await {
+            Ok(next) => seen = next,
+            Err(status) => {
+                tracing::debug!(why = shared.reason(&status), "the history was not compacted");
+            }
+        }
+    }
+}
+
+/// What was seen an interval ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Compaction {
+    version: i64,
+    revision: i64,
+}
+
+impl Compaction {
+    /// Compacts to the revision seen, unless another server did.
+    async fn next(self, shared: &EtcdShared) -> Result<Self, Status> {
+        let key = Bytes::from_static(KEY);
+        let compare = Compare {
+            result: CompareResult::Equal.into(),
+            target: CompareTarget::Version.into(),
+            key: key.clone(),
+            target_union: Some(TargetUnion::Version(self.version)),
+        };
+        let put = PutRequest {
+            key: key.clone(),
+            value: self.revision.to_string().into(),
+            ..Default::default()
+        };
+        let range = RangeRequest { key, ..Default::default() };
+        let request = TxnRequest {
+            compare: vec![compare],
+            success: vec![op(RequestUnion::Put(put))],
+            failure: vec![op(RequestUnion::Range(range))],
+        };
+        let response = shared.connection.txn(request).await?;
+        let revision = response.header.clone().unwrap_or_default().revision;
+        if !response.succeeded {
+            let version = match response.responses.first().and_then(|op| op.response.as_ref()) {
+                Some(ResponseUnion::Range(range)) => range.kvs.first().map_or(0, |kv| kv.version),
+                _ => 0,
+            };
+            return Ok(Self { version, revision });
+        }
+        if self.revision > 0 {
+            shared.connection.compact(CompactionRequest { revision: self.revision }).await?;
+            tracing::debug!(revision = self.revision, "compacted the history");
+        }
+        Ok(Self { version: self.version + 1, revision })
+    }
+}

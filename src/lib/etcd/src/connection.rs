@@ -1,0 +1,435 @@
+//! Connections to the members of an etcd cluster: one member at a time, the next after a failure.
+
+use crate::proto::{
+    CompactionRequest, CompactionResponse, EtcdWatchRequest, LeaseGrantRequest, LeaseGrantResponse,
+    RangeRequest, RangeResponse, ResponseHeader, StatusRequest, StatusResponse, TxnRequest,
+    TxnResponse, WatchResponse,
+};
+use futures::Stream;
+use http::uri::PathAndQuery;
+use prost::Message;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tonic::client::Grpc;
+use tonic::metadata::MetadataValue;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, ConnectError, Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+/// Limit of a call. Longer than etcd's own (some 5 s plus an election).
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Limit of a probe, all members together; of one of them at least [`MIN_PROBE`].
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+const MIN_PROBE: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// As kube-apiserver's.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Unread bytes of a stream and of a connection.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 16 << 20;
+/// Largest response: a page of the largest objects.
+const MAX_RESPONSE: usize = 2 << 30;
+
+/// Where etcd is, and how to use it.
+#[derive(Clone)]
+pub struct EtcdConfig {
+    /// URLs of the members' client ports.
+    pub servers: Vec<String>,
+    /// Prefix of all keys, `/registry` by default.
+    pub prefix: String,
+    /// Resources that have another place in etcd than in the store: both, as `/<resource>/`.
+    pub places: &'static [(&'static str, &'static str)],
+    /// For `https` URLs.
+    pub tls: EtcdTls,
+    /// Time between compactions; zero: none from here.
+    pub compaction_interval: Duration,
+}
+
+/// Contents of PEM files.
+#[derive(Clone, Default)]
+pub struct EtcdTls {
+    /// Authorities of the servers' certificates.
+    pub ca: Option<Vec<u8>>,
+    /// Client certificate and its key.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// A configuration that cannot work.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// No server.
+    #[error("no etcd server is given")]
+    NoServers,
+    /// A server's URL.
+    #[error("{0:?} is no http or https URL of an etcd server")]
+    Url(String),
+    /// `https` without authorities.
+    #[error("https to etcd needs the certificate authority of its servers")]
+    NoAuthority,
+    /// `http` with a client certificate, which would never be sent.
+    #[error("a client certificate for etcd needs https")]
+    UnusedCertificate,
+    /// The prefix is empty or has no slash at its start.
+    #[error("{0:?} is no prefix of keys in etcd: it starts with a slash and does not end with one")]
+    Prefix(String),
+    /// The certificates cannot be used.
+    #[error("the certificates for etcd cannot be used")]
+    Tls(#[source] tonic::transport::Error),
+}
+
+/// Connections that are made when needed.
+///
+/// All replies must come from one cluster, whose revisions do not go back: a member of another
+/// cluster or one restored from a backup would take writes on a state that nobody has seen. Once
+/// that happened, every call fails, and nothing is acknowledged any more.
+pub(crate) struct EtcdConnection {
+    members: Vec<Member>,
+    current: AtomicUsize,
+    /// Of the first reply; 0: none yet.
+    cluster: AtomicU64,
+    /// Highest revision seen.
+    seen: AtomicI64,
+    /// Why this etcd is refused.
+    refused: OnceLock<String>,
+}
+
+struct Member {
+    url: String,
+    channel: Channel,
+    /// It has replied, and is of this cluster.
+    is_known: AtomicBool,
+}
+
+impl EtcdConnection {
+    pub(crate) fn new(config: &EtcdConfig) -> Result<Self, ConfigError> {
+        if config.servers.is_empty() {
+            return Err(ConfigError::NoServers);
+        }
+        let members = config.servers.iter().map(|url| Member::new(url, &config.tls));
+        Ok(Self {
+            members: members.collect::<Result<_, _>>()?,
+            current: AtomicUsize::default(),
+            cluster: AtomicU64::default(),
+            seen: AtomicI64::default(),
+            refused: OnceLock::new(),
+        })
+    }
+
+    /// Why this etcd is refused, if it is.
+    pub(crate) fn refused(&self) -> Option<&str> {
+        self.refused.get().map(String::as_str)
+    }
+
+    /// Notes what the feed has shown.
+    pub(crate) fn saw(&self, revision: i64) {
+        self.seen.fetch_max(revision, Ordering::AcqRel);
+    }
+
+    /// Checks that a reply is of the cluster.
+    pub(crate) fn check_cluster(&self, header: &ResponseHeader) -> Result<(), Status> {
+        let order = Ordering::AcqRel;
+        match self.cluster.compare_exchange(0, header.cluster_id, order, Ordering::Acquire) {
+            Err(cluster) if cluster != header.cluster_id => {
+                Err(self.refuse("this is another etcd cluster than before".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks a linearizable reply to a call that began when `seen` was the highest revision.
+    fn check(&self, header: Option<&ResponseHeader>, seen: i64) -> Result<(), Status> {
+        let header = header.ok_or_else(|| Status::internal("a reply without a header"))?;
+        self.check_cluster(header)?;
+        let now = header.revision;
+        if now < seen {
+            return Err(self.refuse(format!(
+                "revisions went back from {seen} to {now}: etcd was restored from a backup"
+            )));
+        }
+        self.saw(now);
+        Ok(())
+    }
+
+    fn refuse(&self, why: String) -> Status {
+        Status::data_loss(self.refused.get_or_init(|| why).as_str())
+    }
+
+    fn current(&self) -> (usize, &Member) {
+        let index = self.current.load(Ordering::Relaxed) % self.members.len();
+        (index, &self.members[index])
+    }
+
+    /// URL of the member in use.
+    pub(crate) fn url(&self) -> &str {
+        &self.current().1.url
+    }
+
+    /// Uses the next member from now on, unless another caller has moved on already.
+    fn leave(&self, index: usize) {
+        let next = (index + 1) % self.members.len();
+        let order = Ordering::Relaxed;
+        let _ = self.current.compare_exchange(index, next, order, order);
+    }
+
+    async fn call<Q, A>(&self, path: &'static str, request: Q) -> Result<A, Status>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
+        self.call_within(CALL_TIMEOUT, path, request).await
+    }
+
+    async fn call_within<Q, A>(
+        &self,
+        limit: Duration,
+        path: &'static str,
+        request: Q,
+    ) -> Result<A, Status>
+    where
+        Q: Message + Send + Sync + 'static,
+        A: Message + Default + Send + Sync + 'static,
+    {
+        if let Some(why) = self.refused.get() {
+            return Err(Status::data_loss(why.as_str()));
+        }
+        let (index, member) = self.current();
+        let mut grpc = member.grpc();
+        let call = async {
+            grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
+            let path = PathAndQuery::from_static(path);
+            let codec = ProstCodec::<Q, A>::default();
+            grpc.unary(with_leader(request), path, codec).await.map(tonic::Response::into_inner)
+        };
+        let outcome = tokio::time::timeout(limit, call).await;
+        let outcome = outcome.unwrap_or_else(|_| Err(Status::deadline_exceeded("no reply")));
+        outcome.inspect_err(|status| {
+            if is_member_at_fault(status) {
+                self.leave(index);
+            }
+        })
+    }
+
+    async fn range_within(
+        &self,
+        limit: Duration,
+        request: RangeRequest,
+    ) -> Result<RangeResponse, Status> {
+        let seen = self.seen.load(Ordering::Acquire);
+        let response: RangeResponse =
+            self.call_within(limit, "/etcdserverpb.KV/Range", request).await?;
+        self.check(response.header.as_ref(), seen).map(|()| response)
+    }
+
+    pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
+        self.range_within(CALL_TIMEOUT, request).await
+    }
+
+    /// A range from the first member that replies soon.
+    pub(crate) async fn probe(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
+        let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
+        let limit = (PROBE_TIMEOUT / members).max(MIN_PROBE);
+        let mut left = members;
+        loop {
+            left -= 1;
+            let (index, member) = self.current();
+            match self.range_within(limit, request.clone()).await {
+                Err(status) if left > 0 && is_member_at_fault(&status) => self.leave(index),
+                Err(status) => return Err(status),
+                Ok(response) => {
+                    member.is_known.store(true, Ordering::Release);
+                    return Ok(response);
+                }
+            }
+        }
+    }
+
+    /// A transaction. Not sent to a member before it is known to be of this cluster.
+    pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Status> {
+        if !self.current().1.is_known.load(Ordering::Acquire) {
+            let nothing = RangeRequest {
+                key: b"\0".as_slice().into(),
+                keys_only: true,
+                ..Default::default()
+            };
+            self.probe(nothing).await.map_err(|status| match status.code() {
+                Code::DataLoss => status,
+                _ => Status::from_error(Box::new(ConnectError(status.into()))),
+            })?;
+        }
+        let seen = self.seen.load(Ordering::Acquire);
+        let response: TxnResponse = self.call("/etcdserverpb.KV/Txn", request).await?;
+        self.check(response.header.as_ref(), seen).map(|()| response)
+    }
+
+    pub(crate) async fn compact(
+        &self,
+        request: CompactionRequest,
+    ) -> Result<CompactionResponse, Status> {
+        self.call("/etcdserverpb.KV/Compact", request).await
+    }
+
+    pub(crate) async fn grant(
+        &self,
+        request: LeaseGrantRequest,
+    ) -> Result<LeaseGrantResponse, Status> {
+        self.call("/etcdserverpb.Lease/LeaseGrant", request).await
+    }
+
+    pub(crate) async fn time_left(
+        &self,
+        request: crate::proto::LeaseTimeToLiveRequest,
+    ) -> Result<crate::proto::LeaseTimeToLiveResponse, Status> {
+        self.call("/etcdserverpb.Lease/LeaseTimeToLive", request).await
+    }
+
+    /// Status of the member in use.
+    pub(crate) async fn status(&self) -> Result<StatusResponse, Status> {
+        self.call("/etcdserverpb.Maintenance/Status", StatusRequest {}).await
+    }
+
+    /// Starts a stream of watches. `requests` must have one already: etcd answers no earlier.
+    pub(crate) async fn watch(
+        &self,
+        requests: impl Stream<Item = EtcdWatchRequest> + Send + 'static,
+    ) -> Result<MemberWatch, Status> {
+        let (index, member) = self.current();
+        let mut grpc = member.grpc();
+        let call = async {
+            grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
+            let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
+            let codec = ProstCodec::<EtcdWatchRequest, WatchResponse>::default();
+            grpc.streaming(with_leader(requests), path, codec).await
+        };
+        let outcome = tokio::time::timeout(CALL_TIMEOUT, call).await;
+        let outcome = outcome.unwrap_or_else(|_| Err(Status::deadline_exceeded("no reply")));
+        match outcome {
+            Ok(response) => Ok(MemberWatch { member: index, responses: response.into_inner() }),
+            Err(status) => {
+                self.leave(index);
+                Err(status)
+            }
+        }
+    }
+
+    /// Uses another member than that of a watch which ended, unless others do so already.
+    pub(crate) fn leave_member(&self, watch: &MemberWatch) {
+        self.leave(watch.member);
+    }
+}
+
+/// A stream of watches at one member.
+pub(crate) struct MemberWatch {
+    member: usize,
+    pub(crate) responses: Streaming<WatchResponse>,
+}
+
+impl Member {
+    fn new(url: &str, tls: &EtcdTls) -> Result<Self, ConfigError> {
+        let wrong = || ConfigError::Url(url.to_owned());
+        let url = url.trim_end_matches('/');
+        let is_secure = url.starts_with("https://");
+        if !is_secure && !url.starts_with("http://") {
+            return Err(wrong());
+        }
+        let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|_| wrong())?;
+        let host = endpoint.uri().host().unwrap_or_default();
+        if host.is_empty() || endpoint.uri().authority().is_some_and(|it| it.as_str().contains('@'))
+        {
+            return Err(wrong());
+        }
+        if !is_secure && !is_local(host) {
+            tracing::warn!(url, "all state, secrets included, goes to etcd unencrypted");
+        }
+        let mut endpoint = endpoint
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(KEEPALIVE)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW);
+        if is_secure {
+            let ca = tls.ca.as_ref().ok_or(ConfigError::NoAuthority)?;
+            let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca));
+            if let Some((certificate, key)) = &tls.identity {
+                config = config.identity(Identity::from_pem(certificate, key));
+            }
+            endpoint = endpoint.tls_config(config).map_err(ConfigError::Tls)?;
+        } else if tls.identity.is_some() {
+            return Err(ConfigError::UnusedCertificate);
+        }
+        Ok(Self {
+            url: url.to_owned(),
+            channel: endpoint.connect_lazy(),
+            is_known: AtomicBool::default(),
+        })
+    }
+
+    fn grpc(&self) -> Grpc<Channel> {
+        Grpc::new(self.channel.clone())
+            .max_decoding_message_size(MAX_RESPONSE)
+            .max_encoding_message_size(MAX_RESPONSE)
+    }
+}
+
+fn is_local(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost"
+        || address.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+}
+
+/// A member that lost its leader then fails at once, instead of serving what may be outdated.
+fn with_leader<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+    request
+}
+
+fn is_member_at_fault(status: &Status) -> bool {
+    use Code::{Cancelled, DeadlineExceeded, Internal, Unavailable, Unknown};
+    matches!(status.code(), Unavailable | DeadlineExceeded | Unknown | Cancelled | Internal)
+}
+
+/// Whether a call surely was not sent: no connection was made. Kinds of IO errors do not say so: a
+/// connection on which a call was sent ends with any of them, such as "host unreachable".
+pub(crate) fn is_unsent(status: &Status) -> bool {
+    use std::error::Error;
+    let mut source: Option<&(dyn Error + 'static)> = Error::source(status);
+    while let Some(error) = source {
+        if error.is::<ConnectError>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}
+
+/// A failed call for operators.
+pub(crate) fn reason(url: &str, status: &Status) -> String {
+    let message = status.message();
+    let what = if message.is_empty() { status.code().description() } else { message };
+    format!("{url}: {what}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Error, ErrorKind};
+
+    /// Linux ends an established connection with these, too, after an ICMP message.
+    #[test]
+    fn a_broken_connection_may_have_delivered_the_call() {
+        for kind in [
+            ErrorKind::ConnectionRefused,
+            ErrorKind::HostUnreachable,
+            ErrorKind::NetworkUnreachable,
+            ErrorKind::ConnectionReset,
+        ] {
+            assert!(!is_unsent(&Status::from_error(Box::new(Error::from(kind)))), "{kind}");
+            let connecting = ConnectError(Box::new(Error::from(kind)));
+            assert!(is_unsent(&Status::from_error(Box::new(connecting))), "{kind}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! An etcd that a migration may have filled: its revisions continue above those of the store
+//! that its state comes from.
+//!
+//! etcd's revisions start at 1, and only grow by writes, so the migration notes a number, its
+//! *base*, that the servers add to each revision. Without a note the base is 0. A server does not
+//! start on an unfinished migration.
+
+use crate::connection::{ConfigError, EtcdConfig};
+use crate::engine::Etcd;
+use crate::keys::EtcdKeys;
+use ferrokube_storage::remote::{
+    BoxFuture, FeedItem, ProposalOutcome, RemoteChange, RemoteEngine, RemoteFeed,
+};
+use ferrokube_storage::{Guard, Revision, Txn};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Start of the note of a finished migration; its base follows.
+const FINISHED: &str = "finished, base ";
+/// Start of the note of another one; what it copies follows.
+const UNFINISHED: &str = "unfinished, from ";
+/// Pause after a failed read of the note.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What a migration notes in etcd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MigrationNote {
+    /// It copies from there.
+    Unfinished(String),
+    /// Revisions are this far above etcd's.
+    Finished(u64),
+}
+
+impl MigrationNote {
+    /// `None`: no note of this version.
+    pub fn parse(text: &str) -> Option<Self> {
+        let finished = || text.strip_prefix(FINISHED)?.parse().ok().map(Self::Finished);
+        let from = text.strip_prefix(UNFINISHED).map(|from| Self::Unfinished(from.to_owned()));
+        from.or_else(finished)
+    }
+
+    /// As it is stored.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Unfinished(from) => format!("{UNFINISHED}{from}"),
+            Self::Finished(base) => format!("{FINISHED}{base}"),
+        }
+    }
+}
+
+/// [`Etcd`], with the base of its migration.
+pub struct MigratedEtcd {
+    inner: Arc<dyn RemoteEngine>,
+    shift: Arc<RevisionShift>,
+}
+
+struct RevisionShift {
+    keys: EtcdKeys,
+    /// Known once the feed has begun.
+    base: OnceLock<u64>,
+}
+
+impl MigratedEtcd {
+    /// Connects when first used. To be called within a runtime.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn new(config: &EtcdConfig) -> Result<Self, ConfigError> {
+        let inner = Arc::new(Etcd::new(config)?);
+        let shift = RevisionShift { keys: EtcdKeys::new(config)?, base: OnceLock::new() };
+        Ok(Self { inner, shift: Arc::new(shift) })
+    }
+}
+
+impl RevisionShift {
+    fn base(&self) -> u64 {
+        self.base.get().copied().unwrap_or(0)
+    }
+
+    /// As shown by the store.
+    fn shown(&self, revision: Revision) -> Revision {
+        Revision(revision.0.saturating_add(self.base()))
+    }
+
+    /// As of etcd. A revision from before the migration is one that etcd never has.
+    fn guard(&self, guard: Guard) -> Guard {
+        match guard {
+            Guard::At(key, revision) => {
+                let own = revision.0.checked_sub(self.base()).filter(|own| *own > 0);
+                Guard::At(key, Revision(own.unwrap_or(u64::MAX)))
+            }
+            absent @ Guard::Absent(_) => absent,
+        }
+    }
+
+    fn outcome(&self, outcome: ProposalOutcome) -> ProposalOutcome {
+        match outcome {
+            ProposalOutcome::Committed(at) => ProposalOutcome::Committed(self.shown(at)),
+            ProposalOutcome::Conflict(key, at) => ProposalOutcome::Conflict(key, self.shown(at)),
+            other => other,
+        }
+    }
+
+    fn change(&self, change: RemoteChange) -> RemoteChange {
+        let (revision, create_revision) =
+            (self.shown(change.revision), self.shown(change.create_revision));
+        RemoteChange { revision, create_revision, ..change }
+    }
+
+    fn item(&self, item: FeedItem) -> FeedItem {
+        let changes = |changes: Vec<RemoteChange>| {
+            changes.into_iter().map(|change| self.change(change)).collect()
+        };
+        match item {
+            FeedItem::State { revision, values } => {
+                FeedItem::State { revision: self.shown(revision), values: changes(values) }
+            }
+            FeedItem::Changes { revision, changes: those } => {
+                FeedItem::Changes { revision: self.shown(revision), changes: changes(those) }
+            }
+            other => other,
+        }
+    }
+
+    /// Reads the note. The item says why it is not known yet, or never will be.
+    async fn find_base(&self) -> Result<(), FeedItem> {
+        if self.base.get().is_some() {
+            return Ok(());
+        }
+        let note = self.keys.migration().await.map_err(FeedItem::Lost)?;
+        let base = match note.as_deref().map(MigrationNote::parse) {
+            None => 0,
+            Some(Some(MigrationNote::Finished(base))) => base,
+            Some(Some(MigrationNote::Unfinished(from))) => {
+                let why = format!("a migration from {from} has not finished: repeat it");
+                return Err(FeedItem::Failed(why));
+            }
+            Some(None) => {
+                let why = "the note of its migration is of a newer version".to_owned();
+                return Err(FeedItem::Failed(why));
+            }
+        };
+        let _ = self.base.set(base);
+        Ok(())
+    }
+}
+
+impl RemoteEngine for MigratedEtcd {
+    fn open(&self) -> Box<dyn RemoteFeed> {
+        let feed = self.inner.open();
+        Box::new(ShiftedFeed { feed, shift: Arc::clone(&self.shift), is_failing: false })
+    }
+
+    fn propose<'a>(&'a self, txn: &'a Txn) -> BoxFuture<'a, ProposalOutcome> {
+        if self.shift.base() == 0 {
+            return self.inner.propose(txn);
+        }
+        Box::pin(async {
+            let mut shifted = txn.clone();
+            let guards = shifted.guards.into_iter();
+            shifted.guards = guards.map(|guard| self.shift.guard(guard)).collect();
+            self.shift.outcome(self.inner.propose(&shifted).await)
+        })
+    }
+
+    fn barrier(&self) -> BoxFuture<'_, Result<Revision, String>> {
+        let barrier = self.inner.barrier();
+        Box::pin(async { barrier.await.map(|revision| self.shift.shown(revision)) })
+    }
+
+    fn hurry(&self) {
+        self.inner.hurry();
+    }
+}
+
+struct ShiftedFeed {
+    feed: Box<dyn RemoteFeed>,
+    shift: Arc<RevisionShift>,
+    is_failing: bool,
+}
+
+impl RemoteFeed for ShiftedFeed {
+    fn next(&mut self) -> BoxFuture<'_, FeedItem> {
+        Box::pin(async move {
+            if std::mem::take(&mut self.is_failing) {
+                tokio::time::sleep(PAUSE).await;
+            }
+            if let Err(item) = self.shift.find_base().await {
+                self.is_failing = true;
+                return item;
+            }
+            let item = self.feed.next().await;
+            if self.shift.base() == 0 { item } else { self.shift.item(item) }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_read_as_written() {
+        for note in [MigrationNote::Finished(7), MigrationNote::Unfinished("a, b".to_owned())] {
+            assert_eq!(MigrationNote::parse(&note.text()), Some(note));
+        }
+        for text in ["", "finished, base x", "done"] {
+            assert_eq!(MigrationNote::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! A TCP proxy in front of an etcd: a member's connection that hangs, and delivers later.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// What a proxy does with bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Forwarding {
+    Now,
+    /// Keeps them, in both directions, as a paused process does.
+    Held,
+    /// Takes no more, and delivers what was kept up to [`Proxy::cut`].
+    Rest,
+}
+
+/// The proxy; ends when dropped.
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    mode: Arc<watch::Sender<Forwarding>>,
+    /// What arrives from now on is lost.
+    is_cut: Arc<watch::Sender<bool>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Proxy {
+    pub(crate) async fn new(etcd: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let target = etcd.trim_start_matches("http://").to_owned();
+        let mode = Arc::new(watch::Sender::new(Forwarding::Now));
+        let is_cut = Arc::new(watch::Sender::new(false));
+        let mut tasks = JoinSet::new();
+        let (modes, cuts) = (Arc::clone(&mode), Arc::clone(&is_cut));
+        tasks.spawn(async move {
+            loop {
+                let Ok((client, _)) = listener.accept().await else { return };
+                let Ok(server) = TcpStream::connect(&target).await else { continue };
+                let ((from_client, to_client), (from_server, to_server)) =
+                    (client.into_split(), server.into_split());
+                tokio::spawn(pump(from_client, to_server, modes.subscribe(), cuts.subscribe()));
+                tokio::spawn(pump(from_server, to_client, modes.subscribe(), cuts.subscribe()));
+            }
+        });
+        Self { address, mode, is_cut, _tasks: tasks }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Keeps all bytes.
+    pub(crate) fn hold(&self) {
+        self.mode.send_replace(Forwarding::Held);
+    }
+
+    /// Loses bytes that arrive from now on, such as those that cancel a call.
+    pub(crate) fn cut(&self) {
+        self.is_cut.send_replace(true);
+    }
+
+    /// Delivers what was kept.
+    pub(crate) fn deliver(&self) {
+        self.mode.send_replace(Forwarding::Rest);
+    }
+}
+
+async fn pump(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut mode: watch::Receiver<Forwarding>,
+    cut: watch::Receiver<bool>,
+) {
+    let (mut kept, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
+    let mut is_open = true;
+    loop {
+        if *mode.borrow_and_update() != Forwarding::Held && !kept.is_empty() {
+            let _ = to.write_all(&std::mem::take(&mut kept)).await;
+        }
+        tokio::select! {
+            read = from.read(&mut buffer), if is_open => match read {
+                Ok(0) | Err(_) => {
+                    is_open = false;
+                    // A paused process sees no end.
+                    if *mode.borrow() == Forwarding::Now {
+                        return;
+                    }
+                }
+                Ok(_) if *cut.borrow() => {}
+                Ok(length) => kept.extend_from_slice(&buffer[..length]),
+            },
+            changed = mode.changed() => if changed.is_err() { return },
+        }
+    }
+}

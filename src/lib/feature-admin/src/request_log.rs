@@ -1,0 +1,66 @@
+//! A client whose requests carry the ids of one invocation, each in a span of its own, and which
+//! can say what it sends.
+
+use ferrokube_client::traced;
+use ferrokube_trace::TraceContext;
+use http::Request;
+use kube::Client;
+use kube::client::Body;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+use tower::Service;
+
+/// Receives a line for each request.
+pub type RequestNote = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// `client` with the ids of a new trace, which is its own family.
+pub(crate) fn logged(client: &Client, note: Option<RequestNote>) -> Client {
+    let root = TraceContext::root();
+    let context = root.with_initial(Some(root.trace_id));
+    let namespace = client.default_namespace().to_owned();
+    Client::new(RequestLog { client: client.clone(), context, note }, namespace)
+}
+
+struct RequestLog {
+    client: Client,
+    context: TraceContext,
+    note: Option<RequestNote>,
+}
+
+impl Service<Request<Body>> for RequestLog {
+    type Response = http::Response<Body>;
+    type Error = kube::Error;
+    type Future =
+        std::pin::Pin<Box<dyn Future<Output = Result<Self::Response, kube::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), kube::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let context = self.context.child();
+        let (client, note) = (traced(&self.client, &context), self.note.clone());
+        let mut line = format!("{} {}", request.method(), request.uri());
+        Box::pin(async move {
+            let begun = Instant::now();
+            let response = client.send(request).await;
+            if let Some(note) = note {
+                let outcome = match &response {
+                    Ok(response) => response.status().as_str().to_owned(),
+                    Err(_) => "no response".to_owned(),
+                };
+                let initial = context.initial.map(|id| id.to_string()).unwrap_or_default();
+                // Writing to a string cannot fail.
+                let _ = write!(
+                    line,
+                    ": {outcome} in {} ms, traceparent {context}, initial-trace-id {initial}",
+                    begun.elapsed().as_millis()
+                );
+                note(&line);
+            }
+            response
+        })
+    }
+}

@@ -1,0 +1,310 @@
+//! Flights: one pull per image and credentials, joined by all pods that need it meanwhile.
+
+use crate::list::{Arrival, PullList};
+use crate::manager::{PullConfig, PullPolicy, PullRequest};
+use crate::metrics::PullMetrics;
+use crate::{bucket::PullBucket, progress};
+use ferrokube_cri::limit::{self, EXTENSION};
+use ferrokube_cri::{
+    CriError, ImageSpec, ImageStatusRequest, PullImageRequest, RegistryAuth, Runtime,
+};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+/// Where a flight is: in this order, `Queued` and `Pulling` each only if it comes to that.
+#[derive(Clone)]
+pub(crate) enum FlightState {
+    /// Has a slot, or needs none.
+    Ready,
+    /// Waiting for a slot, behind pulls in progress and pulls in the queue.
+    Queued { running: usize, ahead: usize },
+    /// The runtime pulls.
+    Pulling,
+    /// Ended.
+    Over(Result<Pulled, PullFailure>),
+}
+
+/// What a flight brought.
+#[derive(Clone)]
+pub(crate) struct Pulled {
+    /// The runtime's reference.
+    pub(crate) image_ref: String,
+    /// Bytes; 0 if unknown.
+    pub(crate) size: u64,
+    /// Time of the pull without waiting; `None`: the image was there when the slot was free.
+    pub(crate) pull: Option<Duration>,
+}
+
+/// Why a flight brought nothing. The pod's back-off decides on the next one.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum PullFailure {
+    /// Registry QPS and burst.
+    #[error("pull QPS exceeded")]
+    Throttled,
+    /// Cancelled here.
+    #[error("no progress for {}s, cancelled", .0.as_secs())]
+    Stalled(Duration),
+    /// The runtime's errors, one for each of the credentials.
+    #[error("{}", join(.0))]
+    Runtime(Vec<CriError>),
+    /// A panic, or the end of the process.
+    #[error("the pull ended unexpectedly")]
+    Lost,
+}
+
+fn join(errors: &[CriError]) -> String {
+    match errors {
+        [only] => only.to_string(),
+        all => format!("[{}]", all.iter().map(CriError::to_string).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct FlightKey {
+    image: String,
+    /// Encoded; secret, so neither printed nor logged.
+    credentials: Vec<Vec<u8>>,
+}
+
+struct Flight {
+    number: u64,
+    joiners: usize,
+    state: watch::Receiver<FlightState>,
+    task: AbortHandle,
+}
+
+/// All flights of a node, and what bounds them.
+pub(crate) struct Flights {
+    pub(crate) runtime: Runtime,
+    pub(crate) config: PullConfig,
+    pub(crate) metrics: Arc<PullMetrics>,
+    /// Whether the runtime takes the limit.
+    pub(crate) is_offered: AtomicBool,
+    list: Option<Arc<PullList>>,
+    bucket: Option<PullBucket>,
+    current: Mutex<CurrentFlights>,
+}
+
+#[derive(Default)]
+struct CurrentFlights {
+    number: u64,
+    by_key: HashMap<FlightKey, Flight>,
+}
+
+/// A pod's part in a flight; dropped, the pod leaves it.
+pub(crate) struct JoinedFlight {
+    pub(crate) state: watch::Receiver<FlightState>,
+    flights: Arc<Flights>,
+    key: FlightKey,
+    number: u64,
+}
+
+impl Flights {
+    pub(crate) fn new(runtime: Runtime, config: PullConfig, metrics: Arc<PullMetrics>) -> Self {
+        let limit = if config.is_serial { Some(1) } else { config.limit() };
+        Self {
+            runtime: runtime.within(None),
+            list: limit.map(|limit| PullList::new(limit as usize)),
+            bucket: PullBucket::new(config.registry_qps, config.registry_burst),
+            config,
+            metrics,
+            is_offered: AtomicBool::new(false),
+            current: Mutex::default(),
+        }
+    }
+
+    /// The limit to hand to the runtime with a pull.
+    fn offered(&self) -> Option<u32> {
+        let is_used = !self.config.is_serial && self.is_offered.load(Ordering::Relaxed);
+        self.config.limit().filter(|_| is_used)
+    }
+
+    /// Joins the flight of these credentials, or starts it: its place in the queue is taken now.
+    pub(crate) fn join(self: &Arc<Self>, image: &str, request: &PullRequest) -> JoinedFlight {
+        let credentials = request.credentials.iter().map(ferrokube_cri::encoded).collect();
+        let key = FlightKey { image: image.to_owned(), credentials };
+        let mut current = self.current.lock();
+        if let Some(flight) = current.by_key.get_mut(&key) {
+            flight.joiners += 1;
+            self.metrics.joins.inc();
+            let (state, number) = (flight.state.clone(), flight.number);
+            return JoinedFlight { state, flights: Arc::clone(self), key, number };
+        }
+        current.number += 1;
+        let number = current.number;
+        let limited = self.list.as_ref().filter(|_| self.offered().is_none());
+        let arrival = limited.map(PullList::arrive);
+        let begin = match arrival.as_ref().and_then(|arrival| arrival.behind) {
+            Some((running, ahead)) => FlightState::Queued { running, ahead },
+            None => FlightState::Ready,
+        };
+        let (sender, state) = watch::channel(begin);
+        let flight = RunningFlight {
+            flights: Arc::clone(self),
+            spec: self.spec(image, request),
+            request: request.clone(),
+            state: sender,
+        };
+        let (key_of_task, context) = (key.clone(), ferrokube_trace::current());
+        let run = async move {
+            let outcome = match context {
+                Some(context) => {
+                    let run = flight.run(arrival);
+                    ferrokube_trace::scoped(context, tracing::Span::none(), run).await
+                }
+                None => flight.run(arrival).await,
+            };
+            // Not joined any more, then over.
+            flight.flights.remove(&key_of_task, number);
+            flight.state.send_replace(FlightState::Over(outcome));
+        };
+        let task = tokio::spawn(run).abort_handle();
+        let flight = Flight { number, joiners: 1, state: state.clone(), task };
+        current.by_key.insert(key.clone(), flight);
+        JoinedFlight { state, flights: Arc::clone(self), key, number }
+    }
+
+    fn spec(&self, image: &str, request: &PullRequest) -> ImageSpec {
+        let mut annotations = request.annotations.clone();
+        annotations.remove(EXTENSION);
+        if let Some(limit) = self.offered() {
+            annotations.insert(EXTENSION.to_owned(), limit.to_string());
+        }
+        ImageSpec {
+            image: image.to_owned(),
+            annotations,
+            runtime_handler: request.runtime_handler.clone(),
+            ..ImageSpec::default()
+        }
+    }
+
+    fn remove(&self, key: &FlightKey, number: u64) {
+        let mut current = self.current.lock();
+        if current.by_key.get(key).is_some_and(|flight| flight.number == number) {
+            current.by_key.remove(key);
+        }
+    }
+}
+
+impl Drop for JoinedFlight {
+    fn drop(&mut self) {
+        let mut current = self.flights.current.lock();
+        let Some(flight) = current.by_key.get_mut(&self.key) else { return };
+        if flight.number != self.number {
+            return;
+        }
+        flight.joiners -= 1;
+        if flight.joiners == 0 {
+            flight.task.abort();
+            current.by_key.remove(&self.key);
+            self.flights.metrics.cancellations.inc();
+        }
+    }
+}
+
+/// What a flight's task owns.
+struct RunningFlight {
+    flights: Arc<Flights>,
+    spec: ImageSpec,
+    request: PullRequest,
+    state: watch::Sender<FlightState>,
+}
+
+impl RunningFlight {
+    async fn run(&self, arrival: Option<Arrival>) -> Result<Pulled, PullFailure> {
+        let flights = &self.flights;
+        let arrived = Instant::now();
+        let mut slot = None;
+        if let Some(mut arrival) = arrival {
+            let has_waited = arrival.behind.is_some();
+            let queued = has_waited.then(|| Counted::new(&flights.metrics.queued));
+            slot = Some(arrival.slot().await);
+            drop(queued);
+            if has_waited
+                && self.request.policy != PullPolicy::Always
+                && let Some(pulled) = self.present().await
+            {
+                return Ok(pulled);
+            }
+        }
+        if flights.bucket.as_ref().is_some_and(|bucket| !bucket.take()) {
+            return Err(PullFailure::Throttled);
+        }
+        let begun = Instant::now();
+        self.state.send_replace(FlightState::Pulling);
+        let image_ref = {
+            let _in_flight = Counted::new(&flights.metrics.in_flight);
+            tokio::select! {
+                pulled = self.pull() => pulled?,
+                () = progress::stalled(&flights.runtime, flights.config.progress_timeout) => {
+                    flights.metrics.stalls.inc();
+                    return Err(PullFailure::Stalled(flights.config.progress_timeout));
+                }
+            }
+        };
+        let pull = begun.elapsed();
+        drop(slot);
+        let size = self.present().await.map_or(0, |image| image.size);
+        flights.metrics.pulled(size, begun - arrived, pull, pull + (begun - arrived));
+        Ok(Pulled { image_ref, size, pull: Some(pull) })
+    }
+
+    async fn present(&self) -> Option<Pulled> {
+        let request = ImageStatusRequest { image: Some(self.spec.clone()), verbose: false };
+        let runtime = self.flights.runtime.within(Some(Duration::from_secs(120)));
+        let image = runtime.image_status(request).await.ok()?.image?;
+        Some(Pulled { image_ref: image.id, size: image.size, pull: None })
+    }
+
+    /// Tries the credentials in turn; without any, anonymously.
+    async fn pull(&self) -> Result<String, PullFailure> {
+        let credentials = &self.request.credentials;
+        let mut attempts: Vec<Option<RegistryAuth>> =
+            credentials.iter().cloned().map(Some).collect();
+        if attempts.is_empty() {
+            attempts.push(None);
+        }
+        let mut errors = Vec::new();
+        for auth in attempts {
+            let request = PullImageRequest {
+                image: Some(self.spec.clone()),
+                auth,
+                sandbox_config: self.request.sandbox.clone(),
+            };
+            match self.flights.runtime.pull_image(request).await {
+                Ok(response) => return Ok(response.image_ref),
+                Err(error) => {
+                    // Other credentials would not be let in either.
+                    let is_final = limit::is_refusal(&error);
+                    errors.push(error);
+                    if is_final {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(PullFailure::Runtime(errors))
+    }
+}
+
+/// Adds one to a gauge while it lives.
+struct Counted(prometheus_client::metrics::gauge::Gauge);
+
+impl Counted {
+    fn new(gauge: &prometheus_client::metrics::gauge::Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

@@ -1,0 +1,31 @@
+//! Whether pulls make progress: CRI shows it only as use of the image filesystem.
+
+use ferrokube_cri::{ImageFsInfoRequest, Runtime};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Longest interval between two looks.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Returns once nothing has changed on the image filesystem for this long.
+pub(crate) async fn stalled(runtime: &Runtime, timeout: Duration) {
+    let mut last = None;
+    let mut since = Instant::now();
+    while since.elapsed() < timeout {
+        tokio::time::sleep(INTERVAL.min(timeout / 10)).await;
+        let used = used(runtime).await;
+        if used != last {
+            (last, since) = (used, Instant::now());
+        }
+    }
+}
+
+/// Bytes in use, by the runtime, and on the filesystem: what is being downloaded is no image yet.
+async fn used(runtime: &Runtime) -> Option<(u64, u64)> {
+    let info = runtime.image_fs_info(ImageFsInfoRequest {}).await.ok()?;
+    let filesystem = info.image_filesystems.first()?;
+    let by_runtime = filesystem.used_bytes.as_ref().map_or(0, |bytes| bytes.value);
+    let path = filesystem.fs_id.as_ref().map_or("", |id| id.mountpoint.as_str());
+    let on_disk = rustix::fs::statvfs(path).map_or(0, |disk| disk.f_blocks - disk.f_bfree);
+    Some((by_runtime, on_disk))
+}

@@ -1,0 +1,306 @@
+//! Pods as the runtime's configurations.
+
+use crate::static_pods::StaticPod;
+use ferrokube_apimachinery::quantity::Quantity;
+use ferrokube_cri as cri;
+use k8s_openapi::api::core::v1::{Container, SecurityContext};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Labels by which sandboxes and containers are found again; kubelet's.
+pub(crate) const POD_NAME: &str = "io.kubernetes.pod.name";
+pub(crate) const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+pub(crate) const POD_UID: &str = "io.kubernetes.pod.uid";
+const CONTAINER_NAME: &str = "io.kubernetes.container.name";
+/// Grace period, on sandboxes: a pod whose file is gone still gets it.
+pub(crate) const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
+
+const MIN_SHARES: i64 = 2;
+const MAX_SHARES: i64 = 262_144;
+/// Microseconds.
+const CPU_PERIOD: i64 = 100_000;
+const MASKED: [&str; 9] = [
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+];
+const READ_ONLY: [&str; 5] =
+    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// Directory of a pod's own files.
+pub(crate) fn pod_directory(root: &Path, uid: &str) -> PathBuf {
+    root.join("pods").join(uid)
+}
+
+/// Directory of an emptyDir.
+pub(crate) fn empty_directory(root: &Path, uid: &str, volume: &str) -> PathBuf {
+    pod_directory(root, uid).join("volumes/kubernetes.io~empty-dir").join(volume)
+}
+
+/// Directory of a pod's logs.
+pub(crate) fn log_directory(logs: &Path, pod: &StaticPod) -> PathBuf {
+    logs.join(format!("{}_{}_{}", pod.namespace, pod.name, pod.uid))
+}
+
+fn labels(pod: &StaticPod) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        (POD_NAME.to_owned(), pod.name.clone()),
+        (POD_NAMESPACE.to_owned(), pod.namespace.clone()),
+        (POD_UID.to_owned(), pod.uid.clone()),
+    ])
+}
+
+/// The sandbox of a pod.
+pub(crate) fn sandbox(pod: &StaticPod, logs: &Path, attempt: u32) -> cri::PodSandboxConfig {
+    let mut annotations = pod.annotations.clone();
+    annotations.insert(GRACE.to_owned(), grace(pod).to_string());
+    let mut all_labels = pod.labels.clone();
+    all_labels.extend(labels(pod));
+    let is_on_host = pod.spec.host_network.unwrap_or(false);
+    let security = pod.spec.security_context.clone().unwrap_or_default();
+    let context = cri::LinuxSandboxSecurityContext {
+        namespace_options: Some(namespaces(pod)),
+        run_as_user: security.run_as_user.map(number),
+        run_as_group: security.run_as_group.map(number),
+        supplemental_groups: security.supplemental_groups.unwrap_or_default(),
+        privileged: pod.all_containers().any(|container| {
+            let context = container.security_context.as_ref();
+            context.and_then(|context| context.privileged).unwrap_or(false)
+        }),
+        seccomp: Some(runtime_default()),
+        ..cri::LinuxSandboxSecurityContext::default()
+    };
+    cri::PodSandboxConfig {
+        metadata: Some(cri::PodSandboxMetadata {
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            namespace: pod.namespace.clone(),
+            attempt,
+        }),
+        // A runtime refuses the name of the host's namespace.
+        hostname: if is_on_host { String::new() } else { truncated(&pod.name) },
+        log_directory: log_directory(logs, pod).display().to_string(),
+        labels: all_labels,
+        annotations,
+        linux: Some(cri::LinuxPodSandboxConfig {
+            security_context: Some(context),
+            ..cri::LinuxPodSandboxConfig::default()
+        }),
+        ..cri::PodSandboxConfig::default()
+    }
+}
+
+/// Seconds.
+pub(crate) fn grace(pod: &StaticPod) -> i64 {
+    pod.spec.termination_grace_period_seconds.unwrap_or(30).max(1)
+}
+
+fn truncated(name: &str) -> String {
+    name.get(..63).unwrap_or(name).trim_end_matches(['-', '.']).to_owned()
+}
+
+fn namespaces(pod: &StaticPod) -> cri::NamespaceOption {
+    let is_on_host = pod.spec.host_network.unwrap_or(false);
+    let network = if is_on_host { cri::NamespaceMode::Node } else { cri::NamespaceMode::Pod };
+    cri::NamespaceOption {
+        network: network as i32,
+        pid: cri::NamespaceMode::Container as i32,
+        ipc: cri::NamespaceMode::Pod as i32,
+        ..cri::NamespaceOption::default()
+    }
+}
+
+fn number(value: i64) -> cri::Int64Value {
+    cri::Int64Value { value }
+}
+
+fn runtime_default() -> cri::SecurityProfile {
+    let profile_type = cri::ProfileType::RuntimeDefault as i32;
+    cri::SecurityProfile { profile_type, ..cri::SecurityProfile::default() }
+}
+
+/// A container of a pod, for the n-th time.
+pub(crate) fn container(
+    pod: &StaticPod,
+    container: &Container,
+    image_ref: String,
+    attempt: u32,
+    root: &Path,
+) -> cri::ContainerConfig {
+    let environment: BTreeMap<String, String> = environment(container);
+    let expand = |words: &Option<Vec<String>>| {
+        words.iter().flatten().map(|word| expanded(word, &environment)).collect()
+    };
+    let named = container.image.clone().unwrap_or_default();
+    let image = cri::ImageSpec {
+        image: image_ref,
+        user_specified_image: named,
+        ..cri::ImageSpec::default()
+    };
+    let mut own_labels = labels(pod);
+    own_labels.insert(CONTAINER_NAME.to_owned(), container.name.clone());
+    let annotations = BTreeMap::from([
+        ("io.kubernetes.container.restartCount".to_owned(), attempt.to_string()),
+        (GRACE.to_owned(), grace(pod).to_string()),
+    ]);
+    cri::ContainerConfig {
+        metadata: Some(cri::ContainerMetadata { name: container.name.clone(), attempt }),
+        image: Some(image),
+        command: expand(&container.command),
+        args: expand(&container.args),
+        working_dir: container.working_dir.clone().unwrap_or_default(),
+        envs: environment
+            .iter()
+            .map(|(key, value)| cri::EnvironmentVariable {
+                key: key.clone(),
+                value: value.clone().into(),
+            })
+            .collect(),
+        mounts: mounts(pod, container, root),
+        labels: own_labels,
+        annotations,
+        log_path: format!("{}/{attempt}.log", container.name),
+        stdin: container.stdin.unwrap_or(false),
+        tty: container.tty.unwrap_or(false),
+        linux: Some(cri::LinuxContainerConfig {
+            resources: Some(resources(container)),
+            security_context: Some(security(pod, container)),
+        }),
+        ..cri::ContainerConfig::default()
+    }
+}
+
+/// Later variables see earlier ones.
+fn environment(container: &Container) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    for variable in container.env.iter().flatten() {
+        let value = expanded(variable.value.as_deref().unwrap_or_default(), &all);
+        all.insert(variable.name.clone(), value);
+    }
+    all
+}
+
+/// Replaces `$(NAME)` by its value, if there is one; `$$` is a dollar sign.
+fn expanded(text: &str, variables: &BTreeMap<String, String>) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('$') {
+        out.push_str(before);
+        if let Some(after) = after.strip_prefix('$') {
+            out.push('$');
+            rest = after;
+            continue;
+        }
+        let reference = after.strip_prefix('(').and_then(|after| after.split_once(')'));
+        match reference.and_then(|(name, rest)| Some((variables.get(name)?, rest))) {
+            Some((value, after)) => {
+                out.push_str(value);
+                rest = after;
+            }
+            None => {
+                out.push('$');
+                rest = after;
+            }
+        }
+    }
+    out + rest
+}
+
+fn mounts(pod: &StaticPod, container: &Container, root: &Path) -> Vec<cri::ContainerMount> {
+    let volumes = || pod.spec.volumes.iter().flatten();
+    let mount = |mount: &k8s_openapi::api::core::v1::VolumeMount| {
+        let volume = volumes().find(|volume| volume.name == mount.name)?;
+        let host_path = match &volume.host_path {
+            Some(path) => path.path.clone(),
+            None => empty_directory(root, &pod.uid, &volume.name).display().to_string(),
+        };
+        Some(cri::ContainerMount {
+            container_path: mount.mount_path.clone(),
+            host_path,
+            readonly: mount.read_only.unwrap_or(false),
+            ..cri::ContainerMount::default()
+        })
+    };
+    container.volume_mounts.iter().flatten().filter_map(mount).collect()
+}
+
+fn resources(container: &Container) -> cri::LinuxContainerResources {
+    let resources = container.resources.clone().unwrap_or_default();
+    let amount = |list: &Option<BTreeMap<String, Amount>>, name: &str| {
+        Quantity::parse(&list.as_ref()?.get(name)?.0).ok()
+    };
+    let cpu = |list| amount(list, "cpu").map(|amount| amount.milli_value());
+    let limit = cpu(&resources.limits);
+    let request = cpu(&resources.requests).or(limit).unwrap_or(0);
+    let memory = amount(&resources.limits, "memory").map_or(0, |amount| amount.value());
+    cri::LinuxContainerResources {
+        cpu_period: CPU_PERIOD,
+        // At least a millisecond, as kubelet's.
+        cpu_quota: limit.map_or(0, |limit| (limit * CPU_PERIOD / 1000).max(1000)),
+        cpu_shares: (request * 1024 / 1000).clamp(MIN_SHARES, MAX_SHARES),
+        memory_limit_in_bytes: memory,
+        ..cri::LinuxContainerResources::default()
+    }
+}
+
+fn security(pod: &StaticPod, container: &Container) -> cri::LinuxContainerSecurityContext {
+    let of_pod = pod.spec.security_context.clone().unwrap_or_default();
+    let own = container.security_context.clone().unwrap_or_default();
+    let is_privileged = own.privileged.unwrap_or(false);
+    let paths = |list: &[&str]| {
+        let is_used = !is_privileged;
+        list.iter().filter(|_| is_used).map(|path| (*path).to_owned()).collect()
+    };
+    let profile = own.seccomp_profile.as_ref().or(of_pod.seccomp_profile.as_ref());
+    let is_unconfined = is_privileged || profile.is_some_and(|it| it.type_ == "Unconfined");
+    let unconfined = cri::SecurityProfile {
+        profile_type: cri::ProfileType::Unconfined as i32,
+        ..cri::SecurityProfile::default()
+    };
+    cri::LinuxContainerSecurityContext {
+        capabilities: Some(capabilities(&own)),
+        privileged: is_privileged,
+        namespace_options: Some(namespaces(pod)),
+        run_as_user: own.run_as_user.or(of_pod.run_as_user).map(number),
+        run_as_group: own.run_as_group.or(of_pod.run_as_group).map(number),
+        readonly_rootfs: own.read_only_root_filesystem.unwrap_or(false),
+        supplemental_groups: of_pod.supplemental_groups.unwrap_or_default(),
+        no_new_privs: own.allow_privilege_escalation == Some(false),
+        masked_paths: paths(&MASKED),
+        readonly_paths: paths(&READ_ONLY),
+        seccomp: Some(if is_unconfined { unconfined } else { runtime_default() }),
+        ..cri::LinuxContainerSecurityContext::default()
+    }
+}
+
+fn capabilities(context: &SecurityContext) -> cri::Capabilities {
+    let given = context.capabilities.clone().unwrap_or_default();
+    cri::Capabilities {
+        add_capabilities: given.add.unwrap_or_default(),
+        drop_capabilities: given.drop.unwrap_or_default(),
+        ..cri::Capabilities::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_are_expanded_as_by_kubelet() {
+        let variables = BTreeMap::from([("A".to_owned(), "1".to_owned())]);
+        let check = |text: &str, expected: &str| assert_eq!(expanded(text, &variables), expected);
+        check("$(A)-$(A)", "1-1");
+        check("$$(A)", "$(A)");
+        check("$(B)", "$(B)");
+        check("$A $", "$A $");
+        check("$(A", "$(A");
+    }
+}

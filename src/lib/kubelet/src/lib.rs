@@ -1,0 +1,31 @@
+//! The kubelet: runs the pods of a node on a container runtime.
+//!
+//! Must never know the API server's insides, or how images are pulled. Start at [`Kubelet`].
+//!
+//! - `config/` reads KubeletConfiguration; `images` (a crate) pulls; `cri` (a crate) is the runtime.
+//! - **The runtime is the memory.** What runs is read from its sandboxes and containers, found by
+//!   the labels that kubelet gives them. After kill -9 the next kubelet continues with what is
+//!   there: nothing is started twice, and nothing is written down here.
+//! - **A worker per pod** (`worker.rs`) looks at the pod's sandbox and containers, does the next
+//!   step (`next.rs`: a pure function of the pod and what was seen), and looks again. Dropped, it
+//!   leaves the runtime as it is: a pod that is being deleted gets a worker that ends it.
+//! - **Static pods** (`static_pods.rs`) come from files; a changed file is another pod, and the one
+//!   of before ends first.
+//! - **Fail closed** (`supported.rs`): a pod with a field that is not implemented is refused by its
+//!   name, never run without it.
+//! - Calls carry the ids of the pod's annotations (KEP-1668), and log lines show them.
+//!
+//! Not here yet: the API server as a source of pods, status, probes, hooks, volumes from the API,
+//! the kubelet's own server.
+
+mod assemble;
+mod config;
+mod kubelet;
+mod next;
+mod static_pods;
+mod supported;
+mod worker;
+
+pub use config::{KubeletConfig, KubeletConfigError, KubeletConfigFile, KubeletSettings};
+pub use kubelet::{Kubelet, KubeletPaths};
+pub use static_pods::{StaticPod, StaticPodError};

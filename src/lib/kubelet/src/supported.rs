@@ -1,0 +1,123 @@
+//! Fields of a pod that are implemented; any other is refused.
+
+use ferrokube_apimachinery::document::Value;
+
+/// Fields of `spec`. Those of scheduling concern others.
+const SPEC: &[&str] = &[
+    "affinity",
+    "containers",
+    "dnsPolicy",
+    "enableServiceLinks",
+    "hostNetwork",
+    "initContainers",
+    "nodeName",
+    "nodeSelector",
+    "preemptionPolicy",
+    "priority",
+    "priorityClassName",
+    "restartPolicy",
+    "schedulerName",
+    "securityContext",
+    "terminationGracePeriodSeconds",
+    "tolerations",
+    "topologySpreadConstraints",
+    "volumes",
+];
+/// Of containers and init containers. Probes and hooks would be missed by the pod's users.
+const CONTAINER: &[&str] = &[
+    "args",
+    "command",
+    "env",
+    "image",
+    "imagePullPolicy",
+    "name",
+    "ports",
+    "resources",
+    "restartPolicy",
+    "securityContext",
+    "stdin",
+    "terminationMessagePath",
+    "terminationMessagePolicy",
+    "tty",
+    "volumeMounts",
+    "workingDir",
+];
+const POD_SECURITY: &[&str] = &["runAsGroup", "runAsUser", "seccompProfile", "supplementalGroups"];
+const CONTAINER_SECURITY: &[&str] = &[
+    "allowPrivilegeEscalation",
+    "capabilities",
+    "privileged",
+    "readOnlyRootFilesystem",
+    "runAsGroup",
+    "runAsUser",
+    "seccompProfile",
+];
+const VOLUME: &[&str] = &["emptyDir", "hostPath", "name"];
+const EMPTY_DIR: &[&str] = &[];
+const MOUNT: &[&str] = &["mountPath", "name", "readOnly"];
+const ENV: &[&str] = &["name", "value"];
+const RESOURCES: &[&str] = &["limits", "requests"];
+const PORT: &[&str] = &["containerPort", "name", "protocol"];
+
+/// Paths of fields in a pod that are not implemented, each as it is in the file.
+pub(crate) fn unsupported(pod: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let Some(spec) = pod.get("spec") else { return found };
+    others(spec, "spec", SPEC, &mut found);
+    one(spec, "spec", "securityContext", POD_SECURITY, &mut found);
+    each(
+        spec,
+        "spec",
+        "volumes",
+        &mut |volume, path, found| {
+            others(volume, path, VOLUME, found);
+            one(volume, path, "emptyDir", EMPTY_DIR, found);
+        },
+        &mut found,
+    );
+    for kind in ["initContainers", "containers"] {
+        each(
+            spec,
+            "spec",
+            kind,
+            &mut |container, path, found| {
+                others(container, path, CONTAINER, found);
+                one(container, path, "securityContext", CONTAINER_SECURITY, found);
+                one(container, path, "resources", RESOURCES, found);
+                for (list, known) in [("volumeMounts", MOUNT), ("env", ENV), ("ports", PORT)] {
+                    let check = &mut |item: &Value, path: &str, found: &mut Vec<String>| {
+                        others(item, path, known, found);
+                    };
+                    each(container, path, list, check, found);
+                }
+            },
+            &mut found,
+        );
+    }
+    found
+}
+
+fn others(object: &Value, path: &str, known: &[&str], found: &mut Vec<String>) {
+    let fields = object.as_object().into_iter().flat_map(|fields| fields.iter());
+    let is_other = |name: &str, value: &Value| !value.is_null() && !known.contains(&name);
+    found.extend(
+        fields
+            .filter(|(name, value)| is_other(name.as_ref(), value))
+            .map(|(name, _)| format!("{path}.{}", AsRef::<str>::as_ref(name))),
+    );
+}
+
+fn one(object: &Value, path: &str, field: &str, known: &[&str], found: &mut Vec<String>) {
+    if let Some(inner) = object.get(field) {
+        others(inner, &format!("{path}.{field}"), known, found);
+    }
+}
+
+type ItemCheck<'a> = &'a mut dyn FnMut(&Value, &str, &mut Vec<String>);
+
+fn each(object: &Value, path: &str, field: &str, check: ItemCheck<'_>, found: &mut Vec<String>) {
+    let items = object.get(field).and_then(Value::as_array);
+    for (index, item) in items.into_iter().flat_map(|items| items.as_slice().iter()).enumerate() {
+        check(item, &format!("{path}.{field}[{index}]"), found);
+    }
+}

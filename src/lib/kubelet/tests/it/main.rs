@@ -1,0 +1,4 @@
+//! The kubelet against a runtime in memory.
+
+mod config;
+mod pods;

@@ -1,0 +1,215 @@
+//! Static pods on a runtime in memory.
+
+use ferrokube_cri::testing::{FakeRuntime, PullScript};
+use ferrokube_cri::{CallCode, CriError, Runtime, path};
+use ferrokube_images::{ImageManager, PodIdentity, PullEvent, PullEvents, PullMetrics};
+use ferrokube_kubelet::{Kubelet, KubeletConfigFile, KubeletPaths, KubeletSettings, StaticPod};
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+struct NoEvents;
+
+impl PullEvents for NoEvents {
+    fn report(&self, _pod: &PodIdentity, _event: PullEvent) {}
+}
+
+struct StaticNode {
+    folder: TempDir,
+    runtime: Arc<FakeRuntime>,
+}
+
+impl StaticNode {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        fs::create_dir(folder.path().join("manifests")).expect("a new directory");
+        Self { folder, runtime: Arc::default() }
+    }
+
+    fn write(&self, file: &str, pod: &str) {
+        let path = self.folder.path().join("manifests").join(file);
+        fs::write(path, format!("apiVersion: v1\nkind: Pod\n{pod}")).expect("a writable file");
+    }
+
+    fn remove(&self, file: &str) {
+        fs::remove_file(self.folder.path().join("manifests").join(file)).expect("it exists");
+    }
+
+    /// Starts a kubelet; aborting it is a kill -9.
+    fn kubelet(&self) -> JoinHandle<()> {
+        let manifests = self.folder.path().join("manifests").display().to_string();
+        let settings = KubeletSettings {
+            static_pod_path: Some(manifests),
+            registry_pull_qps: Some(0),
+            ..KubeletConfigFile::default().settings
+        };
+        let config = settings.finish().expect("a right configuration");
+        let runtime = Runtime::new(Arc::clone(&self.runtime) as Arc<_>);
+        let metrics = Arc::<PullMetrics>::default();
+        let images = ImageManager::new(runtime.clone(), config.pulls, Arc::new(NoEvents), metrics);
+        let root = self.folder.path().join("root");
+        let paths = KubeletPaths { root, logs: self.folder.path().join("logs") };
+        tokio::spawn(Kubelet::new("n1", &config, runtime, images, paths).run())
+    }
+}
+
+const WEB: &str = "metadata: {name: web}\nspec:\n  initContainers: [{name: init, image: r.io/i:v1}]\n  \
+                   containers: [{name: web, image: r.io/web:v1, volumeMounts: [{name: data, \
+                   mountPath: /data}]}]\n  volumes: [{name: data, emptyDir: {}}]\n";
+
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_runs_and_ends_with_its_file() {
+    let node = StaticNode::new();
+    node.write("web.yaml", WEB);
+    let _kubelet = node.kubelet();
+    node.runtime.until(|runtime| !runtime.running("init").is_empty()).await;
+    assert!(node.runtime.running("web").is_empty(), "after the init container");
+    let init = node.runtime.running("init").remove(0);
+    node.runtime.exit(&init.report.id, 0);
+    node.runtime.until(|runtime| !runtime.running("web").is_empty()).await;
+    let web = node.runtime.running("web").remove(0);
+    let mount = &web.config.mounts[0];
+    assert_eq!(mount.container_path, "/data");
+    assert!(fs::metadata(&mount.host_path).expect("the emptyDir").is_dir());
+    let sandbox = node.runtime.sandboxes().remove(0);
+    assert_eq!(sandbox.labels["io.kubernetes.pod.name"], "web-n1");
+    node.remove("web.yaml");
+    node.runtime.until(|runtime| runtime.sandboxes().is_empty()).await;
+    assert_eq!(node.runtime.count(path::stop_container), 1, "gracefully, first");
+    assert_eq!(node.runtime.count(path::run_pod_sandbox), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn fault_62_after_kill_9_pods_are_adopted_and_nothing_is_started_twice() {
+    let node = StaticNode::new();
+    node.write("a.yaml", "metadata: {name: a}\nspec: {containers: [{name: a, image: r.io/a:v1}]}");
+    node.write("b.yaml", "metadata: {name: b}\nspec: {containers: [{name: b, image: r.io/b:v1}]}");
+    // Killed at every moment: after each of the first calls that change something.
+    for calls in 1..40 {
+        let kubelet = node.kubelet();
+        node.runtime
+            .until(|runtime| runtime.calls().len() >= calls * 2 || !runtime.running("b").is_empty())
+            .await;
+        kubelet.abort();
+        let _ = kubelet.await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert!(node.runtime.running("a").len() <= 1);
+        assert!(node.runtime.running("b").len() <= 1);
+    }
+    let _kubelet = node.kubelet();
+    node.runtime
+        .until(|runtime| runtime.running("a").len() == 1 && runtime.running("b").len() == 1)
+        .await;
+    let started = node.runtime.count(path::start_container);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(node.runtime.count(path::start_container), started);
+    assert_eq!(node.runtime.sandboxes().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_file_is_another_pod_after_the_end_of_the_first() {
+    let node = StaticNode::new();
+    let pod = |image: &str| {
+        format!("metadata: {{name: a}}\nspec: {{containers: [{{name: a, image: {image}}}]}}")
+    };
+    node.write("a.yaml", &pod("r.io/one:v1"));
+    let _kubelet = node.kubelet();
+    node.runtime.until(|runtime| !runtime.running("a").is_empty()).await;
+    let first = node.runtime.running("a").remove(0).sandbox;
+    node.write("a.yaml", &pod("r.io/two:v1"));
+    let is_second = |runtime: &FakeRuntime| {
+        let running = runtime.running("a");
+        assert!(runtime.sandboxes().len() <= 1, "never both");
+        running.first().is_some_and(|seen| seen.sandbox != first)
+    };
+    node.runtime.until(is_second).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_file_goes_cancels_its_pull() {
+    let node = StaticNode::new();
+    node.runtime.script("r.io/a:v1", PullScript::Waits);
+    node.write("a.yaml", "metadata: {name: a}\nspec: {containers: [{name: a, image: r.io/a:v1}]}");
+    let _kubelet = node.kubelet();
+    node.runtime.until(|runtime| runtime.in_flight() == 1).await;
+    node.remove("a.yaml");
+    node.runtime.until(|runtime| runtime.sandboxes().is_empty()).await;
+    assert!(node.runtime.pulls()[0].cancelled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l14_every_call_for_a_pod_carries_its_ids() {
+    let node = StaticNode::new();
+    let (trace, initial) = ("0af7651916cd43dd8448eb211c80319c", "1af7651916cd43dd8448eb211c80319c");
+    let pod = format!(
+        "metadata:\n  name: a\n  annotations:\n    trace.kubernetes.io/trace-id: {trace}\n    \
+         trace.kubernetes.io/span-id: b7ad6b7169203331\n    \
+         trace.kubernetes.io/initial-trace-id: {initial}\nspec: {{containers: [{{name: a, image: \
+         r.io/a:v1}}]}}"
+    );
+    node.write("a.yaml", &pod);
+    let _kubelet = node.kubelet();
+    node.runtime.until(|runtime| !runtime.running("a").is_empty()).await;
+    let acts = [
+        path::run_pod_sandbox,
+        path::pull_image,
+        path::create_container,
+        path::start_container,
+        path::image_status,
+    ];
+    let calls = node.runtime.calls();
+    for call in calls.iter().filter(|call| acts.contains(&call.path)) {
+        let context = call.context.unwrap_or_else(|| panic!("{} without ids", call.path));
+        assert_eq!(context.trace_id.hex().as_str(), trace, "{}", call.path);
+        assert_eq!(context.initial.map(|id| id.to_string()).as_deref(), Some(initial));
+    }
+    assert!(calls.len() >= acts.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_fails_is_tried_again_after_a_pause() {
+    let node = StaticNode::new();
+    let refused = CriError::new(CallCode::Unknown, "no such program");
+    node.runtime.fail(path::start_container, Some(refused));
+    node.write("a.yaml", "metadata: {name: a}\nspec: {containers: [{name: a, image: r.io/a:v1}]}");
+    let _kubelet = node.kubelet();
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let tries = node.runtime.count(path::start_container);
+    assert!((5..=12).contains(&tries), "{tries} in two minutes");
+    assert!(node.runtime.containers().is_empty(), "what did not start is removed");
+    node.runtime.fail(path::start_container, None);
+    node.runtime.until(|runtime| !runtime.running("a").is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_file_stops_no_other() {
+    let node = StaticNode::new();
+    node.write("bad.yaml", "metadata: {name: [}");
+    node.write("other.yaml", "metadata: {name: ../x}\nspec: {containers: [{name: a, image: i}]}");
+    node.write(
+        "good.yaml",
+        "metadata: {name: a}\nspec: {containers: [{name: a, image: r.io/a:v1}]}",
+    );
+    let _kubelet = node.kubelet();
+    node.runtime.until(|runtime| !runtime.running("a").is_empty()).await;
+    assert_eq!(node.runtime.sandboxes().len(), 1);
+}
+
+#[test]
+fn a_field_without_an_implementation_is_refused_by_its_name() {
+    let why = |spec: &str| {
+        let text = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {spec}");
+        StaticPod::parse(text.as_bytes(), "n1").unwrap_err().to_string()
+    };
+    assert_eq!(
+        why("{hostPID: true, containers: [{name: a, image: i, livenessProbe: {}, env: [{name: A, \
+             valueFrom: {}}]}], volumes: [{name: v, secret: {}}]}"),
+        "not implemented: spec.hostPID, spec.volumes[0].secret, \
+         spec.containers[0].livenessProbe, spec.containers[0].env[0].valueFrom"
+    );
+    assert_eq!(why("{containers: []}"), "spec.containers: Required value");
+    let missing = "{containers: [{name: a, image: i, volumeMounts: [{name: v, mountPath: /v}]}]}";
+    assert_eq!(why(missing), "volumeMounts.name: Not found: \"v\"");
+}

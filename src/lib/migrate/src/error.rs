@@ -1,0 +1,71 @@
+//! Errors of migrations.
+
+use ferrokube_etcd::ConfigError;
+use ferrokube_storage::OpenError;
+use std::path::PathBuf;
+
+/// Why a migration did not finish. The source is as it was; repeat the migration once the cause is
+/// gone.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    /// A call of etcd.
+    #[error("etcd failed: {0}")]
+    Etcd(String),
+    /// The configuration of etcd.
+    #[error("cannot use etcd")]
+    Config(#[from] ConfigError),
+    /// The embedded store.
+    #[error("cannot use the embedded store")]
+    Journal(#[from] OpenError),
+    /// The target.
+    #[error("{0} is not empty")]
+    NotEmpty(String),
+    /// The target has an unfinished migration from elsewhere.
+    #[error("{target} has an unfinished migration from {from}: continue that one, or remove it")]
+    OtherSource {
+        /// The target.
+        target: String,
+        /// What it copies.
+        from: String,
+    },
+    /// The source is itself the target of an unfinished migration.
+    #[error("the source is the target of a migration that has not finished, from {0}")]
+    SourceUnfinished(String),
+    /// A note of a newer version.
+    #[error("the note of a migration in etcd is of a newer version")]
+    UnknownNote,
+    /// Values that this server would not serve.
+    #[error("{count} values cannot be read, first {key}: {why}")]
+    Unreadable {
+        /// Number of them.
+        count: u64,
+        /// One of their keys.
+        key: String,
+        /// Why, without content.
+        why: String,
+    },
+    /// Servers were running.
+    #[error("the state changed during the migration: stop its API servers, and repeat it")]
+    Changed,
+    /// The copy is not what it should be.
+    #[error("the copy differs from the source: {copy} instead of {source_hash}")]
+    Different {
+        /// Count and hash of the source.
+        source_hash: String,
+        /// Count and hash of the copy.
+        copy: String,
+    },
+    /// A write to the new store.
+    #[error("cannot write to the new store: {0}")]
+    Write(String),
+    /// A directory operation.
+    #[error("cannot {what} {path}")]
+    Io {
+        /// The operation, as a verb.
+        what: &'static str,
+        /// Path operated on.
+        path: PathBuf,
+        /// Cause.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,636 @@
+//! Wires the crates of an API server according to a builder.
+
+use crate::admission::{self, OwnSteps, StepInputs};
+use crate::authentication_info::AuthenticationInfo;
+use crate::builder::{AuditChoice, ControlPlaneBuilder, Handled, ServerContext, StoreContext};
+use crate::config::{AuthenticatorKind, StorageConfig};
+use crate::data_dir::DataDir;
+use crate::error::{BuildError, InputError};
+use crate::front_proxy::ProxyCertificate;
+use crate::static_tokens::StaticTokens;
+use crate::token_keys::{KeyFiles, KeyPem};
+use ferrokube_admission::PolicyStatus;
+use ferrokube_apimachinery::document::Document;
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_auth::audit::{AuditConfig, AuditLog};
+use ferrokube_auth::authenticate::{
+    Bearer, BootstrapTokens, FrontProxy, FrontProxyHeaders, TokenAuthenticator, X509,
+};
+use ferrokube_auth::bootstrap::{self, PolicyObject};
+use ferrokube_auth::token::{ServiceAccountTokens, TokenConfig};
+use ferrokube_auth::{
+    AnonymousLock, Authenticator, Authorizer, MastersOnly, Rbac, Union, review, system_clock,
+};
+use ferrokube_controlplane::aggregator::{
+    Aggregator, ListedServices, ProxyIdentity, ServiceResolver,
+};
+use ferrokube_controlplane::{ApiServer, ApiServerBuilder, DocumentRoute, FeatureSettings, Route};
+use ferrokube_pki::Pki;
+use ferrokube_registry::{
+    Catalog, ComputedResource, Registry, RequestContext, StoredValues, Target,
+};
+use ferrokube_resource::{Bundle, Composition, Definition, Subresource, Verbs};
+use ferrokube_schema::Schema;
+use ferrokube_storage::{Config, Engine, Environment, OpenError, RemoteEngine, Store, ValueReader};
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+/// Time for a dropped store to end.
+const CLOSING: Duration = Duration::from_secs(10);
+/// Disk space reserved for the audit log in the data directory, in bytes.
+pub const AUDIT_RESERVE: u64 = 4 << 20;
+
+const SERVICE_ACCOUNTS: &str = "serviceaccounts";
+const TOKEN: &str = "token";
+/// Schema of requests to `serviceaccounts/token`.
+const TOKEN_REQUEST: &str = "io.k8s.api.authentication.v1.TokenRequest";
+const RBAC: &str = "rbac.authorization.k8s.io";
+const ADMISSION: &str = "admissionregistration.k8s.io";
+const FLOW: &str = "flowcontrol.apiserver.k8s.io";
+
+/// Kinds that do not work without another one of their group.
+const PAIRS: [(&str, &str, &str); 11] = [
+    (RBAC, "roles", "clusterroles"),
+    (RBAC, "clusterroles", "clusterrolebindings"),
+    (RBAC, "clusterrolebindings", "rolebindings"),
+    (RBAC, "rolebindings", "roles"),
+    (ADMISSION, "mutatingadmissionpolicies", "mutatingadmissionpolicybindings"),
+    (ADMISSION, "mutatingadmissionpolicybindings", "mutatingadmissionpolicies"),
+    (ADMISSION, "validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+    (ADMISSION, "validatingadmissionpolicybindings", "validatingadmissionpolicies"),
+    (FLOW, "flowschemas", "prioritylevelconfigurations"),
+    (FLOW, "prioritylevelconfigurations", "flowschemas"),
+    ("", SERVICE_ACCOUNTS, "secrets"),
+];
+
+/// What was opened for a control plane.
+pub(crate) struct Opened {
+    pub(crate) pki: Pki,
+    pub(crate) store: Store,
+    served: Composition,
+    policy: Vec<PolicyObject>,
+}
+
+/// Tokens of service accounts, and the keys that are read for them.
+pub(crate) struct AccountTokens {
+    pub(crate) tokens: ServiceAccountTokens,
+    pub(crate) files: KeyFiles,
+    pub(crate) read: KeyPem,
+}
+
+/// A server without its listener.
+pub(crate) struct Assembled {
+    pub(crate) api: ApiServer,
+    pub(crate) audit: AuditLog,
+    pub(crate) tokens: Option<AccountTokens>,
+    pub(crate) front_proxy: Option<ProxyCertificate>,
+    pub(crate) static_tokens: Option<StaticTokens>,
+    pub(crate) policy_status: Option<PolicyStatus>,
+    /// Names of the admission steps.
+    pub(crate) steps: Vec<&'static str>,
+}
+
+/// Whether a native kind is served, in any version.
+pub(crate) fn serves(catalog: &Catalog, group: &str, plural: &str) -> bool {
+    catalog.definition(group, plural).is_some()
+}
+
+/// Opens keys and storage, and composes the bundles.
+pub(crate) fn open(
+    builder: &ControlPlaneBuilder,
+    directory: &DataDir,
+) -> Result<Opened, BuildError> {
+    let storage = match &builder.storage {
+        Some(storage) => storage.clone(),
+        None => Config::embedded(directory.join("store")).into(),
+    };
+    let (bundles, rbac) = (&builder.bundles, builder.rbac);
+    let panicked = |what: &str| InputError::Unusable(format!("{what} panicked"));
+    let runtime =
+        Handle::try_current().map_err(|_| BuildError::Runtime("call build within a runtime"))?;
+    if matches!(storage, StorageConfig::Remote { .. })
+        && runtime.runtime_flavor() == RuntimeFlavor::CurrentThread
+    {
+        // Its only thread is this one, which waits.
+        return Err(BuildError::Runtime("a remote storage needs a multi-threaded runtime"));
+    }
+    // Overlaps recovery (IO), key generation (CPU, syncs) and parsing of definitions.
+    std::thread::scope(|scope| {
+        let (local, remote) = match storage {
+            StorageConfig::Local { config, environment } => {
+                let open = move || open_local(config, environment, directory);
+                (Some(scope.spawn(open)), None)
+            }
+            StorageConfig::Remote { engine, history_bytes } => {
+                (None, Some((engine, history_bytes)))
+            }
+        };
+        let served = scope.spawn(|| -> Result<_, BuildError> {
+            let served = ferrokube_resources::compose(bundles)?;
+            let policy = if has_rbac(rbac, &served) {
+                bootstrap::policy(&served.absent, &served.roles)?
+            } else {
+                Vec::new()
+            };
+            Ok((served, policy))
+        });
+        directory.finish()?;
+        let pki = Pki::open(&directory.join("pki")).map_err(InputError::from)?;
+        let (served, policy) = served.join().map_err(|_| panicked("parsing the kinds"))??;
+        let attached = remote.map(|(engine, history_bytes)| {
+            let reader = Arc::new(stored_values(&served));
+            // The runtime's other threads do it.
+            let attach = attach(engine, reader, history_bytes);
+            scope.spawn(move || runtime.block_on(attach))
+        });
+        let mut stores = local.into_iter().chain(attached);
+        let store = stores.next().expect("a storage is local or remote");
+        let store = store.join().map_err(|_| panicked("opening the state"))??;
+        Ok(Opened { pki, store, served, policy })
+    })
+}
+
+/// Reads the stored values of these bundles' kinds, and of custom resources; for migrations.
+///
+/// # Errors
+/// The bundles do not fit together.
+pub fn value_reader(bundles: &[Bundle]) -> Result<Arc<dyn ValueReader>, BuildError> {
+    Ok(Arc::new(stored_values(&ferrokube_resources::compose(bundles)?)))
+}
+
+/// Values of remote engines are read as their kinds say.
+fn stored_values(served: &Composition) -> StoredValues {
+    let catalog = Arc::new(Catalog::default());
+    served.definitions.iter().for_each(|definition| catalog.put(Arc::clone(definition)));
+    StoredValues::new(catalog, Arc::clone(&served.messages))
+}
+
+async fn attach(
+    engine: Arc<dyn RemoteEngine>,
+    reader: Arc<StoredValues>,
+    history_bytes: usize,
+) -> Result<Store, BuildError> {
+    let store = Store::attach(engine, reader, history_bytes, Environment::default()).await;
+    store.map_err(BuildError::Storage)
+}
+
+fn open_local(
+    mut config: Config,
+    environment: Environment,
+    directory: &DataDir,
+) -> Result<Store, BuildError> {
+    let is_embedded = matches!(config.engine, Engine::Embedded(_));
+    config.must_exist |= is_embedded && directory.had_state();
+    let begun = Instant::now();
+    let store = loop {
+        match Store::open_with(config.clone(), environment.clone()) {
+            Err(source @ OpenError::Missing(_)) => {
+                return Err(BuildError::StateGone { advice: directory.advice(), source });
+            }
+            // The directory is ours, so that this is a store of it that has not ended yet: a
+            // dropped one closes in the background.
+            Err(OpenError::Locked(path))
+                if path.starts_with(directory.join("")) && begun.elapsed() < CLOSING =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            outcome => break outcome.map_err(BuildError::Storage)?,
+        }
+    };
+    if is_embedded {
+        directory.note_state()?;
+    }
+    Ok(store)
+}
+
+fn has_rbac(is_chosen: bool, served: &Composition) -> bool {
+    is_chosen && served.definitions.iter().any(|definition| definition.group == RBAC)
+}
+
+/// A computed subresource with the schema of its input.
+struct TypedSubresource {
+    behaviour: ServiceAccountTokens,
+    schema: Arc<Schema>,
+}
+
+impl ComputedResource for TypedSubresource {
+    fn create<'a>(
+        &'a self,
+        context: &'a RequestContext,
+        target: &'a Target,
+        object: Document,
+    ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
+        self.behaviour.create(context, target, object)
+    }
+
+    fn fill_in(&self, object: &mut Document) {
+        self.behaviour.fill_in(object);
+    }
+
+    fn schema(&self) -> Option<Arc<Schema>> {
+        Some(Arc::clone(&self.schema))
+    }
+}
+
+/// Wires everything.
+pub(crate) fn assemble(
+    mut builder: ControlPlaneBuilder,
+    directory: &DataDir,
+    opened: Opened,
+) -> Result<Assembled, BuildError> {
+    let Opened { pki, store, mut served, policy } = opened;
+    if !builder.builtin_authenticators.contains(&AuthenticatorKind::ServiceAccountTokens) {
+        leave_out_tokens(&mut served);
+    }
+    let catalog = Arc::new(Catalog::default());
+    served.definitions.iter().for_each(|definition| catalog.put(Arc::clone(definition)));
+    check_pairs(&builder, &catalog)?;
+    for install in builder.installers.drain(..) {
+        install(&catalog, &served);
+    }
+    let tokens = account_tokens(&builder, directory, &store, &catalog, &served)?;
+    let index = Arc::new(Rbac::of(&store, &catalog));
+    let rbac = has_rbac(builder.rbac, &served).then(|| Arc::clone(&index));
+    let context = StoreContext { store: store.clone(), catalog: Arc::clone(&catalog) };
+    let authorizer = authorizer(&mut builder, &context, rbac.as_ref());
+    let bearer = bearer(&mut builder, &context, tokens.as_ref());
+    review::install(&catalog, &authorizer, &index, &bearer);
+    let authenticators = authenticators(&mut builder, &context, bearer);
+    let context = ServerContext {
+        store: store.clone(),
+        catalog: Arc::clone(&catalog),
+        authorizer: Arc::clone(&authorizer),
+    };
+    install_handlers(std::mem::take(&mut builder.handlers), &context, &served)?;
+    let listed = ListedServices::new(std::mem::take(&mut builder.services));
+    let services: Arc<dyn ServiceResolver> = Arc::new(listed);
+    let credentials = builder.webhooks.clone();
+    let inputs = StepInputs::new(context.clone(), rbac, Arc::clone(&services), credentials);
+    let own = OwnSteps {
+        local: std::mem::take(&mut builder.steps),
+        remote: std::mem::take(&mut builder.remote_steps),
+        without: std::mem::take(&mut builder.without_steps),
+    };
+    let chain = admission::chain(&inputs, builder.gates.clone(), own)?;
+    let steps = chain.names().collect();
+    let registry = Registry::new(store, Arc::clone(&catalog), Arc::new(chain))
+        .with_token_key(&continue_key(&builder, tokens.as_ref(), &pki));
+    let audit = open_audit(&builder, directory)?;
+    let front_proxy = serves(&catalog, "apiregistration.k8s.io", "apiservices")
+        .then(|| ProxyCertificate::new(&builder.aggregation, &pki))
+        .transpose()?;
+    let info = AuthenticationInfo::new(&builder, &pki, front_proxy.is_some())?;
+    let tables = served.tables.clone();
+    let features = features(&builder, directory, &catalog, &served);
+    let mut api = ApiServer::builder(registry)
+        .gates(builder.gates.clone())
+        .features(features)
+        .messages(Arc::clone(&served.messages))
+        .schemas(Arc::new(move |name| tables.get(name)))
+        .anonymous(builder.anonymous)
+        .authorizer(authorizer)
+        .audit(audit.clone())
+        .limits(builder.limits.clone());
+    let aggregator = match &front_proxy {
+        Some(front_proxy) => front_proxy.aggregator(services),
+        // Webhooks that convert custom resources find their services there, too.
+        None => Aggregator::new(services, ProxyIdentity::default()),
+    };
+    api = api.aggregator(aggregator);
+    for authenticator in authenticators {
+        api = api.authenticator(authenticator);
+    }
+    let api = with_metrics(api, &inputs, &catalog);
+    let api = with_bootstrap(api, &mut builder, info, policy, &catalog);
+    let api = with_routes(api, &mut builder, &context, tokens.as_ref())?;
+    let static_tokens = builder.static_tokens;
+    let api = api.build();
+    let policy_status = PolicyStatus::new(api.registry(), builder.has_controllers);
+    Ok(Assembled { api, audit, tokens, front_proxy, static_tokens, policy_status, steps })
+}
+
+/// The key of continue tokens. Servers with the same signing key file, as those of one state have,
+/// continue each other's lists.
+fn continue_key(
+    builder: &ControlPlaneBuilder,
+    tokens: Option<&AccountTokens>,
+    pki: &Pki,
+) -> [u8; 32] {
+    const PURPOSE: &str = "continue tokens";
+    let shared = tokens.filter(|_| builder.service_accounts.signing_key_file.is_some());
+    shared.map_or_else(|| pki.derived_key(PURPOSE), |tokens| tokens.read.derived_key(PURPOSE))
+}
+
+/// How features are turned on and off. Kinds that are not served may have objects from before.
+fn features(
+    builder: &ControlPlaneBuilder,
+    directory: &DataDir,
+    catalog: &Catalog,
+    served: &Composition,
+) -> FeatureSettings {
+    let unserved = ferrokube_resources::on_request()
+        .iter()
+        .filter(|row| catalog.find(row.group, row.version, row.plural).is_none())
+        .filter_map(|row| row.definition(&served.tables).ok())
+        .map(Arc::new)
+        .collect();
+    let directory = directory.join("");
+    // Machines have the same paths and wildcard addresses.
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let (host, address) = (host.trim_end(), builder.listener.address);
+    FeatureSettings {
+        identity: format!("{host} {address:?} {}", directory.display()),
+        evaluation: builder.feature_evaluation,
+        unserved,
+        dynamic: builder.dynamic_features.clone(),
+        functions: builder.feature_functions.clone(),
+        ..FeatureSettings::default()
+    }
+}
+
+/// Metrics of the steps that there are.
+fn with_metrics(
+    mut api: ApiServerBuilder,
+    inputs: &StepInputs,
+    catalog: &Catalog,
+) -> ApiServerBuilder {
+    let serves = |kinds: [&str; 2]| kinds.iter().any(|plural| serves(catalog, ADMISSION, plural));
+    if serves(["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]) {
+        let stats = Arc::clone(&inputs.webhooks);
+        api = api.metrics(Box::new(move |registry| stats.register(registry)));
+    }
+    if serves(["mutatingadmissionpolicies", "validatingadmissionpolicies"]) {
+        let stats = Arc::clone(&inputs.policies);
+        api = api.metrics(Box::new(move |registry| stats.register(registry)));
+    }
+    api
+}
+
+fn check_pairs(builder: &ControlPlaneBuilder, catalog: &Catalog) -> Result<(), BuildError> {
+    for (group, of, missing) in PAIRS {
+        if serves(catalog, group, of) && !serves(catalog, group, missing) {
+            return Err(BuildError::Incomplete { of, missing });
+        }
+    }
+    let wants_tokens = builder.builtin_authenticators.contains(&AuthenticatorKind::BootstrapTokens);
+    if wants_tokens && !serves(catalog, "", "secrets") {
+        return Err(BuildError::Incomplete { of: "bootstrap tokens", missing: "secrets" });
+    }
+    Ok(())
+}
+
+/// Steps between listening and being ready.
+fn with_bootstrap(
+    mut api: ApiServerBuilder,
+    builder: &mut ControlPlaneBuilder,
+    info: AuthenticationInfo,
+    policy: Vec<PolicyObject>,
+    catalog: &Catalog,
+) -> ApiServerBuilder {
+    if !policy.is_empty() {
+        api = api.post_start(
+            "rbac/bootstrap-roles",
+            Box::new(|registry| {
+                Box::pin(async move {
+                    let ended = bootstrap::reconcile(&registry, policy).await;
+                    ended.map(drop).map_err(|error| error.to_string())
+                })
+            }),
+        );
+    }
+    if serves(catalog, "", "configmaps") {
+        api = api.post_start(
+            "start-cluster-authentication-info-controller",
+            Box::new(|registry| Box::pin(info.publish(registry))),
+        );
+    }
+    for (name, step) in builder.bootstrap.drain(..) {
+        api = api.post_start(name, step);
+    }
+    api
+}
+
+fn with_routes(
+    mut api: ApiServerBuilder,
+    builder: &mut ControlPlaneBuilder,
+    context: &ServerContext,
+    tokens: Option<&AccountTokens>,
+) -> Result<ApiServerBuilder, BuildError> {
+    let mut paths = BTreeSet::new();
+    let documents = tokens.map(|tokens| oidc_documents(&tokens.tokens));
+    for (path, is_public, route) in documents.into_iter().flatten() {
+        paths.insert(path.to_owned());
+        api = api.route(path, is_public || builder.service_accounts.public_keys, route);
+    }
+    for mounted in builder.routes.drain(..) {
+        let is_free =
+            mounted.path.starts_with('/') && !ferrokube_controlplane::is_own(&mounted.path);
+        if !is_free || !paths.insert(mounted.path.clone()) {
+            return Err(BuildError::Path(mounted.path));
+        }
+        api = api.route(mounted.path, mounted.open, (mounted.route)(context));
+    }
+    if let Some(observer) = builder.observer.take() {
+        api = api.observer(observer);
+    }
+    Ok(api)
+}
+
+/// Adds the program's handlers, and checks that nothing lacks one.
+fn install_handlers(
+    handlers: Vec<Handled>,
+    context: &ServerContext,
+    served: &Composition,
+) -> Result<(), BuildError> {
+    let mut seen = BTreeSet::new();
+    for Handled { resource, subresource, handler } in handlers {
+        let (plural, group) = resource.split_once('.').unwrap_or((&resource, ""));
+        let definition = served
+            .definitions
+            .iter()
+            .find(|definition| definition.group == group && definition.plural == plural);
+        let is_known = definition.is_some_and(|definition| {
+            subresource.is_empty() && definition.storage_prefix.is_none()
+                || definition.subresource(0, &subresource).is_some()
+        });
+        let slash = if subresource.is_empty() { "" } else { "/" };
+        let full_name = format!("{resource}{slash}{subresource}");
+        if !is_known {
+            return Err(BuildError::UnknownResource(full_name));
+        }
+        if !seen.insert(full_name.clone()) {
+            return Err(BuildError::DuplicateHandler(full_name));
+        }
+        context.catalog.put_computed(group, plural, &subresource, handler(context));
+    }
+    for definition in &served.definitions {
+        if definition.storage_prefix.is_none()
+            && context.catalog.find_computed(&definition.group, &definition.plural, "").is_none()
+        {
+            return Err(BuildError::NoHandler(definition.group_resource()));
+        }
+        if let Some(name) = unhandled(&context.catalog, definition) {
+            return Err(BuildError::NoSubresourceHandler(definition.group_resource(), name));
+        }
+    }
+    Ok(())
+}
+
+/// A subresource that is not a view of the stored object, such as `status`, and has no handler.
+/// Served like the object itself, its rights would be rights to the object.
+fn unhandled(catalog: &Catalog, definition: &Definition) -> Option<&'static str> {
+    let mut all = definition.versions.iter().flat_map(|version| &version.subresources);
+    let is_view = |subresource: &Subresource| {
+        let kind = &subresource.kind;
+        kind.group == definition.group
+            && kind.kind == definition.kind
+            && !subresource.verbs.has(Verbs::CREATE)
+    };
+    let has_handler = |subresource: &Subresource| {
+        let Definition { group, plural, .. } = definition;
+        catalog.find_computed(group, plural, subresource.name).is_some()
+    };
+    all.find(|subresource| !is_view(subresource) && !has_handler(subresource))
+        .map(|subresource| subresource.name)
+}
+
+/// OIDC documents for relying parties that verify service account tokens, and whether
+/// kube-apiserver serves them to anyone.
+fn oidc_documents(tokens: &ServiceAccountTokens) -> [(&'static str, bool, Arc<dyn Route>); 2] {
+    let (discovery, keys) = (tokens.clone(), tokens.clone());
+    let discovery = DocumentRoute {
+        media_type: "application/json",
+        produce: Box::new(move || discovery.discovery_document()),
+    };
+    let keys = DocumentRoute {
+        media_type: "application/jwk-set+json",
+        produce: Box::new(move || keys.jwks()),
+    };
+    [
+        ("/.well-known/openid-configuration", true, Arc::new(discovery)),
+        ("/openid/v1/jwks", false, Arc::new(keys)),
+    ]
+}
+
+/// Service accounts without tokens lack the subresource.
+fn leave_out_tokens(served: &mut Composition) {
+    let accounts = served
+        .definitions
+        .iter_mut()
+        .filter(|definition| definition.group.is_empty() && definition.plural == SERVICE_ACCOUNTS);
+    for definition in accounts {
+        for version in &mut Arc::make_mut(definition).versions {
+            version.subresources.retain(|subresource| subresource.name != TOKEN);
+        }
+    }
+}
+
+/// `None` without service accounts.
+fn account_tokens(
+    builder: &ControlPlaneBuilder,
+    directory: &DataDir,
+    store: &Store,
+    catalog: &Catalog,
+    served: &Composition,
+) -> Result<Option<AccountTokens>, BuildError> {
+    let is_chosen =
+        builder.builtin_authenticators.contains(&AuthenticatorKind::ServiceAccountTokens);
+    if !is_chosen || !serves(catalog, "", SERVICE_ACCOUNTS) {
+        return Ok(None);
+    }
+    let accounts = &builder.service_accounts;
+    let files = KeyFiles::new(accounts, &directory.join("pki"));
+    let read = files.read()?;
+    let config = TokenConfig {
+        issuers: vec![accounts.issuer.clone()],
+        api_audiences: accounts.audiences(),
+        jwks_uri: String::new(),
+        max_life: accounts.max_life,
+    };
+    let tokens = ServiceAccountTokens::new(config, read.keys()?, store.clone(), system_clock());
+    let missing = || InputError::Unusable(format!("no schema {TOKEN_REQUEST}"));
+    let schema = served.tables.get(TOKEN_REQUEST).ok_or_else(missing)?;
+    let handler = TypedSubresource { behaviour: tokens.clone(), schema };
+    catalog.put_computed("", SERVICE_ACCOUNTS, TOKEN, Arc::new(handler));
+    Ok(Some(AccountTokens { tokens, files, read }))
+}
+
+/// The program's authorizers, then RBAC.
+fn authorizer(
+    builder: &mut ControlPlaneBuilder,
+    context: &StoreContext,
+    rbac: Option<&Arc<Rbac>>,
+) -> Arc<dyn Authorizer> {
+    let mut all: Vec<Arc<dyn Authorizer>> =
+        builder.authorizers.drain(..).map(|make| make(context)).collect();
+    all.push(match rbac {
+        Some(rbac) => Arc::clone(rbac) as _,
+        None => Arc::new(MastersOnly),
+    });
+    let all = if all.len() == 1 { all.remove(0) } else { Arc::new(Union(all)) };
+    Arc::new(AnonymousLock(all))
+}
+
+/// In order of evaluation.
+fn authenticators(
+    builder: &mut ControlPlaneBuilder,
+    context: &StoreContext,
+    bearer: Bearer,
+) -> Vec<Arc<dyn Authenticator>> {
+    let mut authenticators: Vec<Arc<dyn Authenticator>> = Vec::new();
+    if let Some(proxies) = &builder.front_proxies {
+        let lower = |names: &[String]| names.iter().map(|name| name.to_ascii_lowercase()).collect();
+        let headers = FrontProxyHeaders {
+            user: lower(&proxies.username_headers),
+            uid: lower(&proxies.uid_headers),
+            group: lower(&proxies.group_headers),
+            extra: lower(&proxies.extra_headers_prefix),
+        };
+        let names = proxies.allowed_names.clone();
+        authenticators.push(Arc::new(FrontProxy::new(headers, names, system_clock())));
+    }
+    if builder.builtin_authenticators.contains(&AuthenticatorKind::ClientCertificates) {
+        authenticators.push(Arc::new(X509::new(system_clock())));
+    }
+    let own = builder.authenticators.drain(..).map(|make| make(context));
+    authenticators.extend(own);
+    // Last, since it refuses tokens that it does not know.
+    authenticators.push(Arc::new(bearer));
+    authenticators
+}
+
+/// Every supported kind of bearer token.
+fn bearer(
+    builder: &mut ControlPlaneBuilder,
+    context: &StoreContext,
+    tokens: Option<&AccountTokens>,
+) -> Bearer {
+    let mut kinds: Vec<Arc<dyn TokenAuthenticator>> = Vec::new();
+    if let Some(file) = &builder.static_tokens {
+        kinds.push(Arc::clone(&file.tokens) as _);
+    }
+    if let Some(tokens) = tokens {
+        kinds.push(Arc::new(tokens.tokens.clone()));
+    }
+    if builder.builtin_authenticators.contains(&AuthenticatorKind::BootstrapTokens) {
+        kinds.push(Arc::new(BootstrapTokens::new(context.store.clone(), system_clock())));
+    }
+    kinds.extend(builder.token_authenticators.drain(..).map(|make| make(context)));
+    Bearer::new(kinds, builder.service_accounts.audiences())
+}
+
+fn open_audit(builder: &ControlPlaneBuilder, directory: &DataDir) -> Result<AuditLog, BuildError> {
+    let is_memory = builder.storage.as_ref().is_some_and(StorageConfig::is_memory);
+    let config = match &builder.audit {
+        AuditChoice::Configured(config) => config.clone(),
+        AuditChoice::Default if !is_memory => AuditConfig {
+            reserve_bytes: AUDIT_RESERVE,
+            ..AuditConfig::new(directory.join("audit.log"))
+        },
+        AuditChoice::Default | AuditChoice::Off => return Ok(AuditLog::disabled()),
+    };
+    Ok(AuditLog::open(config)?)
+}

@@ -1,0 +1,64 @@
+//! A control plane as a library: what is served, how users are known and what they may do, where
+//! objects are stored, and where the server listens, chosen in code.
+//!
+//! [`ControlPlane::builder`] opens the storage, keys and listener, and wires the crates of the API
+//! server; the executable's roles are users of it, with flags. What is left out is absent: from
+//! discovery, OpenAPI and the RBAC policy, and without steps, loops or endpoints of its own.
+//!
+//! ```no_run
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! use ferrokube_server::ControlPlane;
+//!
+//! let server = ControlPlane::builder()
+//!     .bundle(ferrokube_resources::bundle().without(["*.flowcontrol.apiserver.k8s.io"]))
+//!     .data_dir("/var/lib/example")
+//!     .build()?
+//!     .start()
+//!     .await?;
+//! println!("{} {}", server.url(), server.kubeconfig().display());
+//! server.run_until_signal().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Must never know flags, controllers or the kubelet. Start reading at [`builder`], then
+//! `assembly`.
+
+mod admission;
+mod assembly;
+mod authentication_info;
+pub mod builder;
+pub mod config;
+pub mod data_dir;
+pub mod error;
+pub mod front_proxy;
+pub mod listener;
+mod rights;
+pub mod running;
+pub mod static_tokens;
+pub mod token_keys;
+
+pub use assembly::{AUDIT_RESERVE, value_reader};
+pub use builder::{ControlPlane, ControlPlaneBuilder, ServerContext, StoreContext};
+pub use config::{
+    AggregationConfig, AuthenticatorKind, FrontProxyConfig, ListenerConfig, ServiceAccountConfig,
+    StorageConfig, WebhookConfig,
+};
+pub use data_dir::DataDir;
+pub use error::{BuildError, InputError, ServeError};
+pub use running::RunningControlPlane;
+pub use token_keys::KeyFiles;
+
+// What a control plane is made of, so that its author needs few direct dependencies.
+pub use ferrokube_admission as admission_steps;
+pub use ferrokube_apimachinery as apimachinery;
+pub use ferrokube_auth as auth;
+pub use ferrokube_controlplane as api;
+pub use ferrokube_pki as pki;
+pub use ferrokube_registry as registry;
+pub use ferrokube_resource as resource;
+
+/// Compiles the code of the page.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/library.md")]
+struct LibraryPage;

@@ -1,0 +1,155 @@
+//! The listener: certificates and their renewal, and the administrator's kubeconfig.
+
+use crate::config::ListenerConfig;
+use crate::error::{Because, InputError};
+use ferrokube_pki::kubeconfig::Kubeconfig;
+use ferrokube_pki::{self as pki, ADMIN, Pair, Pki, PkiError, Renewal};
+use ferrokube_serve::reload::{LoadedFiles, TlsFiles};
+use ferrokube_serve::{Handler, ListenerStats, Server, Shutdown, Tls};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// Interval of certificate file checks.
+const RELOAD: Duration = Duration::from_secs(20);
+
+const PAIR: &str = "cannot use the serving certificate and its key";
+
+/// A bound listener with its certificates.
+pub(crate) struct Listener {
+    server: Server,
+    tls: Tls,
+    files: TlsFiles,
+    loaded: LoadedFiles,
+    /// Our serving certificate, unless files are given.
+    serving: Option<Pair>,
+    names: Vec<String>,
+    admin_lifetime: Duration,
+}
+
+/// Checks address, port and files before anything is opened, as a port in use should cost nothing.
+/// Discards what it creates.
+pub(crate) fn check(config: &ListenerConfig) -> Result<(), InputError> {
+    let address = config.address;
+    TcpListener::bind(address).map_err(|source| InputError::Address { address, source })?;
+    let ListenerConfig { files, names, tls: policy, .. } = config;
+    if *files == TlsFiles::default() && names.is_empty() && policy.suites.is_empty() {
+        return Ok(());
+    }
+    let names = pki::serving_names(address.ip(), names);
+    let own = pki::self_signed(&names).map_err(InputError::Names)?;
+    let tls = match files.read_serving()? {
+        Some((chain, key)) => Tls::with_policy(&chain, &key, policy).because(|| PAIR.to_owned())?,
+        None => Tls::with_policy(own.chain_pem.as_bytes(), own.key_pem.as_bytes(), policy)?,
+    };
+    files.apply(&tls, &LoadedFiles::default())?;
+    Ok(())
+}
+
+impl Listener {
+    /// Binds with the certificates of the configuration, or with our own.
+    pub(crate) fn bind(config: ListenerConfig, pki: &Pki) -> Result<Self, InputError> {
+        let ListenerConfig { address, names, tls: policy, mut files, limits, admin_lifetime } =
+            config;
+        files.client_ca_pem.extend_from_slice(pki.client_ca_pem().as_bytes());
+        let names = pki::serving_names(address.ip(), &names);
+        let (serving, tls) = match files.read_serving()? {
+            Some((chain, key)) => {
+                let tls = Tls::with_policy(&chain, &key, &policy).because(|| PAIR.to_owned())?;
+                (None, tls)
+            }
+            None => {
+                let pair = pki.serving(&names).map_err(InputError::Names)?;
+                let tls =
+                    Tls::with_policy(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes(), &policy)?;
+                (Some(pair), tls)
+            }
+        };
+        let loaded = files.apply(&tls, &LoadedFiles::default())?;
+        let server = Server::bind(address, tls.clone(), limits.of_process())?;
+        Ok(Self { server, tls, files, loaded, serving, names, admin_lifetime })
+    }
+
+    pub(crate) fn stats(&self) -> Arc<ListenerStats> {
+        self.server.stats()
+    }
+
+    /// URL for clients on this machine.
+    pub(crate) fn url(&self) -> String {
+        let address = self.server.local_address();
+        let ip = match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        format!("https://{}", SocketAddr::new(ip, address.port()))
+    }
+
+    /// Writes the kubeconfig, then starts renewing and reloading certificates. The returned future
+    /// serves until shutdown, and returns the number of connections that were cut off.
+    pub(crate) fn start(
+        self,
+        handler: Arc<dyn Handler>,
+        pki: Pki,
+        kubeconfig: &Path,
+        shutdown: &Shutdown,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<impl Future<Output = usize> + Send + 'static + use<>, PkiError> {
+        let url = self.url();
+        let Self { server, tls, files, loaded, serving, names, admin_lifetime } = self;
+        let first = write_kubeconfig(&pki, &url, kubeconfig, admin_lifetime)?;
+        let (kubeconfig, clients) = (kubeconfig.to_owned(), pki.clone());
+        tasks.spawn(pki::renew(first, ended(shutdown.clone()), move || {
+            write_kubeconfig(&clients, &url, &kubeconfig, admin_lifetime)
+        }));
+        if let Some(own) = serving {
+            let renewed = tls.clone();
+            tasks.spawn(pki::renew(
+                own.renewal,
+                ended(shutdown.clone()),
+                move || -> Result<_, RenewError> {
+                    let pair = pki.serving(&names)?;
+                    renewed.replace_serving(pair.chain_pem.as_bytes(), pair.key_pem.as_bytes())?;
+                    Ok(pair.renewal)
+                },
+            ));
+        }
+        if files.serving.is_some() || files.client_ca.is_some() || files.proxy_ca.is_some() {
+            tasks.spawn(files.watch(tls, loaded, RELOAD, shutdown.clone()));
+        }
+        Ok(server.serve(handler, shutdown.clone()))
+    }
+}
+
+/// Why a renewal failed; it is retried.
+#[derive(Debug, thiserror::Error)]
+enum RenewError {
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    #[error(transparent)]
+    Tls(#[from] ferrokube_serve::TlsError),
+}
+
+async fn ended(shutdown: Shutdown) {
+    shutdown.begun().await;
+}
+
+fn write_kubeconfig(
+    pki: &Pki,
+    url: &str,
+    path: &Path,
+    lifetime: Duration,
+) -> Result<Renewal, PkiError> {
+    let admin = pki.client(&ADMIN, lifetime)?;
+    Kubeconfig {
+        server: url,
+        cluster: "ferrokube",
+        user: ADMIN.common_name,
+        ca_pem: pki.ca_pem(),
+        client: &admin,
+    }
+    .write(path)?;
+    Ok(admin.renewal)
+}

@@ -1,0 +1,215 @@
+//! A control plane that serves: its background tasks, and their end in order.
+
+use crate::assembly::Assembled;
+use crate::builder::ControlPlane;
+use crate::data_dir::DataDir;
+use crate::error::ServeError;
+use ferrokube_auth::audit::AuditLog;
+use ferrokube_controlplane::ApiServer;
+use ferrokube_pki::Pki;
+use ferrokube_serve::{Shutdown, ShutdownTrigger};
+use ferrokube_storage::Store;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::{JoinError, JoinSet};
+
+/// Time limit of [`RunningControlPlane::stop`] for requests and tasks; the rest is cut off.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(35);
+/// Time limit for closing the store after that.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A running control plane. [`Self::stop`] ends it without losing an acknowledged write; dropping it
+/// cuts off its connections and tasks.
+pub struct RunningControlPlane {
+    api: ApiServer,
+    store: Store,
+    audit: AuditLog,
+    pki: Pki,
+    url: String,
+    kubeconfig: PathBuf,
+    trigger: ShutdownTrigger,
+    shutdown: Shutdown,
+    /// The listener; returns the number of connections that were cut off.
+    serving: JoinSet<usize>,
+    tasks: JoinSet<()>,
+    /// Locked until the end: dropped last.
+    directory: DataDir,
+}
+
+impl RunningControlPlane {
+    pub(crate) async fn start(plane: ControlPlane) -> Result<Self, ServeError> {
+        let ControlPlane { directory, pki, store, listener, assembled } = plane;
+        let Assembled { api, audit, tokens, front_proxy, static_tokens, policy_status, .. } =
+            assembled;
+        api.show_listener(listener.stats());
+        let url = listener.url();
+        let kubeconfig = directory.join("admin.kubeconfig");
+        let (trigger, shutdown) = ShutdownTrigger::new();
+        let mut tasks = JoinSet::new();
+        if let Some(front_proxy) = front_proxy {
+            tasks.spawn(front_proxy.renew(shutdown.clone()));
+        }
+        if let Some(tokens) = tokens {
+            tasks.spawn(tokens.files.watch(tokens.tokens, tokens.read, shutdown.clone()));
+        }
+        if let Some(tokens) = static_tokens {
+            tasks.spawn(tokens.watch(shutdown.clone()));
+        }
+        if let Some(policy_status) = policy_status {
+            let shutdown = shutdown.clone();
+            tasks.spawn(async move {
+                tokio::select! {
+                    () = policy_status.run() => {}
+                    () = shutdown.begun() => {}
+                }
+            });
+        }
+        let mut serving = JoinSet::new();
+        let serve =
+            listener.start(api.handler(), pki.clone(), &kubeconfig, &shutdown, &mut tasks)?;
+        serving.spawn(serve);
+        let running = Self {
+            api,
+            store,
+            audit,
+            pki,
+            url,
+            kubeconfig,
+            trigger,
+            shutdown,
+            serving,
+            tasks,
+            directory,
+        };
+        let started = tokio::select! {
+            started = running.api.start() => started.map_err(ServeError::from),
+            reason = running.store.failed() => Err(ServeError::Store(reason.to_string())),
+        };
+        match started {
+            Ok(()) => Ok(running),
+            Err(error) => {
+                running.abandon().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends a start that failed, so that address and directory are free again.
+    async fn abandon(mut self) {
+        self.api.begin_shutdown();
+        self.trigger.begin();
+        self.serving.shutdown().await;
+        self.tasks.abort_all();
+        self.close().await;
+    }
+
+    /// URL for clients on this machine.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The administrator's kubeconfig, renewed while the control plane runs.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// The data directory.
+    pub fn directory(&self) -> &DataDir {
+        &self.directory
+    }
+
+    /// The API server, for requests without a connection.
+    pub fn api(&self) -> &ApiServer {
+        &self.api
+    }
+
+    /// Issues certificates, such as those of the program's own controllers.
+    pub fn pki(&self) -> &Pki {
+        &self.pki
+    }
+
+    /// Begins when the control plane stops.
+    pub fn shutdown(&self) -> Shutdown {
+        self.shutdown.clone()
+    }
+
+    /// Runs a task with the control plane. It must end when [`Self::shutdown`] begins;
+    /// [`Self::stop`] waits for it after the last request.
+    pub fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        while let Some(ended) = self.tasks.try_join_next() {
+            report(ended);
+        }
+        self.tasks.spawn(task);
+    }
+
+    /// Waits for a failure after which the process should exit without [`Self::stop`].
+    pub async fn failed(&mut self) -> ServeError {
+        tokio::select! {
+            reason = self.store.failed() => ServeError::Store(reason.to_string()),
+            ended = self.serving.join_next() => ServeError::Listener(format!("{ended:?}")),
+        }
+    }
+
+    /// Runs until SIGINT or SIGTERM, then stops.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub async fn run_until_signal(mut self) -> Result<(), ServeError> {
+        let listen = |kind| signal(kind).map_err(ServeError::Signals);
+        let (mut interrupt, mut terminate) =
+            (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            error = self.failed() => return Err(error),
+        }
+        self.stop().await;
+        Ok(())
+    }
+
+    /// Finishes requests, then watches and the program's own tasks, then closes the store: in this
+    /// order, so that no acknowledged write is lost. Requests and tasks that have not ended after
+    /// 35 s are cut off.
+    pub async fn stop(mut self) {
+        self.api.begin_shutdown();
+        self.trigger.begin();
+        let in_order = async {
+            match self.serving.join_next().await {
+                Some(Ok(0)) | None => {}
+                Some(Ok(cut)) => tracing::warn!(connections = cut, "requests were cut off"),
+                Some(Err(error)) => tracing::error!(%error, "the listener failed"),
+            }
+            while let Some(ended) = self.tasks.join_next().await {
+                report(ended);
+            }
+        };
+        if tokio::time::timeout(DRAIN_TIMEOUT, in_order).await.is_err() {
+            tracing::error!("requests or tasks did not end in time");
+            self.serving.abort_all();
+            self.tasks.abort_all();
+        }
+        self.close().await;
+    }
+
+    async fn close(self) {
+        let closed = async {
+            self.api.stopped().await;
+            self.store.close().await;
+        };
+        if tokio::time::timeout(CLOSE_TIMEOUT, closed).await.is_err() {
+            tracing::error!("closing the store timed out");
+        }
+        let audit = self.audit;
+        // Joins its thread.
+        let _ = tokio::task::spawn_blocking(move || audit.close()).await;
+    }
+}
+
+/// A task that panics is not missed until much later.
+fn report(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a task failed");
+    }
+}

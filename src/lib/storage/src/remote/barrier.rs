@@ -1,0 +1,86 @@
+//! Reads that see every write acknowledged before them.
+
+use super::{BoxFuture, Remote, RemoteEngine, Unavailable};
+use crate::key::{Key, Revision};
+use crate::txn::CommitError;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// Longest wait of a read. kube-apiserver's limit for a cache that lags.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Interval of asking the feed for its progress.
+const HURRY: Duration = Duration::from_millis(100);
+
+/// A caller that waits for a revision.
+pub(super) type Probe = oneshot::Sender<Result<Revision, String>>;
+
+/// Answers callers, each by a probe that started after it arrived; all that wait share the next.
+pub(super) async fn run(engine: Arc<dyn RemoteEngine>, mut waiting: mpsc::Receiver<Probe>) {
+    while let Some(first) = waiting.recv().await {
+        let mut joined = vec![first];
+        while let Ok(next) = waiting.try_recv() {
+            joined.push(next);
+        }
+        let found = tokio::time::timeout(TIMEOUT, engine.barrier()).await;
+        let found = found.unwrap_or_else(|_| Err("it does not answer".to_owned()));
+        for probe in joined {
+            // The caller may be gone.
+            let _ = probe.send(found.clone());
+        }
+    }
+}
+
+impl Remote {
+    /// Resolves once every write is published that was acknowledged before the call.
+    pub(crate) fn barrier(self: &Arc<Self>) -> BoxFuture<'static, Result<(), Unavailable>> {
+        let remote = Arc::clone(self);
+        Box::pin(async move {
+            let passed = tokio::time::timeout(TIMEOUT, remote.pass()).await;
+            passed.unwrap_or_else(|_| {
+                let why = remote.trouble().unwrap_or_else(|| "it does not answer in time".into());
+                Err(Unavailable(why))
+            })
+        })
+    }
+
+    /// Resolves once it is certain that `head` was the key's head after the call.
+    pub(crate) fn confirm(
+        self: &Arc<Self>,
+        key: Key,
+        head: Option<Revision>,
+    ) -> BoxFuture<'static, Result<(), CommitError>> {
+        let (remote, barrier) = (Arc::clone(self), self.barrier());
+        Box::pin(async move {
+            barrier.await.map_err(|Unavailable(why)| CommitError::Unavailable(why))?;
+            let present = remote.core.published.get(&key).map(|entry| entry.revision);
+            if present == head { Ok(()) } else { Err(CommitError::Conflict(key)) }
+        })
+    }
+
+    pub(super) async fn pass(&self) -> Result<(), Unavailable> {
+        let closed = || Unavailable("the store is closed".to_owned());
+        let (probe, found) = oneshot::channel();
+        self.probes.send(probe).await.map_err(|_| closed())?;
+        let revision = found.await.map_err(|_| closed())?.map_err(Unavailable)?;
+        self.reach(revision).await;
+        Ok(())
+    }
+
+    /// Waits until a revision with an event is published. Asks only a feed that is late.
+    pub(super) async fn shown(&self, revision: Revision) {
+        let published = self.core.published.wait_for(revision);
+        if tokio::time::timeout(HURRY, published).await.is_err() {
+            self.reach(revision).await;
+        }
+    }
+
+    /// Waits until a revision is published that may have no event of its own.
+    pub(super) async fn reach(&self, revision: Revision) {
+        let published = &self.core.published;
+        while published.revision() < revision {
+            self.engine.hurry();
+            let _ = tokio::time::timeout(HURRY, published.wait_for(revision)).await;
+        }
+    }
+}

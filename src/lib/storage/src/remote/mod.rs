@@ -1,0 +1,247 @@
+//! State that lives in another process and may have other writers: the seam for engines like etcd.
+//!
+//! The local engines own their state: `head` assigns revisions before the commit, and the
+//! committer publishes what it journaled. A remote engine owns nothing here, so the same [`Store`]
+//! facade works differently behind it:
+//!
+//! - **One feed publishes.** [`RemoteFeed::next`] gives batches ordered by revision, the store's own
+//!   writes among those of others, and nothing else changes the published state (`follower.rs`).
+//!   Revisions are compared, never computed with: they have gaps, and a watch can resume at each.
+//! - **Writes are proposals** (`proposals.rs`). There is no pending head: a write is computed on the
+//!   published state, and its guards decide at the engine. [`ProposalOutcome::Conflict`] becomes
+//!   [`CommitError::Conflict`] once the feed has shown what the guard met; then the caller computes
+//!   again, from its patch. A transaction guards every key that it writes, if need be with the head
+//!   that it saw, so it can be proposed twice but applied once: that resolves
+//!   [`ProposalOutcome::Unknown`]. Whichever event consumed the guard tells whose write it was.
+//! - **A write is acknowledged after it is published here**, so that clients read their writes.
+//!   The turn on its key lasts until then: writers of a hot key queue here instead of
+//!   conflicting there.
+//! - **Reads wait for a barrier** (`barrier.rs`), a revision that is not older than the call. Calls
+//!   join a probe that starts after they arrived. So does every result that was computed without a
+//!   write, such as 404 or a no-op: what it was computed on may be outdated ([`Store::confirm`]).
+//! - **Sidecars are derived from the values** by a [`ValueReader`], since others write values too.
+//!   Own writes find theirs in a table of proposals under way, which saves parsing them.
+//! - **A lost history is never papered over.** After a gap the feed gives the whole state; cursors
+//!   from before it get [`WatchError::Compacted`](crate::WatchError::Compacted).
+//!
+//! Values that cannot be read are logged by key, neither served nor deleted; a create under such a
+//! key conflicts. Resources that are not served are logged once each, and left alone. All writes of a transaction share one revision here, also those of one resource:
+//! a read never splits a revision, and a cursor after such a revision gives it again.
+//!
+//! TTLs are the engine's: what expires arrives as a delete.
+//!
+//! [`Store`]: crate::Store
+//! [`Store::confirm`]: crate::Store::confirm
+//! [`CommitError::Conflict`]: crate::CommitError::Conflict
+
+mod barrier;
+mod follower;
+mod proposals;
+mod unserved;
+
+use crate::config::{Environment, OpenError};
+use crate::core::StoreCore;
+use crate::entry::Sidecar;
+use crate::key::{Key, Revision};
+use crate::txn::Txn;
+use barrier::Probe;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use proposals::OwnWrites;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::AbortHandle;
+use unserved::UnservedResources;
+
+/// Proposals under way; beyond that [`crate::Rejected::Busy`].
+const MAX_PROPOSALS: u32 = 4096;
+/// Callers that wait for the next probe.
+const MAX_PROBED: usize = 4096;
+/// Limit of an engine for its first state, and then for what happened since.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A boxed future.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A store in other processes. Keys start with `/registry/`, as everywhere.
+pub trait RemoteEngine: Send + Sync + 'static {
+    /// Starts the feed. Called once.
+    fn open(&self) -> Box<dyn RemoteFeed>;
+
+    /// Applies a transaction if all its guards hold; otherwise nothing of it. Every write has a
+    /// guard on its key. Bounded in time, cancel safe in that a cancelled call counts as unknown.
+    fn propose<'a>(&'a self, txn: &'a Txn) -> BoxFuture<'a, ProposalOutcome>;
+
+    /// A revision at which every write is visible that was acknowledged, to anyone, before the
+    /// call. The error is shown to operators.
+    fn barrier(&self) -> BoxFuture<'_, Result<Revision, String>>;
+
+    /// Makes the feed report its progress soon, as an empty batch, if revisions passed without
+    /// events for it.
+    fn hurry(&self);
+}
+
+/// What happened, in the order of revisions.
+pub trait RemoteFeed: Send {
+    /// The next item. The first one is a state. Reconnects by itself.
+    fn next(&mut self) -> BoxFuture<'_, FeedItem>;
+}
+
+/// One item of a [`RemoteFeed`].
+#[derive(Debug)]
+pub enum FeedItem {
+    /// Everything there is, at a revision. Replaces what was published.
+    State {
+        /// Its revision.
+        revision: Revision,
+        /// All values.
+        values: Vec<RemoteChange>,
+    },
+    /// All changes up to a revision; none if only the revision advanced. Changes of one revision
+    /// are never split.
+    Changes {
+        /// Every change up to here was given.
+        revision: Revision,
+        /// In order.
+        changes: Vec<RemoteChange>,
+    },
+    /// The connection is lost, for this reason. The feed keeps trying.
+    Lost(String),
+    /// The engine cannot be followed any more: the process must exit.
+    Failed(String),
+}
+
+/// A value written or deleted.
+#[derive(Clone, Debug)]
+pub struct RemoteChange {
+    /// Key.
+    pub key: Box<str>,
+    /// Revision that wrote it.
+    pub revision: Revision,
+    /// Revision that created the key; unused for a delete.
+    pub create_revision: Revision,
+    /// Value; `None`: deleted.
+    pub value: Option<Bytes>,
+}
+
+/// What became of a proposal.
+#[derive(Clone, Debug)]
+pub enum ProposalOutcome {
+    /// Applied, at this revision.
+    Committed(Revision),
+    /// Not applied: a guard on this key did not hold at this revision, the engine's latest.
+    Conflict(Key, Revision),
+    /// Not applied for lack of space.
+    Full,
+    /// Not applied, and never will be. The reason is for operators.
+    Unavailable(String),
+    /// Applied or not, now or later.
+    Unknown(String),
+    /// The engine refuses the transaction as such, for example for its size.
+    Invalid(String),
+}
+
+/// Reads values that others wrote.
+pub trait ValueReader: Send + Sync + 'static {
+    /// The resource's prefix of a key, with both slashes; `None` for keys that are not objects.
+    fn prefix<'a>(&self, key: &'a str) -> Option<&'a str>;
+
+    /// The value in this store's form, and its sidecar.
+    ///
+    /// # Errors
+    /// Why it is no value of this store, for the log: without content.
+    fn read(&self, key: &Key, value: &Bytes) -> Result<(Bytes, Sidecar), String>;
+}
+
+/// The storage does not answer. Nothing is known to be wrong with it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the storage is unavailable: {0}")]
+pub struct Unavailable(pub String);
+
+/// A store's end of a remote engine.
+pub(crate) struct Remote {
+    core: Arc<StoreCore>,
+    engine: Arc<dyn RemoteEngine>,
+    reader: Arc<dyn ValueReader>,
+    own: Mutex<OwnWrites>,
+    unserved: UnservedResources,
+    permits: Arc<Semaphore>,
+    probes: mpsc::Sender<Probe>,
+    runtime: Handle,
+    /// Why the feed is interrupted.
+    trouble: Mutex<Option<String>>,
+    tasks: Mutex<Vec<AbortHandle>>,
+}
+
+impl Remote {
+    /// Waits for the first state.
+    pub(crate) async fn open(
+        core: Arc<StoreCore>,
+        engine: Arc<dyn RemoteEngine>,
+        reader: Arc<dyn ValueReader>,
+    ) -> Result<Arc<Self>, OpenError> {
+        let (probes, waiting) = mpsc::channel(MAX_PROBED);
+        let mut feed = engine.open();
+        let remote = Arc::new(Self {
+            core,
+            engine,
+            reader,
+            own: Mutex::default(),
+            unserved: UnservedResources::default(),
+            permits: Arc::new(Semaphore::new(MAX_PROPOSALS as usize)),
+            probes,
+            runtime: Handle::current(),
+            trouble: Mutex::default(),
+            tasks: Mutex::default(),
+        });
+        let opened = tokio::time::timeout(OPEN_TIMEOUT, remote.load(&mut *feed)).await;
+        opened.unwrap_or_else(|_| {
+            let why = remote.trouble().unwrap_or_else(|| "it does not answer".to_owned());
+            Err(OpenError::Remote(why))
+        })?;
+        let tasks = [
+            tokio::spawn(Self::follow(Arc::clone(&remote), feed)).abort_handle(),
+            tokio::spawn(barrier::run(Arc::clone(&remote.engine), waiting)).abort_handle(),
+        ];
+        remote.tasks.lock().extend(tasks);
+        remote.catch_up().await.inspect_err(|_| remote.stop())?;
+        Ok(remote)
+    }
+
+    /// Waits for what happened since the first state, which may be an old one.
+    async fn catch_up(&self) -> Result<(), OpenError> {
+        let passed = tokio::time::timeout(OPEN_TIMEOUT, self.pass()).await;
+        let late = |_| Unavailable("its history takes too long to read".to_owned());
+        let passed = passed.map_err(late).and_then(|passed| passed);
+        passed.map_err(|Unavailable(why)| OpenError::Remote(why))
+    }
+
+    /// Why the feed is interrupted, if it is.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.trouble.lock().clone()
+    }
+
+    /// Ends the tasks. Without waiting: proposals under way complete.
+    pub(crate) fn stop(&self) {
+        self.tasks.lock().drain(..).for_each(|task| task.abort());
+    }
+
+    /// Waits for proposals under way, then stops.
+    pub(crate) async fn close(&self) {
+        let _ = self.permits.acquire_many(MAX_PROPOSALS).await;
+        self.stop();
+        self.core.end();
+    }
+}
+
+/// Limits that the remote side shares with the local one.
+pub(crate) fn core(
+    published: Arc<crate::published::Published>,
+    parts: &Environment,
+) -> Arc<StoreCore> {
+    Arc::new(StoreCore::new(published, Revision::default(), Arc::default(), parts))
+}

@@ -1,0 +1,309 @@
+//! Writes: proposed until their outcome is known, acknowledged once they are published.
+
+use super::{ProposalOutcome, Remote};
+use crate::entry::{DraftEntry, Entry, Sidecar};
+use crate::head::check_keys;
+use crate::key::{Key, Revision};
+use crate::turns::TurnHandoff;
+use crate::txn::{CommitError, Committed, Event, Guard, Put, Rejected, Txn, Write};
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// How long a proposal is repeated while the engine is unavailable.
+const PROPOSE_FOR: Duration = Duration::from_secs(10);
+/// The same for one whose outcome is unknown: an attempt at a member that hangs takes as long as
+/// [`PROPOSE_FOR`], and only another one tells.
+const RESOLVE_FOR: Duration = Duration::from_secs(20);
+/// First pause between two attempts; doubled up to [`MAX_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const MAX_PAUSE: Duration = Duration::from_millis(500);
+/// How long a committed write waits for its event before it is acknowledged without it.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a conflict waits for what it met.
+const CONFLICT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Own writes under way, by key.
+#[derive(Default)]
+pub(super) struct OwnWrites {
+    next: u64,
+    writes: HashMap<Key, OwnWrite>,
+}
+
+struct OwnWrite {
+    id: u64,
+    /// The value, or the last state of a delete.
+    put: Put,
+    /// Revision of the value that is deleted.
+    deletes: Option<Revision>,
+}
+
+impl OwnWrites {
+    fn add(&mut self, txn: &Txn) -> u64 {
+        self.next += 1;
+        for write in &txn.writes {
+            let (put, deletes) = match write {
+                Write::Put(put) => (put, None),
+                Write::Delete { last: None, .. } => continue,
+                Write::Delete { key, last: Some(last) } => {
+                    (last, guard(txn, key).and_then(Guard::revision))
+                }
+            };
+            let own = OwnWrite { id: self.next, put: put.clone(), deletes };
+            self.writes.insert(write.key().clone(), own);
+        }
+        self.next
+    }
+
+    fn remove(&mut self, txn: &Txn, id: u64) {
+        for write in &txn.writes {
+            if self.writes.get(write.key()).is_some_and(|own| own.id == id) {
+                self.writes.remove(write.key());
+            }
+        }
+    }
+
+    /// The sidecar of a value that is being written.
+    pub(super) fn sidecar(&self, key: &Key, value: &Bytes) -> Option<Sidecar> {
+        let own = self.writes.get(key).filter(|own| own.deletes.is_none())?;
+        (own.put.value == *value).then(|| own.put.sidecar.clone())
+    }
+
+    /// The last state to show of a value that is being deleted.
+    pub(super) fn last_state(&self, key: &Key, deleted: Revision) -> Option<Put> {
+        let own = self.writes.get(key).filter(|own| own.deletes == Some(deleted))?;
+        Some(own.put.clone())
+    }
+}
+
+/// A transaction under way.
+struct OpenProposal {
+    txn: Txn,
+    /// Number of guards that the caller gave; the others are of keys that it writes unguarded.
+    given: usize,
+    /// The heads that it was computed on, by write.
+    heads: Vec<Option<Arc<Entry>>>,
+    /// Published when it was computed.
+    since: Revision,
+    own: u64,
+}
+
+/// Which event consumed the guard of a proposal.
+enum Fate {
+    Applied(Revision),
+    NotApplied,
+    Unknown,
+}
+
+impl Remote {
+    /// Starts a transaction. `turn` is held until it has ended.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        txn: Txn,
+        turn: Option<TurnHandoff>,
+    ) -> Result<oneshot::Receiver<Result<Committed, CommitError>>, Rejected> {
+        if let Some(reason) = &self.core.head().closed {
+            return Err(Rejected::Closed(reason.clone()));
+        }
+        check_keys(&txn.writes)?;
+        for write in &txn.writes {
+            self.check_value(write)?;
+        }
+        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| Rejected::Busy)?;
+        let mut proposal = self.prepare(txn)?;
+        let (sender, outcome) = oneshot::channel();
+        let remote = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let ended = remote.run(&mut proposal).await;
+            remote.own.lock().remove(&proposal.txn, proposal.own);
+            drop((permit, turn));
+            // The caller may be gone.
+            let _ = sender.send(ended);
+        });
+        Ok(outcome)
+    }
+
+    fn check_value(&self, write: &Write) -> Result<(), Rejected> {
+        let put = match write {
+            Write::Put(put) => put,
+            Write::Delete { last: None, .. } => return Ok(()),
+            Write::Delete { key, last: Some(last) } if last.key == *key => last,
+            Write::Delete { .. } => return Err(Rejected::Invalid("last state of another key")),
+        };
+        if put.value.len() > self.core.limits.value_bytes {
+            return Err(Rejected::Invalid("value over the limit"));
+        }
+        if put.sidecar.revision_at as usize > put.value.len() {
+            return Err(Rejected::Invalid("splice outside of the value"));
+        }
+        Ok(())
+    }
+
+    /// Refuses what is known to be outdated, and guards what is written.
+    fn prepare(&self, mut txn: Txn) -> Result<OpenProposal, Rejected> {
+        let published = &self.core.published;
+        let since = published.revision();
+        for guard in &txn.guards {
+            let present = published.get(guard.key()).map(|entry| entry.revision);
+            // A guard ahead of what is published here is decided at the engine.
+            if guard.revision() != present && guard.revision() <= present.max(Some(since)) {
+                return Err(Rejected::Guard(guard.key().clone()));
+            }
+        }
+        let given = txn.guards.len();
+        let heads = self.guard_writes(&mut txn, given)?;
+        let own = self.own.lock().add(&txn);
+        Ok(OpenProposal { txn, given, heads, since, own })
+    }
+
+    /// Guards keys that are written unguarded with their current heads.
+    fn guard_writes(
+        &self,
+        txn: &mut Txn,
+        given: usize,
+    ) -> Result<Vec<Option<Arc<Entry>>>, Rejected> {
+        txn.guards.truncate(given);
+        let mut heads = Vec::with_capacity(txn.writes.len());
+        for write in &txn.writes {
+            let key = write.key();
+            let head = self.core.published.get(key);
+            if head.is_none() && matches!(write, Write::Delete { .. }) {
+                return Err(Rejected::Guard(key.clone()));
+            }
+            if !txn.guards.iter().any(|guard| guard.key() == key) {
+                txn.guards.push(match &head {
+                    Some(head) => Guard::At(key.clone(), head.revision),
+                    None => Guard::Absent(key.clone()),
+                });
+            }
+            heads.push(head);
+        }
+        Ok(heads)
+    }
+
+    async fn run(&self, proposal: &mut OpenProposal) -> Result<Committed, CommitError> {
+        let began = Instant::now();
+        let (mut pause, mut may_be_applied) = (FIRST_PAUSE, false);
+        loop {
+            let why = match self.engine.propose(&proposal.txn).await {
+                ProposalOutcome::Committed(revision) => {
+                    return Ok(self.committed(proposal, revision).await);
+                }
+                ProposalOutcome::Full => return Err(self.full()),
+                ProposalOutcome::Invalid(why) => return Err(CommitError::Invalid(why)),
+                ProposalOutcome::Conflict(key, revision) => {
+                    let reached = self.reach(revision);
+                    let reached = tokio::time::timeout(CONFLICT_TIMEOUT, reached).await;
+                    if may_be_applied {
+                        match reached.map_or(Fate::Unknown, |()| self.fate(proposal)) {
+                            Fate::Applied(at) => return Ok(self.committed(proposal, at).await),
+                            Fate::NotApplied => may_be_applied = false,
+                            Fate::Unknown => {
+                                return Err(CommitError::Unknown("its history is gone".into()));
+                            }
+                        }
+                    }
+                    self.renew(proposal, key)?;
+                    "the heads keep changing".to_owned()
+                }
+                ProposalOutcome::Unavailable(why) => why,
+                ProposalOutcome::Unknown(why) => {
+                    may_be_applied = true;
+                    why
+                }
+            };
+            let limit = if may_be_applied { RESOLVE_FOR } else { PROPOSE_FOR };
+            if began.elapsed() + pause > limit {
+                return Err(match may_be_applied {
+                    true => CommitError::Unknown(why),
+                    false => CommitError::Unavailable(why),
+                });
+            }
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(MAX_PAUSE);
+        }
+    }
+
+    fn full(&self) -> CommitError {
+        self.core.head().full = true;
+        CommitError::DiskFull
+    }
+
+    /// Guards again what the caller did not guard; a guard of the caller fails.
+    fn renew(&self, proposal: &mut OpenProposal, key: Key) -> Result<(), CommitError> {
+        let OpenProposal { txn, given, .. } = proposal;
+        if txn.guards[..*given].iter().any(|guard| *guard.key() == key) {
+            return Err(CommitError::Conflict(key));
+        }
+        proposal.since = self.core.published.revision();
+        let heads = self.guard_writes(&mut proposal.txn, proposal.given);
+        proposal.heads = heads.map_err(|_| CommitError::Conflict(key))?;
+        Ok(())
+    }
+
+    /// Whether the event that consumed the first write's guard is this proposal's.
+    fn fate(&self, proposal: &OpenProposal) -> Fate {
+        let write = &proposal.txn.writes[0];
+        let Some(guard) = guard(&proposal.txn, write.key()) else { return Fate::Unknown };
+        let consumed = |event: &&Event| {
+            event.entry.key == *write.key()
+                && event.previous.as_ref().map(|previous| previous.revision) == guard.revision()
+        };
+        let resource = self.core.published.resource(&write.key().to_prefix());
+        let state = resource.state.read();
+        if state.log.floor() > proposal.since {
+            return Fate::Unknown;
+        }
+        let Some(event) = state.log.after(proposal.since).find(consumed) else {
+            // Another guard failed.
+            return Fate::NotApplied;
+        };
+        let is_own = match write {
+            Write::Put(put) => !event.deleted && event.entry.value().concat() == put.value,
+            Write::Delete { .. } => event.deleted,
+        };
+        if is_own { Fate::Applied(event.revision()) } else { Fate::NotApplied }
+    }
+
+    async fn committed(&self, proposal: &OpenProposal, revision: Revision) -> Committed {
+        if tokio::time::timeout(PUBLISH_TIMEOUT, self.shown(revision)).await.is_err() {
+            tracing::warn!(%revision, "a write is committed, but not seen yet");
+        }
+        if std::mem::take(&mut self.core.head().full) {
+            tracing::info!("the storage has space again");
+        }
+        self.core.counters.published(1);
+        let writes = proposal.txn.writes.iter().zip(&proposal.heads);
+        let entries = writes.map(|(write, head)| self.written(write, head.as_ref(), revision));
+        Committed { revision, entries: entries.collect() }
+    }
+
+    /// The entry of a write, shared with its event.
+    fn written(&self, write: &Write, head: Option<&Arc<Entry>>, revision: Revision) -> Arc<Entry> {
+        let key = write.key();
+        let resource = self.core.published.resource(&key.to_prefix());
+        let event = {
+            let state = resource.state.read();
+            state.log.at(revision).find(|event| event.entry.key == *key).cloned()
+        };
+        if let Some(event) = event {
+            return event.entry;
+        }
+        let draft = match (write, head) {
+            (Write::Put(put) | Write::Delete { last: Some(put), .. }, _) => {
+                DraftEntry::new([&put.value, b""], put.sidecar.clone(), revision)
+            }
+            (_, Some(head)) => DraftEntry::new(head.value(), head.sidecar.clone(), revision),
+            (_, None) => DraftEntry::new([b"", b""], Sidecar::default(), revision),
+        };
+        let created = head.map_or(revision, |head| head.create_revision);
+        Arc::new(draft.finish(key.clone(), revision, created))
+    }
+}
+
+fn guard<'a>(txn: &'a Txn, key: &Key) -> Option<&'a Guard> {
+    txn.guards.iter().find(|guard| guard.key() == key)
+}

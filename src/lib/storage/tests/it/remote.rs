@@ -1,0 +1,276 @@
+//! Stores that share a remote engine.
+
+use ferrokube_storage::testing::{
+    SharedClient, SharedEngine, SharedFault, TextValues, commit, create, delete, key, put,
+    remote_suite, text, write,
+};
+use ferrokube_storage::{
+    CommitError, Environment, Guard, Prefix, Rejected, Revision, Store, Txn, WatchError, Write,
+};
+use std::sync::Arc;
+
+async fn attach(client: &SharedClient) -> Store {
+    let engine = Arc::new(client.clone());
+    Store::attach(engine, Arc::new(TextValues), 64 << 20, Environment::default()).await.unwrap()
+}
+
+async fn two() -> (SharedEngine, [SharedClient; 2], [Store; 2]) {
+    let engine = SharedEngine::default();
+    let clients = [engine.client(), engine.client()];
+    let stores = [attach(&clients[0]).await, attach(&clients[1]).await];
+    (engine, clients, stores)
+}
+
+async fn catch_up(store: &Store) {
+    store.barrier().expect("a remote engine has a barrier").await.unwrap();
+}
+
+fn at(head: Revision, txn: Txn) -> Txn {
+    let key = txn.writes[0].key().clone();
+    Txn { guards: vec![Guard::At(key, head)], ..txn }
+}
+
+#[tokio::test]
+async fn a_write_is_read_here_at_once_and_elsewhere_after_a_barrier() {
+    let (engine, _, [one, other]) = two().await;
+    let object = key("configmaps", "ns", "a");
+    let prefix = Prefix::new("configmaps").unwrap();
+    let mut watch = other.watch(&prefix, Revision(0)).unwrap();
+    let done = commit(&one, create(&object, "v")).await.unwrap();
+    let entry = one.get(&object).unwrap();
+    assert!(Arc::ptr_eq(&entry, &done.entries[0]), "the event and the answer share an entry");
+    assert_eq!((entry.revision, entry.create_revision), (done.revision, done.revision));
+    let foreign = engine.foreign_revision();
+    catch_up(&other).await;
+    assert_eq!(other.revision(), foreign, "also past revisions of others");
+    let seen = other.get(&object).unwrap();
+    assert_eq!((text(&seen).as_str(), seen.revision), ("v", done.revision));
+    assert_eq!(seen.sidecar, entry.sidecar, "derived from the value");
+    assert_eq!(watch.next(10).await.unwrap().len(), 1);
+    assert_eq!(watch.bookmark(), Some(foreign));
+    // A gap in the revisions is no gap in the history.
+    assert_eq!(other.snapshot_at(&prefix, Revision(1)).unwrap().count(None, None), 0);
+    let second = commit(&other, at(done.revision, write(&object, "w"))).await.unwrap();
+    assert!(second.revision > foreign);
+    assert_eq!(second.entries[0].create_revision, done.revision);
+    catch_up(&one).await;
+    assert_eq!(text(&one.get(&object).unwrap()), "w");
+}
+
+#[tokio::test]
+async fn a_write_on_an_outdated_head_conflicts_and_then_sees_the_newer_one() {
+    let (engine, clients, [one, other]) = two().await;
+    let object = key("configmaps", "ns", "a");
+    let first = commit(&one, create(&object, "1")).await.unwrap();
+    catch_up(&other).await;
+    clients[1].hold(true);
+    let newer = commit(&one, at(first.revision, write(&object, "2"))).await.unwrap();
+    let ticket = other.submit(at(first.revision, write(&object, "3"))).unwrap();
+    let confirmation = other.confirm(&object, Some(first.revision)).unwrap();
+    tokio::task::yield_now().await;
+    clients[1].hold(false);
+    let lost = ticket.committed().await;
+    assert!(matches!(lost, Err(CommitError::Conflict(key)) if key == object));
+    assert_eq!(other.pending(&object).unwrap().revision, newer.revision, "to compute again on");
+    let outdated = confirmation.confirmed().await;
+    assert!(matches!(outdated, Err(CommitError::Conflict(_))), "{outdated:?}");
+    assert_eq!(engine.events_of(&object), 2);
+    // Known to be outdated: refused without asking.
+    let late = other.submit(at(first.revision, write(&object, "3")));
+    assert!(matches!(late, Err(Rejected::Guard(_))));
+    // An unguarded write follows whatever is there.
+    clients[1].hold(true);
+    let third = commit(&one, write(&object, "4")).await.unwrap();
+    let ticket = other.submit(write(&object, "5")).unwrap();
+    tokio::task::yield_now().await;
+    clients[1].hold(false);
+    assert!(ticket.committed().await.unwrap().revision > third.revision);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_of_unknown_outcome_is_applied_once() {
+    let (engine, _, [one, _]) = two().await;
+    for (round, faults) in [
+        &[SharedFault::LoseReply][..],
+        &[SharedFault::LoseRequest, SharedFault::LoseReply, SharedFault::LoseRequest],
+        &[SharedFault::LoseReply, SharedFault::Unavailable],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let object = key("configmaps", "ns", &format!("n{round}"));
+        for (expected, txn) in
+            [(1, create(&object, "1")), (2, write(&object, "2")), (3, delete(&object))]
+        {
+            engine.fail_next(faults);
+            let done = commit(&one, txn).await.unwrap();
+            assert_eq!(engine.events_of(&object), expected, "{faults:?}");
+            assert_eq!(done.entries[0].revision, done.revision);
+        }
+    }
+    // Another store's write in between is not taken for one's own.
+    let object = key("configmaps", "ns", "other");
+    let head = commit(&one, create(&object, "1")).await.unwrap().revision;
+    engine.fail_next(&[SharedFault::LoseRequest]);
+    let ticket = one.submit(at(head, write(&object, "mine"))).unwrap();
+    tokio::task::yield_now().await;
+    tokio::task::yield_now().await;
+    engine.write_foreign(object.as_str(), Some("{\"v\":\"theirs\",\"z\":1}"));
+    assert!(matches!(ticket.committed().await, Err(CommitError::Conflict(_))));
+    assert_eq!(text(&one.get(&object).unwrap()), "theirs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_engine_writes_and_consistent_reads_fail() {
+    let (engine, clients, [one, _]) = two().await;
+    let object = key("configmaps", "ns", "a");
+    clients[0].cut(true);
+    let lost = commit(&one, create(&object, "1")).await;
+    assert!(matches!(lost, Err(CommitError::Unavailable(_))), "{lost:?}");
+    one.barrier().unwrap().await.unwrap_err();
+    assert!(one.confirm(&object, None).unwrap().confirmed().await.is_err(), "no 404 from a guess");
+    clients[0].cut(false);
+    engine.fail_next(&[SharedFault::Full]);
+    assert!(matches!(commit(&one, create(&object, "1")).await, Err(CommitError::DiskFull)));
+    assert!(!one.has_space());
+    commit(&one, create(&object, "1")).await.unwrap();
+    assert!(one.has_space());
+    clients[0].hold(true);
+    engine.foreign_revision();
+    one.barrier().unwrap().await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_gap_in_the_history_ends_watches() {
+    let (engine, clients, [one, other]) = two().await;
+    let prefix = Prefix::new("configmaps").unwrap();
+    for name in ["kept", "gone"] {
+        commit(&one, create(&key("configmaps", "ns", name), "1")).await.unwrap();
+    }
+    catch_up(&other).await;
+    let before = other.revision();
+    let mut watch = other.watch(&prefix, before).unwrap();
+    clients[1].hold(true);
+    commit(&one, delete(&key("configmaps", "ns", "gone"))).await.unwrap();
+    let last = commit(&one, create(&key("configmaps", "ns", "new"), "1")).await.unwrap();
+    engine.compact();
+    clients[1].hold(false);
+    assert!(matches!(watch.next(10).await, Err(WatchError::Compacted(at)) if at == before));
+    let names: Vec<String> = other
+        .snapshot(&prefix)
+        .range(None, None)
+        .map(|entry| entry.key.name().to_owned())
+        .collect();
+    assert_eq!(names, ["kept", "new"]);
+    assert_eq!(other.revision(), last.revision);
+    assert!(matches!(other.watch(&prefix, before), Err(WatchError::Compacted(_))));
+    assert!(other.snapshot_at(&prefix, before).is_err());
+    let mut watch = other.watch(&prefix, last.revision).unwrap();
+    commit(&one, write(&key("configmaps", "ns", "new"), "2")).await.unwrap();
+    assert_eq!(text(&watch.next(10).await.unwrap()[0].entry), "2");
+}
+
+#[tokio::test]
+async fn a_revision_is_given_whole() {
+    let (_, _, [one, other]) = two().await;
+    let prefix = Prefix::new("quotas").unwrap();
+    let writes = ["a", "b", "c"].map(|name| Write::Put(put(&key("quotas", "ns", name), "1")));
+    let txn = Txn { guards: Vec::new(), writes: writes.to_vec() };
+    let mut watch = other.watch(&prefix, Revision(0)).unwrap();
+    let done = commit(&one, txn).await.unwrap();
+    assert_eq!(done.entries.len(), 3);
+    assert_eq!(watch.next(1).await.unwrap().len(), 3, "not split");
+    let mut resumed = other.watch(&prefix, done.revision).unwrap();
+    assert_eq!(resumed.next(1).await.unwrap().len(), 3, "the client may have seen only one");
+}
+
+#[tokio::test]
+async fn unreadable_values_are_neither_served_nor_overwritten() {
+    let (engine, _, [one, other]) = two().await;
+    let object = key("configmaps", "ns", "a");
+    commit(&one, create(&object, "1")).await.unwrap();
+    engine.write_foreign(object.as_str(), Some("\u{1}garbage"));
+    engine.write_foreign("/registry/strange", Some("?"));
+    for store in [&one, &other] {
+        catch_up(store).await;
+        assert!(store.get(&object).is_none());
+        let conflict = commit(store, create(&object, "2")).await;
+        assert!(conflict.is_err(), "{conflict:?}");
+    }
+    assert_eq!(engine.value(&object).unwrap(), "\u{1}garbage");
+    let third = attach(&engine.client()).await;
+    assert!(third.get(&object).is_none());
+    engine.write_foreign(object.as_str(), Some("{\"v\":\"fine\",\"z\":1}"));
+    catch_up(&third).await;
+    assert_eq!(text(&third.get(&object).unwrap()), "fine");
+}
+
+#[tokio::test]
+async fn a_delete_shows_the_last_state_of_its_writer() {
+    let (_, _, [one, other]) = two().await;
+    let object = key("configmaps", "ns", "a");
+    let prefix = Prefix::new("configmaps").unwrap();
+    let made = commit(&one, create(&object, "1")).await.unwrap();
+    catch_up(&other).await;
+    let mut watches = [&one, &other].map(|store| store.watch(&prefix, made.revision).unwrap());
+    let last = Some(put(&object, "deleted by x"));
+    let txn = Txn { guards: Vec::new(), writes: vec![Write::Delete { key: object.clone(), last }] };
+    let done = commit(&one, txn).await.unwrap();
+    assert_eq!(text(&done.entries[0]), "deleted by x");
+    for (watch, shown) in watches.iter_mut().zip(["deleted by x", "1"]) {
+        let event = watch.next(1).await.unwrap().remove(0);
+        assert!(event.deleted);
+        assert_eq!((text(&event.entry).as_str(), event.revision()), (shown, done.revision));
+    }
+}
+
+#[tokio::test]
+async fn readers_share_a_probe_that_starts_after_them() {
+    let (_, clients, [one, _]) = two().await;
+    let readers: Vec<_> = (0..200).map(|_| one.barrier().unwrap()).collect();
+    let mut tasks = tokio::task::JoinSet::new();
+    readers.into_iter().for_each(|reader| _ = tasks.spawn(reader));
+    tasks.join_all().await.into_iter().for_each(Result::unwrap);
+    assert!(clients[0].barriers() <= 3, "{} probes", clients[0].barriers());
+}
+
+#[tokio::test]
+async fn a_hot_key_of_two_stores_loses_no_write() {
+    let (engine, _, stores) = two().await;
+    let object = key("configmaps", "ns", "counter");
+    commit(&stores[0], create(&object, "0")).await.unwrap();
+    catch_up(&stores[1]).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for writer in 0..8 {
+        let (store, object) = (stores[writer % 2].clone(), object.clone());
+        tasks.spawn(async move {
+            let mut left = 25;
+            while left > 0 {
+                let turn = store.turn(&object).await.unwrap();
+                let head = turn.pending(&object).unwrap();
+                let next = text(&head).parse::<u64>().unwrap() + 1;
+                let ticket = turn.submit(at(head.revision, write(&object, &next.to_string())));
+                match ticket.unwrap().committed().await {
+                    Ok(_) => left -= 1,
+                    Err(CommitError::Conflict(_)) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+    }
+    tasks.join_all().await;
+    catch_up(&stores[0]).await;
+    assert_eq!(text(&stores[0].get(&object).unwrap()), "200");
+    assert_eq!(engine.events_of(&object), 201);
+}
+
+/// The cases of the suite that hold for every engine; revisions have gaps here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conformance_with_gaps_between_revisions() {
+    remote_suite(async |wish| {
+        let engine = Arc::new(SharedEngine::default().client());
+        let parts = Environment { clock: wish.clock.clone(), ..Environment::default() };
+        Store::attach(engine, Arc::new(TextValues), wish.history_bytes, parts).await.unwrap()
+    })
+    .await;
+}

@@ -1,0 +1,111 @@
+//! Conditions of rows: what other fields of the same object must be.
+
+use ferrokube_apimachinery::document::{Map, Value};
+
+/// Conditions that must all hold, from a text such as `type=A,B !rollingUpdate spec.paused`:
+/// a field has one of some values (`=`) or none of them (`!=`), is unset (`!`), or set. Fields may
+/// be dotted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Conditions(Vec<FieldCondition>);
+
+#[derive(Clone, Debug)]
+struct FieldCondition {
+    field: Vec<&'static str>,
+    test: Test,
+}
+
+#[derive(Clone, Debug)]
+enum Test {
+    Set,
+    Unset,
+    OneOf(Vec<&'static str>),
+    NoneOf(Vec<&'static str>),
+}
+
+impl Conditions {
+    pub(crate) fn parse(text: &'static str) -> Self {
+        let values = |list: &'static str| list.split(',').collect();
+        let condition = |word: &'static str| {
+            let (field, test) = if let Some((field, list)) = word.split_once("!=") {
+                (field, Test::NoneOf(values(list)))
+            } else if let Some((field, list)) = word.split_once('=') {
+                (field, Test::OneOf(values(list)))
+            } else if let Some(field) = word.strip_prefix('!') {
+                (field, Test::Unset)
+            } else {
+                (word, Test::Set)
+            };
+            FieldCondition { field: field.split('.').collect(), test }
+        };
+        Self(text.split(' ').filter(|word| !word.is_empty()).map(condition).collect())
+    }
+
+    pub(crate) fn hold(&self, object: &Map) -> bool {
+        self.0.iter().all(|condition| condition.holds(object))
+    }
+}
+
+impl FieldCondition {
+    fn holds(&self, object: &Map) -> bool {
+        let value = find(object, &self.field).filter(|value| is_given(value));
+        match &self.test {
+            Test::Set => value.is_some(),
+            Test::Unset => value.is_none(),
+            Test::OneOf(list) => list.iter().any(|word| is_word(value, word)),
+            Test::NoneOf(list) => !list.iter().any(|word| is_word(value, word)),
+        }
+    }
+}
+
+fn is_word(value: Option<&Value>, word: &str) -> bool {
+    match value {
+        None => word.is_empty(),
+        Some(Value::String(text)) => text.as_str() == word,
+        Some(Value::Bool(flag)) => word == if *flag { "true" } else { "false" },
+        Some(Value::Number(number)) => number.to_string() == word,
+        Some(_) => false,
+    }
+}
+
+/// The value at a path of fields.
+pub(crate) fn find<'a>(object: &'a Map, path: &[&str]) -> Option<&'a Value> {
+    let (first, rest) = path.split_first()?;
+    rest.iter().try_fold(object.get(first)?, |value, field| value.get(*field))
+}
+
+/// Whether a value was given: not null, nor an empty text or list.
+pub(crate) fn is_given(value: &Value) -> bool {
+    matches!(value, Value::Bool(_) | Value::Number(_)) || is_set(value)
+}
+
+/// Whether a value is other than its type's zero value; structs always are.
+pub(crate) fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(flag) => *flag,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.as_slice().is_empty(),
+        Value::Object(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrokube_apimachinery::document::json;
+
+    #[test]
+    fn all_conditions_must_hold() {
+        let object = json!({"type": "A", "on": true, "n": 3, "empty": "", "spec": {"x": "y"}});
+        let map = object.as_object().unwrap();
+        for holds in
+            ["", "type=A,B", "type!=C on", "!empty !absent n=3", "spec.x=y spec", "absent="]
+        {
+            assert!(Conditions::parse(holds).hold(map), "{holds}");
+        }
+        for fails in ["type=B", "type=A !on", "empty", "spec.y", "n!=3", "on=false"] {
+            assert!(!Conditions::parse(fails).hold(map), "{fails}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Behavior of a workload kind: its rows, and the file of its own.
+
+use crate::cells::{self, CellSources, CellValue};
+use crate::checks::FieldErrors;
+use crate::paths::FieldPath;
+use crate::rows::ColumnRows;
+use crate::types::{self, TypeRules};
+use crate::warnings::Warnings;
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::field::FieldError;
+use ferrokube_resource::{Change, Hooks, Printable, TableRow};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+/// What the rows of a kind cannot say. Pure, like [`Hooks`].
+pub(crate) trait KindCode: fmt::Debug + Send + Sync {
+    /// Defaults beyond the rows, after them.
+    fn default(&self, _version: &str, _object: &mut Document) {}
+
+    /// As [`Hooks::prepare`].
+    fn prepare(&self, _change: &Change<'_>, _object: &mut Document) {}
+
+    /// Errors beyond the rows, in the storage version.
+    fn validate(&self, _change: &Change<'_>, _object: &Document, _errors: &mut FieldErrors) {}
+
+    /// Warnings beyond the rows.
+    fn warnings(&self, _change: &Change<'_>, _object: &Document, _out: &mut Warnings) {}
+
+    /// Cell of a column with the source `@WORD`.
+    fn cell(&self, _word: &str, _object: &Value, _now: SystemTime) -> CellValue {
+        CellValue::text("")
+    }
+
+    /// As [`Hooks::validate_name`].
+    fn validate_name(&self, _name: &str) -> Option<Vec<String>> {
+        None
+    }
+
+    /// As [`Hooks::grace_seconds`].
+    fn grace_seconds(&self, _object: &Document, _asked: Option<i64>) -> Option<i64> {
+        None
+    }
+
+    /// As [`Hooks::selectable`], for a field that is not read at its path.
+    fn selectable(&self, _path: &str, _object: &Document) -> Option<String> {
+        None
+    }
+
+    /// As [`Hooks::to_storage`].
+    fn to_storage(&self, _version: &str, _object: &mut Document) {}
+
+    /// As [`Hooks::from_storage`].
+    #[allow(clippy::wrong_self_convention, reason = "the opposite of `to_storage`")]
+    fn from_storage(&self, _version: &str, _object: &mut Document) {}
+}
+
+/// A kind that its rows describe.
+#[derive(Debug)]
+pub(crate) struct PlainKind;
+
+impl KindCode for PlainKind {}
+
+/// Names of pods become host names.
+fn host_name(object: &Document, out: &mut Warnings) {
+    let of = match object.kind() {
+        "Pod" => "the Pod's hostname",
+        "Deployment" | "ReplicaSet" | "ReplicationController" | "Job" | "CronJob" => {
+            "Pod names and hostnames"
+        }
+        _ => return,
+    };
+    let whys = ferrokube_apimachinery::name::dns1123_label(object.name());
+    if !whys.is_empty() {
+        out.push(format!(
+            "metadata.name: this is used in {of}, which can result in surprising behavior; a DNS label is recommended: [{}]",
+            whys.join(" ")
+        ));
+    }
+}
+
+/// Rows and code of one kind.
+#[derive(Debug)]
+pub(crate) struct KindHooks {
+    /// Types by version, the storage version last: (`v1`, `core.v1.Pod`).
+    types: Vec<(&'static str, String)>,
+    plans: Vec<OnceLock<Option<Arc<TypeRules>>>>,
+    cells: CellSources,
+    /// Metadata that a write of the status does not change.
+    kept: &'static [&'static str],
+    /// Whether it counts generations.
+    counts: bool,
+    /// Whether an update's errors are given twice, as by kube-apiserver.
+    checks_twice: bool,
+    code: &'static dyn KindCode,
+}
+
+impl KindHooks {
+    pub(crate) fn new(
+        types: Vec<(&'static str, String)>,
+        columns: Option<&'static ColumnRows>,
+        kept: &'static [&'static str],
+        has: impl Fn(&str) -> bool,
+        code: &'static dyn KindCode,
+    ) -> Self {
+        let plans = types.iter().map(|_| OnceLock::new()).collect();
+        let (counts, checks_twice) = (has("generation"), has("twice"));
+        Self { types, plans, cells: CellSources::new(columns), kept, counts, checks_twice, code }
+    }
+
+    fn plan(&self, version: &str) -> Option<&Arc<TypeRules>> {
+        let at = self.types.iter().position(|(name, _)| *name == version)?;
+        self.plans[at].get_or_init(|| types::of(&self.types[at].1)).as_ref()
+    }
+
+    fn storage_version(&self) -> &'static str {
+        self.types.last().map_or("v1", |(version, _)| version)
+    }
+
+    fn validate_stored(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
+        let mut errors = FieldErrors::default();
+        let of_status = change.subresource == "status";
+        if (of_status || change.subresource.is_empty())
+            && let Some(plan) = self.plan(change.version)
+        {
+            let old = change.old.map(Document::fields);
+            plan.check_object(object.fields(), old, of_status, &mut errors);
+            if self.checks_twice && old.is_some() && !of_status {
+                plan.check_object(object.fields(), None, of_status, &mut errors);
+            }
+        }
+        self.code.validate(change, object, &mut errors);
+        errors.into_vec()
+    }
+}
+
+impl Hooks for KindHooks {
+    fn prepare(&self, change: &Change<'_>, object: &mut Document) {
+        if let Some(old) = change.old.filter(|_| change.subresource == "status") {
+            for field in self.kept {
+                let path = ["metadata", field];
+                match old.get(&path) {
+                    Some(value) => object.set(&path, value.clone()),
+                    None => _ = object.remove(&path),
+                }
+            }
+        }
+        let of_status = change.subresource == "status";
+        if (of_status || change.subresource.is_empty())
+            && let Some(plan) = self.plan(change.version)
+        {
+            plan.drop_off(object.fields_mut(), change.old.map(Document::fields));
+        }
+        self.code.prepare(change, object);
+    }
+
+    /// Like kube-apiserver, which validates its internal version.
+    fn validate(&self, change: &Change<'_>, object: &Document) -> Vec<FieldError> {
+        let stored = self.storage_version();
+        if change.version == stored {
+            return self.validate_stored(change, object);
+        }
+        let convert = |object: &Document| {
+            let mut converted = object.clone();
+            self.code.to_storage(change.version, &mut converted);
+            converted
+        };
+        let (object, old) = (convert(object), change.old.map(convert));
+        self.validate_stored(&Change { version: stored, old: old.as_ref(), ..*change }, &object)
+    }
+
+    fn warnings(&self, change: &Change<'_>, object: &Document) -> Vec<String> {
+        let spec = |object: &Document| object.get(&["spec"]).cloned();
+        // An update that changes nothing of note is not commented.
+        let by_spec = self.counts || object.kind() == "CSIDriver";
+        let is_quiet = change.old.is_some_and(|old| by_spec && spec(old) == spec(object));
+        if is_quiet || !change.subresource.is_empty() {
+            return Vec::new();
+        }
+        let mut out = Warnings::default();
+        if change.old.is_none() {
+            host_name(object, &mut out);
+        }
+        if let Some(plan) = self.plan(change.version) {
+            plan.warn(object.fields(), FieldPath::Root, &mut out);
+        }
+        self.code.warnings(change, object, &mut out);
+        out.into_vec()
+    }
+
+    fn default(&self, version: &str, object: &mut Document) {
+        if let Some(plan) = self.plan(version) {
+            plan.default(object.fields_mut());
+        }
+        self.code.default(version, object);
+    }
+
+    fn validate_name(&self, name: &str) -> Option<Vec<String>> {
+        self.code.validate_name(name)
+    }
+
+    fn grace_seconds(&self, object: &Document, asked: Option<i64>) -> Option<i64> {
+        self.code.grace_seconds(object, asked)
+    }
+
+    fn to_storage(&self, version: &str, object: &mut Document) {
+        if version != self.storage_version() {
+            self.code.to_storage(version, object);
+        }
+    }
+
+    fn from_storage(&self, version: &str, object: &mut Document) {
+        if version != self.storage_version() {
+            self.code.from_storage(version, object);
+        }
+    }
+
+    fn selectable(&self, paths: &[String], object: &Document) -> Vec<String> {
+        let value = |path: &String| {
+            self.code.selectable(path, object).unwrap_or_else(|| {
+                let segments: Vec<&str> = path.split('.').collect();
+                cells::plain_text(object.get(&segments))
+            })
+        };
+        paths.iter().map(value).collect()
+    }
+
+    fn print(&self, object: &Printable<'_>, row: &mut TableRow) {
+        self.cells.print(self.code, object, row);
+    }
+}

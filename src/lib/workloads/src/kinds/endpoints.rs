@@ -1,0 +1,121 @@
+//! Endpoints and EndpointSlices: the addresses behind services.
+
+use crate::cells::{CellValue, list_at};
+use crate::checks::{FieldErrors, ip, items, number, text};
+use crate::hooks::KindCode;
+use crate::kinds::podspec;
+use crate::paths::FieldPath;
+use crate::rules::texts;
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::name;
+use ferrokube_resource::Change;
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+/// Shown of a long list.
+const SHOWN: usize = 3;
+
+/// Endpoints: the deprecated form, in one object.
+#[derive(Debug)]
+pub(crate) struct Endpoints;
+
+impl KindCode for Endpoints {
+    fn cell(&self, _word: &str, object: &Value, _now: SystemTime) -> CellValue {
+        let mut all = Vec::new();
+        let subsets = list_at(object, &["subsets"]);
+        for subset in subsets {
+            let addresses = items(subset, "addresses").iter().map(|address| text(address, "ip"));
+            let ports = items(subset, "ports");
+            if ports.is_empty() {
+                all.extend(addresses.map(str::to_owned));
+                continue;
+            }
+            for port in ports {
+                let number = number(port, "port");
+                all.extend(addresses.clone().map(|ip| match ip.contains(':') {
+                    true => format!("[{ip}]:{number}"),
+                    false => format!("{ip}:{number}"),
+                }));
+            }
+        }
+        CellValue::text(if subsets.is_empty() { "<none>".to_owned() } else { shortened(&all) })
+    }
+}
+
+/// EndpointSlice: a part of them.
+#[derive(Debug)]
+pub(crate) struct EndpointSlice;
+
+impl KindCode for EndpointSlice {
+    /// The deprecated topology cannot be set.
+    fn prepare(&self, change: &Change<'_>, object: &mut Document) {
+        if change.old.is_none() {
+            podspec::each(object.fields_mut(), "endpoints", |endpoint| {
+                endpoint.remove("deprecatedTopology");
+            });
+        }
+    }
+
+    fn validate(&self, _change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
+        let kind = object.str(&["addressType"]).unwrap_or_default();
+        let root = FieldPath::Root;
+        let list = root.field("endpoints");
+        for (at, endpoint) in object.list(&["endpoints"]).iter().enumerate() {
+            let item = list.index(at);
+            let path = item.field("addresses");
+            for (index, address) in items(endpoint, "addresses").iter().enumerate() {
+                if errors.is_full() {
+                    return;
+                }
+                let address = address.as_str().unwrap_or_default();
+                let parsed = address.parse::<IpAddr>();
+                match (kind, parsed) {
+                    ("FQDN", _) => {
+                        let whys = name::dns1123_subdomain(address);
+                        errors.all_invalid(path.index(index), address, whys);
+                    }
+                    ("IPv4" | "IPv6", Err(_)) => {
+                        errors.all_invalid(path.index(index), address, ip(address));
+                    }
+                    ("IPv4", Ok(IpAddr::V6(_))) => {
+                        errors.invalid(path, address, "must be an IPv4 address");
+                    }
+                    ("IPv6", Ok(IpAddr::V4(_))) => {
+                        errors.invalid(path, address, "must be an IPv6 address");
+                    }
+                    (_, Ok(parsed)) => {
+                        if let Some(why) = texts::special_range(parsed) {
+                            errors.invalid(path.index(index), address, why);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn cell(&self, word: &str, object: &Value, _now: SystemTime) -> CellValue {
+        let all: Vec<String> = if word == "ports" {
+            let port = |port: &Value| match port.get("port").and_then(Value::as_i64) {
+                Some(number) => number.to_string(),
+                None => match port.get("name").and_then(Value::as_str) {
+                    Some(name) => name.to_owned(),
+                    None => "*".to_owned(),
+                },
+            };
+            list_at(object, &["ports"]).iter().map(port).collect()
+        } else {
+            let endpoints = list_at(object, &["endpoints"]).iter();
+            endpoints
+                .flat_map(|endpoint| items(endpoint, "addresses"))
+                .map(|address| address.as_str().unwrap_or_default().to_owned())
+                .collect()
+        };
+        CellValue::text(if all.is_empty() { "<unset>".to_owned() } else { shortened(&all) })
+    }
+}
+
+fn shortened(all: &[String]) -> String {
+    let shown = all[..all.len().min(SHOWN)].join(",");
+    if all.len() > SHOWN { format!("{shown} + {} more...", all.len() - SHOWN) } else { shown }
+}

@@ -1,0 +1,172 @@
+//! What an update of a pod's status may say.
+
+use crate::checks::{FieldErrors, given, ip, items, number, text};
+use crate::kinds::podspec::is_sidecar;
+use crate::paths::FieldPath;
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::name;
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+/// Conditions that have no qualified name.
+const SYSTEM: [&str; 3] = ["PodScheduled", "Ready", "Initialized"];
+const NOT_NEGATIVE: &str = "must be a non-negative integer";
+const LISTS: [(&str, &str); 3] = [
+    ("containerStatuses", "containers"),
+    ("initContainerStatuses", "initContainers"),
+    ("ephemeralContainerStatuses", ""),
+];
+
+pub(super) fn validate(old: &Document, object: &Document, errors: &mut FieldErrors) {
+    let nothing = Value::Null;
+    let (before, after) =
+        (old.get(&["status"]).unwrap_or(&nothing), object.get(&["status"]).unwrap_or(&nothing));
+    let (spec, root) = (old.get(&["spec"]).unwrap_or(&nothing), FieldPath::Root);
+    let path = root.field("status");
+    conditions(after, path.field("conditions"), errors);
+    let nominated = text(after, "nominatedNodeName");
+    if nominated != text(before, "nominatedNodeName") && !nominated.is_empty() {
+        let place = path.field("nominatedNodeName");
+        errors.all_invalid(place, nominated, name::dns1123_subdomain(nominated));
+        if !text(spec, "nodeName").is_empty() {
+            errors.forbidden(place, "may not be set on pods that are already bound to a node");
+        }
+    }
+    if number(after, "observedGeneration") < 0 {
+        let value = number(after, "observedGeneration");
+        errors.invalid(path.field("observedGeneration"), value, NOT_NEGATIVE);
+    }
+    if text(before, "qosClass") != text(after, "qosClass") {
+        errors.invalid(path.field("qosClass"), text(after, "qosClass"), "field is immutable");
+    }
+    for (list, of) in LISTS {
+        transitions(spec, of, (items(before, list), items(after, list)), path.field(list), errors);
+    }
+    claims(spec, after, path.field("resourceClaimStatuses"), errors);
+    let own = items(after, "podIPs");
+    addresses(own, items(before, "podIPs"), path.field("podIPs"), errors);
+    if let Some(first) = items(after, "hostIPs").first() {
+        let place = path.field("hostIPs");
+        let first = text(first, "ip");
+        if first != text(after, "hostIP") {
+            errors.invalid(place.index(0).field("ip"), first, "must be equal to `hostIP`");
+        }
+        addresses(items(after, "hostIPs"), items(before, "hostIPs"), place, errors);
+    }
+}
+
+fn conditions(status: &Value, list: FieldPath<'_>, errors: &mut FieldErrors) {
+    for (at, condition) in items(status, "conditions").iter().enumerate() {
+        if errors.is_full() {
+            return;
+        }
+        let (path, kind) = (list.index(at), text(condition, "type"));
+        if number(condition, "observedGeneration") < 0 {
+            let value = number(condition, "observedGeneration");
+            errors.invalid(path.field("observedGeneration"), value, NOT_NEGATIVE);
+        }
+        if !SYSTEM.contains(&kind) {
+            errors.all_invalid(path.field("Type"), kind, name::qualified_name(kind));
+        }
+    }
+}
+
+/// Whether a container that ended with this code starts again.
+fn restarts(spec: &Value, container: &Value, code: i64) -> bool {
+    let by_policy = |policy: &str| match policy {
+        "Always" => true,
+        "OnFailure" => code != 0,
+        _ => false,
+    };
+    let own = text(container, "restartPolicy");
+    if own.is_empty() {
+        return by_policy(text(spec, "restartPolicy"));
+    }
+    let matches = |rule: &&Value| {
+        let codes = rule.get("exitCodes").unwrap_or(&Value::Null);
+        let known = items(codes, "values").iter().any(|value| value.as_i64() == Some(code));
+        match text(codes, "operator") {
+            "In" => known,
+            "NotIn" => !known,
+            _ => false,
+        }
+    };
+    items(container, "restartPolicyRules").iter().any(|rule| matches(&rule)) || by_policy(own)
+}
+
+/// Containers that ended do not run again unless they restart.
+fn transitions(
+    spec: &Value,
+    of: &str,
+    (before, after): (&[Value], &[Value]),
+    list: FieldPath<'_>,
+    errors: &mut FieldErrors,
+) {
+    let ended =
+        |status: &Value| status.get("state").and_then(|state| given(state, "terminated")).cloned();
+    let all = ["containers", "initContainers"].into_iter().flat_map(|list| items(spec, list));
+    let restarts_all = all.clone().flat_map(|container| items(container, "restartPolicyRules"));
+    if !of.is_empty()
+        && restarts_all.into_iter().any(|rule| text(rule, "action") == "RestartAllContainers")
+    {
+        return;
+    }
+    for (at, old) in before.iter().enumerate() {
+        let (Some(end), name) = (ended(old), text(old, "name")) else { continue };
+        let runs = after
+            .iter()
+            .find(|new| text(new, "name") == name)
+            .is_some_and(|new| ended(new).is_none());
+        let container = items(spec, of).iter().find(|one| text(one, "name") == name);
+        let may = container.is_some_and(|container| {
+            is_sidecar(container) || restarts(spec, container, number(&end, "exitCode"))
+        });
+        if runs && !may && !errors.is_full() {
+            let why = "may not be transitioned to non-terminated state";
+            errors.forbidden(list.index(at).field("state"), why);
+        }
+    }
+}
+
+fn claims(spec: &Value, status: &Value, list: FieldPath<'_>, errors: &mut FieldErrors) {
+    let known: HashSet<&str> =
+        items(spec, "resourceClaims").iter().map(|claim| text(claim, "name")).collect();
+    let mut seen = HashSet::new();
+    for (at, claim) in items(status, "resourceClaimStatuses").iter().enumerate() {
+        if errors.is_full() {
+            return;
+        }
+        let (path, name) = (list.index(at), text(claim, "name"));
+        if !known.contains(name) {
+            let why = "must match the name of an entry in `spec.resourceClaims`";
+            errors.invalid(path.field("name"), name, why);
+        }
+        if !seen.insert(name) {
+            errors.duplicate(path.field("name"), name);
+        }
+        if let Some(made) = claim.get("resourceClaimName").and_then(Value::as_str) {
+            let place = path.field("resourceClaimName");
+            errors.all_invalid(place, made, name::dns1123_subdomain(made));
+        }
+    }
+}
+
+/// At most one address of each family.
+fn addresses(list: &[Value], old: &[Value], path: FieldPath<'_>, errors: &mut FieldErrors) {
+    let kept: HashSet<&str> = old.iter().map(|one| text(one, "ip")).collect();
+    for (at, one) in list.iter().enumerate() {
+        let address = text(one, "ip");
+        if errors.is_full() {
+            return;
+        }
+        if !kept.contains(address) {
+            errors.all_invalid(path.index(at), address, ip(address));
+        }
+    }
+    let parsed: Vec<IpAddr> = list.iter().filter_map(|one| text(one, "ip").parse().ok()).collect();
+    let is_pair = parsed.len() == 2 && parsed[0].is_ipv4() != parsed[1].is_ipv4();
+    if list.len() > 1 && !(is_pair && list.len() == 2) {
+        let why = "may specify no more than one IP for each IP family";
+        errors.invalid(path, Value::from(list.to_vec()), why);
+    }
+}

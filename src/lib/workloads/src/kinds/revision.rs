@@ -1,0 +1,86 @@
+//! ControllerRevision: an immutable snapshot of a template. PriorityClass.
+
+use crate::cells::{CellValue, list_at};
+use crate::checks::{FieldErrors, is_true, text};
+use crate::hooks::KindCode;
+use crate::paths::FieldPath;
+use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_resource::Change;
+use std::time::SystemTime;
+
+/// See the file.
+#[derive(Debug)]
+pub(crate) struct ControllerRevision;
+
+impl KindCode for ControllerRevision {
+    fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
+        let data = |object: &'_ Document| object.get(&["data"]).cloned();
+        let (root, name) = (FieldPath::Root, "data");
+        let path = root.field(name);
+        let Some(old) = change.old else {
+            return match data(object) {
+                None | Some(Value::Null) => errors.required(path, "data is mandatory"),
+                Some(Value::Object(_)) => {}
+                Some(_) => errors.required(path, "data must be a valid JSON object"),
+            };
+        };
+        if data(old) != data(object) {
+            errors.invalid(path, data(object).as_ref(), "field is immutable");
+        }
+    }
+
+    fn cell(&self, _word: &str, object: &Value, _now: SystemTime) -> CellValue {
+        let owners = list_at(object, &["metadata", "ownerReferences"]).iter();
+        let controller = owners.clone().find(|owner| is_true(owner, "controller"));
+        let Some(owner) = controller else { return CellValue::text("<none>") };
+        let kind = match text(owner, "apiVersion").split_once('/') {
+            Some((group, _)) => format!("{}.{group}", text(owner, "kind")),
+            None => text(owner, "kind").to_owned(),
+        };
+        CellValue::text(format!("{}/{}", kind.to_lowercase(), text(owner, "name")))
+    }
+}
+
+/// PriorityClass: its generation is set, and never counted.
+#[derive(Debug)]
+pub(crate) struct PriorityClass;
+
+impl KindCode for PriorityClass {
+    fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
+        const HIGHEST: i64 = 1_000_000_000;
+        const SYSTEM: [(&str, i64); 2] =
+            [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
+        if change.old.is_some() {
+            return;
+        }
+        let root = FieldPath::Root;
+        let value = object.get(&["value"]).and_then(Value::as_i64).unwrap_or_default();
+        let name = object.name();
+        if name.starts_with("system-") {
+            let is_default = object.get(&["globalDefault"]).and_then(Value::as_bool) == Some(true);
+            let why = match SYSTEM.iter().find(|(known, _)| *known == name) {
+                None => format!("{name} is not a known system priority class"),
+                Some((_, known)) if *known != value => {
+                    format!("value of {name} PriorityClass must be {known}")
+                }
+                Some(_) if is_default => {
+                    format!("globalDefault of {name} PriorityClass must be false")
+                }
+                Some(_) => return,
+            };
+            let why = format!(
+                "priority class names with 'system-' prefix are reserved for system use only. error: {why}"
+            );
+            errors.forbidden(root.field("metadata.name"), &why);
+        } else if value > HIGHEST {
+            let why = format!("maximum allowed value of a user defined priority is {HIGHEST}");
+            errors.forbidden(root.field("value"), &why);
+        }
+    }
+
+    fn prepare(&self, change: &Change<'_>, object: &mut Document) {
+        if change.old.is_none() {
+            object.set(&["metadata", "generation"], 1);
+        }
+    }
+}

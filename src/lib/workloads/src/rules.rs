@@ -1,0 +1,414 @@
+//! A row of `rules.tsv`: a field of a type, when the row applies, what must hold, and the words if
+//! they are not the usual ones. `FIELD[]` is each item, `FIELD{}` each key, `FIELD@PLACE` a field
+//! that errors place elsewhere ([`FieldPath::placed`]). The functions are in `rules/`, by what they
+//! look at:
+//!
+//! | rule | holds if the field |
+//! |---|---|
+//! | `required`, `filled`, `given` | is set; is set and not an empty object; is not null |
+//! | `absent`, `never`, `never-empty`, `never-unshown`, `forbidden-self` | (never holds: the conditions say it all) |
+//! | `forbidden`, `invalid` | is not given |
+//! | `enum:A,B`, `enum?:A,B`, `enum!:A,B` | has one of the values, if it is set; if it is given; always |
+//! | `form:F`, `form?:F`, `form!:F` | has the form ([`checks::form`]), likewise |
+//! | `min:N`, `most:N`, `range:M-N`, `positive`, `positive0`, `port`, `port!`, `nonzero` | is such a number; with `0` or `!` also if it is not set |
+//! | `atmost:F`, `atleast:F`, `above:F` | compares with another field |
+//! | `grows`, `immutable`, `immutable-once`, `immutable-forbidden` | compares with the stored one |
+//! | `atmostitems:N`, `maxlength:N`, `maxitems:N`, `maxcidrs`, `unique:F` | is not too long, and its items are unique |
+//! | `quantity`, `quantity-positive`, `quantity-forbidden`, `percent`, `percent100` | is such an amount |
+//! | `labels`, `annotations`, `selector` | is made of labels |
+//! | `exactlyone:F,G`, `handler:F,G`, `volume`, `pvsource`, `metric`, `exactlyonerequest` | (of the object) chooses one of several fields |
+
+mod choices;
+mod numbers;
+pub(crate) mod references;
+pub(crate) mod selectors;
+pub(crate) mod texts;
+
+use crate::checks::{self, FieldErrors, TextForm};
+use crate::conditions::{Conditions, find, is_given, is_set};
+use crate::paths::FieldPath;
+use crate::warnings::{self, Warnings};
+use ferrokube_apimachinery::document::{Map, Value};
+use ferrokube_apimachinery::field::{FieldError, Shown};
+use std::collections::HashSet;
+
+/// A check of one field.
+#[derive(Clone, Debug)]
+pub(crate) struct RuleRow {
+    /// Where errors place it: [`FieldPath::placed`].
+    place: &'static str,
+    is_indexed: bool,
+    path: Vec<&'static str>,
+    /// Whether it checks each item (`[]`) or each key (`{}`) instead.
+    each: Each,
+    when: Conditions,
+    word: &'static str,
+    check: CheckFn,
+    argument: &'static str,
+    form: Option<TextForm>,
+    detail: &'static str,
+    /// Whether the error about a repeated item names the field that is the same.
+    names_key: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Each {
+    No,
+    Item,
+    Key,
+}
+
+/// Appends errors if a field breaks a rule.
+type CheckFn = fn(&RuledField<'_>, &mut FieldErrors);
+
+/// What a rule looks at.
+struct RuledField<'a> {
+    rule: &'a RuleRow,
+    /// The object that has the field.
+    object: &'a Map,
+    old: Option<&'a Map>,
+    /// The field; none of the object itself.
+    value: Option<&'a Value>,
+    path: FieldPath<'a>,
+}
+
+impl RuledField<'_> {
+    /// The value if it is set.
+    fn set(&self) -> Option<&Value> {
+        self.value.filter(|value| is_set(value))
+    }
+
+    /// The value if it was given.
+    fn given(&self) -> Option<&Value> {
+        self.value.filter(|value| is_given(value))
+    }
+
+    fn text(&self) -> &str {
+        self.value.and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn number(&self) -> Option<i64> {
+        self.value.and_then(Value::as_i64)
+    }
+
+    fn items(&self) -> &[Value] {
+        self.value.and_then(Value::as_array).map_or(&[], |list| list.as_slice())
+    }
+
+    /// The words of the row, or the usual ones.
+    fn detail<'b>(&'b self, usual: &'b str) -> &'b str {
+        if self.rule.detail.is_empty() { usual } else { self.rule.detail }
+    }
+
+    /// Names in the argument.
+    fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.rule.argument.split(',')
+    }
+
+    /// The number in the argument.
+    fn bound(&self) -> i64 {
+        self.rule.argument.parse().unwrap_or_default()
+    }
+
+    /// The value of another field, 0 if unset.
+    fn other(&self) -> i64 {
+        self.object.get(self.rule.argument).and_then(Value::as_i64).unwrap_or_default()
+    }
+}
+
+impl RuleRow {
+    /// # Panics
+    /// If the rule is unknown; the committed table is tested.
+    pub(crate) fn parse(
+        field: &'static str,
+        when: &'static str,
+        rule: &'static str,
+        detail: &'static str,
+    ) -> Self {
+        let (field, place) = field.split_once('@').map_or((field, None), |(a, b)| (a, Some(b)));
+        let (name, each) = match (field.strip_suffix("[]"), field.strip_suffix("{}")) {
+            (Some(name), _) => (name, Each::Item),
+            (_, Some(name)) => (name, Each::Key),
+            _ => (field, Each::No),
+        };
+        let (word, argument) = rule.split_once(':').unwrap_or((rule, ""));
+        let form =
+            word.starts_with("form").then(|| checks::form(argument).expect("a known form: tested"));
+        Self {
+            place: place.unwrap_or(name),
+            is_indexed: place.is_none(),
+            path: name.split('.').filter(|part| !part.is_empty()).collect(),
+            each,
+            when: Conditions::parse(when),
+            check: match warnings::function(word) {
+                Some(_) => |_, _| {},
+                None => function(word).unwrap_or_else(|| panic!("no rule {rule:?}")),
+            },
+            word,
+            argument,
+            form,
+            detail,
+            names_key: word == "unique",
+        }
+    }
+
+    /// Fields of which the first that is set is chosen.
+    pub(crate) fn choices(&self) -> Vec<&'static str> {
+        choices::order(self.word, self.argument)
+    }
+
+    /// Warns of the field of an object at a path.
+    pub(crate) fn warn(&self, object: &Map, path: FieldPath<'_>, out: &mut Warnings) {
+        let Some(warn) = warnings::function(self.word).filter(|_| self.when.hold(object)) else {
+            return;
+        };
+        let value = if self.path.is_empty() { None } else { find(object, &self.path) };
+        let (start, rest) = path.placed(self.place);
+        let below = start.field(rest);
+        if self.each == Each::No {
+            return warn(value, below, self.detail, out);
+        }
+        let items = value.and_then(Value::as_array).map_or(&[][..], |list| list.as_slice());
+        for (at, item) in items.iter().enumerate().take(MAX_ITEMS) {
+            warn(Some(item), below.index(at), self.detail, out);
+        }
+    }
+
+    /// Checks the field of an object at a path.
+    pub(crate) fn check(
+        &self,
+        object: &Map,
+        old: Option<&Map>,
+        path: FieldPath<'_>,
+        errors: &mut FieldErrors,
+    ) {
+        if !self.when.hold(object) {
+            return;
+        }
+        let value = if self.path.is_empty() { None } else { find(object, &self.path) };
+        let (start, rest) = path.placed(self.place);
+        let below = start.field(rest);
+        let mut run = |value: Option<&Value>, path: FieldPath<'_>| {
+            (self.check)(&RuledField { rule: self, object, old, value, path }, errors);
+        };
+        match self.each {
+            Each::No => run(value, below),
+            Each::Item => {
+                let items = value.and_then(Value::as_array).map_or(&[][..], |list| list.as_slice());
+                for (at, item) in items.iter().enumerate().take(MAX_ITEMS) {
+                    run(Some(item), if self.is_indexed { below.index(at) } else { below });
+                }
+            }
+            Each::Key => {
+                let map = value.and_then(Value::as_object).into_iter().flatten();
+                for (key, _) in map.take(MAX_ITEMS) {
+                    run(Some(&Value::from(key.as_str())), below);
+                }
+            }
+        }
+    }
+}
+
+/// Items of a list of scalars that are checked.
+const MAX_ITEMS: usize = 10_000;
+
+fn function(word: &str) -> Option<CheckFn> {
+    Some(match word {
+        "required" => |it, errors| {
+            if it.set().is_none() {
+                errors.required(it.path, it.detail(""));
+            }
+        },
+        "filled" => |it, errors| {
+            if it.set().is_none_or(|value| value.as_object().is_some_and(Map::is_empty)) {
+                errors.required(it.path, it.detail(""));
+            }
+        },
+        "given" => |it, errors| {
+            if it.value.is_none_or(Value::is_null) {
+                errors.required(it.path, it.detail(""));
+            }
+        },
+        "absent" => |it, errors| errors.required(it.path, it.detail("")),
+        "never" => |it, errors| match it.value {
+            None if it.rule.path.is_empty() => {
+                errors.invalid(it.path, Value::Object(it.object.clone()), it.detail(""));
+            }
+            None => errors.invalid(it.path, "", it.detail("")),
+            value => errors.invalid(it.path, value, it.detail("")),
+        },
+        "never-empty" => |it, errors| errors.invalid(it.path, "", it.detail("")),
+        "never-unshown" => {
+            |it, errors| errors.push(FieldError::invalid_unshown(it.path, it.detail("")))
+        }
+        "forbidden-self" => |it, errors| errors.forbidden(it.path, it.detail("")),
+        "forbidden" => |it, errors| {
+            if it.given().is_some() {
+                errors.forbidden(it.path, it.detail(""));
+            }
+        },
+        "invalid" => |it, errors| {
+            if let Some(value) = it.given() {
+                errors.invalid(it.path, value, it.detail(""));
+            }
+        },
+        word => return compared(word),
+    })
+}
+
+/// Rules that compare with the stored object, or items with each other.
+fn compared(word: &str) -> Option<CheckFn> {
+    Some(match word {
+        "immutable" => |it, errors| {
+            if changed(it) {
+                errors.invalid(it.path, it.value, it.detail("field is immutable"));
+            }
+        },
+        "immutable-once" => |it, errors| {
+            let was = it.old.and_then(|old| find(old, &it.rule.path));
+            if was.is_some_and(is_given) && it.given().is_some() && changed(it) {
+                errors.invalid(it.path, it.value, it.detail("field is immutable"));
+            }
+        },
+        "immutable-forbidden" => |it, errors| {
+            if changed(it) {
+                errors.forbidden(it.path, it.detail(""));
+            }
+        },
+        "maxitems" => |it, errors| {
+            let (items, most) = (it.items().len(), usize::try_from(it.bound()).unwrap_or_default());
+            if items > most {
+                errors.push(FieldError::too_many(it.path, items, most));
+            }
+        },
+        "unique" | "unique-item" => unique,
+        "atmostitems" => |it, errors| {
+            if it.items().len() > usize::try_from(it.bound()).unwrap_or_default() {
+                errors.invalid(it.path, it.value, it.detail(""));
+            }
+        },
+        "unique-here" => |it, errors| {
+            let mut seen = HashSet::new();
+            for text in it.items().iter().filter_map(Value::as_str) {
+                if !seen.insert(text)
+                    && !errors.is_full()
+                    && let FieldPath::Field(parent, _) = it.path
+                {
+                    errors.duplicate(*parent, text);
+                }
+            }
+        },
+        "jsonobject" => |it, errors| {
+            if it.given().is_some_and(|value| !value.is_object()) {
+                errors.invalid(it.path, "<value omitted>", "must be a valid JSON object");
+            }
+        },
+        "notblank" => |it, errors| {
+            if it.value.and_then(Value::as_str).is_some_and(str::is_empty) {
+                errors.required(it.path, it.detail(""));
+            }
+        },
+        "never-true" => |it, errors| errors.invalid(it.path, true, it.detail("")),
+        "nosysadmin" => |it, errors| {
+            let added = find(it.object, &["capabilities", "add"]).and_then(Value::as_array);
+            let mut added = added.into_iter().flat_map(|list| list.iter());
+            if added.any(|capability| capability.as_str() == Some("CAP_SYS_ADMIN")) {
+                errors.invalid(it.path, Value::Object(it.object.clone()), it.detail(""));
+            }
+        },
+        "never-resource" => |it, errors| errors.invalid(it.path, "resource", it.detail("")),
+        "only" => |it, errors| {
+            let fields = it.value.and_then(Value::as_object).into_iter().flatten();
+            for (field, _) in fields.filter(|(_, value)| is_set(value)) {
+                if !it.names().any(|name| name == field.as_str()) {
+                    errors.forbidden(it.path.field(field), it.detail("cannot be set"));
+                }
+            }
+        },
+        _ => {
+            return numbers::function(word)
+                .or_else(|| references::function(word))
+                .or_else(|| selectors::function(word))
+                .or_else(|| texts::function(word))
+                .or_else(|| choices::function(word));
+        }
+    })
+}
+
+/// Whether an update changes the field.
+fn changed(it: &RuledField<'_>) -> bool {
+    let given = |value: Option<&Value>| value.filter(|value| is_given(value)).cloned();
+    it.old.is_some_and(|old| {
+        !same(given(find(old, &it.rule.path)).as_ref(), given(it.value).as_ref())
+    })
+}
+
+/// Whether two values are the same but for null, empty and absent fields.
+pub(crate) fn same(one: Option<&Value>, other: Option<&Value>) -> bool {
+    let is_empty = |value: &Value| match value {
+        Value::Object(map) => map.values().all(|value| same(Some(value), None)),
+        value => !is_set(value),
+    };
+    match (one, other) {
+        (Some(Value::Object(one)), Some(Value::Object(other))) => {
+            one.iter().all(|(name, value)| same(Some(value), other.get(name)))
+                && other
+                    .iter()
+                    .all(|(name, value)| one.contains_key(name) || same(Some(value), None))
+        }
+        (Some(Value::Array(one)), Some(Value::Array(other))) => {
+            one.as_slice().len() == other.as_slice().len()
+                && one.iter().zip(other.iter()).all(|(one, other)| same(Some(one), Some(other)))
+        }
+        (Some(one), Some(other)) => one == other || (is_empty(one) && is_empty(other)),
+        (None, None) => true,
+        (Some(value), None) | (None, Some(value)) => is_empty(value),
+    }
+}
+
+/// [`same`], but an empty object that was given is not an absent one, save for structs that are
+/// always there.
+pub(crate) fn same_given(one: &Value, other: &Value) -> bool {
+    const ALWAYS: [&str; 2] = ["resources", "securityContext"];
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            let fits = |name: &str, value: &Value, other: Option<&Value>| match (value, other) {
+                (Value::Null, None) => true,
+                (value, Some(other)) => same_given(value, other),
+                (Value::Object(map), None) => map.is_empty() && ALWAYS.contains(&name),
+                (value, None) => !is_set(value),
+            };
+            one.iter().all(|(name, value)| fits(name, value, other.get(name)))
+                && other
+                    .iter()
+                    .all(|(name, value)| one.contains_key(name) || fits(name, value, None))
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            one.as_slice().len() == other.as_slice().len()
+                && one.iter().zip(other.iter()).all(|(one, other)| same_given(one, other))
+        }
+        (one, other) => one == other || (!is_set(one) && !is_set(other)),
+    }
+}
+
+fn unique(it: &RuledField<'_>, errors: &mut FieldErrors) {
+    let key = it.rule.argument;
+    let mut seen = HashSet::new();
+    for (at, item) in it.items().iter().enumerate() {
+        let value = if key.is_empty() { item } else { item.get(key).unwrap_or(&Value::Null) };
+        let text = match value {
+            Value::String(text) => text.to_string(),
+            Value::Null => continue,
+            other => other.to_string(),
+        };
+        if !text.is_empty() && !seen.insert(text) {
+            let shown = if it.rule.names_key { key } else { "" };
+            errors.duplicate(it.path.index(at).field(shown), value);
+        }
+    }
+}
+
+/// Values as shown in a message.
+fn listed(it: &RuledField<'_>, shown: impl Shown, errors: &mut FieldErrors) {
+    errors.push(FieldError::not_supported(it.path, shown, it.names()));
+}

@@ -1,0 +1,166 @@
+//! Rules about objects that choose one of several fields.
+
+use super::{CheckFn, RuledField};
+use crate::checks::FieldErrors;
+use ferrokube_apimachinery::document::{Map, Value};
+use ferrokube_apimachinery::field::FieldError;
+
+/// Sources of volumes: the field, and its name in errors about two of them.
+const VOLUMES: [(&str, &str); 30] = [
+    ("emptyDir", "emptyDir"),
+    ("hostPath", "hostPath"),
+    ("gitRepo", "gitRepo"),
+    ("gcePersistentDisk", "gcePersistentDisk"),
+    ("awsElasticBlockStore", "awsElasticBlockStore"),
+    ("secret", "secret"),
+    ("nfs", "nfs"),
+    ("iscsi", "iscsi"),
+    ("glusterfs", "glusterfs"),
+    ("flocker", "flocker"),
+    ("persistentVolumeClaim", "persistentVolumeClaim"),
+    ("rbd", "rbd"),
+    ("cinder", "cinder"),
+    ("cephfs", "cephFS"),
+    ("quobyte", "quobyte"),
+    ("downwardAPI", "downwarAPI"),
+    ("fc", "fc"),
+    ("flexVolume", "flexVolume"),
+    ("configMap", "configMap"),
+    ("azureFile", "azureFile"),
+    ("vsphereVolume", "vsphereVolume"),
+    ("photonPersistentDisk", "photonPersistentDisk"),
+    ("portworxVolume", "portworxVolume"),
+    ("azureDisk", "azureDisk"),
+    ("storageos", "storageos"),
+    ("projected", "projected"),
+    ("scaleIO", "scaleIO"),
+    ("csi", "csi"),
+    ("ephemeral", "ephemeral"),
+    ("image", "image"),
+];
+/// Sources of persistent volumes, likewise.
+const PERSISTENT: [(&str, &str); 22] = [
+    ("hostPath", "hostPath"),
+    ("gcePersistentDisk", "gcePersistentDisk"),
+    ("awsElasticBlockStore", "awsElasticBlockStore"),
+    ("glusterfs", "glusterfs"),
+    ("flocker", "flocker"),
+    ("nfs", "nfs"),
+    ("rbd", "rbd"),
+    ("quobyte", "quobyte"),
+    ("cephfs", "cephFS"),
+    ("iscsi", "iscsi"),
+    ("cinder", "cinder"),
+    ("fc", "fc"),
+    // May be given with others, by oversight.
+    ("flexVolume", ""),
+    ("azureFile", "azureFile"),
+    ("vsphereVolume", "vsphereVolume"),
+    ("photonPersistentDisk", "photonPersistentDisk"),
+    ("portworxVolume", "portworxVolume"),
+    ("azureDisk", "azureDisk"),
+    ("scaleIO", "scaleIO"),
+    ("local", "local"),
+    ("storageos", "storageos"),
+    ("csi", "csi"),
+];
+/// Sources of metrics by the type that needs them.
+const METRICS: [(&str, &str); 5] = [
+    ("Object", "object"),
+    ("Pods", "pods"),
+    ("Resource", "resource"),
+    ("ContainerResource", "containerResource"),
+    ("External", "external"),
+];
+
+pub(super) fn function(word: &str) -> Option<CheckFn> {
+    Some(match word {
+        "exactlyone" => |it, errors| {
+            let names: Vec<String> = it.names().map(|name| format!("`{name}`")).collect();
+            match it.names().filter(|name| has(it.object, name)).count() {
+                0 => {
+                    let (last, rest) = names.split_last().expect("a name in the table");
+                    let why = format!("must specify one of: {} or {last}", rest.join(", "));
+                    errors.invalid(it.path, "", &why);
+                }
+                1 => {}
+                _ => {
+                    let why = "may not have more than one field specified at a time";
+                    errors.invalid(it.path, "", why);
+                }
+            }
+        },
+        "handler" => |it, errors| {
+            let given = it.names().filter(|name| has(it.object, name)).map(|name| (name, name));
+            one_of(it, given, "may not specify more than 1 handler type", errors);
+        },
+        "volume" => |it, errors| {
+            let given = VOLUMES.into_iter().filter(|(field, _)| has(it.object, field));
+            one_of(it, given, "may not specify more than 1 volume type", errors);
+        },
+        "pvsource" => |it, errors| {
+            let given = PERSISTENT.into_iter().filter(|(field, _)| has(it.object, field));
+            one_of(it, given, "may not specify more than 1 volume type", errors);
+        },
+        "metric" => metric,
+        "exactlyonerequest" => |it, errors| {
+            let why = "exactly one of `exactly` or `firstAvailable` is required";
+            let alternatives = it.object.get("firstAvailable").and_then(Value::as_array);
+            let many = alternatives.is_some_and(|list| !list.as_slice().is_empty());
+            match (has(it.object, "exactly"), many) {
+                (false, false) => errors.required(it.path, why),
+                (true, true) => errors.push(FieldError::invalid(it.path, None::<&Value>, why)),
+                _ => {}
+            }
+        },
+        _ => return None,
+    })
+}
+
+/// Fields of which only the first that is set counts.
+pub(super) fn order(word: &str, argument: &'static str) -> Vec<&'static str> {
+    match word {
+        "handler" => argument.split(',').collect(),
+        "volume" => VOLUMES.iter().map(|(field, _)| *field).collect(),
+        "pvsource" => PERSISTENT.iter().map(|(field, _)| *field).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn has(object: &Map, field: &str) -> bool {
+    object.get(field).is_some_and(|value| !value.is_null())
+}
+
+/// The first is accepted, others are forbidden, and none is not enough.
+fn one_of(
+    it: &RuledField<'_>,
+    given: impl Iterator<Item = (&'static str, &'static str)>,
+    many: &str,
+    errors: &mut FieldErrors,
+) {
+    let mut given = given.peekable();
+    if given.peek().is_none() {
+        return errors
+            .required(it.path, NONE.get(usize::from(many.contains("handler"))).unwrap_or(&""));
+    }
+    for (_, name) in given.skip(1).filter(|(_, name)| !name.is_empty()) {
+        errors.forbidden(it.path.field(name), many);
+    }
+}
+
+const NONE: [&str; 2] = ["must specify a volume type", "must specify a handler type"];
+
+fn metric(it: &RuledField<'_>, errors: &mut FieldErrors) {
+    let kind = it.object.get("type").and_then(Value::as_str).unwrap_or_default();
+    let Some((_, wanted)) = METRICS.iter().find(|(known, _)| *known == kind) else { return };
+    for (_, field) in METRICS {
+        if has(it.object, field) && field != *wanted {
+            let why = "must populate the given metric source only";
+            errors.forbidden(it.path.field(field), why);
+        }
+    }
+    if !has(it.object, wanted) {
+        let why = "must populate information for the given metric source";
+        errors.required(it.path.field(wanted), why);
+    }
+}

@@ -1,0 +1,178 @@
+//! Rules about what selects nodes and pods.
+
+use super::{CheckFn, RuledField};
+use crate::checks::{FieldErrors, given, items, text};
+use crate::paths::FieldPath;
+use ferrokube_apimachinery::document::Value;
+use ferrokube_apimachinery::field::Word;
+use ferrokube_apimachinery::name;
+use std::collections::HashSet;
+
+pub(super) fn function(word: &str) -> Option<CheckFn> {
+    Some(match word {
+        "nodeterms" => |it, errors| {
+            if it.set().is_none() {
+                errors.required(it.path, "must have at least one node selector term");
+            }
+            for (at, one) in it.items().iter().enumerate() {
+                term(one, true, it.path.index(at), errors);
+            }
+        },
+        // Values of preferences may be anything: a cluster of one node fits all the same.
+        "nodeterm" => |it, errors| {
+            if let Some(one) = it.given() {
+                term(one, false, it.path, errors);
+            }
+        },
+        "labelkeys" => label_keys,
+        "topologyterm" => topology,
+        "topologies" => |it, errors| {
+            let mut seen: Vec<&Value> = Vec::new();
+            for (at, term) in it.items().iter().enumerate() {
+                if seen.contains(&term) && !errors.is_full() {
+                    errors.duplicate(it.path.index(at).field("matchLabelExpressions"), "");
+                }
+                seen.push(term);
+            }
+        },
+        _ => return None,
+    })
+}
+
+fn term(term: &Value, checks_values: bool, path: FieldPath<'_>, errors: &mut FieldErrors) {
+    let list = path.field("matchExpressions");
+    for (at, requirement) in items(term, "matchExpressions").iter().enumerate() {
+        if errors.is_full() {
+            return;
+        }
+        expression(requirement, checks_values, list.index(at), errors);
+    }
+    let list = path.field("matchFields");
+    for (at, requirement) in items(term, "matchFields").iter().enumerate() {
+        if errors.is_full() {
+            return;
+        }
+        field(requirement, list.index(at), errors);
+    }
+}
+
+fn expression(
+    requirement: &Value,
+    checks_values: bool,
+    path: FieldPath<'_>,
+    errors: &mut FieldErrors,
+) {
+    let (values, place) = (items(requirement, "values"), path.field("values"));
+    match text(requirement, "operator") {
+        "In" | "NotIn" if values.is_empty() => {
+            errors.required(place, "must be specified when `operator` is 'In' or 'NotIn'");
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => errors
+            .forbidden(place, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"),
+        "Gt" | "Lt" if values.len() != 1 => {
+            let why = "must be specified single value when `operator` is 'Lt' or 'Gt'";
+            errors.required(place, why);
+        }
+        "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
+        other => {
+            errors.invalid(path.field("operator"), Word(other), "not a valid selector operator");
+        }
+    }
+    let key = text(requirement, "key");
+    errors.all_invalid(path.field("key"), key, name::qualified_name(key));
+    for (at, value) in values.iter().enumerate().filter(|_| checks_values) {
+        if errors.is_full() {
+            return;
+        }
+        let value = value.as_str().unwrap_or_default();
+        errors.all_invalid(place.index(at), value, name::label_value(value));
+    }
+}
+
+fn field(requirement: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
+    let (values, place) = (items(requirement, "values"), path.field("values"));
+    match text(requirement, "operator") {
+        "In" | "NotIn" if values.len() != 1 => errors.required(
+            place,
+            "must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
+        ),
+        "In" | "NotIn" => {}
+        other => {
+            errors.invalid(path.field("operator"), Word(other), "not a valid selector operator");
+        }
+    }
+    let key = text(requirement, "key");
+    if key != "metadata.name" {
+        return errors.invalid(path.field("key"), key, "not a valid field selector key");
+    }
+    for (at, value) in values.iter().enumerate() {
+        if errors.is_full() {
+            return;
+        }
+        let value = value.as_str().unwrap_or_default();
+        errors.all_invalid(place.index(at), value, name::dns1123_subdomain(value));
+    }
+}
+
+/// Keys whose values pods share with, or do not share with, the one that is scheduled.
+fn label_keys(it: &RuledField<'_>, errors: &mut FieldErrors) {
+    const BOTH: &str = "exists in both matchLabelKeys and labelSelector";
+    let object = Value::Object(it.object.clone());
+    let selector = given(&object, "labelSelector");
+    for field in ["matchLabelKeys", "mismatchLabelKeys"] {
+        let (keys, place) = (items(&object, field), it.path.field(field));
+        if !keys.is_empty() && selector.is_none() {
+            errors.forbidden(place, "must not be specified when labelSelector is not set");
+            continue;
+        }
+        for (at, key) in keys.iter().filter_map(Value::as_str).enumerate() {
+            errors.all_invalid(place.index(at), key, name::qualified_name(key));
+        }
+    }
+    let keys: Vec<&str> =
+        items(&object, "matchLabelKeys").iter().filter_map(Value::as_str).collect();
+    let exact = selector.and_then(|selector| selector.get("matchLabels")?.as_object());
+    let mut seen: HashSet<&str> =
+        exact.into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+    for one in selector.map_or(&[][..], |selector| items(selector, "matchExpressions")) {
+        let key = text(one, "key");
+        let at = keys.iter().rposition(|known| *known == key);
+        if let Some(at) = at.filter(|_| seen.contains(key)) {
+            errors.invalid(it.path.index(at), key, BOTH);
+        }
+        seen.insert(key);
+    }
+    for (at, key) in keys.iter().enumerate() {
+        let mut others = items(&object, "mismatchLabelKeys").iter();
+        if others.any(|other| other.as_str() == Some(*key)) {
+            let why = "exists in both matchLabelKeys and mismatchLabelKeys";
+            errors.invalid(it.path.field("matchLabelKeys").index(at), *key, why);
+        }
+    }
+}
+
+/// Zones and the like where a volume may be.
+fn topology(it: &RuledField<'_>, errors: &mut FieldErrors) {
+    let mut keys = HashSet::new();
+    for (at, requirement) in it.items().iter().enumerate() {
+        if errors.is_full() {
+            return;
+        }
+        let path = it.path.index(at);
+        let (values, place) = (items(requirement, "values"), path.field("values"));
+        if values.is_empty() {
+            errors.required(place, "");
+        }
+        let mut seen = HashSet::new();
+        for (at, value) in values.iter().filter_map(Value::as_str).enumerate() {
+            if !seen.insert(value) {
+                errors.duplicate(place.index(at), value);
+            }
+        }
+        let key = text(requirement, "key");
+        errors.all_invalid(path.field("key"), key, name::qualified_name(key));
+        if !keys.insert(key) {
+            errors.duplicate(path.field("key"), key);
+        }
+    }
+}

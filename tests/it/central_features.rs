@@ -1,0 +1,94 @@
+//! Features that are set in one place, with an API server and controller managers as processes.
+
+use crate::FERROKUBE;
+use crate::controllers::ManagerProcess;
+use ferrokube_testkit::{BOUND, Cluster, Launch, wait_until};
+use serde_json::json;
+
+const LOG_TRACKING: &str =
+    "/apis/features.k8s.io/v1alpha1/namespaces/kube-system/features/LogTracking";
+const NAMESPACES: &str = "/api/v1/namespaces";
+
+fn server(flags: &[&str]) -> Cluster {
+    let mut launch = Launch::new(FERROKUBE).role("apiserver").flag("--feature-evaluation-time=1s");
+    for flag in flags {
+        launch = launch.flag(*flag);
+    }
+    launch.start().unwrap()
+}
+
+fn manager(cluster: &Cluster, log: &tempfile::TempDir, name: &str) -> ManagerProcess {
+    let flags = ["--leader-elect=false", "--log-level=debug"];
+    ManagerProcess::start(&cluster.kubeconfig(), log.path().join(name), &flags)
+}
+
+/// Whether the lines that follow about a new namespace have ids.
+async fn logs_ids(cluster: &Cluster, manager: &ManagerProcess, name: &str) -> bool {
+    let admin = cluster.admin().unwrap();
+    let before = manager.log().len();
+    let made = admin.post(NAMESPACES, &json!({"metadata": {"name": name}})).await.unwrap();
+    assert_eq!(made.status, 201, "{}", made.text);
+    let lines = || {
+        let log = manager.log();
+        let lines = log[before..].lines().filter(|line| line.contains(name));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    wait_until("a line about the namespace", BOUND, || async {
+        lines().into_iter().next().ok_or_else(|| manager.log())
+    })
+    .await;
+    lines().iter().any(|line| line.contains("trace_id"))
+}
+
+async fn follows(manager: &ManagerProcess, enabled: bool, times: usize) {
+    let line = format!("enabled={enabled}");
+    wait_until("the manager follows the API", BOUND, || async {
+        let log = manager.log();
+        let found =
+            log.lines().filter(|one| one.contains("follows the API") && one.contains(&line));
+        if found.count() == times { Ok(()) } else { Err(log) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn f05_f16_a_flag_of_the_server_sets_other_processes() {
+    let cluster = server(&["--feature-gates=FeatureAPI=true,LogTracking=false"]);
+    let logs = tempfile::tempdir().unwrap();
+    let manager = manager(&cluster, &logs, "manager");
+    follows(&manager, false, 1).await;
+    assert!(!logs_ids(&cluster, &manager, "quiet").await);
+}
+
+#[tokio::test]
+async fn f06_f17_the_api_switches_running_processes() {
+    let cluster = server(&["--feature-gates=FeatureAPI=true", "--dynamic-features=LogTracking"]);
+    let logs = tempfile::tempdir().unwrap();
+    let managers = [manager(&cluster, &logs, "one"), manager(&cluster, &logs, "two")];
+    let admin = cluster.admin().unwrap();
+    let state = |wanted: &'static str| {
+        let admin = &admin;
+        wait_until(wanted, BOUND, move || async move {
+            let feature = admin.get(LOG_TRACKING).await.unwrap();
+            let is_wanted = feature.body["status"]["state"] == wanted;
+            if is_wanted { Ok(()) } else { Err(feature.text) }
+        })
+    };
+    state("On").await;
+    assert!(logs_ids(&cluster, &managers[0], "before").await);
+    for round in 1..=2 {
+        for (desired, enabled, end) in [("Disabled", false, "Off"), ("Enabled", true, "On")] {
+            let patch = json!({"spec": {"desired": desired}});
+            let patched = admin.merge(LOG_TRACKING, &patch).await.unwrap();
+            assert_eq!(patched.status, 200, "{}", patched.text);
+            for manager in &managers {
+                follows(manager, enabled, round).await;
+            }
+            state(end).await;
+            let name = format!("ns-{round}-{enabled}");
+            assert_eq!(logs_ids(&cluster, &managers[0], &name).await, enabled);
+            let made = admin.get(&format!("{NAMESPACES}/{name}")).await.unwrap();
+            assert_eq!(made.text.contains("trace.kubernetes.io"), enabled, "{}", made.text);
+        }
+    }
+}
