@@ -13,9 +13,10 @@ use ferrokube_controlplane::{ApiServer, ApiServerBuilder};
 use ferrokube_features::{Gates, LOG_TRACKING};
 use ferrokube_registry::{Admission, Attributes, Catalog, Effects, Local, Operation, Registry};
 use ferrokube_serve::Response;
-use ferrokube_storage::{Config, Store};
+use ferrokube_storage::{Config, Prefix, Revision, Store};
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 /// Admits everything, and records the ids of each write.
@@ -146,6 +147,21 @@ impl TestServer {
         let server = Self::stopped(change);
         server.plane.start().await.unwrap();
         server
+    }
+
+    /// Revision of each resource's last change, without the resources that the server writes on its
+    /// own at any time.
+    pub(crate) fn written(&self) -> BTreeMap<String, Revision> {
+        let own = ["apiregistration.k8s.io", "coordination.k8s.io", "flowcontrol.apiserver.k8s.io"];
+        let (_, definitions) = self.registry.catalog().all();
+        let stored = definitions.iter().filter(|definition| !own.contains(&&*definition.group));
+        let prefixes = stored.filter_map(|definition| definition.storage_prefix.clone());
+        prefixes
+            .map(|prefix| {
+                let latest = self.registry.store().latest(&Prefix::new(&prefix).unwrap());
+                (prefix, latest)
+            })
+            .collect()
     }
 
     /// The same with paused time. Anything that waits for another thread, such as the committer,
