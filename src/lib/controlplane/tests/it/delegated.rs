@@ -1,6 +1,6 @@
 //! Requests for aggregated group versions, and flow control.
 
-use crate::priority::{begin, level, read, schema, until};
+use crate::priority::{REQUESTS, begin, level, read, schema, until};
 use crate::support::{CONFIGMAPS, TestServer};
 use ferrokube_apimachinery::document::json;
 use ferrokube_controlplane::Limits;
@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::task::JoinSet;
 
 const THINGS: &str = "/apis/ex.com/v1/namespaces/default/things";
-const DUMP: &str = "/debug/api_priority_and_fairness/dump_requests?includeRequestDetails=1";
 
 /// Answers discovery and nothing else.
 #[derive(Default)]
@@ -113,7 +112,7 @@ async fn a_hung_server_does_not_keep_the_seats_of_a_level() {
     let front = Fronted::new().await;
     let mut hung = front.hang(THINGS, 2).await;
     // Their seats are free again before they are answered.
-    until(&front.server, DUMP, |response| !response.text().contains("things")).await;
+    until(&front.server, REQUESTS, |response| !response.text().contains("things")).await;
     assert_eq!(read(&front.server, "reader", CONFIGMAPS).await.code, 200);
     assert!(hung.try_join_next().is_none(), "they still wait");
 }
@@ -125,7 +124,7 @@ async fn a_delegated_request_needs_a_seat_of_its_level() {
     let rejected = read(&front.server, "reader", THINGS).await;
     assert_eq!((rejected.code, rejected.header("retry-after")), (429, "1"));
     assert_eq!(front.hung.calls.load(Ordering::Relaxed), 0);
-    held.shutdown().await;
+    held.codes.shutdown().await;
     let _hung = front.hang(THINGS, 1).await;
     let metrics = front.server.get("/metrics").await.text();
     let line = "apiserver_flowcontrol_dispatched_requests_total{priority_level=\"small\",flow_schema=\"s\"} 3";
@@ -138,6 +137,6 @@ async fn a_delegated_watch_needs_a_seat_only_to_begin() {
     const WATCH: &str = "/apis/ex.com/v1/namespaces/default/things?watch=1";
     let _hung = front.hang(WATCH, 1).await;
     let _others = front.hang(WATCH, 2).await;
-    let dump = front.server.get(DUMP).await.text();
+    let dump = front.server.get(REQUESTS).await.text();
     assert!(!dump.contains("things"), "{dump}");
 }

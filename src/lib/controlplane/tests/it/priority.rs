@@ -1,6 +1,6 @@
 //! Priority and fairness over HTTP: objects, their upkeep, classification, queues.
 
-use crate::support::{CONFIGMAPS, TestResponse, TestServer};
+use crate::support::{CONFIGMAPS, StoppedClock, TestResponse, TestServer};
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_controlplane::Limits;
 use ferrokube_serve::Body;
@@ -9,9 +9,12 @@ use tokio::task::JoinSet;
 
 const SCHEMAS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas";
 const LEVELS: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations";
+/// Requests that wait or hold a seat, but exempt ones.
+pub(crate) const REQUESTS: &str =
+    "/debug/api_priority_and_fairness/dump_requests?includeRequestDetails=1";
 /// Max wait for what happens at once unless it fails.
 const BOUND: Duration = Duration::from_secs(60);
-/// Holds its seat for three seconds.
+/// Holds its seat for three seconds, or as long as the clock is stopped.
 const FUTURE: &str =
     "/api/v1/namespaces/default/configmaps/none?resourceVersion=9000000000000000000";
 
@@ -192,20 +195,41 @@ async fn with_a_small_level(response: Value) -> TestServer {
     server
 }
 
-/// Requests that hold their seats.
-pub(crate) async fn begin(server: &TestServer, user: &'static str, count: usize) -> JoinSet<u16> {
-    let mut set = JoinSet::new();
+/// Requests that hold their seats, or wait for one, until the clock is released.
+pub(crate) struct HeldRequests {
+    pub(crate) codes: JoinSet<u16>,
+    clock: StoppedClock,
+}
+
+impl HeldRequests {
+    /// Lets them end. Status codes.
+    async fn released(mut self) -> Vec<u16> {
+        drop(self.clock);
+        let mut codes = Vec::new();
+        while let Some(code) = self.codes.join_next().await {
+            codes.push(code.unwrap());
+        }
+        codes
+    }
+}
+
+/// Begins requests and stops the clock.
+pub(crate) async fn begin(server: &TestServer, user: &'static str, count: usize) -> HeldRequests {
+    let (mut codes, clock) = (JoinSet::new(), StoppedClock::new());
     for _ in 0..count {
         let plane = server.plane.clone();
         let request = http::Request::builder().uri(FUTURE);
         let request = request.header("authorization", format!("Bearer {user}"));
         let request: http::Request<Body> = request.body(ferrokube_serve::empty()).unwrap();
-        set.spawn(async move { plane.call(request).await.status().as_u16() });
+        codes.spawn(async move { plane.call(request).await.status().as_u16() });
     }
-    for _ in 0..4 * count {
-        tokio::task::yield_now().await;
-    }
-    set
+    until(server, REQUESTS, |response| held_requests(response) == count).await;
+    HeldRequests { codes, clock }
+}
+
+/// Requests of [`begin`] in the dump of all requests.
+fn held_requests(dump: &TestResponse) -> usize {
+    dump.text().lines().filter(|line| line.contains("configmaps/none")).count()
 }
 
 #[tokio::test]
@@ -236,7 +260,7 @@ async fn a_level_rejects_what_has_no_seat() {
     ] {
         assert!(metrics.lines().any(|known| known == line), "{line} in {metrics}");
     }
-    held.shutdown().await;
+    held.codes.shutdown().await;
     assert_eq!(read(&server, "reader", CONFIGMAPS).await.code, 200);
 }
 
@@ -244,8 +268,7 @@ async fn a_level_rejects_what_has_no_seat() {
 async fn waiting_requests_are_shown_and_served() {
     let queuing = json!({"queues": 1, "handSize": 1, "queueLengthLimit": 1});
     let server = with_a_small_level(json!({"type": "Queue", "queuing": queuing})).await;
-    tokio::time::pause();
-    let mut held = begin(&server, "reader", 3).await;
+    let held = begin(&server, "reader", 3).await;
     assert_eq!(read(&server, "reader", CONFIGMAPS).await.code, 429, "its queue is full");
     let dump = server.get("/debug/api_priority_and_fairness/dump_priority_levels").await;
     let row = |text: &str| {
@@ -255,10 +278,6 @@ async fn waiting_requests_are_shown_and_served() {
     assert_eq!(row(&dump.text())[1..6], ["1", "false", "false", "1", "2"]);
     let dump = server.get("/debug/api_priority_and_fairness/dump_queues").await;
     assert_eq!(row(&dump.text())[1..5], ["0", "1", "2", "2"]);
-    let dump =
-        server.get("/debug/api_priority_and_fairness/dump_requests?includeRequestDetails=1").await;
-    let waiting = dump.text().lines().filter(|line| line.contains("configmaps/none")).count();
-    assert_eq!(waiting, 3, "{}", dump.text());
     assert_eq!(
         read(&server, "reader-two", "/debug/api_priority_and_fairness/dump_queues").await.code,
         200
@@ -268,11 +287,7 @@ async fn waiting_requests_are_shown_and_served() {
     let line = "apiserver_flowcontrol_request_queue_length_after_enqueue_sum{priority_level=\"small\",flow_schema=\"s\"} 1";
     assert!(metrics.lines().any(|known| known == line), "{metrics}");
     assert!(metrics.contains("priority_level_request_utilization_count{phase=\"waiting\""));
-    let mut codes = Vec::new();
-    while let Some(code) = held.join_next().await {
-        codes.push(code.unwrap());
-    }
-    assert_eq!(codes, [504; 3], "the third got a seat from one of the others");
+    assert_eq!(held.released().await, [504; 3], "the third got a seat from one of the others");
 }
 
 #[tokio::test]

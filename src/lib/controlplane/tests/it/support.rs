@@ -138,6 +138,22 @@ pub(crate) struct TestServer {
     pub(crate) rules: Arc<TestRules>,
 }
 
+/// Stops tokio's clock until it is dropped, also while everything waits for another thread. From
+/// then on time is paused.
+pub(crate) struct StoppedClock {
+    _blocking: std::sync::mpsc::Sender<()>,
+}
+
+impl StoppedClock {
+    pub(crate) fn new() -> Self {
+        tokio::time::pause();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        // A paused clock does not advance by itself while a blocking task runs.
+        tokio::task::spawn_blocking(move || receiver.recv());
+        Self { _blocking: sender }
+    }
+}
+
 impl TestServer {
     pub(crate) async fn new() -> Self {
         Self::with(|builder| builder).await
