@@ -1,6 +1,7 @@
 //! The Feature API over real stores: announcing, transitions, crashes between steps, servers that
 //! disagree.
 
+use crate::priority::until;
 use crate::support::{CONFIGMAPS, TestResponse, TestServer, TokenNames};
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_controlplane::{ApiServer, FeatureSettings};
@@ -523,7 +524,7 @@ async fn f10_stored_objects_of_a_feature_that_is_off_are_counted() {
 async fn metrics_and_events_follow_a_transition() {
     let server = server("").await;
     wait_for(&server, LOG_TRACKING, is_state("On")).await;
-    let metrics = server.get("/metrics").await.text();
+    // Metrics follow what is stored.
     for line in [
         "feature_state{name=\"LogTracking\",state=\"On\"} 1",
         "feature_state{name=\"LogTracking\",state=\"Off\"} 0",
@@ -531,7 +532,7 @@ async fn metrics_and_events_follow_a_transition() {
         "feature_leader{name=\"LogTracking\"} 1",
         "feature_uses{name=\"LogTracking\",version=\"1.36\",enabled=\"true\"} 1",
     ] {
-        assert!(metrics.contains(line), "{line} in {metrics}");
+        until(&server, "/metrics", |metrics| metrics.text().contains(line)).await;
     }
     stopped(&server.plane).await;
     let off = restarted(&server, "a", "LogTracking=false").await;
@@ -552,9 +553,8 @@ async fn metrics_and_events_follow_a_transition() {
     let all = reasons(&wait_for(&server, events, is_told).await);
     let started = ("TransitionStarted".to_owned(), "LogTracking is TurningOff".to_owned());
     assert!(all.contains(&started), "{all:?}");
-    let metrics = seen.get("/metrics").await.text();
     let line = "feature_transition_duration_seconds_count{name=\"LogTracking\",to=\"Off\"} 1";
-    assert!(metrics.contains(line), "{metrics}");
+    until(&seen, "/metrics", |metrics| metrics.text().contains(line)).await;
     stopped(&off).await;
 }
 
