@@ -12,7 +12,7 @@ use crate::identity::IdentityLeases;
 use crate::maintained;
 use crate::metrics::Metrics;
 use crate::observer::Observer;
-use crate::openapi::{OpenApi, SchemaSource};
+use crate::openapi::{OpenApi, OpenApiSources, SchemaSource};
 use crate::route::Route;
 use crate::routes::Routes;
 use crate::service::ApiHandler;
@@ -221,9 +221,24 @@ impl ApiServerBuilder {
         }
         self.steps = own;
         let (_, served) = self.registry.catalog().all();
-        let health = Health::new(self.steps.iter().map(|(name, _)| name.clone()), |plural| {
-            served.iter().any(|definition| definition.plural == plural)
+        let encoder = Encoder::new(self.messages);
+        let routes = Routes::new(self.routes);
+        let discovery = Discovery::new(
+            Arc::clone(self.registry.catalog()),
+            Arc::clone(&self.aggregator),
+            encoder.clone(),
+        );
+        let openapi = OpenApi::new(OpenApiSources {
+            schemas: self.schemas,
+            catalog: Arc::clone(self.registry.catalog()),
+            aggregator: Arc::clone(&self.aggregator),
+            mounted: routes.paths().map(|path| path.trim_matches('/').to_owned()).collect(),
         });
+        let (store, audit) = (self.registry.store().clone(), self.audit.clone());
+        let health =
+            Health::new(store, audit, self.steps.iter().map(|(name, _)| name.clone()), |plural| {
+                served.iter().any(|definition| definition.plural == plural)
+            });
         let state = ServerState {
             registry: self.registry,
             gates: self.gates,
@@ -234,14 +249,14 @@ impl ApiServerBuilder {
             authorizer: Arc::new(AnonymousLock(self.authorizer)),
             impersonation: ferrokube_auth::ImpersonationModes::default(),
             audit: self.audit,
-            encoder: Encoder::new(self.messages),
+            encoder,
             flow: Arc::new(Flow::new(&self.limits)),
             limits: self.limits,
-            routes: Routes::new(self.routes),
+            routes,
             observer: self.observer,
             metrics: Metrics::with(self.metrics),
-            discovery: Discovery::default(),
-            openapi: OpenApi::new(self.schemas),
+            discovery,
+            openapi,
             health,
             events: EventCache::default(),
             watchers: Watchers::default(),

@@ -4,10 +4,10 @@ use crate::action::{Action, no_such_resource};
 use crate::encode::Encoded;
 use crate::exchange::{Rejection, Request};
 use crate::filters::audit;
-use crate::negotiate::{self, Accepted, Form, Offer, RouterTypes, Views, negotiate, wants_pretty};
+use crate::negotiate::{self, Accepted, Form, Offer, negotiate, wants_pretty};
 use crate::route::RouteRequest;
 use crate::state::ServerState;
-use crate::{body, compress, delegate, health, openapi, router, status, version};
+use crate::{body, compress, delegate, openapi, router, status, version};
 use ferrokube_aggregator::Backend;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Details, Failure, Reason};
@@ -78,19 +78,6 @@ pub(crate) fn accepted(request: &Request<'_>, offer: Offer) -> Result<Accepted, 
     Ok(accepted)
 }
 
-/// Encodes a discovery document. `router` restricts the Accept header before the handler does.
-pub(crate) fn document(
-    state: &ServerState,
-    request: &Request<'_>,
-    document: &Document,
-    message: &str,
-    router: RouterTypes,
-) -> Result<Response, Rejection> {
-    let protobuf = state.encoder.messages().contains(message);
-    let accepted = accepted(request, Offer { protobuf, views: Views::None, router })?;
-    Ok(status::encoded(200, state.encoder.document(document, accepted, Some(message))))
-}
-
 /// The tables of priority and fairness, while it is on.
 fn dump(state: &ServerState, table: &str, action: &Action) -> Option<Response> {
     let levels = state.flow.levels();
@@ -133,12 +120,12 @@ async fn path(
         [""] | ["index.html"] => root(state),
         ["api"] => {
             get_only()?;
-            state.discovery.core(state, request)
+            state.discovery.core(request)
         }
-        ["apis"] => state.discovery.groups(state, request),
-        ["apis", group] => state.discovery.group(state, request, group),
-        ["api", version] => state.discovery.resources(state, request, "", version),
-        ["apis", group, version] => state.discovery.resources(state, request, group, version),
+        ["apis"] => state.discovery.groups(request),
+        ["apis", group] => state.discovery.group(request, group),
+        ["api", version] => state.discovery.resources(request, "", version),
+        ["apis", group, version] => state.discovery.resources(request, group, version),
         ["version"] => {
             get_only()?;
             negotiate::route(request.header(ACCEPT), &[Form::Json.media_type()])?;
@@ -148,22 +135,20 @@ async fn path(
         }
         ["version", ..] => Err(no_such_resource().into()),
         ["healthz" | "livez" | "readyz"] => {
-            Ok(health::respond(state, segments[0], None, action.options()))
+            Ok(state.health.respond(segments[0], None, action.options()))
         }
         ["healthz" | "livez" | "readyz", check @ ..] => {
-            Ok(health::respond(state, segments[0], Some(&check.join("/")), action.options()))
+            Ok(state.health.respond(segments[0], Some(&check.join("/")), action.options()))
         }
-        ["metrics"] => Ok(state.metrics.respond(state, request.header(ACCEPT))),
+        ["metrics"] => Ok(state.metrics.respond(&state.metric_sources(), request.header(ACCEPT))),
         ["debug", "api_priority_and_fairness", table] => {
             get_only()?;
             Ok(dump(state, table, action).unwrap_or_else(status::not_found))
         }
-        ["openapi", "v2"] => state.openapi.v2(state, request).await,
+        ["openapi", "v2"] => state.openapi.v2(request).await,
         ["openapi", "v3", ..] if !state.gates.enabled(&OPENAPI_V3) => Ok(openapi::not_found()),
-        ["openapi", "v3"] => state.openapi.index(state).await,
-        ["openapi", "v3", document @ ..] => {
-            state.openapi.v3(state, request, &document.join("/")).await
-        }
+        ["openapi", "v3"] => state.openapi.index().await,
+        ["openapi", "v3", document @ ..] => state.openapi.v3(request, &document.join("/")).await,
         _ => route(state, request, action).await,
     }
 }
@@ -217,7 +202,7 @@ fn root(state: &ServerState) -> Result<Response, Rejection> {
     ]
     .map(str::to_owned)
     .to_vec();
-    for (group, versions) in state.discovery.group_versions(state) {
+    for (group, versions) in state.discovery.group_versions() {
         if group.is_empty() {
             continue;
         }

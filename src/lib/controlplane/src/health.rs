@@ -2,11 +2,11 @@
 //! committer makes progress.
 
 use crate::action::Options;
-use crate::state::ServerState;
 use crate::status;
 use ferrokube_apimachinery::field::quote;
+use ferrokube_auth::audit::AuditLog;
 use ferrokube_serve::Response;
-use ferrokube_storage::Prefix;
+use ferrokube_storage::{Prefix, Store};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -44,8 +44,9 @@ const POST_START_HOOKS: [(&str, &str); 19] = [
 ];
 
 /// Readiness, and the bootstrap steps it depends on.
-#[derive(Debug, Default)]
 pub(crate) struct Health {
+    store: Store,
+    audit: AuditLog,
     started: AtomicBool,
     stopping: AtomicBool,
     steps: Mutex<Vec<(String, bool)>>,
@@ -56,6 +57,8 @@ pub(crate) struct Health {
 impl Health {
     /// `steps`: names of the bootstrap steps; `serves`: whether a plural name is served.
     pub(crate) fn new(
+        store: Store,
+        audit: AuditLog,
         steps: impl IntoIterator<Item = String>,
         serves: impl Fn(&str) -> bool,
     ) -> Self {
@@ -63,7 +66,10 @@ impl Health {
         Self {
             hooks: hooks.map(|(name, _)| *name).collect(),
             steps: Mutex::new(steps.into_iter().map(|name| (name, false)).collect()),
-            ..Self::default()
+            store,
+            audit,
+            started: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
         }
     }
 
@@ -113,18 +119,18 @@ impl Health {
     }
 
     /// Runs one check. The error is shown to people.
-    fn check(&self, state: &ServerState, name: &str) -> Result<(), String> {
+    fn check(&self, name: &str) -> Result<(), String> {
         match name {
             // The name that clients know the store by.
-            "etcd" | "etcd-readiness" => storage(state),
+            "etcd" | "etcd-readiness" => self.storage(),
             "informer-sync" => self.is_done(""),
-            "disk-space" if !state.registry.store().has_space() => {
+            "disk-space" if !self.store.has_space() => {
                 Err("the disk is full: what makes the state larger is refused".to_owned())
             }
-            "journal" if state.registry.store().has_repair_failed() => {
+            "journal" if self.store.has_repair_failed() => {
                 Err("a file of the journal is damaged and cannot be replaced yet".to_owned())
             }
-            "audit" if !state.audit.stats().healthy => {
+            "audit" if !self.audit.stats().healthy => {
                 Err("the audit log cannot be written".to_owned())
             }
             "shutdown" if self.stopping.load(Ordering::Acquire) => {
@@ -147,77 +153,75 @@ impl Health {
         };
         if done { Ok(()) } else { Err("not finished".to_owned()) }
     }
-}
 
-/// Reads from the store, and checks committer and journal.
-fn storage(state: &ServerState) -> Result<(), String> {
-    let store = state.registry.store();
-    if let Some(why) = store.failure() {
-        return Err(format!("the journal failed: {why}"));
-    }
-    if let Some(why) = store.trouble() {
-        return Err(format!("the storage is unavailable: {why}"));
-    }
-    if store.stalled_for() > STUCK_AFTER {
-        return Err("the committer is stuck".to_owned());
-    }
-    let prefix = Prefix::new("namespaces").map_err(|error| error.to_string())?;
-    let snapshot = store.snapshot(&prefix);
-    let readable = snapshot.revision <= store.revision();
-    if readable { Ok(()) } else { Err("the published state is ahead of its revision".to_owned()) }
-}
-
-/// Responds to a probe, or to one of its checks.
-pub(crate) fn respond(
-    state: &ServerState,
-    probe: &str,
-    check: Option<&str>,
-    options: &Options,
-) -> Response {
-    let health = &state.health;
-    if let Some(name) = check {
-        if !health.names(probe).any(|other| other == name) {
-            return status::not_found();
+    /// Reads from the store, and checks committer and journal.
+    fn storage(&self) -> Result<(), String> {
+        let store = &self.store;
+        if let Some(why) = store.failure() {
+            return Err(format!("the journal failed: {why}"));
         }
-        return match health.check(state, name) {
-            Ok(()) => status::bare_text(200, "ok"),
-            Err(why) => status::text(500, format!("internal server error: {why}\n")),
-        };
-    }
-    let excluded: Vec<&str> = options.excluded().collect();
-    let (mut lines, mut failed) = (String::new(), Vec::new());
-    for name in health.names(probe) {
-        let line = if excluded.contains(&name.as_str()) {
-            format!("[+]{name} excluded: ok")
+        if let Some(why) = store.trouble() {
+            return Err(format!("the storage is unavailable: {why}"));
+        }
+        if store.stalled_for() > STUCK_AFTER {
+            return Err("the committer is stuck".to_owned());
+        }
+        let prefix = Prefix::new("namespaces").map_err(|error| error.to_string())?;
+        let snapshot = store.snapshot(&prefix);
+        let readable = snapshot.revision <= store.revision();
+        if readable {
+            Ok(())
         } else {
-            match health.check(state, &name) {
-                Ok(()) => format!("[+]{name} ok"),
-                Err(why) => {
-                    tracing::debug!(probe, check = name, why, "a health check failed");
-                    failed.push(name.clone());
-                    format!("[-]{name} failed: reason withheld")
-                }
+            Err("the published state is ahead of its revision".to_owned())
+        }
+    }
+
+    /// Responds to a probe, or to one of its checks.
+    pub(crate) fn respond(&self, probe: &str, check: Option<&str>, options: &Options) -> Response {
+        if let Some(name) = check {
+            if !self.names(probe).any(|other| other == name) {
+                return status::not_found();
             }
-        };
-        let _ = writeln!(lines, "{line}");
+            return match self.check(name) {
+                Ok(()) => status::bare_text(200, "ok"),
+                Err(why) => status::text(500, format!("internal server error: {why}\n")),
+            };
+        }
+        let excluded: Vec<&str> = options.excluded().collect();
+        let (mut lines, mut failed) = (String::new(), Vec::new());
+        for name in self.names(probe) {
+            let line = if excluded.contains(&name.as_str()) {
+                format!("[+]{name} excluded: ok")
+            } else {
+                match self.check(&name) {
+                    Ok(()) => format!("[+]{name} ok"),
+                    Err(why) => {
+                        tracing::debug!(probe, check = name, why, "a health check failed");
+                        failed.push(name.clone());
+                        format!("[-]{name} failed: reason withheld")
+                    }
+                }
+            };
+            let _ = writeln!(lines, "{line}");
+        }
+        let unknown: BTreeSet<&str> = excluded
+            .into_iter()
+            .filter(|name| !self.names(probe).any(|other| other == *name))
+            .collect();
+        if !unknown.is_empty() {
+            let unknown: Vec<String> = unknown.into_iter().map(quote).collect();
+            let _ = writeln!(
+                lines,
+                "warn: some health checks cannot be excluded: no matches for {}",
+                unknown.join(",")
+            );
+        }
+        if !failed.is_empty() {
+            return status::text(500, format!("{lines}{probe} check failed\n"));
+        }
+        if !options.is_verbose() {
+            return status::text(200, "ok");
+        }
+        status::text(200, format!("{lines}{probe} check passed\n"))
     }
-    let unknown: BTreeSet<&str> = excluded
-        .into_iter()
-        .filter(|name| !health.names(probe).any(|other| other == *name))
-        .collect();
-    if !unknown.is_empty() {
-        let unknown: Vec<String> = unknown.into_iter().map(quote).collect();
-        let _ = writeln!(
-            lines,
-            "warn: some health checks cannot be excluded: no matches for {}",
-            unknown.join(",")
-        );
-    }
-    if !failed.is_empty() {
-        return status::text(500, format!("{lines}{probe} check failed\n"));
-    }
-    if !options.is_verbose() {
-        return status::text(200, "ok");
-    }
-    status::text(200, format!("{lines}{probe} check passed\n"))
 }

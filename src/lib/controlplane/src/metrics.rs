@@ -5,8 +5,13 @@ mod priority;
 mod text;
 
 use crate::action::{Action, Verb};
-use crate::state::ServerState;
+use crate::features::FeatureStats;
 use crate::status;
+use ferrokube_aggregator::Aggregator;
+use ferrokube_auth::audit::AuditLog;
+use ferrokube_features::Gates;
+use ferrokube_flow::Flow;
+use ferrokube_registry::Registry as ObjectRegistry;
 use ferrokube_serve::{Holdings, ListenerStats, Response};
 use parking_lot::Mutex;
 use prometheus_client::encoding::{self, EncodeLabelSet};
@@ -96,6 +101,16 @@ struct TraceMetrics {
 }
 
 type FloatGauge = Gauge<f64, AtomicU64>;
+
+/// What the values come from that are read when metrics are requested.
+pub(crate) struct MetricSources<'a> {
+    pub(crate) registry: &'a ObjectRegistry,
+    pub(crate) gates: &'a Gates,
+    pub(crate) feature_stats: &'a FeatureStats,
+    pub(crate) audit: &'a AuditLog,
+    pub(crate) flow: &'a Flow,
+    pub(crate) aggregator: &'a Aggregator,
+}
 
 pub(crate) struct Metrics {
     registry: Registry,
@@ -416,13 +431,13 @@ impl Metrics {
     }
 
     /// The metrics in the Prometheus text format, or as OpenMetrics if the client names it.
-    pub(crate) fn respond(&self, state: &ServerState, accept: &str) -> Response {
-        self.refresh(state);
+    pub(crate) fn respond(&self, sources: &MetricSources<'_>, accept: &str) -> Response {
+        self.refresh(sources);
         let mut out = String::with_capacity(64 * 1024);
-        priority::write(&mut out, state.flow.levels());
-        aggregation::write(&mut out, &state.aggregator);
-        ferrokube_features::metrics::write(&mut out, &state.gates);
-        state.feature_stats.write(&mut out);
+        priority::write(&mut out, sources.flow.levels());
+        aggregation::write(&mut out, sources.aggregator);
+        ferrokube_features::metrics::write(&mut out, sources.gates);
+        sources.feature_stats.write(&mut out);
         match encoding::text::encode(&mut out, &self.registry) {
             Ok(()) if text::accepts_open_metrics(accept) => {
                 status::with_type(200, text::OPEN_METRICS, crate::body::full(out))
@@ -471,11 +486,11 @@ impl Metrics {
         listener.held_bytes.set(stats.held.bytes().try_into().unwrap_or(i64::MAX));
     }
 
-    fn refresh(&self, state: &ServerState) {
-        self.refresh_trace(state);
+    fn refresh(&self, sources: &MetricSources<'_>) {
+        self.refresh_trace(sources);
         self.refresh_listener();
         for (request_kind, (seated, waiting)) in
-            ["readOnly", "mutating"].into_iter().zip(state.flow.inflight())
+            ["readOnly", "mutating"].into_iter().zip(sources.flow.inflight())
         {
             self.inflight
                 .get_or_create(&KindLabel { request_kind })
@@ -485,14 +500,14 @@ impl Metrics {
                 .set(waiting.try_into().unwrap_or(i64::MAX));
         }
         for (of, bytes) in
-            ["bodies", "trees", "webhooks", "lists", "heads"].into_iter().zip(state.flow.bytes())
+            ["bodies", "trees", "webhooks", "lists", "heads"].into_iter().zip(sources.flow.bytes())
         {
             self.request_bytes
                 .get_or_create(&OfLabel { of })
                 .set(bytes.try_into().unwrap_or(i64::MAX));
         }
-        let stats = state.registry.store().stats();
-        let audit = state.audit.stats();
+        let stats = sources.registry.store().stats();
+        let audit = sources.audit.stats();
         let store = &self.store;
         for (gauge, value) in [
             (&store.revision, stats.revision.0),
@@ -520,15 +535,15 @@ impl Metrics {
                 .set((*count).try_into().unwrap_or(i64::MAX));
         }
         self.unavailable.clear();
-        for (name, is_available) in state.aggregator.availability() {
+        for (name, is_available) in sources.aggregator.availability() {
             self.unavailable.get_or_create(&NameLabel { name }).set((!is_available).into());
         }
     }
 }
 
 impl Metrics {
-    fn refresh_trace(&self, state: &ServerState) {
-        let stamps = state.registry.stamps();
+    fn refresh_trace(&self, sources: &MetricSources<'_>) {
+        let stamps = sources.registry.stamps();
         for (outcome, count) in [("stamped", stamps.stamped), ("skipped", stamps.skipped)] {
             self.trace
                 .stamps

@@ -55,7 +55,7 @@ fn is_of_router(rejection: &Rejection) -> bool {
 
 /// A resource that is not served: a `Status` in a native group, else plain 404.
 fn unknown(state: &ServerState, action: ResourceAction<'_>) -> Rejection {
-    if state.discovery.is_native(state, action.group()) {
+    if state.discovery.is_native(action.group()) {
         no_such_resource().into()
     } else {
         status::not_found().into()

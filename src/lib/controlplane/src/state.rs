@@ -5,7 +5,7 @@ use crate::encode::Encoder;
 use crate::encode::chunk_cache::ChunkCache;
 use crate::features::{FeatureSettings, FeatureStats};
 use crate::health::Health;
-use crate::metrics::Metrics;
+use crate::metrics::{MetricSources, Metrics};
 use crate::observer::Observer;
 use crate::openapi::OpenApi;
 use crate::routes::Routes;
@@ -44,6 +44,19 @@ pub(crate) struct ServerState {
     pub(crate) chunks: ChunkCache,
     pub(crate) custom: Custom,
     pub(crate) aggregator: Arc<Aggregator>,
+}
+
+impl ServerState {
+    pub(crate) fn metric_sources(&self) -> MetricSources<'_> {
+        MetricSources {
+            registry: &self.registry,
+            gates: &self.gates,
+            feature_stats: &self.feature_stats,
+            audit: &self.audit,
+            flow: &self.flow,
+            aggregator: &self.aggregator,
+        }
+    }
 }
 
 impl AsRef<Custom> for ServerHandle {

@@ -8,14 +8,15 @@ mod legacy;
 pub(crate) use groups::Group;
 
 use crate::action::no_such_resource;
-use crate::encode::Encoded;
+use crate::encode::{Encoded, Encoder};
 use crate::exchange::{Rejection, Request};
-use crate::handler::{accepted, document, method_not_allowed};
+use crate::handler::{accepted, method_not_allowed};
 use crate::negotiate::{Accepted, Form, Offer, RouterTypes, View, Views};
-use crate::state::ServerState;
 use crate::status;
 use bytes::Bytes;
+use ferrokube_aggregator::Aggregator;
 use ferrokube_apimachinery::document::Document;
+use ferrokube_registry::Catalog;
 use ferrokube_serve::Response;
 use http::header::{ETAG, HeaderValue, IF_NONE_MATCH, VARY};
 use parking_lot::Mutex;
@@ -27,8 +28,10 @@ use std::sync::Arc;
 const META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1";
 
 /// Cached until the catalog changes.
-#[derive(Default)]
 pub(crate) struct Discovery {
+    catalog: Arc<Catalog>,
+    aggregator: Arc<Aggregator>,
+    encoder: Encoder,
     cache: Mutex<Option<Arc<CachedDiscovery>>>,
 }
 
@@ -43,18 +46,26 @@ struct CachedDiscovery {
 type Aggregated = HashMap<bool, (Bytes, HeaderValue)>;
 
 impl Discovery {
-    fn cached(&self, state: &ServerState) -> Arc<CachedDiscovery> {
+    pub(crate) fn new(
+        catalog: Arc<Catalog>,
+        aggregator: Arc<Aggregator>,
+        encoder: Encoder,
+    ) -> Self {
+        Self { catalog, aggregator, encoder, cache: Mutex::default() }
+    }
+
+    fn cached(&self) -> Arc<CachedDiscovery> {
         let mut cache = self.cache.lock();
-        let aggregated = state.aggregator.change_number();
+        let aggregated = self.aggregator.change_number();
         if let Some(cached) = &*cache
-            && cached.change == (state.registry.catalog().change_number(), aggregated)
+            && cached.change == (self.catalog.change_number(), aggregated)
         {
             return Arc::clone(cached);
         }
-        let (change, definitions) = state.registry.catalog().all();
+        let (change, definitions) = self.catalog.all();
         let made = Arc::new(CachedDiscovery {
             change: (change, aggregated),
-            groups: groups::collect(&definitions, state.aggregator.versions()),
+            groups: groups::collect(&definitions, self.aggregator.versions()),
             aggregated: Mutex::default(),
         });
         *cache = Some(Arc::clone(&made));
@@ -63,14 +74,14 @@ impl Discovery {
 
     /// Whether unknown resources of the group get a `Status` (from kube-apiserver's router), not
     /// plain 404.
-    pub(crate) fn is_native(&self, state: &ServerState, group: &str) -> bool {
+    pub(crate) fn is_native(&self, group: &str) -> bool {
         group.is_empty()
-            || self.cached(state).groups.iter().any(|known| known.name == group && known.native)
+            || self.cached().groups.iter().any(|known| known.name == group && known.native)
     }
 
     /// Groups with their versions, preferred first. The core group's name is empty.
-    pub(crate) fn group_versions(&self, state: &ServerState) -> Vec<(String, Vec<String>)> {
-        let cached = self.cached(state);
+    pub(crate) fn group_versions(&self) -> Vec<(String, Vec<String>)> {
+        let cached = self.cached();
         cached
             .groups
             .iter()
@@ -84,51 +95,41 @@ impl Discovery {
     }
 
     /// `/api`
-    pub(crate) fn core(
-        &self,
-        state: &ServerState,
-        request: &Request<'_>,
-    ) -> Result<Response, Rejection> {
+    pub(crate) fn core(&self, request: &Request<'_>) -> Result<Response, Rejection> {
         let views = (Views::Discovery, RouterTypes::Objects);
-        self.list(state, request, true, views, |groups| {
+        self.list(request, true, views, |groups| {
             legacy::core(groups, request.header(http::header::HOST))
         })
     }
 
     /// `/apis`
-    pub(crate) fn groups(
-        &self,
-        state: &ServerState,
-        request: &Request<'_>,
-    ) -> Result<Response, Rejection> {
+    pub(crate) fn groups(&self, request: &Request<'_>) -> Result<Response, Rejection> {
         // kube-apiserver mounts the aggregated handler at the exact path.
         let views =
             if request.action.path().ends_with('/') { Views::None } else { Views::Discovery };
-        self.list(state, request, false, (views, RouterTypes::None), legacy::groups)
+        self.list(request, false, (views, RouterTypes::None), legacy::groups)
     }
 
     fn list(
         &self,
-        state: &ServerState,
         request: &Request<'_>,
         core: bool,
         (views, router): (Views, RouterTypes),
         make: impl FnOnce(&[Group]) -> Document,
     ) -> Result<Response, Rejection> {
         let message = format!("{META}.{}", if core { "APIVersions" } else { "APIGroupList" });
-        let protobuf = state.encoder.messages().contains(&message);
+        let protobuf = self.encoder.messages().contains(&message);
         let accepted = accepted(request, Offer { protobuf, views, router })?;
-        let cached = self.cached(state);
+        let cached = self.cached();
         if accepted.view == View::Discovery {
-            return Ok(aggregate(
-                state,
+            return Ok(self.aggregate(
                 &cached,
                 request,
                 core,
                 Accepted { view: View::Whole, ..accepted },
             ));
         }
-        let encoded = state.encoder.document(
+        let encoded = self.encoder.document(
             &make(&cached.groups),
             Accepted { view: View::Whole, ..accepted },
             Some(&message),
@@ -137,19 +138,13 @@ impl Discovery {
     }
 
     /// `/apis/<group>`
-    pub(crate) fn group(
-        &self,
-        state: &ServerState,
-        request: &Request<'_>,
-        name: &str,
-    ) -> Result<Response, Rejection> {
-        let cached = self.cached(state);
+    pub(crate) fn group(&self, request: &Request<'_>, name: &str) -> Result<Response, Rejection> {
+        let cached = self.cached();
         let Some(group) = cached.groups.iter().find(|group| group.name == name && !name.is_empty())
         else {
             return Ok(status::not_found());
         };
-        document(
-            state,
+        self.document(
             request,
             &legacy::group(group),
             &format!("{META}.APIGroup"),
@@ -160,12 +155,11 @@ impl Discovery {
     /// `/api/<version>` and `/apis/<group>/<version>`
     pub(crate) fn resources(
         &self,
-        state: &ServerState,
         request: &Request<'_>,
         group: &str,
         version: &str,
     ) -> Result<Response, Rejection> {
-        let cached = self.cached(state);
+        let cached = self.cached();
         let found = cached.groups.iter().find(|known| known.name == group);
         let Some(version) =
             found.and_then(|known| known.versions.iter().find(|known| known.name == version))
@@ -185,57 +179,69 @@ impl Discovery {
         } else {
             RouterTypes::None
         };
-        document(
-            state,
+        self.document(
             request,
             &legacy::resources(group, version),
             &format!("{META}.APIResourceList"),
             router,
         )
     }
-}
 
-fn aggregate(
-    state: &ServerState,
-    cached: &CachedDiscovery,
-    request: &Request<'_>,
-    core: bool,
-    accepted: Accepted,
-) -> Response {
-    let write = |accepted| {
-        state.encoder.document(
-            &aggregated::document(&cached.groups, core),
-            accepted,
-            Some(aggregated::MESSAGE),
-        )
-    };
-    let (json, etag) = cached
-        .aggregated
-        .lock()
-        .entry(core)
-        .or_insert_with(|| {
-            let bytes = write(Accepted::JSON).bytes;
-            let etag = etag(&bytes);
-            (bytes, etag)
-        })
-        .clone();
-    let unchanged = request.head.headers.get(IF_NONE_MATCH).is_some_and(|given| given == etag);
-    let mut response = if unchanged {
-        let mut response = Response::new(crate::body::empty());
-        *response.status_mut() = http::StatusCode::NOT_MODIFIED;
-        response
-    } else {
-        let encoded = if accepted == Accepted::JSON {
-            Encoded { bytes: json, form: Form::Json }
-        } else {
-            write(accepted)
+    /// Encodes a document. `router` restricts the Accept header before the handler does.
+    fn document(
+        &self,
+        request: &Request<'_>,
+        document: &Document,
+        message: &str,
+        router: RouterTypes,
+    ) -> Result<Response, Rejection> {
+        let protobuf = self.encoder.messages().contains(message);
+        let accepted = accepted(request, Offer { protobuf, views: Views::None, router })?;
+        Ok(status::encoded(200, self.encoder.document(document, accepted, Some(message))))
+    }
+
+    fn aggregate(
+        &self,
+        cached: &CachedDiscovery,
+        request: &Request<'_>,
+        core: bool,
+        accepted: Accepted,
+    ) -> Response {
+        let write = |accepted| {
+            self.encoder.document(
+                &aggregated::document(&cached.groups, core),
+                accepted,
+                Some(aggregated::MESSAGE),
+            )
         };
-        let media_type = aggregated::media_type(encoded.form);
-        status::with_type(200, media_type, crate::body::full(encoded.bytes))
-    };
-    response.headers_mut().insert(ETAG, etag);
-    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
-    response
+        let (json, etag) = cached
+            .aggregated
+            .lock()
+            .entry(core)
+            .or_insert_with(|| {
+                let bytes = write(Accepted::JSON).bytes;
+                let etag = etag(&bytes);
+                (bytes, etag)
+            })
+            .clone();
+        let unchanged = request.head.headers.get(IF_NONE_MATCH).is_some_and(|given| given == etag);
+        let mut response = if unchanged {
+            let mut response = Response::new(crate::body::empty());
+            *response.status_mut() = http::StatusCode::NOT_MODIFIED;
+            response
+        } else {
+            let encoded = if accepted == Accepted::JSON {
+                Encoded { bytes: json, form: Form::Json }
+            } else {
+                write(accepted)
+            };
+            let media_type = aggregated::media_type(encoded.form);
+            status::with_type(200, media_type, crate::body::full(encoded.bytes))
+        };
+        response.headers_mut().insert(ETAG, etag);
+        response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+        response
+    }
 }
 
 /// The quoted [`hash`].

@@ -10,13 +10,13 @@ mod routes;
 use crate::discovery::hash;
 use crate::exchange::{Rejection, Request};
 use crate::negotiate::media_types;
-use crate::state::ServerState;
 use crate::status;
 use bytes::Bytes;
 use documents::{Documents, Machinery};
-use ferrokube_aggregator::merge_swagger;
+use ferrokube_aggregator::{Aggregator, merge_swagger};
 use ferrokube_apimachinery::document::{Map, Value, json};
 use ferrokube_apimachinery::json as codec;
+use ferrokube_registry::Catalog;
 use ferrokube_registry::offload::{INTERNAL, compute};
 use ferrokube_resource::{Definition, FieldGuard};
 use ferrokube_schema::Schema;
@@ -39,12 +39,21 @@ pub type SchemaSource = Arc<dyn Fn(&str) -> Option<Arc<Schema>> + Send + Sync>;
 
 /// Cached documents.
 pub(crate) struct OpenApi {
-    schemas: SchemaSource,
+    sources: OpenApiSources,
     cache: Mutex<DocumentCache>,
     /// Held while a document is made.
     flight: tokio::sync::Mutex<()>,
     /// Number of documents made.
     made: AtomicU64,
+}
+
+/// What the documents are made of.
+pub(crate) struct OpenApiSources {
+    pub(crate) schemas: SchemaSource,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) aggregator: Arc<Aggregator>,
+    /// Paths mounted next to the resources, without outer slashes.
+    pub(crate) mounted: Vec<String>,
 }
 
 #[derive(Default)]
@@ -102,23 +111,25 @@ fn hidden_fields(definitions: &[Arc<Definition>]) -> Vec<bool> {
     guards.map(FieldGuard::is_hidden).collect()
 }
 
-/// What the documents are made of: definitions by path.
-fn documents(state: &ServerState) -> Documents {
-    let mut all: Documents =
-        ["api", "apis", "version"].map(|path| (path.to_owned(), Vec::new())).into();
-    for definition in state.registry.catalog().all().1 {
-        if definition.dialect.is_bundled() && !definition.group.is_empty() {
-            all.entry(format!("apis/{}", definition.group)).or_default();
+impl OpenApiSources {
+    /// Definitions by path.
+    fn documents(&self) -> Documents {
+        let mut all: Documents =
+            ["api", "apis", "version"].map(|path| (path.to_owned(), Vec::new())).into();
+        for definition in self.catalog.all().1 {
+            if definition.dialect.is_bundled() && !definition.group.is_empty() {
+                all.entry(format!("apis/{}", definition.group)).or_default();
+            }
+            for version in definition.versions.iter().filter(|version| version.served) {
+                let path = documents::key(&definition.group, &version.name);
+                all.entry(path).or_default().push(Arc::clone(&definition));
+            }
         }
-        for version in definition.versions.iter().filter(|version| version.served) {
-            let path = documents::key(&definition.group, &version.name);
-            all.entry(path).or_default().push(Arc::clone(&definition));
-        }
+        let mounted =
+            self.mounted.iter().filter(|path| discovery::MOUNTED.contains(&path.as_str()));
+        all.extend(mounted.map(|path| (path.clone(), Vec::new())));
+        all
     }
-    let mounted = state.routes.paths().map(|path| path.trim_matches('/'));
-    let mounted = mounted.filter(|path| discovery::MOUNTED.contains(path));
-    all.extend(mounted.map(|path| (path.to_owned(), Vec::new())));
-    all
 }
 
 /// Group versions of the bundled kinds.
@@ -134,9 +145,9 @@ fn bundled_versions(documents: &Documents) -> Vec<(String, String)> {
 }
 
 impl OpenApi {
-    pub(crate) fn new(schemas: SchemaSource) -> Self {
+    pub(crate) fn new(sources: OpenApiSources) -> Self {
         Self {
-            schemas,
+            sources,
             cache: Mutex::default(),
             flight: tokio::sync::Mutex::default(),
             made: AtomicU64::new(0),
@@ -144,7 +155,10 @@ impl OpenApi {
     }
 
     fn machinery(&self, documents: &Documents) -> Machinery {
-        Machinery { schemas: Arc::clone(&self.schemas), versions: bundled_versions(documents) }
+        Machinery {
+            schemas: Arc::clone(&self.sources.schemas),
+            versions: bundled_versions(documents),
+        }
     }
 
     /// Drops unused documents periodically, until cancelled.
@@ -233,30 +247,26 @@ impl OpenApi {
     }
 
     /// `/openapi/v2`
-    pub(crate) async fn v2(
-        &self,
-        state: &Arc<ServerState>,
-        request: &Request<'_>,
-    ) -> Result<Response, Rejection> {
+    pub(crate) async fn v2(&self, request: &Request<'_>) -> Result<Response, Rejection> {
         let protobuf = match wanted(request.header(http::header::ACCEPT), V2_PROTOBUF) {
             Some(protobuf) => protobuf,
             None => return Ok(varying_by_both(bare(406))),
         };
-        let others = state.aggregator.swaggers();
-        let made = self.v2_document(&documents(state), others).await;
+        let others = self.sources.aggregator.swaggers();
+        let made = self.v2_document(&self.sources.documents(), others).await;
         Ok(varying_by_both(respond(request, &made, protobuf, V2_PROTOBUF)))
     }
 
     /// `/openapi/v3`: paths and hashes of the documents.
-    pub(crate) async fn index(&self, state: &Arc<ServerState>) -> Result<Response, Rejection> {
+    pub(crate) async fn index(&self) -> Result<Response, Rejection> {
         let mut paths = Map::new();
-        let documents = documents(state);
+        let documents = self.sources.documents();
         for path in documents.keys() {
             let Some(made) = self.v3_document(path, &documents).await else { continue };
             let url = format!("/openapi/v3/{path}?hash={}", made.hash);
             paths.insert(path.clone(), json!({"serverRelativeURL": url}));
         }
-        for other in state.aggregator.versions() {
+        for other in self.sources.aggregator.versions() {
             let path = documents::key(&other.group, &other.version);
             let url = match other.openapi.as_deref() {
                 None => {
@@ -275,11 +285,10 @@ impl OpenApi {
     /// `/openapi/v3/<group version>`
     pub(crate) async fn v3(
         &self,
-        state: &Arc<ServerState>,
         request: &Request<'_>,
         path: &str,
     ) -> Result<Response, Rejection> {
-        let documents = documents(state);
+        let documents = self.sources.documents();
         if !documents.contains_key(path) {
             return Ok(not_found());
         }
@@ -381,9 +390,18 @@ fn respond(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ferrokube_aggregator::{ListedServices, ProxyIdentity};
 
     fn openapi() -> OpenApi {
-        OpenApi::new(Arc::new(|_| None))
+        OpenApi::new(OpenApiSources {
+            schemas: Arc::new(|_| None),
+            catalog: Arc::default(),
+            aggregator: Arc::new(Aggregator::new(
+                Arc::new(ListedServices::default()),
+                ProxyIdentity::default(),
+            )),
+            mounted: Vec::new(),
+        })
     }
 
     fn some() -> Documents {
