@@ -3,17 +3,12 @@
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::status::{Failure, Reason};
-use ferrokube_registry::catalog::ComputedFuture;
-use ferrokube_registry::{ComputedResource, RequestContext, Target};
+use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
+use ferrokube_registry::{ComputedResource, Target};
 use ferrokube_resource::Definition;
 use ferrokube_schema::Schema;
 use ferrokube_schema::apply::Replicas;
 use std::sync::Arc;
-
-/// Of the subresource.
-pub(crate) const NAME: &str = "scale";
-/// Of its schema.
-pub(crate) const DEFINITION: &str = "io.k8s.api.autoscaling.v1.Scale";
 
 const WANTED: [&str; 2] = ["spec", "replicas"];
 
@@ -34,12 +29,7 @@ impl Scale {
 }
 
 impl ComputedResource for Scale {
-    fn create<'a>(
-        &'a self,
-        _context: &'a RequestContext,
-        _target: &'a Target,
-        _object: Document,
-    ) -> ComputedFuture<'a> {
+    fn create<'a>(&'a self, _call: ComputedCall<'a>, _object: Document) -> ComputedFuture<'a> {
         Box::pin(async { Err(Failure::new(Reason::MethodNotAllowed, "a scale is not created")) })
     }
 

@@ -1,6 +1,7 @@
 //! The resources served: an immutable table, swapped when a definition is added or removed.
 
 use crate::context::{RequestContext, Target};
+use crate::pipeline::{Registry, WriteOptions};
 use arc_swap::ArcSwap;
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::status::{Failure, Reason};
@@ -76,20 +77,33 @@ impl Served {
 /// Future of a computed resource.
 pub type ComputedFuture<'a> = Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>>;
 
+/// A create of a computed resource or subresource, without its object.
+#[derive(Clone, Copy)]
+pub struct ComputedCall<'a> {
+    /// What is stored: handlers are made before it and keep no reference to it.
+    pub registry: &'a Registry,
+    /// Of the caller.
+    pub context: &'a RequestContext,
+    /// What is created.
+    pub target: &'a Target,
+    /// Of the request. A dry run stores nothing.
+    pub options: &'a WriteOptions,
+}
+
 /// A resource or subresource that is computed instead of stored (reviews, `serviceaccounts/token`).
 pub trait ComputedResource: Send + Sync {
     /// Computes the response to a create. The object is decoded, defaulted and type-checked.
-    fn create<'a>(
-        &'a self,
-        context: &'a RequestContext,
-        target: &'a Target,
-        object: Document,
-    ) -> ComputedFuture<'a>;
+    fn create<'a>(&'a self, call: ComputedCall<'a>, object: Document) -> ComputedFuture<'a>;
 
     /// Schema of a subresource's body; `None`: any object. Not called for a resource, which has its
     /// own.
     fn schema(&self) -> Option<Arc<Schema>> {
         None
+    }
+
+    /// Further apiVersions of a subresource's body, decoded as its own.
+    fn other_versions(&self) -> &'static [&'static str] {
+        &[]
     }
 
     /// Defaults the body of a subresource.

@@ -3,6 +3,7 @@
 //! Read the modules in the order in which a write passes them: options, create or update, patching,
 //! write_op, turn.
 
+mod amend;
 mod collection;
 mod create;
 mod delete;

@@ -11,7 +11,6 @@ use crate::static_tokens::StaticTokens;
 use crate::token_keys::{KeyFiles, KeyPem};
 use ferrokube_admission::PolicyStatus;
 use ferrokube_apimachinery::document::Document;
-use ferrokube_apimachinery::status::Failure;
 use ferrokube_auth::audit::{AuditConfig, AuditLog};
 use ferrokube_auth::authenticate::{
     Bearer, BootstrapTokens, FrontProxy, FrontProxyHeaders, TokenAuthenticator, X509,
@@ -26,14 +25,12 @@ use ferrokube_controlplane::aggregator::{
 };
 use ferrokube_controlplane::{ApiServer, ApiServerBuilder, DocumentRoute, FeatureSettings, Route};
 use ferrokube_pki::Pki;
-use ferrokube_registry::{
-    Catalog, ComputedResource, Registry, RequestContext, StoredValues, Target,
-};
+use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
+use ferrokube_registry::{Catalog, ComputedResource, Registry, StoredValues};
 use ferrokube_resource::{Bundle, Composition, Definition, Subresource, Verbs};
 use ferrokube_schema::Schema;
 use ferrokube_storage::{Config, Engine, Environment, OpenError, RemoteEngine, Store, ValueReader};
 use std::collections::BTreeSet;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -217,13 +214,8 @@ struct TypedSubresource {
 }
 
 impl ComputedResource for TypedSubresource {
-    fn create<'a>(
-        &'a self,
-        context: &'a RequestContext,
-        target: &'a Target,
-        object: Document,
-    ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
-        self.behaviour.create(context, target, object)
+    fn create<'a>(&'a self, call: ComputedCall<'a>, object: Document) -> ComputedFuture<'a> {
+        self.behaviour.create(call, object)
     }
 
     fn fill_in(&self, object: &mut Document) {

@@ -7,8 +7,8 @@ use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::gvk::GroupVersionKind;
 use ferrokube_apimachinery::json as codec;
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_registry::catalog::ComputedFuture;
-use ferrokube_registry::{ComputedResource, RequestContext, Target};
+use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
+use ferrokube_registry::{ComputedResource, Target};
 use ferrokube_resource::conversion::{Conversion, ConversionFuture, Converter};
 use ferrokube_resource::{
     Definition, DefinitionVersion, Dialect, Hooks, Policy, Scope, Subresource, Verbs,
@@ -64,12 +64,7 @@ impl Converter for ThingHooks {
 struct SizeScale;
 
 impl ComputedResource for SizeScale {
-    fn create<'a>(
-        &'a self,
-        _context: &'a RequestContext,
-        _target: &'a Target,
-        _object: Document,
-    ) -> ComputedFuture<'a> {
+    fn create<'a>(&'a self, _call: ComputedCall<'a>, _object: Document) -> ComputedFuture<'a> {
         unreachable!("a projection")
     }
 

@@ -6,10 +6,9 @@ use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::user::UserInfo;
-use ferrokube_registry::{ComputedResource, RequestContext, Target};
+use ferrokube_registry::ComputedResource;
+use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 /// The three access reviews.
@@ -30,12 +29,8 @@ pub(super) struct AccessReview {
 }
 
 impl ComputedResource for AccessReview {
-    fn create<'a>(
-        &'a self,
-        context: &'a RequestContext,
-        target: &'a Target,
-        object: Document,
-    ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
+    fn create<'a>(&'a self, call: ComputedCall<'a>, object: Document) -> ComputedFuture<'a> {
+        let ComputedCall { context, target, .. } = call;
         Box::pin(async move {
             let (caller, anybody) = (&context.user, UserInfo::default());
             let subject = if self.kind == ReviewKind::Own { caller } else { &anybody };

@@ -6,21 +6,15 @@ use crate::authenticate::{Bearer, Unauthenticated};
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::time;
-use ferrokube_registry::{ComputedResource, RequestContext, Target};
-use std::future::Future;
-use std::pin::Pin;
+use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
+use ferrokube_registry::{ComputedResource, RequestContext};
 
 /// Creates `selfsubjectreviews`.
 pub(super) struct SelfReview;
 
 impl ComputedResource for SelfReview {
-    fn create<'a>(
-        &'a self,
-        context: &'a RequestContext,
-        _target: &'a Target,
-        object: Document,
-    ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
-        Box::pin(async move { Ok(who_am_i(context, &object)) })
+    fn create<'a>(&'a self, call: ComputedCall<'a>, object: Document) -> ComputedFuture<'a> {
+        Box::pin(async move { Ok(who_am_i(call.context, &object)) })
     }
 }
 
@@ -40,12 +34,7 @@ pub(super) struct TokenReview {
 }
 
 impl ComputedResource for TokenReview {
-    fn create<'a>(
-        &'a self,
-        _context: &'a RequestContext,
-        _target: &'a Target,
-        object: Document,
-    ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
+    fn create<'a>(&'a self, _call: ComputedCall<'a>, object: Document) -> ComputedFuture<'a> {
         Box::pin(async move { self.review(object) })
     }
 }

@@ -5,10 +5,9 @@ use crate::rbac::{PolicyRule, Rbac};
 use ferrokube_apimachinery::document::{Document, Map, Value, json};
 use ferrokube_apimachinery::status::Failure;
 use ferrokube_apimachinery::user::UserInfo;
+use ferrokube_registry::ComputedResource;
+use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
 use ferrokube_registry::offload::leave_worker;
-use ferrokube_registry::{ComputedResource, RequestContext, Target};
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 /// Approximate max bytes of rules in a review: more than the largest role has.
@@ -20,18 +19,13 @@ pub(super) struct RulesReview {
 }
 
 impl ComputedResource for RulesReview {
-    fn create<'a>(
-        &'a self,
-        context: &'a RequestContext,
-        _target: &'a Target,
-        object: Document,
-    ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
+    fn create<'a>(&'a self, call: ComputedCall<'a>, object: Document) -> ComputedFuture<'a> {
         Box::pin(async move {
             let namespace = object.str(&["spec", "namespace"]).unwrap_or_default();
             self.rbac.caught_up(RightsScope::Namespace(namespace)).await;
             // Reads all rules of all roles, however large.
             leave_worker().await;
-            self.review(&context.user, &object)
+            self.review(&call.context.user, &object)
         })
     }
 }

@@ -8,9 +8,8 @@ use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::gvk::GroupResource;
 use ferrokube_apimachinery::status::{Failure, Reason};
 use ferrokube_apimachinery::time;
-use ferrokube_registry::{ComputedResource, RequestContext, Target};
-use std::future::Future;
-use std::pin::Pin;
+use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
+use ferrokube_registry::{ComputedResource, RequestContext};
 
 /// Lifetimes of tokens: default, min and max.
 const DEFAULT_SECONDS: i64 = 3_600;
@@ -24,12 +23,8 @@ impl ComputedResource for ServiceAccountTokens {
         }
     }
 
-    fn create<'a>(
-        &'a self,
-        context: &'a RequestContext,
-        target: &'a Target,
-        object: Document,
-    ) -> Pin<Box<dyn Future<Output = Result<Document, Failure>> + Send + 'a>> {
+    fn create<'a>(&'a self, call: ComputedCall<'a>, object: Document) -> ComputedFuture<'a> {
+        let ComputedCall { context, target, .. } = call;
         let (namespace, name) = (
             target.namespace.as_deref().unwrap_or_default(),
             target.name.as_deref().unwrap_or_default(),

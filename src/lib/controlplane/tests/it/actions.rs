@@ -4,8 +4,8 @@ use crate::support::{CONFIGMAPS, TestServer};
 use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::document::json;
 use ferrokube_auth::audit::{AuditConfig, AuditLog, AuditPolicy};
-use ferrokube_registry::catalog::ComputedFuture;
-use ferrokube_registry::{ComputedResource, RequestContext, Target};
+use ferrokube_registry::ComputedResource;
+use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,12 +16,7 @@ const EVERYTHING: &[u8] = b"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{
 struct Tokens(AtomicUsize);
 
 impl ComputedResource for Tokens {
-    fn create<'a>(
-        &'a self,
-        _context: &'a RequestContext,
-        _target: &'a Target,
-        object: Document,
-    ) -> ComputedFuture<'a> {
+    fn create<'a>(&'a self, _call: ComputedCall<'a>, object: Document) -> ComputedFuture<'a> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Box::pin(std::future::ready(Ok(object)))
     }

@@ -8,8 +8,8 @@ use ferrokube_apimachinery::document::Document;
 use ferrokube_apimachinery::document::{Value, json};
 use ferrokube_auth::{Access, Authorizer, Decision};
 use ferrokube_controlplane::{Route, RouteFuture, RouteRequest};
-use ferrokube_registry::catalog::ComputedFuture;
-use ferrokube_registry::{ComputedResource, Operation, RequestContext, Target};
+use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
+use ferrokube_registry::{ComputedResource, Operation};
 use http_body_util::BodyExt;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -62,12 +62,8 @@ impl Authorizer for AccessRecorder {
 struct Computed(Arc<AccessRecorder>);
 
 impl ComputedResource for Computed {
-    fn create<'a>(
-        &'a self,
-        _context: &'a RequestContext,
-        target: &'a Target,
-        object: Document,
-    ) -> ComputedFuture<'a> {
+    fn create<'a>(&'a self, call: ComputedCall<'a>, object: Document) -> ComputedFuture<'a> {
+        let target = call.target;
         self.0
             .computed
             .lock()

@@ -5,7 +5,7 @@ use super::turn::{ATTEMPTS, Proposal};
 use super::write_op::{Draft, WriteOp, WriteVerb};
 use super::{Body, Object, Registry, WriteOptions, Written, key};
 use crate::admission::{AdmissionOptions, Attributes, Effects, Operation};
-use crate::catalog::ComputedResource;
+use crate::catalog::{ComputedCall, ComputedResource};
 use crate::context::{RequestContext, Target};
 use crate::decode::{ObjectDecoder, Strictness};
 use crate::ids::keep_ids;
@@ -94,7 +94,10 @@ impl Registry {
         } else {
             ObjectDecoder::for_computed(target, computed)
         };
-        let document = std::mem::take(&mut body.document);
+        let mut document = std::mem::take(&mut body.document);
+        if computed.other_versions().contains(&document.api_version()) {
+            document.set(&["apiVersion"], decoder.gvk.api_version());
+        }
         let strictness = if body.lenient {
             Strictness::ignore(context)
         } else {
@@ -144,7 +147,9 @@ impl Registry {
             ..op.manager(apply::ManagerOperation::Update)
         };
         apply::track_update(&decoder.schema, op.reset, None, &mut object, &manager);
-        let answer = computed.create(context, target, object).await?;
+        let answer = computed
+            .create(ComputedCall { registry: self, context, target, options }, object)
+            .await?;
         Ok(Written { object: Object::Computed(answer), created: true })
     }
 }

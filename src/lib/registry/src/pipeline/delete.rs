@@ -61,6 +61,8 @@ struct Deletion<'a> {
     options: &'a DeleteOptions,
     /// Create revision of the object to delete; `None`: whichever has the name.
     created: Option<Revision>,
+    /// Whether the request that causes it was admitted instead.
+    is_admitted: bool,
 }
 
 impl Registry {
@@ -76,6 +78,23 @@ impl Registry {
     ) -> Result<Deleted, Failure> {
         warn_of_orphans(context, target, options);
         self.delete_created(context, target, options, None).await
+    }
+
+    /// [`Self::delete`] without admission, for the handler of a subresource (`pods/eviction`) whose
+    /// own request was admitted. Not for kinds with a conversion webhook.
+    ///
+    /// # Errors
+    /// Every error is a Status for the client.
+    pub async fn delete_admitted(
+        &self,
+        context: &RequestContext,
+        target: &Target,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Failure> {
+        check_delete(options)?;
+        let deletion =
+            Deletion { registry: self, context, target, options, created: None, is_admitted: true };
+        self.delete_stored(deletion).await
     }
 
     /// [`Self::delete`] of the object with this create revision only: one recreated under its name
@@ -99,15 +118,18 @@ impl Registry {
                     target: &stored,
                     options,
                     created,
+                    is_admitted: false,
                 })
                 .await?;
             return self.deleted_in_version(&target.served, deleted).await;
         }
-        self.delete_stored(Deletion { registry: self, context, target, options, created }).await
+        let deletion =
+            Deletion { registry: self, context, target, options, created, is_admitted: false };
+        self.delete_stored(deletion).await
     }
 
     async fn delete_stored(&self, deletion: Deletion<'_>) -> Result<Deleted, Failure> {
-        if self.admission().is_remote(&deletion.attributes(None)) {
+        if !deletion.is_admitted && self.admission().is_remote(&deletion.attributes(None)) {
             return deletion.run_remote().await;
         }
         self.in_turn(deletion.target, 0, |key, head| {
@@ -198,7 +220,10 @@ impl Deletion<'_> {
         object: Document,
     ) -> Result<Proposal<Deleted>, Failure> {
         let mut effects = Effects::default();
-        self.registry.admission().validate(&self.attributes(Some(&object)), None, &mut effects)?;
+        if !self.is_admitted {
+            let attributes = self.attributes(Some(&object));
+            self.registry.admission().validate(&attributes, None, &mut effects)?;
+        }
         let served = &self.target.served;
         let stored = || Registry::object(head.clone(), served);
         let (write, reply): (Write, MakeReply) = match self.effect(&object) {

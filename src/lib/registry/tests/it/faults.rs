@@ -3,10 +3,10 @@
 use crate::support::*;
 use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_apimachinery::status::Failure;
-use ferrokube_registry::catalog::ComputedFuture;
+use ferrokube_registry::catalog::{ComputedCall, ComputedFuture};
 use ferrokube_registry::{
-    ComputedResource, DeleteOptions, ListOptions, Local, RequestContext, Target, WatchItem,
-    WatchOptions, WriteOptions,
+    ComputedResource, DeleteOptions, ListOptions, Local, Target, WatchItem, WatchOptions,
+    WriteOptions,
 };
 use std::sync::Arc;
 
@@ -40,13 +40,9 @@ async fn the_local_client_uses_the_pipeline() {
 struct Echo;
 
 impl ComputedResource for Echo {
-    fn create<'a>(
-        &'a self,
-        context: &'a RequestContext,
-        target: &'a Target,
-        mut object: Document,
-    ) -> ComputedFuture<'a> {
-        object.set(&["status"], json!({"user": context.user.name, "name": target.name}));
+    fn create<'a>(&'a self, call: ComputedCall<'a>, mut object: Document) -> ComputedFuture<'a> {
+        let status = json!({"user": call.context.user.name, "name": call.target.name});
+        object.set(&["status"], status);
         Box::pin(async { Ok(object) })
     }
 }
@@ -55,12 +51,7 @@ impl ComputedResource for Echo {
 struct CountSubresource;
 
 impl ComputedResource for CountSubresource {
-    fn create<'a>(
-        &'a self,
-        _context: &'a RequestContext,
-        _target: &'a Target,
-        _object: Document,
-    ) -> ComputedFuture<'a> {
+    fn create<'a>(&'a self, _call: ComputedCall<'a>, _object: Document) -> ComputedFuture<'a> {
         unreachable!("a projection is never created")
     }
 

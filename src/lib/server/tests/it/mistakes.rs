@@ -6,7 +6,8 @@ use ferrokube_apimachinery::document::{Document, json};
 use ferrokube_resource::native::{KindBody, NativeKind, NativeSubresource};
 use ferrokube_resource::{Bundle, Scope, Verbs};
 use ferrokube_server::api::{DocumentRoute, Limits};
-use ferrokube_server::registry::{ComputedResource, RequestContext, Target};
+use ferrokube_server::registry::ComputedResource;
+use ferrokube_server::registry::catalog::{ComputedCall, ComputedFuture};
 use ferrokube_server::{
     AuthenticatorKind, BuildError, ControlPlane, ControlPlaneBuilder, FrontProxyConfig,
     ListenerConfig, ServiceAccountConfig,
@@ -21,12 +22,7 @@ type Choose = fn(ControlPlaneBuilder) -> ControlPlaneBuilder;
 struct NoHandler;
 
 impl ComputedResource for NoHandler {
-    fn create<'a>(
-        &'a self,
-        _context: &'a RequestContext,
-        _target: &'a Target,
-        object: Document,
-    ) -> ferrokube_server::registry::catalog::ComputedFuture<'a> {
+    fn create<'a>(&'a self, _call: ComputedCall<'a>, object: Document) -> ComputedFuture<'a> {
         Box::pin(std::future::ready(Ok(object)))
     }
 }
