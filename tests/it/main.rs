@@ -47,6 +47,7 @@ mod trace_review;
 mod trace_webhook;
 mod trails;
 mod upgrades;
+mod workloads;
 mod wrong_flags;
 
 /// The binary under test.

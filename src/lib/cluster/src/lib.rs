@@ -1,25 +1,82 @@
 //! What the server does for workloads besides storing them: their subresources that show or write
-//! another kind.
+//! another kind, or act on the object.
 //!
 //! Must never know controllers, the kubelet or sockets. Start reading at [`install`].
 
+mod binding;
+mod conditions;
+mod eviction;
 mod scale;
 
-use ferrokube_registry::Catalog;
-use ferrokube_resource::{Composition, Dialect};
+use binding::PodBinding;
+use eviction::PodEviction;
+use ferrokube_apimachinery::document::{Document, json};
+use ferrokube_apimachinery::status::Failure;
+use ferrokube_registry::catalog::ComputedCall;
+use ferrokube_registry::{Catalog, ComputedResource, Target};
+use ferrokube_resource::{Composition, Definition, Dialect};
+use ferrokube_schema::Schema;
 use scale::Scale;
 use std::sync::Arc;
 
-/// Serves the computed subresources of the native kinds in the catalog.
+/// Makes the handler of a resource or subresource from the schema of its body.
+type Make = fn(&Definition, Arc<Schema>) -> Arc<dyn ComputedResource>;
+
+/// Resource (empty: any), subresource, the type of its body, and its handler.
+const HANDLERS: [(&str, &str, &str, Make); 4] = [
+    ("", "scale", "io.k8s.api.autoscaling.v1.Scale", |of, schema| Arc::new(Scale::new(of, schema))),
+    ("bindings", "", "io.k8s.api.core.v1.Binding", |_, schema| Arc::new(PodBinding(schema))),
+    ("pods", "binding", "io.k8s.api.core.v1.Binding", |_, schema| Arc::new(PodBinding(schema))),
+    ("pods", "eviction", "io.k8s.api.policy.v1.Eviction", |_, schema| {
+        Arc::new(PodEviction(schema))
+    }),
+];
+
+/// Serves the computed resources and subresources of the native kinds in the catalog.
 pub fn install(catalog: &Catalog, served: &Composition) {
-    let Some(schema) = served.tables.get(scale::DEFINITION) else { return };
-    for definition in &served.definitions {
-        let has_scale = definition.versions.iter().any(|version| {
-            version.subresources.iter().any(|subresource| subresource.name == scale::NAME)
-        });
-        if has_scale && definition.dialect == Dialect::Native {
-            let computed = Arc::new(Scale::new(definition, Arc::clone(&schema)));
-            catalog.put_computed(&definition.group, &definition.plural, scale::NAME, computed);
+    let native = |definition: &&Arc<Definition>| definition.dialect == Dialect::Native;
+    for definition in served.definitions.iter().filter(native) {
+        for (resource, subresource, body, make) in HANDLERS {
+            let is_meant = match resource {
+                "" => true,
+                name => definition.group.is_empty() && definition.plural == name,
+            };
+            let has = |name| {
+                let mut versions = definition.versions.iter();
+                versions.any(|version| version.subresources.iter().any(|one| one.name == name))
+            };
+            if is_meant
+                && (subresource.is_empty() || has(subresource))
+                && let Some(schema) = served.tables.get(body)
+            {
+                let handler = make(definition, schema);
+                catalog.put_computed(&definition.group, &definition.plural, subresource, handler);
+            }
         }
     }
+}
+
+/// The pod that a subresource acts on, as the target of a write to `subresource`.
+///
+/// # Errors
+/// 400 without a name.
+fn pod_target(call: &ComputedCall<'_>, name: &str, subresource: &str) -> Result<Target, Failure> {
+    if name.is_empty() {
+        return Err(Failure::bad_request("Name parameter required."));
+    }
+    let served = call.registry.catalog().find("", "v1", "pods");
+    Ok(Target {
+        served: served.ok_or_else(|| Failure::internal("pods are not served"))?,
+        namespace: call.target.namespace.clone(),
+        name: Some(name.to_owned()),
+        subresource: subresource.to_owned(),
+    })
+}
+
+/// What a subresource that returns no object answers.
+fn success() -> Document {
+    Document::from_value(json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
+    }))
+    .expect("an object literal")
 }

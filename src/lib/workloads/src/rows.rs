@@ -140,10 +140,9 @@ pub(crate) fn verbs(list: &str) -> Verbs {
     list.split(',').map(verb).fold(Verbs(0), Verbs::and)
 }
 
-/// Subresources that connect to a kubelet, and that act on pods: not served yet. A subresource
-/// without an implementation of its own would read and write the object instead.
-const UNSERVED: [&str; 7] =
-    ["attach", "binding", "eviction", "exec", "log", "portforward", "proxy"];
+/// Subresources that connect to a kubelet: not served yet. A subresource without an implementation
+/// of its own would read and write the object instead.
+const UNSERVED: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// The subresources of a resource in one version, for the life of the process.
 pub(crate) fn subresources(

@@ -33,6 +33,7 @@ macro_rules! table {
 }
 
 table! {
+    "bindings" => PlainKind,
     "componentstatuses" => node::ComponentStatus,
     "endpoints" => endpoints::Endpoints,
     "limitranges" => limits::LimitRange,

@@ -12,6 +12,7 @@ pub(crate) mod table;
 pub(crate) mod vectored;
 
 use crate::negotiate::{Accepted, Form, View};
+use crate::status;
 use bytes::Bytes;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::json::Layout;
@@ -137,10 +138,13 @@ impl Encoder {
     }
 
     /// The protobuf message of an object: its version's, or for a subresource of another kind the
-    /// one that its apiVersion and kind name.
+    /// one that its apiVersion and kind name. Some subresources answer a Status.
     fn message_of(&self, served: &Served, document: &Document) -> Option<String> {
         if document.kind() == served.definition.kind {
             return served.version().message.clone();
+        }
+        if document.kind() == "Status" && document.api_version() == "v1" {
+            return Some(status::message().to_owned());
         }
         let (group, version) =
             document.api_version().rsplit_once('/').unwrap_or(("core", document.api_version()));

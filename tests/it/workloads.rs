@@ -1,0 +1,187 @@
+//! `--profile kubernetes` in the real process: subresources that act on pods, and tokens that are
+//! bound to pods and nodes.
+
+use crate::FERROKUBE;
+use ferrokube_testkit::{ApiResponse, Client, Cluster, Launch};
+use serde_json::{Value, json};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+
+/// The API server alone, called as in a kubeadm cluster.
+fn start() -> (Cluster, Client) {
+    let cluster = Launch::new(FERROKUBE).role("kube-apiserver").start().unwrap();
+    let admin = cluster.admin().unwrap();
+    (cluster, admin)
+}
+
+async fn create(admin: &Client, path: &str, object: Value) -> Value {
+    let answer = admin.post(path, &object).await.unwrap();
+    assert_eq!(answer.status, 201, "{path}: {}", answer.text);
+    answer.body
+}
+
+fn pod(name: &str, node: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "w"}},
+        "spec": {"serviceAccountName": "robot", "nodeName": node, "containers": [{"name": "c", "image": "example.com/c:1"}]},
+    })
+}
+
+async fn status(admin: &Client, path: &str, status: Value) {
+    let answer = admin.merge(&format!("{path}/status"), &json!({ "status": status })).await;
+    let answer = answer.unwrap();
+    assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+}
+
+async fn act(admin: &Client, name: &str, subresource: &str, body: Value) -> ApiResponse {
+    let mut body = body;
+    body["metadata"]["name"] = json!(name);
+    admin.post(&format!("{PODS}/{name}/{subresource}"), &body).await.unwrap()
+}
+
+fn node(name: &str) -> Value {
+    json!({"target": {"kind": "Node", "name": name}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_is_bound_once() {
+    let (_cluster, admin) = start();
+    create(&admin, PODS, pod("p", "")).await;
+    let path = format!("{PODS}/p");
+    let dry = format!("{path}/binding?dryRun=All");
+    let mut body = node("n");
+    body["metadata"] = json!({"name": "p", "labels": {"zone": "z"}});
+    assert_eq!(admin.post(&dry, &body).await.unwrap().status, 201);
+    assert_eq!(admin.get(&path).await.unwrap().body["spec"]["nodeName"], Value::Null);
+    let answer = admin.post(&format!("{path}/binding"), &body).await.unwrap();
+    let success = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    assert_eq!((answer.status, answer.body), (201, success));
+    let bound = admin.get(&path).await.unwrap().body;
+    assert_eq!(bound["spec"]["nodeName"], "n");
+    assert_eq!(bound["metadata"]["labels"], json!({"app": "w", "zone": "z"}));
+    assert_eq!(bound["metadata"]["generation"], 1, "a binding is no change of the spec");
+    let scheduled = &bound["status"]["conditions"][0];
+    assert_eq!(
+        (&scheduled["type"], &scheduled["status"]),
+        (&json!("PodScheduled"), &json!("True"))
+    );
+    // The older path.
+    let old = "/api/v1/namespaces/default/bindings";
+    let again = admin.post(old, &body).await.unwrap();
+    assert_eq!(again.status, 409, "{}", again.text);
+    create(&admin, PODS, pod("q", "")).await;
+    body["metadata"] = json!({"name": "q"});
+    assert_eq!(admin.post(old, &body).await.unwrap().status, 201);
+    assert_eq!(admin.get(&format!("{PODS}/q")).await.unwrap().body["spec"]["nodeName"], "n");
+    // Names that do not fit, and unknown pods.
+    let other = admin.post(&format!("{path}/binding"), &body).await.unwrap();
+    assert_eq!(other.status, 400, "{}", other.text);
+    assert_eq!(act(&admin, "none", "binding", node("n")).await.status, 404);
+    let nameless = act(&admin, "p", "binding", node("")).await;
+    assert_eq!((nameless.status, &nameless.body["reason"]), (500, &Value::Null));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_budget_limits_evictions() {
+    let (_cluster, admin) = start();
+    let selector = json!({"matchLabels": {"app": "w"}});
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": selector}});
+    create(&admin, BUDGETS, budget.clone()).await;
+    let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+    for name in ["p", "q", "r"] {
+        create(&admin, PODS, pod(name, "n")).await;
+        status(&admin, &format!("{PODS}/{name}"), ready.clone()).await;
+    }
+    let unseen = act(&admin, "p", "eviction", json!({})).await;
+    assert_eq!(unseen.status, 429, "{}", unseen.text);
+    assert_eq!(unseen.headers["retry-after"], "10");
+    let path = format!("{BUDGETS}/b");
+    let numbers = json!({"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 3, "desiredHealthy": 2});
+    status(&admin, &path, numbers).await;
+    let dry = json!({"deleteOptions": {"dryRun": ["All"]}});
+    assert_eq!(act(&admin, "p", "eviction", dry).await.status, 201);
+    assert_eq!(admin.get(&path).await.unwrap().body["status"]["disruptionsAllowed"], 1);
+    // Both at once: one is evicted.
+    let (one, other) = tokio::join!(
+        act(&admin, "p", "eviction", json!({})),
+        act(&admin, "q", "eviction", json!({}))
+    );
+    let mut codes = [one.status, other.status];
+    codes.sort_unstable();
+    assert_eq!(codes, [201, 429], "{} {}", one.text, other.text);
+    let refused = if one.status == 429 { one } else { other };
+    let cause = &refused.body["details"]["causes"][0];
+    assert_eq!(cause["reason"], "DisruptionBudget");
+    assert!(!refused.headers.contains_key("retry-after"));
+    let spent = admin.get(&path).await.unwrap().body;
+    assert_eq!(spent["status"]["disruptionsAllowed"], 0);
+    let disrupted = spent["status"]["disruptedPods"].as_object().unwrap();
+    assert_eq!(disrupted.len(), 1, "{disrupted:?}");
+    let evicted = admin.get(&format!("{PODS}/{}", disrupted.keys().next().unwrap())).await.unwrap();
+    let conditions = evicted.body["status"]["conditions"].as_array().unwrap();
+    assert!(
+        conditions.iter().any(|one| one["reason"] == "EvictionByEvictionAPI"),
+        "{conditions:?}"
+    );
+    assert!(evicted.body["metadata"]["deletionTimestamp"].is_string());
+    // A finished pod is not counted; the older version of the body is read.
+    status(&admin, &format!("{PODS}/r"), json!({"phase": "Succeeded"})).await;
+    let older = json!({"apiVersion": "policy/v1beta1", "kind": "Eviction"});
+    let finished = act(&admin, "r", "eviction", older).await;
+    assert_eq!(finished.status, 201, "{}", finished.text);
+    assert_eq!(admin.get(&format!("{PODS}/r")).await.unwrap().status, 404);
+    // Two budgets of one pod.
+    let mut second = budget;
+    second["metadata"]["name"] = json!("c");
+    create(&admin, BUDGETS, second).await;
+    create(&admin, PODS, pod("s", "n")).await;
+    status(&admin, &format!("{PODS}/s"), ready).await;
+    assert_eq!(act(&admin, "s", "eviction", json!({})).await.status, 500);
+}
+
+async fn review(admin: &Client, token: &str) -> Value {
+    let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+    create(admin, REVIEWS, body).await["status"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_live_as_long_as_their_pod_or_node() {
+    let (cluster, admin) = start();
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    create(&admin, "/api/v1/namespaces/default/serviceaccounts", account).await;
+    let of_node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
+    let of_node = create(&admin, "/api/v1/nodes", of_node).await;
+    let of_pod = create(&admin, PODS, pod("p", "n")).await;
+    let token = async |kind: &str, name: &str| {
+        let bound = json!({"apiVersion": "v1", "kind": kind, "name": name});
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound}});
+        let path = "/api/v1/namespaces/default/serviceaccounts/robot/token";
+        let answer = create(&admin, path, request).await;
+        answer["status"]["token"].as_str().unwrap().to_owned()
+    };
+    let (by_pod, by_node) = (token("Pod", "p").await, token("Node", "n").await);
+    let reviewed = review(&admin, &by_pod).await;
+    assert_eq!(reviewed["authenticated"], true, "{reviewed}");
+    let extra = &reviewed["user"]["extra"];
+    let of = |field: &str| extra[format!("authentication.kubernetes.io/{field}")][0].clone();
+    assert_eq!([of("pod-name"), of("node-name")], ["p", "n"]);
+    assert_eq!(of("pod-uid"), of_pod["metadata"]["uid"]);
+    assert_eq!(of("node-uid"), of_node["metadata"]["uid"]);
+    assert_eq!(review(&admin, &by_node).await["authenticated"], true);
+    let who = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let robot = cluster.with_token(&by_pod).unwrap();
+    assert_eq!(robot.post(who, &body).await.unwrap().status, 201);
+    // Evicted at once; one recreated under its name is another.
+    let now = json!({"deleteOptions": {"gracePeriodSeconds": 0}});
+    assert_eq!(act(&admin, "p", "eviction", now).await.status, 201);
+    create(&admin, PODS, pod("p", "n")).await;
+    assert_eq!(robot.post(who, &body).await.unwrap().status, 401);
+    assert_eq!(review(&admin, &by_pod).await["authenticated"], Value::Null);
+    assert_eq!(review(&admin, &by_node).await["authenticated"], true);
+    assert_eq!(admin.delete("/api/v1/nodes/n").await.unwrap().status, 200);
+    assert_eq!(review(&admin, &by_node).await["authenticated"], Value::Null);
+}
