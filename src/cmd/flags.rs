@@ -192,7 +192,7 @@ pub(crate) struct ServerFlags {
     /// Storage engine
     #[arg(long, value_enum, default_value_t = Storage::Embedded)]
     pub(crate) storage: Storage,
-    /// Resources to serve
+    /// Resources to serve; a server called kube-apiserver serves those of kubernetes by default
     #[arg(long, value_enum, default_value_t = Profile::Generic)]
     pub(crate) profile: Profile,
     /// Optional API versions to serve: coordination.k8s.io/v1beta1=true, api/beta=true,

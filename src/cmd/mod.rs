@@ -104,8 +104,9 @@ const USAGE: u8 = 2;
 
 /// Runs the role chosen by `arguments`, which start with the name of the executable.
 pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
+    let is_kube_apiserver = is_kube_apiserver(&arguments);
     let (arguments, by_name) = by_name(arguments);
-    let parsed = Cli::command()
+    let parsed = command(is_kube_apiserver)
         .multicall(by_name)
         .try_get_matches_from(&arguments)
         .and_then(|matches| Cli::from_arg_matches(&matches));
@@ -160,6 +161,24 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The command line. Who calls it kube-apiserver wants its resources.
+fn command(is_kube_apiserver: bool) -> clap::Command {
+    let command = Cli::command();
+    if !is_kube_apiserver {
+        return command;
+    }
+    command.mut_subcommand("apiserver", |role| {
+        role.mut_arg("profile", |profile| profile.default_value("kubernetes"))
+    })
+}
+
+/// Whether the name of the executable or of the subcommand is kube-apiserver.
+fn is_kube_apiserver(arguments: &[OsString]) -> bool {
+    let is = |name: &OsString| Path::new(name).file_name() == Some("kube-apiserver".as_ref());
+    arguments.first().is_some_and(is)
+        || arguments.get(1).is_some_and(|role| role == "kube-apiserver")
 }
 
 /// If the executable's name denotes a role, makes it the first argument. Returns whether it does.
@@ -224,6 +243,9 @@ mod tests {
         assert_eq!(with(&["./ferrokube", "version"]), (words(&["./ferrokube", "version"]), false));
         assert_eq!(with(&["renamed", "version"]), (words(&["renamed", "version"]), false));
         assert_eq!(with(&[]), (Vec::new(), false));
+        assert!(is_kube_apiserver(&words(&["/usr/bin/kube-apiserver"])));
+        assert!(is_kube_apiserver(&words(&["ferrokube", "kube-apiserver"])));
+        assert!(!is_kube_apiserver(&words(&["/usr/bin/apiserver", "kube-apiserver.log"])));
         let usage = |text: &str| {
             let (arguments, by_name) = with(&[text, "--bogus"]);
             Cli::command()

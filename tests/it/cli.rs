@@ -111,6 +111,11 @@ fn the_name_of_the_executable_is_the_role() {
         let ended = end(Command::new(&link).arg("--help"));
         assert_eq!(ended.code, Some(0));
         assert!(ended.stdout.contains("--secure-port"), "{}", ended.stdout);
+        let profile = ended.stdout.lines().skip_while(|line| !line.contains("--profile"));
+        let profile = profile.take_while(|line| !line.contains("--runtime-config"));
+        let default = if name == "kube-apiserver" { "kubernetes" } else { "generic" };
+        let text = profile.collect::<Vec<_>>().join(" ");
+        assert!(text.contains(&format!("[default: {default}]")), "{name}: {text}");
     }
 }
 
