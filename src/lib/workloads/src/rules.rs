@@ -18,9 +18,12 @@
 //! | `labels`, `annotations`, `selector` | is made of labels |
 //! | `exactlyone:F,G`, `handler:F,G`, `volume`, `pvsource`, `metric`, `exactlyonerequest` | (of the object) chooses one of several fields |
 
+pub(crate) mod addresses;
 mod choices;
+mod devices;
 mod numbers;
 pub(crate) mod references;
+mod schedules;
 pub(crate) mod selectors;
 pub(crate) mod texts;
 
@@ -330,6 +333,9 @@ fn compared(word: &str) -> Option<CheckFn> {
                 .or_else(|| references::function(word))
                 .or_else(|| selectors::function(word))
                 .or_else(|| texts::function(word))
+                .or_else(|| addresses::function(word))
+                .or_else(|| devices::function(word))
+                .or_else(|| schedules::function(word))
                 .or_else(|| choices::function(word));
         }
     })

@@ -5,7 +5,7 @@ use crate::checks::{FieldErrors, ip, items, number, text};
 use crate::hooks::KindCode;
 use crate::kinds::podspec;
 use crate::paths::FieldPath;
-use crate::rules::texts;
+use crate::rules::addresses;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::Change;
@@ -84,7 +84,7 @@ impl KindCode for EndpointSlice {
                         errors.invalid(path, address, "must be an IPv6 address");
                     }
                     (_, Ok(parsed)) => {
-                        if let Some(why) = texts::special_range(parsed) {
+                        if let Some(why) = addresses::special_range(parsed) {
                             errors.invalid(path.index(index), address, why);
                         }
                     }

@@ -8,38 +8,8 @@ use crate::paths::FieldPath;
 use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::{FieldError, Word};
 use ferrokube_apimachinery::name;
-use std::net::IpAddr;
 
-/// Of the name of a driver.
-const MAX_DRIVER_BYTES: usize = 63;
-const MAX_POOL_BYTES: usize = 253;
 const STANDARD_LIMITS: [&str; 3] = ["Pod", "Container", "PersistentVolumeClaim"];
-const MACROS: [&str; 8] =
-    ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly", "@every"];
-/// Areas of time zones, and zones without an area.
-const ZONES: [&str; 21] = [
-    "Africa/",
-    "America/",
-    "Antarctica/",
-    "Arctic/",
-    "Asia/",
-    "Atlantic/",
-    "Australia/",
-    "Europe/",
-    "Indian/",
-    "Pacific/",
-    "Etc/",
-    "US/",
-    "Canada/",
-    "UTC",
-    "GMT",
-    "EST",
-    "MST",
-    "HST",
-    "CET",
-    "EET",
-    "WET",
-];
 
 pub(super) fn function(word: &str) -> Option<CheckFn> {
     Some(match word {
@@ -158,7 +128,6 @@ fn paths(word: &str) -> Option<CheckFn> {
 /// Rules of one or two kinds.
 fn special(word: &str) -> Option<CheckFn> {
     Some(match word {
-        "publicip" => public_ip,
         "rwop" => |it, errors| {
             let alone = "ReadWriteOncePod";
             let modes = it.items();
@@ -167,7 +136,6 @@ fn special(word: &str) -> Option<CheckFn> {
                 errors.forbidden(it.path, why);
             }
         },
-        "within" => within,
         "headernames" => |it, errors| {
             for header in it.items() {
                 if errors.is_full() {
@@ -193,18 +161,6 @@ fn special(word: &str) -> Option<CheckFn> {
                 }
             }
         },
-        "driver" => driver,
-        "endport" => end_port,
-        "families" => |it, errors| {
-            let first =
-                |at: usize| it.items().get(at).and_then(Value::as_str).map(checks::parse_cidr);
-            if let (Some(Some(one)), Some(Some(other)), 2) = (first(0), first(1), it.items().len())
-                && one.0.is_ipv4() == other.0.is_ipv4()
-            {
-                let why = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
-                errors.invalid(it.path, it.value, why);
-            }
-        },
         "groupversion" => |it, errors| {
             if it.text().matches('/').count() > 1 {
                 let why = format!("unexpected GroupVersion string: {}", it.text());
@@ -216,33 +172,12 @@ fn special(word: &str) -> Option<CheckFn> {
                 errors.invalid(it.path, it.text(), "apiVersion must specify API group");
             }
         },
-        "semver" => |it, errors| {
-            if it.value.and_then(Value::as_str).is_some_and(|text| !is_semver(text)) {
-                let why = "must be a string compatible with semver.org spec 2.0.0";
-                errors.invalid(it.path, it.text(), why);
-            }
-        },
-        "fullyqualified" => |it, errors| {
-            if it.set().is_some() {
-                device_name(it.text(), true, it.path, errors);
-            }
-        },
         "extendedresource" => |it, errors| {
             if it.set().is_some() && !resources::is_extended(it.text()) {
                 errors.invalid(it.path, it.text(), "must be a valid extended resource name");
             }
         },
-        "poolname" => pool_name,
         "limittype" => limit_type,
-        "cron" => cron,
-        "timezone" => time_zone,
-        "ingresshost" => ingress_host,
-        "ingresspath" => ingress_path,
-        "maxcidrs" => |it, errors| {
-            if it.items().len() > 2 {
-                errors.invalid(it.path, it.value, "may only hold up to 2 values");
-            }
-        },
         "maxpolicytypes" => |it, errors| {
             if it.items().len() > 2 {
                 errors.invalid(it.path, it.value, "may not specify more than two policyTypes");
@@ -334,165 +269,6 @@ fn expression(requirement: &Value, path: FieldPath<'_>, errors: &mut FieldErrors
     }
 }
 
-/// A range of addresses strictly within another.
-fn within(it: &RuledField<'_>, errors: &mut FieldErrors) {
-    let outer = it.object.get(it.rule.argument).and_then(Value::as_str).unwrap_or_default();
-    let (Some(inner), Some(outer)) = (checks::parse_cidr(it.text()), checks::parse_cidr(outer))
-    else {
-        return;
-    };
-    let network = |address: IpAddr, length: u32| match address {
-        IpAddr::V4(address) => {
-            u128::from(address.to_bits().checked_shr(32 - length).unwrap_or_default())
-        }
-        IpAddr::V6(address) => address.to_bits().checked_shr(128 - length).unwrap_or_default(),
-    };
-    let is_within = inner.0.is_ipv4() == outer.0.is_ipv4()
-        && inner.1 > outer.1
-        && network(inner.0, outer.1) == network(outer.0, outer.1);
-    if !is_within {
-        errors.invalid(it.path, it.text(), "must be a strict subset of `cidr`");
-    }
-}
-
-/// An address that may be another machine's.
-fn public_ip(it: &RuledField<'_>, errors: &mut FieldErrors) {
-    let Ok(address) = it.text().parse::<IpAddr>() else {
-        if it.rule.argument == "parsed" {
-            errors.invalid(it.path, it.text(), "must be a valid IP address");
-        }
-        return;
-    };
-    if let Some(why) = special_range(address) {
-        errors.invalid(it.path, it.text(), why);
-    }
-}
-
-/// Why an address is not another machine's.
-pub(crate) fn special_range(address: IpAddr) -> Option<&'static str> {
-    let local = match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => (address.segments()[0] & 0xffc0) == 0xfe80,
-    };
-    if address.is_unspecified() {
-        Some("may not be unspecified (0.0.0.0 or ::)")
-    } else if address.is_loopback() {
-        Some("may not be in the loopback range (127.0.0.0/8, ::1/128)")
-    } else if local {
-        Some("may not be in the link-local range (169.254.0.0/16, fe80::/10)")
-    } else if address.is_multicast() {
-        Some("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
-    } else {
-        None
-    }
-}
-
-/// The name of an attribute of devices: an identifier, in a domain.
-pub(crate) fn device_name(
-    text: &str,
-    needs_domain: bool,
-    path: FieldPath<'_>,
-    errors: &mut FieldErrors,
-) {
-    const MAX_BYTES: usize = 32;
-    let (domain, id) = match text.split('/').collect::<Vec<&str>>().as_slice() {
-        [id] => (None, *id),
-        [domain, id] => (Some(*domain), *id),
-        _ => return,
-    };
-    match domain {
-        Some("") => errors.invalid(path, "", "the domain must not be empty"),
-        Some(domain) => {
-            if domain.len() > MAX_DRIVER_BYTES {
-                errors.push(FieldError::too_long(path, MAX_DRIVER_BYTES));
-            }
-            errors.all_invalid(path, domain, name::dns1123_subdomain(&domain.to_lowercase()));
-        }
-        None => {}
-    }
-    if id.is_empty() && domain.is_some() {
-        errors.invalid(path, "", "the name must not be empty");
-    } else {
-        if id.len() > MAX_BYTES {
-            errors.push(FieldError::too_long(path, MAX_BYTES));
-        }
-        let starts = id.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
-        if !starts || !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-            let why = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')";
-            errors.invalid(path, id, why);
-        }
-    }
-    if needs_domain && !text.contains('/') {
-        let why = "a fully qualified name must be a domain and a name separated by a slash";
-        errors.invalid(path, text, why);
-    }
-}
-
-/// Three numbers, and perhaps words of a pre-release and of a build.
-fn is_semver(text: &str) -> bool {
-    let (rest, build) = text.split_once('+').map_or((text, None), |(rest, end)| (rest, Some(end)));
-    let (core, pre) = rest.split_once('-').map_or((rest, None), |(core, end)| (core, Some(end)));
-    let is_number = |part: &str| {
-        !part.is_empty()
-            && part.bytes().all(|byte| byte.is_ascii_digit())
-            && (part == "0" || !part.starts_with('0'))
-    };
-    let is_word = |part: &str| {
-        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-    };
-    let is_pre = |part: &str| {
-        is_word(part) && (is_number(part) || !part.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    core.split('.').count() == 3
-        && core.split('.').all(is_number)
-        && pre.is_none_or(|pre| pre.split('.').all(is_pre))
-        && build.is_none_or(|build| build.split('.').all(is_word))
-}
-
-/// The last of a range of ports.
-fn end_port(it: &RuledField<'_>, errors: &mut FieldErrors) {
-    let Some(last) = it.value.and_then(Value::as_i64) else { return };
-    match it.object.get("port") {
-        Some(Value::Number(first)) => {
-            let first = first.as_i64().unwrap_or_default();
-            if last < first {
-                errors.invalid(it.path, first, "must be greater than or equal to `port`");
-            }
-            if !is_port(last) {
-                errors.invalid(it.path, last, PORT);
-            }
-        }
-        Some(Value::String(_)) => {
-            errors.invalid(it.path, last, "may not be specified when `port` is non-numeric");
-        }
-        _ => errors.invalid(it.path, last, "may not be specified when `port` is not specified"),
-    }
-}
-
-fn driver(it: &RuledField<'_>, errors: &mut FieldErrors) {
-    let text = it.text();
-    if text.is_empty() {
-        return;
-    }
-    if text.len() > MAX_DRIVER_BYTES {
-        errors.push(FieldError::too_long(it.path, MAX_DRIVER_BYTES));
-    }
-    errors.all_invalid(it.path, text, name::dns1123_subdomain(&text.to_lowercase()));
-}
-
-fn pool_name(it: &RuledField<'_>, errors: &mut FieldErrors) {
-    let text = it.text();
-    if text.is_empty() {
-        return;
-    }
-    if text.len() > MAX_POOL_BYTES {
-        errors.push(FieldError::too_long(it.path, MAX_POOL_BYTES));
-    }
-    for part in text.split('/') {
-        errors.all_invalid(it.path, part, name::dns1123_subdomain(part));
-    }
-}
-
 fn limit_type(it: &RuledField<'_>, errors: &mut FieldErrors) {
     let text = it.text();
     let whys = name::qualified_name(text);
@@ -500,120 +276,5 @@ fn limit_type(it: &RuledField<'_>, errors: &mut FieldErrors) {
         errors.all_invalid(it.path, text, whys);
     } else if !text.contains('/') && !STANDARD_LIMITS.contains(&text) {
         errors.invalid(it.path, text, "must be a standard limit type or fully qualified");
-    }
-}
-
-/// A schedule in cron format: macros, or five fields of numbers and names.
-fn cron(it: &RuledField<'_>, errors: &mut FieldErrors) {
-    const BOUNDS: [(u32, u32); 5] = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 6)];
-    let text = it.text();
-    if text.is_empty() {
-        return;
-    }
-    let zoned = text.contains("TZ");
-    let before = it.old.and_then(|old| old.get("schedule")).and_then(Value::as_str);
-    if zoned && before.is_none_or(|before| !before.contains("TZ")) {
-        let why = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
-        errors.invalid(it.path, text, why);
-        return;
-    }
-    let plain = text.strip_prefix("CRON_TZ=").or_else(|| text.strip_prefix("TZ="));
-    let plain = plain.map_or(text, |rest| rest.split_once(' ').map_or("", |(_, rest)| rest));
-    let fields: Vec<&str> = plain.split_whitespace().collect();
-    if plain.starts_with('@') {
-        if !fields.first().is_some_and(|first| MACROS.contains(first)) {
-            errors.invalid(it.path, text, &format!("unrecognized descriptor: {plain}"));
-        }
-        return;
-    }
-    if fields.len() != BOUNDS.len() {
-        let why = format!("expected exactly 5 fields, found {}: {fields:?}", fields.len());
-        return errors.invalid(it.path, text, &why);
-    }
-    let wrong = fields.iter().zip(BOUNDS).find(|(field, bounds)| !is_cron_field(field, *bounds));
-    if let Some((field, _)) = wrong {
-        errors.invalid(it.path, text, &format!("failed to parse {field}"));
-    }
-}
-
-fn is_cron_field(field: &str, (first, last): (u32, u32)) -> bool {
-    let value = |text: &str| match text.parse::<u32>() {
-        Ok(number) => Some(number),
-        Err(_) => cron_name(text),
-    };
-    let fits = |number: u32| (first..=last).contains(&number);
-    field.split(',').all(|part| {
-        let (range, step) = part.split_once('/').unwrap_or((part, "1"));
-        let stepped = step.parse::<u32>().is_ok_and(|step| step > 0);
-        let ranged = match range.split_once('-') {
-            _ if matches!(range, "*" | "?") => true,
-            Some((from, to)) => value(from)
-                .zip(value(to))
-                .is_some_and(|(from, to)| from <= to && fits(from) && fits(to)),
-            None => value(range).is_some_and(fits),
-        };
-        stepped && ranged
-    })
-}
-
-/// Number of a month or a day.
-fn cron_name(text: &str) -> Option<u32> {
-    const MONTHS: [&str; 12] =
-        ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
-    const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-    let text = text.to_ascii_lowercase();
-    let month = MONTHS.iter().position(|name| *name == text).map(|at| at + 1);
-    let day = || DAYS.iter().position(|name| *name == text);
-    month.or_else(day).and_then(|at| u32::try_from(at).ok())
-}
-
-fn time_zone(it: &RuledField<'_>, errors: &mut FieldErrors) {
-    let Some(Value::String(zone)) = it.value else { return };
-    let before = it.old.and_then(|old| old.get("timeZone")).and_then(Value::as_str);
-    if before == Some(zone.as_str()) {
-        return;
-    }
-    if zone.is_empty() {
-        return errors.invalid(it.path, "", "timeZone must be nil or non-empty string");
-    }
-    if zone.eq_ignore_ascii_case("local") {
-        let why =
-            "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
-        return errors.invalid(it.path, zone.as_str(), why);
-    }
-    let is_word = |letter: char| letter.is_ascii_alphanumeric() || "/_+-".contains(letter);
-    if !zone.chars().all(is_word) || !ZONES.iter().any(|known| zone.starts_with(known)) {
-        errors.invalid(it.path, zone.as_str(), &format!("unknown time zone {zone}"));
-    }
-}
-
-fn ingress_host(it: &RuledField<'_>, errors: &mut FieldErrors) {
-    let host = it.text();
-    if host.is_empty() {
-        return;
-    }
-    let is_name = it.rule.path == ["host"] || it.rule.path == ["hostname"];
-    if is_name && host.parse::<IpAddr>().is_ok() {
-        errors.invalid(it.path, host, "must be a DNS name, not an IP address");
-    }
-    let whys = match host.contains('*') {
-        true => checks::wildcard_subdomain(host),
-        false => name::dns1123_subdomain(host),
-    };
-    errors.all_invalid(it.path, host, whys);
-}
-
-fn ingress_path(it: &RuledField<'_>, errors: &mut FieldErrors) {
-    const WITHIN: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
-    const AT_END: [&str; 2] = ["/..", "/."];
-    let path = it.text();
-    if !path.starts_with('/') {
-        return errors.invalid(it.path, path, "must be an absolute path");
-    }
-    for part in WITHIN.iter().filter(|part| path.contains(**part)) {
-        errors.invalid(it.path, path, &format!("must not contain '{part}'"));
-    }
-    for part in AT_END.iter().filter(|part| path.ends_with(**part)) {
-        errors.invalid(it.path, path, &format!("cannot end with '{part}'"));
     }
 }

@@ -1,0 +1,137 @@
+//! Rules about addresses, hosts and ports.
+
+use super::{CheckFn, RuledField};
+use crate::checks::{self, FieldErrors, PORT, is_port};
+use ferrokube_apimachinery::document::Value;
+use ferrokube_apimachinery::name;
+use std::net::IpAddr;
+
+pub(super) fn function(word: &str) -> Option<CheckFn> {
+    Some(match word {
+        "publicip" => public_ip,
+        "within" => within,
+        "endport" => end_port,
+        "ingresshost" => ingress_host,
+        "ingresspath" => ingress_path,
+        "families" => |it, errors| {
+            let first =
+                |at: usize| it.items().get(at).and_then(Value::as_str).map(checks::parse_cidr);
+            if let (Some(Some(one)), Some(Some(other)), 2) = (first(0), first(1), it.items().len())
+                && one.0.is_ipv4() == other.0.is_ipv4()
+            {
+                let why = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
+                errors.invalid(it.path, it.value, why);
+            }
+        },
+        "maxcidrs" => |it, errors| {
+            if it.items().len() > 2 {
+                errors.invalid(it.path, it.value, "may only hold up to 2 values");
+            }
+        },
+        _ => return None,
+    })
+}
+
+/// A range of addresses strictly within another.
+fn within(it: &RuledField<'_>, errors: &mut FieldErrors) {
+    let outer = it.object.get(it.rule.argument).and_then(Value::as_str).unwrap_or_default();
+    let (Some(inner), Some(outer)) = (checks::parse_cidr(it.text()), checks::parse_cidr(outer))
+    else {
+        return;
+    };
+    let network = |address: IpAddr, length: u32| match address {
+        IpAddr::V4(address) => {
+            u128::from(address.to_bits().checked_shr(32 - length).unwrap_or_default())
+        }
+        IpAddr::V6(address) => address.to_bits().checked_shr(128 - length).unwrap_or_default(),
+    };
+    let is_within = inner.0.is_ipv4() == outer.0.is_ipv4()
+        && inner.1 > outer.1
+        && network(inner.0, outer.1) == network(outer.0, outer.1);
+    if !is_within {
+        errors.invalid(it.path, it.text(), "must be a strict subset of `cidr`");
+    }
+}
+
+/// An address that may be another machine's.
+fn public_ip(it: &RuledField<'_>, errors: &mut FieldErrors) {
+    let Ok(address) = it.text().parse::<IpAddr>() else {
+        if it.rule.argument == "parsed" {
+            errors.invalid(it.path, it.text(), "must be a valid IP address");
+        }
+        return;
+    };
+    if let Some(why) = special_range(address) {
+        errors.invalid(it.path, it.text(), why);
+    }
+}
+
+/// Why an address is not another machine's.
+pub(crate) fn special_range(address: IpAddr) -> Option<&'static str> {
+    let local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => (address.segments()[0] & 0xffc0) == 0xfe80,
+    };
+    if address.is_unspecified() {
+        Some("may not be unspecified (0.0.0.0 or ::)")
+    } else if address.is_loopback() {
+        Some("may not be in the loopback range (127.0.0.0/8, ::1/128)")
+    } else if local {
+        Some("may not be in the link-local range (169.254.0.0/16, fe80::/10)")
+    } else if address.is_multicast() {
+        Some("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
+    } else {
+        None
+    }
+}
+
+/// The last of a range of ports.
+fn end_port(it: &RuledField<'_>, errors: &mut FieldErrors) {
+    let Some(last) = it.value.and_then(Value::as_i64) else { return };
+    match it.object.get("port") {
+        Some(Value::Number(first)) => {
+            let first = first.as_i64().unwrap_or_default();
+            if last < first {
+                errors.invalid(it.path, first, "must be greater than or equal to `port`");
+            }
+            if !is_port(last) {
+                errors.invalid(it.path, last, PORT);
+            }
+        }
+        Some(Value::String(_)) => {
+            errors.invalid(it.path, last, "may not be specified when `port` is non-numeric");
+        }
+        _ => errors.invalid(it.path, last, "may not be specified when `port` is not specified"),
+    }
+}
+
+fn ingress_host(it: &RuledField<'_>, errors: &mut FieldErrors) {
+    let host = it.text();
+    if host.is_empty() {
+        return;
+    }
+    let is_name = it.rule.path == ["host"] || it.rule.path == ["hostname"];
+    if is_name && host.parse::<IpAddr>().is_ok() {
+        errors.invalid(it.path, host, "must be a DNS name, not an IP address");
+    }
+    let whys = match host.contains('*') {
+        true => checks::wildcard_subdomain(host),
+        false => name::dns1123_subdomain(host),
+    };
+    errors.all_invalid(it.path, host, whys);
+}
+
+fn ingress_path(it: &RuledField<'_>, errors: &mut FieldErrors) {
+    const WITHIN: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
+    const AT_END: [&str; 2] = ["/..", "/."];
+    let path = it.text();
+    if !path.starts_with('/') {
+        return errors.invalid(it.path, path, "must be an absolute path");
+    }
+    for part in WITHIN.iter().filter(|part| path.contains(**part)) {
+        errors.invalid(it.path, path, &format!("must not contain '{part}'"));
+    }
+    for part in AT_END.iter().filter(|part| path.ends_with(**part)) {
+        errors.invalid(it.path, path, &format!("cannot end with '{part}'"));
+    }
+}
