@@ -67,7 +67,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("resources", &["apimachinery", "schema", "cel", "resource"]),
-    ("workloads", &["apimachinery", "resource"]),
+    ("workloads", &["apimachinery", "cel", "resource"]),
     ("cluster", &["apimachinery", "schema", "resource", "registry", "workloads"]),
     (
         "server",

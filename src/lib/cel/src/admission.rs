@@ -368,7 +368,7 @@ static NAMESPACE: LazyLock<Arc<Schema>> = LazyLock::new(|| {
 });
 
 /// A schema that is no resource's root, whose metadata would be restricted.
-fn schema(json: &Json) -> Arc<Schema> {
+pub(crate) fn schema(json: &Json) -> Arc<Schema> {
     let context = SchemaContext { path: "", name: None, metadata: None };
     let root = json!({"type": "object", "properties": {"it": json}});
     let root = from_json_schema(&root, &context).expect("a constant, compiled by the tests");

@@ -12,6 +12,7 @@ pub mod admission;
 mod check;
 mod code;
 mod cost;
+pub mod devices;
 mod estimate;
 mod evaluator;
 mod failure;

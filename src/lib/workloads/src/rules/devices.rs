@@ -15,6 +15,13 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
     Some(match word {
         "driver" => driver,
         "poolname" => pool_name,
+        "deviceselector" => |it, errors| {
+            if !it.text().is_empty()
+                && let Err(why) = ferrokube_cel::devices::check_selector(it.text())
+            {
+                errors.invalid(it.path, it.text(), &why);
+            }
+        },
         "semver" => |it, errors| {
             if it.value.and_then(Value::as_str).is_some_and(|text| !is_semver(text)) {
                 let why = "must be a string compatible with semver.org spec 2.0.0";
