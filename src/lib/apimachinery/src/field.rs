@@ -2,6 +2,7 @@
 
 use crate::document::Value;
 use crate::json::round_trip_floats;
+use crate::work;
 
 /// Why a field is invalid, in the API's words (`status.details.causes[].reason`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,20 +93,25 @@ pub trait Shown {
 
 impl Shown for str {
     fn shown(&self) -> String {
-        quote(self)
+        quote(start(self))
     }
 }
 
 impl Shown for String {
     fn shown(&self) -> String {
-        quote(self)
+        quote(start(self))
     }
+}
+
+/// Enough of a text for a message: the rest would be truncated after it was quoted.
+fn start(text: &str) -> &str {
+    text.get(..text.ceil_char_boundary(MAX_MESSAGE_BYTES + 1)).unwrap_or(text)
 }
 
 impl Shown for Value {
     fn shown(&self) -> String {
         match self {
-            Self::String(text) => quote(text),
+            Self::String(text) => text.as_str().shown(),
             // Numbers beyond i64 are floats.
             Self::Number(number) if !number.is_i64() => number.as_f64().unwrap_or_default().shown(),
             Self::Array(_) | Self::Object(_) => {
@@ -377,6 +383,7 @@ fn joined(head: &str, detail: &str) -> String {
 
 /// Quotes like Go's `%q`, which escapes control characters unlike Rust.
 pub fn quote(text: &str) -> String {
+    work::count(text.len());
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     for letter in text.chars() {

@@ -16,26 +16,27 @@ impl FieldErrors {
         self.0.len() >= MAX_ERRORS
     }
 
-    pub(crate) fn push(&mut self, error: FieldError) {
+    /// Adds an error, which is made only if it is kept: it quotes its value.
+    pub(crate) fn push(&mut self, make: impl FnOnce() -> FieldError) {
         if self.0.len() < MAX_ERRORS {
-            self.0.push(error);
+            self.0.push(make());
         }
     }
 
     pub(crate) fn required(&mut self, path: FieldPath<'_>, why: &str) {
-        self.push(FieldError::required(path, why));
+        self.push(|| FieldError::required(path, why));
     }
 
     pub(crate) fn invalid(&mut self, path: FieldPath<'_>, value: impl Shown, why: &str) {
-        self.push(FieldError::invalid(path, value, why));
+        self.push(|| FieldError::invalid(path, value, why));
     }
 
     pub(crate) fn forbidden(&mut self, path: FieldPath<'_>, why: &str) {
-        self.push(FieldError::forbidden(path, why));
+        self.push(|| FieldError::forbidden(path, why));
     }
 
     pub(crate) fn duplicate(&mut self, path: FieldPath<'_>, value: impl Shown) {
-        self.push(FieldError::duplicate(path, value));
+        self.push(|| FieldError::duplicate(path, value));
     }
 
     pub(crate) fn not_supported(
@@ -44,7 +45,7 @@ impl FieldErrors {
         value: impl Shown,
         supported: &[&str],
     ) {
-        self.push(FieldError::not_supported(path, value, supported));
+        self.push(|| FieldError::not_supported(path, value, supported));
     }
 
     /// Errors so far.
@@ -67,7 +68,7 @@ impl FieldErrors {
     /// An error per message.
     pub(crate) fn all_invalid(&mut self, path: FieldPath<'_>, value: &str, whys: Vec<String>) {
         for why in whys {
-            self.push(FieldError::invalid(path, value, why));
+            self.push(|| FieldError::invalid(path, value, why));
         }
     }
 

@@ -191,28 +191,33 @@ impl RuleRow {
         let value = if self.path.is_empty() { None } else { find(object, &self.path) };
         let (start, rest) = path.placed(self.place);
         let below = start.field(rest);
-        let mut run = |value: Option<&Value>, path: FieldPath<'_>| {
+        let run = |value: Option<&Value>, path: FieldPath<'_>, errors: &mut FieldErrors| {
             (self.check)(&RuledField { rule: self, object, old, value, path }, errors);
         };
         match self.each {
-            Each::No => run(value, below),
+            Each::No => run(value, below, errors),
             Each::Item => {
                 let items = value.and_then(Value::as_array).map_or(&[][..], |list| list.as_slice());
-                for (at, item) in items.iter().enumerate().take(MAX_ITEMS) {
-                    run(Some(item), if self.is_indexed { below.index(at) } else { below });
+                for (at, item) in items.iter().enumerate() {
+                    if errors.is_full() {
+                        return;
+                    }
+                    run(Some(item), if self.is_indexed { below.index(at) } else { below }, errors);
                 }
             }
             Each::Key => {
-                let map = value.and_then(Value::as_object).into_iter().flatten();
-                for (key, _) in map.take(MAX_ITEMS) {
-                    run(Some(&Value::from(key.as_str())), below);
+                for (key, _) in value.and_then(Value::as_object).into_iter().flatten() {
+                    if errors.is_full() {
+                        return;
+                    }
+                    run(Some(&Value::from(key.as_str())), below, errors);
                 }
             }
         }
     }
 }
 
-/// Items of a list of scalars that are checked.
+/// Items of a list of scalars that are warned of.
 const MAX_ITEMS: usize = 10_000;
 
 fn function(word: &str) -> Option<CheckFn> {
@@ -242,7 +247,7 @@ fn function(word: &str) -> Option<CheckFn> {
         },
         "never-empty" => |it, errors| errors.invalid(it.path, "", it.detail("")),
         "never-unshown" => {
-            |it, errors| errors.push(FieldError::invalid_unshown(it.path, it.detail("")))
+            |it, errors| errors.push(|| FieldError::invalid_unshown(it.path, it.detail("")))
         }
         "forbidden-self" => |it, errors| errors.forbidden(it.path, it.detail("")),
         "forbidden" => |it, errors| {
@@ -281,7 +286,7 @@ fn compared(word: &str) -> Option<CheckFn> {
         "maxitems" => |it, errors| {
             let (items, most) = (it.items().len(), usize::try_from(it.bound()).unwrap_or_default());
             if items > most {
-                errors.push(FieldError::too_many(it.path, items, most));
+                errors.push(|| FieldError::too_many(it.path, items, most));
             }
         },
         "unique" | "unique-item" => unique,
@@ -407,6 +412,9 @@ fn unique(it: &RuledField<'_>, errors: &mut FieldErrors) {
             Value::Null => continue,
             other => other.to_string(),
         };
+        if errors.is_full() {
+            return;
+        }
         if !text.is_empty() && !seen.insert(text) {
             let shown = if it.rule.names_key { key } else { "" };
             errors.duplicate(it.path.index(at).field(shown), value);
@@ -416,5 +424,5 @@ fn unique(it: &RuledField<'_>, errors: &mut FieldErrors) {
 
 /// Values as shown in a message.
 fn listed(it: &RuledField<'_>, shown: impl Shown, errors: &mut FieldErrors) {
-    errors.push(FieldError::not_supported(it.path, shown, it.names()));
+    errors.push(|| FieldError::not_supported(it.path, shown, it.names()));
 }

@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
+#[path = "kinds/costs.rs"]
+mod costs;
+
 static SERVED: LazyLock<Composition> = LazyLock::new(|| {
     let bundles = [ferrokube_resources::bundle(), ferrokube_workloads::bundle()];
     ferrokube_resources::compose(&bundles).expect("the bundles fit")

@@ -21,24 +21,27 @@ pub(crate) struct Endpoints;
 
 impl KindCode for Endpoints {
     fn cell(&self, _word: &str, object: &Value, _now: SystemTime) -> CellValue {
-        let mut all = Vec::new();
+        // Every address with every port: counted, and only those that are shown are made.
+        let (mut shown, mut count) = (Vec::new(), 0usize);
         let subsets = list_at(object, &["subsets"]);
         for subset in subsets {
-            let addresses = items(subset, "addresses").iter().map(|address| text(address, "ip"));
-            let ports = items(subset, "ports");
-            if ports.is_empty() {
-                all.extend(addresses.map(str::to_owned));
-                continue;
-            }
+            let (addresses, ports) = (items(subset, "addresses"), items(subset, "ports"));
+            count = count.saturating_add(addresses.len().saturating_mul(ports.len().max(1)));
+            let ports: Vec<Option<i64>> = match ports {
+                [] => vec![None],
+                ports => ports.iter().take(SHOWN).map(|port| Some(number(port, "port"))).collect(),
+            };
             for port in ports {
-                let number = number(port, "port");
-                all.extend(addresses.clone().map(|ip| match ip.contains(':') {
-                    true => format!("[{ip}]:{number}"),
-                    false => format!("{ip}:{number}"),
+                let left = SHOWN - shown.len();
+                let addresses = addresses.iter().take(left).map(|address| text(address, "ip"));
+                shown.extend(addresses.map(|ip| match port {
+                    None => ip.to_owned(),
+                    Some(port) if ip.contains(':') => format!("[{ip}]:{port}"),
+                    Some(port) => format!("{ip}:{port}"),
                 }));
             }
         }
-        CellValue::text(if subsets.is_empty() { "<none>".to_owned() } else { shortened(&all) })
+        CellValue::text(if subsets.is_empty() { "<none>".to_owned() } else { cell(&shown, count) })
     }
 }
 
@@ -116,6 +119,11 @@ impl KindCode for EndpointSlice {
 }
 
 fn shortened(all: &[String]) -> String {
-    let shown = all[..all.len().min(SHOWN)].join(",");
-    if all.len() > SHOWN { format!("{shown} + {} more...", all.len() - SHOWN) } else { shown }
+    cell(&all[..all.len().min(SHOWN)], all.len())
+}
+
+/// The first of `count` texts.
+fn cell(shown: &[String], count: usize) -> String {
+    let text = shown.join(",");
+    if count > SHOWN { format!("{text} + {} more...", count - SHOWN) } else { text }
 }

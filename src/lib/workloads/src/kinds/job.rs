@@ -340,11 +340,13 @@ impl KindCode for CronJob {
             );
         }
         if crate::checks::is_true(job, "manualSelector") {
-            errors.push(ferrokube_apimachinery::field::FieldError::not_supported(
-                path.field("manualSelector"),
-                true,
-                ["nil", "false"],
-            ));
+            errors.push(|| {
+                ferrokube_apimachinery::field::FieldError::not_supported(
+                    path.field("manualSelector"),
+                    true,
+                    ["nil", "false"],
+                )
+            });
         }
         if crate::checks::given(job, "selector").is_some() {
             errors.invalid(

@@ -110,7 +110,7 @@ fn taints(node: &Document, errors: &mut FieldErrors) {
                 format!("{:?}:{value}", name)
             });
             let why = format!("{{{}}}: {why}", shown.join(","));
-            errors.push(FieldError::unshown(FieldReason::Duplicate, path.index(at), why));
+            errors.push(|| FieldError::unshown(FieldReason::Duplicate, path.index(at), why));
         }
     }
 }

@@ -273,7 +273,7 @@ impl KindCode for DaemonSet {
         }
         let template = ["spec", "template"];
         let changed = !same(old.get(&template), object.get(&template));
-        object.set(&path, (generation(old) + i64::from(changed)).to_string());
+        object.set(&path, generation(old).saturating_add(i64::from(changed)).to_string());
     }
 
     fn warnings(&self, change: &Change<'_>, object: &Document, out: &mut Warnings) {

@@ -109,7 +109,7 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
             let many = alternatives.is_some_and(|list| !list.as_slice().is_empty());
             match (has(it.object, "exactly"), many) {
                 (false, false) => errors.required(it.path, why),
-                (true, true) => errors.push(FieldError::invalid(it.path, None::<&Value>, why)),
+                (true, true) => errors.push(|| FieldError::invalid(it.path, None::<&Value>, why)),
                 _ => {}
             }
         },

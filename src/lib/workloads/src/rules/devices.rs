@@ -49,7 +49,7 @@ fn device_name(text: &str, needs_domain: bool, path: FieldPath<'_>, errors: &mut
         Some("") => errors.invalid(path, "", "the domain must not be empty"),
         Some(domain) => {
             if domain.len() > MAX_DRIVER_BYTES {
-                errors.push(FieldError::too_long(path, MAX_DRIVER_BYTES));
+                errors.push(|| FieldError::too_long(path, MAX_DRIVER_BYTES));
             }
             errors.all_invalid(path, domain, name::dns1123_subdomain(&domain.to_lowercase()));
         }
@@ -59,7 +59,7 @@ fn device_name(text: &str, needs_domain: bool, path: FieldPath<'_>, errors: &mut
         errors.invalid(path, "", "the name must not be empty");
     } else {
         if id.len() > MAX_BYTES {
-            errors.push(FieldError::too_long(path, MAX_BYTES));
+            errors.push(|| FieldError::too_long(path, MAX_BYTES));
         }
         let starts = id.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
         if !starts || !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
@@ -100,7 +100,7 @@ fn driver(it: &RuledField<'_>, errors: &mut FieldErrors) {
         return;
     }
     if text.len() > MAX_DRIVER_BYTES {
-        errors.push(FieldError::too_long(it.path, MAX_DRIVER_BYTES));
+        errors.push(|| FieldError::too_long(it.path, MAX_DRIVER_BYTES));
     }
     errors.all_invalid(it.path, text, name::dns1123_subdomain(&text.to_lowercase()));
 }
@@ -111,7 +111,7 @@ fn pool_name(it: &RuledField<'_>, errors: &mut FieldErrors) {
         return;
     }
     if text.len() > MAX_POOL_BYTES {
-        errors.push(FieldError::too_long(it.path, MAX_POOL_BYTES));
+        errors.push(|| FieldError::too_long(it.path, MAX_POOL_BYTES));
     }
     for part in text.split('/') {
         errors.all_invalid(it.path, part, name::dns1123_subdomain(part));

@@ -178,11 +178,9 @@ fn exit_codes(it: &RuledField<'_>, errors: &mut FieldErrors) {
         return errors.invalid(it.path, it.value, "at least one value is required");
     }
     if codes.len() > MOST {
-        errors.push(ferrokube_apimachinery::field::FieldError::too_many(
-            it.path,
-            codes.len(),
-            MOST,
-        ));
+        errors.push(|| {
+            ferrokube_apimachinery::field::FieldError::too_many(it.path, codes.len(), MOST)
+        });
     }
     for (at, pair) in codes.windows(2).enumerate() {
         if pair[0] == pair[1] {

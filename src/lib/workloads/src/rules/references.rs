@@ -135,7 +135,7 @@ fn field_path(it: &RuledField<'_>, errors: &mut FieldErrors) {
 }
 
 fn listed_at(it: &RuledField<'_>, path: &str, errors: &mut FieldErrors) {
-    errors.push(FieldError::not_supported(it.path.field("fieldPath"), path, it.names()));
+    errors.push(|| FieldError::not_supported(it.path.field("fieldPath"), path, it.names()));
 }
 
 /// A reference to an amount of a container; in volumes it names the container.

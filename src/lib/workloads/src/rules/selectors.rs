@@ -6,7 +6,8 @@ use crate::paths::FieldPath;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::Word;
 use ferrokube_apimachinery::name;
-use std::collections::HashSet;
+use ferrokube_apimachinery::work::CountedKey;
+use std::collections::{HashMap, HashSet};
 
 pub(super) fn function(word: &str) -> Option<CheckFn> {
     Some(match word {
@@ -27,12 +28,14 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
         "labelkeys" => label_keys,
         "topologyterm" => topology,
         "topologies" => |it, errors| {
-            let mut seen: Vec<&Value> = Vec::new();
+            let mut seen = HashSet::new();
             for (at, term) in it.items().iter().enumerate() {
-                if seen.contains(&term) && !errors.is_full() {
+                if errors.is_full() {
+                    return;
+                }
+                if !seen.insert(CountedKey(term.to_string())) {
                     errors.duplicate(it.path.index(at).field("matchLabelExpressions"), "");
                 }
-                seen.push(term);
             }
         },
         _ => return None,
@@ -131,20 +134,23 @@ fn label_keys(it: &RuledField<'_>, errors: &mut FieldErrors) {
     }
     let keys: Vec<&str> =
         items(&object, "matchLabelKeys").iter().filter_map(Value::as_str).collect();
+    // The last place of each.
+    let places: HashMap<CountedKey<&str>, usize> =
+        keys.iter().enumerate().map(|(at, key)| (CountedKey(*key), at)).collect();
     let exact = selector.and_then(|selector| selector.get("matchLabels")?.as_object());
     let mut seen: HashSet<&str> =
         exact.into_iter().flatten().map(|(key, _)| key.as_str()).collect();
     for one in selector.map_or(&[][..], |selector| items(selector, "matchExpressions")) {
         let key = text(one, "key");
-        let at = keys.iter().rposition(|known| *known == key);
-        if let Some(at) = at.filter(|_| seen.contains(key)) {
-            errors.invalid(it.path.index(at), key, BOTH);
+        if let Some(at) = places.get(&CountedKey(key)).filter(|_| seen.contains(key)) {
+            errors.invalid(it.path.index(*at), key, BOTH);
         }
         seen.insert(key);
     }
+    let others = items(&object, "mismatchLabelKeys").iter().filter_map(Value::as_str);
+    let others: HashSet<CountedKey<&str>> = others.map(CountedKey).collect();
     for (at, key) in keys.iter().enumerate() {
-        let mut others = items(&object, "mismatchLabelKeys").iter();
-        if others.any(|other| other.as_str() == Some(*key)) {
+        if others.contains(&CountedKey(key)) {
             let why = "exists in both matchLabelKeys and mismatchLabelKeys";
             errors.invalid(it.path.field("matchLabelKeys").index(at), *key, why);
         }

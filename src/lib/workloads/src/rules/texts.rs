@@ -59,7 +59,7 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
         "maxlength" => |it, errors| {
             let most = usize::try_from(it.bound()).unwrap_or(usize::MAX);
             if it.text().len() > most {
-                errors.push(FieldError::too_long(it.path, most));
+                errors.push(|| FieldError::too_long(it.path, most));
             }
         },
         "atmostlength" => |it, errors| {

@@ -64,7 +64,7 @@ fn success(spec: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
         if let Some(text) = given_indexes {
             let place = own.field("succeededIndexes");
             if text.len() > MAX_INDEXES {
-                errors.push(FieldError::too_long(place, MAX_INDEXES));
+                errors.push(|| FieldError::too_long(place, MAX_INDEXES));
             }
             match indexes::count(text, completions) {
                 Ok(count) => total = count,

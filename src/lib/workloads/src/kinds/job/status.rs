@@ -59,7 +59,7 @@ pub(super) fn validate(old: &Document, object: &Document, errors: &mut FieldErro
     let path = root.field("status");
     uncounted(&change, path, errors);
     let mut wrong = |why: &str| {
-        errors.push(FieldError::invalid_unshown(path.field("conditions"), why));
+        errors.push(|| FieldError::invalid_unshown(path.field("conditions"), why));
     };
     let met = change.is("SuccessCriteriaMet");
     let (complete, failed, target) =

@@ -5,7 +5,8 @@ use crate::kinds::podspec::is_sidecar;
 use crate::paths::FieldPath;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::name;
-use std::collections::HashSet;
+use ferrokube_apimachinery::work::CountedKey;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 /// Conditions that have no qualified name.
@@ -111,14 +112,11 @@ fn transitions(
     {
         return;
     }
+    let (of_status, of_spec) = (by_name(after), by_name(items(spec, of)));
     for (at, old) in before.iter().enumerate() {
-        let (Some(end), name) = (ended(old), text(old, "name")) else { continue };
-        let runs = after
-            .iter()
-            .find(|new| text(new, "name") == name)
-            .is_some_and(|new| ended(new).is_none());
-        let container = items(spec, of).iter().find(|one| text(one, "name") == name);
-        let may = container.is_some_and(|container| {
+        let (Some(end), name) = (ended(old), CountedKey(text(old, "name"))) else { continue };
+        let runs = of_status.get(&name).is_some_and(|new| ended(new).is_none());
+        let may = of_spec.get(&name).is_some_and(|container| {
             is_sidecar(container) || restarts(spec, container, number(&end, "exitCode"))
         });
         if runs && !may && !errors.is_full() {
@@ -126,6 +124,15 @@ fn transitions(
             errors.forbidden(list.index(at).field("state"), why);
         }
     }
+}
+
+/// The first of each name.
+fn by_name(list: &[Value]) -> HashMap<CountedKey<&str>, &Value> {
+    let mut named = HashMap::new();
+    for one in list {
+        named.entry(CountedKey(text(one, "name"))).or_insert(one);
+    }
+    named
 }
 
 fn claims(spec: &Value, status: &Value, list: FieldPath<'_>, errors: &mut FieldErrors) {

@@ -5,6 +5,8 @@ use crate::cells::at;
 use crate::checks::{FieldErrors, text};
 use crate::paths::FieldPath;
 use ferrokube_apimachinery::document::{Document, Map, Value};
+use ferrokube_apimachinery::work::CountedKey;
+use std::collections::HashSet;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -23,6 +25,8 @@ pub(crate) fn validate(
     path: FieldPath<'_>,
     errors: &mut FieldErrors,
 ) {
+    let names: HashSet<CountedKey<&str>> =
+        containers(spec).map(|(_, _, container)| CountedKey(text(container, "name"))).collect();
     for (key, value) in annotations.into_iter().flatten() {
         if errors.is_full() {
             return;
@@ -39,7 +43,7 @@ pub(crate) fn validate(
             seccomp(value, path.field(key), errors);
         }
         if let Some(name) = key.strip_prefix(APP_ARMOR) {
-            if !containers(spec).any(|(_, _, container)| text(container, "name") == name) {
+            if !names.contains(&CountedKey(name)) {
                 errors.invalid(path.key(key), name, "container not found");
             }
             let is_known = matches!(value, "" | "runtime/default" | "unconfined")

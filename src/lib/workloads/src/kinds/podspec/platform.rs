@@ -239,7 +239,7 @@ fn file_keys(spec: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
             let place = variables.index(at_variable);
             let place = place.field("valueFrom.fileKeyRef.volumeName");
             match volumes.get(name) {
-                None => errors.push(FieldError::not_found(place, name)),
+                None => errors.push(|| FieldError::not_found(place, name)),
                 Some(volume) if given(volume, "emptyDir").is_none() => {
                     errors.invalid(place, name, "referenced volume must be of type emptyDir");
                 }

@@ -7,6 +7,7 @@ use ferrokube_apimachinery::document::{Map, Value};
 use ferrokube_apimachinery::field::{FieldError, FieldReason};
 use ferrokube_apimachinery::name;
 use ferrokube_apimachinery::quantity::Quantity;
+use ferrokube_apimachinery::work::{self, CountedKey};
 use std::collections::{BTreeMap, HashSet};
 
 const HUGE_PAGES: &str = "hugepages-";
@@ -217,8 +218,7 @@ fn claim_names(
     errors: &mut FieldErrors,
 ) {
     let mut taken: HashSet<(&str, &str)> = HashSet::new();
-    let mut known: Vec<&str> = known.iter().copied().filter(|name| !name.is_empty()).collect();
-    known.sort_unstable();
+    let mut named: HashSet<CountedKey<&str>> = HashSet::new();
     for (at, claim) in items(resources, "claims").iter().enumerate() {
         if errors.is_full() {
             return;
@@ -235,19 +235,24 @@ fn claim_names(
             errors.duplicate(path, name);
         } else if taken.contains(&(name, request)) {
             errors.duplicate(path, format!("{name}/{request}").as_str());
-        } else if request.is_empty() && taken.iter().any(|(other, _)| *other == name) {
+        } else if request.is_empty() && named.contains(&CountedKey(name)) {
             errors.duplicate(path, name);
         }
         taken.insert((name, request));
-        if !known.contains(&name) {
+        named.insert(CountedKey(name));
+        if !known.contains(name) {
             let why = "must be one of the names in pod.spec.resourceClaims";
+            work::count(known.len());
+            let mut known: Vec<&str> =
+                known.iter().copied().filter(|name| !name.is_empty()).collect();
+            known.sort_unstable();
             let why = match known.as_slice() {
                 [] => format!("{why} which is empty"),
                 known => format!("{why}: {}", known.join(", ")),
             };
             let shown = ferrokube_apimachinery::field::quote(name);
             let why = format!("{shown}: {why}");
-            errors.push(FieldError::unshown(FieldReason::NotFound, path, why));
+            errors.push(|| FieldError::unshown(FieldReason::NotFound, path, why));
         }
     }
 }

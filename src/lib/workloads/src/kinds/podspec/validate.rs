@@ -6,6 +6,7 @@ use crate::checks::{FieldErrors, given, is_true, items, number, text};
 use crate::paths::FieldPath;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::FieldError;
+use ferrokube_apimachinery::work::CountedKey;
 use std::collections::HashSet;
 
 const SIDECARS_ONLY: &str = "may not be set for init containers without restartPolicy=Always";
@@ -65,6 +66,8 @@ pub(crate) fn validate(
         }
     }
     host_ports(list_at(spec, &["containers"]), path.field("containers"), errors);
+    // Ephemeral containers are no targets.
+    let targets: HashSet<CountedKey<&str>> = names.iter().copied().map(CountedKey).collect();
     let ephemeral = path.field("ephemeralContainers");
     for (index, container) in list_at(spec, &["ephemeralContainers"]).iter().enumerate() {
         if errors.is_full() {
@@ -74,7 +77,7 @@ pub(crate) fn validate(
         common(container, spec, &volumes, &claims, path, errors);
         padded(container, SpecOwner { pod: Some(container), ..owner }, path, errors);
         ephemeral_container(container, &mut names, path, errors);
-        target(container, spec, path, errors);
+        target(container, &targets, path, errors);
     }
     resources::of_pod(spec, &claims, path, errors);
     host_network(spec, owner, path, errors);
@@ -247,16 +250,15 @@ fn ephemeral_container<'a>(
 }
 
 /// The container whose namespaces an ephemeral one shares.
-fn target(container: &Value, spec: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
+fn target(
+    container: &Value,
+    targets: &HashSet<CountedKey<&str>>,
+    path: FieldPath<'_>,
+    errors: &mut FieldErrors,
+) {
     let target = text(container, "targetContainerName");
-    let exists = || {
-        ["containers", "initContainers"]
-            .into_iter()
-            .flat_map(|list| list_at(spec, &[list]))
-            .any(|container| text(container, "name") == target)
-    };
-    if !target.is_empty() && !exists() {
-        errors.push(FieldError::not_found(path.field("targetContainerName"), target));
+    if !target.is_empty() && !targets.contains(&CountedKey(target)) {
+        errors.push(|| FieldError::not_found(path.field("targetContainerName"), target));
     }
 }
 

@@ -8,6 +8,7 @@ use crate::rules::texts;
 use ferrokube_apimachinery::document::Value;
 use ferrokube_apimachinery::field::FieldError;
 use ferrokube_apimachinery::name;
+use ferrokube_apimachinery::work::CountedKey;
 use std::collections::{HashMap, HashSet};
 
 /// Names of usable volumes, with whether each is a claim.
@@ -25,12 +26,13 @@ pub(super) fn volumes<'a>(
     errors: &mut FieldErrors,
 ) -> VolumeNames<'a> {
     let mut volumes = VolumeNames::new();
-    for claim in owner.claims {
-        volumes.insert(
-            at(claim, &["metadata", "name"]).and_then(Value::as_str).unwrap_or_default(),
-            true,
-        );
-    }
+    let of_claims: HashSet<CountedKey<&str>> = owner
+        .claims
+        .iter()
+        .map(|claim| at(claim, &["metadata", "name"]).and_then(Value::as_str).unwrap_or_default())
+        .map(CountedKey)
+        .collect();
+    volumes.extend(of_claims.iter().map(|name| (name.0, true)));
     let pod = owner.pod.map_or("", |metadata| text(metadata, "name"));
     let all = list_at(spec, &["volumes"]);
     let made: HashSet<String> = all
@@ -41,11 +43,7 @@ pub(super) fn volumes<'a>(
     let list = path.field("volumes");
     for (index, volume) in all.iter().enumerate() {
         let (name, path) = (text(volume, "name"), list.index(index));
-        if owner
-            .claims
-            .iter()
-            .any(|claim| text(claim.get("metadata").unwrap_or(&Value::Null), "name") == name)
-        {
+        if of_claims.contains(&CountedKey(name)) {
             continue;
         }
         if let Some(projected) = given(volume, "projected") {
@@ -243,7 +241,7 @@ pub(super) fn mounts(
         let (name, point, path) =
             (text(mount, "name"), text(mount, "mountPath"), list.index(index));
         if !volumes.contains_key(name) {
-            errors.push(FieldError::not_found(path.field("name"), name));
+            errors.push(|| FieldError::not_found(path.field("name"), name));
         }
         if !points.insert(point) {
             errors.invalid(path.field("mountPath"), point, "must be unique");
@@ -338,7 +336,7 @@ fn block_devices(
             refuse("devicePath", point, "must not already exist as a path in volumeMounts");
         }
         if !volumes.contains_key(name) {
-            errors.push(FieldError::not_found(path.field("name"), name));
+            errors.push(|| FieldError::not_found(path.field("name"), name));
         }
     }
 }

@@ -229,7 +229,9 @@ fn colliding(volume: &str, what: &str, files: Vec<(String, String)>, out: &mut W
     let mut known: Vec<(String, String)> = Vec::new();
     for (path, from) in files.into_iter().take(MOST) {
         let file = (path.trim_end_matches('/').to_owned(), from);
-        let below = |one: &str, other: &str| format!("{one}/").starts_with(&format!("{other}/"));
+        let below = |one: &str, other: &str| {
+            one.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
         for other in known.iter().filter(|other| {
             !file.0.is_empty()
                 && !other.0.is_empty()
