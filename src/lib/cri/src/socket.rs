@@ -64,6 +64,9 @@ impl Transport for RuntimeSocket {
     }
 }
 
+/// Longest message of an error: events and the back-off of each pod keep it.
+const MAX_MESSAGE: usize = 4096;
+
 fn error(status: &Status) -> CriError {
     use std::error::Error;
     let mut message = status.message().to_owned();
@@ -72,6 +75,11 @@ fn error(status: &Status) -> CriError {
     while let Some(cause) = source {
         message = format!("{message}: {cause}");
         source = cause.source();
+    }
+    if message.len() > MAX_MESSAGE {
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE));
+        message.push_str("...");
+        message.shrink_to_fit();
     }
     CriError::new(CallCode::from_number(status.code() as i32), message)
 }
@@ -111,5 +119,17 @@ impl Decoder for RawCodec {
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
         let length = from.remaining();
         Ok(Some(from.copy_to_bytes(length)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_messages_are_truncated() {
+        let long = error(&Status::internal("\u{e9}".repeat(1 << 20))).message;
+        assert!(long.len() < MAX_MESSAGE + 4 && long.ends_with("..."), "{}", long.len());
+        assert_eq!(error(&Status::internal("no such image")).message, "no such image");
     }
 }
