@@ -12,6 +12,8 @@ pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self';
 
 /// Features shown, and read for it.
 pub const MAX_FEATURES: usize = 1000;
+/// Bytes of features read for a page: they are parsed on a worker of the server.
+pub const MAX_BYTES: usize = 4 << 20;
 /// Longest name of a namespace or feature.
 const MAX_NAME: usize = 253;
 
@@ -158,15 +160,18 @@ pub fn style() -> BoardPage {
 }
 
 /// The board of a namespace: its features in the stored form, in order; at most [`MAX_FEATURES`]
-/// are read.
+/// and [`MAX_BYTES`] are read.
 pub fn board<'a>(namespace: &str, features: impl Iterator<Item = &'a [u8]>) -> BoardPage {
     let mut features = features.peekable();
-    let mut rows = Vec::new();
-    for bytes in features.by_ref().take(MAX_FEATURES) {
+    let (mut rows, mut left) = (Vec::new(), MAX_BYTES);
+    while rows.len() < MAX_FEATURES
+        && let Some(bytes) = features.next_if(|bytes| bytes.len() <= left)
+    {
+        left -= bytes.len();
         rows.push(BoardRow::new(&report(bytes)));
     }
     let message = if features.peek().is_some() {
-        format!("Only the first {MAX_FEATURES} are shown; kubectl get features shows all.")
+        format!("Only the first {} are shown; kubectl get features shows all.", rows.len())
     } else {
         String::new()
     };
@@ -301,6 +306,12 @@ mod tests {
         let page = board(KUBERNETES, many.take(10_000));
         assert!(page.body.contains("Only the first 1000 are shown"));
         assert_eq!(read.get(), MAX_FEATURES + 1);
+        // Large ones cost as much as many.
+        let mut large = turning();
+        large["status"]["transitionTasks"] = json!(["x".repeat(1 << 20)]);
+        let bytes = serde_json::to_vec(&large).unwrap();
+        let page = board(KUBERNETES, std::iter::repeat_n(bytes.as_slice(), 100));
+        assert!(page.body.contains("Only the first 3 are shown"));
         assert_eq!(board("shop", std::iter::empty()).status, 200);
         assert_eq!(super::feature("shop", "Toys", None).status, 404);
         assert_eq!(super::feature("shop", "Toys", Some(b"{")).status, 200, "unreadable is empty");
