@@ -3,6 +3,7 @@
 use crate::blocks::{BlockHash, BlockRef, BlockSource, BlockTarget};
 use crate::error::{BackupError, io_error};
 use crate::point::{MAX_POINT_BYTES, Point};
+use crate::taking::now_ms;
 use ferrokube_storage::journal::io::{File, Io};
 use std::collections::HashMap;
 use std::io;
@@ -22,12 +23,24 @@ pub(crate) struct NewArchive {
     file: Arc<dyn File>,
     end: u64,
     blocks: HashMap<BlockHash, u64>,
+    is_finished: bool,
+}
+
+impl Drop for NewArchive {
+    /// Returns the space of one that failed.
+    fn drop(&mut self) {
+        if !self.is_finished {
+            // What is left is named as temporary.
+            let _ = self.io.remove(&self.temporary);
+        }
+    }
 }
 
 impl NewArchive {
     pub(crate) fn create(io: &Arc<dyn Io>, path: &Path) -> Result<Self, BackupError> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".tmp");
+        // Not that of another process that writes the same backup.
+        name.push(format!(".{}-{:x}.tmp", std::process::id(), now_ms()));
         let temporary = path.with_file_name(name);
         let create = || {
             let file = io.create(&temporary)?;
@@ -37,7 +50,7 @@ impl NewArchive {
         let file = create().map_err(io_error("create", &temporary))?;
         let (io, path) = (Arc::clone(io), path.to_owned());
         let end = MAGIC.len() as u64;
-        Ok(Self { io, path, temporary, file, end, blocks: HashMap::new() })
+        Ok(Self { io, path, temporary, file, end, blocks: HashMap::new(), is_finished: false })
     }
 
     /// Makes the blocks readable by [`BackupArchive::blocks`] before there is a point.
@@ -46,9 +59,9 @@ impl NewArchive {
     }
 
     /// Completes it.
-    pub(crate) fn finish(self, point: &Point) -> Result<(), BackupError> {
+    pub(crate) fn finish(mut self, point: &Point) -> Result<(), BackupError> {
+        let text = point.checked().ok_or(BackupError::TooLarge)?;
         let finish = || {
-            let text = point.encode();
             self.file.write_at(self.end, text.as_bytes())?;
             let mut footer = [0; FOOTER];
             footer[..8].copy_from_slice(&self.end.to_le_bytes());
@@ -60,7 +73,9 @@ impl NewArchive {
             let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
             self.io.sync_dir(folder.unwrap_or(Path::new(".")))
         };
-        finish().map_err(io_error("write", &self.path))
+        finish().map_err(io_error("write", &self.path))?;
+        self.is_finished = true;
+        Ok(())
     }
 }
 
@@ -89,6 +104,18 @@ impl BackupArchive {
     pub(crate) fn open(io: &Arc<dyn Io>, path: &Path) -> Result<Self, BackupError> {
         let file = io.open_to_read(path).map_err(io_error("open", path))?;
         Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Refuses a path of something that a new backup must not replace: neither a backup nor empty.
+    pub(crate) fn check_replaced(io: &Arc<dyn Io>, path: &Path) -> Result<(), BackupError> {
+        let file = match io.open_to_read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            opened => opened.map_err(io_error("open", path))?,
+        };
+        let mut start = [0; MAGIC.len()];
+        let read = file.read_at(0, &mut start).map_err(io_error("read", path))?;
+        let is_backup = read == 0 || start == *MAGIC;
+        is_backup.then_some(()).ok_or_else(|| BackupError::NotBackup(path.to_owned()))
     }
 
     pub(crate) fn point(&self) -> Result<Point, BackupError> {

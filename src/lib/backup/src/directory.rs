@@ -100,8 +100,8 @@ impl BackupDirectory {
     pub(crate) fn add(&self, point: &Point) -> Result<(), BackupError> {
         let last = self.names()?.last().and_then(|name| name.parse::<u64>().ok()).unwrap_or(0);
         let path = self.points().join(format!("{:012}", last + 1));
-        write_durably(&*self.io, &path, point.encode().as_bytes())
-            .map_err(io_error("write", &path))?;
+        let text = point.checked().ok_or(BackupError::TooLarge)?;
+        write_durably(&*self.io, &path, text.as_bytes()).map_err(io_error("write", &path))?;
         self.sync(&self.points())
     }
 

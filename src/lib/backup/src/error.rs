@@ -40,6 +40,15 @@ pub enum BackupError {
     /// A key of the target differs from the backup's.
     #[error("{0} exists and differs from the backup's: remove it, or restore without keys")]
     OtherKey(PathBuf),
+    /// A key that a backup cannot name.
+    #[error("cannot back up {0:?}: rename it, or back up without keys")]
+    KeyName(String),
+    /// Keys and certificates that are none.
+    #[error("the keys and certificates have {0} bytes, more than 16 MiB: back up without keys")]
+    ManyKeys(u64),
+    /// More than a point can list.
+    #[error("the state is too large for a backup")]
+    TooLarge,
     /// Revisions would go back.
     #[error(
         "the clock is {0} s behind the time of the backup: set it, as new revisions follow the clock"

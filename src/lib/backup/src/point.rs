@@ -1,12 +1,17 @@
 //! Points: what a backup holds of one moment, as lines of text with a checksum.
 
 use crate::blocks::{BLOCK_BYTES, BlockHash, BlockRef};
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
+/// Folder of the journal in a point and in a data directory.
+pub(crate) const STORE: &str = "store";
 const TITLE: &str = "ferrokube backup, format 1";
 /// Largest encoded point: some million blocks.
 pub(crate) const MAX_POINT_BYTES: u64 = 128 << 20;
+/// Most bytes of all keys and certificates, which a restore holds in memory.
+pub(crate) const MAX_KEYS_BYTES: u64 = 16 << 20;
 
 /// A file of a point.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +19,13 @@ pub(crate) struct PointFile {
     /// `store/NAME`, or a file of keys relative to the data directory.
     pub(crate) name: String,
     pub(crate) blocks: Vec<BlockRef>,
+}
+
+impl PointFile {
+    /// Whether it is the journal's; else it is a key or certificate.
+    pub(crate) fn is_journal(&self) -> bool {
+        self.name.strip_prefix(STORE).is_some_and(|rest| rest.starts_with('/'))
+    }
 }
 
 /// A moment's journal and keys.
@@ -60,7 +72,14 @@ impl Point {
         }
     }
 
-    pub(crate) fn encode(&self) -> String {
+    /// Its text, if [`Self::decode`] reads the same from it.
+    pub(crate) fn checked(&self) -> Option<String> {
+        let text = self.encode();
+        let is_small = text.len() as u64 <= MAX_POINT_BYTES;
+        (is_small && Self::decode(text.as_bytes()).as_ref() == Some(self)).then_some(text)
+    }
+
+    fn encode(&self) -> String {
         let mut text = format!("{TITLE}\ntaken {}\nrevision {}\n", self.taken_ms, self.revision);
         for file in &self.files {
             let _ = writeln!(text, "file {}", file.name);
@@ -101,7 +120,12 @@ impl Point {
             let whole = file.blocks.len().saturating_sub(1);
             file.blocks[..whole].iter().all(|block| block.len == BLOCK_BYTES)
         };
-        files.iter().all(is_regular).then_some(Self { taken_ms, revision, files })
+        let names: HashSet<&str> = files.iter().map(|file| file.name.as_str()).collect();
+        let keys = files.iter().filter(|file| !file.is_journal());
+        let of_keys: u64 = keys.flat_map(|file| &file.blocks).map(|block| block.len as u64).sum();
+        let is_sound =
+            files.iter().all(is_regular) && names.len() == files.len() && of_keys <= MAX_KEYS_BYTES;
+        is_sound.then_some(Self { taken_ms, revision, files })
     }
 }
 
@@ -113,12 +137,12 @@ fn parse_block(text: &str) -> Option<BlockRef> {
     words.next().is_none().then_some(BlockRef { hash, len, offset })
 }
 
-/// A folder and a plain name: a point cannot name anything outside of a data directory.
-fn is_name(name: &str) -> bool {
+/// A folder and a name: a point cannot name anything outside of a data directory.
+pub(crate) fn is_name(name: &str) -> bool {
     let is_plain = |part: &str| {
         !part.is_empty()
             && !part.starts_with('.')
-            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+            && !part.contains(|letter: char| letter == '/' || letter.is_control())
     };
     name.split_once('/').is_some_and(|(folder, file)| is_plain(folder) && is_plain(file))
 }
@@ -137,7 +161,7 @@ mod tests {
         };
         let files = vec![
             PointFile { name: "store/1.log".to_owned(), blocks: vec![block("one")] },
-            PointFile { name: "pki/ca.key".to_owned(), blocks: Vec::new() },
+            PointFile { name: "pki/my key~".to_owned(), blocks: Vec::new() },
         ];
         let point = Point { taken_ms: 12, revision: 34, files };
         let text = point.encode();
@@ -148,7 +172,7 @@ mod tests {
             assert_eq!(Point::decode(&bytes), None, "byte {at}");
             assert_eq!(Point::decode(&text.as_bytes()[..at]), None, "cut at {at}");
         }
-        for name in ["../x", "a/../b", "/etc/passwd", "a", "a/", "a/.b", "a/b/c", "a/b c"] {
+        for name in ["../x", "a/../b", "/etc/passwd", "a", "a/", "a/.b", "a/b/c", "a/b\nc"] {
             let files = vec![PointFile { name: name.to_owned(), blocks: Vec::new() }];
             let text = Point { files, ..point.clone() }.encode();
             assert_eq!(Point::decode(text.as_bytes()), None, "{name}");

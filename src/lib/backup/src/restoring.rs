@@ -4,8 +4,8 @@ use crate::archive::BackupArchive;
 use crate::blocks::{self, BlockFile, BlockSource, Progress};
 use crate::directory::BackupDirectory;
 use crate::error::{BackupError, io_error};
-use crate::point::{Point, PointFile, PointInfo};
-use crate::taking::{BackupPlace, STORE, checked, journal_files, now_ms};
+use crate::point::{Point, PointFile, PointInfo, STORE};
+use crate::taking::{BackupPlace, checked, journal_files, now_ms};
 use ferrokube_storage::JournalFiles;
 use ferrokube_storage::journal::io::Io;
 use std::io::ErrorKind;
@@ -58,21 +58,24 @@ impl CheckedBackup {
         self.backup.point.info(0)
     }
 
-    /// Whether it can be restored there: the clock is right, and keys that are there are the same.
+    /// Whether it can be restored there: the clock is right, there is no journal, and keys that are
+    /// there are the same.
     ///
     /// # Errors
-    /// [`BackupError::ClockBehind`], [`BackupError::OtherKey`], [`BackupError::Io`].
+    /// [`BackupError::ClockBehind`], [`BackupError::Journal`], [`BackupError::OtherKey`],
+    /// [`BackupError::Io`].
     pub fn check_target(&self, target: &RestoreTarget) -> Result<(), BackupError> {
         let behind = self.backup.point.taken_ms.saturating_sub(now_ms());
         if behind > 0 {
             return Err(BackupError::ClockBehind(behind.div_ceil(1000)));
         }
+        JournalFiles::check_room(&self.io, &target.directory.join(STORE))?;
         missing_keys(&*self.io, &self.keys(target)?).map(drop)
     }
 
     fn keys(&self, target: &RestoreTarget) -> Result<Vec<(PathBuf, Vec<u8>)>, BackupError> {
         let files = self.backup.point.files.iter();
-        let keys = files.filter(|file| target.has_keys && !is_journal(file));
+        let keys = files.filter(|file| target.has_keys && !file.is_journal());
         keys.map(|file| Ok((target.directory.join(&file.name), self.backup.content(file)?)))
             .collect()
     }
@@ -101,10 +104,6 @@ impl CheckedBackup {
         checked(JournalFiles::of_directory(io, &store)?)?;
         Ok(backup.point.info(0))
     }
-}
-
-fn is_journal(file: &PointFile) -> bool {
-    Path::new(&file.name).starts_with(STORE)
 }
 
 /// A backup opened at its last point.
@@ -142,7 +141,7 @@ impl OpenBackup {
             let what = format!("it ends at revision {revision}, not {}", point.revision);
             return Err(self.damaged(&what));
         }
-        for file in point.files.iter().filter(|file| !is_journal(file)) {
+        for file in point.files.iter().filter(|file| !file.is_journal()) {
             let blocks =
                 BlockFile::new(Arc::clone(&self.reader), file.blocks.clone(), progress.clone());
             blocks.check().map_err(|error| self.damaged(&format!("{}: {error}", file.name)))?;

@@ -1,10 +1,10 @@
 //! Takes backups.
 
-use crate::archive::NewArchive;
+use crate::archive::{BackupArchive, NewArchive};
 use crate::blocks::{BLOCK_BYTES, BlockFile, BlockHash, BlockSource, BlockTarget, Progress};
 use crate::directory::BackupDirectory;
 use crate::error::{BackupError, io_error};
-use crate::point::{Point, PointFile, PointInfo};
+use crate::point::{MAX_KEYS_BYTES, Point, PointFile, PointInfo, STORE, is_name};
 use ferrokube_storage::journal::io::{File, Io};
 use ferrokube_storage::{JournalFile, JournalFiles, OpenError, Revision};
 use std::io::ErrorKind;
@@ -14,8 +14,6 @@ use std::time::SystemTime;
 
 /// Attempts to copy files that no merge replaces meanwhile.
 const ATTEMPTS: u32 = 10;
-/// Folder of the journal in a point and in a data directory.
-pub(crate) const STORE: &str = "store";
 
 /// A file of keys or certificates.
 #[derive(Clone)]
@@ -70,6 +68,7 @@ pub fn take(
     let taken_ms = now_ms();
     match place {
         BackupPlace::Directory(path) => {
+            check_keys(&source.keys)?;
             let mut directory = BackupDirectory::new(io, path);
             let _lock = directory.enter()?;
             let reader: Arc<dyn BlockSource> = Arc::new(directory.clone());
@@ -81,6 +80,8 @@ pub fn take(
             Ok(point.info(written))
         }
         BackupPlace::File(path) => {
+            check_keys(&source.keys)?;
+            BackupArchive::check_replaced(io, path)?;
             let mut archive = NewArchive::create(io, path)?;
             let reader: Arc<dyn BlockSource> = Arc::new(archive.reader());
             let copied = copy(io, source, &mut archive, &reader, progress)?;
@@ -88,6 +89,17 @@ pub fn take(
             archive.finish(&point)?;
             Ok(point.info(written))
         }
+    }
+}
+
+fn check_keys(keys: &[KeyFile]) -> Result<(), BackupError> {
+    let bytes: u64 = keys.iter().map(|key| key.bytes.len() as u64).sum();
+    if bytes > MAX_KEYS_BYTES {
+        return Err(BackupError::ManyKeys(bytes));
+    }
+    match keys.iter().find(|key| !is_name(&key.name)) {
+        Some(key) => Err(BackupError::KeyName(key.name.clone())),
+        None => Ok(()),
     }
 }
 

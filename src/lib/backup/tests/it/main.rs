@@ -192,12 +192,106 @@ async fn what_is_in_the_way_is_refused_and_left_alone() {
     drop(store);
     let occupied = restored(&data);
     assert!(matches!(occupied, Err(BackupError::Journal(OpenError::Occupied(_)))), "{occupied:?}");
+    // Before anything is written: not even a key that is missing.
+    std::fs::remove_dir_all(data.join("pki")).ok();
+    assert!(restored(&data).is_err() && !data.join("pki").exists());
     let elsewhere = folder.path().join("elsewhere");
     std::fs::create_dir_all(elsewhere.join("pki")).unwrap();
     std::fs::write(elsewhere.join("pki/ca.key"), "another").unwrap();
     assert!(matches!(restored(&elsewhere), Err(BackupError::OtherKey(_))));
     assert!(!elsewhere.join("store").exists());
     open(&io, &data).unwrap().close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_names_every_key_that_it_takes_and_replaces_only_backups() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, io): (_, Arc<dyn Io>) = (folder.path().join("data"), Arc::new(SystemDisk));
+    let store = open(&io, &data).unwrap();
+    commit(&store, write(&key("configmaps", "ns", "a"), "1")).await.unwrap();
+    let of = |name: &str, bytes: &[u8]| {
+        let mut source = source(&data);
+        source.keys.push(KeyFile { name: name.to_owned(), bytes: bytes.to_vec() });
+        source
+    };
+    let places = [
+        BackupPlace::Directory(folder.path().join("backups")),
+        BackupPlace::File(folder.path().join("one.backup")),
+    ];
+    for place in &places {
+        let taken = |source: &BackupSource| take(&io, source, place, 1, &Progress::none());
+        // What is taken can be restored, whatever its name.
+        taken(&of("pki/ca.crt~ of (old) \u{e9}", b"old")).unwrap();
+        verify(&io, place, &Progress::none()).unwrap();
+        // What cannot be named, or is no key, is refused before anything is written.
+        let refused = taken(&of("pki/a\nblock x", b""));
+        assert!(matches!(refused, Err(BackupError::KeyName(_))), "{refused:?}");
+        let refused = taken(&of("pki/core", &vec![0; 17 << 20]));
+        assert!(matches!(refused, Err(BackupError::ManyKeys(_))), "{refused:?}");
+        let restored = folder.path().join("restored");
+        restore(&io, place, &target(&restored), &Progress::none()).unwrap();
+        assert_eq!(std::fs::read(restored.join("pki/ca.crt~ of (old) \u{e9}")).unwrap(), b"old");
+        std::fs::remove_dir_all(restored).unwrap();
+    }
+    let notes = folder.path().join("notes.txt");
+    std::fs::write(&notes, "mine").unwrap();
+    let refused = take(&io, &source(&data), &BackupPlace::of(&notes), 1, &Progress::none());
+    assert!(matches!(refused, Err(BackupError::NotBackup(_))), "{refused:?}");
+    assert_eq!(std::fs::read(&notes).unwrap(), b"mine");
+    // One that failed leaves nothing.
+    let nothing = BackupSource { journal: folder.path().join("none"), keys: Vec::new() };
+    take(&io, &nothing, &places[1], 1, &Progress::none()).unwrap_err();
+    let left: Vec<String> = io.list(folder.path()).unwrap();
+    assert!(!left.iter().any(|name| name.ends_with(".tmp")), "{left:?}");
+    verify(&io, &places[1], &Progress::none()).unwrap();
+    store.close().await;
+}
+
+/// An archive with this point, whose files all refer to one block of zeros.
+fn forged(path: &Path, files: &[(&str, usize)]) {
+    let block = vec![0; 1 << 20];
+    let magic = b"ferrokube backup file 1\n";
+    let digest = |bytes: &[u8]| -> String {
+        use sha2::Digest;
+        sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    };
+    let line = format!("block {} {} {}\n", digest(&block), block.len(), magic.len());
+    let mut point = "ferrokube backup, format 1\ntaken 1\nrevision 1\n".to_owned();
+    for (name, blocks) in files {
+        point += &format!("file {name}\n{}", line.repeat(*blocks));
+    }
+    point += &format!("sum {}\n", digest(point.as_bytes()));
+    let at = (magic.len() + block.len()) as u64;
+    let footer = [at.to_le_bytes(), (point.len() as u64).to_le_bytes()].concat();
+    let bytes = [&magic[..], &block, point.as_bytes(), &footer, &magic[..]].concat();
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_forged_backup_is_refused_before_it_costs_anything() {
+    let folder = tempfile::tempdir().unwrap();
+    let io: Arc<dyn Io> = Arc::new(SystemDisk);
+    let path = folder.path().join("forged.backup");
+    for files in [
+        // A megabyte that says it is a terabyte of keys.
+        &[("pki/ca.key", 1_000_000)][..],
+        &[("pki/a", 10), ("pki/b", 10)],
+        &[("pki/a", 1), ("pki/a", 1)],
+        // Makes half a journal look whole.
+        &[("store/FORMAT", 1)],
+        &[("store/INSTALL.tmp", 1)],
+        &[("store/MANIFEST", 0)],
+    ] {
+        forged(&path, files);
+        let to = folder.path().join("to");
+        let refused =
+            restore(&io, &BackupPlace::File(path.clone()), &target(&to), &Progress::none());
+        assert!(
+            matches!(refused, Err(BackupError::Damaged { .. } | BackupError::Journal(_))),
+            "{refused:?}"
+        );
+        assert!(!to.exists());
+    }
 }
 
 /// A simulated disk with a store, and a backup of an earlier state of it.

@@ -130,8 +130,29 @@ impl JournalFiles {
     fn read(&self, visitor: &mut dyn RecoveryVisitor) -> Result<(Revision, u64), OpenError> {
         let opened = OpenedFiles(self.files.clone());
         let names: Vec<String> = self.files.iter().map(|file| file.name.clone()).collect();
+        // Any other would be installed unread: a format file makes half a journal a whole one.
+        let known = recover::segments(&names);
+        if let Some(other) = names.iter().find(|name| !known.contains(name)) {
+            let (file, what) = (self.origin.join(other), "no file of a journal".to_owned());
+            return Err(OpenError::Damaged { file, offset: 0, what });
+        }
         let journal_dir = read_only(&self.origin, Arc::new(opened));
         recover::read_state(&journal_dir, &names, visitor)
+    }
+
+    /// Whether [`Self::install`] would find room; nothing is written.
+    ///
+    /// # Errors
+    /// [`OpenError::Occupied`], [`OpenError::Locked`], [`OpenError::Io`].
+    pub fn check_room(io: &Arc<dyn Io>, dir: &Path) -> Result<(), OpenError> {
+        let journal_dir = read_only(dir, Arc::clone(io));
+        let names = match io.list(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            listed => listed.map_err(io_error("list", dir))?,
+        };
+        let lock = io.lock(dir).map_err(io_error("lock", dir))?;
+        let _lock = lock.ok_or_else(|| OpenError::Locked(dir.to_owned()))?;
+        check_names(&journal_dir, &names)
     }
 
     /// Copies the files into a directory, where a store then opens them. Its next revisions are
@@ -286,11 +307,7 @@ fn whole_frames(file: &Arc<dyn File>, path: &Path, acknowledged: u64) -> Result<
 fn make_room(journal_dir: &JournalDir) -> Result<(), OpenError> {
     let names =
         journal_dir.io.list(&journal_dir.dir).map_err(io_error("list", &journal_dir.dir))?;
-    let is_own =
-        names.iter().any(|name| name == INSTALLING) && journal_dir.check_format(&names)?.is_none();
-    if !names.is_empty() && !is_own {
-        return Err(OpenError::Occupied(journal_dir.dir.clone()));
-    }
+    check_names(journal_dir, &names)?;
     let mark = journal_dir.path(INSTALLING);
     journal_dir.io.create(&mark).map_err(io_error("create", &mark))?;
     let synced = journal_dir.io.sync_dir(&journal_dir.dir);
@@ -300,6 +317,16 @@ fn make_room(journal_dir: &JournalDir) -> Result<(), OpenError> {
         journal_dir.io.remove(&path).map_err(io_error("remove", &path))?;
     }
     Ok(())
+}
+
+/// Whether these are none, or those of an earlier call that did not end.
+fn check_names(journal_dir: &JournalDir, names: &[String]) -> Result<(), OpenError> {
+    let is_own =
+        names.iter().any(|name| name == INSTALLING) && journal_dir.check_format(names)?.is_none();
+    if names.is_empty() || is_own {
+        return Ok(());
+    }
+    Err(OpenError::Occupied(journal_dir.dir.clone()))
 }
 
 fn copy(

@@ -24,7 +24,8 @@ pub trait Io: Send + Sync + 'static {
     /// Lists the names in a directory.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 
-    /// Creates or truncates a file, accessible by its owner only.
+    /// Creates a file, accessible by its owner only. What has the name is replaced, not opened: it
+    /// may be another's, or a link.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
 
     /// Opens a file for reading and writing.
@@ -123,13 +124,15 @@ impl Io for SystemDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(path)?;
+        let create =
+            || OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
+        let file = match create() {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                fs::remove_file(path)?;
+                create()?
+            }
+            created => created?,
+        };
         Ok(Arc::new(SystemFile(file)))
     }
 
@@ -199,5 +202,34 @@ impl File for SystemFile {
 
     fn sync(&self) -> io::Result<()> {
         self.0.sync_data()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_created_file_is_its_owners_whatever_had_the_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, others) = (folder.path().join("new"), folder.path().join("others"));
+        fs::write(&others, "theirs").unwrap();
+        fs::set_permissions(&others, fs::Permissions::from_mode(0o666)).unwrap();
+        for place in [
+            (|others, path| symlink(others, path)) as fn(&Path, &Path) -> io::Result<()>,
+            |others, path| fs::hard_link(others, path),
+            |_, path| fs::write(path, "an older one"),
+            |_, _| Ok(()),
+        ] {
+            place(&others, &path).unwrap();
+            SystemDisk.create(&path).unwrap().write_at(0, b"secret").unwrap();
+            assert_eq!(fs::read(&others).unwrap(), b"theirs");
+            let written = fs::symlink_metadata(&path).unwrap();
+            assert!(written.is_file() && written.mode() & 0o777 == 0o600, "{:o}", written.mode());
+            assert_eq!(written.len(), 6);
+            fs::remove_file(&path).unwrap();
+        }
     }
 }
