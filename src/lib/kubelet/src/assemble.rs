@@ -18,6 +18,12 @@ pub(crate) const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 
 const MIN_SHARES: i64 = 2;
 const MAX_SHARES: i64 = 262_144;
+/// Longest text that Linux gives to a process, in bytes.
+const MAX_TEXT: usize = 128 << 10;
+/// Bytes of all values that are put in for references; Linux gives a process at most 6 MiB.
+const MAX_EXPANDED: usize = 8 << 20;
+/// Longest name of a variable that is referred to, in bytes.
+const MAX_VARIABLE: usize = 1024;
 /// Microseconds.
 const CPU_PERIOD: i64 = 100_000;
 const MASKED: [&str; 9] = [
@@ -36,7 +42,13 @@ const READ_ONLY: [&str; 5] =
 
 /// Directory of a pod's own files.
 pub(crate) fn pod_directory(root: &Path, uid: &str) -> PathBuf {
-    root.join("pods").join(uid)
+    root.join("pods").join(plain(uid))
+}
+
+/// A name as one component of a path, whatever a file or the runtime says that it is.
+fn plain(name: &str) -> String {
+    let hides = if name.is_empty() || name.starts_with('.') { "_" } else { "" };
+    format!("{hides}{}", name.replace(['/', '\0'], "_"))
 }
 
 /// Directory of an emptyDir.
@@ -46,7 +58,7 @@ pub(crate) fn empty_directory(root: &Path, uid: &str, volume: &str) -> PathBuf {
 
 /// Directory of a pod's logs.
 pub(crate) fn log_directory(logs: &Path, pod: &StaticPod) -> PathBuf {
-    logs.join(format!("{}_{}_{}", pod.namespace, pod.name, pod.uid))
+    logs.join(plain(&format!("{}_{}_{}", pod.namespace, pod.name, pod.uid)))
 }
 
 fn labels(pod: &StaticPod) -> BTreeMap<String, String> {
@@ -134,9 +146,10 @@ pub(crate) fn container(
     attempt: u32,
     root: &Path,
 ) -> cri::ContainerConfig {
-    let environment: BTreeMap<String, String> = environment(container);
-    let expand = |words: &Option<Vec<String>>| {
-        words.iter().flatten().map(|word| expanded(word, &environment)).collect()
+    let mut room = MAX_EXPANDED;
+    let environment: BTreeMap<String, String> = environment(container, &mut room);
+    let mut expand = |words: &Option<Vec<String>>| {
+        words.iter().flatten().map(|word| expanded(word, &environment, &mut room)).collect()
     };
     let named = container.image.clone().unwrap_or_default();
     let image = cri::ImageSpec {
@@ -178,19 +191,23 @@ pub(crate) fn container(
 }
 
 /// Later variables see earlier ones.
-fn environment(container: &Container) -> BTreeMap<String, String> {
+fn environment(container: &Container, room: &mut usize) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for variable in container.env.iter().flatten() {
-        let value = expanded(variable.value.as_deref().unwrap_or_default(), &all);
+        let value = expanded(variable.value.as_deref().unwrap_or_default(), &all, room);
         all.insert(variable.name.clone(), value);
     }
     all
 }
 
-/// Replaces `$(NAME)` by its value, if there is one; `$$` is a dollar sign.
-fn expanded(text: &str, variables: &BTreeMap<String, String>) -> String {
+/// Replaces `$(NAME)` by its value, if there is one; `$$` is a dollar sign. Values may contain those
+/// before them twice, and so on: what becomes longer than a process may be given, by which its
+/// start fails, does not become much longer. `room` is what values may add in all.
+fn expanded(text: &str, variables: &BTreeMap<String, String>, room: &mut usize) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
+    // Where the next bracket closes: looked for once, not from each reference on.
+    let mut close = 0;
     while let Some((before, after)) = rest.split_once('$') {
         out.push_str(before);
         if let Some(after) = after.strip_prefix('$') {
@@ -198,11 +215,19 @@ fn expanded(text: &str, variables: &BTreeMap<String, String>) -> String {
             rest = after;
             continue;
         }
-        let reference = after.strip_prefix('(').and_then(|after| after.split_once(')'));
-        match reference.and_then(|(name, rest)| Some((variables.get(name)?, rest))) {
-            Some((value, after)) => {
-                out.push_str(value);
-                rest = after;
+        let at = text.len() - after.len();
+        if close < at {
+            close = text[at..].find(')').map_or(text.len(), |end| at + end);
+        }
+        let is_open = after.starts_with('(') && close < text.len() && close - at <= MAX_VARIABLE;
+        let value = is_open.then(|| variables.get(&text[at + 1..close])).flatten();
+        match value.filter(|value| value.len() <= *room) {
+            Some(value) => {
+                let left = (MAX_TEXT + 1).saturating_sub(out.len());
+                let end = value.ceil_char_boundary(left);
+                out.push_str(&value[..end]);
+                *room -= end;
+                rest = &text[close + 1..];
             }
             None => {
                 out.push('$');
@@ -243,8 +268,8 @@ fn resources(container: &Container) -> cri::LinuxContainerResources {
     cri::LinuxContainerResources {
         cpu_period: CPU_PERIOD,
         // At least a millisecond, as kubelet's.
-        cpu_quota: limit.map_or(0, |limit| (limit * CPU_PERIOD / 1000).max(1000)),
-        cpu_shares: (request * 1024 / 1000).clamp(MIN_SHARES, MAX_SHARES),
+        cpu_quota: limit.map_or(0, |limit| (limit.saturating_mul(CPU_PERIOD) / 1000).max(1000)),
+        cpu_shares: (request.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MAX_SHARES),
         memory_limit_in_bytes: memory,
         ..cri::LinuxContainerResources::default()
     }
@@ -290,17 +315,77 @@ fn capabilities(context: &SecurityContext) -> cri::Capabilities {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
     #[test]
     fn references_are_expanded_as_by_kubelet() {
         let variables = BTreeMap::from([("A".to_owned(), "1".to_owned())]);
-        let check = |text: &str, expected: &str| assert_eq!(expanded(text, &variables), expected);
+        let check = |text: &str, expected: &str| {
+            assert_eq!(expanded(text, &variables, &mut MAX_EXPANDED.clone()), expected);
+        };
         check("$(A)-$(A)", "1-1");
         check("$$(A)", "$(A)");
         check("$(B)", "$(B)");
         check("$A $", "$A $");
         check("$(A", "$(A");
+        check("$(B$(A))", "$(B1)");
+        check("$(A)$$(A)$(", "1$(A)$(");
+    }
+
+    fn of(env: Vec<(String, String)>, limits: &str) -> Container {
+        let env: Vec<_> = env
+            .into_iter()
+            .map(|(name, value)| serde_json::json!({"name": name, "value": value}))
+            .collect();
+        let resources = serde_json::json!({"limits": {"cpu": limits}, "requests": {"cpu": limits}});
+        serde_json::from_value(serde_json::json!({"name": "c", "env": env, "resources": resources}))
+            .unwrap()
+    }
+
+    #[test]
+    fn values_that_double_do_not_fill_the_memory() {
+        let pair = |at: usize| (format!("v{at}"), format!("$(v{0})$(v{0})", at.wrapping_sub(1)));
+        let doubling = std::iter::once(("v0".to_owned(), "\u{e9}".repeat(100)));
+        let made = environment(
+            &of(doubling.chain((1..64).map(pair)).collect(), "1"),
+            &mut MAX_EXPANDED.clone(),
+        );
+        // Too long to be given to a process, so that its start fails.
+        assert!(made["v63"].len() > MAX_TEXT);
+        assert!(made.values().all(|value| value.len() <= MAX_TEXT + 4));
+        let many = (1..100_000).map(|at| (format!("w{at}"), "$(v0)".to_owned()));
+        let many = std::iter::once(("v0".to_owned(), "x".repeat(MAX_TEXT))).chain(many).collect();
+        let made = environment(&of(many, "1"), &mut MAX_EXPANDED.clone());
+        assert!(made.values().map(String::len).sum::<usize>() < 2 * MAX_EXPANDED);
+        // References that never close are looked at once.
+        let open = "$(".repeat(2_000_000);
+        assert_eq!(expanded(&open, &made, &mut MAX_EXPANDED.clone()), open);
+        let open = format!("{open})");
+        assert_eq!(expanded(&open, &made, &mut MAX_EXPANDED.clone()), open);
+    }
+
+    #[test]
+    fn amounts_beyond_all_machines_do_not_overflow() {
+        let made = resources(&of(Vec::new(), "100E"));
+        assert_eq!((made.cpu_shares, made.cpu_quota > 1000), (MAX_SHARES, true));
+    }
+
+    #[test]
+    fn fault_56_names_do_not_leave_their_directory() {
+        for name in ["", ".", "..", "../../etc", "/etc", "a/../../b", "..\0"] {
+            let path = pod_directory(Path::new("/root"), name);
+            let below = path.strip_prefix("/root/pods").unwrap();
+            let parts: Vec<_> = below.components().collect();
+            assert!(matches!(parts[..], [std::path::Component::Normal(_)]), "{name:?}: {path:?}");
+        }
+        let pod = crate::static_pods::StaticPod::parse(
+            b"{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: ../../../etc}, spec: {containers: [{name: c, image: i}]}}",
+            "n",
+        )
+        .unwrap();
+        let logs = log_directory(Path::new("/var/log/pods"), &pod);
+        assert_eq!(logs.parent(), Some(Path::new("/var/log/pods")));
     }
 }
