@@ -4,7 +4,7 @@ use crate::cells::{self, CellSources, CellValue};
 use crate::checks::FieldErrors;
 use crate::paths::FieldPath;
 use crate::rows::ColumnRows;
-use crate::types::{self, TypeRules};
+use crate::types::{self, DefaultsRoom, TypeRules};
 use crate::warnings::Warnings;
 use ferrokube_apimachinery::document::{Document, Value};
 use ferrokube_apimachinery::field::FieldError;
@@ -189,10 +189,13 @@ impl Hooks for KindHooks {
     }
 
     fn default(&self, version: &str, object: &mut Document) {
+        let mut room = DefaultsRoom::default();
         if let Some(plan) = self.plan(version) {
-            plan.default(object.fields_mut());
+            plan.default(object.fields_mut(), &mut room);
         }
-        self.code.default(version, object);
+        if !room.is_used_up() {
+            self.code.default(version, object);
+        }
     }
 
     fn validate_name(&self, name: &str) -> Option<Vec<String>> {

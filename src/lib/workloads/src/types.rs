@@ -65,6 +65,32 @@ struct DefaultRow {
     when: Conditions,
     field: Vec<&'static str>,
     value: Value,
+    /// What it adds to the encoded object, at least.
+    bytes: usize,
+}
+
+/// Room for defaults, in encoded bytes: more than any object may have. What a megabyte of empty
+/// containers would need is not made: the object is refused anyway, as it is invalid or too large.
+#[derive(Debug)]
+pub(crate) struct DefaultsRoom(usize);
+
+impl Default for DefaultsRoom {
+    fn default() -> Self {
+        Self(2 << 20)
+    }
+}
+
+impl DefaultsRoom {
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether there is room for this many bytes, which are then taken.
+    fn take(&mut self, bytes: usize) -> bool {
+        let left = self.0.checked_sub(bytes);
+        self.0 = left.unwrap_or(0);
+        left.is_some()
+    }
 }
 
 /// Rows by the name of their type, without `io.k8s.api.`.
@@ -208,15 +234,16 @@ fn default_row([when, field, value, _]: &[&'static str; 4]) -> DefaultRow {
     DefaultRow {
         when: Conditions::parse(when),
         field: field.split('.').collect(),
+        bytes: field.len() + value.len(),
         value: json::read_value(value.as_bytes())
             .expect("a default of the committed table is JSON: tested"),
     }
 }
 
 impl DefaultRow {
-    fn apply(&self, object: &mut Map) {
+    fn apply(&self, object: &mut Map, room: &mut DefaultsRoom) {
         let is_absent = find(object, &self.field).is_none_or(Value::is_null);
-        if !is_absent || !self.when.hold(object) {
+        if !is_absent || !self.when.hold(object) || !room.take(self.bytes) {
             return;
         }
         let Some((last, parents)) = self.field.split_last() else { return };
@@ -304,13 +331,16 @@ impl TypeRules {
     }
 
     /// Sets the defaults of an object and of what it contains.
-    pub(crate) fn default(&self, object: &mut Map) {
-        self.defaults.iter().for_each(|row| row.apply(object));
+    pub(crate) fn default(&self, object: &mut Map, room: &mut DefaultsRoom) {
+        if room.is_used_up() {
+            return;
+        }
+        self.defaults.iter().for_each(|row| row.apply(object, room));
         for child in self.children.iter().filter(|child| child.has_defaults) {
             let Some(value) = object.get_mut(child.field) else {
                 let mut made = Map::new();
                 if child.is_always {
-                    child.plan.default(&mut made);
+                    child.plan.default(&mut made, room);
                 }
                 if !made.is_empty() {
                     object.insert(child.field, Value::Object(made));
@@ -318,17 +348,17 @@ impl TypeRules {
                 continue;
             };
             match (child.contents, value) {
-                (Contents::One, Value::Object(map)) => child.plan.default(map),
+                (Contents::One, Value::Object(map)) => child.plan.default(map, room),
                 (Contents::List, Value::Array(items)) => {
                     items
                         .iter_mut()
                         .filter_map(Value::as_object_mut)
-                        .for_each(|map| child.plan.default(map));
+                        .for_each(|map| child.plan.default(map, room));
                 }
                 (Contents::Map, Value::Object(map)) => {
                     map.values_mut()
                         .filter_map(Value::as_object_mut)
-                        .for_each(|map| child.plan.default(map));
+                        .for_each(|map| child.plan.default(map, room));
                 }
                 _ => {}
             }
@@ -456,7 +486,9 @@ mod tests {
     #[test]
     fn defaults_reach_templates() {
         let mut object = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "readinessProbe": {"httpGet": {"port": 1}}}]}}}});
-        of("apps.v1.Deployment").unwrap().default(object.as_object_mut().unwrap());
+        of("apps.v1.Deployment")
+            .unwrap()
+            .default(object.as_object_mut().unwrap(), &mut DefaultsRoom::default());
         let spec = &object["spec"];
         assert_eq!(
             spec["strategy"],

@@ -187,3 +187,29 @@ fn the_generation_of_a_template_does_not_overflow() {
     definition("daemonsets.apps").hooks.prepare(&change(Some(&old), ""), &mut new);
     assert_eq!(new.annotation(annotation), Some(i64::MAX.to_string().as_str()));
 }
+
+#[test]
+fn defaults_add_no_more_than_an_object_may_have() {
+    let defaulted = |object: Value| {
+        let mut object = Document::from_value(object).expect("an object");
+        let definition = definition("pods");
+        let before = object.heap_bytes();
+        definition.set_defaults(definition.storage_version, &mut object);
+        (object.heap_bytes().saturating_sub(before), object)
+    };
+    let mut bomb = pod(json!({}), 0, json!({}));
+    bomb["spec"]["containers"] = many(500_000, |_| json!({}));
+    let (added, _) = defaulted(bomb);
+    assert!(added < 16 << 20, "{added}");
+    // All that is stored has all of them.
+    let (_, largest) = defaulted(pod(json!({}), 9000, json!({})));
+    let containers = largest.list(&["spec", "containers"]);
+    let has_all = |one: &Value| {
+        ["imagePullPolicy", "terminationMessagePath", "terminationMessagePolicy"]
+            .iter()
+            .all(|field| one.get(field).is_some())
+    };
+    assert!(containers.iter().all(has_all));
+    let (bytes, _) = ferrokube_apimachinery::json::write(&largest);
+    assert!(bytes.len() > 1 << 20, "{}", bytes.len());
+}
