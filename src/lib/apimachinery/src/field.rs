@@ -105,7 +105,8 @@ impl Shown for String {
 
 /// Enough of a text for a message: the rest would be truncated after it was quoted.
 fn start(text: &str) -> &str {
-    text.get(..text.ceil_char_boundary(MAX_MESSAGE_BYTES + 1)).unwrap_or(text)
+    let end = (MAX_MESSAGE_BYTES + 1..text.len()).find(|at| text.is_char_boundary(*at));
+    end.map_or(text, |end| &text[..end])
 }
 
 impl Shown for Value {

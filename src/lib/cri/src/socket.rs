@@ -77,7 +77,8 @@ fn error(status: &Status) -> CriError {
         source = cause.source();
     }
     if message.len() > MAX_MESSAGE {
-        message.truncate(message.floor_char_boundary(MAX_MESSAGE));
+        let end = (0..=MAX_MESSAGE).rev().find(|at| message.is_char_boundary(*at));
+        message.truncate(end.unwrap_or(0));
         message.push_str("...");
         message.shrink_to_fit();
     }

@@ -224,7 +224,8 @@ fn expanded(text: &str, variables: &BTreeMap<String, String>, room: &mut usize) 
         match value.filter(|value| value.len() <= *room) {
             Some(value) => {
                 let left = (MAX_TEXT + 1).saturating_sub(out.len());
-                let end = value.ceil_char_boundary(left);
+                let end = (left..value.len()).find(|at| value.is_char_boundary(*at));
+                let end = end.unwrap_or(value.len());
                 out.push_str(&value[..end]);
                 *room -= end;
                 rest = &text[close + 1..];
