@@ -13,6 +13,7 @@ mod etcd_flags;
 mod feature_admin;
 mod flags;
 mod flow_flags;
+mod kubelet;
 mod migrate;
 mod process;
 mod progress;
@@ -62,6 +63,8 @@ enum Role {
     /// The controllers alone, against any API server
     #[command(visible_alias = "kube-controller-manager")]
     ControllerManager(Box<controller_manager::ControllerManagerFlags>),
+    /// The pods of this machine, on a container runtime
+    Kubelet(Box<kubelet::KubeletFlags>),
     /// Find the request behind a log line, and the log lines behind a request
     Trace(Box<trace::TraceFlags>),
     /// Trace ids for another API server, as a mutating admission webhook
@@ -83,7 +86,7 @@ enum Role {
     },
 }
 
-/// Executable names that select a role, including planned roles.
+/// Executable names that select a role.
 const ROLE_NAMES: [&str; 5] =
     ["all-in-one", "apiserver", "controller-manager", "kubelet", "feature-admin"];
 /// Commands that are not roles.
@@ -114,6 +117,7 @@ pub(crate) fn run(arguments: Vec<OsString>, started: Instant) -> ExitCode {
         Ok(Role::AllInOne(flags)) => all_in_one::run(*flags, started),
         Ok(Role::Apiserver(flags)) => apiserver::run(*flags, started),
         Ok(Role::ControllerManager(flags)) => controller_manager::run(*flags),
+        Ok(Role::Kubelet(flags)) => kubelet::run(*flags),
         Ok(Role::Trace(flags)) => Ok(trace::run(&flags)),
         Ok(Role::TraceWebhook(flags)) => trace_webhook::run(&flags),
         Ok(Role::FeatureAdmin(flags)) => Ok(feature_admin::run(*flags)),

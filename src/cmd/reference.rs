@@ -20,6 +20,7 @@ fn reference() -> String {
         "all-in-one",
         "apiserver",
         "controller-manager",
+        "kubelet",
         "trace",
         "trace-webhook",
         "backup",

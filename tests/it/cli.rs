@@ -86,12 +86,8 @@ fn version_and_completions() {
 }
 
 #[test]
-fn an_unimplemented_role_lists_the_existing_ones() {
-    let directory = tempdir().unwrap();
-    let renamed = directory.path().join("kubelet");
-    symlink(FERROKUBE, &renamed).unwrap();
-    for ended in [run(&["kubelet"]), run(&["kubelet", "--help"]), end(&mut Command::new(&renamed))]
-    {
+fn an_unknown_role_lists_the_existing_ones() {
+    for ended in [run(&["scheduler"]), run(&["scheduler", "--help"])] {
         assert_eq!(ended.code, Some(2));
         assert!(
             ended.stderr.contains("no role") && ended.stderr.contains("all-in-one, apiserver"),
@@ -99,7 +95,26 @@ fn an_unimplemented_role_lists_the_existing_ones() {
             ended.stderr
         );
     }
-    assert!(run(&["help", "kubelet"]).stderr.contains("no role \"kubelet\""));
+    assert!(run(&["help", "scheduler"]).stderr.contains("no role \"scheduler\""));
+}
+
+#[test]
+fn the_kubelet_names_what_is_wrong_with_its_configuration() {
+    let directory = tempdir().unwrap();
+    let file = directory.path().join("config.yaml");
+    let path = file.to_str().unwrap();
+    let wrong = run(&["kubelet", "--config", path]);
+    assert_eq!(wrong.code, Some(1));
+    assert!(wrong.stderr.contains("cannot read the KubeletConfiguration"), "{}", wrong.stderr);
+    std::fs::write(&file, "apiVersion: v1\nkind: Pod").unwrap();
+    let wrong = run(&["kubelet", "--config", path]);
+    assert!(wrong.stderr.contains("no kind \"Pod\" is registered"), "{}", wrong.stderr);
+    let kind = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+    std::fs::write(&file, format!("{kind}maxParallelImagePulls: -1")).unwrap();
+    let wrong = run(&["kubelet", "--config", path]);
+    assert!(wrong.stderr.contains("must be a positive number"), "{}", wrong.stderr);
+    let wrong = run(&["kubelet", "--hostname-override", "not a name"]);
+    assert!(wrong.stderr.contains("set --hostname-override"), "{}", wrong.stderr);
 }
 
 #[test]

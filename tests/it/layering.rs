@@ -18,7 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("backup", &["storage"]),
     ("cri", &["trace"]),
     ("images", &["trace", "cri"]),
-    ("kubelet", &["apimachinery", "trace", "cri", "images"]),
+    ("kubelet", &["apimachinery", "trace", "client", "cri", "images"]),
     ("migrate", &["storage", "etcd"]),
     ("pki", &[]),
     ("serve", &["pki"]),
@@ -116,6 +116,9 @@ const EDGES: &[(&str, &[&str])] = &[
             "timeline",
             "workloads",
             "cluster",
+            "cri",
+            "images",
+            "kubelet",
         ],
     ),
 ];

@@ -157,6 +157,14 @@ impl Connection {
         })
     }
 
+    /// With another user agent, which becomes the manager in managedFields.
+    #[must_use]
+    pub fn with_agent(mut self, agent: &'static str) -> Self {
+        self.config.headers.retain(|(name, _)| name != USER_AGENT);
+        self.config.headers.push((USER_AGENT, HeaderValue::from_static(agent)));
+        self
+    }
+
     /// The CA that verifies the server, in PEM; empty if not configured.
     pub fn ca_pem(&self) -> String {
         let pem = |der: &Vec<u8>| {

@@ -31,7 +31,7 @@ mod reference;
 
 pub use manager::{
     ImageManager, PodIdentity, PullConfig, PullError, PullEvent, PullEvents, PullPolicy,
-    PullRequest,
+    PullRequest, go_duration,
 };
 pub use metrics::PullMetrics;
 pub use reference::{ReferenceError, with_default_tag};

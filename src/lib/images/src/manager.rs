@@ -335,7 +335,7 @@ impl ImageManager {
 }
 
 /// Whole milliseconds, as Go prints durations: `1m2.5s`, `120ms`, `0s`.
-fn go_duration(duration: Duration) -> String {
+pub fn go_duration(duration: Duration) -> String {
     let milliseconds = duration.as_millis();
     let (minutes, rest) = (milliseconds / 60_000, milliseconds % 60_000);
     let seconds = |rest: u128| {

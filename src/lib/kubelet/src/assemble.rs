@@ -1,6 +1,6 @@
 //! Pods as the runtime's configurations.
 
-use crate::static_pods::StaticPod;
+use crate::pod::NodePod;
 use ferrokube_apimachinery::quantity::Quantity;
 use ferrokube_cri as cri;
 use k8s_openapi::api::core::v1::{Container, SecurityContext};
@@ -46,7 +46,7 @@ pub(crate) fn pod_directory(root: &Path, uid: &str) -> PathBuf {
 }
 
 /// A name as one component of a path, whatever a file or the runtime says that it is.
-fn plain(name: &str) -> String {
+pub(crate) fn plain(name: &str) -> String {
     let hides = if name.is_empty() || name.starts_with('.') { "_" } else { "" };
     format!("{hides}{}", name.replace(['/', '\0'], "_"))
 }
@@ -57,11 +57,11 @@ pub(crate) fn empty_directory(root: &Path, uid: &str, volume: &str) -> PathBuf {
 }
 
 /// Directory of a pod's logs.
-pub(crate) fn log_directory(logs: &Path, pod: &StaticPod) -> PathBuf {
+pub(crate) fn log_directory(logs: &Path, pod: &NodePod) -> PathBuf {
     logs.join(plain(&format!("{}_{}_{}", pod.namespace, pod.name, pod.uid)))
 }
 
-fn labels(pod: &StaticPod) -> BTreeMap<String, String> {
+fn labels(pod: &NodePod) -> BTreeMap<String, String> {
     BTreeMap::from([
         (POD_NAME.to_owned(), pod.name.clone()),
         (POD_NAMESPACE.to_owned(), pod.namespace.clone()),
@@ -70,7 +70,7 @@ fn labels(pod: &StaticPod) -> BTreeMap<String, String> {
 }
 
 /// The sandbox of a pod.
-pub(crate) fn sandbox(pod: &StaticPod, logs: &Path, attempt: u32) -> cri::PodSandboxConfig {
+pub(crate) fn sandbox(pod: &NodePod, logs: &Path, attempt: u32) -> cri::PodSandboxConfig {
     let mut annotations = pod.annotations.clone();
     annotations.insert(GRACE.to_owned(), grace(pod).to_string());
     let mut all_labels = pod.labels.clone();
@@ -110,7 +110,7 @@ pub(crate) fn sandbox(pod: &StaticPod, logs: &Path, attempt: u32) -> cri::PodSan
 }
 
 /// Seconds.
-pub(crate) fn grace(pod: &StaticPod) -> i64 {
+pub(crate) fn grace(pod: &NodePod) -> i64 {
     pod.spec.termination_grace_period_seconds.unwrap_or(30).max(1)
 }
 
@@ -118,7 +118,7 @@ fn truncated(name: &str) -> String {
     name.get(..63).unwrap_or(name).trim_end_matches(['-', '.']).to_owned()
 }
 
-fn namespaces(pod: &StaticPod) -> cri::NamespaceOption {
+fn namespaces(pod: &NodePod) -> cri::NamespaceOption {
     let is_on_host = pod.spec.host_network.unwrap_or(false);
     let network = if is_on_host { cri::NamespaceMode::Node } else { cri::NamespaceMode::Pod };
     cri::NamespaceOption {
@@ -140,7 +140,7 @@ fn runtime_default() -> cri::SecurityProfile {
 
 /// A container of a pod, for the n-th time.
 pub(crate) fn container(
-    pod: &StaticPod,
+    pod: &NodePod,
     container: &Container,
     image_ref: String,
     attempt: u32,
@@ -239,7 +239,7 @@ fn expanded(text: &str, variables: &BTreeMap<String, String>, room: &mut usize) 
     out + rest
 }
 
-fn mounts(pod: &StaticPod, container: &Container, root: &Path) -> Vec<cri::ContainerMount> {
+fn mounts(pod: &NodePod, container: &Container, root: &Path) -> Vec<cri::ContainerMount> {
     let volumes = || pod.spec.volumes.iter().flatten();
     let mount = |mount: &k8s_openapi::api::core::v1::VolumeMount| {
         let volume = volumes().find(|volume| volume.name == mount.name)?;
@@ -276,7 +276,7 @@ fn resources(container: &Container) -> cri::LinuxContainerResources {
     }
 }
 
-fn security(pod: &StaticPod, container: &Container) -> cri::LinuxContainerSecurityContext {
+fn security(pod: &NodePod, container: &Container) -> cri::LinuxContainerSecurityContext {
     let of_pod = pod.spec.security_context.clone().unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
     let is_privileged = own.privileged.unwrap_or(false);
@@ -381,7 +381,7 @@ mod tests {
             let parts: Vec<_> = below.components().collect();
             assert!(matches!(parts[..], [std::path::Component::Normal(_)]), "{name:?}: {path:?}");
         }
-        let pod = crate::static_pods::StaticPod::parse(
+        let pod = crate::pod::NodePod::from_file(
             b"{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: ../../../etc}, spec: {containers: [{name: c, image: i}]}}",
             "n",
         )

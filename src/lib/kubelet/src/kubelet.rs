@@ -1,15 +1,24 @@
 //! The node's pods: which ones there should be, a worker for each, and the end of the others.
 
-use crate::assemble::{GRACE, POD_NAME, POD_UID};
+use crate::api::{ApiPods, NodeApi};
+use crate::assemble::{GRACE, POD_NAME, POD_NAMESPACE, POD_UID, grace};
+use crate::board::StatusBoard;
 use crate::config::KubeletConfig;
-use crate::static_pods::{StaticPod, read_directory};
+use crate::desired::DesiredPods;
+use crate::ending::{EndingPod, end};
+use crate::pod::NodePod;
+use crate::static_pods::read_directory;
 use crate::worker;
-use ferrokube_cri::{CriError, ListContainersRequest, ListPodSandboxRequest, Runtime};
-use ferrokube_images::ImageManager;
+use ferrokube_cri::{
+    CriError, ListContainersRequest, ListPodSandboxRequest, Runtime, VersionRequest,
+};
+use ferrokube_images::{ImageManager, PullEvent, PullEvents};
 use ferrokube_trace::TraceContext;
+use parking_lot::Mutex;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,9 +45,51 @@ pub(crate) struct PodNode {
     pub(crate) runtime: Runtime,
     pub(crate) images: ImageManager,
     pub(crate) paths: KubeletPaths,
+    pub(crate) statuses: StatusBoard,
+    pub(crate) events: Option<Arc<dyn PullEvents>>,
+    pub(crate) host_ips: Vec<String>,
+    /// Name and version, once known.
+    version: Mutex<Option<(String, String)>>,
 }
 
 impl PodNode {
+    /// Reports an event of a pod.
+    pub(crate) fn report(&self, pod: &NodePod, reason: &'static str, message: String) {
+        self.event(pod, PullEvent { is_warning: false, reason, message });
+    }
+
+    /// Reports an event of type `Warning`.
+    pub(crate) fn warn(&self, pod: &NodePod, reason: &'static str, message: String) {
+        self.event(pod, PullEvent { is_warning: true, reason, message });
+    }
+
+    fn event(&self, pod: &NodePod, event: PullEvent) {
+        if let Some(events) = &self.events {
+            events.report(&pod.identity(), event);
+        }
+    }
+
+    /// Asks the runtime for its name and version, unless they are known.
+    pub(crate) async fn learn_version(&self) -> Result<(), CriError> {
+        if self.version.lock().is_none() {
+            let version = self.runtime.version(VersionRequest::default()).await?;
+            *self.version.lock() = Some((version.runtime_name, version.runtime_version));
+        }
+        Ok(())
+    }
+
+    /// As it is in container ids.
+    pub(crate) fn runtime_name(&self) -> String {
+        self.version.lock().as_ref().map_or_else(String::new, |(name, _)| name.clone())
+    }
+
+    /// As a Node shows it.
+    pub(crate) fn runtime_version(&self) -> String {
+        let version = self.version.lock();
+        let shown = |(name, version): &(String, String)| format!("{name}://{version}");
+        version.as_ref().map_or_else(String::new, shown)
+    }
+
     /// A future for another task, with the ids of this one.
     pub(crate) fn in_context_of_caller<F: Future>(
         &self,
@@ -49,28 +100,13 @@ impl PodNode {
     }
 }
 
-/// A kubelet without an API server: it runs static pods.
+/// A kubelet: it runs static pods, and with an API server the pods of its node.
 pub struct Kubelet {
-    node: Arc<PodNode>,
+    node: PodNode,
     name: String,
     static_pods: Option<PathBuf>,
     interval: Duration,
-    workers: BTreeMap<String, PodWorker>,
-    ending: BTreeMap<String, JoinHandle<()>>,
-}
-
-struct PodWorker {
-    name: String,
-    grace: i64,
-    context: TraceContext,
-    wake: watch::Sender<u64>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for PodWorker {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    api: Option<NodeApi>,
 }
 
 impl Kubelet {
@@ -86,41 +122,144 @@ impl Kubelet {
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         let paths = KubeletPaths { root: absolute(paths.root), logs: absolute(paths.logs) };
         Self {
-            node: Arc::new(PodNode { runtime, images, paths }),
+            node: PodNode {
+                runtime,
+                images,
+                paths,
+                statuses: StatusBoard::default(),
+                events: None,
+                host_ips: Vec::new(),
+                version: Mutex::default(),
+            },
             name: name.to_owned(),
             static_pods: config.static_pod_path.as_ref().map(PathBuf::from),
             interval: config.file_check_frequency,
-            workers: BTreeMap::new(),
-            ending: BTreeMap::new(),
+            api: None,
         }
     }
 
+    /// Reports events of pods there.
+    #[must_use]
+    pub fn events(mut self, events: Arc<dyn PullEvents>) -> Self {
+        self.node.events = Some(events);
+        self
+    }
+
+    /// Addresses of the node, which its pods show.
+    #[must_use]
+    pub fn addresses(mut self, addresses: &[IpAddr]) -> Self {
+        self.node.host_ips = addresses.iter().map(ToString::to_string).collect();
+        self
+    }
+
+    /// Runs the node's pods of this API server, too.
+    #[must_use]
+    pub fn api(mut self, api: NodeApi) -> Self {
+        self.api = Some(api);
+        self
+    }
+
     /// Runs the node's pods. Never returns; dropped, pods go on without a kubelet.
-    pub async fn run(mut self) {
-        let mut wanted: Option<Vec<StaticPod>> = None;
+    pub async fn run(self) {
+        let Self { node, name, static_pods, interval, api } = self;
+        let node = Arc::new(node);
+        let (found, files) = watch::channel(Vec::new());
+        let pods = PodLoop {
+            node: Arc::clone(&node),
+            name,
+            static_pods,
+            interval,
+            api: api.as_ref().map(|api| Arc::clone(&api.pods)),
+            found,
+            workers: BTreeMap::new(),
+            ending: BTreeMap::new(),
+            ended: BTreeSet::new(),
+        };
+        match api {
+            Some(api) => _ = tokio::join!(pods.run(), api.run(&node, files)),
+            None => pods.run().await,
+        }
+    }
+}
+
+/// The loop that starts and ends the workers of pods.
+struct PodLoop {
+    node: Arc<PodNode>,
+    name: String,
+    static_pods: Option<PathBuf>,
+    interval: Duration,
+    api: Option<Arc<ApiPods>>,
+    /// Static pods, for their mirrors.
+    found: watch::Sender<Vec<NodePod>>,
+    workers: BTreeMap<String, PodWorker>,
+    ending: BTreeMap<String, EndingTask>,
+    /// UIDs of pods that have ended and that the API server still has.
+    ended: BTreeSet<String>,
+}
+
+struct PodWorker {
+    pod: NodePod,
+    wake: watch::Sender<u64>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for PodWorker {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct EndingTask {
+    pod: EndingPod,
+    task: JoinHandle<()>,
+}
+
+impl PodLoop {
+    async fn run(mut self) {
+        let mut files: Option<Vec<NodePod>> = None;
         let mut read_at: Option<Instant> = None;
         let mut last = BTreeMap::new();
+        let mut changes = self.api.as_ref().map(|api| api.changes());
         loop {
             if read_at.is_none_or(|at| at.elapsed() >= self.interval) {
                 read_at = Some(Instant::now());
-                wanted = self.read().or(wanted);
+                files = self.read().or(files);
+                let new = files.clone().unwrap_or_default();
+                self.found.send_if_modified(|old| {
+                    let is_changed = *old != new;
+                    *old = new;
+                    is_changed
+                });
             }
-            match self.relist().await {
+            if let Some(changes) = &mut changes {
+                changes.mark_unchanged();
+            }
+            match self.listed().await {
                 Ok(current) => {
                     self.wake_changed(&last, &current);
-                    // Unknown until the directory was read once: nothing is ended before.
-                    if let Some(wanted) = &wanted {
-                        self.reconcile(wanted, &current);
-                    }
+                    let bound = self.api.as_ref().map(|api| api.all());
+                    let desired = DesiredPods::of(files.as_deref(), bound);
+                    self.reconcile(&desired, &current);
                     last = current;
                 }
                 Err(error) => tracing::warn!(%error, "cannot list the runtime's pods"),
             }
-            tokio::time::sleep(RELIST).await;
+            let changed = async {
+                match &mut changes {
+                    Some(changes) => _ = changes.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let _ = tokio::time::timeout(RELIST, changed).await;
         }
     }
 
-    fn read(&self) -> Option<Vec<StaticPod>> {
+    async fn listed(&self) -> Result<BTreeMap<String, ListedPod>, CriError> {
+        self.node.learn_version().await?;
+        self.relist().await
+    }
+
+    fn read(&self) -> Option<Vec<NodePod>> {
         let Some(directory) = &self.static_pods else { return Some(Vec::new()) };
         let pods = read_directory(directory, &self.name);
         pods.inspect_err(|error| {
@@ -142,8 +281,9 @@ impl Kubelet {
             (&sandbox.id, sandbox.state).hash(digests.entry(uid.clone()).or_default());
             let grace = sandbox.annotations.get(GRACE).and_then(|text| text.parse().ok());
             let annotation = |key: &str| sandbox.annotations.get(key).map(String::as_str);
+            let label = |key: &str| sandbox.labels.get(key).map_or("", String::as_str);
             pods.entry(uid.clone()).or_insert_with(|| ListedPod {
-                name: sandbox.labels.get(POD_NAME).cloned().unwrap_or_default(),
+                full_name: format!("{}/{}", label(POD_NAMESPACE), label(POD_NAME)),
                 // A pod of another kubelet has none: it is not ours to end.
                 grace,
                 context: context(annotation),
@@ -174,26 +314,41 @@ impl Kubelet {
     }
 
     /// Ends what is not wanted, and starts workers of what is.
-    fn reconcile(&mut self, wanted: &[StaticPod], current: &BTreeMap<String, ListedPod>) {
-        let uids: BTreeSet<&str> = wanted.iter().map(|pod| pod.uid.as_str()).collect();
-        self.ending.retain(|_, task| !task.is_finished());
-        let gone: Vec<String> =
-            self.workers.keys().filter(|uid| !uids.contains(uid.as_str())).cloned().collect();
-        for uid in gone {
-            if let Some(worker) = self.workers.remove(&uid) {
-                self.end(uid, worker.grace, worker.context);
+    fn reconcile(&mut self, desired: &DesiredPods, current: &BTreeMap<String, ListedPod>) {
+        self.collect_ended(desired);
+        for ending in &desired.ending {
+            if !self.ended.contains(&ending.uid) {
+                let context = ending.pod.as_ref().map_or_else(TraceContext::root, NodePod::context);
+                self.end(ending.clone(), context);
             }
         }
-        for (uid, pod) in current {
-            let is_ours = !self.workers.contains_key(uid) && !self.ending.contains_key(uid);
-            if let Some(grace) = pod.grace.filter(|_| is_ours && !uids.contains(uid.as_str())) {
-                self.end(uid.clone(), grace, pod.context);
+        // Unknown until all sources were read: nothing is ended for being missing before.
+        if desired.is_complete {
+            let is_missing = |uid: &String| !desired.knows(uid);
+            let gone: Vec<String> =
+                self.workers.keys().filter(|uid| is_missing(uid)).cloned().collect();
+            for uid in gone {
+                let Some(worker) = self.workers.get(&uid) else { continue };
+                let (pod, context) = (worker.pod.clone(), worker.pod.context());
+                let grace = grace(&pod);
+                self.end(EndingPod { uid, grace, pod: Some(pod), is_deleted: false }, context);
+            }
+            for (uid, pod) in current.iter().filter(|(uid, _)| is_missing(uid)) {
+                if let Some(grace) = pod.grace.filter(|_| !self.ending.contains_key(uid)) {
+                    let uid = uid.clone();
+                    let ending = EndingPod { uid, grace, pod: None, is_deleted: false };
+                    self.end(ending, pod.context);
+                }
             }
         }
-        for pod in wanted {
+        for (identity, context, message) in &desired.rejected {
+            self.node.statuses.reject(identity.clone(), *context, message.clone());
+        }
+        for pod in &desired.wanted {
             // The pod of before, or this one, is still ending: paths and names are its own.
+            let name = pod.full_name();
             let is_ending = self.ending.contains_key(&pod.uid)
-                || current.iter().any(|(uid, other)| *uid != pod.uid && other.name == pod.name);
+                || current.iter().any(|(uid, other)| *uid != pod.uid && other.full_name == name);
             if !is_ending && !self.workers.contains_key(&pod.uid) {
                 let worker = self.start(pod.clone());
                 self.workers.insert(pod.uid.clone(), worker);
@@ -201,38 +356,64 @@ impl Kubelet {
         }
     }
 
-    fn start(&self, pod: StaticPod) -> PodWorker {
-        let (wake, changes) = watch::channel(0);
-        let context = context(|key| pod.annotations.get(key).map(String::as_str));
-        let (name, grace) = (pod.name.clone(), crate::assemble::grace(&pod));
-        tracing::info!(namespace = pod.namespace, pod = name, uid = pod.uid, "pod added");
-        let work = worker::run(Arc::clone(&self.node), pod, changes);
-        let task = tokio::spawn(ferrokube_trace::scoped(context, tracing::Span::none(), work));
-        PodWorker { name, grace, context, wake, task }
+    /// Notes which pods have ended.
+    fn collect_ended(&mut self, desired: &DesiredPods) {
+        let finished: Vec<String> = self
+            .ending
+            .iter()
+            .filter(|(_, ending)| ending.task.is_finished())
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in finished {
+            let Some(EndingTask { pod, .. }) = self.ending.remove(&uid) else { continue };
+            if pod.is_deleted {
+                self.ended.insert(uid);
+            }
+        }
+        if desired.is_complete {
+            self.ended.retain(|uid| desired.knows(uid));
+            let is_ending = |uid: &str| self.ending.contains_key(uid);
+            self.node.statuses.retain(|uid| desired.knows(uid) || is_ending(uid));
+        }
     }
 
-    fn end(&mut self, uid: String, grace: i64, context: TraceContext) {
-        tracing::info!(uid, grace, "pod removed");
-        let (node, own) = (Arc::clone(&self.node), uid.clone());
+    fn start(&self, pod: NodePod) -> PodWorker {
+        let (wake, changes) = watch::channel(0);
+        tracing::info!(namespace = pod.namespace, pod = pod.name, uid = pod.uid, "pod added");
+        let work = worker::run(Arc::clone(&self.node), pod.clone(), changes);
+        let task =
+            tokio::spawn(ferrokube_trace::scoped(pod.context(), tracing::Span::none(), work));
+        PodWorker { pod, wake, task }
+    }
+
+    /// Ends a pod in the background; one that is ending may get less time.
+    fn end(&mut self, pod: EndingPod, context: TraceContext) {
+        self.workers.remove(&pod.uid);
+        if let Some(ending) = self.ending.get(&pod.uid) {
+            if ending.pod.grace <= pod.grace {
+                return;
+            }
+            ending.task.abort();
+        }
+        tracing::info!(uid = pod.uid, grace = pod.grace, "pod removed");
+        let (node, own) = (Arc::clone(&self.node), pod.clone());
         let work = async move {
-            while let Err(error) = worker::end(&node, &own, grace).await {
-                tracing::warn!(uid = own, %error, "cannot end the pod");
+            while let Err(error) = end(&node, &own).await {
+                tracing::warn!(uid = own.uid, %error, "cannot end the pod");
                 tokio::time::sleep(END_RETRY).await;
+            }
+            if let Some(pod) = own.pod.filter(|_| own.is_deleted) {
+                node.statuses.ended(pod.identity(), pod.context());
             }
         };
         let task = tokio::spawn(ferrokube_trace::scoped(context, tracing::Span::none(), work));
-        self.ending.insert(uid, task);
-    }
-
-    /// Names of the pods that have a worker.
-    pub fn pods(&self) -> impl Iterator<Item = &str> {
-        self.workers.values().map(|worker| worker.name.as_str())
+        self.ending.insert(pod.uid.clone(), EndingTask { pod, task });
     }
 }
 
 /// A pod that the runtime has.
 struct ListedPod {
-    name: String,
+    full_name: String,
     grace: Option<i64>,
     context: TraceContext,
     digest: u64,

@@ -13,19 +13,29 @@
 //!   of before ends first.
 //! - **Fail closed** (`supported.rs`): a pod with a field that is not implemented is refused by its
 //!   name, never run without it.
+//! - **The API server** (`api/`) is watched for the pods of this node. Workers post statuses to a
+//!   board (`board.rs`), whose writer sends what has changed; a deleted pod leaves the API when it
+//!   has ended. Until the first list is complete, no pod is ended for being missing.
 //! - Calls carry the ids of the pod's annotations (KEP-1668), and log lines show them.
 //!
-//! Not here yet: the API server as a source of pods, status, probes, hooks, volumes from the API,
-//! the kubelet's own server.
+//! Not here yet: probes, hooks, volumes from the API, the kubelet's own server.
 
+mod api;
 mod assemble;
+mod board;
 mod config;
+mod desired;
+mod ending;
 mod kubelet;
 mod next;
+mod pod;
 mod static_pods;
+mod status;
 mod supported;
+mod termination;
 mod worker;
 
+pub use api::{EventSink, NodeApi, NodeIdentity};
 pub use config::{KubeletConfig, KubeletConfigError, KubeletConfigFile, KubeletSettings};
 pub use kubelet::{Kubelet, KubeletPaths};
-pub use static_pods::{StaticPod, StaticPodError};
+pub use pod::{NodePod, NodePodError};

@@ -1,8 +1,9 @@
 //! The next step of a pod: a pure function of the pod and of what the runtime has of it.
 
-use crate::static_pods::StaticPod;
+use crate::pod::NodePod;
 use ferrokube_cri::{ContainerPhase, ContainerReport};
 use k8s_openapi::api::core::v1::Container;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// First pause before a container is started again; doubled each time.
@@ -20,7 +21,9 @@ pub(crate) enum PodAction {
     Start(String, u32),
     /// Look again after this time, or when something changes.
     Wait(Duration),
-    /// All containers have ended for good.
+    /// All containers have ended for good: stop the sandbox, which holds addresses.
+    StopSandbox(String),
+    /// Nothing is left to do.
     Finished,
 }
 
@@ -37,6 +40,17 @@ pub(crate) struct SeenSandbox {
 pub(crate) struct SeenPod {
     pub(crate) sandboxes: Vec<SeenSandbox>,
     pub(crate) containers: Vec<ContainerReport>,
+    /// Addresses of the newest sandbox.
+    pub(crate) ips: Vec<String>,
+}
+
+/// What keeps containers from going on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PodHolds {
+    /// By name: failed to start, and how long until the next try.
+    pub(crate) paused: BTreeMap<String, Duration>,
+    /// Ids of containers whose startup probe has not passed.
+    pub(crate) starting: Vec<String>,
 }
 
 impl SeenPod {
@@ -44,6 +58,15 @@ impl SeenPod {
     pub(crate) fn latest(&self, name: &str) -> Option<&ContainerReport> {
         let own = self.containers.iter().filter(|report| name_of(report).0 == name);
         own.max_by_key(|report| (name_of(report).1, report.created_at))
+    }
+
+    /// The run of the same container before this one.
+    pub(crate) fn before(&self, report: &ContainerReport) -> Option<&ContainerReport> {
+        let (name, attempt) = name_of(report);
+        let earlier = self.containers.iter().filter(|it| {
+            name_of(it).0 == name && name_of(it).1 < attempt && it.state() == ContainerPhase::Exited
+        });
+        earlier.max_by_key(|it| name_of(it).1)
     }
 }
 
@@ -56,7 +79,7 @@ pub(crate) fn name_of(report: &ContainerReport) -> (&str, u32) {
 pub(crate) type WallTime = i64;
 
 /// Decides. `now` is compared with the runtime's times.
-pub(crate) fn next(pod: &StaticPod, seen: &SeenPod, now: WallTime) -> PodAction {
+pub(crate) fn next(pod: &NodePod, seen: &SeenPod, holds: &PodHolds, now: WallTime) -> PodAction {
     if let Some(old) = seen
         .sandboxes
         .iter()
@@ -66,16 +89,21 @@ pub(crate) fn next(pod: &StaticPod, seen: &SeenPod, now: WallTime) -> PodAction 
     {
         return PodAction::RemoveSandbox(old.id.clone());
     }
-    let Some(_sandbox) = seen.sandboxes.first() else { return PodAction::RunSandbox(0) };
+    let Some(sandbox) = seen.sandboxes.first() else { return PodAction::RunSandbox(0) };
     if is_over(pod, seen) {
-        return PodAction::Finished;
+        let id = sandbox.id.clone();
+        return if sandbox.is_ready { PodAction::StopSandbox(id) } else { PodAction::Finished };
     }
     let mut soonest = Duration::MAX;
     for container in pod.spec.init_containers.iter().flatten() {
         let is_sidecar = container.restart_policy.as_deref() == Some("Always");
-        match step(pod, container, seen, now) {
+        let is_starting = |report: &ContainerReport| holds.starting.contains(&report.id);
+        match step(pod, container, seen, holds, now) {
             ContainerStep::Start(attempt) => {
                 return PodAction::Start(container.name.clone(), attempt);
+            }
+            ContainerStep::Runs if seen.latest(&container.name).is_some_and(is_starting) => {
+                return PodAction::Wait(Duration::MAX);
             }
             // Later ones start while a sidecar runs, not while an init container does.
             ContainerStep::Runs if is_sidecar => {}
@@ -87,7 +115,7 @@ pub(crate) fn next(pod: &StaticPod, seen: &SeenPod, now: WallTime) -> PodAction 
         }
     }
     for container in &pod.spec.containers {
-        match step(pod, container, seen, now) {
+        match step(pod, container, seen, holds, now) {
             ContainerStep::Start(attempt) => {
                 return PodAction::Start(container.name.clone(), attempt);
             }
@@ -105,7 +133,16 @@ enum ContainerStep {
     Ended(i32),
 }
 
-fn step(pod: &StaticPod, container: &Container, seen: &SeenPod, now: WallTime) -> ContainerStep {
+fn step(
+    pod: &NodePod,
+    container: &Container,
+    seen: &SeenPod,
+    holds: &PodHolds,
+    now: WallTime,
+) -> ContainerStep {
+    if let Some(pause) = holds.paused.get(&container.name) {
+        return ContainerStep::Pause(*pause);
+    }
     let Some(report) = seen.latest(&container.name) else { return ContainerStep::Start(0) };
     let attempt = name_of(report).1;
     match report.state() {
@@ -116,7 +153,7 @@ fn step(pod: &StaticPod, container: &Container, seen: &SeenPod, now: WallTime) -
             ContainerStep::Ended(report.exit_code)
         }
         ContainerPhase::Exited => {
-            let pause = LONGEST_PAUSE.min(FIRST_PAUSE * 2u32.pow(attempt.min(5)));
+            let pause = pause_after(attempt);
             let since = now.saturating_sub(report.finished_at).max(0);
             let since = Duration::from_nanos(since.unsigned_abs());
             // The first restart is at once, as kubelet's.
@@ -129,8 +166,25 @@ fn step(pod: &StaticPod, container: &Container, seen: &SeenPod, now: WallTime) -
     }
 }
 
+fn pause_after(attempt: u32) -> Duration {
+    LONGEST_PAUSE.min(FIRST_PAUSE * 2u32.pow(attempt.min(5)))
+}
+
+/// Containers that have ended and wait to be started again: name and full length of the pause.
+pub(crate) fn backing_off(pod: &NodePod, seen: &SeenPod, now: WallTime) -> Vec<(String, Duration)> {
+    let holds = PodHolds::default();
+    let waits = |container: &&Container| {
+        matches!(step(pod, container, seen, &holds, now), ContainerStep::Pause(_))
+    };
+    let pause = |container: &Container| {
+        let attempt = seen.latest(&container.name).map_or(0, |report| name_of(report).1);
+        (container.name.clone(), pause_after(attempt))
+    };
+    pod.all_containers().filter(waits).map(pause).collect()
+}
+
 /// Whether a container that ended with this code is started again.
-fn is_restarted(pod: &StaticPod, container: &Container, code: i32) -> bool {
+fn is_restarted(pod: &NodePod, container: &Container, code: i32) -> bool {
     if container.restart_policy.as_deref() == Some("Always") {
         return true;
     }
@@ -144,7 +198,7 @@ fn is_restarted(pod: &StaticPod, container: &Container, code: i32) -> bool {
 
 /// Whether nothing of the pod will run again: its containers have ended, or an init container has
 /// failed for good.
-fn is_over(pod: &StaticPod, seen: &SeenPod) -> bool {
+fn is_over(pod: &NodePod, seen: &SeenPod) -> bool {
     let ended = |container: &Container| {
         let report = seen.latest(&container.name)?;
         let is_exited = report.state() == ContainerPhase::Exited;
@@ -162,14 +216,14 @@ mod tests {
 
     const SECOND: i64 = 1_000_000_000;
 
-    fn pod(spec: &str) -> StaticPod {
+    fn pod(spec: &str) -> NodePod {
         let text = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {spec}");
-        StaticPod::parse(text.as_bytes(), "n").unwrap()
+        NodePod::from_file(text.as_bytes(), "n").unwrap()
     }
 
     fn ready() -> SeenPod {
         let sandbox = SeenSandbox { id: "s".to_owned(), attempt: 0, is_ready: true };
-        SeenPod { sandboxes: vec![sandbox], containers: Vec::new() }
+        SeenPod { sandboxes: vec![sandbox], ..SeenPod::default() }
     }
 
     fn running(mut seen: SeenPod, name: &str) -> SeenPod {
@@ -196,13 +250,25 @@ mod tests {
         PodAction::Start(name.to_owned(), attempt)
     }
 
+    fn at(pod: &NodePod, seen: &SeenPod, time: WallTime) -> PodAction {
+        next(pod, seen, &PodHolds::default(), time)
+    }
+
+    fn now(pod: &NodePod, seen: &SeenPod) -> PodAction {
+        at(pod, seen, 0)
+    }
+
+    fn stop() -> PodAction {
+        PodAction::StopSandbox("s".to_owned())
+    }
+
     const FOREVER: PodAction = PodAction::Wait(Duration::MAX);
 
     #[test]
     fn init_containers_run_in_turn_before_the_others_and_sidecars_along_with_them() {
         let pod = pod("{initContainers: [{name: a, image: i}, {name: s, image: i, restartPolicy: \
                        Always}, {name: b, image: i}], containers: [{name: c, image: i}]}");
-        let step = |seen: &SeenPod| next(&pod, seen, 0);
+        let step = |seen: &SeenPod| next(&pod, seen, &PodHolds::default(), 0);
         assert_eq!(step(&SeenPod::default()), PodAction::RunSandbox(0));
         let seen = ready();
         assert_eq!(step(&seen), start("a", 0));
@@ -225,30 +291,30 @@ mod tests {
     fn restart_policies_decide_what_is_started_again() {
         for (policy, of_success, of_failure) in [
             ("Always", start("c", 1), start("c", 1)),
-            ("OnFailure", PodAction::Finished, start("c", 1)),
-            ("Never", PodAction::Finished, PodAction::Finished),
+            ("OnFailure", stop(), start("c", 1)),
+            ("Never", stop(), stop()),
         ] {
             let text = format!("{{restartPolicy: {policy}, containers: [{{name: c, image: i}}]}}");
             let pod = pod(&text);
-            assert_eq!(next(&pod, &exited(ready(), "c", 0, 0), 0), of_success, "{policy}");
-            assert_eq!(next(&pod, &exited(ready(), "c", 0, 1), 0), of_failure, "{policy}");
+            assert_eq!(now(&pod, &exited(ready(), "c", 0, 0)), of_success, "{policy}");
+            assert_eq!(now(&pod, &exited(ready(), "c", 0, 1)), of_failure, "{policy}");
         }
         let pod = pod("{restartPolicy: Never, initContainers: [{name: a, image: i}], containers: \
                        [{name: c, image: i}]}");
-        assert_eq!(next(&pod, &exited(ready(), "a", 0, 1), 0), PodAction::Finished);
+        assert_eq!(now(&pod, &exited(ready(), "a", 0, 1)), stop());
     }
 
     #[test]
     fn restarts_back_off_from_the_end_of_the_container() {
         let pod = pod("{containers: [{name: c, image: i}]}");
-        let at =
-            |attempt, seconds: i64| next(&pod, &exited(ready(), "c", attempt, 1), seconds * SECOND);
-        assert_eq!(at(1, 0), PodAction::Wait(Duration::from_secs(20)));
-        assert_eq!(at(1, 19), PodAction::Wait(Duration::from_secs(1)));
-        assert_eq!(at(1, 20), start("c", 2));
-        assert_eq!(at(9, 0), PodAction::Wait(LONGEST_PAUSE));
+        let after =
+            |attempt, seconds: i64| at(&pod, &exited(ready(), "c", attempt, 1), seconds * SECOND);
+        assert_eq!(after(1, 0), PodAction::Wait(Duration::from_secs(20)));
+        assert_eq!(after(1, 19), PodAction::Wait(Duration::from_secs(1)));
+        assert_eq!(after(1, 20), start("c", 2));
+        assert_eq!(after(9, 0), PodAction::Wait(LONGEST_PAUSE));
         // A clock that went back does not wait longer.
-        assert_eq!(at(9, -1000), PodAction::Wait(LONGEST_PAUSE));
+        assert_eq!(after(9, -1000), PodAction::Wait(LONGEST_PAUSE));
     }
 
     #[test]
@@ -259,13 +325,13 @@ mod tests {
             seen
         };
         let remove = PodAction::RemoveSandbox("s".to_owned());
-        assert_eq!(next(&pod, &dead(ready()), 0), remove);
+        assert_eq!(now(&pod, &dead(ready())), remove);
         let over = dead(exited(ready(), "c", 0, 0));
-        assert_eq!(next(&pod, &over, 0), PodAction::Finished);
+        assert_eq!(now(&pod, &over), PodAction::Finished);
         // Two of them: the kubelet was killed between its calls.
         let mut two = ready();
         two.sandboxes.push(SeenSandbox { id: "old".to_owned(), attempt: 0, is_ready: true });
-        assert_eq!(next(&pod, &two, 0), PodAction::RemoveSandbox("old".to_owned()));
+        assert_eq!(now(&pod, &two), PodAction::RemoveSandbox("old".to_owned()));
     }
 
     #[test]
@@ -273,6 +339,27 @@ mod tests {
         let pod = pod("{containers: [{name: c, image: i}]}");
         let mut seen = ready();
         seen.containers.push(report("c", 3, ContainerPhase::Created, 0));
-        assert_eq!(next(&pod, &seen, 0), start("c", 3));
+        assert_eq!(now(&pod, &seen), start("c", 3));
+    }
+
+    #[test]
+    fn a_container_that_cannot_start_holds_no_other() {
+        let pod = pod("{containers: [{name: a, image: i}, {name: b, image: i}]}");
+        let pause = Duration::from_secs(7);
+        let mut holds = PodHolds::default();
+        holds.paused.insert("a".to_owned(), pause);
+        assert_eq!(next(&pod, &ready(), &holds, 0), start("b", 0));
+        let seen = running(ready(), "b");
+        assert_eq!(next(&pod, &seen, &holds, 0), PodAction::Wait(pause));
+    }
+
+    #[test]
+    fn a_sidecar_holds_the_next_back_until_its_startup_probe_passes() {
+        let pod = pod("{initContainers: [{name: s, image: i, restartPolicy: Always}], \
+                       containers: [{name: c, image: i}]}");
+        let seen = running(ready(), "s");
+        let holds = PodHolds { starting: vec!["s0".to_owned()], ..PodHolds::default() };
+        assert_eq!(next(&pod, &seen, &holds, 0), FOREVER);
+        assert_eq!(now(&pod, &seen), start("c", 0));
     }
 }

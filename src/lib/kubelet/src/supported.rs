@@ -5,6 +5,7 @@ use ferrokube_apimachinery::document::Value;
 /// Fields of `spec`. Those of scheduling concern others.
 const SPEC: &[&str] = &[
     "affinity",
+    "automountServiceAccountToken",
     "containers",
     "dnsPolicy",
     "enableServiceLinks",
@@ -18,6 +19,8 @@ const SPEC: &[&str] = &[
     "restartPolicy",
     "schedulerName",
     "securityContext",
+    "serviceAccount",
+    "serviceAccountName",
     "terminationGracePeriodSeconds",
     "tolerations",
     "topologySpreadConstraints",

@@ -2,15 +2,19 @@
 
 use crate::assemble::{self, POD_UID};
 use crate::kubelet::PodNode;
-use crate::next::{PodAction, SeenPod, SeenSandbox, name_of, next};
-use crate::static_pods::StaticPod;
+use crate::next::{
+    PodAction, PodHolds, SeenPod, SeenSandbox, WallTime, backing_off, name_of, next,
+};
+use crate::pod::NodePod;
+use crate::status::{StatusInputs, WaitNote, status};
+use crate::termination;
 use ferrokube_cri::{
     ContainerFilter, ContainerPhase, ContainerReport, ContainerStatusRequest,
     CreateContainerRequest, CriError, ListContainersRequest, ListPodSandboxRequest,
-    PodSandboxFilter, PodSandboxState, RemoveContainerRequest, RemovePodSandboxRequest,
-    RunPodSandboxRequest, StartContainerRequest, StopContainerRequest, StopPodSandboxRequest,
+    PodSandboxFilter, PodSandboxState, PodSandboxStatusRequest, RemoveContainerRequest,
+    RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest, StopPodSandboxRequest,
 };
-use ferrokube_images::{PodIdentity, PullError, PullPolicy, PullRequest};
+use ferrokube_images::{PullError, PullPolicy, PullRequest};
 use k8s_openapi::api::core::v1::Volume;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -19,6 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Pause after a failed step.
 const RETRY: Duration = Duration::from_secs(10);
@@ -34,13 +39,42 @@ pub(crate) enum WorkerError {
     Directory(#[from] io::Error),
     #[error("no image: {0}")]
     Image(#[from] PullError),
+    #[error("cannot create the container: {0}")]
+    Create(#[source] CriError),
+    #[error("cannot start the container: {0}")]
+    Start(#[source] CriError),
+}
+
+impl WorkerError {
+    /// As the waiting container shows it.
+    fn note(&self) -> WaitNote {
+        let (reason, message) = match self {
+            Self::Image(error) => (error.reason, error.message.clone()),
+            Self::Create(error) => ("CreateContainerError", error.to_string()),
+            Self::Start(error) => ("RunContainerError", error.to_string()),
+            Self::Runtime(error) => ("CreateContainerError", error.to_string()),
+            Self::Directory(error) => ("CreateContainerConfigError", error.to_string()),
+        };
+        WaitNote { reason: reason.to_owned(), message }
+    }
+}
+
+/// What a worker remembers of its pod, besides what the runtime has.
+struct WorkerMemory {
+    /// Containers that failed to start, by name: why, and when to try again.
+    failed: BTreeMap<String, (WaitNote, Instant)>,
+    /// By id: termination messages of ended containers.
+    messages: BTreeMap<String, String>,
+    started_at: WallTime,
 }
 
 /// Runs a pod until it has finished; cancel safe. `changes` wakes it.
-pub(crate) async fn run(node: Arc<PodNode>, pod: StaticPod, mut changes: watch::Receiver<u64>) {
+pub(crate) async fn run(node: Arc<PodNode>, pod: NodePod, mut changes: watch::Receiver<u64>) {
+    let mut memory =
+        WorkerMemory { failed: BTreeMap::new(), messages: BTreeMap::new(), started_at: now() };
     loop {
         changes.mark_unchanged();
-        match work(&node, &pod).await {
+        match work(&node, &pod, &mut memory).await {
             Ok(Some(pause)) => {
                 let _ = tokio::time::timeout(pause.min(RESYNC), changes.changed()).await;
             }
@@ -55,19 +89,66 @@ pub(crate) async fn run(node: Arc<PodNode>, pod: StaticPod, mut changes: watch::
 }
 
 /// One step. Returns how long to wait for the next; `None`: look at once.
-async fn work(node: &PodNode, pod: &StaticPod) -> Result<Option<Duration>, WorkerError> {
+async fn work(
+    node: &PodNode,
+    pod: &NodePod,
+    memory: &mut WorkerMemory,
+) -> Result<Option<Duration>, WorkerError> {
     let seen = look(node, &pod.uid).await?;
-    match next(pod, &seen, now()) {
+    let time = Instant::now();
+    memory.failed.retain(|_, (_, until)| *until > time);
+    let paused = memory.failed.iter().map(|(name, (_, until))| (name.clone(), *until - time));
+    let holds = PodHolds { paused: paused.collect(), ..PodHolds::default() };
+    let known: Vec<&String> = seen.containers.iter().map(|report| &report.id).collect();
+    memory.messages.retain(|id, _| known.contains(&id));
+    termination::read(node, pod, &seen, &mut memory.messages).await;
+    node.statuses.post(pod, status(pod, &seen, &inputs(node, pod, &seen, memory), now()));
+    match next(pod, &seen, &holds, now()) {
         PodAction::RunSandbox(attempt) => run_sandbox(node, pod, attempt).await?,
         PodAction::RemoveSandbox(id) => remove_sandbox(node, id).await?,
-        PodAction::Start(name, attempt) => start(node, pod, &seen, &name, attempt).await?,
+        PodAction::StopSandbox(id) => {
+            let request = StopPodSandboxRequest { pod_sandbox_id: id };
+            node.runtime.stop_pod_sandbox(request).await?;
+        }
+        PodAction::Start(name, attempt) => {
+            if let Err(error) = start(node, pod, &seen, &name, attempt).await {
+                let container = name.as_str();
+                let (namespace, own) = (&pod.namespace, &pod.name);
+                tracing::warn!(namespace, pod = own, container, %error, "cannot start");
+                memory.failed.insert(name, (error.note(), Instant::now() + RETRY));
+            }
+        }
         PodAction::Wait(pause) => return Ok(Some(pause)),
         PodAction::Finished => return Ok(Some(Duration::MAX)),
     }
     Ok(None)
 }
 
-fn now() -> i64 {
+fn inputs(node: &PodNode, pod: &NodePod, seen: &SeenPod, memory: &WorkerMemory) -> StatusInputs {
+    let mut waiting: BTreeMap<String, WaitNote> =
+        memory.failed.iter().map(|(name, (note, _))| (name.clone(), note.clone())).collect();
+    for (name, pause) in backing_off(pod, seen, now()) {
+        let message = format!(
+            "back-off {} restarting failed container={name} pod={}_{}({})",
+            ferrokube_images::go_duration(pause),
+            pod.name,
+            pod.namespace,
+            pod.uid
+        );
+        let note = WaitNote { reason: "CrashLoopBackOff".to_owned(), message };
+        waiting.entry(name).or_insert(note);
+    }
+    StatusInputs {
+        waiting,
+        messages: memory.messages.clone(),
+        host_ips: node.host_ips.clone(),
+        runtime: node.runtime_name(),
+        started_at: memory.started_at,
+        ..StatusInputs::default()
+    }
+}
+
+pub(crate) fn now() -> WallTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
@@ -103,10 +184,27 @@ pub(crate) async fn look(node: &PodNode, uid: &str) -> Result<SeenPod, CriError>
             Err(error) => return Err(error),
         }
     }
-    Ok(SeenPod { sandboxes, containers })
+    let ips = match &newest {
+        Some(id) => ips(node, id).await?,
+        None => Vec::new(),
+    };
+    Ok(SeenPod { sandboxes, containers, ips })
 }
 
-async fn run_sandbox(node: &PodNode, pod: &StaticPod, attempt: u32) -> Result<(), WorkerError> {
+/// Addresses of a sandbox; none of one that is gone.
+async fn ips(node: &PodNode, sandbox: &str) -> Result<Vec<String>, CriError> {
+    let request = PodSandboxStatusRequest { pod_sandbox_id: sandbox.to_owned(), verbose: false };
+    let network = match node.runtime.pod_sandbox_status(request).await {
+        Ok(response) => response.status.and_then(|report| report.network),
+        Err(error) if error.is_not_found() => None,
+        Err(error) => return Err(error),
+    };
+    let Some(network) = network else { return Ok(Vec::new()) };
+    let all = std::iter::once(network.ip).chain(network.additional_ips.into_iter().map(|it| it.ip));
+    Ok(all.filter(|ip| !ip.is_empty()).collect())
+}
+
+async fn run_sandbox(node: &PodNode, pod: &NodePod, attempt: u32) -> Result<(), WorkerError> {
     let is_empty = |volume: &&Volume| volume.host_path.is_none();
     let empty = pod.spec.volumes.iter().flatten().filter(is_empty);
     let empty: Vec<PathBuf> = empty
@@ -124,12 +222,19 @@ async fn run_sandbox(node: &PodNode, pod: &StaticPod, attempt: u32) -> Result<()
     .await?;
     let config = Some(assemble::sandbox(pod, &node.paths.logs, attempt));
     let request = RunPodSandboxRequest { config, ..RunPodSandboxRequest::default() };
-    let sandbox = node.runtime.run_pod_sandbox(request).await?.pod_sandbox_id;
+    let made = node.runtime.run_pod_sandbox(request).await.inspect_err(|error| {
+        let message = format!("Failed to create pod sandbox: {error}");
+        node.warn(pod, "FailedCreatePodSandBox", message);
+    });
+    let sandbox = made?.pod_sandbox_id;
     tracing::info!(namespace = pod.namespace, pod = pod.name, sandbox, "sandbox runs");
     Ok(())
 }
 
-async fn remove_sandbox(node: &PodNode, pod_sandbox_id: String) -> Result<(), WorkerError> {
+pub(crate) async fn remove_sandbox(
+    node: &PodNode,
+    pod_sandbox_id: String,
+) -> Result<(), WorkerError> {
     let request = StopPodSandboxRequest { pod_sandbox_id: pod_sandbox_id.clone() };
     node.runtime.stop_pod_sandbox(request).await?;
     node.runtime.remove_pod_sandbox(RemovePodSandboxRequest { pod_sandbox_id }).await?;
@@ -139,7 +244,7 @@ async fn remove_sandbox(node: &PodNode, pod_sandbox_id: String) -> Result<(), Wo
 /// Pulls, creates and starts a container.
 async fn start(
     node: &PodNode,
-    pod: &StaticPod,
+    pod: &NodePod,
     seen: &SeenPod,
     name: &str,
     attempt: u32,
@@ -152,11 +257,7 @@ async fn start(
     let sandbox_config = assemble::sandbox(pod, &node.paths.logs, sandbox.attempt);
     let image = container.image.clone().unwrap_or_default();
     let pull = PullRequest {
-        pod: PodIdentity {
-            namespace: pod.namespace.clone(),
-            name: pod.name.clone(),
-            uid: pod.uid.clone(),
-        },
+        pod: pod.identity(),
         policy: policy(container.image_pull_policy.as_deref(), &image),
         image,
         credentials: Vec::new(),
@@ -169,19 +270,25 @@ async fn start(
         let container_id = stale.id.clone();
         node.runtime.remove_container(RemoveContainerRequest { container_id }).await?;
     }
-    let config = assemble::container(pod, container, image_ref, attempt, &node.paths.root);
+    let mut config = assemble::container(pod, container, image_ref, attempt, &node.paths.root);
+    config.mounts.push(termination::mount(node, pod, container, attempt).await?);
     let request = CreateContainerRequest {
         pod_sandbox_id: sandbox.id.clone(),
         config: Some(config),
         sandbox_config: Some(sandbox_config),
     };
-    let container_id = node.runtime.create_container(request).await?.container_id;
+    let created = node.runtime.create_container(request).await;
+    let created = created.inspect_err(|error| node.warn(pod, "Failed", format!("Error: {error}")));
+    let container_id = created.map_err(WorkerError::Create)?.container_id;
+    node.report(pod, "Created", format!("Container created: {name}"));
     let request = StartContainerRequest { container_id: container_id.clone() };
     if let Err(error) = node.runtime.start_container(request).await {
         // It would be found as created, and be made again without end.
         node.runtime.remove_container(RemoveContainerRequest { container_id }).await?;
-        return Err(error.into());
+        node.warn(pod, "Failed", format!("Error: {error}"));
+        return Err(WorkerError::Start(error));
     }
+    node.report(pod, "Started", format!("Container started: {name}"));
     tracing::info!(namespace = pod.namespace, pod = pod.name, container = name, attempt, "started");
     tidy(node, seen, name).await
 }
@@ -215,36 +322,9 @@ fn policy(given: Option<&str>, image: &str) -> PullPolicy {
     }
 }
 
-/// Ends a pod: containers in parallel within its grace period, then the
-/// sandbox and the pod's files.
-pub(crate) async fn end(node: &PodNode, uid: &str, grace: i64) -> Result<(), WorkerError> {
-    let seen = look(node, uid).await?;
-    let deadline = Duration::from_secs(grace.unsigned_abs() + 120);
-    let runtime = node.runtime.within(Some(deadline));
-    let stops = seen.containers.iter().filter(|it| it.state() == ContainerPhase::Running);
-    let mut tasks = tokio::task::JoinSet::new();
-    for report in stops {
-        let (runtime, container_id) = (runtime.clone(), report.id.clone());
-        let stop = async move {
-            runtime.stop_container(StopContainerRequest { container_id, timeout: grace }).await
-        };
-        tasks.spawn(node.in_context_of_caller(stop));
-    }
-    for stopped in tasks.join_all().await {
-        stopped?;
-    }
-    for sandbox in seen.sandboxes {
-        remove_sandbox(node, sandbox.id).await?;
-    }
-    let directory = assemble::pod_directory(&node.paths.root, uid);
-    let removed = in_background(move || fs::remove_dir_all(directory)).await;
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
-    }
-}
-
 /// Runs what may block on a disk.
-async fn in_background(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
+pub(crate) async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }

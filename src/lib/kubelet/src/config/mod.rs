@@ -61,6 +61,16 @@ pub struct KubeletSettings {
     pub registry_pull_qps: Option<i64>,
     /// Pulls above the rate.
     pub registry_burst: Option<i64>,
+    /// Whether to create the Node object.
+    pub register_node: Option<bool>,
+    /// Pods that fit.
+    pub max_pods: Option<i64>,
+    /// Interval of looks at the node.
+    pub node_status_update_frequency: Option<Duration>,
+    /// Longest time between two writes of an unchanged node status.
+    pub node_status_report_frequency: Option<Duration>,
+    /// Of the node's lease.
+    pub node_lease_duration_seconds: Option<i64>,
 }
 
 /// What a file says, and what is doubtful in it.
@@ -89,6 +99,16 @@ pub struct KubeletConfig {
     pub runtime_request_timeout: Duration,
     /// Pulls.
     pub pulls: PullConfig,
+    /// Whether to create the Node object.
+    pub register_node: bool,
+    /// Pods that fit.
+    pub max_pods: u32,
+    /// Interval of looks at the node.
+    pub node_status_update_frequency: Duration,
+    /// Longest time between two writes of an unchanged node status.
+    pub node_status_report_frequency: Duration,
+    /// Of the node's lease.
+    pub node_lease_duration: Duration,
 }
 
 impl KubeletConfigFile {
@@ -226,9 +246,13 @@ impl KubeletSettings {
         let text = value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let number = value.as_i64();
         let time = match (name, &text) {
-            ("fileCheckFrequency" | "runtimeRequestTimeout", Some(text)) => {
-                Some(duration(text)?).filter(|time| !time.is_zero())
-            }
+            (
+                "fileCheckFrequency"
+                | "nodeStatusReportFrequency"
+                | "nodeStatusUpdateFrequency"
+                | "runtimeRequestTimeout",
+                Some(text),
+            ) => Some(duration(text)?).filter(|time| !time.is_zero()),
             _ => None,
         };
         match name {
@@ -242,6 +266,13 @@ impl KubeletSettings {
             "maxParallelImagePulls" => self.max_parallel_image_pulls = number,
             "maxParallelImagePulling" => self.max_parallel_image_pulling = number,
             "registryPullQPS" => self.registry_pull_qps = number,
+            "registerNode" => self.register_node = value.as_bool(),
+            "maxPods" => self.max_pods = number.filter(|pods| *pods != 0),
+            "nodeLeaseDurationSeconds" => {
+                self.node_lease_duration_seconds = number.filter(|seconds| *seconds != 0);
+            }
+            "nodeStatusReportFrequency" => self.node_status_report_frequency = time,
+            "nodeStatusUpdateFrequency" => self.node_status_update_frequency = time,
             "registryBurst" => self.registry_burst = number.filter(|burst| *burst != 0),
             other => return Err(format!("{other} is not read")),
         }
@@ -272,6 +303,17 @@ impl KubeletSettings {
                 .or(below_limit(below.max_parallel_image_pulling)),
             registry_pull_qps: self.registry_pull_qps.or(below.registry_pull_qps),
             registry_burst: self.registry_burst.or(below.registry_burst),
+            register_node: self.register_node.or(below.register_node),
+            max_pods: self.max_pods.or(below.max_pods),
+            node_status_update_frequency: self
+                .node_status_update_frequency
+                .or(below.node_status_update_frequency),
+            node_status_report_frequency: self
+                .node_status_report_frequency
+                .or(below.node_status_report_frequency),
+            node_lease_duration_seconds: self
+                .node_lease_duration_seconds
+                .or(below.node_lease_duration_seconds),
         }
     }
 
@@ -315,6 +357,14 @@ impl KubeletSettings {
         if qps < 0 {
             wrong(format!("registryPullQPS (--registry-qps) {qps} must not be a negative number"));
         }
+        let max_pods = self.max_pods.unwrap_or(110);
+        if max_pods < 0 {
+            wrong(format!("maxPods (--max-pods) {max_pods} must not be a negative number"));
+        }
+        let lease = self.node_lease_duration_seconds.unwrap_or(40);
+        if lease <= 0 {
+            wrong("nodeLeaseDurationSeconds must be greater than 0".to_owned());
+        }
         if !errors.is_empty() {
             return Err(KubeletConfigError::Invalid(errors));
         }
@@ -338,6 +388,15 @@ impl KubeletSettings {
                 registry_burst: number(burst),
                 ..PullConfig::default()
             },
+            register_node: self.register_node.unwrap_or(true),
+            max_pods: number(max_pods),
+            node_status_update_frequency: self
+                .node_status_update_frequency
+                .unwrap_or(Duration::from_secs(10)),
+            node_status_report_frequency: self
+                .node_status_report_frequency
+                .unwrap_or(Duration::from_secs(300)),
+            node_lease_duration: Duration::from_secs(u64::from(number(lease))),
         })
     }
 }

@@ -80,11 +80,11 @@ fn defaults_are_kubelets_and_flags_are_over_the_file() {
 
 #[test]
 fn unknown_and_repeated_fields_are_named_and_the_rest_is_used() {
-    let text = "maxParallelImagePulls: 3\nmaxParalelImagePulls: 4\nmaxPods: 30";
+    let text = "maxParallelImagePulls: 3\nmaxParalelImagePulls: 4\npodsPerCore: 30";
     assert_eq!(
         warnings(text),
         [
-            "maxPods has no effect in this version",
+            "podsPerCore has no effect in this version",
             "Using lenient decoding as strict decoding failed: strict decoding error: unknown \
              field \"maxParalelImagePulls\"",
         ]

@@ -3,7 +3,7 @@
 use ferrokube_cri::testing::{FakeRuntime, PullScript};
 use ferrokube_cri::{CallCode, CriError, Runtime, path};
 use ferrokube_images::{ImageManager, PodIdentity, PullEvent, PullEvents, PullMetrics};
-use ferrokube_kubelet::{Kubelet, KubeletConfigFile, KubeletPaths, KubeletSettings, StaticPod};
+use ferrokube_kubelet::{Kubelet, KubeletConfigFile, KubeletPaths, KubeletSettings, NodePod};
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
@@ -201,7 +201,7 @@ async fn a_wrong_file_stops_no_other() {
 fn a_field_without_an_implementation_is_refused_by_its_name() {
     let why = |spec: &str| {
         let text = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {spec}");
-        StaticPod::parse(text.as_bytes(), "n1").unwrap_err().to_string()
+        NodePod::from_file(text.as_bytes(), "n1").unwrap_err().to_string()
     };
     assert_eq!(
         why("{hostPID: true, containers: [{name: a, image: i, livenessProbe: {}, env: [{name: A, \

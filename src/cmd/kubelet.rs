@@ -1,0 +1,238 @@
+//! `ferrokube kubelet`: runs the pods of this machine on a container runtime; with an API server,
+//! those that are bound to its node.
+
+use super::flags::{FeatureFlags, LogFlags, duration};
+use super::process::{self, Signals};
+use super::server::report;
+use super::tracing::TracingFlags;
+use anyhow::{Context, ensure};
+use clap::Args;
+use ferrokube_client::Connection;
+use ferrokube_cri::{Runtime, RuntimeSocket};
+use ferrokube_features::KubernetesVersion;
+use ferrokube_images::{ImageManager, PullMetrics};
+use ferrokube_kubelet::{
+    EventSink, Kubelet, KubeletConfig, KubeletConfigFile, KubeletPaths, KubeletSettings, NodeApi,
+    NodeIdentity,
+};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// User agent, which becomes the manager in managedFields.
+const AGENT: &str = concat!("kubelet/ferrokube-", env!("CARGO_PKG_VERSION"));
+/// Time between two questions to a runtime that does not answer yet.
+const RUNTIME_RETRY: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Args)]
+pub(crate) struct KubeletFlags {
+    /// KubeletConfiguration, YAML or JSON; flags take precedence over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The API server and the node's identity; without it only static pods run
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Name of the node [default: the host name in lower case]
+    #[arg(long, value_name = "NAME")]
+    hostname_override: Option<String>,
+    /// Addresses of the node, the main one first [default: that of the default route]
+    #[arg(long, value_name = "IP,...", value_delimiter = ',')]
+    node_ip: Vec<IpAddr>,
+    /// Labels to register the node with
+    #[arg(long, value_name = "KEY=VALUE,...", value_delimiter = ',', value_parser = label)]
+    node_labels: Vec<(String, String)>,
+    /// Create the Node object
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    register_node: Option<bool>,
+    /// Files of pods: volumes
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
+    root_dir: PathBuf,
+    /// The runtime's socket [default: unix:///run/containerd/containerd.sock]
+    #[arg(long, value_name = "URL")]
+    container_runtime_endpoint: Option<String>,
+    /// The image service's socket [default: the runtime's]
+    #[arg(long, value_name = "URL")]
+    image_service_endpoint: Option<String>,
+    /// Directory of static pods
+    #[arg(long, value_name = "DIR")]
+    pod_manifest_path: Option<String>,
+    /// Limit of a call of the runtime [default: 2m]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    runtime_request_timeout: Option<Duration>,
+    /// Pods that fit [default: 110]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..=1 << 20))]
+    max_pods: Option<i64>,
+    /// One image pull at a time [default: unless a limit above 1 is set]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    serialize_image_pulls: Option<bool>,
+    /// Image pulls in parallel; 0: no limit
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    max_parallel_image_pulls: Option<i64>,
+    /// Image pulls per second; 0: no limit [default: 5]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    registry_qps: Option<i64>,
+    /// Image pulls above the rate [default: 10]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    registry_burst: Option<i64>,
+    #[command(flatten)]
+    features: FeatureFlags,
+    #[command(flatten)]
+    log: LogFlags,
+    #[command(flatten)]
+    tracing: TracingFlags,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
+}
+
+impl KubeletFlags {
+    fn settings(&self) -> KubeletSettings {
+        KubeletSettings {
+            container_runtime_endpoint: self.container_runtime_endpoint.clone(),
+            image_service_endpoint: self.image_service_endpoint.clone(),
+            static_pod_path: self.pod_manifest_path.clone(),
+            runtime_request_timeout: self.runtime_request_timeout,
+            serialize_image_pulls: self.serialize_image_pulls,
+            max_parallel_image_pulls: self.max_parallel_image_pulls,
+            registry_pull_qps: self.registry_qps,
+            registry_burst: self.registry_burst,
+            register_node: self.register_node,
+            max_pods: self.max_pods,
+            ..KubeletSettings::default()
+        }
+    }
+
+    /// The file and the flags over it; and what is doubtful in the file.
+    fn read_config(&self) -> anyhow::Result<(KubeletConfig, Vec<String>)> {
+        let mut file = KubeletConfigFile::default();
+        if let Some(path) = &self.config {
+            let shown = path.display();
+            let body = std::fs::read(path)
+                .with_context(|| format!("cannot read the KubeletConfiguration {shown}"))?;
+            file = KubeletConfigFile::parse(&body)
+                .with_context(|| format!("cannot use the KubeletConfiguration {shown}"))?;
+        }
+        Ok((self.settings().over(file.settings).finish()?, file.warnings))
+    }
+
+    fn identity(&self, config: &KubeletConfig) -> anyhow::Result<NodeIdentity> {
+        let host_name = host_name();
+        let given = self.hostname_override.clone();
+        let name = given.unwrap_or_else(|| host_name.clone()).trim().to_lowercase();
+        ensure!(
+            ferrokube_apimachinery::name::dns1123_subdomain(&name).is_empty(),
+            "cannot use {name:?} as the name of the node: not a DNS name; set --hostname-override"
+        );
+        let addresses =
+            if self.node_ip.is_empty() { vec![main_address()] } else { self.node_ip.clone() };
+        Ok(NodeIdentity {
+            name,
+            host_name,
+            addresses,
+            version: format!(
+                "v{}.0+ferrokube-{}",
+                KubernetesVersion::CURRENT,
+                env!("CARGO_PKG_VERSION")
+            ),
+            labels: self.node_labels.iter().cloned().collect::<BTreeMap<_, _>>(),
+            is_registered: config.register_node,
+            max_pods: config.max_pods,
+            status_interval: config.node_status_update_frequency,
+            report_interval: config.node_status_report_frequency,
+            lease_duration: config.node_lease_duration,
+        })
+    }
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_lowercase()
+}
+
+/// The address from which packets leave; loopback without a default route. Nothing is sent.
+fn main_address() -> IpAddr {
+    let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let probe = || -> std::io::Result<IpAddr> {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        // An address of documentation: any that is not local.
+        socket.connect(SocketAddr::from(([203, 0, 113, 1], 9)))?;
+        Ok(socket.local_addr()?.ip())
+    };
+    probe().unwrap_or(loopback)
+}
+
+/// Runs until a signal; pods go on without it.
+pub(crate) fn run(flags: KubeletFlags) -> anyhow::Result<ExitCode> {
+    let (gates, warnings) = flags.features.gates()?;
+    let spans = flags.tracing.config("kubelet")?;
+    let log = flags.log.config(&gates, None);
+    process::check_log(&log)?;
+    let (config, doubts) = flags.read_config()?;
+    let identity = flags.identity(&config)?;
+    let _telemetry = process::set_up(&log, &gates, &warnings, spans.as_ref())?;
+    for warning in doubts {
+        tracing::warn!(warning, "KubeletConfiguration");
+    }
+    process::block_on(work(flags, config, identity))
+}
+
+async fn work(
+    flags: KubeletFlags,
+    config: KubeletConfig,
+    identity: NodeIdentity,
+) -> anyhow::Result<ExitCode> {
+    std::fs::create_dir_all(&flags.root_dir)
+        .with_context(|| format!("cannot create --root-dir {}", flags.root_dir.display()))?;
+    let socket = |endpoint: &str| -> anyhow::Result<Runtime> {
+        Ok(Runtime::new(Arc::new(RuntimeSocket::new(endpoint)?)))
+    };
+    let runtime =
+        socket(&config.container_runtime_endpoint)?.within(Some(config.runtime_request_timeout));
+    let image_service = socket(&config.image_service_endpoint)?;
+    let (sink, queue) = EventSink::new();
+    let sink = Arc::new(sink);
+    let images = ImageManager::new(
+        image_service,
+        config.pulls,
+        Arc::clone(&sink) as Arc<_>,
+        Arc::<PullMetrics>::default(),
+    );
+    let paths =
+        KubeletPaths { root: flags.root_dir.clone(), logs: config.pod_logs_dir.clone().into() };
+    let mut kubelet = Kubelet::new(&identity.name, &config, runtime, images.clone(), paths)
+        .events(sink)
+        .addresses(&identity.addresses);
+    let name = identity.name.clone();
+    if let Some(path) = &flags.kubeconfig {
+        let client = Connection::from_kubeconfig(path).await?.with_agent(AGENT).client()?;
+        kubelet = kubelet.api(NodeApi::new(client, identity, queue));
+    }
+    let mut signals = Signals::new()?;
+    report(&format!("ready: node {name}"));
+    let running = async {
+        learn_capabilities(&images).await;
+        kubelet.run().await;
+    };
+    tokio::select! {
+        () = running => {}
+        (name, _) = signals.next() => tracing::info!(signal = name, "ending"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits for the runtime, and learns whether it bounds pulls itself.
+async fn learn_capabilities(images: &ImageManager) {
+    let mut is_reported = false;
+    while let Err(error) = images.learn_capabilities().await {
+        if !is_reported {
+            tracing::warn!(%error, "the container runtime does not answer; waiting for it");
+            is_reported = true;
+        }
+        tokio::time::sleep(RUNTIME_RETRY).await;
+    }
+}

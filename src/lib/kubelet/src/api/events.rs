@@ -1,0 +1,129 @@
+//! Events of pods: what happened, for `kubectl describe`.
+
+use ferrokube_client::{Outage, traced};
+use ferrokube_images::{PodIdentity, PullEvent, PullEvents};
+use ferrokube_trace::TraceContext;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use std::collections::HashMap;
+use tokio::sync::mpsc;
+
+/// Events that wait to be written; more are dropped.
+const MAX_WAITING: usize = 1000;
+/// Events whose repetitions are counted instead of written again.
+const MAX_REMEMBERED: usize = 512;
+
+/// Takes events, without blocking.
+pub struct EventSink {
+    sender: mpsc::Sender<WaitingEvent>,
+}
+
+/// The other end of an [`EventSink`].
+pub struct WaitingEvents {
+    receiver: mpsc::Receiver<WaitingEvent>,
+}
+
+struct WaitingEvent {
+    pod: PodIdentity,
+    event: PullEvent,
+    context: Option<TraceContext>,
+    at: Timestamp,
+}
+
+impl EventSink {
+    /// A sink, and the queue that a [`super::NodeApi`] writes from.
+    pub fn new() -> (Self, WaitingEvents) {
+        let (sender, receiver) = mpsc::channel(MAX_WAITING);
+        (Self { sender }, WaitingEvents { receiver })
+    }
+}
+
+impl PullEvents for EventSink {
+    fn report(&self, pod: &PodIdentity, event: PullEvent) {
+        let (context, at) = (ferrokube_trace::current(), Timestamp::now());
+        let waiting = WaitingEvent { pod: pod.clone(), event, context, at };
+        if self.sender.try_send(waiting).is_err() {
+            tracing::debug!(namespace = pod.namespace, pod = pod.name, "event dropped");
+        }
+    }
+}
+
+/// Of an event that was written: its name, and how often it was seen.
+type Remembered = HashMap<(PodIdentityKey, &'static str, String), (String, i32)>;
+type PodIdentityKey = String;
+
+impl WaitingEvents {
+    /// Writes until dropped.
+    pub(crate) async fn run(mut self, client: &Client, node: &str) {
+        let mut outage = Outage::new("write an event");
+        let mut remembered = Remembered::new();
+        while let Some(waiting) = self.receiver.recv().await {
+            match write(client, node, &waiting, &mut remembered).await {
+                Ok(()) => _ = outage.works(),
+                // An event is not worth a retry: it may be the reason for the failure.
+                Err(error) => _ = outage.failed(&error),
+            }
+        }
+    }
+}
+
+async fn write(
+    client: &Client,
+    node: &str,
+    waiting: &WaitingEvent,
+    remembered: &mut Remembered,
+) -> Result<(), kube::Error> {
+    let WaitingEvent { pod, event, context, at } = waiting;
+    let client = context.map_or_else(|| client.clone(), |context| traced(client, &context));
+    let events: Api<Event> = Api::namespaced(client, &pod.namespace);
+    let key = (pod.uid.clone(), event.reason, event.message.clone());
+    let time = Some(Time(*at));
+    if let Some((name, count)) = remembered.get_mut(&key) {
+        *count += 1;
+        let patch = serde_json::json!({"count": *count, "lastTimestamp": time});
+        match events.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            // Expired: as if it were the first.
+            Err(kube::Error::Api(status)) if status.code == 404 => _ = remembered.remove(&key),
+            other => return other.map(drop),
+        }
+    }
+    let name = format!("{}.{:x}", pod.name, at.as_nanosecond());
+    let object = Event {
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            namespace: Some(pod.namespace.clone()),
+            ..ObjectMeta::default()
+        },
+        involved_object: ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(pod.namespace.clone()),
+            name: Some(pod.name.clone()),
+            uid: Some(pod.uid.clone()),
+            ..ObjectReference::default()
+        },
+        type_: Some(if event.is_warning { "Warning" } else { "Normal" }.to_owned()),
+        reason: Some(event.reason.to_owned()),
+        // The API's limit.
+        message: Some(event.message.chars().take(1024).collect()),
+        count: Some(1),
+        first_timestamp: time.clone(),
+        last_timestamp: time,
+        source: Some(EventSource {
+            component: Some("kubelet".to_owned()),
+            host: Some(node.to_owned()),
+        }),
+        reporting_component: Some("kubelet".to_owned()),
+        reporting_instance: Some(node.to_owned()),
+        ..Event::default()
+    };
+    events.create(&PostParams::default(), &object).await?;
+    if remembered.len() >= MAX_REMEMBERED {
+        remembered.clear();
+    }
+    remembered.insert(key, (name, 1));
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! The kubelet's side of the API: what it watches and what it writes. HTTP only, through `client`.
+
+mod events;
+mod facts;
+mod lease;
+mod mirrors;
+mod node;
+mod pods;
+mod statuses;
+
+pub use events::EventSink;
+pub(crate) use pods::ApiPods;
+
+use crate::kubelet::PodNode;
+use crate::pod::NodePod;
+use events::WaitingEvents;
+use kube::Client;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// What the node says of itself.
+#[derive(Clone, Debug)]
+pub struct NodeIdentity {
+    /// Name of the Node object.
+    pub name: String,
+    /// Host name, which is an address of the node.
+    pub host_name: String,
+    /// Addresses, the main one first.
+    pub addresses: Vec<IpAddr>,
+    /// Version that is shown, as `v1.36.0`.
+    pub version: String,
+    /// Labels to register with, besides the well-known ones.
+    pub labels: BTreeMap<String, String>,
+    /// Whether to create the Node object.
+    pub is_registered: bool,
+    /// Pods that fit.
+    pub max_pods: u32,
+    /// Interval of looks at the node.
+    pub status_interval: Duration,
+    /// Longest time between two writes of an unchanged status.
+    pub report_interval: Duration,
+    /// Of the lease: it is renewed four times in it.
+    pub lease_duration: Duration,
+}
+
+/// The API server as a kubelet uses it.
+pub struct NodeApi {
+    pub(crate) client: Client,
+    pub(crate) identity: NodeIdentity,
+    pub(crate) pods: Arc<ApiPods>,
+    pub(crate) events: WaitingEvents,
+}
+
+impl NodeApi {
+    /// With a client of the node's own identity; the queue is that of the [`EventSink`] given to
+    /// the image manager.
+    pub fn new(client: Client, identity: NodeIdentity, events: WaitingEvents) -> Self {
+        Self { client, identity, pods: Arc::default(), events }
+    }
+
+    /// Watches and writes until dropped.
+    pub(crate) async fn run(self, node: &PodNode, static_pods: watch::Receiver<Vec<NodePod>>) {
+        let Self { client, identity, pods, events } = self;
+        let name = identity.name.as_str();
+        let uid = watch::channel(None);
+        tokio::join!(
+            node::run(&client, &identity, node, &uid.0),
+            lease::run(&client, &identity, uid.1.clone()),
+            pods.watch(&client, name),
+            statuses::run(&client, &node.statuses),
+            mirrors::run(&client, name, uid.1, static_pods, &pods, &node.statuses),
+            events.run(&client, name),
+        );
+    }
+}

@@ -1,0 +1,231 @@
+//! The Node object: registration, and its status.
+
+use super::NodeIdentity;
+use super::facts::{MachineUse, system_info};
+use crate::kubelet::PodNode;
+use crate::worker::in_background;
+use ferrokube_client::Outage;
+use ferrokube_cri::RuntimeStatusRequest;
+use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+use std::collections::BTreeMap;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Registers the node and keeps its status until dropped; shares its UID.
+pub(crate) async fn run(
+    client: &Client,
+    identity: &NodeIdentity,
+    node: &PodNode,
+    uid: &watch::Sender<Option<String>>,
+) {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let mut outage = Outage::new("report the status of this node");
+    let mut last: Option<(NodeStatus, Instant)> = None;
+    loop {
+        let new = status(identity, node).await;
+        match report(&nodes, identity, new, &mut last, uid).await {
+            Ok(()) => _ = outage.works(),
+            Err(error) => {
+                last = None;
+                outage.failed(&error);
+            }
+        }
+        tokio::time::sleep(identity.status_interval).await;
+    }
+}
+
+async fn report(
+    nodes: &Api<Node>,
+    identity: &NodeIdentity,
+    mut new: NodeStatus,
+    last: &mut Option<(NodeStatus, Instant)>,
+    uid: &watch::Sender<Option<String>>,
+) -> Result<(), kube::Error> {
+    let mut old = match last {
+        Some((status, _)) => Some(status.clone()),
+        None => {
+            let node = match nodes.get_opt(&identity.name).await? {
+                Some(node) => node,
+                // Deleted later, it stays away until the next start, as with kubelet.
+                None if !identity.is_registered || uid.borrow().is_some() => return Ok(()),
+                None => register(nodes, identity, &new).await?,
+            };
+            uid.send_replace(node.metadata.uid);
+            node.status
+        }
+    };
+    let before = old.take().and_then(|status| status.conditions).unwrap_or_default();
+    for condition in new.conditions.iter_mut().flatten() {
+        let same =
+            before.iter().find(|it| it.type_ == condition.type_ && it.status == condition.status);
+        if let Some(same) = same {
+            condition.last_transition_time.clone_from(&same.last_transition_time);
+        }
+    }
+    if let Some((sent, at)) = last
+        && without_heartbeat(sent) == without_heartbeat(&new)
+        && at.elapsed() < identity.report_interval
+    {
+        return Ok(());
+    }
+    // Merged by type: conditions of others stay.
+    let patch = Patch::Strategic(json!({"status": new}));
+    nodes.patch_status(&identity.name, &PatchParams::default(), &patch).await?;
+    *last = Some((new, Instant::now()));
+    Ok(())
+}
+
+fn without_heartbeat(status: &NodeStatus) -> NodeStatus {
+    let mut status = status.clone();
+    for condition in status.conditions.iter_mut().flatten() {
+        condition.last_heartbeat_time = None;
+    }
+    status
+}
+
+async fn register(
+    nodes: &Api<Node>,
+    identity: &NodeIdentity,
+    status: &NodeStatus,
+) -> Result<Node, kube::Error> {
+    let info = status.node_info.clone().unwrap_or_default();
+    let mut labels: BTreeMap<String, String> = [
+        ("beta.kubernetes.io/arch", &info.architecture),
+        ("beta.kubernetes.io/os", &info.operating_system),
+        ("kubernetes.io/arch", &info.architecture),
+        ("kubernetes.io/hostname", &identity.host_name),
+        ("kubernetes.io/os", &info.operating_system),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.clone()))
+    .into();
+    labels.extend(identity.labels.clone());
+    let node = Node {
+        metadata: ObjectMeta {
+            name: Some(identity.name.clone()),
+            labels: Some(labels),
+            ..ObjectMeta::default()
+        },
+        spec: None,
+        status: Some(status.clone()),
+    };
+    tracing::info!(node = identity.name, "registering the node");
+    match nodes.create(&PostParams::default(), &node).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => nodes.get(&identity.name).await,
+        other => other,
+    }
+}
+
+/// The node as it is now.
+async fn status(identity: &NodeIdentity, node: &PodNode) -> NodeStatus {
+    let root = node.paths.root.clone();
+    let machine = in_background(move || Ok(MachineUse::read(&root))).await.unwrap_or_default();
+    let [capacity, allocatable] = machine.quantities(identity.max_pods);
+    let mut addresses: Vec<_> = identity
+        .addresses
+        .iter()
+        .map(|address| ("InternalIP", address.to_string()))
+        .chain([("Hostname", identity.host_name.clone())])
+        .map(|(type_, address)| NodeAddress { type_: type_.to_owned(), address })
+        .collect();
+    addresses.dedup();
+    // Unknown while the runtime is down, which the condition below shows.
+    let _ = node.learn_version().await;
+    let runtime_version = node.runtime_version();
+    NodeStatus {
+        addresses: Some(addresses),
+        capacity: Some(capacity),
+        allocatable: Some(allocatable),
+        conditions: Some(conditions(&machine, unready(node).await)),
+        node_info: Some(system_info(&identity.version, &runtime_version)),
+        ..NodeStatus::default()
+    }
+}
+
+/// Why the node cannot run pods; `None`: it can.
+async fn unready(node: &PodNode) -> Option<String> {
+    let status = match node.runtime.status(RuntimeStatusRequest::default()).await {
+        Ok(response) => response.status.unwrap_or_default(),
+        Err(error) => return Some(format!("container runtime is down: {error}")),
+    };
+    let faults: Vec<String> = status
+        .conditions
+        .iter()
+        .filter(|condition| !condition.status)
+        .map(|condition| {
+            format!(
+                "container runtime {}: {}=false reason:{} message:{}",
+                if condition.r#type == "NetworkReady" { "network not ready" } else { "not ready" },
+                condition.r#type,
+                condition.reason,
+                condition.message
+            )
+        })
+        .collect();
+    (!faults.is_empty()).then(|| faults.join(", "))
+}
+
+fn conditions(machine: &MachineUse, unready: Option<String>) -> Vec<NodeCondition> {
+    let now = Some(Time(Timestamp::now()));
+    let condition = |type_: &str, status: bool, reason: &str, message: String| NodeCondition {
+        type_: type_.to_owned(),
+        status: if status { "True" } else { "False" }.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message),
+        last_heartbeat_time: now.clone(),
+        last_transition_time: now.clone(),
+    };
+    let pressure = |type_: &str, is_short: bool, what: &str, reasons: [&str; 2]| {
+        let has = if is_short { "has insufficient" } else { "has sufficient" };
+        let reason = reasons[usize::from(is_short)];
+        condition(type_, is_short, reason, format!("kubelet {has} {what} available"))
+    };
+    let memory = ["KubeletHasSufficientMemory", "KubeletHasInsufficientMemory"];
+    let processes = ["KubeletHasSufficientPID", "KubeletHasInsufficientPID"];
+    let mut disk = pressure(
+        "DiskPressure",
+        machine.is_short_of_disk(),
+        "disk space",
+        ["KubeletHasNoDiskPressure", "KubeletHasDiskPressure"],
+    );
+    let has = if machine.is_short_of_disk() { "has disk" } else { "has no disk" };
+    disk.message = Some(format!("kubelet {has} pressure"));
+    let ready = match unready {
+        None => {
+            let message = "kubelet is posting ready status".to_owned();
+            condition("Ready", true, "KubeletReady", message)
+        }
+        Some(message) => condition("Ready", false, "KubeletNotReady", message),
+    };
+    vec![
+        pressure("MemoryPressure", machine.is_short_of_memory(), "memory", memory),
+        disk,
+        pressure("PIDPressure", machine.is_short_of_processes(), "PID", processes),
+        ready,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_that_is_not_ready_makes_the_node_unready_with_kubelets_words() {
+        let machine = MachineUse::default();
+        let of = |unready: Option<&str>| conditions(&machine, unready.map(str::to_owned));
+        let ready = |all: &[NodeCondition]| {
+            let found = all.iter().find(|it| it.type_ == "Ready").unwrap();
+            (found.status.clone(), found.reason.clone().unwrap(), found.message.clone().unwrap())
+        };
+        let text = |words: [&str; 3]| (words[0].into(), words[1].into(), words[2].into());
+        let good = ["True", "KubeletReady", "kubelet is posting ready status"];
+        assert_eq!(ready(&of(None)), text(good));
+        assert_eq!(ready(&of(Some("why"))), text(["False", "KubeletNotReady", "why"]));
+        let types: Vec<String> = of(None).into_iter().map(|it| it.type_).collect();
+        assert_eq!(types, ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"]);
+    }
+}

@@ -1,0 +1,108 @@
+//! The end of a pod: its containers within the grace period, then its sandbox and its files.
+
+use crate::assemble;
+use crate::kubelet::PodNode;
+use crate::next::{SeenPod, name_of};
+use crate::pod::NodePod;
+use crate::status::{StatusInputs, status};
+use crate::worker::{WorkerError, in_background, look, now, remove_sandbox};
+use ferrokube_cri::{ContainerPhase, ContainerReport, CriError, StopContainerRequest};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use std::{fs, io};
+use tokio::time::Instant;
+
+/// Grace of sidecars when the other containers have used all of it; seconds, as kubelet's.
+const LEAST_GRACE: i64 = 2;
+
+/// A pod to end.
+#[derive(Clone, Debug)]
+pub(crate) struct EndingPod {
+    pub(crate) uid: String,
+    /// Seconds.
+    pub(crate) grace: i64,
+    /// Unless only the runtime knows it.
+    pub(crate) pod: Option<NodePod>,
+    /// Deletes it from the API server when it has ended.
+    pub(crate) is_deleted: bool,
+}
+
+/// Ends a pod; may be repeated.
+pub(crate) async fn end(node: &PodNode, ending: &EndingPod) -> Result<(), WorkerError> {
+    let EndingPod { uid, pod, .. } = ending;
+    let seen = look(node, uid).await?;
+    stop(node, ending, &seen).await?;
+    // After a restart nothing may be left to show: the status of before stands.
+    let is_shown = ending.is_deleted && !seen.containers.is_empty();
+    if let Some(pod) = pod.as_ref().filter(|_| is_shown) {
+        let seen = look(node, uid).await?;
+        let mut messages = BTreeMap::new();
+        crate::termination::read(node, pod, &seen, &mut messages).await;
+        let inputs = StatusInputs {
+            messages,
+            host_ips: node.host_ips.clone(),
+            runtime: node.runtime_name(),
+            started_at: now(),
+            ..StatusInputs::default()
+        };
+        node.statuses.post(pod, status(pod, &seen, &inputs, now()));
+    }
+    for sandbox in seen.sandboxes {
+        remove_sandbox(node, sandbox.id).await?;
+    }
+    let directory = assemble::pod_directory(&node.paths.root, uid);
+    match in_background(move || fs::remove_dir_all(directory)).await {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Stops what runs: containers in parallel, then sidecars in the reverse of their order.
+async fn stop(node: &PodNode, ending: &EndingPod, seen: &SeenPod) -> Result<(), WorkerError> {
+    let begun = Instant::now();
+    let inits = ending.pod.iter().flat_map(|pod| pod.spec.init_containers.iter().flatten());
+    let sidecars: Vec<&str> = inits
+        .filter(|container| container.restart_policy.as_deref() == Some("Always"))
+        .map(|container| &*container.name)
+        .collect();
+    let running = || seen.containers.iter().filter(|it| it.state() == ContainerPhase::Running);
+    let mains: Vec<_> = running().filter(|report| !sidecars.contains(&name_of(report).0)).collect();
+    stop_all(node, ending, &mains, ending.grace).await?;
+    for name in sidecars.into_iter().rev() {
+        let own: Vec<_> = running().filter(|report| name_of(report).0 == name).collect();
+        let used = i64::try_from(begun.elapsed().as_secs()).unwrap_or(i64::MAX);
+        let left = ending.grace.saturating_sub(used).max(LEAST_GRACE.min(ending.grace));
+        stop_all(node, ending, &own, left).await?;
+    }
+    Ok(())
+}
+
+async fn stop_all(
+    node: &PodNode,
+    ending: &EndingPod,
+    reports: &[&ContainerReport],
+    grace: i64,
+) -> Result<(), WorkerError> {
+    let deadline = Duration::from_secs(grace.unsigned_abs() + 120);
+    let runtime = node.runtime.within(Some(deadline));
+    let mut tasks = tokio::task::JoinSet::new();
+    for report in reports {
+        if let Some(pod) = &ending.pod {
+            let name = name_of(report).0;
+            node.report(pod, "Killing", format!("Stopping container {name}"));
+        }
+        let (runtime, container_id) = (runtime.clone(), report.id.clone());
+        let stop = async move {
+            let request = StopContainerRequest { container_id, timeout: grace };
+            match runtime.stop_container(request).await {
+                Err(error) if !error.is_not_found() => Err(error),
+                _ => Ok::<(), CriError>(()),
+            }
+        };
+        tasks.spawn(node.in_context_of_caller(stop));
+    }
+    for stopped in tasks.join_all().await {
+        stopped?;
+    }
+    Ok(())
+}

@@ -1,0 +1,183 @@
+//! A pod of this node: from a file or from the API server.
+
+use crate::supported::unsupported;
+use ferrokube_apimachinery::{json, yaml};
+use ferrokube_images::PodIdentity;
+use ferrokube_trace::TraceContext;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::io;
+
+/// On mirror pods: the UID of the static pod that is shown.
+pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// A pod to run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodePod {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// Of a static pod the digest of its file: a changed file is another pod.
+    pub(crate) uid: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) annotations: BTreeMap<String, String>,
+    pub(crate) spec: PodSpec,
+    pub(crate) is_static: bool,
+}
+
+/// A pod that cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum NodePodError {
+    /// A file that is not readable.
+    #[error("cannot read it")]
+    Read(#[source] io::Error),
+    /// Neither YAML nor JSON of a pod.
+    #[error("not a pod: {0}")]
+    Decode(String),
+    /// Fields that are not implemented.
+    #[error("not implemented: {}", .0.join(", "))]
+    Unsupported(Vec<String>),
+    /// Wrong values.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl NodePod {
+    /// Reads a static pod; its name gets the node's appended.
+    ///
+    /// # Errors
+    /// [`NodePodError`].
+    pub fn from_file(body: &[u8], node: &str) -> Result<Self, NodePodError> {
+        let decode = NodePodError::Decode;
+        let decoded = yaml::read(body).map_err(|error| decode(error.to_string()))?;
+        let document = decoded.document;
+        if (document.api_version(), document.kind()) != ("v1", "Pod") {
+            return Err(decode(format!("{} {}", document.api_version(), document.kind())));
+        }
+        if !decoded.duplicates.is_empty() {
+            return Err(decode(format!("repeated: {}", decoded.duplicates.join(", "))));
+        }
+        let value = document.into_value();
+        let unsupported = unsupported(&value);
+        if !unsupported.is_empty() {
+            return Err(NodePodError::Unsupported(unsupported));
+        }
+        let bytes = json::to_vec(&value);
+        let pod: Pod = serde_json::from_slice(&bytes).map_err(|error| decode(error.to_string()))?;
+        let meta = pod.metadata;
+        let spec = pod.spec.unwrap_or_default();
+        check(meta.name.as_deref().unwrap_or_default(), &spec)?;
+        let digest = Sha256::new().chain_update(node).chain_update(&bytes).finalize();
+        let uid: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let mut annotations = meta.annotations.unwrap_or_default();
+        annotations.insert("kubernetes.io/config.source".to_owned(), "file".to_owned());
+        annotations.insert("kubernetes.io/config.hash".to_owned(), uid.clone());
+        Ok(Self {
+            namespace: meta.namespace.unwrap_or_else(|| "default".to_owned()),
+            name: format!("{}-{node}", meta.name.unwrap_or_default()),
+            uid,
+            labels: meta.labels.unwrap_or_default(),
+            annotations,
+            spec,
+            is_static: true,
+        })
+    }
+
+    /// A pod that the API server has bound to this node.
+    ///
+    /// # Errors
+    /// [`NodePodError`].
+    pub fn from_api(pod: &Pod) -> Result<Self, NodePodError> {
+        let decode = |error: String| NodePodError::Decode(error);
+        // Through JSON: one table of fields for both sources.
+        let bytes = serde_json::to_vec(pod).map_err(|error| decode(error.to_string()))?;
+        let read = json::read(&bytes).map_err(|error| decode(error.to_string()))?;
+        let unsupported = unsupported(&read.document.into_value());
+        if !unsupported.is_empty() {
+            return Err(NodePodError::Unsupported(unsupported));
+        }
+        let meta = pod.metadata.clone();
+        let spec = pod.spec.clone().unwrap_or_default();
+        let name = meta.name.unwrap_or_default();
+        check(&name, &spec)?;
+        // It becomes part of paths.
+        let uid = meta.uid.unwrap_or_default();
+        if !is_name(&uid, 63) {
+            return Err(NodePodError::Invalid(format!("metadata.uid: Invalid value: {uid:?}")));
+        }
+        Ok(Self {
+            namespace: meta.namespace.unwrap_or_default(),
+            name,
+            uid,
+            labels: meta.labels.unwrap_or_default(),
+            annotations: meta.annotations.unwrap_or_default(),
+            spec,
+            is_static: false,
+        })
+    }
+
+    /// Init containers and containers, in this order.
+    pub(crate) fn all_containers(&self) -> impl Iterator<Item = &Container> {
+        self.spec.init_containers.iter().flatten().chain(&self.spec.containers)
+    }
+
+    pub(crate) fn identity(&self) -> PodIdentity {
+        PodIdentity {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+        }
+    }
+
+    /// The ids of the pod's last change; without any, a trace of its own.
+    pub(crate) fn context(&self) -> TraceContext {
+        let cause =
+            ferrokube_trace::annotation::read(|key| self.annotations.get(key).map(String::as_str));
+        cause.map_or_else(TraceContext::root, |cause| cause.child())
+    }
+
+    /// What no two pods of a node share at a time.
+    pub(crate) fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What would reach paths or the runtime: names, and volumes that are mounted.
+fn check(name: &str, spec: &PodSpec) -> Result<(), NodePodError> {
+    let invalid = |text: String| Err(NodePodError::Invalid(text));
+    if !is_name(name, 253) {
+        return invalid(format!("metadata.name: Invalid value: {name:?}"));
+    }
+    if spec.containers.is_empty() {
+        return invalid("spec.containers: Required value".to_owned());
+    }
+    let volumes = spec.volumes.iter().flatten();
+    for volume in volumes.clone() {
+        if !is_name(&volume.name, 63) {
+            return invalid(format!("spec.volumes.name: Invalid value: {:?}", volume.name));
+        }
+    }
+    let mut seen = Vec::new();
+    for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
+        if !is_name(&container.name, 63) || seen.contains(&&container.name) {
+            return invalid(format!("spec.containers.name: Invalid value: {:?}", container.name));
+        }
+        seen.push(&container.name);
+        for mount in container.volume_mounts.iter().flatten() {
+            if !volumes.clone().any(|volume| volume.name == mount.name) {
+                return invalid(format!("volumeMounts.name: Not found: {:?}", mount.name));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A DNS label or subdomain.
+fn is_name(name: &str, longest: usize) -> bool {
+    let is_end = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+    name.len() <= longest
+        && name.starts_with(is_end)
+        && name.ends_with(is_end)
+        && name.chars().all(|letter| is_end(letter) || letter == '-' || letter == '.')
+        && !name.contains("..")
+}
