@@ -10,13 +10,17 @@ use ferrokube_apimachinery::name;
 /// Of the name of a driver.
 const MAX_DRIVER_BYTES: usize = 63;
 const MAX_POOL_BYTES: usize = 253;
+/// Of the expression of a selector, as in `rules.tsv`.
+const MAX_SELECTOR_BYTES: usize = 10_240;
 
 pub(super) fn function(word: &str) -> Option<CheckFn> {
     Some(match word {
         "driver" => driver,
         "poolname" => pool_name,
+        // One that is too long is refused for its length.
         "deviceselector" => |it, errors| {
             if !it.text().is_empty()
+                && it.text().len() <= MAX_SELECTOR_BYTES
                 && let Err(why) = ferrokube_cel::devices::check_selector(it.text())
             {
                 errors.invalid(it.path, it.text(), &why);

@@ -213,3 +213,16 @@ fn defaults_add_no_more_than_an_object_may_have() {
     let (bytes, _) = ferrokube_apimachinery::json::write(&largest);
     assert!(bytes.len() > 1 << 20, "{}", bytes.len());
 }
+
+#[test]
+fn a_selector_that_is_too_long_is_not_compiled() {
+    let class = |expression: String| {
+        let object = json!({"kind": "DeviceClass", "apiVersion": "resource.k8s.io/v1",
+            "metadata": {"name": "c"}, "spec": {"selectors": [{"cel": {"expression": expression}}]}});
+        create("deviceclasses.resource.k8s.io", object).1
+    };
+    let place = "spec.selectors[0].cel.expression";
+    assert_eq!(class("1 +".repeat(500_000)), [format!("TooLong {place}")]);
+    assert_eq!(class("1 +".repeat(1000)), [format!("Invalid {place}")]);
+    assert_eq!(class("true".to_owned()), [""; 0]);
+}
