@@ -5,12 +5,16 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use ferrokube_etcd::{EtcdConfig, EtcdTls, MigratedEtcd};
 use ferrokube_pki::files;
+use ferrokube_server::DataDir;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Bundled resources that kube-apiserver keeps below their group.
 pub(crate) const PLACES: &[(&str, &str)] =
     &[("/customresourcedefinitions/", "/apiextensions.k8s.io/customresourcedefinitions/")];
+
+/// File of the data directory with what was seen of etcd.
+const REMEMBERED: &str = "etcd-revision";
 
 /// etcd flags.
 #[derive(Debug, Args)]
@@ -44,7 +48,7 @@ impl EtcdFlags {
     }
 
     /// Checks the flags and reads the files.
-    pub(crate) fn config(&self) -> anyhow::Result<EtcdConfig> {
+    pub(crate) fn config(&self, remembered: PathBuf) -> anyhow::Result<EtcdConfig> {
         let (ca, certificate) = (self.etcd_cafile.as_ref(), self.etcd_certfile.as_ref());
         Ok(EtcdConfig {
             servers: self.etcd_servers.clone(),
@@ -52,12 +56,14 @@ impl EtcdFlags {
             places: PLACES,
             tls: read_tls(ca, certificate, self.etcd_keyfile.as_ref())?,
             compaction_interval: self.etcd_compaction_interval,
+            remembered: Some(remembered),
         })
     }
 
     /// Connects later. To be called within a runtime.
-    pub(crate) fn engine(&self) -> anyhow::Result<MigratedEtcd> {
-        MigratedEtcd::new(&self.config()?).context("cannot use etcd")
+    pub(crate) fn engine(&self, directory: &DataDir) -> anyhow::Result<MigratedEtcd> {
+        let remembered = directory.join(REMEMBERED);
+        MigratedEtcd::new(&self.config(remembered)?).context("cannot use etcd")
     }
 }
 

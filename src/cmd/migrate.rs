@@ -104,6 +104,7 @@ fn etcd(flags: &MigrateFlags, members: &[String]) -> anyhow::Result<EtcdConfig> 
         places: PLACES,
         tls: tls.context("cannot use the certificates for etcd")?,
         compaction_interval: Duration::ZERO,
+        remembered: None,
     })
 }
 

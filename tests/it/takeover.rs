@@ -45,6 +45,7 @@ async fn keys_of(etcd: &EtcdProcess) -> EtcdKeys {
         places: &[],
         tls: EtcdTls::default(),
         compaction_interval: Duration::ZERO,
+        remembered: None,
     };
     let keys = EtcdKeys::new(&config).unwrap();
     wait_until("etcd is up", BOUND, || async { keys.migration().await }).await;

@@ -85,7 +85,7 @@ pub(super) fn in_directory(
         None => builder.without_audit(),
     };
     let storage = if setup.flags.etcd.is_used() {
-        let engine = Arc::new(setup.flags.etcd.engine()?);
+        let engine = Arc::new(setup.flags.etcd.engine(&directory)?);
         StorageConfig::Remote { engine, history_bytes: HISTORY_BYTES }
     } else {
         let config = match setup.flags.storage {

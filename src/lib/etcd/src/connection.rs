@@ -5,9 +5,12 @@ use crate::proto::{
     RangeRequest, RangeResponse, ResponseHeader, StatusRequest, StatusResponse, TxnRequest,
     TxnResponse, WatchResponse,
 };
+use crate::remembered::Remembered;
 use futures::Stream;
 use http::uri::PathAndQuery;
 use prost::Message;
+use std::io;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -45,6 +48,8 @@ pub struct EtcdConfig {
     pub tls: EtcdTls,
     /// Time between compactions; zero: none from here.
     pub compaction_interval: Duration,
+    /// File in which the highest revision seen outlives the process; `None`: a restart forgets it.
+    pub remembered: Option<PathBuf>,
 }
 
 /// Contents of PEM files.
@@ -74,6 +79,14 @@ pub enum ConfigError {
     /// The prefix is empty or has no slash at its start.
     #[error("{0:?} is no prefix of keys in etcd: it starts with a slash and does not end with one")]
     Prefix(String),
+    /// The file of [`EtcdConfig::remembered`].
+    #[error("cannot read what was seen of etcd before, from {path}; etcd's state is not in it")]
+    Remembered {
+        /// Its path.
+        path: String,
+        /// Reason.
+        source: io::Error,
+    },
     /// The certificates cannot be used.
     #[error("the certificates for etcd cannot be used")]
     Tls(#[source] tonic::transport::Error),
@@ -93,6 +106,7 @@ pub(crate) struct EtcdConnection {
     seen: AtomicI64,
     /// Why this etcd is refused.
     refused: OnceLock<String>,
+    remembered: Option<PathBuf>,
 }
 
 struct Member {
@@ -108,13 +122,27 @@ impl EtcdConnection {
             return Err(ConfigError::NoServers);
         }
         let members = config.servers.iter().map(|url| Member::new(url, &config.tls));
+        let before = match &config.remembered {
+            Some(path) => Remembered::read(path).map_err(|source| ConfigError::Remembered {
+                path: path.display().to_string(),
+                source,
+            })?,
+            None => Remembered::default(),
+        };
         Ok(Self {
             members: members.collect::<Result<_, _>>()?,
             current: AtomicUsize::default(),
-            cluster: AtomicU64::default(),
-            seen: AtomicI64::default(),
+            cluster: before.cluster.into(),
+            seen: before.revision.into(),
             refused: OnceLock::new(),
+            remembered: config.remembered.clone(),
         })
+    }
+
+    /// What the next start shall know.
+    pub(crate) fn seen(&self) -> Remembered {
+        let revision = self.seen.load(Ordering::Acquire);
+        Remembered { cluster: self.cluster.load(Ordering::Acquire), revision }
     }
 
     /// Why this etcd is refused, if it is.
@@ -152,7 +180,11 @@ impl EtcdConnection {
         Ok(())
     }
 
-    fn refuse(&self, why: String) -> Status {
+    fn refuse(&self, mut why: String) -> Status {
+        if let Some(path) = &self.remembered {
+            let path = path.display();
+            why.push_str(&format!("; to accept its state, remove {path} and start again"));
+        }
         Status::data_loss(self.refused.get_or_init(|| why).as_str())
     }
 

@@ -10,10 +10,12 @@ use crate::proto::{
     RangeRequest, RequestOp, RequestUnion, ResponseUnion, TargetUnion, TxnRequest, TxnResponse,
     WatchProgressRequest, WatchRequestUnion,
 };
+use crate::remembered::{self, Remembered};
 use bytes::Bytes;
 use ferrokube_storage::remote::{BoxFuture, ProposalOutcome, RemoteEngine, RemoteFeed};
 use ferrokube_storage::{Guard, Key, Put, Revision, Txn, Write};
 use parking_lot::Mutex;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -34,7 +36,8 @@ const PREPARE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The engine. Its tasks end when it is dropped.
 pub struct Etcd {
     shared: Arc<EtcdShared>,
-    compaction: JoinHandle<()>,
+    tasks: Vec<JoinHandle<()>>,
+    remembered: Option<PathBuf>,
 }
 
 /// What the engine, its feed and its tasks share.
@@ -74,15 +77,24 @@ impl Etcd {
             is_marking: AtomicBool::new(false),
             asked: Mutex::default(),
         });
-        let compaction =
-            tokio::spawn(compaction::run(Arc::clone(&shared), config.compaction_interval));
-        Ok(Self { shared, compaction })
+        let mut tasks =
+            vec![tokio::spawn(compaction::run(Arc::clone(&shared), config.compaction_interval))];
+        let remembered = config.remembered.clone();
+        if let Some(path) = remembered.clone() {
+            tasks.push(tokio::spawn(remembered::run(Arc::clone(&shared), path)));
+        }
+        Ok(Self { shared, tasks, remembered })
     }
 }
 
 impl Drop for Etcd {
     fn drop(&mut self) {
-        self.compaction.abort();
+        self.tasks.iter().for_each(JoinHandle::abort);
+        if let Some(path) = &self.remembered {
+            // What the task wrote a second ago suffices if this fails.
+            let seen = self.shared.connection.seen();
+            let _ = (seen != Remembered::default()).then(|| seen.write(path));
+        }
     }
 }
 
@@ -173,6 +185,10 @@ impl EtcdShared {
             Code::ResourceExhausted if message.contains("too many requests") => {
                 ProposalOutcome::Unavailable(why)
             }
+            // Nothing is wrong with the transaction.
+            Code::InvalidArgument if is_of_credentials(message) => {
+                ProposalOutcome::Unavailable(why)
+            }
             Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted => {
                 ProposalOutcome::Invalid(why)
             }
@@ -258,6 +274,13 @@ pub(crate) fn in_store(places: &[(&str, &str)], rest: &str) -> Option<Box<str>> 
         }
     }
     rest.starts_with('/').then(|| format!("{STORE_PREFIX}{rest}").into())
+}
+
+/// Whether a call is refused for who called: etcd has the code of a malformed call for that.
+fn is_of_credentials(message: &str) -> bool {
+    ["user name", "user ID or password", "auth store", "authentication"]
+        .iter()
+        .any(|words| message.contains(words))
 }
 
 pub(crate) fn op(request: RequestUnion) -> RequestOp {

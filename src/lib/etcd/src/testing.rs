@@ -1,9 +1,11 @@
 //! Test support: a real etcd process.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// Fails tests instead of skipping them when etcd is missing.
 const MUST: &str = "FERROKUBE_MUST_ETCD";
@@ -12,12 +14,15 @@ const CHOSEN: &str = "FERROKUBE_ETCD";
 /// Installs them once, below `target/etcd`, and prints a line per version: version, space, path.
 const INSTALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tests/install-etcd");
 
-/// An etcd with one member on loopback, killed on drop.
+/// A member of an etcd on loopback, killed on drop.
 #[derive(Debug)]
 pub struct EtcdProcess {
     executable: PathBuf,
     directory: PathBuf,
     ports: [u16; 2],
+    /// `http` or `https`.
+    scheme: &'static str,
+    flags: Vec<String>,
     child: Option<Child>,
 }
 
@@ -47,39 +52,109 @@ impl EtcdProcess {
         }
     }
 
-    /// Starts an etcd with its data in a directory. It answers a little later.
+    /// Starts an etcd of one member with its data in a directory. It answers a little later.
     pub fn start(executable: &Path, directory: &Path) -> Self {
-        let listeners = [0, 0].map(|port| TcpListener::bind(("127.0.0.1", port)).unwrap());
-        let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
-        let directory = directory.to_owned();
-        let mut process = Self { executable: executable.to_owned(), directory, ports, child: None };
+        Self::start_with(executable, directory, "http", &[])
+    }
+
+    /// [`Self::start`] with more flags; `scheme` is that of its client port.
+    pub fn start_with(
+        executable: &Path,
+        directory: &Path,
+        scheme: &'static str,
+        flags: &[String],
+    ) -> Self {
+        let ports = free_ports();
+        let mut own =
+            vec![flag("name", "m0"), flag("initial-cluster", &format!("m0={}", peer(ports)))];
+        own.extend_from_slice(flags);
+        Self::spawned(executable, directory.to_owned(), ports, (scheme, own))
+    }
+
+    /// Starts a cluster, with the members' data below a directory.
+    pub fn cluster(executable: &Path, directory: &Path, members: usize) -> Vec<Self> {
+        let ports: Vec<[u16; 2]> = (0..members).map(|_| free_ports()).collect();
+        let all = ports.iter().enumerate();
+        let all: Vec<String> =
+            all.map(|(index, ports)| format!("m{index}={}", peer(*ports))).collect();
+        let member = |(index, ports): (usize, &[u16; 2])| {
+            let name = format!("m{index}");
+            // Elections take a second, whatever else the machine does.
+            let flags = vec![
+                flag("name", &name),
+                flag("initial-cluster", &all.join(",")),
+                flag("heartbeat-interval", "100"),
+                flag("election-timeout", "1000"),
+            ];
+            Self::spawned(executable, directory.join(name), *ports, ("http", flags))
+        };
+        ports.iter().enumerate().map(member).collect()
+    }
+
+    fn spawned(
+        executable: &Path,
+        directory: PathBuf,
+        ports: [u16; 2],
+        (scheme, flags): (&'static str, Vec<String>),
+    ) -> Self {
+        let executable = executable.to_owned();
+        let mut process = Self { executable, directory, ports, scheme, flags, child: None };
         process.restart();
         process
     }
 
     /// URL of its client port, also across restarts.
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.ports[0])
+        format!("{}://127.0.0.1:{}", self.scheme, self.ports[0])
     }
 
     /// Starts it again, on the same data and ports.
     pub fn restart(&mut self) {
         self.kill();
-        let peer = format!("http://127.0.0.1:{}", self.ports[1]);
         let log = std::fs::File::create(self.directory.with_extension("log")).unwrap();
-        let flag = |name: &str, value: &str| format!("--{name}={value}");
         let child = Command::new(&self.executable)
             .arg(flag("data-dir", self.directory.to_str().unwrap()))
             .arg(flag("listen-client-urls", &self.url()))
             .arg(flag("advertise-client-urls", &self.url()))
-            .arg(flag("listen-peer-urls", &peer))
-            .arg(flag("initial-advertise-peer-urls", &peer))
-            .arg(flag("initial-cluster", &format!("default={peer}")))
+            .arg(flag("listen-peer-urls", &peer(self.ports)))
+            .arg(flag("initial-advertise-peer-urls", &peer(self.ports)))
+            .args(&self.flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn();
         self.child = Some(child.unwrap());
+    }
+
+    /// Sends SIGSTOP, or SIGCONT.
+    pub fn pause(&self, is_paused: bool) {
+        let signal = if is_paused { "-STOP" } else { "-CONT" };
+        let id = self.child.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+
+    /// Calls its HTTP gateway (`/v3/kv/put`, ...) until it replies. Returns the body.
+    pub fn post(&self, path: &str, body: &str) -> String {
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: etcd\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        let call = || {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.ports[0]))?;
+            stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+            stream.write_all(request.as_bytes())?;
+            let mut reply = String::new();
+            stream.read_to_string(&mut reply).map(|_| reply)
+        };
+        for _ in 0..600 {
+            match call() {
+                Ok(reply) if reply.starts_with("HTTP/1.1 ") => {
+                    return reply.split_once("\r\n\r\n").unwrap().1.to_owned();
+                }
+                _ => std::thread::sleep(Duration::from_millis(100)),
+            }
+        }
+        panic!("{path}: no reply");
     }
 
     /// Sends SIGKILL and waits for the exit.
@@ -101,4 +176,17 @@ impl Drop for EtcdProcess {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+fn free_ports() -> [u16; 2] {
+    let listeners = [0, 0].map(|port| TcpListener::bind(("127.0.0.1", port)).unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+fn peer(ports: [u16; 2]) -> String {
+    format!("http://127.0.0.1:{}", ports[1])
+}
+
+fn flag(name: &str, value: &str) -> String {
+    format!("--{name}={value}")
 }

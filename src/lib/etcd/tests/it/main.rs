@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod faults;
+mod judged;
 mod proxy;
 
 use ferrokube_etcd::testing::EtcdProcess;
@@ -23,6 +25,7 @@ fn config(url: &str) -> EtcdConfig {
         places: &[],
         tls: EtcdTls::default(),
         compaction_interval: Duration::ZERO,
+        remembered: None,
     }
 }
 

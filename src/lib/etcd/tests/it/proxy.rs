@@ -16,6 +16,8 @@ enum Forwarding {
     Held,
     /// Takes no more, and delivers what was kept up to [`Proxy::cut`].
     Rest,
+    /// Ends all connections, and every new one.
+    Severed,
 }
 
 /// The proxy; ends when dropped.
@@ -36,9 +38,13 @@ impl Proxy {
         let is_cut = Arc::new(watch::Sender::new(false));
         let mut tasks = JoinSet::new();
         let (modes, cuts) = (Arc::clone(&mode), Arc::clone(&is_cut));
+        let modes_of_all = mode.subscribe();
         tasks.spawn(async move {
             loop {
                 let Ok((client, _)) = listener.accept().await else { return };
+                if *modes_of_all.borrow() == Forwarding::Severed {
+                    continue;
+                }
                 let Ok(server) = TcpStream::connect(&target).await else { continue };
                 let ((from_client, to_client), (from_server, to_server)) =
                     (client.into_split(), server.into_split());
@@ -63,6 +69,16 @@ impl Proxy {
         self.is_cut.send_replace(true);
     }
 
+    /// Ends all connections, and every new one.
+    pub(crate) fn sever(&self) {
+        self.mode.send_replace(Forwarding::Severed);
+    }
+
+    /// Delivers what was kept, and forwards again.
+    pub(crate) fn heal(&self) {
+        self.mode.send_replace(Forwarding::Now);
+    }
+
     /// Delivers what was kept.
     pub(crate) fn deliver(&self) {
         self.mode.send_replace(Forwarding::Rest);
@@ -78,17 +94,21 @@ async fn pump(
     let (mut kept, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     let mut is_open = true;
     loop {
-        if *mode.borrow_and_update() != Forwarding::Held && !kept.is_empty() {
+        let now = *mode.borrow_and_update();
+        if now == Forwarding::Severed {
+            return;
+        }
+        if now != Forwarding::Held && !kept.is_empty() {
             let _ = to.write_all(&std::mem::take(&mut kept)).await;
+        }
+        if now == Forwarding::Now && !is_open {
+            return;
         }
         tokio::select! {
             read = from.read(&mut buffer), if is_open => match read {
                 Ok(0) | Err(_) => {
-                    is_open = false;
                     // A paused process sees no end.
-                    if *mode.borrow() == Forwarding::Now {
-                        return;
-                    }
+                    is_open = false;
                 }
                 Ok(_) if *cut.borrow() => {}
                 Ok(length) => kept.extend_from_slice(&buffer[..length]),

@@ -21,6 +21,7 @@ fn config(url: &str) -> EtcdConfig {
         places: &[("/secrets/", "/elsewhere.io/secrets/")],
         tls: EtcdTls::default(),
         compaction_interval: Duration::ZERO,
+        remembered: None,
     }
 }
 

@@ -21,8 +21,9 @@ const RESOLVE_FOR: Duration = Duration::from_secs(20);
 /// First pause between two attempts; doubled up to [`MAX_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const MAX_PAUSE: Duration = Duration::from_millis(500);
-/// How long a committed write waits for its event before it is acknowledged without it.
-const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a committed write waits for its event. Without it the write is not acknowledged: its
+/// client would read an older state here, and a right that it revoked would still hold.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a conflict waits for what it met.
 const CONFLICT_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -190,8 +191,11 @@ impl Remote {
         loop {
             let why = match self.engine.propose(&proposal.txn).await {
                 ProposalOutcome::Committed(revision) => {
-                    return Ok(self.committed(proposal, revision).await);
+                    return self.committed(proposal, revision).await;
                 }
+                // What an earlier attempt did is not known by that.
+                ProposalOutcome::Full if may_be_applied => "it is full".to_owned(),
+                ProposalOutcome::Invalid(why) if may_be_applied => why,
                 ProposalOutcome::Full => return Err(self.full()),
                 ProposalOutcome::Invalid(why) => return Err(CommitError::Invalid(why)),
                 ProposalOutcome::Conflict(key, revision) => {
@@ -199,7 +203,7 @@ impl Remote {
                     let reached = tokio::time::timeout(CONFLICT_TIMEOUT, reached).await;
                     if may_be_applied {
                         match reached.map_or(Fate::Unknown, |()| self.fate(proposal)) {
-                            Fate::Applied(at) => return Ok(self.committed(proposal, at).await),
+                            Fate::Applied(at) => return self.committed(proposal, at).await,
                             Fate::NotApplied => may_be_applied = false,
                             Fate::Unknown => {
                                 return Err(CommitError::Unknown("its history is gone".into()));
@@ -268,9 +272,14 @@ impl Remote {
         if is_own { Fate::Applied(event.revision()) } else { Fate::NotApplied }
     }
 
-    async fn committed(&self, proposal: &OpenProposal, revision: Revision) -> Committed {
+    async fn committed(
+        &self,
+        proposal: &OpenProposal,
+        revision: Revision,
+    ) -> Result<Committed, CommitError> {
         if tokio::time::timeout(PUBLISH_TIMEOUT, self.shown(revision)).await.is_err() {
-            tracing::warn!(%revision, "a write is committed, but not seen yet");
+            let why = format!("it is committed at {revision}, which the watch has not reached");
+            return Err(CommitError::Unknown(why));
         }
         if std::mem::take(&mut self.core.head().full) {
             tracing::info!("the storage has space again");
@@ -278,7 +287,7 @@ impl Remote {
         self.core.counters.published(1);
         let writes = proposal.txn.writes.iter().zip(&proposal.heads);
         let entries = writes.map(|(write, head)| self.written(write, head.as_ref(), revision));
-        Committed { revision, entries: entries.collect() }
+        Ok(Committed { revision, entries: entries.collect() })
     }
 
     /// The entry of a write, shared with its event.

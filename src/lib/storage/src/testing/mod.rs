@@ -1,17 +1,22 @@
 //! Test support: the conformance suite for engines ([`suite`]), a simulated disk that fails, tears
-//! and forgets ([`SimDisk`]), a real disk on which the process dies ([`FailpointDisk`]), and a
-//! manual clock.
+//! and forgets ([`SimDisk`]), a real disk on which the process dies ([`FailpointDisk`]), a manual
+//! clock, and clients of several stores ([`RunningClients`]) with a judge of what they saw
+//! ([`ClientRecorder`]).
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
+mod clients;
 mod clock;
 mod failpoint;
+mod judge;
 mod model;
 mod shared;
 mod sim;
 mod suite;
 
+pub use clients::{ClientLoad, RunningClients};
 pub use clock::ManualClock;
 pub use failpoint::{Failpoint, FailpointDisk};
+pub use judge::{Acknowledgement, ClientRecorder, JudgedEvent, SeenValue, WatchRecord};
 pub use model::{Model, check_present, check_store};
 pub use shared::{SharedClient, SharedEngine, SharedFault, TextValues};
 pub use sim::{Crash, DiskEvent, DiskFault, Rot, SimDisk};

@@ -27,6 +27,8 @@ struct State {
     revision: u64,
     values: BTreeMap<Box<str>, RemoteChange>,
     history: Vec<RemoteChange>,
+    /// Compacted or not.
+    everything: Vec<RemoteChange>,
     /// Feeds from before this revision start over.
     cut: u64,
     faults: VecDeque<SharedFault>,
@@ -70,6 +72,11 @@ impl SharedEngine {
         self.0.state.lock().faults.extend(faults);
     }
 
+    /// Forgets the faults that have not happened yet.
+    pub fn heal(&self) {
+        self.0.state.lock().faults.clear();
+    }
+
     /// A revision of keys that are not the store's.
     pub fn foreign_revision(&self) -> Revision {
         let mut state = self.0.state.lock();
@@ -101,6 +108,11 @@ impl SharedEngine {
         state.history.iter().filter(|change| *change.key == *key.as_str()).count()
     }
 
+    /// All that ever happened, in order.
+    pub fn everything(&self) -> Vec<RemoteChange> {
+        self.0.state.lock().everything.clone()
+    }
+
     /// The value of a key.
     pub fn value(&self, key: &Key) -> Option<Bytes> {
         self.0.state.lock().values.get(key.as_str()).and_then(|change| change.value.clone())
@@ -121,7 +133,8 @@ impl State {
         } else {
             self.values.remove(key);
         }
-        self.history.push(change);
+        self.history.push(change.clone());
+        self.everything.push(change);
     }
 
     fn apply(&mut self, txn: &Txn) -> ProposalOutcome {

@@ -8,6 +8,7 @@ mod damage;
 mod faults;
 mod full;
 mod history;
+mod judged;
 mod kill;
 mod load;
 mod model;

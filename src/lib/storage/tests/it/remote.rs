@@ -120,6 +120,29 @@ async fn a_write_of_unknown_outcome_is_applied_once() {
     assert_eq!(text(&one.get(&object).unwrap()), "theirs");
 }
 
+/// What a client would not read here is not acknowledged.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_the_feed_does_not_show_is_not_acknowledged() {
+    let (engine, clients, [one, _]) = two().await;
+    let object = key("configmaps", "ns", "a");
+    clients[0].hold(true);
+    let outcome = commit(&one, create(&object, "1")).await;
+    assert!(matches!(outcome, Err(CommitError::Unknown(_))), "{outcome:?}");
+    assert_eq!(engine.events_of(&object), 1);
+    clients[0].hold(false);
+    catch_up(&one).await;
+    assert_eq!(text(&one.get(&object).unwrap()), "1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_engine_does_not_say_what_became_of_an_earlier_attempt() {
+    let (engine, _, [one, _]) = two().await;
+    engine.fail_next(&[SharedFault::LoseReply, SharedFault::Full, SharedFault::Full]);
+    let object = key("configmaps", "ns", "a");
+    let made = commit(&one, create(&object, "1")).await;
+    assert!(made.is_ok() && engine.events_of(&object) == 1, "{made:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_the_engine_writes_and_consistent_reads_fail() {
     let (engine, clients, [one, _]) = two().await;

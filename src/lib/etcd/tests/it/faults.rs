@@ -1,0 +1,255 @@
+//! An etcd that is full, cut off, compacted by others, restored, or has values of others.
+
+use crate::proxy::Proxy;
+use crate::{attach, attach_with, catch_up, config, etcds, soon, until_written};
+use ferrokube_etcd::testing::EtcdProcess;
+use ferrokube_etcd::{Etcd, EtcdConfig};
+use ferrokube_storage::testing::{TextValues, commit, create, delete, key, text, write};
+use ferrokube_storage::{CommitError, Environment, OpenError, Prefix, Store, WatchError};
+use std::sync::Arc;
+
+/// In the JSON of etcd's gateway, keys and values are in base64.
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let bits = chunk.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte));
+        let bits = bits << (8 * (3 - chunk.len()));
+        for index in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * index)) as usize & 63];
+            text.push(if index > chunk.len() { '=' } else { char::from(letter) });
+        }
+    }
+    text
+}
+
+fn put_foreign(etcd: &EtcdProcess, key: &[u8], value: &[u8]) {
+    let body = format!(r#"{{"key":"{}","value":"{}"}}"#, base64(key), base64(value));
+    let reply = etcd.post("/v3/kv/put", &body);
+    assert!(reply.contains("revision"), "{reply}");
+}
+
+fn compact(etcd: &EtcdProcess, store: &Store) {
+    let reply =
+        etcd.post("/v3/kv/compaction", &format!(r#"{{"revision":"{}"}}"#, store.revision()));
+    assert!(reply.contains("header"), "{reply}");
+}
+
+fn disarm(etcd: &EtcdProcess) {
+    const ALARM: &str = "/v3/maintenance/alarm";
+    let alarms = etcd.post(ALARM, r#"{"action":"GET"}"#);
+    let member = alarms.split("\"memberID\":\"").nth(1).and_then(|rest| rest.split('"').next());
+    let member = member.unwrap_or_else(|| panic!("no alarm: {alarms}"));
+    let body = format!(r#"{{"action":"DEACTIVATE","memberID":"{member}","alarm":"NOSPACE"}}"#);
+    etcd.post(ALARM, &body);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_07_a_full_etcd_takes_no_more_keeps_all_and_recovers() {
+    for executable in EtcdProcess::executables() {
+        let directory = tempfile::tempdir().unwrap();
+        let quota = ["--quota-backend-bytes=4194304".to_owned()];
+        let path = directory.path().join("etcd");
+        let etcd = EtcdProcess::start_with(&executable, &path, "http", &quota);
+        let store = attach(&etcd).await;
+        let large = "x".repeat(300 << 10);
+        let mut written = Vec::new();
+        let refused = loop {
+            let object = key("configmaps", "ns", &format!("n{}", written.len()));
+            match commit(&store, create(&object, &large)).await {
+                Ok(_) => written.push(object),
+                Err(error) => break error,
+            }
+            assert!(written.len() < 100, "the quota holds");
+        };
+        assert!(matches!(refused, CommitError::DiskFull), "{refused:?}");
+        assert!(!store.has_space());
+        // Nothing is lost, here and for those that come; reads and deletes go on.
+        catch_up(&store).await;
+        for store in [&store, &attach(&etcd).await] {
+            assert!(written.iter().all(|object| store.get(object).is_some()));
+        }
+        for object in &written[1..] {
+            soon(commit(&store, delete(object))).await.unwrap();
+        }
+        compact(&etcd, &store);
+        etcd.post("/v3/maintenance/defragment", "{}");
+        disarm(&etcd);
+        let object = key("configmaps", "ns", "after");
+        soon(async {
+            while let Err(error) = commit(&store, write(&object, "1")).await {
+                assert!(matches!(error, CommitError::DiskFull | CommitError::Unavailable(_)));
+            }
+        })
+        .await;
+        assert!(store.has_space() && store.get(&written[0]).is_some());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_08_values_of_others_are_left_alone() {
+    for (etcd, _directory) in etcds() {
+        let foreign: [(&[u8], &[u8]); 4] = [
+            (b"/registry/configmaps/ns/foreign", b"\xff\x00 no object"),
+            (b"/registry/configmaps/ns/\xff", b"no text"),
+            (b"/registry/nothing", b""),
+            (b"/registryx/configmaps/ns/a", b"below another prefix"),
+        ];
+        for (key, value) in foreign {
+            put_foreign(&etcd, key, value);
+        }
+        let store = attach(&etcd).await;
+        let prefix = Prefix::new("configmaps").unwrap();
+        let mut watch = store.watch(&prefix, store.revision()).unwrap();
+        for (key, value) in foreign {
+            put_foreign(&etcd, key, value);
+        }
+        commit(&store, create(&key("configmaps", "ns", "own"), "1")).await.unwrap();
+        catch_up(&store).await;
+        assert_eq!(store.snapshot(&prefix).count(None, None), 1, "what can be read is served");
+        assert_eq!(soon(watch.next(10)).await.unwrap().len(), 1);
+        let object = key("configmaps", "ns", "foreign");
+        let taken = soon(commit(&store, create(&object, "1"))).await;
+        assert!(matches!(taken, Err(CommitError::Conflict(_))), "{taken:?}");
+        for (key, value) in foreign {
+            let found = etcd.post("/v3/kv/range", &format!(r#"{{"key":"{}"}}"#, base64(key)));
+            assert!(value.is_empty() || found.contains(&base64(value)), "{found}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_20_a_compaction_while_cut_off_ends_watches_and_loses_nothing() {
+    for (etcd, _directory) in etcds() {
+        let proxy = Proxy::new(&etcd.url()).await;
+        let store = attach_with(&config(&proxy.url())).await;
+        let other = attach(&etcd).await;
+        let prefix = Prefix::new("configmaps").unwrap();
+        let object = |name: &str| key("configmaps", "ns", name);
+        for name in ["kept", "deleted", "changed"] {
+            commit(&store, create(&object(name), "1")).await.unwrap();
+        }
+        catch_up(&other).await;
+        let mut watch = store.watch(&prefix, store.revision()).unwrap();
+        proxy.sever();
+        commit(&other, delete(&object("deleted"))).await.unwrap();
+        commit(&other, write(&object("changed"), "2")).await.unwrap();
+        commit(&other, create(&object("new"), "1")).await.unwrap();
+        compact(&etcd, &other);
+        assert!(store.barrier().unwrap().await.is_err(), "cut off, reads fail");
+        proxy.heal();
+        soon(async { while store.barrier().unwrap().await.is_err() {} }).await;
+        let ended = soon(watch.next(10)).await;
+        assert!(matches!(ended, Err(WatchError::Compacted(_))), "{ended:?}");
+        let found: Vec<(String, String)> = store
+            .snapshot(&prefix)
+            .range(None, None)
+            .map(|entry| (entry.key.name().to_owned(), text(entry)))
+            .collect();
+        let expected = [("changed", "2"), ("kept", "1"), ("new", "1")];
+        assert_eq!(found, expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
+        let mut again = store.watch(&prefix, store.revision()).unwrap();
+        until_written(&other, || write(&object("kept"), "2")).await;
+        assert_eq!(soon(again.next(10)).await.unwrap().len(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_20_after_a_partition_a_watch_goes_on_where_it_was() {
+    for (etcd, _directory) in etcds() {
+        let proxy = Proxy::new(&etcd.url()).await;
+        let store = attach_with(&config(&proxy.url())).await;
+        let other = attach(&etcd).await;
+        let prefix = Prefix::new("configmaps").unwrap();
+        let object = key("configmaps", "ns", "a");
+        let mut watch = store.watch(&prefix, store.revision()).unwrap();
+        let mut expected = Vec::new();
+        for round in 0..6 {
+            // Bytes that are kept, and connections that end.
+            if round % 2 == 0 {
+                proxy.hold()
+            } else {
+                proxy.sever()
+            }
+            for number in 0..5 {
+                let value = format!("{round}-{number}");
+                let written = commit(&other, write(&object, &value)).await.unwrap();
+                expected.push((written.revision, value));
+            }
+            assert!(store.barrier().unwrap().await.is_err());
+            proxy.heal();
+            soon(async { while store.barrier().unwrap().await.is_err() {} }).await;
+        }
+        let mut seen = Vec::new();
+        while seen.len() < expected.len() {
+            let events = soon(watch.next(100)).await.unwrap();
+            seen.extend(events.iter().map(|event| (event.revision(), text(&event.entry))));
+        }
+        assert_eq!(seen, expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_etcd_that_begins_to_ask_for_credentials_is_unavailable() {
+    for (etcd, _directory) in etcds() {
+        let store = attach(&etcd).await;
+        let object = key("configmaps", "ns", "a");
+        commit(&store, create(&object, "1")).await.unwrap();
+        for (path, body) in [
+            ("user/add", r#"{"name":"root","password":"p"}"#),
+            ("role/add", r#"{"name":"root"}"#),
+            ("user/grant", r#"{"user":"root","role":"root"}"#),
+            ("enable", "{}"),
+        ] {
+            let reply = etcd.post(&format!("/v3/auth/{path}"), body);
+            assert!(reply.contains("header"), "{path}: {reply}");
+        }
+        let refused = soon(commit(&store, write(&object, "2"))).await;
+        assert!(
+            matches!(&refused, Err(CommitError::Unavailable(why)) if why.contains("user name")),
+            "{refused:?}"
+        );
+        let Err(unavailable) = store.barrier().unwrap().await else { panic!("a read is allowed") };
+        assert!(unavailable.to_string().contains("user name"), "{unavailable}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fault_09_an_etcd_that_is_restored_between_two_starts_is_refused() {
+    for (mut etcd, directory) in etcds() {
+        let path = directory.path().join("etcd-revision");
+        let config = EtcdConfig { remembered: Some(path.clone()), ..config(&etcd.url()) };
+        let open = async || {
+            let engine = Arc::new(Etcd::new(&config).unwrap());
+            Store::attach(engine, Arc::new(TextValues), 1 << 20, Environment::default()).await
+        };
+        let store = open().await.unwrap();
+        for number in 0..20 {
+            commit(&store, write(&key("configmaps", "ns", &format!("n{number}")), "1"))
+                .await
+                .unwrap();
+        }
+        drop(store);
+        soon(async {
+            while !path.exists() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        let store = open().await.unwrap();
+        assert!(store.get(&key("configmaps", "ns", "n19")).is_some(), "a restart is no restore");
+        drop(store);
+        etcd.kill();
+        etcd.forget();
+        etcd.restart();
+        let refused = open().await.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(
+            refused.contains("another etcd cluster") || refused.contains("went back"),
+            "{refused}"
+        );
+        assert!(refused.contains(&format!("remove {}", path.display())), "{refused}");
+        std::fs::remove_file(&path).unwrap();
+        let accepted = open().await;
+        assert!(!matches!(accepted, Err(OpenError::Remote(_))), "as the operator decided");
+    }
+}

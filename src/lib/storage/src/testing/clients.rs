@@ -1,0 +1,213 @@
+//! Clients of several stores, whose doings a [`ClientRecorder`] notes.
+
+use super::judge::{Acknowledgement, ClientRecorder, JudgedEvent, WatchRecord};
+use super::{Dice, commit, delete, key, text, write};
+use crate::{CommitError, Guard, Key, Prefix, Revision, Store, Txn, WatchError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::task::JoinSet;
+
+const RESOURCE: &str = "configmaps";
+/// Start of the name of keys whose first event ends every watch.
+const LAST: &str = "zz-last";
+
+/// What the clients do.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientLoad {
+    /// Clients of each store.
+    pub clients: usize,
+    /// Keys that they share.
+    pub keys: usize,
+    /// Operations of each client; more are done until [`RunningClients::finish`].
+    pub operations: usize,
+    /// Seed of what they do.
+    pub seed: u64,
+}
+
+/// Clients and watches at work.
+pub struct RunningClients {
+    stores: Vec<Store>,
+    /// What they did.
+    pub recorder: ClientRecorder,
+    is_over: Arc<AtomicBool>,
+    clients: JoinSet<()>,
+    watches: JoinSet<()>,
+}
+
+impl RunningClients {
+    /// Starts them, with a watch on each store. The stores' state is empty.
+    pub fn start(stores: &[Store], load: ClientLoad) -> Self {
+        let recorder = ClientRecorder::default();
+        let is_over = Arc::new(AtomicBool::new(load.operations > 0));
+        let (mut clients, mut watches) = (JoinSet::new(), JoinSet::new());
+        for (index, store) in stores.iter().enumerate() {
+            watches.spawn(watch(index, store.clone(), recorder.clone()));
+            for number in 0..load.clients {
+                let client = StoreClient {
+                    store: (index, store.clone()),
+                    number,
+                    load,
+                    recorder: recorder.clone(),
+                    is_over: Arc::clone(&is_over),
+                };
+                clients.spawn(client.run());
+            }
+        }
+        Self { stores: stores.to_vec(), recorder, is_over, clients, watches }
+    }
+
+    /// Lets the clients end, then ends all watches by a last event. Returns what contradicts the
+    /// history, which `history` gives up to that event.
+    ///
+    /// # Panics
+    /// If a client or a watch does.
+    pub async fn finish(
+        mut self,
+        history: impl AsyncFnOnce(Revision) -> Vec<JudgedEvent>,
+    ) -> Vec<String> {
+        self.is_over.store(true, Ordering::Relaxed);
+        while let Some(ended) = self.clients.join_next().await {
+            ended.unwrap();
+        }
+        let last = self.write_last().await;
+        while let Some(ended) = self.watches.join_next().await {
+            ended.unwrap();
+        }
+        let history = history(last).await;
+        let mut violations = self.recorder.violations(&history);
+        for (index, store) in self.stores.iter().enumerate() {
+            violations.extend(differing(index, store, &history));
+        }
+        violations
+    }
+
+    async fn write_last(&self) -> Revision {
+        let mut number = 0;
+        loop {
+            number += 1;
+            let object = key(RESOURCE, "ns", &format!("{LAST}-{number}"));
+            let (began, text) = (self.recorder.now(), format!("last-{number}"));
+            let outcome = commit(&self.stores[0], write(&object, &text)).await;
+            let outcome = acknowledgement(outcome.map(|done| done.revision).as_ref());
+            self.recorder.write((0, began), &object, Some(text), None, outcome);
+            if let Acknowledgement::Written(revision) = outcome {
+                return revision;
+            }
+        }
+    }
+}
+
+fn acknowledgement(outcome: Result<&Revision, &CommitError>) -> Acknowledgement {
+    match outcome {
+        Ok(revision) => Acknowledgement::Written(*revision),
+        Err(CommitError::Unknown(_)) => Acknowledgement::Unknown,
+        Err(CommitError::Failed(why)) => panic!("the store failed: {why}"),
+        Err(_) => Acknowledgement::Refused,
+    }
+}
+
+struct StoreClient {
+    store: (usize, Store),
+    number: usize,
+    load: ClientLoad,
+    recorder: ClientRecorder,
+    is_over: Arc<AtomicBool>,
+}
+
+impl StoreClient {
+    async fn run(self) {
+        let own = (self.store.0 * self.load.clients + self.number) as u64;
+        let mut dice = Dice::new(self.load.seed * 1000 + own + 1);
+        let mut number = 0;
+        while number < self.load.operations || !self.is_over.load(Ordering::Relaxed) {
+            number += 1;
+            let object = key(RESOURCE, "ns", &format!("k{}", dice.below(self.load.keys)));
+            match dice.below(8) {
+                0..4 => self.read(&object).await,
+                4 => self.write(&object, None).await,
+                _ => self.write(&object, Some(format!("c{own}-{number}"))).await,
+            }
+        }
+    }
+
+    async fn read(&self, object: &Key) {
+        let (index, store) = &self.store;
+        let began = self.recorder.now();
+        if let Some(barrier) = store.barrier()
+            && barrier.await.is_err()
+        {
+            // Writers of an engine that is down fail at once, too.
+            return tokio::task::yield_now().await;
+        }
+        let seen = store.get(object).map(|entry| (entry.revision, text(&entry)));
+        self.recorder.read(*index, began, object, seen);
+    }
+
+    /// Writes on the head that this store has, which may be outdated.
+    async fn write(&self, object: &Key, value: Option<String>) {
+        let (index, store) = &self.store;
+        let began = self.recorder.now();
+        let head = store.get(object).map(|entry| entry.revision);
+        let guard = match head {
+            Some(revision) => Guard::At(object.clone(), revision),
+            None => Guard::Absent(object.clone()),
+        };
+        let txn = match &value {
+            Some(value) => write(object, value),
+            None if head.is_none() => return tokio::task::yield_now().await,
+            None => delete(object),
+        };
+        let Ok(ticket) = store.submit(Txn { guards: vec![guard], ..txn }) else {
+            return tokio::task::yield_now().await;
+        };
+        let outcome = ticket.committed().await.map(|done| done.revision);
+        let outcome = acknowledgement(outcome.as_ref());
+        self.recorder.write((*index, began), object, value, head, outcome);
+    }
+}
+
+/// Watches until the last event; starts over when the history is gone.
+async fn watch(index: usize, store: Store, recorder: ClientRecorder) {
+    let prefix = Prefix::new(RESOURCE).unwrap();
+    let is_last = |key: &Key| key.name().starts_with(LAST);
+    loop {
+        let after = store.revision();
+        let snapshot = store.snapshot(&prefix);
+        if snapshot.range(None, None).any(|entry| is_last(&entry.key) && entry.revision <= after) {
+            return;
+        }
+        let mut cursor = store.watch(&prefix, after).unwrap();
+        let mut record = WatchRecord { store: index, after, until: None, events: Vec::new() };
+        let is_compacted = loop {
+            match cursor.next(16).await {
+                Ok(events) => record.events.extend(events.iter().map(JudgedEvent::new)),
+                Err(WatchError::Compacted(_)) => break true,
+                Err(error) => panic!("{error}"),
+            }
+            if record.events.iter().rev().take(16).any(|event| is_last(&event.key)) {
+                break false;
+            }
+        };
+        recorder.watch(record);
+        if !is_compacted {
+            return;
+        }
+    }
+}
+
+/// A store whose state is not what the history leads to.
+fn differing(index: usize, store: &Store, history: &[JudgedEvent]) -> Option<String> {
+    let mut expected = std::collections::BTreeMap::new();
+    for JudgedEvent { key, revision, text } in history {
+        match text {
+            Some(text) => _ = expected.insert(key.clone(), (*revision, text.clone())),
+            None => _ = expected.remove(key),
+        }
+    }
+    let snapshot = store.snapshot(&Prefix::new(RESOURCE).unwrap());
+    let found: std::collections::BTreeMap<Key, (Revision, String)> = snapshot
+        .range(None, None)
+        .map(|entry| (entry.key.clone(), (entry.revision, text(entry))))
+        .collect();
+    (found != expected).then(|| format!("store {index} has {found:?}, not {expected:?}"))
+}

@@ -1,0 +1,327 @@
+//! Judges what clients of several stores saw by the one history that there is.
+//!
+//! Revisions are a total order, so replaying the history tells at each of them what is stored. From
+//! that follows what an acknowledged write, a linearizable read and a watch may have seen; no search
+//! for an order is needed.
+
+use super::text;
+use crate::remote::RemoteChange;
+use crate::{Event, Key, Revision};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Violations that are listed.
+const MAX_LISTED: usize = 20;
+
+/// What is stored under a key: the revision and the text; `None`: nothing.
+pub type SeenValue = Option<(Revision, String)>;
+
+/// An event, as a watch gave it or as the history has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JudgedEvent {
+    /// Key.
+    pub key: Key,
+    /// Revision.
+    pub revision: Revision,
+    /// Text; `None`: deleted.
+    pub text: Option<String>,
+}
+
+impl JudgedEvent {
+    /// Of a watch.
+    pub fn new(event: &Event) -> Self {
+        Self {
+            key: event.entry.key.clone(),
+            revision: event.revision(),
+            text: (!event.deleted).then(|| text(&event.entry)),
+        }
+    }
+
+    /// Of an engine's history; `None` for a key or a value that is not of the tests.
+    pub fn of(change: &RemoteChange) -> Option<Self> {
+        let prefix = change.key.match_indices('/').nth(2)?.0 + 1;
+        let read = |value: &Bytes| {
+            let text = std::str::from_utf8(value).ok()?.strip_prefix("{\"v\":\"")?;
+            Some(text.strip_suffix("\",\"z\":1}")?.to_owned())
+        };
+        let text = match &change.value {
+            Some(value) => Some(read(value)?),
+            None => None,
+        };
+        let key = Key::from_journal(&change.key, prefix)?;
+        Some(Self { key, revision: change.revision, text })
+    }
+}
+
+/// What became of a write for its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acknowledgement {
+    /// It happened, at this revision.
+    Written(Revision),
+    /// It did not happen.
+    Refused,
+    /// Nobody said.
+    Unknown,
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    /// A linearizable read.
+    Read(SeenValue),
+    /// A write of a text that no other write has, or a delete, which is guarded by a revision, or
+    /// by the absence of the key.
+    Write { text: Option<String>, guard: Option<Revision>, outcome: Acknowledgement },
+}
+
+/// What a client did, between two moments.
+#[derive(Clone, Debug)]
+struct ClientOperation {
+    began: u64,
+    ended: u64,
+    store: usize,
+    key: Key,
+    act: Act,
+}
+
+/// A watch, from its start until it ended.
+#[derive(Debug)]
+pub struct WatchRecord {
+    /// The store.
+    pub store: usize,
+    /// Events after this one.
+    pub after: Revision,
+    /// Every event up to here is expected; `None`: up to the last one given.
+    pub until: Option<Revision>,
+    /// In the order given.
+    pub events: Vec<JudgedEvent>,
+}
+
+/// What all clients did and saw; clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct ClientRecorder(Arc<Mutex<ClientRecord>>);
+
+#[derive(Debug, Default)]
+struct ClientRecord {
+    moment: u64,
+    operations: Vec<ClientOperation>,
+    watches: Vec<WatchRecord>,
+}
+
+impl ClientRecorder {
+    /// A moment after all others so far.
+    pub fn now(&self) -> u64 {
+        let mut record = self.0.lock();
+        record.moment += 1;
+        record.moment
+    }
+
+    /// Notes a read that began at a moment and ends now.
+    pub fn read(&self, store: usize, began: u64, key: &Key, seen: SeenValue) {
+        self.note(store, began, key, Act::Read(seen));
+    }
+
+    /// Notes a write that began at a moment and ends now.
+    pub fn write(
+        &self,
+        (store, began): (usize, u64),
+        key: &Key,
+        text: Option<String>,
+        guard: Option<Revision>,
+        outcome: Acknowledgement,
+    ) {
+        self.note(store, began, key, Act::Write { text, guard, outcome });
+    }
+
+    fn note(&self, store: usize, began: u64, key: &Key, act: Act) {
+        let ended = self.now();
+        let key = key.clone();
+        self.0.lock().operations.push(ClientOperation { began, ended, store, key, act });
+    }
+
+    /// Notes a watch that ended.
+    pub fn watch(&self, watch: WatchRecord) {
+        self.0.lock().watches.push(watch);
+    }
+
+    /// Number of acknowledged writes, of reads, and of events that watches gave.
+    pub fn counts(&self) -> [usize; 3] {
+        let record = self.0.lock();
+        let is_written = |operation: &&ClientOperation| {
+            matches!(operation.act, Act::Write { outcome: Acknowledgement::Written(_), .. })
+        };
+        let is_read = |operation: &&ClientOperation| matches!(operation.act, Act::Read(_));
+        let events = record.watches.iter().map(|watch| watch.events.len());
+        [
+            record.operations.iter().filter(is_written).count(),
+            record.operations.iter().filter(is_read).count(),
+            events.sum(),
+        ]
+    }
+
+    /// What contradicts the history, which is complete. Empty: nothing.
+    pub fn violations(&self, history: &[JudgedEvent]) -> Vec<String> {
+        let record = self.0.lock();
+        let mut judge = Judge::new(history);
+        judge.check_origin(&record.operations);
+        judge.check_writes(&record.operations);
+        judge.check_times(&record.operations);
+        for watch in &record.watches {
+            judge.check_watch(history, watch);
+        }
+        judge.violations.truncate(MAX_LISTED);
+        judge.violations
+    }
+}
+
+/// States of the keys, in order; before the first one a key is absent.
+struct Judge<'a> {
+    states: BTreeMap<&'a Key, Vec<&'a JudgedEvent>>,
+    violations: Vec<String>,
+}
+
+impl<'a> Judge<'a> {
+    fn new(history: &'a [JudgedEvent]) -> Self {
+        let mut judge = Self { states: BTreeMap::new(), violations: Vec::new() };
+        for event in history {
+            let states = judge.states.entry(&event.key).or_default();
+            if states.last().is_some_and(|last| last.revision >= event.revision) {
+                judge.violations.push(format!("the history is out of order: {event:?}"));
+            }
+            states.push(event);
+        }
+        judge
+    }
+
+    fn of(&self, key: &Key) -> &[&'a JudgedEvent] {
+        self.states.get(key).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn check(&mut self, holds: bool, violation: impl FnOnce() -> String) {
+        if !holds {
+            self.violations.push(violation());
+        }
+    }
+
+    /// Every value was written once, by a client that was not refused.
+    fn check_origin(&mut self, operations: &[ClientOperation]) {
+        let mut writers: BTreeMap<&str, Acknowledgement> = BTreeMap::new();
+        for operation in operations {
+            if let Act::Write { text: Some(text), outcome, .. } = &operation.act {
+                writers.insert(text, *outcome);
+            }
+        }
+        let states: Vec<&JudgedEvent> = self.states.values().flatten().copied().collect();
+        for event in states {
+            let Some(text) = &event.text else { continue };
+            match writers.remove(text.as_str()) {
+                Some(Acknowledgement::Written(revision)) => {
+                    self.check(revision == event.revision, || {
+                        format!("acknowledged at {revision}, but at another revision: {event:?}")
+                    });
+                }
+                Some(Acknowledgement::Unknown) => {}
+                Some(Acknowledgement::Refused) => {
+                    self.violations.push(format!("a refused write was applied: {event:?}"));
+                }
+                None => self.violations.push(format!("written twice, or by nobody: {event:?}")),
+            }
+        }
+    }
+
+    /// What was acknowledged is in the history, after the state that its guard required.
+    fn check_writes(&mut self, operations: &[ClientOperation]) {
+        for operation in operations {
+            let Act::Write { text, guard, outcome: Acknowledgement::Written(revision) } =
+                &operation.act
+            else {
+                continue;
+            };
+            let states = self.of(&operation.key);
+            let at = states.iter().position(|event| event.revision == *revision);
+            let Some(at) = at.filter(|at| states[*at].text == *text) else {
+                self.violations.push(format!("an acknowledged write is lost: {operation:?}"));
+                continue;
+            };
+            let before = at.checked_sub(1).map(|at| states[at]);
+            let before = before.filter(|event| event.text.is_some()).map(|event| event.revision);
+            self.check(before == *guard, || {
+                format!("an update is lost: {operation:?} was applied after {before:?}")
+            });
+        }
+    }
+
+    /// Who begins after another one ended sees what that one saw or wrote, or something later.
+    fn check_times(&mut self, operations: &[ClientOperation]) {
+        let mut beginning: Vec<&ClientOperation> = operations.iter().collect();
+        beginning.sort_by_key(|operation| operation.began);
+        let mut ending = beginning.clone();
+        ending.sort_by_key(|operation| operation.ended);
+        let mut ending = ending.into_iter().peekable();
+        let mut floor = Revision::default();
+        // The revision from which on each operation's view holds.
+        let mut since: BTreeMap<u64, Revision> = BTreeMap::new();
+        for operation in beginning {
+            while let Some(ended) = ending.next_if(|ended| ended.ended < operation.began) {
+                floor = floor.max(since.get(&ended.ended).copied().unwrap_or_default());
+            }
+            let found = match &operation.act {
+                Act::Write { outcome: Acknowledgement::Written(revision), .. } => {
+                    self.check(*revision > floor, || {
+                        format!("a write is before what preceded it ({floor}): {operation:?}")
+                    });
+                    Some(*revision)
+                }
+                Act::Write { .. } => None,
+                Act::Read(seen) => {
+                    let found = self.first_view(&operation.key, seen, floor);
+                    self.check(found.is_some(), || {
+                        let store = operation.store;
+                        format!("a read of store {store} is older than {floor}: {operation:?}")
+                    });
+                    found
+                }
+            };
+            since.insert(operation.ended, found.unwrap_or_default());
+        }
+    }
+
+    /// When a key was first as seen, if it still was so at `floor` or later.
+    fn first_view(&self, key: &Key, seen: &SeenValue, floor: Revision) -> Option<Revision> {
+        let states = self.of(key);
+        let is_seen = |event: &JudgedEvent| match seen {
+            Some((revision, text)) => {
+                event.revision == *revision && event.text.as_ref() == Some(text)
+            }
+            None => event.text.is_none(),
+        };
+        let ends_after =
+            |next: Option<&&JudgedEvent>| next.is_none_or(|next| next.revision > floor);
+        if seen.is_none() && ends_after(states.first()) {
+            return Some(Revision::default());
+        }
+        let mut at = 0..states.len();
+        let at = at.find(|at| is_seen(states[*at]) && ends_after(states.get(at + 1)))?;
+        Some(states[at].revision)
+    }
+
+    /// A watch is the history, nothing else.
+    fn check_watch(&mut self, history: &[JudgedEvent], watch: &WatchRecord) {
+        let last = watch.events.last().map_or(watch.after, |event| event.revision);
+        let until = watch.until.unwrap_or(last);
+        let expected =
+            history.iter().filter(|event| event.revision > watch.after && event.revision <= until);
+        let mut given = watch.events.iter();
+        for event in expected {
+            let next = given.next();
+            if next != Some(event) {
+                let store = watch.store;
+                let what = format!("a watch of store {store} gave {next:?}, not {event:?}");
+                return self.violations.push(what);
+            }
+        }
+        let more = given.next();
+        self.check(more.is_none(), || format!("a watch gave what did not happen: {more:?}"));
+    }
+}
