@@ -9,6 +9,7 @@ mod backup;
 mod canary;
 mod central_features;
 mod cli;
+mod clients;
 mod controllers;
 mod coordinated_election;
 mod custom_controller;
