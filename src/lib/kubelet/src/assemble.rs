@@ -1,6 +1,8 @@
 //! Pods as the runtime's configurations.
 
+use crate::environment::{Environment, expanded};
 use crate::pod::NodePod;
+use crate::volumes;
 use ferrokube_apimachinery::quantity::Quantity;
 use ferrokube_cri as cri;
 use k8s_openapi::api::core::v1::{Container, SecurityContext};
@@ -18,12 +20,6 @@ pub(crate) const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 
 const MIN_SHARES: i64 = 2;
 const MAX_SHARES: i64 = 262_144;
-/// Longest text that Linux gives to a process, in bytes.
-const MAX_TEXT: usize = 128 << 10;
-/// Bytes of all values that are put in for references; Linux gives a process at most 6 MiB.
-const MAX_EXPANDED: usize = 8 << 20;
-/// Longest name of a variable that is referred to, in bytes.
-const MAX_VARIABLE: usize = 1024;
 /// Microseconds.
 const CPU_PERIOD: i64 = 100_000;
 const MASKED: [&str; 9] = [
@@ -138,16 +134,24 @@ fn runtime_default() -> cri::SecurityProfile {
     cri::SecurityProfile { profile_type, ..cri::SecurityProfile::default() }
 }
 
-/// A container of a pod, for the n-th time.
+/// What a start of a container adds to its spec.
+pub(crate) struct ContainerStart {
+    /// The runtime's reference to the image.
+    pub(crate) image_ref: String,
+    /// From 0.
+    pub(crate) attempt: u32,
+    pub(crate) environment: Environment,
+}
+
+/// A container of a pod.
 pub(crate) fn container(
     pod: &NodePod,
     container: &Container,
-    image_ref: String,
-    attempt: u32,
+    start: ContainerStart,
     root: &Path,
 ) -> cri::ContainerConfig {
-    let mut room = MAX_EXPANDED;
-    let environment: BTreeMap<String, String> = environment(container, &mut room);
+    let ContainerStart { image_ref, attempt, environment } = start;
+    let Environment { values: environment, mut room } = environment;
     let mut expand = |words: &Option<Vec<String>>| {
         words.iter().flatten().map(|word| expanded(word, &environment, &mut room)).collect()
     };
@@ -190,67 +194,16 @@ pub(crate) fn container(
     }
 }
 
-/// Later variables see earlier ones.
-fn environment(container: &Container, room: &mut usize) -> BTreeMap<String, String> {
-    let mut all = BTreeMap::new();
-    for variable in container.env.iter().flatten() {
-        let value = expanded(variable.value.as_deref().unwrap_or_default(), &all, room);
-        all.insert(variable.name.clone(), value);
-    }
-    all
-}
-
-/// Replaces `$(NAME)` by its value, if there is one; `$$` is a dollar sign. Values may contain those
-/// before them twice, and so on: what becomes longer than a process may be given, by which its
-/// start fails, does not become much longer. `room` is what values may add in all.
-fn expanded(text: &str, variables: &BTreeMap<String, String>, room: &mut usize) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    // Where the next bracket closes: looked for once, not from each reference on.
-    let mut close = 0;
-    while let Some((before, after)) = rest.split_once('$') {
-        out.push_str(before);
-        if let Some(after) = after.strip_prefix('$') {
-            out.push('$');
-            rest = after;
-            continue;
-        }
-        let at = text.len() - after.len();
-        if close < at {
-            close = text[at..].find(')').map_or(text.len(), |end| at + end);
-        }
-        let is_open = after.starts_with('(') && close < text.len() && close - at <= MAX_VARIABLE;
-        let value = is_open.then(|| variables.get(&text[at + 1..close])).flatten();
-        match value.filter(|value| value.len() <= *room) {
-            Some(value) => {
-                let left = (MAX_TEXT + 1).saturating_sub(out.len());
-                let end = (left..value.len()).find(|at| value.is_char_boundary(*at));
-                let end = end.unwrap_or(value.len());
-                out.push_str(&value[..end]);
-                *room -= end;
-                rest = &text[close + 1..];
-            }
-            None => {
-                out.push('$');
-                rest = after;
-            }
-        }
-    }
-    out + rest
-}
-
 fn mounts(pod: &NodePod, container: &Container, root: &Path) -> Vec<cri::ContainerMount> {
     let volumes = || pod.spec.volumes.iter().flatten();
     let mount = |mount: &k8s_openapi::api::core::v1::VolumeMount| {
         let volume = volumes().find(|volume| volume.name == mount.name)?;
-        let host_path = match &volume.host_path {
-            Some(path) => path.path.clone(),
-            None => empty_directory(root, &pod.uid, &volume.name).display().to_string(),
-        };
+        let host_path = volumes::path(root, &pod.uid, volume).display().to_string();
+        let is_fixed = volumes::is_read_only(volume);
         Some(cri::ContainerMount {
             container_path: mount.mount_path.clone(),
             host_path,
-            readonly: mount.read_only.unwrap_or(false),
+            readonly: is_fixed || mount.read_only.unwrap_or(false),
             ..cri::ContainerMount::default()
         })
     };
@@ -320,56 +273,14 @@ fn capabilities(context: &SecurityContext) -> cri::Capabilities {
 mod tests {
     use super::*;
 
-    #[test]
-    fn references_are_expanded_as_by_kubelet() {
-        let variables = BTreeMap::from([("A".to_owned(), "1".to_owned())]);
-        let check = |text: &str, expected: &str| {
-            assert_eq!(expanded(text, &variables, &mut MAX_EXPANDED.clone()), expected);
-        };
-        check("$(A)-$(A)", "1-1");
-        check("$$(A)", "$(A)");
-        check("$(B)", "$(B)");
-        check("$A $", "$A $");
-        check("$(A", "$(A");
-        check("$(B$(A))", "$(B1)");
-        check("$(A)$$(A)$(", "1$(A)$(");
-    }
-
-    fn of(env: Vec<(String, String)>, limits: &str) -> Container {
-        let env: Vec<_> = env
-            .into_iter()
-            .map(|(name, value)| serde_json::json!({"name": name, "value": value}))
-            .collect();
+    fn of(limits: &str) -> Container {
         let resources = serde_json::json!({"limits": {"cpu": limits}, "requests": {"cpu": limits}});
-        serde_json::from_value(serde_json::json!({"name": "c", "env": env, "resources": resources}))
-            .unwrap()
-    }
-
-    #[test]
-    fn values_that_double_do_not_fill_the_memory() {
-        let pair = |at: usize| (format!("v{at}"), format!("$(v{0})$(v{0})", at.wrapping_sub(1)));
-        let doubling = std::iter::once(("v0".to_owned(), "\u{e9}".repeat(100)));
-        let made = environment(
-            &of(doubling.chain((1..64).map(pair)).collect(), "1"),
-            &mut MAX_EXPANDED.clone(),
-        );
-        // Too long to be given to a process, so that its start fails.
-        assert!(made["v63"].len() > MAX_TEXT);
-        assert!(made.values().all(|value| value.len() <= MAX_TEXT + 4));
-        let many = (1..100_000).map(|at| (format!("w{at}"), "$(v0)".to_owned()));
-        let many = std::iter::once(("v0".to_owned(), "x".repeat(MAX_TEXT))).chain(many).collect();
-        let made = environment(&of(many, "1"), &mut MAX_EXPANDED.clone());
-        assert!(made.values().map(String::len).sum::<usize>() < 2 * MAX_EXPANDED);
-        // References that never close are looked at once.
-        let open = "$(".repeat(2_000_000);
-        assert_eq!(expanded(&open, &made, &mut MAX_EXPANDED.clone()), open);
-        let open = format!("{open})");
-        assert_eq!(expanded(&open, &made, &mut MAX_EXPANDED.clone()), open);
+        serde_json::from_value(serde_json::json!({"name": "c", "resources": resources})).unwrap()
     }
 
     #[test]
     fn amounts_beyond_all_machines_do_not_overflow() {
-        let made = resources(&of(Vec::new(), "100E"));
+        let made = resources(&of("100E"));
         assert_eq!((made.cpu_shares, made.cpu_quota > 1000), (MAX_SHARES, true));
     }
 

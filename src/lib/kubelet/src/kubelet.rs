@@ -1,11 +1,12 @@
 //! The node's pods: which ones there should be, a worker for each, and the end of the others.
 
-use crate::api::{ApiPods, NodeApi};
+use crate::api::{ApiObjects, ApiPods, NodeApi};
 use crate::assemble::{GRACE, POD_NAME, POD_NAMESPACE, POD_UID, grace};
 use crate::board::StatusBoard;
 use crate::config::KubeletConfig;
 use crate::desired::DesiredPods;
 use crate::ending::{EndingPod, end};
+use crate::objects::{NoObjects, PodObjects};
 use crate::pod::NodePod;
 use crate::static_pods::read_directory;
 use crate::worker;
@@ -48,6 +49,8 @@ pub(crate) struct PodNode {
     pub(crate) statuses: StatusBoard,
     pub(crate) events: Option<Arc<dyn PullEvents>>,
     pub(crate) host_ips: Vec<String>,
+    pub(crate) name: String,
+    pub(crate) objects: Arc<dyn PodObjects>,
     /// Name and version, once known.
     version: Mutex<Option<(String, String)>>,
 }
@@ -103,7 +106,6 @@ impl PodNode {
 /// A kubelet: it runs static pods, and with an API server the pods of its node.
 pub struct Kubelet {
     node: PodNode,
-    name: String,
     static_pods: Option<PathBuf>,
     interval: Duration,
     api: Option<NodeApi>,
@@ -129,9 +131,10 @@ impl Kubelet {
                 statuses: StatusBoard::default(),
                 events: None,
                 host_ips: Vec::new(),
+                name: name.to_owned(),
+                objects: Arc::new(NoObjects),
                 version: Mutex::default(),
             },
-            name: name.to_owned(),
             static_pods: config.static_pod_path.as_ref().map(PathBuf::from),
             interval: config.file_check_frequency,
             api: None,
@@ -155,18 +158,18 @@ impl Kubelet {
     /// Runs the node's pods of this API server, too.
     #[must_use]
     pub fn api(mut self, api: NodeApi) -> Self {
+        self.node.objects = Arc::new(ApiObjects(api.client.clone()));
         self.api = Some(api);
         self
     }
 
     /// Runs the node's pods. Never returns; dropped, pods go on without a kubelet.
     pub async fn run(self) {
-        let Self { node, name, static_pods, interval, api } = self;
+        let Self { node, static_pods, interval, api } = self;
         let node = Arc::new(node);
         let (found, files) = watch::channel(Vec::new());
         let pods = PodLoop {
             node: Arc::clone(&node),
-            name,
             static_pods,
             interval,
             api: api.as_ref().map(|api| Arc::clone(&api.pods)),
@@ -185,7 +188,6 @@ impl Kubelet {
 /// The loop that starts and ends the workers of pods.
 struct PodLoop {
     node: Arc<PodNode>,
-    name: String,
     static_pods: Option<PathBuf>,
     interval: Duration,
     api: Option<Arc<ApiPods>>,
@@ -261,7 +263,7 @@ impl PodLoop {
 
     fn read(&self) -> Option<Vec<NodePod>> {
         let Some(directory) = &self.static_pods else { return Some(Vec::new()) };
-        let pods = read_directory(directory, &self.name);
+        let pods = read_directory(directory, &self.node.name);
         pods.inspect_err(|error| {
             tracing::warn!(%error, "cannot list the directory of static pods");
         })

@@ -16,9 +16,11 @@
 //! - **The API server** (`api/`) is watched for the pods of this node. Workers post statuses to a
 //!   board (`board.rs`), whose writer sends what has changed; a deleted pod leaves the API when it
 //!   has ended. Until the first list is complete, no pod is ended for being missing.
+//! - **Volumes** (`volumes/`) are made before the sandbox and updated all at once while the pod runs;
+//!   variables (`environment.rs`) are read when a container starts.
 //! - Calls carry the ids of the pod's annotations (KEP-1668), and log lines show them.
 //!
-//! Not here yet: probes, hooks, volumes from the API, the kubelet's own server.
+//! Not here yet: probes, hooks, tokens, persistent volumes, the kubelet's own server.
 
 mod api;
 mod assemble;
@@ -26,13 +28,17 @@ mod board;
 mod config;
 mod desired;
 mod ending;
+mod environment;
+mod fields;
 mod kubelet;
 mod next;
+mod objects;
 mod pod;
 mod static_pods;
 mod status;
 mod supported;
 mod termination;
+mod volumes;
 mod worker;
 
 pub use api::{EventSink, NodeApi, NodeIdentity};

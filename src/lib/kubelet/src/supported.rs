@@ -31,6 +31,7 @@ const CONTAINER: &[&str] = &[
     "args",
     "command",
     "env",
+    "envFrom",
     "image",
     "imagePullPolicy",
     "name",
@@ -55,10 +56,13 @@ const CONTAINER_SECURITY: &[&str] = &[
     "runAsUser",
     "seccompProfile",
 ];
-const VOLUME: &[&str] = &["emptyDir", "hostPath", "name"];
+const VOLUME: &[&str] =
+    &["configMap", "downwardAPI", "emptyDir", "hostPath", "name", "projected", "secret"];
+const PROJECTED: &[&str] = &["configMap", "downwardAPI", "secret"];
 const EMPTY_DIR: &[&str] = &[];
 const MOUNT: &[&str] = &["mountPath", "name", "readOnly"];
-const ENV: &[&str] = &["name", "value"];
+const ENV: &[&str] = &["name", "value", "valueFrom"];
+const ENV_SOURCE: &[&str] = &["configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"];
 const RESOURCES: &[&str] = &["limits", "requests"];
 const PORT: &[&str] = &["containerPort", "name", "protocol"];
 
@@ -75,6 +79,11 @@ pub(crate) fn unsupported(pod: &Value) -> Vec<String> {
         &mut |volume, path, found| {
             others(volume, path, VOLUME, found);
             one(volume, path, "emptyDir", EMPTY_DIR, found);
+            let Some(projected) = volume.get("projected") else { return };
+            let source = &mut |source: &Value, path: &str, found: &mut Vec<String>| {
+                others(source, path, PROJECTED, found);
+            };
+            each(projected, &format!("{path}.projected"), "sources", source, found);
         },
         &mut found,
     );
@@ -90,6 +99,7 @@ pub(crate) fn unsupported(pod: &Value) -> Vec<String> {
                 for (list, known) in [("volumeMounts", MOUNT), ("env", ENV), ("ports", PORT)] {
                     let check = &mut |item: &Value, path: &str, found: &mut Vec<String>| {
                         others(item, path, known, found);
+                        one(item, path, "valueFrom", ENV_SOURCE, found);
                     };
                     each(container, path, list, check, found);
                 }

@@ -1,13 +1,17 @@
 //! The worker of a pod: look, do the next step, look again.
 
-use crate::assemble::{self, POD_UID};
+use crate::assemble::{self, ContainerStart, POD_UID};
+use crate::environment;
+use crate::fields::NodeFacts;
 use crate::kubelet::PodNode;
 use crate::next::{
     PodAction, PodHolds, SeenPod, SeenSandbox, WallTime, backing_off, name_of, next,
 };
+use crate::objects::ObjectError;
 use crate::pod::NodePod;
 use crate::status::{StatusInputs, WaitNote, status};
 use crate::termination;
+use crate::volumes::{self, VolumeError};
 use ferrokube_cri::{
     ContainerFilter, ContainerPhase, ContainerReport, ContainerStatusRequest,
     CreateContainerRequest, CriError, ListContainersRequest, ListPodSandboxRequest,
@@ -15,10 +19,7 @@ use ferrokube_cri::{
     RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest, StopPodSandboxRequest,
 };
 use ferrokube_images::{PullError, PullPolicy, PullRequest};
-use k8s_openapi::api::core::v1::Volume;
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fs, io};
@@ -43,6 +44,10 @@ pub(crate) enum WorkerError {
     Create(#[source] CriError),
     #[error("cannot start the container: {0}")]
     Start(#[source] CriError),
+    #[error("cannot make the container's variables: {0}")]
+    Variables(#[from] ObjectError),
+    #[error("cannot make the pod's volumes: {0}")]
+    Volume(#[from] VolumeError),
 }
 
 impl WorkerError {
@@ -53,6 +58,8 @@ impl WorkerError {
             Self::Create(error) => ("CreateContainerError", error.to_string()),
             Self::Start(error) => ("RunContainerError", error.to_string()),
             Self::Runtime(error) => ("CreateContainerError", error.to_string()),
+            Self::Variables(error) => ("CreateContainerConfigError", error.to_string()),
+            Self::Volume(error) => ("CreateContainerConfigError", error.to_string()),
             Self::Directory(error) => ("CreateContainerConfigError", error.to_string()),
         };
         WaitNote { reason: reason.to_owned(), message }
@@ -66,12 +73,18 @@ struct WorkerMemory {
     /// By id: termination messages of ended containers.
     messages: BTreeMap<String, String>,
     started_at: WallTime,
+    /// When its volumes were updated.
+    volumes_at: Instant,
 }
 
 /// Runs a pod until it has finished; cancel safe. `changes` wakes it.
 pub(crate) async fn run(node: Arc<PodNode>, pod: NodePod, mut changes: watch::Receiver<u64>) {
-    let mut memory =
-        WorkerMemory { failed: BTreeMap::new(), messages: BTreeMap::new(), started_at: now() };
+    let mut memory = WorkerMemory {
+        failed: BTreeMap::new(),
+        messages: BTreeMap::new(),
+        started_at: now(),
+        volumes_at: Instant::now(),
+    };
     loop {
         changes.mark_unchanged();
         match work(&node, &pod, &mut memory).await {
@@ -103,6 +116,13 @@ async fn work(
     memory.messages.retain(|id, _| known.contains(&id));
     termination::read(node, pod, &seen, &mut memory.messages).await;
     node.statuses.post(pod, status(pod, &seen, &inputs(node, pod, &seen, memory), now()));
+    if volumes::has_updates(pod) && memory.volumes_at.elapsed() >= RESYNC {
+        memory.volumes_at = Instant::now();
+        // The files of before stand: a running pod does not end for a deleted config map.
+        if let Err(error) = prepare(node, pod, seen.ips.clone()).await {
+            tracing::warn!(namespace = pod.namespace, pod = pod.name, %error, "cannot update");
+        }
+    }
     match next(pod, &seen, &holds, now()) {
         PodAction::RunSandbox(attempt) => run_sandbox(node, pod, attempt).await?,
         PodAction::RemoveSandbox(id) => remove_sandbox(node, id).await?,
@@ -204,22 +224,20 @@ async fn ips(node: &PodNode, sandbox: &str) -> Result<Vec<String>, CriError> {
     Ok(all.filter(|ip| !ip.is_empty()).collect())
 }
 
+/// Makes or updates the pod's volumes.
+async fn prepare(node: &PodNode, pod: &NodePod, pod_ips: Vec<String>) -> Result<(), WorkerError> {
+    let prepared = volumes::prepare(node, pod, &facts(node, pod_ips)).await;
+    Ok(prepared.inspect_err(|error| node.warn(pod, "FailedMount", error.to_string()))?)
+}
+
+fn facts(node: &PodNode, pod_ips: Vec<String>) -> NodeFacts {
+    NodeFacts { node: node.name.clone(), host_ips: node.host_ips.clone(), pod_ips }
+}
+
 async fn run_sandbox(node: &PodNode, pod: &NodePod, attempt: u32) -> Result<(), WorkerError> {
-    let is_empty = |volume: &&Volume| volume.host_path.is_none();
-    let empty = pod.spec.volumes.iter().flatten().filter(is_empty);
-    let empty: Vec<PathBuf> = empty
-        .map(|volume| assemble::empty_directory(&node.paths.root, &pod.uid, &volume.name))
-        .collect();
+    prepare(node, pod, Vec::new()).await?;
     let logs = assemble::log_directory(&node.paths.logs, pod);
-    in_background(move || {
-        for path in empty {
-            fs::create_dir_all(&path)?;
-            // Any user of the pod may write: kubelet's mode of an emptyDir.
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o777))?;
-        }
-        fs::create_dir_all(logs)
-    })
-    .await?;
+    in_background(move || fs::create_dir_all(logs)).await?;
     let config = Some(assemble::sandbox(pod, &node.paths.logs, attempt));
     let request = RunPodSandboxRequest { config, ..RunPodSandboxRequest::default() };
     let made = node.runtime.run_pod_sandbox(request).await.inspect_err(|error| {
@@ -270,7 +288,15 @@ async fn start(
         let container_id = stale.id.clone();
         node.runtime.remove_container(RemoveContainerRequest { container_id }).await?;
     }
-    let mut config = assemble::container(pod, container, image_ref, attempt, &node.paths.root);
+    let is_on_host = pod.spec.host_network == Some(true);
+    let pod_ips = if is_on_host { node.host_ips.clone() } else { seen.ips.clone() };
+    let environment =
+        environment::resolve(&*node.objects, pod, container, &facts(node, pod_ips)).await;
+    let environment = environment.inspect_err(|error| {
+        node.warn(pod, "Failed", format!("Error: {error}"));
+    })?;
+    let start = ContainerStart { image_ref, attempt, environment };
+    let mut config = assemble::container(pod, container, start, &node.paths.root);
     config.mounts.push(termination::mount(node, pod, container, attempt).await?);
     let request = CreateContainerRequest {
         pod_sandbox_id: sandbox.id.clone(),

@@ -5,10 +5,12 @@ mod facts;
 mod lease;
 mod mirrors;
 mod node;
+mod objects;
 mod pods;
 mod statuses;
 
 pub use events::EventSink;
+pub(crate) use objects::ApiObjects;
 pub(crate) use pods::ApiPods;
 
 use crate::kubelet::PodNode;

@@ -205,9 +205,11 @@ fn a_field_without_an_implementation_is_refused_by_its_name() {
     };
     assert_eq!(
         why("{hostPID: true, containers: [{name: a, image: i, livenessProbe: {}, env: [{name: A, \
-             valueFrom: {}}]}], volumes: [{name: v, secret: {}}]}"),
-        "not implemented: spec.hostPID, spec.volumes[0].secret, \
-         spec.containers[0].livenessProbe, spec.containers[0].env[0].valueFrom"
+             valueFrom: {fileKeyRef: {}}}]}], volumes: [{name: v, nfs: {}}, {name: w, projected: \
+             {sources: [{serviceAccountToken: {}}]}}]}"),
+        "not implemented: spec.hostPID, spec.volumes[0].nfs, \
+         spec.volumes[1].projected.sources[0].serviceAccountToken, \
+         spec.containers[0].livenessProbe, spec.containers[0].env[0].valueFrom.fileKeyRef"
     );
     assert_eq!(why("{containers: []}"), "spec.containers: Required value");
     let missing = "{containers: [{name: a, image: i, volumeMounts: [{name: v, mountPath: /v}]}]}";

@@ -1,0 +1,245 @@
+//! The variables of a container: given, and of config maps, secrets and fields.
+
+use crate::fields::{self, NodeFacts};
+use crate::objects::{ObjectError, PodObjects};
+use crate::pod::NodePod;
+use k8s_openapi::api::core::v1::{Container, EnvVarSource};
+use std::collections::BTreeMap;
+
+/// Longest text that Linux gives to a process, in bytes.
+const MAX_TEXT: usize = 128 << 10;
+/// Bytes of all values that are put in for references; Linux gives a process at most 6 MiB.
+const MAX_EXPANDED: usize = 8 << 20;
+/// Longest name of a variable that is referred to, in bytes.
+const MAX_VARIABLE: usize = 1024;
+
+/// By name.
+pub(crate) type Variables = BTreeMap<String, String>;
+
+/// The variables of a container, and what references in its command may still add; bytes.
+pub(crate) struct Environment {
+    pub(crate) values: Variables,
+    pub(crate) room: usize,
+}
+
+/// All variables of a container. Later ones see earlier ones.
+pub(crate) async fn resolve(
+    objects: &dyn PodObjects,
+    pod: &NodePod,
+    container: &Container,
+    facts: &NodeFacts,
+) -> Result<Environment, ObjectError> {
+    let mut all = Variables::new();
+    let mut room = MAX_EXPANDED;
+    for source in container.env_from.iter().flatten() {
+        let prefix = source.prefix.as_deref().unwrap_or_default();
+        let mut found = BTreeMap::new();
+        if let Some(reference) = &source.config_map_ref {
+            let is_optional = reference.optional.unwrap_or(false);
+            found = config_map(objects, &pod.namespace, &reference.name, is_optional).await?;
+        } else if let Some(reference) = &source.secret_ref {
+            let is_optional = reference.optional.unwrap_or(false);
+            found = secret(objects, &pod.namespace, &reference.name, is_optional).await?;
+        }
+        // An object of a megabyte may be named a thousand times.
+        take(&mut room, found.values().map(Vec::len).sum())?;
+        // What is no text cannot be a variable.
+        let texts = found.into_iter().filter_map(|(key, value)| {
+            Some((format!("{prefix}{key}"), String::from_utf8(value).ok()?))
+        });
+        all.extend(texts);
+    }
+    for variable in container.env.iter().flatten() {
+        let value = match &variable.value_from {
+            Some(source) => {
+                let value = referenced(objects, pod, container, facts, source).await?;
+                take(&mut room, value.as_ref().map_or(0, String::len))?;
+                value
+            }
+            None => Some(expanded(variable.value.as_deref().unwrap_or_default(), &all, &mut room)),
+        };
+        if let Some(value) = value {
+            all.insert(variable.name.clone(), value);
+        }
+    }
+    Ok(Environment { values: all, room })
+}
+
+fn take(room: &mut usize, bytes: usize) -> Result<(), ObjectError> {
+    let left = room.checked_sub(bytes);
+    *room = left.ok_or_else(|| {
+        ObjectError::Invalid(format!("the variables are larger than {MAX_EXPANDED} bytes"))
+    })?;
+    Ok(())
+}
+
+/// `None`: optional and not there.
+async fn referenced(
+    objects: &dyn PodObjects,
+    pod: &NodePod,
+    container: &Container,
+    facts: &NodeFacts,
+    source: &EnvVarSource,
+) -> Result<Option<String>, ObjectError> {
+    if let Some(selector) = &source.field_ref {
+        return fields::field(pod, facts, &selector.field_path).map(Some);
+    }
+    if let Some(selector) = &source.resource_field_ref {
+        return fields::resource(pod, Some(container), selector).map(Some);
+    }
+    let namespace = pod.namespace.as_str();
+    let (kind, name, key, is_optional, mut found) = if let Some(key) = &source.config_map_key_ref {
+        let is_optional = key.optional.unwrap_or(false);
+        let found = config_map(objects, namespace, &key.name, is_optional).await?;
+        ("ConfigMap", &key.name, &key.key, is_optional, found)
+    } else if let Some(key) = &source.secret_key_ref {
+        let is_optional = key.optional.unwrap_or(false);
+        let found = secret(objects, namespace, &key.name, is_optional).await?;
+        ("Secret", &key.name, &key.key, is_optional, found)
+    } else {
+        return Ok(None);
+    };
+    match found.remove(key) {
+        Some(value) => Ok(Some(String::from_utf8_lossy(&value).into_owned())),
+        None if is_optional => Ok(None),
+        None => Err(ObjectError::MissingKey {
+            kind,
+            namespace: namespace.to_owned(),
+            name: name.clone(),
+            key: key.clone(),
+        }),
+    }
+}
+
+/// The entries of a config map; none of an optional one that is not there.
+pub(crate) async fn config_map(
+    objects: &dyn PodObjects,
+    namespace: &str,
+    name: &str,
+    is_optional: bool,
+) -> Result<BTreeMap<String, Vec<u8>>, ObjectError> {
+    let Some(found) = objects.config_map(namespace, name).await? else {
+        return missing("configmap", name, is_optional);
+    };
+    let texts = found.data.unwrap_or_default().into_iter();
+    let texts = texts.map(|(key, text)| (key, text.into_bytes()));
+    let bytes = found.binary_data.unwrap_or_default().into_iter();
+    Ok(texts.chain(bytes.map(|(key, bytes)| (key, bytes.0))).collect())
+}
+
+/// The entries of a secret; none of an optional one that is not there.
+pub(crate) async fn secret(
+    objects: &dyn PodObjects,
+    namespace: &str,
+    name: &str,
+    is_optional: bool,
+) -> Result<BTreeMap<String, Vec<u8>>, ObjectError> {
+    let Some(found) = objects.secret(namespace, name).await? else {
+        return missing("secret", name, is_optional);
+    };
+    let data = found.data.unwrap_or_default().into_iter();
+    Ok(data.map(|(key, bytes)| (key, bytes.0)).collect())
+}
+
+fn missing<T: Default>(
+    kind: &'static str,
+    name: &str,
+    is_optional: bool,
+) -> Result<T, ObjectError> {
+    if is_optional {
+        return Ok(T::default());
+    }
+    Err(ObjectError::Missing { kind, name: name.to_owned() })
+}
+
+/// Replaces `$(NAME)` by its value, if there is one; `$$` is a dollar sign. Values may contain those
+/// before them twice, and so on: what becomes longer than a process may be given, by which its
+/// start fails, does not become much longer. `room` is what values may add in all.
+pub(crate) fn expanded(text: &str, variables: &Variables, room: &mut usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    // Where the next bracket closes: looked for once, not from each reference on.
+    let mut close = 0;
+    while let Some((before, after)) = rest.split_once('$') {
+        out.push_str(before);
+        if let Some(after) = after.strip_prefix('$') {
+            out.push('$');
+            rest = after;
+            continue;
+        }
+        let at = text.len() - after.len();
+        if close < at {
+            close = text[at..].find(')').map_or(text.len(), |end| at + end);
+        }
+        let is_open = after.starts_with('(') && close < text.len() && close - at <= MAX_VARIABLE;
+        let value = is_open.then(|| variables.get(&text[at + 1..close])).flatten();
+        match value.filter(|value| value.len() <= *room) {
+            Some(value) => {
+                let left = (MAX_TEXT + 1).saturating_sub(out.len());
+                let end = (left..value.len()).find(|at| value.is_char_boundary(*at));
+                let end = end.unwrap_or(value.len());
+                out.push_str(&value[..end]);
+                *room -= end;
+                rest = &text[close + 1..];
+            }
+            None => {
+                out.push('$');
+                rest = after;
+            }
+        }
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::NoObjects;
+
+    #[test]
+    fn references_are_expanded_as_by_kubelet() {
+        let variables = BTreeMap::from([("A".to_owned(), "1".to_owned())]);
+        let check = |text: &str, expected: &str| {
+            assert_eq!(expanded(text, &variables, &mut MAX_EXPANDED.clone()), expected);
+        };
+        check("$(A)-$(A)", "1-1");
+        check("$$(A)", "$(A)");
+        check("$(B)", "$(B)");
+        check("$A $", "$A $");
+        check("$(A", "$(A");
+        check("$(B$(A))", "$(B1)");
+        check("$(A)$$(A)$(", "1$(A)$(");
+    }
+
+    async fn environment(env: Vec<(String, String)>) -> Variables {
+        let env: Vec<_> = env
+            .into_iter()
+            .map(|(name, value)| serde_json::json!({"name": name, "value": value}))
+            .collect();
+        let container = serde_json::json!({"name": "c", "env": env});
+        let container = serde_json::from_value(container).unwrap();
+        let text = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, \
+                    image: i}]}}";
+        let pod = NodePod::from_file(text.as_bytes(), "n").unwrap();
+        resolve(&NoObjects, &pod, &container, &NodeFacts::default()).await.unwrap().values
+    }
+
+    #[tokio::test]
+    async fn values_that_double_do_not_fill_the_memory() {
+        let pair = |at: usize| (format!("v{at}"), format!("$(v{0})$(v{0})", at.wrapping_sub(1)));
+        let doubling = std::iter::once(("v0".to_owned(), "\u{e9}".repeat(100)));
+        let made = environment(doubling.chain((1..64).map(pair)).collect()).await;
+        // Too long to be given to a process, so that its start fails.
+        assert!(made["v63"].len() > MAX_TEXT);
+        assert!(made.values().all(|value| value.len() <= MAX_TEXT + 4));
+        let many = (1..100_000).map(|at| (format!("w{at}"), "$(v0)".to_owned()));
+        let many = std::iter::once(("v0".to_owned(), "x".repeat(MAX_TEXT))).chain(many).collect();
+        let made = environment(many).await;
+        assert!(made.values().map(String::len).sum::<usize>() < 2 * MAX_EXPANDED);
+        // References that never close are looked at once.
+        let open = "$(".repeat(2_000_000);
+        assert_eq!(expanded(&open, &made, &mut MAX_EXPANDED.clone()), open);
+        let open = format!("{open})");
+        assert_eq!(expanded(&open, &made, &mut MAX_EXPANDED.clone()), open);
+    }
+}

@@ -1,0 +1,46 @@
+//! Objects that pods refer to: config maps and secrets of their namespace.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use std::pin::Pin;
+
+/// The object, `None` if there is none, or why it cannot be read.
+pub(crate) type ObjectFuture<'a, T> =
+    Pin<Box<dyn Future<Output = Result<Option<T>, ObjectError>> + Send + 'a>>;
+
+/// Where objects come from: the API server, or a test.
+pub(crate) trait PodObjects: Send + Sync {
+    /// A config map.
+    fn config_map<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectFuture<'a, ConfigMap>;
+    /// A secret.
+    fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> ObjectFuture<'a, Secret>;
+}
+
+/// What a pod refers to cannot be used. Tried again after a pause; messages are kubelet's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ObjectError {
+    #[error("{kind} {name:?} not found")]
+    Missing { kind: &'static str, name: String },
+    #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
+    MissingKey { kind: &'static str, namespace: String, name: String, key: String },
+    #[error("references non-existent {kind} key: {key}")]
+    MissingItem { kind: &'static str, key: String },
+    #[error("a static pod cannot refer to {0}")]
+    NoSource(&'static str),
+    #[error("cannot read {kind} {name:?}: {why}")]
+    Unread { kind: &'static str, name: String, why: String },
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// No API server: static pods alone.
+pub(crate) struct NoObjects;
+
+impl PodObjects for NoObjects {
+    fn config_map<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, ConfigMap> {
+        Box::pin(std::future::ready(Err(ObjectError::NoSource("configmaps"))))
+    }
+
+    fn secret<'a>(&'a self, _: &'a str, _: &'a str) -> ObjectFuture<'a, Secret> {
+        Box::pin(std::future::ready(Err(ObjectError::NoSource("secrets"))))
+    }
+}

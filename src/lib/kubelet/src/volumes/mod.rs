@@ -1,0 +1,171 @@
+//! The volumes of a pod: made before its sandbox, and kept up to date while it runs.
+//!
+//! Files of config maps, secrets and fields change all at once (`atomic.rs`). They are in the
+//! kubelet's own directory, which only its owner may enter.
+
+mod atomic;
+mod payload;
+
+use crate::assemble;
+use crate::fields::NodeFacts;
+use crate::kubelet::PodNode;
+use crate::objects::ObjectError;
+use crate::pod::NodePod;
+use crate::worker::in_background;
+use k8s_openapi::api::core::v1::{HostPathVolumeSource, Volume};
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// A volume that cannot be made. Tried again after a pause.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VolumeError {
+    #[error("MountVolume.SetUp failed for volume {volume:?} : {source}")]
+    Object {
+        volume: String,
+        #[source]
+        source: ObjectError,
+    },
+    #[error("MountVolume.SetUp failed for volume {volume:?} : {why}")]
+    Directory { volume: String, why: String },
+}
+
+/// Where a volume is on this machine.
+pub(crate) fn path(root: &Path, uid: &str, volume: &Volume) -> PathBuf {
+    if let Some(given) = &volume.host_path {
+        return PathBuf::from(&given.path);
+    }
+    let kind = match volume {
+        Volume { config_map: Some(_), .. } => "configmap",
+        Volume { secret: Some(_), .. } => "secret",
+        Volume { downward_api: Some(_), .. } => "downward-api",
+        Volume { projected: Some(_), .. } => "projected",
+        _ => return assemble::empty_directory(root, uid, &volume.name),
+    };
+    let volumes = assemble::pod_directory(root, uid).join("volumes");
+    volumes.join(format!("kubernetes.io~{kind}")).join(&volume.name)
+}
+
+/// Makes or updates all volumes of a pod.
+///
+/// # Errors
+/// The first that cannot be made.
+pub(crate) async fn prepare(
+    node: &PodNode,
+    pod: &NodePod,
+    facts: &NodeFacts,
+) -> Result<(), VolumeError> {
+    let own = assemble::pod_directory(&node.paths.root, &pod.uid);
+    let is_private =
+        in_background(move || DirBuilder::new().recursive(true).mode(0o750).create(&own));
+    if let Err(error) = is_private.await {
+        let volume = String::new();
+        return Err(VolumeError::Directory { volume, why: error.to_string() });
+    }
+    for volume in pod.spec.volumes.iter().flatten() {
+        let target = path(&node.paths.root, &pod.uid, volume);
+        let payload = payload::payload(&*node.objects, pod, volume, facts).await;
+        let payload = payload
+            .map_err(|source| VolumeError::Object { volume: volume.name.clone(), source })?;
+        let host_path = volume.host_path.clone();
+        let work = move || match (payload, host_path) {
+            (Some(files), _) => atomic::write(&target, &files),
+            (None, Some(given)) => check_host_path(&given),
+            (None, None) => {
+                fs::create_dir_all(&target)?;
+                // Any user of the pod may write: kubelet's mode of an emptyDir.
+                fs::set_permissions(&target, Permissions::from_mode(0o777))
+            }
+        };
+        in_background(work).await.map_err(|error| VolumeError::Directory {
+            volume: volume.name.clone(),
+            why: error.to_string(),
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether containers may only read it: the kubelet alone writes what comes from objects.
+pub(crate) fn is_read_only(volume: &Volume) -> bool {
+    volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.downward_api.is_some()
+        || volume.projected.is_some()
+}
+
+/// Whether volumes of the pod change while it runs.
+pub(crate) fn has_updates(pod: &NodePod) -> bool {
+    pod.spec.volumes.iter().flatten().any(|volume| {
+        volume.config_map.is_some() || volume.secret.is_some() || volume.projected.is_some()
+    })
+}
+
+/// Checks the path's type, or makes what the type says; messages are kubelet's.
+fn check_host_path(given: &HostPathVolumeSource) -> io::Result<()> {
+    let path = Path::new(&given.path);
+    let wrong = |what: &str| {
+        let path = path.display();
+        io::Error::other(format!("hostPath type check failed: {path} is not {what}"))
+    };
+    let kind = || fs::metadata(path).map(|it| it.file_type());
+    match given.type_.as_deref().unwrap_or_default() {
+        "" => Ok(()),
+        "DirectoryOrCreate" if !path.exists() => {
+            DirBuilder::new().recursive(true).mode(0o755).create(path)
+        }
+        "FileOrCreate" if !path.exists() => {
+            OpenOptions::new().create(true).append(true).open(path)?;
+            fs::set_permissions(path, Permissions::from_mode(0o644))
+        }
+        "Directory" | "DirectoryOrCreate" => match kind() {
+            Ok(kind) if kind.is_dir() => Ok(()),
+            _ => Err(wrong("a directory")),
+        },
+        "File" | "FileOrCreate" => match kind() {
+            Ok(kind) if kind.is_file() => Ok(()),
+            _ => Err(wrong("a file")),
+        },
+        "Socket" => match kind() {
+            Ok(kind) if kind.is_socket() => Ok(()),
+            _ => Err(wrong("a socket file")),
+        },
+        "CharDevice" => match kind() {
+            Ok(kind) if kind.is_char_device() => Ok(()),
+            _ => Err(wrong("a character device")),
+        },
+        "BlockDevice" => match kind() {
+            Ok(kind) if kind.is_block_device() => Ok(()),
+            _ => Err(wrong("a block device")),
+        },
+        other => Err(io::Error::other(format!("{other} is an invalid volume type"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(path: &Path, type_: &str) -> Result<(), String> {
+        let path = path.display().to_string();
+        let given = HostPathVolumeSource { path, type_: Some(type_.to_owned()) };
+        check_host_path(&given).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn types_of_host_paths_are_checked_or_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("a");
+        assert_eq!(check(&missing, ""), Ok(()));
+        assert!(check(&missing, "Directory").unwrap_err().ends_with("is not a directory"));
+        assert_eq!(check(&missing, "DirectoryOrCreate"), Ok(()));
+        assert_eq!(check(&missing, "Directory"), Ok(()));
+        assert!(check(&missing, "FileOrCreate").unwrap_err().ends_with("is not a file"));
+        let file = folder.path().join("b");
+        assert_eq!(check(&file, "FileOrCreate"), Ok(()));
+        assert_eq!(check(&file, "File"), Ok(()));
+        assert!(check(&file, "Socket").is_err());
+        assert_eq!(check(Path::new("/dev/null"), "CharDevice"), Ok(()));
+        assert!(check(&file, "Other").unwrap_err().contains("invalid volume type"));
+    }
+}
