@@ -170,10 +170,13 @@ impl Hooks for KindHooks {
     }
 
     fn warnings(&self, change: &Change<'_>, object: &Document) -> Vec<String> {
-        let spec = |object: &Document| object.get(&["spec"]).cloned();
         // An update that changes nothing of note is not commented.
-        let by_spec = self.counts || object.kind() == "CSIDriver";
-        let is_quiet = change.old.is_some_and(|old| by_spec && spec(old) == spec(object));
+        let noted: Option<&[&str]> = match object.kind() {
+            "CSIDriver" => Some(&["spec", "tokenRequests"]),
+            _ => self.counts.then_some(&["spec"]),
+        };
+        let is_quiet =
+            change.old.zip(noted).is_some_and(|(old, path)| old.get(path) == object.get(path));
         if is_quiet || !change.subresource.is_empty() {
             return Vec::new();
         }

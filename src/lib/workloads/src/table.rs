@@ -62,7 +62,7 @@ table! {
     "poddisruptionbudgets.policy" => PlainKind,
     "deviceclasses.resource.k8s.io" => PlainKind,
     "resourceclaims.resource.k8s.io" => devices::ResourceClaim,
-    "resourceclaimtemplates.resource.k8s.io" => PlainKind,
+    "resourceclaimtemplates.resource.k8s.io" => devices::ResourceClaimTemplate,
     "resourceslices.resource.k8s.io" => devices::ResourceSlice,
     "priorityclasses.scheduling.k8s.io" => revision::PriorityClass,
     "csidrivers.storage.k8s.io" => csidriver::CsiDriver,

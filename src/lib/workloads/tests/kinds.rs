@@ -265,3 +265,26 @@ fn updates_repeat_metadata_errors_as_upstream() {
     assert!(definition("jobs.batch").policy.orphan_warning.starts_with("child pods are preserved"));
     assert!(definition("persistentvolumes").policy.selects_namespace);
 }
+
+#[test]
+fn rows_refuse_what_kube_apiserver_refuses() {
+    let volume = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/d"}, "volumeAttributesClassName": "x"});
+    let volume = json!({"kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": volume});
+    assert_eq!(create("persistentvolumes", volume).1, ["Required spec.csi"]);
+    let term = |key: &str| json!({"matchExpressions": [{"key": key, "operator": "Exists"}]});
+    let slice = |terms: Value| {
+        let spec = json!({"driver": "d.example.com", "pool": {"name": "p", "resourceSliceCount": 1}, "nodeSelector": {"nodeSelectorTerms": terms}});
+        let slice = json!({"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": spec});
+        create("resourceslices.resource.k8s.io", slice).1
+    };
+    assert!(slice(json!([term("a")])).is_empty());
+    let two = json!([term("a"), term("b")]);
+    assert_eq!(slice(two), ["Invalid spec.nodeSelector.nodeSelectorTerms"]);
+    let class = |expression: &str| {
+        let spec = json!({"selectors": [{"cel": {"expression": expression}}]});
+        let class = json!({"kind": "DeviceClass", "metadata": {"name": "c"}, "spec": spec});
+        create("deviceclasses.resource.k8s.io", class).1
+    };
+    assert!(class("device.driver == 'd.example.com'").is_empty());
+    assert_eq!(class("device.driver =="), ["Invalid spec.selectors[0].cel.expression"]);
+}

@@ -1,10 +1,76 @@
 //! ResourceClaim and ResourceSlice: dynamic allocation of devices.
 
 use crate::cells::{CellValue, at, list_at, str_at};
+use crate::checks::{FieldErrors, items, text};
 use crate::hooks::KindCode;
+use crate::paths::FieldPath;
 use ferrokube_apimachinery::document::{Document, Value, json};
 use ferrokube_resource::Change;
+use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
+
+/// Requests of a claim, and the subrequests of each: what its other parts refer to.
+struct RequestNames<'a>(HashMap<&'a str, HashSet<&'a str>>);
+
+impl<'a> RequestNames<'a> {
+    fn of(devices: &'a Value) -> Self {
+        let subrequests = |request: &'a Value| {
+            items(request, "firstAvailable").iter().map(|one| text(one, "name")).collect()
+        };
+        let requests = items(devices, "requests").iter();
+        Self(requests.map(|request| (text(request, "name"), subrequests(request))).collect())
+    }
+
+    fn check(&self, name: &str, path: FieldPath<'_>, errors: &mut FieldErrors) {
+        let (request, subrequest) = match name.split_once('/') {
+            Some((request, subrequest)) => (request, Some(subrequest)),
+            None => (name, None),
+        };
+        let is_known = self.0.get(request).is_some_and(|subrequests| {
+            subrequest.is_none_or(|subrequest| subrequests.contains(subrequest))
+        });
+        if !is_known {
+            let why = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+            errors.invalid(path, name, why);
+        }
+    }
+
+    /// Checks the field `requests` of each item of a list.
+    fn check_items(&self, list: &[Value], path: FieldPath<'_>, errors: &mut FieldErrors) {
+        for (at, item) in list.iter().enumerate() {
+            let item_path = path.index(at);
+            let names = item_path.field("requests");
+            for (index, name) in items(item, "requests").iter().enumerate() {
+                if errors.is_full() {
+                    return;
+                }
+                self.check(name.as_str().unwrap_or_default(), names.index(index), errors);
+            }
+        }
+    }
+}
+
+/// What a claim asks for.
+fn check_claim(devices: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
+    let names = RequestNames::of(devices);
+    for list in ["constraints", "config"] {
+        names.check_items(items(devices, list), path.field(list), errors);
+    }
+}
+
+/// What a claim got.
+fn check_allocation(devices: &Value, got: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
+    let names = RequestNames::of(devices);
+    let results = path.field("results");
+    for (at, result) in items(got, "results").iter().enumerate() {
+        if errors.is_full() {
+            return;
+        }
+        let item = results.index(at);
+        names.check(text(result, "request"), item.field("request"), errors);
+    }
+    names.check_items(items(got, "config"), path.field("config"), errors);
+}
 
 /// ResourceClaim: a request for devices.
 #[derive(Debug)]
@@ -14,6 +80,16 @@ impl KindCode for ResourceClaim {
     fn prepare(&self, change: &Change<'_>, object: &mut Document) {
         if change.old.is_none() {
             object.set(&["status"], json!({}));
+        }
+    }
+
+    fn validate(&self, change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
+        let (root, none) = (FieldPath::Root, Value::Null);
+        let devices = object.get(&["spec", "devices"]).unwrap_or(&none);
+        if change.subresource.is_empty() {
+            check_claim(devices, root.field("spec.devices"), errors);
+        } else if let Some(got) = object.get(&["status", "allocation", "devices"]) {
+            check_allocation(devices, got, root.field("status.allocation.devices"), errors);
         }
     }
 
@@ -36,6 +112,19 @@ impl KindCode for ResourceClaim {
     }
 }
 
+/// ResourceClaimTemplate: a claim for each pod.
+#[derive(Debug)]
+pub(crate) struct ResourceClaimTemplate;
+
+impl KindCode for ResourceClaimTemplate {
+    fn validate(&self, _change: &Change<'_>, object: &Document, errors: &mut FieldErrors) {
+        let root = FieldPath::Root;
+        if let Some(devices) = object.get(&["spec", "spec", "devices"]) {
+            check_claim(devices, root.field("spec.spec.devices"), errors);
+        }
+    }
+}
+
 /// ResourceSlice: devices of a pool.
 #[derive(Debug)]
 pub(crate) struct ResourceSlice;
@@ -43,5 +132,46 @@ pub(crate) struct ResourceSlice;
 impl KindCode for ResourceSlice {
     fn cell(&self, _word: &str, object: &Value, _now: SystemTime) -> CellValue {
         CellValue::text(str_at(object, &["spec", "nodeName"]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(errors: FieldErrors) -> Vec<String> {
+        errors.into_vec().into_iter().map(|error| error.field).collect()
+    }
+
+    fn devices() -> Value {
+        json!({
+            "requests": [{"name": "r"}, {"name": "s", "firstAvailable": [{"name": "t"}]}],
+            "constraints": [{"requests": ["r", "s", "s/t", "z", "r/t", "s/t/u"]}],
+            "config": [{}, {"requests": ["y"]}],
+        })
+    }
+
+    #[test]
+    fn claims_refer_to_their_requests() {
+        let mut errors = FieldErrors::default();
+        let root = FieldPath::Root;
+        check_claim(&devices(), root.field("spec.devices"), &mut errors);
+        let at = |place: &str| format!("spec.devices.{place}");
+        let wrong = [3, 4, 5].map(|index| at(&format!("constraints[0].requests[{index}]")));
+        assert_eq!(fields(errors), [&wrong[..], &[at("config[1].requests[0]")]].concat());
+    }
+
+    #[test]
+    fn allocations_refer_to_requests_of_the_claim() {
+        let got = json!({
+            "results": [{"request": "r"}, {"request": "s/t"}, {"request": "z"}, {}],
+            "config": [{"requests": ["r"]}, {"requests": ["z"]}],
+        });
+        let mut errors = FieldErrors::default();
+        let root = FieldPath::Root;
+        check_allocation(&devices(), &got, root.field("got"), &mut errors);
+        let wrong =
+            ["got.results[2].request", "got.results[3].request", "got.config[1].requests[0]"];
+        assert_eq!(fields(errors), wrong);
     }
 }

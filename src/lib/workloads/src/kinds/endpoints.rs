@@ -6,7 +6,7 @@ use crate::hooks::KindCode;
 use crate::kinds::podspec;
 use crate::paths::FieldPath;
 use crate::rules::addresses;
-use ferrokube_apimachinery::document::{Document, Value};
+use ferrokube_apimachinery::document::{Document, Map, Value};
 use ferrokube_apimachinery::name;
 use ferrokube_resource::Change;
 use std::net::IpAddr;
@@ -50,12 +50,17 @@ impl KindCode for Endpoints {
 pub(crate) struct EndpointSlice;
 
 impl KindCode for EndpointSlice {
-    /// The deprecated topology cannot be set.
+    /// The deprecated topology cannot be set. A change of labels counts as a generation, too.
     fn prepare(&self, change: &Change<'_>, object: &mut Document) {
-        if change.old.is_none() {
-            podspec::each(object.fields_mut(), "endpoints", |endpoint| {
+        let Some(old) = change.old else {
+            return podspec::each(object.fields_mut(), "endpoints", |endpoint| {
                 endpoint.remove("deprecatedTopology");
             });
+        };
+        if labels(old) != labels(object) {
+            let path = ["metadata", "generation"];
+            let before = old.get(&path).and_then(Value::as_i64).unwrap_or_default();
+            object.set(&path, before.saturating_add(1));
         }
     }
 
@@ -118,6 +123,11 @@ impl KindCode for EndpointSlice {
     }
 }
 
+fn labels(object: &Document) -> Option<&Map> {
+    let labels = object.get(&["metadata", "labels"]).and_then(Value::as_object);
+    labels.filter(|labels| !labels.is_empty())
+}
+
 fn shortened(all: &[String]) -> String {
     cell(&all[..all.len().min(SHOWN)], all.len())
 }
@@ -126,4 +136,37 @@ fn shortened(all: &[String]) -> String {
 fn cell(shown: &[String], count: usize) -> String {
     let text = shown.join(",");
     if count > SHOWN { format!("{text} + {} more...", count - SHOWN) } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrokube_apimachinery::document::json;
+
+    #[test]
+    fn a_change_of_labels_is_a_generation() {
+        let slice = |labels: Value| {
+            let metadata = json!({"name": "s", "generation": 3, "labels": labels});
+            Document::from_value(json!({ "metadata": metadata })).unwrap()
+        };
+        let old = slice(json!({"a": "b"}));
+        let generation = |labels: Value| {
+            let mut object = slice(labels);
+            let change = Change {
+                old: Some(&old),
+                subresource: "",
+                version: "v1",
+                user: "",
+                user_uid: "",
+                groups: &[],
+                user_extra: &Default::default(),
+                now: SystemTime::UNIX_EPOCH,
+            };
+            EndpointSlice.prepare(&change, &mut object);
+            object.get(&["metadata", "generation"]).and_then(Value::as_i64)
+        };
+        assert_eq!(generation(json!({"a": "b"})), Some(3));
+        assert_eq!(generation(json!({"a": "c"})), Some(4));
+        assert_eq!(generation(json!({})), Some(4));
+    }
 }

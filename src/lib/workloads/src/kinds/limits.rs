@@ -62,17 +62,29 @@ fn is_above(one: &Quantity, other: &Quantity) -> bool {
 
 /// The bounds of each resource must be in order.
 fn bounds(item: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
-    const ORDER: [(&str, &str, &str); 6] = [
-        ("min", "max", "min value {} is greater than max value {}"),
-        ("min", "defaultRequest", "min value {} is greater than default request value {}"),
-        ("defaultRequest", "max", "default request value {} is greater than max value {}"),
+    // The lower field, the higher one, where the error is, and its words.
+    const ORDER: [(&str, &str, &str, &str); 6] = [
+        ("min", "max", "min", "min value {} is greater than max value {}"),
+        (
+            "min",
+            "defaultRequest",
+            "defaultRequest",
+            "min value {} is greater than default request value {}",
+        ),
+        (
+            "defaultRequest",
+            "max",
+            "defaultRequest",
+            "default request value {} is greater than max value {}",
+        ),
         (
             "defaultRequest",
             "default",
+            "defaultRequest",
             "default request value {} is greater than default limit value {}",
         ),
-        ("min", "default", "min value {} is greater than default value {}"),
-        ("default", "max", "default value {} is greater than max value {}"),
+        ("min", "default", "default", "min value {} is greater than default value {}"),
+        ("default", "max", "default", "default value {} is greater than max value {}"),
     ];
     let mut names: Vec<&str> = ["min", "max", "default", "defaultRequest", "maxLimitRequestRatio"]
         .into_iter()
@@ -95,7 +107,7 @@ fn bounds(item: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
         }
     }
     for name in names {
-        for (low, high, why) in ORDER {
+        for (low, high, place, why) in ORDER {
             let (Some(one), Some(other)) = (amount(item, low, name), amount(item, high, name))
             else {
                 continue;
@@ -103,7 +115,7 @@ fn bounds(item: &Value, path: FieldPath<'_>, errors: &mut FieldErrors) {
             if is_above(&one, &other) {
                 let why =
                     why.replacen("{}", &one.canonical(), 1).replacen("{}", &other.canonical(), 1);
-                let field = path.field(low);
+                let field = path.field(place);
                 errors.invalid(field.key(name), one.canonical().as_str(), &why);
             }
         }
@@ -136,5 +148,33 @@ fn ratio(item: &Value, name: &str, path: FieldPath<'_>, errors: &mut FieldErrors
         let limit = max.approximate() / min.approximate();
         let why = format!("ratio {} is greater than max/min = {limit:.6}", ratio.canonical());
         errors.invalid(field.key(name), ratio.canonical().as_str(), &why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrokube_apimachinery::document::json;
+
+    #[test]
+    fn bounds_out_of_order_are_reported_where_kube_apiserver_does() {
+        let item = |amounts: Value| {
+            let mut item = json!({"type": "Container"});
+            let fields = item.as_object_mut().unwrap();
+            for (field, amount) in amounts.as_object().unwrap() {
+                fields.insert(field.clone(), json!({ "cpu": amount.clone() }));
+            }
+            let mut errors = FieldErrors::default();
+            bounds(&item, FieldPath::Root, &mut errors);
+            let mut fields: Vec<String> =
+                errors.into_vec().into_iter().map(|error| error.field).collect();
+            fields.sort_unstable();
+            fields
+        };
+        let both = item(json!({"min": 2, "max": 1, "default": 1, "defaultRequest": 1}));
+        assert_eq!(both, ["defaultRequest[cpu]", "default[cpu]", "min[cpu]"]);
+        assert_eq!(item(json!({"default": 2, "max": 1})), ["default[cpu]"]);
+        assert_eq!(item(json!({"defaultRequest": 2, "default": 1})), ["defaultRequest[cpu]"]);
+        assert!(item(json!({"min": 1, "defaultRequest": 1, "default": 2, "max": 2})).is_empty());
     }
 }

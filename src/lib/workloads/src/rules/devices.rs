@@ -17,6 +17,11 @@ pub(super) fn function(word: &str) -> Option<CheckFn> {
     Some(match word {
         "driver" => driver,
         "poolname" => pool_name,
+        "oneitem" => |it, errors| {
+            if it.items().len() != 1 {
+                errors.invalid(it.path, it.value, it.rule.detail);
+            }
+        },
         // One that is too long is refused for its length.
         "deviceselector" => |it, errors| {
             if !it.text().is_empty()
