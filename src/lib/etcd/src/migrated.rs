@@ -34,7 +34,8 @@ pub enum MigrationNote {
 impl MigrationNote {
     /// `None`: no note of this version.
     pub fn parse(text: &str) -> Option<Self> {
-        let finished = || text.strip_prefix(FINISHED)?.parse().ok().map(Self::Finished);
+        let base = || text.strip_prefix(FINISHED)?.parse().ok();
+        let finished = || base().filter(|base| *base <= Revision::MAX.0).map(Self::Finished);
         let from = text.strip_prefix(UNFINISHED).map(|from| Self::Unfinished(from.to_owned()));
         from.or_else(finished)
     }
@@ -204,7 +205,7 @@ mod tests {
         for note in [MigrationNote::Finished(7), MigrationNote::Unfinished("a, b".to_owned())] {
             assert_eq!(MigrationNote::parse(&note.text()), Some(note));
         }
-        for text in ["", "finished, base x", "done"] {
+        for text in ["", "finished, base x", "finished, base 18446744073709551615", "done"] {
             assert_eq!(MigrationNote::parse(text), None, "{text}");
         }
     }

@@ -8,6 +8,11 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
+impl Revision {
+    /// The largest, as etcd's are signed. What claims a larger one is damaged or forged.
+    pub const MAX: Self = Self(i64::MAX as u64);
+}
+
 impl fmt::Display for Revision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

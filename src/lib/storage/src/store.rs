@@ -436,7 +436,7 @@ fn bounds(config: &Config, parts: &Environment) -> HistoryBounds {
 /// same name has shown, whatever became of it, unless the wall clock is behind.
 fn now(parts: &Environment) -> Revision {
     let since = parts.clock.wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Revision(u64::try_from(since.as_micros()).unwrap_or(u64::MAX / 2))
+    Revision(u64::try_from(since.as_micros()).unwrap_or(u64::MAX).min(Revision::MAX.0 / 2))
 }
 
 /// Opens the journal. Also returns the next revision.

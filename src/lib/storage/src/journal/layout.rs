@@ -2,6 +2,7 @@
 
 use crate::config::JournalLimits;
 use crate::journal::frame::{FrameHeader, FrameKey, SEGMENT_HEADER};
+use crate::key::Revision;
 use crate::stats::Counters;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
@@ -208,7 +209,10 @@ pub(crate) enum SegmentName {
 
 impl SegmentName {
     pub(crate) fn parse(name: &str) -> Self {
-        let number = |text: &str| text.parse().ok().filter(|_| text.len() == 20);
+        let number = |text: &str| {
+            let revision = text.parse().ok().filter(|_| text.len() == 20)?;
+            (revision <= Revision::MAX.0).then_some(revision)
+        };
         match name.rsplit_once('.') {
             Some((stem, "log")) => number(stem).map_or(Self::Other, Self::Log),
             Some((stem, "base")) => BaseRange::parse(stem, number).map_or(Self::Other, Self::Base),
@@ -263,5 +267,20 @@ impl BaseRange {
         let contains = self.first <= other.first && other.last <= self.last;
         let larger = self.first < other.first || other.last < self.last;
         contains && (larger || self.generation > other.generation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_of_possible_revisions() {
+        let (most, more) = (Revision::MAX.0, Revision::MAX.0 + 1);
+        assert_eq!(SegmentName::parse(&SegmentName::log(most)), SegmentName::Log(most));
+        assert_eq!(SegmentName::parse(&SegmentName::log(more)), SegmentName::Other);
+        let base = |last| SegmentName::base(BaseRange { first: 1, last, generation: 1 });
+        assert!(matches!(SegmentName::parse(&base(most)), SegmentName::Base(_)));
+        assert_eq!(SegmentName::parse(&base(more)), SegmentName::Other);
     }
 }

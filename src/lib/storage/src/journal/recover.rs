@@ -607,6 +607,12 @@ impl RecoveryReader<'_> {
                     op.key, op.header.revision
                 ));
             }
+            if op.header.revision > Revision::MAX.0 {
+                return Err(format!(
+                    "{:?} has the impossible revision {}",
+                    op.key, op.header.revision
+                ));
+            }
             revision = op.header.revision;
             if self.is_state { self.present(&op, revision)? } else { self.event(&op)? }
         }
