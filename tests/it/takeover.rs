@@ -106,7 +106,7 @@ fn is_blurred(path: &str) -> bool {
     path.contains("/events/") || path.contains("/leases/")
 }
 
-/// Stored as v1beta1 by kube-apiserver, which is not read yet; and what depends on it.
+/// Stored as v1beta1 by kube-apiserver, and what depends on them: served a little later.
 fn is_of_definitions(path: &str) -> bool {
     path.contains("/customresourcedefinitions/") || path.contains("/widgets/")
 }

@@ -90,13 +90,18 @@ pub(super) fn for_removal(
 ) -> Option<Arc<Definition>> {
     let names = ResourceNames::requested(object);
     let making = DefinitionBuilder { object, names: &names, inputs };
-    let open = Arc::new(Schema { kind: Kind::Object, preserve_unknown: true, ..Schema::default() });
+    let open = Arc::new(open_schema());
     let versions = object
         .list(&["spec", "versions"])
         .iter()
         .map(|version| making.bare(version, Arc::clone(&open)))
         .collect();
     making.definition(versions, since).ok().map(Arc::new)
+}
+
+/// Of objects that may have any field.
+fn open_schema() -> Schema {
+    Schema { kind: Kind::Object, preserve_unknown: true, ..Schema::default() }
 }
 
 impl DefinitionBuilder<'_> {
@@ -169,17 +174,26 @@ impl DefinitionBuilder<'_> {
             .get("schema")
             .and_then(|schema| schema.get("openAPIV3Schema"))
             .unwrap_or(&Value::Null);
-        let schema = from_json_schema(
-            schema,
-            &SchemaContext {
-                path: &path,
-                name: Some(name),
-                metadata: self.inputs.metadata.clone(),
-            },
-        )?;
+        let schema = if self.preserves_unknown() {
+            Schema { name: Some(name), ..open_schema() }
+        } else {
+            let metadata = self.inputs.metadata.clone();
+            from_json_schema(schema, &SchemaContext { path: &path, name: Some(name), metadata })?
+        };
         let mut built = self.bare(version, Arc::new(schema));
         self.add_subresources(version, &mut built);
         Ok(built)
+    }
+
+    /// Only definitions that others stored do. Their schemas need not be structural, so they are
+    /// not enforced: objects that were stored stay readable and writable.
+    fn preserves_unknown(&self) -> bool {
+        self.object.get(&["spec", "preserveUnknownFields"]) == Some(&Value::Bool(true))
+    }
+
+    /// Usual fields of objects without a schema.
+    fn undeclared(&self) -> &'static [&'static str] {
+        if self.preserves_unknown() { &["metadata", "spec"] } else { &[] }
     }
 
     /// Without subresources.
@@ -237,12 +251,10 @@ impl DefinitionBuilder<'_> {
                 built.name.as_str(),
                 self.names.kind.as_str(),
             );
-            let others = built
-                .schema
-                .properties
-                .keys()
-                .filter(|field| !matches!(&***field, "status" | "kind" | "apiVersion"));
-            let reset = ResetFields { paths: others.map(|field| field.to_string()).collect() };
+            let others = built.schema.properties.keys().map(|field| &**field);
+            let others = others.chain(self.undeclared().iter().copied());
+            let others = others.filter(|field| !matches!(*field, "status" | "kind" | "apiVersion"));
+            let reset = ResetFields { paths: others.map(str::to_owned).collect() };
             built.subresources.push(Subresource {
                 name: "status",
                 kind,

@@ -64,6 +64,9 @@ fn version_index(owner: &Definition, api_version: &str, kind: &str) -> Option<us
 
 /// What another writer wrote, as this server would have written it.
 fn in_form(owner: &Arc<Definition>, mut object: Document) -> Result<Document, String> {
+    if version_index(owner, object.api_version(), object.kind()).is_none() {
+        owner.hooks.restore_former(&mut object);
+    }
     if let Some(version) = version_index(owner, object.api_version(), object.kind()) {
         let served = Served { definition: Arc::clone(owner), version };
         let decoded = ObjectDecoder::of(&served).decode_applied(object);

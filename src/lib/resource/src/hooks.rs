@@ -145,6 +145,10 @@ pub trait Hooks: Send + Sync + std::fmt::Debug {
     )]
     fn from_storage(&self, _version: &str, _object: &mut Document) {}
 
+    /// Converts an object that another server stored in a version which is not served here (any
+    /// more) to the storage version, `apiVersion` included. Leaves what it does not know.
+    fn restore_former(&self, _object: &mut Document) {}
+
     /// Converter between versions, in place of `to_storage` and `from_storage`; `None`: these
     /// convert, or versions differ only in name.
     fn converter(&self) -> Option<&dyn Converter> {

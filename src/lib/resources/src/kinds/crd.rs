@@ -2,6 +2,7 @@
 //! resources.
 
 mod conversion;
+mod former;
 mod names;
 mod paths;
 mod schemas;
@@ -87,6 +88,10 @@ impl Hooks for CustomResourceDefinition {
         if object.list(&["status", "storedVersions"]).is_empty() {
             record_storage_version(object);
         }
+    }
+
+    fn restore_former(&self, object: &mut Document) {
+        former::restore(object);
     }
 
     fn prepare(&self, change: &Change<'_>, object: &mut Document) {
